@@ -52,7 +52,7 @@ def test_every_task_opens_with_its_question_its_dials_and_an_example(task):
         assert any((w.key or "") == f"set_{dial}" for w in widgets(tab)), dial
     has_earlier = any(w.key == "set_earlier_steps" for w in widgets(tab))
     assert has_earlier == (TASKS[task]().earlier is not None)
-    assert any(b.key == "quick_preset" for b in tab.button) == bool(TASKS[task].preset)
+    assert any(b.key == "full_size" for b in tab.button) == bool(TASKS[task].full_size)
     example = drawn(tab, "example")
     assert len(example["cells"]) == TASKS[task]().n_ctx
     cards = {card["name"]: card["value"] for card in columns(tab)}

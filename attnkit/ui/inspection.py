@@ -31,7 +31,7 @@ from attnkit.ui import components
 from attnkit.ui.lab import Lab
 from attnkit.ui.markdown import plain
 from attnkit.ui.service import training_service
-from attnkit.ui.session import open_lab, spoken
+from attnkit.ui.session import open_lab, training_time
 from attnkit.variants.catalogue import title_of
 
 ATTENTION_TITLE = "What does one lookup do?"
@@ -196,11 +196,10 @@ def _offer_training(lab: Lab) -> None:
     if lab.quiet:
         st.info("Not trained yet. Guess in the Lab what will come out, then train it there.")
         return
-    seconds = training_service().estimate(lab.experiment)
     models = "1 model" if lab.experiment.n_runs == 1 else f"{lab.experiment.n_runs} models"
     st.info(
         f"These settings are not trained yet. **Train** trains {models}, which takes "
-        f"{spoken(seconds)} or so; the Lab and Runs show them, too."
+        f"{training_time(lab.experiment)}. The Lab and Runs show them, too."
     )
     st.button(
         "Train",

@@ -12,7 +12,7 @@ import numpy as np
 import streamlit as st
 
 from attnkit.analysis.responses import Answers, Example
-from attnkit.experiment.experiment import Experiment, default_settings, settings
+from attnkit.experiment.experiment import Experiment, default_settings, full_size, settings
 from attnkit.experiment.links import from_broken_params, link_params, read_link
 from attnkit.foundation.settings import InvalidExperiment, Problem
 from attnkit.service.jobs import Job
@@ -82,18 +82,18 @@ class Lab(RunOnScreen, Linked):
         return answers
 
     @property
-    def quick(self) -> Experiment | None:
-        """The quick preset of the task; None if there is none, it is set up or it is hidden."""
+    def full_size(self) -> Experiment | None:
+        """The task at full size; None if the default is that, or if it is set up or hidden."""
         task = self.experiment.task
-        if not task.preset or not {"sharing", "add_variant", "buttons"}.issuperset(self.hidden):
+        if not task.full_size or not {"sharing", "add_variant", "buttons"}.issuperset(self.hidden):
             return None
-        preset = Experiment(task=task.name, **task.preset)
-        return None if preset == self.experiment else preset
+        full = full_size(task.name)
+        return None if full == self.experiment else full
 
-    def set_quick(self) -> None:
-        """Set up the quick preset of the task; all other settings get their defaults."""
-        if self.quick is not None:
-            self.set(self.quick)
+    def set_full_size(self) -> None:
+        """Set up the task at full size; all other settings get their defaults."""
+        if self.full_size is not None:
+            self.set(self.full_size)
 
     def read_widgets(self) -> list[Problem]:
         """Take over the values of the widgets; return their problems if they are not valid."""

@@ -9,7 +9,7 @@ from attnkit.ui.guess import awaits_guess
 from attnkit.ui.lab import Lab
 from attnkit.ui.markdown import plain
 from attnkit.ui.service import training_service
-from attnkit.ui.session import spoken
+from attnkit.ui.session import spoken, training_time
 from attnkit.ui.words import ROLES
 from attnkit.variants.catalogue import title_of
 
@@ -39,12 +39,14 @@ def _line_without_job(lab: Lab, snapshot: Snapshot | None, *, is_valid: bool) ->
         return "These settings cannot be trained: the reason stands above."
     if snapshot is None:
         guess = "Guess, then press" if awaits_guess(lab) else "Press"
-        return f"Not trained yet. {guess} **Train**.  \n{ROLES}"
+        return f"Not trained yet. {guess} **Train**: {training_time(lab.experiment)}.  \n{ROLES}"
     example = (
         f"A finished example: {snapshot.experiment.n_runs} models, "
-        f"{snapshot.experiment.training.steps} steps, trained in {snapshot.seconds:.0f} s."
+        f"{snapshot.experiment.training.steps} steps."
     )
-    note = _untrained_note(lab, snapshot) or " Press **Train** to watch it happen."
+    note = _untrained_note(lab, snapshot) or (
+        f" Press **Train** to watch it happen: {training_time(lab.experiment)}."
+    )
     return f"{example}{note}  \n{ROLES}"
 
 
@@ -53,10 +55,13 @@ def _untrained_note(lab: Lab, snapshot: Snapshot) -> str:
     if not can_share_runs(snapshot.experiment, lab.experiment):
         return (
             " These columns are of the last training, which had other settings. Press **Train** "
-            "to train yours."
+            f"to train yours: {training_time(lab.experiment)}."
         )
     lacking = ", ".join(title_of(variant) for variant in lab.lacking(snapshot.experiment))
-    return f" Not trained yet: {plain(lacking)}. Press **Train**." if lacking else ""
+    if not lacking:
+        return ""
+    time = training_time(lab.experiment)
+    return f" Not trained yet: {plain(lacking)}. Press **Train**: {time}."
 
 
 def _line_of_training(lab: Lab, job: Job, snapshot: Snapshot, *, is_valid: bool) -> str:

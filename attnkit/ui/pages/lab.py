@@ -27,7 +27,7 @@ from attnkit.ui.numbers import numbers
 from attnkit.ui.render_cache import planned_board
 from attnkit.ui.routing import require_route
 from attnkit.ui.service import training_service
-from attnkit.ui.session import automatic_switch, open_lab
+from attnkit.ui.session import automatic_switch, open_lab, spoken
 from attnkit.ui.tour import tour_area
 from attnkit.ui.training_buttons import training_buttons
 from attnkit.variants import Variant
@@ -93,8 +93,8 @@ def draw() -> None:
         tour_area()
     experiment = read_settings(lab)
     with chooser:
-        if experiment is not None and lab.quick is not None:
-            quick_button(lab)
+        if experiment is not None and lab.full_size is not None:
+            full_size_button(lab, lab.full_size)
     probe = lab.probe()
     fill_popovers(lab, adding, explaining, linking, is_valid=experiment is not None)
     job = lab.job
@@ -217,16 +217,16 @@ def fill_popovers(
             share.share_form(lab, is_valid)
 
 
-def quick_button(lab: Lab) -> None:
-    """Draw the button that sets up the quick preset of the task."""
+def full_size_button(lab: Lab, full: Experiment) -> None:
+    """Draw the button that sets up the task at full size."""
     st.button(
-        "Quick preset",
-        icon=":material/bolt:",
+        f"Full size: about {spoken(training_service().estimate(full))}",
+        icon=":material/open_in_full:",
         type="tertiary",
-        on_click=lab.set_quick,
-        key="quick_preset",
-        help="Smaller and easier settings with which QKV solves this task within a minute. "
-        "All others go back to their defaults.",
+        on_click=lab.set_full_size,
+        key="full_size",
+        help="The sizes of this task in papers or in our records. The defaults are smaller, so "
+        "that training is fast. All other settings go back to their defaults.",
     )
 
 
