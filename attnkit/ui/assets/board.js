@@ -8,7 +8,7 @@ import { saveMenu } from "./save.js";
 import { paperOf, round } from "./trace.js";
 import { clamp, el, paint, percent, placeIn, sequential, set, share, show, svg } from "./ink.js";
 
-const CURVE = 92, MAP = 208, ASYMMETRY = 64, AXIS = 15, GAP = 14, NARROWEST = 118, LETTER = 6.2, LINE = 11;
+const CURVE = 92, MAP = 208, ASYMMETRY = 64, AXIS = 15, GAP = 14, NARROWEST = 118, LETTER = 6.2, HIGH = 11, CHARTS = 108;
 const SHORT_NAMES = 200, PHONE = 640;
 const LEAST = 230, MOST = CURVE + MAP + ASYMMETRY + 320; // pixels for the curve, the map and the asymmetry together
 const LINES = { dot: "2 3", dash: "6 4", longdashdot: "9 3 2 3" };
@@ -69,12 +69,12 @@ function arrange(root, state) {
   const single = (maps?.columns ?? []).every((text) => text.length === 1 || text === "rest");
   const top = single && !maps?.columns.includes("rest") ? 16 : 8 + lettersWide(maps?.columns ?? []);
   const total = narrow ? CURVE + MAP + ASYMMETRY + 60 : roomBelow(root, state);
-  const high = MAP + (total - CURVE - MAP - ASYMMETRY) * 0.5, nRows = maps?.rows.length || 8;
+  const high = Math.min(MAP + (total - CURVE - MAP - ASYMMETRY) * 0.5, total - CHARTS), nRows = maps?.rows.length || 8;
   const most = Math.floor((high - top) / nRows);
-  const cellWidth = Math.max(4, Math.floor(Math.min((width - left - right) / (maps?.columns.length || 8), 1.6 * Math.max(most, LINE))));
-  const cellHeight = Math.max(nRows > 8 ? 8 : LINE, Math.floor(Math.min(most, cellWidth * 1.25)));
+  const cellWidth = Math.max(4, Math.floor(Math.min((width - left - right) / (maps?.columns.length || 8), 1.6 * Math.max(most, HIGH))));
+  const cellHeight = Math.max(nRows > 8 ? 7 : HIGH, Math.floor(Math.min(most, cellWidth * 1.25)));
   const map = maps ? top + cellHeight * nRows + 2 : high;
-  const free = Math.max(total - map, 108);
+  const free = Math.max(total - map, CHARTS);
   const curve = Math.round(free * 0.58), asymmetry = Math.round(free - curve);
   const size = { width, left, right, top, cellWidth, cellHeight, single, map, curve, asymmetry };
   const shape = JSON.stringify([size, rows, root.clientWidth, turn, state.data.last_step, state.data.quantity, state.data.top, maps && [maps.rows, maps.columns, maps.target, maps.reverse],
@@ -180,7 +180,7 @@ function buildMap(state, box, column) {
   canvas.style.cssText = `left: ${left}px; top: ${top}px; width: ${columns.length * w}px; height: ${rows.length * h}px`;
   const over = svg("svg", { width: size.width, height: size.map, viewBox: `0 0 ${size.width} ${size.map}`, "aria-hidden": "true" }, holder);
   // Where rows are lower, or columns narrower, than a line of text, only some of them are named.
-  const every = Math.ceil(LINE / h), everyColumn = size.single ? 1 : Math.ceil((LINE + 1) / w);
+  const every = Math.ceil(HIGH / h), everyColumn = size.single ? 1 : Math.ceil((HIGH + 1) / w);
   const rest = columns.indexOf("rest");
   columns.forEach((text, j) => {
     if (j !== rest && (j % everyColumn || (everyColumn > 1 && Math.abs(rest - j) < everyColumn && rest >= 0))) return;
