@@ -9,6 +9,7 @@ import streamlit as st
 
 def draw() -> None:
     """Draw the page that the address names."""
+    from attnkit.ui.address import keep_quiet
     from attnkit.ui.bundle import asset
     from attnkit.ui.page_tools import PROJECTOR, page_tools
     from attnkit.ui.routing import route
@@ -25,6 +26,7 @@ def draw() -> None:
     page = route()
     settle()
     stay()
+    keep_quiet()
     page_tools()
     page.run()
 

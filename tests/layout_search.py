@@ -151,9 +151,7 @@ def search(arrive, leave, address, visits, pictures=None):
                 page.wait_for_function(READY, polling=250)
             wide = all(side >= least for side, least in zip(window, ALL_IN_VIEW, strict=True))
             wanted = {"measuresInView": visit.all_in_view and wide}
-            faults = page.evaluate(
-                f"(wanted) => {{ {FAULTS} return layoutFaults(wanted); }}", wanted
-            )
+            faults = page.evaluate(FAULTS, wanted)
             if faults and pictures:
                 page.screenshot(path=Path(pictures) / f"{number}-{window[0]}x{window[1]}.png")
             yield visit, window, faults

@@ -6,12 +6,19 @@ import numpy as np
 from finished import finished
 from kinds import tiny
 
+from attnkit.analysis.attention_map import example_of
+from attnkit.analysis.reasons import marked_pair
 from attnkit.variants import Variant
 
 Q_K, QKV = Variant("Q=K"), Variant("QKV")
 
 CYCLE = [1, 2, 3, 4, 0]
 """Boss of each entry of the book, as an index: entry i reports to entry CYCLE[i]."""
+
+
+def pair_of(snapshot):
+    """Return the marked pair of a snapshot's example."""
+    return marked_pair(snapshot.experiment.task, example_of(snapshot))
 
 
 def with_metrics(snapshot, **last):

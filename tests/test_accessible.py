@@ -315,7 +315,7 @@ def test_axe_finds_no_serious_fault_in_what_the_lab_says_and_opens(visitors, add
     page = visit(visitors, f"{address}/?v=1&steps=70&n_head=2")
     settle(page)
     expect(page.get_by_role("alert")).to_contain_text("n_head")
-    expect(page.locator(".ak-board.ak-faded canvas").first).to_be_attached()
+    expect(page.locator(".ak-board-column").first).to_contain_text("not trained yet")
     show(page, WIDE, scheme)
     assert grave_faults(page) == []
     page.locator(".ak-chosen-task").click()

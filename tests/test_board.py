@@ -48,17 +48,6 @@ def test_curves_are_means_with_their_limits_over_all_seeds(example):
     assert [column["value"] for column in shown["columns"]][:2] == ["100%", "49%"]
 
 
-def test_columns_of_another_experiment_take_what_the_snapshot_has_and_tell_no_numbers(example):
-    """As where the shipped example is shown under settings of one's own."""
-    other = Experiment(task="directed", sharing=["QKV", "QKV n_heads=2 d_k=4 diff"], steps=70)
-    known, unknown = drawn(example, other)["columns"]
-    assert known["curve"] is not None
-    assert unknown["curve"] is unknown["asymmetry"] is None
-    assert unknown["map"] == {"lacking": "Not trained yet: press Train."}
-    assert {known["value"], unknown["value"]} == {"–"}
-    assert "not trained yet" in known["said"]
-
-
 def test_a_variant_that_is_added_stands_beside_the_numbers_that_are_there(example):
     """Its own column is empty until it is trained."""
     other = example.experiment.replace(sharing=[*example.experiment.sharing, "QKV kv_heads=1"])

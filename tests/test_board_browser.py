@@ -152,7 +152,7 @@ def test_nothing_moves_when_the_headline_comes_and_the_focus_stays(visitors, add
     page = open_lab(visitors, address, "?v=1&n_seeds=2&steps=20&first_seed=950")
     step, train = (page.locator(f".st-key-{key} button:visible").first for key in ("step", "train"))
     page.locator(".st-key-reset button:visible").first.click()
-    page.wait_for_selector(".ak-board[data-step='0']:not(.ak-faded) canvas")
+    page.wait_for_selector(".ak-board[data-step='0'] canvas")
     before = [boxes(page, window) for window in windows]
     page.set_viewport_size({"width": 1440, "height": 780})
     step.focus()

@@ -210,11 +210,18 @@ def test_there_is_no_ratio_to_a_variant_that_is_not_there():
 FIVE = ("QKV", "Q=K", "K=V", "Q=V", "Q=K=V")
 
 
+def concluded(result, *axes):
+    """Return the conclusion of a sweep of the phone book, without the name of the task."""
+    text = conclusion(result, *axes).text
+    assert text.startswith("On “Phone book”: ")
+    return text.removeprefix("On “Phone book”: ")
+
+
 def test_the_conclusion_names_the_variant_that_needs_the_widest_heads():
     """With the ratio to QKV and its interval; others follow, then those that do not differ."""
     widths = {"QKV": 3, "Q=K": 3, "K=V": 6, "Q=V": 4, "Q=K=V": 12}
     result = made_sweep(lambda sharing, point: float(point[X] >= widths[sharing]), sharing=FIVE)
-    text = conclusion(result, X, Y).text
+    text = concluded(result, X, Y)
     assert re.match(
         r"Q=K=V needs the widest heads: about 4\.0 times as wide as QKV \(95% interval \d\.\d to "
         r"\d\.\d times\)\. K=V needs heads about 2\.0 times as wide as QKV \(.* times\), Q=V 1\.\d "
@@ -229,7 +236,7 @@ def test_no_variant_needs_the_widest_heads_if_two_do_not_differ():
         lambda sharing, point: float(point[X] >= (3 if sharing == "QKV" else 6)),
         sharing=("QKV", "K=V", "Q=V"),
     )
-    text = conclusion(result, X, Y).text
+    text = concluded(result, X, Y)
     assert "widest" not in text
     assert re.match(r"K=V needs heads about 2\.0 times as wide as QKV \(.*\), Q=V 2\.0 times", text)
 
@@ -240,7 +247,7 @@ def test_variants_that_never_solve_the_task_are_named_first():
         lambda sharing, point: {"QKV": point[X] >= 3, "K=V": point[X] >= 6}.get(sharing, 0.0),
         sharing=("QKV", "K=V", "Q=V"),
     )
-    text = conclusion(result, X, Y).text
+    text = concluded(result, X, Y)
     assert text.startswith("Q=V never solves the task here. K=V needs heads")
     assert "widest" not in text
 
@@ -248,7 +255,7 @@ def test_variants_that_never_solve_the_task_are_named_first():
 def test_variants_that_always_solve_the_task_are_named():
     """They have no boundary."""
     result = made_sweep(from_width(QKV=1, KV=6))
-    text = conclusion(result, X, Y).text
+    text = concluded(result, X, Y)
     assert text.endswith("QKV solves the task in every run.")
     assert "Half of the seeds of K=V" in text
 
@@ -256,13 +263,13 @@ def test_variants_that_always_solve_the_task_are_named():
 @pytest.mark.parametrize(("chance", "share"), [(0.0, "0%"), (1.0, "100%")])
 def test_without_boundaries_the_conclusion_is_the_share_of_runs(chance, share):
     """If all or none of the runs solve the task."""
-    text = conclusion(made_sweep(lambda sharing, point: chance), X, Y).text
+    text = concluded(made_sweep(lambda sharing, point: chance), X, Y)
     assert text == f"Share of the runs that solve the task: QKV {share}, K=V {share}."
 
 
 def test_one_variant_is_described_by_its_boundary():
     """There is nothing to compare it with."""
-    text = conclusion(made_sweep(from_width(QKV=3), sharing=("QKV",)), X, Y).text
+    text = concluded(made_sweep(from_width(QKV=3), sharing=("QKV",)), X, Y)
     assert text == ("Half of the seeds of QKV solve the task at “Head width” 2.5 or more.")
 
 
@@ -272,7 +279,7 @@ def test_without_qkv_another_variant_is_the_baseline():
     result = made_sweep(
         lambda sharing, point: float(point[X] >= widths[sharing]), sharing=("Q=K", "K=V")
     )
-    assert conclusion(result, X, Y).text.startswith(
+    assert concluded(result, X, Y).startswith(
         "K=V needs the widest heads: about 4.0 times as wide as Q=K"
     )
 
@@ -284,7 +291,7 @@ def test_a_sentence_names_few_of_many_variants():
         lambda sharing, point: float(point[X] >= (3 if sharing == "QKV" else 8)),
         sharing=("QKV", *others),
     )
-    text = conclusion(result, X, Y).text
+    text = concluded(result, X, Y)
     assert text.count("times (") == 3
     assert text.endswith("4 others.")
 
@@ -296,7 +303,7 @@ def test_rows_that_ratios_leave_out_are_named():
         return float(point[X] >= 3 and (sharing == "QKV" or (point[X] >= 6 and point[Y] <= 4)))
 
     result = made_sweep(solves)
-    text = conclusion(result, X, Y).text
+    text = concluded(result, X, Y)
     assert text.endswith(
         "Values of “Entries” where the boundary lies outside of the values of “Head width” are not "
         "counted: K=V at 8 and 16."
@@ -311,7 +318,7 @@ def test_a_variant_that_fails_more_rows_is_not_less_demanding():
         return float(point[X] >= widths[sharing])
 
     result = made_sweep(solves, sharing=("QKV", "K=V", "Q=V"))
-    assert "widest" not in conclusion(result, X, Y).text
+    assert "widest" not in concluded(result, X, Y)
 
 
 def test_an_axis_that_makes_the_task_harder_is_told_the_other_way_round():
@@ -321,7 +328,7 @@ def test_an_axis_that_makes_the_task_harder_is_told_the_other_way_round():
         lambda sharing, point: float(point[Y] <= most[sharing]),
         axes={Y: (2, 4, 8, 16, 32), X: (4, 8)},
     )
-    text = conclusion(result, Y, X).text
+    text = concluded(result, Y, X)
     assert text.startswith("K=V fails first as “Entries” grows: at about 0.25 times the value of ")
 
 
@@ -331,7 +338,7 @@ def test_an_axis_of_texts_gets_shares():
         lambda sharing, point: float(point["positions"] == "none"),
         axes={"positions": ("none", "learned")},
     )
-    assert conclusion(result, "positions").text == (
+    assert concluded(result, "positions") == (
         "Share of the runs that solve the task: QKV 50%, K=V 50%."
     )
 

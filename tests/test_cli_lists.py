@@ -41,9 +41,9 @@ def test_tasks_lists_dials_and_in_one_line_what_else_is_set(run):
     _, output, _ = run("tasks")
     for name, task in TASKS.items():
         entry = output.split(f"\n{name} ")[1].split("\n\n")[0].splitlines()
-        if task.preset:
-            quick = entry.pop().removeprefix("    quick preset: ")
-            assert dict(pair.split("=") for pair in quick.split()).keys() == task.preset.keys()
+        if task.full_size:
+            full = entry.pop().removeprefix("    full size: ")
+            assert dict(pair.split("=") for pair in full.split()).keys() == task.full_size.keys()
         dials = [line.split()[:2] for line in entry[2:-1]]
         assert dials == [[dial, as_typed(value)] for dial, value in task().model_dump().items()]
         assert entry[-1].startswith("    with ")

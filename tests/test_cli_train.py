@@ -146,13 +146,13 @@ def test_set_takes_every_kind_of_setting(run):
     assert experiment["sharing"] == ["QKV"]
 
 
-def test_the_quick_preset_is_set_up_by_name(run):
-    """`--preset` sets up the quick preset, and other flags override it."""
-    arguments = ("train", "--task", "sort", "--preset", "--seeds", "1", "--steps", "2")
+def test_the_full_size_is_set_up_by_name(run):
+    """`--full-size` sets up the task as published, and other flags override it."""
+    arguments = ("train", "--task", "sort", "--full-size", "--seeds", "1", "--steps", "2")
     code, output, _ = run(*arguments, "--json", "-", "--sharing", "QKV")
     experiment = json.loads(output)["experiment"]
     assert code == 0
-    assert {**experiment, "steps": 500}.items() >= TASKS["sort"].preset.items()
+    assert experiment.items() >= TASKS["sort"].full_size.items()
     assert experiment["steps"] == 2
 
 

@@ -113,9 +113,9 @@ def test_cleanup_of_an_overtaken_draw_touches_nothing(page, name, monkeypatch):
     snapshot = shipped_example("directed")
     if name == "board":
         drawing = board(snapshot, snapshot.experiment, 0)
-        components.board(drawing, key="x", alt="", faded=False)
+        components.board(drawing, key="x", alt="")
     else:
-        components.live_figure(plot_accuracy(snapshot), [], key="x", alt="", faded=False)
+        components.live_figure(plot_accuracy(snapshot), [], key="x", alt="")
     page.set_content("<div id=here style='width: 900px'></div>")
     page.add_script_tag(content=get_plotlyjs())
     source = script(name)

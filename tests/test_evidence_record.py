@@ -30,6 +30,7 @@ from attnkit.evidence.words import (
     seen_in_words,
     to_markdown,
 )
+from attnkit.experiment import from_text
 from attnkit.foundation.machine import processor_kind
 
 PROMISED = {"id", "source", "prediction", "verdict", "effect", "interval", "seeds"}
@@ -435,3 +436,14 @@ def test_what_is_shipped_of_a_claim_that_has_changed_is_not_shown(shipped, known
     changed = replace(known, statements=(better("Q=K", "QKV"),))
     monkeypatch.setitem(CLAIMS, known.id, changed)
     assert load_shipped() == {}
+
+
+def test_shipped_records_are_of_the_arms_of_their_claims():
+    """Also if a task's defaults have changed since: texts and arms name what is not default."""
+
+    def settings_of(experiment):
+        return tuple(map(repr, (experiment.task, experiment.size, experiment.training)))
+
+    for found in load_shipped().values():
+        recorded = {settings_of(from_text(text)) for text in found.experiments}
+        assert recorded >= {settings_of(arm.experiment) for arm in found.claim.arms}, found.claim.id

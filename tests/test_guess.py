@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from idle import DASHBOARD, PATIENCE
+from streamlit.testing.v1 import AppTest
 from visiting import SMALL, job_of, plain_text, press, show, visit, visit_small, watch
 
 from attnkit.analysis.reasons import headline, reason
@@ -116,16 +118,43 @@ def test_a_wrong_guess_is_followed_by_the_reason_of_a_variant_that_was_named():
     assert outcome(Guess(snapshot.experiment, solved), snapshot) == "**Your guess was right.**"
 
 
-def test_a_known_result_stays_hidden_until_train():
-    """Train then shows it at once."""
+@pytest.mark.parametrize("of_class", [{"quiet": "1"}, {"hide": "task,settings,buttons"}], ids=str)
+def test_a_class_sees_how_a_known_result_is_learnt(of_class):
+    """It is not shown at once, neither when the link is opened nor when Train is pressed."""
     known = visit_small(steps="20")
     link = dict(known.query_params)
     known = watch(press(known, "train"), lambda job: job.over)
-    tab = visit(**link, quiet="1")
+    tab = visit(**{"v": "1", **link, **of_class})
     assert job_of(tab) is None
-    tab = press(guess(tab, NONE), "train")
-    assert job_of(tab).id == job_of(known).id
-    assert "Your guess was right." in said(tab)
+    if "quiet" in of_class:
+        tab = guess(tab, NONE)
+    tab = watch(press(tab, "train"), lambda job: job.over)
+    assert job_of(tab).id != job_of(known).id
+    assert "quiet" not in of_class or "Your guess was right." in said(tab)
+
+
+@pytest.mark.parametrize(
+    ("page", "result"),
+    [
+        ("capacity", "needs the widest heads"),
+        ("runs", "kept"),
+        ("variants", "variants reach"),
+        ("guide", "Compare Q=K with"),
+        ("questions", "need two matrices"),
+    ],
+)
+def test_no_page_gives_a_result_away_before_the_first_guess(page, result):
+    """Also if its own address is opened, or opened anew; without the quiet mode it is there."""
+
+    def opened(**params):
+        tab = AppTest.from_file(DASHBOARD, default_timeout=PATIENCE).switch_page(f"pages/{page}.py")
+        tab.query_params.update(params)
+        return show(tab)
+
+    assert result in said(opened())
+    for tab in (opened(quiet="1"), show(visit(quiet="1").switch_page(f"pages/{page}.py"))):
+        assert result not in said(tab)
+        assert tab.query_params["quiet"] in ("1", ["1"])
 
 
 def test_the_switch_takes_a_finished_run_off_the_screen_and_back():

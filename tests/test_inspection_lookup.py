@@ -13,11 +13,15 @@ from reference import VARIANTS, Reference, norm
 
 from attnkit.analysis.attention_map import MOST_COLUMNS, MOST_ROWS
 from attnkit.analysis.inspection import lookup
+from attnkit.analysis.inspection.inspected_example import InspectedExample
 from attnkit.analysis.inspection.lookup import UNKNOWN, inspect_attention, inspect_examples
 from attnkit.analysis.inspection.probes import N_EXAMPLES, examples_of
 from attnkit.analysis.inspection.replay import is_tied
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.result import InspectionResult
+from attnkit.analysis.reasons import headline, marked_pair
+from attnkit.examples import load_example
+from attnkit.experiment import Experiment
 from attnkit.tasks import NOTHING
 from attnkit.training import metrics
 
@@ -343,3 +347,21 @@ def test_the_reference_norm_is_that_of_the_header():
     found = inspected(film_of())
     token = torch.from_numpy(found.framed["0.token"]).double()
     assert_allclose(found.framed["0.normed"], norm(token), rtol=1e-4)
+
+
+@pytest.mark.parametrize("task", ["directed", "dual_role"])
+def test_the_lookup_that_is_opened_first_is_the_one_that_the_lab_speaks_of(task):
+    """Both name the same question, at any size of the book; where there is none, the first one."""
+    random = np.random.default_rng(7)
+    size = "n_entries" if task == "directed" else "n_circles"
+    for number in random.integers(3, 6, 4):
+        experiment = Experiment(task=task, **{size: int(number)})
+        asked = InspectedExample.at(experiment, Inspection("attention"))
+        told = marked_pair(experiment.task, asked.example)[1]
+        assert asked.query_position == told
+    snapshot = load_example(task)
+    asked = InspectedExample.at(snapshot.experiment, Inspection("attention"))
+    name = asked.labels[asked.query_position].short
+    assert f"Asked for {name}" in headline(snapshot, 0).sentence
+    plain = InspectedExample.at(Experiment(task="phonebook"), Inspection("attention"))
+    assert plain.query_index == 0

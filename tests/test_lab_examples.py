@@ -1,5 +1,6 @@
 """The first visit to the Lab: every task opens with its settings and an example."""
 
+import numpy as np
 import pytest
 from kinds import every_task
 from visiting import (
@@ -51,7 +52,7 @@ def test_every_task_opens_with_its_question_its_dials_and_an_example(task):
         assert any((w.key or "") == f"set_{dial}" for w in widgets(tab)), dial
     has_earlier = any(w.key == "set_earlier_steps" for w in widgets(tab))
     assert has_earlier == (TASKS[task]().earlier is not None)
-    assert any(b.key == "quick_preset" for b in tab.button) == bool(TASKS[task].preset)
+    assert any(b.key == "full_size" for b in tab.button) == bool(TASKS[task].full_size)
     example = drawn(tab, "example")
     assert len(example["cells"]) == TASKS[task]().n_ctx
     cards = {card["name"]: card["value"] for card in columns(tab)}
@@ -64,6 +65,27 @@ def test_every_task_opens_with_its_question_its_dials_and_an_example(task):
     accuracy = finished.per_sharing(finished.history["accuracy"][-1])
     assert list(cards.values()) == [percent(mean) for mean in accuracy.mean(-1)]
     assert len([column for column in columns(tab) if column["map"]]) == 5
+
+
+def test_columns_are_those_of_the_switches_and_numbers_those_of_the_settings():
+    """Seeded variants and steps: nothing is left of an example that has other settings."""
+    random = np.random.default_rng(11)
+    names = [*(sharing.value for sharing in Sharing), "QKV n_heads=4 kv_heads=1"]
+    for steps in (600, 600, 70, 600, 70):
+        chosen = [name for name in names if random.random() < 0.6] or ["Q=K"]
+        tab = visit(v="1", sharing=",".join(chosen), steps=str(steps))
+        board = drawn(tab, "board")
+        assert [column["text"] for column in board["columns"]] == chosen
+        for column in board["columns"]:
+            known = steps == 600 and column["text"] in names[:5]
+            assert (column["value"] != "–") == (column["curve"] is not None) == known
+            assert bool(column["scores"]) == bool(column["asymmetry_value"]) == known
+            assert ("not trained yet" in column["said"]) != known
+        complete = steps == 600 and names[5] not in chosen
+        assert ("ot trained yet" in status(tab)) != complete
+        told = " ".join(plain_text(text) for text in tab.markdown)
+        assert steps == 600 or "right" not in told
+        assert all(name in chosen for name in ("Q=K",) if f"{name} scores" in told)
 
 
 def test_changed_dials_are_drawn_before_training():

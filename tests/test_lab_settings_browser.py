@@ -1,5 +1,7 @@
 """Settings of the Lab, in a real Chromium: links, variants, numbers, and the example."""
 
+import re
+
 import pytest
 from lab_browsing import SIX_VARIANTS, open_lab, open_untrained
 from playwright.sync_api import expect
@@ -93,13 +95,13 @@ def test_the_example_follows_the_dials_and_the_pointer(page, address):
 
 
 @pytest.mark.long
-def test_a_quick_preset_is_one_press_away(page, address):
-    """The quick preset changes settings and address, and is then not offered again."""
+def test_the_full_size_is_one_press_away(page, address):
+    """The full size changes settings and address, and is then not offered again."""
     page.goto(f"{address}/?v=1&task=reverse")
-    page.get_by_role("button", name="Quick preset").click()
-    page.wait_for_url("**length=8**")
-    expect(page.get_by_label("Length", exact=True)).to_have_value("8")
-    expect(page.get_by_role("button", name="Quick preset")).to_have_count(0)
+    page.get_by_role("button", name=re.compile("Full size")).click()
+    page.wait_for_url("**length=16**")
+    expect(page.get_by_label("Length", exact=True)).to_have_value("16")
+    expect(page.get_by_role("button", name=re.compile("Full size"))).to_have_count(0)
 
 
 @pytest.mark.parametrize(

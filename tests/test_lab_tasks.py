@@ -3,7 +3,7 @@
 import pytest
 from visiting import PATIENCE, drawn, pills, plain_text, press, show, status, switch, visit
 
-from attnkit.experiment.experiment import Experiment, from_params
+from attnkit.experiment.experiment import Experiment, from_params, full_size
 from attnkit.service.jobs import Job
 from attnkit.tasks import TASKS, register_task
 from attnkit.training import Training
@@ -25,17 +25,17 @@ def test_a_task_brings_its_own_defaults():
     assert switch(tab, "directed").query_params == {}
 
 
-def test_a_quick_preset_is_offered_and_set_up():
-    """The quick preset is offered until it is set up; the link follows."""
+def test_the_full_size_is_offered_and_set_up():
+    """The full size is offered until it is set up; the link follows."""
     tab = visit(v="1", task="reverse", n_seeds="2")
-    press(tab, "quick_preset")
-    quick = Experiment(task="reverse", **TASKS["reverse"].preset)
-    assert tab.session_state["lab"].experiment == quick
-    assert from_params(tab.query_params) == quick
-    assert not any(button.key == "quick_preset" for button in tab.button)
+    press(tab, "full_size")
+    full = full_size("reverse")
+    assert tab.session_state["lab"].experiment == full
+    assert from_params(tab.query_params) == full
+    assert not any(button.key == "full_size" for button in tab.button)
     tab.number_input(key="set_length").set_value(9)
     show(tab)
-    assert tab.button(key="quick_preset")
+    assert tab.button(key="full_size")
 
 
 def test_values_set_by_hand_survive_a_change_of_task():

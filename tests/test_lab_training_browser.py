@@ -97,7 +97,8 @@ def test_link_opens_the_same_experiment_and_reload_finds_the_run(page, address):
     """A link opens its experiment, and a reload returns to the run in progress."""
     open_lab(page, address, "?v=1&task=mutual&sharing=QKV,K%3DV&first_seed=500&steps=4000")
     expect(page.locator(".st-key-set_steps input")).to_have_value("4000")
-    expect(page.locator(".ak-board.ak-faded canvas")).to_have_count(2)  # the example still
+    expect(page.locator(".ak-board-column")).to_have_count(2)
+    expect(page.locator(".st-key-board canvas")).to_have_count(0)  # the example has other settings
     press(page, "train")
     wait_for_step(page, 20)
     page.reload()

@@ -113,7 +113,7 @@ def test_the_form_refuses_a_seventh_column_and_one_that_is_there():
     tab = compose(visit(v="1", sharing="QKV,Q=K,K=V,Q=V,Q=K=V," + COMPOSED[0]), COMPOSED[1])
     assert not can_add(tab)
     assert any("6 columns" in caption.value for caption in tab.caption)
-    tab = compose(visit(), "MHA")
+    tab = compose(visit(), "QKV")
     assert not can_add(tab)
     assert any(caption.value == "It is one of your columns." for caption in tab.caption)
 

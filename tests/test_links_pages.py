@@ -210,11 +210,11 @@ def test_names_that_nothing_has_are_told_and_ignored(copy):
     assert "train" in keys(tab)
 
 
-def test_a_quick_preset_changes_nothing_that_is_hidden(copy):
+def test_the_full_size_changes_nothing_that_is_hidden(copy):
     """It is not offered then."""
-    assert "quick_preset" in keys(visit(v="1", task="reverse", hide="buttons"))
-    assert "quick_preset" not in keys(visit(v="1", task="reverse", hide="steps"))
-    assert "quick_preset" not in keys(visit(v="1", task="reverse", hide="settings"))
+    assert "full_size" in keys(visit(v="1", task="reverse", hide="buttons"))
+    assert "full_size" not in keys(visit(v="1", task="reverse", hide="steps"))
+    assert "full_size" not in keys(visit(v="1", task="reverse", hide="settings"))
 
 
 def test_links_of_other_pages_keep_what_is_hidden(copy):

@@ -1,13 +1,110 @@
 """Ways between pages, in a real Chromium."""
 
+import contextlib
+import random
 import re
+from urllib.parse import urlsplit
 
 import pytest
 from browsing import LONG
 from lab_browsing import open_lab, press, serve, wait_for_step
+from playwright.sync_api import TimeoutError as OutOfTime
 from playwright.sync_api import expect
 
 pytestmark = [pytest.mark.browser, pytest.mark.server]
+
+CLASS_LINK = "?v=1&hide=settings,buttons&quiet=1"
+
+CHOICES = ".st-key-set_sharing button, " + ", ".join(
+    f".st-key-{key} button:not([data-testid$=Active])"
+    for key in ("asked_view", "capacity_section", "atlas_section", "atlas_offset")
+)
+"""Buttons whose press changes the address of their page."""
+
+AT_REST = """() => {
+  const app = document.querySelector("[data-testid=stApp]"), title = document.querySelector("h1");
+  const now = `${location.href} ${title?.innerText} ${document.querySelectorAll("p").length}`;
+  const same = window.lastSeen === now;
+  window.lastSeen = now;
+  const rests = app?.dataset.testScriptState === "notRunning";
+  return same && title && rests && !document.querySelector("[data-stale=true]");
+}"""
+
+SHOWN = """() => {
+  const main = document.querySelector("[data-testid=stMain]");
+  const of = (which, read) => [...main.querySelectorAll(which)].map(read);
+  const title = of("h1", (node) => node.innerText);
+  const pressed = of("[data-testid$=Active]", (node) => node.innerText);
+  const picked = of("[role=combobox]", (node) => node.value);
+  return JSON.stringify([location.href, title, pressed, picked]);
+}"""
+"""The address, and what of it is on screen."""
+
+
+def seen(page):
+    """Return what `SHOWN` finds once the page is at rest."""
+    for _ in range(3):
+        page.wait_for_function(AT_REST, polling=300)
+    return page.evaluate(SHOWN)
+
+
+def sees(page, wanted):
+    """Wait until the page shows something, and fail with what it shows if it does not."""
+    with contextlib.suppress(OutOfTime):
+        page.wait_for_function(f"(wanted) => ({SHOWN})() === wanted", arg=wanted)
+    assert seen(page) == wanted
+
+
+def page_of(address):
+    """The name of a page in an address."""
+    return urlsplit(address).path.strip("/")
+
+
+def follow_a_link(page, chance):
+    """Follow a link to another page, in the navigation or on the page."""
+    here = page_of(page.url)
+    links = page.locator(
+        "[data-testid=stSidebarNavLink], [data-testid=stMain] [data-testid^=stPageLink] a"
+    )
+    others = [
+        link
+        for link in links.all()
+        if page_of(link.get_attribute("href")) != here and link.is_visible()
+    ]
+    chance.choice(others).click()
+    page.wait_for_function("(here) => location.pathname.slice(1) !== here", arg=here)
+
+
+@pytest.mark.parametrize(
+    "seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 9))]
+)
+def test_one_press_of_back_leads_to_the_page_before(browser, address, long, seed):
+    """Whatever was chosen on it; Forward leads on again; an address opens what is on screen."""
+    chance = random.Random(seed)
+    context = browser.new_context(viewport={"width": 1440, "height": 1000})
+    context.set_default_timeout(LONG)
+    page = context.new_page()
+    page.goto(f"{address}/{chance.choice(['', 'questions', 'variants?variant=q%3Dk', CLASS_LINK])}")
+    seen(page)
+    page.locator(".st-key-all_pages label").click()
+    for _ in range(12 if long else 4):
+        seen(page)
+        choices = page.locator(CHOICES).all()
+        if choices:
+            before = page.url
+            chance.choice(choices).click()
+            page.wait_for_function("(before) => location.href !== before", arg=before)
+        left = seen(page)
+        follow_a_link(page, chance)
+        entered = seen(page)
+        page.go_back()
+        sees(page, left)
+        page.go_forward()
+        sees(page, entered)
+        with context.new_page() as other:
+            other.goto(page.url)
+            sees(other, entered)
+    context.close()
 
 
 @pytest.mark.long

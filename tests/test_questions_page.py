@@ -20,7 +20,7 @@ from attnkit.evidence.question import (
     reason_sentences,
     short_answer,
 )
-from attnkit.evidence.questions import QUESTIONS
+from attnkit.evidence.questions import QUESTIONS, WHY
 from attnkit.evidence.record import verdicts_of
 from attnkit.evidence.words import score_in_words, seen_in_words, total_in_words
 from attnkit.experiment.experiment import from_params
@@ -39,7 +39,7 @@ from attnkit.ui.evidence import (
 )
 from attnkit.ui.lab import MOST_COLUMNS
 from attnkit.ui.markdown import plain
-from attnkit.ui.question_choice import ALL, CLAIM, NEW, VIEW
+from attnkit.ui.question_choice import ALL, CLAIM, NEW, SHOWN, VIEW
 from attnkit.ui.service import training_service
 
 pytestmark = [pytest.mark.server, pytest.mark.usefixtures("pages_service")]
@@ -175,7 +175,7 @@ MOST_WORDS = 700
 """Words of a question that are in sight when it opens."""
 
 
-@pytest.mark.parametrize("question", QUESTIONS.values(), ids=lambda question: question.id)
+@pytest.mark.parametrize("question", SHOWN.values(), ids=lambda question: question.id)
 def test_a_question_is_short_and_has_no_words_of_programmers(question):
     """Commands, hashes and versions are folded."""
     tab = visit_at("questions", question=question.id)
@@ -189,10 +189,10 @@ def test_a_question_is_short_and_has_no_words_of_programmers(question):
 def test_the_evidence_that_ships_answers_every_question():
     """The page reads what is in the package, and says if a record is missing."""
     tab, known = visit_at("questions"), record.load_shipped()
-    for question in QUESTIONS.values():
+    for question in SHOWN.values():
         tab.session_state[VIEW] = question.id
         assert ("Not run yet" in said(show(tab))) == (question.claims[0] not in known)
-        assert address(tab) == {"question": question.id}
+        assert address(tab) == ({} if question is WHY else {"question": question.id})
 
 
 def test_without_evidence_it_says_what_to_type(nothing_shipped):
@@ -222,7 +222,7 @@ def test_a_faulty_link_is_told_and_the_page_stays_usable(link, message, shipped)
     assert message in said(tab)
     assert tab.get("bidi_component")
     name = next(iter(link))
-    assert address(tab) == {name: ALL if name == "claim" else "translation"}
+    assert address(tab) == ({"claim": ALL} if name == "claim" else {})
     tab.session_state[VIEW] = "value"
     assert "The link has" not in said(show(tab))
 
@@ -405,13 +405,11 @@ def test_the_answer_is_hidden_in_the_quiet_mode(shipped):
     """Until the visitor has guessed and run it; the guess stands above everything else."""
     tab = visit(quiet="1")
     tab = show(tab.switch_page("pages/questions.py"))
-    question = QUESTIONS["translation"]
-    verdicts = verdicts_of(shipped.values())
+    verdicts, question = verdicts_of(shipped.values()), WHY
     assert plain(question.guess) in tab.radio[0].label
     assert tab.subheader[0].value == "Predict, then run it now"
     hidden = [short_answer(question, shipped, verdicts), *number_sentences(question, shipped)]
     assert not any(text in said(tab) for text in hidden)
-    assert question.asked in said(tab)
     assert not [button for button in tab.button if (button.key or "").startswith("open_")]
     assert not pictures(tab)
 

@@ -1,14 +1,15 @@
 """The headline: the reason to tell first; and the sentences of shipped and new runs."""
 
+import dataclasses
 import re
 
 import numpy as np
 import pytest
 from finished import finished
 from kinds import KINDS, tiny
-from reason_snapshots import FLAT, Q_K, RISES, SOLVED, report, rising, with_metrics
+from reason_snapshots import FLAT, Q_K, RISES, SOLVED, pair_of, report, rising, with_metrics
 
-from attnkit.analysis.reasons import headline, marked_pair, reason
+from attnkit.analysis.reasons import headline, reason
 from attnkit.examples import load_example
 from attnkit.tasks import TASKS
 from attnkit.training import Training
@@ -84,10 +85,13 @@ def test_another_seed_that_diverged_is_told_too():
     assert headline(snapshot, 0).sentence == "Q=K solves it with seed 0; with seed 1, Q=K diverged."
 
 
-def test_what_is_not_known_is_not_told():
-    """A run that has stopped at 60% without a known reason has no headline."""
+def test_what_is_not_known_is_called_unknown_once_the_training_has_ended():
+    """The headline of a run that has stopped at 60% without a known reason admits it."""
     snapshot = rising([SOLVED], [FLAT], sharing=["QKV", "Q=K"])
-    assert headline(snapshot, 0) is None
+    found = headline(snapshot, 0)
+    assert (found.variant, found.kind) == (Q_K, "unknown")
+    assert "do not know" in found.advice
+    assert headline(dataclasses.replace(snapshot, status="running"), 0) is None
 
 
 # Shipped examples and new runs
@@ -113,7 +117,7 @@ def test_the_default_example_says_why_shared_queries_and_keys_fail():
     """The first screen names two entries of its example and their two equal scores."""
     snapshot = load_example("directed")
     found = headline(snapshot, 0)
-    one, other = marked_pair(snapshot)
+    one, other = pair_of(snapshot)
     run = snapshot.experiment.runs.index((Q_K, 0))
     scores = snapshot.probe.scores[run, -1, 0]
     names = [label.short for label in snapshot.experiment.task.label(snapshot.probe.tokens)]
@@ -133,5 +137,5 @@ def test_reasons_of_a_run_that_has_hardly_begun(kind):
         for variant in snapshot.experiment.sharing:
             reason(snapshot, variant, 0)
         headline(snapshot, 0)
-        marked_pair(snapshot)
+        pair_of(snapshot)
         training.advance(3)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from random_tasks import a_few, configured, every_task, limits, seeded
 
-from attnkit.experiment.experiment import Experiment
+from attnkit.experiment.experiment import Experiment, full_size
 from attnkit.experiment.training_settings import TrainingSettings
 from attnkit.tasks import FAMILIES, TASKS, register_task
 from attnkit.tasks.base import NAMES
@@ -70,10 +70,11 @@ def test_setting_names_do_not_collide(cls):
 
 @every_task
 def test_overrides_name_sizes_and_training(cls):
-    """Overrides and presets of a task name existing settings and have allowed values."""
+    """Overrides and the full size of a task name existing settings and have allowed values."""
     assert set(cls.overrides) <= {*Size.model_fields, *TrainingSettings.model_fields}
     assert Experiment(task=cls.name).settings().items() >= cls.overrides.items()
-    assert Experiment(task=cls.name, **cls.preset).settings().items() >= cls.preset.items()
+    assert full_size(cls.name).settings().items() >= cls.full_size.items()
+    assert (full_size(cls.name) == Experiment(task=cls.name)) == (not cls.full_size)
 
 
 @every_task

@@ -1,16 +1,19 @@
 """The text: what is kept of it, where windows may begin, what is asked; slow references."""
 
+import gzip
 import math
+import re
 from collections import Counter
 from hashlib import blake2b
 from itertools import pairwise
-from pydoc_data.topics import topics
 
 import numpy as np
 import pytest
 import torch
 
 from attnkit.experiment import Experiment
+from attnkit.foundation import corpus as shipped
+from attnkit.foundation.corpus import read_topics
 from attnkit.foundation.settings import InvalidExperiment
 from attnkit.tasks import NOTHING
 from attnkit.tasks.language import (
@@ -52,25 +55,44 @@ def stretches():
 
 
 def test_every_paragraph_is_there_once():
-    """In the order of the topics' keys; nothing is lost, nothing stands twice."""
-    kept, seen = [], set()
-    for key in sorted(topics):
-        for paragraph in topics[key].split("\n\n"):
-            bare = paragraph.strip("\n")
-            if bare not in seen:
-                seen.add(bare)
-                kept.append(bare)
-    assert read_corpus().text == "\n\n".join(kept)
+    """In the order of the shipped topics; nothing is lost, nothing stands twice."""
+    paragraphs = [paragraph.strip("\n") for paragraph in read_topics().split("\n\n")]
+    kept = read_corpus().text.split("\n\n")
+    places = [paragraphs.index(paragraph) for paragraph in kept]
+    assert places == sorted(set(places))
+    assert set(kept) == set(paragraphs)
+
+
+@pytest.mark.parametrize("damage", ["a byte", "the end", "another text", "all"])
+def test_a_damaged_text_is_named(monkeypatch, tmp_path, damage):
+    """No experiment is made of another text than the one that is shipped."""
+    content, file = shipped.FILE.read_bytes(), tmp_path / "text.gz"
+    at = np.random.default_rng(38).integers(10, len(content))  # ten bytes describe the file
+    changed = {
+        "a byte": content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :],
+        "the end": content[:at],
+        "another text": gzip.compress(b"Another text."),
+    }
+    if damage in changed:
+        file.write_bytes(changed[damage])
+    monkeypatch.setattr(shipped, "FILE", file)
+    read_corpus.cache_clear()
+    with pytest.raises(InvalidExperiment, match=re.escape(str(file))) as error:
+        Experiment(task="language")
+    (problem,) = error.value.problems
+    assert (problem.field, problem.value) == ("task", "language")
+    read_corpus.cache_clear()
 
 
 def test_the_fingerprint_is_the_texts():
-    """It tells whether two numbers are of the same text."""
+    """It tells whether two numbers are of the same text, which every Python reads alike."""
     text = read_corpus().text
+    assert Language().fingerprint == "a48bdf0f4e2d2200"
     assert Language().fingerprint == blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def test_common_characters_are_told_apart_and_rare_ones_are_one():
-    """So many that the vocabulary stays small, whatever Python's release."""
+    """So many that the vocabulary stays small."""
     corpus = read_corpus()
     common = sorted(Counter(sorted(corpus.text)).most_common(100))
     common = [character for character, _ in common]

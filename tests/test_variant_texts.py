@@ -388,7 +388,7 @@ def test_the_catalogue_has_what_people_know():
     assert len({name.lower() for name in names}) == len(names)
     families = list(dict.fromkeys(named.family for named in CATALOGUE.values()))
     assert families == list(FAMILIES)
-    assert {"MHA", "GQA", "MQA", "MLA", "Reformer", "ALBERT", "CLA", "RoPE", "ALiBi"} <= {*names}
+    assert {"QKV", "GQA", "MQA", "MLA", "Reformer", "ALBERT", "CLA", "RoPE", "ALiBi"} <= {*names}
 
 
 @every_entry
@@ -454,7 +454,8 @@ def test_a_name_can_be_registered_again(catalogue):
     [
         ("Reformer", "Q=K", "but attnkit.variants.scores has this name"),
         ("  reFORMER ", "Q=K", "but attnkit.variants.scores has this name"),
-        ("q=k", "K=V", "the text form of another variant"),
+        ("q=k", "K=V", "but attnkit.variants.partitions has this name"),
+        ("q=k n_heads=2", "K=V", "the text form of another variant"),
         ("K=V keyless=", "K=V keyless", "keys are made from values"),
         ("one, two", "K=V", "without commas"),
         ("  ", "K=V", "without commas"),
@@ -490,6 +491,8 @@ def test_an_option_of_a_known_name_is_refused():
         ("MLA kv_rank=4", "QKV kv_rank=4"),
         ("mqa positions=rope", "QKV n_heads=4 kv_heads=1 positions=rope"),
         ("Shared K=V kv_heads=1", "K=V kv_heads=1"),
+        ("mha n_heads=2", "QKV n_heads=2"),
+        ("one matrix", "Q=K=V"),
     ],
 )
 def test_a_name_can_be_extended_and_changed(text, expected):

@@ -47,6 +47,10 @@ class Grid(Protocol):
     def sharing(self) -> Sequence[Variant]:
         """Variants in their order."""
 
+    @property
+    def task(self) -> str:
+        """Name of the task of all cells; empty if they have several."""
+
 
 class Swept(Protocol):
     """Part of a sweep's result that these tables read."""

@@ -183,6 +183,7 @@ def evaluation_table(compared: Sequence[ComparedExperiment]) -> pd.DataFrame:
             "step": np.tile(snapshot.eval_steps, experiment.n_runs),
         }
         columns |= {name: snapshot.history[name].T.ravel() for name in METRICS}
+        columns["asymmetry"] = snapshot.asymmetry.T.ravel()
         tables.append(pd.DataFrame(columns))
     return pd.concat(tables, ignore_index=True)
 

@@ -7,10 +7,10 @@ only if the 95% interval excludes equality.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, repeat
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from attnkit.analysis.boundary import Boundary, MeanRatio, boundary, mean_ratio
 from attnkit.analysis.capacity import Swept, runs_at
@@ -20,6 +20,9 @@ from attnkit.tasks import TASKS
 from attnkit.training.summary import percent
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _WORDS = {
     "d_head": ("heads", "wide", "widest"),
@@ -49,13 +52,15 @@ class Conclusion(NamedTuple):
     """Conclusion of a sweep.
 
     Attributes:
-        text: Its sentences.
+        text: Its sentences, which begin with the name of the task.
         has_ratios: Whether they name ratios of boundaries, which are averaged over the values of
             the second axis.
+        note: Why the order of the sharings differs from that on a relation; may be empty.
     """
 
     text: str
     has_ratios: bool
+    note: str = ""
 
 
 def conclusion(
@@ -74,6 +79,40 @@ def conclusion(
     runs = runs_at(result, fixed or {}, x, y)
     if runs.empty:
         return Conclusion("Nothing has been trained here yet.", False)
+    task = result.sweep.task or str((fixed or {}).get("task", ""))
+    text, has_ratios = _sentences(result, runs, x, y, fixed)
+    if task not in TASKS:
+        return Conclusion(text, has_ratios)
+    solving = runs["sharing"][runs["steps_to_threshold"].notna()]
+    return Conclusion(
+        f"On “{TASKS[task].title}”: {text}", has_ratios, direction_note(task, set(solving))
+    )
+
+
+def direction_note(task: str, solving: Collection[str]) -> str:
+    """Return why variants with symmetric scores solve a task, unlike a relation with a direction.
+
+    Args:
+        task: Name of the task.
+        solving: Text forms of variants that solve it in some run.
+
+    Returns:
+        One sentence; empty if the task has a direction, too, or if they do not solve it.
+    """
+    names = [name for name in ("Q=K", "Q=K=V") if name in solving]
+    if not names or TASKS[task]().plateau is not None:
+        return ""
+    return (
+        f"{' and '.join(names)} fail{'s' * (len(names) == 1)} on “{TASKS['directed'].title}”, but "
+        "not here: no question of this task has an opposite one, so a model can solve it although "
+        "its scores are the same in both directions."
+    )
+
+
+def _sentences(
+    result: Swept, runs: pd.DataFrame, x: str, y: str | None, fixed: Mapping[str, Value] | None
+) -> tuple[str, bool]:
+    """Return the sentences of a conclusion, and whether they name ratios."""
     trained = [v.value for v in result.sweep.sharing if (runs["sharing"] == v.value).any()]
     shares = runs["steps_to_threshold"].notna().groupby(runs["sharing"]).mean()
     found = {
@@ -84,7 +123,7 @@ def conclusion(
     if not found:
         each = _shortened([f"{_title(name)} {percent(shares[name])}" for name in trained])
         text = f"Share of the runs that solve the task: {', '.join(each)}."
-        return Conclusion(text, False)
+        return text, False
     never, always = ([n for n in trained if shares[n] == share] for share in (0, 1))
     sentences = [f"{_names(never)} never solve{'s' * (len(never) == 1)} the task here."]
     sentences = sentences if never else []
@@ -99,7 +138,7 @@ def conclusion(
         sentences += [_boundary_in_words(line) for line in list(found.values())[:_MOST]]
     if always:
         sentences.append(f"{_names(always)} solve{'s' * (len(always) == 1)} the task in every run.")
-    return Conclusion(" ".join(sentences), has_ratios)
+    return " ".join(sentences), has_ratios
 
 
 @dataclass(frozen=True)

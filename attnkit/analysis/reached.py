@@ -137,9 +137,10 @@ def comparison_in_words(compared: Sequence[ComparedExperiment]) -> str:
     ]
     noun = "loss" if metric == "loss" else "accuracy"
     if not differing:
+        same = "the same" if not any(spread.width for spread in shared) else "about the same"
         if len(shared) > 1:
-            return f"Every variant that {letters} share has the same {noun}."
-        return f"{shared[0].title} has the same {noun} in {joined(list(shared[0].values))}."
+            return f"Every variant that {letters} share has {same} {noun}."
+        return f"{shared[0].title} has {same} {noun} in {joined(list(shared[0].values))}."
     most = max(differing, key=lambda spread: spread.width)
     lead = f"The {noun} of {most.title}"
     return f"{lead} differs{' most' * (len(shared) > 1)}: {most.in_words(metric)}."

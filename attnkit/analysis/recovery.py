@@ -117,7 +117,8 @@ class Recovery:
         back = self.back_after[~np.isnan(self.back_after)]
         later = f"{self.steps_since} steps later"
         if not np.isnan(self.back_after).any() and not back.any():
-            return f"{fall}, so nothing was lost. {later}: {percent_of(self.now)}."
+            little = "nothing" if self.at_once.mean >= self.before.mean else "at most one point"
+            return f"{fall}, so {little} was lost. {later}: {percent_of(self.now)}."
         return (
             f"{fall} at once. {self._return}. {later} it has {percent_of(self.now)}, untied "
             f"{percent_of(self.untied_now)}."
@@ -242,10 +243,10 @@ def curve_table(snapshot: Snapshot) -> str:
     """Return every evaluation of every run as CSV."""
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
-    table.writerow(["step", "sharing", "seed", "accuracy", "loss"])
+    table.writerow(["step", "sharing", "seed", "accuracy", "loss", "asymmetry"])
     accuracy, loss = (snapshot.history[name] for name in ("accuracy", "loss"))
     for evaluation, step in enumerate(snapshot.eval_steps):
         for run, (variant, seed) in enumerate(snapshot.experiment.runs):
-            metrics = [accuracy[evaluation, run], loss[evaluation, run]]
-            table.writerow([step, variant.value, seed, *metrics])
+            measures = [values[evaluation, run] for values in (accuracy, loss, snapshot.asymmetry)]
+            table.writerow([step, variant.value, seed, *measures])
     return text.getvalue()

@@ -192,7 +192,8 @@ class TyingResult:
         kept, before = (float(mean_interval(v).mean) for v in (self.kept_key, self.before))
         lost = before - kept
         if lost <= SAME:
-            return f"Keeping W_K loses nothing ({percent(kept)}): there is nothing to repair."
+            little = "nothing" if lost <= 0 else "at most one point"
+            return f"Keeping W_K loses {little} ({percent(kept)}): there is nothing to repair."
         full = self.repairs[0]
         half = Repair("linear", full.rank // 2)
         others = [

@@ -89,7 +89,7 @@ CASES: dict[str, Case] = {
         _case(
             "REVERSE",
             "reverse",
-            {},
+            {"length": 16},
             batch_size=128,
             d_model=64,
             n_heads=4,
@@ -101,7 +101,7 @@ CASES: dict[str, Case] = {
         _case(
             "language",
             "language",
-            {},
+            {"length": 64},
             batch_size=16,
             d_model=64,
             n_heads=4,

@@ -85,8 +85,8 @@ class Visitor(Tab):
         return next((int(step[1]) for step in steps if step), 0)
 
     def evaluated_to(self) -> int:
-        """Return the last step that the board shows."""
-        return max(int(steps[-1]) for steps, _ in self.curves().values())
+        """Return the last step that the board shows; −1 before there are curves."""
+        return max((int(steps[-1]) for steps, _ in self.curves().values()), default=-1)
 
     @property
     def ticking(self) -> bool:

@@ -5,7 +5,7 @@ from typing import Any
 from attnkit.claims.base import Claim, arm, register_claim
 from attnkit.claims.statements import no_worse, worse
 
-_RECALL: dict[str, Any] = {"task": "mqar", "length": 16}
+_RECALL: dict[str, Any] = {"task": "mqar", "batch_size": 64, "length": 16}
 
 register_claim(
     Claim(

@@ -5,7 +5,7 @@ from typing import Any
 from attnkit.claims.base import RAISED, Claim, arm, register_claim
 from attnkit.claims.statements import no_worse, worse
 
-_SETTINGS: dict[str, Any] = {"task": "mqar"}
+_SETTINGS: dict[str, Any] = {"task": "mqar", "batch_size": 64}
 
 BEFORE = "K=V qk_norm v_norm positions=rope"
 AFTER = "K=V qk_norm positions=rope rotate_values"

@@ -5,7 +5,13 @@ from typing import Any
 from attnkit.claims.base import Claim, arm, register_claim
 from attnkit.claims.statements import no_worse
 
-SETTINGS: dict[str, Any] = {"task": "mqar", "n_layers": 4, "n_heads": 4, "d_head": 8}
+SETTINGS: dict[str, Any] = {
+    "task": "mqar",
+    "batch_size": 64,
+    "n_layers": 4,
+    "n_heads": 4,
+    "d_head": 8,
+}
 
 register_claim(
     Claim(

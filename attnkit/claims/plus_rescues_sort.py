@@ -5,7 +5,14 @@ from typing import Any
 from attnkit.claims.base import Claim, arm, register_claim
 from attnkit.claims.statements import better
 
-_SORT: dict[str, Any] = {"task": "sort", "n_heads": 2, "d_head": 32}
+_SORT: dict[str, Any] = {
+    "task": "sort",
+    "length": 16,
+    "d_mlp": 256,
+    "batch_size": 128,
+    "n_heads": 2,
+    "d_head": 32,
+}
 
 register_claim(
     Claim(

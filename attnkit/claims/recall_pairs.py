@@ -5,8 +5,8 @@ from typing import Any
 from attnkit.claims.base import Claim, arm, register_claim
 from attnkit.claims.statements import no_worse
 
-_FEW: dict[str, Any] = {"task": "mqar", "n_pairs": 4, "length": 16}
-_MANY: dict[str, Any] = {"task": "mqar", "n_pairs": 8, "length": 32}
+_FEW: dict[str, Any] = {"task": "mqar", "batch_size": 64, "n_pairs": 4, "length": 16}
+_MANY: dict[str, Any] = {"task": "mqar", "batch_size": 64, "n_pairs": 8, "length": 32}
 
 register_claim(
     Claim(

@@ -1,13 +1,26 @@
 """Shared queries and keys on text, with and without the self-mask."""
 
+from typing import Any
+
 from attnkit.claims.base import Claim, arm, register_claim
 from attnkit.claims.statements import no_worse
 
 UP_TO = 8
 """Arms are read after 4,800 steps, when their losses are far below that of letter pairs."""
 
+TEXT: dict[str, Any] = {
+    "task": "language",
+    "length": 64,
+    "d_model": 64,
+    "n_heads": 4,
+    "d_mlp": 128,
+    "steps": 600,
+    "up_to": UP_TO,
+    "tuned_at": 2,
+}
+
 ARMS = tuple(
-    arm(variant, name, task="language", steps=600, up_to=UP_TO, tuned_at=2)
+    arm(variant, name, **TEXT)
     for variant, name in (
         ("QKV", "QKV"),
         ("K=V", "K=V"),

@@ -5,7 +5,13 @@ from typing import Any
 from attnkit.claims.base import RAISED, Claim, arm, register_claim
 from attnkit.claims.statements import better
 
-_SETTINGS: dict[str, Any] = {"task": "mqar", "d_model": 16, "d_head": 16, "up_to": 4}
+_SETTINGS: dict[str, Any] = {
+    "task": "mqar",
+    "batch_size": 64,
+    "d_model": 16,
+    "d_head": 16,
+    "up_to": 4,
+}
 
 register_claim(
     Claim(

@@ -10,7 +10,11 @@ UP_TO = 2
 
 _SETTINGS: dict[str, Any] = {
     "task": "language",
+    "length": 64,
+    "d_model": 64,
+    "n_heads": 4,
     "n_layers": 4,
+    "d_mlp": 128,
     "steps": 600,
     "up_to": UP_TO,
     "evaluate_every": 60,

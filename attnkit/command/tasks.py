@@ -40,8 +40,8 @@ def _run(arguments: argparse.Namespace) -> int:
                 print(f"    {setting.name:15} {default:>8}   {setting.help} ({setting.allowed})")
         if arguments.task is None:
             print(f"    with {_settings_text(task.overrides)}")
-        if task.preset:
-            print(f"    quick preset: {_settings_text(task.preset)}")
+        if task.full_size:
+            print(f"    full size: {_settings_text(task.full_size)}")
         if arguments.task is None:
             print()
     return 0
@@ -61,7 +61,7 @@ def _describe(name: str) -> dict[str, Any]:
         "fingerprint": task.fingerprint,
         "dials": {dial: defaults.pop(dial) for dial in type(task).model_fields},
         "settings": defaults,
-        "preset": task.preset,
+        "full_size": task.full_size,
     }
 
 

@@ -52,7 +52,7 @@ def add(commands: Commands) -> None:
         help="any other setting, repeatable; `tasks NAME` lists them",
     )
     parser.add_argument(
-        "--preset", action="store_true", help="the task's quick preset, if it has one"
+        "--full-size", action="store_true", help="the task as published, if its default is smaller"
     )
     parser.add_argument("--link", help="settings as in an address of the dashboard, after the ?")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
@@ -144,8 +144,8 @@ def _experiment(arguments: argparse.Namespace) -> Experiment:
         if getattr(arguments, name) is not None:
             params[name] = getattr(arguments, name)
     task = params.get("task")
-    if arguments.preset and task in TASKS:
-        params = {**TASKS[task].preset, **params}
+    if arguments.full_size and task in TASKS:
+        params = {**TASKS[task].full_size, **params}
     return from_params(params)
 
 

@@ -1,4 +1,4 @@
-"""A question that a thread asks, and its answer made from evidence.
+"""A question, such as a thread asks, and its answer made from evidence.
 
 Verdicts on claims choose the words and records fill in the numbers, so new evidence gives new
 answers.
@@ -17,13 +17,13 @@ from attnkit.foundation.display import Displayed
 
 @dataclass(frozen=True, repr=False)
 class Question(Displayed):
-    """A question that a thread asks, and its answer, which shows itself in a notebook.
+    """A question, and its answer made from evidence, which shows itself in a notebook.
 
     Attributes:
         id: Identifier in links.
-        title: The question in a few words; it can be answered with yes or no.
-        asked: Quotation from the thread.
-        source: Citation of the thread.
+        title: The question in a few words.
+        asked: Quotation from the thread; empty if the question is our own.
+        source: Citation of the thread; empty if the question is our own.
         conclusion: Clauses of the short answer, see `conclusion_of`.
         reason: Reason for the answer, in one or two sentences.
         numbers: Numbers behind the answer.

@@ -1,4 +1,4 @@
-"""Five threads that ask why the projections differ, with the words of their answers."""
+"""Why the projections differ: five threads that ask about it, with the words of their answers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ _ROLES = (
     "The key decides how much attention a token gets; the value is what the token then passes on."
 )
 
-_SAME_SCORE = "With one matrix, Ada’s score for Cem equals Cem’s score for Ada"
+_SAME_SCORE = "With one matrix for queries and keys, Ada’s score for Cem equals Cem’s score for Ada"
+
+_ADDRESS = "With K=V, one vector is both the address and the content of a token."
 
 _STEPS = Numbers(
     "narrow_head_slow",
@@ -223,12 +225,9 @@ _QUESTIONS = (
         reason=(
             Sentence(
                 "narrow_head_slow",
-                held="One vector is both the address and the content of a token. In a narrow head, "
-                "learning to hold both takes more steps.",
-                failed="One vector is both the address and the content of a token. Learning to "
-                "hold both did not take many more steps.",
-                undecided="One vector is both the address and the content of a token. Whether "
-                "learning to hold both takes more steps is open.",
+                held=f"{_ADDRESS} In a narrow head, learning to hold both takes more steps.",
+                failed=f"{_ADDRESS} Learning to hold both did not take many more steps.",
+                undecided=f"{_ADDRESS} Whether learning to hold both takes more steps is open.",
                 statement=0,
             ),
             Sentence(
@@ -316,26 +315,26 @@ _QUESTIONS = (
         numbers=(
             Numbers(
                 "one_matrix",
-                "Runs with one matrix that find spouses: {Q=K=V, married:solved} (three matrices "
+                "Runs of Q=K=V that find spouses: {Q=K=V, married:solved} (QKV "
                 "{QKV, married:solved}); that look up a phone book: {Q=K=V, phone book:solved} "
                 "({QKV, phone book:solved}). Who reports to whom, right after 4,800 steps: "
                 "{Q=K=V, reports to:@8} ({QKV, reports to:@8}).",
             ),
             Numbers(
                 "symmetry_follows",
-                "Asymmetry of the scores with three matrices: {QKV, married:asymmetry} for "
+                "Asymmetry of the scores of QKV: {QKV, married:asymmetry} for "
                 "spouses, {QKV, reports to:asymmetry} for who reports to whom (0 is symmetric, ½ "
                 "is unrelated).",
             ),
             Numbers(
                 "ranking",
-                "Loss on text after 4,800 steps: one matrix {Q=K=V:loss@8} nats, three "
+                "Loss on text after 4,800 steps: Q=K=V {Q=K=V:loss@8} nats, QKV "
                 "{QKV:loss@8}. Q=K has {Q=K:loss@8}, with a self-mask {Q=K, self-mask:loss@8} (QKV "
                 "{QKV, self-mask:loss@8}).",
             ),
         ),
         claims=("one_matrix", "symmetry_follows", "ranking"),
-        guess="One matrix for all on three relations. Will it do as well as three?",
+        guess="One matrix for all (Q=K=V) on three relations. Will it do as well as three?",
         guesses={
             "Yes, on all of them": "held",
             "No, not on all": "did not hold",
@@ -346,3 +345,34 @@ _QUESTIONS = (
 
 QUESTIONS: dict[str, Question] = {question.id: question for question in _QUESTIONS}
 """The five questions by their ids, in the order of the page."""
+
+_DIRECTION, _NARROW, _ONE = (QUESTIONS[n] for n in ("two_spaces", "expressiveness", "one_matrix"))
+
+WHY = Question(
+    id="three_matrices",
+    title="Why do Q, K and V need different matrices?",
+    asked="",
+    source="",
+    conclusion=(
+        Sentence(
+            "direction",
+            held="Q and K need two matrices to tell a relation from its reverse (one head, one "
+            "layer)",
+            failed="Q and K did not need two matrices, even to tell a relation from its reverse",
+            undecided="whether Q and K need two matrices is not decided",
+        ),
+        Sentence(
+            "narrow_head_slow",
+            held="K and V need two to learn fast in a narrow head",
+            failed="K and V do not need two, even in a narrow head",
+            undecided="whether K and V need two is not decided",
+            statement=0,
+        ),
+    ),
+    reason=(_DIRECTION.reason[0], _NARROW.reason[0]),
+    numbers=(_DIRECTION.numbers[0], _STEPS, _ONE.numbers[0]),
+    claims=("direction", "narrow_head_slow", "one_matrix", "no_value"),
+    guess=_DIRECTION.guess,
+    guesses=_DIRECTION.guesses,
+)
+"""Our own question, answered from the evidence of three of the five."""

@@ -360,6 +360,11 @@ def settings(task: str) -> dict[str, Setting]:
     }
 
 
+def full_size(task: str) -> Experiment:
+    """Return a task's experiment as published or recorded: the default, or a larger one."""
+    return Experiment(task=task, **TASKS[task].full_size)
+
+
 def default_settings(task: str) -> dict[str, Any]:
     """Return the flat settings of a task's default experiment."""
     return {"task": task, "sharing": [s.value for s in Sharing], **_default_values(TASKS[task])}
@@ -378,6 +383,9 @@ def problems_of(error: ValidationError, task: str = DEFAULT_TASK) -> list[Proble
 def _problem(details: ErrorDetails, known: Mapping[str, Setting]) -> Problem:
     if details["type"] == "disagreement":
         return Problem(**details["ctx"])
+    cause = details.get("ctx", {}).get("error")
+    if isinstance(cause, InvalidExperiment):
+        return cause.problems[0]
     name = str(details["loc"][0]) if details["loc"] else "experiment"
     message = str(details["msg"]).removeprefix("Value error, ")
     return Problem(name, details["input"], known[name].allowed if name in known else message)

@@ -21,10 +21,14 @@ from attnkit.figures.curves import stays_at_plateau
 from attnkit.figures.diagram import count_matrices, variant_diagram
 from attnkit.figures.maps import attention_maps
 from attnkit.figures.panels import thin
-from attnkit.training.joining import can_share_runs
 from attnkit.training.snapshot import Snapshot
 from attnkit.training.statistics import mean_interval
-from attnkit.training.summary import percent, percent_interval
+from attnkit.training.summary import (
+    asymmetry_in_words,
+    percent,
+    percent_interval,
+    two_numbers,
+)
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import second_line_of, title_of
 from attnkit.variants.palette import colors_of
@@ -44,8 +48,8 @@ _LEAST_COLUMNS = 8
 _LETTER, _NAME = 8, 11
 """Widths in pixels of a cell under a single letter and under a name."""
 
-_SAME = 0.005
-"""Scores that differ by less are shown as equal."""
+_LARGEST = 65_500
+"""Scores are recorded up to this size; larger ones only as being larger."""
 
 _VISIBLE = 0.0005
 """Smallest relative difference of costs that is shown."""
@@ -63,9 +67,8 @@ def board(
 
     Args:
         snapshot: Snapshot with the results.
-        experiment: Experiment whose variants are the columns. A variant that the snapshot lacks has
-            an empty column. Accuracies are shown only if the two experiments differ in nothing but
-            variants.
+        experiment: Experiment whose variants are the columns; it differs from the snapshot's in
+            nothing else. A variant that the snapshot lacks has an empty column.
         seed: Seed whose attention map is shown.
         layer: See `attention_maps`.
         head: See `attention_maps`.
@@ -77,22 +80,20 @@ def board(
     values = snapshot.per_sharing(snapshot.history[name])
     top, levels = _top(snapshot, values), _shared_levels(trained)
     maps = _maps(snapshot, seed, layer, head, len(experiment.sharing))
-    accuracies = _accuracy_texts(snapshot) if can_share_runs(trained, experiment) else {}
+    accuracies = _accuracy_texts(snapshot)
     pair_scores = _pair_scores(snapshot, seed, layer, head)
     asymmetry = snapshot.per_sharing(snapshot.asymmetry)
-    latest_asymmetry = snapshot.per_sharing((1 - snapshot.latest("score_symmetry")) / 2)
     columns = []
     for column, variant in zip(planned_columns(experiment), experiment.sharing, strict=True):
         if variant in trained.sharing:
             index = trained.sharing.index(variant)
-            column |= accuracies.get(variant, {})
+            column |= accuracies[variant]
             column["curve"] = _curve(values[indices, index], top)
             column["curve"]["runs"] = _packed(values[indices, index].T)
             column["curve"]["previous"] = _previous(previous, variant, name)
             column["levels"] = levels + _levels_of(trained, variant, values[0, index], name)
             column["asymmetry"] = _curve(asymmetry[indices, index], 1.0)
-            mean_asymmetry = float(mean_interval(latest_asymmetry[index]).mean)
-            column["asymmetry_value"] = _number(mean_asymmetry)
+            column["asymmetry_value"] = asymmetry_in_words(snapshot, variant)
             column["map"] = maps["panels"][index]
             column["scores"] = pair_scores.get(variant, [])
         else:
@@ -115,20 +116,21 @@ def board(
     }
 
 
+def asymmetry_over_steps(snapshot: Snapshot) -> dict[str, Any]:
+    """Return the mean score asymmetry of every variant at the steps that charts show, packed."""
+    steps, indices = thin(snapshot.eval_steps)
+    means = mean_interval(snapshot.per_sharing(snapshot.asymmetry)[indices]).mean
+    return {"steps": _packed(steps), "means": [_packed(line) for line in means.T]}
+
+
 def planned_board(experiment: Experiment) -> dict[str, Any]:
     """Return the board of an experiment before training: its columns without results.
 
-    It has all legends, so that nothing moves when the curves appear.
+    Its legends are those of the curves, so that nothing moves when these appear, except the level
+    at which symmetric scores stay: it would tell which variants fail before anybody has guessed.
     """
     name = "accuracy" if experiment.task.loss_to_beat is None else "loss"
-    levels = [
-        *_shared_levels(experiment),
-        *(
-            level
-            for variant in experiment.sharing
-            for level in _levels_of(experiment, variant, np.zeros(1), name)
-        ),
-    ]
+    levels = _shared_levels(experiment) + ([_untrained(0.0)] if name == "accuracy" else [])
     return {
         "step": 0,
         "last_step": experiment.training.steps,
@@ -145,7 +147,8 @@ def planned_board(experiment: Experiment) -> dict[str, Any]:
             {**column, "said": _alt_text(column)} for column in planned_columns(experiment)
         ],
         "maps": None,
-        "hash": experiment.hash,
+        "task": experiment.task.name,
+        "title": experiment.task.title,
     }
 
 
@@ -201,14 +204,17 @@ def adjustment(experiment: Experiment, variant: Variant) -> str:
 def _accuracy_texts(snapshot: Snapshot) -> dict[Variant, dict[str, str]]:
     """Return the accuracy of every variant and a note with its interval, as parts of a column."""
     experiment = snapshot.experiment
-    accuracy = mean_interval(snapshot.per_sharing(snapshot.latest("accuracy")))
+    of_seeds = snapshot.per_sharing(snapshot.latest("accuracy"))
+    accuracy = mean_interval(of_seeds)
     training = mean_interval(snapshot.per_sharing(snapshot.latest("training_accuracy"))).mean
     diverged = snapshot.per_sharing(snapshot.diverged_at >= 0).sum(-1)
     texts = {}
     for i, variant in enumerate(experiment.sharing):
         mean = accuracy.mean[i]
         limits = percent_interval(accuracy.low[i], accuracy.high[i])
-        note = limits if " to " in limits else "every seed" if limits else "right answers"
+        alike = len({percent(share) for share in of_seeds[i] if not np.isnan(share)}) == 1
+        note = limits if " to " in limits or not alike else "every seed"
+        note = note if limits else "right answers"
         if diverged[i]:
             note = f"{diverged[i]} of {experiment.n_seeds} diverged"
         texts[variant] = {"value": "–" if np.isnan(mean) else percent(mean), "note": note}
@@ -243,11 +249,16 @@ def _levels_of(
     if name == "loss":
         return []
     start = float(mean_interval(at_start).mean)
-    levels = [] if np.isnan(start) else [{"value": start, "dash": "dash", "text": "untrained"}]
+    levels = [] if np.isnan(start) else [_untrained(start)]
     if experiment.plateau is not None and stays_at_plateau(variant):
         text = f"guess between two entries {percent(experiment.plateau)}"
         levels.append({"value": experiment.plateau, "dash": "longdashdot", "text": text})
     return levels
+
+
+def _untrained(value: float) -> dict[str, Any]:
+    """Return the level of the accuracy before training."""
+    return {"value": value, "dash": "dash", "text": "untrained"}
 
 
 def _legend(
@@ -322,7 +333,7 @@ def _mark(snapshot: Snapshot, layer: int, frame: MapLayout) -> dict[str, int] | 
 def _pair(snapshot: Snapshot, layer: int) -> tuple[int, int] | None:
     """Return the marked pair of positions if the layer has scores for both directions."""
     layer_spec = snapshot.experiment.layer_specs[layer]
-    pair = marked_pair(snapshot)
+    pair = marked_pair(snapshot.experiment.task, example_of(snapshot))
     both = range(
         max(layer_spec.query_positions[0], layer_spec.key_positions[0]),
         min(layer_spec.query_positions[1], layer_spec.key_positions[1]),
@@ -342,6 +353,7 @@ def _pair_scores(
     names = [experiment.task.label(snapshot.probe.tokens)[i].short for i in pair]
     scores = snapshot.per_sharing(np.moveaxis(scores[:, layer], 0, -1))
     scores = scores[..., experiment.seeds.index(seed)].astype(np.float64)  # (h, i, j, variant)
+    same_both_ways = snapshot.per_sharing(snapshot.same_both_ways)[:, experiment.seeds.index(seed)]
     texts: dict[Variant, list[dict[str, Any]]] = {}
     for k, variant in enumerate(experiment.sharing):
         n_heads = experiment.wiring(variant).sizes.n_heads
@@ -351,12 +363,20 @@ def _pair_scores(
         score, mirrored = float(of_head[pair]), float(of_head[pair[::-1]])
         if math.isnan(score) or math.isnan(mirrored):
             continue
-        same = abs(score - mirrored) < _SAME
+        same = bool(same_both_ways[k])
+        there, back = two_numbers(score, mirrored, same=same)
         texts[variant] = [
-            {"text": f"{names[0]}→{names[1]} {_number(score)}", "same": same},
-            {"text": f"{names[1]}→{names[0]} {_number(mirrored)}", "same": same},
+            {"text": f"{names[0]}→{names[1]} {_beyond(score) or there}", "same": same},
+            {"text": f"{names[1]}→{names[0]} {_beyond(mirrored) or back}", "same": same},
         ]
     return texts
+
+
+def _beyond(score: float) -> str:
+    """Return a score that is too large to be recorded in words; empty for one that is not."""
+    if abs(score) < _LARGEST:
+        return ""
+    return f"above {_LARGEST:,}" if score > 0 else f"below −{_LARGEST:,}"
 
 
 def _alt_text(column: dict[str, Any]) -> str:
@@ -370,13 +390,6 @@ def _alt_text(column: dict[str, Any]) -> str:
     if column["asymmetry_value"]:
         parts.append(f"score asymmetry {column['asymmetry_value']}")
     return f"{column['name']}: {'; '.join(parts)}. {column['facts']}."
-
-
-def _number(value: float) -> str:
-    """Return a number with two decimals and a typographic minus, or a note if it is NaN."""
-    if math.isnan(value):
-        return "not defined here"
-    return f"{value:.2f}".replace("-0.00", "0.00").replace("-", "−")
 
 
 def _packed(values: np.ndarray) -> str:

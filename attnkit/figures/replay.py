@@ -56,6 +56,7 @@ def replay(snapshot: Snapshot, variants: Sequence[Variant], metric: Metric) -> b
     header = {
         "film": experiment.hash,
         "view": "replay",
+        "task": experiment.task.name,
         "request": {"metric": metric, "variants": [variant.value for variant in variants]},
         "title": experiment.task.title,
         "chance": experiment.task.chance,

@@ -68,11 +68,12 @@ class Way:
         *first, last = (f"W_{role}" for role in self.tie.split("="))
         how = "to their average" if self.by == "average" else f"by keeping W_{self.by[-1]}"
         tying = f"Tying {', '.join(first)} and {last} {how}"
+        if self.before == self.at_once:
+            return f"{tying} costs {name} nothing at once: it stays at {at_once}."
         points = int(before.removesuffix("%")) - int(at_once.removesuffix("%"))
-        if points == 0:
-            if self.before == self.at_once:
-                return f"{tying} costs {name} nothing at once: it stays at {at_once}."
-            return f"{tying} changes {name} by less than one point at once: it stays at {at_once}."
+        if points == 0 or abs(self.before - self.at_once) < 0.01:
+            change = f"it stays at {at_once}" if points == 0 else f"{before} → {at_once}"
+            return f"{tying} changes {name} by less than one point at once: {change}."
         count = f"{abs(points)} point{'s' * (abs(points) > 1)}"
         effect = f"costs {name} {count}" if points > 0 else f"raises {name} by {count}"
         return f"{tying} {effect} at once: {before} → {at_once}."

@@ -16,7 +16,13 @@ from attnkit.notebook.drawings import Chart, attention_map, thin
 from attnkit.notebook.style import card, grid, paragraph, swatch, table
 from attnkit.training.results import Result
 from attnkit.training.snapshot import CONSECUTIVE, THRESHOLD, Snapshot
-from attnkit.training.summary import finding, percent, percent_interval, sharing_table
+from attnkit.training.summary import (
+    finding,
+    percent,
+    percent_interval,
+    sharing_table,
+    two_decimals,
+)
 from attnkit.variants.catalogue import title_of
 from attnkit.variants.palette import colors_of
 
@@ -53,8 +59,7 @@ def snapshot_card(snapshot: Snapshot) -> str:
     if snapshot.step:
         reason = headline(snapshot, experiment.first_seed)
         if reason is not None:
-            of_seed = f" (seed {experiment.first_seed})" * (reason.is_of_one_seed and seeds > 1)
-            sentence = f"{reason.sentence.removesuffix('.')}{of_seed}."
+            sentence = reason.in_words(experiment, experiment.first_seed)
             parts.append(f"<p><b>{escape(sentence)}</b></p>")
         parts.append(paragraph(finding(snapshot)))
     else:
@@ -93,12 +98,12 @@ def _table(snapshot: Snapshot) -> str:
         if row["diverged"]:
             cells[1] = f"{row['diverged']} of {experiment.n_seeds} diverged"
         if on_loss:
-            cells.append(_number(row["loss"]))
+            cells.append(two_decimals(row["loss"]))
         else:
             steps = row["steps_to_threshold"]
             cells.append(f"{row['solved']} of {experiment.n_seeds}")
             cells.append("–" if math.isnan(steps) else f"{steps:,.0f}")
-        cells += [_number(row["asymmetry"])]
+        cells += [two_decimals(row["asymmetry"])]
         cells += [f"{row['parameters']:,}", f"{row['kv_cache_floats_per_token']:,}"]
         name = escape(title_of(variant))
         titled = f'<span title="{escape(variant.value, quote=True)}">{name}</span>'
@@ -246,10 +251,6 @@ def _footnote(snapshot: Snapshot) -> str:
     seconds = snapshot.seconds
     took = f"{seconds:.1f} seconds" if seconds < 90 else f"{seconds / 60:.1f} minutes"
     return f"Trained in {took} by {snapshot.trained_by}." if snapshot.step else ""
-
-
-def _number(value: float) -> str:
-    return "–" if math.isnan(value) else f"{value:.2f}"
 
 
 def _floats(packed: str) -> np.ndarray:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 FILE = FOLDER / "toys.parquet"
 
 TASKS = ("directed", "k_hop", "reverse", "induction", "language", "translation")
-"""Tasks of the models, at their default settings: bidirectional, causal, with cross-attention."""
+"""Tasks of the models, at full size: bidirectional, causal, with cross-attention."""
 
 FAMILY = "toy"
 
@@ -48,12 +48,12 @@ def measure_toys() -> pd.DataFrame:
     Returns:
         A table as by `measure_model`, without rows of whole layers.
     """
-    from attnkit.experiment import Experiment
+    from attnkit.experiment.experiment import full_size
     from attnkit.training import train
 
     tables = []
     for task in TASKS:
-        result = train(Experiment(task=task), progress=False)
+        result = train(full_size(task), progress=False)
         tables += [measure_model(toy_model(result, v)).table for v in result.experiment.sharing]
     table = pd.concat(tables, ignore_index=True)
     return table[table["head"].notna()]  # heads of several seeds together are not a model's layer

@@ -148,6 +148,9 @@ class JobControl:
         if "request" in frame.header:
             self.requests.take(frame.header, frame.blob)
             return
+        if "pace" in frame.header:
+            self.queue.set_pace(frame.header["pace"], frame.header["engine"])
+            return
         job = self.queue.jobs.get(frame.header["job"])
         if job is not None:
             self._apply(job, frame)
@@ -164,7 +167,7 @@ class JobControl:
                 # another engine has trained the finished runs, so all runs are trained anew
                 job = replace(job, reused=None)
                 changes.update(reused=None, megabytes=memory_of(job.experiment))
-            self.queue.learn_rate(job, snapshot)
+            self.queue.learn_pace(job, snapshot)
             changes["seconds"] = snapshot.seconds
             if job.reused is not None:
                 snapshot = job.reused.join(snapshot)

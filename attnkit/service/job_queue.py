@@ -5,17 +5,21 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import replace
+from statistics import median
 from typing import Any
 
+from attnkit.experiment import Experiment
 from attnkit.service.ended_jobs import superfluous
 from attnkit.service.jobs import Job, Watcher
 from attnkit.service.leases import Leases
 from attnkit.service.scheduler import Demand, Outlook, admitted, displaced, outlooks
 from attnkit.service.server import ServerSettings
+from attnkit.training.engine import Engine
+from attnkit.training.pace import training_work
 from attnkit.training.snapshot import Snapshot
 
-FIRST_RATE = 1 / 4000
-"""Seconds per unit of `Job.work` before any training was measured."""
+FIRST_PACE = 0.03
+"""Seconds per unit of `training_work` before the training process has measured them."""
 
 MEASURED_STEPS = 20
 """Steps after which the speed of a job is used to estimate its training time."""
@@ -61,7 +65,9 @@ class JobQueue:
         self.storing: set[str] = set()
         self.filmless: set[str] = set()
         self._changed = changed
-        self._rate = FIRST_RATE
+        self._engine: Engine = "kernel"
+        self._pace = FIRST_PACE
+        self._pace_on: dict[str, float] = {}  # by the name of the task
         self._outlooks: tuple[float, dict[str, Outlook]] = (0.0, {})
 
     def add(self, job: Job) -> None:
@@ -184,15 +190,23 @@ class JobQueue:
             self._outlooks = (now, by_id)
         return by_id.get(job_id)
 
-    def seconds_for(self, work: float) -> float:
-        """Return the estimated training time of an amount of work, in the unit of `Job.work`."""
-        return self._rate * work
+    def seconds_for(self, experiment: Experiment) -> float:
+        """Return the estimated training time of an experiment if nothing else trains."""
+        usual = median([self._pace, *self._pace_on.values()])
+        pace = self._pace_on.get(experiment.task.name, usual)
+        return pace * training_work(experiment, self._engine)
 
-    def learn_rate(self, job: Job, snapshot: Snapshot) -> None:
-        """Adjust the estimate of seconds per unit of work to a job's training time."""
-        done = job.work * snapshot.step / job.experiment.training.steps
-        if snapshot.step > MEASURED_STEPS and done:
-            self._rate += 0.2 * (snapshot.seconds / done - self._rate)
+    def set_pace(self, pace: float, engine: Engine) -> None:
+        """Take over the seconds per unit of work that an engine has needed on this machine."""
+        self._pace, self._engine = pace, engine
+        self._pace_on.clear()
+
+    def learn_pace(self, job: Job, snapshot: Snapshot) -> None:
+        """Estimate later experiments on a job's task by its training time."""
+        done = snapshot.step / job.experiment.training.steps
+        if snapshot.step > MEASURED_STEPS:
+            work = training_work(job.trains, self._engine)
+            self._pace_on[job.experiment.task.name] = snapshot.seconds / done / work
 
     def _waiting(self, now: float) -> list[Demand]:
         """Return the demands of queued jobs, except those whose tabs are closed at the moment."""
@@ -215,7 +229,7 @@ class JobQueue:
         """Return the demand of a job; all demands of one decision need the same `now`."""
         n_steps = job.experiment.training.steps
         left = 1 - job.step / n_steps
-        seconds = self._rate * job.work * left
+        seconds = self.seconds_for(job.trains) * left
         if job.seconds and job.step > MEASURED_STEPS:
             seconds = job.seconds / job.step * n_steps * left
         waited, paused = now - job.asked_at, job.state == "paused"

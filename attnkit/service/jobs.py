@@ -160,13 +160,3 @@ class Job:
     def model_steps_per_second(self) -> float:
         """Optimiser steps of single runs per second of training in this job."""
         return self.trains.n_runs * self.step / self.seconds if self.seconds > 0 else 0.0
-
-    @property
-    def work(self) -> float:
-        """Cost of all its steps, in an arbitrary unit that is the same for all experiments."""
-        return work_of(self.trains)
-
-
-def work_of(experiment: Experiment) -> float:
-    """Return the cost of all steps of an experiment, in the unit of `Job.work`."""
-    return experiment.training.steps * experiment.megabytes

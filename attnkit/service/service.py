@@ -25,7 +25,7 @@ from attnkit.service.finished_runs import FinishedRuns, find_finished_runs
 from attnkit.service.job_control import JobControl
 from attnkit.service.job_queue import Refused
 from attnkit.service.job_table import overview
-from attnkit.service.jobs import NOBODY, Job, Watcher, work_of
+from attnkit.service.jobs import NOBODY, Job, Watcher
 from attnkit.service.logs import log
 from attnkit.service.process import TrainingProcess
 from attnkit.service.scheduler import Outlook
@@ -192,11 +192,13 @@ class TrainingService:
     def estimate(self, experiment: Experiment) -> float:
         """Return the estimated training time in seconds if nothing else trains.
 
-        Finished runs of some variants, which can be taken over, do not count.
+        It follows from the experiment's work and this machine's pace, which was measured at the
+        start and with every job. Finished runs of some variants, which can be taken over, do not
+        count.
         """
         reused = self._find_finished_runs(experiment)
         trains = experiment if reused is None else reused.missing
-        return 0.0 if trains is None else self._queue.seconds_for(work_of(trains))
+        return 0.0 if trains is None else self._queue.seconds_for(trains)
 
     def outlook(self, job_id: str) -> Outlook | None:
         """Return the outlook of a job, at most a second old; None if it is over."""

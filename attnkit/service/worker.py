@@ -35,6 +35,7 @@ from attnkit.service.process import encode
 from attnkit.service.training_job import TrainingJob
 from attnkit.training.camera import Camera
 from attnkit.training.engine import Engine, choose_engine, is_ready, ready_engine
+from attnkit.training.pace import measure_pace
 from attnkit.training.training import Training, pick_device
 
 HEARTBEAT_SECONDS = 1.0
@@ -81,6 +82,18 @@ class Worker:
     def take_engine(self) -> None:
         """Compile this machine's engine if needed, and use it for jobs that begin after that."""
         self._engine = ready_engine(pick_device("auto"))
+
+    def tell_pace(self) -> None:
+        """Measure how fast this machine trains, and send it for estimates of training times."""
+        with contextlib.suppress(OSError):  # the server is gone
+            self._write({"pace": measure_pace(self._engine), "engine": self._engine}, b"")
+
+    def prepare_engine(self) -> None:
+        """Take the engine and send its pace; before a compilation, send that of torch, too."""
+        if not is_ready(choose_engine(pick_device("auto"))):
+            self.tell_pace()
+        self.take_engine()
+        self.tell_pace()
 
     def run(self, commands: queue.Queue[dict[str, Any] | None]) -> None:
         """Work until a None is taken from the queue."""
@@ -312,8 +325,7 @@ def main() -> None:
     _warm_up()
     if is_ready(choose_engine(pick_device("auto"))):
         worker.take_engine()
-    else:
-        threading.Thread(target=worker.take_engine, daemon=True).start()
+    threading.Thread(target=worker.prepare_engine, daemon=True).start()
     if len(sys.argv) > 1:
         limit_memory(SPARE * int(sys.argv[1]))
     try:

@@ -14,6 +14,7 @@ from attnkit.foundation.settings import InvalidExperiment
 from attnkit.sweeps.chunk import ChunkReport
 from attnkit.sweeps.planning import Chunk, Group, Plan, variants_of
 from attnkit.sweeps.specification import Sweep
+from attnkit.training.pace import work_of
 from attnkit.variants import Variant
 
 N_SAMPLED = 200
@@ -24,19 +25,6 @@ _MOST_MEASURED_SECONDS = 4.0
 
 WORKER_MEGABYTES = 480.0
 """Memory of a worker process before it trains anything, with torch and the kernel loaded."""
-
-
-def work_of(experiment: Experiment, variant: Variant) -> tuple[float, float]:
-    """Return the numbers of steps, and of multiply-adds in units of 10⁹, of one run.
-
-    A training step counts as three forward passes.
-    """
-    training, task = experiment.training, experiment.task
-    n_evaluations = training.steps / training.evaluate_every + 1
-    examples = 3 * training.steps * training.batch_size + n_evaluations * training.n_eval
-    return training.steps + n_evaluations, (
-        examples * task.n_ctx * experiment.costs(variant).multiply_adds / 1e9
-    )
 
 
 @dataclass
@@ -65,7 +53,7 @@ class CostModel:
         experiments = [e for group in sample(plan, 40) if (e := _possible(sweep, group))]
         if not experiments:
             return model
-        experiments.sort(key=lambda e: work_of(e, e.sharing[0])[1])
+        experiments.sort(key=lambda e: work_of(e, e.sharing[0], sweep.engine)[1])
         chosen = {round(share * (len(experiments) - 1)) for share in (0.0, 0.5, 0.9)}
         rows: list[list[float]] = []
         seconds: list[float] = []
@@ -79,7 +67,7 @@ class CostModel:
             before = time.perf_counter()
             training.advance(_MEASURED_STEPS)
             elapsed = time.perf_counter() - before
-            steps, billions = work_of(experiment, experiment.sharing[0])
+            steps, billions = work_of(experiment, experiment.sharing[0], sweep.engine)
             share = _MEASURED_STEPS / experiment.training.steps
             rows.append([steps * share, billions * share])
             n_threads = min(n_cores(), len(training.cohorts))
@@ -112,7 +100,7 @@ class CostModel:
         experiment = _experiment(sweep, point, sweep.sharing)
         if experiment is None or name not in experiment.sharing:
             experiment = _experiment(sweep, point, (name,))
-        return (0.0, 0.0) if experiment is None else work_of(experiment, name)
+        return (0.0, 0.0) if experiment is None else work_of(experiment, name, sweep.engine)
 
     def learn(self, chunk: Chunk, report: ChunkReport) -> None:
         """Correct the estimates by what a chunk has taken, for each variant."""

@@ -238,6 +238,11 @@ class Sweep(BaseModel):
         return range(self.first_seed, self.first_seed + self.n_seeds)
 
     @property
+    def task(self) -> str:
+        """Name of the task of all cells; empty if they have several."""
+        return "" if "task" in self.axes else str(self.settings_at(self.point(0))["task"])
+
+    @property
     def conditions(self) -> str:
         """Conditions that all cells have in common: task, steps, seeds, learning rate."""
         common = self.settings_at(self.point(0))

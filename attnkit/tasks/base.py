@@ -117,8 +117,8 @@ class Task(BaseModel, ABC):
         place: Rank within its family; small ranks come first.
         overrides: Sizes and training settings that suit the task, by their names in `Size` and
             `Training`.
-        preset: Settings, besides `overrides`, with which QKV solves it within a minute; empty if
-            QKV does so with the defaults.
+        full_size: Settings in which the task's published or recorded experiment differs from the
+            default, which is smaller so that nobody waits; empty if the default is that experiment.
         corpus: Whether its examples are a fixed set, so that accuracy on the training examples is
             measured, too.
         slice_title: Property by which `slices` groups the answers; empty if there are no groups.
@@ -136,7 +136,7 @@ class Task(BaseModel, ABC):
     family: ClassVar[str]
     place: ClassVar[int] = 50
     overrides: ClassVar[dict[str, Any]] = {}
-    preset: ClassVar[dict[str, Any]] = {}
+    full_size: ClassVar[dict[str, Any]] = {}
     corpus: ClassVar[bool] = False
     slice_title: ClassVar[str] = ""
     label_legend: ClassVar[str] = ""

@@ -61,7 +61,10 @@ class FuzzyRecall(Task):
         "positions": "rope",
         "causal": True,
         "steps": 600,
+        "batch_size": 32,
+        "evaluate_every": 20,
     }
+    full_size: ClassVar[dict[str, Any]] = {"batch_size": 64}
     slice_title: ClassVar[str] = "Tokens of the key"
 
     n_pairs: int = dial(4, "Pairs", "Keys with their values; each is asked once.", ge=2, le=32)

@@ -38,7 +38,14 @@ class KHop(Task):
     question: ClassVar[str] = "Ada points to Cem, Cem to Ben: who is two hops from Ada?"
     source: ClassVar[str] = "k-hop of Physics of Language Models 4.1, arXiv 2512.17351"
     family: ClassVar[str] = "Recall benchmarks"
-    overrides: ClassVar[dict[str, Any]] = {"n_layers": 2, "n_heads": 2, "d_head": 32, "steps": 800}
+    overrides: ClassVar[dict[str, Any]] = {
+        "n_layers": 2,
+        "n_heads": 2,
+        "d_head": 16,
+        "steps": 850,
+        "evaluate_every": 25,
+    }
+    full_size: ClassVar[dict[str, Any]] = {"d_head": 32, "steps": 800}
     slice_title: ClassVar[str] = "Hops"
 
     n_names: int = dial(8, "Names", "Names in the cycle; each is asked once.", ge=6, le=32)

@@ -1,7 +1,7 @@
 """Language: predict the next or the hidden characters of a real text.
 
-The text is that of Python's help topics, so nothing is downloaded. It differs between Python's
-releases, so this module contains no number that follows from it, and a result names its hash.
+The text is that of Python's help topics. It ships with the package, so nothing is downloaded and
+everybody trains on the same text. A result names its hash.
 
 Many paragraphs belong to several topics. Each is kept once, because otherwise much of the
 held-out text would occur in the training text.
@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from attnkit.foundation.settings import dial
+from attnkit.foundation.corpus import hash_of_text, read_topics
+from attnkit.foundation.settings import InvalidExperiment, Problem, dial
 from attnkit.tasks.base import (
     HELD_OUT_ONE_IN,
     NOTHING,
@@ -73,14 +73,16 @@ class Corpus:
 
 @lru_cache(1)
 def read_corpus() -> Corpus:
-    """Return Python's help topics as a corpus, in the order of their keys, each paragraph once."""
-    from pydoc_data.topics import topics
+    """Return Python's help topics as a corpus, each paragraph once.
 
-    paragraphs = (
-        paragraph.strip("\n")
-        for _, topic in sorted(topics.items())
-        for paragraph in topic.split("\n\n")
-    )
+    Raises:
+        InvalidExperiment: If the file of the text is missing or damaged.
+    """
+    try:
+        topics = read_topics()
+    except ValueError as error:
+        raise InvalidExperiment([Problem("task", Language.name, f"but {error}")]) from None
+    paragraphs = (paragraph.strip("\n") for paragraph in topics.split("\n\n"))
     return corpus_of("\n\n".join(dict.fromkeys(paragraphs)))
 
 
@@ -95,7 +97,7 @@ def corpus_of(text: str) -> Corpus:
     ids = id_of[index]
     characters = [chr(code) for code in codes[common]] + [RARE] * (len(codes) > len(common))
     blocks = [text[start : start + _BLOCK] for start in range(0, len(text), _BLOCK)]
-    held_out = [int(_digest(block), 16) % HELD_OUT_ONE_IN == 0 for block in blocks]
+    held_out = [int(hash_of_text(block), 16) % HELD_OUT_ONE_IN == 0 for block in blocks]
 
     n = len(characters)
     pairs = np.bincount(ids[:-1] * n + ids[1:], minlength=n * n).reshape(n, n)
@@ -104,17 +106,13 @@ def corpus_of(text: str) -> Corpus:
     nats = pairs[occurs] * np.log(left[occurs] / pairs[occurs])
     return Corpus(
         text,
-        _digest(text),
+        hash_of_text(text),
         tuple(characters),
         ids,
         np.repeat(held_out, _BLOCK)[: len(text)],
         float(np.bincount(ids).max() / len(ids)),
         float(nats.sum() / pairs.sum()),
     )
-
-
-def _digest(text: str) -> str:
-    return blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 @lru_cache(4)
@@ -176,21 +174,27 @@ class Language(Task):
     name: ClassVar[str] = "language"
     title: ClassVar[str] = "Language"
     question: ClassVar[str] = "Which character comes next, or which one is hidden?"
-    source: ClassVar[str] = "Python's own help texts, pydoc_data.topics"
+    source: ClassVar[str] = "Python's own help topics, those of Python 3.11"
     family: ClassVar[str] = "Text"
     corpus: ClassVar[bool] = True
     simple_model: ClassVar[str] = "a bigram model"
     overrides: ClassVar[dict[str, Any]] = {
-        "d_model": 64,
-        "n_heads": 4,
+        "d_model": 48,
+        "n_heads": 3,
         "d_head": 16,
         "n_layers": 2,
-        "d_mlp": 128,
+        "d_mlp": 96,
         "positions": "learned",
         "causal": True,
         "batch_size": 16,
         "steps": 350,
-        "evaluate_every": 25,
+        "evaluate_every": 35,
+    }
+    full_size: ClassVar[dict[str, Any]] = {
+        "length": 64,
+        "d_model": 64,
+        "n_heads": 4,
+        "d_mlp": 128,
     }
 
     objective: Literal["next", "masked"] = dial(
@@ -200,7 +204,7 @@ class Language(Task):
         "characters are hidden and must be predicted, for models that see both sides.",
         choice_labels=("next character", "hidden characters"),
     )
-    length: int = dial(64, "Window", "Characters that a model sees at once.", ge=16, le=256)
+    length: int = dial(32, "Window", "Characters that a model sees at once.", ge=16, le=256)
     masked_share: float = dial(
         0.15,
         "Hidden share",

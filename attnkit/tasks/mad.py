@@ -55,6 +55,7 @@ class NoisyRecall(Task):
         "causal": True,
         "d_head": 32,
         "steps": 500,
+        "evaluate_every": 20,
     }
     slice_title: ClassVar[str] = "Earlier occurrences of the key"
 
@@ -221,6 +222,7 @@ class SelectiveCopy(Task):
         "causal": True,
         "d_head": 32,
         "steps": 800,
+        "evaluate_every": 20,
     }
     slice_title: ClassVar[str] = "Place among the tokens"
 

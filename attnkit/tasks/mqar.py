@@ -53,7 +53,10 @@ class Mqar(Task):
         "causal": True,
         "d_head": 32,
         "steps": 800,
+        "batch_size": 32,
+        "evaluate_every": 20,
     }
+    full_size: ClassVar[dict[str, Any]] = {"batch_size": 64}
     slice_title: ClassVar[str] = "Tokens from the key to its query"
 
     n_tokens: int = dial(

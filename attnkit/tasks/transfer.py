@@ -134,6 +134,7 @@ class Transfer(Lookup):
         "self_mask": False,
         "steps": 1400,
         "earlier_steps": 600,
+        "evaluate_every": 20,
     }
     hidden: ClassVar[int] = 0
 

@@ -168,6 +168,7 @@ class Translation(Task):
         "d_head": 16,
         "positions": "learned",
         "steps": 400,
+        "evaluate_every": 20,
     }
 
     language: Language = dial("German", "Language", "Language of the translations.")

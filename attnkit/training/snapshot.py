@@ -23,6 +23,10 @@ from attnkit.training.engine import Engine, in_words
 THRESHOLD = 0.99
 """Accuracy from which a run counts as having solved its task."""
 
+ROUNDING = 1e-5
+"""Largest symmetry error of scores that count as the same in both directions. Scores of the same
+vectors differ by 0 with the kernel, and by up to 1e-6 with torch."""
+
 CONSECUTIVE = 3
 """Number of consecutive evaluations at the threshold that are needed to reach it."""
 
@@ -150,6 +154,12 @@ class Snapshot(Plotted):
     def asymmetry(self) -> Float32[np.ndarray, "e r"]:
         """Antisymmetric share of the scores, 0 … 1: (1 − score symmetry) / 2."""
         return (1 - self.history["score_symmetry"]) / 2
+
+    @property
+    def same_both_ways(self) -> Bool[np.ndarray, " r"]:
+        """Whether the scores of each run are the same in both directions, up to rounding."""
+        same: np.ndarray = np.isfinite(self.latest("score_symmetry"))
+        return same & (self.latest("symmetry_error") <= ROUNDING)
 
     def per_sharing(self, values: np.ndarray) -> np.ndarray:
         """Split the run axis, which is the last, into (variant, seed)."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from attnkit.training.failure import failure_of
 from attnkit.training.snapshot import METRICS, Snapshot
 from attnkit.training.statistics import mean_interval, paired_difference
 from attnkit.variants import Variant
@@ -122,11 +123,13 @@ def _highest_loss(snapshot: Snapshot) -> np.ndarray:
 def finding(snapshot: Snapshot) -> str:
     """Return one or two short sentences about the accuracies.
 
-    They list the variants that have solved the task (see `solved_variants`), and the others with
-    the mean in percent, its 95% interval, and the number of diverged seeds. An interval whose
-    limits are the same percentage is left out. Where a task has a loss to beat, the sentences are
-    about losses instead.
+    If the training failed (see `attnkit.training.failure`), they say so. Otherwise they list the
+    variants that have solved the task (see `solved_variants`), and the others with the mean in
+    percent, its 95% interval, and the number of diverged seeds. An interval whose limits are the
+    same percentage is left out. Where a task has a loss to beat, the sentences are about losses.
     """
+    if failure_of(snapshot) is not None:
+        return _finding_of_failure(snapshot)
     if snapshot.experiment.task.loss_to_beat is not None:
         return _finding_on_loss(snapshot, snapshot.experiment.task.loss_to_beat)
     accuracy = snapshot.per_sharing(snapshot.latest("accuracy"))
@@ -158,17 +161,33 @@ def finding(snapshot: Snapshot) -> str:
     return " ".join(sentences)
 
 
+def _finding_of_failure(snapshot: Snapshot) -> str:
+    """Return the accuracies of a training that failed, which is not the fault of a variant."""
+    means = mean_interval(snapshot.per_sharing(snapshot.latest("accuracy"))).mean
+    texts = [
+        f"{title_of(variant)} {'diverged' if np.isnan(mean) else percent(mean)}"
+        for variant, mean in zip(snapshot.experiment.sharing, means, strict=True)
+    ]
+    guess = percent(snapshot.experiment.task.chance)
+    return (
+        f"Training failed: no variant is clearly better than a simple guess ({guess}). "
+        f"{', '.join(texts)}."
+    )
+
+
 def _finding_on_loss(snapshot: Snapshot, loss_to_beat: float) -> str:
     """List the variants whose mean loss is below that of a simple model, and the others."""
     simple = f"the loss of {snapshot.experiment.task.simple_model}, {loss_to_beat:.2f}"
     interval = mean_interval(snapshot.per_sharing(snapshot.latest("loss")))
     below = solved_variants(snapshot)
-    sides: dict[str, list[str]] = {"Below": [], "Not below": []}
+    sides: dict[str, list[str]] = {"Below": [], "Not clearly below": []}
     for i, variant in enumerate(snapshot.experiment.sharing):
         mean, low, high = (values[i] for values in (interval.mean, interval.low, interval.high))
         limits = "" if np.isnan(low) else f" [{low:.2f} to {high:.2f}]"
         text = "diverged" if np.isnan(mean) else f"{mean:.2f}{limits}"
-        sides["Below" if variant in below else "Not below"].append(f"{title_of(variant)} {text}")
+        sides["Below" if variant in below else "Not clearly below"].append(
+            f"{title_of(variant)} {text}"
+        )
     return " ".join(
         f"{side} {simple}: {', '.join(names)}." for side, names in sides.items() if names
     )
@@ -185,9 +204,51 @@ def measures_finding(snapshot: Snapshot) -> str:
     sentences = []
     for label, values in measures.items():
         means = mean_interval(snapshot.per_sharing(values)).mean
-        texts = [f"{t} {mean:.2f}" for t, mean in zip(titles, means, strict=True) if mean == mean]
+        pairs = zip(titles, means, strict=True)
+        texts = [f"{title} {two_decimals(mean)}" for title, mean in pairs if mean == mean]
         sentences += [f"{label}: {', '.join(texts)}."] if texts else []
     return " ".join(sentences) or "No number: this task has neither."
+
+
+def asymmetry_in_words(snapshot: Snapshot, variant: Variant) -> str:
+    """Return the mean asymmetry of a variant's scores, and whether both directions are the same.
+
+    They are called the same only if they differ by rounding with every seed that has scores.
+    """
+    index = snapshot.experiment.sharing.index(variant)
+    values = snapshot.per_sharing((1 - snapshot.latest("score_symmetry")) / 2)[index]
+    same = snapshot.per_sharing(snapshot.same_both_ways)[index]
+    mean = float(mean_interval(values).mean)
+    if np.isnan(mean):
+        return "not defined here"
+    return two_decimals(mean) + ", the same both ways" * bool(same[np.isfinite(values)].all())
+
+
+def two_decimals(value: float) -> str:
+    """Return a number with two decimals and a true minus, with more where it would read as 0.00.
+
+    Below a millionth, a number counts as 0; from a thousand on, it is a whole number. NaN is "–".
+    """
+    size = abs(value)
+    if np.isnan(value):
+        return "–"
+    if size >= 1000:
+        return f"{value:,.0f}".replace("-", "−")
+    n_decimals = 2 if size >= 0.005 or size < 1e-6 else 4 if size >= 1e-4 else 6
+    return f"{value:z.{n_decimals}f}".replace("-", "−")
+
+
+def two_numbers(first: float, second: float, *, same: bool) -> tuple[str, str]:
+    """Return two numbers as texts that are equal if the numbers are the same, and else differ.
+
+    Numbers that differ get as many decimals as it takes to show it, from two to six.
+    """
+    if same:
+        return two_decimals(first), two_decimals(first)
+    texts = [(two_decimals(first), two_decimals(second))]
+    texts += [(f"{first:z,.{n}f}", f"{second:z,.{n}f}") for n in range(3, 7)]
+    one, other = next((pair for pair in texts if len({*pair}) > 1), texts[0])
+    return one.replace("-", "−"), other.replace("-", "−")
 
 
 def percent_interval(low: float, high: float) -> str:
@@ -211,3 +272,10 @@ def percent(share: float) -> str:
     if np.isnan(share):
         return "–"
     return f"{min(share, 0.99):.0%}" if share < 1 else "100%"
+
+
+def percent_beside(share: float, other: float) -> str:
+    """Return a share in percent with as many decimals as it takes to differ from another share."""
+    texts = [percent(share), *(f"{share:.{n}%}" for n in range(1, 5))]
+    others = [percent(other), *(f"{other:.{n}%}" for n in range(1, 5))]
+    return next((a for a, b in zip(texts, others, strict=True) if a != b), texts[0])

@@ -127,10 +127,9 @@ class AtlasChoice(Linked):
         sections = {OVERVIEW: "", **{name: name for name in SECTIONS}}
         self.section = self._read("show", sections, "head" if "head" in params else "")
         self.one, self.other = params.get("one", ""), params.get("other", "")
-        if "head" in params:
-            self.head = Head.of(params["head"])
-            if self.head is None:
-                self._complain("head", "model/kind/layer/head")
+        self.head = Head.of(params.get("head", ""))
+        if "head" in params and self.head is None:
+            self._complain("head", "model/kind/layer/head")
         if params.get("mine", self.mine) != self.mine:
             self._open_measured(params["mine"])
 
@@ -166,7 +165,9 @@ class AtlasChoice(Linked):
         self.mine = measured_models().keep(self.measured) or measured_models().keep(atlas)
 
     def find(self, heads: pd.DataFrame) -> Head:
-        """Return the chosen head, or the nearest that the table has, and choose it.
+        """Return the head to inspect: the chosen one, or the nearest that the table has.
+
+        If none was chosen, it is the head whose measure is farthest from random matrices.
 
         Args:
             heads: One row per head, as from `heads_in`.
@@ -181,17 +182,18 @@ class AtlasChoice(Linked):
             distance = (heads[self.measure] - heads.get(f"{self.measure}_random", 0)).abs()
             heads = heads.loc[[distance.idxmax()]] if distance.notna().any() else heads
         first = heads.iloc[0]
-        self.head = Head(first["model"], first["kind"], int(first["layer"]), int(first["head"]))
-        if "head" in self._unchecked and requested is not None and requested != self.head:
+        found = Head(first["model"], first["kind"], int(first["layer"]), int(first["head"]))
+        if "head" in self._unchecked and requested is not None and requested != found:
             problem = (
                 f"The link has head={shortened(requested.link)!r}, but there is no such head here; "
-                f"shown is {self.head.link}."
+                f"shown is {found.link}."
             )
             if not has_model and "mine" not in self.link:
                 problem += " A model that its sender measured is in their full link only."
             self.problems.append(problem)
         self._unchecked.discard("head")
-        return self.head
+        self.head = found if has_model else None
+        return found
 
     def find_pair(self, groups: list[Group]) -> tuple[Group, Group]:
         """Return the two chosen groups; the default in place of one that is not there."""
@@ -208,10 +210,10 @@ class AtlasChoice(Linked):
 
     def write_link(self) -> None:
         """Write the choices into the address bar; what is the default is left out."""
-        link = {"measure": self.measure}
-        if self.head is not None:
-            link["head"] = self.head.link
-        link |= {} if self.section == "head" else {"show": self.section or OVERVIEW}
+        link = {} if self.measure == AtlasChoice.measure else {"measure": self.measure}
+        link |= {} if self.head is None else {"head": self.head.link}
+        if self.section != ("" if self.head is None else "head"):
+            link["show"] = self.section or OVERVIEW
         link |= {"fold": "1"} if self.fold else {}
         link |= {"offset": str(self.offset)} if self.offset else {}
         link |= {} if self.once else {"kv": "query"}

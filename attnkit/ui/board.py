@@ -6,6 +6,7 @@ import streamlit as st
 
 from attnkit.analysis.attention_map import telling_layer
 from attnkit.experiment import Experiment
+from attnkit.figures.board import asymmetry_over_steps
 from attnkit.figures.curves import accuracy_legend, loss_legend, measures_legend
 from attnkit.training.snapshot import Snapshot
 from attnkit.ui import components, words
@@ -62,17 +63,13 @@ def probe_pickers(experiment: Experiment) -> tuple[int, int, int | None]:
     return seed, layer, head
 
 
-def explain_result(snapshot: Snapshot, seed: int, foreign: bool) -> None:
+def explain_result(snapshot: Snapshot, seed: int) -> None:
     """Write what the accuracies show over all seeds, and the reason in one seed if it is known.
 
     Args:
         snapshot: Snapshot on screen.
         seed: Seed for which the reason is given.
-        foreign: Whether the snapshot is not of the visitor's own settings.
     """
-    if foreign:
-        st.markdown("Your columns, untrained. Faded: the finished example, not yours.")
-        return
     if not snapshot.step:
         st.markdown("Untrained: nothing is learnt yet.")
         return
@@ -81,14 +78,13 @@ def explain_result(snapshot: Snapshot, seed: int, foreign: bool) -> None:
     reason = headline(snapshot, seed)
     if reason is not None:
         with st.container(horizontal=True, vertical_alignment="center"):
-            one_of_several = reason.is_of_one_seed and snapshot.experiment.n_seeds > 1
-            which_seed = f" (seed {seed})" * one_of_several
-            st.markdown(f"**{plain(reason.sentence.removesuffix('.') + which_seed)}.**")
-            st.page_link(
-                f"pages/{reason.page}.py",
-                label="Show me on this example",
-                query_params=with_hidden(st.query_params.to_dict()),
-            )
+            st.markdown(f"**{plain(reason.in_words(snapshot.experiment, seed))}**")
+            if reason.page:
+                st.page_link(
+                    f"pages/{reason.page}.py",
+                    label="Show me on this example",
+                    query_params=with_hidden(st.query_params.to_dict()),
+                )
     st.markdown(plain(finding(snapshot)), help=rule)
 
 
@@ -97,7 +93,6 @@ def draw_board(
     experiment: Experiment,
     probe: tuple[int, int, int | None],
     previous: Snapshot | None,
-    foreign: bool,
 ) -> None:
     """Draw the board of a snapshot.
 
@@ -105,8 +100,7 @@ def draw_board(
         snapshot: Snapshot on screen.
         experiment: Experiment whose variants are the columns.
         probe: Seed, layer and head that the maps show, as from `probe_pickers`.
-        previous: Snapshot of the run before, which is drawn faded.
-        foreign: Whether the snapshot is not of the visitor's own settings; it is drawn faded.
+        previous: Snapshot of the run before, whose curves are drawn in grey.
     """
     seed, layer, head = probe
     drawing = board(snapshot, experiment, seed, layer, head, previous)
@@ -114,17 +108,17 @@ def draw_board(
     components.board(
         drawing,
         key="board",
-        faded=foreign,
         alt=f"{summary} {measures_finding(snapshot)}",
     )
 
 
-def larger_charts(lab: Lab, snapshot: Snapshot, foreign: bool) -> None:
+def larger_charts(lab: Lab, snapshot: Snapshot) -> None:
     """Draw charts that can be zoomed into; they are made only while their expander is open."""
     expander = st.expander("Larger charts", key="larger", on_change="rerun")
     if not expander.open:
         return
-    previous, name = lab.previous, f"attnkit-{snapshot.experiment.hash}"
+    previous, name = lab.previous, f"attnkit-{snapshot.experiment.task.name}"
+    asymmetry = asymmetry_over_steps(snapshot)
     with expander:
         if snapshot.experiment.task.loss_to_beat is not None:
             st.subheader("Loss on held-out examples, by training step", anchor=False)
@@ -132,8 +126,8 @@ def larger_charts(lab: Lab, snapshot: Snapshot, foreign: bool) -> None:
                 plot_loss(snapshot, previous),
                 loss_legend(snapshot, previous),
                 key="loss",
-                faded=foreign,
                 file=f"{name}-loss",
+                asymmetry=asymmetry,
                 alt=f"Loss over steps. {finding(snapshot)}",
             )
         st.subheader("Accuracy on held-out examples, by training step", anchor=False)
@@ -141,8 +135,8 @@ def larger_charts(lab: Lab, snapshot: Snapshot, foreign: bool) -> None:
             plot_accuracy(snapshot, previous),
             accuracy_legend(snapshot, previous),
             key="accuracy",
-            faded=foreign,
             file=f"{name}-accuracy",
+            asymmetry=asymmetry,
             alt=f"Accuracy over steps. {finding(snapshot)}",
         )
         st.subheader("Symmetry of the scores, direction of the attention", anchor=False)
@@ -150,8 +144,8 @@ def larger_charts(lab: Lab, snapshot: Snapshot, foreign: bool) -> None:
             plot_attention_measures(snapshot),
             measures_legend(snapshot),
             key="measures",
-            faded=foreign,
             file=f"{name}-measures",
+            asymmetry=asymmetry,
             alt=f"Symmetry and attention over steps. {measures_finding(snapshot)}",
         )
         components.load_plotly()

@@ -5,7 +5,7 @@ Which values a choice may have depends on the sweep, so that `settle` reads them
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
@@ -112,7 +112,10 @@ class CapacityChoice(Linked):
             return
         self._unread = dict(params)
         self._settled_for = None
-        self.sweep = self._read("sweep", _names([*SHIPPED, OWN]), self.sweep)
+        self.x = self.y = ""
+        self.fixed, self.cell = {}, None
+        self.one = self.other = BASELINE
+        self.sweep = self._read("sweep", _names([*SHIPPED, OWN]), CapacityChoice.sweep)
         self.measure = self._read("measure", _names(MEASURES), CapacityChoice.measure)
         self.section = self._read("show", _names(SECTIONS), "")
         self.cost = self._read("cost", _names(COSTS), CapacityChoice.cost)
@@ -140,7 +143,7 @@ class CapacityChoice(Linked):
             name: self._read(
                 name,
                 {text_of(value): value for value in values},
-                self.fixed[name] if self.fixed.get(name) in values else values[len(values) // 2],
+                self.fixed[name] if self.fixed.get(name) in values else middle_of(values),
             )
             for name, values in sweep.axes.items()
         }
@@ -186,28 +189,41 @@ class CapacityChoice(Linked):
             setattr(self, side, name)
 
     def write_link(self) -> None:
-        """Write the choices into the address bar; most defaults are left out."""
-        sweep = self._settled_for
-        link = {"sweep": self.sweep}
-        link |= {} if self.measure == CapacityChoice.measure else {"measure": self.measure}
+        """Write the choices into the address bar; what is the default is left out."""
+        sweep, link = self._settled_for, dict[str, str]()
+        if self.measure != CapacityChoice.measure:
+            link["measure"] = self.measure
         if sweep is not None:
-            link |= {} if [self.x, self.y] == [*sweep.axes][:2] else {"x": self.x, "y": self.y}
+            if [self.x, self.y] != [*sweep.axes, ""][:2]:
+                link |= {"x": self.x, "y": self.y}
             drawn = [self.x] if self.section in _OVER_ONE_AXIS else [self.x, self.y]
-            link |= {n: text_of(v) for n, v in self.fixed.items() if n not in drawn}
+            link |= {
+                name: text_of(value)
+                for name, value in self.fixed.items()
+                if name not in drawn and value != middle_of(sweep.axes[name])
+            }
             if self.variants != sweep.sharing[:MOST_PANELS]:
                 link["variants"] = ",".join(self.variants)
         link |= {"show": self.section} if self.section else {}
         if self.section in ("difference", "matching"):
-            link |= {"one": str(self.one), "other": str(self.other)}
-        if self.section in ("frontier", "matching"):
-            link |= {"cost": self.cost}
+            is_default = sweep is None or (self.one, self.other) == default_pair(sweep.sharing)
+            link |= {} if is_default else {"one": str(self.one), "other": str(self.other)}
+        if self.section in ("frontier", "matching") and self.cost != CapacityChoice.cost:
+            link["cost"] = self.cost
         link |= {} if self.cell is None else {"cell": self.cell.link}
+        if link or self.sweep != CapacityChoice.sweep:
+            link["sweep"] = self.sweep
         self.set_link({name: value for name, value in link.items() if value})
 
 
 def open_capacity_choice() -> CapacityChoice:
     """Return this visitor's choices, made from the link if they are new or it has changed."""
     return open_choice("capacity", "capacity_chosen", CapacityChoice)
+
+
+def middle_of(values: Sequence[Value]) -> Value:
+    """Return the value of an axis that counts where it is not drawn, unless another is chosen."""
+    return values[len(values) // 2]
 
 
 def default_pair(variants: tuple[Variant, ...]) -> tuple[Variant, Variant]:

@@ -155,7 +155,7 @@ def show_numbers(choice: CapacityChoice, result: SweepResult) -> None:
 def downloads(choice: CapacityChoice, result: SweepResult) -> None:
     """Draw the buttons that download the runs, with the specification of the sweep."""
     files: tuple[tuple[str, str, str, Callable[[], str | bytes]], ...] = (
-        ("Runs as CSV", "csv", "text/csv", lambda: result.runs.to_csv(index=False)),
+        ("Runs as CSV", "csv", "text/csv", lambda: runs_csv(result)),
         (
             "Result as Parquet",
             "parquet",
@@ -175,6 +175,14 @@ def downloads(choice: CapacityChoice, result: SweepResult) -> None:
                 on_click="ignore",
                 key=f"capacity_{ending}",
             )
+
+
+def runs_csv(result: SweepResult) -> str:
+    """Return all runs of a sweep as CSV, with the score asymmetry that the pages show."""
+    text: str = result.runs.assign(asymmetry=(1 - result.runs["score_symmetry"]) / 2).to_csv(
+        index=False
+    )
+    return text
 
 
 def without(choice: CapacityChoice, names: Sequence[str]) -> dict[str, Value]:

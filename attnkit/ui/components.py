@@ -139,7 +139,13 @@ def load_plotly() -> None:
 
 
 def live_figure(
-    figure: Figure, legend: list[dict[str, str]], *, key: str, alt: str, faded: bool, file: str = ""
+    figure: Figure,
+    legend: list[dict[str, str]],
+    *,
+    key: str,
+    alt: str,
+    file: str = "",
+    asymmetry: Mapping[str, Any] | None = None,
 ) -> None:
     """Draw a figure of panels.
 
@@ -148,8 +154,8 @@ def live_figure(
         legend: Entries of the legend above the panels.
         key: Key of the component.
         alt: Description for people who do not see the figure.
-        faded: Whether it shows other settings than the visitor's.
         file: Name of the files in which it can be saved, see `load_board`; empty if it cannot be.
+        asymmetry: Return value of `attnkit.figures.board.asymmetry_over_steps`, for these files.
     """
     data = {
         "figure": figure,
@@ -157,10 +163,10 @@ def live_figure(
         "height": PANEL_HEIGHT,
         "narrowest": NARROWEST,
         "alt": alt,
-        "faded": faded,
         "file": file,
+        "asymmetry": asymmetry,
     }
-    _component("figure")(key=key, data=_PACKED.of(figure, lambda: data, alt, faded))
+    _component("figure")(key=key, data=_PACKED.of(figure, lambda: data, alt))
 
 
 def picture(
@@ -243,17 +249,16 @@ def _board_loader() -> Any:
     )
 
 
-def board(drawing: dict[str, Any], *, key: str, alt: str, faded: bool) -> None:
+def board(drawing: dict[str, Any], *, key: str, alt: str) -> None:
     """Draw a board.
 
     Args:
         drawing: Return value of `attnkit.figures.board.board` or `planned_board`.
         key: Key of the component.
         alt: Description for people who do not see the board.
-        faded: Whether it shows other settings than the visitor's.
     """
-    data = {**drawing, "alt": alt, "faded": faded, "file": f"attnkit-{drawing['hash']}"}
-    _board()(key=key, data=_PACKED.of(drawing, lambda: data, alt, faded))
+    data = {**drawing, "alt": alt, "file": f"attnkit-{drawing['task']}-board"}
+    _board()(key=key, data=_PACKED.of(drawing, lambda: data, alt))
 
 
 @cache
@@ -322,14 +327,14 @@ def tour(stops: list[dict[str, str]], *, n_requests: int, key: str) -> None:
     _component("tour")(key=key, data=_packed({"stops": stops, "requests": n_requests}))
 
 
-def terms(hints: list[list[str]], *, key: str) -> None:
-    """Show the meanings of terms wherever they occur on the page.
+def page(hints: list[list[str]], *, key: str) -> None:
+    """Load what every page needs, such as the meanings of terms wherever they occur on the page.
 
     Args:
         hints: Pairs of a spelling and its meaning, the longest spelling first.
         key: Key of the component.
     """
-    _component("terms")(key=key, data=_packed({"hints": hints}))
+    _component("page")(key=key, data=_packed({"hints": hints}))
 
 
 def markup(html: str, *, key: str) -> None:

@@ -96,7 +96,7 @@ def _pick_text() -> tuple[str, list[str]]:
         "Or choose from the list",
         list(CATALOGUE),
         index=None,
-        format_func=lambda key: f"{CATALOGUE[key].name} · {CATALOGUE[key].variant}",
+        format_func=_with_text_form,
         placeholder=f"All {len(CATALOGUE)} variants",
         filter_mode=None,
         key=_NAME,
@@ -111,7 +111,7 @@ def _matches(text: str) -> list[str]:
     A name such as GQA is a variant, but other entries that contain it are found all the same.
     """
     named = find(text)
-    if named is None:
+    if named is None or named.name == named.variant:
         try:
             Variant(text)
         except InvalidVariant:
@@ -120,6 +120,12 @@ def _matches(text: str) -> list[str]:
             return []
     others = [entry for entry in search(text) if entry != named]
     return [key_of(entry.name) for entry in others[:_MOST_FOUND]]
+
+
+def _with_text_form(key: str) -> str:
+    """Return the name of an entry, with its text form if that is another text."""
+    named = CATALOGUE[key]
+    return named.name if named.name == named.variant else f"{named.name} · {named.variant}"
 
 
 def _with_alias(key: str) -> str:

@@ -121,6 +121,7 @@ def _experiment_of_models(lab: Lab, job: Job | None) -> Experiment | None:
     """
     if job is not None:
         return None if job.snapshot is None or job.state == "failed" else job.experiment
-    if lab.example is None or lab.example.experiment != lab.experiment:
+    example = lab.shown(None)
+    if example is None or example.experiment != lab.experiment:
         return None
     return lab.experiment.replace(n_seeds=1)

@@ -1,7 +1,8 @@
 """Quiet mode: visitors guess the result before it is shown.
 
 Until Train is pressed, the Lab shows neither the finished example nor a stored result, and the
-guess can be changed. The Questions page hides its answer in the same way.
+guess can be changed. The Questions page hides its answers in the same way, and pages that list
+results stay closed until the visitor has trained something in the Lab.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from dataclasses import dataclass
 import streamlit as st
 
 from attnkit.analysis.reached import joined
-from attnkit.analysis.reasons import Reason, reason
+from attnkit.analysis.reasons import reason
 from attnkit.experiment import Experiment
 from attnkit.training.snapshot import Snapshot
 from attnkit.training.summary import solved_variants
+from attnkit.ui.address import is_quiet
 from attnkit.ui.lab import Lab
 from attnkit.ui.markdown import plain
 from attnkit.ui.render_cache import headline
@@ -51,15 +53,24 @@ class Guess:
         return set(self.chosen) - {NONE} == solved
 
 
-def is_quiet() -> bool:
-    """Return whether this visitor guesses before a result is shown."""
-    lab: Lab | None = st.session_state.get("lab")
-    return lab is not None and lab.quiet
-
-
 def outcome_in_words(is_right: bool, subject: str = "Your guess") -> str:
     """Return the sentence that says whether a guess was right."""
     return f"{subject} was {'right' if is_right else 'wrong'}."
+
+
+def awaits_first_run() -> bool:
+    """Return whether this visitor has to guess and to see a training before results are shown."""
+    lab: Lab | None = st.session_state.get("lab")
+    job = None if lab is None else lab.job
+    return is_quiet() and (job is None or job.state != "finished")
+
+
+def stop_before_first_run() -> None:
+    """End a page that lists results with a link to the Lab, if the visitor is to guess first."""
+    if awaits_first_run():
+        st.info("Results are hidden until you have guessed in the Lab and trained it there.")
+        st.page_link("pages/lab.py", label="Open the Lab", icon=":material/science:")
+        st.stop()
 
 
 def quiet_switch(lab: Lab) -> None:
@@ -161,16 +172,10 @@ def _reason(snapshot: Snapshot, wrong: Sequence[str]) -> str:
         for seed in experiment.seeds:
             found = reason(snapshot, Variant(name), seed)
             if found is not None:
-                return _sentence(found, seed, experiment)
+                return plain(found.in_words(experiment, seed))
     first = experiment.first_seed
     found = headline(snapshot, first)
-    return "" if found is None else _sentence(found, first, experiment)
-
-
-def _sentence(found: Reason, seed: int, experiment: Experiment) -> str:
-    """Return the sentence of a reason, with its seed if there are others; Markdown."""
-    which = f" (seed {seed})" if found.is_of_one_seed and experiment.n_seeds > 1 else ""
-    return plain(f"{found.sentence.removesuffix('.')}{which}.")
+    return "" if found is None else plain(found.in_words(experiment, first))
 
 
 def _aim(experiment: Experiment) -> str:

@@ -9,6 +9,7 @@ browser adds them to those it has.
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -30,8 +31,14 @@ from attnkit.ui import components
 from attnkit.ui.lab import Lab
 from attnkit.ui.markdown import plain
 from attnkit.ui.service import training_service
-from attnkit.ui.session import open_lab, spoken
+from attnkit.ui.session import open_lab, training_time
 from attnkit.variants.catalogue import title_of
+
+ATTENTION_TITLE = "What does one lookup do?"
+"""Title of the page Attention, and of its copy as one file."""
+
+LONGEST_WAIT = 120.0
+"""Seconds that a download waits for a training whose film it shows."""
 
 TICK_SECONDS = 0.5
 """Seconds between two updates while a run trains."""
@@ -92,6 +99,14 @@ class Subject:
         """
         job = self.ask_for_film()
         return f"Not taken: {self.refusal}" if job is None else self._inspect(job, inspection)
+
+    def inspect_when_over(self, inspection: Inspection) -> bytes | str | None:
+        """Return the result of an inspection, after waiting for the end of a training."""
+        service, deadline = training_service(), time.monotonic() + LONGEST_WAIT
+        job = self.ask_for_film()
+        while job is not None and not job.over and (left := deadline - time.monotonic()) > 0:
+            job = service.wait(job.id, job.version, left, self.lab.watcher)
+        return self.inspect(inspection)
 
     def inspect_all_seeds(self, inspection: Inspection) -> bytes | str | None:
         """Return the result of an inspection of all seeds of the run, if it still has its film.
@@ -181,11 +196,10 @@ def _offer_training(lab: Lab) -> None:
     if lab.quiet:
         st.info("Not trained yet. Guess in the Lab what will come out, then train it there.")
         return
-    seconds = training_service().estimate(lab.experiment)
     models = "1 model" if lab.experiment.n_runs == 1 else f"{lab.experiment.n_runs} models"
     st.info(
         f"These settings are not trained yet. **Train** trains {models}, which takes "
-        f"{spoken(seconds)} or so; the Lab and Runs show them, too."
+        f"{training_time(lab.experiment)}. The Lab and Runs show them, too."
     )
     st.button(
         "Train",

@@ -12,12 +12,12 @@ import numpy as np
 import streamlit as st
 
 from attnkit.analysis.responses import Answers, Example
-from attnkit.experiment.experiment import Experiment, default_settings, settings
+from attnkit.experiment.experiment import Experiment, default_settings, full_size, settings
 from attnkit.experiment.links import from_broken_params, link_params, read_link
 from attnkit.foundation.settings import InvalidExperiment, Problem
 from attnkit.service.jobs import Job
 from attnkit.service.server import server_settings
-from attnkit.ui.address import Linked
+from attnkit.ui.address import QUIET, Linked, without_quiet
 from attnkit.ui.run_on_screen import RunOnScreen
 from attnkit.ui.service import training_service
 from attnkit.ui.storage import stored_experiment
@@ -26,9 +26,6 @@ from attnkit.variants.sharing import Sharing
 
 FAST_SECONDS = 2.0
 """Estimated seconds of training below which changed settings train by themselves, if enabled."""
-
-QUIET = "quiet"
-"""Field of a link that opens the Lab in the quiet mode: `quiet=1`."""
 
 MOST_COLUMNS = 6
 """Variants that the Lab shows side by side."""
@@ -43,7 +40,6 @@ class Lab(RunOnScreen, Linked):
 
     Attributes:
         offered: Composed variants that can be switched on and off, newest last.
-        hidden: Controls that a class link hides; they keep their values.
         problems: Problems of the link that was read last.
         lost: Reasons why variants were switched off by a change of task; shown once.
         opened_at: Time when the page on screen was opened, on the clock of `time.monotonic`.
@@ -51,7 +47,6 @@ class Lab(RunOnScreen, Linked):
     """
 
     offered: list[Variant] = field(default_factory=list)
-    hidden: tuple[str, ...] = ()
     problems: list[Problem] = field(default_factory=list)
     lost: list[Problem] = field(default_factory=list)
     opened_at: float = 0.0
@@ -87,18 +82,18 @@ class Lab(RunOnScreen, Linked):
         return answers
 
     @property
-    def quick(self) -> Experiment | None:
-        """The quick preset of the task; None if there is none, it is set up or it is hidden."""
+    def full_size(self) -> Experiment | None:
+        """The task at full size; None if the default is that, or if it is set up or hidden."""
         task = self.experiment.task
-        if not task.preset or not {"sharing", "add_variant", "buttons"}.issuperset(self.hidden):
+        if not task.full_size or not {"sharing", "add_variant", "buttons"}.issuperset(self.hidden):
             return None
-        preset = Experiment(task=task.name, **task.preset)
-        return None if preset == self.experiment else preset
+        full = full_size(task.name)
+        return None if full == self.experiment else full
 
-    def set_quick(self) -> None:
-        """Set up the quick preset of the task; all other settings get their defaults."""
-        if self.quick is not None:
-            self.set(self.quick)
+    def set_full_size(self) -> None:
+        """Set up the task at full size; all other settings get their defaults."""
+        if self.full_size is not None:
+            self.set(self.full_size)
 
     def read_widgets(self) -> list[Problem]:
         """Take over the values of the widgets; return their problems if they are not valid."""
@@ -119,8 +114,9 @@ class Lab(RunOnScreen, Linked):
     def train(self) -> None:
         """Train the settings, or resume the run on screen if it has the same settings.
 
-        A finished run of the settings is shown at once; if it is on screen already, it is trained
-        again. A stopped run is resumed. Of other settings, only new variants are trained.
+        A finished run of the settings is shown at once, unless the visitor is to see how it learns;
+        if it is on screen already, it is trained again. A stopped run is resumed. Of other
+        settings, only new variants are trained.
         """
         if self.read_widgets():
             return
@@ -135,11 +131,11 @@ class Lab(RunOnScreen, Linked):
             else:
                 training_service().resume(job.id)
             return
-        existing = training_service().find(self.experiment)
+        existing = None if self.opens_untrained else training_service().find(self.experiment)
         if existing is not None and existing.state == "finished":
             self._show(existing.id)
         else:
-            self._begin(reuse=True)
+            self._begin(reuse=not self.opens_untrained)
 
     def follow_settings(self) -> None:
         """Show the finished run of changed settings; train them if that is fast and enabled.
@@ -156,7 +152,7 @@ class Lab(RunOnScreen, Linked):
             return
         service = training_service()
         existing = service.find(self.experiment, self.watcher)
-        if existing is not None and existing.state == "finished":
+        if existing is not None and existing.state == "finished" and not self.opens_untrained:
             self._show(existing.id)
         elif self.automatic and service.estimate(self.experiment) < FAST_SECONDS:
             self._begin(reuse=True)
@@ -254,12 +250,12 @@ class Lab(RunOnScreen, Linked):
     def follow(self, params: dict[str, str]) -> None:
         """Take over a link: its settings, the controls it hides, and the run that it names."""
         self.quiet = self.quiet or params.get(QUIET) == "1"
-        without_quiet = {k: v for k, v in params.items() if (k, v) != (QUIET, "1")}
-        link = read_link(without_quiet, stored_experiment)
+        self.link, self.offered = without_quiet(params), []
+        link = read_link(self.link, stored_experiment)
         self.hidden, self.problems = link.hidden, link.problems
-        self.link, self.offered = params, []
         self.set(link.experiment)
-        if self.quiet:
+        names_run = "run" in params and not self.quiet
+        if self.opens_untrained and not names_run:
             return
         existing = training_service().find(link.experiment, self.watcher)
         if existing is not None and existing.id != self.job_id:
@@ -282,8 +278,7 @@ class Lab(RunOnScreen, Linked):
 
     def write_link(self) -> None:
         """Write the settings into the address bar."""
-        quiet = {QUIET: "1"} if self.quiet else {}
-        self.set_link({**link_params(self.experiment, self.hidden), **quiet})
+        self.set_link(link_params(self.experiment, self.hidden))
 
     def set_quiet(self, quiet: bool) -> None:
         """Turn the quiet mode on, which hides finished runs, or off, which shows them again."""
@@ -291,7 +286,7 @@ class Lab(RunOnScreen, Linked):
         if quiet and job is not None and job.over:
             self.leave_job()
             self.previous = None
-        elif not quiet and job is None:
+        elif not self.opens_untrained and job is None:
             existing = training_service().find(self.experiment, self.watcher)
             if existing is not None:
                 self._show(existing.id)

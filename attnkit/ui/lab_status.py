@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from attnkit.service.jobs import Job
+from attnkit.training.joining import can_share_runs
 from attnkit.training.snapshot import Snapshot
 from attnkit.ui.guess import awaits_guess
 from attnkit.ui.lab import Lab
 from attnkit.ui.markdown import plain
 from attnkit.ui.service import training_service
-from attnkit.ui.session import spoken
+from attnkit.ui.session import spoken, training_time
+from attnkit.ui.words import ROLES
+from attnkit.variants.catalogue import title_of
 
 
 def status_line(lab: Lab, job: Job | None, snapshot: Snapshot | None, *, is_valid: bool) -> str:
@@ -28,7 +31,7 @@ def status_line(lab: Lab, job: Job | None, snapshot: Snapshot | None, *, is_vali
         return queue_line(job)
     if job.snapshot is None:
         return "Starting: the training process is getting ready."
-    return _line_of_training(lab, job, job.snapshot)
+    return _line_of_training(lab, job, job.snapshot, is_valid=is_valid)
 
 
 def _line_without_job(lab: Lab, snapshot: Snapshot | None, *, is_valid: bool) -> str:
@@ -36,17 +39,32 @@ def _line_without_job(lab: Lab, snapshot: Snapshot | None, *, is_valid: bool) ->
         return "These settings cannot be trained: the reason stands above."
     if snapshot is None:
         guess = "Guess, then press" if awaits_guess(lab) else "Press"
-        return f"Not trained yet. {guess} **Train**."
-    if snapshot.experiment != lab.experiment:
-        return "Your settings are not trained yet. Press **Train**."
-    return (
+        return f"Not trained yet. {guess} **Train**: {training_time(lab.experiment)}.  \n{ROLES}"
+    example = (
         f"A finished example: {snapshot.experiment.n_runs} models, "
-        f"{snapshot.experiment.training.steps} steps, trained in {snapshot.seconds:.0f} s. "
-        "Press **Train** to watch it happen."
+        f"{snapshot.experiment.training.steps} steps."
     )
+    note = _untrained_note(lab, snapshot) or (
+        f" Press **Train** to watch it happen: {training_time(lab.experiment)}."
+    )
+    return f"{example}{note}  \n{ROLES}"
 
 
-def _line_of_training(lab: Lab, job: Job, snapshot: Snapshot) -> str:
+def _untrained_note(lab: Lab, snapshot: Snapshot) -> str:
+    """Return which of the chosen variants or settings the columns on screen do not show."""
+    if not can_share_runs(snapshot.experiment, lab.experiment):
+        return (
+            " These columns are of the last training, which had other settings. Press **Train** "
+            f"to train yours: {training_time(lab.experiment)}."
+        )
+    lacking = ", ".join(title_of(variant) for variant in lab.lacking(snapshot.experiment))
+    if not lacking:
+        return ""
+    time = training_time(lab.experiment)
+    return f" Not trained yet: {plain(lacking)}. Press **Train**: {time}."
+
+
+def _line_of_training(lab: Lab, job: Job, snapshot: Snapshot, *, is_valid: bool) -> str:
     experiment = snapshot.experiment
     steps, speed = experiment.training.steps, snapshot.model_steps_per_second
     n_runs = experiment.n_runs
@@ -56,7 +74,9 @@ def _line_of_training(lab: Lab, job: Job, snapshot: Snapshot) -> str:
     progress = f"Step {snapshot.step} of {steps}, {models}"
     pace = f", {speed:,.0f} model-steps per second" if snapshot.step else ""
     notes = " The training process died and began anew." if job.restarts else ""
-    notes += " The settings have changed since." if experiment != lab.experiment else ""
+    notes += _untrained_note(lab, snapshot)
+    if not is_valid:
+        notes = " These columns are of the last training: your settings cannot be trained."
     if job.state == "finished":
         if job.unstored:
             yet = " yet" if job.tried_again else ""

@@ -12,8 +12,8 @@ from attnkit.evidence.record import Evidence
 from attnkit.evidence.words import rows_of
 from attnkit.figures.learning import COURSE_KEY, NARROW, describe_course, plot_course
 from attnkit.ui import components
+from attnkit.ui.address import is_quiet
 from attnkit.ui.evidence import ShippedEvidence
-from attnkit.ui.guess import is_quiet
 from attnkit.ui.markdown import plain
 from attnkit.ui.question_choice import QuestionChoice
 

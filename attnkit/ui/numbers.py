@@ -6,12 +6,16 @@ import json
 
 import streamlit as st
 
+from attnkit.analysis.attention_map import telling_layer
 from attnkit.analysis.export import experiment_code
+from attnkit.analysis.inspection.request import Inspection
 from attnkit.service.jobs import Job
 from attnkit.training.summary import run_table
+from attnkit.ui.inspection import ATTENTION_TITLE, Subject
 from attnkit.ui.lab import Lab
 from attnkit.ui.markdown import plain
 from attnkit.ui.render_cache import sharing_table, slice_table
+from attnkit.ui.takeaway import page_as_file
 
 
 def numbers(lab: Lab, job: Job | None) -> None:
@@ -49,11 +53,12 @@ def numbers(lab: Lab, job: Job | None) -> None:
             st.markdown(f"**{title}**")
             st.dataframe(slice_table(snapshot), hide_index=True, alt=title)
         runs = run_table(snapshot)
-        with st.container(horizontal=True):
+        row = st.container(horizontal=True)
+        with row:
             st.download_button(
                 "Runs as CSV",
                 runs.to_csv(index=False),
-                f"attnkit-{snapshot.experiment.hash}.csv",
+                f"attnkit-{task.name}-runs.csv",
                 "text/csv",
                 icon=":material/download:",
                 on_click="ignore",
@@ -61,9 +66,19 @@ def numbers(lab: Lab, job: Job | None) -> None:
             st.download_button(
                 "Experiment as JSON",
                 json.dumps(snapshot.experiment.settings(), indent=1, ensure_ascii=False),
-                f"attnkit-{snapshot.experiment.hash}.json",
+                f"attnkit-{task.name}-experiment.json",
                 "application/json",
                 icon=":material/download:",
                 on_click="ignore",
+            )
+            run = snapshot.experiment
+            page_as_file(
+                Subject(lab, run.replace(n_seeds=1), run, row),
+                Inspection("attention", layer=telling_layer(run.layer_specs)),
+                "attention",
+                ATTENTION_TITLE,
+                label="Attention as HTML",
+                help="The page Attention as one file that works without a server: one lookup of "
+                f"seed {run.first_seed} at any moment of training, number by number.",
             )
         st.code(experiment_code(snapshot.experiment), language="python", wrap_lines=True)

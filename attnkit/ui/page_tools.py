@@ -1,4 +1,4 @@
-"""Tools that every page has: the choice of pages, the projector mode, meanings of terms."""
+"""Tools that every page has: choice of pages, projector mode, rules for paper, one script."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def page_tools() -> None:
             "All pages",
             key=ALL_PAGES,
             help="Newcomers need the first pages only. This adds capacity, surgery on trained "
-            "models, similarity, the atlas of real models, the guide, all variants, and past runs.",
+            "models, similarity, the atlas of real models, all variants, and past runs.",
         )
         st.toggle(
             "Projector", key=PROJECTOR, help="Larger type and fewer things, to show in a room."
         )
     with st.container(key="page_tools"):
-        style = asset("projector.css") if st.session_state[PROJECTOR] else ""
-        components.markup(f"<style>{style}</style>", key="page_style")
-        components.terms(words.hints(), key="terms")
+        projector = asset("projector.css") if st.session_state[PROJECTOR] else ""
+        components.markup(f"<style>{projector}{asset('print.css')}</style>", key="page_style")
+        components.page(words.hints(), key="page_script")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from attnkit.experiment.experiment import SCHEMA, Experiment
+from attnkit.experiment.experiment import SCHEMA, Experiment, full_size
 
 
 @dataclass(frozen=True)
@@ -125,14 +125,14 @@ PRESETS: tuple[Preset, ...] = (
         "Ada points to Cem, Cem to Ben: who is two hops on from Ada? Does one layer find out?",
         "See accuracy by hops in “Numbers and downloads”: one hop is solved by all, two hops by "
         "none. Then set the layers to 2: QKV follows both, Q=K only with the self-mask on.",
-        Experiment(task="k_hop", n_seeds=2, n_layers=1),
+        full_size("k_hop").replace(n_seeds=2, n_layers=1),
     ),
     Preset(
         "A benchmark of recall",
         "Keys come back later, each with its value long gone. Which sharings recall it?",
         "QKV, K=V and Q=V solve it with both seeds, Q=K and Q=K=V do not, until you switch the "
         "self-mask on. Then try one layer: all stay near a quarter.",
-        Experiment(task="mqar", n_seeds=2),
+        full_size("mqar").replace(n_seeds=2),
     ),
     Preset(
         "Two neighbours of one name",
@@ -145,7 +145,7 @@ PRESETS: tuple[Preset, ...] = (
         "A list from back to front, two layers, four heads. Is a matrix less as good here?",
         "QKV, K=V and Q=V solve it, Q=K all but; Q=K=V only with the self-mask on. Takes a few "
         "minutes.",
-        Experiment(task="reverse", n_seeds=2),
+        full_size("reverse").replace(n_seeds=2),
     ),
     Preset(
         "Encoder and decoder",

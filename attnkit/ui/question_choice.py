@@ -1,6 +1,7 @@
 """The question or claim that a visitor has opened, and how it follows the link.
 
-The link is `?question=` with a question's id or `new`, or `?claim=` with a claim's, or `all`.
+The link is `?question=` with a question's id or `new`, or `?claim=` with a claim's, or `all`. No
+parameters mean the first question.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 import streamlit as st
 
 from attnkit.claims import CLAIMS
-from attnkit.evidence.questions import QUESTIONS
+from attnkit.evidence.questions import QUESTIONS, WHY
 from attnkit.ui.address import Linked, open_choice, shortened
 
 ALL = "all"
@@ -18,6 +19,9 @@ ALL = "all"
 
 NEW = "new"
 """Name of the view of what nobody had tested."""
+
+SHOWN = {WHY.id: WHY, **QUESTIONS}
+"""The questions of the page; the first one is open if the link names nothing."""
 
 VIEW, CLAIM = "asked_view", "asked_claim"
 """Keys of the widgets that choose the view and the claim."""
@@ -35,7 +39,7 @@ class QuestionChoice(Linked):
         version: Version of the table; a new one begins when a claim is chosen outside of it.
     """
 
-    view: str = next(iter(QUESTIONS))
+    view: str = WHY.id
     claim: str | None = None
     problem: str = ""
     direct: bool = False
@@ -52,10 +56,12 @@ class QuestionChoice(Linked):
             self.open_claim(None if name == ALL else name)
         elif "question" in params:
             name = params["question"]
-            if name not in (NEW, *QUESTIONS):
-                self._complain("question", name, [*QUESTIONS, NEW])
+            if name not in (NEW, *SHOWN):
+                self._complain("question", name, [*QUESTIONS, WHY.id, NEW])
             else:
                 self.view = name
+        elif not params:
+            self.view = WHY.id
         self.set_widgets()
 
     def open_claim(self, name: str | None) -> None:
@@ -75,8 +81,8 @@ class QuestionChoice(Linked):
 
     def write_link(self) -> None:
         """Write the choice into the address bar."""
-        is_claim = self.view == ALL
-        self.set_link({"claim": self.claim or ALL} if is_claim else {"question": self.view})
+        link = {} if self.view == WHY.id else {"question": self.view}
+        self.set_link({"claim": self.claim or ALL} if self.view == ALL else link)
 
     def _complain(self, name: str, value: str, allowed: list[str]) -> None:
         short = shortened(value)

@@ -25,11 +25,13 @@ from attnkit.figures import curves
 from attnkit.figures.example import example_cells as _example_cells
 from attnkit.figures.thumbnail import thumbnail
 from attnkit.tasks import TASKS
+from attnkit.training.joining import join_snapshots
 from attnkit.training.snapshot import Snapshot
 from attnkit.training.summary import finding as _finding
 from attnkit.training.summary import measures_finding as _measures_finding
 from attnkit.training.summary import sharing_table as _sharing_table
 from attnkit.training.summary import slice_table as _slice_table
+from attnkit.variants import Variant
 
 _MOST_RESULTS = 40
 """Cached results of one snapshot, which has a map per seed, layer and head; and of examples."""
@@ -95,6 +97,18 @@ def curves_only(snapshot: Snapshot) -> Snapshot:
     shape = snapshot.probe.pattern.shape
     no_pattern = np.empty((*shape[:-2], 0, 0), snapshot.probe.pattern.dtype)
     return replace(snapshot, probe=replace(snapshot.probe, pattern=no_pattern, scores=None))
+
+
+def with_variants(snapshot: Snapshot, variants: tuple[Variant, ...]) -> Snapshot:
+    """Return a snapshot with some of its variants only; the snapshot itself if they are all."""
+    if variants == snapshot.experiment.sharing:
+        return snapshot
+    return _with_variants(snapshot, variants)
+
+
+@cached_with_snapshot
+def _with_variants(snapshot: Snapshot, variants: tuple[Variant, ...]) -> Snapshot:
+    return join_snapshots(snapshot.experiment.replace(sharing=list(variants)), [snapshot])
 
 
 @lru_cache(_MOST_RESULTS)

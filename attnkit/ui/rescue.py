@@ -20,6 +20,7 @@ from attnkit.analysis.rescue import (
 from attnkit.experiment import Experiment
 from attnkit.service.jobs import Job
 from attnkit.service.server import server_settings
+from attnkit.training.failure import failure_of
 from attnkit.training.snapshot import Snapshot
 from attnkit.ui.lab import Lab
 from attnkit.ui.markdown import plain
@@ -68,6 +69,7 @@ def _section(lab: Lab, drawn: tuple[str, bool]) -> None:
         st.rerun()  # the whole page shows this run
     experiment = lab.experiment if job is None else job.experiment
     snapshot = _finished(lab, job)
+    failure = None if snapshot is None else failure_of(snapshot)
     names = [title_of(variant) for variant in symmetric_variants(experiment)]
     st.subheader(f"What rescues {' and '.join(names) or 'it'}?", anchor=False)
     if not names:
@@ -76,10 +78,12 @@ def _section(lab: Lab, drawn: tuple[str, bool]) -> None:
         )
     elif snapshot is None:
         st.markdown(_progress(job))
+    elif failure is not None:
+        st.markdown(plain(f"{failure.sentence} {failure.advice}"))
     else:
         st.markdown(_standing(Outcome.of(snapshot)))
     _finish(lab)
-    if names:
+    if names and failure is None:
         _buttons(lab, experiment, snapshot)
     if lab.refusal:
         st.error(f"Not taken. {plain(lab.refusal)}", icon=":material/error:")

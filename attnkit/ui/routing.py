@@ -44,7 +44,7 @@ SECTIONS = {
     ),
     "Real models": (_Page("atlas", "map"),),
     "Reference": (
-        _Page("guide", "menu_book"),
+        _Page("guide", "menu_book", True),
         _Page("variants", "category"),
         _Page("runs", "history"),
     ),

@@ -73,7 +73,6 @@ def comparison(compared: Sequence[ComparedExperiment]) -> None:
             overlay_legend(compared, metric),
             key="overlay",
             alt=f"{_MEASURES[metric]} over steps. At the end: {_means_in_words(summary, metric)}",
-            faded=False,
         )
         components.load_plotly()
         better = "higher is better" if metric == "accuracy" else "lower is better"
@@ -121,13 +120,13 @@ def downloads(compared: Sequence[ComparedExperiment]) -> None:
             "choose fewer experiments."
         )
         return
-    first, n_more = compared[0].experiment.hash, len(compared) - 1
-    name = f"attnkit-{first}" + (f"-and-{n_more}-more" if n_more else "")
+    tasks = dict.fromkeys(each.experiment.task.name for each in compared)
+    name = f"attnkit-runs-{'-'.join(tasks)}"
     with st.container(horizontal=True):
         st.download_button(
             "Every evaluation as CSV",
             lambda: _encoded(lambda: evaluation_table(compared).to_csv(index=False)),
-            f"{name}.csv",
+            f"{name}-evaluations.csv",
             "text/csv",
             icon=":material/download:",
             on_click="ignore",

@@ -11,9 +11,10 @@ from attnkit.service.jobs import NOBODY, Job, Watcher
 from attnkit.service.service import Refused
 from attnkit.training.joining import can_share_runs
 from attnkit.training.snapshot import Snapshot
-from attnkit.ui.render_cache import curves_only
+from attnkit.ui.render_cache import curves_only, with_variants
 from attnkit.ui.service import FIRST_FRAME_SECONDS, training_service
 from attnkit.ui.task_examples import shipped_example
+from attnkit.variants import Variant
 
 
 @dataclass
@@ -29,6 +30,7 @@ class RunOnScreen:
         previous: Last snapshot of the job before it on the same task, drawn faded.
         filmed_id: The job whose film a page shows, if that is another one.
         quiet: Whether the visitor guesses before results are shown.
+        hidden: Controls that a class link hides; they keep their values.
     """
 
     experiment: Experiment
@@ -39,6 +41,15 @@ class RunOnScreen:
     previous: Snapshot | None = None
     filmed_id: str | None = None
     quiet: bool = False
+    hidden: tuple[str, ...] = ()
+
+    @property
+    def opens_untrained(self) -> bool:
+        """Whether no finished run is shown in place of a training that the visitor can watch.
+
+        A class is to see how the models learn, and whoever guesses not to see the result before.
+        """
+        return self.quiet or bool(self.hidden)
 
     @property
     def watched(self) -> set[str]:
@@ -60,13 +71,24 @@ class RunOnScreen:
         return shipped_example(self.experiment.task.name)
 
     def shown(self, job: Job | None) -> Snapshot | None:
-        """Return the snapshot to draw: the job's, or the shipped example of the task.
+        """Return the snapshot to draw: that of the job, or else the shipped example.
 
-        In the quiet mode no example is shown: it would give the answer away.
+        It has the chosen variants only, as far as their runs are known. A job with other settings
+        is shown as it was trained; an example with other settings is not shown, and in the quiet
+        mode none is: it would give the answer away.
         """
-        if job is not None and job.snapshot is not None:
-            return job.snapshot
-        return None if self.quiet else self.example
+        example = None if self.opens_untrained else self.example
+        snapshot = example if job is None else job.snapshot
+        if snapshot is None:
+            return None
+        if not can_share_runs(snapshot.experiment, self.experiment):
+            return None if job is None else snapshot
+        known = [v for v in self.experiment.sharing if v in snapshot.experiment.sharing]
+        return with_variants(snapshot, tuple(known)) if known else None
+
+    def lacking(self, trained: Experiment) -> list[Variant]:
+        """Return the chosen variants that an experiment with the same settings has not trained."""
+        return [v for v in self.experiment.sharing if v not in trained.sharing]
 
     @property
     def is_finished(self) -> bool:
@@ -74,7 +96,7 @@ class RunOnScreen:
         job = self.job
         if job is not None:
             return job.state == "finished"
-        example = None if self.quiet else self.example
+        example = self.shown(None)
         return example is not None and example.experiment == self.experiment
 
     @property
@@ -90,11 +112,11 @@ class RunOnScreen:
     def n_new(self) -> int | None:
         """Number of variants to train beside those on screen; None if all have to be trained."""
         job = self.job
-        if job is None or job.state != "finished":
+        if job is None or job.state != "finished" or self.opens_untrained:
             return None
         if not can_share_runs(job.experiment, self.experiment):
             return None
-        return len(set(self.experiment.sharing) - set(job.experiment.sharing))
+        return len(self.lacking(job.experiment))
 
     def pause(self) -> None:
         """Pause the job on screen; if others watch it, only for this visitor."""

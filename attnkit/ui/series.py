@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from attnkit.experiment import Experiment
 from attnkit.service.jobs import Job, Watcher
 from attnkit.service.service import Refused
+from attnkit.training.pace import training_work
 from attnkit.training.snapshot import Snapshot
 from attnkit.ui.service import FIRST_FRAME_SECONDS, training_service
 
@@ -40,7 +41,7 @@ class Series(ABC):
     _begun_at: float = 0.0
 
     def __post_init__(self) -> None:
-        self._work = [one.training.steps * one.megabytes for one in self.experiments]
+        self._work = [training_work(one) for one in self.experiments]
 
     @property
     def finished(self) -> bool:

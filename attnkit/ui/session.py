@@ -6,7 +6,8 @@ import time
 
 import streamlit as st
 
-from attnkit.experiment.experiment import DEFAULT_TASK
+from attnkit.experiment.experiment import DEFAULT_TASK, Experiment
+from attnkit.ui.address import is_quiet
 from attnkit.ui.lab import Lab
 from attnkit.ui.presence import watcher
 from attnkit.ui.service import training_service
@@ -31,7 +32,8 @@ def open_lab(page: str = "lab") -> Lab:
     params = st.query_params.to_dict()
     lab: Lab | None = st.session_state.get("lab")
     if lab is None:
-        lab = st.session_state.lab = Lab(default_experiment(DEFAULT_TASK), watcher=watcher())
+        lab = Lab(default_experiment(DEFAULT_TASK), watcher=watcher(), quiet=is_quiet())
+        st.session_state.lab = lab
         lab.follow(params)
     elif lab.is_called(params, page):
         lab.follow(params)
@@ -73,6 +75,13 @@ def with_hidden(params: dict[str, str]) -> dict[str, str]:
     """Return query parameters of the Lab that hide the controls that this visitor's link hides."""
     lab: Lab | None = st.session_state.get("lab")
     return {**params, "hide": ",".join(lab.hidden)} if lab is not None and lab.hidden else params
+
+
+def training_time(experiment: Experiment) -> str:
+    """Return about how long an experiment will train, in words."""
+    service = training_service()
+    others = ", longer while others train" if service.n_active else ""
+    return f"about {spoken(service.estimate(experiment))} on this server{others}"
 
 
 def spoken(seconds: float) -> str:

@@ -11,7 +11,8 @@ from streamlit.net_util import get_internal_ip
 from attnkit.experiment.experiment import SCHEMA
 from attnkit.experiment.links import hideable, link_text
 from attnkit.service.server import server_settings
-from attnkit.ui.lab import QUIET, Lab
+from attnkit.ui.address import QUIET
+from attnkit.ui.lab import Lab
 from attnkit.ui.service import training_service
 
 OPEN = "share"

@@ -88,7 +88,7 @@ def standalone_html(
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{escape(title)}</title>
-<style>{colors}{_THEME}{film_style()}</style>
+<style>{colors}{_THEME}{film_style()}{asset("print.css")}</style>
 {follow}</head>
 <body>
 <main>

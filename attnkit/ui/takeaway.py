@@ -37,27 +37,46 @@ def take_away(subject: Subject, inspection: Inspection, component: str, title: s
     )
     if expander.open:
         with expander:
-            _page_as_file(subject, inspection, component, title)
+            st.markdown(
+                "**This page as one file.** It works without a server and without a network: the "
+                "slider, Play, numbers where you point. It has the example and the query that are "
+                "shown now. Each figure’s **Save** gives SVG, PNG, CSV."
+            )
+            job = subject.ask_for_film()
+            if job is None or not job.over:
+                st.caption("When training has ended.")
+            else:
+                page_as_file(subject, inspection, component, title)
             st.divider()
             _module(subject)
             st.divider()
             _code(subject)
 
 
-def _page_as_file(subject: Subject, inspection: Inspection, component: str, title: str) -> None:
-    """Draw the download of the page as one HTML file."""
-    job, experiment = subject.ask_for_film(), subject.experiment
-    st.markdown(
-        "**This page as one file.** It works without a server and without a network: the slider, "
-        "Play, numbers where you point. It has the example and the query that are shown now. Each "
-        "figure’s **Save** gives SVG, PNG, CSV."
-    )
-    if job is None or not job.over:
-        st.caption("When training has ended.")
-        return
+def page_as_file(
+    subject: Subject,
+    inspection: Inspection,
+    component: str,
+    title: str,
+    label: str = "Page as HTML",
+    help: str | None = None,
+) -> None:
+    """Draw the download of a page that shows a film, as one HTML file.
+
+    The file is made when the button is pressed; a seed whose film is gone is then trained again.
+
+    Args:
+        subject: The run and seed.
+        inspection: Inspection that the page shows.
+        component: Name of the component that shows it.
+        title: Title of the page.
+        label: Text of the button.
+        help: What the button says when it is pointed at.
+    """
+    experiment = subject.experiment
 
     def page() -> str:
-        blob = subject.inspect(replace(inspection, since=-1))
+        blob = subject.inspect_when_over(replace(inspection, since=-1))
         if not isinstance(blob, bytes):
             raise RuntimeError(blob or "the film is not there any more")
         names = ", ".join(title_of(variant) for variant in experiment.sharing)
@@ -66,13 +85,14 @@ def _page_as_file(subject: Subject, inspection: Inspection, component: str, titl
         return standalone_html(title, component, blob, note, command_line(subject.run))
 
     st.download_button(
-        "Page as HTML",
+        label,
         page,
-        f"attnkit-{component}-{experiment.hash}.html",
+        f"attnkit-{experiment.task.name}-{component}.html",
         "text/html",
         icon=":material/html:",
         on_click="ignore",
         key="page_html",
+        help=help,
     )
 
 
@@ -92,7 +112,7 @@ def _module(subject: Subject) -> None:
         st.download_button(
             "Module (.py)",
             code,
-            f"{experiment.task.name}-{folder_of(variant)}.py",
+            f"attnkit-{experiment.task.name}-{folder_of(variant)}.py",
             "text/x-python",
             icon=":material/code:",
             on_click="ignore",

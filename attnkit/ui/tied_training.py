@@ -147,7 +147,6 @@ def show_recovery(subject: Subject, operation: TiedTraining) -> None:
         plot_recovery(snapshot),
         recovery_legend(snapshot),
         key="recovery",
-        faded=False,
         alt=f"Accuracy on held-out examples over steps. {finding}",
     )
     with st.container(key="recovery_finding"):
@@ -190,7 +189,7 @@ def recovery_downloads(subject: Subject, snapshot: Snapshot) -> None:
         st.download_button(
             "Curves as CSV",
             curve_table(snapshot),
-            f"attnkit-{snapshot.experiment.hash}-recovery.csv",
+            f"attnkit-{snapshot.experiment.task.name}-surgery-recovery.csv",
             "text/csv",
             icon=":material/download:",
             on_click="ignore",

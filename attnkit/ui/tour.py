@@ -63,9 +63,9 @@ STOPS = (
     Stop(
         ".ak-board-pair",
         "Why?",
-        "Two scores: from one token to another, and back. If Q and K share a matrix, both are "
-        "usually the same number, and then a model cannot tell, for example, who is whose boss. "
-        "“Questions” has the answers, “Attention” follows one lookup.",
+        "Two scores: from one token to another, and back. Which columns give both directions the "
+        "same number, and what can they then not tell? “Questions” has the answers, “Attention” "
+        "follows one lookup.",
     ),
 )
 

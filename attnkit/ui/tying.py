@@ -56,7 +56,7 @@ def mixtures_area(subject: Subject) -> None:
         return
     results, refusals = tying_results(InspectionResult.from_bytes(blob))
     if results:
-        show_tying(_pick(results), subject.experiment.hash, results)
+        show_tying(_pick(results), subject.experiment.task.name, results)
     else:
         st.markdown("None of these models can be tied in this way.")
     for refusal in refusals:
@@ -85,7 +85,7 @@ def show_tying(result: TyingResult, name: str, results: list[TyingResult]) -> No
 
     Args:
         result: The chosen variant.
-        name: Name of the run in the file that can be downloaded.
+        name: Name of the task in the name of the downloaded file.
         results: All variants, for the file.
     """
     with st.container(key="tying_finding"):
@@ -117,7 +117,7 @@ def show_tying(result: TyingResult, name: str, results: list[TyingResult]) -> No
     st.download_button(
         "Accuracies as CSV",
         lambda: tying_csv(results),
-        f"attnkit-{name}-mixtures.csv",
+        f"attnkit-{name}-surgery-mixtures.csv",
         "text/csv",
         icon=":material/download:",
         on_click="ignore",

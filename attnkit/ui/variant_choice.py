@@ -1,6 +1,7 @@
 """The variant that a visitor has opened on the page Variants, and how it follows the link.
 
 The link is `?variant=` with the name of an entry of the catalogue; a text form is understood, too.
+No parameters mean the first entry.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ class VariantChoice(Linked):
         found = _named(name)
         if found is not None:
             self.key = key_of(found.name)
+        elif not params:
+            self.key = ""
         elif name:
             short = shortened(name)
             self.problem = (
@@ -70,7 +73,8 @@ class VariantChoice(Linked):
 
     def write_link(self) -> None:
         """Write the choice into the address bar."""
-        self.set_link({"variant": self.entry.name})
+        is_first = self.entry is next(iter(CATALOGUE.values()))
+        self.set_link({} if is_first else {"variant": self.entry.name})
 
 
 def open_variant_choice() -> VariantChoice:

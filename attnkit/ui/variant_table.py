@@ -6,12 +6,13 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from attnkit.analysis.conclusion import direction_note
 from attnkit.analysis.reached import joined
 from attnkit.examples import RecordedAccuracy, RecordedVariants, default_of
 from attnkit.experiment.costs import Costs
 from attnkit.foundation.settings import InvalidExperiment
 from attnkit.tasks import TASKS
-from attnkit.training.summary import percent, percent_interval, whole_percent
+from attnkit.training.summary import percent, percent_beside, percent_interval, whole_percent
 from attnkit.variants import Named
 
 if TYPE_CHECKING:
@@ -41,10 +42,23 @@ def conclusion(entries: Sequence[Named], recorded: RecordedVariants | None) -> s
     )
     if not below:
         return f"{sentence}."
-    lowest = joined([f"{name} ({percent(mean)})" for mean, name in below[:_MOST_NAMED]])
+    lowest = joined(
+        [
+            f"{name} ({percent_beside(mean, recorded.threshold)})"
+            for mean, name in below[:_MOST_NAMED]
+        ]
+    )
     if len(below) > _MOST_NAMED:
         return f"{sentence}; the lowest are {lowest}."
     return f"{sentence}; {lowest} {'does' if len(below) == 1 else 'do'} not."
+
+
+def note(recorded: RecordedVariants | None) -> str:
+    """Return why variants with symmetric scores reach the threshold; empty if they do not."""
+    if recorded is None:
+        return ""
+    reached = {name for name, accuracy in recorded.accuracy.items() if accuracy.reached}
+    return direction_note(recorded.task, reached)
 
 
 def catalogue_table(entries: Sequence[Named], recorded: RecordedVariants | None) -> pd.DataFrame:
@@ -92,7 +106,10 @@ def accuracy_in_words(entry: Named, recorded: RecordedVariants | None) -> str:
     verdict = "" if accuracy.reached else f", below {percent(recorded.threshold)}"
     interval = f" (95% interval {limits})" if limits else ""
     task = TASKS[recorded.task].title
-    return f"Accuracy on the task “{task}”: {percent(accuracy.mean)}{interval}{verdict}."
+    mean = percent(accuracy.mean)
+    if verdict:
+        mean = percent_beside(accuracy.mean, recorded.threshold)
+    return f"Accuracy on the task “{task}”: {mean}{interval}{verdict}."
 
 
 def interval_of(accuracy: RecordedAccuracy | None) -> str:

@@ -27,11 +27,16 @@ class Word:
     forms: tuple[str, ...] = ()
 
 
+ROLES = (
+    "Each token makes a query (Q: what it looks for), a key (K: what it is found by) and a value "
+    "(V: what it passes on)."
+)
+"""The three letters, in one sentence."""
+
 WORDS = {
     "Q, K, V, W": Word(
-        "Each token's vector is multiplied with matrices W to make its query Q (what it looks "
-        "for), its key K (what it is found by) and its value V (what it hands over). Sharing means "
-        "that two of them, or all three, use the same matrix.",
+        f"{ROLES} They are the token's vector times matrices W. Sharing means that two of them, or "
+        "all three, use the same matrix.",
         ("queries", "query", "keys", "value matrix", "W_Q", "W_K", "W_V", "W_QK", "W_KV", "W_QV"),
     ),
     "QKV, Q=K, K=V, Q=V, Q=K=V": Word(
@@ -46,9 +51,7 @@ WORDS = {
     "token": Word("One unit of the sequence that a model reads: a name, a number, a letter."),
     "score": Word(
         "Query of one token times key of another one, before softmax: the higher, the more the "
-        "first attends to the second. Pia→Tia is the score of Pia's query and Tia's key. If Q and "
-        "K use the same matrix, both directions have the same score, unless positions or "
-        "normalised keys make them differ.",
+        "first attends to the second. Pia→Tia is the score of Pia's query and Tia's key.",
         ("scores", "score"),
     ),
     "attention": Word(
@@ -101,9 +104,9 @@ WORDS = {
     "untrained": Word("Accuracy at step 0."),
     "guess between two entries": Word(
         "½ + 1/(2·numbers): the accuracy of a guess between the right entry and its mirror, which "
-        "symmetric scores rate alike. With one head, one layer, no MLP and the self-mask, Q=K and "
-        "Q=K=V came near it with 8 entries of 32 names. It is no limit: with 16 entries, or 9 "
-        "names, we saw up to two thirds.",
+        "symmetric scores rate alike. With one head, one layer, no MLP and the self-mask, models "
+        "with such scores came near it with 8 entries of 32 names. It is no limit: with 16 "
+        "entries, or 9 names, we saw up to two thirds.",
         ("guess between two entries",),
     ),
     "blocks": Word(

@@ -97,7 +97,7 @@ def _require_queries_of_their_own(option: Option, variant: Variant) -> None:
 register(
     "ALBERT",
     "QKV shared_layers",
-    "All layers use the attention matrices of the first. A model of one layer is plain MHA.",
+    "All layers use the attention matrices of the first. A model of one layer is plain QKV.",
     "reported: Lan et al. 2019, arXiv 1909.11942 (there with the MLP, too)",
     FAMILY,
     aliases=("shared layers", "cross-layer parameter sharing"),
@@ -106,7 +106,7 @@ register(
     "CLA",
     "QKV kv_every=2",
     "Cross-layer attention: every second layer uses the keys and values of the one before it. "
-    "A model of one layer is plain MHA.",
+    "A model of one layer is plain QKV.",
     "Brandon et al. 2024, arXiv 2405.12981",
     FAMILY,
     aliases=("cross-layer attention",),

@@ -140,7 +140,7 @@ register(
     "Differential",
     "QKV d_k=d/2 diff",
     "Differential attention: four projections of half width give two patterns, and one is "
-    "subtracted from the other. It has about as many parameters as MHA.",
+    "subtracted from the other. It has about as many parameters as QKV.",
     "Ye et al. 2024, arXiv 2410.05258",
     FAMILY,
     aliases=("differential transformer", "differential attention", "DIFF transformer"),

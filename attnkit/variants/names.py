@@ -20,7 +20,7 @@ class Named:
         explanation: What it does and why, in plain sentences; the first one stands in tables.
         source: Citation; begins with "reported" if only an abstract was read.
         family: Heading under which it is listed.
-        aliases: Other names under which people search for it.
+        aliases: Other names under which people search for it; see `find`.
         origin: Name of the module that registered it.
     """
 
@@ -44,8 +44,16 @@ CATALOGUE: dict[str, Named] = {}
 
 
 def find(name: str) -> Named | None:
-    """Return the entry with this name, in any case; None if there is none."""
-    return CATALOGUE.get(key_of(name))
+    """Return the entry with this name, in any case; None if there is none.
+
+    The five sharings are found by their aliases, too, such as MHA, unless two have the same.
+    """
+    key = key_of(name)
+    if key in CATALOGUE:
+        return CATALOGUE[key]
+    sharings = (one for one in CATALOGUE.values() if one.variant.is_partition)
+    named = [one for one in sharings if key in map(key_of, one.aliases)]
+    return named[0] if len(named) == 1 else None
 
 
 def key_of(name: str) -> str:

@@ -31,49 +31,49 @@ class OutputOption(ChoiceOption):
 
 
 register(
-    "MHA",
+    "QKV",
     "QKV",
     "The usual attention, with three separate matrices per head. What a token looks for (query), "
     "what it is found by (key) and what it hands over (value) are three learnt views of it.",
     "Vaswani et al. 2017, arXiv 1706.03762",
     FAMILY,
-    aliases=("multi-head attention", "standard attention", "vanilla transformer"),
+    aliases=("MHA", "multi-head attention", "standard attention", "vanilla transformer"),
 )
 register(
-    "Shared Q=K",
+    "Q=K",
     "Q=K",
     "Queries and keys are the same vectors, so scores are symmetric before the softmax. A token "
     "often has its highest score with itself, hence the self-mask.",
     "Kayyam et al. 2026, arXiv 2606.04032",
     FAMILY,
-    aliases=("shared-QK attention", "symmetric attention", "tied query and key"),
+    aliases=("shared Q=K", "shared-QK attention", "symmetric attention", "tied query and key"),
 )
 register(
-    "Shared K=V",
+    "K=V",
     "K=V",
     "Keys and values are the same vectors, which halves the cache. What a token is found by is "
     "also what it hands over: a head must hold address and payload in one vector.",
     "Kayyam et al. 2026, arXiv 2606.04032",
     FAMILY,
-    aliases=("shared key-value", "tied key and value"),
+    aliases=("shared K=V", "shared key-value", "tied key and value"),
 )
 register(
-    "Shared Q=V",
+    "Q=V",
     "Q=V",
     "Queries and values are the same vectors: what a token looks for is also what it hands over. "
     "Nobody uses it, which is no argument against it.",
     "for completeness",
     FAMILY,
-    aliases=("tied query and value",),
+    aliases=("shared Q=V", "tied query and value"),
 )
 register(
-    "One matrix",
+    "Q=K=V",
     "Q=K=V",
     "Queries, keys and values share one matrix: scores are symmetric, and there is one vector per "
     "token and head.",
     "Borji 2023, arXiv 2305.19129; Kayyam et al. 2026, arXiv 2606.04032",
     FAMILY,
-    aliases=("symmetric attention", "fully shared", "tied projections"),
+    aliases=("one matrix", "symmetric attention", "fully shared", "tied projections"),
 )
 _KARBEVSKI = "reported: Karbevski and Mijoski 2025, arXiv 2510.23912 (abstract)"
 register(

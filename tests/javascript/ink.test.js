@@ -14,8 +14,9 @@ test("numbers have a true minus, and a dash where there is none", () => {
   assert.deepEqual(given.map((value) => number(value)), ["0.50", "−0.52", "−0.0010", "0.00", "1235", "2.5e+6", "–", "–", "∞", "−∞"]);
 });
 
-test("a share has two decimals and no minus before zero", () => {
-  assert.deepEqual([1, 0.005, -0.001, -0.25, NaN].map(share), ["1.00", "0.01", "0.00", "−0.25", "–"]);
+test("a share has two decimals, more where it would read as zero, and no minus before zero", () => {
+  assert.deepEqual([1, 0.005, 0.0027, -0.001, 4e-5, 1e-8, -1e-8, 0, -0.25, NaN].map(share),
+    ["1.00", "0.01", "0.0027", "−0.0010", "0.000040", "0.00", "0.00", "0.00", "−0.25", "–"]);
 });
 
 test("ordinals follow English", () => {

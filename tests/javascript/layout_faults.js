@@ -29,7 +29,7 @@ export function layoutFaults({ measuresInView }) {
   // A box as far as its ancestors let it be seen, or null.
   const visibleBox = (box, node) => {
     let { left, top, right, bottom } = box;
-    for (const at of around(node)) {
+    for (const at of [node, ...around(node)]) {
       const style = styleOf(at);
       if (style.overflowX !== "visible" || style.overflowY !== "visible") {
         if (at.namespaceURI.endsWith("svg")) continue;
@@ -72,9 +72,8 @@ export function layoutFaults({ measuresInView }) {
       if (one.parent.contains(other.parent) || other.parent.contains(one.parent)) continue;
       const across = Math.min(one.at.right, other.at.right) - Math.max(one.at.left, other.at.left);
       const down = Math.min(one.at.bottom, other.at.bottom) - Math.max(one.at.top, other.at.top);
-      // The box of a line is higher than its letters.
-      const least = one.inSvg && other.inSvg ? 6 : 5;
-      if (across > 3 && down > least) faults.push(`text over text: ${describe(one.parent)} and ${describe(other.parent)}`);
+      // The box of a line is higher than its letters, and that of a turned line wider.
+      if (down > 5 && across > (one.inSvg && other.inSvg ? 5 : 3)) faults.push(`text over text: ${describe(one.parent)} and ${describe(other.parent)}`);
     }
   });
 

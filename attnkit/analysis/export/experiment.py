@@ -19,7 +19,9 @@ def experiment_code(experiment: Experiment) -> str:
     if len(line) > WIDTH:
         lines = "".join(f"    {argument},\n" for argument in arguments)
         line = f"experiment = ak.Experiment(\n{lines})"
-    return f"import attnkit as ak\n\n{line}\nresult = ak.train(experiment)\nprint(result.table)\n"
+    columns = '["sharing", "seed", "accuracy", "asymmetry"]'  # all columns would not fit a line
+    shown = f"print(result.table[{columns}].to_string(index=False))"
+    return f"import attnkit as ak\n\n{line}\nresult = ak.train(experiment)\n{shown}\n"
 
 
 def command_line(experiment: Experiment) -> str:

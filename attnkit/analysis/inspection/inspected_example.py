@@ -15,6 +15,7 @@ from attnkit.analysis.attention_map import MapLayout, axes_of, map_layout_of, qu
 from attnkit.analysis.custom_phone_book import NOT_IN_BOOK
 from attnkit.analysis.inspection.probes import N_EXAMPLES, example_for
 from attnkit.analysis.inspection.request import Inspection
+from attnkit.analysis.reasons import told_query
 from attnkit.analysis.responses import Example
 from attnkit.experiment import Experiment
 from attnkit.experiment.layer_specs import LayerSpec
@@ -70,8 +71,9 @@ class InspectedExample:
         if inspection.names:
             example = _with_answers(example, inspection)
             labels = _custom_labels(example, inspection)
+        told = None if inspection.tokens else told_query(task, example)
         query_indices = [
-            min(inspection.query_index, len(query_positions_of(task, spec, map_example)) - 1)
+            _query_index(inspection, query_positions_of(task, spec, map_example), told)
             for spec in specs
         ]
         layouts = [
@@ -195,6 +197,13 @@ class InspectedExample:
             "right": [int(right[a]) if a >= 0 else NOTHING for a in layout.answers],
             "is_asked": any(a >= 0 for a in layout.answers),
         }
+
+
+def _query_index(inspection: Inspection, positions: list[int], told: int | None) -> int:
+    """Return the index of the requested query, or else of the one that the Lab's reasons name."""
+    if inspection.query_index is not None:
+        return min(inspection.query_index, len(positions) - 1)
+    return positions.index(told) if told in positions else 0
 
 
 def layer_spec_of(experiment: Experiment, inspection: Inspection) -> LayerSpec:

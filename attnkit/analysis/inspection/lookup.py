@@ -15,7 +15,7 @@ from attnkit.analysis.inspection.mass import mass_of
 from attnkit.analysis.inspection.probes import N_EXAMPLES, examples_of, size_refusal
 from attnkit.analysis.inspection.replay import Replay, Replayed, batched_replays
 from attnkit.analysis.inspection.request import Inspection
-from attnkit.analysis.inspection.result import InspectionResult, header_of, with_accuracy
+from attnkit.analysis.inspection.result import InspectionResult, header_of, with_measures
 from attnkit.analysis.responses import Example
 from attnkit.model.reference import Stages
 from attnkit.tasks import NOTHING, Task
@@ -80,14 +80,14 @@ def inspect_examples(film: Film, inspection: Inspection) -> InspectionResult:
         ],
         "order": [int(index) for index in np.argsort(-n_wrong, kind="stable")],
     }
-    return InspectionResult(header, with_accuracy(last), fixed)
+    return InspectionResult(header, with_measures(last), fixed)
 
 
 def _arrays(
     film: Film, inspected: InspectedExample
 ) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
     """Return the framed arrays, and the header values of every variant."""
-    framed, headers = with_accuracy(film), []
+    framed, headers = with_measures(film), []
     for index, variant in enumerate(film.experiment.sharing):
         refusal, arrays = "", dict[str, np.ndarray]()
         try:

@@ -25,7 +25,7 @@ class Inspection:
         layer: Index of the layer in `Experiment.layer_specs`.
         head: Index of the head.
         query_index: Index of the query among the layer's queries that must answer, or among all
-            if none must.
+            if none must; None for the one that the reasons in the Lab speak of.
         since: Step after which frames are included.
 
     Raises:
@@ -40,7 +40,7 @@ class Inspection:
     right: tuple[int, ...] = ()
     layer: int = 0
     head: int = 0
-    query_index: int = 0
+    query_index: int | None = None
     since: int = -1
 
     def __post_init__(self) -> None:
@@ -49,6 +49,8 @@ class Inspection:
         lowest = {"example": 0, "layer": 0, "head": 0, "query_index": 0, "since": -1}
         for name, low in lowest.items():
             value = getattr(self, name)
+            if name == "query_index" and value is None:
+                continue
             if not isinstance(value, int) or value < low:
                 raise ValueError(f"{name}: got {value!r}, allowed a whole number from {low}")
 

@@ -15,6 +15,7 @@ from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
 from attnkit.analysis.inspection.request import Inspection
+from attnkit.training.failure import failure
 from attnkit.training.film import Film
 from attnkit.training.snapshot import metadata_of
 from attnkit.variants.catalogue import title_of
@@ -58,6 +59,8 @@ class InspectionResult:
 def header_of(film: Film, inspection: Inspection) -> dict[str, Any]:
     """Return the header values of every view: the film, its frames, variants and layers."""
     experiment = film.experiment
+    last = (film.metric(name)[-1] for name in ("accuracy", "loss"))
+    failed = failure(experiment, *last, over=film.steps[-1] >= experiment.training.steps)
     colored = zip(experiment.sharing, colors_of(experiment.sharing), strict=True)
     return {
         "view": inspection.view,
@@ -65,6 +68,7 @@ def header_of(film: Film, inspection: Inspection) -> dict[str, Any]:
         "since": inspection.since if inspection.since >= 0 else None,
         "task": experiment.task.name,
         "title": experiment.task.title,
+        "failure": "" if failed is None else f"{failed.sentence} {failed.advice}",
         "chance": experiment.task.chance,
         "seed": experiment.first_seed,
         "steps": film.steps,
@@ -83,6 +87,10 @@ def header_of(film: Film, inspection: Inspection) -> dict[str, Any]:
     }
 
 
-def with_accuracy(film: Film) -> dict[str, np.ndarray]:
-    """Return the framed array that every view has: accuracy on held-out examples, (f, v)."""
-    return {"accuracy": film.metric("accuracy").astype(np.float32)}
+def with_measures(film: Film) -> dict[str, np.ndarray]:
+    """Return the framed arrays that every view has: accuracy and score asymmetry, (f, v)."""
+    asymmetry = (1 - film.metric("score_symmetry")) / 2
+    return {
+        "accuracy": film.metric("accuracy").astype(np.float32),
+        "asymmetry": asymmetry.astype(np.float32),
+    }

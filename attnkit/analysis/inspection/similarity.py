@@ -15,7 +15,7 @@ from attnkit.analysis.inspection.inspected_example import InspectedExample
 from attnkit.analysis.inspection.probes import N_EXAMPLES, examples_of, size_refusal
 from attnkit.analysis.inspection.replay import batched_replays, replays
 from attnkit.analysis.inspection.request import Inspection
-from attnkit.analysis.inspection.result import InspectionResult, header_of, with_accuracy
+from attnkit.analysis.inspection.result import InspectionResult, header_of, with_measures
 from attnkit.analysis.inspection.roles import LayerRoles, width_of
 from attnkit.analysis.similarity import (
     cosine,
@@ -86,7 +86,7 @@ def inspect_similarity(film: Film, inspection: Inspection) -> InspectionResult:
     fixed: Arrays = {}
     notes = [_notes(experiment.wiring(variant), inspected.head) for variant in experiment.sharing]
     if film.frames:
-        framed |= with_accuracy(film)
+        framed |= with_measures(film)
         for p, variant in enumerate(experiment.sharing):
             of_variant = [_measured(film, variant, inspected)]
             try:

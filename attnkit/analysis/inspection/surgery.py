@@ -17,7 +17,7 @@ from attnkit.analysis.inspection.replay import (
     replays,
 )
 from attnkit.analysis.inspection.request import Inspection
-from attnkit.analysis.inspection.result import InspectionResult, header_of, with_accuracy
+from attnkit.analysis.inspection.result import InspectionResult, header_of, with_measures
 from attnkit.experiment import Experiment
 from attnkit.experiment.training_settings import MEASURED_TOGETHER
 from attnkit.foundation.settings import InvalidExperiment, as_sentence
@@ -53,7 +53,7 @@ def inspect_heads(film: Film, inspection: Inspection) -> InspectionResult:
         for name, counts in n_right.items():
             fixed[f"{index}.{name}"] = (counts / n_answers).astype(np.float32)
     fixed["accuracy_whole"] = np.array(unchanged, np.float32)
-    return InspectionResult(_header(last, inspection, examples), with_accuracy(last), fixed)
+    return InspectionResult(_header(last, inspection, examples), with_measures(last), fixed)
 
 
 def _count_right(replay: Replay, examples: Examples) -> dict[str, np.ndarray]:
@@ -103,7 +103,7 @@ def inspect_ties(film: Film, inspection: Inspection) -> InspectionResult:
             rows.append({"variant": index, **tying.header, "refusal": refusal})
     header = {**_header(last, inspection, examples), "rows": rows}
     fixed = {"tied": np.array(tied, np.float32), "untied": np.array(untied, np.float32)}
-    return InspectionResult(header, with_accuracy(last), fixed)
+    return InspectionResult(header, with_measures(last), fixed)
 
 
 @dataclass(frozen=True)

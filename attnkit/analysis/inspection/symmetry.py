@@ -16,11 +16,12 @@ import torch
 from jaxtyping import Float32, Float64
 from torch import Tensor
 
-from attnkit.analysis.inspection.inspected_example import layer_spec_of
+from attnkit.analysis.inspection.inspected_example import layer_spec_of, single_examples
 from attnkit.analysis.inspection.probes import N_EXAMPLES, example_for, examples_of
 from attnkit.analysis.inspection.replay import Replay, film_parts, replays
 from attnkit.analysis.inspection.request import Inspection
-from attnkit.analysis.inspection.result import InspectionResult, header_of, with_accuracy
+from attnkit.analysis.inspection.result import InspectionResult, header_of, with_measures
+from attnkit.analysis.reasons import marked_pair
 from attnkit.experiment import Experiment
 from attnkit.experiment.layer_specs import LayerSpec
 from attnkit.model.reference import Stages
@@ -69,7 +70,7 @@ def inspect_symmetry(film: Film, inspection: Inspection) -> InspectionResult:
     positions = _sent_positions(sized.task, spec, example)
     film = film.thinned(_most_frames(film.experiment, len(positions)))
     many = examples_of(film.experiment.task)
-    framed = with_accuracy(film)
+    framed = with_measures(film)
     for p, variant in enumerate(film.experiment.sharing):
         for name, array in _arrays(film, variant, inspection, sized, example, many).items():
             sent = array[..., positions, :][..., positions] if name == "scores" else array
@@ -91,6 +92,7 @@ def inspect_symmetry(film: Film, inspection: Inspection) -> InspectionResult:
         "n_examples": N_EXAMPLES,
         "stages": list(_STAGES),
         "causal": spec.causal,
+        "pair": _pair_of(example, positions, spec, sized.task),
         "notes": [_notes(film.experiment.wiring(variant)) for variant in film.experiment.sharing],
     }
     return InspectionResult(header, framed, {})
@@ -128,6 +130,23 @@ def _indices_of(
         index_at.get(int(entries[0, position - first]), NOTHING) if position >= first else NOTHING
         for position in index_at
     ]
+
+
+def _pair_of(
+    example: Examples, positions: list[int], spec: LayerSpec, task: Task
+) -> list[int] | None:
+    """Return the indices, among the sent positions, of a question and the entry of its answer.
+
+    It is the pair that the Lab speaks of, or else the first one that is sent; None if none is.
+    """
+    target = _indices_of(example.target, positions, spec, task)
+    pairs = [(i, entry) for i, entry in enumerate(target) if entry not in (i, NOTHING)]
+    (single,) = single_examples(example)
+    told = marked_pair(task, single) or (NOTHING, NOTHING)
+    index_at = {spec.key_positions[0] + position: i for i, position in enumerate(positions)}
+    marked = tuple(index_at.get(position, NOTHING) for position in told)
+    pair = marked if NOTHING not in marked else next(iter(pairs), None)
+    return None if pair is None else [*pair]
 
 
 def _most_frames(experiment: Experiment, n_positions: int) -> int:

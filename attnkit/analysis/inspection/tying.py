@@ -16,7 +16,7 @@ from torch import Tensor
 
 from attnkit.analysis.inspection.replay import fill, is_tied
 from attnkit.analysis.inspection.request import Inspection
-from attnkit.analysis.inspection.result import InspectionResult, header_of, with_accuracy
+from attnkit.analysis.inspection.result import InspectionResult, header_of, with_measures
 from attnkit.analysis.inspection.surgery import MOST_EXAMPLES, refusal_of, tyings
 from attnkit.analysis.linear_maps import (
     linear_map,
@@ -196,7 +196,7 @@ def inspect_tying(
             entry["refusal"] = error.reason
         entries.append(entry)
     header = {**header_of(last, inspection), "tying": entries}
-    return InspectionResult(header, with_accuracy(last), fixed)
+    return InspectionResult(header, with_measures(last), fixed)
 
 
 def _model_class(experiment: Experiment, variant: Variant) -> type[Model]:

@@ -8,6 +8,6 @@ This package imports no torch and no Streamlit.
 """
 
 from attnkit.analysis.reasons.choice import headline, reason
-from attnkit.analysis.reasons.run import Reason, marked_pair
+from attnkit.analysis.reasons.run import Reason, marked_pair, told_query
 
-__all__ = ["Reason", "headline", "marked_pair", "reason"]
+__all__ = ["Reason", "headline", "marked_pair", "reason", "told_query"]

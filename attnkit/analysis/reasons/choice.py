@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from attnkit.analysis.reasons.kinds import KINDS, NEARLY, learns
+from attnkit.analysis.reasons.kinds import KINDS, NEARLY, learns, unknown
 from attnkit.analysis.reasons.run import Reason, Run
 from attnkit.training.snapshot import Snapshot
 from attnkit.training.summary import percent
@@ -48,9 +48,10 @@ def headline(snapshot: Snapshot, seed: int) -> Reason | None:
     for explain in KINDS:
         failing = [run for run in runs if explain(run) is not None]
         if failing:
-            # Rising curves cross each other, so the lowest is named. Runs of the other kinds have
+            # Rising curves cross each other, so the lowest is named. Runs of most other kinds have
             # similar accuracies, so the first is named, always the same one.
-            named = min(failing, key=lambda run: run.accuracy) if explain is learns else failing[0]
+            varied = explain in (learns, unknown)
+            named = min(failing, key=lambda run: run.accuracy) if varied else failing[0]
             return explain(named)
     return _solved(runs)
 

@@ -6,9 +6,11 @@ from collections.abc import Callable
 
 import numpy as np
 
+from attnkit.analysis.attention_map import example_of
 from attnkit.analysis.reasons.run import Reason, Run, marked_pair
 from attnkit.tasks import NOTHING
-from attnkit.training.summary import percent
+from attnkit.training.failure import failure_of
+from attnkit.training.summary import percent, two_numbers
 from attnkit.variants.sharing import Sharing
 
 EVEN = 0.12
@@ -69,16 +71,22 @@ _ROLES = {
 }
 
 
+def failed(run: Run) -> Reason | None:
+    """Report that no variant has learnt the task, QKV included, whatever is shared."""
+    failure = failure_of(run.snapshot)
+    if failure is None or run.snapshot.step == 0:
+        return None
+    return run.reason("failed", failure.sentence, page="", advice=failure.advice)
+
+
 def diverged(run: Run) -> Reason | None:
     """Report that the loss is not a finite number any more."""
     step = int(run.snapshot.diverged_at[run.index])
     if step < 0:
         return None
-    sentence = (
-        f"{run.title} diverged by step {step}: its loss is not a finite number any more. "
-        f"Try a learning rate below {run.learning_rate:g}."
-    )
-    return run.reason("diverged", sentence)
+    sentence = f"{run.title} diverged by step {step}: its loss is not a finite number any more."
+    advice = f"Try a learning rate below {run.learning_rate:g}."
+    return run.reason("diverged", sentence, advice=advice)
 
 
 def not_trained(run: Run) -> Reason | None:
@@ -86,6 +94,23 @@ def not_trained(run: Run) -> Reason | None:
     if run.snapshot.step > 0:
         return None
     return run.reason("early", f"{run.title} is not trained yet: {percent(run.accuracy)} right.")
+
+
+def too_fast(run: Run) -> Reason | None:
+    """Report that a run above the task's default learning rate has learnt next to nothing."""
+    early = run.step < run.snapshot.experiment.training.steps / 2
+    if early or not run.counts or run.has_learnt or run.learning_rate <= run.default_rate:
+        return None
+    sentence = (
+        f"{run.title} learnt next to nothing at a learning rate of {run.learning_rate:g}: "
+        f"{percent(run.accuracy)} right."
+    )
+    return run.reason("too fast", sentence, advice=_slower(run))
+
+
+def _slower(run: Run) -> str:
+    """Return the advice to lower the learning rate."""
+    return f"The task’s default is {run.default_rate:g}: lower the learning rate and train again."
 
 
 def mirrored(run: Run) -> Reason | None:
@@ -101,7 +126,7 @@ def mirrored(run: Run) -> Reason | None:
         return None
     if not low <= run.accuracy <= high:
         return None
-    pair = marked_pair(run.snapshot)
+    pair = marked_pair(task, example_of(run.snapshot))
     if pair is None or run.scores is None or run.pattern is None:
         sentence = (
             f"{run.title} gives {percent(right)} of its attention to the right entry and "
@@ -111,8 +136,10 @@ def mirrored(run: Run) -> Reason | None:
     probe, labels = run.snapshot.probe, task.label(run.snapshot.probe.tokens)
     right_of_second = int(probe.target[pair[1] - task.answers_from])
     first, second, third = (labels[position].short for position in (*pair, right_of_second))
-    score, mirror = (f"{run.scores[each]:.2f}" for each in (pair, pair[::-1]))
-    same = f"the same ({score})" if score == mirror else f"almost the same ({score} and {mirror})"
+    both = (float(run.scores[each]) for each in (pair, pair[::-1]))
+    score, mirror = two_numbers(*both, same=run.same_both_ways)
+    numbers = f"both {score}" if score == mirror else f"{score} and {mirror}"
+    same = f"the same ({score})" if run.same_both_ways else f"almost the same ({numbers})"
     tied = run.sharing.owner("Q") == run.sharing.owner("K")
     because = ", because Q and K share a matrix" if tied else ""
     relation = task.label_legend.partition(": ")[2]  # for example "boss"
@@ -189,10 +216,14 @@ def other_seeds(run: Run) -> Reason | None:
     if not run.counts or run.rise >= RISING or not run.accuracy < NEARLY or not n_solved:
         return None
     sentence = (
-        f"{run.title} solves it with {n_solved} of {len(others) + 1} seeds; this seed has "
-        f"{percent(run.accuracy)} right, and only its random numbers differ."
+        f"{run.title} solves it with {n_solved} of {len(others) + 1} seeds, but here it has "
+        f"{percent(run.accuracy)} right."
     )
-    return run.reason("optimiser", sentence)
+    advice = (
+        "Seeds differ in their random starting weights and training examples; we do not know what "
+        "in them decides."
+    )
+    return run.reason("optimiser", sentence, advice=advice)
 
 
 def worse_than_guesses(run: Run) -> Reason | None:
@@ -271,14 +302,39 @@ def learns(run: Run) -> Reason | None:
     return run.reason("early", sentence)
 
 
+def unknown(run: Run) -> Reason | None:
+    """Report that a run has ended without solving its task, and that the reason is not known.
+
+    Where it is known, the sentence compares how much attention reaches the right token.
+    """
+    task = run.snapshot.experiment.task
+    over = run.snapshot.status != "running" and task.loss_to_beat is None
+    if not (over and run.counts and run.accuracy < NEARLY):
+        return None
+    right, twin = run.last("mass_on_target"), run.reference()
+    sentence = f"{run.title} has {percent(run.accuracy)} right"
+    if not np.isnan(right):
+        sentence += f" and gives {_small_percent(right)} of its attention to the right token"
+    if twin is not None and twin.accuracy - run.accuracy >= GAP:
+        sentence += f"; {twin.title} has {percent(twin.accuracy)}"
+        if not np.isnan(right):
+            sentence += f" and gives {_small_percent(twin.last('mass_on_target'))}"
+    advice = "We do not know why."
+    if run.learning_rate > run.default_rate:
+        advice = f"The learning rate of {run.learning_rate:g} may be too high. {_slower(run)}"
+    return run.reason("unknown", f"{sentence}.", advice=advice)
+
+
 def _small_percent(share: float) -> str:
     """Return a share in percent, or "under 1%" where it would round to 0."""
     return percent(share) if share >= 0.01 else "under 1%"
 
 
 KINDS: tuple[Callable[[Run], Reason | None], ...] = (
+    failed,
     diverged,
     not_trained,
+    too_fast,
     mirrored,
     finds_itself,
     looks_elsewhere,
@@ -289,5 +345,6 @@ KINDS: tuple[Callable[[Run], Reason | None], ...] = (
     memorised,
     learns,
     solves_in_part,
+    unknown,
 )
 """Functions that report one kind of failure each, the clearest first."""

@@ -9,7 +9,11 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Float
 
-from attnkit.tasks import NOTHING
+from attnkit.analysis.responses import Example
+from attnkit.experiment import Experiment
+from attnkit.experiment.experiment import default_settings
+from attnkit.tasks import NOTHING, Task
+from attnkit.training.failure import has_learnt, is_plain, rate_of
 from attnkit.training.snapshot import THRESHOLD, Snapshot
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
@@ -31,18 +35,21 @@ class Reason:
         variant: The variant that the sentence is about.
         kind: Kind of failure, for example "mirrored"; "solved" if there is none.
         sentence: One plain sentence with numbers of this run.
-        page: Page that shows more about it: "attention", "asymmetry" or "questions".
+        page: Page that shows more about it: "attention", "asymmetry" or "questions"; may be empty.
+        advice: What is not known about it, or which setting to change; may be empty.
     """
 
     variant: Variant
     kind: str
     sentence: str
     page: str
+    advice: str = ""
 
-    @property
-    def is_of_one_seed(self) -> bool:
-        """Whether the sentence is about one seed without naming it."""
-        return self.kind not in ("solved", "other seeds")
+    def in_words(self, experiment: Experiment, seed: int) -> str:
+        """Return sentence and advice, with the seed if the sentence is about one of several."""
+        of_one = experiment.n_seeds > 1 and self.kind not in ("solved", "other seeds", "failed")
+        sentence = f"{self.sentence.removesuffix('.')}{f' (seed {seed})' * of_one}."
+        return f"{sentence} {self.advice}".rstrip()
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,9 +78,7 @@ class Run:
     @property
     def learning_rate(self) -> float:
         """Learning rate of the variant, or else of the experiment."""
-        option = self.variant.given.get("learning_rate")
-        training = self.snapshot.experiment.training
-        return training.learning_rate if option is None else float(option.value)
+        return rate_of(self.snapshot.experiment, self.variant)
 
     @property
     def guessed_loss(self) -> float:
@@ -91,10 +96,26 @@ class Run:
         return self.last("symmetry_error") <= SYMMETRIC and self.last("score_symmetry") > 0
 
     @property
+    def same_both_ways(self) -> bool:
+        """Whether the scores of a pair are the same in both directions, up to rounding."""
+        return bool(self.snapshot.same_both_ways[self.index])
+
+    @property
     def solves(self) -> bool:
         """Whether the run has reached the threshold and still has that accuracy."""
         steps = self.snapshot.steps_to_threshold()[self.index]
         return not math.isnan(steps) and self.accuracy >= THRESHOLD
+
+    @property
+    def has_learnt(self) -> bool:
+        """Whether the accuracy is clearly above that of a simple guess."""
+        last = (np.array(self.last(name)) for name in ("accuracy", "loss"))
+        return bool(has_learnt(self.snapshot.experiment, *last))
+
+    @property
+    def default_rate(self) -> float:
+        """Default learning rate of the task."""
+        return float(default_settings(self.snapshot.experiment.task.name)["learning_rate"])
 
     @property
     def counts(self) -> bool:
@@ -152,15 +173,22 @@ class Run:
         seeds = self.snapshot.experiment.seeds
         return [Run(self.snapshot, self.variant, seed) for seed in seeds if seed != self.seed]
 
-    def reason(self, kind: str, sentence: str, page: str = "attention") -> Reason:
+    def reason(self, kind: str, sentence: str, page: str = "attention", advice: str = "") -> Reason:
         """Return a reason about this run."""
-        return Reason(self.variant, kind, sentence, page)
+        return Reason(self.variant, kind, sentence, page, advice)
 
     def untied(self) -> Run | None:
         """Return the run with the same seed and options, but without sharing; None if absent."""
         text = " ".join([Sharing.QKV.value, *self.variant.value.split()[1:]])
         for variant in self.snapshot.experiment.sharing:
             if variant.value == text:
+                return Run(self.snapshot, variant, self.seed)
+        return None
+
+    def reference(self) -> Run | None:
+        """Return the run of plain QKV with the same seed; None if absent."""
+        for variant in self.snapshot.experiment.sharing:
+            if is_plain(variant) and variant != self.variant:
                 return Run(self.snapshot, variant, self.seed)
         return None
 
@@ -180,7 +208,7 @@ class Run:
         return mean
 
 
-def marked_pair(snapshot: Snapshot) -> tuple[int, int] | None:
+def marked_pair(task: Task, example: Example) -> tuple[int, int] | None:
     """Return the pair of entries of the example that maps mark and sentences name.
 
     It is the first query with an answer and the entry that holds it. The pair depends on the
@@ -190,10 +218,22 @@ def marked_pair(snapshot: Snapshot) -> tuple[int, int] | None:
         The position of the query, and of the entry that it should attend to. Attending in the
         opposite direction is wrong. None if the task has no such pairs.
     """
-    probe, first = snapshot.probe, snapshot.experiment.task.answers_from
-    reverse = {first + a: int(position) for a, position in enumerate(probe.reverse)}
-    for a, target in enumerate(map(int, probe.target)):
-        has_answer = target != NOTHING and probe.labels[a] != NOTHING
+    first = task.answers_from
+    reverse = {first + a: int(position) for a, position in enumerate(example.reverse)}
+    for a, target in enumerate(map(int, example.target)):
+        has_answer = target != NOTHING and example.labels[a] != NOTHING
         if has_answer and reverse.get(target) == first + a:
             return first + a, target
     return None
+
+
+def told_query(task: Task, example: Example) -> int | None:
+    """Return the position of the query that sentences about mirrored scores speak of.
+
+    It is the second entry of the marked pair: a variant that scores both directions alike mixes up
+    its right entry with the first entry of the pair. None if there is no pair, or no answer to it.
+    """
+    pair = marked_pair(task, example)
+    if pair is None or example.labels[pair[1] - task.answers_from] == NOTHING:
+        return None
+    return pair[1]

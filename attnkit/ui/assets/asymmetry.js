@@ -6,18 +6,24 @@ import {
   scoreMaps, square,
 } from "./direction.js";
 import {
-  bars, clamp, diverging, el, heatMap, limitOf, number, panelGrid, panelTitle, percent, say,
+  bars, clamp, diverging, el, heatMap, limitOf, number, panelGrid, panelTitle, percent,
   scaleLegend, share, textWidth,
 } from "./ink.js";
 import { lacks, titled } from "./heads.js";
 import { columnsChart, lineChart } from "./charts.js";
 import { filmPage } from "./film.js";
+import { say } from "./panels.js";
 
 const NARROWEST = 170;
 const A_FORMULA = "a = ‖S − Sᵀ‖² / 4‖S‖² = (1 − s)/2";
 
-/** A share of a squared norm, rounded: one that differs from 1 by rounding only is 100%. */
-const percentOf = (part) => (Number.isFinite(part) ? `${Math.round(100 * Math.max(0, part))}%` : "–");
+/** A share of a squared norm: 0% or 100% only if it differs from that by rounding, else with as many digits as it takes. */
+function percentOf(part) {
+  if (!Number.isFinite(part)) return "–";
+  const edge = Math.min(Math.abs(part), Math.abs(1 - part));
+  if (edge < ROUNDING) return part < 0.5 ? "0%" : "100%";
+  return `${(100 * Math.max(0, part)).toFixed(edge >= 0.005 ? 0 : edge >= 5e-4 ? 1 : 3)}%`;
+}
 
 /** The symmetric and the antisymmetric part of an n × n matrix. */
 export function partsOf(s, n, kept) {

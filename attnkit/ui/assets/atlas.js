@@ -3,8 +3,8 @@
 // data: {panels: [{model, kind, note, alt, layers, heads, values, below}], measure, low, high,
 //        beyond, signed, alt, chosen: [model, kind, layer, head] | null}
 
-import { once, onWidth, states, unpacked, whenGone } from "./panels.js";
-import { clamp, diverging, el, number, placeIn, say, scaleLegend, sequential, set, show } from "./ink.js";
+import { once, onWidth, say, states, unpacked, whenGone } from "./panels.js";
+import { clamp, diverging, el, number, placeIn, scaleLegend, sequential, set, show } from "./ink.js";
 import { saveMenu } from "./save.js";
 
 const CELL = 20, CELL_LEAST = 6, CELL_MOST = 48, TALLEST = 480, GAP = 28, PANEL_LEAST = 150;
@@ -37,7 +37,7 @@ function mount(root) {
     body: state.body,
     heading: state.data.measure,
     legend: state.scale.node,
-    name: "attnkit-atlas",
+    name: "attnkit-atlas-heads",
     table: () => tableOf(state.data),
   }));
   state.body = el("div", "ak-atlas-panels", root);

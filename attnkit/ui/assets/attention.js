@@ -6,18 +6,20 @@ import {
   looksOf, mapOf, mostHeads, placeText, short, shownPlace,
 } from "./followed.js";
 import {
-  clamp, el, heatMap, paint, panelGrid, panelTitle, percent, say, scaleLegend, sequential, set, show,
+  clamp, el, heatMap, paint, panelGrid, panelTitle, percent, scaleLegend, sequential, set, show,
   textWidth,
 } from "./ink.js";
 import { filmPage } from "./film.js";
 import { lookupFigure } from "./lookup.js";
 import { differenceFigure, massFigure } from "./contrast.js";
+import { say } from "./panels.js";
 
 const findingFigure = {
   name: "finding",
   title: (film) => `What ${followed(film)} attends to`,
   hint: (film) => [
     film.header.right >= 0 ? `The right answer is ${film.header.right_text}.` : "",
+    `Percentages are of this one ${film.header.is_asked ? "question" : "token"}, with seed ${film.header.seed}.`,
     placeText(film, film.header) ? `Of ${placeText(film, film.header)}.` : "",
     film.header.thinned ? "Some moments are left out, so that the film stays small." : "",
   ].filter(Boolean).join(" "),
@@ -34,10 +36,10 @@ const findingFigure = {
   update: (film, lines) => lines.forEach((line, p) => say(line, findingOf(film, p))),
   finding: (film) => `At step ${film.step}: ` + film.variants.map((variant, p) => `${variant.name}: ${findingOf(film, p)}`).join(" "),
   table: (film) => ({
-    columns: ["step", "variant", "token", "weight_on_right", "weight_on_reversed", "answer", "is_right", "probability"],
+    columns: ["step", "variant", "token", "weight_on_right", "weight_on_reversed", "answer", "is_right", "probability", "asymmetry"],
     rows: film.variants.map((variant, p) => {
       const looks = looksOf(film, p), answer = answerOf(film, p);
-      return [film.step, variant.name, followed(film), looks?.right, looks?.reverse, answer?.text, answer?.right, answer?.probability];
+      return [film.step, variant.name, followed(film), looks?.right, looks?.reverse, answer?.text, answer?.right, answer?.probability, film.value("asymmetry", [p])];
     }),
   }),
 };

@@ -1,11 +1,12 @@
 // The board of the Lab: one column per variant with its diagram and accuracy, learning curve,
 // attention map and score asymmetry. Nodes are made once for a layout; a tick changes attributes,
 // texts and pixels only.
-// data: see attnkit/figures/board.py, and {alt, faded, file}
+// data: see attnkit/figures/board.py, and {alt, file}
 
-import { once, onWidth, setText, setTextForm, states, unpacked, whenGone } from "./panels.js";
-import { paperOf, round, saveMenu } from "./save.js";
-import { clamp, el, paint, percent, placeIn, say, sequential, set, share, show, svg } from "./ink.js";
+import { isPrinting, once, onWidth, say, setTextForm, states, unpacked, whenGone, windowSize } from "./panels.js";
+import { saveMenu } from "./save.js";
+import { paperOf, round } from "./trace.js";
+import { clamp, el, paint, percent, placeIn, sequential, set, share, show, svg } from "./ink.js";
 
 const CURVE = 92, MAP = 208, ASYMMETRY = 64, AXIS = 15, GAP = 14, NARROWEST = 118, LETTER = 6.2, LINE = 11;
 const SHORT_NAMES = 200, PHONE = 640;
@@ -21,7 +22,7 @@ export default function showBoard({ data: packed, parentElement }) {
     states.set(root, state);
     state.tip = once(root, "div", "ak-tip");
     state.named = saveMenu(once(root, "div", "ak-board-save"), () => ({
-      body: state.grid, heading: state.data.alt.split(". ")[0], name: state.data.file, table: () => tableOf(state),
+      body: state.grid, heading: `${state.data.title}. ${state.data.alt.split(". ")[0]}`, name: state.data.file, table: () => tableOf(state),
     }));
     state.named("accuracy, attention and asymmetry of every variant");
     state.grid = once(root, "div", "ak-board-grid");
@@ -39,7 +40,6 @@ export default function showBoard({ data: packed, parentElement }) {
     };
   }
   state.data = data;
-  root.classList.toggle("ak-faded", Boolean(data.faded));
   set(state.grid, "aria-label", data.alt);
   document.documentElement.style.setProperty("--ak-paper", paperOf(root)); // of the bar, which is outside
   state.steps = floats(data.steps);
@@ -62,7 +62,7 @@ const lettersWide = (texts) => Math.ceil(LETTER * Math.max(0, ...texts.map((text
 function arrange(root, state) {
   const { columns, maps, turn } = state.data, n = columns.length;
   const room = (root.clientWidth || 1100) - GAP * (n - 1);
-  const narrow = innerWidth <= PHONE;
+  const narrow = windowSize().width <= PHONE;
   const width = narrow ? Math.min(room + GAP * (n - 1), 420) - (n > 1 ? 34 : 0) : Math.max(NARROWEST, Math.floor(room / n));
   const rows = width < SHORT_NAMES && maps?.short_rows ? maps.short_rows : maps?.rows ?? [];
   const left = Math.max(34, 8 + lettersWide(rows)), right = maps?.answer_letters ? 22 + Math.ceil(LETTER * maps.answer_letters) : 4;
@@ -91,6 +91,7 @@ function arrange(root, state) {
 
 /** Pixels that the curve, the map and the asymmetry may fill together, so that all three are in one view. */
 function roomBelow(root, { grid, headings, columns }) {
+  if (isPrinting()) return CURVE + MAP + ASYMMETRY;
   const scrolled = root.closest("[data-testid=stMain]")?.scrollTop ?? 0;
   const zoom = root.currentCSSZoom ?? 1, start = root.getBoundingClientRect().top + scrolled;
   const lines = Object.values(headings ?? {}).reduce((sum, span) => sum + span.parentElement.offsetHeight, 0);
@@ -145,11 +146,11 @@ function buildChart(state, box, row, height, column, top, levels) {
   const percent = data.quantity === "accuracy" && row === 4;
   for (const value of [0, top / 2, top]) {
     svg("path", { d: `M${size.left} ${y(value)}H${right}`, class: "ak-rule" }, node);
-    const text = svg("text", { x: size.left - 4, y: y(value) + (value === top ? 7 : 4), "text-anchor": "end" }, node);
+    const text = svg("text", { x: size.left - 4, y: y(value) + 4, "text-anchor": "end" }, node);
     text.textContent = percent ? `${value * 100}%` : value === 0 ? "0" : Number(value.toFixed(1));
   }
   svg("text", { x: size.left, y: height - 3 }, node).textContent = "0";
-  svg("text", { x: right, y: height - 3, "text-anchor": "end" }, node).textContent = `${data.last_step} steps`;
+  svg("text", { x: right, y: height - 3, "text-anchor": "end" }, node).textContent = LETTER * (`${data.last_step}`.length + 9) > right - size.left ? data.last_step : `${data.last_step} steps`;
   if (data.turn) svg("path", { d: `M${x(data.turn)} 6V${bottom}`, class: "ak-level" }, node);
   const drawnLevels = levels.map(({ dash }) => svg("path", { class: "ak-level", "stroke-dasharray": LINES[dash] }, node));
   const previous = svg("path", { class: "ak-previous" }, node);
@@ -179,9 +180,10 @@ function buildMap(state, box, column) {
   canvas.style.cssText = `left: ${left}px; top: ${top}px; width: ${columns.length * w}px; height: ${rows.length * h}px`;
   const over = svg("svg", { width: size.width, height: size.map, viewBox: `0 0 ${size.width} ${size.map}`, "aria-hidden": "true" }, holder);
   // Where rows are lower, or columns narrower, than a line of text, only some of them are named.
-  const every = Math.ceil(LINE / h), everyColumn = size.single ? 1 : Math.ceil(LINE / w);
+  const every = Math.ceil(LINE / h), everyColumn = size.single ? 1 : Math.ceil((LINE + 1) / w);
+  const rest = columns.indexOf("rest");
   columns.forEach((text, j) => {
-    if (j % everyColumn && text !== "rest") return;
+    if (j !== rest && (j % everyColumn || (everyColumn > 1 && Math.abs(rest - j) < everyColumn && rest >= 0))) return;
     const x = left + (j + 0.5) * w + (size.single && text.length === 1 ? 0 : 4), y = top - 5;
     const turned = size.single && text.length === 1 ? { "text-anchor": "middle" } : { transform: `rotate(-90 ${x} ${y})` };
     svg("text", { x, y, ...turned }, over).textContent = text;
@@ -297,7 +299,7 @@ function fillMap(state, drawn, panel) {
 /** Show the values of all charts at one evaluation, or none. */
 function read(state, k) {
   state.read = k;
-  for (const column of state.columns ?? []) {
+  (state.columns ?? []).forEach((column, i) => {
     for (const chart of [column.curve, column.asymmetry]) {
       const known = k !== null && chart.values && k < chart.values.mean.length;
       const { mean, low, high } = chart.values ?? {};
@@ -305,15 +307,14 @@ function read(state, k) {
       const worded = chart === column.curve && state.data.quantity === "accuracy" ? percent : share;
       const varies = known && Number.isFinite(low[k]) && worded(low[k]) !== worded(high[k]);
       const limits = varies ? ` (${worded(low[k])} to ${worded(high[k])})` : "";
-      const last = chart === column.asymmetry && chart.values ? mean.at(-1) : NaN;
       const at = known && `step ${state.steps[k]}: ${worded(mean[k])}`;
-      const forms = known ? [`${at}${limits}`, at, worded(mean[k])] : chart !== column.asymmetry || !chart.values ? [""]
-        : Number.isFinite(last) ? (last < 0.005 ? [`${share(last)}, the same both ways`, `${share(last)}, the same`] : [share(last)]) : ["not defined here", "not defined"];
+      const last = chart === column.asymmetry && chart.values ? state.data.columns[i].asymmetry_value : "";
+      const forms = known ? [`${at}${limits}`, at, worded(mean[k])] : [last, last.split(", ")[0]];
       const text = forms.find((form) => LETTER * form.length < chart.right - state.size.left) ?? forms.at(-1); // the longest that fits
       say(chart.reading, text);
       if (text) set(chart.reading, "y", baselineOf(chart, state.steps, text));
     }
-  }
+  });
 }
 
 /** Return where a reading covers the fewest points of its curve: above it, below it or at the bottom. */
@@ -346,7 +347,7 @@ function tell(state, drawn, cell, event) {
   tip.style.display = cell ? "block" : "none";
   if (!cell) return;
   const [i, j] = cell, { x, y, width } = placeIn(tip.parentElement, event);
-  setText(tip, `“${maps.rows[i]}” attends to “${maps.column_titles[j]}”: ${share(drawn.levels[i * maps.columns.length + j])}`);
+  say(tip, `“${maps.rows[i]}” attends to “${maps.column_titles[j]}”: ${share(drawn.levels[i * maps.columns.length + j])}`);
   tip.style.left = `${clamp(x + 12, 0, width - tip.offsetWidth)}px`;
   tip.style.top = `${y - 30}px`;
 }

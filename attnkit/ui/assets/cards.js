@@ -2,7 +2,7 @@
 // data: {cards: [{name, text, diagram, color, note}], narrowest}
 
 import {
-  columnsFor, once, onWidth, setText, setTextForm, states, unpacked, whenGone,
+  columnsFor, once, onWidth, say, setTextForm, states, unpacked, whenGone,
 } from "./panels.js";
 
 export default function showCards({ data: packed, parentElement }) {
@@ -41,6 +41,6 @@ function build(card) {
   setTextForm(name, card.name);
   name.classList.toggle("ak-long", card.name.length > 18);
   setTextForm(box.querySelector(".ak-text"), card.text);
-  setText(box.querySelector(".ak-note"), card.note);
+  say(box.querySelector(".ak-note"), card.note);
   return box;
 }

@@ -1,10 +1,11 @@
 // The Attention page: the maps of two variants subtracted, and what training does to attention.
 
 import {
-  diverging, el, heatMap, limitOf, number, panelGrid, percent, say, scaleLegend, show,
+  diverging, el, heatMap, limitOf, number, panelGrid, percent, scaleLegend, show,
 } from "./ink.js";
 import { chosenPlace, columnsOf, lackingOf, mapOf, placeText, shownPlace } from "./followed.js";
 import { lineChart } from "./charts.js";
+import { say } from "./panels.js";
 
 /** Which two variants are compared: those chosen, else QKV and Q=K, else the first two. */
 function comparedPair(film) {
@@ -143,9 +144,9 @@ export const massFigure = {
     return `${variant.name}: ${parts.join(", ")}.`;
   }).join(" "),
   table: (film) => ({
-    columns: ["step", "variant", "accuracy", "mass_on_right", "mass_on_reversed"],
+    columns: ["step", "variant", "accuracy", "asymmetry", "mass_on_right", "mass_on_reversed"],
     rows: film.steps.flatMap((step, k) => film.variants.map((variant, p) => [
-      step, variant.name, film.value("accuracy", [p], k), ...[0, 1].map((which) => massOf(film, p, chosenPlace(film), which, k)),
+      step, variant.name, ...["accuracy", "asymmetry"].map((name) => film.value(name, [p], k)), ...[0, 1].map((which) => massOf(film, p, chosenPlace(film), which, k)),
     ])),
   }),
 };

@@ -2,12 +2,13 @@
 // Arrays are those of attnkit/analysis/inspection/symmetry.py.
 
 import {
-  diverging, el, heatMap, limitOf, number, panelGrid, panelTitle, percent, say, scaleLegend, share,
-  textWidth,
+  diverging, el, heatMap, limitOf, number, panelGrid, panelTitle, percent, scaleLegend,
+  textWidth, twoNumbers,
 } from "./ink.js";
 import { lacks, titled } from "./heads.js";
 import { everyone, listed, percents, verb } from "./sentences.js";
 import { variantTable } from "./tables.js";
+import { say } from "./panels.js";
 
 export const ROUNDING = 1e-5;
 // Attention is split evenly, and the direction lost, if the shares on the right and the mirrored
@@ -23,11 +24,8 @@ export const square = (film) => film.header.square !== false;
 /** Whether the attention on the right (0) or the mirrored (1) entry is known at any step. */
 export const hasMass = (film, c) => film.variants.some((_, p) => film.steps.some((_, k) => Number.isFinite(film.value(`${p}.mass`, [c], k))));
 
-/** A question of the example and the entry that holds its answer: two positions that are shown. */
-function pairOf({ header }) {
-  const i = header.target.findIndex((j, at) => j >= 0 && j !== at);
-  return i < 0 ? null : [i, header.target[i]];
-}
+/** A question of the example and the entry that holds its answer: two positions that are shown, or null. */
+const pairOf = ({ header }) => header.pair;
 
 /** The names of the pair's two directions; null if no pair is shown. */
 function directionsOf(film) {
@@ -54,6 +52,8 @@ function stateOf(film, p) {
 const namesOf = (states) => states.map(({ name }) => name);
 const rightOf = (states) => percents(states.map(({ accuracy }) => accuracy));
 
+const HELD_OUT = "of held-out questions";
+
 /** The sentence to take away at the shown step. */
 export function concludeDirection(film) {
   if (!square(film)) return "Queries and keys belong to different sequences here, so a score has no opposite direction.";
@@ -76,27 +76,27 @@ function aboutTied(film, tied, others, pair) {
     const cannot = "cannot tell the two directions apart";
     const first = lost.length === tied.length ? `${same}, so ${verb(tied, "it", "they")} ${cannot}` : `${same}. ${listed(namesOf(lost))} ${cannot}`;
     const able = tell.length === others.length ? rest : listed(namesOf(tell));
-    return `${first}: ${rightOf(lost)} right.${tell.length ? ` ${able} can: ${rightOf(tell)} right.` : ""}`;
+    return `${first}: ${rightOf(lost)} ${HELD_OUT} right.${tell.length ? ` ${able} can: ${rightOf(tell)} right.` : ""}`;
   }
   if (!right) return `${same}.`;
-  if (tied.every(({ accuracy }) => accuracy >= SOLVED)) return `${same}, and that costs nothing here: ${right} right.`;
+  if (tied.every(({ accuracy }) => accuracy >= SOLVED)) return `${same}, and that costs nothing here: ${right} ${HELD_OUT} right.`;
   const beside = rightOf(others);
-  return `${same}, and ${verb(tied, "it is", "they are")} right in ${right}.${beside ? ` ${rest} ${verb(others, "is", "are")} right in ${beside}.` : ""}`;
+  return `${same}, and ${verb(tied, "it is", "they are")} right in ${right} ${HELD_OUT}.${beside ? ` ${rest} ${verb(others, "is", "are")} right in ${beside}.` : ""}`;
 }
 
 /** About variants of which none must have symmetric scores. */
 function aboutFree(film, states, pair) {
   const who = everyone(namesOf(states)), right = rightOf(states);
   const same = states.filter(({ equal }) => equal);
-  if (same.length) return `${listed(namesOf(same))} ${verb(same, "scores", "score")} ${pair} the same here, although nothing forces ${verb(same, "it", "them")} to${right && film.step ? `: ${rightOf(same)} right` : ""}.`;
+  if (same.length) return `${listed(namesOf(same))} ${verb(same, "scores", "score")} ${pair} the same here, although nothing forces ${verb(same, "it", "them")} to${right && film.step ? `: ${rightOf(same)} ${HELD_OUT} right` : ""}.`;
   const nearly = states.filter(({ differs }) => !differs).length;
-  if (nearly && nearly < states.length) return `No variant here scores both directions exactly the same${right && film.step ? `: ${right} right` : ""}.`;
+  if (nearly && nearly < states.length) return `No variant here scores both directions exactly the same${right && film.step ? `: ${right} ${HELD_OUT} right` : ""}.`;
   const differ = `${who} ${verb(states, "scores", "score")} ${pair} ${nearly ? "nearly the same" : "differently"}`;
   if (film.step === 0) return `${differ}, even before training.`;
   const tell = states.filter((state) => state.tells), apart = "the two directions apart";
-  if (tell.length === states.length) return `${differ}, and ${verb(states, "tells", "tell")} ${apart}: ${right} right.`;
-  if (tell.length) return `${differ}. ${listed(namesOf(tell))} ${verb(tell, "tells", "tell")} ${apart}: ${rightOf(tell)} right.`;
-  return `${differ}${right ? `, and ${verb(states, "is", "are")} right in ${right}` : ""}.`;
+  if (tell.length === states.length) return `${differ}, and ${verb(states, "tells", "tell")} ${apart}: ${right} ${HELD_OUT} right.`;
+  if (tell.length) return `${differ}. ${listed(namesOf(tell))} ${verb(tell, "tells", "tell")} ${apart}: ${rightOf(tell)} ${HELD_OUT} right.`;
+  return `${differ}${right ? `, and ${verb(states, "is", "are")} right in ${right} ${HELD_OUT}` : ""}.`;
 }
 
 const signOf = ({ known, equal, differs }) => (known ? (equal ? "=" : differs ? "≠" : "≈") : "");
@@ -105,10 +105,14 @@ const SIGNS = { "=": "= the same", "≈": "≈ nearly the same", "≠": "≠ dif
 /** The columns of the table: a heading, and the text of a variant's cell. */
 function columnsOfTable(film) {
   const directions = directionsOf(film), pair = pairOf(film), columns = [];
-  const score = (p, [i, j]) => (hasHead(film, p) ? share(film.part(`${p}.scores`, [0])[i * film.header.labels.length + j]) : "–");
+  const scores = (p, state) => {
+    if (!hasHead(film, p)) return ["–", "–"];
+    const all = film.part(`${p}.scores`, [0]), n = film.header.labels.length, [i, j] = pair;
+    return twoNumbers(all[i * n + j], all[j * n + i], state.equal);
+  };
   if (square(film) && directions) {
-    columns.push([`score ${directions[0]}`, (p) => score(p, pair)]);
-    columns.push([`score ${directions[1]}`, (p, state) => `${signOf(state)} ${score(p, pair.toReversed())}`.trim()]);
+    columns.push([`score ${directions[0]}`, (p, state) => scores(p, state)[0]]);
+    columns.push([`score ${directions[1]}`, (p, state) => `${signOf(state)} ${scores(p, state)[1]}`.trim()]);
   } else if (square(film)) columns.push(["both directions", (_, state) => SIGNS[signOf(state)] ?? "–"]);
   if (hasMass(film, 0)) columns.push(["attention on the right entry", (_, { right }) => percent(right)]);
   if (hasMass(film, 1)) columns.push(["attention on the mirrored entry", (_, { mirrored }) => percent(mirrored)]);
@@ -122,7 +126,7 @@ export const directionTable = {
   hint: (film) => {
     if (!square(film)) return "Choose an encoder or decoder layer above to compare two directions. The weights of this layer can be compared: see More figures.";
     const several = film.header.notes.some(({ n_maps }) => n_maps > 1) ? " Of a head with several maps, the scores are those of the first." : "";
-    return `= both directions have the same score, ≈ nearly the same. Scores are those of one example, before masks and softmax.${several}`;
+    return `= both directions have the same score, ≈ nearly the same. Scores are those of one example, before masks and softmax.${several} Percentages are means over held-out questions, with seed ${film.header.seed}.`;
   },
   height: 190,
   shape: (film) => columnsOfTable(film).map(([heading]) => heading),
@@ -143,11 +147,11 @@ export const directionTable = {
   table: (film) => {
     const pair = pairOf(film), n = film.header.labels.length;
     return {
-      columns: ["variant", "must be symmetric", "score there", "score back", "max|S−Sᵀ|", "max|S−Sᵀ|/max|S|", "attention right", "attention reversed", "accuracy"],
+      columns: ["variant", "must be symmetric", "score there", "score back", "max|S−Sᵀ|", "max|S−Sᵀ|/max|S|", "attention right", "attention reversed", "accuracy", "asymmetry"],
       rows: film.variants.map((variant, p) => {
         const s = pair && hasHead(film, p) ? film.part(`${p}.scores`, [0]) : null;
         const scores = s ? [s[pair[0] * n + pair[1]], s[pair[1] * n + pair[0]]] : [NaN, NaN];
-        return [variant.text, film.get(`${p}.must`)[0], ...scores, ...film.part(`${p}.error`, [chosenLayer(film)]), ...film.get(`${p}.mass`), film.value("accuracy", [p])];
+        return [variant.text, film.get(`${p}.must`)[0], ...scores, ...film.part(`${p}.error`, [chosenLayer(film)]), ...film.get(`${p}.mass`), film.value("accuracy", [p]), film.value("asymmetry", [p])];
       }),
     };
   },

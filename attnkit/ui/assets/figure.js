@@ -25,7 +25,6 @@ export default function showFigure({ data: packed, parentElement }) {
     });
   }
   state.data = data;
-  root.classList.toggle("ak-faded", Boolean(data.faded));
   if (data.file && window.attnkitSave) state.named ??= offerSave(root, state);
   state.named?.(headingOf(data));
   setLegend(state.legend, data.legend);
@@ -52,19 +51,20 @@ const offerSave = (root, state) => window.attnkitSave(once(root, "div", "ak-figu
 const numbersOf = ({ bdata }) => new Float32Array(Uint8Array.from(atob(bdata), (c) => c.charCodeAt(0)).buffer);
 
 /** The mean lines with the limits of the bands before them, for the file of comma-separated values. */
-function tableOf({ figure: { data, layout }, file }) {
+function tableOf({ figure: { data, layout }, file, asymmetry }) {
+  const steps = [...numbersOf({ bdata: asymmetry.steps })], asymmetries = asymmetry.means.map((bdata) => numbersOf({ bdata }));
   const rows = data.flatMap(({ hovertemplate, xaxis, x, y }, i) => {
     if (!hovertemplate) return [];
     const band = data.slice(0, i).findLast(({ fill }) => fill), limits = numbersOf(band.y);
     const known = [...numbersOf(band.x).subarray(0, limits.length / 2)], means = numbersOf(y);
-    const variant = layout.annotations[(xaxis.slice(1) || 1) - 1].text.match(/<b>(.*)<\/b>/)[1];
+    const panel = (xaxis.slice(1) || 1) - 1, variant = layout.annotations[panel].text.match(/<b>(.*)<\/b>/)[1];
     const measure = hovertemplate.split("%")[0].trim() || file.split("-").at(-1);
     return [...numbersOf(x)].map((step, k) => {
       const at = known.indexOf(step);
-      return [variant, measure, step, means[k], ...(at < 0 ? ["", ""] : [limits.at(-1 - at), limits[at]])];
+      return [variant, measure, step, means[k], ...(at < 0 ? ["", ""] : [limits.at(-1 - at), limits[at]]), asymmetries[panel][steps.indexOf(step)]];
     });
   });
-  return { columns: ["variant", "measure", "step", "mean", "low", "high"], rows };
+  return { columns: ["variant", "measure", "step", "mean", "low", "high", "asymmetry"], rows };
 }
 
 /** How panels stand: columns, upper edges of rows, which titles of several lines push down. */

@@ -1,11 +1,12 @@
 // Films: training at up to 100 moments, shown by a page of figures under one player bar.
-// A page's component (its file is joined after panels.js, ink.js, charts.js, save.js and this one):
+// A page's component (its file is joined after panels.js, ink.js, charts.js, trace.js, save.js and this one):
 //
 //   export default function showPage(component) {           // {data: bytes, parentElement, setTriggerValue}
 //     return filmPage(component, { conclude, figures: [accuracy], more: [loss] });
 //   }
 //
-// `conclude(film)` is the sentence to take away, at the shown step; it stands above the player.
+// `conclude(film)` is the sentence to take away, at the shown step; it stands above the player. Of a
+// training that failed, `header.failure` stands there instead.
 // The figures of `more` are folded away under "More figures" until the visitor opens them.
 //
 // A figure is a plain object; `film.at` is the place of the shown frame, `film.step` its step:
@@ -33,8 +34,8 @@
 //   film.link.point(token), film.link.on(node, seen)   a token pointed at, in all figures
 //   film.tip.show(text, event), film.tip.hide()
 
-import { once, onSight, onWidth, states, whenGone } from "./panels.js";
-import { clamp, el, number, percent, placeIn, say, set, show, svg } from "./ink.js";
+import { isPrinting, once, onSight, onWidth, say, states, whenGone } from "./panels.js";
+import { clamp, el, number, percent, placeIn, set, show, svg } from "./ink.js";
 import { saveMenu } from "./save.js";
 import { dashOf } from "./charts.js";
 
@@ -177,6 +178,7 @@ function mount(root, view) {
   state.ends.push(onWidth(root, () => {
     film.width = root.clientWidth;
     film.redraw();
+    if (isPrinting()) drawAll(state); // no picture of the screen comes before the paper
   }));
   return state;
 }
@@ -234,7 +236,7 @@ function buildFrame(state, definition, parent) {
       body,
       legend: body.querySelector(".ak-chart") && !body.querySelector(".ak-film-legend") ? state.player.legend : null,
       heading: [textOf(definition.title, film), film.header.title, where].filter(Boolean).join(" · "),
-      name: `attnkit-${definition.name}-step-${film.step}`,
+      name: ["attnkit", film.header.task, film.header.view, definition.name, "step", film.step].filter((part) => part !== undefined).join("-"),
       table: () => definition.table(film),
     };
   });
@@ -346,7 +348,7 @@ function arrangePlayer(state) {
     return el("b", "", item, "");
   });
   const runs = film.variants.length > 1 ? "one run each" : "one run";
-  if (film.header.seed !== undefined) el("span", "ak-runs", player.legend, `Right answers; ${runs}, seed ${film.header.seed}.`);
+  if (film.header.seed !== undefined) el("span", "ak-runs", player.legend, `Right answers on held-out questions; ${runs}, seed ${film.header.seed}.`);
 }
 
 function drawPlayer({ film, player, playing }) {
@@ -369,23 +371,26 @@ function moveTo(state, k) {
 
 /** Draw before the next picture of the screen, however often it is asked for. */
 function schedule(state) {
-  state.waiting ??= requestAnimationFrame(() => {
-    state.waiting = undefined;
-    const began = performance.now();
-    if (!state.film.steps.length) return;
-    drawPlayer(state);
-    if (state.conclusion) say(state.conclusion, state.view.conclude(state.film));
-    for (const figure of state.figures) {
-      figure.stale = true;
-      if (figure.visible && figure.section.style.display !== "none") draw(state, figure);
-    }
-    state.moves += 1;
-    state.root.dataset.moves = state.moves;
-    state.root.dataset.step = state.film.step;
-    state.root.dataset.milliseconds = (performance.now() - began).toFixed(2);
-    clearTimeout(state.resting);
-    state.resting = setTimeout(() => rest(state), REST);
-  });
+  state.waiting ??= requestAnimationFrame(() => drawAll(state));
+}
+
+function drawAll(state) {
+  cancelAnimationFrame(state.waiting);
+  state.waiting = undefined;
+  const began = performance.now();
+  if (!state.film.steps.length) return;
+  drawPlayer(state);
+  if (state.conclusion) say(state.conclusion, (state.film.step && state.film.header.failure) || state.view.conclude(state.film));
+  for (const figure of state.figures) {
+    figure.stale = true;
+    if (figure.visible && figure.section.style.display !== "none") draw(state, figure);
+  }
+  state.moves += 1;
+  state.root.dataset.moves = state.moves;
+  state.root.dataset.step = state.film.step;
+  state.root.dataset.milliseconds = (performance.now() - began).toFixed(2);
+  clearTimeout(state.resting);
+  state.resting = setTimeout(() => rest(state), REST);
 }
 
 /** Once it stands still: say in words what is shown. */

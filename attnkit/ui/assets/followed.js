@@ -99,6 +99,11 @@ function placeOfAttention({ right, reverse }) {
   return right >= HALF ? "right" : "others";
 }
 
+const namesOf = (group) => listed(group.map(({ name }) => name));
+
+/** Which variants answer right, and which wrong: one clause for each. */
+const verdictsOf = (found) => grouped(found, ({ right }) => right).map((group) => `${namesOf(group)} ${verb(group, "answers", "answer")} ${group[0].right ? "right" : "wrong"}`);
+
 /** The predicate of a sentence about variants with the same behaviour. */
 function predicateOf(group) {
   const [{ attends, right, answer, looks: { entry } }] = group, s = (one) => verb(group, `${one}s`, one);
@@ -111,8 +116,7 @@ function predicateOf(group) {
   }[attends]();
   if (answer === undefined) return predicate;
   if (right === null) return `${predicate} and ${s("answer")} ${answer}`;
-  const successful = group.filter((one) => one.right);
-  if (successful.length && successful.length < group.length) return `${predicate}, and only ${listed(successful.map(({ name }) => name))} ${verb(successful, "answers", "answer")} right`;
+  if (group.some((one) => one.right !== right)) return `${predicate}; of these, ${verdictsOf(group).join(" and ")}`;
   const expected = attends === "most" || (attends === "right") === right;
   return `${predicate} ${expected ? "and" : "but"} ${s("answer")} ${right ? "right" : "wrong"}`;
 }
@@ -131,12 +135,11 @@ const MOST_CLAUSES = 2, MOST_WITHOUT_VERDICTS = 3;
 
 /** What the variants do with the followed token; of many different things, only what they answer. */
 function clausesOf(found) {
-  const who = (group) => listed(group.map(({ name }) => name));
   const groups = grouped(found, ({ attends, looks, right, answer }) => [attends, attends === "most" && looks.entry, right === null && answer]);
-  if (groups.length <= (typeof found[0].right === "boolean" ? MOST_CLAUSES : MOST_WITHOUT_VERDICTS)) return groups.map((group) => `${who(group)} ${predicateOf(group)}`);
+  if (groups.length <= (typeof found[0].right === "boolean" ? MOST_CLAUSES : MOST_WITHOUT_VERDICTS)) return groups.map((group) => `${namesOf(group)} ${predicateOf(group)}`);
   if (found[0].answer === undefined) return ["the variants attend most to different entries"];
   if (found[0].right === null) return ["the variants attend and answer differently"];
-  return grouped(found, ({ right }) => right).map((group) => `${who(group)} ${verb(group, "answers", "answer")} ${group[0].right ? "right" : "wrong"}`);
+  return verdictsOf(found);
 }
 
 /** The sentence to take away at the shown step: what the variants do with the followed token. */
@@ -146,8 +149,10 @@ export function concludeLookup(film) {
     return looks ? [{ name, looks, attends: placeOfAttention(looks), right: answer.right, answer: answer.text }] : [];
   });
   if (!found.length) return "No variant here has such a map.";
-  const place = placeText(film, film.header);
-  return `${film.step === 0 ? "Before training, for" : "For"} “${followed(film)}”${place && ` (${place})`}: ${clausesOf(found).join("; ")}.`;
+  const { seed, is_asked: asked } = film.header, seedText = seed === undefined ? "" : `seed ${seed}`;
+  const where = [seedText, placeText(film, film.header)].filter(Boolean).join(", ");
+  const subject = `${film.step === 0 ? "Before training, for" : "For"} the ${asked ? "one question" : "token"} “${followed(film)}”`;
+  return `${subject}${where && ` (${where})`}: ${clausesOf(found).join("; ")}.`;
 }
 
 export const followed = (film) => film.header.askable[film.header.query_index]?.label ?? "";

@@ -2,7 +2,7 @@
 // needs no answer from the server.
 // data: {families: [{title, tasks: [{name, title, question, source, thumbnail}]}], current}
 
-import { once, setText, states, unpacked, whenGone } from "./panels.js";
+import { once, say, states, unpacked, whenGone } from "./panels.js";
 
 export default function showGallery({ data: packed, parentElement, setTriggerValue }) {
   const data = unpacked(packed);
@@ -104,6 +104,6 @@ function fillCard(card, { title, question, thumbnail }) {
     picture.dataset.drawn = thumbnail;
     picture.innerHTML = thumbnail;
   }
-  setText(card.querySelector("b"), title);
-  setText(card.querySelector(".ak-question"), question);
+  say(card.querySelector("b"), title);
+  say(card.querySelector(".ak-question"), question);
 }

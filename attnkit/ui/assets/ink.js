@@ -2,7 +2,7 @@
 // returns {node, update(…)}, which changes attributes and texts only: nothing is ever replaced.
 //
 //   el(tag, class, parent, text)  svg(tag, attributes, parent)  say(node, text)
-//   number(x, digits)             "−0.52"; "–" if it is none      share(x)   two decimals, always
+//   number(x, digits)             "−0.52"; "–" if it is none      share(x)   two decimals or more
 //   sequential(high = 1), diverging(limit), limitOf(...arrays)   scales: {low, high, css(value)}
 //   scaleLegend(parent)                              .update(scale, "what it measures", words of both ends)
 //   panelGrid(film, parent, n, least)                n boxes side by side, wrapping
@@ -13,7 +13,7 @@
 // Charts over steps and scatters stand in charts.js.
 
 import PALETTE from "../../variants/palette.json" with { type: "json" };
-import { columnsFor, setTextForm } from "./panels.js";
+import { columnsFor, say, setTextForm } from "./panels.js";
 
 const ROW_LEAST = 16;
 let ruler;
@@ -31,7 +31,7 @@ export function textWidth(texts) {
 export function el(tag, className, parent, text) {
   const element = document.createElement(tag);
   if (className) element.className = className;
-  if (text !== undefined) element.append(document.createTextNode(text));
+  if (text !== undefined) say(element, text);
   parent?.append(element);
   return element;
 }
@@ -41,13 +41,6 @@ export function svg(tag, attributes, parent) {
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
   parent?.appendChild(element);
   return element;
-}
-
-/** Change an element's text without replacing its text node. */
-export function say(element, text) {
-  const node = element.firstChild;
-  if (!node) element.append(document.createTextNode(text));
-  else if (node.data !== text) node.data = text;
 }
 
 /** Set an attribute only if it differs. */
@@ -80,8 +73,21 @@ export const ordinal = (n) => `${n}${ENDINGS[PLURALS.select(n)]}`;
 /** A share as a whole percentage, which is 100% only for a share of 1; as in attnkit/training/summary.py. */
 export const percent = (part) => (!Number.isFinite(part) ? "–" : part >= 1 ? "100%" : `${Math.round(Math.min(Math.max(part, 0), 0.99) * 100)}%`);
 
-/** A weight or a probability, always with two decimals. */
-export const share = (value) => (Number.isFinite(value) ? value.toFixed(2).replace(/^-(?=.*[1-9])/, "−").replace("-", "") : "–");
+const decimals = (value, n) => value.toFixed(n).replace(/^-(?=.*[1-9])/, "−").replace("-", "");
+
+/** A number with two decimals, with more where it would read as 0.00; as in attnkit/training/summary.py. */
+export function share(value) {
+  const size = Math.abs(value);
+  if (size >= 1000) return number(value);
+  return Number.isFinite(value) ? decimals(value, size >= 0.005 || size < 1e-6 ? 2 : size >= 1e-4 ? 4 : 6) : "–";
+}
+
+/** Two numbers as texts that are equal if the numbers are the same, and else differ. */
+export function twoNumbers(first, second, same) {
+  if (same || !Number.isFinite(first) || !Number.isFinite(second)) return [share(first), share(same ? first : second)];
+  const texts = [[share(first), share(second)], ...[3, 4, 5, 6].map((n) => [decimals(first, n), decimals(second, n)])];
+  return texts.find(([one, other]) => one !== other) ?? texts[0];
+}
 
 /** Where a pointer is in an element, and the element's width, in the element's own pixels: it may be zoomed. */
 export function placeIn(element, event) {

@@ -1,10 +1,11 @@
 // The Attention page: the stages of one lookup, with real numbers, side by side between variants.
 
 import {
-  bars, clamp, diverging, el, limitOf, number, ordinal, paint, panelGrid, panelTitle, percent, placeIn, say,
+  bars, clamp, diverging, el, limitOf, number, ordinal, paint, panelGrid, panelTitle, percent, placeIn,
   set, strip, svg, textWidth,
 } from "./ink.js";
 import { columnsOf, findingOf, followed, isLate, mostHeads, placeText, short } from "./followed.js";
+import { say } from "./panels.js";
 
 const LONGEST_NAME = 14; // letters of an entry in the table; of longer ones only its name
 const STAGE_ROW = 18, NUMBER = 50, BAR = 24, WEIGHT = 36, CELLS = 30; // pixels of the table's parts, at least

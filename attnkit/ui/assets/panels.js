@@ -22,9 +22,18 @@ export function once(parent, tag, className) {
   return element;
 }
 
-/** Set text only if it differs, so that unchanged nodes are not touched. */
-export function setText(element, text) {
-  if (element.textContent !== text) element.textContent = text;
+const said = new WeakMap();
+
+/**
+ * Change the text that an element begins with, without replacing its text node. What a translator
+ * has put in the place of that node stays until the text is another one.
+ */
+export function say(element, text) {
+  const node = element.firstChild, before = said.get(element);
+  said.set(element, text);
+  if (!node) element.append(text);
+  else if (node.nodeType !== 3) before === text || node.replaceWith(text);
+  else if (node.data !== text) node.data = text;
 }
 
 /** Set a text form that may also be broken after its equals signs. */
@@ -33,26 +42,77 @@ export function setTextForm(element, text) {
   element.replaceChildren(...parts.flatMap((part, i) => (i ? [document.createElement("wbr"), part] : [part])));
 }
 
-/** Call `draw` when the width of `element` changes; returns the way to end that. */
+/** Call `draw` when the width of `element` changes, on paper too; returns the way to end that. */
 export function onWidth(element, draw) {
   let known = element.clientWidth;
-  const observer = new ResizeObserver(() => {
-    if (element.clientWidth && element.clientWidth !== known) {
-      known = element.clientWidth;
-      draw();
-    }
-  });
+  const redraw = () => {
+    known = element.clientWidth;
+    draw();
+  };
+  const observer = new ResizeObserver(() => element.clientWidth && element.clientWidth !== known && redraw());
   observer.observe(element);
-  return () => observer.disconnect();
+  const endPrint = onPrint(() => element.clientWidth && redraw());
+  return () => {
+    observer.disconnect();
+    endPrint();
+  };
 }
 
-/** Tell `seen(visible)` when the element comes near the screen or leaves it. */
+/** Tell `seen(visible)` when the element comes near the screen or leaves it; on paper all are seen. */
 export function onSight(element, seen) {
-  const observer = new IntersectionObserver((entries) => seen(entries.at(-1).isIntersecting), {
+  let visible = false;
+  const observer = new IntersectionObserver((entries) => seen((visible = entries.at(-1).isIntersecting)), {
     rootMargin: "150px",
   });
   observer.observe(element);
-  return () => observer.disconnect();
+  const endPrint = onPrint(() => seen(isPrinting() || visible));
+  return () => {
+    observer.disconnect();
+    endPrint();
+  };
+}
+
+const PAPER = { width: 980, height: 780 }, TALL = 1150; // as in print.css
+
+/** Whether the page is drawn for paper, by the rules of print.css. */
+export const isPrinting = () => document.documentElement.classList.contains("ak-print");
+
+/** The size of the window, or of what takes its place on paper. */
+export const windowSize = () => (isPrinting() ? PAPER : { width: innerWidth, height: innerHeight });
+
+/** Call `draw` when the page turns into what is printed, and when it turns back. */
+export function onPrint(draw) {
+  const turn = ({ type }) => {
+    if (window !== window.top) return; // a frame is printed as its page shows it
+    if (!isPrinting()) document.documentElement.classList.toggle("ak-print-dark", isDark());
+    document.documentElement.classList.toggle("ak-print", type === "beforeprint");
+    draw();
+    fitToPaper();
+  };
+  addEventListener("beforeprint", turn);
+  addEventListener("afterprint", turn);
+  return () => {
+    removeEventListener("beforeprint", turn);
+    removeEventListener("afterprint", turn);
+  };
+}
+
+/** Whether Streamlit shows its dark theme; its tables are pictures, which print.css turns over. */
+const isDark = () => getComputedStyle(document.querySelector("[data-testid=stApp]") ?? document.body).colorScheme === "dark";
+
+/** Make what is wider than the paper smaller, and tell print.css how high every figure is. */
+function fitToPaper() {
+  const page = document.querySelector("[data-testid=stMain]") ?? document.body;
+  for (const node of page.querySelectorAll(".ak-board-grid, .ak-scroll, .ak-book, .ak-heads, .ak-atlas-panel, .stDataFrame, .ak-ways")) {
+    node.style.zoom = "";
+    const room = node.parentElement.clientWidth, wide = Math.max(node.scrollWidth, node.firstElementChild?.offsetWidth ?? 0);
+    if (isPrinting() && room && wide > room + 1) node.style.zoom = room / wide;
+  }
+  for (const node of page.querySelectorAll(".ak-board, .ak-figure, .ak-film-figure, .ak-chart, .ak-atlas")) {
+    const high = isPrinting() ? Math.max(1, node.offsetHeight) : "";
+    node.style.setProperty("--ak-high", high);
+    node.classList.toggle("ak-tall", high > TALL);
+  }
 }
 
 /**

@@ -55,9 +55,11 @@ const curves = (measure, main) => ({
   update: (_, chart) => chart.update(),
   finding: (film) => valuesOf(film, measure),
   table: (film) => ({
-    columns: ["step", "variant", measure, "low", "high"],
-    rows: film.steps.flatMap((step, k) => film.variants.map(({ text }, v) =>
-      [step, text, ...["", "_low", "_high"].map((end) => film.value(measure + end, [v], k))])),
+    columns: ["step", "variant", measure, "low", "high", ...(measure === OF_SCORES ? [] : [OF_SCORES])],
+    rows: film.steps.flatMap((step, k) => film.variants.map(({ text }, v) => {
+      const names = [measure, `${measure}_low`, `${measure}_high`, ...(measure === OF_SCORES ? [] : [OF_SCORES])];
+      return [step, text, ...names.map((name) => (film.shape(name) ? film.value(name, [v], k) : NaN))];
+    })),
   }),
 });
 

@@ -2,7 +2,7 @@
 // Arrays are those of attnkit/analysis/inspection/similarity.py.
 
 import { lacks, titled } from "./heads.js";
-import { clamp, el, number, panelGrid, panelTitle, say, set, share, show, svg } from "./ink.js";
+import { clamp, el, number, panelGrid, panelTitle, set, share, show, svg } from "./ink.js";
 import {
   alikeAt, beside, concludeAlike, isOneMatrix, markLegend, MARKS, notesOf, PAIR_INK, pairName, RANDOM,
   randomAt, range, readsAll, saidOf, TWIN,
@@ -11,6 +11,7 @@ import { lineChart, lineLegend, SHAPES } from "./charts.js";
 import { variantHeading, variantTable } from "./tables.js";
 import { filmPage } from "./film.js";
 import { jointFigure } from "./joint.js";
+import { say } from "./panels.js";
 
 const NARROWEST = 170, BAR = 84, BAR_HEIGHT = 12;
 

@@ -2,21 +2,17 @@
 // or tapping it, anywhere shows what it means. Text is marked by the browser's highlights, so that
 // no node of Streamlit or of another component is touched. This component is on every page, so it also
 // keeps a press on a help icon from flipping the switch whose label the icon stands in.
-// data: {hints: [[spelling, meaning]], the longest spelling first}
 
-import { once, states, unpacked, whenGone } from "./panels.js";
-import { clamp, say } from "./ink.js";
-import { settleSidebar } from "./sidebar.js";
+import { once, onPrint, say, states, unpacked, whenGone } from "./panels.js";
+import { clamp } from "./ink.js";
 
 const PAUSE = 500, HELP = "label [data-testid=stTooltipIcon]", PRESS = ["pointerdown", "mousedown", "click"];
 const SKIPPED = "h1, a, button, summary, input, textarea, select, pre, svg, .katex, .ak-tip, [role=dialog], [data-testid=stTooltipContent]";
 
-export default function showTerms({ data: packed, parentElement }) {
+/** Data as in page.js. */
+export function showTerms({ data: packed, parentElement }) {
   const root = once(parentElement, "div", "ak-terms");
-  if (!states.has(root)) {
-    states.set(root, begin(root, unpacked(packed).hints));
-    settleSidebar();
-  }
+  if (!states.has(root)) states.set(root, begin(root, unpacked(packed).hints));
   return whenGone(root, () => {
     states.get(root)?.end();
     states.delete(root);
@@ -125,8 +121,10 @@ function begin(root, hints) {
   observer.observe(page, { childList: true, characterData: true, subtree: true });
   page.addEventListener("toggle", () => { waiting ||= setTimeout(mark, PAUSE); }, { ...listening, capture: true });
   waiting = setTimeout(mark, PAUSE);
+  const endPrint = onPrint(hide); // so that pages without figures are printed by the same rules
   return {
     end() {
+      endPrint();
       observer.disconnect();
       ends.abort();
       clearTimeout(waiting);

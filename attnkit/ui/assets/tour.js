@@ -2,8 +2,8 @@
 // Everything on the page can be used meanwhile, and Escape leaves the tour.
 // data: {stops: [{targets: CSS selector, title, text}], requests: times it was to begin by itself}
 
-import { once, states, unpacked, whenGone } from "./panels.js";
-import { clamp, el, say, show } from "./ink.js";
+import { once, say, states, unpacked, whenGone } from "./panels.js";
+import { clamp, el, show } from "./ink.js";
 
 const AWAY = 10, CHECKS = 250, WIDEST = 380;
 const HEAD = "[data-testid=stLayoutWrapper]:has(> .st-key-bar)";

@@ -104,6 +104,8 @@ def show_figures(choice: AtlasChoice, atlas: Atlas, shipped_atlas: Atlas | None)
         table = pd.concat([table, load_toys()], ignore_index=True)
     heads = heads_in(table, choice.fold, choice.offset)
     head, measure = choice.find(heads), MEASURES[choice.measure]
+    if choice.section == "head":
+        choice.head = head  # it stays when the measure changes, and the address names it
     groups = groups_of(heads, measure.name, choice.once)
     pair = choice.find_pair(groups) if groups else None
     show_problems(choice)

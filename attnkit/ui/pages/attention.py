@@ -8,23 +8,21 @@ import streamlit as st
 
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.ui.example_picker import pick_example
-from attnkit.ui.inspection import open_subject, pick_layer_and_head, show_film
+from attnkit.ui.inspection import ATTENTION_TITLE, open_subject, pick_layer_and_head, show_film
 from attnkit.ui.routing import require_route
 from attnkit.ui.takeaway import take_away
-
-TITLE = "What does one lookup do?"
 
 
 def draw() -> None:
     """Draw the page."""
     require_route()
-    subject = open_subject("attention", TITLE)
+    subject = open_subject("attention", ATTENTION_TITLE)
     layer, head = pick_layer_and_head(subject)
     example = pick_example(subject)
     if example is not None:
         inspection = replace(with_pressed_query(example), layer=layer, head=head)
         show_film(subject, inspection, "attention")
-        take_away(subject, inspection, "attention", TITLE)
+        take_away(subject, inspection, "attention", ATTENTION_TITLE)
 
 
 def with_pressed_query(example: Inspection) -> Inspection:

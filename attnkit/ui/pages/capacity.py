@@ -38,6 +38,7 @@ from attnkit.ui.capacity_sections import (
     show_slices,
     shown_cells,
 )
+from attnkit.ui.guess import stop_before_first_run
 from attnkit.ui.live_sweep import LiveSweep, open_live_sweep
 from attnkit.ui.live_sweep_area import live_bar, sweep_form_area
 from attnkit.ui.markdown import plain
@@ -61,6 +62,7 @@ def draw() -> None:
     require_route()
     choice, live = open_capacity_choice(), open_live_sweep()
     st.title("How much capacity does sharing need?", anchor=False)
+    stop_before_first_run()
     result = result_of(choice, live)
     if result is not None:
         choice.settle(result.sweep)
@@ -112,15 +114,15 @@ def show_top(choice: CapacityChoice, drawn_moving: bool) -> None:
         if drawn_moving and not live.moving:
             st.rerun()
     result = result_of(choice, live)
-    text, has_ratios = "", False
+    text, has_ratios, note = "", False, ""
     if result is not None and result.runs["error"].isna().any():
         fixed = tuple(choice.beside.items())
-        text, has_ratios = conclusion_of(result, choice.x, choice.y, fixed)
+        text, has_ratios, note = conclusion_of(result, choice.x, choice.y, fixed)
     moves = live is not None and live.moving and choice.sweep == OWN
     with st.container(key="conclusion"):  # also without a text: what follows keeps its place
         st.markdown(plain(text or ("Training …" if moves else "Nothing is trained yet.")))
     if result is not None:
-        conditions = f"Tiny models. {result.sweep.conditions}."
+        conditions = f"{note} Tiny models. {result.sweep.conditions}.".lstrip()
         if choice.y and has_ratios:
             conditions += f" Factors are averaged over all values of “{label_of(choice.y)}”."
         if live is not None and live.result() is result and not live.finished:

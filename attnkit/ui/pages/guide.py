@@ -6,6 +6,7 @@ import streamlit as st
 
 from attnkit.experiment import Experiment
 from attnkit.ui import components, tour, words
+from attnkit.ui.guess import awaits_first_run
 from attnkit.ui.presets import PRESETS, Preset
 from attnkit.ui.routing import require_route
 from attnkit.ui.session import with_hidden
@@ -48,6 +49,7 @@ def show_presets() -> None:
         key="preset",
         wrap=True,
         label_visibility="collapsed",
+        persist_state="session",  # Back from the Lab shows it again
     )
     show_preset(PRESETS[titles.index(chosen)] if chosen in titles else PRESETS[0])
 
@@ -62,5 +64,6 @@ def show_preset(preset: Preset) -> None:
             icon=":material/science:",
             query_params=with_hidden(preset.params),
         )
-        with st.expander("What to look at", key=f"look_{preset.title}"):
-            st.markdown(preset.look)
+        if not awaits_first_run():  # it tells what comes out
+            with st.expander("What to look at", key=f"look_{preset.title}"):
+                st.markdown(preset.look)

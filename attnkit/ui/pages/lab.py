@@ -12,8 +12,8 @@ from attnkit.experiment import Experiment
 from attnkit.experiment.costs import TOLERANCE
 from attnkit.experiment.links import problems_in_words
 from attnkit.foundation.settings import Problem
-from attnkit.service.jobs import Job
 from attnkit.tasks import TASKS
+from attnkit.training.joining import can_share_runs
 from attnkit.training.snapshot import Snapshot
 from attnkit.ui import components, composer, share, task_examples, words
 from attnkit.ui.board import draw_board, explain_result, larger_charts, probe_pickers
@@ -27,7 +27,7 @@ from attnkit.ui.numbers import numbers
 from attnkit.ui.render_cache import planned_board
 from attnkit.ui.routing import require_route
 from attnkit.ui.service import training_service
-from attnkit.ui.session import automatic_switch, open_lab
+from attnkit.ui.session import automatic_switch, open_lab, spoken
 from attnkit.ui.tour import tour_area
 from attnkit.ui.training_buttons import training_buttons
 from attnkit.variants import Variant
@@ -93,8 +93,8 @@ def draw() -> None:
         tour_area()
     experiment = read_settings(lab)
     with chooser:
-        if experiment is not None and lab.quick is not None:
-            quick_button(lab)
+        if experiment is not None and lab.full_size is not None:
+            full_size_button(lab, lab.full_size)
     probe = lab.probe()
     fill_popovers(lab, adding, explaining, linking, is_valid=experiment is not None)
     job = lab.job
@@ -217,16 +217,16 @@ def fill_popovers(
             share.share_form(lab, is_valid)
 
 
-def quick_button(lab: Lab) -> None:
-    """Draw the button that sets up the quick preset of the task."""
+def full_size_button(lab: Lab, full: Experiment) -> None:
+    """Draw the button that sets up the task at full size."""
     st.button(
-        "Quick preset",
-        icon=":material/bolt:",
+        f"Full size: about {spoken(training_service().estimate(full))}",
+        icon=":material/open_in_full:",
         type="tertiary",
-        on_click=lab.set_quick,
-        key="quick_preset",
-        help="Smaller and easier settings with which QKV solves this task within a minute. "
-        "All others go back to their defaults.",
+        on_click=lab.set_full_size,
+        key="full_size",
+        help="The sizes of this task in papers or in our records. The defaults are smaller, so "
+        "that training is fast. All other settings go back to their defaults.",
     )
 
 
@@ -274,7 +274,7 @@ def live_area(page: _Page, drawn_moving: bool, tick: float, *, is_valid: bool) -
     if snapshot is None:
         untrained_area(lab, status)
     else:
-        trained_area(lab, job, snapshot, status)
+        trained_area(lab, snapshot, status)
     other_pace = not 0.5 < tick_seconds() / tick < 2
     if drawn_moving and (job is None or job.settled or other_pace):
         page.redraw()
@@ -285,30 +285,27 @@ def untrained_area(lab: Lab, status: str) -> None:
     with st.container(key="live"):
         st.progress(0.0)
         with st.container(key="why"):
-            st.markdown("Untrained: curves and attention maps appear here.")
+            st.markdown(f"{words.ROLES}  \nUntrained: curves and attention maps appear here.")
         with st.container(horizontal=True, vertical_alignment="center", key="state"):
             st.markdown(status)
         components.board(
             planned_board(lab.experiment),
             key="board",
-            faded=False,
             alt=f"{len(lab.experiment.sharing)} variants. Nothing is trained yet.",
         )
 
 
-def trained_area(lab: Lab, job: Job | None, snapshot: Snapshot, status: str) -> None:
+def trained_area(lab: Lab, snapshot: Snapshot, status: str) -> None:
     """Draw the state of training, the reason for the result and the board of a snapshot."""
     experiment = snapshot.experiment
-    foreign = snapshot is lab.example and (job is not None or experiment != lab.experiment)
     with st.container(key="live"):
-        st.progress(0.0 if foreign else snapshot.step / experiment.training.steps)
+        st.progress(snapshot.step / experiment.training.steps)
         reason = st.container(key="why")
         with st.container(horizontal=True, vertical_alignment="center", key="state"):
-            note = "" if foreign else earlier_task_note(snapshot)
-            st.markdown(status + note, width="stretch")
+            st.markdown(status + earlier_task_note(snapshot), width="stretch")
             seed, layer, head = probe_pickers(experiment)
         with reason:
-            explain_result(snapshot, seed, foreign)
-        columns = lab.experiment if foreign or lab.n_new else experiment
-        draw_board(snapshot, columns, (seed, layer, head), lab.previous, foreign)
-    larger_charts(lab, snapshot, foreign)
+            explain_result(snapshot, seed)
+        columns = lab.experiment if can_share_runs(experiment, lab.experiment) else experiment
+        draw_board(snapshot, columns, (seed, layer, head), lab.previous)
+    larger_charts(lab, snapshot)

@@ -15,7 +15,6 @@ from attnkit.evidence.question import (
     reason_sentences,
     short_answer,
 )
-from attnkit.evidence.questions import QUESTIONS
 from attnkit.evidence.record import Evidence, to_json
 from attnkit.evidence.verdict import RULE
 from attnkit.evidence.words import rises_in_words, score_in_words, seen_in_words, total_in_words
@@ -26,6 +25,7 @@ from attnkit.figures.learning import LEARNING_KEY, NARROW, describe_learning, pl
 from attnkit.sweeps.shipped import load_shipped
 from attnkit.sweeps.values import InvalidSweep
 from attnkit.ui import components
+from attnkit.ui.address import is_quiet
 from attnkit.ui.capacity_choice import conclusion_of
 from attnkit.ui.claim_rerun import open_reruns
 from attnkit.ui.claim_rerun_area import claim_rerun_area, show_picture
@@ -40,13 +40,13 @@ from attnkit.ui.evidence import (
     tuning_table,
     verdict_text,
 )
-from attnkit.ui.guess import is_quiet
 from attnkit.ui.markdown import plain
 from attnkit.ui.new_claims import show_new_claims
 from attnkit.ui.question_choice import (
     ALL,
     CLAIM,
     NEW,
+    SHOWN,
     VIEW,
     QuestionChoice,
     open_question_choice,
@@ -75,13 +75,13 @@ def draw() -> None:
 
     st.title("Questions", anchor=False)
     st.caption(
-        "Five questions that people asked, and claims that nobody had tested, answered by tiny "
-        "models that were trained to find out."
+        "Why there are three matrices, five questions that people asked about them, and claims "
+        "that nobody had tested: answered by tiny models that were trained to find out."
     )
     if choice.problem:
         st.warning(plain(choice.problem), icon=":material/warning:")
         choice.problem = ""
-    titles = {name: question.title for name, question in QUESTIONS.items()}
+    titles = {name: question.title for name, question in SHOWN.items()}
     titles |= {NEW: "What nobody had tested", ALL: "All claims"}
     st.pills(
         "Question",
@@ -93,7 +93,7 @@ def draw() -> None:
         wrap=True,
     )
     choice.view = st.session_state[VIEW] or choice.view
-    question = QUESTIONS.get(choice.view)
+    question = SHOWN.get(choice.view)
     if choice.view == NEW:
         show_new_claims(choice, shipped)
     elif question is None:
@@ -106,7 +106,8 @@ def draw() -> None:
         evidence = shipped.records.get(name or "")
         if evidence is not None:
             st.caption(plain(made_in_words(evidence)))
-    downloads(shipped)
+    if not is_quiet():
+        downloads(shipped)
     choice.write_link()
     components.load_plotly()
 
@@ -132,7 +133,8 @@ def show_question(question: Question, choice: QuestionChoice, shipped: ShippedEv
         run()
     if not is_hidden(name):
         show_answer(question, reason, choice, shipped)
-    st.caption(plain(f"Asked: “{question.asked}” ({question.source})"))
+    if question.asked:
+        st.caption(plain(f"Asked: “{question.asked}” ({question.source})"))
     if not is_quiet():
         run()
 

@@ -19,6 +19,7 @@ from attnkit.service.store import (
     StoredEntry,
     Unavailable,
 )
+from attnkit.ui.guess import stop_before_first_run
 from attnkit.ui.markdown import plain
 from attnkit.ui.routing import require_route
 from attnkit.ui.run_comparison import comparison, downloads
@@ -48,6 +49,7 @@ def draw() -> None:
     require_route()
     st.title("Runs", anchor=False)
     runs = open_runs()
+    stop_before_first_run()
     store = result_store()
     try:
         if isinstance(store, Unavailable):

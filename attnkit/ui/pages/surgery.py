@@ -295,7 +295,7 @@ def train_buttons(
         st.download_button(
             "Accuracies as CSV",
             lambda: ways_csv(ways),
-            f"attnkit-{subject.experiment.hash}-tied.csv",
+            f"attnkit-{subject.experiment.task.name}-surgery-tied.csv",
             "text/csv",
             icon=":material/download:",
             on_click="ignore",
@@ -374,7 +374,7 @@ def heads_area(subject: Subject, drawn_moving: bool) -> None:
         st.download_button(
             "Accuracies as CSV",
             lambda: heads_csv(ablations),
-            f"attnkit-{subject.experiment.hash}-heads.csv",
+            f"attnkit-{subject.experiment.task.name}-surgery-heads.csv",
             "text/csv",
             icon=":material/download:",
             on_click="ignore",

@@ -12,11 +12,12 @@ from attnkit.foundation.settings import InvalidExperiment
 from attnkit.tasks import TASKS
 from attnkit.ui import components
 from attnkit.ui.composer import costs_line, other_names
+from attnkit.ui.guess import awaits_first_run
 from attnkit.ui.markdown import plain
 from attnkit.ui.routing import require_route
 from attnkit.ui.session import with_hidden
 from attnkit.ui.variant_choice import VariantChoice, open_variant_choice
-from attnkit.ui.variant_table import accuracy_in_words, catalogue_table, conclusion
+from attnkit.ui.variant_table import accuracy_in_words, catalogue_table, conclusion, note
 from attnkit.variants import CATALOGUE, OPTIONS, Named, Variant
 from attnkit.variants.catalogue import search
 from attnkit.variants.names import key_of
@@ -34,10 +35,11 @@ def draw() -> None:
     require_route()
     problems = import_plugins()
     choice = open_variant_choice()
-    recorded = load_recorded()
+    recorded = None if awaits_first_run() else load_recorded()
     st.title("Variants", anchor=False)
     with st.container(key="conclusion"):
         st.markdown(plain(conclusion(list(CATALOGUE.values()), recorded)))
+    st.caption(plain(note(recorded)))
     for problem in problems:
         st.error(plain(f"{problem}."), icon=":material/error:")
     if choice.problem:

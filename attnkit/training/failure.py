@@ -1,0 +1,111 @@
+"""Recognition of trainings that failed, so that their results say nothing about sharing."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from attnkit.experiment import Experiment
+from attnkit.experiment.experiment import default_settings, settings
+from attnkit.training.snapshot import Snapshot
+from attnkit.variants import Variant
+from attnkit.variants.sharing import Sharing
+
+LEAST_LEARNED = 0.15
+"""Share of the way from a simple guess to all right, below which a run has not learnt its task.
+Trainings at 20 to 200 times the default learning rate ended below 0.13 of it; the best variant of
+every default experiment ends above 0.2."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A training in which no variant has learnt the task, QKV included.
+
+    Attributes:
+        sentence: What has happened, in one sentence.
+        advice: Which setting to change, in one sentence.
+    """
+
+    sentence: str
+    advice: str
+
+
+def rate_of(experiment: Experiment, variant: Variant) -> float:
+    """Return the learning rate of a variant: its own, or else that of the experiment."""
+    option = variant.given.get("learning_rate")
+    return experiment.training.learning_rate if option is None else float(option.value)
+
+
+def has_learnt(experiment: Experiment, accuracy: np.ndarray, loss: np.ndarray) -> np.ndarray:
+    """Return whether runs are clearly better than a simple guess; diverged runs, NaN, are not.
+
+    Where the task has a loss to beat, they are if their loss is nearer to it than to that of giving
+    every answer the same probability.
+    """
+    task = experiment.task
+    clear: np.ndarray
+    if task.loss_to_beat is not None:
+        clear = loss <= (math.log(task.n_classes) + task.loss_to_beat) / 2
+    else:
+        clear = accuracy >= task.chance + LEAST_LEARNED * (1 - task.chance)
+    return clear
+
+
+def failure_of(snapshot: Snapshot) -> Failure | None:
+    """Return why a training says nothing about sharing; None if it does, or has not ended."""
+    last = (snapshot.latest(name) for name in ("accuracy", "loss"))
+    return failure(snapshot.experiment, *last, over=snapshot.status == "finished")
+
+
+def failure(
+    experiment: Experiment, accuracy: np.ndarray, loss: np.ndarray, *, over: bool
+) -> Failure | None:
+    """Return why a training says nothing about sharing; None if it does, or cannot be known yet.
+
+    A training without QKV is not called failed unless every run has diverged: other variants may
+    fail by themselves.
+
+    Args:
+        experiment: The experiment.
+        accuracy: Last accuracy of each run; NaN if it diverged.
+        loss: Last loss of each run; NaN if it diverged.
+        over: Whether the last step is done.
+    """
+    references = [variant for variant in experiment.sharing if is_plain(variant)]
+    if np.isnan(loss).all():
+        references = references or list(experiment.sharing)
+    elif not over:
+        return None
+    if not references or has_learnt(experiment, accuracy, loss).any():
+        return None
+    defaults, labels = default_settings(experiment.task.name), settings(experiment.task.name)
+    rate, steps = min(rate_of(experiment, v) for v in references), experiment.training.steps
+    default_rate, default_steps = defaults["learning_rate"], defaults["steps"]
+    rate_label, steps_label = (f"“{labels[name].label}”" for name in ("learning_rate", "steps"))
+    if np.isnan(loss).all():
+        sentence, advice = f"every run diverged at a learning rate of {rate:g}", "Lower"
+    elif rate > default_rate:
+        sentence, advice = f"no variant learnt the task at a learning rate of {rate:g}", "Lower"
+    elif steps < default_steps or rate == default_rate:
+        sentence = f"no variant learnt the task in {steps:,} step{'s' * (steps > 1)}"
+        easier = ", or make the task easier" * (steps >= default_steps)
+        return _failure(sentence, f"Raise {steps_label} (default {default_steps:,}){easier}")
+    else:
+        sentence, advice = f"no variant learnt the task at a learning rate of {rate:g}", "Raise"
+    default = f" (default {default_rate:g})" if rate != default_rate else ""
+    return _failure(sentence, f"{advice} {rate_label}{default}")
+
+
+def _failure(sentence: str, advice: str) -> Failure:
+    return Failure(
+        f"The training failed, so it says nothing about sharing: {sentence}.",
+        f"{advice} and train again.",
+    )
+
+
+def is_plain(variant: Variant) -> bool:
+    """Return whether a variant is QKV, at any learning rate and number and width of heads."""
+    sizes = {"learning_rate", "n_heads", "d_head"}
+    return variant.sharing is Sharing.QKV and not variant.identity and sizes >= {*variant.given}

@@ -1,0 +1,15 @@
+// What every page has: the meanings of its terms, one entry in the browser's history, texts that
+// stay right when the browser translates them, and a sidebar of the wanted width.
+// data: {hints: [[spelling, meaning]], the longest spelling first}
+
+import { keepOneEntry } from "./history.js";
+import { settleSidebar } from "./sidebar.js";
+import { showTerms } from "./terms.js";
+import { keepTranslationsCurrent } from "./translation.js";
+
+export default function drawPage(given) {
+  keepOneEntry();
+  keepTranslationsCurrent();
+  settleSidebar();
+  return showTerms(given);
+}

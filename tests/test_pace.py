@@ -1,0 +1,91 @@
+"""The work of a training, the pace of this machine, and what the queue learns of both."""
+
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from attnkit.experiment import Experiment
+from attnkit.service.job_queue import JobQueue
+from attnkit.service.jobs import Job
+from attnkit.service.server import ServerSettings
+from attnkit.tasks import TASKS
+from attnkit.training.engine import kernel_knows
+from attnkit.training.pace import TORCH_WORK, measure_pace, training_work
+
+EXPERIMENT = Experiment(task="mqar", n_seeds=2)
+
+
+@pytest.fixture
+def queue():
+    """A queue that has measured nothing."""
+    return JobQueue(ServerSettings(), threading.Condition())
+
+
+def job_of(experiment):
+    """Return a job that has begun."""
+    return Job("name", experiment, filmed=experiment, begun=True)
+
+
+def test_work_grows_with_steps_seeds_and_sizes():
+    """Twice as many runs are twice the work; more steps or wider models are more."""
+    work = training_work(EXPERIMENT)
+    assert training_work(EXPERIMENT.replace(n_seeds=4)) == pytest.approx(2 * work)
+    steps = EXPERIMENT.training.steps
+    assert training_work(EXPERIMENT.replace(steps=2 * steps)) == pytest.approx(2 * work, rel=0.05)
+    for wider in ({"d_model": 64}, {"n_layers": 3}, {"length": 48}, {"batch_size": 128}):
+        assert training_work(EXPERIMENT.replace(**wider)) > 1.2 * work
+
+
+def test_cores_share_the_runs(monkeypatch):
+    """A single run is trained by one core, whatever there is."""
+    one = Experiment(sharing=["QKV"], n_seeds=1)
+    work = {}
+    for n_cores in (1, 2):
+        monkeypatch.setattr("attnkit.training.pace.n_cores", lambda n=n_cores: n)
+        work[n_cores] = training_work(one), training_work(one.replace(n_seeds=6))
+    assert work[1] == pytest.approx((work[2][0], 2 * work[2][1]))
+
+
+def test_variants_that_torch_trains_are_more_work_for_the_kernel_only():
+    """With torch as engine all variants are trained alike."""
+    known, unknown = (Experiment(sharing=[name]) for name in ("QKV", "QKV exclusive"))
+    assert kernel_knows(known, known.sharing[0])
+    assert not kernel_knows(unknown, unknown.sharing[0])
+    slower = training_work(unknown) / training_work(unknown, "torch")
+    assert slower == pytest.approx(TORCH_WORK)
+    assert training_work(known) == training_work(known, "torch")
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_every_task_at_full_size_is_at_least_the_work_of_its_default(task):
+    """The default is smaller so that nobody waits, or it is the full size."""
+    default = Experiment(task=task)
+    assert training_work(default.replace(**TASKS[task].full_size)) >= training_work(default)
+
+
+def test_a_measured_pace_is_a_number_of_seconds():
+    """With the engine that every machine has."""
+    assert 0 < measure_pace("torch") < 60
+
+
+def test_the_estimate_follows_the_pace_of_this_machine(queue):
+    """Half the pace, twice the seconds."""
+    queue.set_pace(0.01, "kernel")
+    before = queue.seconds_for(EXPERIMENT)
+    queue.set_pace(0.02, "kernel")
+    assert queue.seconds_for(EXPERIMENT) == pytest.approx(2 * before)
+
+
+def test_the_estimate_learns_from_a_job(queue):
+    """Of the same task it expects what was measured; of others something between."""
+    queue.set_pace(0.01, "kernel")
+    other = Experiment(task="directed")
+    before = queue.seconds_for(EXPERIMENT), queue.seconds_for(other)
+    steps = EXPERIMENT.training.steps
+    half = SimpleNamespace(step=steps // 2, seconds=2 * before[0])
+    queue.learn_pace(job_of(EXPERIMENT), half)
+    assert queue.seconds_for(EXPERIMENT) == pytest.approx(4 * before[0])
+    assert before[1] < queue.seconds_for(other) < 4 * before[1]
+    larger = EXPERIMENT.replace(steps=3 * steps)
+    assert queue.seconds_for(larger) == pytest.approx(12 * before[0], rel=0.05)
