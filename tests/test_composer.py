@@ -47,17 +47,6 @@ def test_an_alias_finds_an_entry_which_is_written_out_when_chosen(tab):
     assert not tab.button(key="add").disabled
 
 
-def test_the_most_columns_are_told_before_anything_is_typed():
-    """And nothing can be added then."""
-    tab = visit(v="1", sharing="QKV,Q=K,K=V,Q=V,Q=K=V,QKV V=I d_head=m/h")
-    tab.session_state["add_variant"] = True
-    show(tab)
-    assert [warning.value for warning in tab.warning if "6 variants are chosen" in warning.value]
-    assert not tab.text_input(key="variant_text").value
-    write(tab, "gqa")
-    assert tab.button(key="add").disabled
-
-
 def test_a_name_is_a_variant_and_finds_its_relatives(tab):
     """The entry itself is drawn, so only the others are offered."""
     write(tab, "gqa")
