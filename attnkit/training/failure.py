@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -24,10 +25,12 @@ class Failure:
     """A training in which no variant has learnt the task, QKV included.
 
     Attributes:
+        setting: Name of the setting to change: "learning_rate" or "steps".
         sentence: What has happened, in one sentence.
         advice: Which setting to change, in one sentence.
     """
 
+    setting: Literal["learning_rate", "steps"]
     sentence: str
     advice: str
 
@@ -83,25 +86,24 @@ def failure(
     defaults, labels = default_settings(experiment.task.name), settings(experiment.task.name)
     rate, steps = min(rate_of(experiment, v) for v in references), experiment.training.steps
     default_rate, default_steps = defaults["learning_rate"], defaults["steps"]
-    rate_label, steps_label = (f"“{labels[name].label}”" for name in ("learning_rate", "steps"))
-    if np.isnan(loss).all():
-        sentence, advice = f"every run diverged at a learning rate of {rate:g}", "Lower"
-    elif rate > default_rate:
-        sentence, advice = f"no variant learnt the task at a learning rate of {rate:g}", "Lower"
-    elif steps < default_steps or rate == default_rate:
-        sentence = f"no variant learnt the task in {steps:,} step{'s' * (steps > 1)}"
-        easier = ", or make the task easier" * (steps >= default_steps)
-        return _failure(sentence, f"Raise {steps_label} (default {default_steps:,}){easier}")
-    else:
-        sentence, advice = f"no variant learnt the task at a learning rate of {rate:g}", "Raise"
+    diverged = bool(np.isnan(loss).all())
+    is_too_short = steps < default_steps or rate == default_rate
+    if not diverged and rate <= default_rate and is_too_short:
+        easier = ", or make the task easier," * (steps >= default_steps)
+        return Failure(
+            "steps",
+            f"No variant learnt the task in {steps:,} step{'s' * (steps > 1)}, so this training "
+            "says nothing about sharing.",
+            f"Raise “{labels['steps'].label}” (default {default_steps:,}){easier} and train again.",
+        )
+    what = "every run diverged" if diverged else "no variant learnt the task"
+    change = "Raise" if rate < default_rate and not diverged else "Lower"
     default = f" (default {default_rate:g})" if rate != default_rate else ""
-    return _failure(sentence, f"{advice} {rate_label}{default}")
-
-
-def _failure(sentence: str, advice: str) -> Failure:
     return Failure(
-        f"The training failed, so it says nothing about sharing: {sentence}.",
-        f"{advice} and train again.",
+        "learning_rate",
+        f"The training failed, so it says nothing about sharing: {what} at a learning rate of "
+        f"{rate:g}.",
+        f"{change} “{labels['learning_rate'].label}”{default} and train again.",
     )
 
 

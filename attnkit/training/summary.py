@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attnkit.training.failure import failure_of
+from attnkit.training.failure import Failure, failure_of
 from attnkit.training.snapshot import METRICS, Snapshot
 from attnkit.training.statistics import mean_interval, paired_difference
 from attnkit.variants import Variant
@@ -128,8 +128,9 @@ def finding(snapshot: Snapshot) -> str:
     percent, its 95% interval, and the number of diverged seeds. An interval whose limits are the
     same percentage is left out. Where a task has a loss to beat, the sentences are about losses.
     """
-    if failure_of(snapshot) is not None:
-        return _finding_of_failure(snapshot)
+    failure = failure_of(snapshot)
+    if failure is not None:
+        return _finding_of_failure(snapshot, failure)
     if snapshot.experiment.task.loss_to_beat is not None:
         return _finding_on_loss(snapshot, snapshot.experiment.task.loss_to_beat)
     accuracy = snapshot.per_sharing(snapshot.latest("accuracy"))
@@ -161,7 +162,7 @@ def finding(snapshot: Snapshot) -> str:
     return " ".join(sentences)
 
 
-def _finding_of_failure(snapshot: Snapshot) -> str:
+def _finding_of_failure(snapshot: Snapshot, failure: Failure) -> str:
     """Return the accuracies of a training that failed, which is not the fault of a variant."""
     means = mean_interval(snapshot.per_sharing(snapshot.latest("accuracy"))).mean
     texts = [
@@ -170,8 +171,8 @@ def _finding_of_failure(snapshot: Snapshot) -> str:
     ]
     guess = percent(snapshot.experiment.task.chance)
     return (
-        f"Training failed: no variant is clearly better than a simple guess ({guess}). "
-        f"{', '.join(texts)}."
+        f"{'Nothing learnt' if failure.setting == 'steps' else 'Training failed'}: no variant is "
+        f"clearly better than a simple guess ({guess}). {', '.join(texts)}."
     )
 
 

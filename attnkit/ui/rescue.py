@@ -70,6 +70,7 @@ def _section(lab: Lab, drawn: tuple[str, bool]) -> None:
     experiment = lab.experiment if job is None else job.experiment
     snapshot = _finished(lab, job)
     failure = None if snapshot is None else failure_of(snapshot)
+    has_failed = failure is not None and failure.setting == "learning_rate"
     names = [title_of(variant) for variant in symmetric_variants(experiment)]
     st.subheader(f"What rescues {' and '.join(names) or 'it'}?", anchor=False)
     if not names:
@@ -78,12 +79,12 @@ def _section(lab: Lab, drawn: tuple[str, bool]) -> None:
         )
     elif snapshot is None:
         st.markdown(_progress(job))
-    elif failure is not None:
+    elif failure is not None and has_failed:
         st.markdown(plain(f"{failure.sentence} {failure.advice}"))
     else:
         st.markdown(_standing(Outcome.of(snapshot)))
     _finish(lab)
-    if names and failure is None:
+    if names and not has_failed:
         _buttons(lab, experiment, snapshot)
     if lab.refusal:
         st.error(f"Not taken. {plain(lab.refusal)}", icon=":material/error:")
