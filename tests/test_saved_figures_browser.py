@@ -1,0 +1,334 @@
+"""Saved figures in a real Chromium: files and paper show what the screen shows.
+
+Pages, windows, themes, variants and sheets are drawn from a seed; `--long` draws ten times as many.
+"""
+
+import io
+import os
+import random
+import re
+import shutil
+import subprocess
+import unicodedata
+from itertools import combinations
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from kinds import tiny
+from PIL import Image, ImageFilter
+
+from attnkit.analysis.inspection.request import Inspection
+from attnkit.analysis.inspection.views import inspect
+from attnkit.training.camera import record
+from attnkit.ui.standalone import standalone_html
+
+pytestmark = [pytest.mark.browser, pytest.mark.server]
+
+NEAR = 2.0
+"""Pixels by which a letter may stand elsewhere in a file."""
+
+TILE, MOST_DIFFERENT = 16, 24
+"""Pixels of a square, and by how much its mean brightness, 0 to 255, may differ in a file."""
+
+VARIANTS = ["QKV", "Q=K", "K=V", "Q=V", "Q=K=V", "Q=K+unit_key+self_mask", "QKV d_k=3"]
+
+FIGURES = """() => {
+  const bodyOf = (menu) => menu.closest('.ak-film-figure')?.querySelector('.ak-film-body')
+    ?? menu.closest('.ak-atlas')?.querySelector('.ak-atlas-panels')
+    ?? menu.closest('.ak-board')?.querySelector('.ak-board-grid')
+    ?? menu.closest('.ak-figure')?.querySelector('.ak-plot')
+    ?? menu.parentElement.parentElement.querySelector('.ak-chart');
+  const menus = [...document.querySelectorAll('.ak-save')].filter((menu) => menu.checkVisibility());
+  menus.forEach((menu, k) => {
+    menu.dataset.menu = k;
+    bodyOf(menu).dataset.body = k;
+  });
+  return menus.length;
+}"""
+"""Numbers the menus and the boxes that they save; returns how many there are."""
+
+LETTERS = """
+const letters = (root, dx, dy, left, clipOf) => {
+  const found = [], walker = document.createTreeWalker(root, NodeFilter.SHOW_TEXT);
+  for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+    const parent = node.parentElement, clips = [];
+    if (parent.closest(left) || !parent.checkVisibility({visibilityProperty: true})) continue;
+    for (let one = parent; one && one !== root; one = one.parentElement) clips.push(clipOf(one));
+    const range = document.createRange();
+    for (let k = 0; k < node.length; k++) {
+      range.setStart(node, k);
+      range.setEnd(node, k + 1);
+      const box = range.getBoundingClientRect();
+      const x = box.left + box.width / 2 + dx, y = box.top + box.height / 2 + dy;
+      const seen = clips.every((clip) => !clip
+        || (x > clip.left && x < clip.right && y > clip.top && y < clip.bottom));
+      if (box.width && node.data[k].trim() && seen) found.push([node.data[k], x, y]);
+    }
+  }
+  return found;
+};
+"""
+"""Finds the letters that are seen below an element, with their middles."""
+
+CHOSEN = """([number, dx, dy]) =>
+  [...document.querySelectorAll(`[data-body="${number}"] select`)].flatMap((select) => {
+    const box = select.getBoundingClientRect();
+    return [...select.selectedOptions[0].text].filter((letter) => letter.trim())
+      .map((letter) => [letter, box.left + dx, box.right + dx, (box.top + box.bottom) / 2 + dy]);
+  })"""
+"""Letters of what is chosen in lists, which are no nodes of the page: left, right and middle."""
+
+ON_SCREEN = (
+    "([number, dx, dy]) => {"
+    + LETTERS
+    + """const moved = ({left, top, right, bottom}) =>
+    ({left: left + dx, top: top + dy, right: right + dx, bottom: bottom + dy});
+  return letters(document.querySelector(`[data-body="${number}"]`), dx, dy,
+    '.ak-save, .ak-not-saved, .ak-tip, select, title, desc',
+    (one) => !one.ownerSVGElement && getComputedStyle(one).overflowX === 'hidden'
+      ? moved(one.getBoundingClientRect()) : null); }"""
+)
+"""Letters of a box, in the pixels of its file."""
+
+IN_FILE = (
+    "([text, dx, dy]) => {"
+    + LETTERS
+    + """const host = document.body.appendChild(document.createElement('div'));
+  host.style.cssText = 'all: initial; position: fixed; left: 0; top: 0; line-height: 0';
+  const inside = host.attachShadow({mode: 'open'});
+  inside.innerHTML = text;
+  const figure = [...inside.querySelector('svg').children].at(-1);
+  const box = host.getBoundingClientRect();
+  const found = letters(figure, -box.left, -box.top, 'title, desc', (one) => {
+    const name = one.getAttribute('clip-path')?.match(/#(attnkit-clip-[^)]+)/)?.[1];
+    if (!name) return null;
+    const of = (side) => Number(inside.querySelector(`#${name} rect`).getAttribute(side));
+    const left = of('x') + dx, top = of('y') + dy;
+    return {left, top, right: left + of('width'), bottom: top + of('height')};
+  });
+  host.remove();
+  return found; }"""
+)
+"""Letters of a file, drawn without the style sheets of the page."""
+
+
+def drawn(seed, long, pages):
+    """Return generators of random choices with a page each: all of them, or ten times as many."""
+    order = [*pages] * (10 if long else 1)
+    return [(random.Random(f"{seed} {k} {page}"), page) for k, page in enumerate(order)]
+
+
+def lacking(some, others):
+    """Return the letters that none of the others has in about their place."""
+    places = {}
+    for letter, *around, y in others:
+        places.setdefault(letter, []).append((around[0], around[-1], y))
+    return [
+        (letter, round(x), round(y))
+        for letter, x, y in some
+        if not any(
+            low - NEAR <= x <= high + NEAR and abs(y - middle) <= NEAR
+            for low, high, middle in places.get(letter, [])
+        )
+    ]
+
+
+def saved(page, number, kind):
+    """Return the bytes of a file that a menu gives."""
+    menu = page.locator(f'[data-menu="{number}"]')
+    menu.locator("summary").click()
+    with page.expect_download() as download:
+        menu.get_by_role("button", name=f"Save as {kind}").click()
+    assert re.fullmatch(r"attnkit(-[\w=,+]+){2,}\.\w+", download.value.suggested_filename)
+    return download.value.path().read_bytes()
+
+
+def assert_saved_as_shown(page, number):
+    """Check one figure: its letters in the SVG, and its picture in the PNG."""
+    text = saved(page, number, "SVG").decode()
+    ElementTree.fromstring(text)
+    dx, dy = map(float, re.findall(r"\n<g transform=\"translate\((\S+) (\S+)\)\">", text)[-1])
+    box = page.locator(f'[data-body="{number}"]').bounding_box()
+    shown = page.evaluate(ON_SCREEN, [number, dx, dy])
+    written = page.evaluate(IN_FILE, [text, dx, dy])
+    assert shown
+    assert lacking(shown, written) == []
+    chosen = page.evaluate(CHOSEN, [number, dx, dy])
+    assert lacking(written, [*shown, *chosen]) == []
+    picture = Image.open(io.BytesIO(saved(page, number, "PNG"))).convert("RGB")
+    picture = picture.resize((picture.width // 2, picture.height // 2), Image.Resampling.BOX)
+    page.evaluate("CSS.highlights?.clear()")
+    left_out = ".ak-save, .ak-tip, .ak-not-saved { visibility: hidden !important; }"
+    hiding = page.add_style_tag(content=left_out)
+    page.mouse.move(1, 1)
+    screen = Image.open(io.BytesIO(page.screenshot(clip=box, animations="disabled"))).convert("RGB")
+    hiding.evaluate("(node) => node.remove()")
+    left, top = round(box["x"] + dx), round(box["y"] + dy)
+    width, height = (
+        min(screen.width, picture.width - left),
+        min(screen.height, picture.height - top),
+    )
+    pair = [
+        image.crop(area).filter(ImageFilter.GaussianBlur(2))
+        for image, area in (
+            (screen, (max(0, -left), max(0, -top), width, height)),
+            (picture, (max(0, left), max(0, top), left + width, top + height)),
+        )
+    ]
+    difference = np.abs(np.subtract(*(np.asarray(image, float).mean(-1) for image in pair)))
+    rows, columns = (n // TILE for n in difference.shape)
+    tiles = difference[: rows * TILE, : columns * TILE].reshape(rows, TILE, columns, TILE)
+    worst = tiles.mean((1, 3))
+    assert worst.max() <= MOST_DIFFERENT, np.unravel_index(worst.argmax(), worst.shape)
+
+
+@pytest.fixture(scope="module")
+def film():
+    """A film of variants with long names and two heads."""
+    variants = ["QKV", "Q=K", "K=V", "Q=K=V", "QKV d_k=3", "QKV n_heads=1"]
+    return record(tiny("directed", sharing=variants, n_heads=2, d_head=6, steps=12))
+
+
+def open_figures(page, address, choice, name, film, folder):
+    """Open a page with figures in a window of some width, in the state that is drawn."""
+    page.set_viewport_size({"width": choice.randint(700, 1600), "height": 3000})
+    page.emulate_media(color_scheme=choice.choice(["light", "dark"]))
+    if name in ("attention", "symmetry", "similarity"):
+        path = folder / f"{name}.html"
+        component = {"symmetry": "asymmetry"}.get(name, name)
+        blob = inspect(film, Inspection(name)).to_bytes()
+        path.write_text(standalone_html("Figures", component, blob))
+        page.goto(path.as_uri())
+        page.locator(".ak-more > summary").click()
+        page.locator(".ak-range").fill(str(choice.randint(0, 6)))
+        page.wait_for_function(
+            """() => { const { step, described } = document.querySelector('.ak-film').dataset;
+            return step !== undefined && step === described; }"""
+        )
+    elif name == "lab":
+        sharing = choice.sample(VARIANTS, choice.randint(2, 6))
+        query = "&".join(["v=1", "sharing=" + ",".join(sharing).replace("+", "%2B")])
+        page.goto(f"{address}/?{choice.choice(['', query])}")
+        page.wait_for_selector(".ak-board[data-draws] canvas")
+    else:
+        page.goto(f"{address}/{name}")
+        page.wait_for_selector(".ak-plot[data-draws]")
+    page.wait_for_function(
+        "document.fonts.status === 'loaded' && !document.querySelector('[data-stale=true]')"
+    )
+    page.wait_for_timeout(300)
+
+
+def test_saved_files_show_what_the_screen_shows(visitors, address, film, tmp_path, long):
+    """Every letter and every shape, of every figure that can be saved."""
+    pages = ["lab", "attention", "symmetry", "similarity", "capacity", "atlas"]
+    for choice, name in drawn("saved", long, pages):
+        page = visitors.arrive()
+        open_figures(page, address, choice, name, film, tmp_path)
+        numbers = list(range(page.evaluate(FIGURES)))
+        assert numbers
+        for number in choice.sample(numbers, min(3, len(numbers))):  # ten downloads at most
+            assert_saved_as_shown(page, number)
+        visitors.leave(page)
+
+
+PAGES = [
+    *("lab", "attention", "asymmetry", "similarity", "surgery", "capacity", "atlas", "questions"),
+    *("variants", "runs", "guide"),
+]
+
+WITH_ALL_FIVE = {"lab", "attention", "asymmetry", "similarity", "surgery", "capacity", "guide"}
+"""Pages whose figures have all five sharings."""
+
+WITH_MAPS = {"lab": 2000, "attention": 1000, "capacity": 2000}
+"""Pages with maps, and how many pixels of them have the darkest colour of attention on paper."""
+
+FIGURE_WORDS = """() => [...document.querySelectorAll(`.ak-board-head *, .ak-board-chart text,
+    .ak-board-pair span, .ak-film-body :is(text, td), .ak-chart text, .ak-atlas-panel b`)]
+  .filter((node) => !node.children.length && node.checkVisibility({visibilityProperty: true}))
+  .map((node) => node.textContent)"""
+"""Texts that figures have in every width; the Lab's rows have shorter names in narrow ones."""
+
+DRAWN = {"lab": ".ak-board[data-draws] canvas", "surgery": ".ak-ways table", "guide": ".ak-card"}
+DRAWN |= dict.fromkeys(["attention", "asymmetry", "similarity"], ".ak-film[data-described='600']")
+DRAWN |= dict.fromkeys(["capacity", "atlas", "questions"], ".ak-plot[data-draws]")
+
+
+@pytest.fixture(scope="module")
+def poppler():
+    """Programs that read PDF; without them the test is skipped, but never in CI."""
+    if shutil.which("pdftotext") is None:
+        assert not os.environ.get("CI"), "CI needs Debian's package `poppler-utils`"
+        pytest.skip("no pdftotext on this machine (Debian's package `poppler-utils`)")
+
+
+def words_of(path):
+    """Return the words of every sheet of a PDF with their boxes, and the size of the sheets."""
+    told = subprocess.run(["pdftotext", "-bbox", path, "-"], capture_output=True, check=True).stdout
+    name = "{http://www.w3.org/1999/xhtml}"
+    for sheet in ElementTree.fromstring(told).iter(f"{name}page"):
+        size = float(sheet.get("width")), float(sheet.get("height"))
+        yield (
+            size,
+            [
+                (word.text, *(float(word.get(side)) for side in ("xMin", "yMin", "xMax", "yMax")))
+                for word in sheet.iter(f"{name}word")
+            ],
+        )
+
+
+def covered(one, other):
+    """Return which share of the smaller of two words the other covers, in their middles.
+
+    A word's box is higher than its letters, so that boxes of lines below each other may overlap.
+    """
+    (_, a, b, c, d), (_, e, f, g, h) = one, other
+    shared = max(0, min(c, g) - max(a, e))
+    shared *= max(0, min(d - (d - b) / 4, h - (h - f) / 4) - max(b + (d - b) / 4, f + (h - f) / 4))
+    return shared / max(1e-9, min((c - a) * (d - b), (g - e) * (h - f)) / 2)
+
+
+def typed(words):
+    """Return words as one text, with letters as they are typed."""
+    return unicodedata.normalize("NFKC", "".join(words))
+
+
+def test_pages_are_printed_whole(visitors, address, poppler, tmp_path, long):
+    """On any sheet, from any window: nothing cut, nothing over another, no controls, light."""
+    for choice, name in drawn("printed", long, PAGES):
+        page = visitors.arrive(choice.randint(390, 1700), choice.randint(640, 1100))
+        page.emulate_media(color_scheme=choice.choice(["light", "dark"]))
+        page.goto(f"{address}/{'' if name == 'lab' else name}")
+        page.wait_for_selector(DRAWN.get(name, "h1"), state="attached")
+        page.wait_for_function("document.querySelector('[data-test-script-state=notRunning]')")
+        shown = page.evaluate(FIGURE_WORDS)
+        path = tmp_path / f"{name}.pdf"
+        sheet = {"format": choice.choice(["A4", "Letter"]), "landscape": choice.random() < 0.5}
+        page.pdf(path=path, print_background=True, **sheet)
+        visitors.leave(page)
+        sheets = list(words_of(path))
+        for (width, height), words in sheets:
+            assert words, "an empty sheet"
+            for word, left, top, right, bottom in words:
+                assert left > 15, word
+                assert top > 15, word
+                assert right < width - 15, word
+                assert bottom < height - 15, word
+            upright = [word for word in words if len(word[0]) > 1]  # turned ones come in letters
+            assert [pair for pair in combinations(upright, 2) if covered(*pair) > 0.3] == []
+        printed = [word for _, words in sheets for word, *_ in words]
+        assert {
+            w for text in shown for w in text.split() if typed(w) not in typed(printed)
+        } == set()
+        assert not {"Save", "Projector", "Downloads"} & set(printed)
+        if name in WITH_ALL_FIVE:
+            assert {"QKV", "Q=K", "K=V", "Q=V", "Q=K=V"} <= set(printed)
+        command = ["pdftoppm", "-r", "72", "-png", path, tmp_path / name]
+        subprocess.run(command, check=True)
+        pictures = [Image.open(one).convert("RGB") for one in tmp_path.glob(f"{name}-*.png")]
+        assert {picture.getpixel((x, 4)) for picture in pictures for x in (4, 300)} == {(255,) * 3}
+        inks = np.concatenate([np.asarray(picture).reshape(-1, 3) for picture in pictures])
+        assert (inks == (68, 1, 84)).all(-1).sum() >= WITH_MAPS.get(name, 0)
+        for one in tmp_path.glob(f"{name}-*.png"):
+            one.unlink()
