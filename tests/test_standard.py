@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from attnkit.experiment import Experiment
+from attnkit.experiment.experiment import full_size
 from attnkit.training.cohort import Cohort
 from attnkit.training.data import TrainingData
 from attnkit.variants import Variant
@@ -178,7 +179,7 @@ def test_a_stock_is_gone_through_once_per_round():
 
 def test_initial_numbers_are_those_of_torch():
     """Uniform up to one over the root of what is read; positions from N(0, 1); LayerNorm plain."""
-    experiment = Experiment(task="reverse", n_seeds=1, sharing=["QKV"])
+    experiment = full_size("reverse").replace(n_seeds=1, sharing=["QKV"])
     own = Cohort(experiment, [0], CPU).model.run_parameters(0)
     for name, n_read in {
         "W_E": 10,
