@@ -224,7 +224,7 @@ def test_the_conclusion_is_that_of_the_shown_step(opened, recorded):
     for wanted in ("For the one question “", "QKV", "Q=K", "K=V"):
         expect(conclusion).to_contain_text(wanted)
     go(page, 0)
-    expect(conclusion).to_contain_text("Before training, for “")
+    expect(conclusion).to_contain_text("Before training, for the one question “")
 
 
 def test_play_runs_to_the_last_step_and_can_be_paused(opened, recorded):
