@@ -229,10 +229,10 @@ def test_the_conclusion_is_that_of_the_shown_step(opened, recorded):
     page = opened(found(recorded).to_bytes())
     conclusion = page.locator(".ak-conclusion")
     at_rest(page)
-    for wanted in ("For “", "QKV", "Q=K", "K=V"):
+    for wanted in ("For the one question “", "QKV", "Q=K", "K=V"):
         expect(conclusion).to_contain_text(wanted)
     go(page, 0)
-    expect(conclusion).to_contain_text("Before training, for “")
+    expect(conclusion).to_contain_text("Before training, for the one question “")
 
 
 def test_play_runs_to_the_last_step_and_can_be_paused(opened, recorded):
@@ -322,7 +322,8 @@ def test_the_keyboard_alone_reaches_every_control(opened, recorded):
 
 def test_a_head_is_previewed_locked_and_unlocked(opened, recorded):
     """Pointing shows a head, pressing keeps it and tells Python, unlocking shows the mean."""
-    page = opened(found(recorded).to_bytes())
+    inspected = found(recorded)
+    page = opened(inspected.to_bytes())
     shown = figure(page, "maps").locator(".ak-controls span")
     expect(shown).to_have_text("Shown: head 1 (locked)")
     other = figure(page, "heads").get_by_role("button", name="Q=K, head 2")
@@ -334,7 +335,9 @@ def test_a_head_is_previewed_locked_and_unlocked(opened, recorded):
     page.mouse.move(1, 1)
     expect(other).to_have_attribute("aria-pressed", "true")
     expect(shown).to_have_text("Shown: head 2 (locked)")
-    assert page.evaluate("window.told") == [["picked", {"layer": 0, "head": 1, "query_index": 0}]]
+    followed = inspected.header["query_index"]
+    told = {"layer": 0, "head": 1, "query_index": followed}
+    assert page.evaluate("window.told") == [["picked", told]]
     page.get_by_role("button", name="Unlock").click()
     expect(shown).to_have_text("Shown: mean of all heads")
     take(page, found(recorded, head=1).to_bytes())

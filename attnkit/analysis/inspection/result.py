@@ -61,6 +61,9 @@ def header_of(film: Film, inspection: Inspection) -> dict[str, Any]:
     experiment = film.experiment
     last = (film.metric(name)[-1] for name in ("accuracy", "loss"))
     failed = failure(experiment, *last, over=film.steps[-1] >= experiment.training.steps)
+    told = ""
+    if failed is not None and failed.setting == "learning_rate":
+        told = f"{failed.sentence} {failed.advice}"
     colored = zip(experiment.sharing, colors_of(experiment.sharing), strict=True)
     return {
         "view": inspection.view,
@@ -68,7 +71,7 @@ def header_of(film: Film, inspection: Inspection) -> dict[str, Any]:
         "since": inspection.since if inspection.since >= 0 else None,
         "task": experiment.task.name,
         "title": experiment.task.title,
-        "failure": "" if failed is None else f"{failed.sentence} {failed.advice}",
+        "failure": told,
         "chance": experiment.task.chance,
         "seed": experiment.first_seed,
         "steps": film.steps,
