@@ -1,7 +1,6 @@
 """The grid of heads in a real Chromium, without a server."""
 
 import json
-import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
@@ -198,15 +197,11 @@ def test_grids_of_a_model_stand_together(opened):
 
 
 def test_the_grid_can_be_saved(opened):
-    """As a picture that is well-formed, and as numbers of every head."""
+    """As numbers of every head."""
     page = opened()
-    files = {}
-    for kind in ("SVG", "CSV"):
-        page.locator(".ak-save summary").click()
-        with page.expect_download() as download:
-            page.get_by_role("button", name=f"Save as {kind}").click()
-        files[kind] = Path(download.value.path()).read_text("utf-8")
-    ET.fromstring(files["SVG"])
-    lines = files["CSV"].strip().splitlines()
+    page.locator(".ak-save summary").click()
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Save as CSV").click()
+    lines = Path(download.value.path()).read_text("utf-8").strip().splitlines()
     assert lines[0].startswith("model,kind,layer,head,")
     assert len(lines) == 1 + 10 + 18 + 3

@@ -240,16 +240,6 @@ def saved(page, menu, kind):
     return download.value.path().read_text()
 
 
-def test_the_board_is_saved_as_it_is(lab):
-    """With the names of the example, whatever is a canvas in the page."""
-    lab.set_viewport_size({"width": 1440, "height": 780})
-    picture = saved(lab, lab.locator(".ak-board-save"), "SVG")
-    example = load_example("directed")
-    first = example.experiment.task.label(example.probe.tokens)[0]
-    assert first.short in picture
-    assert picture.count("<svg") > 10
-
-
 def test_larger_charts_are_saved_with_their_numbers(lab):
     """A row for every variant, measure and step."""
     lab.set_viewport_size({"width": 1440, "height": 780})
@@ -258,11 +248,8 @@ def test_larger_charts_are_saved_with_their_numbers(lab):
     expect(menus).to_have_count(2)
     lab.wait_for_selector(".st-key-measures .ak-plot[data-draws]")
     heading, *rows = saved(lab, menus.nth(0), "CSV").splitlines()
-    assert heading == "variant,measure,step,mean,low,high"
+    assert heading == "variant,measure,step,mean,low,high,asymmetry"
     example = load_example("directed")
     assert len(rows) == 5 * len(example.eval_steps)
     assert rows[-1].startswith("Q=K=V,accuracy,600,0.4")
     assert "right token" in saved(lab, menus.nth(1), "CSV")
-    picture = saved(lab, menus.nth(0), "SVG")
-    assert "Accuracy over steps" in picture
-    assert picture.count("<path") > 50

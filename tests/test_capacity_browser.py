@@ -1,7 +1,6 @@
 """The page Capacity in a real Chromium: cells that are pressed, narrow pages, saved figures."""
 
 import re
-import xml.etree.ElementTree as ET
 
 import pytest
 from browsing import WIDER
@@ -37,9 +36,8 @@ def test_a_pressed_cell_shows_its_numbers_and_its_link(opened):
 
 
 def test_the_diagram_can_be_saved(opened):
-    """As a picture that is well-formed, and as the numbers of every cell."""
+    """As the numbers of every cell."""
     menu = opened.locator(".st-key-capacity_phase .ak-save")
-    ET.fromstring(saved(opened, menu, "SVG"))
     sweep = load_shipped(CapacityChoice.sweep).sweep
     heading, *rows = saved(opened, menu, "CSV").splitlines()
     assert heading.startswith(",".join([*sweep.axes, "sharing"]))

@@ -330,6 +330,7 @@ def test_curves_are_taken_away_as_a_table():
         "seed": "1",
         "accuracy": str(np.float32(0.2)),
         "loss": str(np.float32(0.8)),
+        "asymmetry": str(snapshot.asymmetry[0, 3]),
     }
 
 

@@ -211,6 +211,8 @@ def open_figures(page, address, choice, name, film, folder):
         query = "&".join(["v=1", "sharing=" + ",".join(sharing).replace("+", "%2B")])
         page.goto(f"{address}/?{choice.choice(['', query])}")
         page.wait_for_selector(".ak-board[data-draws] canvas")
+        page.locator(".st-key-larger summary").first.click()
+        page.wait_for_selector(".st-key-measures .ak-plot[data-draws]")
     else:
         page.goto(f"{address}/{name}")
         page.wait_for_selector(".ak-plot[data-draws]")
@@ -228,21 +230,21 @@ def test_saved_files_show_what_the_screen_shows(visitors, address, film, tmp_pat
         open_figures(page, address, choice, name, film, tmp_path)
         numbers = list(range(page.evaluate(FIGURES)))
         assert numbers
-        for number in choice.sample(numbers, min(3, len(numbers))):  # ten downloads at most
+        for number in choice.sample(numbers, min(2, len(numbers))):
             assert_saved_as_shown(page, number)
         visitors.leave(page)
 
 
 PAGES = [
-    *("lab", "attention", "asymmetry", "similarity", "surgery", "capacity", "atlas", "questions"),
+    *("lab", "attention", "capacity", "asymmetry", "similarity", "surgery", "atlas", "questions"),
     *("variants", "runs", "guide"),
 ]
 
 WITH_ALL_FIVE = {"lab", "attention", "asymmetry", "similarity", "surgery", "capacity", "guide"}
 """Pages whose figures have all five sharings."""
 
-WITH_MAPS = {"lab": 2000, "attention": 1000, "capacity": 2000}
-"""Pages with maps, and how many pixels of them have the darkest colour of attention on paper."""
+WITH_MAPS = {"lab": 1000, "attention": 1000, "capacity": 1000}
+"""Pages with maps, and how many pixels of their maps are of the darkest colours on paper."""
 
 FIGURE_WORDS = """() => [...document.querySelectorAll(`.ak-board-head *, .ak-board-chart text,
     .ak-board-pair span, .ak-film-body :is(text, td), .ak-chart text, .ak-atlas-panel b`)]
@@ -296,7 +298,8 @@ def typed(words):
 
 def test_pages_are_printed_whole(visitors, address, poppler, tmp_path, long):
     """On any sheet, from any window: nothing cut, nothing over another, no controls, light."""
-    for choice, name in drawn("printed", long, PAGES):
+    others = random.Random("printed").sample(PAGES[3:], 3)
+    for choice, name in drawn("printed", long, PAGES if long else [*PAGES[:3], *others]):
         page = visitors.arrive(choice.randint(390, 1700), choice.randint(640, 1100))
         page.emulate_media(color_scheme=choice.choice(["light", "dark"]))
         page.goto(f"{address}/{'' if name == 'lab' else name}")
@@ -328,7 +331,8 @@ def test_pages_are_printed_whole(visitors, address, poppler, tmp_path, long):
         subprocess.run(command, check=True)
         pictures = [Image.open(one).convert("RGB") for one in tmp_path.glob(f"{name}-*.png")]
         assert {picture.getpixel((x, 4)) for picture in pictures for x in (4, 300)} == {(255,) * 3}
-        inks = np.concatenate([np.asarray(picture).reshape(-1, 3) for picture in pictures])
-        assert (inks == (68, 1, 84)).all(-1).sum() >= WITH_MAPS.get(name, 0)
+        inks = np.concatenate([np.asarray(picture, int).reshape(-1, 3) for picture in pictures])
+        dark = np.abs(inks - (68, 1, 84)).sum(-1) < 60
+        assert dark.sum() >= WITH_MAPS.get(name, 0)
         for one in tmp_path.glob(f"{name}-*.png"):
             one.unlink()
