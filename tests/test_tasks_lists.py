@@ -9,9 +9,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from attnkit.experiment.experiment import full_size
 from attnkit.tasks import NOTHING
 from attnkit.tasks.base import is_held_out
-from attnkit.tasks.lists import PUBLISHED, Copy, Reverse, Sort, Subtract, Swap
+from attnkit.tasks.lists import Copy, Reverse, Sort, Subtract, Swap
 
 LISTS = (Reverse, Sort, Swap, Subtract, Copy)
 every_task = pytest.mark.parametrize("cls", LISTS)
@@ -173,11 +174,14 @@ def test_the_shortest_lists_can_be_split(n_symbols):
 
 def test_the_set_up_is_the_published_one():
     """The cell has two epochs, heads that fill the width, an MLP of four times it, a final norm."""
-    assert PUBLISHED["steps"] == 2 * math.ceil(PUBLISHED["n_train"] / PUBLISHED["batch_size"])
-    assert PUBLISHED["n_heads"] * PUBLISHED["d_head"] == PUBLISHED["d_model"]
-    assert PUBLISHED["d_mlp"] == 4 * PUBLISHED["d_model"]
-    assert PUBLISHED["blocks"] == "final_norm"
-    assert all(cls.overrides == PUBLISHED for cls in LISTS)
+    for cls in LISTS:
+        published = full_size(cls.name).settings()
+        epoch = math.ceil(published["n_train"] / published["batch_size"])
+        assert published["steps"] == 2 * epoch
+        assert published["n_heads"] * published["d_head"] == published["d_model"]
+        assert published["d_mlp"] == 4 * published["d_model"]
+        assert published["blocks"] == "final_norm"
+        assert published["length"] == 16
 
 
 def test_labels_show_symbols_and_places():

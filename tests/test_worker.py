@@ -88,6 +88,17 @@ def test_the_training_process_ends_when_its_input_does():
     assert worker.wait(PATIENCE) == 0
 
 
+def test_the_pace_of_the_engine_is_told():
+    """It is asked for before any job, and jobs are trained after it."""
+    commands = queue.Queue()
+    commands.put({"do": "pace"})
+    commands.put({"do": "start", "job": "j", "experiment": small(5).to_json(), **RUN})
+    frames = Frames(commands, 1)
+    Worker(frames).run(commands)
+    assert frames.headers[0]["pace"] > 0
+    assert frames.headers[0]["engine"] == "torch"
+
+
 def test_large_snapshots_come_more_rarely():
     """A large snapshot is followed by a longer rest, so that pages stay responsive."""
     assert rest_after(0) == worker.SNAPSHOT_SECONDS

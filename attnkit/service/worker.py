@@ -83,17 +83,14 @@ class Worker:
         """Compile this machine's engine if needed, and use it for jobs that begin after that."""
         self._engine = ready_engine(pick_device("auto"))
 
-    def tell_pace(self) -> None:
-        """Measure how fast this machine trains, and send it for estimates of training times."""
-        with contextlib.suppress(OSError):  # the server is gone
-            self._write({"pace": measure_pace(self._engine), "engine": self._engine}, b"")
-
-    def prepare_engine(self) -> None:
-        """Take the engine and send its pace; before a compilation, send that of torch, too."""
-        if not is_ready(choose_engine(pick_device("auto"))):
-            self.tell_pace()
-        self.take_engine()
-        self.tell_pace()
+    def _tell_pace(self) -> None:
+        """Measure how fast the engine trains on this machine, and send it for estimates."""
+        engine = self._engine
+        try:
+            pace = measure_pace(engine)
+        except Exception:  # the estimates then follow the first jobs
+            return
+        self._write({"pace": pace, "engine": engine}, b"")
 
     def run(self, commands: queue.Queue[dict[str, Any] | None]) -> None:
         """Work until a None is taken from the queue."""
@@ -144,6 +141,9 @@ class Worker:
         verb = command["do"]
         if verb in REQUESTS:
             self._reply(command)
+            return
+        if verb == "pace":
+            self._tell_pace()
             return
         name = command["job"]
         if verb == "start":
@@ -306,6 +306,12 @@ def _warm_up() -> None:
     Training(experiment, engine="torch").advance(1)
 
 
+def _compile(worker: Worker, commands: queue.Queue[dict[str, Any] | None]) -> None:
+    """Compile the engine, and let the worker measure its pace."""
+    worker.take_engine()
+    commands.put({"do": "pace"})
+
+
 def _read_commands(commands: queue.Queue[dict[str, Any] | None]) -> None:
     for line in sys.stdin.buffer:
         commands.put(json.loads(line))
@@ -325,7 +331,9 @@ def main() -> None:
     _warm_up()
     if is_ready(choose_engine(pick_device("auto"))):
         worker.take_engine()
-    threading.Thread(target=worker.prepare_engine, daemon=True).start()
+    else:
+        threading.Thread(target=_compile, args=(worker, commands), daemon=True).start()
+    commands.put({"do": "pace"})
     if len(sys.argv) > 1:
         limit_memory(SPARE * int(sys.argv[1]))
     try:

@@ -22,8 +22,8 @@ training were 0.6 to 1.9 times what its work predicts.
 TORCH_WORK = 4.0
 """Factor by which torch is slower than the kernel; it trains the variants that no kernel knows."""
 
-_BLOCKS = 3
-"""Blocks of steps that are timed; the fastest counts, as other programs disturb the others."""
+_BLOCKS, _BLOCK_STEPS = 3, 10
+"""Blocks that are timed, and their steps; the fastest counts, as other programs disturb others."""
 
 
 def work_of(
@@ -53,8 +53,8 @@ def measure_pace(engine: Engine) -> float:
     """Return the seconds that a unit of `training_work` takes on this machine, within a second."""
     from attnkit.training.training import Training
 
-    experiment = Experiment(task="mqar", sharing=["QKV"])
-    training, block = Training(experiment, engine=engine), experiment.training.evaluate_every
+    experiment = Experiment(task="mqar", sharing=["QKV"], evaluate_every=_BLOCK_STEPS)
+    training, block = Training(experiment, engine=engine), _BLOCK_STEPS
     training.advance(block)
     fastest = float("inf")
     for _ in range(_BLOCKS):
