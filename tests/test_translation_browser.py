@@ -1,0 +1,136 @@
+"""Pages that the browser has translated, in a real Chromium: they show the same as others."""
+
+import contextlib
+import json
+
+import pytest
+from lab_browsing import is_fatal
+from playwright.sync_api import TimeoutError as OutOfTime
+from test_navigation_browser import AT_REST
+
+pytestmark = [pytest.mark.browser, pytest.mark.server]
+
+TRANSLATE = """(stays) => {
+  const skipped = "script, style, textarea, noscript, svg, [translate=no]";
+  const translate = (root) => {
+    const walker = document.createTreeWalker(root, NodeFilter.SHOW_TEXT), found = [];
+    for (let node = walker.nextNode(); node; node = walker.nextNode()) found.push(node);
+    for (const text of found) {
+      if (!text.data.trim() || text.parentElement.closest(`font, ${skipped}`)) continue;
+      const outer = document.createElement("font"), inner = document.createElement("font");
+      inner.textContent = text.data.toUpperCase();
+      outer.append(inner);
+      text.parentNode.insertBefore(outer, text);
+      text.remove();
+    }
+  };
+  translate(document.body);
+  if (stays) new MutationObserver(() => translate(document.body)).observe(document.body, {
+    childList: true, characterData: true, subtree: true });
+}"""
+"""Does what Google Translate does to a page, with upper case as the other language."""
+
+
+def choose(key, index=-1):
+    """Return the press of a button in a group of them."""
+    return lambda page: page.locator(f".st-key-{key} button").nth(index).click()
+
+
+def pick(key, index=1):
+    """Return the choice of another option of a list."""
+
+    def act(page):
+        page.locator(f".st-key-{key} input").first.focus()
+        page.keyboard.press("ArrowDown")
+        page.locator("[role=option]").nth(index).click()
+
+    return act
+
+
+def change_task(page):
+    """Choose another task in the gallery."""
+    page.locator(".st-key-gallery button").first.click()
+    page.locator(".st-key-gallery .ak-task").nth(3).click()
+
+
+def train(page):
+    """Train, and wait until it is finished."""
+    page.locator(".st-key-train button").click()
+    page.wait_for_function("() => /Trained earlier|Finished/i.test(document.body.innerText)")
+
+
+def guess_and_train(page):
+    """Guess, then train."""
+    page.locator(".st-key-guess_area button").first.click()
+    page.locator(".st-key-train button:enabled").wait_for()
+    train(page)
+
+
+ACTIONS = {
+    "questions": [choose("asked_view", 2), choose("asked_view", 4), choose("asked_view", -2)],
+    "questions?claim=direction": [pick("asked_claim", 3)],
+    "capacity": [choose("capacity_section", 1), pick("capacity_measure"), pick("capacity_sweep")],
+    "atlas": [pick("atlas_measure", 2), choose("atlas_section", 0), choose("atlas_section", 2)],
+    "variants": [lambda page: page.locator(".st-key-variants_search input").fill("latent")],
+    "guide": [choose("preset", 3)],
+    "": [change_task, choose("set_sharing", 1)],
+    "?v=1&n_seeds=1&steps=200&first_seed=77": [train],
+    "?v=1&n_seeds=1&steps=200&hide=settings&quiet=1": [guess_and_train],
+}
+"""What a visitor does on a page, by its address."""
+
+
+SENTENCES = r"""() => {
+  const page = document.querySelector("[data-testid=stMain]").cloneNode(true), found = new Map();
+  const skipped = "script, style, svg, .katex, [data-testid=stIconMaterial], .ak-tip, .ak-term-tip";
+  for (const node of page.querySelectorAll(skipped)) node.remove();
+  const walker = document.createTreeWalker(page, NodeFilter.SHOW_TEXT);
+  for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+    const block = node.parentElement.closest("p, li, td, th, h1, h2, h3, button, label, div");
+    found.set(block, (found.get(block) ?? "") + node.data);
+  }
+  const plain = (text) => text.toUpperCase().replace(/[\d.,\s]+/g, " ").trim();
+  return JSON.stringify([...found.values()].map(plain).filter(Boolean));
+}"""
+"""The sentences on a page, whatever their case and numbers; formulas and drawings are left out."""
+
+
+def show_the_same(one, other):
+    """Wait until two pages at rest show the same sentences."""
+    for page in (one, other):
+        for _ in range(3):
+            page.wait_for_function(AT_REST, polling=300)
+    wanted = one.evaluate(SENTENCES)
+    with contextlib.suppress(OutOfTime):
+        other.wait_for_function(f"(wanted) => ({SENTENCES})() === wanted", arg=wanted, timeout=9000)
+    assert json.loads(other.evaluate(SENTENCES)) == json.loads(one.evaluate(SENTENCES))
+
+
+@pytest.mark.parametrize(
+    ("link", "goes_on"),
+    [
+        (link, goes_on)
+        if (goes_on and "quiet" in link) or (link == "questions" and not goes_on)
+        else pytest.param(link, goes_on, marks=pytest.mark.long)
+        for link in ACTIONS
+        for goes_on in (False, True)
+    ],
+)
+def test_a_translated_page_shows_what_others_show(visitors, address, link, goes_on):
+    """After each action no sentence of the state before is left, and nothing breaks."""
+    errors = []
+    plain, translated = visitors.arrive(), visitors.arrive()
+    translated.on("pageerror", lambda error: errors.append(str(error)))
+    translated.on("console", lambda one: errors.append(one.text) if is_fatal(one) else None)
+    for page in (plain, translated):
+        page.goto(f"{address}/{link}")
+    show_the_same(plain, translated)
+    translated.evaluate(TRANSLATE, goes_on)
+    show_the_same(plain, translated)
+    for act in ACTIONS[link]:
+        for page in (plain, translated):
+            act(page)
+        show_the_same(plain, translated)
+    assert errors == []
+    for page in (plain, translated):
+        visitors.leave(page)
