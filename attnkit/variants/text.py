@@ -324,7 +324,9 @@ def _hint(name: str, text: str) -> str:
     """Return what may be meant by an unknown option name in a text, or what is allowed."""
     close = difflib.get_close_matches(name.lower(), list(OPTIONS), n=1)
     if not close:
-        keys = difflib.get_close_matches(text.lower(), list(CATALOGUE), n=1, cutoff=0.7)
+        # Text forms are no suggestions: a paper's Q-K=V is our K=V, and nearest to Q=K=V.
+        named = [key for key, entry in CATALOGUE.items() if entry.name != entry.variant.value]
+        keys = difflib.get_close_matches(text.lower(), named, n=1, cutoff=0.7)
         close = [CATALOGUE[key].name for key in keys]
     if close:
         return f"did you mean {close[0]}?"

@@ -10,6 +10,7 @@ import { clamp, el, paint, percent, placeIn, sequential, set, share, show, svg }
 
 const CURVE = 92, MAP = 208, ASYMMETRY = 64, AXIS = 15, GAP = 14, NARROWEST = 118, LETTER = 6.2, HIGH = 11, CHARTS = 108;
 const SHORT_NAMES = 200, PHONE = 640;
+const SPARE = 20, LOW = 700; // pixels that a window leaves free, and the height below which it leaves none
 const LEAST = 230, MOST = CURVE + MAP + ASYMMETRY + 320; // pixels for the curve, the map and the asymmetry together
 const LINES = { dot: "2 3", dash: "6 4", longdashdot: "9 3 2 3" };
 
@@ -68,7 +69,7 @@ function arrange(root, state) {
   const left = Math.max(34, 8 + lettersWide(rows)), right = maps?.answer_letters ? 22 + Math.ceil(LETTER * maps.answer_letters) : 4;
   const single = (maps?.columns ?? []).every((text) => text.length === 1 || text === "rest");
   const top = single && !maps?.columns.includes("rest") ? 16 : 8 + lettersWide(maps?.columns ?? []);
-  const total = narrow ? CURVE + MAP + ASYMMETRY + 60 : roomBelow(root, state);
+  const total = narrow ? CURVE + MAP + ASYMMETRY + 60 : settledRoom(root, state);
   const high = Math.min(MAP + (total - CURVE - MAP - ASYMMETRY) * 0.5, total - CHARTS), nRows = maps?.rows.length || 8;
   const most = Math.floor((high - top) / nRows);
   const cellWidth = Math.max(4, Math.floor(Math.min((width - left - right) / (maps?.columns.length || 8), 1.6 * Math.max(most, HIGH))));
@@ -97,7 +98,14 @@ function roomBelow(root, { grid, headings, columns }) {
   const lines = Object.values(headings ?? {}).reduce((sum, span) => sum + span.parentElement.offsetHeight, 0);
   const others = (columns?.[0]?.box.querySelector(".ak-board-head").offsetHeight ?? 70) + (lines || 57) + 17;
   const bar = grid.offsetHeight - grid.clientHeight; // that scrolls the columns sideways
-  return clamp(Math.floor((innerHeight - start) / zoom) - others - bar - 4, LEAST, MOST);
+  return Math.floor((innerHeight - start) / zoom) - others - bar - 4;
+}
+
+/** The room that the board takes; it keeps what it has where a line more or less stands above it. */
+function settledRoom(root, state) {
+  const room = roomBelow(root, state), spare = room - state.room;
+  if (!(spare >= 0 && spare <= 2 * SPARE)) state.room = room - (innerHeight < LOW ? 0 : SPARE);
+  return clamp(state.room, LEAST, MOST);
 }
 
 function buildHeadings(state) {
