@@ -121,6 +121,27 @@ def test_run_goes_on_while_another_page_is_open(page, address):
     press(page, "stop")
 
 
+def test_a_class_sees_how_a_known_result_is_learnt(page, address):
+    """Nothing tells what comes out before the guess; then the curves grow before one's eyes."""
+    settings = "?v=1&sharing=QKV,Q=K&n_seeds=1&steps=3000&first_seed=610"
+    open_lab(page, address, settings)
+    press(page, "train")
+    expect(page.get_by_text(re.compile("^Finished"))).to_be_visible()
+    page.goto(f"{address}/{settings}&hide=task,settings,buttons&quiet=1")
+    expect(page.get_by_text("Not trained yet. Guess, then press")).to_be_visible()
+    answers = re.compile("guess between two entries|mixes up|[Ss]olved")
+    expect(page.locator("[data-testid=stMain]")).not_to_contain_text(answers)
+    page.locator(".st-key-guess_area button").first.click()
+    press(page, "train")
+    page.wait_for_function(
+        r"""() => {
+          const [, step] = document.body.innerText.match(/[Ss]tep (\d+) of/) ?? [];
+          return 0 < step && step < 3000;
+        }"""
+    )
+    expect(page.get_by_text(re.compile("^Your guess was"))).to_be_visible()
+
+
 def test_variants_page_leads_to_the_lab(page, address):
     """A link on the card of the Variants page opens the Lab on the phone book."""
     page.goto(f"{address}/variants?variant=MQA")
@@ -151,18 +172,19 @@ def test_first_visitor_of_a_server_may_come_by_an_inner_link(browser):
         page.close()
 
 
-def test_a_newcomer_sees_five_pages_and_a_switch_shows_all(page, address):
+def test_a_newcomer_sees_six_pages_and_a_switch_shows_all(page, address):
     """The switch adds the other pages, in sections; the page on screen is always listed."""
     open_lab(page, address)
     links = page.locator("[data-testid=stSidebarNavLink]")
-    expect(links).to_contain_text(["Lab", "Questions", "Capacity", "Attention", "Asymmetry"])
-    expect(links).to_have_count(5)
+    first = ["Lab", "Questions", "Capacity", "Attention", "Asymmetry", "Guide"]
+    expect(links).to_contain_text(first)
+    expect(links).to_have_count(6)
     page.locator(".st-key-all_pages label").click()
     expect(links).to_have_count(11)
     for section in ("Train", "Look inside", "Real models", "Reference"):
         expect(page.locator("[data-testid=stSidebarNav]")).to_contain_text(section)
     page.goto(f"{address}/variants")
-    expect(links).to_have_count(6)
+    expect(links).to_have_count(7)
     expect(links.last).to_contain_text("Variants")
 
 
