@@ -39,7 +39,7 @@ def _line_without_job(lab: Lab, snapshot: Snapshot | None, *, is_valid: bool) ->
         return "These settings cannot be trained: the reason stands above."
     if snapshot is None:
         guess = "Guess, then press" if awaits_guess(lab) else "Press"
-        return f"Not trained yet. {guess} **Train**: {training_time(lab.experiment)}.  \n{ROLES}"
+        return f"Not trained yet. {guess} **Train**: {training_time(lab.experiment)}."
     example = (
         f"A finished example: {snapshot.experiment.n_runs} models, "
         f"{snapshot.experiment.training.steps} steps."
