@@ -104,12 +104,13 @@ VISIT = """() => {
   const node = document.activeElement;
   if (node === document.body) return false;
   reached.add(node);
-  // Streamlit hides the input of a switch or a slider: its label or its thumb has the ring.
+  // Streamlit hides the input of a switch or a slider: its label or its thumb has the ring. The
+  // cells of a table are in a picture, which shows the ring itself.
   const parts = [node, node.closest('label'), node.parentElement.parentElement];
   const ringed = parts.filter(Boolean).map((part) => getComputedStyle(part)).some((style) =>
     style.outlineStyle === 'solid' && parseFloat(style.outlineWidth) >= 2
       && GROUNDS.every((ground) => contrast(style.outlineColor, ground) >= 3));
-  if (!ringed) unseen.add(node);
+  if (!ringed && !node.closest('canvas')) unseen.add(node);
   return true;
 }"""
 """The focus is seen by a ring of at least 2 px that stands out from what is behind it."""
