@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from lab_browsing import SIX_VARIANTS, open_lab, open_untrained
+from lab_browsing import open_lab, open_untrained
 from playwright.sync_api import expect
 
 pytestmark = [pytest.mark.browser, pytest.mark.server]
@@ -102,23 +102,3 @@ def test_the_full_size_is_one_press_away(page, address):
     page.wait_for_url("**length=16**")
     expect(page.get_by_label("Length", exact=True)).to_have_value("16")
     expect(page.get_by_role("button", name=re.compile("Full size"))).to_have_count(0)
-
-
-@pytest.mark.parametrize(
-    "path", [f"/?v=1&sharing={SIX_VARIANTS}", "/?v=1&task=language", "/?v=1&task=mqar"]
-)
-def test_narrow_screens_cut_nothing(visitors, address, path):
-    """At 640 px nothing of the Lab is wider than the screen."""
-    page = visitors.arrive(640, 900)
-    page.goto(address + path)
-    page.wait_for_selector(".ak-board .ak-diagram")
-    if "task" in path:
-        page.wait_for_selector(".st-key-example .ak-token-box")
-    else:
-        page.wait_for_selector(".st-key-board .ak-board[data-draws]")
-    wider = """() => [...document.querySelectorAll('[data-testid=stMain] *')]
-      .filter((node) => node.getBoundingClientRect().right > window.innerWidth + 1)
-      .filter((node) => !node.closest('.ak-tip, .katex, [data-testid=stTable], .ak-board-grid'))
-      .map((node) => node.tagName + '.' + node.className).slice(0, 5)"""
-    assert page.evaluate(wider) == []
-    visitors.leave(page)
