@@ -71,7 +71,7 @@ def test_setting_names_do_not_collide(cls):
 @every_task
 def test_overrides_name_sizes_and_training(cls):
     """Overrides and the full size of a task name existing settings and have allowed values."""
-    assert set(cls.overrides) <= {*Size.model_fields, *TrainingSettings.model_fields}
+    assert set(cls.overrides) <= {"n_seeds", *Size.model_fields, *TrainingSettings.model_fields}
     assert Experiment(task=cls.name).settings().items() >= cls.overrides.items()
     assert full_size(cls.name).settings().items() >= cls.full_size.items()
     assert (full_size(cls.name) == Experiment(task=cls.name)) == (not cls.full_size)

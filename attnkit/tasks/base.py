@@ -115,8 +115,7 @@ class Task(BaseModel, ABC):
         source: Origin of the task in a few words.
         family: Heading under which it is listed, one of `FAMILIES`.
         place: Rank within its family; small ranks come first.
-        overrides: Sizes and training settings that suit the task, by their names in `Size` and
-            `Training`.
+        overrides: Settings that suit the task: sizes, training, and the number of seeds.
         full_size: Settings in which the task's published or recorded experiment differs from the
             default, which is smaller so that nobody waits; empty if the default is that experiment.
         corpus: Whether its examples are a fixed set, so that accuracy on the training examples is

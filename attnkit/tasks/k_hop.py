@@ -41,11 +41,12 @@ class KHop(Task):
     overrides: ClassVar[dict[str, Any]] = {
         "n_layers": 2,
         "n_heads": 2,
-        "d_head": 16,
-        "steps": 850,
-        "evaluate_every": 25,
+        "d_head": 32,
+        "steps": 800,
+        "evaluate_every": 20,
+        "n_seeds": 3,
     }
-    full_size: ClassVar[dict[str, Any]] = {"d_head": 32, "steps": 800}
+    full_size: ClassVar[dict[str, Any]] = {"n_seeds": 5}
     slice_title: ClassVar[str] = "Hops"
 
     n_names: int = dial(8, "Names", "Names in the cycle; each is asked once.", ge=6, le=32)

@@ -125,7 +125,7 @@ PRESETS: tuple[Preset, ...] = (
         "Ada points to Cem, Cem to Ben: who is two hops on from Ada? Does one layer find out?",
         "See accuracy by hops in “Numbers and downloads”: one hop is solved by all, two hops by "
         "none. Then set the layers to 2: QKV follows both, Q=K only with the self-mask on.",
-        full_size("k_hop").replace(n_seeds=2, n_layers=1),
+        Experiment(task="k_hop", n_seeds=2, n_layers=1),
     ),
     Preset(
         "A benchmark of recall",
