@@ -35,7 +35,8 @@ SHOWN = """() => {
   const of = (which, read) => [...main.querySelectorAll(which)].map(read);
   const title = of("h1", (node) => node.innerText);
   const pressed = of("[data-testid$=Active]", (node) => node.innerText);
-  const picked = of("[role=combobox]", (node) => node.value);
+  const lists = ".st-key-capacity_controls input, .st-key-atlas_controls input";
+  const picked = of(lists, (node) => node.value);
   return JSON.stringify([location.href, title, pressed, picked]);
 }"""
 """The address, and what of it is on screen."""

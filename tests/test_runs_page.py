@@ -497,7 +497,7 @@ def test_a_ninth_row_is_refused_and_the_table_made_anew():
 def test_an_address_of_a_moment_ago_changes_nothing_back():
     """A click that left the browser before our address arrived."""
     choice = Runs()
-    choice._overwritten = ("", float("inf"))
-    choice.link = "a"
-    assert not choice.is_new_link("")
-    assert choice.is_new_link("b")
+    choice._overwritten = ({}, float("inf"))
+    choice.link = {"run": "a"}
+    assert not choice.is_new_link({})
+    assert choice.is_new_link({"run": "b"})

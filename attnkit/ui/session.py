@@ -39,12 +39,15 @@ def open_lab(page: str = "lab") -> Lab:
         lab.follow(params)
     if lab.automatic:
         st.session_state.setdefault(AUTOMATIC, True)
-    if st.session_state.get("page") != page:
+    comes_from_elsewhere = st.session_state.get("page") != page
+    if comes_from_elsewhere:
         lab.opened_at = time.monotonic()
     opening = time.monotonic() - lab.opened_at < OPENING_SECONDS
     for name, value in lab.experiment.settings().items():
-        key = f"set_{name}"  # Streamlit forgets the widgets of a page that was left
-        if opening or key not in st.session_state:
+        key = f"set_{name}"  # of a page that was left, Streamlit forgets widgets or has old values
+        if comes_from_elsewhere:
+            st.session_state[key] = value
+        elif opening or key not in st.session_state:
             st.session_state[key] = st.session_state.get(key, value)
     st.session_state.page = page
     return lab
