@@ -57,6 +57,10 @@ MOVING = """() => document.querySelector('.ak-board-column canvas')
   && document.querySelector('.ak-board').dataset.step > 0"""
 
 
+CLOSE = """() => innerWidth <= 768
+  && document.querySelector('[data-testid=stSidebarCollapseButton] button')?.click()"""
+"""Closes a sidebar that lies over the page."""
+
 ENDED = "() => document.querySelector('.st-key-stop button').disabled"
 
 PATIENCE = 300_000
@@ -166,21 +170,17 @@ def _bring_about(page, visit):
         open_sidebar = page.locator("[data-testid=stExpandSidebarButton]")
         if open_sidebar.is_visible():
             open_sidebar.click()
-        page.locator(".st-key-projector label").first.click()  # closes the sidebar, too
+        page.locator(".st-key-projector label").first.click()
+        page.evaluate(CLOSE)
         page.wait_for_function(READY, polling=250)
     if visit.state in ("training", "finished", "failed"):
         train = page.locator(".st-key-train button").first
         if train.is_disabled():  # already stored by an earlier visit
             return
-        train.click()
+        train.evaluate("(node) => node.click()")  # an open sidebar lies over it on a phone
         page.wait_for_function(MOVING, polling=250, timeout=PATIENCE)
         if visit.state != "training":
-            page.locator(".st-key-pause button, .st-key-stop button").first.wait_for(
-                state="attached"
-            )
-            page.wait_for_function(
-                "() => document.querySelector('.st-key-stop button').disabled", polling=250
-            )
+            page.wait_for_function(ENDED, polling=250, timeout=PATIENCE)
             page.wait_for_function(READY, polling=250)
 
 

@@ -202,8 +202,8 @@ def test_a_page_that_cannot_be_taken_away_says_why(monkeypatch, found, message):
     """The download names the reason of the service, or that the film is gone."""
     pages = []
     monkeypatch.setattr(st, "download_button", lambda _, page, *__, **___: pages.append(page))
-    subject = Mock(inspect=lambda _: found)
-    takeaway._page_as_file(subject, Inspection("attention"), "attention", "Attention")
+    subject = Mock(inspect_when_over=lambda _: found)
+    takeaway.page_as_file(subject, Inspection("attention"), "attention", "Attention")
     with pytest.raises(RuntimeError, match=message):
         pages[0]()
 

@@ -18,7 +18,8 @@ from playwright.sync_api import expect
 pytestmark = [pytest.mark.browser, pytest.mark.server]
 
 ACCURACIES = """() => [...document.querySelectorAll('.st-key-board .ak-value')]
-  .map((node) => parseFloat(node.textContent))"""
+  .map((node) => parseFloat(node.textContent) || 0)"""
+"""In percent; 0 before training."""
 
 TITLES = """() => [...document.querySelectorAll('.st-key-board .ak-board-head b')]
   .map((node) => node.getBoundingClientRect()).map((box) => [box.left, box.right, box.top])"""

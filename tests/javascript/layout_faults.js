@@ -41,7 +41,7 @@ export function layoutFaults({ measuresInView }) {
     }
     return right - left > 1 && bottom - top > 1 ? { left, top, right, bottom } : null;
   };
-  const floats = (node) => [node, ...around(node)].find((at) => ["fixed", "sticky"].includes(styleOf(at).position) || at.localName === "dialog" || at.matches("[data-testid=stSidebar], [data-testid=stHeader], [data-testid=stPopoverBody]")) ?? null;
+  const floats = (node) => node.closest("[data-testid=stSidebar]") ?? [node, ...around(node)].find((at) => ["fixed", "sticky"].includes(styleOf(at).position) || at.localName === "dialog" || at.matches("[data-testid=stSidebar], [data-testid=stHeader], [data-testid=stPopoverBody]")) ?? null;
 
   // Texts, with the boxes of their lines.
   const texts = [], walker = document.createTreeWalker(document.querySelector("[data-testid=stApp]") ?? document.body, NodeFilter.SHOW_TEXT);

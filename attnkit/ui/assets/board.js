@@ -8,7 +8,7 @@ import { saveMenu } from "./save.js";
 import { paperOf, round } from "./trace.js";
 import { clamp, el, paint, percent, placeIn, sequential, set, share, show, svg } from "./ink.js";
 
-const CURVE = 92, MAP = 208, ASYMMETRY = 64, AXIS = 15, GAP = 14, NARROWEST = 118, LETTER = 6.2, HIGH = 11, CHARTS = 108;
+const CURVE = 92, MAP = 208, ASYMMETRY = 64, AXIS = 15, GAP = 14, NARROWEST = 118, LETTER = 6.2, BOLD = 5.9, HIGH = 11, CHARTS = 108;
 const SHORT_NAMES = 200, PHONE = 640;
 const SPARE = 20, LOW = 700; // pixels that a window leaves free, and the height below which it leaves none
 const LEAST = 230, MOST = CURVE + MAP + ASYMMETRY + 320; // pixels for the curve, the map and the asymmetry together
@@ -318,7 +318,7 @@ function read(state, k) {
       const at = known && `step ${state.steps[k]}: ${worded(mean[k])}`;
       const last = chart === column.asymmetry && chart.values ? state.data.columns[i].asymmetry_value : "";
       const forms = known ? [`${at}${limits}`, at, worded(mean[k])] : [last, last.split(", ")[0]];
-      const text = forms.find((form) => LETTER * form.length < chart.right - state.size.left) ?? forms.at(-1); // the longest that fits
+      const text = forms.find((form) => BOLD * form.length < chart.right - state.size.left) ?? forms.at(-1); // the longest that fits
       say(chart.reading, text);
       if (text) set(chart.reading, "y", baselineOf(chart, state.steps, text));
     }
