@@ -52,10 +52,11 @@ class Conclusion(NamedTuple):
     """Conclusion of a sweep.
 
     Attributes:
-        text: Its sentences, which begin with the name of the task.
+        text: Its sentences; they begin with the name of the task if all cells have the same one.
         has_ratios: Whether they name ratios of boundaries, which are averaged over the values of
             the second axis.
-        note: Why the order of the sharings differs from that on a relation; may be empty.
+        note: Why variants with symmetric scores solve this task, but not a relation with a
+            direction; may be empty.
     """
 
     text: str

@@ -1,4 +1,4 @@
-"""A question, such as a thread asks, and its answer made from evidence.
+"""A question of an online discussion, or our own, and its answer made from evidence.
 
 Verdicts on claims choose the words and records fill in the numbers, so new evidence gives new
 answers.
@@ -17,7 +17,7 @@ from attnkit.foundation.display import Displayed
 
 @dataclass(frozen=True, repr=False)
 class Question(Displayed):
-    """A question, and its answer made from evidence, which shows itself in a notebook.
+    """A question and its answer made from evidence; both are shown in a notebook.
 
     Attributes:
         id: Identifier in links.

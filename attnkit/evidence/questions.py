@@ -375,4 +375,4 @@ WHY = Question(
     guess=_DIRECTION.guess,
     guesses=_DIRECTION.guesses,
 )
-"""Our own question, answered from the evidence of three of the five."""
+"""Our own question; reasons and numbers of three of the five questions answer it."""

@@ -49,7 +49,7 @@ _LETTER, _NAME = 8, 11
 """Widths in pixels of a cell under a single letter and under a name."""
 
 _LARGEST = 65_500
-"""Scores are recorded up to this size; larger ones only as being larger."""
+"""Largest size of a recorded score; of a larger score, only the sign is known."""
 
 _VISIBLE = 0.0005
 """Smallest relative difference of costs that is shown."""
@@ -126,8 +126,9 @@ def asymmetry_over_steps(snapshot: Snapshot) -> dict[str, Any]:
 def planned_board(experiment: Experiment) -> dict[str, Any]:
     """Return the board of an experiment before training: its columns without results.
 
-    Its legends are those of the curves, so that nothing moves when these appear, except the level
-    at which symmetric scores stay: it would tell which variants fail before anybody has guessed.
+    Its legends are those of the later curves, so that nothing moves when the curves appear. Only
+    the level at which symmetric scores stay is left out, because it would tell which variants fail
+    before anybody has guessed.
     """
     name = "accuracy" if experiment.task.loss_to_beat is None else "loss"
     levels = _shared_levels(experiment) + ([_untrained(0.0)] if name == "accuracy" else [])
@@ -373,7 +374,7 @@ def _pair_scores(
 
 
 def _beyond(score: float) -> str:
-    """Return a score that is too large to be recorded in words; empty for one that is not."""
+    """Return the words for a score that is too large to be recorded; empty for other scores."""
     if abs(score) < _LARGEST:
         return ""
     return f"above {_LARGEST:,}" if score > 0 else f"below −{_LARGEST:,}"

@@ -1,7 +1,7 @@
 """Language: predict the next or the hidden characters of a real text.
 
 The text is that of Python's help topics. It ships with the package, so nothing is downloaded and
-everybody trains on the same text. A result names its hash.
+everybody trains on the same text. A result names the hash of the text.
 
 Many paragraphs belong to several topics. Each is kept once, because otherwise much of the
 held-out text would occur in the training text.

@@ -44,8 +44,8 @@ def rate_of(experiment: Experiment, variant: Variant) -> float:
 def has_learnt(experiment: Experiment, accuracy: np.ndarray, loss: np.ndarray) -> np.ndarray:
     """Return whether runs are clearly better than a simple guess; diverged runs, NaN, are not.
 
-    Where the task has a loss to beat, they are if their loss is nearer to it than to that of giving
-    every answer the same probability.
+    If the task has a loss to beat, a run is better if its loss is nearer to that loss than to the
+    loss of a guess that gives every answer the same probability.
     """
     task = experiment.task
     clear: np.ndarray

@@ -13,7 +13,7 @@ from attnkit.training.engine import Engine, kernel_knows
 from attnkit.variants import Variant
 
 STEP_WORK = 0.005
-"""Work of a step or an evaluation of one run apart from its multiply-adds, in units of 10⁹ of them.
+"""Work of each step or evaluation of one run, besides its multiply-adds, in 10⁹ multiply-adds.
 
 Measured on the tasks' defaults and on variations of them, as is `TORCH_WORK`: the seconds of a
 training were 0.6 to 1.9 times what its work predicts.
@@ -23,16 +23,17 @@ TORCH_WORK = 4.0
 """Factor by which torch is slower than the kernel; it trains the variants that no kernel knows."""
 
 _BLOCKS, _BLOCK_STEPS = 3, 10
-"""Blocks that are timed, and their steps; the fastest counts, as other programs disturb others."""
+"""Number of timed blocks, and of steps in each. The fastest block counts, because other programs
+may have slowed the others down."""
 
 
 def work_of(
     experiment: Experiment, variant: Variant, engine: Engine = "kernel"
 ) -> tuple[float, float]:
-    """Return the numbers of steps and evaluations, and of 10⁹ multiply-adds, of one run.
+    """Return the steps and evaluations of one run, and its multiply-adds in units of 10⁹.
 
     A training step counts as three forward passes. With the kernel as engine, both numbers are
-    larger for variants that torch trains.
+    multiplied by `TORCH_WORK` for variants that the kernel does not know.
     """
     training, task = experiment.training, experiment.task
     n_evaluations = training.steps / training.evaluate_every + 1
@@ -50,7 +51,7 @@ def training_work(experiment: Experiment, engine: Engine = "kernel") -> float:
 
 
 def measure_pace(engine: Engine) -> float:
-    """Return the seconds that a unit of `training_work` takes on this machine, within a second."""
+    """Measure for about a second how many seconds a unit of `training_work` takes here."""
     from attnkit.training.training import Training
 
     experiment = Experiment(task="mqar", sharing=["QKV"], evaluate_every=_BLOCK_STEPS)

@@ -1,7 +1,7 @@
 """The address bar: a page's choices as a link, and whether somebody has changed the link.
 
-One visit to a page is one entry in the browser's history. A choice within a page changes its entry,
-for which `assets/history.js` provides in the browser. Choices that are the default are left out.
+One visit to a page is one entry in the browser's history; `assets/history.js` lets a choice within
+the page change this entry. The address leaves out choices that are the default.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 QUIET = "quiet"
-"""Field of a link that opens pages in the quiet mode, `quiet=1`; and key of that in the session."""
+"""Field of a link that opens pages in the quiet mode (`quiet=1`), and key of the mode in the
+session's state."""
 
 LATE_SECONDS = 1.5
 """Seconds in which an address that was just overwritten counts as late, not as a new link."""

@@ -222,7 +222,7 @@ def open_capacity_choice() -> CapacityChoice:
 
 
 def middle_of(values: Sequence[Value]) -> Value:
-    """Return the value of an axis that counts where it is not drawn, unless another is chosen."""
+    """Return the default value of an axis that is not drawn, the middle one."""
     return values[len(values) // 2]
 
 

@@ -1,7 +1,7 @@
 """The question or claim that a visitor has opened, and how it follows the link.
 
-The link is `?question=` with a question's id or `new`, or `?claim=` with a claim's, or `all`. No
-parameters mean the first question.
+The link is `?question=` with the id of a question or `new`, or `?claim=` with the id of a claim or
+`all`. No parameters mean the first question.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ example_cells = lru_cache(_MOST_RESULTS)(_example_cells)
 
 @cached_with_snapshot
 def curves_only(snapshot: Snapshot) -> Snapshot:
-    """Return a snapshot without its attention patterns, which may be large, to be drawn faded."""
+    """Return a snapshot without its attention patterns, which may be large, for its curves only."""
     shape = snapshot.probe.pattern.shape
     no_pattern = np.empty((*shape[:-2], 0, 0), snapshot.probe.pattern.dtype)
     return replace(snapshot, probe=replace(snapshot.probe, pattern=no_pattern, scores=None))

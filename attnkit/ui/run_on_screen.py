@@ -27,7 +27,7 @@ class RunOnScreen:
         job_id: The job on screen, if one was started or found.
         held: That job as this visitor has paused or stopped it while it goes on for others.
         refusal: Reason why the last submitted experiment was refused; shown once.
-        previous: Last snapshot of the job before it on the same task, drawn faded.
+        previous: Last snapshot of the job before it on the same task; its curves are drawn in grey.
         filmed_id: The job whose film a page shows, if that is another one.
         quiet: Whether the visitor guesses before results are shown.
         hidden: Controls that a class link hides; they keep their values.
@@ -47,7 +47,8 @@ class RunOnScreen:
     def opens_untrained(self) -> bool:
         """Whether no finished run is shown in place of a training that the visitor can watch.
 
-        A class is to see how the models learn, and whoever guesses not to see the result before.
+        A class sees how the models learn, and visitors in the quiet mode guess before they see the
+        result.
         """
         return self.quiet or bool(self.hidden)
 
@@ -74,8 +75,8 @@ class RunOnScreen:
         """Return the snapshot to draw: that of the job, or else the shipped example.
 
         It has the chosen variants only, as far as their runs are known. A job with other settings
-        is shown as it was trained; an example with other settings is not shown, and in the quiet
-        mode none is: it would give the answer away.
+        is shown as it was trained. An example with other settings is not shown, and none is shown
+        if the visitor is to see the training first (see `opens_untrained`).
         """
         example = None if self.opens_untrained else self.example
         snapshot = example if job is None else job.snapshot
@@ -167,7 +168,7 @@ class RunOnScreen:
         service.wait(job_id, 0, FIRST_FRAME_SECONDS, self.watcher)
 
     def _show(self, job_id: str) -> None:
-        """Put a job on the screen; the job before it is drawn faded if both are comparable."""
+        """Put a job on the screen; the curves of a comparable job before it are drawn in grey."""
         old = self.job
         if old is not None and old.snapshot is not None:
             has_curves = len(old.snapshot.eval_steps) > 1

@@ -44,7 +44,7 @@ def open_lab(page: str = "lab") -> Lab:
         lab.opened_at = time.monotonic()
     opening = time.monotonic() - lab.opened_at < OPENING_SECONDS
     for name, value in lab.experiment.settings().items():
-        key = f"set_{name}"  # of a page that was left, Streamlit forgets widgets or has old values
+        key = f"set_{name}"  # Streamlit may keep a left page's old values
         if comes_from_elsewhere:
             st.session_state[key] = value
         elif opening or key not in st.session_state:

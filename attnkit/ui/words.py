@@ -31,7 +31,7 @@ ROLES = (
     "Each token makes a query (Q: what it looks for), a key (K: what it is found by) and a value "
     "(V: what it passes on)."
 )
-"""The three letters, in one sentence."""
+"""Meaning of Q, K and V in one sentence."""
 
 WORDS = {
     "Q, K, V, W": Word(
@@ -303,7 +303,8 @@ def glossary() -> None:
 def hints() -> list[list[str]]:
     """Return pairs of a spelling and its meaning, the longest spelling first.
 
-    They are those of the terms, and the words of text forms that no sentence has, such as kv_rank.
+    They are the spellings of the terms, and the names of options with an underscore, such as
+    kv_rank: no ordinary sentence has such a word.
     """
     pairs = [[form, word.meaning] for word in WORDS.values() for form in word.forms]
     pairs += [[name, option.help] for name, option in OPTIONS.items() if "_" in name]

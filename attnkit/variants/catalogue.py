@@ -43,7 +43,7 @@ def register(
         explanation: What it does and why, in plain sentences; the first one stands in tables.
         source: Citation.
         family: Heading under which it is listed.
-        aliases: Other names under which `search` finds it.
+        aliases: Other names under which `search` finds it; `find` knows those of the five sharings.
 
     Raises:
         ValueError: If the name is taken, is the text form of another variant or contains a comma,

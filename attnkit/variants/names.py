@@ -46,7 +46,7 @@ CATALOGUE: dict[str, Named] = {}
 def find(name: str) -> Named | None:
     """Return the entry with this name, in any case; None if there is none.
 
-    The five sharings are found by their aliases, too, such as MHA, unless two have the same.
+    The five sharings are found by their aliases, too, such as MHA, unless two share the alias.
     """
     key = key_of(name)
     if key in CATALOGUE:

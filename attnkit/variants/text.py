@@ -324,7 +324,7 @@ def _hint(name: str, text: str) -> str:
     """Return what may be meant by an unknown option name in a text, or what is allowed."""
     close = difflib.get_close_matches(name.lower(), list(OPTIONS), n=1)
     if not close:
-        # Text forms are no suggestions: a paper's Q-K=V is our K=V, and nearest to Q=K=V.
+        # No text forms are suggested: a paper's Q-K=V means our K=V, but Q=K=V is spelt most alike.
         named = [key for key, entry in CATALOGUE.items() if entry.name != entry.variant.value]
         keys = difflib.get_close_matches(text.lower(), named, n=1, cutoff=0.7)
         close = [CATALOGUE[key].name for key in keys]

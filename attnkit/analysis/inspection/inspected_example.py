@@ -200,7 +200,7 @@ class InspectedExample:
 
 
 def _query_index(inspection: Inspection, positions: list[int], told: int | None) -> int:
-    """Return the index of the requested query, or else of the one that the Lab's reasons name."""
+    """Return the index of the requested query, or else of the query that the Lab's reasons name."""
     if inspection.query_index is not None:
         return min(inspection.query_index, len(positions) - 1)
     return positions.index(told) if told in positions else 0

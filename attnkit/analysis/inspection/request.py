@@ -25,7 +25,7 @@ class Inspection:
         layer: Index of the layer in `Experiment.layer_specs`.
         head: Index of the head.
         query_index: Index of the query among the layer's queries that must answer, or among all
-            if none must; None for the one that the reasons in the Lab speak of.
+            if none must; None for the query that the Lab's reasons name, or else for the first.
         since: Step after which frames are included.
 
     Raises:

@@ -137,7 +137,8 @@ def _pair_of(
 ) -> list[int] | None:
     """Return the indices, among the sent positions, of a question and the entry of its answer.
 
-    It is the pair that the Lab speaks of, or else the first one that is sent; None if none is.
+    The pair is the one that the Lab names, or else the first one of which both positions are sent.
+    None if there is no such pair.
     """
     target = _indices_of(example.target, positions, spec, task)
     pairs = [(i, entry) for i, entry in enumerate(target) if entry not in (i, NOTHING)]

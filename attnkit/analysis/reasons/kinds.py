@@ -72,7 +72,7 @@ _ROLES = {
 
 
 def failed(run: Run) -> Reason | None:
-    """Report that no variant has learnt the task, QKV included, whatever is shared."""
+    """Report that no variant has learnt the task, not even QKV, so sharing is not the reason."""
     failure = failure_of(run.snapshot)
     if failure is None or run.snapshot.step == 0:
         return None
@@ -305,7 +305,7 @@ def learns(run: Run) -> Reason | None:
 def unknown(run: Run) -> Reason | None:
     """Report that a run has ended without solving its task, and that the reason is not known.
 
-    Where it is known, the sentence compares how much attention reaches the right token.
+    If the attention to the right token is known, the sentence compares it with that of QKV.
     """
     task = run.snapshot.experiment.task
     over = run.snapshot.status != "running" and task.loss_to_beat is None
