@@ -51,7 +51,7 @@ def test_a_quiet_link_shows_no_result_and_waits_for_a_guess():
     assert "Which of them will solve this" in guess_group(tab)[0].label
     assert tab.button(key="train").disabled
     assert tab.button(key="train").label == "Guess first"
-    assert "Not trained yet. Guess, then press **Train**: about" in said(tab)
+    assert "Not trained yet. Guess, then press **Train**. It takes about" in said(tab)
     assert tab.button(key="step").disabled
     assert tab.query_params["quiet"] == "1"
     assert not tab.warning

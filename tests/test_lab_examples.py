@@ -59,7 +59,7 @@ def test_every_task_opens_with_its_question_its_dials_and_an_example(task):
     assert list(cards) == [sharing.value for sharing in Sharing]
     finished = shipped_example(task)
     if finished is None:
-        assert status(tab).startswith("Not trained yet. Press **Train**: about")
+        assert status(tab).startswith("Not trained yet. Press **Train**. It takes about")
         assert set(cards.values()) == {"–"}
         return
     accuracy = finished.per_sharing(finished.history["accuracy"][-1])
@@ -131,7 +131,7 @@ def test_a_task_without_a_shipped_example_opens(monkeypatch):
     """A task without a shipped example shows planned cards, and Train works."""
     monkeypatch.setattr("attnkit.ui.run_on_screen.shipped_example", lambda _: None)
     tab = visit_small(task="phonebook", steps="20")
-    assert status(tab).startswith("Not trained yet. Press **Train**: about")
+    assert status(tab).startswith("Not trained yet. Press **Train**. It takes about")
     assert {card["note"] for card in columns(tab)} == {"not trained yet"}
     assert any("Tables appear when" in caption.value for caption in tab.caption)
     press(tab, "train")

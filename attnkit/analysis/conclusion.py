@@ -105,8 +105,8 @@ def direction_note(task: str, solving: Collection[str]) -> str:
         return ""
     return (
         f"{' and '.join(names)} fail{'s' * (len(names) == 1)} on “{TASKS['directed'].title}”, but "
-        "not here: no question of this task has an opposite one, so a model can solve it although "
-        "its scores are the same in both directions."
+        "not here: no question of this task has an opposite one with another answer, so a model "
+        "can solve it although its scores are the same in both directions."
     )
 
 

@@ -52,7 +52,7 @@ def add(commands: Commands) -> None:
         help="any other setting, repeatable; `tasks NAME` lists them",
     )
     parser.add_argument(
-        "--full-size", action="store_true", help="the task as published, if its default is smaller"
+        "--full-size", action="store_true", help="train the task at its published size"
     )
     parser.add_argument("--link", help="settings as in an address of the dashboard, after the ?")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")

@@ -363,9 +363,9 @@ WHY = Question(
         ),
         Sentence(
             "narrow_head_slow",
-            held="K and V need two to learn fast in a narrow head",
-            failed="K and V do not need two, even in a narrow head",
-            undecided="whether K and V need two is not decided",
+            held="K and V need two matrices to learn fast in a narrow head",
+            failed="K and V do not need two matrices, even in a narrow head",
+            undecided="whether K and V need two matrices is not decided",
             statement=0,
         ),
     ),

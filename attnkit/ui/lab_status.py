@@ -39,13 +39,13 @@ def _line_without_job(lab: Lab, snapshot: Snapshot | None, *, is_valid: bool) ->
         return "These settings cannot be trained: the reason stands above."
     if snapshot is None:
         guess = "Guess, then press" if awaits_guess(lab) else "Press"
-        return f"Not trained yet. {guess} **Train**: {training_time(lab.experiment)}."
+        return f"Not trained yet. {guess} **Train**. It takes {training_time(lab.experiment)}."
     example = (
         f"A finished example: {snapshot.experiment.n_runs} models, "
         f"{snapshot.experiment.training.steps} steps."
     )
     note = _untrained_note(lab, snapshot) or (
-        f" Press **Train** to watch it happen: {training_time(lab.experiment)}."
+        f" Press **Train** to watch it happen. It takes {training_time(lab.experiment)}."
     )
     return f"{example}{note}  \n{ROLES}"
 
@@ -54,14 +54,14 @@ def _untrained_note(lab: Lab, snapshot: Snapshot) -> str:
     """Return which of the chosen variants or settings the columns on screen do not show."""
     if not can_share_runs(snapshot.experiment, lab.experiment):
         return (
-            " These columns are of the last training, which had other settings. Press **Train** "
-            f"to train yours: {training_time(lab.experiment)}."
+            " These columns show the last training, which had other settings. Press **Train** "
+            f"to train yours. It takes {training_time(lab.experiment)}."
         )
     lacking = ", ".join(title_of(variant) for variant in lab.lacking(snapshot.experiment))
     if not lacking:
         return ""
     time = training_time(lab.experiment)
-    return f" Not trained yet: {plain(lacking)}. Press **Train**: {time}."
+    return f" Not trained yet: {plain(lacking)}. Press **Train**. It takes {time}."
 
 
 def _line_of_training(lab: Lab, job: Job, snapshot: Snapshot, *, is_valid: bool) -> str:
@@ -76,7 +76,7 @@ def _line_of_training(lab: Lab, job: Job, snapshot: Snapshot, *, is_valid: bool)
     notes = " The training process died and began anew." if job.restarts else ""
     notes += _untrained_note(lab, snapshot)
     if not is_valid:
-        notes = " These columns are of the last training: your settings cannot be trained."
+        notes = " These columns show the last training: your settings cannot be trained."
     if job.state == "finished":
         if job.unstored:
             yet = " yet" if job.tried_again else ""

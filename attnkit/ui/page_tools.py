@@ -18,8 +18,8 @@ def page_tools() -> None:
         st.toggle(
             "All pages",
             key=ALL_PAGES,
-            help="Newcomers need the first pages only. This adds capacity, surgery on trained "
-            "models, similarity, the atlas of real models, all variants, and past runs.",
+            help="Newcomers need the first pages only. This adds surgery on trained models, "
+            "similarity, the atlas of real models, all variants, and past runs.",
         )
         st.toggle(
             "Projector", key=PROJECTOR, help="Larger type and fewer things, to show in a room."

@@ -44,7 +44,7 @@ def take_away(subject: Subject, inspection: Inspection, component: str, title: s
             )
             job = subject.ask_for_film()
             if job is None or not job.over:
-                st.caption("When training has ended.")
+                st.caption("The file can be downloaded when the training has ended.")
             else:
                 page_as_file(subject, inspection, component, title)
             st.divider()

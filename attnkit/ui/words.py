@@ -37,7 +37,7 @@ WORDS = {
     "Q, K, V, W": Word(
         f"{ROLES} They are the token's vector times matrices W. Sharing means that two of them, or "
         "all three, use the same matrix.",
-        ("queries", "query", "keys", "value matrix", "W_Q", "W_K", "W_V", "W_QK", "W_KV", "W_QV"),
+        ("queries", "query", "keys", "value matrix", "W_Q", "W_K", "W_V"),
     ),
     "QKV, Q=K, K=V, Q=V, Q=K=V": Word(
         "The five ways to share: QKV has three matrices, Q=K one for queries and keys, K=V one for "

@@ -225,7 +225,7 @@ def full_size_button(lab: Lab, full: Experiment) -> None:
         type="tertiary",
         on_click=lab.set_full_size,
         key="full_size",
-        help="The sizes of this task in papers or in our records. The defaults are smaller, so "
+        help="The sizes that papers or our claims use for this task. The defaults are smaller, so "
         "that training is fast. All other settings go back to their defaults.",
     )
 

@@ -75,8 +75,8 @@ def draw() -> None:
 
     st.title("Questions", anchor=False)
     st.caption(
-        "Why there are three matrices, five questions that people asked about them, and claims "
-        "that nobody had tested: answered by tiny models that were trained to find out."
+        "Why are there three matrices? Tiny models that were trained to find out answer this, five "
+        "questions that people asked, and claims that nobody had tested."
     )
     if choice.problem:
         st.warning(plain(choice.problem), icon=":material/warning:")
