@@ -270,7 +270,7 @@ def test_beyond_the_last_who_asks_the_last_is_followed():
 
 def test_rows_of_long_examples_come_in_pages():
     """The page holds who is followed; columns that are hidden from all its rows go first."""
-    film = film_of("language", ("QKV",), d_mlp=0, n_layers=1)
+    film = film_of("language", ("QKV",), length=64, d_mlp=0, n_layers=1)
     for query_index in (0, 20, 63):
         found = inspected(film, query_index=query_index)
         told, row = found.header["layers"][0], found.header["row"]

@@ -90,11 +90,11 @@ def test_no_example_that_is_trained_on_is_held_out(kind):
 
 @pytest.mark.parametrize("task", TASKS)
 def test_entries_of_the_example_hold_different_answers(task):
-    """So a wrong answer tells which entry it came from; lists have fewer symbols than places."""
+    """So a wrong answer tells which entry it came from; lists have no more symbols than places."""
     example = draw_probe(TASKS[task]())
     held = example.target[0] != NOTHING
     entries, answers = (set(each[0, held].tolist()) for each in (example.target, example.labels))
-    enough = len(entries) <= TASKS[task]().n_classes
+    enough = len(entries) < TASKS[task]().n_classes
     assert (len(entries) == len(answers)) == enough
 
 

@@ -74,7 +74,8 @@ export function layoutFaults({ measuresInView }) {
       const down = Math.min(one.at.bottom, other.at.bottom) - Math.max(one.at.top, other.at.top);
       // The box of a line is higher than its letters, and that of a turned line wider.
       const drawn = one.inSvg && other.inSvg, high = Math.min(one.at.bottom - one.at.top, other.at.bottom - other.at.top);
-      if (down > Math.max(5, drawn ? 0.35 * high : 0) && across > (drawn ? 5 : 3)) faults.push(`text over text: ${describe(one.parent)} and ${describe(other.parent)}`);
+      const zoom = one.parent.currentCSSZoom ?? 1;
+      if (down / zoom > Math.max(5, drawn ? 0.35 * high : 0) && across > (drawn ? 5 : 3)) faults.push(`text over text: ${describe(one.parent)} and ${describe(other.parent)}`);
     }
   });
 

@@ -59,9 +59,10 @@ class InspectionResult:
 def header_of(film: Film, inspection: Inspection) -> dict[str, Any]:
     """Return the header values of every view: the film, its frames, variants and layers."""
     experiment = film.experiment
-    last = (film.metric(name)[-1] for name in ("accuracy", "loss"))
-    failed = failure(experiment, *last, over=film.steps[-1] >= experiment.training.steps)
-    told = ""
+    failed, told = None, ""
+    if film.frames:  # there may be none since the last request
+        last = (film.metric(name)[-1] for name in ("accuracy", "loss"))
+        failed = failure(experiment, *last, over=film.steps[-1] >= experiment.training.steps)
     if failed is not None and failed.setting == "learning_rate":
         told = f"{failed.sentence} {failed.advice}"
     colored = zip(experiment.sharing, colors_of(experiment.sharing), strict=True)
