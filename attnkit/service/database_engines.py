@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+import time
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -94,7 +95,7 @@ def _sqlite(url: URL) -> Engine:
         connection.isolation_level = None  # `begin` below begins transactions, not the driver
         connection.execute(f"PRAGMA busy_timeout = {1000 * BUSY_SECONDS}")
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # has effect in a new file only
-        connection.execute("PRAGMA journal_mode = WAL")
+        _write_ahead(connection)
         connection.execute("PRAGMA journal_size_limit = 16777216")
         connection.execute("PRAGMA synchronous = FULL")
 
@@ -104,6 +105,19 @@ def _sqlite(url: URL) -> Engine:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if changes else "BEGIN")
 
     return engine
+
+
+def _write_ahead(connection: Any) -> None:
+    """Switch a database to a write-ahead log; SQLite does not wait for others that do the same."""
+    deadline = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
 
 
 def _postgresql(url: URL) -> Engine:
