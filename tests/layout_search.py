@@ -41,10 +41,13 @@ FAULTS = f"(wanted) => {{ {_FINDER.replace('export ', '', 1)} return layoutFault
 READY = """() => {
   const main = document.querySelector('[data-testid=stMain]');
   if (!main) return false;
-  const now = JSON.stringify([innerWidth, innerHeight, main.scrollHeight, main.scrollWidth]);
+  const parts = '[data-testid=stSidebar], .ak-board-grid, .ak-board-column, .ak-board-column svg, .ak-picture';
+  const boxes = [...document.querySelectorAll(parts)].map((node) => node.getBoundingClientRect());
+  const now = JSON.stringify([innerWidth, innerHeight, main.scrollHeight, main.scrollWidth, boxes]);
   const same = window.lastSize === now;
   window.lastSize = now;
   return same && document.fonts.status === 'loaded' && main.querySelector('h1')
+    && !document.getAnimations().some((one) => one instanceof CSSTransition)
     && document.querySelector('[data-testid=stApp][data-test-script-state=notRunning]')
     && !document.querySelector('[data-testid=stSkeleton], [data-stale=true]')
     && [...document.querySelectorAll('.ak-picture')].every((node) => node.firstChild)

@@ -166,16 +166,15 @@ def correction(named: Sequence[str], solved: Sequence[str], experiment: Experime
 
 
 def _reason(snapshot: Snapshot, wrong: Sequence[str]) -> str:
-    """Return why the first of the variants named wrongly fails, or the run's headline; Markdown."""
+    """Return why the first of the variants named wrongly fails, in Markdown.
+
+    Empty if no reason is known, or if it is the run's headline, which stands on the page already.
+    """
     experiment = snapshot.experiment
-    for name in wrong:
-        for seed in experiment.seeds:
-            found = reason(snapshot, Variant(name), seed)
-            if found is not None:
-                return plain(found.in_words(experiment, seed))
-    first = experiment.first_seed
-    found = headline(snapshot, first)
-    return "" if found is None else plain(found.in_words(experiment, first))
+    shown = headline(snapshot, experiment.first_seed)
+    reasons = ((reason(snapshot, Variant(name), k), k) for name in wrong for k in experiment.seeds)
+    found, seed = next((known for known in reasons if known[0] is not None), (None, 0))
+    return "" if found in (None, shown) else plain(found.in_words(experiment, seed))
 
 
 def _aim(experiment: Experiment) -> str:

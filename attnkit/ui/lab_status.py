@@ -81,8 +81,10 @@ def _line_of_training(lab: Lab, job: Job, snapshot: Snapshot, *, is_valid: bool)
         if job.unstored:
             yet = " yet" if job.tried_again else ""
             notes = f" Not stored{yet}: {plain(job.unstored)}.{notes}"
-        if not job.asked_at:
-            return f"Trained earlier: {steps} steps, {models} in {snapshot.seconds:.1f} s.{notes}"
+        if lab.came_finished:
+            seconds = f"{snapshot.seconds:.1f} s"
+            notes = notes or f" Press **Train** to watch it happen, in {training_time(experiment)}."
+            return f"Trained earlier: {steps} steps, {models} in {seconds}.{notes}"
         return f"Finished: {progress} in {snapshot.seconds:.1f} s{pace}.{notes}"
     if job.state in ("paused", "stopped"):
         going = {"paused": "Pausing", "stopped": "Stopping"}[job.state]

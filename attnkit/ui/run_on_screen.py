@@ -25,6 +25,7 @@ class RunOnScreen:
         experiment: The last valid settings.
         watcher: This tab, as last known.
         job_id: The job on screen, if one was started or found.
+        came_finished: Whether that job was finished already when it came to the screen.
         held: That job as this visitor has paused or stopped it while it goes on for others.
         refusal: Reason why the last submitted experiment was refused; shown once.
         previous: Last snapshot of the job before it on the same task; its curves are drawn in grey.
@@ -36,6 +37,7 @@ class RunOnScreen:
     experiment: Experiment
     watcher: Watcher = NOBODY
     job_id: str | None = None
+    came_finished: bool = False
     held: Job | None = None
     refusal: str = ""
     previous: Snapshot | None = None
@@ -165,6 +167,7 @@ class RunOnScreen:
             self.refusal = str(error)
             return
         self._show(job_id)
+        self.came_finished &= reuse
         service.wait(job_id, 0, FIRST_FRAME_SECONDS, self.watcher)
 
     def _show(self, job_id: str) -> None:
@@ -179,3 +182,5 @@ class RunOnScreen:
         if job_id != self.job_id:
             self.leave_job()
         self.job_id, self.held, self.refusal = job_id, None, ""
+        job = self.job
+        self.came_finished = job is not None and job.state == "finished"

@@ -12,6 +12,8 @@ const CURVE = 92, MAP = 208, ASYMMETRY = 64, AXIS = 15, GAP = 14, NARROWEST = 11
 const SHORT_NAMES = 200, PHONE = 640;
 const SPARE = 20, LOW = 700; // pixels that a window leaves free, and the height below which it leaves none
 const LEAST = 230, MOST = CURVE + MAP + ASYMMETRY + 320; // pixels for the curve, the map and the asymmetry together
+const COMFORTABLE = 150, CROWDED = 100, FACTS = 64; // columns less wide than this stand in two bands where the window is high
+const ROWS = 10; // rows of the grid for one band of columns
 const LINES = { dot: "2 3", dash: "6 4", longdashdot: "9 3 2 3" };
 
 export default function showBoard({ data: packed, parentElement }) {
@@ -62,14 +64,16 @@ const lettersWide = (texts) => Math.ceil(LETTER * Math.max(0, ...texts.map((text
 /** Measure the room, and build the nodes anew if labels or sizes differ from what stands; return whether they do. */
 function arrange(root, state) {
   const { columns, maps, turn } = state.data, n = columns.length;
-  const room = (root.clientWidth || 1100) - GAP * (n - 1);
+  const room = root.clientWidth || 1100;
   const narrow = windowSize().width <= PHONE;
-  const width = narrow ? Math.min(room + GAP * (n - 1), 420) - (n > 1 ? 34 : 0) : Math.max(NARROWEST, Math.floor(room / n));
+  const widthOf = (inRow) => Math.floor((room - GAP * (inRow - 1)) / inRow);
+  const bands = bandsOf(root, state, narrow || n < 3 ? Infinity : widthOf(n)), perBand = Math.ceil(n / bands);
+  const width = narrow ? Math.min(room, 420) - (n > 1 ? 34 : 0) : Math.max(NARROWEST, widthOf(perBand));
   const rows = width < SHORT_NAMES && maps?.short_rows ? maps.short_rows : maps?.rows ?? [];
   const left = Math.max(34, 8 + lettersWide(rows)), right = maps?.answer_letters ? 22 + Math.ceil(LETTER * maps.answer_letters) : 4;
   const single = (maps?.columns ?? []).every((text) => text.length === 1 || text === "rest");
   const top = single && !maps?.columns.includes("rest") ? 16 : 8 + lettersWide(maps?.columns ?? []);
-  const total = narrow ? CURVE + MAP + ASYMMETRY + 60 : settledRoom(root, state);
+  const total = narrow ? CURVE + MAP + ASYMMETRY + 60 : settledRoom(root, state, bands);
   const high = Math.min(MAP + (total - CURVE - MAP - ASYMMETRY) * 0.5, total - CHARTS), nRows = maps?.rows.length || 8;
   const most = Math.floor((high - top) / nRows);
   const cellWidth = Math.max(4, Math.floor(Math.min((width - left - right) / (maps?.columns.length || 8), 1.6 * Math.max(most, HIGH))));
@@ -77,33 +81,42 @@ function arrange(root, state) {
   const map = maps ? top + cellHeight * nRows + 2 : high;
   const free = Math.max(total - map, CHARTS);
   const curve = Math.round(free * 0.58), asymmetry = Math.round(free - curve);
-  const size = { width, left, right, top, cellWidth, cellHeight, single, map, curve, asymmetry };
+  const size = { bands, perBand, width, left, right, top, cellWidth, cellHeight, single, map, curve, asymmetry };
   const shape = JSON.stringify([size, rows, root.clientWidth, turn, state.data.last_step, state.data.quantity, state.data.top, maps && [maps.rows, maps.columns, maps.target, maps.reverse],
     columns.map(({ name, color, diagram, curve, levels, map: panel, asymmetry }) => [name, color, diagram, !curve, levels.length, panel?.lacking, !asymmetry])]);
   if (state.shape === shape) return false;
   Object.assign(state, { shape, size, rows });
-  state.grid.style.gridTemplateColumns = `repeat(${n}, ${narrow || width === NARROWEST ? `${width}px` : "minmax(0, 1fr)"})`;
+  state.grid.style.gridTemplateColumns = `repeat(${perBand}, ${narrow || width === NARROWEST ? `${width}px` : "minmax(0, 1fr)"})`;
   state.grid.classList.toggle("ak-narrow", width < 150);
+  state.grid.style.gridTemplateRows = `repeat(${ROWS * bands}, auto)`;
   state.grid.replaceChildren();
   buildHeadings(state);
   state.columns = columns.map((column, i) => buildColumn(state, column, i));
   return true;
 }
 
-/** Pixels that the curve, the map and the asymmetry may fill together, so that all three are in one view. */
-function roomBelow(root, { grid, headings, columns }) {
+/** Two bands of columns, one below the other, where one would have very narrow columns and the window is high enough; else one. */
+function bandsOf(root, state, width) {
+  if (isPrinting() || width >= COMFORTABLE) return 1;
+  const least = (width < NARROWEST ? CROWDED : LEAST) - (state.size?.bands === 2 ? 2 * SPARE : 0); // a line more above changes nothing
+  return roomBelow(root, state, 2) >= least ? 2 : 1;
+}
+
+/** Pixels that the curve, the map and the asymmetry of a band may fill together, so that all three are in one view. */
+function roomBelow(root, { grid, headings, columns }, bands) {
   if (isPrinting()) return CURVE + MAP + ASYMMETRY;
   const scrolled = root.closest("[data-testid=stMain]")?.scrollTop ?? 0;
   const zoom = root.currentCSSZoom ?? 1, start = root.getBoundingClientRect().top + scrolled;
   const lines = Object.values(headings ?? {}).reduce((sum, span) => sum + span.parentElement.offsetHeight, 0);
-  const others = (columns?.[0]?.box.querySelector(".ak-board-head").offsetHeight ?? 70) + (lines || 57) + 17;
+  const head = (columns?.[0]?.box.querySelector(".ak-board-head").offsetHeight ?? 70) + 17;
+  const others = bands * head + (lines || 57) + (bands - 1) * (57 + FACTS);
   const bar = grid.offsetHeight - grid.clientHeight; // that scrolls the columns sideways
-  return Math.floor((innerHeight - start) / zoom) - others - bar - 4;
+  return Math.floor(((innerHeight - start) / zoom - others - bar - 4) / bands);
 }
 
-/** The room that the board takes; it keeps what it has where a line more or less stands above it. */
-function settledRoom(root, state) {
-  const room = roomBelow(root, state), spare = room - state.room;
+/** The room that a band takes; it keeps what it has where a line more or less stands above it. */
+function settledRoom(root, state, bands) {
+  const room = roomBelow(root, state, bands), spare = room - state.room;
   if (!(spare >= 0 && spare <= 2 * SPARE)) state.room = room - (innerHeight < LOW ? 0 : SPARE);
   return clamp(state.room, LEAST, MOST);
 }
@@ -111,20 +124,24 @@ function settledRoom(root, state) {
 function buildHeadings(state) {
   const words = {
     3: state.data.quantity === "loss" ? "Loss on held-out examples" : "Accuracy on held-out examples",
-    5: "Attention on one of them", 8: "Score asymmetry",
+    5: "Attention on one held-out example", 8: "Score asymmetry",
   };
-  state.headings = Object.fromEntries(Object.entries(words).map(([row, text]) => {
+  const build = (band) => Object.fromEntries(Object.entries(words).map(([row, text]) => {
     const line = el("div", "ak-board-heading", state.grid);
-    Object.assign(line.style, { gridRow: row, maxWidth: `${state.grid.clientWidth - (row === "3" ? 46 : 0)}px` });
+    Object.assign(line.style, { gridRow: ROWS * band + Number(row), maxWidth: `${state.grid.clientWidth - (row === "3" ? 46 : 0)}px` });
     el("b", "", line, text);
     return [row, el("span", "", line, "")];
   }));
+  state.headings = build(0);
+  if (state.size.bands === 2) build(1); // the first ones explain
   state.legend = el("span", "ak-legend", state.headings[3].parentElement);
 }
 
 function buildColumn(state, column, i) {
   const { size } = state, box = el("div", "ak-board-column", state.grid);
-  box.style.gridColumn = i + 1;
+  const band = Math.floor(i / size.perBand);
+  Object.assign(box.style, { gridColumn: (i % size.perBand) + 1, gridRow: `${ROWS * band + 1} / span ${ROWS}` });
+  box.classList.toggle("ak-below", band > 0);
   box.setAttribute("role", "group");
   box.style.setProperty("--ak-color", column.color);
   const head = el("div", "ak-board-head", box), words = el("div", "", head);
@@ -150,7 +167,7 @@ function buildChart(state, box, row, height, column, top, levels) {
   const node = svg("svg", { width: size.width, height, viewBox: `0 0 ${size.width} ${height}`, class: "ak-board-chart", "aria-hidden": "true" }, box);
   node.style.gridRow = row;
   const x = (step) => size.left + ((right - size.left) * step) / (data.last_step || 1);
-  const y = (value) => bottom - ((bottom - 6) * clamp(value, 0, top)) / top;
+  const y = (value) => bottom - ((bottom - 8) * clamp(value, 0, top)) / top;
   const percent = data.quantity === "accuracy" && row === 4;
   for (const value of [0, top / 2, top]) {
     svg("path", { d: `M${size.left} ${y(value)}H${right}`, class: "ak-rule" }, node);
@@ -159,7 +176,7 @@ function buildChart(state, box, row, height, column, top, levels) {
   }
   svg("text", { x: size.left, y: height - 3 }, node).textContent = "0";
   svg("text", { x: right, y: height - 3, "text-anchor": "end" }, node).textContent = LETTER * (`${data.last_step}`.length + 9) > right - size.left ? data.last_step : `${data.last_step} steps`;
-  if (data.turn) svg("path", { d: `M${x(data.turn)} 6V${bottom}`, class: "ak-level" }, node);
+  if (data.turn) svg("path", { d: `M${x(data.turn)} 8V${bottom}`, class: "ak-level" }, node);
   const drawnLevels = levels.map(({ dash }) => svg("path", { class: "ak-level", "stroke-dasharray": LINES[dash] }, node));
   const previous = svg("path", { class: "ak-previous" }, node);
   const band = svg("path", { class: "ak-band", fill: column.color }, node);
@@ -329,8 +346,8 @@ function read(state, k) {
 function baselineOf({ values, x, y, right, bottom }, steps, text) {
   const from = right - LETTER * text.length;
   const points = [...values.mean].flatMap((value, k) => (x(steps[k]) >= from ? [y(value)] : []));
-  const covered = (at) => points.filter((point) => Math.abs(point - at + 4) < 9).length;
-  return [14, 32, bottom - 5].reduce((best, at) => (covered(at) < covered(best) ? at : best));
+  const covered = (at) => points.filter((point) => Math.abs(point - at + 4) < 7).length;
+  return [14, 11, 32, bottom - 5].reduce((best, at) => (covered(at) < covered(best) ? at : best));
 }
 
 function nearest(steps, wanted) {
