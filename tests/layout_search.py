@@ -41,7 +41,7 @@ FAULTS = f"(wanted) => {{ {_FINDER.replace('export ', '', 1)} return layoutFault
 READY = """() => {
   const main = document.querySelector('[data-testid=stMain]');
   if (!main) return false;
-  const parts = '[data-testid=stSidebar], .ak-board-grid, .ak-board-column, .ak-board-column svg, .ak-picture';
+  const parts = '[data-testid=stSidebar], .ak-board-grid, .ak-board-column, .ak-picture, svg';
   const boxes = [...document.querySelectorAll(parts)].map((node) => node.getBoundingClientRect());
   const now = JSON.stringify([innerWidth, innerHeight, main.scrollHeight, main.scrollWidth, boxes]);
   const same = window.lastSize === now;
