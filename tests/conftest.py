@@ -83,7 +83,8 @@ def pytest_terminal_summary(terminalreporter):
             seconds[_kind(report.keywords)] += report.duration
             tests[_kind(report.keywords)].add(report.nodeid)
     told = (f"{kind} {n / 60:.1f} ({len(tests[kind])} tests)" for kind, n in seconds.items())
-    terminalreporter.write_line(f"minutes: {', '.join(told)}")
+    if seconds:
+        terminalreporter.write_line(f"minutes: {', '.join(told)}")
 
 
 @pytest.fixture(scope="session")
