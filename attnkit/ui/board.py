@@ -80,11 +80,10 @@ def explain_result(snapshot: Snapshot, seed: int) -> None:
         with st.container(horizontal=True, vertical_alignment="center"):
             st.markdown(f"**{plain(reason.in_words(snapshot.experiment, seed))}**")
             if reason.page:
-                st.page_link(
-                    f"pages/{reason.page}.py",
-                    label="Show me on this example",
-                    query_params=with_hidden(st.query_params.to_dict()),
-                )
+                hidden = with_hidden(st.query_params.to_dict())
+                see = f"See it on the page {reason.page.capitalize()}"
+                st.page_link(f"pages/{reason.page}.py", label=see, query_params=hidden)
+                st.page_link("pages/questions.py", label="When must Q, K and V differ?")
     st.markdown(plain(finding(snapshot)), help=rule)
 
 

@@ -125,7 +125,7 @@ def _ask(lab: Lab) -> None:
         key=key,
         wrap=True,
     )
-    st.caption("You can change the guess until you press Train. Results are hidden until then.")
+    st.caption("Choose one or several; you can change them until you press Train.")
     st.session_state.guess = Guess(lab.experiment, tuple(chosen))
 
 
@@ -133,10 +133,12 @@ def outcome(guess: Guess, snapshot: Snapshot) -> str:
     """Return whether the guess was right, and if not, what it lacked and why; Markdown."""
     solved = [variant.value for variant in solved_variants(snapshot)]
     is_right = guess.is_right(set(solved))
-    text = f"**{outcome_in_words(is_right)}**"
+    named = [name for name in guess.chosen if name != NONE]
+    is_partly_right = bool(named) and set(named) < set(solved)
+    text = "Your guess was partly right." if is_partly_right else outcome_in_words(is_right)
+    text = f"**{text}**"
     if is_right:
         return text
-    named = [name for name in guess.chosen if name != NONE]
     why = _reason(snapshot, [name for name in named if name not in solved])
     return " ".join(
         filter(None, [text, plain(correction(named, solved, snapshot.experiment)), why])

@@ -49,19 +49,19 @@ STOPS = (
         "seconds. Press it now if you like: the tour goes on.",
     ),
     Stop(
-        ".ak-board-chart[style*='grid-row: 4']",
+        ".ak-board-column:not(.ak-below) .ak-board-chart[style*='grid-row: 4']",
         "Does it learn?",
         "The share of right answers, or the loss, while the models train. Which columns get far, "
         "and which stay behind?",
     ),
     Stop(
-        ".ak-board-map",
+        ".ak-board-column:not(.ak-below) .ak-board-map",
         "Where does it look?",
         "A row is one question; the model looks at the bright columns. The white frame marks the "
         "right one. The circle marks the entry that points the opposite way.",
     ),
     Stop(
-        ".ak-board-pair",
+        ".ak-board-column:not(.ak-below) .ak-board-pair",
         "Why?",
         "Two scores: from one token to another, and back. Which columns give both directions the "
         "same number, and what can they then not tell? “Questions” has the answers, “Attention” "

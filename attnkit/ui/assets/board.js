@@ -13,6 +13,7 @@ const SHORT_NAMES = 200, PHONE = 640;
 const SPARE = 20, LOW = 700; // pixels that a window leaves free, and the height below which it leaves none
 const LEAST = 230, MOST = CURVE + MAP + ASYMMETRY + 320; // pixels for the curve, the map and the asymmetry together
 const COMFORTABLE = 150, CROWDED = 100, FACTS = 64; // columns less wide than this stand in two bands where the window is high
+const FINE = 14; // pixels; thick frames would hide smaller cells
 const ROWS = 10; // rows of the grid for one band of columns
 const LINES = { dot: "2 3", dash: "6 4", longdashdot: "9 3 2 3" };
 
@@ -204,6 +205,7 @@ function buildMap(state, box, column) {
   Object.assign(canvas, { width: columns.length, height: rows.length });
   canvas.style.cssText = `left: ${left}px; top: ${top}px; width: ${columns.length * w}px; height: ${rows.length * h}px`;
   const over = svg("svg", { width: size.width, height: size.map, viewBox: `0 0 ${size.width} ${size.map}`, "aria-hidden": "true" }, holder);
+  over.classList.toggle("ak-fine", Math.min(w, h) < FINE);
   // Where rows are lower, or columns narrower, than a line of text, only some of them are named.
   const every = Math.ceil(HIGH / h), everyColumn = size.single ? 1 : Math.ceil((HIGH + 1) / w);
   const rest = columns.indexOf("rest");
