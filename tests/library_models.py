@@ -7,13 +7,19 @@ turned by position. They are taken from there, so that nothing of ours has a say
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch.overrides import TorchFunctionMode
+
+from attnkit.realmodels.families import hugging_face_layers
+from attnkit.realmodels.safetensors_file import open_safetensors
 
 N_TOKENS = 11
 N_TOKENS_OUT = 9
@@ -81,6 +87,12 @@ def built(case, folder):
     for name, buffer in model.named_buffers():
         buffer.copy_(angles[name])  # they are not in the file
     return model
+
+
+def opened(folder):
+    """Return family, layers and notes of the model that the library saved in a folder."""
+    config = json.loads(Path(folder, "config.json").read_text())
+    return hugging_face_layers(open_safetensors(Path(folder)), config)
 
 
 @dataclass
@@ -239,3 +251,43 @@ def _inputs(config):
     elif getattr(config, "add_cross_attention", False):
         inputs["encoder_hidden_states"] = torch.randn(2, N_TOKENS, config.hidden_size)
     return inputs
+
+
+def assert_same_layers(ours, theirs):
+    """Check that two readers found the same layers, in whatever order a head's dimensions are."""
+    places = [
+        [(layer.kind, layer.index, layer.n_heads, layer.n_kv_heads) for layer in layers]
+        for layers in (ours, theirs)
+    ]
+    assert places[0] == places[1]
+    rng = np.random.default_rng(3)
+    for layer, other in zip(ours, theirs, strict=True):
+        read, expected = layer.read(), other.read()
+        x = rng.standard_normal((N_TOKENS, read.W_Q.shape[1]))
+        y = rng.standard_normal((N_TOKENS, read.W_K.shape[1]))
+        for a, b in zip(_products(read, x, y), _products(expected, x, y), strict=True):
+            np.testing.assert_allclose(a, b, rtol=0, atol=1e-5 * np.abs(b).max())
+        for gain in ("gain_q", "gain_kv"):
+            a, b = getattr(read, gain), getattr(expected, gain)
+            assert (a is None) == (b is None)
+            np.testing.assert_allclose([] if a is None else a, [] if b is None else b, rtol=1e-5)
+
+
+def _products(read, x, y):
+    """Return products of queries and keys with each other, positions included, and values."""
+    made = [
+        rows @ w + (0 if b is None else b[:, None])
+        for rows, w, b in (
+            (x, read.W_Q.astype(float), read.b_Q),
+            (y, read.W_K.astype(float), read.b_K),
+            (y, read.W_V.astype(float), read.b_V),
+        )
+    ]
+    if read.rope is not None:
+        made[:2] = (
+            np.stack([read.rope.rotate(one[:, i], i) for i in range(N_TOKENS)], 1)
+            for one in made[:2]
+        )
+    q, k, v = made
+    repeated = k.repeat(len(q) // len(k), 0)
+    return [a @ b.swapaxes(1, 2) for a, b in ((q, q), (q, repeated), (k, k))] + [v]

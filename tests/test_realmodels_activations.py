@@ -116,18 +116,12 @@ def test_a_model_whose_keys_are_values_is_run(tmp_path):
     assert found.groupby("layer")["act_cka_kv"].count().tolist() == [N_HEADS, 0, 0]
 
 
-@pytest.mark.parametrize("source", ["nosuchmodel", "json"])
-def test_what_cannot_be_run_is_told(source):
-    """In one line."""
-    with pytest.raises(Unreadable, match=source):
-        with_activations(toy_table(), source)
-
-
-def test_weights_without_a_program_are_not_run(tmp_path):
-    """CTranslate2 files hold no configuration that transformers knows."""
+def test_what_cannot_be_run_is_refused(tmp_path):
+    """A source that is none, and CTranslate2's files, whose configuration nobody knows."""
     (tmp_path / "model.bin").write_bytes(b"")
-    with pytest.raises(Unreadable):
-        with_activations(toy_table(), str(tmp_path))
+    for source in ("nosuchmodel", "json", str(tmp_path)):
+        with pytest.raises(Unreadable):
+            with_activations(toy_table(), source)
 
 
 def test_no_program_of_a_model_is_run(tmp_path):
@@ -157,7 +151,7 @@ def test_a_model_of_few_positions_gets_shorter_pieces(tmp_path, kind):
     assert found["act_cka_qk"].nunique() == N_LAYERS * N_HEADS
 
 
-@pytest.mark.parametrize("q_lora_rank", [None, 5])
+@pytest.mark.parametrize("q_lora_rank", [pytest.param(None, marks=pytest.mark.long), 5])
 def test_latent_attention_is_run(tmp_path, q_lora_rank):
     """Its inputs are found, whether queries come from a latent vector or not."""
     config = T.DeepseekV3Config(
@@ -172,30 +166,18 @@ def test_latent_attention_is_run(tmp_path, q_lora_rank):
     assert found["act_cka_qk"].between(0, 1).all()
 
 
-def test_layers_with_the_same_weights_are_not_run(tmp_path):
-    """ALBERT's run three times, and are read once."""
-    config = T.AlbertConfig(**sizes(embedding_size=11, num_hidden_groups=1))
-    assert "the file has 1 attention layers, but 3 ran" in refusal(
-        save(tmp_path, T.AlbertModel, config)
-    )
-
-
-def test_a_tokenizer_of_another_model_is_told(tmp_path):
-    """It has more words than the model."""
-    source = save(tmp_path, T.BertModel, T.BertConfig(**sizes()), n_words=N_WORDS + 10)
-    assert "does not run on text (IndexError" in refusal(source)
-
-
-def test_too_little_text_is_told(tmp_path):
-    """With one position, and without the first token of a piece, none is left."""
-    source = save(tmp_path, T.BertModel, T.BertConfig(**sizes(max_position_embeddings=1)))
-    assert "in windows of 1, are too few" in refusal(source)
-
-
-def test_inputs_that_are_not_finite_are_told(tmp_path):
-    """Rather than NaN in a table."""
-    source = save(tmp_path, T.BertModel, T.BertConfig(**sizes(layer_norm_eps=float("nan"))))
-    assert "not finite" in refusal(source)
+def test_why_a_model_is_not_run_is_told(tmp_path):
+    """Layers read once but run often, another tokenizer, too little text, and no finite inputs."""
+    albert = T.AlbertConfig(**sizes(embedding_size=11, num_hidden_groups=1))
+    source = save(tmp_path / "albert", T.AlbertModel, albert)
+    assert "the file has 1 attention layers, but 3 ran" in refusal(source)
+    for settings, n_words, says in (
+        ({}, N_WORDS + 10, "does not run on text (IndexError"),
+        ({"max_position_embeddings": 1}, N_WORDS, "in windows of 1, are too few"),
+        ({"layer_norm_eps": float("nan")}, N_WORDS, "not finite"),
+    ):
+        config = T.BertConfig(**sizes(**settings))
+        assert says in refusal(save(tmp_path / "bert", T.BertModel, config, n_words))
 
 
 def test_running_opens_no_pickle(tmp_path, monkeypatch):

@@ -1,15 +1,11 @@
 """What a configuration says of a model, in older and newer forms, true or not; and notes."""
 
-import contextlib
-from pathlib import Path
+import re
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from library_models import D_VOCAB
 
-from attnkit.realmodels import notes as told
 from attnkit.realmodels.base import Kind, Unreadable
 from attnkit.realmodels.families import hugging_face_layers
 
@@ -169,16 +165,6 @@ def test_layers_without_positions():
     assert "Some layers have no rotary positions." in notes
 
 
-def test_a_note_stands_in_one_module():
-    """So that every format says the same."""
-    folder = Path(told.__file__).parent
-    elsewhere = "".join(p.read_text() for p in folder.glob("*.py") if p.name != "notes.py")
-    sentences = [text for name, text in vars(told).items() if name.isupper()]
-    sentences += [told.scaled(), told.quantised({"Q4_1"}), told.others("here")]
-    assert len(sentences) >= 14
-    assert [text for text in sentences if text[:30] in elsewhere] == []
-
-
 def test_notes_say_what_is_not_shown():
     """Of norms after the projection, caps, windows, and of what else the model is."""
     shapes = _llama_file() | {f"model.layers.{i}.self_attn.q_norm.weight": (4,) for i in range(3)}
@@ -215,37 +201,27 @@ def test_shared_layers_are_read_once():
     assert "shown once" in notes[0]
 
 
-@pytest.mark.parametrize(
-    ("config", "says"),
-    [
+def test_a_configuration_that_does_not_fit_is_refused():
+    """The message names the field or tensor, what was found, and what is allowed."""
+    for config, says in (
         ({"model_type": None}, "model_type is None; it must be one of albert, bart"),
         ({"model_type": "mamba"}, "'model.layers.0.self_attn.k_proj.weight'"),
-        ({"model_type": ["llama"]}, "model_type is ['llama']"),
         ({"model_type": "bert"}, "for example encoder.layer.0.attention.self.query.weight"),
         ({"num_attention_heads": 0}, "num_attention_heads is 0; it must be a whole number from 1"),
-        ({"num_attention_heads": -5}, "num_attention_heads is -5"),
         ({"num_attention_heads": True}, "num_attention_heads is True"),
-        ({"num_attention_heads": "5"}, "num_attention_heads is '5'"),
-        ({"num_attention_heads": 5.0}, "num_attention_heads is 5.0"),
         ({"num_attention_heads": 10**5000}, "num_attention_heads is a huge number"),
         ({"num_attention_heads": None}, "num_attention_heads or n_head or"),
         ({"num_attention_heads": 6}, "is of shape (20, 7); the configuration says (24, 7)"),
         ({"num_key_value_heads": 2}, "5 heads cannot share 2 key and value heads equally"),
         ({"head_dim": 2}, "5 heads, 1 key and value heads, 2 wide, of 7 inputs"),
         ({"head_dim": None}, "the width 7 cannot be divided among 5 heads"),
-        ({"hidden_size": 2**70}, "hidden_size is"),
-        ({"hidden_size": 11}, "is of shape (20, 7); the configuration says (20, 11)"),
         ({"num_hidden_layers": 2}, "num_hidden_layers is 2, but the file holds 3 layers"),
         ({"num_hidden_layers": 10**6}, "num_hidden_layers is 1000000, but the file holds 3"),
-        ({"num_hidden_layers": {}}, "num_hidden_layers is {}"),
         ({"rope_theta": -1.0}, "rope_theta is -1.0; it must be a number above 0"),
-        ({"rope_theta": float("nan")}, "rope_theta is nan"),
-        ({"rope_theta": 10**400}, "rope_theta is"),
         ({"rope_theta": 1e300}, "rope_theta is 1e+300; it must be a number above 0, at most 1e+30"),
         ({"rope_theta": 1.0, "rope_scaling": _YARN}, "with YaRN it must be above 1"),
         ({"rope_scaling": "linear"}, "rope_scaling is 'linear'; it must be an object"),
         ({"rope_scaling": {"type": "linear"}}, "factor is missing"),
-        ({"rope_scaling": {"type": "linear", "factor": 0}}, "factor is 0"),
         ({"rope_scaling": {"type": "llama3", "factor": 2.0}}, "low_freq_factor is missing"),
         (
             {"rope_scaling": {"type": "llama3"} | _LLAMA_3 | {"high_freq_factor": 1.0}},
@@ -254,25 +230,22 @@ def test_shared_layers_are_read_once():
         ({"partial_rotary_factor": 1e9}, "of a head's 4 dimensions would rotate, in pairs"),
         ({"partial_rotary_factor": 0.1}, "0 of a head's 4 dimensions would rotate"),
         ({"layer_types": ["full_attention"]}, "it must be a list of 3 words, one per layer"),
-        ({"layer_types": [1, 2, 3]}, "layer_types is [1, 2, 3]"),
         ({"no_rope_layers": 7}, "no_rope_layers is 7; it must be a list of 3 numbers"),
         ({"is_causal": "no"}, "is_causal is 'no'; it must be true or false"),
         ({"text_config": {"model_type": "llama"}}, "num_hidden_layers or n_layer or"),
-    ],
-)
-def test_a_configuration_that_does_not_fit_is_refused(config, says):
-    """The message names the field or tensor, what was found, and what is allowed."""
+    ):
+        assert says in refusal(Named(_llama_file()), _LLAMA | config)
+    for config in (None, [], "llama", 7):
+        assert "must be an object" in refusal(Named(_llama_file()), config)
+
+
+def refusal(file, config):
+    """Return the one line that refuses a model."""
     with pytest.raises(Unreadable) as error:
-        hugging_face_layers(Named(_llama_file()), _LLAMA | config)
-    assert says in str(error.value)
-    assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize("config", [None, [], "llama", 7])
-def test_a_configuration_that_is_no_object_is_refused(config):
-    """It comes from a file of somebody's."""
-    with pytest.raises(Unreadable, match="must be an object"):
-        hugging_face_layers(Named(_llama_file()), config)
+        hugging_face_layers(file, config)
+    assert str(error.value).isprintable()
+    assert len(str(error.value)) < 2_000
+    return str(error.value)
 
 
 def test_a_null_for_the_rotating_dimensions_of_gpt_j_is_refused():
@@ -286,7 +259,7 @@ def test_a_null_for_the_rotating_dimensions_of_gpt_j_is_refused():
         hugging_face_layers(Named(shapes), config | {"rotary_dim": None})
 
 
-@pytest.mark.parametrize("module", ["q_proj", "q_b_proj", "kv_b_proj", "kv_a_layernorm"])
+@pytest.mark.parametrize("module", ["q_proj", "kv_a_layernorm"])
 def test_a_bias_that_latent_attention_does_not_have_is_refused(module):
     """Only the first step may have one, and it is read; no other is ignored."""
     config = {
@@ -313,77 +286,17 @@ def test_a_bias_that_latent_attention_does_not_have_is_refused(module):
         hugging_face_layers(Named(shapes), config)
 
 
-def test_a_missing_tensor_is_named():
-    """A damaged model is not read in part."""
+def test_a_file_that_does_not_fit_is_refused():
+    """What is missing is named, and what the file has instead, however much and whatever it is."""
     shapes = _llama_file()
     del shapes["model.layers.1.self_attn.v_proj.weight"]
-    with pytest.raises(
-        Unreadable, match=r"no tensor 'model\.layers\.1\.self_attn\.v_proj\.weight'"
+    names = "attn\n\x1b[31m" + "x" * 10_000
+    for file, says in (
+        (shapes, r"no tensor 'model\.layers\.1\.self_attn\.v_proj\.weight'"),
+        (_llama_file() | _llama_file(prefix="teacher."), r"several models.*'model\.', 'teacher\.'"),
+        ({"model.layers.0.self_attn.q_proj.qweight": (3, 5)}, "take the unquantised model"),
+        ({}, "the file holds nothing"),
+        ({f"attn{i}": (1,) for i in range(17)}, r"'attn5' and 11 more$"),
+        ({f"{names}{i}": (1,) for i in range(100)}, "94 more"),
     ):
-        hugging_face_layers(Named(shapes), _LLAMA)
-
-
-def test_several_models_in_one_file_are_refused():
-    """Whose heads would be shown?"""
-    shapes = _llama_file() | _llama_file(prefix="teacher.")
-    with pytest.raises(Unreadable, match=r"several models.*'model\.', 'teacher\.'"):
-        hugging_face_layers(Named(shapes), _LLAMA)
-
-
-def test_a_quantised_layout_is_called_so():
-    """Its tensors have other names, or other shapes."""
-    shapes = {"model.layers.0.self_attn.q_proj.qweight": (3, 5)}
-    with pytest.raises(Unreadable, match="is quantised: take the unquantised model"):
-        hugging_face_layers(Named(shapes), _LLAMA)
-
-
-def test_an_empty_file_is_refused():
-    """With no tensors there is no attention."""
-    with pytest.raises(Unreadable, match="the file holds nothing"):
-        hugging_face_layers(Named({}), _LLAMA)
-
-
-def test_many_tensors_are_counted():
-    """The first six are named."""
-    with pytest.raises(Unreadable, match=r"'attn5' and 11 more$"):
-        hugging_face_layers(Named({f"attn{i}": (1,) for i in range(17)}), _LLAMA)
-
-
-def test_names_from_others_do_not_break_messages():
-    """A name of any length and with any character is shown short, on one line."""
-    shapes = {"attn\n\x1b[31m" + "x" * 10_000 + str(i): (1,) for i in range(100)}
-    with pytest.raises(Unreadable) as error:
-        hugging_face_layers(Named(shapes), _LLAMA)
-    assert str(error.value).isprintable()
-    assert len(str(error.value)) < 2_000
-
-
-_ANY = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
-    max_leaves=5,
-)
-_FIELDS = (
-    *_LLAMA,
-    "rope_theta",
-    "rope_scaling",
-    "rope_parameters",
-    "layer_types",
-    "no_rope_layers",
-    "partial_rotary_factor",
-    "is_causal",
-    "text_config",
-    "sliding_window",
-    "use_sliding_window",
-    "position_embedding_type",
-    "quantization_config",
-)
-
-
-@given(st.dictionaries(st.sampled_from(_FIELDS), _ANY, max_size=4))
-def test_any_configuration_is_read_or_refused(config):
-    """A configuration with any fields is read or raises Unreadable, and nothing else."""
-    with contextlib.suppress(Unreadable):
-        _, layers, _ = hugging_face_layers(Named(_llama_file()), _LLAMA | config)
-        for layer in layers:
-            layer.read()
+        assert re.search(says, refusal(Named(file), _LLAMA))

@@ -35,17 +35,17 @@ def per_query_head(layer):
     return dict(zip("qkv", (side.astype(np.float64) for side in sides), strict=True))
 
 
-@pytest.mark.parametrize("pair", ["qk", "qv", "kv"])
-def test_heads_agree_with_the_definitions(pair):
+def test_heads_agree_with_the_definitions():
     """Cosine, overlap and CKA are those of `analysis.similarity`, the rotation is Procrustes'."""
     layer = made()
     w, found = per_query_head(layer), measure_layer(layer).heads
-    a, b = w[pair[0]], w[pair[1]]
-    assert found[f"cos_{pair}"] == pytest.approx(similarity.cosine(a, b), abs=1e-12)
-    assert found[f"overlap_{pair}"] == pytest.approx(similarity.overlap(a, b))
-    assert found[f"cka_{pair}"] == pytest.approx(similarity.weights_cka(a, b))
-    turned = [x @ orthogonal_procrustes(x, y)[0] for x, y in zip(a, b, strict=True)]
-    assert found[f"rotated_{pair}"] == pytest.approx(similarity.cosine(np.stack(turned), b))
+    for pair in ("qk", "qv", "kv"):
+        a, b = w[pair[0]], w[pair[1]]
+        assert found[f"cos_{pair}"] == pytest.approx(similarity.cosine(a, b), abs=1e-12)
+        assert found[f"overlap_{pair}"] == pytest.approx(similarity.overlap(a, b))
+        assert found[f"cka_{pair}"] == pytest.approx(similarity.weights_cka(a, b))
+        turned = [x @ orthogonal_procrustes(x, y)[0] for x, y in zip(a, b, strict=True)]
+        assert found[f"rotated_{pair}"] == pytest.approx(similarity.cosine(np.stack(turned), b))
 
 
 def test_the_form_agrees_with_the_definitions():
@@ -128,15 +128,16 @@ def test_turns_of_bases_are_seen_as_stated(roles):
     assert changed == TURNS[roles]
 
 
-@pytest.mark.parametrize("scale", [1e-25, 1e18])
-def test_very_small_and_very_large_weights_are_measured(scale):
+def test_very_small_and_very_large_weights_are_measured():
     """Only norms know of the scale."""
     layer = made()
-    scaled = Projections(*(w * np.float32(scale) for w in (layer.W_Q, layer.W_K, layer.W_V)))
-    one, other = measure_layer(layer), measure_layer(scaled)
-    for name in ("symmetry", "directionality", "cos_qk"):
-        assert other.whole[name] == pytest.approx(one.whole[name], abs=1e-5), name
-        assert other.heads[name] == pytest.approx(one.heads[name], abs=1e-5), name
+    one = measure_layer(layer)
+    for scale in (1e-25, 1e18):
+        scaled = Projections(*(w * np.float32(scale) for w in (layer.W_Q, layer.W_K, layer.W_V)))
+        other = measure_layer(scaled)
+        for name in ("symmetry", "directionality", "cos_qk"):
+            assert other.whole[name] == pytest.approx(one.whole[name], abs=1e-5), name
+            assert other.heads[name] == pytest.approx(one.heads[name], abs=1e-5), name
 
 
 def test_streams_of_two_widths_are_not_compared():
@@ -150,20 +151,16 @@ def test_streams_of_two_widths_are_not_compared():
     assert portraits_of(made(d_kv=M + 6)) is None
 
 
-def test_values_of_another_width_have_no_cosine():
-    """But they have an overlap."""
-    heads = measure_layer(made(d_value=E)).heads
-    assert np.isnan(heads["cos_qv"]).all()
-    assert np.isfinite(heads["overlap_qv"]).all()
-
-
-def test_zero_matrices_give_nothing():
-    """And no warning."""
+def test_what_cannot_be_compared_has_no_number():
+    """Values of another width have an overlap but no cosine; zero matrices give no warning."""
     layer = made()
-    heads = measure_layer(Projections(0 * layer.W_Q, layer.W_K, layer.W_V)).heads
+    wide = measure_layer(made(d_value=E)).heads
+    zero = measure_layer(Projections(0 * layer.W_Q, layer.W_K, layer.W_V)).heads
+    assert np.isnan(wide["cos_qv"]).all()
+    assert np.isfinite(wide["overlap_qv"]).all()
     for name in ("cos_qk", "overlap_qk", "symmetry", "rank_q"):
-        assert np.isnan(heads[name]).all(), name
-    assert (heads["directionality"] == 0).all()
+        assert np.isnan(zero[name]).all(), name
+    assert (zero["directionality"] == 0).all()
 
 
 def test_a_lost_dimension_is_not_a_direction():
@@ -233,13 +230,15 @@ def test_chance_is_what_theory_says():
     assert not any(name.startswith("norm") for name in (*heads, *whole))
 
 
-@pytest.mark.parametrize("name", ["cos_qk", "overlap_qk", "rotated_kv", "cka_qv", "symmetry"])
-def test_random_layers_are_at_chance(name):
+def test_random_layers_are_at_chance():
     """Other draws than those that chance is made of, within five standard errors."""
-    mean, sd = chance_levels(made())[0][name]
-    drawn = np.concatenate([measure_layer(made(seed=seed)).heads[name] for seed in range(20)])
-    assert abs(drawn.mean() - mean) < 5 * sd / np.sqrt(len(drawn) / 2)
-    assert drawn.std() == pytest.approx(sd, rel=0.35)
+    levels = chance_levels(made())[0]
+    heads = [measure_layer(made(seed=seed)).heads for seed in range(20)]
+    for name in ("cos_qk", "overlap_qk", "rotated_kv", "cka_qv", "symmetry"):
+        mean, sd = levels[name]
+        drawn = np.concatenate([own[name] for own in heads])
+        assert abs(drawn.mean() - mean) < 5 * sd / np.sqrt(len(drawn) / 2), name
+        assert drawn.std() == pytest.approx(sd, rel=0.35), name
 
 
 def test_folded_gains_are_in_the_chance_too():
@@ -253,8 +252,7 @@ def test_folded_gains_are_in_the_chance_too():
     assert chance_levels(made(), fold=True) == chance_levels(made())
 
 
-@pytest.mark.parametrize("name", ["cos_kv", "overlap_kv", "overlap_qk", "cka_kv", "rank_k"])
-def test_random_layers_with_a_latent_vector_are_at_their_chance(name):
+def test_random_layers_with_a_latent_vector_are_at_their_chance():
     """W_K and W_V of one latent vector are alike by construction; so are those of chance."""
     n_latent, n_heads = 11, 4
 
@@ -264,10 +262,13 @@ def test_random_layers_with_a_latent_vector_are_at_their_chance(name):
         k, v = (first @ rng.standard_normal((n_heads, n_latent, D)) for _ in "kv")
         return Projections(q, k, v, latent_kv=n_latent)
 
-    mean, sd = chance_levels(draw(0))[0][name]
-    drawn = np.array([measure_layer(draw(seed)).heads[name].mean() for seed in range(1, 41)])
-    assert abs(drawn.mean() - mean) < 5 * sd / np.sqrt(len(drawn))
-    assert chance_levels(draw(0))[0]["overlap_kv"][0] > 2 * D / M
+    levels = chance_levels(draw(0))[0]
+    heads = [measure_layer(draw(seed)).heads for seed in range(1, 41)]
+    for name in ("cos_kv", "overlap_kv", "overlap_qk", "cka_kv", "rank_k"):
+        mean, sd = levels[name]
+        drawn = np.array([own[name].mean() for own in heads])
+        assert abs(drawn.mean() - mean) < 5 * sd / np.sqrt(len(drawn)), name
+    assert levels["overlap_kv"][0] > 2 * D / M
 
 
 def test_chance_is_always_the_same():
@@ -299,12 +300,7 @@ def test_a_portrait_holds_the_form_in_two_parts():
     assert portrait.shown == pytest.approx(1)
     s = (portrait.symmetric**2).sum(), 2 * (portrait.skew**2).sum()
     assert (s[0] - s[1]) / (s[0] + s[1]) == pytest.approx(measure_layer(layer).heads["symmetry"][4])
-
-
-def test_a_portrait_has_the_angles():
-    """Cosines of the principal angles of all pairs."""
-    layer = made()
     w = per_query_head(layer)
-    for pair, cosines in portraits_of(layer)[4].angles.items():
+    for pair, cosines in portrait.angles.items():
         expected = similarity.subspace_cosines(w[pair[0]][4], w[pair[1]][4])
         assert cosines == pytest.approx(expected)

@@ -96,13 +96,6 @@ def test_every_place_of_a_package_is_searched(tmp_path, monkeypatch):
     assert open_model("in_places").family == "bert"
 
 
-def test_a_path_comes_before_a_package(bert, monkeypatch):
-    """A folder of that name here is meant."""
-    monkeypatch.chdir(bert.parent)
-    bert.rename(bert.parent / "pandas")
-    assert find_files("pandas").is_dir()
-
-
 def test_a_pickle_is_never_opened(tmp_path):
     """The message says how to convert it."""
     for name in ("pytorch_model.bin", "model.pt", "weights.ckpt"):
@@ -112,10 +105,9 @@ def test_a_pickle_is_never_opened(tmp_path):
     assert "save_pretrained" in refusal(tmp_path)
 
 
-@pytest.mark.parametrize("ending", ["onnx", "h5", "msgpack"])
-def test_what_is_not_read_is_not_called_a_pickle(tmp_path, ending):
+def test_what_is_not_read_is_not_called_a_pickle(tmp_path):
     """Alone or in its folder."""
-    path = tmp_path / f"model.{ending}"
+    path = tmp_path / "model.onnx"
     path.write_bytes(b"weights")
     for source in (path, tmp_path):
         said = refusal(source)
@@ -129,6 +121,9 @@ def test_a_folder_is_called_by_its_name_however_it_is_given(bert, monkeypatch):
     monkeypatch.setenv("HOME", str(bert.parent))
     for source in (".", "./", "model.safetensors", "~/tiny-bert", "~/tiny-bert/model.safetensors"):
         assert open_model(source).name == "tiny-bert"
+    (bert / "pandas").mkdir()  # a folder here comes before a package of that name
+    assert "holds nothing" in refusal("pandas")
+    (bert / "pandas").rmdir()
     (bert / "config.json").unlink()
     assert refusal(".").startswith("tiny-bert: ")
     (bert / "model.safetensors").unlink()
@@ -226,29 +221,22 @@ def test_two_gguf_files_are_one_too_many(tmp_path):
 def test_the_command_writes_a_row_per_head_and_per_layer(bert, tmp_path, capsys):
     """And prints a table."""
     out, portraits = tmp_path / "atlas.parquet", tmp_path / "heads.safetensors"
-    assert main(["models", str(bert), "--out", str(out), "--portraits", str(portraits)]) == 0
+    command = ["models", str(bert), "--out", str(out), "--portraits", str(portraits)]
+    assert main([*command, "--every-setting"]) == 0
     table = pd.read_parquet(out)
-    assert table["head"].notna().sum() == L * H
-    assert table["head"].isna().sum() == L
+    settings = {(False, 0), (True, 0)}  # without rotary positions there are no offsets
+    assert set(zip(table["folded"], table["offset"], strict=True)) == settings
+    assert table["head"].notna().sum() == 2 * L * H
+    assert table["head"].isna().sum() == 2 * L
     assert "tiny-bert encoder (6)" in capsys.readouterr().out
     atlas = Atlas.load(out, portraits)
     assert atlas.portrait("tiny-bert", "encoder", 1, 2).shown > 0
 
 
-def test_every_setting_gives_rows_of_its_own(bert, tmp_path):
-    """Without rotary positions there are no offsets."""
-    out = tmp_path / "atlas.parquet"
-    assert main(["models", str(bert), "--out", str(out), "--every-setting"]) == 0
-    table = pd.read_parquet(out)
-    assert sorted(set(zip(table["folded"], table["offset"], strict=True))) == [
-        (False, 0),
-        (True, 0),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
+def test_bad_input_is_one_line(bert, monkeypatch, capsys):
+    """Exit code 2, and the field is named."""
+    monkeypatch.chdir(bert.parent)
+    for arguments, named in (
         (["nosuchthing"], "nosuchthing"),
         ([], "MODEL"),
         (["{bert}", "--out", "atlas.csv"], ".parquet"),
@@ -256,32 +244,15 @@ def test_every_setting_gives_rows_of_its_own(bert, tmp_path):
         (["{bert}", "--offset", "many"], "--offset"),
         (["{bert}", "--offset", "9" * 5000], "--offset"),
         (["{bert}", "--offset", "4"], "rotary positions"),
-        (
-            ["{bert}", "--out", "/proc/atlas.parquet"],
-            "--out: got '/proc/atlas.parquet', but it cannot",
-        ),
+        (["{bert}", "--out", "/proc/atlas.parquet"], "got '/proc/atlas.parquet', but it cannot"),
         (["{bert}", "--table", "nosuch.md"], "--table"),
         (["{bert}", "--table", "nosuch.md", "--fold"], "leave out --fold"),
         (["{bert}", "--ship"], "--ship"),
-    ],
-)
-def test_bad_input_is_one_line(bert, monkeypatch, capsys, arguments, named):
-    """Exit code 2, and the field is named."""
-    monkeypatch.chdir(bert.parent)
-    assert main(["models", *(text.format(bert=bert) for text in arguments)]) == 2
-    said = capsys.readouterr().err
-    assert named in said
-    assert said.count("\n") == 1
-
-
-def test_models_of_one_name_are_told_apart(bert, tmp_path):
-    """The second gets a number."""
-    write_bert(tmp_path / "other" / "tiny-bert")
-    out = tmp_path / "atlas.parquet"
-    assert (
-        main(["models", str(bert), str(tmp_path / "other" / "tiny-bert"), "--out", str(out)]) == 0
-    )
-    assert list(pd.read_parquet(out)["model"].unique()) == ["tiny-bert", "tiny-bert (2)"]
+    ):
+        assert main(["models", *(text.format(bert=bert) for text in arguments)]) == 2
+        said = capsys.readouterr().err
+        assert named in said
+        assert said.count("\n") == 1
 
 
 def test_what_is_finished_is_kept_when_interrupted(bert, tmp_path, monkeypatch):
@@ -326,10 +297,12 @@ def test_a_damaged_atlas_is_told(tmp_path):
         Atlas.load(path)
 
 
-def test_a_model_measured_again_takes_its_own_place(bert, tmp_path):
-    """Joined atlases hold every model once."""
-    paths = [tmp_path / f"{n}.parquet" for n in range(2)]
-    for path in paths:
-        main(["models", str(bert), "--out", str(path)])
-    first, again = (Atlas.load(path) for path in paths)
-    assert len(first.joined(again).table) == len(first.table)
+def test_models_of_one_name_are_told_apart(bert, tmp_path):
+    """The second gets a number; joined atlases hold a model that is measured again once."""
+    write_bert(tmp_path / "other" / "tiny-bert")
+    out = tmp_path / "atlas.parquet"
+    sources = [str(bert), str(tmp_path / "other" / "tiny-bert")]
+    assert main(["models", *sources, "--out", str(out)]) == 0
+    both = Atlas.load(out)
+    assert list(both.table["model"].unique()) == ["tiny-bert", "tiny-bert (2)"]
+    assert len(both.joined(both).table) == len(both.table)

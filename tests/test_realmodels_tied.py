@@ -102,19 +102,15 @@ def test_reused_keys_and_values_count_once():
     assert len(counted(heads, "overlap_qk", once=True)) == 2 * N_HEADS
 
 
-def test_the_command_says_what_only_the_weights_show():
-    """Such a note is on the table, because the configuration of the model does not say it."""
-    assert "serves as W_K and as W_V" in notes_on(measure_model(_model(True)).table)[0]
-    assert notes_on(measure_model(_model(False)).table) == ()
-
-
-def test_the_page_names_tied_layers_of_each_model():
-    """Models without such layers are not named."""
+def test_tied_layers_of_each_model_are_named():
+    """On the table, because the configuration does not say it, and on the page."""
     table = measure_model(_model(True, False, False)).table
     heads = pd.concat([made_atlas().table, table])
     sentence = describe_tied(heads[heads["head"].notna()])
     assert sentence.startswith("One matrix serves as W_K and as W_V in 1 of 3 layers of Made: ")
+    assert "serves as W_K and as W_V" in notes_on(table)[0]
     assert describe_tied(made_atlas().table) == ""
+    assert notes_on(measure_model(_model(False)).table) == ()
 
 
 def test_tables_from_before_these_columns_still_open(tmp_path):
