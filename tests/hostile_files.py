@@ -129,7 +129,7 @@ def damaged(rng: np.random.Generator, file: File) -> tuple[str, File]:
     kinds += ["config"] * ("config.json" in file.beside) + ["text"] * (b"dim-emb" in file.data)
     kind = kinds[rng.integers(len(kinds))]
     data, what = bytearray(file.data), kind
-    reach = len(data) if rng.random() < 0.3 else min(len(data), 700)
+    reach = len(data) if rng.random() < 0.5 else min(len(data), 700)
     start = int(rng.integers(reach))
     if kind == "field":
         name = list(file.fields)[rng.integers(len(file.fields))]

@@ -386,7 +386,7 @@ def _compare_with_library(case, folder):
         _check_gains(case, layer, one, source)
 
 
-@pytest.mark.parametrize("case", _marked())
+@pytest.mark.parametrize("case", list(_marked()))
 def test_heads_are_the_librarys_own(case, tmp_path):
     """Queries, keys and values of every layer, head and token, positions included; gains too."""
     _compare_with_library(case, tmp_path)
