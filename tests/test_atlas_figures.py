@@ -65,25 +65,18 @@ def portrait(request):
     return made_atlas().portrait(model, kind, 1, 2), 13 if model == READER else 17
 
 
-@pytest.mark.parametrize(
-    ("value", "told"),
-    [(-0.0512, "−0.051"), (0.25, "0.25"), (12.34, "12.3"), (0.0, "0.00"), (math.nan, "–")],
-)
-def test_numbers_are_told_as_one_reads_them(value, told):
-    """A true minus, few digits, a dash for none."""
-    assert number_text(value) == told
-
-
-def test_no_number_is_a_negative_zero():
-    """What rounds to nothing has no sign."""
-    assert number_text(-0.0001) == "0.000"
+def test_numbers_are_told_as_one_reads_them():
+    """A true minus, few digits, a dash for none, and no sign of what rounds to nothing."""
+    told = {-0.0512: "−0.051", 0.25: "0.25", 12.34: "12.3", 0.0: "0.00", -0.0001: "0.000"}
+    assert {value: number_text(value) for value in told} == told
+    assert number_text(math.nan) == "–"
 
 
 # groups
 
 
 def test_groups_are_kinds_of_models_in_the_order_of_the_table(heads):
-    """With all their heads."""
+    """With all their heads; a group without the measure is left out, as where nothing was run."""
     groups = groups_of(heads, "cos_qk")
     assert [(g.model, g.kind, len(g.values)) for g in groups] == [
         (READER, "encoder", 10),
@@ -92,11 +85,9 @@ def test_groups_are_kinds_of_models_in_the_order_of_the_table(heads):
     ]
     assert groups[0].color != groups[1].color == groups[2].color
     assert len({g.symbol for g in groups}) == 3
-
-
-def test_shared_heads_count_once_where_queries_play_no_part(heads):
-    """Three query heads share each of two key and value heads."""
-    causal = heads[heads["kind"] == "causal"]
+    assert groups_of(heads, "act_cka_qk") == []
+    assert describe_groups([], "CKA").startswith("CKA: 0 heads")
+    causal = heads[heads["kind"] == "causal"]  # three query heads share a key and value head
     for measure, n in {"cos_kv": 6, "norm_v": 6, "rank_k": 6, "cos_qk": 18, "rank_qk": 18}.items():
         assert len(counted(causal, measure, once=True)) == n, measure
         assert len(counted(causal, measure, once=False)) == 18, measure
@@ -132,12 +123,6 @@ def test_the_first_two_models_are_compared(heads):
     assert two_models([reader]) == (reader, reader)
 
 
-def test_a_group_without_the_measure_is_left_out(heads):
-    """Models that were not run have no activations."""
-    assert groups_of(heads, "act_cka_qk") == []
-    assert describe_groups([], "CKA").startswith("CKA: 0 heads")
-
-
 def test_the_random_level_is_that_of_the_shape(heads):
     """Overlap of random subspaces: the share of the stream that a head reads."""
     reader, causal, _ = groups_of(heads, "overlap_qk")
@@ -159,16 +144,14 @@ def test_a_cell_is_a_head(heads):
     assert panel["values"][2][5] == pytest.approx(row.cos_qk, rel=1e-3)
 
 
-def test_colours_of_signed_measures_have_zero_in_the_middle(heads):
-    """Others begin at 0."""
+def test_colours_end_where_most_real_heads_are(heads, all_heads):
+    """Zero is in the middle of signed measures; outliers and our own models do not count."""
     signed, shares = atlas_panels(heads, COSINE), atlas_panels(heads, OVERLAP)
     assert signed["low"] == -signed["high"]
-    assert shares["low"] == 0
-    assert not shares["signed"]
-
-
-def test_an_outlier_does_not_take_the_colour_from_the_rest(heads):
-    """Colours end where 98% of heads are, and it is said that some are beyond."""
+    assert (shares["low"], shares["signed"]) == (0, False)
+    assert atlas_panels(all_heads, COSINE)["high"] == signed["high"]
+    ours = all_heads[all_heads["family"] == "toy"]
+    assert atlas_panels(ours, COSINE)["high"] == pytest.approx(1, abs=0.01)
     level = heads.assign(cos_qk=np.linspace(0, 0.5, len(heads)), cos_qk_random_sd=0.01)
     level.loc[level.index[0], "cos_qk"] = -0.97
     panels = atlas_panels(level, COSINE)
@@ -176,20 +159,9 @@ def test_an_outlier_does_not_take_the_colour_from_the_rest(heads):
     assert panels["high"] < 0.97
     assert panels["beyond"]
     assert panels["panels"][0]["values"][0][0] == -0.97
-
-
-def test_our_own_models_do_not_take_the_colour_from_real_ones(heads, all_heads):
-    """Their cosines may be 1; the end of the colours is that of the others."""
-    assert atlas_panels(all_heads, COSINE)["high"] == atlas_panels(heads, COSINE)["high"]
-    ours = all_heads[all_heads["family"] == "toy"]
-    assert atlas_panels(ours, COSINE)["high"] == pytest.approx(1, abs=0.01)
-
-
-def test_colours_reach_as_far_as_chance_does(heads):
-    """Twice the largest deviation, so that noise is pale."""
     calm = heads.assign(cos_qk=0.001, cos_qk_random_sd=np.linspace(0.01, 0.07, len(heads)))
     panels = atlas_panels(calm, COSINE)
-    assert panels["high"] == pytest.approx(0.14)
+    assert panels["high"] == pytest.approx(0.14)  # twice the largest deviation of chance
     assert not panels["beyond"]
 
 
@@ -216,18 +188,13 @@ def test_models_and_kinds_without_a_measure_are_named(all_heads):
     assert describe_lacking(crossed, COSINE) == f"Not defined: {WRITER} (cross)."
 
 
-def test_what_goes_to_the_browser_is_json(heads):
-    """Which knows no NaN."""
+def test_what_goes_to_the_browser_is_json_and_says_its_finding(heads):
+    """JSON knows no NaN; every panel and all together tell numbers and the random level."""
     broken = heads.copy()
     broken.loc[broken.index[3], "cos_qk"] = math.nan
     panels = atlas_panels(broken, COSINE)
     json.dumps(panels, allow_nan=False)
     assert panels["panels"][0]["values"][0][3] is None
-
-
-def test_the_grid_says_its_finding(heads):
-    """Every panel and all together: numbers, and the random level."""
-    panels = atlas_panels(heads, COSINE)
     for text in (panels["alt"], *(panel["alt"] for panel in panels["panels"])):
         assert re.search(r"median −?\d", text)
     assert "random" in panels["alt"]
@@ -241,6 +208,7 @@ def test_every_head_is_a_dot_in_its_row(heads):
     groups = groups_of(heads, "overlap_qk")
     figure = plot_distribution(groups, OVERLAP)
     go.Figure(figure)
+    assert plot_distribution(groups, OVERLAP) == figure
     dots, medians = figure["data"][::2], figure["data"][1::2]
     for y, (group, row, mark) in enumerate(zip(groups, dots, medians, strict=True)):
         assert row["x"] == pytest.approx(group.values, rel=1e-3)
@@ -250,12 +218,6 @@ def test_every_head_is_a_dot_in_its_row(heads):
         assert {s["type"] for s in band} == {"rect", "line"}
         (level,) = [s["x0"] for s in band if s["type"] == "line"]
         assert level == group.random[0]
-
-
-def test_strips_are_the_same_every_time(heads):
-    """Places across are no random numbers."""
-    groups = groups_of(heads, "cos_qk")
-    assert plot_distribution(groups, COSINE) == plot_distribution(groups, COSINE)
 
 
 # two measures
@@ -305,20 +267,15 @@ def test_depth_runs_from_the_first_layer_to_the_last(heads):
 
 def test_two_models_are_compared_by_their_medians(heads):
     """The figure has both, and the words have the difference."""
-    a, b, _ = groups_of(heads, "overlap_qk")
+    a, b, cross = groups_of(heads, "overlap_qk")
+    alike = plot_depth(b, cross, OVERLAP)  # one model's kinds have the same colour elsewhere
+    assert len({trace["marker"]["color"] for trace in alike["data"]}) == 2
     figure = plot_depth(a, b, OVERLAP)
     go.Figure(figure)
     layers = figure["data"][3]
     middle = heads_of(heads, model=WRITER, kind="causal", layer=1)["overlap_qk"].median()
     assert layers["y"][1] == pytest.approx(middle, rel=1e-3)
     assert f"difference {number_text(b.median - a.median)}" in describe_depth(a, b, OVERLAP)
-
-
-def test_two_kinds_of_one_model_can_be_told_apart(heads):
-    """They have the same colour elsewhere."""
-    _, causal, cross = groups_of(heads, "cos_qk")
-    figure = plot_depth(causal, cross, COSINE)
-    assert len({trace["marker"]["color"] for trace in figure["data"]}) == 2
 
 
 # a head from close by
@@ -337,19 +294,14 @@ def test_the_two_parts_are_the_matrix(portrait):
     assert figure["data"][0]["zmax"] == -figure["data"][1]["zmin"]
 
 
-def test_the_share_of_the_symmetric_part_is_the_head_s_symmetry():
-    """(1 + s) / 2 of the energy, out of the table."""
+def test_the_share_of_the_symmetric_part_is_the_head_s_symmetry(portrait):
+    """(1 + s) / 2 of the energy, out of the table; it is told in whole percent."""
     for row in heads_of(made_atlas().table, kind="causal").itertuples():
         drawn = made_atlas().portrait(row.model, row.kind, row.layer, row.head)
         assert energy_of(drawn) == pytest.approx((1 + row.symmetry) / 2, abs=1e-4)
-
-
-def test_the_share_is_told(portrait):
-    """In whole percent."""
     drawn, _ = portrait
     assert describe_split(drawn).startswith(f"{100 * energy_of(drawn):.0f}% of the energy")
-    titles = [note["text"] for note in plot_split(drawn)["layout"]["annotations"]]
-    assert "(chance 50%)" in titles[0]
+    assert "(chance 50%)" in plot_split(drawn)["layout"]["annotations"][0]["text"]
 
 
 def test_spectra_are_those_of_the_portrait(portrait):
