@@ -160,7 +160,10 @@ def assert_saved_as_shown(page, number):
     text = saved(page, number, "SVG").decode()
     ElementTree.fromstring(text)
     dx, dy = map(float, re.findall(r"\n<g transform=\"translate\((\S+) (\S+)\)\">", text)[-1])
-    box = page.locator(f'[data-body="{number}"]').bounding_box()
+    body = page.locator(f'[data-body="{number}"]')
+    body.scroll_into_view_if_needed()
+    box = body.bounding_box()
+    print("DBG", page.url, number, box, page.viewport_size)
     shown = page.evaluate(ON_SCREEN, [number, dx, dy])
     written = page.evaluate(IN_FILE, [text, dx, dy])
     assert shown
