@@ -160,10 +160,7 @@ def assert_saved_as_shown(page, number):
     text = saved(page, number, "SVG").decode()
     ElementTree.fromstring(text)
     dx, dy = map(float, re.findall(r"\n<g transform=\"translate\((\S+) (\S+)\)\">", text)[-1])
-    body = page.locator(f'[data-body="{number}"]')
-    body.scroll_into_view_if_needed()
-    box = body.bounding_box()
-    print("DBG", page.url, number, box, page.viewport_size)
+    box = page.locator(f'[data-body="{number}"]').bounding_box()
     shown = page.evaluate(ON_SCREEN, [number, dx, dy])
     written = page.evaluate(IN_FILE, [text, dx, dy])
     assert shown
@@ -206,7 +203,7 @@ def film():
 
 def open_figures(page, address, choice, name, film, folder):
     """Open a page with figures in a window of some width, in the state that is drawn."""
-    page.set_viewport_size({"width": choice.randint(700, 1600), "height": 3000})
+    page.set_viewport_size({"width": choice.randint(700, 1600), "height": 6000})
     page.emulate_media(color_scheme=choice.choice(["light", "dark"]))
     if name in ("attention", "symmetry", "similarity"):
         path = folder / f"{name}.html"
