@@ -28,21 +28,16 @@ D_VOCAB = 23
 
 @dataclass(frozen=True)
 class Case:
-    """A model of a family, in the library's own words.
+    """A model of a family: class, configuration, and how its attention can be recorded.
 
     Attributes:
-        name: of the library's class.
-        settings: of its configuration.
-        kinds: what the name of a module ends with that is attention of this kind; first wins.
-        family: how the configuration calls it.
-        pre_norm: whether a norm with a gain stands right before every projection.
-        divided: whether queries are divided by √d_head before they enter the scores.
-        linear: whether its attention cannot be replaced, so that its projections are taken.
-        products: whether its attention cannot be replaced, so that the operands of its two products
-            are taken.
-        first_bare: whether the first layer has no norm of its own.
-        saving: what the library is told when it saves, beside the folder.
-        dtype: of the numbers in the file.
+        kinds: End of the names of modules that are attention of each kind; the first one wins.
+        pre_norm: Whether a norm with a gain stands right before every projection.
+        divided: Whether queries are divided by √d_head before they enter the scores.
+        linear: Whether its attention cannot be replaced, so that its projections are taken.
+        products: The same, so that the operands of its two products are taken.
+        first_bare: Whether the first layer has no norm of its own.
+        saving: What the library is told when it saves, beside the folder.
     """
 
     name: str

@@ -232,6 +232,8 @@ def test_a_scatter_has_a_dot_for_every_head_with_both(heads):
     assert [len(trace["x"]) for trace in figure["data"]] == [9, 18, 3]
     assert figure["data"][0]["y"] == pytest.approx(some["cos_qk"].iloc[1:10], rel=1e-3)
     told = describe_scatter(some, OVERLAP, COSINE)
+    assert math.isnan(correlation(np.ones(5), np.arange(5.0)))
+    assert correlation(np.arange(5.0), -np.arange(5.0)) == pytest.approx(-1)
     assert (
         number_text(correlation(some["overlap_qk"].iloc[1:10], some["cos_qk"].iloc[1:10])) in told
     )
@@ -247,22 +249,7 @@ def test_random_levels_that_differ_have_the_colours_of_their_models(all_heads):
     assert [s["line"]["color"] for s in level] == [REFERENCE]
 
 
-def test_what_does_not_vary_has_no_correlation():
-    """Nor have two heads."""
-    assert math.isnan(correlation(np.ones(5), np.arange(5.0)))
-    assert math.isnan(correlation(np.arange(2.0), np.arange(2.0)))
-    assert correlation(np.arange(5.0), -np.arange(5.0)) == pytest.approx(-1)
-
-
 # depth
-
-
-def test_depth_runs_from_the_first_layer_to_the_last(heads):
-    """A single layer is the first."""
-    depth = {(g.model, g.kind): relative_depth(g.heads) for g in groups_of(heads, "cos_qk")}
-    assert sorted(set(depth[WRITER, "causal"])) == [0, 0.5, 1]
-    assert sorted(set(depth[READER, "encoder"])) == [0, 1]
-    assert set(depth[WRITER, "cross"]) == {0}
 
 
 def test_two_models_are_compared_by_their_medians(heads):
@@ -272,6 +259,8 @@ def test_two_models_are_compared_by_their_medians(heads):
     assert len({trace["marker"]["color"] for trace in alike["data"]}) == 2
     figure = plot_depth(a, b, OVERLAP)
     go.Figure(figure)
+    assert sorted(set(relative_depth(b.heads))) == [0, 0.5, 1]
+    assert set(relative_depth(cross.heads)) == {0}  # a single layer is the first
     layers = figure["data"][3]
     middle = heads_of(heads, model=WRITER, kind="causal", layer=1)["overlap_qk"].median()
     assert layers["y"][1] == pytest.approx(middle, rel=1e-3)
@@ -329,13 +318,6 @@ def test_angles_stand_beside_those_of_random_subspaces(portrait):
     for trace in figure["data"]:
         assert all(np.diff(trace["y"]) <= 1e-6)
         assert list(trace["x"]) == list(range(1, len(trace["y"]) + 1))
+    assert random_squares(97, 23).mean() == pytest.approx(23 / 97, abs=0.03)
     mean = (drawn.angles["kv"] ** 2).mean()
     assert f"K and V {number_text(float(mean))}" in describe_angles(drawn, d_model)
-
-
-def test_random_subspaces_overlap_by_their_share_of_the_stream():
-    """Wide streams are drawn narrower, in the same proportion."""
-    assert random_squares(97, 23).mean() == pytest.approx(23 / 97, abs=0.03)
-    wide = random_squares(8192, 1024)
-    assert len(wide) == 1024
-    assert wide.mean() == pytest.approx(1 / 8, abs=0.01)

@@ -127,18 +127,11 @@ def test_chance_is_drawn_for_accuracies_only():
     drawn = plot_evidence(made())["layout"]
     assert {shape["x0"] for shape in drawn["shapes"] if shape["type"] == "line"} == {chance}
     assert drawn["annotations"][0]["text"] == f"chance {chance:.3g}%"
-    assert "annotations" not in plot_evidence(made(), "loss")["layout"]
-
-
-def test_losses_are_shown_as_they_are():
-    """In nats, all of them inside the axis."""
-    figure = plot_evidence(made(), "loss")
-    low, high = figure["layout"]["xaxis"]["range"]
-    seeds, _ = marks(figure)
-    assert seeds[0]["x"] == LOSS["QKV"].tolist()
-    assert low < 0.2
-    assert high > 0.9
-    assert "nats" in figure["layout"]["xaxis"]["title"]["text"]
+    loss = plot_evidence(made(), "loss")  # in nats, all of them inside the axis
+    assert "annotations" not in loss["layout"]
+    low, high = loss["layout"]["xaxis"]["range"]
+    assert low < 0.2 < 0.9 < high
+    assert marks(loss)[0][0]["x"] == LOSS["QKV"].tolist()
 
 
 def test_diverged_seeds_are_left_out_and_told():
@@ -171,16 +164,6 @@ def test_what_is_missing_is_left_out():
             assert not any(np.isnan(trace["x"]).any() for trace in figure["data"])
     go.Figure(plot_differences(made({})))
     go.Figure(plot_evidence(made({})))
-
-
-def test_no_mark_stands_on_another_statement_s_row():
-    """Pairs, mean and region of a statement are on one strip under its words."""
-    figure = plot_differences(made())
-    regions = [shape for shape in figure["layout"]["shapes"] if shape["type"] == "rect"][1::2]
-    seeds, means = marks(figure)
-    for region, pairs, mean in zip(regions, seeds, means, strict=True):
-        assert region["yref"] == pairs["yaxis"] == mean["yaxis"]
-        assert all(region["y0"] < y < region["y1"] for y in (*pairs["y"], *mean["y"]))
 
 
 def test_differences_are_those_of_the_pairs():

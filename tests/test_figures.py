@@ -275,17 +275,6 @@ def test_a_thumbnail_shows_an_asking_token_its_target_and_the_answer(snapshot):
     assert ("ak-arc" in kinds) == ("ak-held" in kinds) == points
 
 
-def test_a_thumbnail_escapes_labels():
-    """Characters of a text are not markup."""
-    task = TASKS["language"]()
-    characters = [task.answer_text(i) for i in range(task.n_classes)]
-    tokens = np.full((task.n_ctx, 1), characters.index("<"))
-    nothing = np.full(task.n_ctx, NOTHING)
-    example = Example(tokens, np.full(task.n_ctx, characters.index("&")), nothing, nothing)
-    svg = ET.fromstring(thumbnail(task, example))
-    assert {"<", "&"} <= set(texts(svg))
-
-
 def test_example_cells_are_the_table_of_the_docstrings(snapshot):
     """Token, right answer where something is asked, and where it stands."""
     task, example = snapshot.experiment.task, example_of(snapshot)
@@ -383,12 +372,6 @@ def test_diagrams_show_what_a_word_does():
         svg = drawing(text)
         assert set(shown) <= set(texts(svg)), text
         assert said in svg.attrib["aria-label"]
-
-
-def test_chained_matrices_stand_in_rows():
-    """A narrow vector above the keys and values that are read out of it."""
-    rows = [float(box.attrib["y"]) for box in drawing("QKV kv_rank=m/4").findall("rect")]
-    assert sorted(map(rows.count, set(rows))) == [1, 3]
 
 
 def test_titles_are_names_and_text_forms_stand_below():

@@ -156,21 +156,45 @@ _NO_GAIN = {"layer_norm_elementwise_affine": False}
 _ATTN = {"encoder": r"\.attn"}
 _GPT_BOTH = {"cross": r"\.crossattention", "causal": r"\.attn"}
 
+_PLAIN = {
+    "bert": (
+        "BertModel:bert RobertaForMaskedLM:roberta CamembertModel:camembert "
+        "XLMRobertaModel:xlm-roberta ErnieModel:ernie"
+    ),
+    "llama": (
+        "LlamaForCausalLM:llama MistralModel:mistral MinistralModel:ministral "
+        "Qwen2Model:qwen2 Qwen3ForCausalLM:qwen3 GemmaForCausalLM:gemma "
+        "Gemma2Model:gemma2 GraniteModel:granite Starcoder2Model:starcoder2 "
+        "CohereModel:cohere GlmModel:glm Phi3Model:phi3"
+    ),
+    "pair": (
+        "BartForConditionalGeneration:bart BlenderbotSmallModel:blenderbot-small "
+        "MarianMTModel:marian"
+    ),
+    "t5": (
+        "T5ForConditionalGeneration:t5 MT5ForConditionalGeneration:mt5 "
+        "UMT5ForConditionalGeneration:umt5"
+    ),
+    "gpt2": "GPT2Model:gpt2",
+    "distilbert": "DistilBertModel:distilbert",
+}
+"""Classes of the library and families without settings of their own."""
+
 CASES = [
-    *_models("bert", "BertModel", "bert"),
+    *(
+        case
+        for style, names in _PLAIN.items()
+        for pair in names.split()
+        for case in _models(style, *pair.split(":"))
+    ),
     *_models("bert", "BertLMHeadModel", "bert", _BOTH, **_DECODER),
-    *_models("bert", "RobertaForMaskedLM", "roberta"),
     *_models("bert", "ElectraForPreTraining", "electra", embedding_size=7),
-    *_models("bert", "CamembertModel", "camembert"),
-    *_models("bert", "XLMRobertaModel", "xlm-roberta"),
-    *_models("bert", "ErnieModel", "ernie"),
     *_models("bert", "BertGenerationDecoder", "bert-generation", _BOTH, **_DECODER),
     *_models("bert", "MegatronBertModel", "megatron-bert", _BOTH, True, linear=True, **_DECODER),
     *_models("bert", "RobertaPreLayerNormModel", "roberta-prelayernorm", _BOTH, True, **_DECODER),
     *_models("bert", "XLMRobertaXLModel", "xlm-roberta-xl", _BOTH, True, **_DECODER),
     *_models("bert", "MPNetModel", "mpnet", {"encoder": r"attention\.attn"}, linear=True),
     *_models("bert", "DebertaV2Model", "deberta-v2", **_DEBERTA),
-    *_models("distilbert", "DistilBertModel", "distilbert"),
     *_models("bert", "AlbertForMaskedLM", "albert", _ATTENTION, **_ALBERT),
     *_models("bert", "ModernBertForMaskedLM", "modernbert", _ATTN, True, **_MODERN),
     *_models(
@@ -183,23 +207,15 @@ CASES = [
     ),
     *_models("bert", "NomicBertModel", "nomic_bert", _ENCODER, head_dim=8),
     *_models("llama", "EuroBertModel", "eurobert", _ENCODER, **_TOKENS),
-    *_models("gpt2", "GPT2Model", "gpt2"),
     *_models("gpt2", "GPT2LMHeadModel", "gpt2", _GPT_BOTH, add_cross_attention=True),
     *_models("bert", "GPTNeoXModel", "gpt_neox", _NEO, True, hidden_size=24),
     *_models("bert", "GPTNeoXForCausalLM", "gpt_neox", _NEO, True, hidden_size=60, **_NEO_X),
-    *_models("llama", "LlamaForCausalLM", "llama"),
     *_models("llama", "LlamaModel", "llama", attention_bias=True, **_rope("linear", factor=3.0)),
     *_models("llama", "LlamaModel", "llama", sizes=(1,), **_rope("llama3", **_LLAMA_3)),
     *_models("llama", "LlamaModel", "llama", sizes=(1,), **_rope("dynamic", factor=2.0)),
-    *_models("llama", "MistralModel", "mistral"),
-    *_models("llama", "MinistralModel", "ministral"),
     *_models("llama", "MixtralModel", "mixtral", **_EXPERTS),
-    *_models("llama", "Qwen2Model", "qwen2"),
     *_models("llama", "Qwen2MoeModel", "qwen2_moe", **_EXPERTS),
-    *_models("llama", "Qwen3ForCausalLM", "qwen3"),
     *_models("llama", "Qwen3MoeModel", "qwen3_moe", **_EXPERTS),
-    *_models("llama", "GemmaForCausalLM", "gemma"),
-    *_models("llama", "Gemma2Model", "gemma2"),
     *_models("llama", "Gemma3ForCausalLM", "gemma3_text", num_hidden_layers=7),
     *_models("llama", "Gemma3TextModel", "gemma3_text", _ENCODER, use_bidirectional_attention=True),
     Case(
@@ -224,19 +240,11 @@ CASES = [
     *_models("llama", "Olmo2Model", "olmo2", pre_norm=False),
     *_models("llama", "Olmo3Model", "olmo3", pre_norm=False, num_hidden_layers=5),
     *_models("llama", "Olmo3Model", "olmo3", None, False, num_hidden_layers=5, **_OLMO_3_ROPE),
-    *_models("llama", "GraniteModel", "granite"),
-    *_models("llama", "Starcoder2Model", "starcoder2"),
     *_models(
         "llama", "StableLmModel", "stablelm", head_dim=None, hidden_size=96, use_qkv_bias=True
     ),
-    *_models("llama", "CohereModel", "cohere"),
-    *_models("llama", "GlmModel", "glm"),
     *_models("llama", "HeliumModel", "helium", head_dim=6, hidden_size=36, num_attention_heads=6),
     *_models("llama", "PhiModel", "phi", head_dim=8, hidden_size=48, num_attention_heads=6),
-    *_models("llama", "Phi3Model", "phi3"),
-    *_models("pair", "BartForConditionalGeneration", "bart"),
-    *_models("pair", "BlenderbotSmallModel", "blenderbot-small"),
-    *_models("pair", "MarianMTModel", "marian"),
     *_models("pair", "BlenderbotModel", "blenderbot", None, True),
     *_models("pair", "M2M100Model", "m2m_100", None, True),
     *_models("pair", "MBartModel", "mbart", None, True),
@@ -255,10 +263,7 @@ CASES = [
         divided=True,
         layer_norm_elementwise_affine=False,
     ),
-    *_models("t5", "T5ForConditionalGeneration", "t5"),
     *_models("t5", "T5EncoderModel", "t5", {"encoder": "SelfAttention"}),
-    *_models("t5", "MT5ForConditionalGeneration", "mt5"),
-    *_models("t5", "UMT5ForConditionalGeneration", "umt5"),
     *_models("bert", "BertModel", "bert", sizes=(0,), dtype=torch.bfloat16),
     *_models("gpt2", "GPT2Model", "gpt2", sizes=(0,), dtype=torch.float16),
     *_models("llama", "Qwen2Model", "qwen2", sizes=(0,), saving={"max_shard_size": "5KB"}),
