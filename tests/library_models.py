@@ -6,6 +6,7 @@ turned by position. They are taken from there, so that nothing of ours has a say
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import json
 import os
@@ -51,6 +52,12 @@ class Case:
     first_bare: bool = False
     saving: dict = field(default_factory=dict)
     dtype: torch.dtype = torch.float32
+
+
+def settings(text):
+    """Return settings that are written as `name=value name=value`; a pair is `name=1,2`."""
+    pairs = (pair.split("=") for pair in text.split())
+    return {name: ast.literal_eval(value) for name, value in pairs}
 
 
 def library():

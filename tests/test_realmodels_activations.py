@@ -6,6 +6,7 @@ import pytest
 import tokenizers
 import torch
 import transformers as T
+from library_models import settings
 
 from attnkit.analysis.similarity import linear_cka, projected_bands
 from attnkit.realmodels import Projections, Unreadable, activations
@@ -37,21 +38,15 @@ def save(folder, kind, config, n_words=N_WORDS):
 
 
 def sizes(**more):
-    """Of a configuration of BERT's relatives."""
-    return {
-        "vocab_size": N_WORDS,
-        "hidden_size": D_MODEL,
-        "num_hidden_layers": N_LAYERS,
-        "num_attention_heads": N_HEADS,
-        "intermediate_size": 17,
-    } | more
+    """Return settings of a configuration of BERT's relatives."""
+    text = f"vocab_size={N_WORDS} hidden_size={D_MODEL} num_hidden_layers={N_LAYERS} "
+    return settings(f"{text} num_attention_heads={N_HEADS} intermediate_size=17") | more
 
 
 def gpt2():
-    """A configuration of a decoder with 37 positions."""
-    return T.GPT2Config(
-        vocab_size=N_WORDS, n_positions=37, n_embd=D_MODEL, n_layer=N_LAYERS, n_head=N_HEADS
-    )
+    """Return a configuration of a decoder with 37 positions."""
+    text = f"vocab_size={N_WORDS} n_positions=37 n_embd={D_MODEL} n_layer={N_LAYERS} "
+    return T.GPT2Config(**settings(f"{text} n_head={N_HEADS}"))
 
 
 def heads(kind):
@@ -100,17 +95,12 @@ def test_reused_keys_are_those_of_the_inputs_of_their_layer(layer):
 
 def test_a_model_whose_keys_are_values_is_run(tmp_path):
     """Gemma 4 has such layers, and layers that reuse keys; V is compared with nothing there."""
-    config = T.Gemma4TextConfig(
-        **sizes(num_hidden_layers=N_LAYERS, num_attention_heads=N_HEADS),
-        layer_types=["sliding_attention", "full_attention", "full_attention"],
-        num_kv_shared_layers=0,
-        attention_k_eq_v=True,
-        num_key_value_heads=N_HEADS,
-        head_dim=4,
-        global_head_dim=6,
-        hidden_size_per_layer_input=4,
-        vocab_size_per_layer_input=N_WORDS,
+    fields = settings(
+        f"num_kv_shared_layers=0 attention_k_eq_v=True num_key_value_heads={N_HEADS} head_dim=4 "
+        f"global_head_dim=6 hidden_size_per_layer_input=4 vocab_size_per_layer_input={N_WORDS}"
     )
+    layer_types = ["sliding_attention", "full_attention", "full_attention"]
+    config = T.Gemma4TextConfig(**sizes(layer_types=layer_types, **fields))
     found = with_activations(heads("causal"), save(tmp_path, T.Gemma4TextModel, config))
     assert found["act_cka_qk"].between(0, 1).all()
     assert found.groupby("layer")["act_cka_kv"].count().tolist() == [N_HEADS, 0, 0]
@@ -151,17 +141,11 @@ def test_a_model_of_few_positions_gets_shorter_pieces(tmp_path, kind):
     assert found["act_cka_qk"].nunique() == N_LAYERS * N_HEADS
 
 
-@pytest.mark.parametrize("q_lora_rank", [pytest.param(None, marks=pytest.mark.long), 5])
-def test_latent_attention_is_run(tmp_path, q_lora_rank):
-    """Its inputs are found, whether queries come from a latent vector or not."""
-    config = T.DeepseekV3Config(
-        **sizes(num_key_value_heads=N_HEADS, first_k_dense_replace=N_LAYERS),
-        q_lora_rank=q_lora_rank,
-        kv_lora_rank=4,
-        qk_nope_head_dim=6,
-        qk_rope_head_dim=2,
-        v_head_dim=5,
-    )
+def test_latent_attention_is_run(tmp_path):
+    """Its inputs are found, also where queries come from a latent vector."""
+    widths = "q_lora_rank=5 kv_lora_rank=4 qk_nope_head_dim=6 qk_rope_head_dim=2 v_head_dim=5"
+    more = {"num_key_value_heads": N_HEADS, "first_k_dense_replace": N_LAYERS}
+    config = T.DeepseekV3Config(**sizes(**more, **settings(widths)))
     found = with_activations(heads("causal"), save(tmp_path, T.DeepseekV3Model, config))
     assert found["act_cka_qk"].between(0, 1).all()
 
@@ -171,12 +155,12 @@ def test_why_a_model_is_not_run_is_told(tmp_path):
     albert = T.AlbertConfig(**sizes(embedding_size=11, num_hidden_groups=1))
     source = save(tmp_path / "albert", T.AlbertModel, albert)
     assert "the file has 1 attention layers, but 3 ran" in refusal(source)
-    for settings, n_words, says in (
+    for fields, n_words, says in (
         ({}, N_WORDS + 10, "does not run on text (IndexError"),
         ({"max_position_embeddings": 1}, N_WORDS, "in windows of 1, are too few"),
         ({"layer_norm_eps": float("nan")}, N_WORDS, "not finite"),
     ):
-        config = T.BertConfig(**sizes(**settings))
+        config = T.BertConfig(**sizes(**fields))
         assert says in refusal(save(tmp_path / "bert", T.BertModel, config, n_words))
 
 

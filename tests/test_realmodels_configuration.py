@@ -4,17 +4,14 @@ import re
 
 import numpy as np
 import pytest
-from library_models import D_VOCAB
+from library_models import D_VOCAB, settings
 
 from attnkit.realmodels.base import Kind, Unreadable
 from attnkit.realmodels.families import hugging_face_layers
 
-_LLAMA_3 = {
-    "factor": 4.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 32,
-}
+_LLAMA_3 = settings(
+    "factor=4.0 low_freq_factor=1.0 high_freq_factor=4.0 original_max_position_embeddings=32"
+)
 
 
 class Named:
@@ -41,15 +38,10 @@ def _llama_file(n_layers=3, prefix="model."):
     return shapes
 
 
-_LLAMA = {
-    "model_type": "llama",
-    "hidden_size": 7,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 5,
-    "num_key_value_heads": 1,
-    "head_dim": 4,
-    "max_position_embeddings": 64,
-}
+_LLAMA = {"model_type": "llama"} | settings(
+    "hidden_size=7 num_hidden_layers=3 num_attention_heads=5 num_key_value_heads=1 head_dim=4 "
+    "max_position_embeddings=64"
+)
 
 
 def _frequencies(n_layers=3, **config):
@@ -80,41 +72,27 @@ def test_angles_of_older_configurations():
     assert _frequencies(3, **local) == [[1.0, 0.1], [0.125, 0.000125], [1.0, 0.1]]
 
 
-def test_angles_of_older_configurations_of_encoders():
-    """ModernBERT's layers that look at all tokens have a base of their own."""
+def test_angles_of_older_configurations_of_other_families():
+    """ModernBERT's global layers have another base; a quarter of GPT-NeoX's heads turns."""
     shapes = {f"model.layers.{i}.attn.Wqkv.weight": (36, 12) for i in range(4)}
     shapes |= {f"model.layers.{i}.attn_norm.weight": (12,) for i in range(1, 4)}
-    config = {
-        "model_type": "modernbert",
-        "hidden_size": 12,
-        "num_hidden_layers": 4,
-        "num_attention_heads": 3,
-        "global_rope_theta": 1e4,
-        "local_rope_theta": 100.0,
-        "global_attn_every_n_layers": 3,
-    }
+    config = {"model_type": "modernbert"} | settings(
+        "hidden_size=12 num_hidden_layers=4 num_attention_heads=3 global_rope_theta=1e4 "
+        "local_rope_theta=100.0 global_attn_every_n_layers=3"
+    )
     _, layers, _ = hugging_face_layers(Named(shapes), config)
-    slow = [layer.read().rope.frequencies[1] for layer in layers]
-    assert slow == [0.01, 0.1, 0.1, 0.01]
-
-
-def test_angles_of_older_configurations_of_gpt_neox():
-    """Its fields have names of their own, and a quarter of a head turns unless one says so."""
-    shapes = {}
-    for part, shape in (("attention.query_key_value", (48, 16)), ("input_layernorm", (16,))):
-        shapes[f"gpt_neox.layers.0.{part}.weight"] = shape
-    config = {
-        "model_type": "gpt_neox",
-        "hidden_size": 16,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 1,
-    }
+    assert [one.read().rope.frequencies[1] for one in layers] == [0.01, 0.1, 0.1, 0.01]
+    stem = "gpt_neox.layers.0."
+    shapes = {f"{stem}attention.query_key_value.weight": (48, 16)}
+    shapes |= {f"{stem}input_layernorm.weight": (16,)}
+    config = settings("hidden_size=16 num_hidden_layers=1 num_attention_heads=1")
     for fields, expected in (
-        ({}, [1.0, 0.01]),
-        ({"rotary_pct": 0.125, "rotary_emb_base": 77}, [1.0]),
-        ({"rotary_pct": 0.25, "rotary_emb_base": 100}, [1.0, 0.1]),
+        ("", [1.0, 0.01]),
+        ("rotary_pct=0.125 rotary_emb_base=77", [1.0]),
+        ("rotary_pct=0.25 rotary_emb_base=100", [1.0, 0.1]),
     ):
-        _, (layer,), _ = hugging_face_layers(Named(shapes), config | fields)
+        config |= {"model_type": "gpt_neox"} | settings(fields)
+        _, (layer,), _ = hugging_face_layers(Named(shapes), config)
         assert layer.read().rope.frequencies.tolist() == expected
 
 
@@ -150,19 +128,15 @@ def test_yarn_that_weighs_a_part_of_a_head_is_left_out_and_said():
     assert layers[0].read().rope is not None
 
 
-def test_layers_that_predict_later_tokens_are_left_out():
-    """DeepSeek V3's file has one more layer than its configuration counts."""
-    fields = {"num_hidden_layers": 2, "num_nextn_predict_layers": 1}
-    _, layers, _ = hugging_face_layers(Named(_llama_file(3)), _LLAMA | fields)
-    assert [layer.index for layer in layers] == [0, 1]
-
-
-def test_layers_without_positions():
-    """SmolLM3 leaves them out in every fourth layer."""
+def test_layers_without_positions_or_that_predict_later_tokens():
+    """SmolLM3 leaves positions out in every fourth layer; DeepSeek V3 has a layer more."""
     config = _LLAMA | {"no_rope_layers": [1, 0, 1]}
     _, layers, notes = hugging_face_layers(Named(_llama_file()), config)
     assert [layer.read().rope is None for layer in layers] == [False, True, False]
     assert "Some layers have no rotary positions." in notes
+    fields = {"num_hidden_layers": 2, "num_nextn_predict_layers": 1}
+    _, layers, _ = hugging_face_layers(Named(_llama_file(3)), _LLAMA | fields)
+    assert [layer.index for layer in layers] == [0, 1]
 
 
 def test_notes_say_what_is_not_shown():
@@ -262,17 +236,11 @@ def test_a_null_for_the_rotating_dimensions_of_gpt_j_is_refused():
 @pytest.mark.parametrize("module", ["q_proj", "kv_a_layernorm"])
 def test_a_bias_that_latent_attention_does_not_have_is_refused(module):
     """Only the first step may have one, and it is read; no other is ignored."""
-    config = {
-        "model_type": "deepseek_v3",
-        "hidden_size": 6,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "q_lora_rank": None if module == "q_proj" else 5,
-        "kv_lora_rank": 4,
-        "qk_nope_head_dim": 3,
-        "qk_rope_head_dim": 2,
-        "v_head_dim": 7,
-    }
+    config = {"model_type": "deepseek_v3", "q_lora_rank": None if module == "q_proj" else 5}
+    config |= settings(
+        "hidden_size=6 num_hidden_layers=1 num_attention_heads=2 kv_lora_rank=4 "
+        "qk_nope_head_dim=3 qk_rope_head_dim=2 v_head_dim=7"
+    )
     weights = {"kv_a_proj_with_mqa": (6, 6), "kv_a_layernorm": (4,), "kv_b_proj": (20, 4)}
     weights |= {"q_a_proj": (5, 6), "q_a_layernorm": (5,), "q_b_proj": (10, 5), "q_proj": (10, 6)}
     attention = "model.layers.0.self_attn."

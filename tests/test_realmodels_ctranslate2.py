@@ -7,7 +7,7 @@ import pytest
 import torch
 from ctranslate2.converters import TransformersConverter
 from ctranslate2.specs import TransformerDecoderModelSpec
-from library_models import Case, assert_same_layers, built, opened
+from library_models import Case, assert_same_layers, built, opened, settings
 
 from attnkit.realmodels.base import CONVERT, Unreadable, per_head
 from attnkit.realmodels.ctranslate2_file import ctranslate2_model, open_ctranslate2
@@ -52,68 +52,45 @@ def converted(folder, model, quantization=None, n_words=N_WORDS):
     return folder / "tiny" / "model.bin"
 
 
-def llama_like(d_head, n_heads=6, n_kv_heads=2, d_model=66, base=5003.0, **rope):
+def llama_like(sizes, base=5003.0, **rope):
     """Return settings of a causal decoder; every size its own."""
-    sizes = {
-        "vocab_size": N_WORDS,
-        "hidden_size": d_model,
-        "intermediate_size": 37,
-        "num_hidden_layers": 2,
-        "num_attention_heads": n_heads,
-        "num_key_value_heads": n_kv_heads,
-        "pad_token_id": 0,
-        "rope_parameters": {"rope_type": "default", "rope_theta": base, **rope},
-    }
-    return sizes | ({} if d_head is None else {"head_dim": d_head})
+    rope = {"rope_parameters": {"rope_type": "default", "rope_theta": base, **rope}}
+    rest = "vocab_size=61 intermediate_size=37 num_hidden_layers=2 pad_token_id=0 "
+    return settings(rest + sizes) | rope
 
 
-GPT_2 = {"vocab_size": N_WORDS, "n_positions": 97, "n_embd": 51, "n_layer": 2, "n_head": 3}
-BERT = {
-    "vocab_size": N_WORDS,
-    "hidden_size": 42,
-    "intermediate_size": 37,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 3,
-    "max_position_embeddings": 97,
-    "position_embedding_type": "absolute",  # the converter asks for it
-}
-DISTILBERT = {"vocab_size": N_WORDS, "dim": 42, "hidden_dim": 37, "n_layers": 2, "n_heads": 3}
-PAIR = {
-    "vocab_size": N_WORDS,
-    "d_model": 42,
-    "encoder_layers": 2,
-    "decoder_layers": 3,
-    "encoder_attention_heads": 3,
-    "decoder_attention_heads": 7,
-    "encoder_ffn_dim": 37,
-    "decoder_ffn_dim": 37,
-    "max_position_embeddings": 97,
-}
-ENDS = {"pad_token_id": 60, "eos_token_id": 0, "decoder_start_token_id": 60}
-BART = {**PAIR, "decoder_attention_heads": 3, "bos_token_id": 2, "normalize_before": False, **ENDS}
-MARIAN = {**PAIR, "decoder_attention_heads": 3, **ENDS, "forced_eos_token_id": 0}
-WHISPER = {
-    **PAIR,
-    "num_mel_bins": 7,
-    "max_source_positions": 23,
-    "max_target_positions": 29,
-    "pad_token_id": 1,
-    "eos_token_id": 2,
-    "bos_token_id": 0,
-    "decoder_start_token_id": 3,
-    "suppress_tokens": None,
-    "begin_suppress_tokens": None,
-}
-T5 = {"vocab_size": N_WORDS, "d_model": 31, "d_kv": 6, "d_ff": 37, "num_layers": 2, "num_heads": 5}
+GPT_2 = settings("vocab_size=61 n_positions=97 n_embd=51 n_layer=2 n_head=3")
+GPT_J = settings("vocab_size=61 n_positions=97 n_embd=66 n_layer=2 n_head=3 rotary_dim=10")
+BERT = settings(
+    "vocab_size=61 hidden_size=42 intermediate_size=37 num_hidden_layers=2 num_attention_heads=3 "
+    "max_position_embeddings=97 position_embedding_type='absolute'"  # the converter asks for it
+)
+DISTILBERT = settings("vocab_size=61 dim=42 hidden_dim=37 n_layers=2 n_heads=3")
+PAIR = settings(
+    "vocab_size=61 d_model=42 encoder_layers=2 decoder_layers=3 encoder_attention_heads=3 "
+    "encoder_ffn_dim=37 decoder_ffn_dim=37 max_position_embeddings=97 "
+)
+ENDS = "decoder_attention_heads=3 pad_token_id=60 eos_token_id=0 decoder_start_token_id=60 "
+BART = PAIR | settings(ENDS + "bos_token_id=2 normalize_before=False")
+MARIAN = PAIR | settings(ENDS + "forced_eos_token_id=0")
+WHISPER = PAIR | settings(
+    "decoder_attention_heads=7 num_mel_bins=7 max_source_positions=23 max_target_positions=29 "
+    "pad_token_id=1 eos_token_id=2 bos_token_id=0 decoder_start_token_id=3 suppress_tokens=None "
+    "begin_suppress_tokens=None"
+)
+T5 = settings("vocab_size=61 d_model=31 d_kv=6 d_ff=37 num_layers=2 num_heads=5")
+GROUPED = "num_attention_heads=6 num_key_value_heads=2"
+EQUAL = "num_attention_heads=3 num_key_value_heads=3"
+ONE_KEY = "num_attention_heads=5 num_key_value_heads=1"
 LINEAR = {"rope_type": "linear", "factor": 3.0}
 # Gemma's base is always written as 10,000 by this converter, with this version of transformers.
 MODELS = {
-    "LlamaForCausalLM": ("decoder", llama_like(None, d_model=60)),
-    "LlamaForCausalLM, stretched": ("decoder", llama_like(None, 3, 3, 42, **LINEAR)),
-    "GemmaForCausalLM": ("decoder", llama_like(22, 5, 1, 55, 1e4)),
-    "Qwen3ForCausalLM": ("decoder", llama_like(14)),
+    "LlamaForCausalLM": ("decoder", llama_like("hidden_size=60 " + GROUPED)),
+    "LlamaForCausalLM, stretched": ("decoder", llama_like("hidden_size=42 " + EQUAL, **LINEAR)),
+    "GemmaForCausalLM": ("decoder", llama_like("hidden_size=55 head_dim=22 " + ONE_KEY, 1e4)),
+    "Qwen3ForCausalLM": ("decoder", llama_like("hidden_size=66 head_dim=14 " + GROUPED)),
     "GPT2LMHeadModel": ("decoder", GPT_2),
-    "GPTJForCausalLM": ("decoder", {**GPT_2, "n_embd": 66, "rotary_dim": 10}),
+    "GPTJForCausalLM": ("decoder", GPT_J),
     "BertModel": ("encoder", BERT),
     "DistilBertModel": ("encoder", DISTILBERT),
     "MarianMTModel": ("encoder-decoder", MARIAN),
@@ -131,9 +108,9 @@ def test_a_model_bin_is_read_as_the_librarys_own_file(tmp_path, name):
     GPT-J's dimensions stand in another order, Whisper's sides have other numbers of heads, its keys
     have no bias, and T5's heads are not as wide together as the model.
     """
-    family, settings = MODELS[name]
+    family, own = MODELS[name]
     kind = name.partition(",")[0]
-    model = built(Case(kind, settings, {}, ""), tmp_path)
+    model = built(Case(kind, own, {}, ""), tmp_path)
     n_words = 60 if kind == "MarianMTModel" else N_WORDS
     read = ctranslate2_model(converted(tmp_path, model, n_words=n_words))
     assert (read.name, read.family, read.format) == ("tiny", family, "CTranslate2")
@@ -182,7 +159,7 @@ def test_scaling_that_is_not_read_leaves_no_rope_and_a_note(tmp_path):
     """Rather than frequencies that are not the model's."""
     scaling = {"rope_type": "llama3", "factor": 7.0, "low_freq_factor": 1.0}
     scaling |= {"high_freq_factor": 4.0, "original_max_position_embeddings": 53}
-    case = Case("LlamaForCausalLM", llama_like(None, d_model=60, **scaling), {}, "")
+    case = Case("LlamaForCausalLM", llama_like("hidden_size=60 " + GROUPED, **scaling), {}, "")
     model = ctranslate2_model(converted(tmp_path, built(case, tmp_path)))
     assert model.layers[0].read().rope is None
     assert any("distance 0" in note for note in model.notes)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 import varied_models
-from library_models import D_VOCAB, Case, built, computed, opened
+from library_models import D_VOCAB, Case, built, computed, opened, settings
 from safetensors.torch import load_file, save_file
 
 from attnkit.realmodels.layouts import FAMILIES
@@ -22,56 +22,30 @@ _TOKENS = {"bos_token_id": 1, "eos_token_id": 2, "cls_token_id": 1, "sep_token_i
 _ENCODER = {"encoder": "self_attn"}
 
 _STYLES = {
-    "bert": {
-        "hidden_size": (21, 26),
-        "num_hidden_layers": (3, 2),
-        "num_attention_heads": (3, 2),
-        "intermediate_size": 5,
-        "max_position_embeddings": 31,
-        "pad_token_id": 0,
-    },
-    "llama": {
-        "hidden_size": (24, 30),
-        "num_hidden_layers": (3, 2),
-        "num_attention_heads": (4, 6),
-        "num_key_value_heads": (2, 3),
-        "head_dim": (8, 12),
-        "intermediate_size": 8,
-        "max_position_embeddings": 64,
-        "pad_token_id": 0,
-    },
-    "pair": {
-        "d_model": (24, 30),
-        "encoder_layers": (3, 2),
-        "decoder_layers": (2, 3),
-        "encoder_attention_heads": (3, 5),
-        "decoder_attention_heads": (4, 2),
-        "encoder_ffn_dim": 5,
-        "decoder_ffn_dim": 7,
-        "max_position_embeddings": 31,
-        "pad_token_id": 0,
-        "decoder_start_token_id": 0,
-    },
-    "t5": {
-        "d_model": (13, 17),
-        "d_kv": (5, 3),
-        "num_layers": (3, 2),
-        "num_decoder_layers": (2, 3),
-        "num_heads": (3, 7),
-        "d_ff": 5,
-        "pad_token_id": 0,
-        "decoder_start_token_id": 0,
-    },
+    "bert": settings(
+        "hidden_size=21,26 num_hidden_layers=3,2 num_attention_heads=3,2 "
+        "intermediate_size=5 max_position_embeddings=31 pad_token_id=0"
+    ),
+    "llama": settings(
+        "hidden_size=24,30 num_hidden_layers=3,2 num_attention_heads=4,6 "
+        "num_key_value_heads=2,3 head_dim=8,12 intermediate_size=8 "
+        "max_position_embeddings=64 pad_token_id=0"
+    ),
+    "pair": settings(
+        "d_model=24,30 encoder_layers=3,2 decoder_layers=2,3 "
+        "encoder_attention_heads=3,5 decoder_attention_heads=4,2 encoder_ffn_dim=5 "
+        "decoder_ffn_dim=7 max_position_embeddings=31 pad_token_id=0 "
+        "decoder_start_token_id=0"
+    ),
+    "t5": settings(
+        "d_model=13,17 d_kv=5,3 num_layers=3,2 num_decoder_layers=2,3 num_heads=3,7 "
+        "d_ff=5 pad_token_id=0 decoder_start_token_id=0"
+    ),
     "gpt2": {"n_embd": (21, 26), "n_layer": (3, 2), "n_head": (3, 2), "n_positions": 31},
-    "opt": {
-        "hidden_size": (21, 26),
-        "num_hidden_layers": 3,
-        "num_attention_heads": (3, 2),
-        "ffn_dim": 5,
-        "word_embed_proj_dim": 7,
-        "max_position_embeddings": 31,
-        "pad_token_id": 0,
-    },
+    "opt": settings(
+        "hidden_size=21,26 num_hidden_layers=3 num_attention_heads=3,2 ffn_dim=5 "
+        "word_embed_proj_dim=7 max_position_embeddings=31 pad_token_id=0"
+    ),
     "distilbert": {"dim": (21, 26), "n_layers": (3, 2), "n_heads": (3, 2), "hidden_dim": 5},
 }
 """Settings of the configurations of each style; two values are those of two models."""
@@ -120,12 +94,9 @@ def _rope(kind, **settings):
     return {"rope_parameters": {"rope_type": kind, "rope_theta": 500.0, **settings}}
 
 
-_LLAMA_3 = {
-    "factor": 4.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 32,
-}
+_LLAMA_3 = settings(
+    "factor=4.0 low_freq_factor=1.0 high_freq_factor=4.0 original_max_position_embeddings=32"
+)
 _OLMO_3_ROPE = {
     "rope_parameters": {
         "sliding_attention": {"rope_type": "default", "rope_theta": 500.0},

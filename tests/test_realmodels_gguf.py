@@ -4,7 +4,7 @@ import gguf
 import numpy as np
 import pytest
 import torch
-from library_models import Case, assert_same_layers, built, library, opened
+from library_models import Case, assert_same_layers, built, library, opened, settings
 
 from attnkit.realmodels.base import Unreadable, per_head
 from attnkit.realmodels.gguf_file import gguf_model, open_gguf
@@ -35,16 +35,14 @@ def write_gguf(path, model, arch, keys, quantised=None, extra=None):
     n_kv_heads = getattr(config, "num_key_value_heads", None) or n_heads
     n_layers = config.num_hidden_layers
     words = [f"word{i}" for i in range(config.vocab_size)]
-    keys = {
-        "block_count": n_layers,
-        "context_length": 97,
-        "embedding_length": config.hidden_size,
-        "feed_forward_length": 37,
+    keys = settings(
+        f"block_count={n_layers} context_length=97 embedding_length={config.hidden_size} "
+        f"feed_forward_length=37 vocab_size={config.vocab_size}"
+    ) | {
         "attention.head_count": n_heads,
         "attention.head_count_kv": n_kv_heads,
         "attention.layer_norm_rms_epsilon": 1e-6,
         "attention.layer_norm_epsilon": 1e-5,
-        "vocab_size": config.vocab_size,
         **keys,
     }
     writer = gguf.GGUFWriter(path, arch)
@@ -79,38 +77,24 @@ def write_gguf(path, model, arch, keys, quantised=None, extra=None):
 
 def llama_like(d_head, n_heads=6, n_kv_heads=2, d_model=66, **more):
     """Return settings of a causal decoder; every size its own."""
-    sizes = {
-        "vocab_size": 61,
-        "hidden_size": d_model,
-        "intermediate_size": 37,
-        "num_hidden_layers": 2,
-        "num_attention_heads": n_heads,
-        "num_key_value_heads": n_kv_heads,
-        "pad_token_id": 0,
-        "rope_parameters": {"rope_type": "default", "rope_theta": BASE},
-    }
-    return sizes | ({} if d_head is None else {"head_dim": d_head}) | more
+    sizes = settings(
+        "vocab_size=61 intermediate_size=37 num_hidden_layers=2 pad_token_id=0 "
+        f"hidden_size={d_model} num_attention_heads={n_heads} num_key_value_heads={n_kv_heads}"
+    )
+    rope = {"rope_parameters": {"rope_type": "default", "rope_theta": BASE}}
+    return sizes | rope | ({} if d_head is None else {"head_dim": d_head}) | more
 
 
 LINEAR = {"rope_type": "linear", "factor": 3.0, "rope_theta": BASE}
 PARTLY = {"rope_type": "default", "rope_theta": BASE, "partial_rotary_factor": 0.75}
-LLAMA_3 = {
-    "rope_type": "llama3",
-    "rope_theta": BASE,
-    "factor": 7.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 53,
-}
+LLAMA_3 = {"rope_type": "llama3", "rope_theta": BASE} | settings(
+    "factor=7.0 low_freq_factor=1.0 high_freq_factor=4.0 original_max_position_embeddings=53"
+)
 GEMMA_3 = {k: v for k, v in llama_like(10, 4, 2, 52).items() if k != "rope_parameters"}
-BERT = {
-    "vocab_size": 61,
-    "hidden_size": 42,
-    "intermediate_size": 37,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 3,
-    "max_position_embeddings": 97,
-}
+BERT = settings(
+    "vocab_size=61 hidden_size=42 intermediate_size=37 num_hidden_layers=2 "
+    "num_attention_heads=3 max_position_embeddings=97"
+)
 GPT_2 = {"vocab_size": 61, "n_positions": 97, "n_embd": 55, "n_layer": 2, "n_head": 5}
 T5 = {"vocab_size": 61, "d_model": 47, "d_kv": 14, "d_ff": 37, "num_layers": 2, "num_heads": 3}
 MODELS = {
@@ -144,16 +128,16 @@ MODELS = {
 
 def written(name, folder, quantised=None, extra=None, **keys):
     """Return a random model of the library, and its GGUF file."""
-    kind, settings, more = MODELS[name]
+    kind, own, more = MODELS[name]
     arch = name.partition(",")[0]
     if more is not None:
-        d_head = more.get("attention.key_length", settings.get("head_dim"))
+        d_head = more.get("attention.key_length", own.get("head_dim"))
         turns = {"rope.freq_base": BASE, "rope.dimension_count": d_head}
         widths = {"attention.key_length": d_head, "attention.value_length": d_head}
         keys = {**turns, **widths, **more, **keys}
     elif name == "t5":
         keys |= {"attention.key_length": 14, "attention.value_length": 14}
-    model = built(Case(kind, settings, {}, arch), folder)
+    model = built(Case(kind, own, {}, arch), folder)
     return model, write_gguf(folder / "tiny-F16.gguf", model, arch, keys, quantised, extra)
 
 
