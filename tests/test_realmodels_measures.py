@@ -88,24 +88,18 @@ def test_heads_that_share_keys_are_those_of_their_group():
         assert all_[name][4] == pytest.approx(one[name][0], abs=1e-12), name
 
 
-def test_tied_matrices_are_one():
-    """Q=K: cosine, overlap, CKA and symmetry are 1, and nothing has a direction."""
+def test_tied_and_skew_forms_have_known_measures():
+    """Q=K: all likeness is 1 and nothing has a direction; W_Q = W_K J with a skew J: s is −1."""
     layer = made(n_kv_heads=H)
     found = measure_layer(Projections(layer.W_Q, layer.W_Q, layer.W_V)).heads
     for name in ("cos_qk", "overlap_qk", "rotated_qk", "cka_qk", "symmetry"):
         assert found[name] == pytest.approx(np.ones(H)), name
     assert found["directionality"] == pytest.approx(np.zeros(H))
     assert np.isnan(found["rank_skew"]).all()
-
-
-def test_a_skew_form_is_minus_one():
-    """W_Q = W_K J with a skew J: M = −Mᵀ."""
-    layer = made(n_kv_heads=H)
     j = np.random.default_rng(1).standard_normal((H, D, D))
-    layer = Projections(
-        (layer.W_K @ (j - j.swapaxes(1, 2))).astype(np.float32), layer.W_K, layer.W_V
-    )
-    assert measure_layer(layer).heads["symmetry"] == pytest.approx(-np.ones(H), abs=1e-5)
+    W_Q = (layer.W_K @ (j - j.swapaxes(1, 2))).astype(np.float32)
+    found = measure_layer(Projections(W_Q, layer.W_K, layer.W_V)).heads
+    assert found["symmetry"] == pytest.approx(-np.ones(H), abs=1e-5)
 
 
 TURNS = {
@@ -140,27 +134,21 @@ def test_very_small_and_very_large_weights_are_measured():
             assert other.heads[name] == pytest.approx(one.heads[name], abs=1e-5), name
 
 
-def test_streams_of_two_widths_are_not_compared():
-    """Cross-attention on another width: sizes and ranks, but no cosine and no symmetry."""
-    measured = measure_layer(made(d_kv=M + 6))
-    for name in ("cos_qk", "overlap_qv", "symmetry", "directionality", "rank_skew"):
-        assert np.isnan(measured.heads[name]).all(), name
-    for name in ("cos_kv", "overlap_kv", "rank_qk", "norm_q"):
-        assert np.isfinite(measured.heads[name]).all(), name
-    assert np.isnan(measured.whole["symmetry"])
-    assert portraits_of(made(d_kv=M + 6)) is None
-
-
 def test_what_cannot_be_compared_has_no_number():
-    """Values of another width have an overlap but no cosine; zero matrices give no warning."""
+    """Streams of two widths, values of another width, and zero matrices, without a warning."""
     layer = made()
-    wide = measure_layer(made(d_value=E)).heads
-    zero = measure_layer(Projections(0 * layer.W_Q, layer.W_K, layer.W_V)).heads
-    assert np.isnan(wide["cos_qv"]).all()
-    assert np.isfinite(wide["overlap_qv"]).all()
-    for name in ("cos_qk", "overlap_qk", "symmetry", "rank_q"):
-        assert np.isnan(zero[name]).all(), name
-    assert (zero["directionality"] == 0).all()
+    zero = Projections(0 * layer.W_Q, layer.W_K, layer.W_V)
+    for one, without, still in (
+        (made(d_kv=M + 6), "cos_qk overlap_qv symmetry rank_skew", "cos_kv overlap_kv rank_qk"),
+        (made(d_value=E), "cos_qv", "overlap_qv"),
+        (zero, "cos_qk overlap_qk symmetry rank_q", "cos_kv directionality"),
+    ):
+        heads = measure_layer(one).heads
+        assert [name for name in without.split() if not np.isnan(heads[name]).all()] == []
+        assert [name for name in still.split() if not np.isfinite(heads[name]).all()] == []
+    assert (measure_layer(zero).heads["directionality"] == 0).all()
+    assert np.isnan(measure_layer(made(d_kv=M + 6)).whole["symmetry"])
+    assert portraits_of(made(d_kv=M + 6)) is None
 
 
 def test_a_lost_dimension_is_not_a_direction():
@@ -203,15 +191,10 @@ def test_an_offset_is_what_rotary_positions_make_of_a_distance(interleaved):
         q, k = x @ rope.rotate(layer.W_Q, p + 3), y @ rope.rotate(layer.W_K, p)
         assert np.einsum("hd,hd->h", q, k) == pytest.approx(expected, rel=1e-3)
     assert rope.rotate(layer.W_Q, 3)[..., -1] == pytest.approx(layer.W_Q[..., -1])
-
-
-def test_an_offset_changes_only_what_hangs_on_the_basis_of_q():
-    """Overlap, best rotation, CKA, norms and ranks stay; cosine and symmetry do not."""
-    layer = made(rope=Rope(np.array([0.7, 0.2])))
-    before, after = (measure_layer(prepared(layer, offset=o)).heads for o in (0, 2))
+    before, after = (measure_layer(one).heads for one in (layer, prepared_layer))
     for name in ("overlap_qk", "rotated_qk", "cka_qk", "norm_q", "rank_q"):
         assert before[name] == pytest.approx(after[name], rel=1e-4), name
-    for name in ("cos_qk", "symmetry"):
+    for name in ("cos_qk", "symmetry"):  # they hang on the basis of W_Q
         assert before[name] != pytest.approx(after[name], rel=1e-2), name
 
 
