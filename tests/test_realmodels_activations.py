@@ -64,13 +64,18 @@ def refusal(source):
 
 
 def test_each_head_is_compared_with_its_own_keys_and_values(layer):
-    """Query head 4 with key head 2, by the definition."""
-    rows = np.random.default_rng(6).standard_normal((N_TOKENS, M))
-    found = activation_cka(layer, rows)
-    q, k, v = rows @ layer.W_Q[4], rows @ layer.W_K[2], rows @ layer.W_V[2]
-    assert found["act_cka_qk"][4] == pytest.approx(linear_cka(q, k))
-    assert found["act_cka_qv"][4] == pytest.approx(linear_cka(q, v))
-    assert found["act_cka_kv"][4] == pytest.approx(linear_cka(k, v))
+    """Query head 4 with key head 2, by the definition; reused keys are of earlier inputs."""
+    rows, earlier = np.random.default_rng(6).standard_normal((2, N_TOKENS, M))
+    for inputs, found in (
+        (rows, activation_cka(layer, rows)),
+        (earlier, activation_cka(layer, rows, earlier)),
+    ):
+        q, k, v = rows @ layer.W_Q[4], inputs @ layer.W_K[2], inputs @ layer.W_V[2]
+        assert found["act_cka_qk"][4] == pytest.approx(linear_cka(q, k))
+        assert found["act_cka_qv"][4] == pytest.approx(linear_cka(q, v))
+        assert found["act_cka_kv"][4] == pytest.approx(linear_cka(k, v))
+    again = activation_cka(layer, earlier)
+    assert found["act_cka_kv_random"] == pytest.approx(again["act_cka_kv_random"])
 
 
 def test_chance_is_that_of_the_same_inputs(layer):
@@ -80,17 +85,6 @@ def test_chance_is_that_of_the_same_inputs(layer):
     wide, alike = (activation_cka(layer, of)["act_cka_qk_random"] for of in (rows, narrow))
     assert (alike > wide + 0.3).all()
     assert alike[0] == pytest.approx(projected_bands(narrow, narrow, D, D)[1].mean)
-
-
-def test_reused_keys_are_those_of_the_inputs_of_their_layer(layer):
-    """A layer that reuses W_K and W_V of an earlier one compares what that one computed."""
-    rows, earlier = np.random.default_rng(6).standard_normal((2, N_TOKENS, M))
-    found = activation_cka(layer, rows, earlier)
-    q, k = rows @ layer.W_Q[4], earlier @ layer.W_K[2]
-    assert found["act_cka_qk"][4] == pytest.approx(linear_cka(q, k))
-    again = activation_cka(layer, earlier)
-    assert found["act_cka_kv"] == pytest.approx(again["act_cka_kv"])
-    assert found["act_cka_kv_random"] == pytest.approx(again["act_cka_kv_random"])
 
 
 def test_a_model_whose_keys_are_values_is_run(tmp_path):
@@ -114,8 +108,11 @@ def test_what_cannot_be_run_is_refused(tmp_path):
             with_activations(toy_table(), source)
 
 
-def test_no_program_of_a_model_is_run(tmp_path):
-    """Neither from a network, nor one that lies beside its weights, nor a pickle."""
+def test_no_program_of_a_model_is_run(tmp_path, monkeypatch):
+    """Neither from a network, nor one that lies beside its weights, nor a pickle.
+
+    No pickle is opened even where the safetensors have a name that the library does not know.
+    """
     source, given = save(tmp_path, T.GPT2Model, gpt2()), []
 
     class Library:
@@ -129,6 +126,10 @@ def test_no_program_of_a_model_is_run(tmp_path):
     tokenizer, network = given
     assert tokenizer == {"local_files_only": True, "trust_remote_code": False}
     assert network == {**tokenizer, "dtype": "float32", "use_safetensors": True}
+    (tmp_path / "model.safetensors").rename(tmp_path / "odd.safetensors")
+    (tmp_path / "pytorch_model.bin").write_bytes(b"cposix\nsystem\n(S'exit'\ntR.")
+    monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("opened"))
+    assert "transformers cannot load it" in refusal(source)
 
 
 @pytest.mark.parametrize("kind", ["encoder", "causal"])
@@ -162,12 +163,3 @@ def test_why_a_model_is_not_run_is_told(tmp_path):
     ):
         config = T.BertConfig(**sizes(**fields))
         assert says in refusal(save(tmp_path / "bert", T.BertModel, config, n_words))
-
-
-def test_running_opens_no_pickle(tmp_path, monkeypatch):
-    """Not even where the safetensors beside it have a name that the library does not know."""
-    source = save(tmp_path, T.BertModel, T.BertConfig(**sizes()))
-    (tmp_path / "model.safetensors").rename(tmp_path / "odd.safetensors")
-    (tmp_path / "pytorch_model.bin").write_bytes(b"cposix\nsystem\n(S'exit'\ntR.")
-    monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("opened"))
-    assert "transformers cannot load it" in refusal(source)

@@ -131,17 +131,11 @@ def test_keys_are_normalised_from_version_1_11_on(tmp_path, version, has_gain):
     np.testing.assert_array_equal(cross.gain_q, tensors["decoder_l2_context_Wo_ln_scale_pre"][0])
     np.testing.assert_array_equal(cross.gain_kv, tensors["encoder_top_ln_scale"][0])
     assert any("before version 1.11" in note for note in model.notes) != has_gain
-
-
-def test_gains_of_rms_norms_are_read(tmp_path):
-    """The letter r stands for an RMS norm, whose gain has another name."""
-    tensors = {
-        name.replace("_ln_", "_rms_"): value for name, value in transformer(suffix="_pre").items()
-    }
-    options = pre_norm_options(transformer_preprocess="rd", transformer_postprocess_top="r")
-    cross = marian_model(written(tmp_path, "model.bin", tensors, **options)).layers[-1].read()
-    np.testing.assert_array_equal(cross.gain_q, tensors["decoder_l2_context_Wo_rms_scale_pre"][0])
-    np.testing.assert_array_equal(cross.gain_kv, tensors["encoder_top_rms_scale"][0])
+    rms = {name.replace("_ln_", "_rms_"): value for name, value in tensors.items()}
+    options |= {"transformer_preprocess": "rd", "transformer_postprocess_top": "r"}
+    cross = marian_model(written(tmp_path, "model.bin", rms, **options)).layers[-1].read()
+    np.testing.assert_array_equal(cross.gain_q, rms["decoder_l2_context_Wo_rms_scale_pre"][0])
+    np.testing.assert_array_equal(cross.gain_kv, rms["encoder_top_rms_scale"][0])
 
 
 def test_layers_that_a_model_has_not_are_not_shown(tmp_path):
@@ -222,33 +216,24 @@ def test_a_file_is_found_under_any_name(tmp_path):
             assert (model.name, model.format, len(model.layers)) == ("enfr", "Marian", 6)
 
 
-def test_one_of_several_models_must_be_named(tmp_path):
-    """The message lists the models and leaves out other files."""
+def test_where_no_model_is_clear_the_message_names_what_is_there(tmp_path, monkeypatch):
+    """Several models, other arrays, and a package with a model among other arrays."""
     for name in ("model.npz", "model.npz.best-bleu.npz"):
         written(tmp_path, name, transformer())
     np.savez(tmp_path / "arrays.npz", ones=np.ones(3))
     with pytest.raises(Unreadable, match=r"2 Marian models; name the one .*best-bleu\.npz'$"):
         open_model(str(tmp_path))
-
-
-def test_a_package_that_holds_a_model_is_found(tmp_path, monkeypatch):
-    """A package is searched for Marian's files; its other arrays are no models."""
+    with pytest.raises(Unreadable, match=r"arrays\.npz has no special:model\.yml"):
+        open_model(str(tmp_path / "arrays.npz"))
     folder = tmp_path / "holds_a_translator" / "models" / "deen"
     folder.mkdir(parents=True)
-    np.savez(tmp_path / "holds_a_translator" / "arrays.npz", ones=np.ones(3))
+    np.savez(folder.parents[1] / "arrays.npz", ones=np.ones(3))
+    with pytest.raises(Unreadable, match=r"'arrays\.npz', which is not read; allowed are"):
+        open_model(str(folder.parents[1]))
     path = written(folder, "model.deen.intgemm8.bin", transformer(), INTGEMM8)
     monkeypatch.syspath_prepend(tmp_path)
     assert find_files("holds_a_translator") == path
     assert open_model("holds_a_translator").name == "holds_a_translator"
-
-
-def test_arrays_that_are_no_model_are_refused(tmp_path):
-    """The messages say what is missing, and never that the file is a pickle."""
-    np.savez(tmp_path / "arrays.npz", ones=np.ones(3))
-    with pytest.raises(Unreadable, match=r"arrays\.npz has no special:model\.yml"):
-        open_model(str(tmp_path / "arrays.npz"))
-    with pytest.raises(Unreadable, match=r"'arrays\.npz', which is not read; allowed are"):
-        open_model(str(tmp_path))
 
 
 def test_the_command_measures_a_quantised_model(tmp_path):
