@@ -102,11 +102,10 @@ class Seen:
     """What one attention module of the library computed.
 
     Attributes:
-        q, k, v: of every head (of every key and value head), as they enter the scores.
-        x_q, x_kv: what was projected.
-        norm_q, norm_kv: the norm whose output that is, and what it was given; or None.
-        module: the attention module.
-        inner: what each norm inside of it was given, by the norm's name.
+        q, k, v: Of every head, as they enter the scores.
+        x_q, x_kv: What was projected.
+        norm_q, norm_kv: The norm whose output that is, and what it was given; or None.
+        inner: What each norm inside of the module was given, by the norm's name.
     """
 
     q: torch.Tensor

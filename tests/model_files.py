@@ -43,11 +43,9 @@ class File:
     """A model file.
 
     Attributes:
-        name: Name of the file.
-        data: Content of the file.
         fields: Place and `struct` code of each number in the header, by name.
         beside: Files in the same folder, by name: bytes, or values to be written as JSON.
-        header: The header as JSON, if it is that, to be encoded by `encode`.
+        header: The header, if it is JSON.
     """
 
     name: str
@@ -155,12 +153,7 @@ def gguf_file(
 ) -> File:
     """Write a Llama as llama.cpp does, which interleaves the halves of each query and key head.
 
-    Args:
-        sizes: Shape of the model.
-        rows: Weights of each layer.
-        keys: Type and value of keys to be added or changed; None removes one.
-        tensors: Tensors to be added or changed; None removes one.
-        more: Encoded key to be written after the others.
+    `keys` and `tensors` are added or changed, or removed by None; `more` is an encoded key.
     """
     all_keys = {
         "general.architecture": (8, "llama"),

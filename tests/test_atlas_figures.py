@@ -91,6 +91,9 @@ def test_groups_are_kinds_of_models_in_the_order_of_the_table(heads):
     for measure, n in {"cos_kv": 6, "norm_v": 6, "rank_k": 6, "cos_qk": 18, "rank_qk": 18}.items():
         assert len(counted(causal, measure, once=True)) == n, measure
         assert len(counted(causal, measure, once=False)) == 18, measure
+    reader, causal, _ = groups_of(heads, "overlap_qk")
+    assert reader.random[0] == pytest.approx(3 / 13, abs=0.02)
+    assert causal.random[0] == pytest.approx(4 / 17, abs=0.02)
 
 
 def test_our_own_models_are_grouped_by_variant(all_heads):
@@ -113,21 +116,6 @@ def test_looks_stay_where_groups_are_left_out(heads):
     groups = groups_of(heads, "overlap_qk")[1:]
     looks = [(trace["marker"]["color"], trace["marker"]["symbol"]) for trace in drawn]
     assert looks == [(group.color, group.symbol) for group in groups]
-
-
-def test_the_first_two_models_are_compared(heads):
-    """Groups of causal layers come first; one model alone is compared with itself."""
-    reader, causal, cross = groups_of(heads, "cos_qk")
-    assert two_models([reader, causal, cross]) == (causal, reader)
-    assert two_models([causal, cross]) == (causal, cross)
-    assert two_models([reader]) == (reader, reader)
-
-
-def test_the_random_level_is_that_of_the_shape(heads):
-    """Overlap of random subspaces: the share of the stream that a head reads."""
-    reader, causal, _ = groups_of(heads, "overlap_qk")
-    assert reader.random[0] == pytest.approx(3 / 13, abs=0.02)
-    assert causal.random[0] == pytest.approx(4 / 17, abs=0.02)
 
 
 # the grid
@@ -253,7 +241,7 @@ def test_random_levels_that_differ_have_the_colours_of_their_models(all_heads):
 
 
 def test_two_models_are_compared_by_their_medians(heads):
-    """The figure has both, and the words have the difference."""
+    """Causal layers come first; the figure has both, and the words have the difference."""
     a, b, cross = groups_of(heads, "overlap_qk")
     alike = plot_depth(b, cross, OVERLAP)  # one model's kinds have the same colour elsewhere
     assert len({trace["marker"]["color"] for trace in alike["data"]}) == 2
@@ -265,6 +253,10 @@ def test_two_models_are_compared_by_their_medians(heads):
     middle = heads_of(heads, model=WRITER, kind="causal", layer=1)["overlap_qk"].median()
     assert layers["y"][1] == pytest.approx(middle, rel=1e-3)
     assert f"difference {number_text(b.median - a.median)}" in describe_depth(a, b, OVERLAP)
+    reader, causal, cross = groups_of(heads, "cos_qk")
+    assert two_models([reader, causal, cross]) == (causal, reader)
+    assert two_models([causal, cross]) == (causal, cross)
+    assert two_models([reader]) == (reader, reader)
 
 
 # a head from close by

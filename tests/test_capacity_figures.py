@@ -90,12 +90,17 @@ def test_cells_show_the_measure_and_the_index_of_their_row():
 
 
 def test_cells_that_were_not_run_are_blank():
-    """They have neither colour nor text; values that no cell has yet keep their place."""
+    """They have neither colour nor text; cells that ran without a number of steps are grey."""
     trace = heatmaps(plot_phase(TABLE, X, Y))[0]
     i, j = trace["y"].index(8), trace["x"].index(4)
     assert [trace[key][i][j] for key in ("z", "hovertext", "customdata")] == [None] * 3
     narrow = plot_phase(TABLE[TABLE[X] <= 3], X, Y, values={X: WIDTHS, Y: ENTRIES})
     assert heatmaps(narrow)[0]["x"] == list(WIDTHS)
+    figure = plot_phase(TABLE, X, Y, "steps_to_threshold")
+    grey = heatmaps(figure, colored=False)[0]
+    column = grey["x"].index(1)
+    assert [line[column] for line in grey["z"]] == [0.0] * len(ENTRIES)
+    assert [line[grey["x"].index(16)] for line in grey["z"]] == [None] * len(ENTRIES)
 
 
 def test_failed_cells_are_crossed():
@@ -104,15 +109,6 @@ def test_failed_cells_are_crossed():
     assert [(trace["x"], trace["y"]) for trace in crosses] == [([12], [4])]
     assert "d_head: got 12, allowed less &lt;than&gt; that" in crosses[0]["hovertext"][0]
     assert TABLE.loc[crosses[0]["customdata"][0], "error"] is not None
-
-
-def test_cells_in_which_no_seed_reached_the_threshold_are_grey():
-    """They have no number of steps, but they were run."""
-    figure = plot_phase(TABLE, X, Y, "steps_to_threshold")
-    grey = heatmaps(figure, colored=False)[0]
-    column = grey["x"].index(1)
-    assert [line[column] for line in grey["z"]] == [0.0] * len(ENTRIES)
-    assert [line[grey["x"].index(16)] for line in grey["z"]] == [None] * len(ENTRIES)
 
 
 def test_the_key_explains_only_what_is_drawn():
@@ -148,17 +144,13 @@ def test_a_chosen_cell_has_a_ring():
 
 
 def test_boundaries_lie_where_they_are():
-    """In the panel of their variant, from the lowest edge to the highest."""
+    """They end where none was found, in the panel of their variant; other axes have none."""
     figure = plot_phase(TABLE, X, Y, "accuracy", BOUNDARIES)
     white = edges(figure)
     assert [trace["xaxis"] for trace in white] == ["x", "x2"]
     assert white[0]["x"][1:-1] == pytest.approx(BOUNDARIES[0].half)
     assert white[0]["y"][1:-1] == list(ENTRIES)
     assert white[0]["y"][0] == pytest.approx(2 / math.sqrt(2))
-
-
-def test_boundaries_end_where_they_were_not_found():
-    """Rows without one divide the line, and those of other axes are not drawn."""
     result = made_sweep(lambda sharing, point: float(point[X] >= 3 and point[Y] != 4))
     found = boundary(result, "QKV", X, Y)
     assert [len(trace["x"]) for trace in edges(plot_phase(cells(result), X, Y, "accuracy", [found]))

@@ -108,10 +108,6 @@ def test_plateau_is_drawn_only_where_it_holds():
     dashes = [t["line"].get("dash") for t in plot_accuracy(two_heads)["data"]]
     assert "longdashdot" not in dashes
     assert "longdashdot" not in {entry["dash"] for entry in accuracy_legend(two_heads, None)}
-
-
-def test_legend_leaves_out_what_the_task_has_not():
-    """The reversed entry is in the legend of the directed relation only."""
     assert len(measures_legend(trained("directed"))) == 3
     assert len(measures_legend(trained("phonebook"))) == 2
 
@@ -374,17 +370,13 @@ def test_diagrams_show_what_a_word_does():
         assert said in svg.attrib["aria-label"]
 
 
-def test_titles_are_names_and_text_forms_stand_below():
-    """A plain sharing is called by its text form, another one by its name if it has one."""
+def test_variants_are_told_apart_by_title_and_colour():
+    """Names stand above text forms; every sharing and every column has a colour of its own."""
     assert title_of(Variant("Q=K")) == "Q=K"
     assert second_line_of(Variant("Q=K")) == ""
     assert title_of(Variant("Q=K unit_key self_mask")) == "Reformer"
     assert second_line_of(Variant("Reformer")) == "Q=K unit_key self_mask"
     assert title_of(Variant("Q=K temperature=3")) == "Q=K temperature=3"
-
-
-def test_colours_are_distinct():
-    """One colour per sharing, and others for six columns of which none is plain."""
     assert set(COLORS) == set(Sharing)
     assert len({*COLORS.values(), *FURTHER, REFERENCE}) == len(COLORS) + len(FURTHER) + 1
     assert len(set(colors_of([Variant(f"Q=K temperature={i}") for i in range(1, 7)]))) == 6

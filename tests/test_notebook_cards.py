@@ -130,8 +130,8 @@ def test_numbers_of_a_card_are_those_of_the_table():
         assert f"{row['parameters']:,}" in text
 
 
-def test_untrained_and_running_snapshots_say_so():
-    """A card of step 0 claims nothing, and a running one has a bar."""
+def test_cards_say_what_has_no_number_yet():
+    """A card of step 0 claims nothing, a running one has a bar, and diverged runs leave gaps."""
     result = trained(tiny("directed"), 0)
     html = result._repr_html_()
     assert "Untrained: nothing is learnt yet." in words(html)
@@ -140,10 +140,6 @@ def test_untrained_and_running_snapshots_say_so():
     assert "50% of the steps are done" in running._repr_html_()
     stopped = dataclasses.replace(load_example("directed"), status="stopped")
     assert "Stopped before the last step." in words(stopped._repr_html_())
-
-
-def test_diverged_runs_have_no_number():
-    """Curves have gaps and the table says how many seeds diverged."""
     snapshot = load_example("directed")
     history = {name: np.full_like(values, np.nan) for name, values in snapshot.history.items()}
     lost = dataclasses.replace(
@@ -270,15 +266,11 @@ def test_the_arc_from_a_query_to_its_target_is_drawn():
 
 
 def test_other_values_have_no_card():
-    """The error names the types that have one."""
+    """An error names the types that have one; terminals print a short text of those."""
     with pytest.raises(TypeError, match="value: got int, allowed Atlas, Claim"):
         html_of(3)
     assert Result._repr_html_ is ak.Snapshot._repr_html_
     assert made_atlas()._repr_html_()
-
-
-def test_plain_texts_are_short():
-    """Terminals print them, and notebooks store them beside the cards."""
     snapshot = load_example("directed")
     assert repr(snapshot) == "<Snapshot of 25 runs of directed, step 600 of 600>"
     assert repr(Result(snapshot, [])) == "<Result of 25 runs of directed, step 600 of 600>"

@@ -38,16 +38,6 @@ def test_every_kind_of_figure_is_drawn_for_every_kind_of_task():
         assert snapshot.experiment.task.title in layout["title"]["text"]
 
 
-def test_frames_and_circles_mark_the_map_of_a_relation():
-    """Circles are points, which stay round in cells that are no squares."""
-    figure = drawn(load_example("directed").plot("attention"))
-    shapes = {shape["type"] for shape in figure["layout"]["shapes"]}
-    circles = [trace for trace in figure["data"] if trace["type"] == "scatter"]
-    assert shapes == {"rect"}
-    assert {trace["marker"]["symbol"] for trace in circles} == {"circle-open"}
-    assert len(circles[0]["x"]) == len(circles[0]["y"]) > 0
-
-
 def test_many_variants_stand_in_rows():
     """At most five panels side by side; none leaves the figure."""
     snapshot = many_variants()
@@ -61,11 +51,17 @@ def test_many_variants_stand_in_rows():
 
 
 def test_seed_layer_and_head_choose_the_map():
-    """Other seeds, layers and heads have other maps; "mean" is that over heads."""
+    """Each has another map, the mean of heads too; frames and circles mark that of a relation."""
     snapshot = load_example("translation")
     options = [{}, {"seed": 1}, {"layer": 0}, {"head": 1}, {"head": "mean"}]
     maps = [str(drawn(snapshot.plot("attention", **one))["data"][0]["z"]) for one in options]
     assert len(set(maps)) == len(maps)
+    figure = drawn(load_example("directed").plot("attention"))
+    shapes = {shape["type"] for shape in figure["layout"]["shapes"]}
+    circles = [trace for trace in figure["data"] if trace["type"] == "scatter"]
+    assert shapes == {"rect"}
+    assert {trace["marker"]["symbol"] for trace in circles} == {"circle-open"}
+    assert len(circles[0]["x"]) == len(circles[0]["y"]) > 0
 
 
 def test_wrong_options_are_named():

@@ -108,17 +108,13 @@ _YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings":
 
 
 def test_yarn_slows_pairs_by_their_number_of_turns():
-    """Pairs that turn often within the trained length keep their frequency; others are slowed."""
+    """Pairs that turn often keep their frequency; a factor on a part of a head is not read."""
     (first, second), *_ = _frequencies(rope_scaling=_YARN)
     assert first == 1.0
     assert second == pytest.approx(0.01 / 4)
     assert _frequencies(rope_scaling=_YARN | {"factor": None}, max_position_embeddings=64)[0][
         1
     ] == (pytest.approx(0.01 / 2))
-
-
-def test_yarn_that_weighs_a_part_of_a_head_is_left_out_and_said():
-    """If some dimensions do not rotate, its factor changes more than the size of scores."""
     config = _LLAMA | {"partial_rotary_factor": 0.5, "rope_scaling": _YARN}
     _, layers, notes = hugging_face_layers(Named(_llama_file()), config)
     assert layers[0].read().rope is None
@@ -152,8 +148,8 @@ def test_notes_say_what_is_not_shown():
     assert notes == ()
 
 
-def test_a_decoder_alone_is_read_with_a_warning():
-    """BART's has cross-attention even where nothing was ever looked at."""
+def test_layers_that_are_missing_or_shared_have_a_note():
+    """BART's cross-attention may be untrained, and ALBERT's twelve layers are one."""
     shapes = {
         f"model.decoder.layers.0.{module}.{part}_proj.weight": (6, 6)
         for module in ("self_attn", "encoder_attn")
@@ -163,10 +159,6 @@ def test_a_decoder_alone_is_read_with_a_warning():
     _, layers, notes = hugging_face_layers(Named(shapes), config)
     assert [layer.kind for layer in layers] == [Kind.CAUSAL, Kind.CROSS]
     assert notes == ("There is no encoder in the file, so cross-attention may be untrained.",)
-
-
-def test_shared_layers_are_read_once():
-    """ALBERT's twelve layers are one."""
     layer = "albert.encoder.albert_layer_groups.0.albert_layers.0.attention."
     shapes = {f"{layer}{part}.weight": (6, 6) for part in ("query", "key", "value")}
     config = {"model_type": "albert", "hidden_size": 6, "num_attention_heads": 2}

@@ -79,10 +79,6 @@ def test_words_say_where_nothing_can_be_told():
     assert little.repair_finding == lost.repair_finding == ""
     assert np.isnan(lost.mean_cka)
     assert "diverged" in mixture_text(lost, 0.5)
-
-
-def test_mean_cka_leaves_out_runs_that_have_diverged():
-    """Their CKA is not a number."""
     cka = np.array([[[0.2]], [[np.nan]], [[0.4]]])
     assert replace(RESULT, cka=cka).mean_cka == pytest.approx(0.3)
 
@@ -117,7 +113,7 @@ def test_the_parts_of_a_result_survive_json():
 
 
 def test_the_figure_marks_the_chosen_mixture():
-    """It is valid, and both ends are named."""
+    """The figure is valid, both ends are named, and known mixtures have names on the slider."""
     for result in (RESULT, flat(0.5), flat(np.nan, np.nan)):
         figure = go.Figure(plot_mixtures(result, 0.3))
         (mark,) = [trace for trace in figure.data if trace.mode == "markers"]
@@ -125,10 +121,6 @@ def test_the_figure_marks_the_chosen_mixture():
         np.testing.assert_allclose(mark.y[0], result.mixed[:, 6].mean(), atol=1e-5)
         assert "keep W_V" in figure.layout.xaxis.ticktext[0]
         assert "keep W_K" in figure.layout.xaxis.ticktext[-1]
-
-
-def test_known_mixtures_have_names_on_the_slider():
-    """The others have their number only."""
     labels = [mixture_label(alpha) for alpha in (0.0, 0.35, 0.5, 1.0)]
     assert labels == ["0 (keep W_V)", "0.35", "0.5 (average)", "1 (keep W_K)"]
     assert mixture_text(RESULT, 0.4) == "α = 0.4: 90% [88 to 92%]."
