@@ -28,7 +28,10 @@ def requests(page):
 
 
 def test_cards_are_readable_and_load_nothing(page, requests):
-    """No request, no overflow, enough contrast, and every drawing has a description."""
+    """No request, no overflow, enough contrast, and every drawing has a description.
+
+    The program axe examines all cards twice, in both themes, which takes some seconds.
+    """
     snapshot, atlas = load_example("directed"), load_atlas()
     values = [snapshot, snapshot.experiment, load_example("translation"), snapshot]
     values += [CLAIMS["one_matrix"], atlas, a_head(atlas)]
