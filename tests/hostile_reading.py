@@ -1,7 +1,7 @@
-"""Reads files that may be hostile, in a process of its own, and says what each took.
+"""Read files that may be hostile, in a process of its own, and print what each took.
 
-Standard input: a JSON list of paths. Standard output: a JSON object per path, on a line each:
-`outcome` is "read", "unreadable" or what else came out; `said`, its message; `seconds` of processor
+Standard input is a JSON list of paths. Standard output has a JSON object per path: `outcome` is
+"read", "unreadable" or the name of another exception; `said`, its message; `seconds` of processor
 time; `megabytes` by which the process's greatest memory grew.
 """
 
@@ -12,7 +12,6 @@ import signal
 import sys
 import time
 import warnings
-from types import FrameType
 
 from peak import peak_megabytes
 
@@ -20,19 +19,20 @@ from attnkit.realmodels import Unreadable
 from attnkit.realmodels.sources import open_model
 
 STOPS_AFTER = 5.0
-"""Seconds of processor time, so that a reader that goes on for ever is found, too."""
+"""Seconds of processor time after which a reader that goes on for ever is stopped."""
 
 
 class TooLongError(BaseException):
     """Not an Exception, so that no reader takes it for a fault of the file."""
 
 
-def _stop(number: int, frame: FrameType | None) -> None:
+def stop(*_: object) -> None:
+    """Stop a reader."""
     raise TooLongError
 
 
 def read(path: str) -> tuple[str, str]:
-    """Opens a model and reads every layer."""
+    """Open a model and read every layer."""
     try:
         for layer in open_model(path).layers:
             layer.read()
@@ -43,12 +43,11 @@ def read(path: str) -> tuple[str, str]:
     return "read", ""
 
 
-def main() -> None:
-    """Reads what it is told to."""
+if __name__ == "__main__":
     warnings.simplefilter("error")
-    signal.signal(signal.SIGPROF, _stop)
+    signal.signal(signal.SIGPROF, stop)
     paths = json.load(sys.stdin)
-    for path in paths[:7]:  # whole ones: libraries are imported when first needed
+    for path in paths[:6]:  # intact ones: libraries are imported when first needed
         read(path)
     for path in paths:
         memory, start = peak_megabytes(), time.process_time()
@@ -57,7 +56,3 @@ def main() -> None:
         signal.setitimer(signal.ITIMER_PROF, 0)
         took = {"seconds": time.process_time() - start, "megabytes": peak_megabytes() - memory}
         sys.stdout.write(json.dumps({"outcome": outcome, "said": said, **took}) + "\n")
-
-
-if __name__ == "__main__":
-    main()

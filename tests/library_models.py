@@ -6,14 +6,21 @@ turned by position. They are taken from there, so that nothing of ours has a say
 
 from __future__ import annotations
 
+import ast
 import contextlib
+import json
 import os
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch.overrides import TorchFunctionMode
+
+from attnkit.realmodels.families import hugging_face_layers
+from attnkit.realmodels.safetensors_file import open_safetensors
 
 N_TOKENS = 11
 N_TOKENS_OUT = 9
@@ -22,21 +29,16 @@ D_VOCAB = 23
 
 @dataclass(frozen=True)
 class Case:
-    """A model of a family, in the library's own words.
+    """A model of a family: class, configuration, and how its attention can be recorded.
 
     Attributes:
-        name: of the library's class.
-        settings: of its configuration.
-        kinds: what the name of a module ends with that is attention of this kind; first wins.
-        family: how the configuration calls it.
-        pre_norm: whether a norm with a gain stands right before every projection.
-        divided: whether queries are divided by √d_head before they enter the scores.
-        linear: whether its attention cannot be replaced, so that its projections are taken.
-        products: whether its attention cannot be replaced, so that the operands of its two products
-            are taken.
-        first_bare: whether the first layer has no norm of its own.
-        saving: what the library is told when it saves, beside the folder.
-        dtype: of the numbers in the file.
+        kinds: End of the names of modules that are attention of each kind; the first one wins.
+        pre_norm: Whether a norm with a gain stands right before every projection.
+        divided: Whether queries are divided by √d_head before they enter the scores.
+        linear: Whether its attention cannot be replaced, so that its projections are taken.
+        products: The same, so that the operands of its two products are taken.
+        first_bare: Whether the first layer has no norm of its own.
+        saving: What the library is told when it saves, beside the folder.
     """
 
     name: str
@@ -50,6 +52,12 @@ class Case:
     first_bare: bool = False
     saving: dict = field(default_factory=dict)
     dtype: torch.dtype = torch.float32
+
+
+def settings(text):
+    """Return settings that are written as `name=value name=value`; a pair is `name=1,2`."""
+    pairs = (pair.split("=") for pair in text.split())
+    return {name: ast.literal_eval(value) for name, value in pairs}
 
 
 def library():
@@ -83,16 +91,21 @@ def built(case, folder):
     return model
 
 
+def opened(folder):
+    """Return family, layers and notes of the model that the library saved in a folder."""
+    config = json.loads(Path(folder, "config.json").read_text())
+    return hugging_face_layers(open_safetensors(Path(folder)), config)
+
+
 @dataclass
 class Seen:
     """What one attention module of the library computed.
 
     Attributes:
-        q, k, v: of every head (of every key and value head), as they enter the scores.
-        x_q, x_kv: what was projected.
-        norm_q, norm_kv: the norm whose output that is, and what it was given; or None.
-        module: the attention module.
-        inner: what each norm inside of it was given, by the norm's name.
+        q, k, v: Of every head, as they enter the scores.
+        x_q, x_kv: What was projected.
+        norm_q, norm_kv: The norm whose output that is, and what it was given; or None.
+        inner: What each norm inside of the module was given, by the norm's name.
     """
 
     q: torch.Tensor
@@ -239,3 +252,43 @@ def _inputs(config):
     elif getattr(config, "add_cross_attention", False):
         inputs["encoder_hidden_states"] = torch.randn(2, N_TOKENS, config.hidden_size)
     return inputs
+
+
+def assert_same_layers(ours, theirs):
+    """Check that two readers found the same layers, in whatever order a head's dimensions are."""
+    places = [
+        [(layer.kind, layer.index, layer.n_heads, layer.n_kv_heads) for layer in layers]
+        for layers in (ours, theirs)
+    ]
+    assert places[0] == places[1]
+    rng = np.random.default_rng(3)
+    for layer, other in zip(ours, theirs, strict=True):
+        read, expected = layer.read(), other.read()
+        x = rng.standard_normal((N_TOKENS, read.W_Q.shape[1]))
+        y = rng.standard_normal((N_TOKENS, read.W_K.shape[1]))
+        for a, b in zip(_products(read, x, y), _products(expected, x, y), strict=True):
+            np.testing.assert_allclose(a, b, rtol=0, atol=1e-5 * np.abs(b).max())
+        for gain in ("gain_q", "gain_kv"):
+            a, b = getattr(read, gain), getattr(expected, gain)
+            assert (a is None) == (b is None)
+            np.testing.assert_allclose([] if a is None else a, [] if b is None else b, rtol=1e-5)
+
+
+def _products(read, x, y):
+    """Return products of queries and keys with each other, positions included, and values."""
+    made = [
+        rows @ w + (0 if b is None else b[:, None])
+        for rows, w, b in (
+            (x, read.W_Q.astype(float), read.b_Q),
+            (y, read.W_K.astype(float), read.b_K),
+            (y, read.W_V.astype(float), read.b_V),
+        )
+    ]
+    if read.rope is not None:
+        made[:2] = (
+            np.stack([read.rope.rotate(one[:, i], i) for i in range(N_TOKENS)], 1)
+            for one in made[:2]
+        )
+    q, k, v = made
+    repeated = k.repeat(len(q) // len(k), 0)
+    return [a @ b.swapaxes(1, 2) for a, b in ((q, q), (q, repeated), (k, k))] + [v]

@@ -62,15 +62,7 @@ def configuration(**instead: Any) -> str:
 def transformer(
     d_model: int = 42, d_ffn: int = 37, *, n_encoder: int = 2, n_decoder: int = 2, suffix: str = ""
 ) -> dict[str, np.ndarray]:
-    """Return random weights of a translator, by name.
-
-    Args:
-        d_model: Width of the residual stream.
-        d_ffn: Width inside the feed-forward layers.
-        n_encoder: Number of the encoder's layers.
-        n_decoder: Number of the decoder's layers.
-        suffix: End of the norms' names: "" for a post-norm model, "_pre" for a pre-norm model.
-    """
+    """Return random weights of a translator by name; norms of pre-norm models end with "_pre"."""
     draw = np.random.default_rng(7).standard_normal
     shapes = {"Wemb": (61, d_model), "decoder_ff_logit_out_b": (1, 61)}
     stacks = (("encoder", n_encoder, ("self",)), ("decoder", n_decoder, ("self", "context")))
@@ -120,23 +112,14 @@ def bin_file(
     *,
     number: int = FLOAT32,
     alignment: int = 256,
-    version: int = 1,
-    n_tensors: int | None = None,
-    padding: int | None = None,
     claims: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> bytes:
     """Encode a *.bin of Marian.
 
     Args:
-        tensors: Values of each tensor.
-        text: The configuration.
         number: Number of the type of all weights `_W…` and `Wemb`; other tensors are float32.
         alignment: Bytes to which every tensor's data is filled up; the configuration's is not.
-        version: Version of the format.
-        n_tensors: Number of tensors that the header claims.
-        padding: Length of the padding that the header claims.
-        claims: False entries of a tensor's header: name, name_bytes, number, rank, shape, size;
-            `raw` replaces its bytes.
+        claims: False entries of a tensor's header: name, number; `raw` replaces its bytes.
     """
     entries, names, shapes, data = [], b"", b"", b""
     for name, value in with_configuration(tensors, text).items():
@@ -146,20 +129,12 @@ def bin_file(
         raw = claimed.get("raw", encoded(name, value, true_number))
         raw += b"\xaa" * (-len(raw) % alignment if value.dtype != np.int8 else 0)
         said = claimed.get("name", name.encode() + b"\0")
-        shape = claimed.get("shape", value.shape)
-        entries += [
-            claimed.get("name_bytes", len(said)),
-            claimed.get("number", true_number),
-            claimed.get("rank", len(shape)),
-            claimed.get("size", len(raw)),
-        ]
+        entries += [len(said), claimed.get("number", true_number), value.ndim, len(raw)]
         names, data = names + said, data + raw
-        shapes += struct.pack(f"<{len(shape)}i", *shape)
-    count = len(entries) // 4 if n_tensors is None else n_tensors
-    head = struct.pack(f"<{2 + len(entries)}Q", version, count, *entries) + names + shapes
+        shapes += struct.pack(f"<{value.ndim}i", *value.shape)
+    head = struct.pack(f"<{2 + len(entries)}Q", 1, len(entries) // 4, *entries) + names + shapes
     n_zeros = 256 - (len(head) + 8) % 256
-    head += struct.pack("<Q", n_zeros if padding is None else padding) + bytes(n_zeros)
-    return head + data
+    return head + struct.pack("<Q", n_zeros) + bytes(n_zeros) + data
 
 
 def npz_file(tensors: Mapping[str, np.ndarray], text: str | bytes | None = None) -> bytes:

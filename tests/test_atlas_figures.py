@@ -65,25 +65,18 @@ def portrait(request):
     return made_atlas().portrait(model, kind, 1, 2), 13 if model == READER else 17
 
 
-@pytest.mark.parametrize(
-    ("value", "told"),
-    [(-0.0512, "−0.051"), (0.25, "0.25"), (12.34, "12.3"), (0.0, "0.00"), (math.nan, "–")],
-)
-def test_numbers_are_told_as_one_reads_them(value, told):
-    """A true minus, few digits, a dash for none."""
-    assert number_text(value) == told
-
-
-def test_no_number_is_a_negative_zero():
-    """What rounds to nothing has no sign."""
-    assert number_text(-0.0001) == "0.000"
+def test_numbers_are_told_as_one_reads_them():
+    """A true minus, few digits, a dash for none, and no sign of what rounds to nothing."""
+    told = {-0.0512: "−0.051", 0.25: "0.25", 12.34: "12.3", 0.0: "0.00", -0.0001: "0.000"}
+    assert {value: number_text(value) for value in told} == told
+    assert number_text(math.nan) == "–"
 
 
 # groups
 
 
 def test_groups_are_kinds_of_models_in_the_order_of_the_table(heads):
-    """With all their heads."""
+    """With all their heads; a group without the measure is left out, as where nothing was run."""
     groups = groups_of(heads, "cos_qk")
     assert [(g.model, g.kind, len(g.values)) for g in groups] == [
         (READER, "encoder", 10),
@@ -92,14 +85,15 @@ def test_groups_are_kinds_of_models_in_the_order_of_the_table(heads):
     ]
     assert groups[0].color != groups[1].color == groups[2].color
     assert len({g.symbol for g in groups}) == 3
-
-
-def test_shared_heads_count_once_where_queries_play_no_part(heads):
-    """Three query heads share each of two key and value heads."""
-    causal = heads[heads["kind"] == "causal"]
+    assert groups_of(heads, "act_cka_qk") == []
+    assert describe_groups([], "CKA").startswith("CKA: 0 heads")
+    causal = heads[heads["kind"] == "causal"]  # three query heads share a key and value head
     for measure, n in {"cos_kv": 6, "norm_v": 6, "rank_k": 6, "cos_qk": 18, "rank_qk": 18}.items():
         assert len(counted(causal, measure, once=True)) == n, measure
         assert len(counted(causal, measure, once=False)) == 18, measure
+    reader, causal, _ = groups_of(heads, "overlap_qk")
+    assert reader.random[0] == pytest.approx(3 / 13, abs=0.02)
+    assert causal.random[0] == pytest.approx(4 / 17, abs=0.02)
 
 
 def test_our_own_models_are_grouped_by_variant(all_heads):
@@ -124,27 +118,6 @@ def test_looks_stay_where_groups_are_left_out(heads):
     assert looks == [(group.color, group.symbol) for group in groups]
 
 
-def test_the_first_two_models_are_compared(heads):
-    """Groups of causal layers come first; one model alone is compared with itself."""
-    reader, causal, cross = groups_of(heads, "cos_qk")
-    assert two_models([reader, causal, cross]) == (causal, reader)
-    assert two_models([causal, cross]) == (causal, cross)
-    assert two_models([reader]) == (reader, reader)
-
-
-def test_a_group_without_the_measure_is_left_out(heads):
-    """Models that were not run have no activations."""
-    assert groups_of(heads, "act_cka_qk") == []
-    assert describe_groups([], "CKA").startswith("CKA: 0 heads")
-
-
-def test_the_random_level_is_that_of_the_shape(heads):
-    """Overlap of random subspaces: the share of the stream that a head reads."""
-    reader, causal, _ = groups_of(heads, "overlap_qk")
-    assert reader.random[0] == pytest.approx(3 / 13, abs=0.02)
-    assert causal.random[0] == pytest.approx(4 / 17, abs=0.02)
-
-
 # the grid
 
 
@@ -159,16 +132,14 @@ def test_a_cell_is_a_head(heads):
     assert panel["values"][2][5] == pytest.approx(row.cos_qk, rel=1e-3)
 
 
-def test_colours_of_signed_measures_have_zero_in_the_middle(heads):
-    """Others begin at 0."""
+def test_colours_end_where_most_real_heads_are(heads, all_heads):
+    """Zero is in the middle of signed measures; outliers and our own models do not count."""
     signed, shares = atlas_panels(heads, COSINE), atlas_panels(heads, OVERLAP)
     assert signed["low"] == -signed["high"]
-    assert shares["low"] == 0
-    assert not shares["signed"]
-
-
-def test_an_outlier_does_not_take_the_colour_from_the_rest(heads):
-    """Colours end where 98% of heads are, and it is said that some are beyond."""
+    assert (shares["low"], shares["signed"]) == (0, False)
+    assert atlas_panels(all_heads, COSINE)["high"] == signed["high"]
+    ours = all_heads[all_heads["family"] == "toy"]
+    assert atlas_panels(ours, COSINE)["high"] == pytest.approx(1, abs=0.01)
     level = heads.assign(cos_qk=np.linspace(0, 0.5, len(heads)), cos_qk_random_sd=0.01)
     level.loc[level.index[0], "cos_qk"] = -0.97
     panels = atlas_panels(level, COSINE)
@@ -176,20 +147,9 @@ def test_an_outlier_does_not_take_the_colour_from_the_rest(heads):
     assert panels["high"] < 0.97
     assert panels["beyond"]
     assert panels["panels"][0]["values"][0][0] == -0.97
-
-
-def test_our_own_models_do_not_take_the_colour_from_real_ones(heads, all_heads):
-    """Their cosines may be 1; the end of the colours is that of the others."""
-    assert atlas_panels(all_heads, COSINE)["high"] == atlas_panels(heads, COSINE)["high"]
-    ours = all_heads[all_heads["family"] == "toy"]
-    assert atlas_panels(ours, COSINE)["high"] == pytest.approx(1, abs=0.01)
-
-
-def test_colours_reach_as_far_as_chance_does(heads):
-    """Twice the largest deviation, so that noise is pale."""
     calm = heads.assign(cos_qk=0.001, cos_qk_random_sd=np.linspace(0.01, 0.07, len(heads)))
     panels = atlas_panels(calm, COSINE)
-    assert panels["high"] == pytest.approx(0.14)
+    assert panels["high"] == pytest.approx(0.14)  # twice the largest deviation of chance
     assert not panels["beyond"]
 
 
@@ -216,18 +176,13 @@ def test_models_and_kinds_without_a_measure_are_named(all_heads):
     assert describe_lacking(crossed, COSINE) == f"Not defined: {WRITER} (cross)."
 
 
-def test_what_goes_to_the_browser_is_json(heads):
-    """Which knows no NaN."""
+def test_what_goes_to_the_browser_is_json_and_says_its_finding(heads):
+    """JSON knows no NaN; every panel and all together tell numbers and the random level."""
     broken = heads.copy()
     broken.loc[broken.index[3], "cos_qk"] = math.nan
     panels = atlas_panels(broken, COSINE)
     json.dumps(panels, allow_nan=False)
     assert panels["panels"][0]["values"][0][3] is None
-
-
-def test_the_grid_says_its_finding(heads):
-    """Every panel and all together: numbers, and the random level."""
-    panels = atlas_panels(heads, COSINE)
     for text in (panels["alt"], *(panel["alt"] for panel in panels["panels"])):
         assert re.search(r"median −?\d", text)
     assert "random" in panels["alt"]
@@ -241,6 +196,7 @@ def test_every_head_is_a_dot_in_its_row(heads):
     groups = groups_of(heads, "overlap_qk")
     figure = plot_distribution(groups, OVERLAP)
     go.Figure(figure)
+    assert plot_distribution(groups, OVERLAP) == figure
     dots, medians = figure["data"][::2], figure["data"][1::2]
     for y, (group, row, mark) in enumerate(zip(groups, dots, medians, strict=True)):
         assert row["x"] == pytest.approx(group.values, rel=1e-3)
@@ -250,12 +206,6 @@ def test_every_head_is_a_dot_in_its_row(heads):
         assert {s["type"] for s in band} == {"rect", "line"}
         (level,) = [s["x0"] for s in band if s["type"] == "line"]
         assert level == group.random[0]
-
-
-def test_strips_are_the_same_every_time(heads):
-    """Places across are no random numbers."""
-    groups = groups_of(heads, "cos_qk")
-    assert plot_distribution(groups, COSINE) == plot_distribution(groups, COSINE)
 
 
 # two measures
@@ -270,6 +220,8 @@ def test_a_scatter_has_a_dot_for_every_head_with_both(heads):
     assert [len(trace["x"]) for trace in figure["data"]] == [9, 18, 3]
     assert figure["data"][0]["y"] == pytest.approx(some["cos_qk"].iloc[1:10], rel=1e-3)
     told = describe_scatter(some, OVERLAP, COSINE)
+    assert math.isnan(correlation(np.ones(5), np.arange(5.0)))
+    assert correlation(np.arange(5.0), -np.arange(5.0)) == pytest.approx(-1)
     assert (
         number_text(correlation(some["overlap_qk"].iloc[1:10], some["cos_qk"].iloc[1:10])) in told
     )
@@ -285,40 +237,26 @@ def test_random_levels_that_differ_have_the_colours_of_their_models(all_heads):
     assert [s["line"]["color"] for s in level] == [REFERENCE]
 
 
-def test_what_does_not_vary_has_no_correlation():
-    """Nor have two heads."""
-    assert math.isnan(correlation(np.ones(5), np.arange(5.0)))
-    assert math.isnan(correlation(np.arange(2.0), np.arange(2.0)))
-    assert correlation(np.arange(5.0), -np.arange(5.0)) == pytest.approx(-1)
-
-
 # depth
 
 
-def test_depth_runs_from_the_first_layer_to_the_last(heads):
-    """A single layer is the first."""
-    depth = {(g.model, g.kind): relative_depth(g.heads) for g in groups_of(heads, "cos_qk")}
-    assert sorted(set(depth[WRITER, "causal"])) == [0, 0.5, 1]
-    assert sorted(set(depth[READER, "encoder"])) == [0, 1]
-    assert set(depth[WRITER, "cross"]) == {0}
-
-
 def test_two_models_are_compared_by_their_medians(heads):
-    """The figure has both, and the words have the difference."""
-    a, b, _ = groups_of(heads, "overlap_qk")
+    """Causal layers come first; the figure has both, and the words have the difference."""
+    a, b, cross = groups_of(heads, "overlap_qk")
+    alike = plot_depth(b, cross, OVERLAP)  # one model's kinds have the same colour elsewhere
+    assert len({trace["marker"]["color"] for trace in alike["data"]}) == 2
     figure = plot_depth(a, b, OVERLAP)
     go.Figure(figure)
+    assert sorted(set(relative_depth(b.heads))) == [0, 0.5, 1]
+    assert set(relative_depth(cross.heads)) == {0}  # a single layer is the first
     layers = figure["data"][3]
     middle = heads_of(heads, model=WRITER, kind="causal", layer=1)["overlap_qk"].median()
     assert layers["y"][1] == pytest.approx(middle, rel=1e-3)
     assert f"difference {number_text(b.median - a.median)}" in describe_depth(a, b, OVERLAP)
-
-
-def test_two_kinds_of_one_model_can_be_told_apart(heads):
-    """They have the same colour elsewhere."""
-    _, causal, cross = groups_of(heads, "cos_qk")
-    figure = plot_depth(causal, cross, COSINE)
-    assert len({trace["marker"]["color"] for trace in figure["data"]}) == 2
+    reader, causal, cross = groups_of(heads, "cos_qk")
+    assert two_models([reader, causal, cross]) == (causal, reader)
+    assert two_models([causal, cross]) == (causal, cross)
+    assert two_models([reader]) == (reader, reader)
 
 
 # a head from close by
@@ -337,19 +275,14 @@ def test_the_two_parts_are_the_matrix(portrait):
     assert figure["data"][0]["zmax"] == -figure["data"][1]["zmin"]
 
 
-def test_the_share_of_the_symmetric_part_is_the_head_s_symmetry():
-    """(1 + s) / 2 of the energy, out of the table."""
+def test_the_share_of_the_symmetric_part_is_the_head_s_symmetry(portrait):
+    """(1 + s) / 2 of the energy, out of the table; it is told in whole percent."""
     for row in heads_of(made_atlas().table, kind="causal").itertuples():
         drawn = made_atlas().portrait(row.model, row.kind, row.layer, row.head)
         assert energy_of(drawn) == pytest.approx((1 + row.symmetry) / 2, abs=1e-4)
-
-
-def test_the_share_is_told(portrait):
-    """In whole percent."""
     drawn, _ = portrait
     assert describe_split(drawn).startswith(f"{100 * energy_of(drawn):.0f}% of the energy")
-    titles = [note["text"] for note in plot_split(drawn)["layout"]["annotations"]]
-    assert "(chance 50%)" in titles[0]
+    assert "(chance 50%)" in plot_split(drawn)["layout"]["annotations"][0]["text"]
 
 
 def test_spectra_are_those_of_the_portrait(portrait):
@@ -377,13 +310,6 @@ def test_angles_stand_beside_those_of_random_subspaces(portrait):
     for trace in figure["data"]:
         assert all(np.diff(trace["y"]) <= 1e-6)
         assert list(trace["x"]) == list(range(1, len(trace["y"]) + 1))
+    assert random_squares(97, 23).mean() == pytest.approx(23 / 97, abs=0.03)
     mean = (drawn.angles["kv"] ** 2).mean()
     assert f"K and V {number_text(float(mean))}" in describe_angles(drawn, d_model)
-
-
-def test_random_subspaces_overlap_by_their_share_of_the_stream():
-    """Wide streams are drawn narrower, in the same proportion."""
-    assert random_squares(97, 23).mean() == pytest.approx(23 / 97, abs=0.03)
-    wide = random_squares(8192, 1024)
-    assert len(wide) == 1024
-    assert wide.mean() == pytest.approx(1 / 8, abs=0.01)

@@ -6,11 +6,12 @@ import dataclasses
 import numpy as np
 import pytest
 from finished import finished
-from kinds import every_task, tiny
+from kinds import tiny
 
 from attnkit.experiment import Experiment
 from attnkit.figures import board as boards
 from attnkit.figures.board import board, planned_board
+from attnkit.tasks import TASKS
 from attnkit.training.statistics import mean_interval
 from attnkit.ui.task_examples import shipped_example
 
@@ -49,16 +50,12 @@ def test_curves_are_means_with_their_limits_over_all_seeds(example):
 
 
 def test_a_variant_that_is_added_stands_beside_the_numbers_that_are_there(example):
-    """Its own column is empty until it is trained."""
+    """A new column is empty until it is trained; nothing is rebuilt when training begins."""
     other = example.experiment.replace(sharing=[*example.experiment.sharing, "QKV kv_heads=1"])
     *known, new = drawn(example, other)["columns"]
     assert [column["value"] for column in known] == ["100%", "49%", "100%", "100%", "48%"]
     assert new["value"] == "–"
     assert "Not trained yet: press Train." in new["said"]
-
-
-def test_a_planned_board_has_the_same_keys_and_no_data(example):
-    """So that nothing has to be rebuilt when training begins."""
     planned, shown = planned_board(example.experiment), drawn(example)
     assert planned.keys() == shown.keys()
     assert planned["columns"][0].keys() == shown["columns"][0].keys()
@@ -66,7 +63,7 @@ def test_a_planned_board_has_the_same_keys_and_no_data(example):
 
 
 def test_the_marked_pair_and_its_mirror_are_told_with_their_scores(example, monkeypatch):
-    """In the map by row and column, below it by name and score."""
+    """By row, column, name and score; nothing where no pair is known or in the frame."""
     scores = np.arange(example.probe.pattern.size, dtype=np.float16).reshape(
         example.probe.pattern.shape
     )
@@ -87,10 +84,6 @@ def test_the_marked_pair_and_its_mirror_are_told_with_their_scores(example, monk
     assert first[0]["text"].endswith(f" {float(scores[0, 0, 0, 0, 4]):.2f}")
     assert first[1]["text"].endswith(f" {float(scores[0, 0, 0, 4, 0]):.2f}")
     assert "1.36" in shown["columns"][1]["said"]
-
-
-def test_nothing_is_marked_where_no_pair_is_known(example, monkeypatch):
-    """Or where the pair is not in the frame of the map."""
     monkeypatch.setattr(boards, "marked_pair", lambda *_: None)
     assert drawn(example)["mark"] is None
     assert not any(column["scores"] for column in drawn(example)["columns"])
@@ -98,17 +91,13 @@ def test_nothing_is_marked_where_no_pair_is_known(example, monkeypatch):
     assert drawn(example)["mark"] is None
 
 
-def test_an_asymmetry_without_numbers_is_said_to_be_undefined():
-    """Not drawn as 0."""
+def test_what_has_no_number_is_said():
+    """An undefined asymmetry is not drawn as 0, and diverged runs leave gaps in the mean."""
     snapshot = finished(tiny("directed", sharing="QKV", n_seeds=2), [[[0.1, 0.2]], [[0.3, 0.5]]])
     column = drawn(snapshot)["columns"][0]
     assert column["asymmetry_value"] == "not defined here"
     assert np.isnan(unpacked(column["asymmetry"]["mean"])).all()
     assert "score asymmetry not defined here" in column["said"]
-
-
-def test_runs_that_diverged_are_counted_and_leave_gaps():
-    """A mean of the others, and how many were lost."""
     nan = np.nan
     snapshot = finished(
         tiny("directed", sharing="QKV", n_seeds=2),
@@ -128,22 +117,18 @@ def test_a_task_with_a_loss_to_beat_shows_its_loss():
     assert {"dash": "dot", "text": "a bigram model 2.46"} in shown["legend"]
 
 
-@every_task
-def test_names_fit_into_their_columns(task):
+def test_names_fit_into_their_columns():
     """More columns of the board: fewer of a map's, so that each has room for its name."""
-    snapshot = shipped_example(task)
-    if snapshot is None:
-        return
-    layer = len(snapshot.experiment.layer_specs) - 1
-    for n in (2, 5, 6):
-        variants = [*snapshot.experiment.sharing, "QKV n_heads=2 d_k=4 diff"][:n]
-        shown = drawn(
-            snapshot, snapshot.experiment.replace(sharing=variants), layer=layer, head=None
-        )
-        names = shown["maps"]["columns"]
-        room = boards.BOARD_WIDTH / n - 78
-        letter = all(len(name) == 1 for name in names if name != "rest")
-        assert len(names) <= max(9, room / (8 if letter else 11))
+    for task in TASKS:
+        snapshot = shipped_example(task)
+        layer = len(snapshot.experiment.layer_specs) - 1
+        for n in (2, 5, 6):
+            variants = [*snapshot.experiment.sharing, "QKV n_heads=2 d_k=4 diff"][:n]
+            other = snapshot.experiment.replace(sharing=variants)
+            names = drawn(snapshot, other, layer=layer, head=None)["maps"]["columns"]
+            room = boards.BOARD_WIDTH / n - 78
+            letter = all(len(name) == 1 for name in names if name != "rest")
+            assert len(names) <= max(9, room / (8 if letter else 11)), (task, n)
 
 
 def test_previous_curves_stand_in_columns_of_the_same_variant(example):

@@ -1,8 +1,8 @@
 """Figures of evidence: Plotly accepts them, and they show the seeds as they are."""
 
-import dataclasses
 import itertools
 import json
+from dataclasses import replace
 
 import numpy as np
 import plotly.graph_objects as go
@@ -70,7 +70,7 @@ def made(accuracy=ACCURACY, loss=LOSS, **changes):
         model_steps=1,
         seconds=1.0,
     )
-    return dataclasses.replace(evidence, **changes)
+    return replace(evidence, **changes)
 
 
 def labels_of(figure):
@@ -85,63 +85,39 @@ def marks(figure):
     return seeds, [trace for trace, is_mean in zip(figure["data"], large, strict=True) if is_mean]
 
 
-@pytest.mark.parametrize("plot", [plot_evidence, plot_differences])
-def test_plotly_accepts_it(plot):
-    """Every name and every value is one of its schema."""
-    go.Figure(plot(made()))
+def test_every_registered_claim_can_be_drawn():
+    """It can be drawn whatever its arms, measures and regions are; Plotly accepts all values."""
+    for claim in CLAIMS.values():
+        evidence = made_up(claim, MadeUp(lambda _: None, Q_K=0.5, K_V=0.5, Q_K_V=0.5, QKV=1.0))
+        rows, differences = plot_evidence(evidence), plot_differences(evidence)
+        assert len(rows["layout"]["yaxis"]["tickvals"]) == len(evidence.scores), claim.id
+        assert len(differences["layout"]["annotations"]) == len(evidence.statements), claim.id
+        learning = plot_learning(evidence)
+        long = [one for one in (*claim.arms, *claim.confirmation()[0]) if one.up_to > 1]
+        assert (learning is not None) == any(one.name in evidence.scores for one in long), claim.id
+        course = plot_course(evidence, claim.statements[0])
+        for figure in (rows, differences, learning, course):
+            json.dumps(go.Figure(figure).to_dict() and figure, allow_nan=False)
 
 
-@pytest.mark.parametrize("claim", list(CLAIMS.values()), ids=lambda claim: claim.id)
-def test_every_registered_claim_can_be_drawn(claim):
-    """It can be drawn whatever its arms, measures and regions are."""
-    evidence = made_up(claim, MadeUp(lambda _: None, Q_K=0.5, K_V=0.5, Q_K_V=0.5, QKV=1.0))
-    rows, differences = plot_evidence(evidence), plot_differences(evidence)
-    assert len(rows["layout"]["yaxis"]["tickvals"]) == len(evidence.scores)
-    assert len(differences["layout"]["annotations"]) == len(evidence.statements)
-    learning = plot_learning(evidence)
-    long = [one for one in (*claim.arms, *claim.confirmation()[0]) if one.up_to > 1]
-    assert (learning is not None) == any(one.name in evidence.scores for one in long)
-    course = plot_course(evidence, claim.statements[0])
-    for figure in (rows, differences, learning, course):
-        json.dumps(go.Figure(figure).to_dict() and figure, allow_nan=False)
-
-
-def test_a_row_is_an_arm_in_the_order_of_the_claim():
-    """Though the record has another."""
-    evidence = made(dict(reversed(ACCURACY.items())))
-    assert plot_evidence(evidence)["layout"]["yaxis"]["ticktext"] == ["QKV", "Q=K"]
-
-
-def test_dots_are_the_scores_in_percent():
-    """One for every seed, in its arm's row."""
-    seeds, _ = marks(plot_evidence(made()))
-    for place, (trace, values) in enumerate(zip(seeds, ACCURACY.values(), strict=True)):
+def test_a_row_is_an_arm_with_its_seeds_their_mean_and_interval():
+    """In the order of the claim, though the record has another; no interval ends above 100%."""
+    figure = plot_evidence(made(dict(reversed(ACCURACY.items()))))
+    assert figure["layout"]["yaxis"]["ticktext"] == ["QKV", "Q=K"]
+    seeds, means = marks(figure)
+    for place, (trace, mark, values) in enumerate(
+        zip(seeds, means, ACCURACY.values(), strict=True)
+    ):
         np.testing.assert_allclose(trace["x"], 100 * values)
         assert np.all(np.abs(np.array(trace["y"]) - place) < 0.5)
-
-
-def test_the_mark_is_the_mean_and_the_bar_student_s_interval():
-    """No further than 100%."""
-    _, means = marks(plot_evidence(made()))
-    for trace, values in zip(means, ACCURACY.values(), strict=True):
         interval = mean_interval(100 * values)
-        (x,), bar = trace["x"], trace["error_x"]
+        (x,), bar = mark["x"], mark["error_x"]
         assert x == pytest.approx(float(interval.mean))
         assert x - bar["arrayminus"][0] == pytest.approx(max(0, float(interval.low)))
         assert x + bar["array"][0] == pytest.approx(min(100, float(interval.high)))
-
-
-def test_colour_and_symbol_are_of_the_sharing():
-    """Two sharings differ in both."""
-    _, (first, second) = marks(plot_evidence(made()))
-    assert first["marker"]["color"] == COLORS[Sharing.QKV]
-    assert second["marker"]["color"] == COLORS[Sharing.Q_K]
-    assert first["marker"]["symbol"] != second["marker"]["symbol"]
-
-
-def test_pointing_at_a_dot_tells_seed_value_and_learning_rate():
-    """Of the arm that it belongs to."""
-    seeds, _ = marks(plot_evidence(made()))
+    first, second = (mark["marker"] for mark in means)
+    assert (first["color"], second["color"]) == (COLORS[Sharing.QKV], COLORS[Sharing.Q_K])
+    assert first["symbol"] != second["symbol"]
     assert seeds[1]["hovertext"][0] == "Q=K<br>seed 3: 50%<br>learning rate 0.005"
 
 
@@ -151,18 +127,11 @@ def test_chance_is_drawn_for_accuracies_only():
     drawn = plot_evidence(made())["layout"]
     assert {shape["x0"] for shape in drawn["shapes"] if shape["type"] == "line"} == {chance}
     assert drawn["annotations"][0]["text"] == f"chance {chance:.3g}%"
-    assert "annotations" not in plot_evidence(made(), "loss")["layout"]
-
-
-def test_losses_are_shown_as_they_are():
-    """In nats, all of them inside the axis."""
-    figure = plot_evidence(made(), "loss")
-    low, high = figure["layout"]["xaxis"]["range"]
-    seeds, _ = marks(figure)
-    assert seeds[0]["x"] == LOSS["QKV"].tolist()
-    assert low < 0.2
-    assert high > 0.9
-    assert "nats" in figure["layout"]["xaxis"]["title"]["text"]
+    loss = plot_evidence(made(), "loss")  # in nats, all of them inside the axis
+    assert "annotations" not in loss["layout"]
+    low, high = loss["layout"]["xaxis"]["range"]
+    assert low < 0.2 < 0.9 < high
+    assert marks(loss)[0][0]["x"] == LOSS["QKV"].tolist()
 
 
 def test_diverged_seeds_are_left_out_and_told():
@@ -178,17 +147,13 @@ def test_diverged_seeds_are_left_out_and_told():
     assert "diverged with 2 of 7 seeds" in describe_differences(evidence)
 
 
-def test_an_arm_without_the_measure_has_not_diverged():
-    """Who is never tied has no accuracy when tied."""
-    evidence = made({**ACCURACY, "Q=K": np.full(N_SEEDS, np.nan)})
-    assert plot_evidence(evidence)["layout"]["yaxis"]["ticktext"][1] == "Q=K"
-    assert "Q=K: no value." in describe_evidence(evidence)
-
-
 def test_what_is_missing_is_left_out():
-    """Of a run that goes on: an arm, all seeds of one, all but one."""
+    """A measure that an arm has not, and of a run that goes on: an arm, all seeds, all but one."""
     nothing = np.full(N_SEEDS, np.nan)
     one = np.array([0.5, *nothing[1:]])
+    untied = made({**ACCURACY, "Q=K": nothing})  # who is never tied has no accuracy when tied
+    assert plot_evidence(untied)["layout"]["yaxis"]["ticktext"][1] == "Q=K"
+    assert "Q=K: no value." in describe_evidence(untied)
     without = made({"QKV": ACCURACY["QKV"]})
     assert plot_evidence(without)["layout"]["yaxis"]["ticktext"] == ["QKV"]
     assert len(plot_differences(without)["layout"]["annotations"]) == 1
@@ -201,24 +166,6 @@ def test_what_is_missing_is_left_out():
     go.Figure(plot_evidence(made({})))
 
 
-def test_no_mark_stands_on_another_statement_s_row():
-    """Pairs, mean and region of a statement are on one strip under its words."""
-    figure = plot_differences(made())
-    regions = [shape for shape in figure["layout"]["shapes"] if shape["type"] == "rect"][1::2]
-    seeds, means = marks(figure)
-    for region, pairs, mean in zip(regions, seeds, means, strict=True):
-        assert region["yref"] == pairs["yaxis"] == mean["yaxis"]
-        assert all(region["y0"] < y < region["y1"] for y in (*pairs["y"], *mean["y"]))
-
-
-def test_units_have_panels_of_their_own():
-    """Points are not drawn on an axis of nats."""
-    layout = plot_differences(made())["layout"]
-    assert layout["xaxis"]["title"]["text"] == "difference in points"
-    assert layout["xaxis2"]["title"]["text"] == "difference in nats"
-    assert layout["yaxis2"]["domain"][1] < layout["yaxis"]["domain"][0]
-
-
 def test_differences_are_those_of_the_pairs():
     """Filled where the statement holds."""
     seeds, means = marks(plot_differences(made()))
@@ -228,11 +175,17 @@ def test_differences_are_those_of_the_pairs():
     assert means[0]["x"][0] == pytest.approx(expected.mean())
     heading = plot_differences(made())["layout"]["annotations"][0]["text"]
     assert "worse with 6 of 7 seeds" in heading.replace("<br>", " ")
+    assert "QKV: mean 96% [92% to 99%], 7 seeds." in describe_evidence(made())
+    told = describe_differences(made())
+    assert "Q=K is worse than QKV by more than 5 points: held: worse with 6 of 7 seeds" in told
 
 
 def test_the_region_goes_from_its_limits_to_the_end_of_the_axis():
-    """An open side ends where the axis does."""
+    """An open side ends where the axis does; points are not drawn on an axis of nats."""
     layout = plot_differences(made())["layout"]
+    assert layout["xaxis"]["title"]["text"] == "difference in points"
+    assert layout["xaxis2"]["title"]["text"] == "difference in nats"
+    assert layout["yaxis2"]["domain"][1] < layout["yaxis"]["domain"][0]
     regions = [shape for shape in layout["shapes"] if shape["type"] == "rect"][1::2]
     low, high = layout["xaxis2"]["range"]
     assert regions[0]["x0"] == layout["xaxis"]["range"][0]
@@ -242,19 +195,10 @@ def test_the_region_goes_from_its_limits_to_the_end_of_the_axis():
     assert low < -1 < 0.5 < high
 
 
-def test_words_tell_what_figures_show():
-    """Means, limits, pairs and verdicts."""
-    words = describe_evidence(made())
-    assert "QKV: mean 96% [92% to 99%], 7 seeds." in words
-    assert "7 seeds" in words
-    told = describe_differences(made())
-    assert "Q=K is worse than QKV by more than 5 points: held: worse with 6 of 7 seeds" in told
-
-
 def test_a_name_is_no_markup():
     """Plotly reads some tags in its texts."""
     hostile = arm("K=V", "<b>bold</b>", task="dual_role")
-    claim = dataclasses.replace(CLAIM, arms=(*CLAIM.arms, hostile))
+    claim = replace(CLAIM, arms=(*CLAIM.arms, hostile))
     scores = {"<b>bold</b>": {"accuracy": ACCURACY["QKV"][None]}}
     figure = plot_evidence(made(claim=claim, scores=scores))
     assert figure["layout"]["yaxis"]["ticktext"] == ["&lt;b&gt;bold&lt;/b&gt;"]
@@ -276,12 +220,12 @@ def slow(left, right):
         name: {**own, "steps_to_solve": np.tile(values, (4, 1))}
         for (name, own), values in zip(evidence.scores.items(), (left, right), strict=True)
     }
-    return dataclasses.replace(evidence, scores=scores)
+    return replace(evidence, scores=scores)
 
 
 def test_an_arm_is_shown_at_the_steps_at_which_it_is_read():
     """They stand under its name, and in words."""
-    claim = dataclasses.replace(SLOW, statements=(worse("Q=K", "QKV", at=8),))
+    claim = replace(SLOW, statements=(worse("Q=K", "QKV", at=8),))
     evidence = made_up(claim, MadeUp(QKV=1.0, Q_K=[0.1, 0.2, 0.3, 0.9]))
     seeds, _ = marks(plot_evidence(evidence))
     assert set(seeds[0]["x"]) == {90.0}
@@ -421,11 +365,6 @@ def test_the_course_is_one_small_panel_of_the_main_statement():
         "How the arms learn. Q=K: mean accuracy 50% after 6 steps. QKV: mean accuracy 100% after "
         "6 steps."
     )
+    assert plot_course(replace(evidence, curves={}), statements[0]) is None  # an older record
     married = plot_course(evidence, statements[1])
     assert [one["text"] for one in labels_of(married)] == ["Q=K, married"]
-
-
-def test_without_curves_there_is_no_course():
-    """Older records may lack them."""
-    evidence = made_up(small_claim(), MadeUp(QKV=1.0, Q_K=0.5))
-    assert plot_course(dataclasses.replace(evidence, curves={}), evidence.statements[0]) is None

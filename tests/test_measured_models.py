@@ -1,9 +1,10 @@
-"""Measured models that a server keeps: under ids that nobody guesses, and only so many of them."""
+"""Measured models that a server keeps, and which uploads can be one."""
 
-from made_atlas import made_atlas, made_toys
+from made_atlas import READER, WRITER, made_atlas, made_toys
 
 from attnkit.realmodels.atlas import Atlas
 from attnkit.ui.measured_models import MeasuredModels, size_of
+from attnkit.ui.model_measurement import under_free_names, upload_problem
 
 
 def test_an_id_returns_what_was_kept_under_it():
@@ -43,3 +44,21 @@ def test_a_size_counts_tables_and_pictures():
     pictures = sum(array.nbytes for array in atlas.arrays.values())
     assert size_of(atlas) - size_of(Atlas(atlas.table)) == pictures > 0
     assert size_of(Atlas(atlas.table)) > 0
+
+
+def test_uploads_replace_no_model():
+    """An upload whose name is taken gets a number, and its pictures move with it."""
+    found = under_free_names(made_atlas(), [READER, f"{READER} (2)"])
+    assert list(found.table["model"].unique()) == [f"{READER} (3)", WRITER]
+    moved = found.portrait(f"{READER} (3)", "encoder", 1, 2)
+    assert (moved.matrix == made_atlas().portrait(READER, "encoder", 1, 2).matrix).all()
+    assert found.portrait(READER, "encoder", 1, 2) is None
+    assert len(found.arrays) == len(made_atlas().arrays)
+
+
+def test_what_can_be_no_model_is_refused_before_it_is_kept():
+    """One weight file of a format that is read; safetensors with their configuration."""
+    good = ("a.gguf", "a.safetensors config.json", "a.bin", "a.npz")
+    bad = ("a.safetensors", "a.gguf b.gguf", "a.bin a.npz", "a.pt")
+    assert [names for names in good if upload_problem(names.split())] == []
+    assert [names for names in bad if not upload_problem(names.split())] == []

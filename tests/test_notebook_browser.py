@@ -1,4 +1,4 @@
-"""Several cards on one page, as in a notebook: light and dark, wide and narrow."""
+"""Cards on one page, as in a notebook: light and dark, wide and narrow; and the player of films."""
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -11,21 +11,12 @@ from attnkit.realmodels.shipped import load_atlas
 
 pytestmark = pytest.mark.browser
 
-THEMES = {
-    "light": "background: #ffffff; color: #212121",
-    "dark": "background: #111111; color: #ddd",
-}
-"""Style of the page; a notebook gives its cells such colours."""
+THEMES = ("background: #ffffff; color: #212121", "background: #111111; color: #ddd")
+"""Styles of the page; a notebook gives its cells such colours."""
 
 WIDE, NARROW = 1200, 640
 
-
-def cards():
-    """Return cards of every type but films, some of them twice."""
-    snapshot, atlas = load_example("directed"), load_atlas()
-    values = [snapshot, snapshot.experiment, load_example("translation"), snapshot]
-    values += [CLAIMS["one_matrix"], atlas, a_head(atlas)]
-    return [value._repr_html_() for value in values]
+LIGHT, DARK = "rgb(255, 255, 255)", "rgb(14, 17, 23)"
 
 
 @pytest.fixture
@@ -36,42 +27,60 @@ def requests(page):
     return asked
 
 
-@pytest.mark.parametrize("theme", THEMES)
-def test_cards_are_readable_and_load_nothing(page, requests, theme):
-    """No request, no overflow, enough contrast, and every drawing has a description."""
-    page.set_viewport_size({"width": WIDE, "height": 900})
-    body = "<hr>".join(cards())
-    page.set_content(
-        f'<!doctype html><html lang="en"><title>Cards</title><body style="{THEMES[theme]}">'
-        f"<main><h1>Cards</h1>{body}</main></body></html>"
-    )
-    for width in (WIDE, NARROW):
-        page.set_viewport_size({"width": width, "height": 900})
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
+def test_cards_are_readable_and_load_nothing(page, requests):
+    """No request, no overflow, enough contrast, and every drawing has a description.
+
+    The program axe examines all cards twice, in both themes, which takes some seconds.
+    """
+    snapshot, atlas = load_example("directed"), load_atlas()
+    values = [snapshot, snapshot.experiment, load_example("translation"), snapshot]
+    values += [CLAIMS["one_matrix"], atlas, a_head(atlas)]
+    body = "<hr>".join(value._repr_html_() for value in values)
+    for style in THEMES:
+        page.set_viewport_size({"width": WIDE, "height": 900})
+        page.set_content(
+            f'<!doctype html><html lang="en"><title>Cards</title><body style="{style}">'
+            f"<main><h1>Cards</h1>{body}</main></body></html>"
+        )
+        for width in (WIDE, NARROW):
+            page.set_viewport_size({"width": width, "height": 900})
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+        nameless = "node => !node.getAttribute('aria-label') && !node.closest('[aria-hidden]')"
+        drawings = "[...document.querySelectorAll('svg:not([aria-hidden])')]"
+        assert page.evaluate(f"{drawings}.filter({nameless}).length") == 0
+        grave = [
+            (one["id"], [node["html"][:120] for node in one["nodes"][:3]])
+            for one in Axe().run(page).response["violations"]
+            if one["impact"] in ("serious", "critical")
+        ]
+        assert grave == []
     assert [url for url in requests if not url.startswith("data:")] == []
-    nameless = "node => !node.getAttribute('aria-label') && !node.closest('[aria-hidden]')"
-    drawings = f"[...document.querySelectorAll('svg:not([aria-hidden])')].filter({nameless}).length"
-    assert page.evaluate(drawings) == 0
-    found = Axe().run(page).response["violations"]
-    grave = [(one["id"], [node["html"][:120] for node in one["nodes"][:3]]) for one in found
-             if one["impact"] in ("serious", "critical")]  # fmt: skip
-    assert grave == []
 
 
 def test_cards_leave_the_page_as_it_is(page):
     """A table of the notebook beside a card keeps its looks."""
     table = "<table id=own><tr><th>a<td>1</table>"
-    look = "JSON.stringify([...getComputedStyle(document.querySelector('#own td'))].map(n => "
-    look += "getComputedStyle(document.querySelector('#own td'))[n]))"
+    cell = "getComputedStyle(document.querySelector('#own td'))"
+    look = f"JSON.stringify([...{cell}].map((name) => {cell}[name]))"
     page.set_content(f"<body>{table}</body>")
     before = page.evaluate(look)
-    page.set_content(f"<body>{table}{cards()[0]}</body>")
+    page.set_content(f"<body>{table}{load_example('directed')._repr_html_()}</body>")
     assert page.evaluate(look) == before
 
 
-def test_a_film_plays_in_its_frame(page, requests):
-    """The player moves through the frames without a server."""
-    page.set_content(f"<body>{film_of()._repr_html_()}</body>")
-    frame = page.frame_locator("iframe")
-    frame.get_by_role("slider").first.wait_for()
+def test_a_film_plays_in_the_theme_of_its_notebook(page, requests):
+    """The text around the frame decides, whatever the system's theme is; no server is asked."""
+    html = film_of()._repr_html_()
+    for scheme, text, expected in (
+        ("light", "#212121", LIGHT),
+        ("light", "oklch(0.93 0 0)", DARK),
+        ("dark", "#212121", LIGHT),
+        ("dark", "#e0e0e0", DARK),
+    ):
+        page.emulate_media(color_scheme=scheme)
+        page.set_content(f'<body style="color: {text}">{html}</body>')
+        frame = page.frame_locator("iframe")
+        frame.get_by_role("slider").first.wait_for()
+        body = frame.locator("body")
+        assert body.evaluate("(node) => getComputedStyle(node).backgroundColor") == expected
     assert [url for url in requests if not url.startswith(("data:", "about:", "blob:"))] == []

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from filming import film_of
 from kinds import tiny
-from made_atlas import made_atlas
+from made_atlas import READER, made_atlas
 from small_claims import small_claim
 from trained_runs import trained
 
@@ -90,16 +90,35 @@ def many_variants():
     return trained(experiment, 0).snapshot
 
 
-@pytest.mark.parametrize("task", sorted(ak.TASKS))
-def test_every_task_has_a_small_card(task):
-    """The shipped experiment of each task, trained and as a plan, is below 80 and 40 kB."""
-    snapshot = load_example(task)
-    for value, most in ((snapshot, 80_000), (snapshot.experiment, 40_000)):
-        html = value._repr_html_()
-        assert read(html)
-        assert len(html) < most
-        assert html == value._repr_html_()
-        assert value.experiment.task.title in html if value is snapshot else True
+def small(value, most):
+    """Return the visible text of a value's card, which has at most so many bytes."""
+    html = value._repr_html_()
+    assert len(html) < most, repr(value)
+    return words(html)
+
+
+def test_every_value_has_a_small_card():
+    """Tasks trained and as plans, claims with their verdicts, questions, variants with costs."""
+    records = load_shipped()
+    for task in ak.TASKS:
+        snapshot = load_example(task)
+        assert snapshot.experiment.task.title in small(snapshot, 80_000)
+        small(snapshot.experiment, 40_000)
+    for name, claim in CLAIMS.items():
+        assert ("Verdict:" in small(claim, 80_000)) == (name in records), name
+    for question in QUESTIONS.values():
+        text = small(question, 20_000)
+        assert short_answer(question, records, verdicts_of(records.values())) in text
+        assert text.count("✓") + text.count("✗") + text.count("?") >= len(question.claims)
+        assert all(name in text for name in question.claims)
+        assert question.source in text
+    for name in CATALOGUE:
+        text = small(ak.Variant(name), 12_000)
+        assert ak.Variant(name).value in text, name
+        assert "Parameters" in text, name
+    impossible = words(ak.Variant("QKV n_heads=7 kv_heads=5")._repr_html_())
+    assert "does not divide" in impossible
+    assert "Parameters" not in impossible
 
 
 def test_numbers_of_a_card_are_those_of_the_table():
@@ -111,26 +130,16 @@ def test_numbers_of_a_card_are_those_of_the_table():
         assert f"{row['parameters']:,}" in text
 
 
-def test_a_result_shows_the_card_of_its_snapshot():
-    """It has weights besides, which nobody reads."""
-    result = trained(tiny("directed"), 2)
-    assert result._repr_html_() == result.snapshot._repr_html_()
-    assert "step 2 of" in result._repr_html_()
-
-
-def test_untrained_and_running_snapshots_say_so():
-    """A card of step 0 claims nothing, and a running one has a bar."""
+def test_cards_say_what_has_no_number_yet():
+    """A card of step 0 claims nothing, a running one has a bar, and diverged runs leave gaps."""
     result = trained(tiny("directed"), 0)
     html = result._repr_html_()
     assert "Untrained: nothing is learnt yet." in words(html)
+    assert 'class="band"' not in trained(tiny("directed", n_seeds=1), 2)._repr_html_()
     running = dataclasses.replace(load_example("directed"), status="running", step=300)
     assert "50% of the steps are done" in running._repr_html_()
     stopped = dataclasses.replace(load_example("directed"), status="stopped")
     assert "Stopped before the last step." in words(stopped._repr_html_())
-
-
-def test_diverged_runs_have_no_number():
-    """Curves have gaps and the table says how many seeds diverged."""
     snapshot = load_example("directed")
     history = {name: np.full_like(values, np.nan) for name, values in snapshot.history.items()}
     lost = dataclasses.replace(
@@ -139,13 +148,6 @@ def test_diverged_runs_have_no_number():
     text = words(lost._repr_html_())
     assert "5 of 5 diverged" in text
     assert "nan" not in lost._repr_html_().lower().replace("nano", "")
-
-
-def test_one_seed_has_no_interval():
-    """Limits of a single number are not drawn."""
-    html = trained(tiny("directed").replace(n_seeds=1), 2)._repr_html_()
-    assert read(html)
-    assert 'class="band"' not in html
 
 
 def test_many_variants_have_few_drawings_and_a_whole_table():
@@ -168,37 +170,12 @@ def test_changed_settings_are_named():
     assert "All settings are the defaults" in words(ak.Experiment()._repr_html_())
 
 
-@pytest.mark.parametrize("name", list(CLAIMS))
-def test_every_claim_has_a_small_card(name):
-    """With its prediction and, where a record ships, the verdict."""
-    html = CLAIMS[name]._repr_html_()
-    assert read(html)
-    assert len(html) < 80_000
-    assert ("Verdict:" in html) == (name in load_shipped())
-
-
-@pytest.mark.parametrize("question", QUESTIONS.values(), ids=lambda question: question.id)
-def test_every_question_has_a_small_card(question):
-    """It shows the answer of the shipped records, its numbers, and the verdicts on its claims."""
-    html = question._repr_html_()
-    text, records = words(html), load_shipped()
-    assert len(html) < 20_000
-    assert short_answer(question, records, verdicts_of(records.values())) in text
-    assert text.count("✓") + text.count("✗") + text.count("?") >= len(question.claims)
-    assert all(name in text for name in question.claims)
-    assert question.source in text
-
-
-def test_a_claim_without_a_record_shows_its_statements():
-    """Claims of plugins have no record until they are run."""
-    text = words(small_claim("unmeasured")._repr_html_())
-    assert "No record of this claim ships" in text
-
-
 def test_a_record_shows_its_own_verdict():
-    """Read alone, as nothing is known of other records."""
+    """Read alone, as nothing is known of other records; a plugin's claim has none until it runs."""
     record = load_shipped()["one_matrix"]
     assert f"Verdict: {record.judgement.verdict}." in words(record._repr_html_())
+    text = words(small_claim("unmeasured")._repr_html_())
+    assert "No record of this claim ships" in text
 
 
 def test_an_atlas_shows_models_and_heads():
@@ -214,23 +191,20 @@ def test_an_atlas_shows_models_and_heads():
     assert "No head is measured." in Atlas(atlas.table.iloc[:0])._repr_html_()
 
 
-@pytest.mark.parametrize(
-    ("wrong", "allowed"),
-    [
+def test_a_wrong_place_of_a_head_is_named():
+    """The message names the field, the value and what is allowed."""
+    atlas = load_atlas()
+    only = Atlas(atlas.table[atlas.table["model"] == "all-MiniLM-L6-v2"])
+    place = {"model": "all-MiniLM-L6-v2", "kind": "encoder", "layer": 0, "head": 0}
+    for wrong, allowed in (
         ({"model": "x"}, "model: got 'x', allowed all-MiniLM-L6-v2"),
         ({"kind": "x"}, "kind: got 'x', allowed encoder"),
         ({"layer": 99}, "layer: got 99, allowed 0 to 5"),
         ({"head": -1}, "head: got -1, allowed 0 to 11"),
         ({"offset": 3}, "offset: got 3, allowed 0"),
-    ],
-)
-def test_a_wrong_place_of_a_head_is_named(wrong, allowed):
-    """The message names the field, the value and what is allowed."""
-    atlas = load_atlas()
-    only = Atlas(atlas.table[atlas.table["model"] == "all-MiniLM-L6-v2"])
-    place = {"model": "all-MiniLM-L6-v2", "kind": "encoder", "layer": 0, "head": 0}
-    with pytest.raises(ValueError, match=re.escape(allowed)):
-        only.head(**{**place, **wrong})
+    ):
+        with pytest.raises(ValueError, match=re.escape(allowed)):
+            only.head(**{**place, **wrong})
 
 
 def test_a_film_has_its_player_in_a_frame():
@@ -275,26 +249,32 @@ def test_a_card_changes_nothing_outside_of_itself():
 
 def test_drawings_are_hidden_where_style_sheets_are_removed():
     """A notebook that is not trusted keeps the texts within drawings, but not the drawings."""
-    html = load_example("directed")._repr_html_()
-    assert html.count('<div class="grid" style="display:none;') == 1
-    assert ".grid { display: grid !important;" in html
-    before, _, after = html.partition('<div class="grid"')
+    before, _, after = load_example("directed")._repr_html_().partition('<div class="grid" style="')
+    assert after.startswith("display:none;")
     assert "<svg" not in before
     assert "<svg" not in after[after.index('class="untrusted"') :]
 
 
+def test_the_arc_from_a_query_to_its_target_is_drawn():
+    """The style sheet has a line for every class of the drawing of a task."""
+    html = ak.Experiment()._repr_html_()
+    thumbnail = html.split('ak-thumb"')[1].split("</svg>")[0]
+    drawn = {text.split('"')[0] for text in thumbnail.split('class="')[1:]}
+    assert "ak-arc" in drawn
+    rules = html.split("</style>")[0]
+    assert [name for name in drawn if f".{style.ROOT} .ak-thumb .{name}" not in rules] == []
+
+
 def test_other_values_have_no_card():
-    """The error names the types that have one."""
+    """An error names the types that have one; terminals print a short text of those."""
     with pytest.raises(TypeError, match="value: got int, allowed Atlas, Claim"):
         html_of(3)
     assert Result._repr_html_ is ak.Snapshot._repr_html_
     assert made_atlas()._repr_html_()
-
-
-def test_plain_texts_are_short():
-    """Terminals print them, and notebooks store them beside the cards."""
     snapshot = load_example("directed")
     assert repr(snapshot) == "<Snapshot of 25 runs of directed, step 600 of 600>"
     assert repr(Result(snapshot, [])) == "<Result of 25 runs of directed, step 600 of 600>"
     assert repr(load_atlas()).startswith("<Atlas of all-MiniLM-L6-v2, ")
+    head = made_atlas().head(READER, "encoder", 1, 2)
+    assert repr(head) == f"<Head of {READER}, encoder, layer 1, head 2>"
     assert repr(load_shipped()["one_matrix"]).startswith("<Evidence for one_matrix, ")

@@ -18,20 +18,15 @@ SECONDS = 300
 WORSE = r": {} \d+% right, worse than QKV with (\d) of (\d) seeds"
 
 
-@pytest.fixture(scope="module")
-def executed(tmp_path_factory):
-    """Execute a notebook by its name, once, in an empty folder."""
-    done = {}
-
-    def execute(name):
-        if name not in done:
-            notebook = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
-            folder = {"metadata": {"path": str(tmp_path_factory.mktemp(name))}}
-            client = NotebookClient(notebook, timeout=SECONDS, resources=folder)
-            done[name] = client.execute(env=environment_with_package())
-        return done[name]
-
-    return execute
+def executed(name, folder):
+    """Return the code cells of a notebook that ran in an empty folder, without any complaint."""
+    notebook = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
+    resources = {"metadata": {"path": str(folder)}}
+    client = NotebookClient(notebook, timeout=SECONDS, resources=resources)
+    cells = code_cells(client.execute(env=environment_with_package()))
+    outputs = [output for cell in cells for output in cell.outputs]
+    assert [o for o in outputs if o.output_type == "error" or o.get("name") == "stderr"] == []
+    return cells
 
 
 def texts(cell):
@@ -60,41 +55,29 @@ def n_worse(text, variant):
     return [(int(worse), int(seeds)) for worse, seeds in found]
 
 
-def test_there_are_three_notebooks():
-    """The tests below know each of them by name."""
-    names = {path.stem for path in NOTEBOOKS}
-    assert names == {"five_questions", "your_model", "your_task_and_variant"}
-
-
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_is_stored_without_outputs(path):
-    """It is small, valid, and a change of one cell changes nothing else in its file."""
-    notebook = nbformat.read(path, as_version=nbformat.NO_CONVERT)
-    nbformat.validate(notebook)
-    assert (notebook.nbformat, notebook.nbformat_minor) == (4, 5)
-    assert all(re.fullmatch(r"[a-z]+-\d\d", cell.id) for cell in notebook.cells)
-    assert all(cell.metadata == {} for cell in notebook.cells)
-    for cell in code_cells(notebook):
-        assert (cell.outputs, cell.execution_count) == ([], None)
-    assert path.stat().st_size < 20_000
-
-
-@pytest.mark.server
-@pytest.mark.parametrize("name", [path.stem for path in NOTEBOOKS])
-def test_a_notebook_runs_without_errors_and_warnings(name, executed):
-    """Every cell runs, and nothing is written to standard error."""
-    outputs = [output for cell in code_cells(executed(name)) for output in cell.outputs]
-    errors = [o for o in outputs if o.output_type == "error" or o.get("name") == "stderr"]
-    assert errors == []
-    assert outputs
+def test_notebooks_are_stored_without_outputs():
+    """They are small, valid, and a change of one cell changes nothing else in its file."""
+    assert {path.stem for path in NOTEBOOKS} == {
+        "five_questions",
+        "your_model",
+        "your_task_and_variant",
+    }
+    for path in NOTEBOOKS:
+        notebook = nbformat.read(path, as_version=nbformat.NO_CONVERT)
+        nbformat.validate(notebook)
+        assert (notebook.nbformat, notebook.nbformat_minor) == (4, 5)
+        assert all(re.fullmatch(r"[a-z]+-\d\d", cell.id) for cell in notebook.cells)
+        assert all(cell.metadata == {} for cell in notebook.cells)
+        for cell in code_cells(notebook):
+            assert (cell.outputs, cell.execution_count) == ([], None)
+        assert path.stat().st_size < 20_000
 
 
 @pytest.mark.server
-def test_the_five_questions_are_answered_as_in_the_record(executed):
+@pytest.mark.long
+def test_the_five_questions_are_answered_as_in_the_record(tmp_path):
     """Ten cells: each question shows what was trained now and the card with the answer."""
-    notebook = executed("five_questions")
-    assert [cell.cell_type for cell in notebook.cells] == ["markdown", "code"] * 5
-    cells = code_cells(notebook)
+    cells = executed("five_questions", tmp_path)
     for cell, question in zip(cells, QUESTIONS.values(), strict=True):
         assert question.title in cell.outputs[-1].data["text/html"]
     assert kinds(cells[2]).count("plotly") == 2
@@ -108,9 +91,9 @@ def test_the_five_questions_are_answered_as_in_the_record(executed):
 
 
 @pytest.mark.server
-def test_a_task_and_a_variant_of_a_notebook_train(executed):
-    """Both are trained and shown, and the map of attention is drawn."""
-    cells = code_cells(executed("your_task_and_variant"))
+def test_a_task_and_a_variant_of_a_notebook_train(tmp_path):
+    """Both are trained and shown, and the map of attention is drawn; a kernel of its own starts."""
+    cells = executed("your_task_and_variant", tmp_path)
     shown = [kinds(cell) for cell in cells]
     assert [bool(found) for found in shown] == [False, True, True, True, True, True]
     assert shown[-2] == ["plotly"]
@@ -120,9 +103,12 @@ def test_a_task_and_a_variant_of_a_notebook_train(executed):
 
 
 @pytest.mark.server
-def test_a_model_of_ones_own_is_measured(executed):
-    """The layers with related matrices are found, and trained relations differ in symmetry."""
-    cells = code_cells(executed("your_model"))
+def test_a_model_of_ones_own_is_measured(tmp_path):
+    """Layers with related matrices are found, and trained relations differ in symmetry.
+
+    A kernel of its own starts, trains and measures, as people do it.
+    """
+    cells = executed("your_model", tmp_path)
     found = re.findall(r"(W_. and W_.) are related in (\d+) of 12 heads", texts(cells[2]))
     assert found == [("W_Q and W_K", "4"), ("W_Q and W_V", "0"), ("W_K and W_V", "4")]
     assert kinds(cells[1]) == ["html"]

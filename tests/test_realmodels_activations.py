@@ -6,6 +6,7 @@ import pytest
 import tokenizers
 import torch
 import transformers as T
+from library_models import settings
 
 from attnkit.analysis.similarity import linear_cka, projected_bands
 from attnkit.realmodels import Projections, Unreadable, activations
@@ -37,21 +38,15 @@ def save(folder, kind, config, n_words=N_WORDS):
 
 
 def sizes(**more):
-    """Of a configuration of BERT's relatives."""
-    return {
-        "vocab_size": N_WORDS,
-        "hidden_size": D_MODEL,
-        "num_hidden_layers": N_LAYERS,
-        "num_attention_heads": N_HEADS,
-        "intermediate_size": 17,
-    } | more
+    """Return settings of a configuration of BERT's relatives."""
+    text = f"vocab_size={N_WORDS} hidden_size={D_MODEL} num_hidden_layers={N_LAYERS} "
+    return settings(f"{text} num_attention_heads={N_HEADS} intermediate_size=17") | more
 
 
 def gpt2():
-    """A configuration of a decoder with 37 positions."""
-    return T.GPT2Config(
-        vocab_size=N_WORDS, n_positions=37, n_embd=D_MODEL, n_layer=N_LAYERS, n_head=N_HEADS
-    )
+    """Return a configuration of a decoder with 37 positions."""
+    text = f"vocab_size={N_WORDS} n_positions=37 n_embd={D_MODEL} n_layer={N_LAYERS} "
+    return T.GPT2Config(**settings(f"{text} n_head={N_HEADS}"))
 
 
 def heads(kind):
@@ -69,13 +64,18 @@ def refusal(source):
 
 
 def test_each_head_is_compared_with_its_own_keys_and_values(layer):
-    """Query head 4 with key head 2, by the definition."""
-    rows = np.random.default_rng(6).standard_normal((N_TOKENS, M))
-    found = activation_cka(layer, rows)
-    q, k, v = rows @ layer.W_Q[4], rows @ layer.W_K[2], rows @ layer.W_V[2]
-    assert found["act_cka_qk"][4] == pytest.approx(linear_cka(q, k))
-    assert found["act_cka_qv"][4] == pytest.approx(linear_cka(q, v))
-    assert found["act_cka_kv"][4] == pytest.approx(linear_cka(k, v))
+    """Query head 4 with key head 2, by the definition; reused keys are of earlier inputs."""
+    rows, earlier = np.random.default_rng(6).standard_normal((2, N_TOKENS, M))
+    for inputs, found in (
+        (rows, activation_cka(layer, rows)),
+        (earlier, activation_cka(layer, rows, earlier)),
+    ):
+        q, k, v = rows @ layer.W_Q[4], inputs @ layer.W_K[2], inputs @ layer.W_V[2]
+        assert found["act_cka_qk"][4] == pytest.approx(linear_cka(q, k))
+        assert found["act_cka_qv"][4] == pytest.approx(linear_cka(q, v))
+        assert found["act_cka_kv"][4] == pytest.approx(linear_cka(k, v))
+    again = activation_cka(layer, earlier)
+    assert found["act_cka_kv_random"] == pytest.approx(again["act_cka_kv_random"])
 
 
 def test_chance_is_that_of_the_same_inputs(layer):
@@ -87,51 +87,32 @@ def test_chance_is_that_of_the_same_inputs(layer):
     assert alike[0] == pytest.approx(projected_bands(narrow, narrow, D, D)[1].mean)
 
 
-def test_reused_keys_are_those_of_the_inputs_of_their_layer(layer):
-    """A layer that reuses W_K and W_V of an earlier one compares what that one computed."""
-    rows, earlier = np.random.default_rng(6).standard_normal((2, N_TOKENS, M))
-    found = activation_cka(layer, rows, earlier)
-    q, k = rows @ layer.W_Q[4], earlier @ layer.W_K[2]
-    assert found["act_cka_qk"][4] == pytest.approx(linear_cka(q, k))
-    again = activation_cka(layer, earlier)
-    assert found["act_cka_kv"] == pytest.approx(again["act_cka_kv"])
-    assert found["act_cka_kv_random"] == pytest.approx(again["act_cka_kv_random"])
-
-
 def test_a_model_whose_keys_are_values_is_run(tmp_path):
     """Gemma 4 has such layers, and layers that reuse keys; V is compared with nothing there."""
-    config = T.Gemma4TextConfig(
-        **sizes(num_hidden_layers=N_LAYERS, num_attention_heads=N_HEADS),
-        layer_types=["sliding_attention", "full_attention", "full_attention"],
-        num_kv_shared_layers=0,
-        attention_k_eq_v=True,
-        num_key_value_heads=N_HEADS,
-        head_dim=4,
-        global_head_dim=6,
-        hidden_size_per_layer_input=4,
-        vocab_size_per_layer_input=N_WORDS,
+    fields = settings(
+        f"num_kv_shared_layers=0 attention_k_eq_v=True num_key_value_heads={N_HEADS} head_dim=4 "
+        f"global_head_dim=6 hidden_size_per_layer_input=4 vocab_size_per_layer_input={N_WORDS}"
     )
+    layer_types = ["sliding_attention", "full_attention", "full_attention"]
+    config = T.Gemma4TextConfig(**sizes(layer_types=layer_types, **fields))
     found = with_activations(heads("causal"), save(tmp_path, T.Gemma4TextModel, config))
     assert found["act_cka_qk"].between(0, 1).all()
     assert found.groupby("layer")["act_cka_kv"].count().tolist() == [N_HEADS, 0, 0]
 
 
-@pytest.mark.parametrize("source", ["nosuchmodel", "json"])
-def test_what_cannot_be_run_is_told(source):
-    """In one line."""
-    with pytest.raises(Unreadable, match=source):
-        with_activations(toy_table(), source)
-
-
-def test_weights_without_a_program_are_not_run(tmp_path):
-    """CTranslate2 files hold no configuration that transformers knows."""
+def test_what_cannot_be_run_is_refused(tmp_path):
+    """A source that is none, and CTranslate2's files, whose configuration nobody knows."""
     (tmp_path / "model.bin").write_bytes(b"")
-    with pytest.raises(Unreadable):
-        with_activations(toy_table(), str(tmp_path))
+    for source in ("nosuchmodel", "json", str(tmp_path)):
+        with pytest.raises(Unreadable):
+            with_activations(toy_table(), source)
 
 
-def test_no_program_of_a_model_is_run(tmp_path):
-    """Neither from a network, nor one that lies beside its weights, nor a pickle."""
+def test_no_program_of_a_model_is_run(tmp_path, monkeypatch):
+    """Neither from a network, nor one that lies beside its weights, nor a pickle.
+
+    No pickle is opened even where the safetensors have a name that the library does not know.
+    """
     source, given = save(tmp_path, T.GPT2Model, gpt2()), []
 
     class Library:
@@ -145,6 +126,10 @@ def test_no_program_of_a_model_is_run(tmp_path):
     tokenizer, network = given
     assert tokenizer == {"local_files_only": True, "trust_remote_code": False}
     assert network == {**tokenizer, "dtype": "float32", "use_safetensors": True}
+    (tmp_path / "model.safetensors").rename(tmp_path / "odd.safetensors")
+    (tmp_path / "pytorch_model.bin").write_bytes(b"cposix\nsystem\n(S'exit'\ntR.")
+    monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("opened"))
+    assert "transformers cannot load it" in refusal(source)
 
 
 @pytest.mark.parametrize("kind", ["encoder", "causal"])
@@ -157,51 +142,24 @@ def test_a_model_of_few_positions_gets_shorter_pieces(tmp_path, kind):
     assert found["act_cka_qk"].nunique() == N_LAYERS * N_HEADS
 
 
-@pytest.mark.parametrize("q_lora_rank", [None, 5])
-def test_latent_attention_is_run(tmp_path, q_lora_rank):
-    """Its inputs are found, whether queries come from a latent vector or not."""
-    config = T.DeepseekV3Config(
-        **sizes(num_key_value_heads=N_HEADS, first_k_dense_replace=N_LAYERS),
-        q_lora_rank=q_lora_rank,
-        kv_lora_rank=4,
-        qk_nope_head_dim=6,
-        qk_rope_head_dim=2,
-        v_head_dim=5,
-    )
+def test_latent_attention_is_run(tmp_path):
+    """Its inputs are found, also where queries come from a latent vector."""
+    widths = "q_lora_rank=5 kv_lora_rank=4 qk_nope_head_dim=6 qk_rope_head_dim=2 v_head_dim=5"
+    more = {"num_key_value_heads": N_HEADS, "first_k_dense_replace": N_LAYERS}
+    config = T.DeepseekV3Config(**sizes(**more, **settings(widths)))
     found = with_activations(heads("causal"), save(tmp_path, T.DeepseekV3Model, config))
     assert found["act_cka_qk"].between(0, 1).all()
 
 
-def test_layers_with_the_same_weights_are_not_run(tmp_path):
-    """ALBERT's run three times, and are read once."""
-    config = T.AlbertConfig(**sizes(embedding_size=11, num_hidden_groups=1))
-    assert "the file has 1 attention layers, but 3 ran" in refusal(
-        save(tmp_path, T.AlbertModel, config)
-    )
-
-
-def test_a_tokenizer_of_another_model_is_told(tmp_path):
-    """It has more words than the model."""
-    source = save(tmp_path, T.BertModel, T.BertConfig(**sizes()), n_words=N_WORDS + 10)
-    assert "does not run on text (IndexError" in refusal(source)
-
-
-def test_too_little_text_is_told(tmp_path):
-    """With one position, and without the first token of a piece, none is left."""
-    source = save(tmp_path, T.BertModel, T.BertConfig(**sizes(max_position_embeddings=1)))
-    assert "in windows of 1, are too few" in refusal(source)
-
-
-def test_inputs_that_are_not_finite_are_told(tmp_path):
-    """Rather than NaN in a table."""
-    source = save(tmp_path, T.BertModel, T.BertConfig(**sizes(layer_norm_eps=float("nan"))))
-    assert "not finite" in refusal(source)
-
-
-def test_running_opens_no_pickle(tmp_path, monkeypatch):
-    """Not even where the safetensors beside it have a name that the library does not know."""
-    source = save(tmp_path, T.BertModel, T.BertConfig(**sizes()))
-    (tmp_path / "model.safetensors").rename(tmp_path / "odd.safetensors")
-    (tmp_path / "pytorch_model.bin").write_bytes(b"cposix\nsystem\n(S'exit'\ntR.")
-    monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("opened"))
-    assert "transformers cannot load it" in refusal(source)
+def test_why_a_model_is_not_run_is_told(tmp_path):
+    """Layers read once but run often, another tokenizer, too little text, and no finite inputs."""
+    albert = T.AlbertConfig(**sizes(embedding_size=11, num_hidden_groups=1))
+    source = save(tmp_path / "albert", T.AlbertModel, albert)
+    assert "the file has 1 attention layers, but 3 ran" in refusal(source)
+    for fields, n_words, says in (
+        ({}, N_WORDS + 10, "does not run on text (IndexError"),
+        ({"max_position_embeddings": 1}, N_WORDS, "in windows of 1, are too few"),
+        ({"layer_norm_eps": float("nan")}, N_WORDS, "not finite"),
+    ):
+        config = T.BertConfig(**sizes(**fields))
+        assert says in refusal(save(tmp_path / "bert", T.BertModel, config, n_words))

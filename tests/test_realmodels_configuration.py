@@ -1,24 +1,17 @@
 """What a configuration says of a model, in older and newer forms, true or not; and notes."""
 
-import contextlib
-from pathlib import Path
+import re
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from library_models import D_VOCAB
+from library_models import D_VOCAB, settings
 
-from attnkit.realmodels import notes as told
 from attnkit.realmodels.base import Kind, Unreadable
 from attnkit.realmodels.families import hugging_face_layers
 
-_LLAMA_3 = {
-    "factor": 4.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 32,
-}
+_LLAMA_3 = settings(
+    "factor=4.0 low_freq_factor=1.0 high_freq_factor=4.0 original_max_position_embeddings=32"
+)
 
 
 class Named:
@@ -45,15 +38,10 @@ def _llama_file(n_layers=3, prefix="model."):
     return shapes
 
 
-_LLAMA = {
-    "model_type": "llama",
-    "hidden_size": 7,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 5,
-    "num_key_value_heads": 1,
-    "head_dim": 4,
-    "max_position_embeddings": 64,
-}
+_LLAMA = {"model_type": "llama"} | settings(
+    "hidden_size=7 num_hidden_layers=3 num_attention_heads=5 num_key_value_heads=1 head_dim=4 "
+    "max_position_embeddings=64"
+)
 
 
 def _frequencies(n_layers=3, **config):
@@ -84,41 +72,27 @@ def test_angles_of_older_configurations():
     assert _frequencies(3, **local) == [[1.0, 0.1], [0.125, 0.000125], [1.0, 0.1]]
 
 
-def test_angles_of_older_configurations_of_encoders():
-    """ModernBERT's layers that look at all tokens have a base of their own."""
+def test_angles_of_older_configurations_of_other_families():
+    """ModernBERT's global layers have another base; a quarter of GPT-NeoX's heads turns."""
     shapes = {f"model.layers.{i}.attn.Wqkv.weight": (36, 12) for i in range(4)}
     shapes |= {f"model.layers.{i}.attn_norm.weight": (12,) for i in range(1, 4)}
-    config = {
-        "model_type": "modernbert",
-        "hidden_size": 12,
-        "num_hidden_layers": 4,
-        "num_attention_heads": 3,
-        "global_rope_theta": 1e4,
-        "local_rope_theta": 100.0,
-        "global_attn_every_n_layers": 3,
-    }
+    config = {"model_type": "modernbert"} | settings(
+        "hidden_size=12 num_hidden_layers=4 num_attention_heads=3 global_rope_theta=1e4 "
+        "local_rope_theta=100.0 global_attn_every_n_layers=3"
+    )
     _, layers, _ = hugging_face_layers(Named(shapes), config)
-    slow = [layer.read().rope.frequencies[1] for layer in layers]
-    assert slow == [0.01, 0.1, 0.1, 0.01]
-
-
-def test_angles_of_older_configurations_of_gpt_neox():
-    """Its fields have names of their own, and a quarter of a head turns unless one says so."""
-    shapes = {}
-    for part, shape in (("attention.query_key_value", (48, 16)), ("input_layernorm", (16,))):
-        shapes[f"gpt_neox.layers.0.{part}.weight"] = shape
-    config = {
-        "model_type": "gpt_neox",
-        "hidden_size": 16,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 1,
-    }
+    assert [one.read().rope.frequencies[1] for one in layers] == [0.01, 0.1, 0.1, 0.01]
+    stem = "gpt_neox.layers.0."
+    shapes = {f"{stem}attention.query_key_value.weight": (48, 16)}
+    shapes |= {f"{stem}input_layernorm.weight": (16,)}
+    config = settings("hidden_size=16 num_hidden_layers=1 num_attention_heads=1")
     for fields, expected in (
-        ({}, [1.0, 0.01]),
-        ({"rotary_pct": 0.125, "rotary_emb_base": 77}, [1.0]),
-        ({"rotary_pct": 0.25, "rotary_emb_base": 100}, [1.0, 0.1]),
+        ("", [1.0, 0.01]),
+        ("rotary_pct=0.125 rotary_emb_base=77", [1.0]),
+        ("rotary_pct=0.25 rotary_emb_base=100", [1.0, 0.1]),
     ):
-        _, (layer,), _ = hugging_face_layers(Named(shapes), config | fields)
+        config |= {"model_type": "gpt_neox"} | settings(fields)
+        _, (layer,), _ = hugging_face_layers(Named(shapes), config)
         assert layer.read().rope.frequencies.tolist() == expected
 
 
@@ -134,17 +108,13 @@ _YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings":
 
 
 def test_yarn_slows_pairs_by_their_number_of_turns():
-    """Pairs that turn often within the trained length keep their frequency; others are slowed."""
+    """Pairs that turn often keep their frequency; a factor on a part of a head is not read."""
     (first, second), *_ = _frequencies(rope_scaling=_YARN)
     assert first == 1.0
     assert second == pytest.approx(0.01 / 4)
     assert _frequencies(rope_scaling=_YARN | {"factor": None}, max_position_embeddings=64)[0][
         1
     ] == (pytest.approx(0.01 / 2))
-
-
-def test_yarn_that_weighs_a_part_of_a_head_is_left_out_and_said():
-    """If some dimensions do not rotate, its factor changes more than the size of scores."""
     config = _LLAMA | {"partial_rotary_factor": 0.5, "rope_scaling": _YARN}
     _, layers, notes = hugging_face_layers(Named(_llama_file()), config)
     assert layers[0].read().rope is None
@@ -154,29 +124,15 @@ def test_yarn_that_weighs_a_part_of_a_head_is_left_out_and_said():
     assert layers[0].read().rope is not None
 
 
-def test_layers_that_predict_later_tokens_are_left_out():
-    """DeepSeek V3's file has one more layer than its configuration counts."""
-    fields = {"num_hidden_layers": 2, "num_nextn_predict_layers": 1}
-    _, layers, _ = hugging_face_layers(Named(_llama_file(3)), _LLAMA | fields)
-    assert [layer.index for layer in layers] == [0, 1]
-
-
-def test_layers_without_positions():
-    """SmolLM3 leaves them out in every fourth layer."""
+def test_layers_without_positions_or_that_predict_later_tokens():
+    """SmolLM3 leaves positions out in every fourth layer; DeepSeek V3 has a layer more."""
     config = _LLAMA | {"no_rope_layers": [1, 0, 1]}
     _, layers, notes = hugging_face_layers(Named(_llama_file()), config)
     assert [layer.read().rope is None for layer in layers] == [False, True, False]
     assert "Some layers have no rotary positions." in notes
-
-
-def test_a_note_stands_in_one_module():
-    """So that every format says the same."""
-    folder = Path(told.__file__).parent
-    elsewhere = "".join(p.read_text() for p in folder.glob("*.py") if p.name != "notes.py")
-    sentences = [text for name, text in vars(told).items() if name.isupper()]
-    sentences += [told.scaled(), told.quantised({"Q4_1"}), told.others("here")]
-    assert len(sentences) >= 14
-    assert [text for text in sentences if text[:30] in elsewhere] == []
+    fields = {"num_hidden_layers": 2, "num_nextn_predict_layers": 1}
+    _, layers, _ = hugging_face_layers(Named(_llama_file(3)), _LLAMA | fields)
+    assert [layer.index for layer in layers] == [0, 1]
 
 
 def test_notes_say_what_is_not_shown():
@@ -192,8 +148,8 @@ def test_notes_say_what_is_not_shown():
     assert notes == ()
 
 
-def test_a_decoder_alone_is_read_with_a_warning():
-    """BART's has cross-attention even where nothing was ever looked at."""
+def test_layers_that_are_missing_or_shared_have_a_note():
+    """BART's cross-attention may be untrained, and ALBERT's twelve layers are one."""
     shapes = {
         f"model.decoder.layers.0.{module}.{part}_proj.weight": (6, 6)
         for module in ("self_attn", "encoder_attn")
@@ -203,10 +159,6 @@ def test_a_decoder_alone_is_read_with_a_warning():
     _, layers, notes = hugging_face_layers(Named(shapes), config)
     assert [layer.kind for layer in layers] == [Kind.CAUSAL, Kind.CROSS]
     assert notes == ("There is no encoder in the file, so cross-attention may be untrained.",)
-
-
-def test_shared_layers_are_read_once():
-    """ALBERT's twelve layers are one."""
     layer = "albert.encoder.albert_layer_groups.0.albert_layers.0.attention."
     shapes = {f"{layer}{part}.weight": (6, 6) for part in ("query", "key", "value")}
     config = {"model_type": "albert", "hidden_size": 6, "num_attention_heads": 2}
@@ -215,37 +167,27 @@ def test_shared_layers_are_read_once():
     assert "shown once" in notes[0]
 
 
-@pytest.mark.parametrize(
-    ("config", "says"),
-    [
+def test_a_configuration_that_does_not_fit_is_refused():
+    """The message names the field or tensor, what was found, and what is allowed."""
+    for config, says in (
         ({"model_type": None}, "model_type is None; it must be one of albert, bart"),
         ({"model_type": "mamba"}, "'model.layers.0.self_attn.k_proj.weight'"),
-        ({"model_type": ["llama"]}, "model_type is ['llama']"),
         ({"model_type": "bert"}, "for example encoder.layer.0.attention.self.query.weight"),
         ({"num_attention_heads": 0}, "num_attention_heads is 0; it must be a whole number from 1"),
-        ({"num_attention_heads": -5}, "num_attention_heads is -5"),
         ({"num_attention_heads": True}, "num_attention_heads is True"),
-        ({"num_attention_heads": "5"}, "num_attention_heads is '5'"),
-        ({"num_attention_heads": 5.0}, "num_attention_heads is 5.0"),
         ({"num_attention_heads": 10**5000}, "num_attention_heads is a huge number"),
         ({"num_attention_heads": None}, "num_attention_heads or n_head or"),
         ({"num_attention_heads": 6}, "is of shape (20, 7); the configuration says (24, 7)"),
         ({"num_key_value_heads": 2}, "5 heads cannot share 2 key and value heads equally"),
         ({"head_dim": 2}, "5 heads, 1 key and value heads, 2 wide, of 7 inputs"),
         ({"head_dim": None}, "the width 7 cannot be divided among 5 heads"),
-        ({"hidden_size": 2**70}, "hidden_size is"),
-        ({"hidden_size": 11}, "is of shape (20, 7); the configuration says (20, 11)"),
         ({"num_hidden_layers": 2}, "num_hidden_layers is 2, but the file holds 3 layers"),
         ({"num_hidden_layers": 10**6}, "num_hidden_layers is 1000000, but the file holds 3"),
-        ({"num_hidden_layers": {}}, "num_hidden_layers is {}"),
         ({"rope_theta": -1.0}, "rope_theta is -1.0; it must be a number above 0"),
-        ({"rope_theta": float("nan")}, "rope_theta is nan"),
-        ({"rope_theta": 10**400}, "rope_theta is"),
         ({"rope_theta": 1e300}, "rope_theta is 1e+300; it must be a number above 0, at most 1e+30"),
         ({"rope_theta": 1.0, "rope_scaling": _YARN}, "with YaRN it must be above 1"),
         ({"rope_scaling": "linear"}, "rope_scaling is 'linear'; it must be an object"),
         ({"rope_scaling": {"type": "linear"}}, "factor is missing"),
-        ({"rope_scaling": {"type": "linear", "factor": 0}}, "factor is 0"),
         ({"rope_scaling": {"type": "llama3", "factor": 2.0}}, "low_freq_factor is missing"),
         (
             {"rope_scaling": {"type": "llama3"} | _LLAMA_3 | {"high_freq_factor": 1.0}},
@@ -254,25 +196,22 @@ def test_shared_layers_are_read_once():
         ({"partial_rotary_factor": 1e9}, "of a head's 4 dimensions would rotate, in pairs"),
         ({"partial_rotary_factor": 0.1}, "0 of a head's 4 dimensions would rotate"),
         ({"layer_types": ["full_attention"]}, "it must be a list of 3 words, one per layer"),
-        ({"layer_types": [1, 2, 3]}, "layer_types is [1, 2, 3]"),
         ({"no_rope_layers": 7}, "no_rope_layers is 7; it must be a list of 3 numbers"),
         ({"is_causal": "no"}, "is_causal is 'no'; it must be true or false"),
         ({"text_config": {"model_type": "llama"}}, "num_hidden_layers or n_layer or"),
-    ],
-)
-def test_a_configuration_that_does_not_fit_is_refused(config, says):
-    """The message names the field or tensor, what was found, and what is allowed."""
+    ):
+        assert says in refusal(Named(_llama_file()), _LLAMA | config)
+    for config in (None, [], "llama", 7):
+        assert "must be an object" in refusal(Named(_llama_file()), config)
+
+
+def refusal(file, config):
+    """Return the one line that refuses a model."""
     with pytest.raises(Unreadable) as error:
-        hugging_face_layers(Named(_llama_file()), _LLAMA | config)
-    assert says in str(error.value)
-    assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize("config", [None, [], "llama", 7])
-def test_a_configuration_that_is_no_object_is_refused(config):
-    """It comes from a file of somebody's."""
-    with pytest.raises(Unreadable, match="must be an object"):
-        hugging_face_layers(Named(_llama_file()), config)
+        hugging_face_layers(file, config)
+    assert str(error.value).isprintable()
+    assert len(str(error.value)) < 2_000
+    return str(error.value)
 
 
 def test_a_null_for_the_rotating_dimensions_of_gpt_j_is_refused():
@@ -286,20 +225,14 @@ def test_a_null_for_the_rotating_dimensions_of_gpt_j_is_refused():
         hugging_face_layers(Named(shapes), config | {"rotary_dim": None})
 
 
-@pytest.mark.parametrize("module", ["q_proj", "q_b_proj", "kv_b_proj", "kv_a_layernorm"])
+@pytest.mark.parametrize("module", ["q_proj", "kv_a_layernorm"])
 def test_a_bias_that_latent_attention_does_not_have_is_refused(module):
     """Only the first step may have one, and it is read; no other is ignored."""
-    config = {
-        "model_type": "deepseek_v3",
-        "hidden_size": 6,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "q_lora_rank": None if module == "q_proj" else 5,
-        "kv_lora_rank": 4,
-        "qk_nope_head_dim": 3,
-        "qk_rope_head_dim": 2,
-        "v_head_dim": 7,
-    }
+    config = {"model_type": "deepseek_v3", "q_lora_rank": None if module == "q_proj" else 5}
+    config |= settings(
+        "hidden_size=6 num_hidden_layers=1 num_attention_heads=2 kv_lora_rank=4 "
+        "qk_nope_head_dim=3 qk_rope_head_dim=2 v_head_dim=7"
+    )
     weights = {"kv_a_proj_with_mqa": (6, 6), "kv_a_layernorm": (4,), "kv_b_proj": (20, 4)}
     weights |= {"q_a_proj": (5, 6), "q_a_layernorm": (5,), "q_b_proj": (10, 5), "q_proj": (10, 6)}
     attention = "model.layers.0.self_attn."
@@ -313,77 +246,17 @@ def test_a_bias_that_latent_attention_does_not_have_is_refused(module):
         hugging_face_layers(Named(shapes), config)
 
 
-def test_a_missing_tensor_is_named():
-    """A damaged model is not read in part."""
+def test_a_file_that_does_not_fit_is_refused():
+    """What is missing is named, and what the file has instead, however much and whatever it is."""
     shapes = _llama_file()
     del shapes["model.layers.1.self_attn.v_proj.weight"]
-    with pytest.raises(
-        Unreadable, match=r"no tensor 'model\.layers\.1\.self_attn\.v_proj\.weight'"
+    names = "attn\n\x1b[31m" + "x" * 10_000
+    for file, says in (
+        (shapes, r"no tensor 'model\.layers\.1\.self_attn\.v_proj\.weight'"),
+        (_llama_file() | _llama_file(prefix="teacher."), r"several models.*'model\.', 'teacher\.'"),
+        ({"model.layers.0.self_attn.q_proj.qweight": (3, 5)}, "take the unquantised model"),
+        ({}, "the file holds nothing"),
+        ({f"attn{i}": (1,) for i in range(17)}, r"'attn5' and 11 more$"),
+        ({f"{names}{i}": (1,) for i in range(100)}, "94 more"),
     ):
-        hugging_face_layers(Named(shapes), _LLAMA)
-
-
-def test_several_models_in_one_file_are_refused():
-    """Whose heads would be shown?"""
-    shapes = _llama_file() | _llama_file(prefix="teacher.")
-    with pytest.raises(Unreadable, match=r"several models.*'model\.', 'teacher\.'"):
-        hugging_face_layers(Named(shapes), _LLAMA)
-
-
-def test_a_quantised_layout_is_called_so():
-    """Its tensors have other names, or other shapes."""
-    shapes = {"model.layers.0.self_attn.q_proj.qweight": (3, 5)}
-    with pytest.raises(Unreadable, match="is quantised: take the unquantised model"):
-        hugging_face_layers(Named(shapes), _LLAMA)
-
-
-def test_an_empty_file_is_refused():
-    """With no tensors there is no attention."""
-    with pytest.raises(Unreadable, match="the file holds nothing"):
-        hugging_face_layers(Named({}), _LLAMA)
-
-
-def test_many_tensors_are_counted():
-    """The first six are named."""
-    with pytest.raises(Unreadable, match=r"'attn5' and 11 more$"):
-        hugging_face_layers(Named({f"attn{i}": (1,) for i in range(17)}), _LLAMA)
-
-
-def test_names_from_others_do_not_break_messages():
-    """A name of any length and with any character is shown short, on one line."""
-    shapes = {"attn\n\x1b[31m" + "x" * 10_000 + str(i): (1,) for i in range(100)}
-    with pytest.raises(Unreadable) as error:
-        hugging_face_layers(Named(shapes), _LLAMA)
-    assert str(error.value).isprintable()
-    assert len(str(error.value)) < 2_000
-
-
-_ANY = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
-    max_leaves=5,
-)
-_FIELDS = (
-    *_LLAMA,
-    "rope_theta",
-    "rope_scaling",
-    "rope_parameters",
-    "layer_types",
-    "no_rope_layers",
-    "partial_rotary_factor",
-    "is_causal",
-    "text_config",
-    "sliding_window",
-    "use_sliding_window",
-    "position_embedding_type",
-    "quantization_config",
-)
-
-
-@given(st.dictionaries(st.sampled_from(_FIELDS), _ANY, max_size=4))
-def test_any_configuration_is_read_or_refused(config):
-    """A configuration with any fields is read or raises Unreadable, and nothing else."""
-    with contextlib.suppress(Unreadable):
-        _, layers, _ = hugging_face_layers(Named(_llama_file()), _LLAMA | config)
-        for layer in layers:
-            layer.read()
+        assert re.search(says, refusal(Named(file), _LLAMA))

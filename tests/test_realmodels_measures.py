@@ -35,17 +35,17 @@ def per_query_head(layer):
     return dict(zip("qkv", (side.astype(np.float64) for side in sides), strict=True))
 
 
-@pytest.mark.parametrize("pair", ["qk", "qv", "kv"])
-def test_heads_agree_with_the_definitions(pair):
+def test_heads_agree_with_the_definitions():
     """Cosine, overlap and CKA are those of `analysis.similarity`, the rotation is Procrustes'."""
     layer = made()
     w, found = per_query_head(layer), measure_layer(layer).heads
-    a, b = w[pair[0]], w[pair[1]]
-    assert found[f"cos_{pair}"] == pytest.approx(similarity.cosine(a, b), abs=1e-12)
-    assert found[f"overlap_{pair}"] == pytest.approx(similarity.overlap(a, b))
-    assert found[f"cka_{pair}"] == pytest.approx(similarity.weights_cka(a, b))
-    turned = [x @ orthogonal_procrustes(x, y)[0] for x, y in zip(a, b, strict=True)]
-    assert found[f"rotated_{pair}"] == pytest.approx(similarity.cosine(np.stack(turned), b))
+    for pair in ("qk", "qv", "kv"):
+        a, b = w[pair[0]], w[pair[1]]
+        assert found[f"cos_{pair}"] == pytest.approx(similarity.cosine(a, b), abs=1e-12)
+        assert found[f"overlap_{pair}"] == pytest.approx(similarity.overlap(a, b))
+        assert found[f"cka_{pair}"] == pytest.approx(similarity.weights_cka(a, b))
+        turned = [x @ orthogonal_procrustes(x, y)[0] for x, y in zip(a, b, strict=True)]
+        assert found[f"rotated_{pair}"] == pytest.approx(similarity.cosine(np.stack(turned), b))
 
 
 def test_the_form_agrees_with_the_definitions():
@@ -88,24 +88,18 @@ def test_heads_that_share_keys_are_those_of_their_group():
         assert all_[name][4] == pytest.approx(one[name][0], abs=1e-12), name
 
 
-def test_tied_matrices_are_one():
-    """Q=K: cosine, overlap, CKA and symmetry are 1, and nothing has a direction."""
+def test_tied_and_skew_forms_have_known_measures():
+    """Q=K: all likeness is 1 and nothing has a direction; W_Q = W_K J with a skew J: s is −1."""
     layer = made(n_kv_heads=H)
     found = measure_layer(Projections(layer.W_Q, layer.W_Q, layer.W_V)).heads
     for name in ("cos_qk", "overlap_qk", "rotated_qk", "cka_qk", "symmetry"):
         assert found[name] == pytest.approx(np.ones(H)), name
     assert found["directionality"] == pytest.approx(np.zeros(H))
     assert np.isnan(found["rank_skew"]).all()
-
-
-def test_a_skew_form_is_minus_one():
-    """W_Q = W_K J with a skew J: M = −Mᵀ."""
-    layer = made(n_kv_heads=H)
     j = np.random.default_rng(1).standard_normal((H, D, D))
-    layer = Projections(
-        (layer.W_K @ (j - j.swapaxes(1, 2))).astype(np.float32), layer.W_K, layer.W_V
-    )
-    assert measure_layer(layer).heads["symmetry"] == pytest.approx(-np.ones(H), abs=1e-5)
+    W_Q = (layer.W_K @ (j - j.swapaxes(1, 2))).astype(np.float32)
+    found = measure_layer(Projections(W_Q, layer.W_K, layer.W_V)).heads
+    assert found["symmetry"] == pytest.approx(-np.ones(H), abs=1e-5)
 
 
 TURNS = {
@@ -128,42 +122,33 @@ def test_turns_of_bases_are_seen_as_stated(roles):
     assert changed == TURNS[roles]
 
 
-@pytest.mark.parametrize("scale", [1e-25, 1e18])
-def test_very_small_and_very_large_weights_are_measured(scale):
+def test_very_small_and_very_large_weights_are_measured():
     """Only norms know of the scale."""
     layer = made()
-    scaled = Projections(*(w * np.float32(scale) for w in (layer.W_Q, layer.W_K, layer.W_V)))
-    one, other = measure_layer(layer), measure_layer(scaled)
-    for name in ("symmetry", "directionality", "cos_qk"):
-        assert other.whole[name] == pytest.approx(one.whole[name], abs=1e-5), name
-        assert other.heads[name] == pytest.approx(one.heads[name], abs=1e-5), name
+    one = measure_layer(layer)
+    for scale in (1e-25, 1e18):
+        scaled = Projections(*(w * np.float32(scale) for w in (layer.W_Q, layer.W_K, layer.W_V)))
+        other = measure_layer(scaled)
+        for name in ("symmetry", "directionality", "cos_qk"):
+            assert other.whole[name] == pytest.approx(one.whole[name], abs=1e-5), name
+            assert other.heads[name] == pytest.approx(one.heads[name], abs=1e-5), name
 
 
-def test_streams_of_two_widths_are_not_compared():
-    """Cross-attention on another width: sizes and ranks, but no cosine and no symmetry."""
-    measured = measure_layer(made(d_kv=M + 6))
-    for name in ("cos_qk", "overlap_qv", "symmetry", "directionality", "rank_skew"):
-        assert np.isnan(measured.heads[name]).all(), name
-    for name in ("cos_kv", "overlap_kv", "rank_qk", "norm_q"):
-        assert np.isfinite(measured.heads[name]).all(), name
-    assert np.isnan(measured.whole["symmetry"])
-    assert portraits_of(made(d_kv=M + 6)) is None
-
-
-def test_values_of_another_width_have_no_cosine():
-    """But they have an overlap."""
-    heads = measure_layer(made(d_value=E)).heads
-    assert np.isnan(heads["cos_qv"]).all()
-    assert np.isfinite(heads["overlap_qv"]).all()
-
-
-def test_zero_matrices_give_nothing():
-    """And no warning."""
+def test_what_cannot_be_compared_has_no_number():
+    """Streams of two widths, values of another width, and zero matrices, without a warning."""
     layer = made()
-    heads = measure_layer(Projections(0 * layer.W_Q, layer.W_K, layer.W_V)).heads
-    for name in ("cos_qk", "overlap_qk", "symmetry", "rank_q"):
-        assert np.isnan(heads[name]).all(), name
-    assert (heads["directionality"] == 0).all()
+    zero = Projections(0 * layer.W_Q, layer.W_K, layer.W_V)
+    for one, without, still in (
+        (made(d_kv=M + 6), "cos_qk overlap_qv symmetry rank_skew", "cos_kv overlap_kv rank_qk"),
+        (made(d_value=E), "cos_qv", "overlap_qv"),
+        (zero, "cos_qk overlap_qk symmetry rank_q", "cos_kv directionality"),
+    ):
+        heads = measure_layer(one).heads
+        assert [name for name in without.split() if not np.isnan(heads[name]).all()] == []
+        assert [name for name in still.split() if not np.isfinite(heads[name]).all()] == []
+    assert (measure_layer(zero).heads["directionality"] == 0).all()
+    assert np.isnan(measure_layer(made(d_kv=M + 6)).whole["symmetry"])
+    assert portraits_of(made(d_kv=M + 6)) is None
 
 
 def test_a_lost_dimension_is_not_a_direction():
@@ -206,15 +191,10 @@ def test_an_offset_is_what_rotary_positions_make_of_a_distance(interleaved):
         q, k = x @ rope.rotate(layer.W_Q, p + 3), y @ rope.rotate(layer.W_K, p)
         assert np.einsum("hd,hd->h", q, k) == pytest.approx(expected, rel=1e-3)
     assert rope.rotate(layer.W_Q, 3)[..., -1] == pytest.approx(layer.W_Q[..., -1])
-
-
-def test_an_offset_changes_only_what_hangs_on_the_basis_of_q():
-    """Overlap, best rotation, CKA, norms and ranks stay; cosine and symmetry do not."""
-    layer = made(rope=Rope(np.array([0.7, 0.2])))
-    before, after = (measure_layer(prepared(layer, offset=o)).heads for o in (0, 2))
+    before, after = (measure_layer(one).heads for one in (layer, prepared_layer))
     for name in ("overlap_qk", "rotated_qk", "cka_qk", "norm_q", "rank_q"):
         assert before[name] == pytest.approx(after[name], rel=1e-4), name
-    for name in ("cos_qk", "symmetry"):
+    for name in ("cos_qk", "symmetry"):  # they hang on the basis of W_Q
         assert before[name] != pytest.approx(after[name], rel=1e-2), name
 
 
@@ -233,13 +213,15 @@ def test_chance_is_what_theory_says():
     assert not any(name.startswith("norm") for name in (*heads, *whole))
 
 
-@pytest.mark.parametrize("name", ["cos_qk", "overlap_qk", "rotated_kv", "cka_qv", "symmetry"])
-def test_random_layers_are_at_chance(name):
+def test_random_layers_are_at_chance():
     """Other draws than those that chance is made of, within five standard errors."""
-    mean, sd = chance_levels(made())[0][name]
-    drawn = np.concatenate([measure_layer(made(seed=seed)).heads[name] for seed in range(20)])
-    assert abs(drawn.mean() - mean) < 5 * sd / np.sqrt(len(drawn) / 2)
-    assert drawn.std() == pytest.approx(sd, rel=0.35)
+    levels = chance_levels(made())[0]
+    heads = [measure_layer(made(seed=seed)).heads for seed in range(20)]
+    for name in ("cos_qk", "overlap_qk", "rotated_kv", "cka_qv", "symmetry"):
+        mean, sd = levels[name]
+        drawn = np.concatenate([own[name] for own in heads])
+        assert abs(drawn.mean() - mean) < 5 * sd / np.sqrt(len(drawn) / 2), name
+        assert drawn.std() == pytest.approx(sd, rel=0.35), name
 
 
 def test_folded_gains_are_in_the_chance_too():
@@ -253,8 +235,7 @@ def test_folded_gains_are_in_the_chance_too():
     assert chance_levels(made(), fold=True) == chance_levels(made())
 
 
-@pytest.mark.parametrize("name", ["cos_kv", "overlap_kv", "overlap_qk", "cka_kv", "rank_k"])
-def test_random_layers_with_a_latent_vector_are_at_their_chance(name):
+def test_random_layers_with_a_latent_vector_are_at_their_chance():
     """W_K and W_V of one latent vector are alike by construction; so are those of chance."""
     n_latent, n_heads = 11, 4
 
@@ -264,10 +245,13 @@ def test_random_layers_with_a_latent_vector_are_at_their_chance(name):
         k, v = (first @ rng.standard_normal((n_heads, n_latent, D)) for _ in "kv")
         return Projections(q, k, v, latent_kv=n_latent)
 
-    mean, sd = chance_levels(draw(0))[0][name]
-    drawn = np.array([measure_layer(draw(seed)).heads[name].mean() for seed in range(1, 41)])
-    assert abs(drawn.mean() - mean) < 5 * sd / np.sqrt(len(drawn))
-    assert chance_levels(draw(0))[0]["overlap_kv"][0] > 2 * D / M
+    levels = chance_levels(draw(0))[0]
+    heads = [measure_layer(draw(seed)).heads for seed in range(1, 41)]
+    for name in ("cos_kv", "overlap_kv", "overlap_qk", "cka_kv", "rank_k"):
+        mean, sd = levels[name]
+        drawn = np.array([own[name].mean() for own in heads])
+        assert abs(drawn.mean() - mean) < 5 * sd / np.sqrt(len(drawn)), name
+    assert levels["overlap_kv"][0] > 2 * D / M
 
 
 def test_chance_is_always_the_same():
@@ -299,12 +283,7 @@ def test_a_portrait_holds_the_form_in_two_parts():
     assert portrait.shown == pytest.approx(1)
     s = (portrait.symmetric**2).sum(), 2 * (portrait.skew**2).sum()
     assert (s[0] - s[1]) / (s[0] + s[1]) == pytest.approx(measure_layer(layer).heads["symmetry"][4])
-
-
-def test_a_portrait_has_the_angles():
-    """Cosines of the principal angles of all pairs."""
-    layer = made()
     w = per_query_head(layer)
-    for pair, cosines in portraits_of(layer)[4].angles.items():
+    for pair, cosines in portrait.angles.items():
         expected = similarity.subspace_cosines(w[pair[0]][4], w[pair[1]][4])
         assert cosines == pytest.approx(expected)

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from library_models import settings
 from safetensors.numpy import save_file
 
 from attnkit.__main__ import main
@@ -16,28 +17,20 @@ from attnkit.realmodels.atlas import Atlas
 from attnkit.realmodels.sources import READ, find_files
 
 L, H, M = 2, 3, 33
-CONFIG = {
-    "model_type": "bert",
-    "num_hidden_layers": L,
-    "num_attention_heads": H,
-    "hidden_size": M,
-}
 
 
-def write_bert(folder, scale=1.0):
-    """A small BERT of Gaussian matrices, as the library names them."""
+def write_bert(folder):
+    """Write a small BERT of Gaussian matrices, as the library names them."""
     folder.mkdir(parents=True, exist_ok=True)
     generator = np.random.default_rng(7)
     tensors = {
-        f"encoder.layer.{layer}.attention.self.{role}.{what}": scale
-        * generator.standard_normal((M, M) if what == "weight" else M).astype(np.float32)
+        f"encoder.layer.{layer}.attention.self.{role}.weight": generator.standard_normal((M, M))
         for layer in range(L)
         for role in ("query", "key", "value")
-        for what in ("weight", "bias")
     }
     save_file(tensors, folder / "model.safetensors")
-    (folder / "config.json").write_text(json.dumps(CONFIG))
-    return tensors
+    config = settings(f"num_hidden_layers={L} num_attention_heads={H} hidden_size={M}")
+    (folder / "config.json").write_text(json.dumps({"model_type": "bert", **config}))
 
 
 @pytest.fixture
@@ -55,36 +48,20 @@ def refusal(source):
     return str(caught.value)
 
 
-def test_a_folder_and_its_file_are_the_same_model(bert):
-    """Both are called as the folder is."""
-    for source in (bert, bert / "model.safetensors"):
-        model = open_model(str(source))
-        assert model.name == "tiny-bert"
-        assert (model.family, model.format) == ("bert", "safetensors")
-        assert [(layer.index, layer.n_heads) for layer in model.layers] == [(0, H), (1, H)]
-
-
 def test_a_package_is_found_and_not_imported(tmp_path, monkeypatch):
-    """The model nearest to its top."""
-    package = tmp_path / "holds_a_model"
-    write_bert(package / "deep" / "weights")
+    """The model nearest to its top is read, and a note names the others."""
+    package = tmp_path / "holds_models"
+    for place in ("a/b/deep", "near", "c/deep"):
+        write_bert(package / place)
     (package / "__init__.py").write_text("raise RuntimeError('imported')")
     monkeypatch.syspath_prepend(tmp_path)
-    assert open_model("holds_a_model").name == "holds_a_model"
-    assert "holds_a_model" not in sys.modules
-
-
-def test_other_models_of_a_package_are_named(tmp_path, monkeypatch):
-    """In a note; that nearest to the top is read."""
-    for place in ("a/b/deep", "near", "c/deep"):
-        write_bert(tmp_path / "holds_models" / place)
-    (tmp_path / "holds_models" / "__init__.py").write_text("")
-    monkeypatch.syspath_prepend(tmp_path)
-    assert find_files("holds_models") == tmp_path / "holds_models" / "near"
-    (note,) = open_model("holds_models").notes
-    assert note.endswith("'holds_models/c/deep', 'holds_models/a/b/deep'.")
-    assert find_files("holds_models/a/b/deep") == tmp_path / "holds_models" / "a" / "b" / "deep"
+    assert find_files("holds_models") == package / "near"
+    model = open_model("holds_models")
+    assert model.name == "holds_models"
+    assert model.notes[0].endswith("'holds_models/c/deep', 'holds_models/a/b/deep'.")
+    assert find_files("holds_models/a/b/deep") == package / "a" / "b" / "deep"
     assert open_model("holds_models/a/b/deep").name == "deep"
+    assert "holds_models" not in sys.modules
 
 
 def test_every_place_of_a_package_is_searched(tmp_path, monkeypatch):
@@ -96,28 +73,16 @@ def test_every_place_of_a_package_is_searched(tmp_path, monkeypatch):
     assert open_model("in_places").family == "bert"
 
 
-def test_a_path_comes_before_a_package(bert, monkeypatch):
-    """A folder of that name here is meant."""
-    monkeypatch.chdir(bert.parent)
-    bert.rename(bert.parent / "pandas")
-    assert find_files("pandas").is_dir()
-
-
-def test_a_pickle_is_never_opened(tmp_path):
-    """The message says how to convert it."""
+def test_a_pickle_is_never_opened_and_nothing_else_called_one(tmp_path):
+    """The message on a pickle says how to convert it; files of other formats are only not read."""
     for name in ("pytorch_model.bin", "model.pt", "weights.ckpt"):
-        path = tmp_path / name
-        path.write_bytes(b"\x80\x04evil")
-        assert "save_pretrained" in refusal(path)
+        (tmp_path / name).write_bytes(b"\x80\x04evil")
+        assert "save_pretrained" in refusal(tmp_path / name)
     assert "save_pretrained" in refusal(tmp_path)
-
-
-@pytest.mark.parametrize("ending", ["onnx", "h5", "msgpack"])
-def test_what_is_not_read_is_not_called_a_pickle(tmp_path, ending):
-    """Alone or in its folder."""
-    path = tmp_path / f"model.{ending}"
+    (tmp_path / "other").mkdir()
+    path = tmp_path / "other" / "model.onnx"
     path.write_bytes(b"weights")
-    for source in (path, tmp_path):
+    for source in (path, path.parent):
         said = refusal(source)
         assert "is not read; allowed are *.safetensors" in said
         assert "pickle" not in said
@@ -128,7 +93,12 @@ def test_a_folder_is_called_by_its_name_however_it_is_given(bert, monkeypatch):
     monkeypatch.chdir(bert)
     monkeypatch.setenv("HOME", str(bert.parent))
     for source in (".", "./", "model.safetensors", "~/tiny-bert", "~/tiny-bert/model.safetensors"):
-        assert open_model(source).name == "tiny-bert"
+        model = open_model(source)
+        assert (model.name, model.family, model.format) == ("tiny-bert", "bert", "safetensors")
+        assert [(layer.index, layer.n_heads) for layer in model.layers] == [(0, H), (1, H)]
+    (bert / "pandas").mkdir()  # a folder here comes before a package of that name
+    assert "holds nothing" in refusal("pandas")
+    (bert / "pandas").rmdir()
     (bert / "config.json").unlink()
     assert refusal(".").startswith("tiny-bert: ")
     (bert / "model.safetensors").unlink()
@@ -136,35 +106,37 @@ def test_a_folder_is_called_by_its_name_however_it_is_given(bert, monkeypatch):
     assert refusal("/").startswith("/: ")
 
 
-def test_a_source_that_cannot_be_looked_at_is_told(bert, monkeypatch):
-    """Nobody's home, none at all, and what the system does not let us see."""
-    assert "a home folder that does not exist" in refusal("~nosuchuser/x")
-    assert "is empty; allowed are" in refusal("")
-    for method, said in (("iterdir", "source: "), ("read_bytes", "config.json: ")):
-        with monkeypatch.context() as patch:
-            patch.setattr(Path, method, _forbid)
-            source = bert if method == "read_bytes" else bert.parent
-            assert refusal(source).startswith(said)
-            assert "cannot be opened (Permission denied)" in refusal(source)
+def _raise(error):
+    def fail(*_, **__):
+        raise error
+
+    return fail
 
 
-def _forbid(*_):
-    raise PermissionError(13, "Permission denied")
-
-
-def test_a_package_or_download_that_cannot_be_looked_at_is_told(tmp_path, monkeypatch):
-    """As a folder is."""
+def test_a_source_that_cannot_be_looked_at_is_told(bert, tmp_path, monkeypatch):
+    """A folder, a configuration, a package or a download that the system does not let us see."""
     pytest.importorskip("huggingface_hub")
     monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **__: tmp_path)
-    for method, source in (("rglob", "json"), ("iterdir", "nobody/tiny")):
+    for method, source, said in (
+        ("iterdir", bert.parent, "source: "),
+        ("read_bytes", bert, "config.json: "),
+        ("rglob", "json", ""),
+        ("iterdir", "nobody/tiny", ""),
+    ):
         with monkeypatch.context() as patch:
-            patch.setattr(Path, method, _forbid)
+            patch.setattr(Path, method, _raise(PermissionError(13, "Permission denied")))
+            assert refusal(source).startswith(said)
             assert "cannot be opened (Permission denied)" in refusal(source)
+    download = _raise(ConnectionError("no route"))
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    assert "is there a network" in refusal("nobody/no-such-model")
 
 
 def test_what_is_not_there_is_told_with_what_would_do(tmp_path, bert):
     """The source, what was found, what is allowed."""
     assert "no such file or folder" in refusal("nosuchthing")
+    assert "a home folder that does not exist" in refusal("~nosuchuser/x")
+    assert "is empty; allowed are" in refusal("")
     assert len(refusal("x" * 5000)) < 200
     assert "no such file or folder" in refusal("a\0b")
     empty = tmp_path / "empty"
@@ -176,6 +148,9 @@ def test_what_is_not_there_is_told_with_what_would_do(tmp_path, bert):
     assert "installed package without" in refusal("json")
     (bert / "config.json").unlink()
     assert "config.json" in refusal(bert)
+    for name in "ab":
+        (empty / f"{name}.gguf").write_bytes(b"GGUF")
+    assert "name the one" in refusal(empty)
 
 
 def test_a_hubs_model_comes_with_what_runs_it(tmp_path, monkeypatch):
@@ -201,54 +176,28 @@ def test_a_hubs_model_comes_with_what_runs_it(tmp_path, monkeypatch):
         assert not any(fnmatch(name, pattern) for pattern in asked), name
 
 
-def test_the_hub_without_a_network_is_told(monkeypatch):
-    """In one line."""
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    pytest.importorskip("huggingface_hub")
-    monkeypatch.setattr("huggingface_hub.snapshot_download", _fail)
-    assert "is there a network" in refusal("nobody/no-such-model")
-
-
-def _fail(*_, **__):
-    raise ConnectionError("no route")
-
-
-def test_two_gguf_files_are_one_too_many(tmp_path):
-    """The one that is meant is to be named."""
-    for name in "ab":
-        (tmp_path / f"{name}.gguf").write_bytes(b"GGUF")
-    assert "name the one" in refusal(tmp_path)
-
-
 # the command
 
 
 def test_the_command_writes_a_row_per_head_and_per_layer(bert, tmp_path, capsys):
     """And prints a table."""
     out, portraits = tmp_path / "atlas.parquet", tmp_path / "heads.safetensors"
-    assert main(["models", str(bert), "--out", str(out), "--portraits", str(portraits)]) == 0
+    command = ["models", str(bert), "--out", str(out), "--portraits", str(portraits)]
+    assert main([*command, "--every-setting"]) == 0
     table = pd.read_parquet(out)
-    assert table["head"].notna().sum() == L * H
-    assert table["head"].isna().sum() == L
+    settings = {(False, 0), (True, 0)}  # without rotary positions there are no offsets
+    assert set(zip(table["folded"], table["offset"], strict=True)) == settings
+    assert table["head"].notna().sum() == 2 * L * H
+    assert table["head"].isna().sum() == 2 * L
     assert "tiny-bert encoder (6)" in capsys.readouterr().out
     atlas = Atlas.load(out, portraits)
     assert atlas.portrait("tiny-bert", "encoder", 1, 2).shown > 0
 
 
-def test_every_setting_gives_rows_of_its_own(bert, tmp_path):
-    """Without rotary positions there are no offsets."""
-    out = tmp_path / "atlas.parquet"
-    assert main(["models", str(bert), "--out", str(out), "--every-setting"]) == 0
-    table = pd.read_parquet(out)
-    assert sorted(set(zip(table["folded"], table["offset"], strict=True))) == [
-        (False, 0),
-        (True, 0),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
+def test_bad_input_is_one_line(bert, monkeypatch, capsys):
+    """Exit code 2, and the field is named."""
+    monkeypatch.chdir(bert.parent)
+    for arguments, named in (
         (["nosuchthing"], "nosuchthing"),
         ([], "MODEL"),
         (["{bert}", "--out", "atlas.csv"], ".parquet"),
@@ -256,48 +205,27 @@ def test_every_setting_gives_rows_of_its_own(bert, tmp_path):
         (["{bert}", "--offset", "many"], "--offset"),
         (["{bert}", "--offset", "9" * 5000], "--offset"),
         (["{bert}", "--offset", "4"], "rotary positions"),
-        (
-            ["{bert}", "--out", "/proc/atlas.parquet"],
-            "--out: got '/proc/atlas.parquet', but it cannot",
-        ),
+        (["{bert}", "--out", "/proc/atlas.parquet"], "got '/proc/atlas.parquet', but it cannot"),
         (["{bert}", "--table", "nosuch.md"], "--table"),
         (["{bert}", "--table", "nosuch.md", "--fold"], "leave out --fold"),
         (["{bert}", "--ship"], "--ship"),
-    ],
-)
-def test_bad_input_is_one_line(bert, monkeypatch, capsys, arguments, named):
-    """Exit code 2, and the field is named."""
-    monkeypatch.chdir(bert.parent)
-    assert main(["models", *(text.format(bert=bert) for text in arguments)]) == 2
-    said = capsys.readouterr().err
-    assert named in said
-    assert said.count("\n") == 1
-
-
-def test_models_of_one_name_are_told_apart(bert, tmp_path):
-    """The second gets a number."""
-    write_bert(tmp_path / "other" / "tiny-bert")
-    out = tmp_path / "atlas.parquet"
-    assert (
-        main(["models", str(bert), str(tmp_path / "other" / "tiny-bert"), "--out", str(out)]) == 0
-    )
-    assert list(pd.read_parquet(out)["model"].unique()) == ["tiny-bert", "tiny-bert (2)"]
+    ):
+        assert main(["models", *(text.format(bert=bert) for text in arguments)]) == 2
+        said = capsys.readouterr().err
+        assert named in said
+        assert said.count("\n") == 1
 
 
 def test_what_is_finished_is_kept_when_interrupted(bert, tmp_path, monkeypatch):
     """Exit code 130."""
     write_bert(tmp_path / "second")
-    calls = iter([measure_model, _interrupt])
+    calls = iter([measure_model, _raise(KeyboardInterrupt())])
     monkeypatch.setattr(
         "attnkit.realmodels.atlas.measure_model", lambda *given, **more: next(calls)(*given, **more)
     )
     out = tmp_path / "atlas.parquet"
     assert main(["models", str(bert), str(tmp_path / "second"), "--out", str(out)]) == 130
     assert list(pd.read_parquet(out)["model"].unique()) == ["tiny-bert"]
-
-
-def _interrupt(*_, **__):
-    raise KeyboardInterrupt
 
 
 def test_what_was_there_stays_whole_until_the_new_one_is(bert, tmp_path, monkeypatch, capsys):
@@ -315,21 +243,19 @@ def test_what_was_there_stays_whole_until_the_new_one_is(bert, tmp_path, monkeyp
     assert main(["models", str(bert), "--out", str(out)]) == 2
     assert "atlas.parquet', but it cannot be written (No space left" in capsys.readouterr().err
     assert out.read_bytes() == before
+    (tmp_path / "damaged.parquet").write_bytes(before[:-9])
+    with pytest.raises(Unreadable, match=r"damaged\.parquet"):
+        Atlas.load(tmp_path / "damaged.parquet")
+    (tmp_path / "damaged.parquet").unlink()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["atlas.parquet", "tiny-bert"]
 
 
-def test_a_damaged_atlas_is_told(tmp_path):
-    """Not a traceback of the library."""
-    path = tmp_path / "atlas.parquet"
-    path.write_bytes(b"PAR1 but no more")
-    with pytest.raises(Unreadable, match=r"atlas\.parquet"):
-        Atlas.load(path)
-
-
-def test_a_model_measured_again_takes_its_own_place(bert, tmp_path):
-    """Joined atlases hold every model once."""
-    paths = [tmp_path / f"{n}.parquet" for n in range(2)]
-    for path in paths:
-        main(["models", str(bert), "--out", str(path)])
-    first, again = (Atlas.load(path) for path in paths)
-    assert len(first.joined(again).table) == len(first.table)
+def test_models_of_one_name_are_told_apart(bert, tmp_path):
+    """The second gets a number; joined atlases hold a model that is measured again once."""
+    write_bert(tmp_path / "other" / "tiny-bert")
+    out = tmp_path / "atlas.parquet"
+    sources = [str(bert), str(tmp_path / "other" / "tiny-bert")]
+    assert main(["models", *sources, "--out", str(out)]) == 0
+    both = Atlas.load(out)
+    assert list(both.table["model"].unique()) == ["tiny-bert", "tiny-bert (2)"]
+    assert len(both.joined(both).table) == len(both.table)

@@ -50,6 +50,8 @@ def test_a_tied_layer_is_marked_and_compares_v_with_nothing():
     heads = free[free["head"].notna()]
     assert heads[measured].notna().all(axis=None)
     assert tied[["cos_qk", "symmetry", "norm_v"]].notna().all(axis=None)
+    own = measure_model(_model(True, model_format=TRAINED_HERE)).table
+    assert own["cos_kv"].to_numpy() == pytest.approx(1)  # models trained here are the control
 
 
 def test_biases_do_not_hide_that_matrices_are_one():
@@ -61,7 +63,7 @@ def test_biases_do_not_hide_that_matrices_are_one():
 
 
 def test_averages_are_of_the_other_layers_only():
-    """The printed table has the mean of the untied layer, not a mean with ones in it."""
+    """The printed table has the mean of the untied layer, and the chance of the heads in it."""
     both, free = (measure_model(_model(flag, False)).table for flag in (True, False))
     free = free[free["layer"] == 1]
     value = f"{free.loc[free['head'].notna(), 'overlap_kv'].mean():.3f}"
@@ -69,28 +71,12 @@ def test_averages_are_of_the_other_layers_only():
     (group,) = groups_of(both[both["head"].notna()], "overlap_kv", once=True)
     assert len(group.values) == N_KV_HEADS
     assert group.values.max() < 1
-
-
-def test_each_overlap_has_the_chance_of_the_heads_that_it_averages():
-    """Tied heads may be wider than others, and wider heads overlap more by chance."""
-    table = measure_model(_model(True, False)).table
-    table.loc[table["layer"] == 0, "overlap_qk_random"] *= 2
+    both.loc[both["layer"] == 0, "overlap_qk_random"] *= 2  # wider heads overlap more by chance
     chance = D_HEAD / D_MODEL
-    assert f"({1.5 * chance:.3f}/{chance:.3f}/{chance:.3f})" in summary(table)
-    assert f"({chance:.3f})" in summary(measure_model(_model(False)).table)
-
-
-def test_a_model_that_is_tied_throughout_has_no_such_averages():
-    """The table has dashes and the sentence says why."""
-    table = measure_model(_model(True, True)).table
-    assert "–; –" in summary(table)
-    assert conclusion(table).endswith("W_K serves as W_V.")
-
-
-def test_models_trained_here_keep_the_comparison():
-    """They are the control that shows what tied matrices give."""
-    table = measure_model(_model(True, model_format=TRAINED_HERE)).table
-    assert table["cos_kv"].to_numpy() == pytest.approx(1)
+    assert f"({1.5 * chance:.3f}/{chance:.3f}/{chance:.3f})" in summary(both)
+    throughout = measure_model(_model(True, True)).table
+    assert "–; –" in summary(throughout)
+    assert conclusion(throughout).endswith("W_K serves as W_V.")
 
 
 def test_reused_keys_and_values_count_once():
@@ -102,19 +88,15 @@ def test_reused_keys_and_values_count_once():
     assert len(counted(heads, "overlap_qk", once=True)) == 2 * N_HEADS
 
 
-def test_the_command_says_what_only_the_weights_show():
-    """Such a note is on the table, because the configuration of the model does not say it."""
-    assert "serves as W_K and as W_V" in notes_on(measure_model(_model(True)).table)[0]
-    assert notes_on(measure_model(_model(False)).table) == ()
-
-
-def test_the_page_names_tied_layers_of_each_model():
-    """Models without such layers are not named."""
+def test_tied_layers_of_each_model_are_named():
+    """On the table, because the configuration does not say it, and on the page."""
     table = measure_model(_model(True, False, False)).table
     heads = pd.concat([made_atlas().table, table])
     sentence = describe_tied(heads[heads["head"].notna()])
     assert sentence.startswith("One matrix serves as W_K and as W_V in 1 of 3 layers of Made: ")
+    assert "serves as W_K and as W_V" in notes_on(table)[0]
     assert describe_tied(made_atlas().table) == ""
+    assert notes_on(measure_model(_model(False)).table) == ()
 
 
 def test_tables_from_before_these_columns_still_open(tmp_path):

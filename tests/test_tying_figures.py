@@ -66,36 +66,19 @@ def test_mixtures_that_are_equally_good_are_named_as_a_range():
     )
 
 
-def test_where_nothing_is_lost_the_words_say_so():
-    """All mixtures are alike, and there is nothing to repair."""
-    result = flat(0.9)
-    assert (
-        result.mixture_finding
-        == "All mixtures have about the same accuracy: 90%, against 90% before tying."
-    )
-    assert result.repair_finding == "Keeping W_K loses nothing (90%): there is nothing to repair."
-
-
-def test_a_model_that_has_learnt_nothing_has_little_to_lose():
-    """No best mixture is named."""
-    result = flat(0.11, before=0.12)
-    assert result.mixture_finding == (
-        "The model has learnt little yet: 12% before tying, 10% by chance."
-    )
-    assert result.repair_finding == ""
-
-
-def test_runs_that_have_all_diverged_have_no_best_mixture():
-    """Their accuracy is not a number, and neither is their mean CKA."""
-    result = replace(flat(np.nan, before=np.nan), cka=np.full((1, 2, 1), np.nan))
-    assert result.mixture_finding == "All runs have diverged, so nothing can be tied."
-    assert result.repair_finding == ""
-    assert np.isnan(result.mean_cka)
-    assert "diverged" in mixture_text(result, 0.5)
-
-
-def test_mean_cka_leaves_out_runs_that_have_diverged():
-    """Their CKA is not a number."""
+def test_words_say_where_nothing_can_be_told():
+    """Nothing is lost, little is learnt, or all runs have diverged: no best mixture is named."""
+    alike, little = flat(0.9), flat(0.11, before=0.12)
+    lost = replace(flat(np.nan, before=np.nan), cka=np.full((1, 2, 1), np.nan))
+    assert [result.mixture_finding for result in (alike, little, lost)] == [
+        "All mixtures have about the same accuracy: 90%, against 90% before tying.",
+        "The model has learnt little yet: 12% before tying, 10% by chance.",
+        "All runs have diverged, so nothing can be tied.",
+    ]
+    assert alike.repair_finding == "Keeping W_K loses nothing (90%): there is nothing to repair."
+    assert little.repair_finding == lost.repair_finding == ""
+    assert np.isnan(lost.mean_cka)
+    assert "diverged" in mixture_text(lost, 0.5)
     cka = np.array([[[0.2]], [[np.nan]], [[0.4]]])
     assert replace(RESULT, cka=cka).mean_cka == pytest.approx(0.3)
 
@@ -112,17 +95,13 @@ def test_repairs_are_told_as_changes_in_points():
 def test_repairs_may_gain_more_than_was_lost_and_may_harm():
     """A change has its sign, so that neither is called a share of the loss."""
     repaired = np.array([[0.95, 0.83, 0.5, 0.3, 0.75, 0.1, 0.75, 0.6, 0.35]])
-    assert replace(flat(0.85), repaired=repaired).repair_finding == (
+    one_seed = replace(flat(0.85), repaired=repaired)
+    assert "[" not in one_seed.mixture_finding  # one seed has no interval
+    assert one_seed.repair_finding == (
         "With W_K for both, accuracy falls by 5 points. A fitted linear map changes it by "
         "+10 points; cut to half of its rank, by −2; an orthogonal map, by −10; "
         "a random orthogonal map, by −75."
     )
-
-
-def test_one_seed_has_no_intervals():
-    """Neither in words nor in the figure."""
-    result = replace(flat(0.5), repaired=np.linspace(0.8, 0.5, 9)[None])
-    assert "[" not in result.mixture_finding + result.repair_finding
 
 
 def test_the_parts_of_a_result_survive_json():
@@ -133,19 +112,15 @@ def test_the_parts_of_a_result_survive_json():
     np.testing.assert_allclose(again.mixed, RESULT.mixed, atol=1e-6)
 
 
-@pytest.mark.parametrize("result", [RESULT, flat(0.5), flat(np.nan, np.nan)])
-def test_the_figure_marks_the_chosen_mixture(result):
-    """It is valid, and both ends are named."""
-    figure = go.Figure(plot_mixtures(result, 0.3))
-    (mark,) = [trace for trace in figure.data if trace.mode == "markers"]
-    assert mark.x == (0.3,)
-    np.testing.assert_allclose(mark.y[0], result.mixed[:, 6].mean(), atol=1e-5)
-    assert "keep W_V" in figure.layout.xaxis.ticktext[0]
-    assert "keep W_K" in figure.layout.xaxis.ticktext[-1]
-
-
-def test_known_mixtures_have_names_on_the_slider():
-    """The others have their number only."""
+def test_the_figure_marks_the_chosen_mixture():
+    """The figure is valid, both ends are named, and known mixtures have names on the slider."""
+    for result in (RESULT, flat(0.5), flat(np.nan, np.nan)):
+        figure = go.Figure(plot_mixtures(result, 0.3))
+        (mark,) = [trace for trace in figure.data if trace.mode == "markers"]
+        assert mark.x == (0.3,)
+        np.testing.assert_allclose(mark.y[0], result.mixed[:, 6].mean(), atol=1e-5)
+        assert "keep W_V" in figure.layout.xaxis.ticktext[0]
+        assert "keep W_K" in figure.layout.xaxis.ticktext[-1]
     labels = [mixture_label(alpha) for alpha in (0.0, 0.35, 0.5, 1.0)]
     assert labels == ["0 (keep W_V)", "0.35", "0.5 (average)", "1 (keep W_K)"]
     assert mixture_text(RESULT, 0.4) == "α = 0.4: 90% [88 to 92%]."
