@@ -43,7 +43,7 @@ def test_rounding_errors_of_single_precision_are_not_fitted():
     assert np.abs(fitted).max() < 10
 
 
-@pytest.mark.parametrize("rank", [1, 2, 3, 7])
+@pytest.mark.parametrize("rank", [2, 7])
 def test_truncation_keeps_the_largest_singular_values(rank):
     """It is the sum of the first outer products of the singular value decomposition."""
     maps = linear_map(KEYS, VALUES)
@@ -53,7 +53,7 @@ def test_truncation_keeps_the_largest_singular_values(rank):
         np.testing.assert_allclose(truncated(maps, rank)[at], sum(parts), atol=1e-12)
 
 
-@pytest.mark.parametrize("rank", [1, 2, 5, 7])
+@pytest.mark.parametrize("rank", [2, 7])
 def test_the_reduced_map_fits_best_of_its_rank(rank):
     """K M is the truncation of the full fit, so no other map of this rank has a smaller error."""
     reduced, full = reduced_map(KEYS, VALUES, rank), linear_map(KEYS, VALUES)

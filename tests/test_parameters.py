@@ -1,4 +1,4 @@
-"""The parameters of several runs in one vector: where they are, and how gradients are clipped."""
+"""The parameters of several runs in one vector: where they are, how they are clipped and moved."""
 
 import math
 from itertools import pairwise
@@ -8,6 +8,7 @@ import torch
 from torch.testing import assert_close
 
 from attnkit.experiment import Experiment
+from attnkit.model.adam import Adam
 from attnkit.model.model import Model
 from attnkit.model.parameters import Parameters
 from attnkit.training.data import TrainingData
@@ -70,8 +71,7 @@ def test_a_model_says_where_the_parameters_of_its_runs_are():
 # Clipping
 
 
-@pytest.mark.parametrize("largest", [0.01, 1.0, 20.0, 1000.0])
-@pytest.mark.parametrize("n_seeds", [1, 2])
+@pytest.mark.parametrize(("largest", "n_seeds"), [(0.01, 1), (20.0, 2), (1000.0, 1)])
 def test_clipping_is_that_of_torch_for_every_run(largest, n_seeds):
     """Each run is clipped by the norm of all its numbers together, whatever others have."""
     parameters = Parameters(SHAPES, n_seeds, CPU)
@@ -120,3 +120,44 @@ def test_clipping_leaves_the_gaps_between_runs_empty():
         own = model.run_parameters(run, model.gradient).values()
         norm = sum(value.square().sum() for value in own).sqrt()
         assert norm.item() == pytest.approx(0.01, rel=1e-3)
+
+
+# Steps
+
+
+def test_steps_of_adam_are_those_of_torch():
+    """The same numbers after a hundred steps, gradients of zero among them."""
+    generator = torch.Generator().manual_seed(0)
+    ours = torch.randn(97, generator=generator)
+    theirs = ours.clone().requires_grad_()
+    gradient = torch.empty(97)
+    adam, reference = (
+        Adam(ours, gradient, [(slice(None), 0.01)]),
+        torch.optim.Adam([theirs], lr=0.01),
+    )
+    for _ in range(100):
+        gradient.copy_(torch.randn(97, generator=generator))
+        gradient[::5] = 0
+        theirs.grad = gradient.clone()
+        adam.step()
+        reference.step()
+    assert_close(ours, theirs.detach(), atol=1e-6, rtol=1e-5)
+    assert torch.isfinite(ours).all()
+
+
+def test_learning_rates_of_its_own_round_as_one_for_all():
+    """A number moves by the same bits, whatever rates others have; 0 leaves it where it is."""
+    generator = torch.Generator().manual_seed(0)
+    start, gradient = torch.randn(2, 97, generator=generator)
+    alone, mixed = start.clone(), start.clone()
+    first, rest = slice(0, 48), slice(48, 97)
+    optimisers = [
+        Adam(alone, gradient, [(slice(None), 0.003)]),
+        Adam(mixed, gradient, [(first, 0.003), (rest, 0.0)]),
+    ]
+    for _ in range(50):
+        gradient.copy_(torch.randn(97, generator=generator))
+        for optimiser in optimisers:
+            optimiser.step()
+    assert torch.equal(mixed[first], alone[first])
+    assert torch.equal(mixed[rest], start[rest])

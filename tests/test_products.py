@@ -42,8 +42,8 @@ def test_no_gradient_is_computed_for_what_needs_none(multiply):
     assert a.grad.shape == a.shape
 
 
-@pytest.mark.parametrize("n_read", [3, 21, 32])
-@pytest.mark.parametrize("width", [1, 5, 7, 11, 16, 17, 33])
+@pytest.mark.parametrize("n_read", [3, 32])
+@pytest.mark.parametrize("width", [1, 7, 16, 33])
 def test_a_run_has_the_same_bits_in_any_company(width, n_read):
     """A projection of 64 rows and its gradients: alone, and as one of three runs."""
     drawn = torch.Generator().manual_seed(0)

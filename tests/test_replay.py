@@ -9,8 +9,8 @@ from torch.testing import assert_close
 
 from attnkit.analysis.inspection import replay as module
 from attnkit.analysis.inspection.replay import Replay, batched_replays, replays
-from attnkit.model.reference import Layer
 from attnkit.analysis.inspection.roles import LayerRoles
+from attnkit.model.reference import Layer
 from attnkit.training.camera import record
 from attnkit.training.data import draw_probe
 from attnkit.variants.sharing import ROLES

@@ -93,27 +93,16 @@ class Encoder(nn.Module):
         yield "b_U", self.last.bias, False
 
 
+SMALL = {
+    "task": "reverse", "length": 5, "d_model": 32, "n_heads": 2, "d_head": 7, "d_mlp": 48,
+    "n_seeds": 2, "batch_size": 32, "n_train": 80, "steps": 7, "n_eval": 16, "evaluate_every": 7,
+    "clip": 0.5, "warm_up": 0.3,
+}  # fmt: skip
+
+
 def small(**settings):
     """A short REVERSE."""
-    return Experiment(
-        **{
-            "task": "reverse",
-            "length": 5,
-            "d_model": 32,
-            "n_heads": 2,
-            "d_head": 7,
-            "d_mlp": 48,
-            "n_seeds": 2,
-            "batch_size": 32,
-            "n_train": 80,
-            "steps": 7,
-            "n_eval": 16,
-            "evaluate_every": 7,
-            "clip": 0.5,
-            "warm_up": 0.3,
-            **settings,
-        }
-    )
+    return Experiment(**{**SMALL, **settings})
 
 
 def trained_by_torch(experiment, sharing, seed, numbers):
@@ -177,32 +166,23 @@ def test_a_stock_is_gone_through_once_per_round():
     assert not torch.equal(rounds[0][0], rounds[1][0])
 
 
+def check_spread(own, names):
+    """Every parameter is uniform up to one over the root of what is read."""
+    for name, n_read in names.items():
+        bound = n_read**-0.5
+        assert 0.7 * bound < own[name].abs().max() <= bound, name
+        assert own[name].std() == pytest.approx(bound / 3**0.5, rel=0.35), name
+
+
 def test_initial_numbers_are_those_of_torch():
-    """Uniform up to one over the root of what is read; positions from N(0, 1); LayerNorm plain."""
+    """Positions are drawn from N(0, 1); LayerNorm is plain."""
     experiment = full_size("reverse").replace(n_seeds=1, sharing=["QKV"])
     own = Cohort(experiment, [0], CPU).model.run_parameters(0)
-    for name, n_read in {
-        "W_E": 10,
-        "b_E": 10,
-        "0.W_Q": 64,
-        "0.b_Q": 64,
-        "0.W_O": 64,
-        "0.W_in": 64,
-        "0.b_in": 64,
-        "1.W_out": 256,
-        "1.b_out": 256,
-        "W_U": 64,
-        "b_U": 64,
-    }.items():
-        bound = n_read**-0.5
-        assert own[name].abs().max() <= bound, name
-        assert own[name].abs().max() > 0.7 * bound, name
-        assert own[name].std() == pytest.approx(bound / 3**0.5, rel=0.35), name
+    check_spread(own, {"W_E": 10, "b_E": 10} | dict.fromkeys(["0.W_Q", "0.W_O", "0.b_in"], 64))
+    check_spread(own, {"0.b_Q": 64, "0.W_in": 64, "1.W_out": 256, "1.b_out": 256, "b_U": 64})
     assert own["W_pos"].std() == pytest.approx(1, rel=0.1)
-    assert own["0.ln1.w"].unique().tolist() == [1.0]
-    assert own["1.ln2.b"].unique().tolist() == [0.0]
-    assert own["ln_final.w"].unique().tolist() == [1.0]
-    assert own["ln_final.b"].unique().tolist() == [0.0]
+    for name, value in (("0.ln1.w", 1), ("1.ln2.b", 0), ("ln_final.w", 1), ("ln_final.b", 0)):
+        assert own[name].unique().tolist() == [value]
 
 
 def test_one_side_and_two_begin_alike():
@@ -211,16 +191,8 @@ def test_one_side_and_two_begin_alike():
         task="dictionary", blocks="standard", d_head=16, d_mlp=64, sharing=["QKV kv_rank=m/4"]
     )
     own = Cohort(experiment, [0], CPU).model.run_parameters(0)
-    for name, n_read in {
-        "0.W_C": 32,
-        "0.b_C": 32,
-        "1.W_K": 8,
-        "1.b_V": 8,
-        "2.W_O": 16,
-        "2.b_O": 16,
-        "2.W_out": 64,
-        "2.b_out": 64,
-    }.items():
+    names = {"0.W_C": 32, "0.b_C": 32, "1.W_K": 8, "1.b_V": 8, "2.W_O": 16, "2.b_O": 16}
+    for name, n_read in {**names, "2.W_out": 64, "2.b_out": 64}.items():
         assert 0.7 * n_read**-0.5 < own[name].abs().max() <= n_read**-0.5, name
 
 
