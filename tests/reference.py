@@ -52,10 +52,6 @@ ONE_SIDE = {
         "task": "mqar", "n_tokens": 22, "n_pairs": 3, "length": 14, "d_model": 16, "n_heads": 2,
         "d_head": 6, "n_layers": 2, "d_mlp": 7,
     },
-    "sparse, standard": {
-        "task": "language", "objective": "masked", "length": 16, "d_model": 16, "n_heads": 2,
-        "d_head": 6, "n_layers": 1, "d_mlp": 7, "blocks": "standard", "causal": False,
-    },
     "fixed embedding": {
         "task": "neighbours", "n_asking": 2, "n_families": 3, "n_values": 7, "d_model": 16,
         "n_heads": 2, "d_head": 6, "self_mask": True,
@@ -64,7 +60,6 @@ ONE_SIDE = {
 DICTIONARY = {"task": "dictionary", "n_words": 5, "n_vocab": 11, "n_heads": 2, "d_head": 6}
 TWO_SIDES = {
     "lean": {**DICTIONARY, "d_model": 16, "n_layers": 1, "self_mask": True},
-    "lean, deep": {**DICTIONARY, "d_model": 32, "n_layers": 2, "d_mlp": 7, "positions": "none"},
     "standard": {
         **DICTIONARY, "d_model": 16, "n_layers": 2, "d_mlp": 11, "blocks": "standard",
         "self_mask": False,
@@ -80,46 +75,24 @@ TWO_SIDES = {
 }  # fmt: skip
 COMPOSITIONS = """
     Q=V=I d_head=m/h
-    K=V=I d_head=m/h
-    Q=K V=I d_head=m/h
-    K=V Q=I d_head=m/h
     Q=V K=I d_head=m/h
     QKV O=I d_head=m/h
-    QKV V=I O=I d_head=m/h positions=key_bias
     QKV V=I d_head=m/h keyless
-    Q=V keyless
-    QKV n_heads=4 kv_heads=2 keyless scaled
     QKV n_heads=4 kv_heads=2 kv_rank=5
-    QKV kv_rank=3 scaled positions=rope
     Q=V k_rank=3 unit_key
     QKV k_rank=7 kv_every=2
-    K=V n_heads=4 kv_heads=1 unit_key
     QKV unit_key temperature=2.5
     Q=K unit_key self_mask positions=rope
-    Q=K qk_norm
-    QKV scaled kv_every=2
     K=V scaled kv_every=2
-    QKV qk_norm kv_every=2 positions=rope
-    Q=K scaled
-    Q=K scaled unit_key
     Q=K=V signed positions=alibi
-    Q=K signed positions=rope
     Q=K=V=I d_head=m/h signed
-    Q=K d_k=2d d_v=3
-    Q=K sum positions=alibi
-    Q=K diff
     QKV sum unit_key temperature=0.5
     QKV d_k=d/2 d_v=2d diff positions=relative self_mask=no
-    QKV diff shared_layers
-    QKV sum kv_every=2 positions=rope
     K=V n_heads=4 kv_heads=1 kv_every=2 positions=relative
-    K=V kv_rank=3 kv_every=3 positions=plus
     QKV shared_layers kv_every=2
-    QKV n_heads=2 d_head=7 d_mlp=11 positions=learned
     Q=K=V skew=4 unit_key positions=relative
     Q=K sum skew=d positions=rope
     QKV diff kv_every=2 exclusive
-    K=V n_heads=4 kv_heads=2 positions=rope rope_width=2 rotate_values
     K=V positions=rope exclusive rotate_values
     QKV d_k=3 d_v=5 v_norm positions=rope rope_width=2 rotate_values=only kv_every=2
 """.strip().split("\n")
@@ -145,7 +118,7 @@ DOZEN = [
     Variant("K=V d_head=8 shared_half qk_norm exclusive"),
     Variant("QKV kv_residual=2 qk_norm v_norm"),
     Variant("QKV kv_from=bottom_middle self_mask"),
-    Variant("QKV tie=Q=V tie_by=keep_V tie_at=0.5 start=K=V learning_rate=0.01"),
+    Variant("QKV tie=Q=V tie_by=keep_V tie_at=0.6 start=K=V learning_rate=0.01"),
 ]
 """One of every mechanism: every word of a text form is among them."""
 
@@ -429,9 +402,7 @@ class InspectedExample:
         """Gradients are those of autograd; embeddings that are given have none."""
         seed = run % len(self.model.seeds)
         labels = self.labels[seed].flatten()
-        F.cross_entropy(
-            logits.flatten(0, 1), self.labels[seed].flatten(), ignore_index=-1
-        ).backward()
+        F.cross_entropy(logits.flatten(0, 1), labels, ignore_index=-1).backward()
         fixed = self.model.task.fixed_embedding(
             self.model.size.d_model, generator_for(self.model.seeds[seed], "fixed embedding")
         )
