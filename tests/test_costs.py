@@ -50,11 +50,11 @@ def test_parameters_are_those_of_the_real_tensors(sizes):
         assert (costs.parameters, costs.attention) == (sum(found.values()), attention), variant
 
 
-@pytest.mark.parametrize("company", [[], ["QKV d_mlp=7"], ["QKV d_mlp=0", "Q=K d_mlp=5"]])
-def test_parameters_do_not_depend_on_the_company(company):
+def test_parameters_do_not_depend_on_the_company():
     """Nobody has norms or biases because somebody else has an MLP."""
     for d_mlp in (0, 17):
-        experiment = Experiment(blocks="standard", sharing=["K=V", *company], d_mlp=d_mlp)
+        sharing = ["K=V", "QKV d_mlp=7", "QKV d_mlp=0", "Q=K d_mlp=5"]
+        experiment = Experiment(blocks="standard", sharing=sharing, d_mlp=d_mlp)
         model = final_model(experiment)
         for place, variant in enumerate(model.variants):
             own = model.run_parameters(2 * place)
@@ -158,18 +158,13 @@ def test_the_dearest_variant_keeps_its_sizes(equal):
     assert "head width 8 → " in experiment.adjusted("Q=K=V").changes
 
 
-def test_an_equal_cache_doubles_the_width_of_keys_that_are_values():
-    """K=V keeps one vector where QKV keeps two."""
-    experiment = Experiment(task="phonebook", sharing=["QKV", "K=V"], equal="kv_cache")
+def test_an_equal_cache_widens_what_is_a_part_of_another_width():
+    """K=V keeps one vector where QKV keeps two, MLA a quarter of the model's width; 5 stays 5."""
+    experiment = Experiment(
+        task="phonebook", sharing=["K=V", "MLA", "QKV kv_rank=5", "QKV"], equal="kv_cache"
+    )
     assert experiment.adjusted("K=V").changes == "head width 8 → 16"
     assert experiment.costs("K=V").kv_cache == experiment.costs("QKV").kv_cache == 16
-
-
-def test_an_equal_cache_widens_a_rank_that_is_a_part_of_another_width():
-    """MLA keeps a quarter of the model's width unless it is asked for more; 5 stays 5."""
-    experiment = Experiment(
-        task="phonebook", sharing=["MLA", "QKV kv_rank=5", "QKV"], equal="kv_cache"
-    )
     assert experiment.adjusted("MLA").changes == "rank m/4 → 16"
     assert experiment.costs("MLA").kv_cache == 16
     assert experiment.costs("QKV kv_rank=5").kv_cache == 5
@@ -178,21 +173,14 @@ def test_an_equal_cache_widens_a_rank_that_is_a_part_of_another_width():
 
 
 def test_what_cannot_be_made_equal_says_by_how_much():
-    """A variant that names its own width keeps it."""
-    experiment = Experiment(
-        task="phonebook", sharing=["QKV", "Q=K=V=I O=I d_head=m/h"], equal="parameters"
-    )
-    adjusted = experiment.adjusted("Q=K=V=I O=I d_head=m/h")
+    """A variant that names its own width keeps it; the MLP's is chosen instead if there is one."""
+    names = ["QKV", "Q=K=V=I O=I d_head=m/h", "Q=K d_head=8"]
+    experiment = Experiment(task="phonebook", sharing=names, equal="parameters")
+    adjusted = experiment.adjusted(names[1])
     assert adjusted.changes == ""
     assert adjusted.difference == pytest.approx((64 + 1 + 32) * 32 / 4128 - 1)
-
-
-def test_a_head_width_that_is_no_part_of_the_variant_falls_to_the_mlp():
-    """Where the head's width is named, the MLP's is chosen."""
-    experiment = Experiment(
-        task="phonebook", sharing=["QKV", "Q=K d_head=8"], d_mlp=64, equal="parameters"
-    )
-    assert "MLP width 64 → 68" in experiment.adjusted("Q=K d_head=8").changes
+    wider = experiment.replace(d_mlp=64)
+    assert "MLP width 64 → 68" in wider.adjusted(names[2]).changes
 
 
 @given(
@@ -216,19 +204,16 @@ def test_equal_costs_are_equal_or_say_how_far_they_are_off(variants, equal, d_ml
         assert getattr(experiment.costs(variant), equal) / wanted - 1 == pytest.approx(told)
 
 
-def test_equal_costs_do_not_depend_on_the_cohort():
-    """A variant in a cohort of its own has the widths that it has beside all others."""
-    experiment = Experiment(task="phonebook", equal="parameters", n_seeds=1)
-    alone = Model(experiment, [0], CPU, sharing=[v for v in experiment.sharing if v == "K=V"])
-    assert alone.run_parameters(0)["0.W_K"].shape == (32, 11)
-
-
-def test_what_is_tied_later_has_the_widths_of_what_it_becomes():
-    """Before and after, so that its matrices can be merged."""
+def test_equal_costs_do_not_depend_on_the_cohort_or_the_stage():
+    """A variant has the widths that it has beside all others, also before and after it is tied."""
     experiment = Experiment(
-        task="phonebook", sharing=["QKV", "QKV tie=K=V"], n_seeds=1, equal="parameters"
+        task="phonebook", sharing=[*Sharing, "QKV tie=K=V"], n_seeds=1, equal="parameters"
     )
-    before, after = Model(experiment, [0], CPU), final_model(experiment)
-    for model in (before, after):
-        run = model.variants.index("QKV tie=K=V")
-        assert model.run_parameters(run * len(model.seeds))["0.W_K"].shape == (32, 11)
+    models = [
+        Model(experiment, [0], CPU, sharing=[v for v in experiment.sharing if v == "K=V"]),
+        Model(experiment, [0], CPU),
+        Model(experiment, [0], CPU, tied=experiment.sharing),
+    ]
+    for model, text in zip(models, ("K=V", "QKV tie=K=V", "QKV tie=K=V"), strict=True):
+        run = model.variants.index(text)
+        assert model.run_parameters(run)["0.W_K"].shape == (32, 11)

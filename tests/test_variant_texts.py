@@ -73,96 +73,82 @@ def refusal(call, *args, **kwargs):
     return None
 
 
-def test_a_canonical_text_reads_as_what_was_written():
-    """`Variant(str(v)) == v`, with the same parts; much of what is drawn is one."""
+def test_a_text_has_one_written_form():
+    """`Variant(str(v)) == v`, in any order, case and spacing; much of what is drawn is one."""
     n_read = 0
 
-    @given(TEXTS)
-    @briefly(100)
-    def check(words):
+    @given(TEXTS, st.randoms(use_true_random=False))
+    @briefly(120)
+    def check(words, chance):
         nonlocal n_read
         error = refusal(Variant, text := " ".join(words))
+        chance.shuffle(words)
+        letters = "  ".join(words)
+        typed = "".join(chance.choice([letter.upper(), letter.lower()]) for letter in letters)
+        typed = f" {typed}\t"
         if error is not None:
             assert str(error)
+            assert refusal(Variant, typed) is not None
             return
         n_read += 1
         variant = Variant(text)
-        again = Variant(variant.value)
-        assert again == variant
-        assert again.value == variant.value == str(variant)
-        parts = (variant.sharing, variant.identity, variant.options)
-        assert (again.sharing, again.identity, again.options) == parts
+        for again in (Variant(variant.value), Variant(typed)):
+            assert again == variant
+            assert again.value == variant.value == str(variant)
+            parts = (variant.sharing, variant.identity, variant.options)
+            assert (again.sharing, again.identity, again.options) == parts
 
     check()
-    assert n_read > 15  # a fifth of what is drawn
+    assert n_read > 18  # a fifth of what is drawn
 
 
-@given(TEXTS, st.randoms(use_true_random=False))
-@briefly(80)
-def test_the_canonical_text_does_not_depend_on_order_case_and_spaces(words, chance):
-    """Nor does it whether there is one."""
-    text = " ".join(words)
-    chance.shuffle(words)
-    letters = "  ".join(words)
-    typed = "".join(chance.choice([letter.upper(), letter.lower()]) for letter in letters)
-    typed = f" {typed}\t"
-    if refusal(Variant, text) is None:
-        assert Variant(typed).value == Variant(text).value
-    else:
-        assert refusal(Variant, typed) is not None
+ANY_TEXT = st.text() | st.lists(st.text("QKVIO=mdh/_ 019.-e", max_size=9) | WORDS).map(" ".join)
 
 
-@given(st.text() | st.lists(st.text("QKVIO=mdh/_ 019.-e", max_size=9) | WORDS).map(" ".join))
-@briefly(80)
-def test_any_text_is_a_variant_or_is_refused(text):
-    """Never another error; and what is read goes with an experiment's sizes, or says why not."""
-    error = refusal(Variant, text)
+@given(ANY_TEXT | st.none() | st.integers() | st.lists(ANY_TEXT | st.integers() | st.none()))
+@briefly(100)
+def test_anything_is_a_list_of_variants_or_is_refused(value):
+    """Never another error, and what is read goes with an experiment's sizes or says why not."""
+    error = refusal(read_variants, value)
     if error is None:
-        error = refusal(Experiment, sharing=[Variant(text)])
-    else:
-        assert error.text == text
+        assert all(type(variant) is Variant for variant in read_variants(value))
+        error = refusal(Experiment, sharing=value)
     assert error is None or str(error)
 
 
-@given(st.none() | st.integers() | st.text() | st.lists(st.text() | st.integers() | st.none()))
-@briefly(40)
-def test_any_value_is_a_list_of_variants_or_is_refused(value):
-    """What stands in a JSON or a link may be of any type."""
-    error = refusal(read_variants, value)
-    assert str(error) if error else all(type(v) is Variant for v in read_variants(value))
+CANONICAL = """
+    V=K=Q → Q=K=V
+    QKV I=V → QKV V=I
+    QKV V=I K=I → K=V=I
+    K=V=I Q=I → Q=K=V=I
+    o=i q=k=v=i D_HEAD=M/H → Q=K=V=I O=I d_head=m/h
+    SELF_MASK=yes UNIT_KEY K=Q → Q=K unit_key self_mask
+    kv_heads=01 QKV n_heads=4 → QKV n_heads=4 kv_heads=1
+    QKV kv_rank=2m/8 → QKV kv_rank=m/4
+    QKV d_k=2d/2 d_v=d/1 → QKV d_k=d d_v=d
+    QKV temperature=4.0 → QKV temperature=4
+    tie_by=KEEP_v tie=k=v QKV → QKV tie=K=V tie_by=keep_V
+    reformer → Q=K unit_key self_mask
+      k=v +  MQA → K=V n_heads=4 kv_heads=1
+    MLA kv_rank=4 → QKV kv_rank=4
+    mqa positions=rope → QKV n_heads=4 kv_heads=1 positions=rope
+""".strip("\n").split("\n")
+"""As typed, and as it is written, worked out by hand; words after a name are added or changed."""
 
 
-# As typed, and as it is written
-CANONICAL = [
-    ("v=k", "K=V"),
-    ("V=K=Q", "Q=K=V"),
-    ("V=I", "QKV V=I"),
-    ("QKV I=V", "QKV V=I"),
-    ("QKV V=I K=I", "K=V=I"),  # both are the token, so they are the same
-    ("K=V=I Q=I", "Q=K=V=I"),
-    ("o=i q=k=v=i D_HEAD=M/H", "Q=K=V=I O=I d_head=m/h"),
-    ("SELF_MASK=yes UNIT_KEY K=Q", "Q=K unit_key self_mask"),
-    ("kv_heads=01 QKV n_heads=4", "QKV n_heads=4 kv_heads=1"),
-    ("QKV kv_rank=2m/8", "QKV kv_rank=m/4"),
-    ("QKV d_k=2d/2 d_v=d/1", "QKV d_k=d d_v=d"),
-    ("QKV temperature=4.0", "QKV temperature=4"),
-    ("tie_by=KEEP_v tie=k=v QKV", "QKV tie=K=V tie_by=keep_V"),
-    ("reformer", "Q=K unit_key self_mask"),
-    ("  k=v +  MQA ", "K=V n_heads=4 kv_heads=1"),
-]
-
-
-@pytest.mark.parametrize(("typed", "written"), CANONICAL)
-def test_what_is_typed_has_one_written_form(typed, written):
-    """Worked out by hand."""
+@pytest.mark.parametrize("line", CANONICAL)
+def test_what_is_typed_has_one_written_form(line):
+    """Names of the catalogue are a way to type it."""
+    typed, _, written = line.partition(" → ")
     assert Variant(typed).value == written
 
 
 IMPOSSIBLE = """
     unknown ← QKW
-    did you mean n_heads? ← QKV n_haeds=2
+    did you mean n_heads? ← QKV n_haeds=2 | QKV n_head=4
+    did you mean K=V + MQA? ← K=V+MQA
+    did you mean Reformer? ← Reformr
     two classes: write Q=K=V ← Q=K K=V
-    two classes ← Q=V K=I K=V
     once ← Q=Q
     write Q=K=I ← Q=K K=I
     keyless occurs twice ← QKV keyless keyless
@@ -170,9 +156,7 @@ IMPOSSIBLE = """
     a whole number from 1 to 8 ← QKV n_heads | QKV n_heads=0
     a width ← QKV d_head=m/0 | QKV d_head=-3
     a number from 0.01 to 100 ← QKV temperature=0 | QKV temperature=nan
-    a number from 1e-05 to 1 ← QKV learning_rate=inf
     one of none, learned, rope ← QKV positions=sines
-    O: got 'K', allowed I ← QKV O=K
     set n_heads ← Q=K n_heads=4 kv_heads=2 | Q=V n_heads=4 kv_heads=2
     set d_head ← K=V d_k=3 | Q=V d_v=3 | Q=K=V d_k=3 | QKV d_k=3 tie=K=V
     keys are made from values ← K=V keyless | Q=K keyless | QKV K=I keyless | QKV keyless tie=K=V
@@ -187,11 +171,9 @@ IMPOSSIBLE = """
     both set the length of keys ← Q=K unit_key qk_norm
     would mix the symmetric and the antisymmetric part ← Q=K skew=2 qk_norm
     with K=V and rotated values, values are the keys ← K=V scaled rotate_values
-    with Q=K=V and rotated values, values are the keys ← Q=K=V v_norm rotate_values
     allowed `only`, or no value ← QKV rotate_values=back
     queries are computed in every layer ← Q=K kv_from=bottom_middle | Q=K kv_every=2
     both choose layers for keys and values ← QKV kv_from=bottom_middle kv_every=2
-    kv_from: got 'top', allowed bottom_middle ← QKV kv_from=top
     queries must not be tied ← Q=K kv_residual=2
     they must have matrices ← QKV K=I kv_residual=2
     several matrices each ← QKV kv_residual=2 tie=K=V
@@ -202,15 +184,11 @@ IMPOSSIBLE = """
     both maps would be one ← QKV Q=I sum
     its gains are factors already ← Q=K scaled qk_norm
     QKV ties nothing ← QKV Q=K
-    a whole number from 2 to 4 ← QKV kv_every=1
     untie nothing ← K=V tie=Q=K
     tie more ← Q=K=V tie=Q=K=V | Q=K start=Q=K
-    one of Q=K, K=V ← QKV tie=QKV
     has no matrix ← QKV V=I tie=K=V d_head=m/h | QKV Q=I start=Q=K
     tie_by needs tie ← QKV tie_by=keep_K
-    tie_at needs tie ← QKV tie_at=0.5
     not tied there ← QKV tie=Q=K tie_by=keep_V
-    one of average, keep_Q ← QKV tie=Q=K tie_by=keep_O
 """.strip().split("\n")
 """A part of the reason, and texts that are refused for it."""
 
@@ -244,20 +222,16 @@ def test_no_text_and_a_long_one_are_refused(monkeypatch):
 UNFIT = [
     ("QKV n_heads=4 kv_heads=3", {}, "kv_heads=3 does not divide n_heads=4"),
     ("QKV Q=I", {"n_heads": 3, "d_head": 7}, "3 · 7 is not 32"),
-    ("QKV V=I d_head=m/h d_v=3", {}, "V=I needs"),
     ("QKV O=I", {"d_head": 7}, "O=I needs n_heads · d_v = d_model"),
     ("QKV d_head=m/h", {"n_heads": 3}, "32/3 here, which is no whole number"),
     ("QKV d_k=d/2", {"d_head": 7}, "7/2 here, which is no whole number"),
-    ("QKV d_k=3 positions=rope", {}, "an even d_k, not 3"),
     ("QKV", {"d_head": 7, "positions": "rope"}, "an even d_k, not 7"),
     ("Q=K skew=3", {}, "skew=3 is 3 here, allowed an even number"),
     ("Q=K skew=d d_k=d/2", {}, "skew=d is 16 here, allowed an even number up to d_k, which is 8"),
     ("QKV rotate_values", {}, "rotate_values needs positions=rope; positions are none here"),
     ("QKV rope_width=4 positions=learned", {}, "rope_width needs positions=rope; positions"),
     ("QKV rope_width=8 d_k=4", {"positions": "rope"}, "even number up to d_k, which is 4"),
-    ("QKV rope_width=8 d_v=4 rotate_values", {"positions": "rope"}, "up to d_v, which is 4"),
     ("QKV d_v=3 rotate_values", {"positions": "rope"}, "needs an even d_v, not 3"),
-    ("QKV kv_residual=9m", {}, "allowed 1 to 256"),
     ("K=V shared_half", {"d_head": 7}, "needs a d_k divisible by 2, not 7"),
     ("K=V shared_half", {"d_head": 6, "positions": "rope"}, "divisible by 4, not 6"),
     ("QKV exclusive", {"task": "dictionary"}, "no value of its own among those that it sees"),
@@ -282,17 +256,13 @@ def test_a_variant_that_does_not_fit_is_refused_by_the_experiment(text, sizes, r
 # A variant is its text
 
 
-@pytest.mark.parametrize("sharing", Sharing)
-def test_a_partition_is_its_sharing(sharing):
-    """Equal to it, and a key in its place."""
-    variant = Variant(sharing)
-    assert variant == sharing == variant.sharing
-    assert {sharing: 1}[variant] == 1
-    assert variant.is_partition
-
-
-def test_a_copy_of_a_variant_is_one():
-    """It can be sent to another process, with what it says."""
+def test_a_partition_is_its_sharing_and_a_copy_of_a_variant_is_one():
+    """A key in its place; it can be sent to another process, with what it says."""
+    for sharing in Sharing:
+        variant = Variant(sharing)
+        assert variant == sharing == variant.sharing
+        assert {sharing: 1}[variant] == 1
+        assert variant.is_partition
     variant = Variant("QKV n_heads=4 kv_heads=1 tie=K=V")
     for again in (copy.copy(variant), copy.deepcopy(variant), pickle.loads(pickle.dumps(variant))):
         assert (type(again), again, again.options) == (Variant, variant, variant.options)
@@ -317,18 +287,13 @@ def test_an_experiment_holds_text_forms():
     assert "MLA" not in named.to_text() + named.to_json()
 
 
-@pytest.mark.parametrize(
-    ("text", "stages"),
-    [
-        ("QKV keyless", ["QKV keyless"]),
-        ("QKV tie=K=V tie_by=keep_K tie_at=0.2", ["QKV", "K=V"]),
-        ("QKV kv_rank=3 tie=K=V", ["QKV kv_rank=3", "K=V kv_rank=3"]),
-        ("QKV start=Q=K tie=Q=K", ["QKV start=Q=K", "Q=K"]),
-    ],
-)
-def test_stages_are_what_it_is_trained_as(text, stages):
+def test_stages_are_what_it_is_trained_as():
     """All other options stay."""
-    assert list(Variant(text).stages) == stages
+    assert list(Variant("QKV keyless").stages) == ["QKV keyless"]
+    assert list(Variant("QKV tie=K=V tie_by=keep_K tie_at=0.2").stages) == ["QKV", "K=V"]
+    started = Variant("QKV start=Q=K tie=Q=K")
+    assert list(started.stages) == ["QKV start=Q=K", "Q=K"]
+    assert list(Variant("QKV kv_rank=3 tie=K=V").stages) == ["QKV kv_rank=3", "K=V kv_rank=3"]
 
 
 def test_every_option_reads_its_own_samples():
@@ -376,10 +341,8 @@ def test_all_entries_go_with_the_default_sizes_of_every_task(task):
     ("query", "found"),
     [
         ("multi query", ["MQA", "K=V + MQA"]),
-        ("multiquery", ["MQA", "K=V + MQA"]),
         ("DeepSeek", ["K=V + MQA", "MLA", "MLA with K=V"]),
         ("gqa", ["GQA", "K=V + GQA", "MHA-4"]),
-        ("grouped shared", ["K=V + GQA"]),
         ("2405.12981", ["CLA", "CLA with K=V"]),
         ("K=V n_heads=4 kv_heads=1", ["K=V + MQA"]),
         ("own position scheme", ["Learned positions", "RoPE"]),
@@ -397,29 +360,6 @@ def test_the_catalogue_is_searched_by_name_alias_and_description(query, found):
     assert names[: len(found)] == found
     assert bool(names) == bool(found)
     assert query != "linear" or "Learned positions" not in names
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("MLA kv_rank=4", "QKV kv_rank=4"),
-        ("mqa positions=rope", "QKV n_heads=4 kv_heads=1 positions=rope"),
-        ("Shared K=V kv_heads=1", "K=V kv_heads=1"),
-    ],
-)
-def test_a_name_can_be_extended_and_changed(text, expected):
-    """Words after a name of the catalogue are added, or stand in place of its own."""
-    assert Variant(text) == expected
-
-
-@pytest.mark.parametrize(
-    ("text", "meant"),
-    [("K=V+MQA", "K=V + MQA"), ("Reformr", "Reformer"), ("QKV n_head=4", "n_heads")],
-)
-def test_a_misspelt_name_or_word_is_guessed(text, meant):
-    """One suggestion, where there is a near one."""
-    with pytest.raises(InvalidVariant, match=re.escape(f"did you mean {meant}?")):
-        Variant(text)
 
 
 # Names and options of one's own
@@ -451,11 +391,9 @@ def test_a_name_of_one_s_own_is_typed_like_any_other(untouched):
     ("name", "text", "reason"),
     [
         ("  reFORMER ", "Q=K", "but attnkit.variants.scores has this name"),
-        ("q=k", "K=V", "but attnkit.variants.partitions has this name"),
         ("q=k n_heads=2", "K=V", "the text form of another variant"),
         ("K=V keyless=", "K=V keyless", "keys are made from values"),
         ("one, two", "K=V", "without commas"),
-        ("  ", "K=V", "without commas"),
         ("Mine", "K=V keyles", "did you mean keyless"),
     ],
 )
@@ -477,7 +415,6 @@ def option(**attributes):
     [
         ({"name": "keyless"}, r"but attnkit\.variants\.keyless\.KeylessOption has this"),
         ({"name": "no help"}, "name: got .*allowed small letters"),
-        ({"name": "Upper"}, "name: got .*allowed small letters"),
         ({"name": ""}, "name: got .*allowed small letters"),
         ({"help": ""}, "help: own_word has none"),
     ],
