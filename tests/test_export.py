@@ -42,7 +42,7 @@ from attnkit.training import train
 from attnkit.training.cohort import Cohort
 from attnkit.training.data import stack
 from attnkit.training.results import Result
-from attnkit.variants import CATALOGUE, OPTIONS, Option, Variant, register_option
+from attnkit.variants import CATALOGUE, OPTIONS, Option, Variant
 from attnkit.variants.rules import Code
 
 ROOT = Path(__file__).parent.parent
@@ -225,9 +225,8 @@ def test_what_is_shared_or_starts_equal_does_so_in_the_module():
     assert first.W_in is not second.W_in
 
 
-def test_an_option_without_lines_is_told():
+def test_an_option_without_lines_is_told(monkeypatch):
     """Whoever adds a word is told where its lines belong."""
-    before = dict(OPTIONS)
 
     class Doubled(Option):
         name = "doubled"
@@ -236,18 +235,12 @@ def test_an_option_without_lines_is_told():
         def adjust(self, role, rows, weights, at, wiring):
             return 2 * rows if role == "Q" else rows
 
-    try:
-        register_option(Doubled)
-        experiment = Experiment(sharing=["QKV doubled"])
-        with pytest.raises(
-            ValueError, match=r"doubled: its method `adjust` has no lines in `code`"
-        ):
-            module_code(experiment, "QKV doubled")
-        Doubled.code = lambda *_: Code(adjust={"Q": "2 * q"})
-        assert "        q = 2 * q\n" in module_code(experiment, "QKV doubled")
-    finally:
-        OPTIONS.clear()
-        OPTIONS.update(before)
+    monkeypatch.setitem(OPTIONS, "doubled", Doubled)
+    experiment = Experiment(sharing=["QKV doubled"])
+    with pytest.raises(ValueError, match=r"doubled: its method `adjust` has no lines in `code`"):
+        module_code(experiment, "QKV doubled")
+    Doubled.code = lambda *_: Code(adjust={"Q": "2 * q"})
+    assert "        q = 2 * q\n" in module_code(experiment, "QKV doubled")
 
 
 def test_weights_of_a_variant_that_is_not_tied_yet_are_refused():
@@ -323,41 +316,32 @@ SETTINGS = [
 
 
 @pytest.mark.parametrize("given", SETTINGS)
-def test_code_makes_the_experiment(given, monkeypatch):
-    """Executed, it trains an equal one, and prints the accuracy of every run, nothing left out."""
+def test_code_and_command_make_the_experiment(given, monkeypatch):
+    """Executed or typed in a shell, they train an equal one; code prints every run's accuracy."""
     experiment, trained, printed = Experiment(**given), [], []
-    monkeypatch.setattr(
-        "attnkit.training.training.train", lambda one: trained.append(one) or Trained
-    )
-    code = experiment_code(experiment)
-    exec(code, {"print": printed.append})
-    assert trained == [experiment]
-    assert all(f"{accuracy:.6f}" in printed[0] for accuracy in Trained.table["accuracy"])
-    assert max(map(len, code.splitlines())) <= 100
-
-
-class Trained:
-    """In place of a result."""
-
-    table = pd.DataFrame(
-        {"sharing": "QKV", "seed": range(90), "accuracy": np.random.default_rng(0).random(90)}
-    ).assign(asymmetry=0.5, **{f"more_{k}": k for k in range(20)})
-
-
-@pytest.mark.parametrize("given", SETTINGS)
-def test_the_command_makes_the_experiment(given, monkeypatch):
-    """Typed in a shell, it trains an equal one."""
-    experiment, trained = Experiment(**given), []
 
     def interrupted(one, _):
         trained.append(one)
         raise KeyboardInterrupt
 
+    monkeypatch.setattr(
+        "attnkit.training.training.train", lambda one: trained.append(one) or Trained
+    )
     monkeypatch.setattr("attnkit.command.train.train_with_progress", interrupted)
-    words = shlex.split(command_line(experiment))
+    code, words = experiment_code(experiment), shlex.split(command_line(experiment))
+    exec(code, {"print": printed.append})
+    assert all(f"{accuracy:.6f}" in printed[0] for accuracy in Trained.table["accuracy"])
+    assert max(map(len, code.splitlines())) <= 100
     assert words[:3] == ["python", "-m", "attnkit"]
     assert main(words[3:]) == 130
-    assert trained == [experiment]
+    assert trained == [experiment, experiment]
+
+
+class Trained:
+    """In place of a result."""
+
+    table = pd.DataFrame({"accuracy": np.random.default_rng(0).random(90)})
+    table = table.assign(sharing="QKV", seed=range(90), asymmetry=0.5, **dict.fromkeys("abcdef", 0))
 
 
 def test_code_of_all_defaults_is_short():

@@ -66,14 +66,6 @@ def test_special_cases_are_other_variants(text, same, sizes):
 # Heads, widths and ranks
 
 
-def test_a_model_without_projections_averages_tokens():
-    """Q=K=V=I O=I: what is added to a token lies in the convex hull of all tokens."""
-    model, _ = two_models("Q=K=V=I O=I d_head=m/h", "QKV", d_model=48, n_heads=1, n_layers=1)
-    x, w_u = embedded(model), model.run_parameters(0)["W_U"]
-    pattern = recorded_by(model)[0].pattern[0, :, 0]
-    assert_close(logits_of(model)[0], norm(x + pattern @ norm(x)) @ w_u)
-
-
 @pytest.mark.parametrize("n_groups", [1, 2])
 def test_grouped_heads_are_full_heads_with_repeated_matrices(n_groups):
     """GQA and MQA: query heads 0, 1, … of a group see the same keys and values."""
@@ -103,16 +95,6 @@ def test_low_rank_is_full_with_the_product_of_both_matrices(text, full, narrow):
     assert_close(logits_of(squeezed), logits_of(wide), rtol=1e-5, atol=1e-5)
 
 
-def test_one_keyless_head_represents_any_qkv():
-    """W_VK = W_V⁻¹ W_K, where d_head = d_model and W_V is invertible."""
-    keyless, plain = two_models("QKV keyless", "QKV", n_heads=1, d_model=16, d_head=16, n_layers=1)
-    own = plain.run_parameters(0)
-    solved = torch.linalg.solve(own["0.W_V"].double(), own["0.W_K"].double())
-    kept = {name: value for name, value in own.items() if name != "0.W_K"}
-    set_numbers(keyless, kept | {"0.W_VK": solved[None]})
-    assert_close(logits_of(keyless), logits_of(plain), rtol=1e-4, atol=1e-4)
-
-
 @pytest.mark.parametrize("text", ["QKV kv_residual=3", "QKV kv_residual=d"])
 def test_residuals_are_matrices_of_heads(text):
     """Head h of QKV is W_S + A_h B_h; residuals are drawn, so heads start apart."""
@@ -139,16 +121,6 @@ def test_signed_scores_are_indefinite_and_those_of_q_k_are_not():
     )
     assert (signed < -0.01).all()
     assert (plain > -1e-5).all()
-
-
-def test_scaled_roles_are_separate_matrices_that_differ_by_a_diagonal():
-    """QKV with W D_Q, W D_K, W D_V."""
-    scaled, plain = two_models("Q=K=V scaled", "QKV", n_layers=1)
-    shake(scaled)
-    own = scaled.run_parameters(0)
-    made = {f"0.W_{role}": own["0.W_Q"] * own[f"0.D_{role}"].flatten() for role in "QKV"}
-    set_numbers(plain, made | {name: own[name] for name in ("W_E", "W_U", "0.W_O")})
-    assert_close(logits_of(scaled), logits_of(plain), rtol=1e-5, atol=1e-5)
 
 
 def test_rows_of_a_differential_pattern_sum_to_one_minus_lambda():

@@ -1,7 +1,6 @@
 """The parameters of several runs in one vector: where they are, how they are clipped and moved."""
 
 import math
-from itertools import pairwise
 
 import pytest
 import torch
@@ -12,47 +11,29 @@ from attnkit.model.adam import Adam
 from attnkit.model.model import Model
 from attnkit.model.parameters import Parameters
 from attnkit.training.data import TrainingData
-from attnkit.variants.size import ALIGNED
 
 CPU = torch.device("cpu")
 TINY = {"batch_size": 16, "n_eval": 16, "n_names": 17, "n_values": 13}
 SHAPES = [{"W_E": (11, 16), "W": (5, 7), "b": (3,)}, {"W_E": (11, 16), "c": (1,)}]
 
 
-def test_blocks_of_runs_lie_behind_each_other():
-    """Runs are ordered by variant, then seed, and every block begins on a cache line."""
-    parameters = Parameters(SHAPES, 3, CPU)
-    blocks = [parameters.block(run) for run in range(6)]
-    assert blocks[0].start == 0
-    assert all(one.stop == other.start for one, other in pairwise(blocks))
-    assert blocks[-1].stop == len(parameters.numbers)
-    assert [block.stop - block.start for block in blocks] == [240] * 3 + [192] * 3
-    assert all(block.start % ALIGNED == 0 for block in blocks)
-
-
-def test_a_parameter_lies_at_its_offset_in_the_block_of_its_run():
-    """Offsets depend on the variant only and are multiples of a cache line."""
+def test_runs_lie_behind_each_other_and_a_parameter_at_its_offset():
+    """By variant, then seed, each block and parameter on a cache line; views of one vector."""
     parameters = Parameters(SHAPES, 3, CPU)
     parameters.numbers.copy_(torch.arange(len(parameters.numbers)))
+    blocks = [parameters.block(run) for run in range(6)]
+    assert [block.start for block in blocks] == [0, 240, 480, 720, 912, 1104]
+    assert [block.stop for block in blocks] == [240, 480, 720, 912, 1104, len(parameters.numbers)]
     assert parameters.offsets[0] == {"W_E": (0, (11, 16)), "W": (176, (5, 7)), "b": (224, (3,))}
-    for run in range(6):
-        own, block = parameters.of_run(run, parameters.numbers), parameters.block(run)
-        assert own.keys() == SHAPES[run // 3].keys()
+    for run, block in enumerate(blocks):
+        own = parameters.of_run(run, parameters.numbers)
+        of_variant = parameters.of_variant(run // 3, parameters.numbers)
+        assert own.keys() == of_variant.keys() == SHAPES[run // 3].keys()
         for name, (offset, shape) in parameters.offsets[run // 3].items():
             start = block.start + offset
             expected = torch.arange(start, start + math.prod(shape)).float().view(shape)
             assert torch.equal(own[name], expected)
-
-
-def test_the_parameters_of_a_variant_are_those_of_its_runs():
-    """They are views with a leading axis of seeds."""
-    parameters = Parameters(SHAPES, 2, CPU)
-    parameters.numbers.copy_(torch.arange(len(parameters.numbers)))
-    for name, views in parameters.of_variant(1, parameters.numbers).items():
-        for seed, view in enumerate(views):
-            own = parameters.of_run(2 + seed, parameters.numbers)[name]
-            assert view.data_ptr() == own.data_ptr()
-            assert torch.equal(view, own)
+            assert of_variant[name][run % 3].data_ptr() == own[name].data_ptr()
 
 
 def test_a_model_says_where_the_parameters_of_its_runs_are():
