@@ -78,23 +78,6 @@ def test_grouped_heads_are_full_heads_with_repeated_matrices(n_groups):
     assert_close(logits_of(grouped), logits_of(full), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("text", "full", "narrow"),
-    [
-        ("QKV kv_rank=7", "QKV", {"W_K": "W_C", "W_V": "W_C"}),
-        ("QKV k_rank=7", "QKV", {"W_K": "W_B"}),
-    ],
-)
-def test_low_rank_is_full_with_the_product_of_both_matrices(text, full, narrow):
-    """W_C W_K in place of W_K, and so on."""
-    squeezed, wide = two_models(text, full, n_layers=1)
-    own = squeezed.run_parameters(0)
-    same = {name: own[name] for name in wide.run_parameters(0) if name[2:] not in narrow}
-    products = {f"0.{name}": own[f"0.{by}"] @ own[f"0.{name}"] for name, by in narrow.items()}
-    set_numbers(wide, same | products)
-    assert_close(logits_of(squeezed), logits_of(wide), rtol=1e-5, atol=1e-5)
-
-
 @pytest.mark.parametrize("text", ["QKV kv_residual=3", "QKV kv_residual=d"])
 def test_residuals_are_matrices_of_heads(text):
     """Head h of QKV is W_S + A_h B_h; residuals are drawn, so heads start apart."""
@@ -216,20 +199,7 @@ def test_slopes_of_alibi_are_those_of_the_paper():
     assert_close(added[:, 4, 0], 4 * added[:, 0, 1], rtol=1e-3, atol=1e-5)
 
 
-# Values before and after norm and rotation
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [("K=V before rotation (Gemma 4)", norm), ("K=V qk_norm positions=rope", lambda raw: raw)],
-)
-def test_values_are_the_raw_keys(text, expected):
-    """Before gain and rotation; those of Gemma 4 have a norm of their own."""
-    model, _ = two_models(text, "QKV")
-    shake(model)
-    stages = stages_of(model)
-    raw = (stages.rows @ model.run_parameters(0)["0.W_K"]).unflatten(-1, (3, 10)).transpose(2, 3)
-    assert_close(stages.v, expected(raw), rtol=1e-4, atol=1e-5)
+# Values
 
 
 def shifted(text):

@@ -26,19 +26,6 @@ def place(monkeypatch, tmp_path):
     cache.cache_folder.cache_clear()
 
 
-@pytest.fixture
-def child(monkeypatch):
-    """Let the child process run other code: `child("print(1)")`."""
-
-    def run(code):
-        monkeypatch.setattr(cache, "_COMMAND", ["-c", code])
-
-    return run
-
-
-MARK = "from attnkit.model.kernel.cache import mark_compiled; mark_compiled()"
-
-
 def complete(folder):
     """Fill a cache folder as a compilation does."""
     (folder / "kernel_0").mkdir(parents=True)
@@ -72,40 +59,36 @@ def loaded():
     return subprocess.run(command, env=environment_with_package(), capture_output=True, check=False)
 
 
-def test_processes_that_compile_at_once_do_no_harm(place, child):
+def test_processes_that_compile_at_once_do_no_harm(place, monkeypatch):
     """One compiles, the others wait for it."""
     runs = place / "runs"
-    child(f"open({str(runs)!r}, 'a').write('.'); {MARK}")
+    mark = "from attnkit.model.kernel.cache import mark_compiled; mark_compiled()"
+    monkeypatch.setattr(cache, "_COMMAND", ["-c", f"open({str(runs)!r}, 'a').write('.'); {mark}"])
     with ThreadPoolExecutor(3) as threads:
         list(threads.map(cache.ensure_compiled, [lambda _: None] * 3))
     assert runs.read_text() == "."
 
 
 @pytest.mark.parametrize(
-    ("code", "reason"),
+    ("command", "reason"),
     [
-        ("import sys; sys.exit('first\\nlast line\\n')", "last line"),
-        ("pass", "exit code 0"),
-        (None, "RuntimeError: Failed in nopython mode"),
+        (["-c", "import sys; sys.exit('first\\nlast line\\n')"], "last line"),
+        (["-c", "pass"], "exit code 0"),
+        ([SMALL_KERNEL, "fail"], "RuntimeError: Failed in nopython mode"),
+        (["-c", "import threading; threading.Event().wait()"], "not finished after .*"),
     ],
 )
-def test_a_child_that_fails_is_an_error_with_its_last_line(place, child, monkeypatch, code, reason):
-    """Or numba's first line, which says most; one that marks no cache has failed, too."""
-    if code:
-        child(code)
-    else:
-        monkeypatch.setattr(cache, "_COMMAND", [SMALL_KERNEL, "fail"])
+def test_a_child_that_fails_is_an_error_with_its_last_line(place, monkeypatch, command, reason):
+    """Or numba's first line, which says most; one that marks no cache has failed, too.
+
+    One that does not end is given up after a limit.
+    """
+    monkeypatch.setattr(cache, "_COMMAND", command)
+    if "wait" in command[1]:
+        monkeypatch.setattr(cache, "MOST_SECONDS", 0.1)
     with pytest.raises(RuntimeError, match=f"^{reason}$"):
         cache.ensure_compiled(lambda _: None)
     assert not cache.is_compiled()
-
-
-def test_a_child_that_does_not_end_is_given_up(place, child, monkeypatch):
-    """After a limit."""
-    monkeypatch.setattr(cache, "MOST_SECONDS", 0.1)
-    child("import threading; threading.Event().wait()")
-    with pytest.raises(RuntimeError, match="not finished after"):
-        cache.ensure_compiled(lambda _: None)
 
 
 def test_where_the_cache_folder_cannot_be_written_a_private_temporary_one_serves(
@@ -176,19 +159,18 @@ def test_a_shipped_cache_that_is_not_complete_is_left_alone(place, monkeypatch, 
 
 def test_the_key_changes_with_any_source_of_the_kernel_and_the_processor(place, monkeypatch):
     """numba's own key has neither what a module imports nor the versions beside its own."""
-    package = place / "kernel"
-    package.mkdir()
-    (package / "one.py").write_text("x = 1")
-    monkeypatch.setattr(cache, "_PACKAGE", package)
-    keys = [cache.cache_key.__wrapped__()]
-    (package / "one.py").write_text("x = 2")
-    keys.append(cache.cache_key.__wrapped__())
-    (package / "two.py").touch()
-    keys.append(cache.cache_key.__wrapped__())
-    monkeypatch.setattr(cache.numba, "__version__", "0.0")
-    keys.append(cache.cache_key.__wrapped__())
-    monkeypatch.setattr(
-        cache.cpu_target.target_context.codegen().__class__, "magic_tuple", lambda _: ("other",)
-    )
-    keys.append(cache.cache_key.__wrapped__())
-    assert len(set(keys)) == 5
+    (source := place / "kernel").mkdir()
+    monkeypatch.setattr(cache, "_PACKAGE", source)
+    generator = cache.cpu_target.target_context.codegen().__class__
+    changes = [
+        lambda: (source / "one.py").write_text("x = 1"),
+        lambda: (source / "one.py").write_text("x = 2"),
+        lambda: (source / "two.py").touch(),
+        lambda: monkeypatch.setattr(cache.numba, "__version__", "0.0"),
+        lambda: monkeypatch.setattr(generator, "magic_tuple", lambda _: ("other",)),
+    ]
+    keys = set()
+    for change in changes:
+        change()
+        keys.add(cache.cache_key.__wrapped__())
+    assert len(keys) == len(changes)

@@ -61,16 +61,10 @@ def test_parameters_have_the_documented_shapes():
     model = build(n_layers=1, d_mlp=17, positions="learned", d_model=32)
     shapes = {name: tuple(value.shape) for name, value in model.run_parameters(0).items()}
     assert shapes == {
-        "W_E": (2 * 11 + 13, 32),
-        "W_pos": (5, 32),
-        "0.W_Q": (32, 21),
-        "0.W_K": (32, 21),
-        "0.W_V": (32, 21),
-        "0.W_O": (21, 32),
-        "0.W_in": (32, 17),
-        "0.W_out": (17, 32),
+        "W_E": (2 * 11 + 13, 32), "W_pos": (5, 32), "0.W_Q": (32, 21), "0.W_K": (32, 21),
+        "0.W_V": (32, 21), "0.W_O": (21, 32), "0.W_in": (32, 17), "0.W_out": (17, 32),
         "W_U": (32, 13),
-    }
+    }  # fmt: skip
 
 
 def test_run_parameters_are_the_model_itself():
