@@ -74,19 +74,14 @@ TWO_SIDES = {
     },
 }  # fmt: skip
 COMPOSITIONS = """
-    Q=V=I d_head=m/h
     Q=V K=I d_head=m/h
-    QKV O=I d_head=m/h
-    QKV V=I d_head=m/h keyless
     QKV n_heads=4 kv_heads=2 kv_rank=5
     Q=V k_rank=3 unit_key
     QKV k_rank=7 kv_every=2
-    QKV unit_key temperature=2.5
     Q=K unit_key self_mask positions=rope
     K=V scaled kv_every=2
     Q=K=V signed positions=alibi
     Q=K=V=I d_head=m/h signed
-    QKV sum unit_key temperature=0.5
     QKV d_k=d/2 d_v=2d diff positions=relative self_mask=no
     K=V n_heads=4 kv_heads=1 kv_every=2 positions=relative
     QKV shared_layers kv_every=2

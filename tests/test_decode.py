@@ -13,8 +13,6 @@ CPU = torch.device("cpu")
 SIZES = {"n_entries": 5, "n_names": 11, "n_values": 7, "n_layers": 3, "causal": True}
 MORE = """
     K=V n_heads=4 kv_heads=2 positions=rope kv_every=2
-    Q=V keyless n_heads=2 positions=alibi
-    K=V kv_rank=5 unit_key d_mlp=7
     QKV V=I d_head=m/h kv_every=3 self_mask
     K=V kv_rank=5 n_heads=4 kv_heads=2 positions=rope rotate_values=only kv_every=2
     QKV kv_every=2 exclusive

@@ -30,29 +30,20 @@ from attnkit.variants import OPTIONS, Variant
 
 EVERY_SHAPE = {**SHAPES, **ONE_SIDE, **{f"two sides, {n}": one for n, one in TWO_SIDES.items()}}
 MORE = """
-    QKV scaled sum
     Q=K scaled diff
     Q=K signed sum
-    Q=K qk_norm diff
-    QKV Q=I O=I d_head=m/h kv_every=2
     K=V Q=I O=I d_head=m/h kv_every=3 positions=rope
     K=V kv_from=bottom_middle positions=rope rotate_values
-    QKV shared_layers kv_from=bottom_middle
     QKV diff exclusive kv_from=bottom_middle
-    K=V kv_residual=3 positions=rope qk_norm
     QKV n_heads=4 kv_heads=2 kv_residual=2 scaled kv_every=2
-    QKV kv_heads=1 kv_residual=2 exclusive
     K=V kv_residual=2 positions=rope rotate_values
     K=V qk_norm positions=rope rotate_values=only
     K=V kv_rank=3 unit_key kv_every=2 positions=rope rotate_values
-    QKV positions=rope rope_width=d rotate_values diff
     Q=V keyless positions=rope rotate_values
     Q=K=V qk_norm exclusive positions=rope rope_width=2 rotate_values
     K=V n_heads=4 kv_heads=2 d_head=8 shared_half positions=rope
     K=V shared_half scaled kv_every=2
-    K=V kv_rank=3 shared_half
     K=V=I d_head=m/h shared_half
-    Q=K skew=2 positions=rope
     Q=K=I d_head=m/h skew=d
 """.strip().split("\n")
 """Words that act on the same numbers."""

@@ -94,22 +94,17 @@ def test_the_catalogue_trains_as_one_cohort_on_two_sides(seed):
 
 @pytest.mark.parametrize("name", ["W_pos", "0.W_Q", "1.W_in"])
 def test_a_poisoned_run_is_marked_and_leaves_its_neighbours_alone(name):
-    """NaN in one run is found at the next evaluation, and all other runs keep their bits."""
-    experiment = Experiment(
-        n_seeds=2,
-        steps=20,
-        evaluate_every=5,
-        n_layers=2,
-        d_mlp=7,
-        positions="learned",
-        n_train=32,
-        clip=1.0,
-        **TINY,
-    )
+    """NaN in one run is found at the next evaluation, and all other runs keep their bits.
+
+    It has no symmetry of heads either, so that it is not shown as symmetric.
+    """
+    sizes = {"n_layers": 2, "n_heads": 2, "d_mlp": 7, "positions": "learned", "n_seeds": 2}
+    steps = {"steps": 20, "evaluate_every": 5, "n_train": 32, "clip": 1.0}
+    experiment = Experiment(**sizes, **steps, **TINY)
     healthy = trained(experiment)
     training = one_cohort(experiment)
     training.advance(7)
-    poison(training.cohorts[0].model, run := 3, name)
+    training.cohorts[0].model.run_parameters(run := 3)[name].fill_(torch.nan)
     training.advance(13)
     poisoned = training.result()
     expected = [10 if other == run else -1 for other in range(experiment.n_runs)]
@@ -118,23 +113,7 @@ def test_a_poisoned_run_is_marked_and_leaves_its_neighbours_alone(name):
     for metric in METRICS:
         values = poisoned.snapshot.history[metric][:, run]
         assert np.isnan(values).tolist() == [False, False, True, True, True], metric
+    assert np.isnan(poisoned.snapshot.head_symmetry[run]).all()
     for other in {*range(experiment.n_runs)} - {run}:
+        assert not np.isnan(poisoned.snapshot.head_symmetry[other]).any()
         assert not differing_names(bits(poisoned, other), bits(healthy, other))
-
-
-def poison(model, run, name):
-    """Set a parameter of one run to NaN."""
-    with torch.no_grad():
-        model.run_parameters(run)[name].fill_(torch.nan)
-
-
-def test_a_poisoned_run_is_missing_in_the_symmetry_of_heads_too():
-    """A diverged run has no symmetry of heads, so that it is not shown as symmetric."""
-    training = one_cohort(Experiment(n_seeds=2, steps=3, n_heads=2, **TINY))
-    poison(training.cohorts[0].model, 0, "0.W_Q")
-    training.advance(3)
-    snapshot = training.snapshot()
-    lost = snapshot.diverged_at >= 0
-    assert lost.sum() == 1
-    assert np.isnan(snapshot.head_symmetry[lost]).all()
-    assert not np.isnan(snapshot.head_symmetry[~lost]).any()
