@@ -63,6 +63,15 @@ def test_special_cases_are_other_variants(text, same, sizes):
     assert_close(logits_of(one), logits_of(other), rtol=1e-5, atol=1e-5)
 
 
+def test_gains_and_factors_start_at_one():
+    """So that at first they change nothing."""
+    for text in ("QKV qk_norm", "Q=K scaled"):
+        own = two_models(text, "QKV")[0].run_parameters(0)
+        factors = [value for name, value in own.items() if name[2:4] in ("g_", "D_")]
+        assert len(factors) >= 4
+        assert all((value == 1).all() for value in factors)
+
+
 # Heads, widths and ranks
 
 

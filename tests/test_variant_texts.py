@@ -157,6 +157,10 @@ IMPOSSIBLE = """
     a width ← QKV d_head=m/0 | QKV d_head=-3
     a number from 0.01 to 100 ← QKV temperature=0 | QKV temperature=nan
     one of none, learned, rope ← QKV positions=sines
+    a number from 1e-05 to 1 ← QKV learning_rate=inf
+    a whole number from 2 to 4 ← QKV kv_every=1
+    one of Q=K, K=V ← QKV tie=QKV
+    kv_from: got 'top', allowed bottom_middle ← QKV kv_from=top
     set n_heads ← Q=K n_heads=4 kv_heads=2 | Q=V n_heads=4 kv_heads=2
     set d_head ← K=V d_k=3 | Q=V d_v=3 | Q=K=V d_k=3 | QKV d_k=3 tie=K=V
     keys are made from values ← K=V keyless | Q=K keyless | QKV K=I keyless | QKV keyless tie=K=V
@@ -188,6 +192,8 @@ IMPOSSIBLE = """
     tie more ← Q=K=V tie=Q=K=V | Q=K start=Q=K
     has no matrix ← QKV V=I tie=K=V d_head=m/h | QKV Q=I start=Q=K
     tie_by needs tie ← QKV tie_by=keep_K
+    tie_at needs tie ← QKV tie_at=0.5
+    one of average, keep_Q ← QKV tie=Q=K tie_by=keep_O
     not tied there ← QKV tie=Q=K tie_by=keep_V
 """.strip().split("\n")
 """A part of the reason, and texts that are refused for it."""
