@@ -35,26 +35,18 @@ def test_what_pages_need_imports_neither_torch_nor_streamlit():
     assert done.stdout.strip() == ""
 
 
-def test_only_the_interface_imports_streamlit():
-    """Nothing outside `attnkit/ui` does, but the benchmark's client, which speaks its protocol."""
+def test_only_pages_import_streamlit_and_they_import_no_torch():
+    """Nor the model; the one exception is the benchmark's client, which speaks its protocol."""
     core = {path for path in PACKAGE.rglob("*.py") if PACKAGE / "ui" not in path.parents}
     core.remove(PACKAGE / "bench" / "streamlit_tab.py")
     found = [path for path in core for name in imports_of(path) if name.startswith("streamlit")]
     assert found == []
-
-
-def test_pages_import_no_torch():
-    """The pages and the modules that they are built of import neither torch nor the model."""
     pages = [ROOT / "dashboard.py", *(ROOT / "pages").glob("*.py"), *PACKAGE.glob("figures/*.py")]
+    training = {f"attnkit.training{name}" for name in ("", ".training", ".metrics")}
     for path in [*pages, *PACKAGE.glob("ui/**/*.py")]:
-        for name in imports_of(path):
-            assert name.split(".")[0] != "torch", path.name
-            assert not name.startswith("attnkit.model"), path.name
-            assert name not in (
-                "attnkit.training",
-                "attnkit.training.training",
-                "attnkit.training.metrics",
-            ), path.name
+        names = set(imports_of(path))
+        assert not names & training, path.name
+        assert not [n for n in names if n.startswith(("torch", "attnkit.model"))], path.name
 
 
 def test_the_public_interface_is_what_it_says():
