@@ -13,7 +13,7 @@ from attnkit.foundation.settings import InvalidExperiment
 
 
 @given(experiments(), st.randoms(use_true_random=False))
-@briefly(100)
+@briefly(50)
 def test_round_trip(experiment, chance):
     """Through link, query string, parameters, settings, and JSON in any order and with spaces."""
     text, link = experiment.to_json(), experiment.to_text()
@@ -28,7 +28,7 @@ def test_round_trip(experiment, chance):
 
 
 @given(experiments())
-@briefly(40)
+@briefly(25)
 def test_links_name_only_what_differs(experiment):
     """A link holds exactly the settings that differ from the defaults of its task."""
     default = Experiment(task=experiment.task.name).settings()
@@ -50,7 +50,7 @@ def test_different_experiments_have_different_texts(one, data):
 
 
 @given(experiments(), st.data())
-@briefly(40)
+@briefly(25)
 def test_a_broken_text_names_the_field(experiment, data):
     """The error names one wrong value or unknown field, in a link and in JSON."""
     name = data.draw(st.sampled_from([*sorted(experiment.settings()), "colour", "v"]))
@@ -85,7 +85,7 @@ FIELDS = st.sampled_from(["task", "sharing", "d_head", "causal", "positions", "v
 
 
 @given(st.text() | st.dictionaries(FIELDS, ANYTHING, min_size=1))
-@briefly(150)
+@briefly(100)
 def test_anything_else_is_refused_in_our_words(given):
     """Any text or JSON gives an experiment, or an error about what was given."""
     try:
