@@ -70,8 +70,8 @@ def check_symmetry(looked, variant):
 def test_all_variants_compute_their_formulas(shape, seed):
     """Answers, scores, patterns and gradients, at the start and after three steps, side by side.
 
-    All of them in one shape, which takes seconds; in others one of every mechanism and some that are
-    drawn. Every parameter learns, so no role that is tied has one of its own.
+    All of them in one shape, in others one of every mechanism and some that are drawn. Every
+    parameter learns, so no role that is tied has one of its own.
     """
     drawn = random.Random(f"{seed} {shape}").sample(VARIANTS, 2)
     chosen = VARIANTS if shape == "three heads" else [*DOZEN, *drawn]
