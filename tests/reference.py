@@ -116,6 +116,9 @@ DOZEN = [
     Variant("QKV tie=Q=V tie_by=keep_V tie_at=0.6 start=K=V learning_rate=0.01"),
 ]
 """One of every mechanism: every word of a text form is among them."""
+for named in CATALOGUE.values():  # words that were added since
+    if named.variant.given.keys() - {word for variant in DOZEN for word in variant.given}:
+        DOZEN.append(named.variant)
 
 
 class Reference:
