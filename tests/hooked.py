@@ -1,31 +1,30 @@
 """Tiny random models of the library transformers, and what it computes in their attention.
 
-A reader is right if its matrices make the library's own queries, keys and values, and its
-attention, out of the library's own inputs: for every layer and head, in order.
+A reader is right if its matrices make the library's queries, keys, values and attention out of
+the library's own inputs: for every layer and head, in order.
 """
-
-from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from attnkit.realmodels.base import Kind, Projections, RealModel
+from attnkit.realmodels.base import Kind
 
 SEPARATE = ("q_proj k_proj v_proj", "query key value", "q_lin k_lin v_lin", "q k v")
 FUSED = ("qkv_proj", "c_attn")
 """What transformers calls the layers that make queries, keys and values."""
+KEYS = ("encoder_attentions", "decoder_attentions", "cross_attentions")
+"""What it calls their attention, in the order of `Kind`."""
 
 
-def packaged(package: str, *parts: str) -> Path:
+def packaged(package, *parts):
     """A file in an installed package; without that the test is skipped, but never in CI."""
     spec = find_spec(package)
     if spec is None:
@@ -34,7 +33,7 @@ def packaged(package: str, *parts: str) -> Path:
     return Path(spec.submodule_search_locations[0]).joinpath(*parts)
 
 
-def random_model(kind: Any, config: Any, seed: int = 3) -> Any:
+def random_model(kind, config, seed=3):
     """A model whose weights, biases and gains are all drawn, none 0 or 1 as at the start."""
     torch.manual_seed(seed)
     model = kind(config).eval()
@@ -61,49 +60,36 @@ class Seen:
     q: np.ndarray
     k: np.ndarray
     v: np.ndarray
-    gains: tuple[np.ndarray | None, np.ndarray | None]
-    pattern: np.ndarray | None
+    gains: tuple
+    pattern: np.ndarray | None = None
 
 
-def seen(
-    model: Any,
-    run: Callable[[], Any],
-    n_heads: int,
-    n_kv_heads: int,
-    otherwise: Kind = Kind.CAUSAL,
-) -> list[Seen]:
+def seen(model, run, n_heads, n_kv_heads, otherwise=Kind.CAUSAL):
     """Every attention layer of the library's model: encoder, then causal, then cross.
 
-    Args:
-        run: calls it on one sequence, for its attention, too.
-        otherwise: kind of layers whose names do not tell.
+    `run` calls it on one sequence, for its attention, too; layers whose names do not tell their
+    kind are of the kind `otherwise`.
     """
     model.set_attn_implementation("eager")
     names = {name for group in (*SEPARATE, *FUSED) for name in group.split()}
-    calls: dict[str, tuple[np.ndarray, np.ndarray]] = {}
-    norms: list[tuple[np.ndarray, np.ndarray]] = []
+    calls, norms, hooks = {}, [], []
 
-    def keep(name: str) -> Callable[..., None]:
-        def hook(layer: Any, args: tuple[torch.Tensor, ...], out: torch.Tensor) -> None:
-            if "norm" in type(layer).__name__.lower():
-                gain = layer.weight + ("Gemma" in type(layer).__name__)
-                norms.append((out[0].double().numpy(), gain.double().numpy()))
-            else:
-                calls[name] = (args[0][0].double().numpy(), out[0].double().numpy())
+    def keep(name, layer, args, out):
+        if "norm" in type(layer).__name__.lower():
+            gain = layer.weight + ("Gemma" in type(layer).__name__)
+            norms.append((out[0].double().numpy(), gain.double().numpy()))
+        else:
+            calls[name] = (args[0][0].double().numpy(), out[0].double().numpy())
 
-        return hook
-
-    hooks = [
-        layer.register_forward_hook(keep(name))
-        for name, layer in model.named_modules()
-        if name.rpartition(".")[2] in names or "norm" in type(layer).__name__.lower()
-    ]
+    for name, layer in model.named_modules():
+        if name.rpartition(".")[2] in names or "norm" in type(layer).__name__.lower():
+            hooks.append(layer.register_forward_hook(partial(keep, name)))
     with torch.no_grad():
         out = run()
     for hook in hooks:
         hook.remove()
 
-    def gain(x: np.ndarray) -> np.ndarray | None:
+    def gain(x):
         return next((g for made, g in norms if made.shape == x.shape and (made == x).all()), None)
 
     found = []
@@ -112,20 +98,15 @@ def seen(
         kind = Kind.CROSS if re.search("EncDecAttention|encoder_attn", stem) else kind
         fused = next((calls[f"{stem}.{name}"] for name in FUSED if f"{stem}.{name}" in calls), None)
         if fused is not None:
-            x, qkv = fused
+            x, qkv = memory, _ = fused
             d_head = qkv.shape[1] // (n_heads + 2 * n_kv_heads)
             q, k, v = np.split(qkv, [n_heads * d_head, (n_heads + n_kv_heads) * d_head], axis=1)
-            memory = x
         else:
             three = next(g for g in SEPARATE if f"{stem}.{g.split()[0]}" in calls)
             (x, q), (memory, k), (_, v) = (calls[f"{stem}.{name}"] for name in three.split())
-        found.append(Seen(kind, x, memory, q, k, v, (gain(x), gain(memory)), None))
+        found.append(Seen(kind, x, memory, q, k, v, (gain(x), gain(memory))))
     ordered = [layer for kind in Kind for layer in found if layer.kind is kind]
-    for kind, key in (
-        (Kind.ENCODER, "encoder_attentions"),
-        (Kind.CAUSAL, "decoder_attentions"),
-        (Kind.CROSS, "cross_attentions"),
-    ):
+    for kind, key in zip(Kind, KEYS, strict=True):
         patterns = getattr(out, key, None) or getattr(out, "attentions", None) or ()
         layers = [layer for layer in ordered if layer.kind is kind]
         for layer, pattern in zip(layers, patterns, strict=bool(layers and patterns)):
@@ -133,13 +114,13 @@ def seen(
     return ordered
 
 
-def made(w: np.ndarray, b: np.ndarray | None, x: np.ndarray) -> np.ndarray:
+def made(w, b, x):
     """What our matrices make of an input: (position, head, dimension)."""
     out = np.einsum("im,hmd->ihd", x, w.astype(float))
     return out if b is None else out + b.astype(float)
 
 
-def pattern(read: Projections, layer: Seen, scale: float) -> np.ndarray:
+def pattern(read, layer, scale):
     """The attention our matrices give, queries and keys turned where they stand."""
     q, k = made(read.W_Q, read.b_Q, layer.x), made(read.W_K, read.b_K, layer.memory)
     if read.rope is not None:
@@ -149,22 +130,14 @@ def pattern(read: Projections, layer: Seen, scale: float) -> np.ndarray:
     if layer.kind is Kind.CAUSAL:
         s = np.where(np.tril(np.ones(s.shape[1:], bool)), s, -np.inf)
     e = np.exp(s - s.max(-1, keepdims=True))
-    return np.asarray(e / e.sum(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
 
 
-def compare(
-    model: RealModel,
-    layers: list[Seen],
-    *,
-    pre_norm: bool,
-    scale: float | None,
-    tolerance: float = 1e-5,
-) -> None:
-    """Sees that a read model does what the library's does.
+def compare(model, layers, *, pre_norm, scale, tolerance=1e-5):
+    """See that a read model does what the library's does.
 
-    Args:
-        pre_norm: whether norms come before attention; otherwise no gain may be claimed.
-        scale: of the scores; None where more than a scale comes between them and the pattern.
+    `pre_norm` says whether norms come before attention; otherwise no gain may be claimed. `scale`
+    is that of the scores; None where more than a scale comes between them and the pattern.
     """
     assert [layer.kind for layer in model.layers] == [layer.kind for layer in layers]
     for kind in Kind:

@@ -1,11 +1,9 @@
 """Reads a model layer by layer, in a process of its own, and says what memory that took.
 
-Arguments: what to open, and how many layers to read; of "all" it also measures the heads. Standard
-output: a JSON object; `layer` is the largest layer in single precision, `peak` by how much the
-greatest memory of the process grew, in megabytes; `layers`, how many were read.
+Arguments: what to open, and how many layers to read; of "all" it also measures the heads. It
+prints the largest layer in single precision (`layer`) and by how much the greatest memory of the
+process grew (`peak`), both in megabytes, and how many `layers` were read.
 """
-
-from __future__ import annotations
 
 import json
 import sys
@@ -15,17 +13,16 @@ import numpy as np
 from peak import peak_megabytes
 
 from attnkit.realmodels.atlas import measure_model
-from attnkit.realmodels.base import Projections
 from attnkit.realmodels.sources import open_model
 
 
-def _size(read: Projections) -> float:
+def _size(read):
     arrays = (value for value in vars(read).values() if isinstance(value, np.ndarray))
     return sum(array.nbytes for array in arrays) / 2**20
 
 
-def main(source: str, most: str) -> None:
-    """Reads that many layers, one at a time."""
+def main(source, most):
+    """Read that many layers, one at a time."""
     model = open_model(source)
     before, largest, n = peak_megabytes(), 0.0, 0
     for layer in islice(model.layers, None if most == "all" else int(most)):

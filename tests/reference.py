@@ -5,21 +5,20 @@ itself and follows the papers, in lean and standard blocks, with one side or two
 in `attnkit.model.reference`; rows are (b, h, i, d).
 """
 
+import contextlib
 import math
 import re
-from functools import cache
 
-import pytest
 import torch
 import torch.nn.functional as F
 from torch.testing import assert_close
 
 from attnkit.experiment import Experiment
+from attnkit.foundation.settings import InvalidExperiment
 from attnkit.model.initial import generator_for
 from attnkit.model.model import Model
 from attnkit.model.reference import Layer
 from attnkit.tasks import TASKS
-from attnkit.training.cohort import Cohort
 from attnkit.training.data import stack
 from attnkit.variants import CATALOGUE, Variant
 
@@ -53,10 +52,6 @@ ONE_SIDE = {
         "task": "mqar", "n_tokens": 22, "n_pairs": 3, "length": 14, "d_model": 16, "n_heads": 2,
         "d_head": 6, "n_layers": 2, "d_mlp": 7,
     },
-    "sparse, standard": {
-        "task": "language", "objective": "masked", "length": 16, "d_model": 16, "n_heads": 2,
-        "d_head": 6, "n_layers": 1, "d_mlp": 7, "blocks": "standard", "causal": False,
-    },
     "fixed embedding": {
         "task": "neighbours", "n_asking": 2, "n_families": 3, "n_values": 7, "d_model": 16,
         "n_heads": 2, "d_head": 6, "self_mask": True,
@@ -65,7 +60,6 @@ ONE_SIDE = {
 DICTIONARY = {"task": "dictionary", "n_words": 5, "n_vocab": 11, "n_heads": 2, "d_head": 6}
 TWO_SIDES = {
     "lean": {**DICTIONARY, "d_model": 16, "n_layers": 1, "self_mask": True},
-    "lean, deep": {**DICTIONARY, "d_model": 32, "n_layers": 2, "d_mlp": 7, "positions": "none"},
     "standard": {
         **DICTIONARY, "d_model": 16, "n_layers": 2, "d_mlp": 11, "blocks": "standard",
         "self_mask": False,
@@ -80,47 +74,20 @@ TWO_SIDES = {
     },
 }  # fmt: skip
 COMPOSITIONS = """
-    Q=V=I d_head=m/h
-    K=V=I d_head=m/h
-    Q=K V=I d_head=m/h
-    K=V Q=I d_head=m/h
     Q=V K=I d_head=m/h
-    QKV O=I d_head=m/h
-    QKV V=I O=I d_head=m/h positions=key_bias
-    QKV V=I d_head=m/h keyless
-    Q=V keyless
-    QKV n_heads=4 kv_heads=2 keyless scaled
     QKV n_heads=4 kv_heads=2 kv_rank=5
-    QKV kv_rank=3 scaled positions=rope
     Q=V k_rank=3 unit_key
     QKV k_rank=7 kv_every=2
-    K=V n_heads=4 kv_heads=1 unit_key
-    QKV unit_key temperature=2.5
     Q=K unit_key self_mask positions=rope
-    Q=K qk_norm
-    QKV scaled kv_every=2
     K=V scaled kv_every=2
-    QKV qk_norm kv_every=2 positions=rope
-    Q=K scaled
-    Q=K scaled unit_key
     Q=K=V signed positions=alibi
-    Q=K signed positions=rope
     Q=K=V=I d_head=m/h signed
-    Q=K d_k=2d d_v=3
-    Q=K sum positions=alibi
-    Q=K diff
-    QKV sum unit_key temperature=0.5
     QKV d_k=d/2 d_v=2d diff positions=relative self_mask=no
-    QKV diff shared_layers
-    QKV sum kv_every=2 positions=rope
     K=V n_heads=4 kv_heads=1 kv_every=2 positions=relative
-    K=V kv_rank=3 kv_every=3 positions=plus
     QKV shared_layers kv_every=2
-    QKV n_heads=2 d_head=7 d_mlp=11 positions=learned
     Q=K=V skew=4 unit_key positions=relative
     Q=K sum skew=d positions=rope
     QKV diff kv_every=2 exclusive
-    K=V n_heads=4 kv_heads=2 positions=rope rope_width=2 rotate_values
     K=V positions=rope exclusive rotate_values
     QKV d_k=3 d_v=5 v_norm positions=rope rope_width=2 rotate_values=only kv_every=2
 """.strip().split("\n")
@@ -133,17 +100,25 @@ KNOWN = {
 }  # fmt: skip
 NAMED = [named.variant for named in CATALOGUE.values()]
 VARIANTS = list(dict.fromkeys([*NAMED, *map(Variant, COMPOSITIONS)]))
-SAMPLE = [
-    *map(Variant, ("QKV", "Q=K", "K=V", "Q=V", "Q=K=V", "MQA", "MLA", "MLA with K=V", "RoPE")),
-    *map(Variant, ("RoPE with Q=K", "ALiBi", "Differential", "QK-norm", "Identity K", "Keyless")),
-    *map(Variant, ("No projections", "Reformer", "Scaled sharing", "(Q=K)⁺", "Low-rank key")),
-    *map(Variant, ("Relative bias with Q=K", "Key bias with Q=K", "QKV start=Q=K", "QKV sum")),
-    *map(Variant, ("K=V n_heads=4 kv_heads=2 positions=learned_plus", "Q=K signed self_mask=no")),
-    *map(Variant, ("QKV V=I O=I d_head=m/h", "QKV d_k=3 d_v=10", "Q=V keyless", "QKV d_mlp=5")),
+DOZEN = [
+    *map(Variant, ("QKV", "Q=K=V signed positions=alibi", "QKV kv_rank=3 scaled positions=rope")),
+    Variant("K=V n_heads=4 kv_heads=2 positions=rope rope_width=2 rotate_values"),
+    Variant("QKV n_heads=4 kv_heads=2 keyless"),
+    Variant("QKV k_rank=7 unit_key temperature=0.5"),
+    Variant("QKV d_k=d/2 d_v=2d diff positions=relative self_mask=no"),
+    Variant("Q=K sum skew=2 d_head=m/h positions=learned_plus"),
+    Variant("K=V=I O=I d_head=m/h positions=key_bias"),
+    Variant("K=V kv_rank=3 kv_every=2 positions=plus"),
+    Variant("QKV d_mlp=11 shared_layers positions=learned"),
+    Variant("K=V d_head=8 shared_half qk_norm exclusive"),
+    Variant("QKV kv_residual=2 qk_norm v_norm"),
+    Variant("QKV kv_from=bottom_middle self_mask"),
+    Variant("QKV tie=Q=V tie_by=keep_V tie_at=0.6 start=K=V learning_rate=0.01"),
 ]
-"""Of every kind one, for blocks and sides that are not the usual ones."""
-every_shape = pytest.mark.parametrize("shape", SHAPES)
-every_variant = pytest.mark.parametrize("variant", VARIANTS)
+"""One of every mechanism: every word of a text form is among them."""
+for named in CATALOGUE.values():  # words that were added since
+    if named.variant.given.keys() - {word for variant in DOZEN for word in variant.given}:
+        DOZEN.append(named.variant)
 
 
 class Reference:
@@ -406,38 +381,47 @@ class InspectedExample:
         found = self.model.run_parameters(self.run(variant, seed), self.numbers)
         return {name: value.double().requires_grad_() for name, value in found.items()}
 
-    def check_logits(self, variant):
-        """Logits, scores and patterns are those of the formula, for both seeds."""
-        reference = Reference(self.experiment, variant)
+    def check(self, variant, *, gradients=True):
+        """Logits, scores, patterns and gradients are those of the formula, for both seeds."""
         for seed in range(len(self.model.seeds)):
-            run = self.run(variant, seed)
-            expected = reference.logits(self.own(variant, seed), self.tokens[seed])
+            run, own = self.run(variant, seed), self.own(variant, seed)
+            reference = Reference(self.experiment, variant)
+            expected = reference.logits(own, self.tokens[seed])
             for found in (self.of_answers, self.of_all):
                 assert_close(found[run].double(), expected, rtol=1e-4, atol=2e-4)
             pairs = zip(self.layers[run], reference.scores, reference.patterns, strict=True)
             for (scores, pattern), of_scores, of_pattern in pairs:
                 assert_close(scores.double(), of_scores, rtol=1e-4, atol=1e-4)
                 assert_close(pattern.double(), of_pattern, rtol=1e-4, atol=1e-4)
+            if gradients:
+                self.check_gradients(run, own, expected)
 
-    def check_gradients(self, variant):
-        """Gradients are those of autograd through the formula, for both seeds."""
-        for seed in range(len(self.model.seeds)):
-            own = self.own(variant, seed)
-            logits = Reference(self.experiment, variant).logits(own, self.tokens[seed])
-            labels = self.labels[seed].flatten()
-            F.cross_entropy(logits.flatten(0, 1), labels, ignore_index=-1).backward()
-            fixed = self.model.task.fixed_embedding(
-                self.model.size.d_model, generator_for(self.model.seeds[seed], "fixed embedding")
-            )
-            if fixed is not None:
-                own["W_E"].grad[fixed[0]] = 0  # they are given, and stay
-            found = self.model.run_parameters(self.run(variant, seed), self.gradient)
-            assert found.keys() == own.keys()
-            for name, value in own.items():
-                expected = torch.zeros_like(value) if value.grad is None else value.grad
-                message = f"{name}: {{}}".format
-                near = 2e-5 + 1e-3 * float(expected.abs().max())
-                assert_close(found[name].double(), expected, rtol=1e-3, atol=near, msg=message)
+    def check_gradients(self, run, own, logits):
+        """Gradients are those of autograd; embeddings that are given have none."""
+        seed = run % len(self.model.seeds)
+        labels = self.labels[seed].flatten()
+        F.cross_entropy(logits.flatten(0, 1), labels, ignore_index=-1).backward()
+        fixed = self.model.task.fixed_embedding(
+            self.model.size.d_model, generator_for(self.model.seeds[seed], "fixed embedding")
+        )
+        if fixed is not None:
+            own["W_E"].grad[fixed[0]] = 0
+        found = self.model.run_parameters(run, self.gradient)
+        assert found.keys() == own.keys()
+        for name, value in own.items():
+            expected = torch.zeros_like(value) if value.grad is None else value.grad
+            near = 2e-5 + 1e-3 * float(expected.abs().max())
+            message = f"{name}: {{}}".format
+            assert_close(found[name].double(), expected, rtol=1e-3, atol=near, msg=message)
+
+    def idle(self, variant):
+        """Parameters without a gradient, besides what cancels in the softmax.
+
+        That are the b of (X)⁺, one number for all scores, and biases of keys that nothing else
+        reads, which are the same for all scores of a row.
+        """
+        found = self.model.run_parameters(self.run(variant), self.gradient)
+        return [n for n, v in found.items() if not v.any() and not n.endswith(("b_plus", "b_K"))]
 
 
 def shake(model):
@@ -451,36 +435,25 @@ def shake(model):
 
 def sized(variants, shape):
     """An experiment of these variants at one of the shapes."""
+    return Experiment(sharing=variants, **settings_of(shape))
+
+
+def settings_of(shape):
+    """All settings of a shape but the variants."""
     sizes = {**TINY, "steps": 100, "evaluate_every": 50, **shape}
     for name in ("n_names", "n_values", "n_entries"):
         if name not in TASKS[sizes.get("task", "directed")].model_fields:
             sizes.pop(name)
-    return Experiment(sharing=variants, **sizes)
+    return sizes
 
 
-@cache
-def looked_at(shape):
-    """All variants beside each other: at the start, and after three steps."""
-    return looks_at(sized(VARIANTS, SHAPES[shape]))
-
-
-def looks_at(experiment):
-    """What all variants say at the start, and after three steps."""
-    cohort = Cohort(experiment, [1, 0], CPU)
-    shake(cohort.model)
-    before = InspectedExample(cohort.model, experiment)
-    cohort.advance(3)
-    return before, InspectedExample(cohort.model, experiment)
-
-
-def check_formulas(experiment):
-    """Compare answers and gradients of an experiment's only variant, after one step."""
-    cohort = Cohort(experiment, [0, 1], CPU)
-    shake(cohort.model)
-    cohort.advance(1)
-    looked = InspectedExample(cohort.model, experiment)
-    looked.check_logits(experiment.sharing[0])
-    looked.check_gradients(experiment.sharing[0])
+def possible(variants, **settings):
+    """Those variants that go with the settings of an experiment."""
+    fit = []
+    for variant in variants:
+        with contextlib.suppress(InvalidExperiment):
+            fit += Experiment(sharing=[variant], **settings).sharing
+    return fit
 
 
 def two_models(one, other, **given):

@@ -5,7 +5,6 @@ import io
 import shlex
 import subprocess
 import sys
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -15,12 +14,13 @@ import torch
 from kinds import every_task
 from reference import (
     CPU,
+    DOZEN,
     ONE_SIDE,
-    SAMPLE,
     SHAPES,
     TWO_SIDES,
-    VARIANTS,
     Reference,
+    possible,
+    settings_of,
     shake,
     sized,
 )
@@ -35,28 +35,23 @@ from attnkit.analysis.export import (
     torch_file,
 )
 from attnkit.experiment import Experiment
-from attnkit.foundation.settings import InvalidExperiment
 from attnkit.model.initial import generator_for
 from attnkit.model.model import Model
 from attnkit.tasks import TASKS
 from attnkit.training import train
-from attnkit.training.cohort import Cohort
 from attnkit.training.data import stack
 from attnkit.training.results import Result
-from attnkit.variants import CATALOGUE, OPTIONS, Option, Variant, register_option
+from attnkit.variants import CATALOGUE, OPTIONS, Option, Variant
 from attnkit.variants.rules import Code
 
 ROOT = Path(__file__).parent.parent
-FEW = [*map(Variant, ("QKV", "Q=K=V", "MQA", "MLA", "RoPE", "Differential", "ALBERT", "CLA"))]
-EXPERIMENTS = {
-    **{
-        name: sized(VARIANTS, SHAPES[name])
-        for name in ("one head", "three heads", "answers at the end")
-    },
-    **{f"one side, {name}": sized(SAMPLE, ONE_SIDE[name]) for name in ("final norm", "sparse")},
-    **{f"two sides, {name}": sized(SAMPLE, TWO_SIDES[name]) for name in ("lean", "standard")},
-}
-EVERY = [(name, variant) for name, one in EXPERIMENTS.items() for variant in one.sharing]
+ALL_SHAPES = [*SHAPES.values(), ONE_SIDE["final norm"], ONE_SIDE["sparse"]]
+ALL_SHAPES += [TWO_SIDES["lean"], TWO_SIDES["standard"]]
+
+
+def dozen(shape):
+    """One variant of every mechanism that goes with a shape."""
+    return sized(possible(DOZEN, **settings_of(shape)), shape)
 
 
 class Answered:
@@ -86,23 +81,19 @@ class Answered:
         assert off(module.double()(self.tokens), expected) <= 1e-10
 
 
-@cache
-def answered(name):
-    """What models of all variants answer before training, those to be tied later tied already."""
-    experiment = EXPERIMENTS[name]
-    tied = [variant for variant in experiment.sharing if len(variant.stages) > 1]
-    model = Model(experiment, [1, 0], CPU, tied=tied)
-    shake(model)
-    return Answered(model)
-
-
 def load(experiment, variant, own):
     """The module out of its source, with the weights of a run out of their file."""
+    weights = torch_file(arrays := module_weights(experiment, variant, own))
+    assert weights == torch_file(arrays)  # the same bytes each time
+    return module_of(module_code(experiment, variant), weights)
+
+
+def module_of(source, weights):
+    """The module of a file of code and one of weights."""
     names = {}
-    exec(module_code(experiment, variant), names)
+    exec(source, names)
     module = names["Transformer"]().requires_grad_(False)
-    blob = torch_file(module_weights(experiment, variant, own))
-    module.load_state_dict(torch.load(io.BytesIO(blob), weights_only=True))
+    module.load_state_dict(torch.load(io.BytesIO(weights), weights_only=True))
     return module
 
 
@@ -112,10 +103,16 @@ def off(found, expected):
     return float((found - expected).abs().max() / expected.abs().max())
 
 
-@pytest.mark.parametrize(("name", "variant"), EVERY)
-def test_a_module_answers_as_the_model(name, variant):
-    """Every variant and composition in lean blocks, of every kind one in others; see `Answered`."""
-    answered(name).check(EXPERIMENTS[name], variant)
+@pytest.mark.parametrize("shape", ALL_SHAPES)
+def test_modules_answer_as_the_models(shape):
+    """One of every mechanism, before training; those to be tied later are tied already."""
+    experiment = dozen(shape)
+    tied = [variant for variant in experiment.sharing if len(variant.stages) > 1]
+    model = Model(experiment, [1, 0], CPU, tied=tied)
+    shake(model)
+    answers = Answered(model)
+    for variant in experiment.sharing:
+        answers.check(experiment, variant)
 
 
 def test_a_module_answers_as_the_model_where_values_are_short():
@@ -134,21 +131,9 @@ def test_a_module_answers_as_the_model_where_values_are_short():
 @every_task
 def test_a_module_answers_as_the_model_on_every_task(task):
     """At the task's own sizes; whatever a token has, an answer is, or is embedded in."""
-    experiment = fitting(task, FEW)
+    experiment = Experiment(task=task, sharing=["Q=K=V", "MLA"], n_seeds=1, n_train=0)
     looked = Answered(Model(experiment, [0], CPU))
     for variant in experiment.sharing:
-        looked.check(experiment, variant)
-
-
-def test_a_module_has_the_weights_at_the_end_of_training():
-    """Of a variant that is tied halfway, what it has become."""
-    experiment = sized(["Q=K", "RoPE", "Tied later: keep K"], {**SHAPES["one head"], "n_seeds": 1})
-    cohort = Cohort(experiment, [0], CPU)
-    cohort.advance(100)
-    looked = Answered(cohort.model)
-    for (variant, _), own in zip(experiment.runs, cohort.parameters(), strict=True):
-        assert own.keys() == looked.own[variant].keys()
-        looked.own[variant] = own
         looked.check(experiment, variant)
 
 
@@ -174,8 +159,9 @@ print(float((found - expected).abs().max() / expected.abs().max()))
 
 def test_a_module_runs_with_nothing_but_torch(tmp_path):
     """In a process of its own, where neither this package nor numpy can be imported."""
-    experiment, variant = EXPERIMENTS["three heads"], Variant("RoPE")
-    looked = answered("three heads")
+    variant = Variant("RoPE")
+    experiment = sized([variant], SHAPES["three heads"])
+    looked = Answered(Model(experiment, [0], CPU))
     weights = module_weights(experiment, variant, looked.own[variant])
     (tmp_path / "module.py").write_text(module_code(experiment, variant), encoding="utf-8")
     (tmp_path / "weights.pt").write_bytes(torch_file(weights))
@@ -186,47 +172,28 @@ def test_a_module_runs_with_nothing_but_torch(tmp_path):
     assert float(ended.stdout) <= 1e-5
 
 
-@pytest.fixture(scope="module")
-def sources():
-    """The modules of all named variants on every task, and of all that is compared above."""
-    chosen = [named.variant for named in CATALOGUE.values()]
-    fit = [fitting(task, chosen) for task in TASKS]
-    return {
-        (place, variant): module_code(experiment, variant)
-        for place, experiment in enumerate([*fit, *EXPERIMENTS.values()])
-        for variant in experiment.sharing
-    }
+def test_modules_are_short_and_clean_and_import_nothing_but_torch(tmp_path):
+    """Under 60 lines of at most 100 characters, by the rules of this repository.
 
-
-def test_modules_are_short(sources):
-    """Under 60 lines of at most 100 characters, import and title included."""
-    for text in sources.values():
+    A long one may lack docstrings. All named variants, and one of every mechanism elsewhere.
+    """
+    named = Experiment(sharing=[named.variant for named in CATALOGUE.values()])
+    experiments = [named, *map(dozen, ALL_SHAPES)]
+    experiments += [Experiment(task=task, sharing=["MLA", "RoPE"]) for task in TASKS]
+    texts = {module_code(one, variant) for one in experiments for variant in one.sharing}
+    for place, text in enumerate(sorted(texts)):
         lines = text.splitlines()
         assert len(lines) < 60, text
         assert max(map(len, lines)) <= 100, text
-
-
-def test_modules_import_nothing_but_torch(sources):
-    """And what Python has."""
-    for text in dict.fromkeys(sources.values()):
         tree = ast.walk(ast.parse(text))
         found = [node for node in tree if isinstance(node, ast.Import | ast.ImportFrom)]
         modules = {getattr(node, "module", None) or node.names[0].name for node in found}
         assert modules <= {"torch", "math"}
-
-
-def test_modules_are_formatted_and_clean(sources, tmp_path):
-    """By the rules of this repository, but that a long one may lack docstrings."""
-    for place, text in enumerate(dict.fromkeys(sources.values())):
         (tmp_path / f"module_{place}.py").write_text(text, encoding="utf-8")
     config = ["--quiet", "--no-cache", "--config", str(ROOT / "pyproject.toml"), str(tmp_path)]
     for command in (["check", "--ignore", "D1"], ["format", "--check"]):
-        ended = subprocess.run(
-            [sys.executable, "-m", "ruff", *command, *config],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        ruff = [sys.executable, "-m", "ruff", *command, *config]
+        ended = subprocess.run(ruff, capture_output=True, text=True, check=False)
         assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
@@ -238,27 +205,21 @@ def test_a_module_has_nothing_that_its_variant_does_not_need():
         assert absent not in text
 
 
-def test_matrices_that_start_equal_do_so_in_the_module():
-    """Trained from the start, it is the variant, too."""
-    experiment, names = Experiment(sharing=["QKV start=Q=K"]), {}
-    exec(module_code(experiment, "QKV start=Q=K"), names)
+def test_what_is_shared_or_starts_equal_does_so_in_the_module():
+    """Shared layers stay one when it is trained on; matrices that start equal are two."""
+    names = {}
+    exec(module_code(Experiment(sharing=["QKV start=Q=K"]), "QKV start=Q=K"), names)
     layer = names["Transformer"]().layers[0]
     assert torch.equal(layer.W_Q.weight, layer.W_K.weight)
     assert layer.W_Q.weight is not layer.W_K.weight
-
-
-def test_layers_that_share_matrices_share_them_in_the_module():
-    """They are one, so they stay one when it is trained on."""
-    experiment, names = sized(["ALBERT"], SHAPES["three heads"]), {}
-    exec(module_code(experiment, "ALBERT"), names)
+    exec(module_code(sized(["ALBERT"], SHAPES["three heads"]), "ALBERT"), names)
     first, second = names["Transformer"]().layers
     assert first.W_Q is second.W_Q
     assert first.W_in is not second.W_in
 
 
-def test_an_option_without_lines_is_told():
+def test_an_option_without_lines_is_told(monkeypatch):
     """Whoever adds a word is told where its lines belong."""
-    before = dict(OPTIONS)
 
     class Doubled(Option):
         name = "doubled"
@@ -267,18 +228,12 @@ def test_an_option_without_lines_is_told():
         def adjust(self, role, rows, weights, at, wiring):
             return 2 * rows if role == "Q" else rows
 
-    try:
-        register_option(Doubled)
-        experiment = Experiment(sharing=["QKV doubled"])
-        with pytest.raises(
-            ValueError, match=r"doubled: its method `adjust` has no lines in `code`"
-        ):
-            module_code(experiment, "QKV doubled")
-        Doubled.code = lambda *_: Code(adjust={"Q": "2 * q"})
-        assert "        q = 2 * q\n" in module_code(experiment, "QKV doubled")
-    finally:
-        OPTIONS.clear()
-        OPTIONS.update(before)
+    monkeypatch.setitem(OPTIONS, "doubled", Doubled)
+    experiment = Experiment(sharing=["QKV doubled"])
+    with pytest.raises(ValueError, match=r"doubled: its method `adjust` has no lines in `code`"):
+        module_code(experiment, "QKV doubled")
+    Doubled.code = lambda *_: Code(adjust={"Q": "2 * q"})
+    assert "        q = 2 * q\n" in module_code(experiment, "QKV doubled")
 
 
 def test_weights_of_a_variant_that_is_not_tied_yet_are_refused():
@@ -290,124 +245,79 @@ def test_weights_of_a_variant_that_is_not_tied_yet_are_refused():
         module_weights(experiment, "QKV tie=Q=K", own)
 
 
-def test_the_file_of_weights_is_read_by_torch():
-    """Names, shapes and every bit; the same bytes each time."""
-    arrays = {
-        "layers.0.W_Q.weight": np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32),
-        "b": np.arange(7, dtype=np.float32),
-        "of no axis": np.array(2.5, np.float32),
-    }
-    blob = torch_file(arrays)
-    read = torch.load(io.BytesIO(blob), weights_only=True)
-    assert list(read) == list(arrays)
-    for name, array in arrays.items():
-        assert read[name].shape == array.shape
-        assert np.array_equal(read[name].numpy(), array)
-    assert torch_file(arrays) == blob
-
-
 # Results as files
 
 
 def test_a_result_is_taken_away_as_files(tmp_path, capsys):
-    """Every run's module and weights, and a program that trains it again; from the command line."""
-    experiment = sized(["Q=K", "MLA"], {**SHAPES["one head"], "steps": 3, "evaluate_every": 1})
+    """Every run's module and weights, and a program that trains it again; from the command line.
+
+    Of a variant that was tied halfway, what it has become.
+    """
+    sharing = ["Q=K", "QKV tie=K=V tie_by=keep_K"]
+    sizes = {**SHAPES["one head"], "n_seeds": 1, "steps": 4, "evaluate_every": 1}
+    experiment = sized(sharing, sizes)
     result = train(experiment, "cpu")
     result.save(tmp_path / "saved")
     assert main(["code", str(tmp_path / "saved"), "--out", str(tmp_path / "out")]) == 0
-    written = {p.relative_to(tmp_path / "out").as_posix(): p for p in map(Path, listed(capsys))}
-    files = export_files(Result.load(tmp_path / "saved"))
-    assert {name: path.read_bytes() for name, path in written.items()} == files
-    assert set(files) == {
-        "experiment.py", "Q=K/module.py", "Q=K/seed_0/weights.pt", "Q=K/seed_1/weights.pt",
-        "QKV_kv_rank=m_4/module.py", "QKV_kv_rank=m_4/seed_0/weights.pt",
-        "QKV_kv_rank=m_4/seed_1/weights.pt",
-    }  # fmt: skip
-    weights = torch.load(written["Q=K/seed_1/weights.pt"], weights_only=True)
-    expected = torch.from_numpy(result.parameters[1]["0.W_Q"]).T
-    assert torch.equal(weights["layers.0.W_Q.weight"], expected)
+    paths = map(Path, capsys.readouterr().out.splitlines())
+    written = {p.relative_to(tmp_path / "out").as_posix(): p.read_bytes() for p in paths}
+    assert written == export_files(Result.load(tmp_path / "saved"))
+    folders = ["Q=K", "QKV_tie=K=V_tie_by=keep_K"]
+    names = {f"{one}/{name}" for one in folders for name in ("module.py", "seed_0/weights.pt")}
+    assert set(written) == {"experiment.py", *names}
+    tokens = experiment.task.draw(7, generator_for(0, "taken"), held_out=False).tokens
+    for folder, (variant, _), own in zip(folders, experiment.runs, result.parameters, strict=True):
+        module = module_of(written[f"{folder}/module.py"], written[f"{folder}/seed_0/weights.pt"])
+        exact = {name: torch.from_numpy(value).double() for name, value in own.items()}
+        expected = Reference(experiment, variant.stages[-1]).logits(exact, tokens)
+        assert off(module.double()(tokens), expected) <= 1e-10
 
 
-def listed(capsys):
-    """The lines that were printed."""
-    return capsys.readouterr().out.splitlines()
-
-
-@pytest.mark.parametrize(
-    ("content", "told"), [(None, "No such file or directory"), (b"no", "no snapshot")]
-)
-def test_what_is_no_result_is_told(tmp_path, capsys, content, told):
+def test_what_is_no_result_is_told(tmp_path, capsys):
     """Exit code 2, one line."""
-    for name in ("snapshot", "parameters") if content else ():
-        (tmp_path / f"{name}.safetensors").write_bytes(content)
-    assert main(["code", str(tmp_path), "--out", str(tmp_path / "out")]) == 2
-    error = capsys.readouterr().err
-    assert told in error
-    assert error.count("\n") == 1
+    for told in ("No such file or directory", "no snapshot"):
+        assert main(["code", str(tmp_path), "--out", str(tmp_path / "out")]) == 2
+        error = capsys.readouterr().err
+        assert told in error
+        assert error.count("\n") == 1
+        for name in ("snapshot", "parameters"):
+            (tmp_path / f"{name}.safetensors").write_bytes(b"no")
 
 
 # Experiments as code
 
 SETTINGS = [
     {},
-    {"task": "mutual", "sharing": "Q=K", "n_seeds": 2, "first_seed": 7},
-    {"task": "reverse", "learning_rate": 0.003, "clip": 0.5, "schedule": "constant"},
-    {"task": "dictionary", "order": "reversed", "self_mask": True, "steps": 50},
+    {"task": "dictionary", "order": "reversed", "clip": 0.5, "n_seeds": 2, "first_seed": 7},
     {"sharing": [named.variant for named in CATALOGUE.values()][:20], "equal": "parameters"},
 ]
 
 
 @pytest.mark.parametrize("given", SETTINGS)
-def test_code_makes_the_experiment(given, monkeypatch):
-    """Executed, it trains an equal one, and prints the accuracy of every run, nothing left out."""
+def test_code_and_command_make_the_experiment(given, monkeypatch):
+    """Executed or typed in a shell, they train an equal one; code prints every run's accuracy."""
     experiment, trained, printed = Experiment(**given), [], []
-    monkeypatch.setattr(
-        "attnkit.training.training.train", lambda one: trained.append(one) or Trained
-    )
-    code = experiment_code(experiment)
-    exec(code, {"print": printed.append})
-    assert trained == [experiment]
-    assert all(f"{accuracy:.6f}" in printed[0] for accuracy in Trained.table["accuracy"])
-    assert max(map(len, code.splitlines())) <= 100
-
-
-class Trained:
-    """In place of a result."""
-
-    table = pd.DataFrame(
-        {"sharing": "QKV", "seed": range(90), "accuracy": np.random.default_rng(0).random(90)}
-    ).assign(asymmetry=0.5, **{f"more_{k}": k for k in range(20)})
-
-
-@pytest.mark.parametrize("given", SETTINGS)
-def test_the_command_makes_the_experiment(given, monkeypatch):
-    """Typed in a shell, it trains an equal one."""
-    experiment, trained = Experiment(**given), []
 
     def interrupted(one, _):
         trained.append(one)
         raise KeyboardInterrupt
 
+    monkeypatch.setattr(
+        "attnkit.training.training.train", lambda one: trained.append(one) or Trained
+    )
     monkeypatch.setattr("attnkit.command.train.train_with_progress", interrupted)
-    words = shlex.split(command_line(experiment))
+    code, words = experiment_code(experiment), shlex.split(command_line(experiment))
+    exec(code, {"print": printed.append})
+    assert all(f"{accuracy:.6f}" in printed[0] for accuracy in Trained.table["accuracy"])
+    assert max(map(len, code.splitlines())) <= 100
     assert words[:3] == ["python", "-m", "attnkit"]
+    assert given or (len(words) == 6 and 'ak.Experiment(task="directed")\n' in code)  # is short
     assert main(words[3:]) == 130
-    assert trained == [experiment]
+    assert trained == [experiment, experiment]
 
 
-def test_code_of_all_defaults_is_short():
-    """Nothing is said that need not be."""
-    assert 'ak.Experiment(task="directed")\n' in experiment_code(Experiment())
-    assert command_line(Experiment()) == "python -m attnkit train --task directed"
+class Trained:
+    """In place of a result."""
 
-
-def fitting(task, variants):
-    """A task's default experiment, of those variants that are possible there."""
-    fit = []
-    for variant in variants:
-        try:
-            Experiment(task=task, sharing=[variant])
-        except InvalidExperiment:
-            continue
-        fit.append(variant)
-    return Experiment(task=task, sharing=fit, n_seeds=1, batch_size=16, n_eval=16, n_train=0)
+    table = pd.DataFrame({"accuracy": np.random.default_rng(0).random(90)})
+    table = table.assign(sharing="QKV", seed=range(90), asymmetry=0.5, **dict.fromkeys("abcdef", 0))

@@ -1,47 +1,78 @@
-"""What the families of variants claim about each other, each shown on numbers."""
+"""What the families of variants claim about each other, each shown on numbers.
+
+That all of them compute their formulas is shown in `test_formulas`.
+"""
 
 import pytest
 import torch
 from reference import (
     CPU,
+    batch_for,
     embedded,
     logits_of,
     norm,
     recorded_by,
     set_numbers,
     shake,
+    transformer_of,
     two_models,
     waves,
 )
 from torch.testing import assert_close
 
+from attnkit.experiment import Experiment
 from attnkit.model.initial import generator_for
 from attnkit.model.reference import Layer
 from attnkit.training.data import stack
+from attnkit.training.engine import kernel_knows
+from attnkit.variants import Variant
 
-# No projection, heads and widths
-
-
-def test_identity_roles_are_the_token_cut_into_heads():
-    """Q=K=I: the scores of a head are products of the tokens' own numbers."""
-    model, _ = two_models("Q=K=I d_head=m/h", "QKV", d_model=48)
-    rows = norm(embedded(model)).unflatten(-1, (3, 16)).transpose(1, 2)
-    assert_close(recorded_by(model)[0].scores[0], rows @ rows.mT / 4)
+ALIKE = torch.full((1, 1, 5, 3), 3)
+"""Five equal tokens."""
 
 
-def test_a_model_without_projections_averages_tokens():
-    """Q=K=V=I O=I: what is added to a token lies in the convex hull of all tokens."""
-    model, _ = two_models("Q=K=V=I O=I d_head=m/h", "QKV", d_model=48, n_heads=1, n_layers=1)
-    x, w_u = embedded(model), model.run_parameters(0)["W_U"]
-    pattern = recorded_by(model)[0].pattern[0, :, 0]
-    assert_close(logits_of(model)[0], norm(x + pattern @ norm(x)) @ w_u)
+def stages_of(model, tokens=None):
+    """Intermediate results of the first layer of a model with one run, at all positions."""
+    transformer = transformer_of(model)
+    tokens = batch_for(model) if tokens is None else tokens
+    return transformer.attend(0, transformer.embed(tokens), None)
 
 
-@pytest.mark.parametrize("form", ["QKV", "K=V"])
-def test_as_many_key_heads_as_query_heads_is_plain(form):
-    """kv_heads = n_heads is MHA: computed in another way, from the same initial numbers."""
-    grouped, plain = two_models(f"{form} n_heads=4 kv_heads=4", f"{form} n_heads=4")
-    assert_close(logits_of(grouped), logits_of(plain), rtol=1e-5, atol=1e-5)
+@pytest.mark.parametrize(
+    ("text", "same", "sizes"),
+    [
+        ("QKV n_heads=4 kv_heads=4", "QKV n_heads=4", {}),
+        ("QKV temperature=2", "QKV", {"d_head": 4}),
+        ("QKV sum", "QKV d_k=2d temperature=2", {"d_head": 4}),  # [Q₁ Q₂][K₁ K₂]ᵀ, still over √4
+        ("Q=K positions=relative", "Q=K", {}),  # a learned bias starts from nothing
+        ("Q=K positions=key_bias", "Q=K", {}),
+        ("Q=K signed", "Q=K", {}),  # diagonals of ones
+        ("Q=K=V scaled", "Q=K=V", {}),
+        ("QKV shared_layers", "QKV", {"n_layers": 1}),  # one layer shares with no other
+        ("K=V kv_every=3", "K=V", {"n_layers": 1}),
+        ("QKV kv_from=bottom_middle", "QKV kv_every=2", {}),  # of two layers
+        ("QKV positions=rope rope_width=d", "QKV positions=rope", {}),
+    ],
+)
+def test_special_cases_are_other_variants(text, same, sizes):
+    """Computed in another way, from the same initial numbers."""
+    one, other = two_models(text, same, **sizes)
+    for name, value in one.run_parameters(0).items():
+        if name[2:].startswith("D"):
+            value.fill_(1)
+    assert_close(logits_of(one), logits_of(other), rtol=1e-5, atol=1e-5)
+
+
+def test_gains_and_factors_start_at_one():
+    """So that at first they change nothing."""
+    for text in ("QKV qk_norm", "Q=K scaled"):
+        own = two_models(text, "QKV")[0].run_parameters(0)
+        factors = [value for name, value in own.items() if name[2:4] in ("g_", "D_")]
+        assert len(factors) >= 4
+        assert all((value == 1).all() for value in factors)
+
+
+# Heads, widths and ranks
 
 
 @pytest.mark.parametrize("n_groups", [1, 2])
@@ -56,107 +87,32 @@ def test_grouped_heads_are_full_heads_with_repeated_matrices(n_groups):
     assert_close(logits_of(grouped), logits_of(full), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("text", "shapes"),
-    [
-        (
-            "QKV d_k=d/2 d_v=2d",
-            {"W_Q": (32, 15), "W_K": (32, 15), "W_V": (32, 60), "W_O": (60, 32)},
-        ),
-        ("QKV d_head=7 d_v=d", {"W_Q": (32, 21), "W_V": (32, 21)}),
-        ("QKV n_heads=2 d_head=m/h", {"W_Q": (32, 32), "W_O": (32, 32)}),
-        ("QKV n_heads=4 kv_heads=2 d_v=3", {"W_K": (32, 20), "W_V": (32, 6), "W_O": (12, 32)}),
-        ("QKV kv_rank=m/4", {"W_C": (32, 8), "W_K": (8, 30), "W_V": (8, 30)}),
-        ("QKV k_rank=d/2", {"W_B": (32, 5), "W_K": (5, 30), "W_V": (32, 30)}),
-        ("QKV d_k=3 keyless", {"W_Q": (32, 9), "W_VK": (3, 10, 3)}),
-        ("QKV d_k=d/2 diff", {"W_Q": (32, 30), "W_K": (32, 30), "W_V": (32, 30)}),
-    ],
-)
-def test_shapes_are_those_of_the_widths(text, shapes):
-    """With d_model 32, three heads of 10."""
-    model, _ = two_models(text, "QKV")
-    own = model.run_parameters(0)
-    assert {name: tuple(own[f"0.{name}"].shape) for name in shapes} == shapes
+@pytest.mark.parametrize("text", ["QKV kv_residual=3", "QKV kv_residual=d"])
+def test_residuals_are_matrices_of_heads(text):
+    """Head h of QKV is W_S + A_h B_h; residuals are drawn, so heads start apart."""
+    residual, plain = two_models(text, "QKV", n_layers=1)
+    own = residual.run_parameters(0)
+    heads = {}
+    for role in "KV":
+        down = own[f"0.W_A_{role}"].unflatten(-1, (3, -1)).transpose(0, 1)  # (h, m, r)
+        full = own[f"0.W_S_{role}"] + down @ own[f"0.W_B_{role}"]  # (h, m, d)
+        assert not torch.allclose(full[0], full[1], atol=0.1)
+        heads[f"0.W_{role}"] = full.transpose(0, 1).flatten(1)
+    set_numbers(plain, heads | {name: own[name] for name in ("W_E", "W_U", "0.W_Q", "0.W_O")})
+    assert_close(logits_of(residual), logits_of(plain), rtol=1e-4, atol=1e-5)
 
 
-# Low rank
-
-
-@pytest.mark.parametrize(
-    ("text", "full", "narrow"),
-    [
-        ("QKV kv_rank=7", "QKV", {"W_K": "W_C", "W_V": "W_C"}),
-        ("K=V kv_rank=7", "K=V", {"W_K": "W_C"}),
-        ("QKV k_rank=7", "QKV", {"W_K": "W_B"}),
-    ],
-)
-def test_low_rank_is_full_with_the_product_of_both_matrices(text, full, narrow):
-    """W_C W_K in place of W_K, and so on."""
-    squeezed, wide = two_models(text, full, n_layers=1)
-    own = squeezed.run_parameters(0)
-    same = {name: own[name] for name in wide.run_parameters(0) if name[2:] not in narrow}
-    products = {f"0.{name}": own[f"0.{by}"] @ own[f"0.{name}"] for name, by in narrow.items()}
-    set_numbers(wide, same | products)
-    assert_close(logits_of(squeezed), logits_of(wide), rtol=1e-5, atol=1e-5)
-
-
-def test_one_keyless_head_represents_any_qkv():
-    """W_VK = W_V⁻¹ W_K, where d_head = d_model and W_V is invertible."""
-    keyless, plain = two_models("QKV keyless", "QKV", n_heads=1, d_model=16, d_head=16, n_layers=1)
-    own = plain.run_parameters(0)
-    solved = torch.linalg.solve(own["0.W_V"].double(), own["0.W_K"].double())
-    kept = {name: value for name, value in own.items() if name != "0.W_K"}
-    set_numbers(keyless, kept | {"0.W_VK": solved[None]})
-    assert_close(logits_of(keyless), logits_of(plain), rtol=1e-4, atol=1e-4)
-
-
-def test_a_keyless_head_computes_keys_from_its_own_values_only():
-    """A change of one head's W_VK changes the scores of that head alone."""
-    model, _ = two_models("QKV keyless", "QKV", n_layers=1)
-    before = recorded_by(model)[0].scores
-    model.run_parameters(0)["0.W_VK"][1] += 1
-    changed = (recorded_by(model)[0].scores != before).flatten(3).any(-1).any(1)[0]
-    assert changed.tolist() == [False, True, False]
-
-
-# Partly tied, four matrices
+# Partly tied, and two maps
 
 
 def test_signed_scores_are_indefinite_and_those_of_q_k_are_not():
     """Q D Qᵀ has eigenvalues of both signs; Q Qᵀ has none below zero."""
-    signed, plain = two_models("Q=K signed", "Q=K")
-    lowest = [
+    signed, plain = (
         torch.linalg.eigvalsh(recorded_by(model)[0].scores.double()).amin(-1)
-        for model in (signed, plain)
-    ]
-    assert (lowest[0] < -0.01).all()
-    assert (lowest[1] > -1e-5).all()
-
-
-@pytest.mark.parametrize(("text", "plain"), [("Q=K signed", "Q=K"), ("Q=K=V scaled", "Q=K=V")])
-def test_diagonals_of_ones_change_nothing(text, plain):
-    """D = 1 is plain sharing."""
-    with_diagonals, without = two_models(text, plain)
-    for name, value in with_diagonals.run_parameters(0).items():
-        if name[2:].startswith("D"):
-            value.fill_(1)
-    assert_close(logits_of(with_diagonals), logits_of(without), rtol=1e-5, atol=1e-5)
-
-
-def test_scaled_roles_are_separate_matrices_that_differ_by_a_diagonal():
-    """QKV with W D_Q, W D_K, W D_V."""
-    scaled, plain = two_models("Q=K=V scaled", "QKV", n_layers=1)
-    shake(scaled)
-    own = scaled.run_parameters(0)
-    made = {f"0.W_{role}": own["0.W_Q"] * own[f"0.D_{role}"].flatten() for role in "QKV"}
-    set_numbers(plain, made | {name: own[name] for name in ("W_E", "W_U", "0.W_O")})
-    assert_close(logits_of(scaled), logits_of(plain), rtol=1e-5, atol=1e-5)
-
-
-def test_two_added_scores_are_one_of_twice_the_width():
-    """[Q₁ Q₂][K₁ K₂]ᵀ: the same matrices, and still divided by √4."""
-    added, wide = two_models("QKV sum", "QKV d_k=2d temperature=2", d_head=4)
-    assert_close(logits_of(added), logits_of(wide), rtol=1e-5, atol=1e-5)
+        for model in two_models("Q=K signed", "Q=K")
+    )
+    assert (signed < -0.01).all()
+    assert (plain > -1e-5).all()
 
 
 def test_rows_of_a_differential_pattern_sum_to_one_minus_lambda():
@@ -174,37 +130,41 @@ def test_rows_of_a_differential_pattern_sum_to_one_minus_lambda():
 # Scores
 
 
+@pytest.mark.parametrize("rank", [2, 4, 10])
+def test_the_antisymmetric_part_has_the_chosen_rank(rank):
+    """With 16 tokens and heads 10 wide, the rank of S − Sᵀ is that of the skew part.
+
+    It adds no parameter, and scores are no longer called symmetric.
+    """
+    text = f"Q=K skew={rank}"
+    model, plain = two_models(text, "Q=K", n_entries=16, n_names=32, n_layers=1)
+    scores = recorded_by(model)[0].scores[0].double()
+    found = torch.linalg.matrix_rank(scores - scores.mT, rtol=1e-4)
+    assert (found == rank).all()
+    assert model.run_parameters(0).keys() == plain.run_parameters(0).keys()
+    assert not Experiment(sharing=[text], d_head=10).wiring(Variant(text)).symmetric
+
+
+@pytest.mark.parametrize("text", ["Q=K skew=d", "Q=K skew=d positions=rope"])
+def test_a_skew_part_as_wide_as_the_key_gives_antisymmetric_scores(text):
+    """S = −Sᵀ, for all offsets: the exchange of both halves commutes with RoPE."""
+    model, _ = two_models(text, "Q=K", n_layers=1)
+    scores = recorded_by(model)[0].scores
+    assert scores.abs().max() > 0.1
+    assert_close(scores, -scores.mT, rtol=0, atol=1e-5)
+
+
 def test_reformer_scores_are_the_query_s_length_times_a_cosine():
-    """k / ‖k‖ and no division by √d: a row's largest score is its own, ‖q‖."""
+    """S_ij |q_j| = S_ji |q_i|, a row's largest score is its own, |q_i|: almost symmetric."""
     model, _ = two_models("Q=K unit_key self_mask", "QKV", n_layers=1)
     q = (norm(embedded(model)) @ model.run_parameters(0)["0.W_Q"]).unflatten(-1, (3, 10))
     scores = recorded_by(model)[0].scores[0]
     lengths = q.norm(dim=-1).transpose(1, 2)  # (b, h, i)
     assert_close(scores.diagonal(dim1=-2, dim2=-1), lengths)
     assert (scores <= lengths[..., None] + 1e-5).all()
-
-
-def test_reformer_s_self_mask_is_soft():
-    """Under a causal mask the first token still sees itself, the others never."""
-    model, _ = two_models("Q=K unit_key self_mask", "QKV", causal=True, self_mask=False)
-    for layer in recorded_by(model):
-        of_itself = layer.pattern.diagonal(dim1=-2, dim2=-1)
-        assert (of_itself[..., 0] == 1).all()
-        assert (of_itself[..., 1:] == 0).all()
-
-
-@pytest.mark.parametrize("text", ["QKV temperature=2.5", "QKV unit_key temperature=2.5"])
-def test_a_temperature_divides_the_bare_products(text):
-    """In place of √d_k, with unit keys, too."""
-    hot, one = two_models(text, text.replace("2.5", "1"), n_layers=1)
-    assert_close(recorded_by(hot)[0].scores, recorded_by(one)[0].scores / 2.5)
-    assert not torch.equal(logits_of(hot), logits_of(one))
-
-
-def test_a_temperature_of_the_root_of_the_width_is_plain():
-    """QKV with d_head 4 divides by 2."""
-    hot, plain = two_models("QKV temperature=2", "QKV", d_head=4)
-    assert_close(logits_of(hot), logits_of(plain), rtol=1e-5, atol=1e-5)
+    weighed = scores * lengths[..., None, :]
+    assert_close(weighed, weighed.mT, rtol=0, atol=1e-4)
+    assert (scores - scores.mT).abs().max() > 0.01
 
 
 # Positions
@@ -228,47 +188,16 @@ def test_plus_is_a_temperature_and_a_bias_of_key_positions():
     assert_close(logits_of(plus), logits_of(biased), rtol=1e-5, atol=1e-5)
 
 
-def test_learned_plus_is_plus_with_a_vector_for_every_position():
-    """With vectors of zero it is (X)⁺; others are added to tokens before the first layer."""
-    both, plus = two_models("Q=K positions=learned_plus", "Q=K positions=plus")
-    shake(both)
-    own = both.run_parameters(0)
-    set_numbers(plus, {name: value for name, value in own.items() if name != "W_pos"})
-    assert own["W_pos"].shape == (5, 32)
-    assert own["W_pos"].std() == pytest.approx(0.5, rel=0.2)
-    assert not torch.allclose(logits_of(both), logits_of(plus), atol=1e-2)
-    drawn = own["W_pos"].clone()
-    own["W_pos"].zero_()
-    assert_close(logits_of(both), logits_of(plus))
-    own["W_pos"].copy_(drawn)
-    learned, _ = two_models("Q=K positions=learned", "QKV")
-    set_numbers(learned, {name: own[name] for name in learned.run_parameters(0)})
-    first = recorded_by(both)[0].scores, recorded_by(learned)[0].scores
-    w, b = own["0.w_plus"], own["0.b_plus"]
-    of_rows, of_columns = (waves(torch.arange(5.0)) @ part for part in w.chunk(2))
-    expected = first[1] * w.sum() + (of_rows[:, None] + of_columns + b)
-    assert_close(first[0], expected, rtol=1e-4, atol=1e-4)
-
-
 @pytest.mark.parametrize("positions", ["rope", "alibi", "relative"])
 def test_scores_depend_on_the_offset_only(positions):
     """Between equal tokens: S is constant along its diagonals, and not everywhere."""
     model, _ = two_models(f"QKV positions={positions}", "QKV", n_layers=1)
     shake(model)
     layers = list[Layer]()
-    model.logits(torch.full((1, 1, 5, 3), 3), layers)
+    model.logits(ALIKE, layers)
     scores = layers[0].scores[0, 0]
     assert_close(scores[:, 1:, 1:], scores[:, :-1, :-1], rtol=1e-4, atol=1e-5)
     assert (scores[:, 0, 1:] - scores[:, :1, 0]).abs().max() > 0.01
-
-
-def test_key_bias_adds_the_same_to_every_row():
-    """S − S without it is g(j)."""
-    biased, plain = two_models("QKV positions=key_bias", "QKV", n_layers=1)
-    shake(biased)
-    added = recorded_by(biased)[0].scores - recorded_by(plain)[0].scores
-    g = biased.run_parameters(0)["0.b_key"]  # (h, j)
-    assert_close(added, g[None, None, :, None].expand_as(added), rtol=1e-4, atol=1e-5)
 
 
 def test_slopes_of_alibi_are_those_of_the_paper():
@@ -279,21 +208,46 @@ def test_slopes_of_alibi_are_those_of_the_paper():
     assert_close(added[:, 4, 0], 4 * added[:, 0, 1], rtol=1e-3, atol=1e-5)
 
 
-@pytest.mark.parametrize("positions", ["relative", "key_bias"])
-def test_learned_biases_start_from_nothing(positions):
-    """Their variants start as the plain model does."""
-    biased, plain = two_models(f"Q=K positions={positions}", "Q=K")
-    assert_close(logits_of(biased), logits_of(plain), rtol=1e-5, atol=1e-5)
+# Values
+
+
+def shifted(text):
+    """Outputs of the first layer for the same rows, at the start and three positions later."""
+    model, _ = two_models(text, "QKV", causal=True, self_mask=False, n_layers=1)
+    heads = transformer_of(model).heads(0)
+    rows = torch.randn((1, 1, 5, 32), generator=torch.Generator().manual_seed(0))
+    for first in (0, 3):
+        at = torch.arange(first, first + 5)
+        store = heads.store(rows)
+        k, v = heads.keys_and_values(store, at)
+        q = heads.queries(rows, store, at)
+        yield heads.mix(heads.pattern(heads.scores(q, k, at, at)), v, v, at)
+
+
+def test_outputs_that_are_rotated_back_depend_on_distances_only():
+    """They do not depend on where tokens stand; `rotate_values=only` is the control."""
+    for rest in ("rotate_values", "qk_norm rotate_values", "rope_width=4 rotate_values exclusive"):
+        assert_close(*shifted(f"K=V d_head=8 positions=rope {rest}"), rtol=1e-4, atol=1e-5)
+        assert_close(*shifted(f"Q=V positions=rope {rest}"), rtol=1e-4, atol=1e-5)
+    for sharing in ("QKV", "K=V"):
+        at_start, later = shifted(f"{sharing} positions=rope rotate_values=only")
+        assert (at_start - later).abs().max() > 0.1
+
+
+def test_one_half_is_of_all_heads_and_the_other_is_of_the_value():
+    """Of a key of `shared_half`; between equal tokens only the shared half is rotated."""
+    model, _ = two_models("K=V shared_half", "K=V")
+    stages = stages_of(model)
+    k, v = stages.k[0, 0], stages.v[0, 0]
+    assert torch.equal(k[..., :5], k[:1, :, :5].expand_as(k[..., :5]))
+    assert torch.equal(k[..., 5:], v[..., :5])
+    model, _ = two_models("K=V shared_half positions=rope", "K=V", d_head=8)
+    k = stages_of(model, ALIKE).k[0, 0]
+    assert_close(k[..., 4:], k[:, :1, 4:].expand_as(k[..., 4:]))
+    assert (k[:, 1:, :4] - k[:, :1, :4]).abs().amax(-1).min() > 0.01
 
 
 # Across layers
-
-
-@pytest.mark.parametrize("text", ["QKV shared_layers", "QKV kv_every=2", "K=V kv_every=3"])
-def test_one_layer_shares_with_no_other(text):
-    """It is the plain model."""
-    shared, plain = two_models(text, text.split()[0], n_layers=1)
-    assert_close(logits_of(shared), logits_of(plain), rtol=1e-5, atol=1e-5)
 
 
 def test_the_gradient_of_shared_layers_is_the_sum_over_layers():
@@ -310,11 +264,43 @@ def test_the_gradient_of_shared_layers_is_the_sum_over_layers():
         assert_close(found[f"0.{name}"], total, rtol=1e-4, atol=1e-6)
 
 
-def test_layers_that_reuse_keys_and_values_make_none():
-    """kv_every=2: what the second layer looks at does not depend on its own stream."""
-    model, _ = two_models("QKV kv_every=2", "QKV", n_layers=2, n_heads=1)
-    own = model.run_parameters(0)
-    own["1.W_Q"].copy_(own["0.W_Q"])
-    own["0.W_O"].zero_()  # both layers ask with the same stream
-    first, second = recorded_by(model)
-    assert torch.equal(first.scores, second.scores)
+@pytest.mark.parametrize(
+    ("word", "n_layers", "keys_of", "values_of"),
+    [
+        ("kv_every=3", 4, [0, 0, 0, 3], [0, 0, 0, 3]),
+        ("kv_from=bottom_middle", 1, [0], [0]),
+        ("kv_from=bottom_middle", 3, [0, 1, 1], [0, 1, 0]),
+        ("kv_from=bottom_middle", 4, [0, 1, 1, 1], [0, 1, 0, 0]),
+    ],
+)
+def test_upper_layers_use_the_very_keys_and_values_of_others(word, n_layers, keys_of, values_of):
+    """Of the layers that the wiring names: one and the same tensor."""
+    model, _ = two_models(f"QKV {word}", "QKV", n_layers=n_layers)
+    transformer, wiring = transformer_of(model), model.wirings[model.variants[0]]
+    x, stages = transformer.embed(batch_for(model)), []
+    for layer in range(n_layers):
+        assert (wiring.leader(layer, "K"), wiring.leader(layer, "V")) == (
+            keys_of[layer],
+            values_of[layer],
+        )
+        stages.append(transformer.attend(layer, x, stages[-1] if stages else None))
+        x = transformer.stream_after(layer, stages[-1])
+    for layer, stage in enumerate(stages):
+        assert stage.k is stages[keys_of[layer]].k
+        assert stage.v is stages[values_of[layer]].v
+
+
+@pytest.mark.parametrize(
+    ("text", "on_kernel"),
+    [
+        ("QKV positions=rope rope_width=4", True),
+        ("Q=K skew=2", True),
+        ("QKV positions=rope rotate_values", False),
+        ("QKV v_norm", False),
+        ("QKV kv_residual=2", False),
+        ("K=V shared_half", False),
+    ],
+)
+def test_what_the_kernel_trains_and_what_torch(text, on_kernel):
+    """A variant that loses its kernel trains many times as slowly."""
+    assert kernel_knows(Experiment(sharing=[text]), Variant(text)) is on_kernel

@@ -1,106 +1,145 @@
-"""Standard blocks, two sides, sparse labels and given embeddings compute their formulas.
+"""Every variant computes its formula, with its gradients, in all blocks and sides.
 
-A sample of the catalogue; all of it in lean blocks stands in `test_variants`.
+The formulas stand in `reference.py`, written apart from the library.
 """
 
-from functools import cache
+import random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from reference import (
+    CPU,
+    DOZEN,
     KNOWN,
     ONE_SIDE,
-    SAMPLE,
+    SHAPES,
     TWO_SIDES,
-    check_formulas,
-    looks_at,
-    sized,
+    VARIANTS,
+    InspectedExample,
+    possible,
+    settings_of,
+    shake,
 )
 from searching import briefly
 
+from attnkit.experiment import Experiment
 from attnkit.foundation.settings import InvalidExperiment
-from attnkit.variants import OPTIONS
-from attnkit.variants.sharing import Sharing
+from attnkit.training.cohort import Cohort
+from attnkit.variants import OPTIONS, Variant
 
-SHAPES = {f"one side, {name}": shape for name, shape in ONE_SIDE.items()} | {
-    f"two sides, {name}": shape for name, shape in TWO_SIDES.items()
+EVERY_SHAPE = {**SHAPES, **ONE_SIDE, **{f"two sides, {n}": one for n, one in TWO_SIDES.items()}}
+MORE = """
+    Q=K scaled diff
+    Q=K signed sum
+    K=V Q=I O=I d_head=m/h kv_every=3 positions=rope
+    K=V kv_from=bottom_middle positions=rope rotate_values
+    QKV diff exclusive kv_from=bottom_middle
+    QKV n_heads=4 kv_heads=2 kv_residual=2 scaled kv_every=2
+    K=V kv_residual=2 positions=rope rotate_values
+    K=V qk_norm positions=rope rotate_values=only
+    K=V kv_rank=3 unit_key kv_every=2 positions=rope rotate_values
+    Q=V keyless positions=rope rotate_values
+    Q=K=V qk_norm exclusive positions=rope rope_width=2 rotate_values
+    K=V n_heads=4 kv_heads=2 d_head=8 shared_half positions=rope
+    K=V shared_half scaled kv_every=2
+    K=V=I d_head=m/h shared_half
+    Q=K=I d_head=m/h skew=d
+""".strip().split("\n")
+"""Words that act on the same numbers."""
+
+
+def looked_at(experiment, *steps):
+    """What a cohort says after so many steps each, of parameters that all matter."""
+    cohort = Cohort(experiment, [1, 0], CPU)
+    shake(cohort.model)
+    for n_steps in steps:
+        cohort.advance(n_steps)
+        yield InspectedExample(cohort.model, experiment)
+
+
+def check_symmetry(looked, variant):
+    """Scores are symmetric exactly where the wiring says so: rounding, or far from it."""
+    scores = [scores for scores, _ in looked.layers[looked.run(variant)]]
+    error = max((s - s.mT).abs().max() / s.abs().max() for s in scores)
+    symmetric = looked.experiment.wiring(variant.stages[0]).symmetric
+    assert error < 1e-5 if symmetric else error > 1e-3
+
+
+@pytest.mark.parametrize("shape", EVERY_SHAPE)
+def test_all_variants_compute_their_formulas(shape, seed):
+    """Answers, scores, patterns and gradients, at the start and after three steps, side by side.
+
+    All of them in one shape, in others one of every mechanism and some that are drawn. Every
+    parameter learns, so no role that is tied has one of its own.
+    """
+    drawn = random.Random(f"{seed} {shape}").sample(VARIANTS, 2)
+    chosen = VARIANTS if shape == "three heads" else [*DOZEN, *drawn]
+    if shape == "answers at the end":
+        chosen += map(Variant, MORE)
+    settings = settings_of(EVERY_SHAPE[shape])
+    experiment = Experiment(sharing=possible(chosen, **settings), **settings)
+    before, after = looked_at(experiment, 0, 3)
+    wrong = {}
+    for variant in experiment.sharing:
+        try:
+            before.check(variant, gradients=False)
+            after.check(variant)
+            assert after.idle(variant) == []
+            if shape in SHAPES:
+                check_symmetry(after, variant)
+        except (AssertionError, KeyError) as error:
+            wrong[str(variant)] = str(error)
+    assert wrong == {}
+
+
+def test_every_word_has_a_formula_and_is_among_the_dozen():
+    """A word that is added needs its formula in tests/reference.py, and a name in the catalogue."""
+    assert sorted(OPTIONS.keys() - KNOWN) == []
+    assert sorted(OPTIONS.keys() - {word for variant in DOZEN for word in variant.given}) == []
+
+
+FORMS = [
+    "QKV", "Q=K", "K=V", "Q=V", "Q=K=V", "QKV Q=I", "QKV K=I", "QKV V=I", "Q=K=I", "K=V=I", "Q=V=I",
+    "Q=K=V=I", "Q=K V=I", "K=V Q=I", "Q=V K=I",
+]  # fmt: skip
+VALUES = {
+    "d_head": ["m/h", "m/h", "14", "2d"],
+    "d_k": ["3", "d/2", "m/4"],
+    "kv_heads": ["1", "2"],
+    "d_mlp": ["0", "11"],
 }
-every_shape = pytest.mark.parametrize("shape", SHAPES)
-every_variant = pytest.mark.parametrize("variant", SAMPLE)
-
-
-@cache
-def looked_at(shape):
-    """The sample side by side: at the start, and after three steps."""
-    return looks_at(sized(SAMPLE, SHAPES[shape]))
-
-
-@every_shape
-@every_variant
-def test_answers_are_those_of_the_formula(shape, variant):
-    """Logits, scores and patterns of every layer, at the start and after some steps."""
-    for looked in looked_at(shape):
-        looked.check_logits(variant)
-
-
-@every_shape
-@every_variant
-def test_gradients_are_those_of_the_formula(shape, variant):
-    """Of the mean loss of what is asked; zero for embeddings that are given."""
-    looked_at(shape)[1].check_gradients(variant)
-
-
-IDLE = (
-    "b_plus",  # of (X)⁺, one number for all scores
-    "b_K",  # of keys that nothing else reads, the same for all scores of a row
-)
-"""What cancels in the softmax: its gradient is rounding, or nothing."""
-
-
-@every_shape
-@every_variant
-def test_every_parameter_learns(shape, variant):
-    """None is there for nothing, besides what cancels."""
-    looked = looked_at(shape)[1]
-    found = looked.model.run_parameters(looked.run(variant), looked.gradient)
-    idle = {name for name, value in found.items() if not value.any()}
-    assert {name for name in idle if not name.endswith(IDLE)} == set()
-
-
-@pytest.mark.parametrize("word", sorted(OPTIONS))
-def test_every_word_has_a_reference_formula(word):
-    """A word is compared with a formula that was written apart from it, in tests/reference.py."""
-    assert word in KNOWN, f"add {word!r} to KNOWN and its formula to Reference"
-
-
-VALUES = {"d_head": ["m/h", "14", "2d"], "d_k": ["3", "d/2"], "kv_heads": ["1", "2"]}
 
 
 @st.composite
 def compositions(draw):
-    """Experiments of one variant of a sharing and some options, at one of the shapes; or None."""
-    words = [draw(st.sampled_from([*Sharing, "QKV Q=I", "QKV V=I", "Q=K=I", "Q=K V=I", "Q=K=V=I"]))]
-    left_out = {"tie", "tie_by", "tie_at", "learning_rate"}
-    known = sorted(OPTIONS.keys() & KNOWN - left_out)
-    for name in draw(st.sets(st.sampled_from(known), max_size=3)):
+    """Experiments of one variant of a sharing and some options, at some sizes; or None."""
+    words = [draw(st.sampled_from(FORMS))]
+    known = sorted(OPTIONS.keys() & KNOWN - {"tie", "tie_by", "tie_at", "learning_rate"})
+    for name in draw(st.sets(st.sampled_from(known), max_size=4)):
         value = draw(st.sampled_from(VALUES.get(name, OPTIONS[name].samples)))
         words.append(name if value is None else f"{name}={value}")
     shape = {
-        **SHAPES[draw(st.sampled_from(list(SHAPES)))],
-        "blocks": draw(st.sampled_from(["lean", "standard", "final_norm"])),
+        **EVERY_SHAPE[draw(st.sampled_from(list(EVERY_SHAPE)))],
+        "d_model": draw(st.sampled_from([16, 48])),
+        "n_heads": draw(st.integers(1, 4)),
+        "d_head": draw(st.sampled_from([6, 7, 22])),
+        "n_layers": draw(st.integers(1, 3)),
+        "d_mlp": draw(st.sampled_from([0, 7])),
         "positions": draw(st.sampled_from(["none", *OPTIONS["positions"].samples])),
         "self_mask": draw(st.booleans()),
+        "blocks": draw(st.sampled_from(["lean", "lean", "standard", "final_norm"])),
     }
     try:
-        return sized(" ".join(words), shape)
+        return Experiment(sharing=" ".join(words), **settings_of(shape))
     except InvalidExperiment:
         return None
 
 
 @given(compositions())
-@briefly(30)
+@briefly(60)
 def test_any_composition_is_refused_or_computes_its_formula(experiment):
-    """Whatever words, blocks, sides and positions come together; after one step."""
+    """No combination of words is accepted and then computes something else, or nothing."""
     if experiment is not None:
-        check_formulas(experiment)
+        (looked,) = looked_at(experiment, 1)
+        looked.check(experiment.sharing[0])

@@ -173,7 +173,7 @@ def test_a_run_whose_parameters_do_not_fit_is_refused():
 
 
 @given(st.integers(1, 29), st.integers(1, 29), st.integers(1, 2 * LANES + 5), st.integers(0, 3))
-@briefly(60)
+@briefly(40)
 def test_products_of_any_shape(n_rows, n_inner, n_columns, margin):
     """Written or added, with a transposed left side, inside of a wider matrix."""
     generator = np.random.default_rng(n_rows + 31 * n_inner + 997 * n_columns)

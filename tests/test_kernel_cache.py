@@ -26,21 +26,6 @@ def place(monkeypatch, tmp_path):
     cache.cache_folder.cache_clear()
 
 
-@pytest.fixture
-def child(monkeypatch):
-    """Let the child process run other code: `child("print(1)")`."""
-
-    def run(code):
-        monkeypatch.setattr(cache, "_COMMAND", ["-c", code])
-
-    return run
-
-
-LOAD = [sys.executable, SMALL_KERNEL, "load"]
-
-MARK = "from attnkit.model.kernel.cache import mark_compiled; mark_compiled()"
-
-
 def complete(folder):
     """Fill a cache folder as a compilation does."""
     (folder / "kernel_0").mkdir(parents=True)
@@ -49,73 +34,61 @@ def complete(folder):
 
 
 def test_a_cold_cache_is_compiled_once_and_says_so(place):
-    """By a child process; a warm cache is found without a word."""
+    """By a child process; others find the functions without a word, in the folder of this kernel.
+
+    If it is damaged, one process falls back to torch and deletes it, and the next one compiles:
+    four processes that import numba take 6 s.
+    """
     said = []
     assert not cache.is_compiled()
     cache.ensure_compiled(said.append)
     assert cache.is_compiled()
-    assert list(cache.cache_folder().glob("*/small_kernel.*.nbi"))
     cache.ensure_compiled(said.append)
     assert said == ["Compiling the training kernel once, about half a minute ..."]
-
-
-def test_functions_are_loaded_from_the_folder_of_this_kernel(place):
-    """In another process: numba counts a hit, and writes into no other folder."""
-    hits = [subprocess.check_output(LOAD, env=environment_with_package()) for _ in range(2)]
-    assert hits == [b"0", b"1"]
+    assert loaded().stdout == b"1"
     assert {path.name for path in (place / "caches").iterdir()} == {cache.cache_key()}
-
-
-def test_a_damaged_cache_is_deleted(place):
-    """One process falls back to torch, and the next one compiles the kernel again."""
-    cache.ensure_compiled(lambda _: None)
     for data in cache.cache_folder().glob("*/*.nb?"):
         data.write_bytes(b"")
-    environment = environment_with_package()
-    found = subprocess.run(LOAD, env=environment, capture_output=True, check=False)
-    assert (found.returncode, cache.cache_folder().exists()) == (1, False)
-    subprocess.run(LOAD, env=environment, check=True, capture_output=True)
+    assert (loaded().returncode, cache.cache_folder().exists()) == (1, False)
+    assert loaded().returncode == 0
 
 
-def test_processes_that_compile_at_once_do_no_harm(place, child):
+def loaded():
+    """Load the small kernel in another process, which prints how many functions it found."""
+    command = [sys.executable, SMALL_KERNEL, "load"]
+    return subprocess.run(command, env=environment_with_package(), capture_output=True, check=False)
+
+
+def test_processes_that_compile_at_once_do_no_harm(place, monkeypatch):
     """One compiles, the others wait for it."""
     runs = place / "runs"
-    child(f"open({str(runs)!r}, 'a').write('.'); {MARK}")
+    mark = "from attnkit.model.kernel.cache import mark_compiled; mark_compiled()"
+    monkeypatch.setattr(cache, "_COMMAND", ["-c", f"open({str(runs)!r}, 'a').write('.'); {mark}"])
     with ThreadPoolExecutor(3) as threads:
         list(threads.map(cache.ensure_compiled, [lambda _: None] * 3))
     assert runs.read_text() == "."
 
 
 @pytest.mark.parametrize(
-    ("code", "reason"),
+    ("command", "reason"),
     [
-        ("import sys; sys.exit('first\\nlast line\\n')", "last line"),
-        ("import os; os._exit(3)", "exit code 3"),
-        ("pass", "exit code 0"),
+        (["-c", "import sys; sys.exit('first\\nlast line\\n')"], "last line"),
+        (["-c", "pass"], "exit code 0"),
+        ([SMALL_KERNEL, "fail"], "RuntimeError: Failed in nopython mode"),
+        (["-c", "import threading; threading.Event().wait()"], "not finished after .*"),
     ],
 )
-def test_a_child_that_fails_is_an_error_with_its_last_line(place, child, code, reason):
-    """A child that ends well without marking the cache has failed, too."""
-    child(code)
+def test_a_child_that_fails_is_an_error_with_its_last_line(place, monkeypatch, command, reason):
+    """Or numba's first line, which says most; one that marks no cache has failed, too.
+
+    One that does not end is given up after a limit.
+    """
+    monkeypatch.setattr(cache, "_COMMAND", command)
+    if "wait" in command[1]:
+        monkeypatch.setattr(cache, "MOST_SECONDS", 0.1)
     with pytest.raises(RuntimeError, match=f"^{reason}$"):
         cache.ensure_compiled(lambda _: None)
     assert not cache.is_compiled()
-
-
-def test_the_last_line_of_the_real_child_says_what_failed(place, monkeypatch):
-    """numba's own messages end in lines that say little."""
-    monkeypatch.setattr(cache, "_COMMAND", [SMALL_KERNEL, "fail"])
-    with pytest.raises(RuntimeError, match="nopython") as caught:
-        cache.ensure_compiled(lambda _: None)
-    assert str(caught.value) == "RuntimeError: Failed in nopython mode"
-
-
-def test_a_child_that_does_not_end_is_given_up(place, child, monkeypatch):
-    """After a limit."""
-    monkeypatch.setattr(cache, "MOST_SECONDS", 0.1)
-    child("import threading; threading.Event().wait()")
-    with pytest.raises(RuntimeError, match="not finished after"):
-        cache.ensure_compiled(lambda _: None)
 
 
 def test_where_the_cache_folder_cannot_be_written_a_private_temporary_one_serves(
@@ -131,8 +104,11 @@ def test_where_the_cache_folder_cannot_be_written_a_private_temporary_one_serves
     assert cache.cache_folder() == folder
 
 
-def test_folders_that_others_could_write_are_not_used(place):
-    """Neither a cache folder, nor a temporary one, a link to a folder, or a file."""
+def test_folders_that_others_could_write_are_not_used(place, monkeypatch):
+    """Neither a cache folder, nor a temporary one, a link to a folder, or another user's.
+
+    What lies in it would be run.
+    """
     open_to_all = place / "caches" / cache.cache_key()
     open_to_all.mkdir(parents=True)
     open_to_all.chmod(0o777)
@@ -141,15 +117,11 @@ def test_folders_that_others_could_write_are_not_used(place):
     (place / "elsewhere").mkdir(mode=0o700)
     (place / f"{cache._PREFIX}2").symlink_to(place / "elsewhere")
     refused = {"caches", *(f"{cache._PREFIX}{n}" for n in range(3))}
-    assert cache.cache_folder().parent.name not in refused
-
-
-def test_a_folder_of_another_user_is_not_used(place, monkeypatch):
-    """What lies in it would be run."""
-    cache.cache_folder()
+    found = cache.cache_folder()
+    assert found.parent.name not in refused
     cache.cache_folder.cache_clear()
     monkeypatch.setattr(cache.os, "getuid", lambda: 12345)
-    assert not cache._is_private(place / "caches" / cache.cache_key())
+    assert cache.cache_folder() != found
 
 
 def test_a_shipped_cache_of_this_kernel_is_copied(place, monkeypatch):
@@ -167,43 +139,38 @@ def test_a_shipped_cache_of_this_kernel_is_copied(place, monkeypatch):
     assert copied.stat().st_mode & copied.parent.stat().st_mode & 0o200
 
 
-def test_a_shipped_cache_that_is_not_complete_is_left_alone(place, monkeypatch):
-    """It was cut short while it was made."""
-    monkeypatch.setenv(cache.SHIPPED, str(place / "image"))
-    complete(place / "image" / cache.cache_key())
-    (place / "image" / cache.cache_key() / "complete").unlink()
-    assert not cache.is_compiled()
-
-
-def test_a_copy_that_fails_half_way_is_not_complete(place, monkeypatch):
-    """The disk may be full; the kernel is compiled then."""
+@pytest.mark.parametrize("cut", ["shipped", "copied"])
+def test_a_shipped_cache_that_is_not_complete_is_left_alone(place, monkeypatch, cut):
+    """It was cut short while it was made, or its copy by a full disk; the kernel is compiled."""
 
     def copy(source, target, copy=cache.shutil.copyfile):
         if source.suffix == ".nbi":
             raise OSError("the disk is full")
         copy(source, target)
 
-    monkeypatch.setattr(cache.shutil, "copyfile", copy)
     monkeypatch.setenv(cache.SHIPPED, str(place / "image"))
     complete(place / "image" / cache.cache_key())
+    if cut == "shipped":
+        (place / "image" / cache.cache_key() / "complete").unlink()
+    else:
+        monkeypatch.setattr(cache.shutil, "copyfile", copy)
     assert not cache.is_compiled()
 
 
 def test_the_key_changes_with_any_source_of_the_kernel_and_the_processor(place, monkeypatch):
     """numba's own key has neither what a module imports nor the versions beside its own."""
-    package = place / "kernel"
-    package.mkdir()
-    (package / "one.py").write_text("x = 1")
-    monkeypatch.setattr(cache, "_PACKAGE", package)
-    keys = [cache.cache_key.__wrapped__()]
-    (package / "one.py").write_text("x = 2")
-    keys.append(cache.cache_key.__wrapped__())
-    (package / "two.py").touch()
-    keys.append(cache.cache_key.__wrapped__())
-    monkeypatch.setattr(cache.numba, "__version__", "0.0")
-    keys.append(cache.cache_key.__wrapped__())
-    monkeypatch.setattr(
-        cache.cpu_target.target_context.codegen().__class__, "magic_tuple", lambda _: ("other",)
-    )
-    keys.append(cache.cache_key.__wrapped__())
-    assert len(set(keys)) == 5
+    (source := place / "kernel").mkdir()
+    monkeypatch.setattr(cache, "_PACKAGE", source)
+    generator = cache.cpu_target.target_context.codegen().__class__
+    changes = [
+        lambda: (source / "one.py").write_text("x = 1"),
+        lambda: (source / "one.py").write_text("x = 2"),
+        lambda: (source / "two.py").touch(),
+        lambda: monkeypatch.setattr(cache.numba, "__version__", "0.0"),
+        lambda: monkeypatch.setattr(generator, "magic_tuple", lambda _: ("other",)),
+    ]
+    keys = set()
+    for change in changes:
+        change()
+        keys.add(cache.cache_key.__wrapped__())
+    assert len(keys) == len(changes)

@@ -16,23 +16,19 @@ from attnkit.training.snapshot import METRICS
 
 
 @every_kind
-def test_determinism_of_two_trainings(kind):
-    """Two trainings of one experiment give every run the same bits."""
-    experiment = tiny(kind, n_layers=2, d_mlp=7, steps=12)
-    assert all_bits(trained(experiment)) == all_bits(trained(experiment))
-
-
-def test_determinism_does_not_depend_on_the_state_of_torch():
-    """The global seed of torch does not change the bits of any run."""
-    experiment = Experiment(n_seeds=2, steps=7, **TINY)
-    torch.manual_seed(1)
-    first = all_bits(trained(experiment))
-    torch.manual_seed(2)
-    assert all_bits(trained(experiment)) == first
+def test_an_experiment_trains_to_the_same_bits_again(kind):
+    """Also read from its link or JSON, and whatever the global seed of torch is."""
+    experiment = tiny(
+        kind, n_layers=2, steps=12, sharing=["Q=K", "QKV tie=K=V"], schedule="cosine", clip=0.25
+    )
+    expected = all_bits(trained(experiment))
+    for seed, text in enumerate((experiment.to_text(), experiment.to_json())):
+        torch.manual_seed(seed)
+        assert all_bits(trained(from_text(text))) == expected
 
 
 @every_kind
-def test_determinism_does_not_depend_on_the_threads_of_torch(kind, threads):
+def test_bits_do_not_depend_on_the_threads_of_torch(kind, threads):
     """A lone run of default size has the same bits with one and with two threads."""
     found = []
     for n_threads in (1, 2):
@@ -42,22 +38,13 @@ def test_determinism_does_not_depend_on_the_threads_of_torch(kind, threads):
     assert found[0] == found[1]
 
 
-def test_determinism_does_not_depend_on_the_number_of_workers(monkeypatch):
+def test_bits_do_not_depend_on_the_number_of_workers(monkeypatch):
     """Cohorts have the same bits one after another and at the same time."""
     experiment = Experiment(n_seeds=5, steps=20, **TINY)
     expected = all_bits(trained(experiment))
     for n_workers in (1, 2, 5):
         monkeypatch.setattr(training_module, "n_cores", lambda n=n_workers: n)
         assert all_bits(trained(experiment)) == expected
-
-
-@every_kind
-def test_determinism_of_every_kind_through_link_and_json(kind):
-    """An experiment that is read from its link or JSON trains to the same bits."""
-    experiment = tiny(kind, sharing=["Q=K", "QKV tie=K=V"], schedule="cosine", clip=0.25)
-    expected = all_bits(trained(experiment))
-    for text in (experiment.to_text(), experiment.to_json()):
-        assert all_bits(trained(from_text(text))) == expected
 
 
 @every_kind

@@ -3,6 +3,8 @@
 Bits are compared on a CPU, as bytes: equal numbers that were rounded differently do not pass.
 """
 
+import random
+
 import numpy as np
 import pytest
 import torch
@@ -16,33 +18,29 @@ from trained_runs import bits, differing_names, every_kind, one_cohort, trained
 from attnkit.experiment.experiment import Experiment
 from attnkit.training.snapshot import METRICS
 from attnkit.variants import CATALOGUE
-from attnkit.variants.sharing import Sharing
 
 
-def check_independence(experiment, n_steps):
-    """Check that every run has the same bits beside all others, in its cohort, and alone."""
+def check_independence(experiment, n_steps, n_alone=100, seed=0):
+    """Check that every run has the same bits beside all others, in its cohort, and alone.
+
+    Alone so many of them, drawn by a seed.
+    """
     together = one_cohort(experiment)
     together.advance(n_steps)
     together, in_cohorts = together.result(), trained(experiment, n_steps)
-    for run, (sharing, seed) in enumerate(experiment.runs):
-        single = experiment.replace(sharing=[sharing], n_seeds=1, first_seed=seed)
-        alone = bits(trained(single, n_steps), 0)
-        for result in (together, in_cohorts):
-            assert not differing_names(bits(result, run), alone), (sharing, seed)
+    alone = random.Random(seed).sample(range(experiment.n_runs), min(n_alone, experiment.n_runs))
+    for run, (sharing, first_seed) in enumerate(experiment.runs):
+        expected = bits(in_cohorts, run)
+        assert not differing_names(bits(together, run), expected), (sharing, first_seed)
+        if run in alone:
+            single = experiment.replace(sharing=[sharing], n_seeds=1, first_seed=first_seed)
+            found = bits(trained(single, n_steps), 0)
+            assert not differing_names(found, expected), (sharing, first_seed)
 
 
 @pytest.mark.parametrize(
     ("task", "n_steps"),
-    [
-        ("directed", 30),
-        ("phonebook", 30),
-        ("mqar", 5),
-        ("dictionary", 5),
-        ("reverse", 1),
-        ("transfer", 5),
-        ("neighbours", 5),
-        ("language", 1),
-    ],
+    [("directed", 30), ("dictionary", 5), ("reverse", 1), ("language", 1)],
 )
 def test_independence_at_default_sizes(task, n_steps):
     """Runs of five sharings and two seeds have the same bits together and alone."""
@@ -52,81 +50,61 @@ def test_independence_at_default_sizes(task, n_steps):
 @every_kind
 def test_independence_of_every_kind(kind):
     """Runs are independent to their last step, through all phases and repeated examples."""
-    check_independence(tiny(kind), 8)
+    check_independence(tiny(kind), 8, 4)
 
 
-@given(sizes())
-@briefly(7)
-@example(Experiment(d_model=16, n_heads=5, d_head=9, n_seeds=2, **TINY))
-@example(Experiment(d_model=48, n_heads=1, d_head=7, d_mlp=11, n_seeds=1, **TINY))
-def test_independence_at_any_size(experiment):
+@given(sizes(), st.integers(0, 99))
+@briefly(5)
+@example(Experiment(d_model=16, n_heads=5, d_head=9, n_seeds=2, **TINY), 0)
+@example(Experiment(d_model=48, n_heads=1, d_head=7, d_mlp=11, n_seeds=1, **TINY), 0)
+def test_independence_at_any_size(experiment, seed):
     """Runs are independent at all shapes, also at widths where BLAS chooses other kernels."""
-    check_independence(experiment, 4)
+    check_independence(experiment, 4, 4, seed)
 
 
-@given(st.sets(st.sampled_from(Sharing), min_size=1), st.integers(1, 4))
-@briefly(4)
-def test_independence_of_any_company(chosen, n_seeds):
-    """Runs are independent beside any set of sharings and any number of seeds."""
-    check_independence(Experiment(sharing=chosen, n_seeds=n_seeds, **TINY), 4)
+LONGER = {"n_layers": 3, "steps": 4, "evaluate_every": 2}
+DECENT = {"blocks": "standard", "clip": 0.1, "n_train": 48}
 
 
-@given(mixed())
+@given(mixed(), st.integers(0, 99))
 @briefly(3)
-@example(Experiment(sharing=COMPOSED, n_seeds=2, n_layers=3, steps=4, evaluate_every=2, **TINY))
-@example(
-    Experiment(
-        sharing=COMPOSED,
-        n_seeds=2,
-        n_layers=3,
-        steps=4,
-        evaluate_every=2,
-        blocks="standard",
-        clip=0.1,
-        n_train=48,
-        **TINY,
-    )
-)
-def test_independence_of_any_variants(experiment):
+@example(Experiment(sharing=COMPOSED, n_seeds=2, **LONGER, **DECENT, **TINY), 0)
+def test_independence_of_any_variants(experiment, seed):
     """Composed variants have the same bits together, in their cohorts and alone."""
-    check_independence(experiment, 4)
+    check_independence(experiment, 4, 8, seed)
 
 
-def test_the_whole_catalogue_trains_as_one_cohort():
-    """Every run has the same bits beside the whole catalogue and alone."""
+def test_the_whole_catalogue_trains_as_one_cohort(seed):
+    """Every run has the same bits beside the whole catalogue, in its cohort, and some alone."""
     variants = {named.variant for named in CATALOGUE.values()}
-    check_independence(Experiment(task="phonebook", sharing=variants, n_seeds=2, **TINY), 3)
+    experiment = Experiment(task="phonebook", sharing=variants, n_seeds=2, **TINY)
+    check_independence(experiment, 3, 10, seed)
 
 
-def test_the_catalogue_trains_as_one_cohort_on_two_sides():
-    """All variants that an encoder and a decoder allow have the same bits together and alone."""
+def test_the_catalogue_trains_as_one_cohort_on_two_sides(seed):
+    """All variants that an encoder and a decoder allow."""
     sizes = {"n_heads": 2, "blocks": "standard", "d_mlp": 7, "clip": 0.1, "n_seeds": 1}
     variants = [
         named.variant
         for named in CATALOGUE.values()
         if not NEEDS_ONE_SIDE & named.variant.given.keys()
     ]
-    check_independence(tiny("dictionary", sharing=variants, **sizes), 1)
+    check_independence(tiny("dictionary", sharing=variants, **sizes), 1, 8, seed)
 
 
-@pytest.mark.parametrize("name", ["W_E", "W_pos", "0.W_Q", "0.W_O", "1.W_in", "W_U"])
+@pytest.mark.parametrize("name", ["W_pos", "0.W_Q", "1.W_in"])
 def test_a_poisoned_run_is_marked_and_leaves_its_neighbours_alone(name):
-    """NaN in one run is found at the next evaluation, and all other runs keep their bits."""
-    experiment = Experiment(
-        n_seeds=2,
-        steps=20,
-        evaluate_every=5,
-        n_layers=2,
-        d_mlp=7,
-        positions="learned",
-        n_train=32,
-        clip=1.0,
-        **TINY,
-    )
+    """NaN in one run is found at the next evaluation, and all other runs keep their bits.
+
+    It has no symmetry of heads either, so that it is not shown as symmetric.
+    """
+    sizes = {"n_layers": 2, "n_heads": 2, "d_mlp": 7, "positions": "learned", "n_seeds": 2}
+    steps = {"steps": 20, "evaluate_every": 5, "n_train": 32, "clip": 1.0}
+    experiment = Experiment(**sizes, **steps, **TINY)
     healthy = trained(experiment)
     training = one_cohort(experiment)
     training.advance(7)
-    poison(training.cohorts[0].model, run := 3, name)
+    training.cohorts[0].model.run_parameters(run := 3)[name].fill_(torch.nan)
     training.advance(13)
     poisoned = training.result()
     expected = [10 if other == run else -1 for other in range(experiment.n_runs)]
@@ -135,23 +113,7 @@ def test_a_poisoned_run_is_marked_and_leaves_its_neighbours_alone(name):
     for metric in METRICS:
         values = poisoned.snapshot.history[metric][:, run]
         assert np.isnan(values).tolist() == [False, False, True, True, True], metric
+    assert np.isnan(poisoned.snapshot.head_symmetry[run]).all()
     for other in {*range(experiment.n_runs)} - {run}:
+        assert not np.isnan(poisoned.snapshot.head_symmetry[other]).any()
         assert not differing_names(bits(poisoned, other), bits(healthy, other))
-
-
-def poison(model, run, name):
-    """Set a parameter of one run to NaN."""
-    with torch.no_grad():
-        model.run_parameters(run)[name].fill_(torch.nan)
-
-
-def test_a_poisoned_run_is_missing_in_the_symmetry_of_heads_too():
-    """A diverged run has no symmetry of heads, so that it is not shown as symmetric."""
-    training = one_cohort(Experiment(n_seeds=2, steps=3, n_heads=2, **TINY))
-    poison(training.cohorts[0].model, 0, "0.W_Q")
-    training.advance(3)
-    snapshot = training.snapshot()
-    lost = snapshot.diverged_at >= 0
-    assert lost.sum() == 1
-    assert np.isnan(snapshot.head_symmetry[lost]).all()
-    assert not np.isnan(snapshot.head_symmetry[~lost]).any()

@@ -1,59 +1,29 @@
 """Sharing: tied roles are one parameter, and queries that are keys give symmetric scores.
 
-The parameter of a tied role is absent, not copied.
+The parameter of a tied role is absent, not copied; and it learns from all its roles.
 """
 
-from itertools import combinations
-
 import numpy as np
-import pytest
 import torch
 from hypothesis import given
+from hypothesis import strategies as st
 from kinds import tiny
-from random_experiments import TINY, mixed
+from random_experiments import TINY, mixed, sizes
 from searching import briefly
-from trained_runs import every_kind, trained
+from torch.testing import assert_close
+from trained_runs import every_kind, one_cohort, trained
 
 from attnkit.experiment.experiment import Experiment
-from attnkit.training import Training
+from attnkit.model.initial import generator_for
+from attnkit.model.model import Model
+from attnkit.training.data import stack
 from attnkit.variants.sharing import ROLES, Sharing
 
-tied_sharings = pytest.mark.parametrize("sharing", [s for s in Sharing if s != Sharing.QKV])
 
-
-@tied_sharings
-@pytest.mark.parametrize("n_steps", [0, 11])
-def test_tying_removes_the_parameter(sharing, n_steps):
-    """A run has one parameter per class of tied roles, before and after training."""
-    result = trained(Experiment(n_layers=2, d_mlp=7, n_seeds=2, **TINY), n_steps)
-    shared = {"W_E", "W_U", *(f"{i}.W_{name}" for i in (0, 1) for name in ("O", "in", "out"))}
-    attention = {f"{i}.W_{members[0]}" for i in (0, 1) for members in sharing.classes}
-    for (run_sharing, _), own in zip(result.experiment.runs, result.parameters, strict=True):
-        if run_sharing == sharing:
-            assert set(own) == shared | attention
-
-
-@tied_sharings
-@pytest.mark.parametrize("n_steps", [0, 11])
-def test_tied_roles_use_one_matrix(sharing, n_steps):
-    """Tied roles have identical weights, and all other roles have different ones."""
-    training = Training(Experiment(n_layers=2, n_heads=3, n_seeds=2, **TINY), "cpu")
-    training.advance(n_steps)
-    for model in (cohort.model for cohort in training.cohorts):
-        if sharing not in model.variants:
-            continue
-        place = model.variants.index(sharing)
-        for layer in range(2):
-            weights = {role: model.role_weights(layer, role)[place][0] for role in ROLES}
-            for one, other in combinations(ROLES, 2):
-                tied = sharing.owner(one) == sharing.owner(other)
-                assert torch.equal(weights[one], weights[other]) == tied
-
-
-@given(mixed())
+@given(mixed(positions="none"))
 @briefly(7)
-def test_tying_holds_for_any_variants(experiment):
-    """Every run has the parameters of its wiring and no others, before and after training."""
+def test_any_variants_keep_what_they_share(experiment):
+    """Parameters are those of the wiring, before and after; symmetric scores stay so."""
     for n_steps in (0, experiment.training.steps):
         result = trained(experiment, n_steps)
         for (variant, _), own in zip(experiment.runs, result.parameters, strict=True):
@@ -61,33 +31,60 @@ def test_tying_holds_for_any_variants(experiment):
             wiring = experiment.wiring(variant.stages[0 if early else -1])
             outside = {"W_E", "b_E", "W_U", "b_U", "W_pos"}
             outside |= {name for name in own if name[-3:] in ("_in", "out") or "ln" in name}
-            found = own.keys() - outside
-            assert found == set(wiring.parameters()), variant
+            assert own.keys() - outside == set(wiring.parameters()), variant
+    error = result.snapshot.history["symmetry_error"]
+    for run, (variant, _) in enumerate(experiment.runs):
+        if all(experiment.wiring(stage).symmetric for stage in variant.stages):
+            assert (error[:, run] <= 2e-5).all(), variant
 
 
 @every_kind
-@pytest.mark.parametrize("n_heads", [1, 3])
-def test_symmetry_holds_at_every_evaluation(kind, n_heads):
+def test_symmetry_holds_at_every_evaluation(kind):
     """Scores of Q=K and Q=K=V stay symmetric during training, and those of others never are."""
-    experiment = tiny(kind, n_heads=n_heads, n_layers=2, steps=12, evaluate_every=4)
-    result = trained(experiment)
-    error, symmetry = (
-        result.snapshot.history[name] for name in ("symmetry_error", "score_symmetry")
+    sharing = ["QKV", "Q=K", "K=V", "Q=V", "Q=K=V"]
+    experiment = tiny(
+        kind, sharing=sharing, n_seeds=1, n_heads=3, n_layers=2, steps=8, evaluate_every=4
     )
-    assert len(error) == 4
+    history = trained(experiment).snapshot.history
+    error, symmetry = history["symmetry_error"], history["score_symmetry"]
     symmetric = np.array([variant.sharing.symmetric for variant, _ in experiment.runs])
+    assert len(error) == 3
     assert (error[:, symmetric] <= 1e-5).all()
     assert (error[:, ~symmetric] > 0.1).all()
     assert (symmetry[:, symmetric] >= 1 - 1e-5).all()
     assert (symmetry[:, ~symmetric] < 0.99).all()
 
 
-@given(mixed(positions="none"))
-@briefly(7)
-def test_symmetry_of_any_variants(experiment):
-    """Scores are symmetric at every evaluation if the variant's wiring says so."""
-    result = trained(experiment)
-    error = result.snapshot.history["symmetry_error"]
-    for run, (variant, _) in enumerate(experiment.runs):
-        if all(experiment.wiring(stage).symmetric for stage in variant.stages):
-            assert (error[:, run] <= 2e-5).all(), variant
+def copy_weights(source, target):
+    """Copy the weights of every run into an untied model with the same number of runs."""
+    for run in range(source.n_runs):
+        own, theirs = source.run_parameters(run), target.run_parameters(run)
+        owner = source.forms[run // len(source.seeds)].sharing.owner
+        for name, value in theirs.items():
+            value.copy_(own[name[:-1] + owner(name[-1]) if name[-1] in ROLES else name])
+
+
+@given(sizes(), st.sampled_from(Sharing))
+@briefly(12)
+def test_a_tied_layer_equals_an_untied_one_with_copied_weights(experiment, sharing):
+    """At any size, trained; the logits are those of QKV."""
+    training = one_cohort(experiment.replace(sharing=[sharing]))
+    training.advance(2)
+    tied = training.cohorts[0].model
+    untied = Model(experiment.replace(sharing=["QKV"]), [s + 5 for s in tied.seeds], tied.device)
+    copy_weights(tied, untied)
+    generator = torch.Generator().manual_seed(1)
+    tokens = torch.stack([tied.task.make_examples(3, generator).tokens for _ in tied.seeds])
+    assert_close(tied.logits(tokens), untied.logits(tokens), rtol=1e-5, atol=1e-5)
+
+
+def test_a_tied_gradient_is_the_sum_of_its_roles():
+    """The gradient of a tied parameter is the sum of those of QKV with equal weights."""
+    cpu = torch.device("cpu")
+    tied, untied = (Model(Experiment(sharing=s, **TINY), [0], cpu) for s in ("Q=K=V", "QKV"))
+    copy_weights(tied, untied)
+    examples = stack([tied.task.draw(16, generator_for(0, "test"), held_out=False)], cpu)
+    for model in (tied, untied):
+        model.differentiate(examples.tokens, examples.labels)
+    of_tied, of_untied = (model.run_parameters(0, model.gradient) for model in (tied, untied))
+    assert_close(of_tied["0.W_Q"], sum(of_untied[f"0.W_{role}"] for role in ROLES))

@@ -30,20 +30,8 @@ def test_values_and_gradients_are_those_of_torch(multiply, n_runs, width):
         assert_close(own, expected)
 
 
-@both
-def test_no_gradient_is_computed_for_what_needs_none(multiply):
-    """Either factor may be a constant."""
-    a, b = torch.ones(2, 3, 5), torch.ones(2, 5, 7)
-    for given in (a, b):
-        given.requires_grad_()
-        multiply(a, b).sum().backward()
-        assert given.grad is not None
-        given.requires_grad_(False)
-    assert a.grad.shape == a.shape
-
-
-@pytest.mark.parametrize("n_read", [3, 21, 32])
-@pytest.mark.parametrize("width", [1, 5, 7, 11, 16, 17, 33])
+@pytest.mark.parametrize("n_read", [3, 32])
+@pytest.mark.parametrize("width", [1, 7, 16, 33])
 def test_a_run_has_the_same_bits_in_any_company(width, n_read):
     """A projection of 64 rows and its gradients: alone, and as one of three runs."""
     drawn = torch.Generator().manual_seed(0)

@@ -1,15 +1,19 @@
 """Replays: every frame of a film, stage by stage, is what the engine computes at once."""
 
 import pytest
-from filming import film_of, film_of_shape
-from reference import VARIANTS
+from filming import SHORT, film_of, shaken
+from kinds import KINDS
+from numpy.testing import assert_allclose
+from reference import DOZEN, SHAPES, sized
 from torch.testing import assert_close
 
 from attnkit.analysis.inspection import replay as module
 from attnkit.analysis.inspection.replay import Replay, batched_replays, replays
+from attnkit.analysis.inspection.roles import LayerRoles
 from attnkit.model.reference import Layer
-from attnkit.tasks import TASKS
+from attnkit.training.camera import record
 from attnkit.training.data import draw_probe
+from attnkit.variants.sharing import ROLES
 
 
 def check(film, variant, found_by=replays):
@@ -27,18 +31,32 @@ def check(film, variant, found_by=replays):
     assert n_seen == len(film.frames)
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_stages_lead_to_the_logits_of_the_engine(variant):
-    """Layer by layer and at the end, at every frame, for every variant."""
-    check(film_of_shape("three heads"), variant)
+def test_stages_lead_to_the_logits_of_the_engine():
+    """Layer by layer and at the end, at every frame, for one variant of every mechanism."""
+    film = shaken(record(sized(DOZEN, SHAPES["three heads"] | SHORT)))
+    for variant in film.experiment.sharing:
+        check(film, variant)
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_stages_lead_to_the_logits_on_every_task(task):
+@pytest.mark.parametrize("task", KINDS)
+def test_stages_lead_to_the_logits_on_every_kind_of_task(task):
     """Whatever is asked, of how many sides, with which blocks."""
     film = film_of(task)
     for variant in film.experiment.sharing:
         check(film, variant)
+
+
+def test_inputs_times_weights_are_the_vectors_of_the_layer_that_computes_them():
+    """Keys and values of an upper layer may be those of two layers below, in every role."""
+    film = film_of(sharing=("QKV kv_from=bottom_middle",), n_layers=4)
+    replay = next(replays(film, film.experiment.sharing[0]))
+    stages = replay.forward(draw_probe(film.experiment.task).tokens).stages
+    for layer in range(4):
+        roles = LayerRoles(replay, stages, layer)
+        for role in ROLES:
+            projected = roles.inputs[role] @ roles.weights(role, 0)
+            vectors = roles.vectors(role, 0).reshape(projected.shape)
+            assert_allclose(projected, vectors, rtol=1e-4, atol=1e-4)
 
 
 def test_a_variant_that_is_tied_in_between_is_replayed_in_two_parts():
