@@ -1,12 +1,9 @@
 """The newcomer's walk: why do tied scores fail on a directed relation, and what rescues them?
 
-In a real browser, by what is read on screen alone. With a folder in `WALK_PICTURES`, every stop is
-kept there as a picture.
+In a real browser, by what is read on screen alone.
 """
 
-import os
 import re
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
@@ -30,22 +27,12 @@ class Newcomer:
     """Clicks, looks, and counts the clicks."""
 
     def __init__(self, page):
-        self.page, self.n_clicks, self.n_pictures = page, 0, 0
+        self.page, self.n_clicks = page, 0
 
     def click(self, what):
         """One click."""
         what.first.click()
         self.n_clicks += 1
-
-    def keep(self, name):
-        """A picture of what is on screen, if pictures are wanted."""
-        folder = os.environ.get("WALK_PICTURES")
-        if folder:
-            self.n_pictures += 1
-            self.page.mouse.move(0, 0)  # no tip in the way
-            path = Path(folder) / f"{self.n_pictures}-{name}.png"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self.page.screenshot(path=path)
 
     def row_of(self, name):
         """The cells of a variant's row in the first figure, as texts by column heading."""
@@ -87,12 +74,10 @@ def test_a_newcomer_sees_why_tied_scores_fail_and_what_rescues_them(newcomer):
     page = newcomer.page
     newcomer.click(page.locator(".st-key-train button"))
     expect(page.get_by_text(re.compile("^Finished:")).first).to_be_visible(timeout=TRAINED)
-    newcomer.keep("lab")
     newcomer.click(page.locator("[data-testid=stSidebarNav]").get_by_text("Asymmetry"))
     conclusion = page.locator(".ak-conclusion")
     expect(conclusion).to_contain_text("so it cannot tell the two directions apart")
     expect(page.locator(".st-key-rescue")).to_contain_text("Change one thing")
-    newcomer.keep("asymmetry")
     tied, free = newcomer.row_of("Q=K"), newcomer.row_of("QKV")
     there, back = (text for name, text in tied.items() if name.startswith("score "))
     assert back == f"= {there}"
@@ -105,19 +90,16 @@ def test_a_newcomer_sees_why_tied_scores_fail_and_what_rescues_them(newcomer):
     assert reversed_one < 5
 
     one_head, four_heads, verdict = newcomer.attempt("4 heads")
-    newcomer.keep("heads")
     assert 40 < one_head < 60
     assert four_heads > one_head + 20
     assert verdict == "partly rescued."
     before, wider, _ = newcomer.attempt("Model width of 64")
-    newcomer.keep("width")
     assert before == four_heads
     assert wider > four_heads + 5
     before, with_mlp, verdict = newcomer.attempt("MLP of 256")
     assert with_mlp > before == wider
     assert verdict == "rescued."
     expect(conclusion).to_contain_text(re.compile("the same, and (it is right|that costs nothing)"))
-    newcomer.keep("rescued")
     rescued = newcomer.row_of("Q=K")
     right, reversed_one = shares(rescued)
     assert right > reversed_one + 10
