@@ -335,11 +335,10 @@ def test_the_tour_hides_nothing_that_it_points_at(lab, seed, long):
     expect(card).to_be_hidden()
 
 
-def test_no_word_of_a_setting_is_broken(lab, seed):
+def test_no_word_of_a_setting_is_broken(lab, address, seed):
     """However narrow or wide the sidebar is pulled."""
     resize(lab, (1440, 780))
-    if not lab.evaluate(SIDEBAR_IS_OPEN):
-        lab.evaluate(PRESS_SIDEBAR)
+    open_lab(lab, address)
     lab.locator("[data-testid=stSidebar] summary").click()
     edge = lab.locator("[data-testid=stSidebarResizeHandle]")
     for width in (60, random.Random(seed).randint(200, 700)):
