@@ -335,19 +335,18 @@ def test_the_tour_hides_nothing_that_it_points_at(lab, seed, long):
     expect(card).to_be_hidden()
 
 
-def test_no_word_of_a_setting_is_broken(lab, address, seed):
+def test_no_word_of_a_setting_is_broken(page, address, seed):
     """However narrow or wide the sidebar is pulled."""
-    resize(lab, (1440, 780))
-    open_lab(lab, address)
-    lab.locator("[data-testid=stSidebar] summary").click()
-    edge = lab.locator("[data-testid=stSidebarResizeHandle]")
+    open_lab(page, address)
+    page.locator("[data-testid=stSidebar] summary").click()
+    edge = page.locator("[data-testid=stSidebarResizeHandle]")
     for width in (60, random.Random(seed).randint(200, 700)):
         box = edge.bounding_box()
-        lab.mouse.move(box["x"] + box["width"] / 2, 400)
-        lab.mouse.down()
-        lab.mouse.move(width, 400, steps=2)
-        lab.mouse.up()
-        assert lab.evaluate(BROKEN_WORDS) == []
+        page.mouse.move(box["x"] + box["width"] / 2, 400)
+        page.mouse.down()
+        page.mouse.move(width, 400, steps=2)
+        page.mouse.up()
+        assert page.evaluate(BROKEN_WORDS) == []
 
 
 @pytest.mark.parametrize("has_touch", [pytest.param(False, marks=pytest.mark.long), True])
