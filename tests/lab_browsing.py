@@ -2,19 +2,12 @@
 
 import contextlib
 import re
-from urllib.parse import quote
 
 from playwright.sync_api import Page
 
 from attnkit.bench.visitor import dashboard
 
 GALLERY = ".st-key-gallery"
-
-SIX_VARIANTS = quote(
-    "Reformer,K=V + MQA,QKV V=I d_head=m/h,Q=K=V scaled,QKV kv_rank=m/4,"
-    "QKV n_heads=2 d_k=d/2 diff learning_rate=0.003 positions=relative"
-)
-"""A link's list of as many variants as the board can show, with long titles and several heads."""
 
 COLOURS = """() => [...document.querySelectorAll('.st-key-board canvas')].map((canvas) =>
   [...canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data].join())"""

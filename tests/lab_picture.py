@@ -15,9 +15,9 @@ import tempfile
 import time
 from pathlib import Path
 
+from lab_browsing import open_lab
 from PIL import Image
 from playwright.sync_api import Page, sync_playwright
-from test_board_browser import open_lab
 
 from attnkit.bench.visitor import HOST, dashboard
 
@@ -44,7 +44,11 @@ def main() -> None:
             path = shutil.which("chromium")
             options = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
             browser = playwright.chromium.launch(executable_path=path, args=options)
-            frames = record(open_lab(browser, f"http://{HOST}:{port}/"))
+            page = browser.new_page(
+                viewport={"width": SIZE[0] * 3 // 2, "height": SIZE[1] * 3 // 2}
+            )
+            open_lab(page, f"http://{HOST}:{port}")
+            frames = record(page)
             browser.close()
     write([(second / given.speed, image) for second, image in frames], given.file, given.quality)
 
@@ -83,15 +87,8 @@ def write(frames: list[tuple[float, Image.Image]], path: Path, quality: int) -> 
     ends = [*times[1:], times[-1] + LAST]
     duration = [round(1000 * (end - begin)) for begin, end in zip(times, ends, strict=True)]
     first, *others = [image for _, image in frames]
-    first.save(
-        path,
-        save_all=True,
-        append_images=others,
-        duration=duration,
-        loop=0,
-        quality=quality,
-        method=6,
-    )
+    film = {"save_all": True, "append_images": others, "duration": duration, "loop": 0}
+    first.save(path, **film, quality=quality, method=6)
     print(f"{path}: {len(frames)} frames, {sum(duration) / 1000:.1f} s, {path.stat().st_size:,} B")  # noqa: T201
 
 

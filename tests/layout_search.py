@@ -1,10 +1,5 @@
-"""Visits of the dashboard drawn from a seed, and the faults of layout that they find.
+"""Visits of the dashboard drawn from a seed, and the faults of layout that they find."""
 
-`python tests/layout_search.py --seed 1 --examples 500 [--pictures FOLDER]` searches by hand.
-"""
-
-import argparse
-import json
 import random
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -132,7 +127,7 @@ def _draw_variants(rng):
     return list(dict.fromkeys([*chosen, names[-1 - rng.randrange(5)]]))
 
 
-def search(arrive, leave, address, visits, pictures=None):
+def search(arrive, leave, address, visits, pictures):
     """Make the visits and yield each with its window and its faults.
 
     Args:
@@ -159,7 +154,7 @@ def search(arrive, leave, address, visits, pictures=None):
             wide = all(side >= least for side, least in zip(window, ALL_IN_VIEW, strict=True))
             wanted = {"measuresInView": visit.all_in_view and wide}
             faults = page.evaluate(FAULTS, wanted)
-            if faults and pictures:
+            if faults:
                 page.screenshot(path=Path(pictures) / f"{number}-{window[0]}x{window[1]}.png")
             yield visit, window, faults
         if visit.state == "training":
@@ -192,52 +187,3 @@ def told(visit, window, faults):
     where = f"{visit.path or '/'} ({visit.state}, {visit.theme}"
     where += ", projector)" if visit.projector else ")"
     return f"{window[0]} x {window[1]} {where}: {'; '.join(faults)}"
-
-
-def main():
-    """Search by hand, and print what is found."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--examples", type=int, default=40)
-    parser.add_argument("--per-visit", type=int, default=4)
-    parser.add_argument("--pictures", type=Path)
-    parser.add_argument("--address", help="address of a dashboard that runs already")
-    arguments = parser.parse_args()
-    if arguments.pictures:
-        arguments.pictures.mkdir(parents=True, exist_ok=True)
-
-    import contextlib
-    import shutil
-    import tempfile
-
-    from playwright.sync_api import sync_playwright
-    from visitors import Visitors
-
-    from attnkit.bench.visitor import dashboard
-
-    with contextlib.ExitStack() as opened:
-        store = opened.enter_context(tempfile.TemporaryDirectory())
-        environment = {"ATTNKIT_STORE": store, "STREAMLIT_SERVER_FILE_WATCHER_TYPE": "none"}
-        address = arguments.address
-        if address is None:
-            port = opened.enter_context(dashboard(environment=environment))
-            address = f"http://127.0.0.1:{port}"
-        playwright = opened.enter_context(sync_playwright())
-        browser = playwright.chromium.launch(
-            executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"]
-        )
-        visitors = opened.enter_context(contextlib.closing(Visitors(browser)))
-        visits = draw_visits(arguments.seed, arguments.examples, arguments.per_visit)
-        found = windows = 0
-        for visit, window, faults in search(
-            visitors.arrive, visitors.leave, address, visits, arguments.pictures
-        ):
-            windows += 1
-            if faults:
-                found += 1
-                print(told(visit, window, faults), flush=True)  # noqa: T201
-        print(json.dumps({"windows": windows, "with faults": found}))  # noqa: T201
-
-
-if __name__ == "__main__":
-    main()

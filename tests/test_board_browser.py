@@ -1,23 +1,32 @@
-"""The Lab's board in a real Chromium: everything in one view, and nothing that jumps.
+"""The Lab in a real Chromium: all in one view, nothing that jumps, and help that is in no way.
 
 Most tests look at the finished example that comes with attnkit, so they depend neither on an engine
-nor on a processor.
+nor on a processor. Windows are drawn from a seed.
 """
 
+import contextlib
+import random
 import re
 
 import pytest
+from browsing import LONG
+from lab_browsing import open_lab, press, status_line
+from playwright.sync_api import TimeoutError as OutOfTime
 from playwright.sync_api import expect
 
 from attnkit.examples import load_example
 
 pytestmark = [pytest.mark.browser, pytest.mark.server]
 
-WINDOWS = ((1280, 640), (1366, 640), (1440, 780), (1920, 1080))
-"""What a browser leaves of three laptops' screens, and a large screen."""
+SMALLEST, LARGEST = (320, 500), (2600, 1440)
+"""Windows, in pixels."""
+
+PHONE = (390, 844)
 
 NEAR = 2
 """Pixels by which a box may lie elsewhere."""
+
+SIX = "QKV,Q%3DK,K%3DV,Q%3DV,Q%3DK%3DV,Q%3DK+unit_key+self_mask"
 
 BOXES = """() => {
   const found = {}, top = document.querySelector('[data-testid=stMain]').scrollTop;
@@ -41,10 +50,13 @@ BOXES = """() => {
   return found;
 }"""
 
-VARIANTS = {
-    2: "QKV,Q%3DK",
-    6: "QKV,Q%3DK,K%3DV,Q%3DV,Q%3DK%3DV,Q%3DK+unit_key+self_mask",
-}
+STILL = f"""() => {{
+  const now = JSON.stringify([innerWidth, ({BOXES})()]), same = window.last === now;
+  window.last = now;
+  return same && document.fonts.status === 'loaded'
+    && document.querySelector('[data-testid=stApp][data-test-script-state=notRunning]')
+    && !document.querySelector('[data-testid=stSkeleton], [data-stale=true]');
+}}"""
 
 SMALL_TEXTS = """() => [...document.querySelectorAll('.ak-board *')]
   .filter((node) => !node.closest('.ak-diagram') && node.checkVisibility())
@@ -55,47 +67,77 @@ SMALL_TEXTS = """() => [...document.querySelectorAll('.ak-board *')]
 LABELS = """() => [...document.querySelectorAll('.ak-board-column')].map((column) =>
   [...column.querySelectorAll('.ak-board-map text')].filter((node) => node.textContent).length)"""
 
+SIDEBAR_IS_OPEN = """() => document.querySelector('[data-testid=stSidebar]')
+  ?.getAttribute('aria-expanded') === 'true'"""
 
-READY = """() => document.fonts.status === 'loaded'
-  && document.querySelector('.ak-board[data-draws]')
-  && document.querySelector('.ak-example-strip .ak-token-box')
-  && document.querySelector('[data-testid=stApp][data-test-script-state=notRunning]')
-  && !document.querySelector('[data-testid=stSkeleton], [data-stale=true]')"""
+PRESS_SIDEBAR = """() => (document.querySelector('[data-testid=stExpandSidebarButton]')
+  ?? document.querySelector('[data-testid=stSidebarCollapseButton] button')).click()"""
 
+TOUR_FAULTS = """() => {
+  const NEAR = 1.5, faults = [], card = document.querySelector('.ak-tour-card');
+  const box = card.getBoundingClientRect();
+  if (box.left < 0 || box.top < 0 || box.right > innerWidth || box.bottom > innerHeight) {
+    faults.push('the card leaves the window');
+  }
+  for (const [across, down] of [[0.05, 0.1], [0.95, 0.1], [0.05, 0.9], [0.95, 0.9]]) {
+    const [x, y] = [box.left + box.width * across, box.top + box.height * down];
+    if (!card.contains(document.elementFromPoint(x, y))) faults.push('the card is covered');
+  }
+  const shown = document.querySelector('.ak-tour-frame').getBoundingClientRect();
+  const [left, right] = [Math.max(shown.left, 0), Math.min(shown.right, innerWidth)];
+  const [top, bottom] = [Math.max(shown.top, 0), Math.min(shown.bottom, innerHeight)];
+  if (right - left < 8 || bottom - top < 8) faults.push('what it points at is out of view');
+  if (Math.min(right, box.right) - Math.max(left, box.left) > NEAR
+    && Math.min(bottom, box.bottom) - Math.max(top, box.top) > NEAR) faults.push('it hides it');
+  const at = document.elementFromPoint((left + right) / 2, (top + bottom) / 2);
+  if (at?.closest('[data-testid=stSidebar]')) faults.push('the sidebar hides it');
+  return faults;
+}"""
 
-STILL = f"""() => {{
-  const now = JSON.stringify([innerWidth, ({BOXES})()]), same = window.last === now;
-  window.last = now;
-  return same;
-}}"""
+BROKEN_WORDS = """() => {
+  const found = [], labels = '[data-testid=stSidebar] [data-testid=stWidgetLabel]';
+  for (const label of document.querySelectorAll(labels)) {
+    const walker = document.createTreeWalker(label, NodeFilter.SHOW_TEXT);
+    for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+      for (const { index, 0: word } of node.data.matchAll(/[\\p{L}\\d]+/gu)) {
+        const range = new Range();
+        range.setStart(node, index);
+        range.setEnd(node, index + word.length);
+        if (new Set([...range.getClientRects()].map(({ top }) => top)).size > 1) found.push(word);
+      }
+    }
+  }
+  return found;
+}"""
 
+SWITCHES = """() => [...document.querySelectorAll(
+  '[data-testid=stSidebar] input[type=checkbox]')].map((node) => node.checked)"""
 
-def open_lab(visitors, address, query=""):
-    """Open a link into the Lab and wait until all of it is drawn."""
-    page = visitors.arrive(1440, 780)
-    page.goto(f"{address}/{query}")
-    page.wait_for_function(READY)
-    return page
+LETTERS = """() => document.querySelector('.ak-board-chart text').getBoundingClientRect().height"""
+
+BEYOND = """() => [...document.querySelectorAll('.ak-board .ak-previous[d*=L]')].filter((node) =>
+  node.getBoundingClientRect().right
+    > node.ownerSVGElement.getBoundingClientRect().right).length"""
 
 
 @pytest.fixture(scope="module")
 def lab(visitors, address):
     """The Lab as it opens, with the finished example."""
-    page = open_lab(visitors, address)
+    page = visitors.arrive(1440, 780)
+    open_lab(page, address)
     yield page
     visitors.leave(page)
 
 
 def resize(page, window):
-    """Give the window a size, and wait until nothing moves any more."""
+    """Give the window a size."""
     page.set_viewport_size({"width": window[0], "height": window[1]})
-    page.wait_for_function(READY)
-    page.wait_for_function(STILL, polling=200)
 
 
 def boxes(page, window):
     """Return the boxes of the Lab's parts in a window of this size, when nothing moves any more."""
     resize(page, window)
+    page.wait_for_function(STILL, polling=200)
     return page.evaluate(BOXES)
 
 
@@ -111,9 +153,8 @@ def moved(before, after):
 
 def assert_in_window(found, n_variants, window):
     """Check that every variant's accuracy, map and asymmetry are in the window at once."""
-    parts = [
-        name for name in found if name.split()[0] in ("number", "accuracy", "map", "asymmetry")
-    ]
+    wanted = ("number", "accuracy", "map", "asymmetry")
+    parts = [name for name in found if name.split()[0] in wanted]
     assert len(parts) == 4 * n_variants
     for name in parts:
         left, top, right, bottom = found[name]
@@ -121,40 +162,41 @@ def assert_in_window(found, n_variants, window):
         assert inside, f"{name} in {window}: {found[name]}"
 
 
-def test_the_finished_example_is_in_one_view(visitors, address):
-    """In light and dark alike, with all variants, beside a sidebar of the wanted width."""
-    page = open_lab(visitors, address)
-    for window in WINDOWS:
-        found = boxes(page, window)
+def test_the_finished_example_is_in_one_view(lab):
+    """On the smallest laptop and a large screen, in light and dark alike, and on projectors."""
+    for window in ((1280, 640), (1920, 1080)):
+        found = boxes(lab, window)
         assert_in_window(found, 5, window)
-        page.emulate_media(color_scheme="dark")
-        assert not moved(found, boxes(page, window))
-        page.emulate_media(color_scheme="light")
-    expect(page.locator(".ak-board-heading").nth(1)).to_contain_text("Rows read “name: boss”.")
-    assert page.locator("[data-testid=stSidebar]").bounding_box()["width"] == 240
-    assert page.evaluate(SMALL_TEXTS) == []
-    assert page.evaluate(LABELS) == [24] * 5  # eight names twice, and eight answers
-    visitors.leave(page)
+        lab.emulate_media(color_scheme="dark")
+        assert not moved(found, boxes(lab, window))
+        lab.emulate_media(color_scheme="light")
+    assert lab.evaluate(SMALL_TEXTS) == []
+    assert lab.evaluate(LABELS) == [24] * 5  # eight names twice, and eight answers
+    boxes(lab, (1280, 720))
+    before = lab.evaluate(LETTERS)
+    switch = lab.locator(".st-key-projector input")
+    switch.evaluate("(node) => node.click()")
+    for window in ((1280, 720), (1920, 1080)):
+        resize(lab, window)
+        lab.wait_for_function(f"(before) => ({LETTERS})() >= 1.4 * before", arg=before)
+        assert_in_window(boxes(lab, window), 5, window)
+    switch.evaluate("(node) => node.click()")
+    lab.wait_for_function(f"(before) => ({LETTERS})() < 1.4 * before", arg=before)
 
 
-@pytest.mark.parametrize("n_variants", VARIANTS)
-def test_other_numbers_of_variants_are_in_the_window_at_once(visitors, address, n_variants):
-    """The example stands in their columns, as far as it has them."""
-    page = open_lab(visitors, address, f"?v=1&sharing={VARIANTS[n_variants]}")
-    for window in WINDOWS:
-        assert_in_window(boxes(page, window), n_variants, window)
-    visitors.leave(page)
+def test_a_run_moves_nothing_and_keeps_the_focus(page, address):
+    """Six variants from step 0 to the end, by keys alone, at two widths.
 
-
-def test_nothing_moves_when_the_headline_comes_and_the_focus_stays(visitors, address):
-    """From step 0 to the end, at three widths; with the keyboard alone."""
-    windows = ((1440, 780), (640, 900), (390, 844))
-    page = open_lab(visitors, address, "?v=1&n_seeds=2&steps=20&first_seed=950")
+    It takes more than 5 s, because it waits until nothing moves.
+    """
+    windows = ((1280, 640), PHONE)
+    open_lab(page, address, f"?v=1&sharing={SIX}&n_seeds=1&steps=20&first_seed=950")
     step, train = (page.locator(f".st-key-{key} button:visible").first for key in ("step", "train"))
-    page.locator(".st-key-reset button:visible").first.click()
+    press(page, "reset")
     page.wait_for_selector(".ak-board[data-step='0'] canvas")
     before = [boxes(page, window) for window in windows]
-    page.set_viewport_size({"width": 1440, "height": 780})
+    assert_in_window(before[0], 6, windows[0])
+    resize(page, windows[0])
     step.focus()
     page.keyboard.press("Enter")
     page.wait_for_selector(".ak-board[data-step='10']")
@@ -165,13 +207,12 @@ def test_nothing_moves_when_the_headline_comes_and_the_focus_stays(visitors, add
     expect(train).to_be_focused()
     expect(page.locator(".st-key-why")).to_contain_text("QKV")
     after = [boxes(page, window) for window in windows]
-    assert [moved(*pair) for pair in zip(before, after, strict=True)] == [{}, {}, {}]
-    visitors.leave(page)
+    assert [moved(*pair) for pair in zip(before, after, strict=True)] == [{}, {}]
 
 
-def test_the_focus_goes_to_the_button_that_takes_the_place_of_train(visitors, address):
+def test_the_focus_goes_to_the_button_that_takes_the_place_of_train(page, address):
     """Pause while it trains, and back to Train, which is then called Resume."""
-    page = open_lab(visitors, address, "?v=1&sharing=QKV&n_seeds=1&steps=20000&first_seed=960")
+    open_lab(page, address, "?v=1&sharing=QKV&n_seeds=1&steps=20000&first_seed=960")
     train, pause = (page.locator(f".st-key-{key} button") for key in ("train", "pause"))
     train.focus()
     page.keyboard.press("Enter")
@@ -179,57 +220,43 @@ def test_the_focus_goes_to_the_button_that_takes_the_place_of_train(visitors, ad
     page.keyboard.press("Enter")
     expect(train).to_have_text(re.compile("Resume"))
     expect(train).to_be_focused()
-    page.locator(".st-key-stop button:visible").first.click()
-    visitors.leave(page)
+    press(page, "stop")
 
 
-def test_the_action_bar_stays_in_sight(lab):
-    """At the top of a window that is scrolled, and at the bottom of a phone."""
-    lab.set_viewport_size({"width": 1440, "height": 780})
-    train, main = lab.locator(".st-key-train button"), lab.locator("[data-testid=stMain]")
-    main.evaluate("(node) => node.scrollTo(0, node.scrollHeight)")
-    assert 0 <= train.bounding_box()["y"] < 56
-    main.evaluate("(node) => node.scrollTo(0, 0)")
-    lab.set_viewport_size({"width": 390, "height": 844})
-    expect(train).to_be_in_viewport()
-    lab.wait_for_function(
-        "() => document.querySelector('.st-key-train button').getBoundingClientRect().top > 700"
-    )
-    grid = lab.locator(".ak-board-grid")
-    scrolls = (
-        "(node) => [node.scrollWidth > node.clientWidth, getComputedStyle(node).scrollSnapType]"
-    )
-    assert grid.evaluate(scrolls) == [True, "x mandatory"]
+def test_the_curve_of_a_longer_run_before_ends_with_its_chart(page, address):
+    """It does not run into the next column."""
+    open_lab(page, address, "?v=1&first_seed=300&steps=60&n_seeds=2")
+    press(page, "train")
+    expect(status_line(page)).to_contain_text("Finished")
+    page.locator(".st-key-set_steps input").fill("30")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**steps=30**")
+    press(page, "train")
+    expect(status_line(page)).to_contain_text("30 of 30")
+    expect(page.locator(".ak-board .ak-previous[d*=L]")).to_have_count(5)
+    assert page.evaluate(BEYOND) == 0
 
 
-def test_the_settings_of_a_phone_are_called_so(lab):
-    """The button of a closed sidebar is named Settings, for eyes and for screen readers."""
-    lab.set_viewport_size({"width": 390, "height": 844})
-    opener = lab.get_by_role("button", name="Settings", exact=True)
-    expect(opener).to_be_visible()
-    word = opener.evaluate("(node) => getComputedStyle(node, '::after').content")
-    assert word == '"Settings"'
-    opener.click()
-    expect(lab.locator(".st-key-train_automatically")).to_be_in_viewport()
-    lab.get_by_role("button", name="Collapse sidebar").click()
-    expect(opener).to_be_visible()
-
-
-def test_a_step_is_read_from_all_charts_by_keys(lab):
-    """Arrow keys move through the evaluations, Escape ends it; a reading leaves its curve free."""
-    resize(lab, (1440, 780))
+def test_keys_read_all_charts_and_lead_through_the_example(lab):
+    """Arrow keys move through the evaluations, and through the questions; Escape ends it."""
+    boxes(lab, (1920, 1080))
     readings = lab.locator(".ak-board .ak-reading")
     expect(readings.nth(0)).to_have_text("")
-    expect(readings.nth(3)).to_have_text("0.00, the same both ways")
     lab.locator(".ak-board-grid").focus()
     lab.keyboard.press("ArrowLeft")
     expect(readings.nth(0)).to_have_text("step 600: 100%")
-    expect(readings.nth(2)).to_contain_text("step 600: 49% (48% to 51%)")
-    assert (
-        readings.nth(0).bounding_box()["y"] > lab.locator(".ak-line").nth(0).bounding_box()["y"] + 3
-    )
+    expect(readings.nth(2)).to_contain_text(re.compile(r"step 600: \d+% \(\d+% to \d+%\)"))
+    curve = lab.locator(".ak-line").nth(0).bounding_box()
+    assert readings.nth(0).bounding_box()["y"] > curve["y"] + 3  # it leaves its curve free
     lab.keyboard.press("Escape")
     expect(readings.nth(0)).to_have_text("")
+    chosen = lab.locator(".st-key-example .ak-chosen .ak-place")
+    before = int(chosen.inner_text())
+    lab.locator(".ak-example-scroll").focus()
+    lab.keyboard.press("ArrowRight")
+    expect(chosen).to_have_text(str(before + 1))
+    lab.keyboard.press("ArrowLeft")
+    expect(chosen).to_have_text(str(before))
 
 
 def saved(page, menu, kind):
@@ -242,14 +269,101 @@ def saved(page, menu, kind):
 
 def test_larger_charts_are_saved_with_their_numbers(lab):
     """A row for every variant, measure and step."""
-    lab.set_viewport_size({"width": 1440, "height": 780})
+    resize(lab, (1440, 780))
     lab.locator(".st-key-larger summary").first.click()
     menus = lab.locator(".ak-figure-save")
     expect(menus).to_have_count(2)
     lab.wait_for_selector(".st-key-measures .ak-plot[data-draws]")
     heading, *rows = saved(lab, menus.nth(0), "CSV").splitlines()
     assert heading == "variant,measure,step,mean,low,high,asymmetry"
-    example = load_example("directed")
-    assert len(rows) == 5 * len(example.eval_steps)
+    assert len(rows) == 5 * len(load_example("directed").eval_steps)
     assert rows[-1].startswith("Q=K=V,accuracy,600,0.4")
     assert "right token" in saved(lab, menus.nth(1), "CSV")
+    lab.locator(".st-key-larger summary").first.click()
+
+
+def test_a_phone_has_the_action_bar_below_and_a_button_for_the_settings(lab):
+    """The bar stays in sight, on a large screen at the top; columns snap when they are swiped."""
+    resize(lab, (1440, 780))
+    train, main = lab.locator(".st-key-train button"), lab.locator("[data-testid=stMain]")
+    main.evaluate("(node) => node.scrollTo(0, node.scrollHeight)")
+    assert 0 <= train.bounding_box()["y"] < 56
+    main.evaluate("(node) => node.scrollTo(0, 0)")
+    resize(lab, PHONE)
+    expect(train).to_be_in_viewport()
+    lab.wait_for_function(
+        "() => document.querySelector('.st-key-train button').getBoundingClientRect().top > 700"
+    )
+    grid = lab.locator(".ak-board-grid")
+    assert grid.evaluate("(node) => node.scrollWidth > node.clientWidth")
+    assert grid.evaluate("(node) => getComputedStyle(node).scrollSnapType") == "x mandatory"
+    opener = lab.get_by_role("button", name="Settings", exact=True)
+    expect(opener).to_be_visible()
+    assert opener.evaluate("(node) => getComputedStyle(node, '::after').content") == '"Settings"'
+    opener.click()
+    expect(lab.locator(".st-key-train_automatically")).to_be_in_viewport()
+    lab.get_by_role("button", name="Collapse sidebar").click()
+    expect(opener).to_be_visible()
+    resize(lab, (1440, 780))
+
+
+def test_the_tour_hides_nothing_that_it_points_at(lab, seed, long):
+    """Its card lies in the window and above all else, with the sidebar open or closed.
+
+    It takes more than 5 s, because the card follows what it points at only now and then.
+    """
+    rng = random.Random(seed)
+    sides = list(zip(SMALLEST, LARGEST, strict=True))
+    drawn = [tuple(rng.randint(*side) for side in sides) for _ in range(20 if long else 1)]
+    card, found = lab.get_by_role("dialog", name="Tour of the Lab"), {}
+    for place, window in enumerate([SMALLEST, *drawn]):
+        resize(lab, window)
+        if lab.evaluate(SIDEBAR_IS_OPEN) != bool(place % 2):
+            lab.evaluate(PRESS_SIDEBAR)
+        lab.locator(".ak-tour > button").evaluate("(node) => node.click()")
+        for stop in range(1, 7):
+            expect(card).to_contain_text(f"{stop} of 6")
+            with contextlib.suppress(OutOfTime):
+                lab.wait_for_function(f"() => !({TOUR_FAULTS})().length", timeout=3000)
+            if faults := lab.evaluate(TOUR_FAULTS):
+                found[(*window, stop)] = faults
+            lab.locator(".ak-tour-next").click()
+        expect(card).to_be_hidden()
+    assert found == {}
+    lab.locator(".ak-tour > button").evaluate("(node) => node.click()")
+    lab.keyboard.press("Escape")
+    expect(card).to_be_hidden()
+
+
+def test_no_word_of_a_setting_is_broken(page, address, seed):
+    """However narrow or wide the sidebar is pulled."""
+    open_lab(page, address)
+    page.locator("[data-testid=stSidebar] summary").click()
+    edge = page.locator("[data-testid=stSidebarResizeHandle]")
+    for width in (60, random.Random(seed).randint(200, 700)):
+        box = edge.bounding_box()
+        page.mouse.move(box["x"] + box["width"] / 2, 400)
+        page.mouse.down()
+        page.mouse.move(width, 400, steps=2)
+        page.mouse.up()
+        assert page.evaluate(BROKEN_WORDS) == []
+
+
+@pytest.mark.parametrize("has_touch", [pytest.param(False, marks=pytest.mark.long), True])
+def test_a_press_on_a_help_icon_flips_no_switch(browser, address, has_touch):
+    """It only shows its text."""
+    context = browser.new_context(viewport={"width": 1440, "height": 900}, has_touch=has_touch)
+    context.set_default_timeout(LONG)
+    page = context.new_page()
+    open_lab(page, address)
+    before = page.evaluate(SWITCHES)
+    icons = page.locator("[data-testid=stSidebar] [data-testid=stCheckbox] button")
+    for icon in icons.locator("visible=true").all():
+        icon.tap() if has_touch else icon.click()
+        expect(page.get_by_role("tooltip").first).to_be_visible()
+        page.keyboard.press("Enter")
+        page.keyboard.press("Escape")
+    assert page.evaluate(SWITCHES) == before
+    page.locator(".st-key-all_pages label").click(position={"x": 10, "y": 10})
+    expect(page.locator(".st-key-all_pages input")).to_be_checked(checked=not before[0])
+    context.close()

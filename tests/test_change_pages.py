@@ -3,8 +3,6 @@
 import pytest
 from visiting import columns, job_of, press, show, visit_small, watch
 
-from attnkit.ui.service import training_service
-
 pytestmark = [pytest.mark.server, pytest.mark.usefixtures("pages_service")]
 
 
@@ -35,7 +33,12 @@ def trained():
 
 
 def test_a_variant_that_is_added_trains_alone(trained):
-    """The others are there already."""
+    """The others are there already, and one that is switched off and on is there at once."""
+    whole = job_of(trained).id
+    tab = choose(trained, "QKV")
+    assert list(job_of(tab).snapshot.experiment.sharing) == ["QKV"]
+    assert job_of(tab).state == "finished"
+    assert job_of(choose(tab, "QKV", "Q=K")).id == whole
     numbers = [column["value"] for column in columns(trained)]
     tab = choose(trained, "QKV", "Q=K", "K=V")
     assert tab.button(key="train").label == "Train what is new"
@@ -48,30 +51,12 @@ def test_a_variant_that_is_added_trains_alone(trained):
     assert tab.session_state["lab"].previous is None
 
 
-def test_a_variant_that_is_switched_off_and_on_is_there_at_once(trained):
-    """Without a press, and without training."""
-    whole = job_of(trained).id
-    tab = choose(trained, "QKV")
-    assert list(job_of(tab).snapshot.experiment.sharing) == ["QKV"]
-    assert job_of(tab).state == "finished"
-    tab = choose(tab, "QKV", "Q=K")
-    assert job_of(tab).id == whole
-
-
-def test_settings_that_were_trained_before_are_shown_when_they_come_back(trained):
-    """A finished result is found again when its settings come back."""
-    whole = job_of(trained).id
-    tab = watch(
-        press(set_steps(trained, 20), "train"),
-        lambda job: job.over,
-    )
-    assert job_of(tab).id != whole
-    assert job_of(set_steps(tab, 30)).id == whole
-
-
 def test_changed_settings_train_by_themselves_if_that_is_wanted(trained):
-    """As long as the switch is on, whatever page was open in between."""
+    """Not without the switch, nor what takes long; whatever page was open in between."""
+    before = job_of(trained).id
+    assert job_of(set_steps(trained, 40)).id == before
     tab = switch_on(trained)
+    assert job_of(set_steps(tab, 20_000)).id == before
     tab = set_steps(tab, 20)
     tab = watch(tab, lambda job: job.over)
     assert job_of(tab).experiment.training.steps == 20
@@ -80,31 +65,3 @@ def test_changed_settings_train_by_themselves_if_that_is_wanted(trained):
     assert show(tab).toggle(key="train_automatically").value
     tab = set_steps(tab, 10)
     assert watch(tab, lambda job: job.over).session_state["lab"].job.step == 10
-
-
-def test_what_takes_long_does_not_train_by_itself(trained):
-    """It waits for a press."""
-    before = job_of(trained).id
-    tab = switch_on(trained)
-    tab = set_steps(tab, 20_000)
-    assert job_of(tab).id == before
-
-
-def test_nothing_trains_by_itself_unless_that_is_wanted(trained):
-    """The default is a press."""
-    before = job_of(trained).id
-    assert job_of(set_steps(trained, 20)).id == before
-
-
-@pytest.mark.parametrize("key", ["step", "train"])
-def test_a_stopped_run_goes_on_where_it_was(key):
-    """With Step and with Train; Reset is what begins anew."""
-    tab = press(visit_small(steps="20000", batch_size="256"), "train")
-    tab = press(watch(tab, lambda job: job.step > 0), "stop")
-    tab = watch(tab, lambda job: job.settled)
-    reached = job_of(tab).step
-    assert tab.button(key="train").label == "Resume"
-    tab = press(tab, key)
-    assert job_of(tab).step >= reached
-    tab = watch(tab, lambda job: job.step > reached)
-    training_service().stop(job_of(tab).id)

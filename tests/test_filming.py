@@ -59,20 +59,25 @@ def test_a_finished_job_shows_every_filmed_step(service):
     found = looked_into(service, job_id)
     assert found.header["steps"] == filmed_steps(TWO_SEEDS) == [0, 11, 22, 33, 44]
     assert found.header["film"] == job_id
-    assert_same(found, inspect(record(TWO_SEEDS), ASKED))
-
-
-def test_the_first_seed_is_in_the_film_of_all(service):
-    """Nothing is trained again for it; another seed is, alone, and is not stored."""
-    job_id = service.submit(TWO_SEEDS)
-    wait_until(service, job_id, lambda job: job.over)
+    film = record(TWO_SEEDS)
+    assert_same(found, inspect(film, ASKED))
+    assert film.n_bytes / 2**20 == pytest.approx(film_megabytes(TWO_SEEDS))  # as was foretold
     assert service.film(alone(TWO_SEEDS, 0)) == job_id
-    other = service.film(alone(TWO_SEEDS, 1))
-    assert other != job_id
-    job = wait_until(service, other, lambda job: job.over)
+    wrong = service.inspect(job_id, Inspection("attention", example=99), PATIENCE)
+    assert wrong == "example: got 99, allowed 0 to 31"
+
+
+def test_another_seed_is_trained_for_its_film_and_is_no_result(service):
+    """It is trained alone, and the Lab does not find it: it was never stored."""
+    one = alone(TWO_SEEDS.replace(steps=33), 1)
+    job = wait_until(service, service.film(one), lambda job: job.over)
     assert not job.kept
-    assert service.film(alone(TWO_SEEDS, 1)) == other
-    assert_same(looked_into(service, other), inspect(record(TWO_SEEDS, 1), ASKED))
+    assert service.film(one) == job.id
+    assert service.find(one) is None
+    assert service.find(alone(one, 2)) is None
+    assert_same(
+        looked_into(service, job.id), inspect(record(TWO_SEEDS.replace(steps=33), 1), ASKED)
+    )
 
 
 def test_a_running_job_shows_what_has_been_so_far(service):
@@ -86,8 +91,8 @@ def test_a_running_job_shows_what_has_been_so_far(service):
     service.stop(job_id)
 
 
-def test_a_stopped_job_keeps_its_film(service):
-    """As far as it came, for whoever sees that job; others get the whole."""
+def test_a_stopped_or_failed_job_keeps_its_film(service):
+    """For whoever sees that job; others get the whole, and what has failed is not tried again."""
     experiment = TWO_SEEDS.replace(steps=19_000)
     job_id = service.submit(experiment)
     wait_until(service, job_id, lambda job: step_of(job) > 0)
@@ -98,28 +103,11 @@ def test_a_stopped_job_keeps_its_film(service):
     whole = service.film(alone(experiment, 0))
     assert whole != job_id
     service.stop(whole)
-
-
-def test_what_has_failed_is_not_tried_again_by_itself(service):
-    """Whoever asks for its film is told; to train it again is asked for."""
-    experiment = TWO_SEEDS.replace(steps=18_000)
-    job_id = service.submit(experiment)
-    wait_until(service, job_id, lambda job: step_of(job) > 0)
-    service.stop(job_id)
-    wait_until(service, job_id, lambda job: job.settled)
-    fail(service, job_id)
-    assert service.film(alone(experiment, 0)) == job_id
+    fail(service, whole)
+    assert service.film(alone(experiment, 0)) == whole
     again = service.submit(alone(experiment, 0), kept=False)
     assert service.film(alone(experiment, 0)) == again
     service.stop(again)
-
-
-def test_what_was_trained_for_its_film_is_no_result(service):
-    """The Lab does not find it: it was never stored."""
-    one = alone(TWO_SEEDS.replace(steps=33), 0)
-    wait_until(service, service.film(one), lambda job: job.over)
-    assert service.find(one) is None
-    assert service.find(alone(one, 1)) is None
 
 
 def test_a_film_that_is_gone_is_recorded_again():
@@ -146,14 +134,6 @@ def wait_until_gone(service, job_id):
     raise AssertionError("the film is still there")
 
 
-def test_what_cannot_be_looked_at_is_told(service):
-    """Field, value, what is allowed."""
-    job_id = service.submit(TWO_SEEDS)
-    wait_until(service, job_id, lambda job: job.over)
-    found = service.inspect(job_id, Inspection("attention", example=99), PATIENCE)
-    assert found == "example: got 99, allowed 0 to 31"
-
-
 def test_films_are_kept_up_to_a_size():
     """The one that was looked at least recently goes first."""
     sizes = {}
@@ -165,21 +145,12 @@ def test_films_are_kept_up_to_a_size():
     assert list(kept) == ["c"]
 
 
-def test_memory_is_counted_before_training():
-    """A film takes what was foretold."""
-    film = record(TWO_SEEDS)
-    assert film.n_bytes / 2**20 == pytest.approx(film_megabytes(TWO_SEEDS))
-
-
-@pytest.mark.parametrize(
-    ("wrong", "told"),
-    [
+def test_a_wrong_question_is_told():
+    """Before it is asked."""
+    for wrong, told in [
         ({"view": "all"}, "view: got 'all', allowed examples, attention"),
         ({"layer": -1}, "layer: got -1, allowed a whole number from 0"),
         ({"head": 0.5}, "head: got 0.5, allowed a whole number from 0"),
-    ],
-)
-def test_a_wrong_question_is_told(wrong, told):
-    """Before it is asked."""
-    with pytest.raises(ValueError, match=told):
-        Inspection(**{"view": "attention", **wrong})
+    ]:
+        with pytest.raises(ValueError, match=told):
+            Inspection(**{"view": "attention", **wrong})

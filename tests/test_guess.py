@@ -66,10 +66,6 @@ def test_a_guess_can_be_changed_until_train_and_is_judged_in_the_end():
     tab = watch(press(tab, "train"), lambda job: job.over)
     assert "Your guess was right." in said(tab)
     assert not guess_group(tab)
-
-
-def test_a_wrong_guess_is_told_with_what_came_out():
-    """So that the visitor sees what was other than expected, and why."""
     tab = guess(visit_small(quiet="1", steps="20"), "QKV", "Q=K")
     tab = watch(press(tab, "train"), lambda job: job.over)
     assert "Your guess was wrong.** You named QKV and Q=K; none of them solves it." in said(tab)
@@ -121,19 +117,19 @@ def test_a_wrong_guess_is_followed_by_the_reason_of_a_variant_that_was_named():
     assert outcome(Guess(snapshot.experiment, solved), snapshot) == "**Your guess was right.**"
 
 
-@pytest.mark.parametrize("of_class", [{"quiet": "1"}, {"hide": "task,settings,buttons"}], ids=str)
-def test_a_class_sees_how_a_known_result_is_learnt(of_class):
+def test_a_class_sees_how_a_known_result_is_learnt():
     """It is not shown at once, neither when the link is opened nor when Train is pressed."""
     known = visit_small(steps="20")
-    link = dict(known.query_params)
+    link = {"v": "1", **known.query_params}
     known = watch(press(known, "train"), lambda job: job.over)
-    tab = visit(**{"v": "1", **link, **of_class})
-    assert job_of(tab) is None
-    if "quiet" in of_class:
-        tab = guess(tab, NONE)
-    tab = watch(press(tab, "train"), lambda job: job.over)
-    assert job_of(tab).id != job_of(known).id
-    assert "quiet" not in of_class or "Your guess was right." in said(tab)
+    for of_class in ({"hide": "task,settings,buttons"}, {"quiet": "1"}):
+        tab = visit(**link, **of_class)
+        assert job_of(tab) is None
+        if "quiet" in of_class:
+            tab = guess(tab, NONE)
+        tab = watch(press(tab, "train"), lambda job: job.over)
+        assert job_of(tab).id != job_of(known).id
+    assert "Your guess was right." in said(tab)
 
 
 @pytest.mark.parametrize(
@@ -155,9 +151,19 @@ def test_no_page_gives_a_result_away_before_the_first_guess(page, result):
         return show(tab)
 
     assert result in said(opened())
-    for tab in (opened(quiet="1"), show(visit(quiet="1").switch_page(f"pages/{page}.py"))):
-        assert result not in said(tab)
-        assert tab.query_params["quiet"] in ("1", ["1"])
+    tab = opened(quiet="1")
+    assert result not in said(tab)
+    assert tab.query_params["quiet"] in ("1", ["1"])
+
+
+def test_pages_keep_quiet_after_a_quiet_lab():
+    """The guess comes before those that look inside, too."""
+    tab = visit(quiet="1")
+    assert "variants reach" not in said(show(tab.switch_page("pages/variants.py")))
+    assert tab.query_params["quiet"] in ("1", ["1"])
+    show(tab.switch_page("pages/attention.py"))
+    assert "Guess in the Lab" in tab.info[0].value
+    assert not [button for button in tab.button if button.key == "train_here"]
 
 
 def test_the_switch_takes_a_finished_run_off_the_screen_and_back():
@@ -169,14 +175,6 @@ def test_the_switch_takes_a_finished_run_off_the_screen_and_back():
     assert job_of(tab) is None
     tab.toggle(key="quiet_mode").set_value(False)
     assert job_of(show(tab)).id == run
-
-
-def test_pages_that_look_inside_keep_quiet_too():
-    """The guess comes before them."""
-    tab = visit(quiet="1")
-    tab = show(tab.switch_page("pages/attention.py"))
-    assert "Guess in the Lab" in tab.info[0].value
-    assert not [button for button in tab.button if button.key == "train_here"]
 
 
 def test_what_is_solved_is_what_the_finding_says():

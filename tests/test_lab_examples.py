@@ -1,8 +1,9 @@
 """The first visit to the Lab: every task opens with its settings and an example."""
 
+import random
+
 import numpy as np
 import pytest
-from kinds import every_task
 from visiting import (
     await_example,
     columns,
@@ -28,7 +29,7 @@ pytestmark = [pytest.mark.server, pytest.mark.usefixtures("pages_service")]
 
 
 def test_the_first_visit_shows_a_finished_example():
-    """The first visit shows a finished example without warnings, and Train can be pressed."""
+    """It names whose numbers it has, warns of nothing, and Train can be pressed."""
     tab = visit()
     assert tab.title[0].value == "Why do Q, K and V need different matrices?"
     assert status(tab).startswith("A finished example: 25 models, 600 steps")
@@ -36,42 +37,41 @@ def test_the_first_visit_shows_a_finished_example():
     assert not tab.error
     assert tab.query_params == {}
     assert disabled(tab) == {"pause", "stop"}
+    told = {plain_text(text): text.help for text in tab.markdown}
+    (rule,) = (told[text] for text in told if text.startswith("Solved by all 5 seeds: QKV"))
+    assert "at least 99% right in three evaluations in a row" in rule
+    assert any(text.endswith("right (seed 0).**") for text in told)
 
 
-@every_task
-def test_every_task_opens_with_its_question_its_dials_and_an_example(task):
-    """Every task opens with its question and dials, whether or not it ships a finished example."""
-    tab = visit(v="1", task=task)
-    tab = await_example(tab)
-    gallery = drawn(tab, "gallery")
-    assert gallery["current"] == task
-    shown = {card["name"]: card for family in gallery["families"] for card in family["tasks"]}
-    assert list(shown) == list(TASKS)
-    assert shown[task]["question"] == TASKS[task].question
-    for dial in TASKS[task].model_fields:
-        assert any((w.key or "") == f"set_{dial}" for w in widgets(tab)), dial
-    has_earlier = any(w.key == "set_earlier_steps" for w in widgets(tab))
-    assert has_earlier == (TASKS[task]().earlier is not None)
-    assert any(b.key == "full_size" for b in tab.button) == bool(TASKS[task].full_size)
-    example = drawn(tab, "example")
-    assert len(example["cells"]) == TASKS[task]().n_ctx
-    cards = {card["name"]: card["value"] for card in columns(tab)}
-    assert list(cards) == [sharing.value for sharing in Sharing]
-    finished = shipped_example(task)
-    if finished is None:
-        assert status(tab).startswith("Not trained yet. Press **Train**. It takes about")
-        assert set(cards.values()) == {"–"}
-        return
-    accuracy = finished.per_sharing(finished.history["accuracy"][-1])
-    assert list(cards.values()) == [percent(mean) for mean in accuracy.mean(-1)]
-    assert len([column for column in columns(tab) if column["map"]]) == 5
+def test_every_task_opens_with_its_question_its_dials_and_an_example(seed, long):
+    """One with an earlier task, one with a full size, and one that is drawn."""
+    drawn_task = random.Random(seed).choice(list(TASKS))
+    for task in TASKS if long else {"transfer", "reverse", drawn_task}:
+        tab = await_example(visit(v="1", task=task))
+        gallery = drawn(tab, "gallery")
+        assert gallery["current"] == task
+        cards = {card["name"]: card for family in gallery["families"] for card in family["tasks"]}
+        assert list(cards) == list(TASKS)
+        assert cards[task]["question"] == TASKS[task].question
+        assert cards[task]["source"] == TASKS[task].source
+        keys = {w.key or "" for w in widgets(tab)}
+        assert keys >= {f"set_{dial}" for dial in TASKS[task].model_fields}, task
+        assert ("set_earlier_steps" in keys) == (TASKS[task]().earlier is not None)
+        assert any(b.key == "full_size" for b in tab.button) == bool(TASKS[task].full_size)
+        assert len(drawn(tab, "example")["cells"]) == TASKS[task]().n_ctx
+        values = {card["name"]: card["value"] for card in columns(tab)}
+        assert list(values) == [sharing.value for sharing in Sharing]
+        finished = shipped_example(task)
+        accuracy = finished.per_sharing(finished.history["accuracy"][-1])
+        assert list(values.values()) == [percent(mean) for mean in accuracy.mean(-1)], task
+        assert all(column["map"] for column in columns(tab))
 
 
-def test_columns_are_those_of_the_switches_and_numbers_those_of_the_settings():
+def test_columns_are_those_of_the_switches_and_numbers_those_of_the_settings(seed):
     """Seeded variants and steps: nothing is left of an example that has other settings."""
-    random = np.random.default_rng(11)
+    random = np.random.default_rng(seed + 11)
     names = [*(sharing.value for sharing in Sharing), "QKV n_heads=4 kv_heads=1"]
-    for steps in (600, 600, 70, 600, 70):
+    for steps in (600, 70):
         chosen = [name for name in names if random.random() < 0.6] or ["Q=K"]
         tab = visit(v="1", sharing=",".join(chosen), steps=str(steps))
         board = drawn(tab, "board")
@@ -96,20 +96,8 @@ def test_changed_dials_are_drawn_before_training():
     tab.number_input(key="set_d_head").set_value(4)
     assert drawn(show(tab), "example") == before
     tab.number_input(key="set_n_entries").set_value(5)
-    tab = await_example(show(tab))
-    cells = drawn(tab, "example")["cells"]
-    assert len(cells) == 10
+    cells = drawn(await_example(show(tab)), "example")["cells"]
     assert [cell["asked"] for cell in cells] == [False] * 5 + [True] * 5
-
-
-def test_the_headline_says_what_counts_and_whose_numbers_it_has():
-    """The headline names all seeds, the reason names its seed, and the rule is shown on hover."""
-    found = visit().markdown
-    (solved,) = (
-        text for text in found if plain_text(text).startswith("Solved by all 5 seeds: QKV")
-    )
-    assert "at least 99% right in three evaluations in a row" in solved.help
-    assert any(plain_text(text).endswith("right (seed 0).**") for text in found)
 
 
 @pytest.mark.parametrize(
@@ -134,6 +122,5 @@ def test_a_task_without_a_shipped_example_opens(monkeypatch):
     assert status(tab).startswith("Not trained yet. Press **Train**. It takes about")
     assert {card["note"] for card in columns(tab)} == {"not trained yet"}
     assert any("Tables appear when" in caption.value for caption in tab.caption)
-    press(tab, "train")
-    watch(tab, lambda job: job.over)
+    watch(press(tab, "train"), lambda job: job.over)
     assert len([column for column in columns(tab) if column["map"]]) == 2

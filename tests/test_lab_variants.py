@@ -42,18 +42,36 @@ def can_add(tab):
     return any(button.key == "add" and not button.disabled for button in tab.button)
 
 
-def test_a_composed_variant_can_be_written_and_added():
-    """An added variant is a column, a pill and a part of the link, and the form is empty again."""
-    tab = compose(visit(v="1", sharing="QKV,Q=K"), "q=k SIGNED temperature=2")
-    press(tab, "add")
-    assert chosen(tab) == ["QKV", "Q=K", "Q=K signed temperature=2"]
-    assert tab.query_params["sharing"] == "QKV,Q=K,Q=K signed temperature=2"
+def found(tab):
+    """Return the names that the form offers."""
+    groups = [group for group in tab.button_group if group.key == "variants_found"]
+    return [option.content.partition(" (")[0] for one in groups for option in one.proto.options]
+
+
+def test_a_variant_is_found_written_added_switched_off_and_on():
+    """It is a column, a pill and a part of the link; the form is empty again."""
+    tab = compose(visit(v="1", sharing="QKV,Q=K"), "multi-query")
+    assert found(tab) == ["MQA", "K=V + MQA"]
+    assert not tab.error
+    tab.button_group(key="variants_found").set_value("mqa")
+    assert show(tab).text_input(key="variant_text").value == "QKV n_heads=4 kv_heads=1"
+    assert found(tab) == []
+    assert can_add(tab)
+    assert found(compose(tab, "gqa")) == ["K=V + GQA", "MHA-4"]  # it is drawn itself
+    press(compose(tab, "q=k SIGNED temperature=2"), "add")
+    added = "Q=K signed temperature=2"
+    assert chosen(tab) == ["QKV", "Q=K", added]
+    assert tab.query_params["sharing"] == f"QKV,Q=K,{added}"
     assert tab.session_state["variant_text"] == ""
     assert not tab.session_state["add_variant"]
+    for chosen_now in (["QKV"], ["QKV", added]):
+        tab.button_group(key="set_sharing").set_value(chosen_now)
+        assert show(tab).query_params["sharing"] == ",".join(chosen_now)
+    assert pills(tab) == [*(sharing.value for sharing in Sharing), added]
 
 
-def test_the_form_says_what_a_variant_is_and_costs():
-    """The form shows a diagram, an explanation, a source, and costs at the current sizes."""
+def test_the_form_says_what_a_variant_is_and_costs_or_why_it_is_none():
+    """A diagram, an explanation, a source, and costs at the current sizes; a slip is named."""
     tab = compose(visit(v="1", sharing="QKV", d_head="8"), "Reformer")
     assert "keys of length 1" in drawn(tab, "previewed")["diagram"]
     text = " ".join(element.value for element in (*tab.markdown, *tab.caption))
@@ -63,49 +81,17 @@ def test_the_form_says_what_a_variant_is_and_costs():
     assert named.source in text
     assert f"{costs.parameters:,} parameters; per token {costs.kv_cache} numbers kept" in text
     assert f"{costs.multiply_adds:,} multiply-adds" in text
-
-
-def test_a_choice_of_the_catalogue_is_written_out():
-    """A choice of the catalogue fills the text field, and a written text selects its entry."""
-    tab = compose(visit(), "")
-    tab.selectbox(key="catalogue_name").set_value("mla")
-    show(tab)
-    assert tab.text_input(key="variant_text").value == "QKV kv_rank=m/4"
-    tab.text_input(key="variant_text").set_value("q=k signed")
-    assert show(tab).selectbox(key="catalogue_name").value == "indefinite"
-    tab.text_input(key="variant_text").set_value("Q=K signed temperature=2")
-    assert show(tab).selectbox(key="catalogue_name").value is None
-    assert can_add(tab)
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
+    assert tab.selectbox(key="catalogue_name").value == "reformer"
+    for wrong, reason in [
         ("Q=K unit_kay", "did you mean unit_key?"),
-        ("QKV temperature=hot", "temperature: got 'hot', allowed a number from 0.01 to 100."),
-        ("Q=K kv_heads=2", "kv_heads does not go with Q=K"),
         ("QKV kv_heads=2", "kv_heads=2 does not divide n_heads=1"),
-        ("QKV V=I", "n_heads · d_head = d_model"),
         ("<b>[x](y)</b> $1$", "is unknown"),
-    ],
-)
-def test_what_is_no_variant_is_told_and_stays_written(text, reason):
-    """A text that is no variant gets its reason, and stays in the field."""
-    tab = compose(visit(), text)
-    assert reason in plain_text(tab.error[0])
-    assert not can_add(tab)
-    assert tab.text_input(key="variant_text").value == text
-    assert not tab.button(key="train").disabled
-
-
-def test_a_variant_can_be_switched_off_and_on_again():
-    """A variant that is switched off stays on offer."""
-    tab = visit(v="1", sharing="QKV," + COMPOSED[0])
-    assert pills(tab) == [*(sharing.value for sharing in Sharing), "Indefinite"]
-    tab.button_group(key="set_sharing").set_value(["QKV"])
-    assert show(tab).query_params["sharing"] == "QKV"
-    tab.button_group(key="set_sharing").set_value(["QKV", COMPOSED[0]])
-    assert show(tab).query_params["sharing"] == "QKV," + COMPOSED[0]
+    ]:
+        compose(tab, wrong)
+        assert reason in plain_text(tab.error[0])
+        assert not can_add(tab)
+        assert tab.text_input(key="variant_text").value == wrong
+        assert not tab.button(key="train").disabled
 
 
 def test_the_form_refuses_a_seventh_column_and_one_that_is_there():

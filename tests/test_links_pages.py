@@ -13,17 +13,18 @@ from attnkit.tasks import TASKS
 from attnkit.training import train
 from attnkit.ui.storage import result_store
 
+pytestmark = pytest.mark.server
+
+BOOK = {"n_entries": 5, "n_names": 11, "n_values": 7}
 TINY = Experiment(
     task="directed",
     sharing=["QKV", "K=V"],
     n_seeds=1,
-    n_entries=5,
-    n_names=11,
-    n_values=7,
     d_head=3,
     steps=2,
     batch_size=16,
     n_eval=16,
+    **BOOK,
 )
 
 
@@ -53,16 +54,11 @@ def keys(tab):
     return {key for key in found if not re.match(r"$|(seed|layer)_", key)}
 
 
-def components(tab):
-    """The keys of all live components."""
-    return {element.key for element in tab.get("bidi_component")}
-
-
 # stored results
 
 
 def test_run_opens_a_stored_result_and_the_link_becomes_its_settings(stored):
-    """Finished at once; nothing trains."""
+    """Finished at once; nothing trains; what is hidden stays so."""
     tab = visit(run=stored)
     assert [told(warning) for warning in tab.warning] == []
     assert tab.session_state["lab"].experiment == TINY
@@ -71,43 +67,29 @@ def test_run_opens_a_stored_result_and_the_link_becomes_its_settings(stored):
     assert tab.session_state["lab"].job.snapshot.experiment == TINY
     assert any(text.value.startswith("Trained earlier") for text in tab.markdown)
     assert tab.dataframe[0].value["sharing"].tolist() == ["QKV", "K=V"]
-
-
-def test_run_keeps_what_is_hidden(stored):
-    """A class can begin with a finished result."""
     tab = visit(run=stored, hide="settings")
     assert tab.query_params == {**TINY.to_params(), "hide": "settings"}
     assert not tab.number_input
 
 
-@pytest.mark.parametrize(
-    ("run", "named"),
-    [
-        ("abc", "run: got 'abc', allowed sixteen digits from 0 to 9 and a to f"),
-        ("0" * 16, f"run: got '{'0' * 16}', but no result of that name is kept here"),
+def test_a_run_that_is_not_kept_is_told_and_the_lab_opens(copy, stored, monkeypatch):
+    """All else at its defaults; also if the store is away."""
+    for run, named in [
         ("<b>[x](y)</b>", "run: got '<b>[x](y)</b>', allowed sixteen digits"),
-        ("1" * 100_000, "run: got '111"),
-    ],
-)
-def test_a_run_that_is_not_kept_is_told_and_the_lab_opens(copy, run, named):
-    """All else at its defaults."""
-    tab = visit(run=run)
-    assert named in told(tab.warning[0])
-    assert tab.session_state["lab"].experiment == Experiment()
-    assert tab.query_params == {}
-    assert not tab.button(key="train").disabled
+        ("0" * 16, f"run: got '{'0' * 16}', but no result of that name is kept here"),
+        (stored, f"run: got '{stored}', but the database is away"),
+    ]:
+        if run == stored:
 
+            def fail(*_):
+                raise Unavailable("the database is away")
 
-def test_a_store_that_is_away_is_told(stored, monkeypatch):
-    """The Lab works without."""
-
-    def fail(*_):
-        raise Unavailable("the database is away")
-
-    monkeypatch.setattr(ResultStore, "experiment", fail)
-    tab = visit(run=stored)
-    assert f"run: got '{stored}', but the database is away" in told(tab.warning[0])
-    assert not tab.button(key="train").disabled
+            monkeypatch.setattr(ResultStore, "experiment", fail)
+        tab = visit(run=run)
+        assert named in told(tab.warning[0])
+        assert tab.session_state["lab"].experiment == Experiment()
+        assert tab.query_params == {}
+        assert not tab.button(key="train").disabled
 
 
 def test_what_a_link_is_told_stays_until_the_visitor_acts(copy, monkeypatch):
@@ -133,45 +115,38 @@ def test_a_thumbnail_that_comes_while_the_page_is_drawn_is_drawn(copy, monkeypat
 # class links
 
 
-def test_everything_is_there_without_a_class_link(copy):
-    """And nothing speaks of hiding."""
-    assert keys(visit()) >= {"set_steps", "set_n_eval", "set_sharing", "pause", "step", "reset"}
-    assert "show_all" not in keys(visit())
-
-
 @pytest.mark.parametrize(
     ("hide", "gone"),
     [
-        ("steps", {"set_steps"}),
-        ("n_entries,n_names,n_values", {"set_n_entries", "set_n_names", "set_n_values"}),
-        ("positions,self_mask", {"set_positions", "set_self_mask"}),
+        ("n_entries,positions", {"set_n_entries", "set_positions"}),
         ("sharing", {"set_sharing"}),
         ("settings", {f"set_{name}" for name in settings("directed")} - {"set_earlier_steps"}),
-        (
-            "buttons",
-            {"pause", "step", "reset", "new_seeds", "train_automatically", "quiet_mode"},
-        ),
+        ("buttons", {"pause", "step", "reset", "new_seeds", "train_automatically", "quiet_mode"}),
         ("task", set()),
-        ("add_variant", set()),
     ],
 )
 def test_a_class_link_hides_what_it_names_and_nothing_else(copy, hide, gone):
     """The experiment is the same, and its link keeps what is hidden."""
     tab, everything = visit(v="1", d_head="8", hide=hide), keys(visit(v="1", d_head="8"))
+    assert "show_all" not in everything
+    assert gone <= everything
     assert keys(tab) == everything - gone | {"show_all"}
     assert [told(warning) for warning in tab.warning] == []
     assert tab.query_params == {"v": "1", "d_head": "8", "hide": hide}
     assert tab.session_state["lab"].experiment == Experiment(d_head=8)
-    assert ("gallery" in components(tab)) == (hide != "task")
+    components = {element.key for element in tab.get("bidi_component")}
+    assert ("gallery" in components) == (hide != "task")
     assert any(TASKS["directed"].question in m.value for m in tab.markdown) == (hide == "task")
 
 
 def test_what_is_under_more_can_be_hidden_together(copy):
-    """The expander goes with it."""
-    tab = visit(v="1", hide="more")
+    """The expander goes with it; names that nothing has are told and left out of the address."""
+    tab = visit(v="1", hide="more,train,<b>")
     assert "set_n_eval" not in keys(tab)
-    assert "set_steps" in keys(tab)
+    assert {"set_steps", "train"} <= keys(tab)
     assert "More" not in [expander.label for expander in tab.expander]
+    assert "hide: got '<b>, train', allowed task, sharing" in told(tab.warning[0])
+    assert tab.query_params == {"v": "1", "hide": "more"}
 
 
 def test_hidden_settings_keep_the_value_of_the_link(copy):
@@ -202,30 +177,19 @@ def test_all_controls_come_back_at_their_values(copy):
     assert keys(tab) | of_dashboard == keys(visit(v="1", steps="70"))
 
 
-def test_names_that_nothing_has_are_told_and_ignored(copy):
-    """The address keeps those that are known."""
-    tab = visit(v="1", hide="steps,train,<b>")
-    assert "hide: got '<b>, train', allowed task, sharing" in told(tab.warning[0])
-    assert tab.query_params == {"v": "1", "hide": "steps"}
-    assert "train" in keys(tab)
-
-
 def test_the_full_size_changes_nothing_that_is_hidden(copy):
     """It is not offered then."""
     assert "full_size" in keys(visit(v="1", task="reverse", hide="buttons"))
     assert "full_size" not in keys(visit(v="1", task="reverse", hide="steps"))
-    assert "full_size" not in keys(visit(v="1", task="reverse", hide="settings"))
 
 
 def test_links_of_other_pages_keep_what_is_hidden(copy):
     """A class that reads the Guide comes back to its own Lab."""
     tab = visit(v="1", hide="settings")
-    show(tab.switch_page("pages/guide.py"))
-    links = [link.proto.query_string for link in tab.get("page_link")]
-    assert any("hide=settings" in link for link in links)
-    show(tab.switch_page("pages/variants.py"))
-    links = [link.proto.query_string for link in tab.get("page_link")]
-    assert any("hide=settings" in link for link in links)
+    for page in ("guide", "variants"):
+        show(tab.switch_page(f"pages/{page}.py"))
+        links = [link.proto.query_string for link in tab.get("page_link")]
+        assert any("hide=settings" in link for link in links), page
 
 
 # Share
@@ -238,28 +202,17 @@ def shared(tab):
     return [code.value for code in tab.code if not code.value.startswith("import")]
 
 
-def test_share_shows_the_link_to_what_is_set_up(copy):
-    """It opens the same experiment; the default one has a link, too."""
+def test_share_shows_the_link_to_what_is_set_up_and_makes_class_links(copy):
+    """The default experiment has a link, too; what is chosen by its label is named in the link."""
     assert shared(visit()) == ["?v=1"]
-    (link,) = shared(visit(v="1", d_head="8", sharing="QKV,Q=K"))
-    assert link == "?v=1&sharing=QKV,Q%3DK&d_head=8"
-
-
-def test_share_makes_class_links(copy):
-    """What was chosen by its label, in the link by its name."""
-    tab = visit(v="1", task="phonebook")
-    shared(tab)
-    choice = tab.multiselect(key="hide_phonebook")
-    labels = ["Head width", "The choice of task"]
-    assert set(labels) <= set(choice.options)
+    tab = visit(v="1", d_head="8", sharing="QKV,Q=K", hide="settings")
+    link = "?v=1&sharing=QKV,Q%3DK&d_head=8"
+    assert shared(tab) == [link, f"{link}&hide=settings"]
+    choice = tab.multiselect(key="hide_directed")
+    assert {"Head width", "The choice of task"} <= set(choice.options)
     choice.set_value(["d_head", "task"])
-    assert shared(tab) == ["?v=1&task=phonebook", "?v=1&task=phonebook&hide=task,d_head"]
-    assert tab.query_params == {"v": "1", "task": "phonebook"}
-
-
-def test_share_begins_with_what_this_link_hides(copy):
-    """So that a class link can be changed."""
-    assert shared(visit(hide="settings")) == ["?v=1", "?v=1&hide=settings"]
+    assert shared(tab) == [link, f"{link}&hide=task,d_head"]
+    assert tab.query_params["hide"] == "settings"
 
 
 def test_share_says_whether_the_result_is_kept(copy, stored):
@@ -283,34 +236,20 @@ def test_share_tells_when_settings_do_not_fit(copy):
 # a hosted copy's limits
 
 
-@pytest.fixture(scope="module")
-def hosted(tmp_path_factory):
-    """A copy that strangers use."""
-    with idle_service(tmp_path_factory.mktemp("hosted"), hosted="true") as processes:
-        yield processes
-
-
-@pytest.mark.parametrize(
-    ("params", "named"),
-    [
-        ({"steps": "20000"}, "Steps: 20000 is not allowed. Allowed: at most 5,000 on this copy"),
-        (
-            {"n_seeds": "20", "sharing": "QKV,Q=K,K=V,Q=V"},
-            "Seeds: 20 is not allowed. Allowed: at most 15 with so many variants on this copy",
-        ),
-        ({"d_model": "256", "d_mlp": "512", "n_layers": "4"}, "Parameters: "),
-        ({"batch_size": "512", "n_entries": "16", "n_heads": "8", "n_layers": "4"}, "Memory: "),
-    ],
-    ids=["steps", "runs", "parameters", "memory"],
-)
-@pytest.mark.parametrize("hide", ["", "settings"])
-def test_a_link_beyond_the_limits_says_so_and_trains_nothing(hosted, params, named, hide):
+def test_a_link_beyond_the_limits_says_so_and_trains_nothing(tmp_path):
     """Whether or not there is a widget that could have stopped it."""
-    tab = visit(v="1", **params, **({"hide": hide} if hide else {}))
-    assert any(named in told(error) for error in tab.error), [told(error) for error in tab.error]
-    for key in ("train", "step", "reset", "new_seeds"):
-        assert tab.button(key=key).disabled
-        tab.button(key=key).proto.disabled = False  # a browser of somebody's own sends it anyway
-        tab.button(key=key).click()
-        show(tab)
-    assert [process.begun for process in hosted] == [[]]
+    large = {"batch_size": "512", "n_entries": "16", "n_heads": "8", "n_layers": "4"}
+    with idle_service(tmp_path, hosted="true") as processes:
+        for params, named in [
+            ({"steps": "20000", "n_seeds": "20"}, "Steps: 20000 is not allowed. Allowed: at most"),
+            ({"d_model": "256", "d_mlp": "512", "n_layers": "4"}, "Parameters: "),
+            ({**large, "hide": "settings"}, "Memory: "),
+        ]:
+            tab = visit(v="1", **params)
+            assert any(named in told(error) for error in tab.error)
+            for key in ("train", "step", "reset", "new_seeds"):
+                assert tab.button(key=key).disabled
+                tab.button(key=key).proto.disabled = False  # a browser of somebody's own sends it
+                tab.button(key=key).click()
+                show(tab)
+        assert [process.begun for process in processes] == [[]]

@@ -6,8 +6,7 @@ import re
 from urllib.parse import urlsplit
 
 import pytest
-from browsing import LONG
-from lab_browsing import open_lab, press, serve, wait_for_step
+from lab_browsing import open_lab
 from playwright.sync_api import TimeoutError as OutOfTime
 from playwright.sync_api import expect
 
@@ -44,7 +43,7 @@ SHOWN = """() => {
 
 def seen(page):
     """Return what `SHOWN` finds once the page is at rest."""
-    for _ in range(3):
+    for _ in range(2):
         page.wait_for_function(AT_REST, polling=300)
     return page.evaluate(SHOWN)
 
@@ -77,18 +76,19 @@ def follow_a_link(page, chance):
 
 
 @pytest.mark.parametrize(
-    "seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 9))]
+    "more", [0, *(pytest.param(more, marks=pytest.mark.long) for more in range(1, 8))]
 )
-def test_one_press_of_back_leads_to_the_page_before(browser, address, long, seed):
-    """Whatever was chosen on it; Forward leads on again; an address opens what is on screen."""
-    chance = random.Random(seed)
-    context = browser.new_context(viewport={"width": 1440, "height": 1000})
-    context.set_default_timeout(LONG)
-    page = context.new_page()
+def test_one_press_of_back_leads_to_the_page_before(visitors, address, seed, long, more):
+    """Whatever was chosen on it; Forward leads on again; an address opens what is on screen.
+
+    It takes more than 5 s, because it opens several pages, which are drawn from the seed.
+    """
+    chance = random.Random(1 + seed + more)
+    page, other = visitors.arrive(), visitors.arrive()
     page.goto(f"{address}/{chance.choice(['', 'questions', 'variants?variant=q%3Dk', CLASS_LINK])}")
     seen(page)
     page.locator(".st-key-all_pages label").click()
-    for _ in range(12 if long else 4):
+    for _ in range(12 if long else 3):
         seen(page)
         choices = page.locator(CHOICES).all()
         if choices:
@@ -102,75 +102,10 @@ def test_one_press_of_back_leads_to_the_page_before(browser, address, long, seed
         sees(page, left)
         page.go_forward()
         sees(page, entered)
-        with context.new_page() as other:
-            other.goto(page.url)
-            sees(other, entered)
-    context.close()
-
-
-@pytest.mark.long
-def test_run_goes_on_while_another_page_is_open(page, address):
-    """A run continues while the visitor is on another page."""
-    open_lab(page, address, "?v=1&first_seed=600&steps=4000")
-    press(page, "train")
-    wait_for_step(page, 10)
-    page.locator("[data-testid=stSidebarNav]").get_by_text("Questions").click()
-    expect(page.get_by_role("heading", name="Questions", exact=True)).to_be_visible()
-    page.locator("[data-testid=stSidebarNav]").get_by_text("Lab").click()
-    wait_for_step(page, 20)
-    assert "first_seed=600" in page.url
-    press(page, "stop")
-
-
-def test_a_class_sees_how_a_known_result_is_learnt(page, address):
-    """Nothing tells what comes out before the guess; then the curves grow before one's eyes."""
-    settings = "?v=1&sharing=QKV,Q=K&n_seeds=1&steps=3000&first_seed=610"
-    open_lab(page, address, settings)
-    press(page, "train")
-    expect(page.get_by_text(re.compile("^Finished"))).to_be_visible()
-    page.goto(f"{address}/{settings}&hide=task,settings,buttons&quiet=1")
-    expect(page.get_by_text("Not trained yet. Guess, then press")).to_be_visible()
-    answers = re.compile("guess between two entries|mixes up|[Ss]olved")
-    expect(page.locator("[data-testid=stMain]")).not_to_contain_text(answers)
-    page.locator(".st-key-guess_area button").first.click()
-    press(page, "train")
-    page.wait_for_function(
-        r"""() => {
-          const [, step] = document.body.innerText.match(/[Ss]tep (\d+) of/) ?? [];
-          return 0 < step && step < 3000;
-        }"""
-    )
-    expect(page.get_by_text(re.compile("^Your guess was"))).to_be_visible()
-
-
-def test_variants_page_leads_to_the_lab(page, address):
-    """A link on the card of the Variants page opens the Lab on the phone book."""
-    page.goto(f"{address}/variants?variant=MQA")
-    page.get_by_text("Compare with QKV in the Lab").click()
-    page.wait_for_url("**task=phonebook**")
-    expect(page.get_by_text("Why do Q, K and V need different matrices?")).to_be_visible()
-
-
-def test_guide_sets_the_lab_up(page, address):
-    """A suggestion of the Guide opens the Lab with its settings."""
-    page.goto(f"{address}/guide")
-    page.get_by_text("A narrow head", exact=True).click()
-    expect(page.locator(".st-key-preset_card")).to_contain_text("three numbers per head")
-    page.get_by_text("Set it up in the Lab").click()
-    page.wait_for_url("**d_head=3**")
-    expect(page.locator(".st-key-set_d_head input")).to_have_value("3")
-
-
-@pytest.mark.long
-def test_first_visitor_of_a_server_may_come_by_an_inner_link(browser):
-    """The Guide has its navigation even if it is the first page that a server shows."""
-    with serve() as fresh:
-        page = browser.new_page()
-        page.goto(f"{fresh}/guide")
-        expect(page.get_by_role("heading", name="Predict, then train")).to_be_visible(timeout=LONG)
-        expect(page.locator("[data-testid=stSidebarNav]")).to_contain_text("Lab")
-        expect(page.locator("[data-testid=stSidebarNav]")).not_to_contain_text("dashboard")
-        page.close()
+    other.goto(page.url)
+    sees(other, entered)
+    for one in (page, other):
+        visitors.leave(one)
 
 
 def test_a_newcomer_sees_six_pages_and_a_switch_shows_all(page, address):
@@ -189,28 +124,8 @@ def test_a_newcomer_sees_six_pages_and_a_switch_shows_all(page, address):
     expect(links.last).to_contain_text("Variants")
 
 
-def test_the_tour_points_at_six_things_and_can_be_left(page, address):
-    """Next goes through all stops, each with its frame; Escape leaves at any time."""
-    open_lab(page, address)
-    page.get_by_role("button", name="Take the tour").click()
-    card = page.get_by_role("dialog", name="Tour of the Lab")
-    frame = page.locator(".ak-tour-frame")
-    for stop in range(1, 7):
-        expect(card).to_contain_text(f"{stop} of 6")
-        expect(frame).to_be_visible()
-        inside, around = card.bounding_box(), page.viewport_size
-        assert inside["x"] >= 0
-        assert inside["x"] + inside["width"] <= around["width"]
-        assert inside["y"] + inside["height"] <= around["height"]
-        card.get_by_role("button", name="Next" if stop < 6 else "Done").click()
-    expect(card).to_be_hidden()
-    page.get_by_role("button", name="Take the tour").click()
-    page.keyboard.press("Escape")
-    expect(card).to_be_hidden()
-
-
-def test_a_term_shows_its_meaning_where_it_stands(page, address):
-    """Pointing at a term of the glossary shows what it means; Escape hides it."""
+def test_the_guide_explains_its_terms_and_sets_the_lab_up(page, address):
+    """Pointing at a term shows its meaning, Escape hides it; a suggestion opens the Lab so."""
     page.goto(f"{address}/guide")
     text = page.get_by_text("Every token makes three vectors")
     expect(page.locator(".ak-terms")).to_have_attribute("data-terms", re.compile("[1-9]"))
@@ -225,3 +140,8 @@ def test_a_term_shows_its_meaning_where_it_stands(page, address):
     expect(page.locator(".ak-term-tip")).to_contain_text("what it looks for")
     page.keyboard.press("Escape")
     expect(page.locator(".ak-term-tip")).to_be_hidden()
+    page.get_by_text("A narrow head", exact=True).click()
+    expect(page.locator(".st-key-preset_card")).to_contain_text("three numbers per head")
+    page.get_by_text("Set it up in the Lab").click()
+    page.wait_for_url("**d_head=3**")
+    expect(page.locator(".st-key-set_d_head input")).to_have_value("3")

@@ -6,9 +6,10 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
+from browsing import OWNER_SECRET
 from streamlit.testing.v1 import AppTest
 
-from attnkit.bench.visitor import Visitor, dashboard
+from attnkit.bench.visitor import Visitor
 from attnkit.experiment import Experiment
 from attnkit.service import logs
 from attnkit.service.jobs import Watcher
@@ -96,16 +97,7 @@ def going(service):
 
 
 def test_without_a_secret_there_is_no_page(monkeypatch):
-    """Nor a place in the navigation."""
-    monkeypatch.delenv("ATTNKIT_OWNER_SECRET")
-    server_settings.cache_clear()
-    tab = show(AppTest.from_file(DASHBOARD, default_timeout=60))
-    with pytest.raises(ValueError, match="Could not find a navigation page"):
-        tab.switch_page("pages/owner.py")
-
-
-def test_without_a_secret_whoever_finds_the_file_is_led_to_the_lab(monkeypatch):
-    """As the first visitor of a server may, by its address; whatever the session says."""
+    """Nor a place in the navigation; whoever finds the file by its address is led to the Lab."""
     tab = visit()
     monkeypatch.delenv("ATTNKIT_OWNER_SECRET")
     server_settings.cache_clear()
@@ -113,42 +105,33 @@ def test_without_a_secret_whoever_finds_the_file_is_led_to_the_lab(monkeypatch):
     assert [title.value for title in show(tab).title] != ["Owner"]
     assert not tab.text_input
     assert not tab.metric
+    tab = show(AppTest.from_file(DASHBOARD, default_timeout=60))
+    with pytest.raises(ValueError, match="Could not find a navigation page"):
+        tab.switch_page("pages/owner.py")
 
 
-def test_a_stranger_sees_a_door_and_nothing_else():
-    """No number, no name of an experiment, no setting."""
+def test_the_secret_opens_and_sign_out_shuts():
+    """For this session only; a stranger sees a door, and no number, name or setting."""
     tab = visit()
     assert not is_in(tab)
     assert not tab.dataframe
     assert [title.value for title in tab.title] == ["Owner"]
-
-
-def test_the_secret_opens_and_sign_out_shuts():
-    """For this session only."""
-    tab = sign_in(visit(), SECRET)
-    assert is_in(tab)
+    assert is_in(sign_in(tab, SECRET))
     assert is_in(show(tab))
     assert not is_in(visit())
     tab.button(key="owner_sign_out").click()
     assert not is_in(show(tab))
 
 
-def test_a_wrong_secret_says_so_once():
-    """Not again when the page is drawn anew; then it only says how long to wait."""
-    tab = sign_in(visit(), "wrong secret")
-    assert tab.error[0].value.startswith("That is not the secret.")
+def test_a_wrong_secret_keeps_its_own_address_waiting_and_nobody_else(monkeypatch):
+    """It is said once; whoever is in stays in, and the owner gets in from elsewhere."""
+    inside = sign_in(visit(), SECRET)
+    monkeypatch.setattr(owner, "session_address", lambda: "198.51.100.7")
+    tab = sign_in(visit(), "a guess")
+    assert "That is not the secret. Your network can try again in" in tab.error[0].value
     assert not is_in(tab)
     assert not any("not the secret" in error.value for error in show(tab).error)
-
-
-def test_a_wrong_secret_keeps_its_own_address_waiting_and_nobody_else(monkeypatch):
-    """Also with the right one; whoever is in stays in, and the owner gets in from elsewhere."""
-    inside = sign_in(visit(), SECRET)
-    for address in ("198.51.100.7", "203.0.113.9"):
-        monkeypatch.setattr(owner, "session_address", lambda address=address: address)
-        tab = sign_in(visit(), "a guess")
-        assert "That is not the secret. Your network can try again in" in tab.error[0].value
-        assert not is_in(sign_in(visit(), SECRET))
+    assert not is_in(sign_in(visit(), SECRET))
     assert is_in(show(inside))
     monkeypatch.setattr(owner, "session_address", lambda: "192.0.2.1")
     assert is_in(sign_in(visit(), SECRET))
@@ -167,13 +150,12 @@ def test_signing_in_and_wrong_secrets_are_told_without_the_secret(capsys, monkey
     logs._logger.cache_clear()
 
 
-def test_numbers_queue_versions_and_settings_are_shown(service):
-    """All that the owner of a slow copy wants to know; no secret among it."""
+def test_the_owner_sees_the_queue_and_can_stop_an_experiment(service):
+    """Numbers, versions and settings, and no secret among them; one is stopped for good."""
     job = going(service)
     tab = sign_in(visit(), SECRET)
     shown = numbers(tab)
-    assert shown["Training"] == "1"
-    assert shown["Queued"] == "0"
+    assert (shown["Training"], shown["Queued"]) == ("1", "0")
     assert all(float(shown[name].replace(",", "")) > 0 for name in shown if name.endswith("s, MB"))
     queue, settings = (table.value for table in tab.dataframe)
     row = queue[queue["hash"] == job.experiment.hash].iloc[-1]
@@ -182,13 +164,6 @@ def test_numbers_queue_versions_and_settings_are_shown(service):
     assert "ATTNKIT_MAX_STEPS" in set(settings["variable"])
     assert any("streamlit 1." in text.value for text in tab.markdown)
     assert SECRET not in str([settings, queue, tab.markdown])
-    service.stop(job.id)
-
-
-def test_the_owner_can_stop_an_experiment(service):
-    """Chosen by its name, stopped for good."""
-    job = going(service)
-    tab = sign_in(visit(), SECRET)
     assert tab.button(key="owner_stop").disabled
     tab.selectbox(key="owner_chosen").set_value(job.id)
     show(tab)
@@ -216,18 +191,14 @@ def test_the_owner_can_stop_all_of_one_address(service):
     service.stop(other)
 
 
-def test_a_store_that_does_not_answer_is_said():
-    """The rest of the page is there."""
+def test_a_store_that_does_not_answer_or_began_anew_is_said():
+    """The rest of the page is there, and nothing in a note is markup."""
     store_megabytes.clear()
     with patch.object(type(result_store()), "n_bytes", side_effect=Unavailable("the disk is full")):
         tab = sign_in(visit(), SECRET)
     assert [w.value for w in tab.warning] == ["The store does not answer: the disk is full."]
     assert numbers(tab)["Store, MB"] == "–"
     store_megabytes.clear()
-
-
-def test_a_database_that_was_moved_aside_is_said():
-    """With what became of it, and nothing in it is markup."""
     with patch.object(result_store(), "notes", ["results.sqlite: its table `results` is gone."]):
         tab = sign_in(visit(), SECRET)
     (said,) = [warning.value for warning in tab.warning]
@@ -249,20 +220,13 @@ def ask_for_sessions(port):
         return n_sessions()
 
 
-def test_sessions_are_unknown_without_a_server():
-    """As here, where nobody listens."""
-    assert ask_for_sessions(1) is None
-
-
-def test_tabs_are_counted_on_a_real_server():
+def test_tabs_are_counted_on_a_real_server(port):
     """Streamlit tells how many are connected, and a hidden page is reached by its address."""
-    with (
-        dashboard() as port,
-        Visitor(port) as first,
-        Visitor(port, page="owner") as second,
-    ):
-        second.set("owner_secret", SECRET)
+    assert ask_for_sessions(1) is None  # nobody listens
+    before = ask_for_sessions(port)
+    with Visitor(port) as first, Visitor(port, page="owner") as second:
+        second.set("owner_secret", OWNER_SECRET)
         second.press("owner_sign_in")
         assert not [*first.exceptions, *second.exceptions]
         assert second.has("owner_stop")
-        assert ask_for_sessions(port) == 2
+        assert ask_for_sessions(port) == before + 2

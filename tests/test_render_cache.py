@@ -33,7 +33,7 @@ def snapshot():
 
 
 def test_what_was_made_of_a_snapshot_is_the_same_object(snapshot):
-    """For all arguments that it was made with."""
+    """For all arguments that it was made with; snapshots count by identity."""
     assert plot_accuracy(snapshot, None) is plot_accuracy(snapshot, None)
     assert board(snapshot, snapshot.experiment, 0, 0, 0) is board(
         snapshot, snapshot.experiment, 0, 0, 0
@@ -42,14 +42,19 @@ def test_what_was_made_of_a_snapshot_is_the_same_object(snapshot):
         snapshot, snapshot.experiment, 0, 0, 0
     )
     assert plot_loss(snapshot, None) is not plot_loss(one_variant(RISING), None)
-
-
-def test_another_previous_snapshot_is_another_drawing(snapshot):
-    """By identity, as the first one."""
     one, two = one_variant(RISING, d_head=5), one_variant(RISING, d_head=5)
     assert plot_accuracy(snapshot, one) is plot_accuracy(snapshot, one)
     assert plot_accuracy(snapshot, one) is not plot_accuracy(snapshot, two)
     assert plot_accuracy(snapshot, one) == draw_accuracy(snapshot, one)
+
+    def show(_):  # every visitor's page runs in a thread of its own
+        start.wait()
+        return [board(snapshot, snapshot.experiment, seed, 0, 0)["columns"] for seed in (0, 1)]
+
+    start = threading.Barrier(8)
+    with ThreadPoolExecutor(8) as pool:
+        shown = list(pool.map(show, range(8)))
+    assert all(drawn == shown[0] for drawn in shown)
 
 
 def test_a_snapshot_that_nobody_has_any_more_is_not_kept():
@@ -111,22 +116,6 @@ def test_what_fades_has_its_curves_and_no_attention(snapshot):
     assert snapshot.probe.pattern.size > 0
     assert draw_accuracy(other, fading) == draw_accuracy(other, snapshot)
     assert draw_loss(other, fading) == draw_loss(other, snapshot)
-
-
-def test_threads_get_the_same_drawings(snapshot):
-    """Every visitor's page runs in a thread of its own."""
-    start = threading.Barrier(8)
-
-    def show(number):
-        start.wait()
-        return [
-            board(snapshot, snapshot.experiment, seed, 0, 0)["columns"]
-            for seed in (0, 1, number % 2)
-        ]
-
-    with ThreadPoolExecutor(8) as pool:
-        shown = list(pool.map(show, range(8)))
-    assert all(drawn[:2] == shown[0][:2] for drawn in shown)
 
 
 def test_a_drawing_is_packed_once():

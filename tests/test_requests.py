@@ -22,21 +22,16 @@ from attnkit.variants import Variant
 pytestmark = pytest.mark.server
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_an_example_is_the_one_that_the_maps_show(service, task):
-    """The example of every task is the probe that the maps show."""
-    experiment = Experiment(task=task)
-    found = the_example(service, experiment)
-    drawn = draw_probe(experiment.task)
-    np.testing.assert_array_equal(found.tokens, drawn.tokens[0])
-    np.testing.assert_array_equal(found.labels, drawn.labels[0])
-    np.testing.assert_array_equal(found.target, drawn.target[0])
-    reverse = -1 if drawn.reverse is None else drawn.reverse[0].numpy()
-    np.testing.assert_array_equal(found.reverse, np.broadcast_to(reverse, found.target.shape))
-
-
-def test_an_example_is_drawn_once_for_all_settings_that_leave_the_task(service):
-    """Experiments that differ in steps and seeds share an example; dials of the task change it."""
+def test_an_example_is_the_one_that_the_maps_show(service):
+    """Every task's is drawn once for all settings that leave the task as it is."""
+    for task in TASKS:
+        experiment = Experiment(task=task)
+        found, drawn = the_example(service, experiment), draw_probe(experiment.task)
+        np.testing.assert_array_equal(found.tokens, drawn.tokens[0], task)
+        np.testing.assert_array_equal(found.labels, drawn.labels[0], task)
+        np.testing.assert_array_equal(found.target, drawn.target[0], task)
+        reverse = -1 if drawn.reverse is None else drawn.reverse[0].numpy()
+        np.testing.assert_array_equal(found.reverse, np.broadcast_to(reverse, found.target.shape))
     first = the_example(service, small(5))
     assert service.example(small(7, first_seed=3)) is first
     assert the_example(service, small(5).replace(n_values=9)) is not first
@@ -67,18 +62,14 @@ def test_trained_models_answer_a_book_of_another_size(service, solved):
         assert (variant.attention[:, 0].argmax(-1) == np.arange(5)).all()
 
 
-@pytest.mark.parametrize("task", [name for name, kind in TASKS.items() if is_phone_book(kind())])
-def test_the_models_of_a_shipped_example_answer_a_book(task):
+def test_the_models_of_a_shipped_example_answer_a_book(service):
     """The shipped weights of an example give the answers of its first seed."""
-    example = load_example(task)
-    answers = answer(Weights.shipped(task), example.probe.tokens)
-    given = np.concatenate([variant.answers for variant in answers.variants])
-    np.testing.assert_array_equal(given, example.probe.answers[:: example.experiment.n_seeds])
-    assert answers.step == example.experiment.training.steps
-
-
-def test_the_training_process_answers_for_a_shipped_example(service):
-    """The shipped weights answer a book without any training."""
+    for task in (name for name, kind in TASKS.items() if is_phone_book(kind())):
+        example = load_example(task)
+        answers = answer(Weights.shipped(task), example.probe.tokens)
+        given = np.concatenate([variant.answers for variant in answers.variants])
+        np.testing.assert_array_equal(given, example.probe.answers[:: example.experiment.n_seeds])
+        assert answers.step == example.experiment.training.steps
     for variant in service.ask_example("phonebook", BOOK, PATIENCE).variants:
         assert variant.answers.tolist() == [[0, 1, 2, 3, 4]]
 
@@ -110,73 +101,47 @@ def test_a_job_can_be_asked_while_it_trains(service):
     service.stop(job_id)
 
 
-@pytest.mark.parametrize("positions", ["learned", "relative"])
-def test_learned_positions_allow_no_other_size(service, positions):
-    """Variants with learned positions refuse books of another size and answer the trained one."""
-    experiment = Experiment(
-        task="phonebook", sharing=["QKV"], n_seeds=1, steps=5, positions=positions
-    )
-    job_id = service.submit(experiment)
-    probe = wait_until(service, job_id, lambda job: job.over).snapshot.probe
-    (refused,) = service.ask(job_id, BOOK, PATIENCE).variants
-    assert refused.refusal.startswith("It answers books of 8 entries only: how it tells positions")
-    assert service.ask(job_id, probe.tokens, PATIENCE).variants[0].refusal == ""
-
-
 @pytest.mark.parametrize("words", ["positions=learned", "positions=relative"])
-def test_a_variant_s_own_positions_are_why_it_is_refused(words):
-    """The refusal names the positions, also where costs are made equal."""
+def test_learned_positions_allow_no_other_size(words):
+    """Their refusal says so, also where costs are made equal; the trained size is answered."""
     experiment = Experiment(
         task="phonebook", sharing=["QKV", f"QKV {words}"], n_seeds=1, steps=1, equal="kv_cache"
     )
-    _, refused = answer(Weights.of(Training(experiment)), BOOK).variants
-    assert "how it tells positions apart" in refused.refusal
+    training = Training(experiment)
+    weights, probe = Weights.of(training), training.snapshot("finished").probe
+    answered, refused = answer(weights, BOOK).variants
+    assert answered.refusal == ""
+    assert refused.refusal.startswith("It answers books of 8 entries only: how it tells positions")
+    assert answer(weights, probe.tokens).variants[1].refusal == ""
 
 
-def test_a_book_that_the_task_does_not_allow_is_told(service, solved):
-    """A book that the task does not allow names the field, the value and the range."""
+def test_what_cannot_be_answered_is_told(service, solved):
+    """A wrong book by field, value and range; weights that are gone with what to do."""
     message = service.ask(solved, BOOK[[0, 5]], PATIENCE)
     assert message.startswith("n_entries: got 1, allowed a whole number from 2")
-
-
-def test_weights_that_are_gone_are_told(service):
-    """A job without weights says that they are gone and what to do."""
     assert service.ask("nobody", BOOK, PATIENCE) == (
         "The weights of this run are not kept any more: train it again"
     )
 
 
-def test_many_may_wait_for_an_example_of_a_process_that_dies():
-    """Every thread that waits for an example of a dying process gets an answer."""
-    experiment = small(5).replace(n_values=11)
+def test_whoever_waits_for_a_process_that_dies_gets_an_answer():
+    """Examples are drawn by the next process; a question is told to be asked again."""
+    lacking = small(5).replace(n_values=11)
     with closing(TrainingService()) as service:
         the_example(service, small(5))
         os.kill(service.process_id, signal.SIGSTOP)
-        found = []
+        found, answers = [], []
         waiting = [
-            threading.Thread(target=lambda: found.append(service.example(experiment, PATIENCE)))
-            for _ in range(3)
+            threading.Thread(target=lambda: found.append(service.example(lacking, PATIENCE))),
+            threading.Thread(target=lambda: found.append(service.example(lacking, PATIENCE))),
+            threading.Thread(target=lambda: answers.append(service.ask("x", BOOK, PATIENCE))),
         ]
         for thread in waiting:
             thread.start()
+        service.example(small(5).replace(n_values=8))
         os.kill(service.process_id, signal.SIGKILL)
         for thread in waiting:
             thread.join(PATIENCE)
-        assert len(found) == 3
-        assert len(the_example(service, experiment).tokens) == 5
-
-
-def test_questions_to_a_process_that_dies_are_told():
-    """A query to a dying process gets a message, and the next query is answered."""
-    with closing(TrainingService()) as service:
-        the_example(service, small(5))
-        os.kill(service.process_id, signal.SIGSTOP)
-        answers = []
-        waiting = threading.Thread(target=lambda: answers.append(service.ask("x", BOOK, PATIENCE)))
-        waiting.start()
-        service.example(small(5).replace(n_values=8))
-        os.kill(service.process_id, signal.SIGKILL)
-        waiting.join(PATIENCE)
+        assert len(found) == 2
         assert answers == ["The training process died and began anew: ask again"]
-        service.example(small(5).replace(n_values=8), PATIENCE)
-        assert len(the_example(service, small(5).replace(n_values=8)).tokens) == 5
+        assert len(the_example(service, lacking).tokens) == 5

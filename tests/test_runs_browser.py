@@ -10,12 +10,9 @@ from finished import store_finished
 from kinds import tiny
 from playwright.sync_api import expect
 
-from attnkit.bench.visitor import dashboard
 from attnkit.service.store import ResultStore
 
 pytestmark = [pytest.mark.browser, pytest.mark.server]
-
-LONG = 60_000  # milliseconds; a shared machine may be slow, and waiting ends with the condition
 
 ROW, HEADER, CHECKBOX = 35, 35, 20
 """Pixels of the table, which is drawn on a canvas: rows can only be ticked by their place."""
@@ -24,44 +21,30 @@ DRAWN = ".st-key-overlay .ak-plot[data-draws]"
 
 
 @pytest.fixture(scope="module")
-def stored(tmp_path_factory):
-    """A folder with three results, and their hashes, newest first."""
-    folder = tmp_path_factory.mktemp("store")
-    with closing(ResultStore(folder)) as store:
-        experiments = [
-            tiny("reverse", sharing=["QKV"]),
-            tiny("directed", n_seeds=3, first_seed=1, d_head=5),
-            tiny("directed", n_seeds=3),
-        ]
-        return folder, [store_finished(store, experiment) for experiment in experiments][::-1]
+def hashes(server_store):
+    """Two new results of the server's store, newest first."""
+    experiments = [tiny("directed", n_seeds=3, first_seed=1, d_head=7), tiny("directed", n_seeds=3)]
+    with closing(ResultStore(server_store)) as store:
+        return [store_finished(store, experiment) for experiment in experiments][::-1]
 
 
-@pytest.fixture(scope="module")
-def address(stored):
-    """A server on that store."""
-    with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("ATTNKIT_STORE", str(stored[0]))
-        with dashboard() as port:
-            yield f"http://127.0.0.1:{port}"
-
-
-def test_an_experiment_is_replayed(visitors, address, stored):
+def test_an_experiment_is_replayed(visitors, address, hashes):
     """Step by step and by Play; the sentence above the player follows."""
     page = visitors.arrive(1440, 1400)
-    page.goto(f"{address}/runs?run={stored[1][1]}")
+    page.goto(f"{address}/runs?run={hashes[1]}")
     sentence = page.locator(".st-key-replay .ak-conclusion")
-    expect(sentence).to_have_text("At step 8, all 5 variants reach 50% accuracy.", timeout=LONG)
+    expect(sentence).to_have_text("At step 8, all 5 variants reach 50% accuracy.")
     page.get_by_role("button", name="First step").click()
     expect(sentence).to_have_text("Untrained, all 5 variants reach 10% accuracy.")
     page.get_by_role("button", name="Play").click()
-    expect(sentence).to_have_text("At step 8, all 5 variants reach 50% accuracy.", timeout=LONG)
+    expect(sentence).to_have_text("At step 8, all 5 variants reach 50% accuracy.")
     expect(page.locator(".st-key-replay [data-figure=accuracy] svg.ak-chart")).to_be_visible()
     visitors.leave(page)
 
 
-def test_experiments_are_ticked_compared_downloaded_renamed_and_deleted(visitors, address, stored):
+def test_experiments_are_ticked_compared_downloaded_renamed_and_deleted(visitors, address, hashes):
     """The way of one visitor through the page, and of another by the link that they share."""
-    newest, other, _ = stored[1]
+    newest, other = hashes
     page = visitors.arrive(1440, 1400)
     page.goto(f"{address}/runs")
     table = page.locator(".st-key-history [data-testid=stDataFrame]")

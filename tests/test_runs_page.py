@@ -109,18 +109,31 @@ def three(store):
     ]
 
 
-def test_an_empty_store_leads_to_the_lab():
-    """A friendly first text and the way to the first experiment."""
+def test_an_empty_store_leads_to_the_lab(monkeypatch):
+    """Its first text is friendly; a store that settings describe wrongly is told."""
     tab = visit()
     assert "train one in the Lab, and it is kept" in texts(tab)
     assert [link.proto.label for link in tab.get("page_link")] == ["Open the Lab"]
     assert not tab.dataframe
+    monkeypatch.setenv("ATTNKIT_STORE", "nonsense://here")
+    forget()
+    assert "cannot be read now" in visit().warning[0].value
+    assert isinstance(result_store(), Unavailable)
 
 
-def test_the_history_lists_the_newest_first(three, store):
-    """With the name somebody gave, or one that says what it is."""
+def test_the_history_lists_the_newest_first_and_is_searched(three, store, monkeypatch):
+    """By the name somebody gave, or one that says what it is; to list counts as no use.
+
+    Large results are read at several drawings, so that the table opens soon.
+    """
     store.rename(three[0], "Ours")
-    table = visit().dataframe[0].value
+    used = [entry.used_at for entry in store.entries()]
+    with monkeypatch.context() as patched:
+        patched.setattr(runs, "_READ_BYTES", 1)
+        tab = visit()
+        assert tab.dataframe[0].value["reached"].notna().sum() == 1
+    table = show(tab).dataframe[0].value
+    assert [entry.used_at for entry in store.entries()] == used
     assert table["name"].tolist() == [
         "Reverse · QKV × 2 seeds",
         "Directed relation · 5 variants × 3 seeds",
@@ -133,47 +146,14 @@ def test_the_history_lists_the_newest_first(three, store):
         "QKV 90%, Q=K 90%, K=V 90%, Q=V 90%, …",
         "QKV 50%, Q=K 50%, K=V 50%, Q=V 50%, …",
     ]
-
-
-def test_listing_experiments_counts_as_no_use(three, store):
-    """Else the store could not tell which one nobody has opened for longest."""
-    before = [entry.used_at for entry in store.entries()]
-    visit()
-    assert [entry.used_at for entry in store.entries()] == before
-
-
-def test_large_results_are_read_at_several_drawings(three, monkeypatch):
-    """The table opens soon, and what is missing comes the next time."""
-    monkeypatch.setattr(runs, "_READ_BYTES", 1)
-    tab = visit()
-    for n_known in (1, 2, 3):
-        assert tab.dataframe[0].value["reached"].notna().sum() == n_known
-        show(tab)
-
-
-@pytest.mark.parametrize(
-    ("searched", "n_found"),
-    [("relation", 2), ("ours", 1), ("nothing", 0), ("head width 5", 1), ("d_head 5", 1)],
-)
-def test_the_history_is_searched_by_what_is_shown_and_stored(three, store, searched, n_found):
-    """Titles, settings and names."""
-    store.rename(three[2], "Ours")
-    tab = visit()
-    tab.text_input(key="runs_search").set_value(searched)
-    show(tab)
-    assert sum(len(frame.value) for frame in tab.dataframe) == n_found
-    assert bool(tab.info) == (n_found == 0)
-    counts = {0: "No experiment fits", 1: "1 experiment fits", 2: "2 experiments fit"}
-    assert concluded(tab).startswith(counts[n_found])
-
-
-def test_no_more_can_be_typed_than_is_looked_at_or_kept(three):
-    """The browser refuses the rest, so that nobody is surprised."""
-    tab = visit(three[0])
-    tab.menu_button(key=f"change_{three[0]}").click_index(0)
-    show(tab)
     assert tab.text_input(key="runs_search").max_chars == LONGEST_SEARCH
-    assert tab.text_input(key="name").max_chars == LONGEST_NAME
+    counts = {0: "No experiment fits", 1: "1 experiment fits", 2: "2 experiments fit"}
+    for searched, n_found in [("relation", 2), ("ours", 1), ("nothing", 0), ("head width 5", 1)]:
+        tab.text_input(key="runs_search").set_value(searched)
+        show(tab)
+        assert sum(len(frame.value) for frame in tab.dataframe) == n_found, searched
+        assert bool(tab.info) == (n_found == 0)
+        assert concluded(tab).startswith(counts[n_found])
 
 
 def test_a_link_opens_a_comparison(three):
@@ -204,25 +184,24 @@ def test_a_result_says_what_trained_it_also_after_it_was_trained_again(store):
         assert words not in "".join(chosen(tab))
 
 
-def test_a_single_experiment_has_no_partner(three):
-    """Its settings, its numbers, its variants against each other."""
-    tab = visit(three[0])
-    (fold,) = (expander for expander in tab.expander if expander.label == "Settings")
-    assert "Head width" in fold.dataframe[0].value["Setting"].tolist()
-    assert len(tab.dataframe) == 4
-    assert concluded(tab) == "Directed relation: all 5 variants reach 50% accuracy."
-    assert "Experiments against each other" not in texts(tab)
-
-
 def replayed(tab):
     """Return the header and arrays of the film of curves."""
     components = {element.key: element.proto for element in tab.get("bidi_component")}
     return InspectionResult.from_bytes(components["replay"].bytes)
 
 
-def test_a_single_experiment_is_replayed_from_its_stored_evaluations(three):
+def test_a_single_experiment_is_replayed_and_has_no_partner(three):
     """From step 0 to the end, with a sentence at each step; the variants can be chosen."""
     tab = visit(three[1])
+    (fold,) = (expander for expander in tab.expander if expander.label == "Settings")
+    assert "Head width" in fold.dataframe[0].value["Setting"].tolist()
+    assert len(tab.dataframe) == 4
+    assert concluded(tab) == "Directed relation: all 5 variants reach 90% accuracy."
+    assert "Experiments against each other" not in texts(tab)
+    links = [element.proto for element in tab.get("page_link")]
+    assert [link.label for link in links] == ["Open in the Lab", "Replay its attention"]
+    assert [link.page for link in links] == ["", "attention"]
+    assert all(f"run={three[1]}" in link.query_string for link in links)
     film = replayed(tab)
     assert film.header["steps"] == [0, 4, 8]
     assert film.header["sentences"] == [
@@ -238,30 +217,19 @@ def test_a_single_experiment_is_replayed_from_its_stored_evaluations(three):
     assert film.framed["accuracy"].shape == (3, 1)
 
 
-def test_an_experiment_leads_to_the_lab_and_to_its_attention(three):
-    """Both links name the result."""
-    links = [element.proto for element in visit(three[0]).get("page_link")]
-    assert [link.label for link in links] == ["Open in the Lab", "Replay its attention"]
-    assert [link.page for link in links] == ["", "attention"]
-    assert all(f"run={three[0]}" in link.query_string for link in links)
-
-
-def test_a_default_experiment_has_no_settings_to_tell(store):
-    """Rather than a table without rows."""
-    tab = visit(store_finished(store, Experiment(task="directed")))
-    assert "All are the task's defaults." in texts(tab)
-    assert len(tab.dataframe) == 3
-
-
-def test_experiments_without_common_seeds_have_no_pairs_and_that_is_said(three):
-    """Another task shares no data either."""
+def test_experiments_of_two_tasks_have_no_pairs_and_that_is_said(three, store):
+    """They share no data; and a task with a loss to beat shows its loss, as the Lab does."""
     tab = visit(three[0], three[2])
     assert set(tab.dataframe[-1].value["n_pairs"]) == {0}
     assert "No pairs: B." in texts(tab)
+    tab = visit(store_finished(store, Experiment(task="language")))
+    assert "Loss on held-out examples, by training step" in texts(tab)
+    assert "All are the task's defaults." in texts(tab)
 
 
-def test_what_a_link_names_in_vain_is_told(three):
-    """The rest is compared; nothing typed is markup."""
+def test_what_a_link_names_in_vain_is_told_and_names_are_no_markup(three, store):
+    """The rest is compared; nothing typed is markup, also where one is asked whether to delete."""
+    store.rename(three[0], "<script>alert(1)</script> *x*")
     tab = visit(three[0], "0123456789abcdef", "<b>*x*")
     said = " ".join(warning.value for warning in tab.warning)
     assert "0123456789abcdef" in said
@@ -269,21 +237,6 @@ def test_what_a_link_names_in_vain_is_told(three):
     assert len(chosen(tab)) == 1
     assert link(tab) == three[0]
     assert not show(tab).warning
-
-
-def test_more_experiments_than_letters_are_cut_and_told(store):
-    """The first are compared."""
-    many = [store_finished(store, tiny("directed", first_seed=i)) for i in range(MOST + 1)]
-    tab = visit(*many)
-    assert len(chosen(tab)) == MOST
-    assert f"At most {MOST}" in tab.warning[0].value
-
-
-def test_names_are_no_markup(three, store):
-    """In the list of what is compared, and in the question whether to delete it."""
-    store.rename(three[0], "<script>alert(1)</script> *x*")
-    tab = visit(three[0])
-    assert "<script>" not in chosen(tab)[0]
     tab.menu_button(key=f"change_{three[0]}").click_index(2)
     assert len(chosen(show(tab))) == 2
     assert "<script>" not in "".join(chosen(tab))
@@ -305,12 +258,6 @@ def test_variants_and_measure_can_be_chosen(three):
     assert within["sharing"].tolist() == ["K=V"] * 2
 
 
-def test_a_task_with_a_loss_to_beat_shows_its_loss(store):
-    """As the Lab does."""
-    tab = visit(store_finished(store, tiny("language", sharing=["QKV"])))
-    assert "Loss on held-out examples, by training step" in texts(tab)
-
-
 def test_limits_of_an_accuracy_lie_within_0_and_1(store):
     """Student's t knows nothing of shares; the raw data stay as they are."""
     experiment = tiny("directed", sharing=["QKV"], n_seeds=2)
@@ -325,7 +272,8 @@ def test_an_experiment_is_renamed_pinned_and_deleted(three, store):
     tab = visit(three[0], three[1])
     menu = f"change_{three[0]}"
     tab.menu_button(key=menu).click_index(0)
-    show(tab).text_input(key="name").set_value("  Our   first ")
+    assert show(tab).text_input(key="name").max_chars == LONGEST_NAME
+    tab.text_input(key="name").set_value("  Our   first ")
     tab.button(key="save_name").click()
     assert "Our first" in chosen(show(tab))[0]
 
@@ -344,11 +292,15 @@ def test_an_experiment_is_renamed_pinned_and_deleted(three, store):
     assert link(tab) == three[1]
 
 
-def test_what_is_compared_can_be_left_out(three):
-    """Without looking for its row."""
+def test_the_choice_survives_a_visit_to_another_page_and_can_be_left(three):
+    """Coming back without a link finds it again."""
     tab = visit(three[0], three[1])
     tab.button(key=f"leave_{three[0]}").click()
     assert len(chosen(show(tab))) == 1
+    show(tab.switch_page("pages/guide.py"))
+    tab.query_params.clear()
+    show(tab.switch_page("pages/runs.py"))
+    assert len(chosen(tab)) == 1
     assert link(tab) == three[1]
 
 
@@ -377,29 +329,6 @@ def test_downloads_are_whole(three, monkeypatch):
     assert [one["hash"] for one in told] == three[:2]
 
 
-def test_too_many_evaluations_are_refused_with_a_reason(store, monkeypatch):
-    """Rather than filling the memory of a machine that many share."""
-    experiment = tiny("directed", sharing=["QKV"], n_seeds=20, steps=20_000, evaluate_every=5)
-    level = np.zeros((20_001, 1, 20), np.float32)
-    store.put(*Result(finished(experiment, level), [{}] * 20).to_blobs())
-    tab = visit(experiment.hash)
-    assert "400,020 evaluations are too many" in texts(tab)
-    assert not tab.get("download_button")
-
-
-def test_a_hosted_copy_offers_smaller_downloads(store, monkeypatch):
-    """Its memory is small, and strangers use it."""
-    experiment = tiny("directed", sharing=["QKV", "K=V"], n_seeds=13, steps=4000, evaluate_every=1)
-    level = np.zeros((4001, 2, 13), np.float32)
-    store.put(*Result(finished(experiment, level), [{}] * 26).to_blobs())
-    assert len(visit(experiment.hash).get("download_button")) == 2
-    monkeypatch.setenv("ATTNKIT_HOSTED", "true")
-    forget()
-    tab = visit(experiment.hash)
-    assert "104,026 evaluations are too many for one download (at most 100,000)" in texts(tab)
-    assert not tab.get("download_button")
-
-
 def test_one_download_is_written_at_a_time(three, monkeypatch):
     """Many at once would fill the memory of the server."""
     made = {}
@@ -416,55 +345,43 @@ def test_one_download_is_written_at_a_time(three, monkeypatch):
     assert not run_comparison._WRITING.locked()
 
 
-def test_a_store_that_is_gone_is_told(three, monkeypatch):
-    """The page stands; the next visit tries again."""
+@pytest.mark.parametrize(("hosted", "n_seeds", "limit"), [("false", 100, 4), ("true", 26, 1)])
+def test_too_many_evaluations_are_refused_with_a_reason(three, monkeypatch, hosted, n_seeds, limit):
+    """Rather than filling the memory of a machine that many share."""
+    monkeypatch.setenv("ATTNKIT_HOSTED", hosted)
+    forget()
+    shown, asked = [], []
+    monkeypatch.setattr(run_comparison.st, "caption", shown.append)
+    monkeypatch.setattr(run_comparison.st, "download_button", lambda *_, **__: asked.append(1))
+    monkeypatch.setattr(run_comparison, "n_evaluations", lambda _: 4001 * n_seeds)
+    run_comparison.downloads([])
+    assert f"{4001 * n_seeds:,} evaluations are too many for one download" in shown[0]
+    assert f"(at most {limit}00,000)" in shown[0]
+    monkeypatch.setattr(run_comparison, "n_evaluations", lambda _: limit * 100_000)
+    run_comparison.downloads([])
+    assert len(asked) == 2
 
-    def gone(*_, **__):
+
+def test_troubles_of_the_store_are_told(three, monkeypatch):
+    """The page stands, nothing is lost, and the next visit tries again."""
+
+    def full(*_, **__):
         raise Unavailable("the disk is full")
 
     with monkeypatch.context() as broken:
-        broken.setattr(ResultStore, "entries", gone)
+        broken.setattr(ResultStore, "entries", full)
         tab = visit(three[0])
         assert "cannot be read now: the disk is full\\." in tab.warning[0].value
     assert len(chosen(show(tab))) == 1
-
-
-def test_a_store_that_settings_describe_wrongly_is_told(monkeypatch):
-    """Not a traceback."""
-    monkeypatch.setenv("ATTNKIT_STORE", "nonsense://here")
-    forget()
-    assert "cannot be read now" in visit().warning[0].value
-    assert isinstance(result_store(), Unavailable)
-
-
-def test_a_change_that_fails_is_told(three, monkeypatch):
-    """Nothing is lost, and the page says why."""
-
-    def full(*_):
-        raise Unavailable("the disk is full")
-
-    tab = visit(three[0])
-    monkeypatch.setattr(ResultStore, "pin", full)
-    tab.menu_button(key=f"change_{three[0]}").click_index(1)
-    assert "the disk is full" in show(tab).warning[0].value
-
-
-def test_a_torn_result_is_told_and_left_out(three, monkeypatch):
-    """Its row may still stand in the list."""
-    monkeypatch.setattr(ResultStore, "snapshot", lambda *_: None)
+    with monkeypatch.context() as broken:
+        broken.setattr(ResultStore, "pin", full)
+        tab.menu_button(key=f"change_{three[0]}").click_index(1)
+        assert "the disk is full" in show(tab).warning[0].value
+    runs._cached_snapshot.cache_clear()
+    monkeypatch.setattr(ResultStore, "snapshot", lambda *_: None)  # a torn row
     tab = visit(three[0])
     assert "Cannot be read by this copy" in tab.warning[0].value
     assert not chosen(tab)
-
-
-def test_the_choice_survives_a_visit_to_another_page(three):
-    """Coming back without a link finds it again."""
-    tab = visit(three[0])
-    show(tab.switch_page("pages/guide.py"))
-    tab.query_params.clear()
-    show(tab.switch_page("pages/runs.py"))
-    assert len(chosen(tab)) == 1
-    assert link(tab) == three[0]
 
 
 def test_a_setting_is_found_behind_many_that_have_its_number_elsewhere(store):
@@ -477,21 +394,16 @@ def test_a_setting_is_found_behind_many_that_have_its_number_elsewhere(store):
 
 
 def test_ticked_rows_join_what_is_chosen_outside_of_the_table():
-    """A search hides rows; that does not end their comparison."""
+    """A search hides rows; that does not end their comparison. A ninth is refused."""
     choice = Runs(chosen=["a", "c"])
     choice.take_rows(["b", "c", "d"], [0, 2])
     assert choice.chosen == ["a", "b", "d"]
-
-
-def test_a_ninth_row_is_refused_and_the_table_made_anew():
-    """Else its tick would stay."""
-    choice = Runs(chosen=list("abcdefgh"))
-    rows = list("abcdefghi")
+    choice, rows = Runs(chosen=list("abcdefgh")), list("abcdefghi")
     before = choice.key_of_table(rows)
     choice.take_rows(rows, range(9))
     assert choice.chosen == list("abcdefgh")
-    assert choice.problems
-    assert choice.key_of_table(rows) != before
+    assert f"At most {MOST}" in choice.problems[0]
+    assert choice.key_of_table(rows) != before  # else its tick would stay
 
 
 def test_an_address_of_a_moment_ago_changes_nothing_back():

@@ -19,8 +19,9 @@ def listens_at(monkeypatch):
     return listen
 
 
-@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.8.8.8", "[::1]"])
-@pytest.mark.parametrize("everywhere", [None, "0.0.0.0", "::"])
+@pytest.mark.parametrize(
+    ("host", "everywhere"), [("localhost", None), ("127.8.8.8", "0.0.0.0"), ("[::1]", "::")]
+)
 def test_a_loopback_address_is_replaced_by_the_one_in_the_network(listens_at, host, everywhere):
     """With what is needed: the same network, a running server, an open port."""
     listens_at(everywhere)

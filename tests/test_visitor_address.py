@@ -33,21 +33,18 @@ def test_without_the_setting_no_header_is_believed():
     assert address(PEER, ("X-Forwarded-For", FORGED)) == PEER
 
 
-@pytest.mark.parametrize(
-    "values",
-    [[TRUE], [f"{FORGED}, {TRUE}"], [FORGED, TRUE], [f" {TRUE} "], [f"nonsense,{TRUE}"]],
-)
-def test_the_last_address_in_the_named_header_counts(header, values):
+def test_the_last_address_in_the_named_header_counts(header):
     """The proxy appends to what the visitor sent, in the same header or in another one."""
     header("x-forwarded-for")
-    assert address(PEER, *[("X-Forwarded-For", value) for value in values]) == TRUE
+    for values in [[f"{FORGED}, {TRUE}"], [FORGED, TRUE], [f" {TRUE} "], [f"nonsense,{TRUE}"]]:
+        assert address(PEER, *[("X-Forwarded-For", value) for value in values]) == TRUE, values
 
 
-@pytest.mark.parametrize("value", ["", ",", "unknown", "1.2.3", f"{TRUE}, ", "\x00", "1" * 5000])
-def test_a_header_without_an_address_leaves_the_peer(header, value):
+def test_a_header_without_an_address_leaves_the_peer(header):
     """A wrong value does not make an identity of its own."""
     header("X-Forwarded-For")
-    assert address(PEER, ("X-Forwarded-For", value)) == PEER
+    for value in ["", ",", "unknown", "1.2.3", f"{TRUE}, ", "\x00", "1" * 5000]:
+        assert address(PEER, ("X-Forwarded-For", value)) == PEER, value
 
 
 @pytest.mark.parametrize(
@@ -71,6 +68,7 @@ def test_outside_a_page_the_address_is_loopback():
     assert session_address() == "127.0.0.1"
 
 
+@pytest.mark.server
 @pytest.mark.parametrize(("hosted", "address"), [("true", "127.0.0.1"), ("false", "")])
 def test_what_a_page_asks_for_counts_for_its_address_on_hosted_copies(tmp_path, hosted, address):
     """On one's own machine no limits of an address apply."""

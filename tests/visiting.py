@@ -112,6 +112,8 @@ def disabled(tab):
 
 def widget(tab, name):
     """Return the widget of a setting."""
+    if name == "sharing":
+        return tab.button_group(key="set_sharing")
     setting = settings("directed")[name]
     if len(setting.choices) in (2, 3):
         return tab.button_group(key=f"set_{name}")

@@ -1,0 +1,77 @@
+"""The words for every state of a job, and the buttons that go with them; nothing is trained."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from attnkit.experiment import Experiment
+from attnkit.service.jobs import Job
+from attnkit.service.scheduler import Outlook
+from attnkit.ui import lab_status, training_buttons
+from attnkit.ui.lab import Lab
+from attnkit.ui.task_examples import shipped_example
+
+OVER = {"pause", "stop"}
+MOVING = {"train", "step"}
+
+
+def job(state, **given):
+    """Return a job in a state that is hard to bring about; its snapshot is the example."""
+    known = {"state": state, "begun": True, "asked_at": 1.0, **given}
+    return Job("fake", Experiment(), snapshot=shipped_example("directed"), **known)
+
+
+@pytest.mark.parametrize(
+    ("job", "words", "greyed"),
+    [
+        (replace(job("waiting"), snapshot=None), "Starting: the training process is", MOVING),
+        (
+            replace(job("failed", error="out of memory"), snapshot=None),
+            "Training failed: out of memory. Press **Train** to try again.",
+            OVER,
+        ),
+        (
+            job("waiting", begun=False),
+            "Waiting: place 3 in the queue, begins in about 2 min. 32 experiments train now.",
+            MOVING,
+        ),
+        (
+            job("stopped", begun=False, error="because the queue was full"),
+            "Stopped before its turn came, because the queue was full. Press **Train** to queue",
+            OVER,
+        ),
+        (
+            job("stopped", begun=False),
+            "Stopped before its turn came. Press **Train** to queue it again.",
+            OVER,
+        ),
+        (job("running"), "about 45 s left: 32 experiments take turns", MOVING),
+        (
+            job("stopped", error="because nobody watched it"),
+            "Stopped because nobody watched it: Step 600",
+            OVER,
+        ),
+        (
+            job("finished", unstored="the disk is full", tried_again=True),
+            "Not stored yet: the disk is full.",
+            OVER,
+        ),
+        (job("paused", restarts=1), "died and began anew.", {"pause"}),
+        (job("finished", restarts=1), "died and began anew.", OVER),
+    ],
+)
+def test_troubles_are_told(monkeypatch, job, words, greyed):
+    """Every state of a job has its words and its disabled buttons."""
+    outlook = Outlook(place=0 if job.begun else 3, n_active=32, begins=100.0, ends=45.0)
+    service = SimpleNamespace(outlook=lambda _: outlook)
+    monkeypatch.setattr(lab_status, "training_service", lambda: service)
+    drawn = {}
+    show = SimpleNamespace(
+        button=lambda *_, key, disabled=False, **__: drawn.update({key: disabled})
+    )
+    monkeypatch.setattr(training_buttons, "st", show)
+    lab = Lab(Experiment())
+    assert words in lab_status.status_line(lab, job, job.snapshot, is_valid=True)
+    training_buttons.training_buttons(lab, lab.experiment, job)
+    assert {key for key, disabled in drawn.items() if disabled} == greyed
