@@ -4,7 +4,7 @@ from dataclasses import replace
 from functools import cache
 
 import numpy as np
-from reference import SHAPES, VARIANTS, sized
+from reference import DOZEN, SHAPES, sized
 
 from attnkit.experiment import Experiment
 from attnkit.tasks import TASKS
@@ -31,7 +31,7 @@ def shaken(film):
 @cache
 def film_of_shape(shape):
     """All variants at one of the shapes."""
-    return shaken(record(sized(VARIANTS, SHAPES[shape] | SHORT)))
+    return shaken(record(sized(DOZEN, SHAPES[shape] | SHORT)))
 
 
 @cache
