@@ -10,6 +10,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
+from random_tasks import seeded
 
 from attnkit.experiment import Experiment
 from attnkit.foundation import corpus as shipped
@@ -25,11 +26,6 @@ from attnkit.tasks.language import (
     read_corpus,
     starts_of,
 )
-
-
-def seeded(seed=0):
-    """A generator of its own."""
-    return torch.Generator().manual_seed(seed)
 
 
 def readable(ids):
@@ -158,7 +154,7 @@ def test_the_side_of_a_block_is_that_of_its_hash():
     assert corpus.held_out.mean() == pytest.approx(1 / 8, abs=5 * math.sqrt(7 / 64 / n_blocks))
 
 
-@pytest.mark.parametrize("n_characters", [17, 65, 257])
+@pytest.mark.parametrize("n_characters", [17, 129])
 def test_windows_begin_wherever_one_side_goes_on_long_enough(n_characters, stretches):
     """In training all such places; held out those that cannot be read in training."""
     trained, held_out = (
@@ -174,7 +170,7 @@ def test_windows_begin_wherever_one_side_goes_on_long_enough(n_characters, stret
     assert found == [trained, fresh]
 
 
-@pytest.mark.parametrize("n_characters", [1, 16, 65])
+@pytest.mark.parametrize("n_characters", [1, 33])
 def test_windows_have_equal_hashes_if_and_only_if_they_are_equal(n_characters):
     """Among all windows of the text."""
     ids = read_corpus().ids
@@ -198,6 +194,9 @@ def test_examples_are_read_from_their_side(objective, held_out, stretches):
         if objective == "next"
         else tokens.where(examples.labels == NOTHING, examples.labels)
     )
+    if objective == "next":
+        assert torch.equal(examples.labels[:, :-1], tokens[:, 1:])
+    assert (examples.target == NOTHING).all()
     for window in map(readable, whole.tolist()):
         assert any(window in piece for piece in stretches[held_out])
 
@@ -207,29 +206,18 @@ def test_windows_are_drawn_evenly():
     (trained, _), ids = starts_of(17), read_corpus().ids
     commonest = np.bincount(ids).argmax()
     expected = (ids[trained] == commonest).mean()
-    first = Language(length=16).draw(200_000, seeded(), held_out=False).tokens[:, 0, 0]
-    assert (first == commonest).double().mean() == pytest.approx(expected, abs=0.005)
+    first = Language(length=16).draw(50_000, seeded(), held_out=False).tokens[:, 0, 0]
+    assert (first == commonest).double().mean() == pytest.approx(expected, abs=0.01)
 
 
 # What is asked
-
-
-@pytest.mark.long
-def test_next_characters_are_the_labels_of_a_million_windows():
-    """Each place answers what the following one shows; the last sees beyond the window."""
-    generator, task = seeded(), Language(length=16)
-    for _ in range(10):
-        examples = task.make_examples(100_000, generator)
-        assert torch.equal(examples.labels[:, :-1], examples.tokens[:, 1:, 0])
-        assert (examples.target == NOTHING).all()
-        assert examples.labels[:, -1].unique().numel() > 80
 
 
 @pytest.mark.parametrize(("share", "n_hidden"), [(0.05, 1), (0.15, 2), (0.5, 8)])
 def test_so_many_characters_are_hidden(share, n_hidden):
     """Exactly the share, rounded; what is hidden is asked, and nothing else."""
     task = Language(objective="masked", length=16, masked_share=share)
-    examples = task.make_examples(100_000, seeded())
+    examples = task.make_examples(20_000, seeded())
     hidden = examples.tokens[:, :, 0] == task.d_vocab - 1
     assert (hidden.sum(1) == n_hidden).all()
     assert torch.equal(hidden, examples.labels != NOTHING)
