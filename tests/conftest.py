@@ -1,21 +1,19 @@
-"""What all tests share: how Hypothesis searches, one browser, one server, one thread of torch."""
+"""What all tests share: how much is drawn, one browser, one server, one thread of torch."""
 
+import collections
 import contextlib
 import functools
 import os
 import shutil
 
 import pytest
+import searching
 import torch
-from hypothesis import settings
 from platformdirs import user_cache_path
 
 from attnkit.foundation.process import n_cores
 from attnkit.service.server import server_settings
 from attnkit.training.engine import choose_engine, ready_engine
-
-for _profile in ("quick", "long"):
-    settings.register_profile(_profile, deadline=None, print_blob=True)
 
 # The products of tests are small, and tests run in one process per core: two threads in each would
 # wait for each other. Tests about threads set their own number with the fixture `threads`.
@@ -28,14 +26,19 @@ _LONG, _WAITING = ("long", "weights"), ("browser", "server")
 
 
 def pytest_addoption(parser):
-    """`--long` adds the tests that take minutes: fuzzing, the soak, kills, all of axe's matrix."""
-    parser.addoption("--long", action="store_true", help="run the tests marked `long`, too")
-    parser.addoption("--seed", type=int, default=0, help="what searches of layout are drawn from")
+    """Say what else may run, and what is drawn in searches and how often."""
+    add = parser.addoption
+    add("--long", action="store_true", help="run the tests marked `long`, too, which take minutes")
+    add("--seed", type=int, help="draw everything from this number; without it, windows from 0")
+    add("--examples", type=int, help="draw so many times as many examples (1; with --long 10)")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config):
-    """Let `searching.briefly` know how long Hypothesis may search."""
-    settings.load_profile("long" if config.getoption("--long") else "quick")
+    """Let all searches, those of Hypothesis among them, draw what the options say."""
+    searching.set_size(config.getoption("--examples") or (10 if config.getoption("--long") else 1))
+    if config.getoption("--seed") is not None:
+        config.option.hypothesis_seed = str(config.getoption("--seed"))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -47,10 +50,12 @@ def pytest_xdist_auto_num_workers():
     return n_cores()
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
     """Leave out what takes minutes unless it is asked for; begin with what waits for servers.
 
-    Processes of pytest-xdist take whole files in this order, so a long file is never the last one.
+    What needs neither browser nor server is marked `core`. Processes of pytest-xdist take whole
+    files in this order, so a long file is never the last one.
     """
     if not config.getoption("--long"):
         left_out = [item for item in items if any(map(item.get_closest_marker, _LONG))]
@@ -59,7 +64,27 @@ def pytest_collection_modifyitems(config, items):
     else:
         for item in items:
             item.add_marker(pytest.mark.timeout(0))  # some take hours
-    items.sort(key=lambda item: not any(map(item.get_closest_marker, _WAITING)))
+    for item in items:
+        if _kind(item.keywords) == "core":
+            item.add_marker(pytest.mark.core)
+    items.sort(key=lambda item: _kind(item.keywords) == "core")
+
+
+def _kind(keywords):
+    """Return what a test needs: "browser", "server", or "core" if it needs neither."""
+    return next((mark for mark in _WAITING if mark in keywords), "core")
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Say how many minutes each kind of test has taken, of all processes together."""
+    seconds, tests = collections.Counter(), collections.defaultdict(set)
+    for report in (one for reports in terminalreporter.stats.values() for one in reports):
+        if hasattr(report, "duration"):
+            seconds[_kind(report.keywords)] += report.duration
+            tests[_kind(report.keywords)].add(report.nodeid)
+    told = (f"{kind} {n / 60:.1f} ({len(tests[kind])} tests)" for kind, n in seconds.items())
+    if seconds:
+        terminalreporter.write_line(f"minutes: {', '.join(told)}")
 
 
 @pytest.fixture(scope="session")
@@ -71,7 +96,7 @@ def long(request):
 @pytest.fixture(scope="session")
 def seed(request):
     """What tests draw from: the same number draws the same again."""
-    return request.config.getoption("--seed")
+    return request.config.getoption("--seed") or 0
 
 
 @pytest.fixture(scope="session")

@@ -1,10 +1,27 @@
-"""How long Hypothesis searches in expensive tests: briefly, and ten times as long with `--long`."""
+"""How many examples searches draw: as many as tests say, or many times as many at night."""
 
 from hypothesis import settings
 
+_USUAL = 100
+"""Examples of a property that does not say how many it needs."""
+
+_times = 1
+
+
+def set_size(times):
+    """Let all searches draw so many times as many examples; called before tests are read."""
+    global _times
+    _times = times
+    size = times * _USUAL
+    settings.register_profile("attnkit", deadline=None, print_blob=True, max_examples=size)
+    settings.load_profile("attnkit")
+
+
+def times(n_examples):
+    """Return how many examples to draw where a quick run draws `n_examples`."""
+    return _times * n_examples
+
 
 def briefly(n_examples):
-    """Return settings with so many examples, or ten times as many when all tests run."""
-    if settings.get_current_profile_name() == "long":
-        n_examples *= 10
-    return settings(max_examples=n_examples)
+    """Return settings of Hypothesis for an expensive property that draws few examples."""
+    return settings(max_examples=times(n_examples))

@@ -133,7 +133,7 @@ def test_what_was_trained_before_is_shown_at_once():
     watch(first, lambda job: job.over)
     link = {**first.query_params}
     other = visit(**link)
-    assert status(other).startswith("Finished: Step 20 of 20")
+    assert status(other).startswith("Trained earlier: 20 steps")
     other.number_input(key="set_d_head").set_value(4)
     press(other, "new_seeds")
     watch(other, lambda job: job.over)

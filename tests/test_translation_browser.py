@@ -74,7 +74,7 @@ ACTIONS = {
     "variants": [lambda page: page.locator(".st-key-variants_search input").fill("latent")],
     "guide": [choose("preset", 3)],
     "": [change_task, choose("set_sharing", 1)],
-    "?v=1&n_seeds=1&steps=200&first_seed=77": [train],
+    "?v=1&n_seeds=1&steps=200&hide=buttons": [train],
     "?v=1&n_seeds=1&steps=200&hide=settings&quiet=1": [guess_and_train],
 }
 """What a visitor does on a page, by its address."""
@@ -128,8 +128,10 @@ def test_a_translated_page_shows_what_others_show(visitors, address, link, goes_
     translated.evaluate(TRANSLATE, goes_on)
     show_the_same(plain, translated)
     for act in ACTIONS[link]:
+        before = plain.evaluate(SENTENCES)
         for page in (plain, translated):
             act(page)
+        plain.wait_for_function(f"(before) => ({SENTENCES})() !== before", arg=before)
         show_the_same(plain, translated)
     assert errors == []
     for page in (plain, translated):
