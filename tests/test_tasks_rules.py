@@ -97,8 +97,8 @@ def test_chance_is_what_the_guess_of_the_docstring_scores(cls, data):
 @every(CONTENT)
 def test_the_content_alone_decides_the_side(cls, seed):
     """Equal content is on one side, whatever else differs; about one in eight is held out."""
-    for task in (smallest_task(cls), cls()):
-        examples = task.make_examples(3000, seeded(seed))
+    for task, n_examples in ((smallest_task(cls), 2000), (cls(), 500)):
+        examples = task.make_examples(n_examples, seeded(seed))
         sides = {}
         held_out = is_held_out(task.book(examples.tokens)).tolist()
         for tokens, side in zip(examples.tokens.tolist(), held_out, strict=True):
@@ -190,9 +190,9 @@ def test_cosines_of_neighbours_are_as_the_dial_says(task, d_model, seed):
     expected = task.cosine * (family[:, None] == family).double()
     expected += (1 - task.cosine) * (member[:, None] == member)
     unit = (rows / rows.norm(dim=1, keepdim=True)).double()
-    torch.testing.assert_close(unit @ unit.T, expected, atol=2e-6, rtol=0)
+    assert (unit @ unit.T - expected).abs().max() < 2e-6
     # A token's two vectors have a root mean square of one half together.
-    torch.testing.assert_close(rows.square().mean(1), torch.full((len(rows),), 0.25 / 2))
+    assert (rows.square().mean(1) - 0.25 / 2).abs().max() < 1e-6
 
 
 # Odds
