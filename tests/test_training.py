@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from kinds import KINDS, tiny
+from kinds import KINDS, SMALL, tiny
 
 from attnkit.experiment import Experiment
 from attnkit.tasks import NOTHING, TASKS
@@ -17,18 +17,7 @@ from attnkit.training.snapshot import METRICS
 from attnkit.training.training import RUNS_PER_COHORT, Training, plan_cohorts, stream, train
 from attnkit.variants.sharing import Sharing
 
-SMALL = {
-    "sharing": ["QKV", "Q=K=V"],
-    "n_entries": 5,
-    "n_names": 11,
-    "n_values": 7,
-    "n_seeds": 2,
-    "d_head": 3,
-    "steps": 17,
-    "evaluate_every": 5,
-    "batch_size": 16,
-    "n_eval": 16,
-}
+SMALL = {**SMALL, "n_seeds": 2, "steps": 17, "evaluate_every": 5}
 
 
 def small(**given):
@@ -153,7 +142,7 @@ def test_what_a_task_does_not_have_is_missing(kind, missing):
     assert not any(np.isnan(history[name]).any() for name in history.keys() - missing)
 
 
-def test_stream_is_dense_at_first():
+def test_stream_and_progress_are_dense_enough():
     """Steps 0, 1, 2, 4, 8 … then evenly; only the end is finished."""
     snapshots = list(stream(small(steps=300), "cpu"))
     steps = [snapshot.step for snapshot in snapshots]
@@ -163,17 +152,13 @@ def test_stream_is_dense_at_first():
     assert len(steps) < 60
     statuses = [snapshot.status for snapshot in snapshots]
     assert statuses == ["running"] * (len(statuses) - 1) + ["finished"]
+    reported = []
+    train(small(steps=300), "cpu", progress=lambda training: reported.append(training.step))
+    assert reported == sorted(set(reported))
+    assert reported[-1] == 300
+    assert 5 < len(reported) <= 51
     for few in (1, 2, 17):
         assert [snapshot.step for snapshot in stream(small(steps=few), "cpu")][-1] == few
-
-
-def test_train_reports_progress_to_the_end():
-    """Not more than about fifty times, the last time when all is done."""
-    seen = []
-    train(small(steps=300), "cpu", progress=lambda training: seen.append(training.step))
-    assert seen == sorted(set(seen))
-    assert seen[-1] == 300
-    assert 5 < len(seen) <= 51
 
 
 def test_an_interrupted_training_gives_what_was_reached():
@@ -188,6 +173,8 @@ def test_an_interrupted_training_gives_what_was_reached():
     assert result.snapshot.status == "stopped"
     assert result.snapshot.eval_steps.tolist() == list(range(0, reached + 1, 5))
     assert len(result.parameters) == 4
+    with pytest.raises(ZeroDivisionError):  # only an interruption ends training early
+        train(small(), "cpu", progress=lambda _: 1 / 0)
 
 
 def test_an_interrupt_between_cohorts_brings_all_to_one_step(monkeypatch):
@@ -215,16 +202,6 @@ def test_an_interrupt_between_cohorts_brings_all_to_one_step(monkeypatch):
         assert all(np.array_equal(found[name], own[name]) for name in own)
 
 
-def test_an_error_in_progress_is_not_swallowed():
-    """Only an interruption ends training early."""
-
-    def fail(_):
-        raise RuntimeError("boom")
-
-    with pytest.raises(RuntimeError, match="boom"):
-        train(small(), "cpu", progress=fail)
-
-
 @given(
     st.sets(st.sampled_from(Sharing), min_size=1),
     st.integers(1, 20),
@@ -241,15 +218,11 @@ def test_cohorts_part_the_runs(chosen, n_seeds, first_seed, n_cores):
     assert sorted(runs) == sorted(experiment.runs)
     assert all(len(part.sharing) * len(part.seeds) <= RUNS_PER_COHORT for part in plan)
     assert len(plan) >= min(n_cores, experiment.n_runs)
+    large = experiment.replace(d_model=128, d_mlp=512, n_entries=11, batch_size=64)
+    plan = plan_cohorts(large, torch.device("cpu"))  # what a step computes stays in the cache
+    assert max(len(part.sharing) * len(part.seeds) for part in plan) <= 2
     (whole,) = plan_cohorts(experiment, torch.device("cuda"))
     assert (whole.sharing, whole.seeds) == (experiment.sharing, list(experiment.seeds))
-
-
-def test_large_models_train_in_small_cohorts():
-    """So that what a step computes stays in the cache."""
-    large = small(n_seeds=4, d_model=128, d_mlp=512, n_entries=16, n_names=16, batch_size=64)
-    plan = plan_cohorts(large, torch.device("cpu"))
-    assert max(len(part.sharing) * len(part.seeds) for part in plan) <= 2
 
 
 def test_every_cohort_computes_on_one_thread(monkeypatch, threads):
@@ -268,12 +241,6 @@ def test_every_cohort_computes_on_one_thread(monkeypatch, threads):
     training.advance(2)
     training.snapshot()
     assert seen == {("advance", 1), ("_evaluate", 1), ("answer", 1)}
-
-
-def test_auto_takes_a_gpu_if_there_is_one():
-    """And the CPU otherwise."""
-    expected = "cuda" if torch.cuda.is_available() else "cpu"
-    assert Training(small()).device.type == expected
 
 
 @pytest.mark.parametrize(("warm_up", "share"), [(0.0, 1), (0.3, 1 / 5)])
