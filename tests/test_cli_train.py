@@ -5,9 +5,9 @@ import json
 import re
 import sys
 
-import numpy as np
 import pytest
 from command_lines import SMALL
+from same import assert_same
 
 import attnkit as ak
 from attnkit.tasks import TASKS
@@ -40,9 +40,7 @@ def test_train_writes_a_table_its_numbers_and_its_weights(run, tmp_path):
     loaded = Result.load(folder)
     trained = ak.train(loaded.experiment)
     assert loaded.snapshot.status == "finished"
-    for weights, other in zip(loaded.parameters, trained.parameters, strict=True):
-        assert weights.keys() == other.keys()
-        assert all(np.array_equal(weights[name], other[name]) for name in weights)
+    assert_same(loaded.parameters, trained.parameters)
 
 
 def test_json_has_every_promised_key(run):

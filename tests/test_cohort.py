@@ -3,6 +3,7 @@
 import numpy as np
 import torch
 from kinds import tiny
+from same import assert_same
 
 from attnkit.experiment import Experiment
 from attnkit.model.model import SELF_MASK
@@ -95,8 +96,7 @@ def test_answering_changes_nothing():
         if cohort is looked:
             cohort.answer(examples)
         cohort.advance(2)
-    for own, other in zip(looked.parameters(), undisturbed.parameters(), strict=True):
-        assert all(np.array_equal(own[name], other[name]) for name in own)
+    assert_same(looked.parameters(), undisturbed.parameters())
 
 
 def test_training_lowers_the_loss_of_every_run():

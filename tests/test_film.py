@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from filming import experiment_of
+from same import assert_same
 
 from attnkit.experiment import Experiment
 from attnkit.training import Training, train
@@ -22,25 +23,12 @@ def filmed_beside_others(experiment, seed):
     return camera.film
 
 
-def assert_same_films(one, other):
-    """To the bit."""
-    assert (one.experiment, one.steps) == (other.experiment, other.steps)
-    np.testing.assert_array_equal(one.head_symmetry, other.head_symmetry)
-    for first, second in zip(one.frames, other.frames, strict=True):
-        assert first.metrics.keys() == second.metrics.keys()
-        for name, values in first.metrics.items():
-            np.testing.assert_array_equal(values, second.metrics[name])
-        for own, others in zip(first.parameters, second.parameters, strict=True):
-            assert own.keys() == others.keys()
-            assert all((own[name] == others[name]).all() for name in own)
-
-
 def test_a_seed_filmed_beside_others_is_the_seed_filmed_alone(seed):
     """A film that is gone comes back the same, bit by bit; frames are copies."""
     chosen, experiment = seed % 3, experiment_of(**SETTINGS, steps=8)
     together = filmed_beside_others(experiment.replace(n_seeds=3), chosen)
-    assert_same_films(together, record(experiment.replace(n_seeds=3), chosen))
-    assert_same_films(together, record(experiment.replace(first_seed=chosen)))
+    assert_same(together, record(experiment.replace(n_seeds=3), chosen))
+    assert_same(together, record(experiment.replace(first_seed=chosen)))
     first, last = (together.frames[place].parameters[0]["0.W_Q"] for place in (0, -1))
     assert (first != last).any()
 
@@ -53,9 +41,7 @@ def test_frames_are_those_of_the_evaluations():
     for name, history in result.snapshot.history.items():
         np.testing.assert_array_equal(film.metric(name), history)
     np.testing.assert_array_equal(film.head_symmetry[-1], result.snapshot.head_symmetry)
-    for own, wanted in zip(film.frames[-1].parameters, result.parameters, strict=True):
-        assert own.keys() == wanted.keys()
-        assert all((own[name] == wanted[name]).all() for name in own)
+    assert_same(film.frames[-1].parameters, result.parameters)
 
 
 @pytest.mark.parametrize("engine", ["kernel", "torch"])

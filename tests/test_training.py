@@ -8,6 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from kinds import KINDS, SMALL, tiny
+from same import assert_same
 
 from attnkit.experiment import Experiment
 from attnkit.tasks import NOTHING, TASKS
@@ -198,8 +199,7 @@ def test_an_interrupt_between_cohorts_brings_all_to_one_step(monkeypatch):
     assert {cohort.step for cohort in training.cohorts} == {training.step}
     expected = Training(experiment, "cpu")
     expected.advance(training.step)
-    for found, own in zip(training.result().parameters, expected.result().parameters, strict=True):
-        assert all(np.array_equal(found[name], own[name]) for name in own)
+    assert_same(training.result().parameters, expected.result().parameters)
 
 
 @given(
