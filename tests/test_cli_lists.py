@@ -2,10 +2,8 @@
 
 import json
 import re
-import sys
 
 import pytest
-from command_lines import SMALL
 
 import attnkit as ak
 from attnkit import examples
@@ -120,40 +118,6 @@ def test_variants_as_json_can_be_trained(run):
         assert ak.Experiment(sharing=[entry["variant"]]).sharing == (entry["variant"],)
         assert entry["accuracy"] is None or 0 < entry["accuracy"] <= 1
     assert {entry["engine"] for entry in listing} == {"kernel", "torch"}
-
-
-OWN = """
-from attnkit.variants import Option, register, register_option
-
-@register_option
-class Doubled(Option):
-    name = "doubled"
-    help = "Queries are twice as long."
-    linear = True
-
-    def adjust(self, role, rows, weights, at, wiring):
-        return 2 * rows if role == "Q" else rows
-
-register("Mine", "Q=K doubled", "Why not?", "me")
-"""
-
-
-def test_variants_of_ones_own_appear(run, tmp_path, monkeypatch):
-    """A variant of a module in `ATTNKIT_MODULES` is listed, and trained by its name."""
-    (tmp_path / "my_variants.py").write_text(OWN, encoding="utf-8")
-    monkeypatch.setenv("ATTNKIT_MODULES", "my_variants")
-    monkeypatch.syspath_prepend(tmp_path)
-    known = [(registry, dict(registry)) for registry in (CATALOGUE, OPTIONS)]
-    try:
-        for arguments in (["variants"], [*SMALL, "--sharing", "mine"]):
-            code, output, errors = run(*arguments)
-            assert code == 0, errors
-            assert "Q=K doubled" in output
-    finally:
-        sys.modules.pop("my_variants", None)
-        for registry, before in known:
-            registry.clear()
-            registry.update(before)
 
 
 def test_a_module_that_cannot_be_imported_is_bad_input(run, monkeypatch):

@@ -114,22 +114,14 @@ def test_each_phase_has_its_own_data():
             assert (questions == blank[asked]).any(-1).all(), step
 
 
-def test_the_probe_is_the_task_s_own_in_both_phases():
-    """Pages show one example throughout."""
-    training = Training(tiny("transfer", sharing="QKV"), "cpu")
-    before = training.snapshot().probe
-    training.advance(8)
-    after = training.snapshot().probe
-    assert np.array_equal(before.tokens, after.tokens)
-    asked = before.tokens[training.experiment.task.answers_from :]
-    assert (asked == training.experiment.task.n_classes).any(-1).all()
-
-
-def test_only_what_was_solved_afterwards_is_solved():
-    """Evaluations of the earlier task do not count as steps to the threshold."""
+def test_pages_see_the_task_itself_in_both_phases():
+    """The probe stays one example of it, and only what was solved afterwards is solved."""
     training = Training(tiny("transfer", sharing=["QKV", "QKV tie=K=V tie_at=0.75"]), "cpu")
+    task, before = training.experiment.task, training.snapshot().probe
     training.advance(8)
     snapshot = training.snapshot()
+    assert np.array_equal(before.tokens, snapshot.probe.tokens)
+    assert (before.tokens[task.answers_from :] == task.n_classes).any(-1).all()
     solved = dataclasses.replace(
         snapshot, history=dict.fromkeys(METRICS, np.ones((9, 4))), eval_steps=np.arange(9)
     )
