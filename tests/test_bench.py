@@ -92,6 +92,7 @@ def test_bounds_count_model_steps(bound, threads):
     assert bound(TINY.experiment(10)).run(3) == 30
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # what x-transformers itself imports
 def test_peers_take_the_same_sizes():
     """A peer trains on the same data; it has no sharing, so it is one run."""

@@ -96,6 +96,7 @@ def test_an_interrupt_before_the_work_is_one_line(number, ready):
 
 
 @pytest.mark.server
+@pytest.mark.long
 def test_an_interrupt_while_the_kernel_is_compiled_is_one_line(tmp_path, monkeypatch):
     """Here another process has been compiling it, and the command waits."""
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))

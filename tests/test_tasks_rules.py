@@ -97,7 +97,7 @@ def test_chance_is_what_the_guess_of_the_docstring_scores(cls, data):
 @every(CONTENT)
 def test_the_content_alone_decides_the_side(cls, seed):
     """Equal content is on one side, whatever else differs; about one in eight is held out."""
-    for task, n_examples in ((smallest_task(cls), 2000), (cls(), 500)):
+    for task, n_examples in ((smallest_task(cls), 1000), (cls(), 300)):
         examples = task.make_examples(n_examples, seeded(seed))
         sides = {}
         held_out = is_held_out(task.book(examples.tokens)).tolist()
