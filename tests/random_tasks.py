@@ -5,15 +5,15 @@ from typing import get_args
 
 import pytest
 import torch
-from hypothesis import settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from searching import briefly
 
 from attnkit.tasks import TASKS
 
 every_task = pytest.mark.parametrize("cls", TASKS.values(), ids=TASKS)
 
-a_few = settings(max_examples=7)
+a_few = briefly(7)
 
 
 def seeded(seed=0):
@@ -68,13 +68,6 @@ def configured(draw, cls):
     for name in draw(st.permutations(list(cls.model_fields))):
         task = changed(task, name, draw(values_of(cls.model_fields[name])))
     return task
-
-
-@st.composite
-def drawn(draw, cls):
-    """Draw a task with any dials, and some examples of it."""
-    task = draw(configured(cls))
-    return task, task.make_examples(5, seeded(draw(st.integers(0, 999))))
 
 
 def smallest_task(cls):

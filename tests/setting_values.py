@@ -24,7 +24,7 @@ COMPANIONS = {
 def every_setting():
     """Return (task, setting) for all settings of the default task and the dials of every other."""
     return [
-        pytest.param(task, setting, id=f"{task}-{setting.name}")
+        (task, setting)
         for task in TASKS
         for setting in settings(task).values()
         if (task == DEFAULT_TASK and setting.name != "earlier_steps")

@@ -25,31 +25,21 @@ TINY = dataclasses.replace(CASES["phonebook"].resized(n_entries=2, d_head=8), ba
 
 def comparison(**changes):
     """Made-up rates of one comparison."""
-    rates = Rates(
-        {
-            "cohort": [60.0, 80.0, 70.0],
-            "bound, whole": [90.0, 90.0, 90.0],
-            "bound, split": [100.0, 100.0, 100.0],
-            "clean loop, 1 threads": [20.0, 20.0, 20.0],
-            "clean loop, 2 threads": [10.0, 10.0, 10.0],
-            "processes": [40.0, 40.0, 35.0],
-        }
-    )
+    loops = {f"clean loop, {n} threads": [20.0 / n] * 3 for n in (1, 2)}
+    bounds = {"bound, whole": [90.0] * 3, "bound, split": [100.0] * 3}
+    own = {"cohort": [60.0, 80.0, 70.0], "processes": [40.0, 40.0, 35.0]}
+    rates = Rates(own | bounds | loops)
     given = {"case": "phonebook", "n_runs": 15, "rates": rates, "loss_gap": 1e-7, "memory": 100.0}
     return Comparison(**{**given, **changes})
 
 
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("n_runs", N_RUNS)
-def test_cases_have_the_runs_they_say(name, n_runs):
-    """The five sharings with several seeds; one run is QKV."""
-    experiment = CASES[name].experiment(n_runs)
-    assert experiment.n_runs == n_runs
-    assert set(experiment.sharing) == (set(Sharing) if n_runs > 1 else {Sharing.QKV})
-
-
-def test_a_case_refuses_runs_that_are_no_five_sharings():
-    """The message names what is allowed."""
+def test_cases_have_the_runs_they_say():
+    """The five sharings with several seeds; one run is QKV; another number is refused."""
+    for case in CASES.values():
+        for n_runs in N_RUNS:
+            experiment = case.experiment(n_runs)
+            assert experiment.n_runs == n_runs
+            assert set(experiment.sharing) == (set(Sharing) if n_runs > 1 else {Sharing.QKV})
     with pytest.raises(ValueError, match="n_runs: got 7, allowed 1 or a multiple of 5"):
         CASES["phonebook"].experiment(7)
 
@@ -87,23 +77,22 @@ def test_the_true_bound_counts_what_a_step_needs():
     assert found == expected
 
 
-def test_parts_of_a_training_take_time():
+def test_parts_of_a_training_take_time(monkeypatch):
     """Every part is measured, and none of them trains on."""
+    monkeypatch.setattr("attnkit.bench.parts._TRIED_SECONDS", 0.01)
     parts = measure_parts(TINY)
     assert set(parts.per_step) == {"data", "gradients", "Adam"}
     assert all(value > 0 for value in [*parts.per_step.values(), *parts.others.values()])
 
 
 @pytest.mark.parametrize("bound", [WholeBound, SplitBound, TrueBound])
-def test_bounds_count_model_steps(bound):
+def test_bounds_count_model_steps(bound, threads):
     """Steps times runs."""
-    threads = torch.get_num_threads()
-    try:
-        assert bound(TINY.experiment(10)).run(3) == 30
-    finally:
-        torch.set_num_threads(threads)
+    threads(torch.get_num_threads())  # set back after the test
+    assert bound(TINY.experiment(10)).run(3) == 30
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # what x-transformers itself imports
 def test_peers_take_the_same_sizes():
     """A peer trains on the same data; it has no sharing, so it is one run."""
@@ -141,19 +130,15 @@ def test_a_team_works_in_processes_of_its_own():
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_ratios_are_of_the_same_round():
-    """Median, smallest and largest over rounds; the best baseline counts."""
+def test_ratios_are_of_the_same_round_and_reported():
+    """Median, smallest and largest over rounds; the best baseline counts, growth is told."""
     found = comparison()
     assert found.of_bound.rounds == (0.6, 0.8, 0.7)
     assert found.over_loop.rounds == (3.0, 4.0, 3.5)
     assert found.over_processes.rounds == (1.5, 2.0, 2.0)
     assert found.over_peer is None
     assert str(Ratio((1.0, 3.0, 2.0))) == "2.00 (1.00–3.00)"
-
-
-def test_report_names_machine_rates_and_growth():
-    """The table has one line per comparison, and growth needs 15 and 60 runs."""
-    report = Report(describe_machine(), [comparison(), comparison(n_runs=60, memory=390.0)])
+    report = Report(describe_machine(), [found, comparison(n_runs=60, memory=390.0)])
     text = report.to_markdown()
     assert "| phonebook | 15 | 70 | 0.70 (0.60–0.80) |  | 3.50 (3.00–4.00) |" in text
     assert "60 runs 1.00 × that at 15; peak memory 100 MiB at 15, 390 MiB at 60" in text

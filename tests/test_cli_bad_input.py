@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from attnkit.__main__ import main
 from attnkit.command.arguments import error_line
 from attnkit.experiment import Experiment
 from attnkit.foundation.files import check_writable, replace_file
@@ -25,73 +24,43 @@ NUMBER = "allowed a whole number from"
 
 TRAIN = [
     (["--task", "phone"], "task: got 'phone', allowed phonebook, "),
-    (["--task", ""], "task: got '', allowed phonebook, "),
-    (["--task", "a\0b"], r"task: got 'a\x00b', allowed phonebook, "),
     (["--task", "télé\u202ephone"], r"task: got 'télé\u202ephone', allowed phonebook, "),
     (["--task", "\udcff"], r"task: got '\udcff', allowed phonebook, "),
-    (["--task", "a\nb"], r"task: got 'a\nb', allowed "),
     (["--task", "x" * 100_000], f"task: got '{'x' * 56}..., allowed "),
     (["--task"], "argument --task: expected one argument"),
     (["--sharing", "Q=K kv_heads=2"], "sharing: got 'Q=K kv_heads=2', but kv_heads does not"),
-    (["--sharing", "QKV kv_heads=3"], "sharing: got 'QKV kv_heads=3', but kv_heads=3 does not div"),
-    (["--sharing", "QKV V=I"], "sharing: got 'QKV V=I', but V=I needs n_heads · d_head"),
-    (["--sharing", "Q-K=V"], "sharing: got 'Q-K=V', but 'Q-K=V' is unknown, allowed: QKV"),
     (["--sharing", "Reformr"], "sharing: got 'Reformr', but 'Reformr' is unknown, did you mean Re"),
     (["--sharing", ""], "sharing: got '', but nothing is named, allowed: QKV, Q=K"),
-    (["--sharing", "Q=K\0"], "sharing: got "),
     (["--set", "d_haed=8"], "d_haed: got '8', allowed a known setting (did you mean d_head?)"),
     (["--set", "d_head"], "--set: got 'd_head', allowed NAME=VALUE"),
-    (["--set", ""], "--set: got '', allowed NAME=VALUE"),
-    (["--set", "=5"], "--set: got '=5', allowed NAME=VALUE"),
-    (["--set", "a\nb=1"], r"a\nb: got '1', allowed "),
     (["--set", "d_head=8\n9"], r"d_head: got '8\n9', allowed a whole number from 1 to 64"),
-    (["--set", "d_head=wide"], "d_head: got 'wide', allowed a whole number from 1 to 64"),
     (["--set", "d_head=8", "--set", "d_head=0"], "d_head: got '0', allowed a whole number from 1"),
     (["--set", "causal=perhaps"], "causal: got 'perhaps', allowed true or false"),
     (["--set", "learning_rate=nan"], "learning_rate: got 'nan', allowed a number from 1e-05"),
-    (["--set", "learning_rate=-inf"], "learning_rate: got '-inf', allowed a number from 1e-05"),
     (["--set", "n_entries=9", "--set", "n_names=8"], "n_entries: got 9, allowed at most n_names"),
-    (["--seeds", "many"], "n_seeds: got 'many', allowed a whole number from 1 to 40"),
-    (["--seeds", "41"], "n_seeds: got '41', allowed a whole number from 1 to 40"),
     (["--seeds", "1e3"], "n_seeds: got '1e3', allowed a whole number from 1 to 40"),
     (["--first-seed", "-1"], "first_seed: got '-1', allowed a whole number from 0 to 999999"),
-    (["--steps", "0"], "steps: got '0', allowed a whole number from 1 to 50000"),
     (["--steps", "5", "--steps", "-5"], "steps: got '-5', allowed a whole number from 1 to 50000"),
-    (["--steps", ""], "steps: got '', allowed a whole number from 1 to 50000"),
-    (["--steps", "inf"], "steps: got 'inf', allowed a whole number from 1 to 50000"),
     (["--steps", HUGE], f"steps: got '{HUGE[:56]}..., allowed a whole number from 1 to 50000"),
-    (["--steps", "2.5"], "steps: got '2.5', allowed a whole number from 1 to 50000"),
     (["--link", "v=2"], "v: got '2', allowed 1, the version this copy reads"),
     (["--link", "v=1&n_heads=x"], "n_heads: got 'x', allowed a whole number from 1 to 8"),
-    (["--link", "v=1&task=%00"], r"task: got '\x00', allowed phonebook"),
     (["--link", "nonsense"], "nonsense: got '', allowed one of "),
-    (["--device", "abacus"], "device: got 'abacus', allowed auto, cpu"),
     (["--device", "cuda:99"], "device: got 'cuda:99', allowed auto, cpu"),
-    (["--device", "cpu:7"], "device: got 'cpu:7', allowed auto, cpu"),
     (["--device", "meta"], "device: got 'meta', allowed auto, cpu"),
-    (["--device", ""], "device: got '', allowed auto, cpu"),
     (["--json", ""], "--json: got '', allowed a file"),
     (["--json", "folder"], "--json: got 'folder', but it is a folder, allowed a file"),
-    (["--json", "no/such/x.json"], "--json: got 'no/such/x.json', but its folder does not exist"),
-    (["--json", "file/x.json"], "--json: got 'file/x.json', but its folder does not exist"),
     (["--json", "/proc/x.json"], "--json: got '/proc/x.json', but it cannot be used (No such"),
     (["--json", LONG], f"--json: {TOO_LONG}"),
     (["--json", "a\0b"], r"--json: got 'a\x00b', but it cannot be used (embedded null byte)"),
     (["--json", "loop"], "--json: got 'loop', but it cannot be used ("),
     (["--out", ""], "--out: got '', allowed a folder"),
-    (["--out", "file"], "--out: got 'file', but it is a file, allowed a folder"),
-    (["--out", "file/result"], "--out: got 'file/result', but its folder does not exist"),
     (["--out", "no/such/result"], "--out: got 'no/such/result', but its folder does not exist"),
     (["--out", "/proc/result"], "--out: got '/proc/result', but it cannot be used (No such file"),
     (["--out", "/dev/full"], "--out: got '/dev/full', but it is a file, allowed a folder"),
     (["--out", "blocked"], "--out: got 'blocked', but its result.json is a folder"),
-    (["--out", LONG], f"--out: {TOO_LONG}"),
-    (["--out", "a\0b"], r"--out: got 'a\x00b', but it cannot be used (embedded null byte)"),
     (["--store", "mysql://host/db"], "--store: its address is neither a folder nor of"),
     (["--store", "/dev/null"], "--store: its folder cannot be used"),
-    (["--store", LONG], "--store: its folder cannot be used"),
     (["--store", "a\0b"], r"--store: got 'a\x00b', but no address has"),
-    (["--unknown"], "unrecognized arguments: --unknown, allowed --task, --sharing, "),
     (["--sed", "3"], "unrecognized arguments: --sed 3, allowed --task, "),
     (["word"], "unrecognized arguments: word, allowed --task"),
 ]
@@ -99,40 +68,17 @@ TRAIN = [
 
 OTHERS = [
     (["fly"], "command: got 'fly', allowed lab, train, tasks, "),
-    (["trian"], "command: got 'trian', allowed lab, train, "),
     ([""], "command: got '', allowed lab, train, "),
     (
         ["tasks", "phone"],
         f"task: got 'phone', allowed {', '.join(TASKS)} (did you mean phonebook?)",
     ),
-    (["tasks", ""], "task: got '', allowed phonebook, "),
     (["tasks", "phonebook", "mqar"], "unrecognized arguments: mqar, allowed --json"),
-    (
-        ["tasks", "--json", "--jsn"],
-        "unrecognized arguments: --jsn, allowed --json (did you mean --",
-    ),
-    (["variants", "QKV"], "unrecognized arguments: QKV, allowed --json"),
-    (["claims", "rankin"], "claim: got 'rankin', allowed "),
+    (["tasks", "--json", "--jsn"], "unrecognized arguments: --jsn, allowed --json (did you mean"),
     (["claims", "--first-seed", "1.5"], f"--first-seed: got '1.5', {NUMBER} 0 to 800,000"),
-    (["claims", "--first-seed", HUGE], f"--first-seed: got '{HUGE[:56]}..., {NUMBER} 0 to"),
-    (["claims", "--first-seed", "nan", "--list"], f"--first-seed: got 'nan', {NUMBER} 0 to"),
-    (["claims", "--json", ""], "--json: got '', allowed a file"),
-    (["claims", "--html", ""], "--html: got '', allowed a file"),
-    (["claims", "--html", LONG], f"--html: {TOO_LONG}"),
-    (["claims", "--table", ""], "--table: got '', allowed a file"),
-    (
-        ["claims", "--table", "file"],
-        "--table: got 'file', but it cannot be used (file: needs one",
-    ),
-    (
-        ["claims", "--table", "bytes"],
-        "--table: got 'bytes', but it cannot be used ('utf-8' codec",
-    ),
-    (
-        ["claims", "--table", "/proc/self/mem"],
-        "--table: got '/proc/self/mem', but it cannot be u",
-    ),
-    (["claims", "--device", "cuda:99"], "device: got 'cuda:99', allowed auto, cpu"),
+    (["claims", "--table", "file"], "--table: got 'file', but it cannot be used (file: needs one"),
+    (["claims", "--table", "bytes"], "--table: got 'bytes', but it cannot be used ('utf-8' codec"),
+    (["claims", "--table", "/proc/self/mem"], "--table: got '/proc/self/mem', but it cannot be u"),
     (
         ["claims", "--list", "--json", "x", "--html", "./x"],
         "--html: got './x', but --json writes the same file",
@@ -140,50 +86,27 @@ OTHERS = [
     (["models"], "MODEL: none given, allowed one or more"),
     (["models", ""], "source: is empty; allowed are a folder, a file"),
     (["models", "nosuchthing"], "source: got 'nosuchthing', but there is no such file or folder"),
-    (["models", "a\0b"], r"source: got 'a\x00b', but there is no such file or folder"),
     (["models", LONG], f"source: '{LONG[:80]}' cannot be opened (File name too long)"),
     (["models", "folder"], "folder: holds nothing; allowed are "),
     (["models", "broken"], "config.json: not JSON, or cut short"),
     (["models", "file"], "file: allowed are "),
     (["models", "json", "--out", "x.csv"], "--out: got 'x.csv', allowed a name that ends in .parq"),
-    (["models", "json", "--out", ""], "--out: got '', allowed a name that ends in .parquet"),
     (["models", "json", "--out", "no/x.parquet"], "--out: got 'no/x.parquet', but its folder does"),
-    (
-        ["models", "json", "--offset", HUGE],
-        f"--offset: got '{HUGE[:56]}..., allowed a whole number",
-    ),
     (["models", "json", "--offset", "NaN"], "--offset: got 'NaN', allowed a whole number"),
-    (["models", "json", "--offset"], "argument --offset: expected one argument"),
     (["models", "json", "--table", "file", "--fold"], "--table: allowed for models as they stand"),
     (["code", "folder"], "the following arguments are required: --out"),
     (["code", "", "--out", "x"], "SAVED: got '', allowed a folder"),
-    (
-        ["code", "nowhere", "--out", "x"],
-        "SAVED: got 'nowhere', but it holds no saved result (No su",
-    ),
-    (["code", "file", "--out", "x"], "SAVED: got 'file', but it holds no saved result (Not a dir"),
-    (
-        ["code", "broken", "--out", "x"],
-        "SAVED: got 'broken', but it holds no saved result (these b",
-    ),
-    (["code", "a\0b", "--out", "x"], r"SAVED: got 'a\x00b', but it holds no saved result (embedde"),
+    (["code", "nowhere", "--out", "x"], "SAVED: got 'nowhere', but it holds no saved result (No"),
+    (["code", "broken", "--out", "x"], "SAVED: got 'broken', but it holds no saved result (these"),
     (["code", "saved", "--out", ""], "--out: got '', allowed a folder"),
     (["code", "saved", "--out", "file"], "--out: got 'file', but "),
-    (["code", "saved", "--out", LONG], f"--out: got '{LONG[:196]}..., but "),
-    (["code", "saved", "--out", "a\0b"], r"--out: got 'a\x00b', but "),
     (["code", "saved", "--out", "/dev/full"], "--out: got '/dev/full', but "),
     (["bench", "--case", "phone"], "--case: got 'phone', allowed phonebook, MQAR T=24"),
-    (["bench", "--case", ""], "--case: got '', allowed phonebook"),
     (["bench", "--runs", "7"], "--runs: got 7, allowed 1 or a multiple of 5"),
-    (["bench", "--runs", "all"], f"--runs: got 'all', {NUMBER} 1 to 1,000"),
-    (["bench", "--runs", "-5"], f"--runs: got '-5', {NUMBER} 1 to 1,000"),
-    (["bench", "--rounds", "0"], f"--rounds: got '0', {NUMBER} 1 to 1,000"),
     (["bench", "--rounds", HUGE], f"--rounds: got '{HUGE[:56]}..., {NUMBER} 1 to 1,000"),
     (["bench", "--rounds", "²"], f"--rounds: got '²', {NUMBER} 1 to 1,000"),
-    (["bench", "--json", "no/x.json"], "--json: got 'no/x.json', but its folder does not exist"),
     (["bench", "--table", "no/such.md"], "--table: got 'no/such.md', but its folder does not ex"),
     (["bench", "--only-cases", "--only-supply"], "argument --only-supply: not allowed with argume"),
-    (["examples", "phone"], "task: got 'phone', allowed phonebook, "),
     (["examples", "--force"], "unrecognized arguments: --force, allowed no options"),
 ]
 """Command lines, and how the error begins."""
@@ -213,17 +136,6 @@ def place(tmp_path, monkeypatch, result):
     return tmp_path
 
 
-@pytest.fixture
-def run(capsys):
-    """Run the command line in this process; gives its exit code, output and errors."""
-
-    def run_with(*arguments):
-        capsys.readouterr()
-        return main(arguments), *capsys.readouterr()
-
-    return run_with
-
-
 def listing(folder):
     """All files and folders, with their sizes and times of change."""
     return sorted(
@@ -248,21 +160,12 @@ def test_a_bad_command_line_is_one_line_and_exit_code_2(run, place, monkeypatch,
     assert listing(place) == before
 
 
-def test_the_table_is_long():
-    """Every command has bad lines of its own."""
-    assert len(LINES) >= 60
-    assert {words[0] for words, _ in LINES if words} >= set(
-        "train tasks variants claims models code bench examples".split()
-    )
-
-
 @pytest.mark.parametrize(
     ("arguments", "hint"),
     [
         (["train", "--task", "Phonebok"], "(did you mean phonebook?)"),
         (["train", "--stpes", "3"], "(did you mean --steps?)"),
         (["trian"], "(did you mean train?)"),
-        (["tasks", "mqra"], "(did you mean mqar?)"),
         (["claims", "rankin"], "(did you mean ranking?)"),
         (["bench", "--case", "phonbook"], "(did you mean phonebook?)"),
     ],
@@ -273,11 +176,12 @@ def test_an_unknown_name_is_answered_with_the_nearest_one(run, arguments, hint):
 
 
 def test_several_mistakes_are_told_at_once(run):
-    """Still in one line."""
+    """In one printable line, also where there are control characters of a terminal."""
     code, _, errors = run("train", "--steps", "0", "--set", "d_head=0")
     assert (code, errors.count("\n")) == (2, 1)
     assert "steps: got '0'" in errors
     assert "d_head: got '0'" in errors
+    assert error_line("a\x1b[31m\nb") == "attnkit: error: a\\x1b[31m b\n"
 
 
 def test_a_device_without_memory_is_bad_input(run, monkeypatch):
@@ -290,11 +194,6 @@ def test_a_device_without_memory_is_bad_input(run, monkeypatch):
     code, output, errors = run("train")
     assert (code, output) == (2, "")
     assert errors.startswith("attnkit: error: memory: too little for this experiment; choose fewer")
-
-
-def test_an_error_is_one_printable_line():
-    """Control characters of a terminal, too."""
-    assert error_line("a\x1b[31m\nb") == "attnkit: error: a\\x1b[31m b\n"
 
 
 # files that cannot be written
@@ -340,7 +239,8 @@ def test_a_full_disk_is_found_before_training(run, place, monkeypatch, option, t
 def test_a_disk_that_is_full_at_the_end_costs_only_what_does_not_fit(
     run, place, monkeypatch, result
 ):
-    """The numbers are written and printed; the line says what failed and what was saved."""
+    """The numbers are printed, the line says what was saved, and an earlier result stays whole."""
+    before = Result.load("saved").to_blobs()
     limits = contextlib.ExitStack()
 
     def fills_the_disk(*_):
@@ -357,19 +257,7 @@ def test_a_disk_that_is_full_at_the_end_costs_only_what_does_not_fit(
         "saved: --json x.json\n"
     )
     assert json.loads((place / "x.json").read_text())["status"] == "finished"
-    written = {path.name for path in Path("out").iterdir()}
-    assert written == {"result.json", "snapshot.safetensors"}
-
-
-def test_a_file_that_cannot_be_replaced_stays_as_it_was(run, place, monkeypatch, result):
-    """An earlier result is not lost to a full disk."""
-    before = Result.load("saved").to_blobs()
-
-    def fills_the_disk(*_):
-        limits.enter_context(full_disk(4096))
-        return result
-
-    monkeypatch.setattr("attnkit.command.train.train_with_progress", fills_the_disk)
+    assert {path.name for path in Path("out").iterdir()} == {"result.json", "snapshot.safetensors"}
     with contextlib.ExitStack() as limits:
         assert run("train", "--out", "saved")[0] == 2
     assert Result.load("saved").to_blobs() == before
@@ -443,29 +331,21 @@ def test_a_replaced_file_keeps_its_link_and_its_permissions(tmp_path):
 # as a process
 
 
-def shell(command):
-    """Run a line of shell in which $ATTNKIT is the command line."""
-    environment = {**os.environ, "ATTNKIT": f"{sys.executable} -m attnkit"}
-    return subprocess.run(
-        ["bash", "-c", command], capture_output=True, cwd=ROOT, env=environment, check=False
-    )
-
-
-@pytest.mark.server
 @pytest.mark.parametrize(
     ("command", "code", "output", "errors"),
     [
-        ("$ATTNKIT tasks phone 2>&-", 2, b"", b""),
         ("$ATTNKIT tasks phone 2>/dev/full", 2, b"", b""),
         ("$ATTNKIT tasks >&-", 2, b"", b"attnkit: error: standard output: is closed, allowed"),
-        ("$ATTNKIT --help >/dev/full", 2, b"", b"attnkit: error: standard output: cannot be wri"),
         ("$ATTNKIT tasks $'\\xff' >&1 <&-", 2, b"", rb"attnkit: error: task: got '\udcff', allow"),
         ("$ATTNKIT tasks | head -1; exit ${PIPESTATUS[0]}", 0, b"Questions people ask\n", b""),
     ],
 )
 def test_a_process_with_broken_streams(command, code, output, errors):
     """No traceback, and no message in the place of output."""
-    done = shell(command)
+    environment = {**os.environ, "ATTNKIT": f"{sys.executable} -m attnkit"}
+    done = subprocess.run(
+        ["bash", "-c", command], capture_output=True, cwd=ROOT, env=environment, check=False
+    )
     assert (done.returncode, done.stdout) == (code, output)
     assert done.stderr.startswith(errors)
     assert done.stderr.count(b"\n") == bool(errors)

@@ -5,9 +5,9 @@ import json
 import re
 import sys
 
-import numpy as np
 import pytest
 from command_lines import SMALL
+from same import assert_same
 
 import attnkit as ak
 from attnkit.tasks import TASKS
@@ -26,40 +26,38 @@ def same_numbers(document, other):
     }
 
 
-def test_train_reports_a_table_and_its_costs(run):
-    """`train` prints one line per sharing, and a last line with runs and steps."""
-    code, output, _ = run(*SMALL)
-    lines = output.splitlines()
+def test_train_writes_a_table_its_numbers_and_its_weights(run, tmp_path):
+    """Files hold the same numbers as Python's training; the table has a line per sharing."""
+    path, folder = tmp_path / "numbers.json", tmp_path / "result"
+    code, output, _ = run(*SMALL, "--json", str(path), "--out", str(folder))
+    lines, document = output.splitlines(), json.loads(path.read_text())
     assert code == 0
     assert lines[0].split()[:2] == ["sharing", "accuracy"]
     assert [line.split()[0] for line in lines[1:-1]] == ["QKV", "Q=K=V"]
     assert lines[-1].startswith("directed: 4 runs, step 12 of 12, chance 0.357;")
     assert "interrupted" not in output
+    assert document == json.loads((folder / "result.json").read_text())
+    loaded = Result.load(folder)
+    trained = ak.train(loaded.experiment)
+    assert loaded.snapshot.status == "finished"
+    assert_same(loaded.parameters, trained.parameters)
 
 
-def test_json_has_every_promised_key(run, tmp_path):
-    """The JSON has the experiment, its cost, and one object per run with every promised key."""
-    path = tmp_path / "numbers.json"
-    code, output, _ = run(*SMALL, "--json", str(path))
-    document = json.loads(path.read_text())
+def test_json_has_every_promised_key(run):
+    """Nothing but JSON is printed to the screen: the experiment, its cost, and every run."""
+    code, output, _ = run(*SMALL, "--json", "-")
+    document = json.loads(output)
     assert code == 0
-    assert "QKV" in output
-    assert {"experiment", "seconds", "model_steps_per_second", "runs"} <= document.keys()
+    assert output.startswith("{")
+    assert document["status"] == "finished"
     assert document["seconds"] > 0
     assert document["model_steps_per_second"] > 0
     assert document["experiment"]["steps"] == 12
     assert document["experiment"]["sharing"] == ["QKV", "Q=K=V"]
-    assert len(document["runs"]) == 4
-    for row in document["runs"]:
-        assert set(RUN_KEYS) <= row.keys()
     ids = [(row["sharing"], row["seed"]) for row in document["runs"]]
     assert ids == [("QKV", 0), ("QKV", 1), ("Q=K=V", 0), ("Q=K=V", 1)]
-
-
-def test_json_has_numbers_where_they_are_defined(run):
-    """Every number of a directed relation but the threshold is defined after few steps."""
-    _, output, _ = run(*SMALL, "--json", "-")
-    for row in json.loads(output)["runs"]:
+    for row in document["runs"]:
+        assert set(RUN_KEYS) <= row.keys()
         assert row["steps_to_threshold"] is None
         assert all(row[name] is not None for name in RUN_KEYS if name != "steps_to_threshold")
         assert isinstance(row["parameters"], int)
@@ -72,37 +70,6 @@ def test_json_is_null_where_a_number_is_undefined(run):
     _, output, _ = run("train", *arguments)
     document = json.loads(output, parse_constant=lambda text: pytest.fail(f"{text} in JSON"))
     assert [row["mass_on_reverse"] for row in document["runs"]] == [None] * 5
-
-
-def test_json_to_the_screen_prints_nothing_else(run):
-    """`--json -` prints nothing but JSON, so that it can be piped."""
-    code, output, _ = run(*SMALL, "--json", "-")
-    assert code == 0
-    assert output.startswith("{")
-    assert output.endswith("}\n")
-    assert json.loads(output)["status"] == "finished"
-
-
-def test_out_saves_a_result_that_can_be_loaded(run, tmp_path):
-    """`--out` saves a result that loads with the weights of the same training in Python."""
-    folder = tmp_path / "result"
-    code, _, _ = run(*SMALL, "--out", str(folder))
-    loaded = Result.load(folder)
-    trained = ak.train(loaded.experiment)
-    assert code == 0
-    assert loaded.snapshot.status == "finished"
-    assert loaded.experiment.n_runs == 4
-    for weights, other in zip(loaded.parameters, trained.parameters, strict=True):
-        assert weights.keys() == other.keys()
-        assert all(np.array_equal(weights[name], other[name]) for name in weights)
-
-
-def test_json_and_out_may_be_given_together(run, tmp_path):
-    """`--json` and `--out` write the same numbers."""
-    path, folder = tmp_path / "numbers.json", tmp_path / "result"
-    code, _, _ = run(*SMALL, "--json", str(path), "--out", str(folder))
-    assert code == 0
-    assert json.loads(path.read_text()) == json.loads((folder / "result.json").read_text())
 
 
 def test_flags_a_link_and_python_are_one_experiment(run):
@@ -133,27 +100,17 @@ def test_flags_win_over_set_and_set_over_the_link(run):
     assert (experiment["d_head"], experiment["n_seeds"], experiment["steps"]) == (5, 1, 5)
 
 
-def test_set_takes_every_kind_of_setting(run):
-    """`--set` takes whole numbers, numbers, switches and choices, with or without spaces."""
+def test_set_takes_every_kind_of_setting_and_the_full_size_a_name(run):
+    """Whole numbers, numbers, switches and choices, with or without spaces."""
     arguments = ["--seeds", "1", "--steps", "2", "--sharing", "qkv", "--json", "-"]
+    given = {"learning_rate": 0.01, "causal": True, "positions": "learned", "d_mlp": 8}
     for text in ("learning_rate=0.01", "causal=true", "positions = learned", "d_mlp=8"):
         arguments += ["--set", text]
     experiment = json.loads(run("train", *arguments)[1])["experiment"]
-    assert experiment["learning_rate"] == 0.01
-    assert experiment["causal"] is True
-    assert experiment["positions"] == "learned"
-    assert experiment["d_mlp"] == 8
-    assert experiment["sharing"] == ["QKV"]
-
-
-def test_the_full_size_is_set_up_by_name(run):
-    """`--full-size` sets up the task as published, and other flags override it."""
-    arguments = ("train", "--task", "sort", "--full-size", "--seeds", "1", "--steps", "2")
-    code, output, _ = run(*arguments, "--json", "-", "--sharing", "QKV")
-    experiment = json.loads(output)["experiment"]
-    assert code == 0
-    assert experiment.items() >= TASKS["sort"].full_size.items()
-    assert experiment["steps"] == 2
+    assert experiment.items() >= {**given, "sharing": ["QKV"]}.items()
+    full = ["train", "--task", "sort", "--full-size", "--set", "n_train=128", *arguments[:6]]
+    experiment = json.loads(run(*full, "--json", "-")[1])["experiment"]
+    assert experiment.items() >= {**TASKS["sort"].full_size, "steps": 2}.items()
 
 
 def test_train_takes_text_forms_and_names(run):
@@ -165,24 +122,16 @@ def test_train_takes_text_forms_and_names(run):
     assert sharings == ["QKV"] * 2 + ["Q=K unit_key self_mask"] * 2 + ["K=V kv_heads=1"] * 2
 
 
-def test_progress_is_plain_lines_when_errors_are_no_terminal(run):
-    """A log gets at most ten plain lines of progress, and no bar."""
-    _, _, errors = run(*SMALL, "--steps", "400")
-    lines = errors.splitlines()
-    steps = [int(re.fullmatch(r"step (\d+) of 400", line)[1]) for line in lines]
+def test_progress_is_plain_lines_or_a_bar_on_a_terminal(run, monkeypatch):
+    """A log gets at most ten plain lines, and a terminal one line that is overwritten."""
+    lines = run(*SMALL, "--steps", "200")[2].splitlines()
+    steps = [int(re.fullmatch(r"step (\d+) of 200", line)[1]) for line in lines]
     assert steps == sorted(set(steps))
-    assert steps[-1] == 400
+    assert steps[-1] == 200
     assert 2 <= len(lines) <= 10
 
-
-def test_progress_is_a_bar_on_a_terminal(run, monkeypatch):
-    """A terminal gets one progress line that is overwritten."""
-
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
-
-    terminal = Terminal()
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
     monkeypatch.setattr(sys, "stderr", terminal)
     assert run(*SMALL)[0] == 0
     assert "\r" in terminal.getvalue()

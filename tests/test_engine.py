@@ -29,40 +29,26 @@ def fail(*_):
     raise RuntimeError("LLVM ERROR: out of memory")
 
 
-def test_the_kernel_trains_on_a_cpu_and_torch_on_a_gpu(monkeypatch):
-    """Without the environment variable; a GPU has no other engine, whatever is asked for."""
+def test_the_environment_chooses_the_engine_of_a_cpu(monkeypatch):
+    """An argument comes before it; a GPU has no other engine than torch, whatever is asked for."""
     assert (choose_engine(CPU), choose_engine(GPU)) == ("kernel", "torch")
-    monkeypatch.setenv(ENGINE, "kernel")
-    assert choose_engine(GPU) == "torch"
-    assert ready_engine(GPU, "kernel") == "torch"
+    for name in ("kernel", "torch"):
+        monkeypatch.setenv(ENGINE, name)
+        assert choose_engine(CPU) == ready_engine(CPU) == name
+        assert ready_engine(CPU, "torch") == choose_engine(GPU) == "torch"
+        assert ready_engine(GPU, "kernel") == "torch"
 
 
-@pytest.mark.parametrize("name", ["kernel", "torch"])
-def test_the_environment_chooses(monkeypatch, name):
-    """An argument comes before it."""
-    monkeypatch.setenv(ENGINE, name)
-    assert choose_engine(CPU) == ready_engine(CPU) == name
-    assert ready_engine(CPU, "torch") == "torch"
-
-
-def test_another_value_is_one_clear_error(monkeypatch):
-    """It names the variable, the value and what is allowed; on a GPU, too."""
+def test_another_value_is_one_clear_error(monkeypatch, run):
+    """It names variable, value and what is allowed; the command trains nothing and exits with 2."""
     monkeypatch.setenv(ENGINE, "fast")
     for device in (CPU, GPU):
         with pytest.raises(InvalidSettings, match=r"^ATTNKIT_ENGINE: got 'fast', .*kernel.*torch"):
             choose_engine(device)
     with pytest.raises(InvalidExperiment, match="engine: got 'fast', allowed kernel, torch"):
         ready_engine(CPU, "fast")
-
-
-def test_the_command_line_answers_another_value_in_one_line(monkeypatch, capsys):
-    """With the exit code of bad input, before anything is trained."""
-    from attnkit.__main__ import main
-
-    monkeypatch.setenv(ENGINE, "fast")
-    assert main(["train", "--steps", "1", "--seeds", "1"]) == 2
-    output, errors = capsys.readouterr()
-    assert (output, errors.count("\n")) == ("", 1)
+    code, output, errors = run("train", "--steps", "1", "--seeds", "1")
+    assert (code, output, errors.count("\n")) == (2, "", 1)
     assert "ATTNKIT_ENGINE: got 'fast'" in errors
 
 

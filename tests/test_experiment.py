@@ -21,29 +21,20 @@ def test_default_is_the_directed_task_with_all_sharings():
     experiment = Experiment()
     assert experiment.task.name == "directed"
     assert experiment.sharing == tuple(Sharing)
-    assert experiment.n_seeds == 5
     assert list(experiment.seeds) == [0, 1, 2, 3, 4]
+    assert experiment.n_seeds == 5
+    assert experiment.plateau == 0.5 + 0.5 / 32
 
 
 @every_task
 def test_a_task_brings_its_own_sizes_and_training(task):
-    """Defaults come from the overrides of a task, and all others from the fields."""
+    """Defaults are a task's overrides, then those of the fields; a setting wins over both."""
     experiment = Experiment(task=task)
     given = {**experiment.size.model_dump(), **experiment.training.model_dump()}
     own = TASKS[task].overrides
     fields = {**Size.model_fields, **TrainingSettings.model_fields}
     assert given == {name: own.get(name, info.default) for name, info in fields.items()}
-
-
-@every_task
-def test_default_settings_are_those_of_the_default_experiment(task):
-    """`default_settings` of a task equals the settings of its default experiment."""
-    assert Experiment(task=task).settings() == default_settings(task)
-
-
-@every_task
-def test_a_setting_overrides_the_default_of_its_task(task):
-    """A given setting wins over the default of its task."""
+    assert experiment.settings() == default_settings(task)
     assert Experiment(task=task, d_head=6).size.d_head == 6
 
 
@@ -55,18 +46,13 @@ def test_a_task_with_dials_can_be_given():
 
 
 @every_task
-def test_settings_are_flat_and_complete(task):
-    """All settings are plain values, and the same experiment can be made of them."""
+def test_settings_are_flat_complete_and_described(task):
+    """All settings are plain values that make the experiment again, with label, help and bounds."""
     experiment = Experiment(task=task, sharing="K=V", n_seeds=3, causal=True)
     flat = experiment.settings()
     assert list(flat) == ["task", "sharing", *settings(task)]
     assert all(isinstance(value, (int, float, str, list)) for value in flat.values())
     assert Experiment(**flat) == experiment
-
-
-@every_task
-def test_settings_describe_every_control(task):
-    """Every setting has a label, a help text, a default, and bounds or choices."""
     for setting in settings(task).values():
         assert setting.label
         assert setting.help.endswith(".")
@@ -77,11 +63,7 @@ def test_settings_describe_every_control(task):
             assert setting.default in setting.choices
         else:
             assert setting.kind is bool
-
-
-def test_positions_are_those_of_the_registry():
-    """An experiment can have any positions that a variant can have."""
-    assert settings("directed")["positions"].choices == tuple(POSITIONS)
+    assert settings(task)["positions"].choices == tuple(POSITIONS)
 
 
 def test_replace_changes_only_what_it_is_told():
@@ -92,17 +74,12 @@ def test_replace_changes_only_what_it_is_told():
     assert experiment.training.steps == 600
 
 
-def test_an_experiment_is_frozen_and_hashable():
-    """An experiment cannot be changed, and it can be the key of a dictionary."""
-    experiment = Experiment()
-    with pytest.raises(ValidationError, match="frozen"):
-        experiment.n_seeds = 3
-    assert {experiment: 1}[Experiment()] == 1
-
-
-def test_an_experiment_can_be_pickled():
-    """An experiment can travel to another process."""
+def test_an_experiment_is_a_frozen_value():
+    """It cannot be changed, can be a key, and travels to another process."""
     experiment = Experiment(task="phonebook", n_seeds=3)
+    with pytest.raises(ValidationError, match="frozen"):
+        experiment.n_seeds = 4
+    assert {experiment: 1}[Experiment(task="phonebook", n_seeds=3)] == 1
     assert pickle.loads(pickle.dumps(experiment)) == experiment
 
 
@@ -120,11 +97,6 @@ def test_sharings_are_a_set_in_any_spelling(chosen, lower, spaced, joined):
     texts = [" ".join(text) if spaced else text for text in texts]
     experiment = Experiment(sharing=",".join(texts) if joined else texts)
     assert experiment.sharing == tuple(sharing for sharing in Sharing if sharing in chosen)
-
-
-def test_plateau_is_that_of_the_task_in_the_bare_model():
-    """The plateau of the default experiment is 1/2 + 1/64."""
-    assert Experiment().plateau == 0.5 + 0.5 / 32
 
 
 @pytest.mark.parametrize(

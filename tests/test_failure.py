@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from finished import finished
 from kinds import tiny
+from searching import times
 
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.views import inspect
@@ -34,10 +35,12 @@ def drawn_trainings(n):
     ]
 
 
-@pytest.mark.parametrize(("task", "rate", "seed"), drawn_trainings(5))
+@pytest.mark.parametrize(("task", "rate", "seed"), drawn_trainings(times(2)))
 def test_no_run_at_a_ruinous_learning_rate_is_blamed_on_sharing(task, rate, seed):
     """Every reason is about the training, and names the learning rate."""
-    experiment = Experiment(task=task, learning_rate=rate, n_seeds=1, first_seed=seed)
+    experiment = Experiment(
+        task=task, learning_rate=rate, n_seeds=1, first_seed=seed, sharing=["QKV", "Q=K", "K=V"]
+    )
     training = Training(experiment, "cpu")
     training.advance(experiment.training.steps)
     snapshot = training.snapshot("finished")
@@ -51,10 +54,9 @@ def test_no_run_at_a_ruinous_learning_rate_is_blamed_on_sharing(task, rate, seed
         assert "Not solved" not in finding(snapshot)
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_no_finished_example_counts_as_a_failed_training(task):
+def test_no_finished_example_counts_as_a_failed_training():
     """The default experiment of every task says something about sharing."""
-    assert failure_of(load_example(task)) is None
+    assert [task for task in TASKS if failure_of(load_example(task)) is not None] == []
 
 
 def test_a_training_has_failed_only_if_no_run_of_it_has_learnt():

@@ -108,34 +108,22 @@ def test_a_curve_leaves_out_runs_that_diverged():
     assert not len(Curve.of(np.array([4]), values[2:], "accuracy").high)
 
 
-def test_seeds_count_up_from_where_earlier_runs_did_not_reach():
-    """Seeds begin at `FIRST_SEED` by default."""
-    assert made_up(small_claim(n_seeds=3)).seeds == tuple(range(FIRST_SEED, FIRST_SEED + 3))
-
-
-def test_evidence_names_the_text_that_it_was_trained_on():
-    """Evidence names the fingerprint of every text that was read, and of nothing else."""
-    task = Experiment(task="language").task
+def test_evidence_tells_seeds_texts_and_costs():
+    """Seeds begin at `FIRST_SEED`, texts that were read are named, and all model-steps count."""
     read = {"task": "language", "steps": 4, "evaluate_every": 2}
     arms = (arm("Q=K", **read), arm("QKV", **read), arm("K=V", **TINY))
-    evidence = made_up(small_claim(arms=arms))
-    assert evidence.texts == {"language": task.fingerprint}
-    assert len(task.fingerprint) > 8
-    assert made_up(small_claim()).texts == {}
+    fingerprint = Experiment(task="language").task.fingerprint
+    assert made_up(small_claim(arms=arms)).texts == {"language": fingerprint}
+    assert len(fingerprint) > 8
 
-
-def test_evidence_tells_what_it_cost():
-    """The model-steps of evidence are those of tuning, comparison and confirmation."""
-    claim, bench = small_claim(), MadeUp(QKV=1.0, Q_K=0.5)
-    evidence = made_up(claim, bench)
+    lines, bench = [], MadeUp(QKV=1.0, Q_K=0.5)
+    first, second = gather([small_claim("first"), small_claim("second", n_seeds=17)], bench)
     trained = sum(one.n_runs * one.training.steps for one in bench.measured)
-    assert evidence.model_steps == trained == bench.model_steps
-
-
-def test_evidence_of_one_claim_does_not_count_what_another_took():
-    """Two equal claims in a row report the same model-steps."""
-    first, second = gather([small_claim("first"), small_claim("second")], MadeUp())
-    assert first.model_steps == second.model_steps
+    assert first.model_steps == second.model_steps == trained / 2 == bench.model_steps / 2
+    assert first.texts == {}
+    assert first.seeds == tuple(range(FIRST_SEED, FIRST_SEED + 17))
+    list(gather([small_claim("first"), small_claim("second")], MadeUp(say=lines.append)))
+    assert lines == ["1/2 first", "2/2 second"]  # before the claim begins
 
 
 def test_every_measure_that_is_judged_is_recorded():
@@ -143,13 +131,6 @@ def test_every_measure_that_is_judged_is_recorded():
     claim = small_claim(statements=(better("Q=K", "QKV", measure="loss_all_along"),))
     for scores in made_up(claim).scores.values():
         assert set(scores) == {"accuracy", "loss", "loss_all_along"}
-
-
-def test_what_is_done_is_told():
-    """Gathering reports one line per claim, before the claim begins."""
-    lines = []
-    list(gather([small_claim("first"), small_claim("second")], MadeUp(say=lines.append)))
-    assert lines == ["1/2 first", "2/2 second"]
 
 
 # confirming an inability
@@ -199,22 +180,21 @@ def test_an_inability_at_another_s_rate_is_confirmed_at_rates_of_its_own():
         assert tuple(sorted(evidence.tuned[one.name].tried)) == rates_of(one)
 
 
-@pytest.mark.parametrize("accuracy", [1.0, 0.98])
-def test_an_inability_that_does_not_show_needs_no_confirmation(accuracy):
-    """An inability that does not show adds no confirming runs."""
-    claim, bench = small_claim(), MadeUp(QKV=1.0, Q_K=accuracy)
+@pytest.mark.parametrize(
+    ("claim", "accuracy", "verdict"),
+    [
+        (small_claim(), 1.0, "did not hold"),
+        (small_claim(), 0.98, "did not hold"),
+        (small_claim(statements=(worse("Q=K", "QKV"), no_worse("K=V", "QKV"))), 0.5, "held"),
+    ],
+)
+def test_nothing_else_needs_confirmation(claim, accuracy, verdict):
+    """An inability that does not show, and statements other than inabilities, add no runs."""
+    bench = MadeUp(QKV=1.0, K_V=1.0, Q_K=accuracy)
     evidence = made_up(claim, bench)
     assert set(evidence.scores) == {one.name for one in claim.arms}
     assert {one.training.steps for one in bench.measured} == {TINY["steps"]}
-    assert evidence.judgement.verdict == "did not hold"
-
-
-def test_other_statements_need_no_confirmation():
-    """Statements other than inabilities add no confirming runs."""
-    claim = small_claim(statements=(worse("Q=K", "QKV"), no_worse("K=V", "QKV")))
-    evidence = made_up(claim, MadeUp(QKV=1.0, K_V=1.0, Q_K=0.5))
-    assert evidence.judgement.verdict == "held"
-    assert set(evidence.scores) == {one.name for one in claim.arms}
+    assert evidence.judgement.verdict == verdict
 
 
 def test_arms_with_fewer_seeds_are_compared_on_the_seeds_that_both_have():
@@ -252,27 +232,16 @@ def test_the_quick_form_can_refute_a_claim_of_two_statements():
     assert evidence.judgement.verdict == "did not hold"
 
 
-def test_the_quick_form_takes_over_learning_rates():
-    """The quick form takes over recorded learning rates, and trains the comparison only."""
-    claim, bench = small_claim(), MadeUp()
+def test_the_quick_form_takes_over_learning_rates_of_the_same_claim():
+    """It trains the comparison only; the full form, and a claim that has changed, tune anew."""
+    claim = small_claim()
     known = made_up(claim)
-    evidence = made_up(claim, bench, quick=True, records={claim.id: known})
-    assert len(bench.measured) == 1
-    assert evidence.tuned == {name: known.tuned[name] for name in ("Q=K", "QKV")}
-
-
-def test_the_full_form_tunes_anew():
-    """The full form tunes anew, although learning rates are recorded."""
-    claim, bench = small_claim(), MadeUp()
-    made_up(claim, bench, records={claim.id: made_up(claim)})
-    assert len(bench.measured) > 1
-
-
-def test_learning_rates_of_a_claim_that_has_changed_are_not_taken_over():
-    """Learning rates of a changed claim are not taken over."""
-    claim, bench = small_claim(), MadeUp()
     changed = small_claim(statements=(worse("Q=K", "QKV", 0.07, unable=True),))
     stale = replace(made_up(changed), claim=claim)
-    made_up(claim, bench, quick=True, records={claim.id: stale})
     assert not stale.current
-    assert len(bench.measured) > 1
+    for record, quick, tunes in ((known, True, False), (known, False, True), (stale, True, True)):
+        bench = MadeUp()
+        evidence = made_up(claim, bench, quick=quick, records={claim.id: record})
+        assert (len(bench.measured) > 1) == tunes
+        if not tunes:
+            assert evidence.tuned == {name: known.tuned[name] for name in ("Q=K", "QKV")}

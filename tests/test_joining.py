@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from kinds import SMALL
+from same import assert_same
 
 from attnkit.experiment import Experiment
 from attnkit.training import Training, train
@@ -36,37 +37,13 @@ def parts():
     return [train(WHOLE.replace(sharing=part), "cpu") for part in parts]
 
 
-def assert_same(found: Result, expected: Result) -> None:
-    """Two results hold the same numbers; how long they took may differ."""
-    one, other = found.snapshot, expected.snapshot
-    assert (one.experiment, one.status, one.step) == (other.experiment, other.status, other.step)
-    assert one.maker == other.maker
-    for name, values in other.history.items():
-        assert np.array_equal(one.history[name], values, equal_nan=True), name
-    for name in ("eval_steps", "head_symmetry", "slice_accuracy", "diverged_at"):
-        assert np.array_equal(getattr(one, name), getattr(other, name), equal_nan=True), name
-    for name, array in vars(other.probe).items():
-        assert np.array_equal(getattr(one.probe, name), array, equal_nan=True), name
-    for own, wanted in zip(found.parameters, expected.parameters, strict=True):
-        assert own.keys() == wanted.keys()
-        assert all(np.array_equal(own[name], wanted[name]) for name in wanted)
-
-
-def test_joined_parts_are_the_whole(parts, whole):
-    """Also where variants differ in their number of heads."""
-    assert_same(join_results(WHOLE, parts), whole)
-
-
-def test_some_variants_of_a_whole_are_what_they_are_alone(whole):
-    """Without the heads that only the others had."""
-    some = WHOLE.replace(sharing=["QKV", "K=V"])
-    assert_same(join_results(some, [whole]), train(some, "cpu"))
-
-
-def test_joined_bytes_are_read_again(parts):
-    """The store takes joined results like all others."""
+def test_joined_parts_are_the_whole_and_can_be_cut_again(parts, whole):
+    """Also where variants differ in their number of heads, and through the bytes of a store."""
     joined = join_results(WHOLE, parts)
+    assert_same(joined, whole, "seconds")
     assert_same(Result.from_blobs(*joined.to_blobs()), joined)
+    some = WHOLE.replace(sharing=["QKV", "K=V"])  # without the heads that only the others had
+    assert_same(join_results(some, [whole]), train(some, "cpu"), "seconds")
 
 
 def test_the_time_is_that_of_the_chosen_runs(whole):
@@ -92,18 +69,8 @@ def test_runs_that_are_behind_have_no_later_evaluations(whole):
 
 def test_joined_films_are_the_film_of_the_whole():
     """Moment by moment."""
-    variants = WHOLE.sharing
-    apart = [record(WHOLE.replace(sharing=[v], n_seeds=1), device="cpu") for v in variants]
-    joined = join_films(WHOLE.replace(n_seeds=1), apart)
-    expected = record(WHOLE, device="cpu")
-    assert joined.experiment == expected.experiment
-    assert joined.steps == expected.steps
-    for own, wanted in zip(joined.frames, expected.frames, strict=True):
-        assert np.array_equal(own.head_symmetry, wanted.head_symmetry, equal_nan=True)
-        for name, values in wanted.metrics.items():
-            assert np.array_equal(own.metrics[name], values, equal_nan=True), name
-        for one, other in zip(own.parameters, wanted.parameters, strict=True):
-            assert all(np.array_equal(one[name], other[name]) for name in other)
+    apart = [record(WHOLE.replace(sharing=[v], n_seeds=1), device="cpu") for v in WHOLE.sharing]
+    assert_same(join_films(WHOLE.replace(n_seeds=1), apart), record(WHOLE, device="cpu"))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from documents import example_task
 
 from attnkit.__main__ import main
 from attnkit.experiment import Experiment
-from attnkit.tasks import TASKS, Task, register_task
+from attnkit.tasks import TASKS, register_task
 from attnkit.tasks.phonebook import Phonebook
 from attnkit.training import train
 
@@ -41,44 +41,35 @@ def test_the_example_is_known_to_the_command_line(tmp_path, monkeypatch, capsys)
     assert "largest: 5 runs, step 2 of 2" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("missing", ["title", "question", "source", "family"])
-def test_a_task_says_what_it_is(missing):
-    """The message names what is missing."""
-    said = {"name": "mine", "title": "Mine", "question": "?", "source": "me", "family": "Lists"}
-    del said[missing]
-    with pytest.raises(ValueError, match=f"{missing}: Mine has none, allowed a text"):
-        register_task(type("Mine", (Task,), {**said, "__annotations__": {}}))
-
-
-@pytest.mark.parametrize("name", ["Mine", "my task", "", "9"])
-def test_a_task_needs_a_name_that_can_be_typed(name):
-    """Small letters, digits, underscores."""
-    own = type("Own", (Phonebook,), {"__annotations__": {}})
-    own.name = name
-    with pytest.raises(ValueError, match=r"name: got .*, allowed small letters"):
-        register_task(own)
-
-
-def test_a_name_is_taken_once():
-    """Another class of the same name would hide the first."""
-    with pytest.raises(ValueError, match=r"but attnkit\.tasks\.phonebook\.Phonebook has this name"):
-        register_task(type("Own", (Phonebook,), {"__annotations__": {}}))
-
-
-def test_a_family_must_be_known():
-    """A task must stand under a heading."""
-    own = type("Own", (Phonebook,), {"__annotations__": {}})
-    own.name, own.family = "own", "Riddles"
-    with pytest.raises(ValueError, match="family: got 'Riddles', allowed Questions people ask"):
-        register_task(own)
-
-
-def test_a_class_of_the_same_name_in_another_module_is_refused():
-    """It does not silently replace the shipped one, and the message names both origins."""
-    other = type("Phonebook", (Phonebook,), {"__annotations__": {}, "__module__": "my_tasks"})
-    message = r"got 'phonebook' from my_tasks\.Phonebook, but attnkit\.tasks\.phonebook\.Phonebook"
-    with pytest.raises(ValueError, match=message):
-        register_task(other)
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        *(
+            ({missing: None}, f"{missing}: Own has none, allowed a text")
+            for missing in ("name", "title", "question", "source", "family")
+        ),
+        *(
+            ({"name": name}, f"name: got {name!r}, allowed small letters, digits and underscores")
+            for name in ("Mine", "my task", "", "9")
+        ),
+        ({"family": "Riddles"}, "family: got 'Riddles', allowed Questions people ask"),
+        (
+            {"name": "phonebook"},
+            "name: got 'phonebook' from my_tasks.Own, but attnkit.tasks.phonebook.Phonebook has",
+        ),
+        (
+            {"name": "phonebook", "__qualname__": "Phonebook"},
+            "got 'phonebook' from my_tasks.Phonebook, but attnkit.tasks.phonebook.Phonebook",
+        ),
+    ],
+)
+def test_a_task_that_cannot_be_registered_is_told_why(changes, message):
+    """A task without a text, with a bad name, or with a name that is taken replaces nothing."""
+    before = dict(TASKS)
+    body = {"name": "own", "__module__": "my_tasks", "__annotations__": {}, **changes}
+    with pytest.raises(ValueError, match=re.escape(message)):
+        register_task(type("Own", (Phonebook,), body))
+    assert before == TASKS
 
 
 def test_a_new_version_of_a_class_replaces_it():
@@ -89,9 +80,6 @@ def test_a_new_version_of_a_class_replaces_it():
         )
         for _ in range(2)
     ]
-    try:
-        for version in versions:
-            register_task(version)
-        assert TASKS["mine"] is versions[1]
-    finally:
-        TASKS.pop("mine", None)
+    for version in versions:
+        register_task(version)
+    assert TASKS["mine"] is versions[1]

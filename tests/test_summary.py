@@ -58,13 +58,22 @@ def text():
 
 
 def test_finding_sorts_sharings_into_solved_and_not(example):
-    """All seeds at 0.99 is solved; anything less is given with its interval."""
+    """All seeds at 0.99 is solved; less is given with its interval, or called diverged."""
     accuracy = np.ones((5, 5))
     accuracy[1] = [0.4, 0.5, 0.6, 0.5, 0.5]
-    text = finding(with_accuracy(example, accuracy))
-    assert text == (
+    assert finding(with_accuracy(example, accuracy)) == (
         "Solved by all 5 seeds: QKV, K=V, Q=V, Q=K=V. Not solved: Q=K 50% (95% interval 41 to 59%)."
     )
+    accuracy = np.ones((5, 5))
+    accuracy[0, 0] = 0.98  # a mean above the threshold does not hide a seed below it
+    assert "Not solved: QKV 99%" in finding(with_accuracy(example, accuracy))
+    accuracy[0, 0] = 1
+    accuracy[4] = accuracy[3, 0] = np.nan
+    diverged_at = np.where(np.isnan(accuracy), 10, -1).ravel()
+    text = finding(with_accuracy(example, accuracy, diverged_at=diverged_at))
+    assert text.endswith("Not solved: Q=V 100% (1 of 5 diverged), Q=K=V diverged.")
+    text = finding(with_accuracy(example, np.zeros((5, 5)), status="running"))
+    assert text.startswith("Not solved yet: QKV 0%")  # before the end nothing is final
 
 
 @pytest.mark.parametrize(
@@ -77,22 +86,6 @@ def test_what_is_solved_is_told_in_few_words(n_seeds, said):
         tiny("directed", sharing=["Q=K"], n_seeds=n_seeds), np.ones((4, 1, n_seeds))
     )
     assert finding(snapshot) == said
-
-
-def test_one_seed_below_the_threshold_is_not_solved(example):
-    """A mean above the threshold does not hide a seed below it."""
-    accuracy = np.ones((5, 5))
-    accuracy[0, 0] = 0.98
-    assert "Not solved: QKV 99%" in finding(with_accuracy(example, accuracy))
-
-
-def test_finding_names_what_diverged(example):
-    """A sharing without any number left is called diverged."""
-    accuracy = np.ones((5, 5))
-    accuracy[4] = accuracy[3, 0] = np.nan
-    diverged_at = np.where(np.isnan(accuracy), 10, -1).ravel()
-    text = finding(with_accuracy(example, accuracy, diverged_at=diverged_at))
-    assert text.endswith("Not solved: Q=V 100% (1 of 5 diverged), Q=K=V diverged.")
 
 
 @pytest.mark.parametrize(
@@ -111,12 +104,6 @@ def test_limits_that_are_shown_alike_are_one_percentage(low, high, said):
     assert percent_interval(low, high) == said
 
 
-def test_finding_of_a_running_experiment_says_yet(example):
-    """Before the end nothing is final."""
-    text = finding(with_accuracy(example, np.zeros((5, 5)), status="running"))
-    assert text.startswith("Not solved yet: QKV 0%")
-
-
 def test_sharing_table_pairs_differences_by_seed(example):
     """The difference from QKV is that of equal seeds, so a common shift leaves no spread."""
     seeds = np.array([0.1, 0.3, 0.5, 0.7, 0.9])
@@ -127,60 +114,38 @@ def test_sharing_table_pairs_differences_by_seed(example):
     assert np.isnan(table.loc["QKV", "difference"])
 
 
-def test_run_table_has_one_row_per_run_in_order(example):
-    """Rows follow Experiment.runs."""
-    table = run_table(example)
-    expected = [(sharing.value, seed) for sharing, seed in example.experiment.runs]
+def test_tables_have_one_row_per_run_and_the_mean_over_seeds():
+    """Rows follow Experiment.runs; values that a task does not have are missing."""
+    snapshot = begun("reverse", sharing=["QKV", "Q=K"])
+    table = run_table(snapshot)
+    expected = [(sharing.value, seed) for sharing, seed in snapshot.experiment.runs]
     assert list(zip(table["sharing"], table["seed"], strict=True)) == expected
-
-
-def test_run_table_leaves_undefined_values_missing():
-    """A phone book has no reversed entry, and all its examples are new."""
-    table = run_table(begun("phonebook"))
+    of_runs = table["training_accuracy"].to_numpy()
+    np.testing.assert_array_equal(of_runs, snapshot.history["training_accuracy"][-1].astype(float))
+    assert not np.isnan(of_runs).any()
+    means = sharing_table(snapshot)["training_accuracy"]
+    np.testing.assert_allclose(means, of_runs.reshape(2, 5).mean(1))
+    table = run_table(begun("phonebook", sharing=["QKV"]))
     assert table["mass_on_reverse"].isna().all()
     assert table["training_accuracy"].isna().all()
     assert table["mass_on_target"].notna().all()
 
 
-def test_tables_tell_the_accuracy_on_what_is_trained_on():
-    """Where there are examples that come again: of every run, and its mean over seeds."""
-    snapshot = begun("reverse", sharing=["QKV", "Q=K"])
-    of_runs = run_table(snapshot)["training_accuracy"].to_numpy()
-    np.testing.assert_array_equal(of_runs, snapshot.history["training_accuracy"][-1].astype(float))
-    assert not np.isnan(of_runs).any()
-    means = sharing_table(snapshot)["training_accuracy"]
-    np.testing.assert_allclose(means, of_runs.reshape(2, 5).mean(1))
-
-
 # Groups of answers
 
 
-def test_slice_table_has_a_row_per_sharing_and_a_column_per_group(recall):
-    """The mean over seeds, in the order of the experiment; groups in the order of the task."""
-    table = slice_table(recall)
-    names = recall.experiment.task.slice_names
-    assert len(names) == 2
+def test_slice_table_by_hand(recall, example):
+    """A run without such an answer is left out of the mean; a group without any has none."""
+    table, names = slice_table(recall), recall.experiment.task.slice_names
     assert list(table.columns) == ["sharing", *names]
     assert table["sharing"].tolist() == ["QKV", "Q=K"]
     shares = recall.slice_accuracy.reshape(2, 5, 2)
     np.testing.assert_allclose(table[list(names)].to_numpy(), np.nanmean(shares, 1), rtol=1e-6)
-
-
-def test_slice_table_by_hand(recall):
-    """A run without such an answer is left out of the mean; a group without any has none."""
     shares = np.full((10, 2), np.nan, np.float32)
     shares[:5, 0] = [0.0, 0.5, 1.0, 0.5, np.nan]
     shares[5:, 1] = 0.25
-    table = slice_table(dataclasses.replace(recall, slice_accuracy=shares)).set_index("sharing")
-    first, second = recall.experiment.task.slice_names
-    assert table.loc["QKV", first] == pytest.approx(0.5)
-    assert table.loc["Q=K", second] == pytest.approx(0.25)
-    assert np.isnan(table.loc["QKV", second])
-    assert np.isnan(table.loc["Q=K", first])
-
-
-def test_slice_table_is_bare_where_a_task_tells_no_groups_apart(example):
-    """The sharings alone."""
+    table = slice_table(dataclasses.replace(recall, slice_accuracy=shares))
+    np.testing.assert_allclose(table[list(names)].to_numpy(), [[0.5, np.nan], [np.nan, 0.25]])
     assert list(slice_table(example).columns) == ["sharing"]
 
 
@@ -209,23 +174,16 @@ def test_a_finding_on_losses_says_who_is_below_the_simple_model(text):
 
 
 def test_a_finding_on_losses_names_what_diverged(text):
-    """A sharing without any number left is not below; no empty sentence stands there."""
+    """A sharing without any number left is not below; the loss of one seed decides by itself."""
     to_beat = text.experiment.task.loss_to_beat
     loss = np.full((3, 5), np.nan)
     loss[0] = to_beat - 0.5
     found = finding(with_loss(text, loss))
     assert found.endswith(f"bigram model, {to_beat:.2f}: Q=K diverged, Q=K=V diverged.")
     assert finding(with_loss(text, np.full((3, 5), np.nan))).startswith("Training failed")
-
-
-def test_a_finding_on_the_loss_of_one_seed_has_no_interval():
-    """Its own loss decides."""
-    training = Training(tiny("language", sharing="QKV", n_seeds=1), "cpu")
-    snapshot = training.snapshot("finished")
-    to_beat = snapshot.experiment.task.loss_to_beat
-    found = finding(with_loss(snapshot, [[to_beat - 0.5]]))
-    told = f"{to_beat - 0.5:.2f}"
-    assert found == f"Below the loss of a bigram model, {to_beat:.2f}: QKV {told}."
+    alone = finished(tiny("language", sharing="QKV", n_seeds=1), np.zeros((2, 1, 1)))
+    found = finding(with_loss(alone, [[to_beat - 0.5]]))
+    assert found == f"Below the loss of a bigram model, {to_beat:.2f}: QKV {to_beat - 0.5:.2f}."
 
 
 def test_measures_are_told_for_every_variant_that_has_them(example):
@@ -240,10 +198,13 @@ def test_measures_are_told_for_every_variant_that_has_them(example):
     assert measures_finding(fewer) == found.partition(" Attention on the mirrored entry")[0]
 
 
-@pytest.mark.parametrize(("share", "text"), [(1, "100%"), (0.9996, "99%"), (0.5, "50%")])
-def test_only_a_perfect_share_is_a_hundred_percent(share, text):
-    """Rounding never claims perfection."""
-    assert percent(share) == text
+def test_only_a_perfect_share_is_a_hundred_percent():
+    """Rounding never claims perfection, nor that a share is the limit that it misses."""
+    assert [percent(share) for share in (1, 0.9996, 0.5)] == ["100%", "99%", "50%"]
+    random = np.random.default_rng(8)
+    for limit in (0.98, 0.99, 0.5):
+        for below in 10 ** random.uniform(-5, -1, 200):
+            assert percent_beside(limit - below, limit) != percent(limit)
 
 
 def test_two_numbers_read_alike_only_if_they_are_the_same():
@@ -278,11 +239,3 @@ def test_scores_are_called_the_same_by_their_exact_difference(example):
     small = {"symmetry_error": np.full(shape, 0.1), "score_symmetry": np.full(shape, 0.9946)}
     changed = dataclasses.replace(example, history=example.history | small)
     assert asymmetry_in_words(changed, changed.experiment.sharing[0]) == "0.0027"
-
-
-def test_a_share_beside_a_limit_that_it_misses_never_reads_as_the_limit():
-    """It gets as many decimals as it takes."""
-    random = np.random.default_rng(8)
-    for limit in (0.98, 0.99, 0.5):
-        for below in 10 ** random.uniform(-5, -1, 200):
-            assert percent_beside(limit - below, limit) != percent(limit)

@@ -10,6 +10,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
+from random_tasks import seeded
 
 from attnkit.experiment import Experiment
 from attnkit.foundation import corpus as shipped
@@ -25,11 +26,6 @@ from attnkit.tasks.language import (
     read_corpus,
     starts_of,
 )
-
-
-def seeded(seed=0):
-    """A generator of its own."""
-    return torch.Generator().manual_seed(seed)
 
 
 def readable(ids):
@@ -92,56 +88,34 @@ def test_the_fingerprint_is_the_texts():
 
 
 def test_common_characters_are_told_apart_and_rare_ones_are_one():
-    """So many that the vocabulary stays small."""
+    """The hundred commonest have ids of their own; among those as rare, the first stay."""
     corpus = read_corpus()
-    common = sorted(Counter(sorted(corpus.text)).most_common(100))
-    common = [character for character, _ in common]
+    common = sorted(c for c, _ in Counter(sorted(corpus.text)).most_common(100))
     others = set(corpus.text) - set(common)
     assert corpus.characters == (*common, *[RARE] * bool(others))
     assert readable(corpus.ids) == "".join(RARE if c in others else c for c in corpus.text)
-    assert Language(objective="masked").d_vocab < 128
-
-
-def test_a_text_of_few_characters_has_no_rare_one():
-    """All are kept."""
     corpus = corpus_of("hello")
-    assert corpus.characters == ("e", "h", "l", "o")
-    assert corpus.ids.tolist() == [1, 0, 2, 2, 3]
-
-
-def test_the_rarest_of_many_characters_become_one():
-    """Among those as rare, the first stay."""
+    assert (corpus.characters, corpus.ids.tolist()) == (("e", "h", "l", "o"), [1, 0, 2, 2, 3])
     corpus = corpus_of("".join(chr(200 + i) * (3 - i // 50) for i in range(120)))
     assert corpus.characters == (*(chr(200 + i) for i in range(100)), RARE)
     assert corpus.ids[-20:].tolist() == [100] * 20
 
 
-def test_chance_is_the_share_of_the_commonest_character():
-    """Counted one by one."""
-    corpus = read_corpus()
-    ((_, most),) = Counter(readable(corpus.ids)).most_common(1)
-    assert Language().chance == pytest.approx(most / len(corpus.text))
-
-
-def test_loss_to_beat_is_the_entropy_given_the_left_neighbour():
-    """Counted one by one, and above that only the entropy of single characters."""
+def test_chance_and_the_loss_to_beat_are_counted_one_by_one():
+    """The commonest character, and the entropy given the left neighbour, below that without."""
     shown = readable(read_corpus().ids)
+    ((_, most),) = Counter(shown).most_common(1)
+    assert Language().chance == pytest.approx(most / len(shown))
     singles, pairs = Counter(shown[:-1]), Counter(pairwise(shown))
     n_pairs = len(shown) - 1
     loss = -sum(n / n_pairs * math.log(n / singles[left]) for (left, _), n in pairs.items())
     single = -sum(n / n_pairs * math.log(n / n_pairs) for n in singles.values())
     assert Language().loss_to_beat == pytest.approx(loss)
     assert loss < single < math.log(Language().n_classes)
-    assert Language().loss_floor is None
     assert Language(objective="masked").loss_to_beat == Language().loss_to_beat
-
-
-@pytest.mark.parametrize(
-    ("text", "nats"), [("ababab", 0.0), ("aab", math.log(2)), ("aabb", 2 / 3 * math.log(2))]
-)
-def test_bigram_entropy_by_hand(text, nats):
-    """After b it is certain; after a it is, or it is half and half."""
-    assert corpus_of(text).bigram_entropy == pytest.approx(nats)
+    assert Language().loss_floor is None
+    for text, nats in (("ababab", 0.0), ("aab", math.log(2)), ("aabb", 2 / 3 * math.log(2))):
+        assert corpus_of(text).bigram_entropy == pytest.approx(nats)
 
 
 # The split
@@ -158,7 +132,7 @@ def test_the_side_of_a_block_is_that_of_its_hash():
     assert corpus.held_out.mean() == pytest.approx(1 / 8, abs=5 * math.sqrt(7 / 64 / n_blocks))
 
 
-@pytest.mark.parametrize("n_characters", [17, 65, 257])
+@pytest.mark.parametrize("n_characters", [17, 129])
 def test_windows_begin_wherever_one_side_goes_on_long_enough(n_characters, stretches):
     """In training all such places; held out those that cannot be read in training."""
     trained, held_out = (
@@ -174,16 +148,13 @@ def test_windows_begin_wherever_one_side_goes_on_long_enough(n_characters, stret
     assert found == [trained, fresh]
 
 
-@pytest.mark.parametrize("n_characters", [1, 16, 65])
-def test_windows_have_equal_hashes_if_and_only_if_they_are_equal(n_characters):
+def test_windows_have_equal_hashes_if_and_only_if_they_are_equal():
     """Among all windows of the text."""
     ids = read_corpus().ids
-    hashes = _hashes_of(ids, n_characters)
-    shown = ids.astype(np.uint8).tobytes()
-    windows = [shown[at : at + n_characters] for at in range(len(ids) - n_characters + 1)]
-    assert len(hashes) == len(windows)
-    assert len(set(windows)) == len(set(hashes.tolist()))
-    assert len(set(zip(windows, hashes.tolist(), strict=True))) == len(set(windows))
+    hashes, shown = _hashes_of(ids, 33).tolist(), ids.astype(np.uint8).tobytes()
+    windows = [shown[at : at + 33] for at in range(len(ids) - 32)]
+    assert len(set(windows)) == len(set(hashes))
+    assert len(set(zip(windows, hashes, strict=True))) == len(set(windows))
 
 
 @pytest.mark.parametrize("held_out", [False, True])
@@ -198,6 +169,9 @@ def test_examples_are_read_from_their_side(objective, held_out, stretches):
         if objective == "next"
         else tokens.where(examples.labels == NOTHING, examples.labels)
     )
+    if objective == "next":
+        assert torch.equal(examples.labels[:, :-1], tokens[:, 1:])
+    assert (examples.target == NOTHING).all()
     for window in map(readable, whole.tolist()):
         assert any(window in piece for piece in stretches[held_out])
 
@@ -207,29 +181,18 @@ def test_windows_are_drawn_evenly():
     (trained, _), ids = starts_of(17), read_corpus().ids
     commonest = np.bincount(ids).argmax()
     expected = (ids[trained] == commonest).mean()
-    first = Language(length=16).draw(200_000, seeded(), held_out=False).tokens[:, 0, 0]
-    assert (first == commonest).double().mean() == pytest.approx(expected, abs=0.005)
+    first = Language(length=16).draw(50_000, seeded(), held_out=False).tokens[:, 0, 0]
+    assert (first == commonest).double().mean() == pytest.approx(expected, abs=0.01)
 
 
 # What is asked
-
-
-@pytest.mark.long
-def test_next_characters_are_the_labels_of_a_million_windows():
-    """Each place answers what the following one shows; the last sees beyond the window."""
-    generator, task = seeded(), Language(length=16)
-    for _ in range(10):
-        examples = task.make_examples(100_000, generator)
-        assert torch.equal(examples.labels[:, :-1], examples.tokens[:, 1:, 0])
-        assert (examples.target == NOTHING).all()
-        assert examples.labels[:, -1].unique().numel() > 80
 
 
 @pytest.mark.parametrize(("share", "n_hidden"), [(0.05, 1), (0.15, 2), (0.5, 8)])
 def test_so_many_characters_are_hidden(share, n_hidden):
     """Exactly the share, rounded; what is hidden is asked, and nothing else."""
     task = Language(objective="masked", length=16, masked_share=share)
-    examples = task.make_examples(100_000, seeded())
+    examples = task.make_examples(20_000, seeded())
     hidden = examples.tokens[:, :, 0] == task.d_vocab - 1
     assert (hidden.sum(1) == n_hidden).all()
     assert torch.equal(hidden, examples.labels != NOTHING)
@@ -249,9 +212,6 @@ def test_the_objective_decides_which_models_fit():
     assert not Experiment(task="language", objective="masked", causal=False).size.causal
 
 
-# Reading an example
-
-
 def test_every_character_is_seen():
     """Spaces and line breaks have a sign, and no sign is a character of the text itself."""
     task = Language(objective="masked")
@@ -259,13 +219,9 @@ def test_every_character_is_seen():
     assert {"␣", "⏎"} <= set(shown)
     assert all(len(text) == 1 and text.isprintable() and not text.isspace() for text in shown)
     assert not set(read_corpus().text) & {"␣", "⏎", RARE, HIDDEN}
-
-
-def test_labels_of_the_worked_example():
-    """What is shown, what it asks, and a word for what is no ink."""
     characters = (*read_corpus().characters, HIDDEN)
     tokens = np.array([[characters.index(character)] for character in f"T{HIDDEN}e \n"])
-    labels = Language(objective="masked").label(tokens)
+    labels = task.label(tokens)
     assert [label.short for label in labels] == ["T", "■", "e", "␣", "⏎"]
     assert [label.query for label in labels] == ["T ?", "■ ?", "e ?", "␣ ?", "⏎ ?"]
     assert [label.full for label in labels] == ["T", "■ hidden", "e", "␣ space", "⏎ line break"]

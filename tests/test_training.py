@@ -7,7 +7,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from kinds import KINDS, tiny
+from kinds import KINDS, SMALL, tiny
+from same import assert_same
 
 from attnkit.experiment import Experiment
 from attnkit.tasks import NOTHING, TASKS
@@ -17,18 +18,7 @@ from attnkit.training.snapshot import METRICS
 from attnkit.training.training import RUNS_PER_COHORT, Training, plan_cohorts, stream, train
 from attnkit.variants.sharing import Sharing
 
-SMALL = {
-    "sharing": ["QKV", "Q=K=V"],
-    "n_entries": 5,
-    "n_names": 11,
-    "n_values": 7,
-    "n_seeds": 2,
-    "d_head": 3,
-    "steps": 17,
-    "evaluate_every": 5,
-    "batch_size": 16,
-    "n_eval": 16,
-}
+SMALL = {**SMALL, "n_seeds": 2, "steps": 17, "evaluate_every": 5}
 
 
 def small(**given):
@@ -36,12 +26,26 @@ def small(**given):
     return Experiment(**{**SMALL, **given})
 
 
-def test_training_is_evaluated_before_the_first_step():
-    """A page can draw at once."""
+def test_training_keeps_its_cadence_and_ends_with_its_last_step():
+    """Evaluated before the first step, every five steps, and at the seventeenth, however cut up."""
     training = Training(small(), "cpu")
-    assert training.step == 0
-    assert not training.finished
+    seconds = training.seconds
+    assert (training.step, training.finished) == (0, False)
     assert training.snapshot().eval_steps.tolist() == [0]
+    assert training.snapshot().status == "running"
+    assert training.snapshot("stopped").status == training.result().snapshot.status == "stopped"
+    for n_steps in (1, 6, 0, 100):
+        training.advance(n_steps)
+    assert (training.step, training.finished) == (17, True)
+    assert training.seconds > seconds > 0
+    before = training.result()
+    training.advance(3)
+    after = training.result()
+    assert training.snapshot().status == after.snapshot.status == "finished"
+    for result in (before, after):
+        assert result.snapshot.eval_steps.tolist() == [0, 5, 10, 15, 17]
+        assert all(len(rows) == 5 for rows in result.snapshot.history.values())
+    assert np.array_equal(after.parameters[0]["W_U"], before.parameters[0]["W_U"])
 
 
 def test_untrained_models_are_at_chance():
@@ -50,46 +54,6 @@ def test_untrained_models_are_at_chance():
     history = Training(experiment, "cpu").snapshot().history
     assert history["accuracy"].mean() == pytest.approx(1 / experiment.task.n_classes, abs=0.01)
     assert (history["loss"] > np.log(experiment.task.n_classes)).all()
-
-
-def test_evaluations_keep_their_cadence_and_include_the_last_step():
-    """Every five steps and at the seventeenth, however training is cut up."""
-    training = Training(small(), "cpu")
-    for n_steps in (1, 6, 0, 100):
-        training.advance(n_steps)
-    assert training.snapshot().eval_steps.tolist() == [0, 5, 10, 15, 17]
-    assert all(len(rows) == 5 for rows in training.snapshot().history.values())
-
-
-def test_training_does_not_pass_its_last_step():
-    """Advancing a finished training does nothing."""
-    training = Training(small(), "cpu")
-    training.advance(17)
-    before = training.result()
-    training.advance(3)
-    assert training.step == 17
-    assert training.finished
-    after = training.result()
-    assert after.snapshot.eval_steps.tolist() == before.snapshot.eval_steps.tolist()
-    assert np.array_equal(after.parameters[0]["W_U"], before.parameters[0]["W_U"])
-
-
-def test_status_follows_the_step():
-    """Running, then finished; a result before the end is stopped."""
-    training = Training(small(), "cpu")
-    assert training.snapshot().status == "running"
-    assert training.snapshot("stopped").status == "stopped"
-    assert training.result().snapshot.status == "stopped"
-    training.advance(17)
-    assert training.snapshot().status == training.result().snapshot.status == "finished"
-
-
-def test_seconds_grow_while_training():
-    """Time is counted, and never runs backwards."""
-    training = Training(small(), "cpu")
-    before = training.seconds
-    training.advance(17)
-    assert training.seconds > before > 0
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -120,23 +84,15 @@ def test_snapshot_has_the_documented_shapes(kind):
         assert snapshot.probe.scores.dtype == np.float16
 
 
-def test_a_snapshot_does_not_change_later():
-    """What was sent to a page stays as it was."""
+def test_snapshots_and_results_do_not_change_later():
+    """What was sent to a page stays as it was, and weights are copies."""
     training = Training(small(), "cpu")
-    snapshot = training.snapshot()
+    snapshot, result = training.snapshot(), training.result()
     arrays = [*snapshot.history.values(), snapshot.head_symmetry, snapshot.probe.pattern]
+    arrays += result.parameters[0].values()
     before = [array.copy() for array in arrays]
     training.advance(17)
     assert all(np.array_equal(*pair, equal_nan=True) for pair in zip(arrays, before, strict=True))
-
-
-def test_a_result_does_not_change_later():
-    """Its weights are copies."""
-    training = Training(small(), "cpu")
-    result = training.result()
-    before = result.parameters[0]["0.W_Q"].copy()
-    training.advance(3)
-    assert np.array_equal(result.parameters[0]["0.W_Q"], before)
 
 
 def test_scores_beyond_16_bits_are_cut():
@@ -154,15 +110,6 @@ def test_the_probe_is_the_same_for_every_experiment():
     other = Training(small(first_seed=7, sharing="Q=V", d_head=5), "cpu").snapshot().probe
     assert np.array_equal(one.tokens, other.tokens)
     assert np.array_equal(one.labels, other.labels)
-
-
-def test_probe_answers_are_those_of_the_patterns_shown():
-    """A run that solves the task attends to the target and answers the label."""
-    training = Training(Experiment(task="mutual", sharing="Q=K", n_seeds=2), "cpu")
-    training.advance(600)
-    probe = training.snapshot().probe
-    assert (probe.pattern[:, 0, 0].argmax(-1) == probe.target).all()
-    assert (probe.answers == probe.labels).all()
 
 
 def test_results_are_ordered_as_the_experiment():
@@ -196,35 +143,23 @@ def test_what_a_task_does_not_have_is_missing(kind, missing):
     assert not any(np.isnan(history[name]).any() for name in history.keys() - missing)
 
 
-def test_stream_is_dense_at_first():
-    """Steps 0, 1, 2, 4, 8 … up to a fortieth of the steps, then evenly to the end."""
-    steps = [snapshot.step for snapshot in stream(small(steps=300), "cpu")]
+def test_stream_and_progress_are_dense_enough():
+    """Steps 0, 1, 2, 4, 8 … then evenly; only the end is finished."""
+    snapshots = list(stream(small(steps=300), "cpu"))
+    steps = [snapshot.step for snapshot in snapshots]
     assert steps[:5] == [0, 1, 2, 4, 8]
-    gaps = np.diff(steps)
-    assert gaps.max() <= 300 // 40
+    assert np.diff(steps).max() <= 300 // 40
     assert steps[-1] == 300
     assert len(steps) < 60
-
-
-def test_stream_ends_finished():
-    """Only the last snapshot is."""
-    statuses = [snapshot.status for snapshot in stream(small(), "cpu")]
+    statuses = [snapshot.status for snapshot in snapshots]
     assert statuses == ["running"] * (len(statuses) - 1) + ["finished"]
-
-
-@pytest.mark.parametrize("steps", [1, 2, 17])
-def test_stream_of_few_steps_reaches_the_end(steps):
-    """No empty gap, no step left out."""
-    assert [snapshot.step for snapshot in stream(small(steps=steps), "cpu")][-1] == steps
-
-
-def test_train_reports_progress_to_the_end():
-    """Not more than about fifty times, the last time when all is done."""
-    seen = []
-    train(small(steps=300), "cpu", progress=lambda training: seen.append(training.step))
-    assert seen == sorted(set(seen))
-    assert seen[-1] == 300
-    assert 5 < len(seen) <= 51
+    reported = []
+    train(small(steps=300), "cpu", progress=lambda training: reported.append(training.step))
+    assert reported == sorted(set(reported))
+    assert reported[-1] == 300
+    assert 5 < len(reported) <= 51
+    for few in (1, 2, 17):
+        assert [snapshot.step for snapshot in stream(small(steps=few), "cpu")][-1] == few
 
 
 def test_an_interrupted_training_gives_what_was_reached():
@@ -239,6 +174,8 @@ def test_an_interrupted_training_gives_what_was_reached():
     assert result.snapshot.status == "stopped"
     assert result.snapshot.eval_steps.tolist() == list(range(0, reached + 1, 5))
     assert len(result.parameters) == 4
+    with pytest.raises(ZeroDivisionError):  # only an interruption ends training early
+        train(small(), "cpu", progress=lambda _: 1 / 0)
 
 
 def test_an_interrupt_between_cohorts_brings_all_to_one_step(monkeypatch):
@@ -262,18 +199,7 @@ def test_an_interrupt_between_cohorts_brings_all_to_one_step(monkeypatch):
     assert {cohort.step for cohort in training.cohorts} == {training.step}
     expected = Training(experiment, "cpu")
     expected.advance(training.step)
-    for found, own in zip(training.result().parameters, expected.result().parameters, strict=True):
-        assert all(np.array_equal(found[name], own[name]) for name in own)
-
-
-def test_an_error_in_progress_is_not_swallowed():
-    """Only an interruption ends training early."""
-
-    def fail(_):
-        raise RuntimeError("boom")
-
-    with pytest.raises(RuntimeError, match="boom"):
-        train(small(), "cpu", progress=fail)
+    assert_same(training.result().parameters, expected.result().parameters)
 
 
 @given(
@@ -292,15 +218,11 @@ def test_cohorts_part_the_runs(chosen, n_seeds, first_seed, n_cores):
     assert sorted(runs) == sorted(experiment.runs)
     assert all(len(part.sharing) * len(part.seeds) <= RUNS_PER_COHORT for part in plan)
     assert len(plan) >= min(n_cores, experiment.n_runs)
+    large = experiment.replace(d_model=128, d_mlp=512, n_entries=11, batch_size=64)
+    plan = plan_cohorts(large, torch.device("cpu"))  # what a step computes stays in the cache
+    assert max(len(part.sharing) * len(part.seeds) for part in plan) <= 2
     (whole,) = plan_cohorts(experiment, torch.device("cuda"))
     assert (whole.sharing, whole.seeds) == (experiment.sharing, list(experiment.seeds))
-
-
-def test_large_models_train_in_small_cohorts():
-    """So that what a step computes stays in the cache."""
-    large = small(n_seeds=4, d_model=128, d_mlp=512, n_entries=16, n_names=16, batch_size=64)
-    plan = plan_cohorts(large, torch.device("cpu"))
-    assert max(len(part.sharing) * len(part.seeds) for part in plan) <= 2
 
 
 def test_every_cohort_computes_on_one_thread(monkeypatch, threads):
@@ -321,44 +243,33 @@ def test_every_cohort_computes_on_one_thread(monkeypatch, threads):
     assert seen == {("advance", 1), ("_evaluate", 1), ("answer", 1)}
 
 
-def test_auto_takes_a_gpu_if_there_is_one():
-    """And the CPU otherwise."""
-    expected = "cuda" if torch.cuda.is_available() else "cpu"
-    assert Training(small()).device.type == expected
-
-
-def test_learning_rate_is_that_of_adam():
-    """The first step of Adam moves every number that has a gradient by the learning rate."""
-    training = Training(small(learning_rate=0.003), "cpu")
+@pytest.mark.parametrize(("warm_up", "share"), [(0.0, 1), (0.3, 1 / 5)])
+def test_a_run_follows_its_learning_rate(warm_up, share):
+    """The first step of Adam moves every number with a gradient by the rate of that step."""
+    training = Training(small(learning_rate=0.003, warm_up=warm_up), "cpu")
     before = training.cohorts[0].model.run_parameters(0)["W_U"].detach().clone()
     training.advance(1)
     moved = (training.cohorts[0].model.run_parameters(0)["W_U"].detach() - before).abs()
-    assert moved.max().item() == pytest.approx(0.003, rel=1e-3)
-    assert moved.median().item() == pytest.approx(0.003, rel=1e-2)
+    assert moved.max().item() == pytest.approx(0.003 * share, rel=1e-3)
+    assert moved.median().item() == pytest.approx(0.003 * share, rel=1e-2)
 
 
 def test_batches_are_fresh_and_of_the_given_size(monkeypatch):
     """Every step has its own examples, of the training side."""
-    seen = []
-    task = TASKS["directed"]
-    monkeypatch.setattr(task, "draw", recording(task.draw, seen))
-    training = Training(small(steps=40, sharing=["QKV"]), "cpu")  # every seed is in one cohort
-    training.advance(40)
-    drawn = [examples for held_out, examples in seen if not held_out]
-    books = torch.cat([examples.tokens for examples in drawn]).flatten(1)
-    assert len(books) >= 2 * 40 * 16
-    assert len(books.unique(dim=0)) > 0.99 * len(books)
-
-
-def recording(draw, seen):
-    """`Task.draw`, noting the side and the examples of every call."""
+    seen, draw = [], TASKS["directed"].draw
 
     def recorded(self, n_examples, generator, *, held_out):
         examples = draw(self, n_examples, generator, held_out=held_out)
-        seen.append((held_out, examples))
+        if not held_out:
+            seen.append(examples.tokens)
         return examples
 
-    return recorded
+    monkeypatch.setattr(TASKS["directed"], "draw", recorded)
+    training = Training(small(steps=40, sharing=["QKV"]), "cpu")  # every seed is in one cohort
+    training.advance(40)
+    books = torch.cat(seen).flatten(1)
+    assert len(books) >= 2 * 40 * 16
+    assert len(books.unique(dim=0)) > 0.99 * len(books)
 
 
 # Schedules
@@ -370,28 +281,24 @@ def shares(**given):
     return [training.learning_rate_factor(step) for step in range(training.steps)]
 
 
-def test_a_constant_rate_is_constant():
-    """Unless there is a warm-up."""
-    assert shares(steps=5) == [1.0] * 5
-
-
-def test_a_rate_rises_along_a_line():
-    """A fifth of ten steps: a half, then all of it."""
-    assert shares(steps=10, warm_up=0.2) == [0.5, *[1.0] * 9]
-    assert shares(steps=8, warm_up=0.5) == [0.25, 0.5, 0.75, *[1.0] * 5]
-
-
-def test_a_cosine_falls_to_zero_after_the_last_step():
-    """One, then half a wave; zero would be reached by a step more."""
-    found = shares(steps=4, schedule="cosine")
-    assert found == pytest.approx([1, 0.5 + 0.5**1.5, 0.5, 0.5 - 0.5**1.5])
-    assert small(steps=4, schedule="cosine").training.learning_rate_factor(4) == pytest.approx(0)
-
-
-def test_a_cosine_falls_after_the_rise():
-    """Over what is left of the steps."""
-    found = shares(steps=6, schedule="cosine", warm_up=1 / 3)
-    assert found == pytest.approx([0.5, 1, 1, 0.5 + 0.5**1.5, 0.5, 0.5 - 0.5**1.5])
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"steps": 5}, [1.0] * 5),
+        ({"steps": 10, "warm_up": 0.2}, [0.5, *[1.0] * 9]),
+        ({"steps": 8, "warm_up": 0.5}, [0.25, 0.5, 0.75, *[1.0] * 5]),
+        ({"steps": 4, "schedule": "cosine"}, [1, 0.5 + 0.5**1.5, 0.5, 0.5 - 0.5**1.5]),
+        (
+            {"steps": 6, "schedule": "cosine", "warm_up": 1 / 3},
+            [0.5, 1, 1, 0.5 + 0.5**1.5, 0.5, 0.5 - 0.5**1.5],
+        ),
+    ],
+)
+def test_rates_rise_along_a_line_and_fall_along_a_cosine(given, expected):
+    """By hand: a cosine falls over what is left of the steps, to zero after the last one."""
+    assert shares(**given) == pytest.approx(expected)
+    after = small(**given).training.learning_rate_factor(given["steps"])
+    assert after == pytest.approx(0 if "schedule" in given else 1)
 
 
 @given(st.integers(1, 60), st.floats(0, 0.5), st.sampled_from(["constant", "cosine"]))
@@ -405,45 +312,39 @@ def test_shares_rise_and_fall_once(steps, warm_up, schedule):
     assert found[top:] == sorted(found[top:], reverse=True)
 
 
-def test_a_run_follows_the_schedule():
-    """The first step of Adam is the rate of that step: a fifth after one of five rising steps."""
-    training = Training(small(learning_rate=0.003, warm_up=0.3), "cpu")
-    before = training.cohorts[0].model.run_parameters(0)["W_U"].clone()
-    training.advance(1)
-    moved = (training.cohorts[0].model.run_parameters(0)["W_U"] - before).abs()
-    assert moved.max().item() == pytest.approx(0.003 / 5, rel=1e-3)
+# Convergence: at the defaults, every task ends where it should, on three seeds at night
 
 
-# Convergence: at the defaults, every task ends where it should on three seeds
+@pytest.fixture(scope="module")
+def table_of(long):
+    """Train a task at its defaults, with some sharings, and return the table of its runs."""
+
+    def trained(task, *sharing):
+        experiment = Experiment(task=task, sharing=list(sharing), n_seeds=3 if long else 1)
+        result = train(experiment, "cpu")
+        return result.table.set_index("sharing"), result.snapshot
+
+    return trained
 
 
-def accuracies(table, *texts):
-    """The last accuracies of all seeds of some sharings."""
-    found = table[table["sharing"].isin(texts)]["accuracy"].to_numpy()
-    assert len(found) == 3 * len(texts)
-    return found
-
-
-def test_directed_needs_queries_that_are_not_keys():
+def test_directed_needs_queries_that_are_not_keys(table_of):
     """Three sharings solve it; symmetric scores cannot tell superior from subordinate."""
-    table = train(Experiment(task="directed", n_seeds=3), "cpu").table
-    assert (accuracies(table, "QKV", "K=V", "Q=V") >= 0.98).all()
-    symmetric = accuracies(table, "Q=K", "Q=K=V")
-    assert ((symmetric >= 0.35) & (symmetric <= 0.60)).all()
-    masses = table.set_index("sharing")[["mass_on_target", "mass_on_reverse"]]
-    assert (masses.loc["QKV", "mass_on_reverse"] <= 0.05).all()
-    gap = masses.loc["Q=K", "mass_on_target"] - masses.loc["Q=K", "mass_on_reverse"]
+    table, _ = table_of("directed", *Sharing)
+    assert (table.loc[["QKV", "K=V", "Q=V"], "accuracy"] >= 0.98).all()
+    assert table.loc[["Q=K", "Q=K=V"], "accuracy"].between(0.35, 0.60).all()
+    masses = table[["mass_on_target", "mass_on_reverse"]]
+    assert (masses.loc[["QKV"], "mass_on_reverse"] <= 0.05).all()
+    gap = masses.loc[["Q=K"], "mass_on_target"] - masses.loc[["Q=K"], "mass_on_reverse"]
     assert (gap.abs() <= 0.03).all()
 
 
-def test_mutual_is_solved_by_every_sharing():
-    """And the untied scores become symmetric by themselves."""
-    table = train(Experiment(task="mutual", n_seeds=3), "cpu").table
-    assert (accuracies(table, *Sharing) >= 0.95).all()
-    assert (table[table["sharing"] == "QKV"]["asymmetry"] < 0.1).all()
-
-
-def test_phonebook_is_solved_by_every_sharing():
-    """Finding a name by likeness needs no separate matrices."""
-    table = train(Experiment(task="phonebook", n_seeds=3), "cpu").table
-    assert (accuracies(table, *Sharing) >= 0.98).all()
+def test_mutual_and_phonebook_need_no_separate_matrices(table_of):
+    """Untied scores of mutual become symmetric by themselves; its probe shows the target."""
+    table, snapshot = table_of("mutual", "QKV", "Q=K", "Q=K=V")
+    assert (table["accuracy"] >= 0.95).all()
+    assert (table.loc[["QKV"], "asymmetry"] < 0.1).all()
+    own, probe = table.reset_index()["sharing"] == "Q=K", snapshot.probe
+    assert (probe.pattern[own, 0, 0].argmax(-1) == probe.target).all()
+    assert (probe.answers[own] == probe.labels).all()
+    table, _ = table_of("phonebook", "QKV", "Q=K=V")
+    assert (table["accuracy"] >= 0.98).all()
