@@ -176,12 +176,6 @@ def within_limits(port: int, seconds: float, source: str) -> Counter[str]:
     return repeat(port, seconds, source, send(lambda _: rerun(), pause=0.26), 30)
 
 
-def fragments(port: int, seconds: float, source: str) -> Counter[str]:
-    """Four connections that ask for fragments as fast as they can."""
-    one = rerun(fragment_id="0" * 32)
-    return repeat(port, seconds, source, send(lambda _: one), 4)
-
-
 def come_and_go(port: int, seconds: float, source: str) -> Counter[str]:
     """Connections that ask for one page and leave, as fast as eight hands can."""
 
@@ -216,47 +210,6 @@ def unfinished(port: int, seconds: float, source: str) -> Counter[str]:
             time.sleep(0.1)
 
     return repeat(port, seconds, source, act, 20)
-
-
-def malformed(port: int, seconds: float, source: str) -> Counter[str]:
-    """Frames that are no messages, as bytes and as text."""
-
-    def act(connection: ClientConnection, counts: Counter[str], deadline: float) -> None:
-        connection.send(b"\xff\xff\xff\xff" if counts["opened"] % 2 else "text")
-        counts["sent"] += 1
-        close_code(connection, 2)
-
-    return repeat(port, seconds, source, act, 4)
-
-
-def foreign_origin(port: int, seconds: float, source: str) -> Counter[str]:
-    """Connections as a page of another site opens them."""
-
-    def act(connection: ClientConnection, counts: Counter[str], deadline: float) -> None:
-        counts["let in"] += 1
-
-    return repeat(port, seconds, source, act, 2, origin="http://foreign.invalid")
-
-
-def clear_caches(port: int, seconds: float, source: str) -> Counter[str]:
-    """Clear all caches, twice a second."""
-    return repeat(port, seconds, source, send(lambda _: message(clear_cache=True), pause=0.5), 1)
-
-
-def other_kinds(port: int, seconds: float, source: str) -> Counter[str]:
-    """Messages that our pages never send."""
-    kinds = [
-        message(load_git_info=True),
-        message(set_run_on_save=True),
-        message(debug_shutdown_runtime=True),
-        message(debug_disconnect_websocket=True),
-        message(clear_cache=True),
-        message(backend_operation_request={"request_id": "a\nb", "session_id": "c\nd"}),
-        message(file_urls_request={"request_id": "a", "file_names": ["b"] * 100}),
-        message(),
-    ]
-    act = send(lambda number: kinds[number % len(kinds)], pause=0.02)
-    return repeat(port, seconds, source, act, 4)
 
 
 def uploads(port: int, seconds: float, source: str) -> Counter[str]:
@@ -302,14 +255,9 @@ def put(port: int, url: str, content: bytes, token: str = "2|00000000|00000000|0
 ATTACKS: dict[str, Callable[[int, float, str], Counter[str]]] = {
     attack.__name__: attack
     for attack in (
-        clear_caches,
         uploads,
-        other_kinds,
-        malformed,
-        foreign_origin,
         flood,
         within_limits,
-        fragments,
         come_and_go,
         deaf,
         large,

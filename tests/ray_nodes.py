@@ -1,4 +1,4 @@
-"""Ray clusters for the tests: real `ray start` processes, loopback only, ended with the test.
+"""Nodes that join a Ray cluster: real `ray start` processes, loopback only, ended with the test.
 
 Every node has its own processes and temporary folder, so that a cluster of several machines fits
 on one, and clusters of several tests beside each other. Nodes import the modules of this folder.
@@ -41,47 +41,29 @@ OPTIONS = [
 ]
 
 
+VARIABLES = {
+    "RAY_AUTH_MODE": "disabled",  # Ray reads a token once, when it is imported
+    "RAY_health_check_period_ms": "500",
+    "RAY_health_check_failure_threshold": "3",
+}
+"""Of a cluster that tests connect to; it notices a lost node after 1.5 instead of 15 seconds."""
+
+
 @dataclass
 class Node:
     """A node of a cluster; its services end with its process."""
 
     process: subprocess.Popen
-    folder: Path
-
-    @property
-    def address(self):
-        """The address of the cluster."""
-        return (self.folder / "ray_current_cluster").read_text().strip()
 
     def raylet(self):
         """Return the process that starts the node's workers."""
         children = psutil.Process(self.process.pid).children()
         return next(child for child in children if child.name() == "raylet")
 
-    def workers(self):
-        """Return the node's workers that run a task at this moment."""
-        children = self.raylet().children()
-        return [child for child in children if child.cmdline()[:1] == ["ray::_call"]]
 
-
-HEAD_OPTIONS = [
-    "--head",
-    "--port=0",
-    "--include-dashboard=false",
-    "--no-monitor",
-    # A lost node is noticed after one and a half seconds instead of fifteen.
-    '--system-config={"health_check_period_ms": 500, "health_check_failure_threshold": 3}',
-]
-
-
-def start_head(folder, n_cpus=1):
-    """Start the first node of a cluster, and return when it answers."""
-    return _start(folder, n_cpus, *HEAD_OPTIONS)
-
-
-def start_node(address, folder, n_cpus=1):
-    """Start another node of the cluster at an address, and return when it has joined."""
-    return _start(folder, n_cpus, f"--address={address}")
+def workers(raylet):
+    """Return the workers of a node that run a task at this moment."""
+    return [child for child in raylet.children() if child.cmdline()[:1] == ["ray::_call"]]
 
 
 def kill_node(node):
@@ -110,23 +92,22 @@ def short_folder():
 
 
 @contextlib.contextmanager
-def clusters():
-    """Give a function `start(n_cpus=1, address=None)`, and kill all nodes that it started."""
+def nodes(address):
+    """Give a function that starts a node of a cluster; all are killed at the end."""
     numbers = count()
     with contextlib.ExitStack() as ends:
         folder = ends.enter_context(short_folder())
 
-        def start(n_cpus=1, address=None):
-            place = folder / str(next(numbers))
-            node = start_node(address, place, n_cpus) if address else start_head(place, n_cpus)
+        def start():
+            node = _start(f"--address={address}", f"--temp-dir={folder / str(next(numbers))}")
             ends.callback(kill_node, node)
             return node
 
         yield start
 
 
-def _start(folder, n_cpus, *options):
-    options = [f"--temp-dir={folder}", f"--num-cpus={n_cpus}", *OPTIONS, *options]
+def _start(*options):
+    options = ["--num-cpus=1", *OPTIONS, *options]
     path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
     process = subprocess.Popen(
         [sys.executable, "-c", START, "start", *options],
@@ -138,7 +119,7 @@ def _start(folder, n_cpus, *options):
             **os.environ,
             "PYTHONPATH": path,
             "PYTHONUNBUFFERED": "1",
-            "RAY_AUTH_MODE": "disabled",
+            **VARIABLES,
         },
     )
     late = threading.Timer(PATIENCE, process.kill)
@@ -149,7 +130,7 @@ def _start(folder, n_cpus, *options):
         if "--block" in line:
             break
     late.cancel()
-    node = Node(process, folder)
+    node = Node(process)
     if "--block" not in "".join(output[-1:]):
         kill_node(node)
         raise AssertionError("".join(output))

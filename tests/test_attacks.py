@@ -61,68 +61,41 @@ def log_of(server):
     return Path(f"/proc/{server.process.pid}/fd/1").read_text(encoding="utf-8")
 
 
-def test_nobody_clears_the_caches_of_all(server):
-    """It ended the training process, the queue and the store."""
+def test_nobody_clears_the_caches_of_all_uploads_or_writes_lines_of_the_log(server):
+    """It ended the training process; 10,000 addresses were granted; names were logged as they came.
+
+    The server and the visitor who trains start first, some seconds.
+    """
     with attacker(server.port) as connection:
         connection.send(rerun())
         assert answer(connection, "script_finished", 20) is not None
         for _ in range(3):
             connection.send(message(clear_cache=True))
-        connection.send(message(app_heartbeat=True))
-        assert answer(connection, "heartbeat_ack") is not None
-
-
-def test_no_address_to_upload_to_is_granted_and_none_exists(server):
-    """10,000 were granted, and what was uploaded stayed in memory."""
-    with attacker(server.port) as connection:
-        connection.send(rerun())
-        assert answer(connection, "script_finished", 20) is not None
         connection.send(message(file_urls_request={"request_id": "a", "file_names": ["b"] * 100}))
+        connection.send(rerun(fragment_id='a\n{"event": "owner signed in"}'))
         connection.send(message(app_heartbeat=True))
         assert answer(connection, "file_urls_response", 1) is None
     assert put(server.port, "/_stcore/upload_file/session/file", b"content") == 404
-
-
-@pytest.mark.parametrize(
-    ("sent", "code"),
-    [
-        (b"\xff\xff\xff\xff", guard.NOT_UNDERSTOOD),
-        ("text", guard.NO_TEXT),
-        (with_states(950_000), guard.TOO_LARGE),
-    ],
-)
-def test_malformed_messages_cost_one_connection_and_no_line_of_log(server, sent, code):
-    """They cost a traceback each."""
-    before = log_of(server)
-    with attacker(server.port) as connection:
-        connection.send(sent)
-        assert close_code(connection) == code
-    assert log_of(server) == before
-
-
-def test_a_message_that_never_ends_is_refused_at_its_beginning(server):
-    """Twenty of them took 400 megabytes."""
-    with attacker(server.port) as connection:
-        connection.socket.sendall(unfinished_message())
-        assert close_code(connection) == guard.TOO_LARGE
-
-
-def test_no_visitor_writes_lines_of_the_log(server):
-    """The name of a fragment was logged as it came, line breaks and all."""
-    with attacker(server.port) as connection:
-        connection.send(rerun())
-        assert answer(connection, "script_finished", 20) is not None
-        connection.send(rerun(fragment_id='a\n{"event": "owner signed in"}'))
-        connection.send(message(app_heartbeat=True))
-        assert answer(connection, "heartbeat_ack") is not None
     assert "owner signed in" not in log_of(server)
 
 
-def test_a_page_of_another_site_opens_no_connection(server):
-    """For each, the server asked the network for its own address, and all others waited."""
+def test_malformed_messages_cost_one_connection_and_no_line_of_log(server):
+    """They cost a traceback each; twenty messages that never end took 400 megabytes."""
     before = log_of(server)
+    for sent, code in (
+        (b"\xff\xff\xff\xff", guard.NOT_UNDERSTOOD),
+        ("text", guard.NO_TEXT),
+        (with_states(950_000), guard.TOO_LARGE),
+        (None, guard.TOO_LARGE),
+    ):
+        with attacker(server.port) as connection:
+            if sent is None:
+                connection.socket.sendall(unfinished_message())
+            else:
+                connection.send(sent)
+            assert close_code(connection) == code
     with pytest.raises(REFUSED), attacker(server.port, origin="http://foreign.invalid"):
-        pass
+        pass  # for each, the server asked the network for its own address
     assert log_of(server) == before
 
 

@@ -4,7 +4,6 @@ import contextlib
 import random
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 from contextlib import closing, contextmanager
@@ -12,7 +11,6 @@ from urllib.parse import urlencode
 
 import psutil
 import pytest
-from finishing import assert_stored, finish
 from idle import IdleProcess
 from serving import serving
 from sqlalchemy import text
@@ -21,6 +19,8 @@ from test_results import same_arrays
 from waiting import (
     PATIENCE,
     assert_same_bits,
+    assert_stored,
+    finish,
     small,
     step_of,
     unending,
@@ -64,32 +64,33 @@ def assert_found(folder, hashes):
         assert store.notes == []
 
 
-def test_what_a_killed_server_reported_is_there(tmp_path, long):
-    """Results that a server reported are whole after kills at random moments."""
-    moment, reported = random.Random(6), set()
-    for kill in range(50 if long else 2):
+def test_what_a_killed_server_reported_is_there(tmp_path, long, seed):
+    """Results that a server reported are whole after kills at moments drawn from the seed.
+
+    The server and its training process start anew for each kill: one by day, fifty at night.
+    """
+    moment, reported = random.Random(seed), set()
+    for kill in range(50 if long else 1):
         with serving(tmp_path, 10_000 * kill) as (server, training_process):
-            reported_now = {
-                server.stdout.readline().strip() for _ in range(moment.randrange(1, 16))
-            }
+            n_read = moment.randrange(1, 16 if long else 6)
+            reported_now = {server.stdout.readline().strip() for _ in range(n_read)}
             with contextlib.suppress(subprocess.TimeoutExpired):
                 server.wait(moment.choice([0, moment.uniform(0, 0.2)]))
             server.kill()
             whole_lines = server.stdout.read().split("\n")[:-1]  # the last one may be cut off
             reported_now.update(whole_lines)
             assert server.wait() == -signal.SIGKILL
-        assert wait_for_end(training_process)
+        assert wait_for_end(training_process)  # it does not outlive its server
         assert_found(tmp_path, reported_now)
         reported |= reported_now
     assert_found(tmp_path, reported)
     with connected(tmp_path) as connection:
         assert connection.scalar(text("PRAGMA integrity_check")) == "ok"
-        n_stored = connection.scalar(text("SELECT count(*) FROM results"))
-    sys.stdout.write(f"{kill + 1} kills, {len(reported)} results reported, {n_stored} stored\n")
 
 
+@pytest.mark.long
 def test_two_replicas_that_finish_the_same_at_once_store_it_once(postgres, open_store):
-    """Two replicas that finish the same at once store one row, and a third finds it."""
+    """One row each, and a third replica finds it; by day only stores meet, in test_store.py."""
     where, meeting, new = postgres.database(), threading.Barrier(2, timeout=PATIENCE), []
 
     def meet(store, put):
@@ -156,40 +157,32 @@ def has_line(visitor, *parts):
     return any(all(part in line for part in parts) for line in visitor.texts())
 
 
-def test_a_folder_full_of_foreign_files_is_used(littered):
-    """The page trains and stores in a folder of foreign files, and none of them is lost."""
-    folder, port = littered
-    with visit(port, small(20)) as visitor:
-        visitor.press("train")
-        visitor.wait_for("the end", lambda: has_line(visitor, "Finished: "))
-        visitor.wait_for("the last tick", lambda: not visitor.ticking)
-        assert not has_line(visitor, "Not stored")
-        assert visitor.exceptions == []
-    with closing(ResultStore(folder)) as store:
-        assert_same_bits(store.snapshot(small(20).hash), ak.train(small(20), "cpu").snapshot)
-    kept = {**LITTER, f"{FILE}.broken-2": LITTER[FILE]}
-    for name in set(kept) - {FILE, f"{FILE}-wal"}:  # these are the store's own names
-        assert (folder / name).read_bytes() == kept[name]
+def test_a_visitor_whose_training_process_is_killed_sees_it_begin_anew(littered, seed):
+    """And gets the same result, in a folder full of foreign files, none of which is lost.
 
-
-def test_a_visitor_whose_training_process_is_killed_sees_it_begin_anew(littered):
-    """A visitor sees that training began anew after a kill, and gets the same result."""
+    A server starts, and two training processes; the kill comes at a step drawn from the seed.
+    """
     folder, port = littered
-    experiment = small(1500, first_seed=5)
+    experiment, moment = small(1500, first_seed=5), random.Random(seed).randrange(1, 400)
     (server,) = [child for child in psutil.Process().children() if str(port) in child.cmdline()]
     with visit(port, experiment) as visitor:
         visitor.press("train")
-        visitor.wait_for("a curve", lambda: visitor.ticking and visitor.evaluated_to() > 0)
+        visitor.wait_for("a curve", lambda: visitor.ticking and visitor.evaluated_to() >= moment)
         (training_process,) = server.children()
         training_process.kill()
         anew = "The training process died and began anew."
         visitor.wait_for("a new beginning", lambda: has_line(visitor, anew))
         visitor.wait_for("the end", lambda: has_line(visitor, "Finished: ", anew))
+        visitor.wait_for("the last tick", lambda: not visitor.ticking)
+        assert not has_line(visitor, "Not stored")
         assert visitor.exceptions == []
     with closing(ResultStore(folder)) as store:
         stored, expected = store.result(experiment.hash), ak.train(experiment, "cpu")
     assert_same_bits(stored.snapshot, expected.snapshot)
     assert stored.to_blobs()[1] == expected.to_blobs()[1]
+    kept = {**LITTER, f"{FILE}.broken-2": LITTER[FILE]}
+    for name in set(kept) - {FILE, f"{FILE}-wal"}:  # these are the store's own names
+        assert (folder / name).read_bytes() == kept[name]
 
 
 # leftovers
@@ -202,7 +195,7 @@ def open_resources():
 
 
 def test_nothing_is_left_of_closed_services(tmp_path, monkeypatch, long):
-    """Closed services leave no thread, process, open file or temporary file."""
+    """Neither thread, process, open file nor temporary file; each service starts a process."""
     (tmp_path / "temporary").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
     monkeypatch.setattr(tempfile, "tempdir", None)
@@ -211,7 +204,7 @@ def test_nothing_is_left_of_closed_services(tmp_path, monkeypatch, long):
         store = opened.enter_context(closing(ResultStore(tmp_path / "data")))
         services = [
             opened.enter_context(closing(TrainingService(store=store)))
-            for _ in range(5 if long else 3)
+            for _ in range(5 if long else 1)
         ]
         for first_seed, service in enumerate(services):
             assert_stored(service, finish(service, small(5, first_seed)))

@@ -37,21 +37,13 @@ def gate(clock):
     return Gate(SECRET, clock, lambda seconds: None)
 
 
-def test_opens_for_its_secret_only(gate):
-    """Nothing before, after or beside it."""
+def test_opens_for_its_secret_only(clock):
+    """Nothing before, after or beside it, in any alphabet; an empty secret is none."""
     for wrong in ("", "correct", "correct horse ", "CORRECT HORSE", "\ud800"):
         assert not Gate(SECRET).opens(wrong)
-    assert gate.opens(SECRET, HERE)
-
-
-def test_without_a_secret_nothing_opens_it():
-    """An empty secret is none."""
     assert not Gate("").opens("")
-
-
-def test_secrets_of_any_alphabet_open(clock):
-    """Comparison is by bytes."""
-    assert Gate("über-Ångström", clock).opens("über-Ångström")
+    for secret in (SECRET, "über-Ångström"):
+        assert Gate(secret, clock, lambda seconds: None).opens(secret, HERE)
 
 
 def test_a_wrong_secret_makes_its_address_wait(gate, clock):
@@ -67,10 +59,13 @@ def test_a_wrong_secret_makes_its_address_wait(gate, clock):
     assert gate.opens(SECRET, HERE)
 
 
-def test_guesses_during_the_wait_do_not_lengthen_it(gate, clock):
-    """They are not looked at."""
+def test_guesses_during_the_wait_do_not_lengthen_it_and_are_forgotten_after_a_day(gate, clock):
+    """They are not looked at; the next one then costs no more than the first."""
     for _ in range(50):
         gate.opens("wrong", HERE)
+    clock.now += DAY
+    gate.opens("wrong", HERE)
+    assert gate.shut_seconds(HERE) == FIRST_WAIT
     clock.now += FIRST_WAIT
     assert gate.opens(SECRET, HERE)
 
@@ -84,29 +79,21 @@ def test_a_right_one_forgives_those_before(gate, clock):
         clock.now += LANE_SECONDS
 
 
-def test_a_wrong_one_is_forgotten_after_a_day(gate, clock):
-    """The next one costs no more than the first."""
-    gate.opens("wrong", HERE)
-    clock.now += DAY
-    gate.opens("wrong", HERE)
-    assert gate.shut_seconds(HERE) == FIRST_WAIT
-
-
 def test_the_owner_gets_in_while_others_guess_at_full_speed(clock):
     """From an address that did not guess, within the seconds of one lane, at any moment."""
     gate = Gate(SECRET, clock, clock.sleep)
     guessers = [f"198.51.100.{number}" for number in range(100)]
-    for _ in range(1000):
+    for number in range(100):
         for address in guessers:
             gate.opens("wrong", address)
         clock.now += LANE_SECONDS
-    for number in range(5):
-        for address in guessers:
-            gate.opens("wrong", address)
-        began = clock.now
-        assert gate.shut_seconds(f"192.0.2.{number}") == 0
-        assert gate.opens(SECRET, f"192.0.2.{number}")
-        assert clock.now - began <= LANE_SECONDS
+        if number % 20 == 19:
+            for address in guessers:
+                gate.opens("wrong", address)
+            began = clock.now
+            assert gate.shut_seconds(f"192.0.2.{number}") == 0
+            assert gate.opens(SECRET, f"192.0.2.{number}")
+            assert clock.now - began <= LANE_SECONDS
 
 
 def test_attempts_of_many_addresses_are_delayed_and_then_refused(clock):
@@ -132,16 +119,11 @@ def test_guesses_of_all_addresses_are_bounded(attempts):
     assert all(wait <= LONGEST_DELAY for wait in answered)
 
 
-def test_guesses_in_a_day_are_bounded():
-    """By the two lanes; no other constant of the gate allows more."""
-    assert 2 * ((DAY + LONGEST_DELAY) / LANE_SECONDS + 1) < 173_000
-
-
 def test_an_hour_of_guesses_from_one_address_is_few(gate, clock):
     """A dozen, however fast somebody tries."""
     compared = 0
-    for _ in range(36_000):
-        clock.now += 0.1
+    for _ in range(7_200):
+        clock.now += 0.5
         compared += gate.shut_seconds(HERE) == 0
         gate.opens("wrong", HERE)
     assert compared <= 15

@@ -142,9 +142,9 @@ def test_the_messages_of_our_pages_pass(guarded):
     assert guarded.got == sent
 
 
-@pytest.mark.parametrize(
-    "dropped",
-    [
+def test_other_messages_are_dropped_without_a_word(clock):
+    """They reach nobody, and the visitor's next message passes."""
+    for dropped in (
         message(clear_cache=True),
         message(set_run_on_save=True),
         message(load_git_info=True),
@@ -156,12 +156,10 @@ def test_the_messages_of_our_pages_pass(guarded):
         b"",
         rerun(fragment_id='a\n{"event": "owner signed in"}'),
         rerun(fragment_id="a" * 1000),
-    ],
-)
-def test_other_messages_are_dropped_without_a_word(guarded, dropped):
-    """They reach nobody, and the visitor's next message passes."""
-    assert guarded.visit(dropped, rerun()) == ["accept", "send"]
-    assert guarded.got == [rerun()]
+    ):
+        guarded = Guarded(clock)
+        assert guarded.visit(dropped, rerun()) == ["accept", "send"]
+        assert guarded.got == [rerun()]
 
 
 @pytest.mark.parametrize(
@@ -206,28 +204,18 @@ def test_an_address_shares_one_limit_over_all_its_connections(clock, monkeypatch
     assert guarded.visit(rerun()) == ["accept", "send"]
 
 
-@pytest.mark.parametrize(
-    ("end", "client", "waits"),
-    [
+def test_few_connections_of_one_address_are_drawn_for_at_once(clock, monkeypatch):
+    """The next turn comes when a page has been drawn; other addresses have their own turns."""
+    monkeypatch.setattr(guard, "DRAWN_AT_ONCE", 1)
+    for end, client, waits in (
         (None, VISITOR, True),
         (ForwardMsg.FINISHED_EARLY_FOR_RERUN, VISITOR, True),
         (ForwardMsg.FINISHED_SUCCESSFULLY, VISITOR, False),
         (ForwardMsg.FINISHED_FRAGMENT_RUN_SUCCESSFULLY, VISITOR, False),
         (None, OTHER, False),
-    ],
-)
-def test_few_connections_of_one_address_are_drawn_for_at_once(
-    clock, monkeypatch, end, client, waits
-):
-    """The next turn comes when a page has been drawn; other addresses have their own turns."""
-    monkeypatch.setattr(guard, "DRAWN_AT_ONCE", 1)
-    assert run(second_waits(Guarded(clock), end, client)) == waits
-
-
-def test_a_turn_ends_without_an_answer(clock, monkeypatch):
-    """A fragment that is gone is never drawn."""
-    monkeypatch.setattr(guard, "DRAWN_AT_ONCE", 1)
-    monkeypatch.setattr(guard, "PAGE_SECONDS", 0.0)
+    ):
+        assert run(second_waits(Guarded(clock), end, client)) == waits
+    monkeypatch.setattr(guard, "PAGE_SECONDS", 0.0)  # a fragment that is gone is never drawn
     assert not run(second_waits(Guarded(clock), None, VISITOR))
 
 
@@ -310,9 +298,9 @@ def test_addresses_that_are_gone_are_forgotten(clock, monkeypatch):
     assert len(guarded.guard._addresses) == 3
 
 
-@pytest.mark.parametrize(
-    ("origin", "foreign"),
-    [
+def test_pages_of_other_sites_open_no_connection(clock):
+    """Streamlit would ask the network who it is, while all others wait."""
+    for origin, foreign in (
         (None, False),
         (b"http://copy.example", False),
         (b"http://localhost:8501", False),
@@ -320,37 +308,28 @@ def test_addresses_that_are_gone_are_forgotten(clock, monkeypatch):
         (b"http://copy.example.evil.example", True),
         (b"null", True),
         (b"http://[", True),
-    ],
-)
-def test_pages_of_other_sites_open_no_connection(guarded, origin, foreign):
-    """Streamlit would ask the network who it is, while all others wait."""
-    given = [] if origin is None else [(b"origin", origin)]
-    assert is_foreign(Headers(raw=[HOST, *given])) == foreign
-    assert (guarded.visit(rerun(), headers=given) == [guard.TOO_OFTEN]) == foreign
-    guarded.get("/_stcore/health", headers=given)
-    assert ("origin" in guarded.seen) == (origin is not None and not foreign)
+    ):
+        guarded = Guarded(clock)
+        given = [] if origin is None else [(b"origin", origin)]
+        assert is_foreign(Headers(raw=[HOST, *given])) == foreign
+        assert (guarded.visit(rerun(), headers=given) == [guard.TOO_OFTEN]) == foreign
+        guarded.get("/_stcore/health", headers=given)
+        assert ("origin" in guarded.seen) == (origin is not None and not foreign)
 
 
-@pytest.mark.parametrize("path", ["/_stcore/upload_file/a/b", "/base/_stcore/upload_file/a/b"])
-def test_nothing_is_uploaded(guarded, path):
-    """The addresses do not exist."""
-    assert guarded.get(path) == 404
-
-
-@pytest.mark.parametrize(
-    ("client", "headers", "status"),
-    [
+def test_nothing_is_uploaded_and_metrics_are_for_this_machine(guarded):
+    """The addresses do not exist; neither others nor a proxy on this machine may ask."""
+    for base in ("", "/base"):
+        assert guarded.get(f"{base}/_stcore/upload_file/a/b") == 404
+    for client, headers, status in (
         ("127.0.0.1", [], 200),
         ("::1", [], 200),
         ("192.0.2.1", [], 200),
         (VISITOR, [], 404),
         ("127.0.0.1", [(b"x-forwarded-for", b"127.0.0.1")], 404),
         ("127.0.0.1", [(b"via", b"1.1 proxy")], 404),
-    ],
-)
-def test_metrics_are_for_this_machine(guarded, client, headers, status):
-    """Neither others nor a proxy on this machine may ask."""
-    assert guarded.get("/_stcore/metrics", client, headers) == status
+    ):
+        assert guarded.get("/_stcore/metrics", client, headers) == status
 
 
 def test_every_answer_says_what_a_page_may_load(guarded):
@@ -362,44 +341,40 @@ def test_every_answer_says_what_a_page_may_load(guarded):
     assert guarded.headers["referrer-policy"] == "same-origin"
 
 
-@pytest.mark.parametrize(
-    ("path", "expected"),
-    [
-        ("/", "https://huggingface.co"),
-        ("/runs", "https://huggingface.co"),
-        ("/owner", "'none'"),
-        ("/owner/", "'none'"),
-        ("/base/Owner", "'none'"),
-    ],
-)
-def test_a_setting_says_who_frames_the_pages_but_never_the_owners(clock, path, expected):
+def test_a_setting_says_who_frames_the_pages_but_never_the_owners(clock):
     """Nobody must get the owner to click what they do not see."""
-    guarded = Guarded(clock, frame_ancestors="https://huggingface.co")
-    guarded.get(path)
-    assert guarded.headers["content-security-policy"].endswith(f"frame-ancestors {expected}")
+    host = "https://huggingface.co"
+    guarded = Guarded(clock, frame_ancestors=host)
+    pages = {"/": host, "/runs": host, "/owner/": "'none'", "/base/Owner": "'none'"}
+    for path, expected in pages.items():
+        guarded.get(path)
+        policy = guarded.headers["content-security-policy"]
+        assert policy.endswith(f"frame-ancestors {expected}")
 
 
-@pytest.mark.parametrize(
-    ("scheme", "headers", "secure"),
-    [
-        ("http", [], False),
-        ("https", [], True),
-        ("http", [(b"x-forwarded-proto", b"https")], True),
-    ],
-)
-def test_cookies_are_secure_behind_https(guarded, scheme, headers, secure):
+def test_cookies_are_secure_behind_https(guarded):
     """A browser then sends them by HTTPS only."""
-    guarded.get("/", headers=headers, scheme=scheme)
-    assert guarded.headers["set-cookie"].endswith("; Secure") == secure
+    for scheme, headers in (
+        ("http", []),
+        ("https", []),
+        ("http", [(b"x-forwarded-proto", b"https")]),
+    ):
+        guarded.get("/", headers=headers, scheme=scheme)
+        secure = scheme == "https" or bool(headers)
+        assert guarded.headers["set-cookie"].endswith("; Secure") == secure
 
 
-@pytest.mark.parametrize("path", [*ROOT.glob("attnkit/ui/**/*.py")], ids=str)
-def test_every_text_field_says_how_much_it_takes(path):
+def test_every_text_field_says_how_much_it_takes():
     """A text beyond the size of a message would close the connection again and again."""
-    calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
-    for call in calls:
-        if getattr(call.func, "attr", "") in ("text_input", "text_area", "chat_input"):
-            assert "max_chars" in [keyword.arg for keyword in call.keywords], call.lineno
+    missing = [
+        f"{path.name}:{call.lineno}"
+        for path in ROOT.glob("attnkit/ui/**/*.py")
+        for call in ast.walk(ast.parse(path.read_text()))
+        if isinstance(call, ast.Call)
+        and getattr(call.func, "attr", "") in ("text_input", "text_area", "chat_input")
+        and "max_chars" not in [keyword.arg for keyword in call.keywords]
+    ]
+    assert missing == []
 
 
 def test_a_copy_for_oneself_has_no_guard(monkeypatch):
@@ -428,8 +403,8 @@ def test_a_hosted_copy_without_its_guard_says_so_in_its_log(monkeypatch, capsys,
     assert ('"event": "not guarded"' in capsys.readouterr().err) != guarded
 
 
-@pytest.mark.parametrize("bad", ["'self'; script-src *", "a\nb", "a,b", "ü"])
-def test_the_setting_cannot_break_out_of_its_header(bad):
+def test_the_setting_cannot_break_out_of_its_header():
     """It is written into the policy as it is."""
-    with pytest.raises(InvalidSettings, match="ATTNKIT_FRAME_ANCESTORS"):
-        ServerSettings.of({"ATTNKIT_FRAME_ANCESTORS": bad})
+    for bad in ("'self'; script-src *", "a\nb", "a,b", "ü"):
+        with pytest.raises(InvalidSettings, match="ATTNKIT_FRAME_ANCESTORS"):
+            ServerSettings.of({"ATTNKIT_FRAME_ANCESTORS": bad})

@@ -40,83 +40,52 @@ def set_limits(monkeypatch, service, **limits):
     monkeypatch.setattr(service._queue, "settings", service.settings.model_copy(update=limits))
 
 
-def test_the_first_snapshot_is_at_step_0(service):
-    """The first snapshot of a job is at step 0, so that a page can draw untrained models."""
-    job_id = service.submit(unending())
-    first = wait_until(service, job_id, lambda job: job.snapshot is not None)
-    service.stop(job_id)
-    assert first.state == "running"
-    assert first.snapshot.step == 0
-    assert first.snapshot.eval_steps.tolist() == [0]
-
-
 def test_a_job_ends_finished_with_the_bits_of_train(service, reference):
-    """A job gives the same bits as `train`."""
-    job = wait_until(service, service.submit(small(300)), lambda job: job.over)
-    assert job.state == job.snapshot.status == "finished"
-    assert job.restarts == 0
-    assert not job.active
-    assert_same_bits(job.snapshot, reference)
+    """Also beside another, and after it was held at step 0, stepped and resumed."""
+    other = service.submit(unending(5))
+    alone, held = service.submit(small(300)), service.submit(small(300), paused=True)
+    assert wait_until_still(service, held, "paused").snapshot.step == 0
+    for _ in range(3):
+        service.step(held)
+        wait_until_still(service, held, "paused")
+    assert service.look(held).snapshot.step == 33
+    service.resume(held)
+    for job_id in (alone, held):
+        job = wait_until(service, job_id, lambda job: job.over)
+        assert job.state == job.snapshot.status == "finished"
+        assert (job.restarts, job.active) == (0, False)
+        assert_same_bits(job.snapshot, reference)
+    service.stop(other)
 
 
-def test_versions_count_up_and_steps_never_fall(service, job):
-    """Versions and steps of a job never fall from one update to the next."""
-    seen = [service.look(job)]
+def test_two_jobs_share_the_process_and_steps_never_fall(service, job):
+    """Both advance before either ends; versions count up."""
+    other = service.submit(unending(1))
+    seen = {job: [service.look(job)], other: [service.look(other)]}
+    for job_id, looks in seen.items():
+        looks += [wait_until(service, job_id, lambda now, b=looks[0]: step_of(now) > step_of(b))]
+    for job_id, looks in seen.items():
+        step = step_of(looks[-1])
+        looks += [wait_until(service, job_id, lambda now, b=step: step_of(now) > b)]
+        assert [one.version for one in looks] == sorted(one.version for one in looks)
+        assert [step_of(one) for one in looks] == sorted(step_of(one) for one in looks)
+        assert looks[-1].state == "running"
+    service.stop(other)
 
-    def note(job):
-        seen.append(job)
-        return len({step_of(job) for job in seen}) > 3
 
-    wait_until(service, job, note)
-    assert [job.version for job in seen] == sorted(job.version for job in seen)
-    assert [step_of(job) for job in seen] == sorted(step_of(job) for job in seen)
-
-
-def test_pause_holds_the_step(service, job):
-    """Nothing is trained while a job is paused."""
+def test_pause_holds_the_step_and_step_stops_at_the_next_evaluation(service, job):
+    """Nothing is trained while a job is paused; resume goes on from there."""
     service.pause(job)
     paused = wait_until_still(service, job, "paused")
-    assert 0 < paused.snapshot.step < UNENDING["steps"]
+    held = paused.snapshot.step
+    assert 0 < held < UNENDING["steps"]
     assert not paused.active
     assert not paused.over
-
-
-def test_pausing_changes_no_number(service, reference):
-    """A job that is paused and resumed ends with the same bits."""
-    job_id = service.submit(small(300), paused=True)
-    wait_until_still(service, job_id, "paused")
-    for _ in range(3):
-        service.step(job_id)
-        wait_until_still(service, job_id, "paused")
-    assert service.look(job_id).snapshot.step == 33
-    service.resume(job_id)
-    assert_same_bits(wait_until(service, job_id, lambda job: job.over).snapshot, reference)
-
-
-def test_a_running_job_goes_on_after_pause_and_resume(service, job):
-    """Resume continues from the step at which pause has stopped."""
-    service.pause(job)
-    held = wait_until_still(service, job, "paused").snapshot.step
-    service.resume(job)
-    wait_until(service, job, lambda job: job.state == "running" and step_of(job) > held)
-
-
-def test_a_job_can_begin_paused(service):
-    """A job submitted as paused waits at step 0."""
-    job_id = service.submit(small(300), paused=True)
-    held = wait_until_still(service, job_id, "paused")
-    service.stop(job_id)
-    assert held.snapshot.step == 0
-
-
-def test_step_stops_at_the_next_evaluation(service, job):
-    """Step trains to the next multiple of the evaluation interval, from any step."""
-    service.pause(job)
-    before = wait_until_still(service, job, "paused").snapshot.step
     service.step(job)
     after = wait_until_still(service, job, "paused").snapshot
-    assert after.step == (before // 11 + 1) * 11
-    assert after.eval_steps[-1] == after.step
+    assert after.step == after.eval_steps[-1] == (held // 11 + 1) * 11
+    service.resume(job)
+    wait_until(service, job, lambda job: job.state == "running" and step_of(job) > after.step)
 
 
 def test_step_ends_at_the_last_step(service):
@@ -148,27 +117,6 @@ def test_a_job_that_is_over_cannot_be_steered(service):
         steer(job_id)
     assert service.wait(job_id, ended.version, STILL).version == ended.version
     assert service.look(job_id).state == "finished"
-
-
-def test_two_jobs_share_the_process(service):
-    """Two jobs take turns in one process: both advance before either ends."""
-    both = [service.submit(unending(first_seed)) for first_seed in (0, 1)]
-    for _ in range(2):
-        reached = [step_of(service.look(job_id)) for job_id in both]
-        for job_id, step in zip(both, reached, strict=True):
-            wait_until(service, job_id, lambda job, step=step: step_of(job) > step)
-    assert [service.look(job_id).state for job_id in both] == ["running", "running"]
-    for job_id in both:
-        service.stop(job_id)
-
-
-def test_jobs_beside_each_other_keep_their_bits(service, reference):
-    """A job that trains beside another ends with the bits it has alone."""
-    other = service.submit(unending(5))
-    job_id = service.submit(small(300))
-    ended = wait_until(service, job_id, lambda job: job.over)
-    service.stop(other)
-    assert_same_bits(ended.snapshot, reference)
 
 
 def test_an_example_comes_while_a_job_trains(service, job):
@@ -209,26 +157,19 @@ def test_unknown_jobs_are_harmless(service):
     assert service.wait("unknown", 0, PATIENCE) is None
 
 
-def test_ended_jobs_are_forgotten_beyond_a_number(service, monkeypatch):
-    """Beyond `MAX_JOBS` ended jobs, the least recently viewed ones are forgotten first."""
+@pytest.mark.parametrize(("limit", "most", "kept"), [("MAX_JOBS", 2, 2), ("MAX_BYTES", 1, 1)])
+def test_ended_jobs_are_forgotten_beyond_a_number_and_a_size(
+    service, monkeypatch, limit, most, kept
+):
+    """The least recently viewed ones first, but never the last one."""
     assert ended_jobs.MAX_JOBS > 2
-    monkeypatch.setattr(ended_jobs, "MAX_JOBS", 2)
+    monkeypatch.setattr(ended_jobs, limit, most)
     ids = []
     for _ in range(4):
         ids.append(service.submit(small(1)))
         wait_until(service, ids[-1], lambda job: job.over)
-    assert [service.look(job_id) is None for job_id in ids] == [True, True, False, False]
-
-
-def test_ended_jobs_are_forgotten_beyond_a_size(service, monkeypatch):
-    """Beyond `MAX_BYTES` of ended jobs, all but the last one are forgotten."""
-    monkeypatch.setattr(ended_jobs, "MAX_BYTES", 1)
-    ids = []
-    for _ in range(2):
-        ids.append(service.submit(small(1)))
-        wait_until(service, ids[-1], lambda job: job.over)
-    assert [service.look(job_id) is None for job_id in ids] == [True, False]
-    assert service.look(ids[1]).n_bytes > 1
+    assert [service.look(job_id) is None for job_id in ids] == [True] * (4 - kept) + [False] * kept
+    assert service.look(ids[-1]).n_bytes > 1
 
 
 def test_a_job_nobody_looks_at_is_stopped(service, monkeypatch):

@@ -6,25 +6,6 @@ from attnkit.service.leases import WATCHED_SECONDS, Leases
 TAB, OTHER = Watcher("tab", "Anna"), Watcher("other", "Bert")
 
 
-def test_a_tab_that_is_there_watches_for_ever():
-    """Whatever page it shows: it need not look again."""
-    leases = Leases()
-    leases.arrive("tab")
-    leases.look("job", TAB, 5.0)
-    assert leases.watched_until("job") == float("inf")
-    assert leases.n_watchers("job", 10_000.0) == 1
-
-
-def test_a_tab_that_left_has_watched_until_then():
-    """From then on the lease runs."""
-    leases = Leases()
-    leases.arrive("tab")
-    leases.look("job", TAB, 5.0)
-    leases.leave("tab", 100.0)
-    assert leases.watched_until("job") == 100.0
-    assert leases.n_watchers("job", 100.0 + WATCHED_SECONDS + 1) == 0
-
-
 def test_a_job_is_closed_when_the_last_tab_that_cares_for_it_has_left():
     """Not while another one is there, nor if a program looks at it."""
     leases = Leases()
@@ -39,41 +20,32 @@ def test_a_job_is_closed_when_the_last_tab_that_cares_for_it_has_left():
     assert leases.left_at("job") == leases.left_at("unknown") == float("inf")
 
 
-def test_a_tab_that_comes_back_goes_on():
-    """A dropped socket is no end."""
+def test_a_tab_that_is_there_watches_for_ever():
+    """It need not look again; when it has left, the lease runs; a dropped socket is no end."""
     leases = Leases()
     leases.arrive("tab")
     leases.look("job", TAB, 5.0)
+    assert leases.watched_until("job") == float("inf")
+    assert leases.n_watchers("job", 10_000.0) == 1
     leases.leave("tab", 100.0)
+    assert leases.watched_until("job") == 100.0
+    assert leases.n_watchers("job", 100.0 + WATCHED_SECONDS + 1) == 0
     leases.arrive("again")
     leases.look("job", Watcher("again", "Anna"), 101.0)
     assert leases.watched_until("job") == float("inf")
+    leases.turn_away("job", Watcher("again", "Anna"))
+    assert leases.watched_until("job") == 0.0
 
 
-def test_who_never_arrived_must_look_again():
-    """Programs hold what they look at for a while only."""
+def test_who_is_no_tab_is_no_watcher():
+    """Nobody's view is held by a program, which must look again and again."""
     leases = Leases()
     leases.look("job", NOBODY, 5.0)
     assert leases.watched_until("job") == 5.0
     assert leases.watched_until("other") == 0.0
-
-
-def test_who_is_no_tab_is_no_watcher():
-    """Nobody's view is held by a program."""
-    leases = Leases()
-    leases.look("job", NOBODY, 5.0)
     leases.look("job", TAB, 5.0)
     assert leases.n_watchers("job", 6.0) == 1
     assert leases.n_watchers("job", 6.0, but=TAB) == 0
-
-
-def test_who_turns_away_watches_no_more():
-    """Though the tab is there."""
-    leases = Leases()
-    leases.arrive("tab")
-    leases.look("job", TAB, 5.0)
-    leases.turn_away("job", TAB)
-    assert leases.watched_until("job") == 0.0
 
 
 def test_a_tab_that_one_has_left_is_no_other_watcher():

@@ -1,11 +1,10 @@
 """The queue of a training service, its limits, and results that are stored before they count."""
 
 import threading
-import time
 from contextlib import closing
 
 import pytest
-from kinds import SMALL
+from waiting import PATIENCE, small, unending, wait_until
 
 from attnkit.experiment import Experiment
 from attnkit.service.jobs import Watcher
@@ -18,21 +17,10 @@ from attnkit.training.film import film_megabytes
 
 pytestmark = pytest.mark.server
 
-PATIENCE = 120.0
 
 ANNA, BERT = Watcher("tab of Anna", "Anna"), Watcher("tab of Bert", "Bert")
 
 ONE_AT_A_TIME = ServerSettings(max_active=1, max_waiting=2, visitor_active=1, visitor_waiting=1)
-
-
-def small(steps=5, first_seed=0):
-    """An experiment of two runs."""
-    return Experiment(**SMALL, steps=steps, first_seed=first_seed)
-
-
-def unending(first_seed=0):
-    """An experiment of two runs that no test waits for."""
-    return small(20_000, first_seed).replace(batch_size=256)
 
 
 @pytest.fixture(scope="module")
@@ -46,20 +34,15 @@ def shared(tmp_path_factory):
 @pytest.fixture
 def service(shared, monkeypatch):
     """The service, where one experiment trains at a time; all that trains ends with the test."""
-    monkeypatch.setattr(shared._queue, "settings", ONE_AT_A_TIME)
+    limits(monkeypatch, shared)
     yield shared
     for row in shared.overview():
         shared.stop(row["id"])
 
 
-def wait_until(service, job_id, condition):
-    """The job as soon as it fulfils a condition."""
-    deadline = time.monotonic() + PATIENCE
-    while not condition(job := service.look(job_id)):
-        seconds = deadline - time.monotonic()
-        assert seconds > 0, f"still waiting: {job}"
-        service.wait(job_id, job.version, seconds)
-    return job
+def limits(monkeypatch, service, **changed):
+    """Give the service these limits for one test."""
+    monkeypatch.setattr(service._queue, "settings", ONE_AT_A_TIME.model_copy(update=changed))
 
 
 def test_who_comes_later_waits_and_is_told(service):
@@ -75,19 +58,15 @@ def test_who_comes_later_waits_and_is_told(service):
     assert wait_until(service, second, lambda job: job.over).state == "finished"
 
 
-def test_a_job_in_the_queue_can_be_stopped(service):
-    """It never begins, and is settled at once."""
-    service.submit(unending(1), watcher=ANNA)
-    second = service.submit(unending(2), watcher=BERT)
-    service.stop(second)
-    job = service.look(second)
-    assert (job.state, job.begun, job.settled, job.over) == ("stopped", False, True, True)
-
-
-def test_a_job_in_the_queue_can_be_paused_and_stepped(service):
-    """What was asked for last is what it does when its turn comes."""
+def test_a_job_in_the_queue_can_be_paused_stepped_and_stopped(service, monkeypatch):
+    """What was asked for last is what it does when its turn comes; stopped, it never begins."""
+    limits(monkeypatch, service, visitor_waiting=2)
     first = service.submit(unending(1), watcher=ANNA)
     second = service.submit(small(300, 2), watcher=BERT)
+    third = service.submit(unending(2), watcher=BERT)
+    service.stop(third)
+    job = service.look(third)
+    assert (job.state, job.begun, job.settled, job.over) == ("stopped", False, True, True)
     service.pause(second)
     assert not service.look(second).settled
     service.step(second)
@@ -98,9 +77,7 @@ def test_a_job_in_the_queue_can_be_paused_and_stepped(service):
 
 def test_a_visitor_s_second_experiment_waits_and_the_third_is_refused(service, monkeypatch):
     """Though there is room: it belongs to the others."""
-    monkeypatch.setattr(
-        service._queue, "settings", ONE_AT_A_TIME.model_copy(update={"max_active": 5})
-    )
+    limits(monkeypatch, service, max_active=5)
     service.submit(unending(1), watcher=ANNA)
     assert service.look(service.submit(unending(2), watcher=ANNA)).queued
     with pytest.raises(Refused, match="in other tabs"):
@@ -126,9 +103,7 @@ def test_a_full_queue_takes_a_place_from_the_address_that_has_most(service, monk
     assert [service.look(job_id).over for job_id in (first, *waiting)] == [False, False, True]
     assert "your network had the most experiments" in service.look(waiting[1]).error
     assert service.look(other).queued
-    monkeypatch.setattr(
-        service._queue, "settings", ONE_AT_A_TIME.model_copy(update={"max_active": 2})
-    )
+    limits(monkeypatch, service, max_active=2)
     wait_until(service, other, lambda job: job.begun)
     assert service.look(waiting[0]).queued
 
@@ -179,8 +154,8 @@ def test_all_of_an_address_can_be_stopped(service):
 
 def test_limits_hold_whatever_the_page_allows(service, monkeypatch):
     """Each is named with what is allowed, and nothing begins."""
-    limits = {"max_steps": 3, "max_runs": 1, "max_parameters": 10, "max_megabytes": 1}
-    monkeypatch.setattr(service._queue, "settings", ONE_AT_A_TIME.model_copy(update=limits))
+    most = {"max_steps": 3, "max_runs": 1, "max_parameters": 10, "max_megabytes": 1}
+    limits(monkeypatch, service, **most)
     before = len(service.overview())
     with pytest.raises(Refused) as refused:
         service.submit(Experiment())
@@ -191,8 +166,7 @@ def test_limits_hold_whatever_the_page_allows(service, monkeypatch):
 
 def test_training_time_is_limited(service, monkeypatch):
     """What was reached is kept, and the page hears why."""
-    limit = ONE_AT_A_TIME.model_copy(update={"job_seconds": 0.2})
-    monkeypatch.setattr(service._queue, "settings", limit)
+    limits(monkeypatch, service, job_seconds=0.2)
     job = wait_until(service, service.submit(unending(1)), lambda job: job.over)
     assert job.state == job.snapshot.status == "stopped"
     assert "the limit of this copy" in job.error
@@ -203,8 +177,7 @@ def test_what_is_paused_makes_room_when_others_wait(service, monkeypatch):
     """It holds memory that others need; its owner is told."""
     monkeypatch.setattr("attnkit.service.job_queue.PAUSED_IN_THE_WAY_SECONDS", 0.0)
     each = unending(1).megabytes + film_megabytes(unending(1))
-    settings = ONE_AT_A_TIME.model_copy(update={"training_megabytes": 1.5 * each})
-    monkeypatch.setattr(service._queue, "settings", settings)
+    limits(monkeypatch, service, training_megabytes=1.5 * each)
     first = service.submit(unending(1), paused=True, watcher=ANNA)
     wait_until(service, first, lambda job: job.state == "paused" and job.settled)
     small_enough = service.submit(small(5, 2), watcher=BERT)
@@ -229,10 +202,9 @@ def test_a_run_that_others_watch_is_theirs_too(service):
 
 def test_a_tab_that_is_there_keeps_its_run(service, monkeypatch):
     """It need not look; when it has left, the lease runs."""
-    settings = ONE_AT_A_TIME.model_copy(update={"lease_seconds": 1e-6})
     service.arrive(ANNA.tab)
     job_id = service.submit(unending(1), watcher=ANNA)
-    monkeypatch.setattr(service._queue, "settings", settings)
+    limits(monkeypatch, service, lease_seconds=1e-6)
     service.submit(small(5, 2), watcher=BERT)  # asking looks for what nobody watches
     assert service.look(job_id).active
     service.leave(ANNA.tab)
@@ -240,25 +212,18 @@ def test_a_tab_that_is_there_keeps_its_run(service, monkeypatch):
 
 
 def test_a_result_is_stored_before_it_counts_as_finished(service):
-    """What the store has is what `train` gives, weights included."""
+    """The store has what `train` gives, weights included, and another service finds it."""
     job_id = service.submit(small(33, 3))
     job = wait_until(service, job_id, lambda job: job.state == "finished")
-    assert job.stored
-    assert job.unstored == ""
-    kept = service._control.writer._store.result(job.experiment.hash)
-    expected = train(small(33, 3), "cpu")
+    assert (job.stored, job.unstored) == (True, "")
+    store = service._control.writer._store
+    kept, expected = store.result(job.experiment.hash), train(small(33, 3), "cpu")
     for own, other in zip(kept.parameters, expected.parameters, strict=True):
         assert own.keys() == other.keys()
         assert all((own[name] == other[name]).all() for name in own)
-
-
-def test_a_stored_result_is_found_by_another_service(service):
-    """A link to it opens finished, on any copy with the same store."""
-    job_id = service.submit(small(22, 4))
-    wait_until(service, job_id, lambda job: job.state == "finished")
-    with closing(TrainingService(ServerSettings(), service._control.writer._store)) as other:
-        found = other.find(small(22, 4))
-        assert (found.state, found.stored, found.step) == ("finished", True, 22)
+    with closing(TrainingService(ServerSettings(), store)) as other:
+        found = other.find(small(33, 3))
+        assert (found.state, found.stored, found.step) == ("finished", True, 33)
         assert other.look(found.id) is not None
         assert other.find(small(22, 5)) is None
 
@@ -328,6 +293,6 @@ def test_a_store_that_does_not_answer_is_not_asked_again_at_once(told):
     """Or every page would wait for it."""
     store = Forgetful(0)
     writer = ResultWriter(store, told[2])
-    assert [writer.recall(small()), writer.recall(small())] == [None, None]
+    assert [writer.recall(small(5)), writer.recall(small(5))] == [None, None]
     assert store.asked == 1
     writer.close()

@@ -18,7 +18,6 @@ from attnkit.training.cohort import Cohort
 from attnkit.training.data import TrainingData, draw_probe, held_out_examples, unstack
 
 CPU = torch.device("cpu")
-every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
 def rows_of(tokens):
@@ -61,41 +60,36 @@ def test_every_round_holds_each_example_once(n_train, n_batch, n_seeds, n_rounds
             assert all(one != other for one, other in pairwise(orders))
 
 
-@every_kind
-def test_a_seed_s_batches_do_not_depend_on_other_seeds(kind):
-    """Fresh or from a stock."""
+@pytest.mark.parametrize("kind", KINDS)
+def test_batches_depend_on_no_other_seed_and_hold_nothing_that_is_held_out(kind):
+    """Fresh or from a stock, whatever they are drawn for."""
     for n_train in (0, 48):
         experiment = tiny(kind, n_train=n_train, n_seeds=3)
         together, alone = (TrainingData(experiment, seeds, CPU) for seeds in ([0, 1, 2], [1]))
         for _ in range(20):
             pairs = zip(together.next(), alone.next(), strict=True)
             assert all(torch.equal(one[1], other[0]) for one, other in pairs)
-
-
-@every_kind
-def test_no_example_that_is_trained_on_is_held_out(kind):
-    """Whatever it is drawn for."""
     experiment = tiny(kind, n_train=64, n_eval=64)
     held_out = held_out_examples(experiment, [0], CPU).tokens[0]
     data = TrainingData(experiment, [0], CPU)
     batches = torch.cat([data.next()[0][0] for _ in range(4)])
     shown = TrainingData(experiment, [0], CPU).evaluation_examples().tokens[0]
-    trained = {*rows_of(batches), *rows_of(shown)}
-    assert not trained & {*rows_of(held_out)}
+    assert not {*rows_of(batches), *rows_of(shown)} & {*rows_of(held_out)}
     assert {*rows_of(shown)} <= {*rows_of(batches)}
 
 
 # The example that is shown
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_entries_of_the_example_hold_different_answers(task):
+def test_entries_of_the_example_hold_different_answers():
     """So a wrong answer tells which entry it came from; lists have no more symbols than places."""
-    example = draw_probe(TASKS[task]())
-    held = example.target[0] != NOTHING
-    entries, answers = (set(each[0, held].tolist()) for each in (example.target, example.labels))
-    enough = len(entries) < TASKS[task]().n_classes
-    assert (len(entries) == len(answers)) == enough
+    for name, task in TASKS.items():
+        example = draw_probe(task())
+        held = example.target[0] != NOTHING
+        both = (example.target, example.labels)
+        entries, answers = (set(each[0, held].tolist()) for each in both)
+        enough = len(entries) < task().n_classes
+        assert (len(entries) == len(answers)) == enough, name
 
 
 @pytest.mark.parametrize("task", ["neighbours", "reverse"])
@@ -156,8 +150,7 @@ def test_a_stock_that_is_known_by_heart_tells_nothing_of_others():
 # Answering in parts
 
 
-@every_kind
-@pytest.mark.parametrize("together", [16, 48, 80])
+@pytest.mark.parametrize(("kind", "together"), [("directed", 16), ("mqar", 48), ("language", 80)])
 def test_held_out_examples_are_answered_in_parts(kind, together, monkeypatch):
     """Accuracies and losses are those of all at once; attention is measured on the first part."""
     given = {"n_eval": 80, "n_train": 96, "sharing": ["QKV", "Q=K qk_norm"]}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -20,6 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import attnkit as ak
+from attnkit.bench.sweep_driver import simulate
 from attnkit.foundation.process import environment_with_package
 from attnkit.sweeps import Sweep, SweepResult
 from attnkit.sweeps.estimate import CostModel
@@ -103,13 +106,6 @@ def test_chunks_take_from_ten_to_sixty_seconds_in_a_long_sweep():
     assert all(10 <= length <= 60 for length in lengths[:-1])
 
 
-def test_parts_of_a_plan_hold_all_its_points_once():
-    """Several submitters share a plan."""
-    plan = Plan.of(SMALL)
-    points = [point for index in range(3) for point in plan.part(index, 3).order.tolist()]
-    assert sorted(points) == list(range(SMALL.n_points))
-
-
 def test_a_sweep_gives_the_numbers_of_train(tmp_path):
     """Every run equals the run of the same variant and seed that is trained alone, to the bit."""
     n_trained, result = run_inline(SMALL, tmp_path / "sweep")
@@ -160,26 +156,6 @@ def test_only_what_is_missing_is_trained(tmp_path):
     assert len(result.runs) == more_seeds.n_runs == 36
 
 
-def test_a_sweep_with_other_cells_replaces_no_part(tmp_path):
-    """Cells that have the same place in another grid are other cells."""
-    folder = tmp_path / "sweep"
-    run_inline(SMALL, folder)
-    axes = {"d_head": [5, 7], "n_entries": [2, 5]}
-    run_inline(Sweep(**{**SMALL.to_dict(), "axes": axes}), folder)
-    assert run_inline(SMALL, folder)[0] == 0
-
-
-def test_an_axis_that_is_new_repeats_nothing_at_the_value_it_had(tmp_path):
-    """A cell is known by all its settings, whether or not an axis names them."""
-    folder = tmp_path / "sweep"
-    run_inline(SMALL, folder)
-    settings = SMALL.to_dict()
-    sweep = Sweep(**{**settings, "axes": {**settings["axes"], "n_names": [16, 32]}})
-    n_trained, result = run_inline(sweep, folder)
-    assert n_trained == 16
-    assert result.runs.groupby("n_names").size().to_dict() == {16: 16, 32: 16}
-
-
 def test_a_cell_that_is_impossible_is_recorded_with_its_reason(tmp_path):
     """The other cells are trained; the failed one is tried again only on request."""
     axes = {"n_entries": [8, 16], "n_names": [32, 8]}
@@ -214,6 +190,14 @@ def test_a_chunk_that_is_given_up_is_divided_into_its_cells(tmp_path):
     assert len(result.runs) == SMALL.n_runs
 
 
+def test_a_simulated_driver_submits_every_cell_and_resumes(tmp_path):
+    """The missing runs after the resumption are those of the chunks without a part."""
+    simulation = simulate(4_000, SweepFolder(str(tmp_path)))
+    assert simulation.n_cells == 4_000
+    assert simulation.n_chunks > 10
+    assert simulation.part_megabytes > 0
+
+
 def test_a_cell_that_is_given_up_beside_others_is_trained_alone(tmp_path):
     """Not the cell but what trained beside it may have ended the worker."""
     attempts = []
@@ -242,11 +226,20 @@ def test_an_error_of_a_task_ends_the_sweep(tmp_path):
         run_inline(SMALL, tmp_path / "sweep", workers=Full())
 
 
-def test_a_folder_below_a_hidden_one_is_read(tmp_path):
-    """Only the names of temporary parts begin with a dot."""
-    folder = tmp_path / ".hidden" / "sweep"
+def test_cells_are_known_by_all_their_settings(tmp_path):
+    """Those that have the same place in another grid replace no part, and a new axis repeats none.
+
+    The folder lies below a hidden one: only names of temporary parts begin with a dot.
+    """
+    folder, settings = tmp_path / ".hidden" / "sweep", SMALL.to_dict()
     assert len(run_inline(SMALL, folder)[1].runs) == SMALL.n_runs
+    axes = {"d_head": [5, 7], "n_entries": [2, 5]}
+    run_inline(Sweep(**{**settings, "axes": axes}), folder)
     assert run_inline(SMALL, folder)[0] == 0
+    sweep = Sweep(**{**settings, "axes": {**settings["axes"], "n_names": [16, 32]}})
+    n_trained, result = run_inline(sweep, folder)
+    assert n_trained == 16
+    assert result.runs.groupby("n_names").size().to_dict() == {16: 16, 32: 16}
 
 
 def test_a_rate_of_an_axis_is_used_to_its_last_digit(tmp_path):
@@ -265,22 +258,19 @@ def test_a_folder_may_be_any_that_fsspec_knows():
     assert run_inline(SMALL, address)[0] == 0
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({}, "out: .* holds a sweep already"),
-        ({"engine": "torch"}, "engine: got 'torch', allowed 'kernel'"),
-        ({"budget": {"core_hours": 1e-9}, "n_seeds": 3}, "budget.core_hours: got 1e-09, but"),
-    ],
-)
-def test_a_sweep_that_may_not_start_says_why(change, message, tmp_path):
+def test_a_sweep_that_may_not_start_says_why(tmp_path):
     """A folder in use, another engine and a small budget are refused before anything is written."""
     folder = tmp_path / "sweep"
     run_inline(SMALL, folder)
     before = sorted(path.stat().st_mtime_ns for path in folder.rglob("*"))
-    sweep = Sweep(**{**SMALL.to_dict(), **change})
-    with pytest.raises(InvalidSweep, match=message):
-        run_inline(sweep, folder, resume=bool(change))
+    for change, message in (
+        ({}, "out: .* holds a sweep already"),
+        ({"engine": "torch"}, "engine: got 'torch', allowed 'kernel'"),
+        ({"budget": {"core_hours": 1e-9}, "n_seeds": 3}, "budget.core_hours: got 1e-09, but"),
+    ):
+        sweep = Sweep(**{**SMALL.to_dict(), **change})
+        with pytest.raises(InvalidSweep, match=message):
+            run_inline(sweep, folder, resume=bool(change))
     assert before == sorted(path.stat().st_mtime_ns for path in folder.rglob("*"))
 
 
@@ -365,30 +355,37 @@ def test_local_workers_repeat_what_a_killed_one_had(tmp_path):
 
 
 @pytest.mark.server
-def test_a_killed_command_leaves_no_worker_and_goes_on(tmp_path):
-    """After SIGKILL of the command in mid-sweep, --resume trains the rest, each run once."""
-    file, folder = tmp_path / "sweep.toml", tmp_path / "sweep"
-    base = {**SMALL.base, "steps": 300, "evaluate_every": 100}
-    axes = {"d_head": [2, 3, 5, 7], "n_entries": [2, 3, 5]}
+def test_a_killed_command_leaves_no_worker_and_goes_on(tmp_path, long, seed):
+    """After SIGKILL at moments drawn from the seed, --resume trains the rest, each run once.
+
+    Two commands and their workers start for each kill; ten kills at night.
+    """
+    base = {**SMALL.base, "steps": 100, "evaluate_every": 50}
+    axes = {"d_head": [2, 3, 5], "n_entries": [2, 3, 5]}
     sweep = Sweep(**{**SMALL.to_dict(), "base": base, "axes": axes})
-    file.write_text(sweep.to_toml())
-    command = [sys.executable, "-m", "attnkit", "sweep", str(file)]
-    environment = environment_with_package()
-    with child(*command, env=environment, stderr=subprocess.PIPE, text=True) as process:
-        next(line for line in process.stderr if " of 48 runs" in line)  # a chunk is finished
-        workers = psutil.Process(process.pid).children(recursive=True)
-        process.kill()
-    _, alive = psutil.wait_procs(workers, timeout=30)
-    assert not alive
-    assert 0 < len(SweepResult.read(SweepFolder(str(folder)), sweep).runs) <= sweep.n_runs
-    again = subprocess.run([*command, "--resume"], env=environment, capture_output=True, text=True)
-    assert again.returncode == 0, again.stderr
-    result = SweepResult.load(folder / "runs.parquet")
-    assert len(result.runs) == sweep.n_runs
-    assert not result.runs.duplicated(["cell", "seed"]).any()
     _, alone = run_inline(sweep, tmp_path / "alone")
-    numbers = ["cell", "seed", "accuracy", "loss", "score_symmetry"]
-    pd.testing.assert_frame_equal(result.runs[numbers], alone.runs[numbers])
+    draw, environment = random.Random(seed), environment_with_package()
+    for kill in range(10 if long else 1):
+        file, folder = tmp_path / f"{kill}.toml", tmp_path / str(kill)
+        file.write_text(sweep.to_toml())
+        command = [sys.executable, "-m", "attnkit", "sweep", str(file)]
+        with child(*command, env=environment, stderr=subprocess.PIPE, text=True) as process:
+            next(line for line in process.stderr if f" of {sweep.n_runs} runs" in line)
+            workers = psutil.Process(process.pid).children(recursive=True)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(draw.uniform(0, 0.5))
+            process.kill()
+        _, alive = psutil.wait_procs(workers, timeout=30)
+        assert not alive
+        assert 0 < len(SweepResult.read(SweepFolder(str(folder)), sweep).runs) <= sweep.n_runs
+        again = [*command, "--resume"]
+        ended = subprocess.run(again, env=environment, capture_output=True, text=True)
+        assert ended.returncode == 0, f"seed {seed}, kill {kill}: {ended.stderr}"
+        result = SweepResult.load(folder / "runs.parquet")
+        assert len(result.runs) == sweep.n_runs
+        assert not result.runs.duplicated(["cell", "seed"]).any()
+        numbers = ["cell", "seed", "accuracy", "loss", "score_symmetry"]
+        pd.testing.assert_frame_equal(result.runs[numbers], alone.runs[numbers])
 
 
 @pytest.mark.server

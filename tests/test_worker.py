@@ -52,27 +52,31 @@ def test_jobs_begin_on_torch_while_the_kernel_is_compiled(tmp_path, monkeypatch)
         assert later.snapshot.engine == "torch"
 
 
-def test_a_job_that_cannot_begin_fails_alone():
-    """A job that cannot begin fails with its reason, and the next job is trained."""
-    failed, finished = work('{"steps": 0}', small(5).to_json())
+@pytest.mark.parametrize("deed", ["begin", "advance", "snapshot", "result"])
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (RuntimeError("out of paper"), "RuntimeError: out of paper"),
+        (MemoryError(), "not enough memory: take smaller sizes, or fewer seeds"),
+    ],
+)
+def test_a_job_that_breaks_fails_alone(monkeypatch, deed, error, told):
+    """An error in the training, snapshot or result of one job leaves the next one alone."""
+    if deed == "begin":
+        failed, finished = work('{"steps": 0}', small(5).to_json())
+        told = "InvalidExperiment: steps: got 0, allowed"
+    else:
+        do = getattr(Training, deed)
+
+        def fail_if_short(training, *given):
+            if training.experiment.training.steps == 5:
+                raise error
+            return do(training, *given)
+
+        monkeypatch.setattr(Training, deed, fail_if_short)
+        failed, finished = work(small(5).to_json(), small(300).to_json())
     assert failed["state"] == "failed"
-    assert failed["error"].startswith("InvalidExperiment: steps: got 0, allowed")
-    assert finished["state"] == "finished"
-
-
-def test_a_job_that_breaks_fails_alone(monkeypatch):
-    """An error in the training of one job leaves the others alone."""
-    advance = Training.advance
-
-    def break_if_long(training, n_steps):
-        if training.experiment.training.steps == 50:
-            raise RuntimeError("out of memory")
-        advance(training, n_steps)
-
-    monkeypatch.setattr(Training, "advance", break_if_long)
-    failed, finished = work(small(50).to_json(), small(5).to_json())
-    assert failed["state"] == "failed"
-    assert failed["error"] == "RuntimeError: out of memory"
+    assert failed["error"].startswith(told)
     assert finished["state"] == "finished"
 
 
@@ -88,31 +92,23 @@ def test_the_training_process_ends_when_its_input_does():
     assert worker.wait(PATIENCE) == 0
 
 
-def test_the_pace_of_the_engine_is_told():
-    """It is asked for before any job, and jobs are trained after it."""
-    commands = queue.Queue()
-    commands.put({"do": "pace"})
-    commands.put({"do": "start", "job": "j", "experiment": small(5).to_json(), **RUN})
-    frames = Frames(commands, 1)
-    Worker(frames).run(commands)
-    assert frames.headers[0]["pace"] > 0
-    assert frames.headers[0]["engine"] == "torch"
-
-
 def test_large_snapshots_come_more_rarely():
     """A large snapshot is followed by a longer rest, so that pages stay responsive."""
     assert rest_after(0) == worker.SNAPSHOT_SECONDS
     assert rest_after(26_000_000) > 6
 
 
-def test_what_cannot_be_drawn_is_told():
-    """A request for an impossible example gets one line, and the worker goes on."""
+def test_what_cannot_be_drawn_is_told_and_the_pace_of_the_engine():
+    """The worker goes on; the pace is asked for before any job."""
     commands = queue.Queue()
+    commands.put({"do": "pace"})
     for text in ('{"steps": 0}', small(5).to_json()):
         commands.put({"do": "example", "request": text, "experiment": text})
     commands.put({"do": "start", "job": "j", "experiment": small(5).to_json(), **RUN})
     frames = Frames(commands, 1)
     Worker(frames).run(commands)
+    assert frames.headers[0]["pace"] > 0
+    assert frames.headers[0]["engine"] == "torch"
     failed, drawn = (header for header in frames.headers if "request" in header)
     assert failed["error"].startswith("steps: got 0, allowed")
     assert failed["size"] == 0
