@@ -15,7 +15,6 @@ from idle import IdleProcess
 from serving import serving
 from sqlalchemy import text
 from table_rows import connected
-from test_results import same_arrays
 from waiting import (
     PATIENCE,
     assert_same_bits,
@@ -60,7 +59,7 @@ def assert_found(folder, hashes):
             found = service.find(result.experiment)
             assert (found.state, found.stored) == ("finished", True)
             assert found.snapshot.step == result.experiment.training.steps
-            same_arrays(found.snapshot, result.snapshot)
+            assert_same_bits(found.snapshot, result.snapshot)
         assert store.notes == []
 
 

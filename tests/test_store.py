@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kinds import tiny
+from same import assert_same
 from searching import briefly
 from sqlalchemy import event
 from storing import answer, ask, made, storing
 from table_rows import UNKNOWN, put, stored
-from test_results import same_arrays
 
 from attnkit import __version__
 from attnkit.service.store import LONGEST_NAME, ResultStore, StoredEntry, TooLarge, Unavailable
@@ -34,7 +34,7 @@ def test_a_trained_result_reads_back(kind, tmp_path, open_store):
     assert store.put(*result.to_blobs())
     back = store.result(result.experiment.hash)
     assert back.experiment == result.experiment
-    same_arrays(back.snapshot, result.snapshot)
+    assert_same(back.snapshot, result.snapshot)
     assert back.to_blobs() == result.to_blobs()
 
 
