@@ -306,6 +306,7 @@ def test_pages_are_printed_whole(visitors, address, poppler, tmp_path, seed, lon
         page.goto(f"{address}/{'' if name == 'lab' else name}")
         page.wait_for_selector(DRAWN.get(name, "h1"), state="attached")
         page.wait_for_function("document.querySelector('[data-test-script-state=notRunning]')")
+        page.wait_for_function("Object.hasOwn(history, 'pushState')")  # the page's script has come
         shown = page.evaluate(FIGURE_WORDS)
         path = tmp_path / f"{name}.pdf"
         sheet = {"format": choice.choice(["A4", "Letter"]), "landscape": choice.random() < 0.5}
