@@ -121,12 +121,19 @@ BEYOND = """() => [...document.querySelectorAll('.ak-board .ak-previous[d*=L]')]
 
 
 @pytest.fixture(scope="module")
-def lab(visitors, address):
+def finished(visitors, address):
     """The Lab as it opens, with the finished example."""
     page = visitors.arrive(1440, 780)
     open_lab(page, address)
     yield page
     visitors.leave(page)
+
+
+@pytest.fixture
+def lab(finished):
+    """The Lab in the tab in front, though another test may have opened another one."""
+    finished.bring_to_front()
+    return finished
 
 
 def resize(page, window):

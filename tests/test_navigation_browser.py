@@ -84,7 +84,7 @@ def test_one_press_of_back_leads_to_the_page_before(visitors, address, seed, lon
     It takes more than 5 s, because it opens several pages, which are drawn from the seed.
     """
     chance = random.Random(1 + seed + more)
-    page, other = visitors.arrive(), visitors.arrive()
+    page = visitors.arrive()
     page.goto(f"{address}/{chance.choice(['', 'questions', 'variants?variant=q%3Dk', CLASS_LINK])}")
     seen(page)
     page.locator(".st-key-all_pages label").click()
@@ -102,6 +102,7 @@ def test_one_press_of_back_leads_to_the_page_before(visitors, address, seed, lon
         sees(page, left)
         page.go_forward()
         sees(page, entered)
+    other = visitors.arrive()
     other.goto(page.url)
     sees(other, entered)
     for one in (page, other):

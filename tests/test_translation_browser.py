@@ -98,6 +98,7 @@ SENTENCES = r"""() => {
 def show_the_same(one, other):
     """Wait until two pages at rest show the same sentences."""
     for page in (one, other) * 2:
+        page.bring_to_front()
         page.wait_for_function(AT_REST, polling=300)
     wanted = one.evaluate(SENTENCES)
     with contextlib.suppress(OutOfTime):
@@ -131,7 +132,8 @@ def test_a_translated_page_shows_what_others_show(visitors, address, link, goes_
     show_the_same(plain, translated)
     for act in ACTIONS[link]:
         before = plain.evaluate(SENTENCES)
-        for page in (plain, translated):
+        for page in (translated, plain):
+            page.bring_to_front()
             act(page)
         plain.wait_for_function(f"(before) => ({SENTENCES})() !== before", arg=before)
         show_the_same(plain, translated)

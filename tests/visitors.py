@@ -36,6 +36,7 @@ class Visitors:
         page = self._free.pop() if self._free else self._context.new_page()
         page.set_viewport_size({"width": width, "height": height})
         page.emulate_media(color_scheme="light")
+        page.bring_to_front()  # Chromium draws a tab behind another one once a second only
         return page
 
     def leave(self, page):
