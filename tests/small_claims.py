@@ -1,10 +1,12 @@
 """Small claims: tiny arms and made-up numbers, for tests of gathering and of what is shown."""
 
+from functools import cache
 from pathlib import Path
 from zlib import crc32
 
 import numpy as np
 
+from attnkit.claims import CLAIMS
 from attnkit.claims.base import Claim, arm
 from attnkit.claims.measures import MEASURES, multiples
 from attnkit.claims.statements import worse
@@ -87,3 +89,12 @@ def made_up(claim, bench=None, **options):
     """Return evidence for a claim from made-up numbers."""
     (evidence,) = gather([claim], bench or MadeUp(), **options)
     return evidence
+
+
+@cache
+def evidence_of_all():
+    """Return made-up evidence for every claim by its id: Q=K fails, and K=V learns slowly."""
+    levels = {"QKV": 0.99, "Q_K": 0.5, "Q_K_V": 0.5, "K_V": [0.3, 0.4, 0.5, 0.6, 0.9, 0.97]}
+    return {
+        name: made_up(claim, MadeUp(lambda _: None, **levels)) for name, claim in CLAIMS.items()
+    }

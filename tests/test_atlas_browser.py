@@ -65,48 +65,39 @@ def chosen(page):
     return [value for name, value in page.evaluate("chosen") if name == "chosen"]
 
 
-def test_a_press_chooses_the_head_of_the_cell(opened):
-    """With its model, kind, layer and number."""
-    page = opened()
-    cell(page, CAUSAL, 2, 4).click()
-    assert chosen(page) == [[WRITER, "causal", 2, 4]]
-
-
-def test_keys_go_from_cell_to_cell_and_choose(opened):
-    """From the chosen head on; they stop at the edges."""
+def test_heads_are_chosen_by_keys_and_by_the_pointer(opened):
+    """From the chosen head on, keys stop at the edges; the number of a cell is shown and heard."""
     page = opened()
     page.get_by_role("grid").first.focus()
     for key in ("ArrowUp", "ArrowUp", "ArrowRight", "ArrowRight", "Enter", "Home", "Space"):
         page.keyboard.press(key)
     page.keyboard.press("Control+End")
     page.keyboard.press("Enter")
-    ends = [(0, 4), (0, 0), (1, 4)]
-    assert chosen(page) == [[READER, "encoder", layer, head] for layer, head in ends]
+    ends = [[READER, "encoder", layer, head] for layer, head in [(0, 4), (0, 0), (1, 4)]]
+    assert chosen(page) == ends
     active = page.get_by_role("grid").first.get_attribute("aria-activedescendant")
     assert page.locator(f"#{active}").get_attribute("aria-label").startswith("layer 1, head 4")
 
-
-@pytest.mark.parametrize("by", ["pointer", "keys"])
-def test_the_number_of_a_cell_is_shown(opened, by):
-    """Above it, and to whoever hears the page."""
-    page = opened()
     (row,) = heads_of(made_atlas().table, model=WRITER, kind="causal", layer=0, head=1).itertuples()
-    if by == "pointer":
-        cell(page, CAUSAL, 0, 1).hover()
-    else:
-        page.get_by_role("grid").nth(CAUSAL).focus()
-        page.keyboard.press("ArrowRight")
-    tip = page.locator(".ak-atlas-tip")
-    expect(tip).to_be_visible()
-    assert tip.inner_text().startswith(f"{WRITER}, causal\nlayer 0, head 1: ")
     told = cell(page, CAUSAL, 0, 1).get_attribute("aria-label").rpartition(": ")[2]
     assert float(told.replace("−", "-")) == pytest.approx(row.cos_qk, abs=0.006)
-    page.keyboard.press("Escape") if by == "keys" else page.mouse.move(5, 895)
-    expect(tip).to_be_hidden()
+    tip = page.locator(".ak-atlas-tip")
+    for by in ("keys", "pointer"):
+        if by == "keys":
+            page.get_by_role("grid").nth(CAUSAL).focus()
+            page.keyboard.press("ArrowRight")
+        else:
+            cell(page, CAUSAL, 0, 1).hover()
+        expect(tip).to_be_visible()
+        assert tip.inner_text().startswith(f"{WRITER}, causal\nlayer 0, head 1: ")
+        page.keyboard.press("Escape") if by == "keys" else page.mouse.move(5, 895)
+        expect(tip).to_be_hidden()
+    cell(page, CAUSAL, 2, 4).click()
+    assert chosen(page) == [*ends, [WRITER, "causal", 2, 4]]
 
 
-def test_one_cell_is_outlined_and_the_outline_moves_with_the_data(opened):
-    """Nodes stay."""
+def test_one_cell_is_outlined_and_the_grid_can_be_saved(opened):
+    """The outline moves with the data and nodes stay; the file has the numbers of every head."""
     page = opened()
     expect(page.locator("[aria-selected=true]")).to_have_count(1)
     assert page.evaluate("document.querySelector('[aria-selected=true]').dataset.at") == "1 3"
@@ -114,35 +105,44 @@ def test_one_cell_is_outlined_and_the_outline_moves_with_the_data(opened):
     page.evaluate(REDRAW, {"chosen": [WRITER, "causal", 2, 0]})
     assert node.get_attribute("aria-selected") == "true"
     expect(page.locator("[aria-selected=true]")).to_have_count(1)
-
-
-def test_colours_have_zero_in_the_middle(opened):
-    """Blue below, red above, and grey for what was not measured."""
-    page = opened()
-    panel = {"model": "m", "kind": "causal", "note": "", "alt": "", "layers": [0]}
-    values = {"heads": [0, 1, 2, 3], "values": [[-1, 0, 1, None]], "below": [[0, 0, 0, 0]]}
-    page.evaluate(REDRAW, {"panels": [{**panel, **values}], "low": -1, "high": 1, "signed": True})
-    colors = page.evaluate(
-        """() => [...document.querySelectorAll('.ak-atlas-cell')]
-          .map((node) => getComputedStyle(node).backgroundColor.match(/\\d+/g).map(Number))"""
-    )
-    (blue, middle, red, none) = colors
-    assert blue[2] > blue[0]
-    assert red[0] > red[2]
-    assert min(middle) > 240
-    assert none == [140] * 3
-    last = page.get_by_role("gridcell").last
-    assert last.get_attribute("aria-label") == "layer 0, head 3: none"
+    page.locator(".ak-save summary").click()
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Save as CSV").click()
+    lines = Path(download.value.path()).read_text("utf-8").strip().splitlines()
+    assert lines[0].startswith("model,kind,layer,head,")
+    assert len(lines) == 1 + 10 + 18 + 3
 
 
 ONE_ROW = {"model": "m", "kind": "causal", "note": "", "alt": "", "layers": [0]}
+COLORS = """() => [...document.querySelectorAll('.ak-atlas-cell')]
+  .map((node) => getComputedStyle(node).backgroundColor.match(/\\d+/g).map(Number))"""
 
 
-def test_signs_can_be_seen_without_colours(opened):
-    """A stroke in cells below chance, light on dark and dark on light, and what it means."""
+def row_of(values, below=None):
+    """Data of one row of heads."""
+    below = below or [0] * len(values)
+    panel = {**ONE_ROW, "heads": list(range(len(values))), "values": [values], "below": [below]}
+    return {"panels": [panel], "low": -1, "high": 1, "signed": True, "beyond": False}
+
+
+def test_colours_strokes_and_the_bar_tell_values(opened):
+    """Zero is in the middle, blue below, red above, grey for what was not measured.
+
+    A stroke in cells below chance is light on dark and dark on light, so that signs can be seen
+    without colours. A cell beyond the bar has the colour of its end, its own number, and the bar
+    says so.
+    """
     page = opened()
-    panel = {**ONE_ROW, "heads": [0, 1, 2], "values": [[-1, -0.2, 1]], "below": [[1, 1, 0]]}
-    page.evaluate(REDRAW, {"panels": [panel], "high": 1, "signed": True})
+    page.evaluate(REDRAW, row_of([-1, 0, 1, None]))
+    blue, middle, red, none = page.evaluate(COLORS)
+    assert blue[2] > blue[0]
+    assert red[0] > red[2]
+    assert min(middle) > 240
+    assert len(set(none)) == 1
+    last = page.get_by_role("gridcell").last
+    assert last.get_attribute("aria-label") == "layer 0, head 3: none"
+
+    page.evaluate(REDRAW, row_of([-1, -0.2, 1], [1, 1, 0]))
     strokes = page.locator(".ak-atlas-below:visible")
     expect(strokes).to_have_count(2)
     inks = strokes.evaluate_all("nodes => nodes.map((node) => node.style.background)")
@@ -152,56 +152,27 @@ def test_signs_can_be_seen_without_colours(opened):
     expect(strokes).to_have_count(0)
     expect(page.get_by_text("− below chance")).to_be_hidden()
 
-
-def test_the_bar_of_colours_says_whether_cells_are_beyond_it(opened):
-    """Such a cell has the colour of the end, and its own number."""
-    page = opened()
-    panel = {**ONE_ROW, "heads": [0, 1], "values": [[0.45, 0.95]], "below": [[0, 0]]}
-    page.evaluate(REDRAW, {"panels": [panel], "high": 0.45, "beyond": True, "signed": True})
+    page.evaluate(REDRAW, {**row_of([0.45, 0.95]), "high": 0.45, "beyond": True})
     assert page.locator(".ak-scale > span").all_inner_texts()[1:3] == ["≤ −0.45", "≥ 0.45"]
-    colors = page.locator(".ak-atlas-cell").evaluate_all(
-        "all => all.map((n) => n.style.background)"
-    )
-    assert colors[0] == colors[1]
+    one, other = page.evaluate(COLORS)
+    assert one == other
     assert cell(page, 0, 0, 1).get_attribute("aria-label").endswith(": 0.95")
     page.evaluate(REDRAW, {"beyond": False})
     assert page.locator(".ak-scale > span").all_inner_texts()[1:3] == ["−0.45", "0.45"]
 
 
-def test_a_narrow_screen_has_narrower_cells(opened):
-    """None leaves it, and all are in one column."""
+def test_grids_fit_wide_and_narrow_screens(opened):
+    """Those of a model stand side by side where there is room; many heads scroll in their box."""
     page = opened(NARROW)
     assert page.evaluate("document.documentElement.scrollWidth") <= NARROW
     expect(page.locator(".ak-atlas-column")).to_have_count(1)
     page.set_viewport_size({"width": WIDE, "height": 900})
     expect(page.locator(".ak-atlas-column")).to_have_count(2)
-
-
-def test_a_grid_of_many_heads_scrolls_in_its_own_box(opened):
-    """The page does not become wider than the screen."""
-    page = opened(NARROW)
-    heads = list(range(128))
-    panel = {**ONE_ROW, "heads": heads, "values": [[0.1] * 128], "below": [[0] * 128]}
-    page.evaluate(REDRAW, {"panels": [panel]})
-    box = page.locator(".ak-atlas-panel")
-    assert box.evaluate("node => node.scrollWidth > node.clientWidth")
-    assert page.evaluate("document.documentElement.scrollWidth") <= NARROW
-
-
-def test_grids_of_a_model_stand_together(opened):
-    """Side by side where there is room."""
-    page = opened()
     boxes = [page.get_by_role("grid").nth(place).bounding_box() for place in (1, 2)]
     assert boxes[0]["y"] == boxes[1]["y"]
     assert page.locator(".ak-atlas-model").nth(1).get_by_role("grid").count() == 2
-
-
-def test_the_grid_can_be_saved(opened):
-    """As numbers of every head."""
-    page = opened()
-    page.locator(".ak-save summary").click()
-    with page.expect_download() as download:
-        page.get_by_role("button", name="Save as CSV").click()
-    lines = Path(download.value.path()).read_text("utf-8").strip().splitlines()
-    assert lines[0].startswith("model,kind,layer,head,")
-    assert len(lines) == 1 + 10 + 18 + 3
+    page.set_viewport_size({"width": NARROW, "height": 900})
+    page.evaluate(REDRAW, row_of([0.1] * 128))
+    box = page.locator(".ak-atlas-panel")
+    assert box.evaluate("node => node.scrollWidth > node.clientWidth")
+    assert page.evaluate("document.documentElement.scrollWidth") <= NARROW

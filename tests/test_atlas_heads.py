@@ -6,8 +6,6 @@ from made_atlas import made_atlas
 from attnkit.figures.groups import heads_in
 from attnkit.ui.atlas import Head
 
-pytestmark = pytest.mark.server
-
 
 def test_every_head_has_one_row_whatever_the_setting():
     """Every head has exactly one row in every setting, also in models without that setting."""

@@ -6,9 +6,10 @@ import re
 
 import numpy as np
 import pytest
-from idle import PATIENCE, idle_service, show, visit
+from idle import DASHBOARD, PATIENCE, idle_service, show
 from made_atlas import READER, TOYS, WRITER, heads_of, made_atlas, made_toys
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
+from streamlit.testing.v1 import AppTest
 
 from attnkit.figures.groups import number_text
 from attnkit.realmodels import shipped, toys
@@ -46,20 +47,18 @@ def hosted(tmp_path_factory):
         yield
 
 
-ROLES = ("query", "key", "value")
-
-
 @pytest.fixture
 def tiny_model(tmp_path):
-    """A folder as `transformers` writes it: one BERT layer of two heads."""
+    """A folder as `transformers` writes it: one BERT layer of two heads, whose W_K is its W_V."""
     folder = tmp_path / "tiny-bert"
     folder.mkdir()
     rng = np.random.default_rng(0)
+    own = {role: rng.standard_normal((6, 6)) for role in ("query", "key")}
+    tensors = {f"{role}.weight": w for role, w in {**own, "value": own["key"]}.items()}
+    tensors |= {f"{role}.bias": rng.standard_normal(6) for role in ("query", "key", "value")}
     place = "encoder.layer.0.attention.self"
-    tensors = {f"{place}.{role}.weight": rng.standard_normal((6, 6)) for role in ROLES}
-    tensors |= {f"{place}.{role}.bias": rng.standard_normal(6) for role in ROLES}
     save_file(
-        {name: value.astype(np.float32) for name, value in tensors.items()},
+        {f"{place}.{name}": value.astype(np.float32) for name, value in tensors.items()},
         folder / "model.safetensors",
     )
     config = {
@@ -73,11 +72,25 @@ def tiny_model(tmp_path):
     return folder
 
 
-def open_atlas(tab=None, **params):
-    """Open the Atlas with a link."""
-    tab = visit() if tab is None else tab
+def open_atlas(**params):
+    """Open the Atlas with a link, as the first page of a tab."""
+    tab = AppTest.from_file(DASHBOARD, default_timeout=PATIENCE)
     tab.query_params.update(params)
     return show(tab.switch_page("pages/atlas.py"))
+
+
+def choose(tab, **wanted):
+    """Choose in lists by the end of their keys, one after the other."""
+    for name, value in wanted.items():
+        tab.selectbox(key=f"atlas_{name}").set_value(value)
+        show(tab)
+    return tab
+
+
+def section(tab, name):
+    """Open a section, or close the open one."""
+    tab.button_group(key="atlas_section").set_value(name)
+    return show(tab)
 
 
 def texts(tab):
@@ -105,21 +118,34 @@ def link(tab):
     return {name: value if isinstance(value, str) else value[0] for name, value in params}
 
 
-def test_the_page_concludes_in_one_sentence(local_copy):
-    """The sentence to take away comes first, then its numbers; the other sentences are folded."""
-    tab = open_atlas()
-    table = made_atlas().table
+def without(monkeypatch, change):
+    """Ship the atlas with a table that was changed."""
+    table = made_atlas().table.copy()
+    change(table)
+    monkeypatch.setattr(shipped, "load_atlas", lambda: Atlas(table, made_atlas().arrays))
+
+
+def test_the_page_concludes_in_one_sentence_and_opens_one_section_at_a_time(local_copy):
+    """The sentence comes first, then its numbers; the address names the section.
+
+    The head that opens is the one whose measure is farthest from its chance level.
+    """
+    tab, table = open_atlas(), made_atlas().table
     assert texts(tab).index(text_with(tab, conclusion(table))) == 0
     text_with(tab, overlap_line(table))
     assert answer_sentences(table)[0] not in " ".join(texts(tab))
-
-
-def test_the_page_answers_with_the_numbers_of_its_table(local_copy):
-    """A section shows the sentences, the table and the caveats."""
-    tab = open_atlas(show="numbers")
-    text_with(tab, "\n\n".join(answer_sentences(made_atlas().table)))
-    for caveat in caveats(made_atlas().table):
-        assert caveat in text_with(tab, caveat)
+    assert link(tab) == {}
+    assert [header.value for header in tab.subheader] == ["Every head", "By model and kind"]
+    heads = table[table["head"].notna() & ~table["folded"] & (table["offset"] == 0)]
+    away = (heads["overlap_qk"] - heads["overlap_qk_random"]).abs()
+    row = heads.loc[away.idxmax()]
+    assert link(section(tab, "models"))["show"] == "models"
+    assert link(section(tab, None)) == {}
+    tab = section(tab, "head")
+    assert link(tab) == {"head": "/".join(str(row[name]) for name in PLACE)}
+    assert [header.value for header in tab.subheader][2:] == [SECTIONS["head"]]
+    assert "| Median of its kind |" in text_with(tab, "| Measure | Here |")
+    assert link(section(tab, None)).get("show") == "overview"
 
 
 FOLDS = {"overview": 2, "head": 5, "measures": 3, "models": 3, "numbers": 2, "own": 2}
@@ -127,65 +153,40 @@ FOLDS = {"overview": 2, "head": 5, "measures": 3, "models": 3, "numbers": 2, "ow
 
 
 def test_every_figure_has_words_with_a_number_and_a_fold_with_its_numbers(local_copy):
-    """The alternative text of a figure has a number; its table is made when the fold is opened."""
+    """The alternative text of a figure has a number; its table is made when the fold is opened.
+
+    The section of numbers has the sentences and what is to be kept in mind.
+    """
     shown = set()
-    for section in {**SECTIONS, **FOLDS}:
-        tab = open_atlas(show=section)
+    for name in {**SECTIONS, **FOLDS}:
+        tab = open_atlas(show=name)
         figures = {element.key for element in tab.get("bidi_component")}
         figures = {key for key in figures if key and key.startswith("atlas_")}
         for key in figures:
             assert re.search(r"\d", drawn(tab, key)["alt"]), key
         folds = [fold for fold in tab.expander if fold.label == "Numbers"]
-        assert len(folds) == FOLDS[section], section
+        assert len(folds) == FOLDS[name], name
         assert not any(fold.dataframe for fold in folds)
         shown |= figures
+        if name == "numbers":
+            text_with(tab, "\n\n".join(answer_sentences(made_atlas().table)))
+            for caveat in caveats(made_atlas().table):
+                text_with(tab, caveat)
     assert len(shown) == 7
-
-
-@pytest.mark.parametrize("section", ["head", "models"])
-def test_a_press_opens_a_section_which_the_link_names(local_copy, section):
-    """One section is open at a time; at first none is, and a second press closes it."""
-    tab = open_atlas()
-    assert link(tab) == {}
-    assert [header.value for header in tab.subheader] == ["Every head", "By model and kind"]
-    tab.button_group(key="atlas_section").set_value(section)
-    show(tab)
-    assert link(tab).get("show", "head") == section
-    assert [header.value for header in tab.subheader][2:] == [SECTIONS[section]]
-    tab.button_group(key="atlas_section").set_value(None)
-    head_was_open = section == "head"
-    assert link(show(tab)).get("show") == ("overview" if head_was_open else None)
 
 
 def test_a_link_keeps_the_axes_and_the_two_models(local_copy):
     """Choices of all sections are in the link, and a new visitor finds them."""
     tab = open_atlas(show="measures")
     assert not {"x", "y", "one", "other"} & set(link(tab))
-    tab.selectbox(key="atlas_x").set_value("cos_kv")
-    tab.selectbox(key="atlas_y").set_value("rank_q")
-    show(tab)
-    tab.button_group(key="atlas_section").set_value("models")
-    show(tab)
-    tab.selectbox(key="atlas_other").set_value(f"{WRITER}, cross")
-    sent = link(show(tab))
+    tab = section(choose(tab, x="cos_kv", y="rank_q"), "models")
+    sent = link(choose(tab, other=f"{WRITER}, cross"))
     assert {"x", "y", "other"} <= set(sent)
     tab = open_atlas(**sent)
     assert link(tab) == sent
     assert f"{WRITER}, cross" in drawn(tab, "atlas_depth")["alt"]
-    title = drawn(open_atlas(**{**sent, "show": "measures"}), "atlas_scatter")["title"]
+    title = drawn(section(tab, "measures"), "atlas_scatter")["title"]
     assert title == f"{MEASURES['rank_q'].title} against {MEASURES['cos_kv'].title}"
-
-
-def test_the_page_opens_with_the_head_farthest_from_chance(local_copy):
-    """The page opens with the head whose measure is farthest from its chance level."""
-    table = made_atlas().table
-    heads = table[table["head"].notna() & ~table["folded"] & (table["offset"] == 0)]
-    away = (heads["overlap_qk"] - heads["overlap_qk_random"]).abs()
-    row = heads.loc[away.idxmax()]
-    tab = open_atlas()
-    assert link(tab) == {}
-    tab.button_group(key="atlas_section").set_value("head")
-    assert link(show(tab)) == {"head": "/".join(str(row[name]) for name in PLACE)}
 
 
 def test_a_link_shows_a_head(local_copy):
@@ -250,47 +251,38 @@ def test_a_faulty_link_is_told_and_the_page_opens(local_copy, params, named):
     assert "The link " not in " ".join(texts(show(tab)))
 
 
-def test_lists_choose_a_head_as_the_grid_does(local_copy):
-    """The lists choose a head, and another model keeps the layer and head it has in common."""
-    tab = open_atlas(head=f"{READER}/encoder/1/4")
-    tab.selectbox(key="atlas_head_model").set_value(WRITER)
-    show(tab)
-    assert link(tab)["head"] == f"{WRITER}/causal/1/4"
+def test_lists_choose_a_head_as_the_grid_does_and_pages_remember_it(local_copy):
+    """Another model keeps the layer and head it has in common; so does another page."""
+    tab = open_atlas(head=f"{READER}/encoder/1/4", measure="rank_q", fold="1", offset="4")
+    assert link(choose(tab, head_model=WRITER))["head"] == f"{WRITER}/causal/1/4"
     assert "The link" not in " ".join(texts(tab))
-    tab.selectbox(key="atlas_head_kind").set_value("cross")
-    show(tab)
-    assert link(tab)["head"] == f"{WRITER}/cross/0/0"
-
-
-def test_the_page_remembers_what_was_chosen(local_copy):
-    """Head, measure and settings are the same after a visit to another page."""
-    tab = open_atlas(head=f"{WRITER}/causal/2/1", measure="rank_q", fold="1", offset="4")
-    before = link(tab)
-    tab.query_params.clear()
-    show(tab.switch_page("pages/guide.py"))
-    tab.query_params.clear()
-    show(tab.switch_page("pages/atlas.py"))
+    before = link(choose(tab, head_kind="cross"))
+    assert before["head"] == f"{WRITER}/cross/0/0"
+    for page in ("guide", "atlas"):
+        tab.query_params.clear()
+        show(tab.switch_page(f"pages/{page}.py"))
     assert link(tab) == before
     assert tab.selectbox(key="atlas_measure").value == "rank_q"
     assert tab.toggle(key="atlas_fold").value
 
 
-@pytest.mark.parametrize(("fold", "offset"), [(True, 0), (False, 4)])
-def test_settings_change_the_numbers_of_models_that_have_them(local_copy, fold, offset):
-    """Folded gains and the distance change only the numbers of models that have them."""
-    tab = open_atlas(measure="cos_qk", head=f"{WRITER}/causal/1/2")
-    tab.toggle(key="atlas_fold").set_value(fold)
-    tab.button_group(key="atlas_offset").set_value(offset)
-    show(tab)
-    table = made_atlas().table
-    wanted = table[(table["folded"] == fold) & (table["offset"] == offset)]
-    (row,) = wanted[
-        (wanted["kind"] == "causal") & (wanted["layer"] == 1) & (wanted["head"] == 2)
-    ].itertuples()
-    panels = drawn(tab, "atlas_grid")["panels"]
-    assert panels[1]["values"][1][2] == pytest.approx(row.cos_qk, rel=1e-3)
+def test_settings_change_the_numbers_of_models_that_have_them(local_copy):
+    """Folded gains and the distance; pictures name their distance where the table's is another."""
+    words = "The pictures are of tokens at distance 0."
+    tab, table = open_atlas(measure="cos_qk", head=f"{WRITER}/causal/1/2"), made_atlas().table
     known = heads_of(table, model=READER, layer=0, head=0)["cos_qk"].item()
-    assert panels[0]["values"][0][0] == pytest.approx(known, rel=1e-3)
+    for fold, offset in ((True, 0), (False, 4)):
+        tab.toggle(key="atlas_fold").set_value(fold)
+        tab.button_group(key="atlas_offset").set_value(offset)
+        show(tab)
+        wanted = table[(table["folded"] == fold) & (table["offset"] == offset)]
+        here = (wanted["kind"] == "causal") & (wanted["layer"] == 1) & (wanted["head"] == 2)
+        panels = drawn(tab, "atlas_grid")["panels"]
+        expected = wanted[here]["cos_qk"].item()
+        assert panels[1]["values"][1][2] == pytest.approx(expected, rel=1e-3)
+        assert panels[0]["values"][0][0] == pytest.approx(known, rel=1e-3)
+        assert (words in texts(tab)) == (offset == 4)
+    assert words not in texts(open_atlas(head=f"{READER}/encoder/1/2", offset="4"))
 
 
 def test_shared_heads_can_count_per_query_head(local_copy):
@@ -302,56 +294,51 @@ def test_shared_heads_can_count_per_query_head(local_copy):
     tab.button_group(key="atlas_once").set_value(False)
     assert "18 heads" in drawn(show(tab), "atlas_strips")["alt"]
     assert link(tab)["kv"] == "query"
-    assert "18 heads" in drawn(open_atlas(measure="overlap_kv", kv="query"), "atlas_strips")["alt"]
-
-
-def test_pictures_of_another_distance_than_the_table_say_so(local_copy):
-    """Pictures name their distance only where the table is of another one."""
-    words = "The pictures are of tokens at distance 0."
-    assert text_with(open_atlas(head=f"{WRITER}/causal/1/2", offset="4"), words) == words
-    assert words not in texts(open_atlas(head=f"{WRITER}/causal/1/2"))
-    assert words not in texts(open_atlas(head=f"{READER}/encoder/1/2", offset="4"))
 
 
 def test_the_random_level_beside_a_head_is_its_own(local_copy, monkeypatch):
     """The random level beside a head is that head's, not the mean of its kind."""
-    table = made_atlas().table.copy()
-    here = (table["model"] == READER) & (table["layer"] == 1) & (table["head"] == 3)
-    table.loc[here, ["symmetry_random", "symmetry_random_sd"]] = 0.23, 0.17
-    monkeypatch.setattr(shipped, "load_atlas", lambda: Atlas(table, made_atlas().arrays))
+
+    def change(table):
+        here = (table["model"] == READER) & (table["layer"] == 1) & (table["head"] == 3)
+        table.loc[here, ["symmetry_random", "symmetry_random_sd"]] = 0.23, 0.17
+
+    without(monkeypatch, change)
     tab = open_atlas(head=f"{READER}/encoder/1/3", measure="symmetry")
     assert "(random 0.23 ± 0.17)" in text_with(tab, "Outlined:")
 
 
 def test_a_model_without_the_measure_is_named(local_copy, monkeypatch):
-    """A model without the measure is named with the reason instead of missing silently."""
-    table = made_atlas().table.copy()
-    ran = table["model"] == WRITER
-    for name in OF_ACTIVATIONS:
-        table.loc[ran, [name, f"{name}_random", f"{name}_random_sd"]] = 0.5, 0.3, 0.1
-    monkeypatch.setattr(shipped, "load_atlas", lambda: Atlas(table))
+    """With the reason, instead of missing silently; where no model has it, a message says so."""
+    tab = open_atlas(measure="act_cka_qk")
+    text_with(tab, "None of these models has this measure")
+    assert "atlas_strips" not in {element.key for element in tab.get("bidi_component")}
+
+    def change(table):
+        for name in OF_ACTIVATIONS:
+            columns = [name, f"{name}_random", f"{name}_random_sd"]
+            table.loc[table["model"] == WRITER, columns] = 0.5, 0.3, 0.1
+
+    without(monkeypatch, change)
     expected = f"Not measured: {READER}, which was not run."
-    assert text_with(open_atlas(measure="act_cka_qk"), "Not measured") == expected
-    assert "Not measured" not in " ".join(texts(open_atlas(measure="cos_qk")))
+    tab = open_atlas(measure="act_cka_qk")
+    assert text_with(tab, "Not measured") == expected
+    assert "Not measured" not in " ".join(texts(choose(tab, measure="cos_qk")))
 
 
 def test_layers_whose_keys_are_values_are_named(local_copy, monkeypatch):
     """The page says it below the grid, and beside a head of such a layer."""
-    table = made_atlas().table.copy()
-    tied = (table["model"] == WRITER) & (table["kind"] == "causal") & (table["layer"] == 1)
-    table.loc[tied, "tied"] = "K=V"
-    table.loc[tied, [name for name in MEASURES if name.endswith(("_qv", "_kv"))]] = np.nan
-    monkeypatch.setattr(shipped, "load_atlas", lambda: Atlas(table, made_atlas().arrays))
+
+    def change(table):
+        tied = (table["model"] == WRITER) & (table["kind"] == "causal") & (table["layer"] == 1)
+        table.loc[tied, "tied"] = "K=V"
+        table.loc[tied, [name for name in MEASURES if name.endswith(("_qv", "_kv"))]] = np.nan
+
+    without(monkeypatch, change)
     tab = open_atlas(measure="cos_kv", head=f"{WRITER}/causal/1/2")
     assert f"in 1 of 4 layers of {WRITER}: comparisons" in text_with(tab, "W_V in 1 of")
     text_with(tab, TIED)
-    assert TIED not in texts(open_atlas(head=f"{WRITER}/causal/0/2"))
-
-
-def test_the_table_of_a_head_names_its_columns(local_copy):
-    """The table of a head has the median of its kind as a column."""
-    tab = open_atlas(show="head")
-    assert "| Median of its kind |" in text_with(tab, "| Measure | Here |")
+    assert TIED not in texts(choose(tab, head_layer=0))
 
 
 def test_our_own_models_join_all_figures(local_copy):
@@ -371,18 +358,12 @@ def test_our_own_models_join_all_figures(local_copy):
     assert "The link" not in " ".join(texts(tab))
 
 
-def test_a_measure_that_no_model_has_is_said(local_copy):
-    """A measure that no model has shows a message instead of figures."""
-    tab = open_atlas(measure="act_cka_qk")
-    text_with(tab, "None of these models has this measure")
-    assert "atlas_strips" not in {element.key for element in tab.get("bidi_component")}
-
-
 def test_every_measure_can_be_shown(local_copy, seed, long):
     """Every measure can be shown, whichever numbers are missing; by day, three that are drawn."""
     measures = list(MEASURES) if long else random.Random(seed).sample(list(MEASURES), 3)
+    tab = open_atlas()
     for measure in measures:
-        assert link(open_atlas(measure=measure))["measure"] == measure
+        assert link(choose(tab, measure=measure)).get("measure", "overlap_qk") == measure
 
 
 def test_a_damaged_atlas_is_told(local_copy, monkeypatch):
@@ -407,9 +388,10 @@ def press(tab, key):
     return show(tab)
 
 
-def measured(tab):
-    """Wait for the end of the measurement, and draw the page."""
-    tab.session_state["model_measurement"]._process.wait(PATIENCE)
+def measured(tab, source):
+    """Measure a folder, wait for the end, and draw the page."""
+    tab.text_input(key="own_source").set_value(str(source))
+    press(tab, "own_measure").session_state["model_measurement"]._process.wait(PATIENCE)
     return show(tab)
 
 
@@ -421,11 +403,12 @@ def test_a_folder_is_measured_and_joins_the_figures_until_the_server_forgets_it(
     It takes a few seconds, because the measurement is a process of its own.
     """
     tab = open_atlas(measure="cos_qk", show="own")
-    tab.text_input(key="own_source").set_value(str(tiny_model))
-    tab = measured(press(tab, "own_measure"))
+    tab = measured(tab, tiny_model)
     message = text_with(tab, "Measured: tiny-bert, 2 heads")
     assert "Choose it under One head and Two models" in message
     assert "shows this model to everybody you send it to" in message
+    assert "Notes: In some or all layers, one matrix serves as W_K and as W_V" in message
+    text_with(tab, "in all layers of tiny-bert")
     panels = drawn(tab, "atlas_grid")["panels"]
     assert [(p["model"], p["kind"]) for p in panels][-1] == ("tiny-bert", "encoder")
     sent = link(tab)
@@ -438,14 +421,11 @@ def test_a_folder_is_measured_and_joins_the_figures_until_the_server_forgets_it(
     models = {p["model"] for p in drawn(open_atlas(**others), "atlas_grid")["panels"]}
     assert models == {READER, WRITER}
 
-    tab.button_group(key="atlas_section").set_value("head")
-    show(tab)
-    tab.selectbox(key="atlas_head_model").set_value("tiny-bert")
-    assert "tiny-bert" in drawn(show(tab), "atlas_split")["alt"]
+    choose(section(tab, "head"), head_model="tiny-bert")
+    assert "tiny-bert" in drawn(tab, "atlas_split")["alt"]
     text_with(tab, "shows this model to everybody you send it to")
     assert "send it on" not in " ".join(texts(tab))
-    tab.selectbox(key="atlas_head_model").set_value(READER)
-    text_with(show(tab), "names this head: send it on")
+    text_with(choose(tab, head_model=READER), "names this head: send it on")
 
     measured_models.clear()
     tab = open_atlas(**{**sent, "head": "tiny-bert/encoder/0/0"})
@@ -454,33 +434,17 @@ def test_a_folder_is_measured_and_joins_the_figures_until_the_server_forgets_it(
     assert "mine" not in link(tab)
 
 
-def test_a_measured_model_with_one_matrix_for_keys_and_values(local_copy, tiny_model):
-    """Its file stores the matrix under two names; the page says what follows."""
-    tensors = load_file(tiny_model / "model.safetensors")
-    place = "encoder.layer.0.attention.self"
-    tensors[f"{place}.value.weight"] = tensors[f"{place}.key.weight"].copy()
-    save_file(tensors, tiny_model / "model.safetensors")
-    tab = open_atlas(measure="cos_qk", show="own")
-    tab.text_input(key="own_source").set_value(str(tiny_model))
-    tab = measured(press(tab, "own_measure"))
-    message = text_with(tab, "Measured: tiny-bert, 2 heads")
-    assert "Notes: In some or all layers, one matrix serves as W_K and as W_V" in message
-    text_with(tab, "in all layers of tiny-bert")
-
-
 def test_why_nothing_was_measured_is_said_plainly(local_copy, tmp_path):
-    """A failed measurement shows the one line of its command, naming the source once."""
-    tab = open_atlas(show="own")
-    tab.text_input(key="own_source").set_value(str(tmp_path))
-    tab = measured(press(tab, "own_measure"))
+    """A failure shows the one line of its command; without a source no process starts.
+
+    A stopped measurement is no error, and another one can begin.
+    """
+    tab = press(open_atlas(show="own"), "own_measure")
+    text_with(tab, "Name a model or upload one")
+    assert "model_measurement" not in tab.session_state
+    tab = measured(tab, tmp_path)
     message = text_with(tab, f"{tmp_path.name}: ")
     assert message.count(tmp_path.name) == 1
-    assert not tab.button(key="own_measure").disabled
-
-
-def test_a_stop_is_no_error(local_copy, tmp_path):
-    """A stopped measurement is no error, and another one can begin."""
-    tab = open_atlas(show="own")
     measuring = tab.session_state["model_measurement"] = ModelMeasurement(str(tmp_path))
     measuring.stop()
     measuring.stopped = True  # if it had failed before
@@ -488,13 +452,6 @@ def test_a_stop_is_no_error(local_copy, tmp_path):
     assert text_with(tab, "Stopped") == "Stopped."
     assert not tab.error
     assert not tab.button(key="own_measure").disabled
-
-
-def test_nothing_named_is_told(local_copy):
-    """Without a source the page asks for one, and starts no process."""
-    tab = press(open_atlas(show="own"), "own_measure")
-    text_with(tab, "Name a model or upload one")
-    assert "model_measurement" not in tab.session_state
 
 
 def test_a_hosted_copy_measures_nothing(hosted):

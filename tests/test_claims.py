@@ -21,7 +21,6 @@ from attnkit.evidence.trials import RATES, rates_of
 FILES = {path.stem for path in Path(attnkit.claims.__path__[0]).glob("*.py")}
 FILES -= {"__init__", "base", "measures", "statements"}
 DIRECTED = [name for name, measure in MEASURES.items() if measure.better]
-EVERY = pytest.mark.parametrize("claim", CLAIMS.values(), ids=CLAIMS)
 
 
 @pytest.fixture
@@ -49,96 +48,66 @@ def test_claims_stand_under_their_headings():
     assert set(places) == set(range(len(FAMILIES)))
 
 
-@EVERY
-def test_a_claim_says_all_that_is_shown_of_it(claim):
-    """Its prediction begins with the predicted verdict, and it says what had been seen."""
+BEGINS = {"held": "It holds", "did not hold": "It does not hold", "undecided": "Undecided"}
+
+
+@pytest.mark.parametrize("claim", CLAIMS.values(), ids=CLAIMS)
+def test_a_claim_can_be_shown_trained_and_judged(claim):
+    """Its texts are there, its arms are experiments, and its statements can be refuted.
+
+    The prediction begins with the predicted verdict. The quick form has half of the seeds, or six.
+    No two arms train the same at the same rate. Both sides of a statement have the same steps,
+    batches and evaluations, so that they differ in nothing but the variant or the task. The left
+    arm is trained for as long as the statement reads it; the right one may be shorter.
+    """
     for text in (claim.title, claim.question, claim.source, claim.says, claim.prediction):
         assert text == text.strip() != ""
     assert claim.expected in get_args(Verdict)
-    begins = {"held": "It holds", "did not hold": "It does not hold", "undecided": "Undecided"}
-    assert claim.prediction.startswith(begins[claim.expected])
+    assert claim.prediction.startswith(BEGINS[claim.expected])
     assert claim.seen in get_args(Seen)
     assert claim.seen_note == claim.seen_note.strip() != ""
     assert claim.question.endswith("?")
-
-
-@EVERY
-def test_a_claim_has_seeds_for_a_headline(claim):
-    """At least ten, and no more than an experiment takes; the quick form has half, or six."""
     assert 10 <= claim.n_seeds <= 40
     assert claim.quick_seeds == max(LEAST_SEEDS, claim.n_seeds // 2)
 
-
-@EVERY
-def test_every_arm_makes_an_experiment(claim):
-    """An arm is an experiment by itself; no two arms train the same at the same rate."""
-    further, _ = claim.confirmation()
+    further, confirming = claim.confirmation()
     arms = (*claim.arms, *further)
+    by_name = {one.name: one for one in arms}
     assert all(one.experiment.n_runs == 1 for one in arms)
-    assert len({(one.experiment.hash, one.rate_of) for one in arms}) == len(arms)
-    assert len({one.name for one in arms}) == len(arms)
+    assert len({(one.experiment.hash, one.rate_of) for one in arms}) == len(arms) == len(by_name)
+    assert all(one.up_to.bit_count() == one.tuned_at.bit_count() == 1 for one in arms)
 
-
-@EVERY
-def test_every_statement_wants_a_region_that_leaves_something_out(claim):
-    """A claim that nothing could refute says nothing."""
+    along = {"accuracy_all_along", "loss_all_along", "steps_to_solve"}
     for statement in claim.statements:
         assert statement.low < statement.high
         assert math.isfinite(statement.low) or math.isfinite(statement.high)
         assert statement.text
         assert (statement.second_left is None) == (statement.second_right is None)
-
-
-@EVERY
-def test_arms_that_are_compared_differ_in_nothing_but_the_variant_or_the_task(claim):
-    """Steps, batches and evaluations are the same for both sides of a statement."""
-    by_name = {one.name: one for one in claim.arms}
-    along = {"accuracy_all_along", "loss_all_along", "steps_to_solve"}
-    for statement in claim.statements:
         own = [by_name[name].experiment.training for name in statement.arms]
         assert len({(one.batch_size, one.n_eval) for one in own}) == 1
         assert len({by_name[name].base_steps for name in statement.arms}) == 1
         assert statement.measure not in along or len({one.evaluate_every for one in own}) == 1
-
-
-@EVERY
-def test_the_left_arm_is_trained_for_as_long_as_a_statement_reads_it(claim):
-    """The right arm may be shorter: it is then read at its last step."""
-    arms, statements = claim.confirmation()
-    by_name = {one.name: one for one in (*claim.arms, *arms)}
-    for statement in (*claim.statements, *statements):
+    for statement in (*claim.statements, *confirming):
         assert statement.at <= by_name[statement.left].up_to
         assert statement.at.bit_count() == 1
-    assert all(one.up_to.bit_count() == one.tuned_at.bit_count() == 1 for one in by_name.values())
 
-
-@EVERY
-def test_judged_arms_are_those_of_the_statements(claim):
-    """They include the arms whose learning rates they use, in the order of the claim."""
     named = {name for statement in claim.statements for name in statement.arms}
     named |= {one.rate_of for one in claim.arms if one.name in named and one.rate_of}
-    judged = [one.name for one in claim.judged_arms]
-    assert set(judged) == named
-    assert judged == [one.name for one in claim.arms if one.name in named]
+    judged = [one.name for one in claim.arms if one.name in named]
+    assert [one.name for one in claim.judged_arms] == judged
+    check_confirmation(claim, further, confirming, by_name)
 
 
-# confirming an inability
-
-
-@EVERY
-def test_an_inability_is_confirmed(claim):
-    """It is confirmed by long runs with a constant rate and with a schedule, on fewer seeds."""
-    arms, statements = claim.confirmation()
+def check_confirmation(claim, arms, statements, by_name):
+    """Hold long runs, with a constant rate and with a schedule, against the inability."""
     unable = [statement for statement in claim.statements if statement.unable]
     assert len(statements) == 2 * len(unable)
     assert {one.left for one in statements} == {one.name for one in arms}
-    by_name = {one.name: one for one in (*claim.arms, *arms)}
     for statement, first, second in zip(unable, statements[::2], statements[1::2], strict=True):
         own, constant, scheduled = (by_name[one.left] for one in (statement, first, second))
         for longer in (constant, scheduled):
-            training = longer.experiment.training
             assert longer.variant == own.variant
-            assert training.steps == LONGEST * own.base_steps
+            assert longer.experiment.training.steps == LONGEST * own.base_steps
             assert longer.trained_for(longer.tuned_at).training.steps == TUNED_AT * own.base_steps
             assert (longer.most_seeds, longer.rate_of) == (CONFIRMING_SEEDS, "")
         assert rates_of(constant) == rates_of(own)
@@ -149,9 +118,8 @@ def test_an_inability_is_confirmed(claim):
             assert not stronger.unable
             assert stronger.at == LONGEST
             assert stronger.text.startswith(statement.text)
-            assert (stronger.right, stronger.low, stronger.high, stronger.measure) == (
-                statement.right, statement.low, statement.high, statement.measure,
-            )  # fmt: skip
+            for name in ("right", "low", "high", "measure"):
+                assert getattr(stronger, name) == getattr(statement, name)
 
 
 def test_one_arm_that_is_unable_twice_is_trained_once_more_only():
@@ -164,54 +132,52 @@ def test_one_arm_that_is_unable_twice_is_trained_once_more_only():
 # what is wrong
 
 
-def test_a_statement_about_no_arm_is_refused():
-    """It names the field, the arm and those there are."""
-    with pytest.raises(ValueError, match=r"statements: got the arm 'Q=V', allowed Q=K, K=V, QKV"):
-        small_claim(statements=(worse("Q=V", "QKV"),))
-
-
-def test_two_arms_of_one_name_are_refused():
-    """It names the field and the name."""
-    with pytest.raises(ValueError, match=r"arms: got 'QKV' twice, allowed each name once"):
-        small_claim(arms=(arm("QKV", **TINY), arm("Q=K", "QKV", **TINY)))
-
-
-def test_two_arms_that_train_the_same_are_refused():
-    """They would be one run of one experiment."""
-    with pytest.raises(ValueError, match=r"arms: got 'again', allowed an arm that differs from"):
-        small_claim(arms=(arm("QKV", **TINY), arm("Q=K", **TINY), arm("QKV", "again", **TINY)))
-
-
-@pytest.mark.parametrize("rate_of", ["Q=V", "K=V", "Q=K"])
-def test_a_rate_of_no_arm_that_is_tuned_is_refused(rate_of):
-    """Neither of one that is not there, nor of one that takes another's, nor its own."""
-    arms = (
-        arm("QKV", **TINY),
-        arm("K=V", rate_of="QKV", **TINY),
-        arm("Q=K", rate_of=rate_of, **TINY),
-    )
-    with pytest.raises(ValueError, match=f"rate_of: got '{rate_of}', allowed QKV"):
-        small_claim(arms=arms)
-
-
-def test_a_claim_without_statements_is_refused():
-    """Nothing would be judged."""
-    with pytest.raises(ValueError, match=r"statements: got none, allowed one or more"):
-        small_claim(statements=())
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            {"statements": (worse("Q=V", "QKV"),)},
+            "statements: got the arm 'Q=V', allowed Q=K, K=V, QKV",
+        ),
+        ({"statements": ()}, "statements: got none, allowed one or more"),
+        (
+            {"arms": (arm("QKV", **TINY), arm("Q=K", "QKV", **TINY))},
+            "arms: got 'QKV' twice, allowed each name once",
+        ),
+        (  # they would be one run of one experiment
+            {"arms": (arm("QKV", **TINY), arm("Q=K", **TINY), arm("QKV", "again", **TINY))},
+            "arms: got 'again', allowed an arm that differs from",
+        ),
+        *(  # neither what is not there, nor what takes another's, nor its own
+            (
+                {
+                    "arms": (
+                        arm("QKV", **TINY),
+                        arm("K=V", rate_of="QKV", **TINY),
+                        arm("Q=K", rate_of=rate_of, **TINY),
+                    )
+                },
+                f"rate_of: got '{rate_of}', allowed QKV",
+            )
+            for rate_of in ("Q=V", "K=V", "Q=K")
+        ),
+    ],
+)
+def test_a_claim_that_cannot_be_judged_is_refused(given, message):
+    """The message names the field, what was given and what is allowed."""
+    with pytest.raises(ValueError, match=message):
+        small_claim(**given)
 
 
 def test_an_unknown_measure_is_refused():
-    """It names those there are."""
+    """It names those there are; of a symmetry, neither way is better."""
     with pytest.raises(ValueError, match=r"measure: got 'speed', allowed accuracy, "):
         Statement("It is fast", "QKV", measure="speed")
-
-
-@pytest.mark.parametrize("builder", [worse, better, no_worse])
-@pytest.mark.parametrize("measure", ["asymmetry", "speed"])
-def test_worse_and_better_need_a_measure_that_has_them(builder, measure):
-    """Of a symmetry neither way is better."""
-    with pytest.raises(ValueError, match=rf"measure: got '{measure}', allowed accuracy, "):
-        builder("Q=K", "QKV", measure=measure)
+    for builder in (worse, better, no_worse):
+        for measure in ("asymmetry", "speed"):
+            message = rf"measure: got '{measure}', allowed accuracy, "
+            with pytest.raises(ValueError, match=message):
+                builder("Q=K", "QKV", measure=measure)
 
 
 @pytest.mark.parametrize(
@@ -320,19 +286,13 @@ def test_the_hash_does_not_hang_on_words():
     assert len(claim.hash) == 16
 
 
-@pytest.mark.parametrize(
-    ("changed", "is_another"),
-    [
-        ({"prediction": "It holds, we think."}, True),
-        ({"expected": "undecided"}, True),
-        ({"seen": "a prototype"}, True),
-        ({"title": "Another", "seen_note": "Much.", "n_seeds": 11, "reason": "Because."}, False),
-    ],
-)
-def test_the_hash_of_the_prediction_depends_on_what_was_predicted(changed, is_another):
+def test_the_hash_of_the_prediction_depends_on_what_was_predicted():
     """It also depends on what had been seen, and on nothing else."""
-    before, after = small_claim(), small_claim(**changed)
-    assert (before.prediction_hash != after.prediction_hash) == is_another
+    others = [{"prediction": "It holds, we think."}, {"expected": "undecided"}]
+    for changed in (*others, {"seen": "a prototype"}):
+        assert small_claim(**changed).prediction_hash != small_claim().prediction_hash
+    words = {"title": "Another", "seen_note": "Much.", "n_seeds": 11, "reason": "Because."}
+    assert small_claim(**words).prediction_hash == small_claim().prediction_hash
 
 
 def test_hashes_of_all_claims_differ():
@@ -375,14 +335,8 @@ def test_a_claim_of_ones_own_is_listed_and_run(tmp_path, monkeypatch, capsys):
     assert "mine " in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("one_matrix", "728991fefba2a219"),
-        ("direction", "8e6f38c668cd501d"),
-        ("ranking", "ae70c07bc5162bf2"),
-    ],
-)
-def test_hash_of_a_claim_is_that_of_earlier_versions(name, expected):
+def test_hash_of_a_claim_is_that_of_earlier_versions():
     """Evidence that was gathered before stays valid wherever the code moves."""
-    assert CLAIMS[name].hash == expected
+    names = ("one_matrix", "direction", "ranking")
+    known = ["728991fefba2a219", "8e6f38c668cd501d", "ae70c07bc5162bf2"]
+    assert [CLAIMS[name].hash for name in names] == known

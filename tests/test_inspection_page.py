@@ -26,11 +26,16 @@ def small_link(**params):
     return {**SMALL, "first_seed": next(FRESH_SEED), "steps": "40", **params}
 
 
-def visit_at(page, **params):
+def open_at(page, **params):
     """Open a page with a link, as the first of a tab."""
     tab = AppTest.from_file(DASHBOARD, default_timeout=PATIENCE)
     tab.query_params.update(params)
-    tab = show(tab.switch_page(f"pages/{page}.py"))
+    return show(tab.switch_page(f"pages/{page}.py"))
+
+
+def visit_at(page, **params):
+    """Open a page so, and train what its link says if nobody has."""
+    tab = open_at(page, **params)
     return press(tab, "train_here") if any(b.key == "train_here" for b in tab.button) else tab
 
 
@@ -59,42 +64,41 @@ def received(tab, page):
     return InspectionResult.from_bytes(component.bytes)
 
 
-def test_nothing_is_trained_unasked():
-    """The page says what a press trains; then the Lab shows the same run."""
-    tab = AppTest.from_file(DASHBOARD, default_timeout=PATIENCE)
-    tab.query_params.update(small_link(n_seeds="3"))
+def test_what_a_visitor_trains_is_seen_on_all_pages_and_in_the_lab():
+    """Nothing is trained unasked; a press trains the experiment of the link, once for all pages.
+
+    Each page can be taken away: as a file, as a module with its weights, as code.
+    """
+    link = small_link(n_seeds="3")
     n_jobs = len(training_service().overview())
-    tab = show(tab.switch_page("pages/attention.py"))
+    tab = open_at("attention", **link)
     assert len(training_service().overview()) == n_jobs
     assert "trains 6 models" in tab.info[0].value
-    tab = watch(press(tab, "train_here"), lambda job: job.over)
-    assert tab.session_state["lab"].job.experiment.n_seeds == 3
-    assert turn_to(tab, "lab").button(key="train").label == "Train"
+    tab = watch_film(press(tab, "train_here"))
+    job = filmed(tab)
+    assert job.kept
+    assert job.id == tab.session_state["lab"].job_id
+    for page, view in PAGES.items():
+        tab = turn_to(tab, page)
+        tab.session_state["take_away"] = True
+        tab = show(tab)
+        header = received(tab, page).header
+        assert (header["view"], header["film"]) == (view, job.id)
+        assert header["steps"] == [0, 10, 20, 30, 40]
+        assert header["seed"] == int(link["first_seed"])
+        assert [variant["name"] for variant in header["variants"]] == ["QKV", "Q=K"]
+        keys = {element.key for element in tab.get("download_button")}
+        assert {"page_html", "module_code", "module_weights"} <= keys
+        code = [element.value for element in tab.code]
+        assert any("class Transformer(nn.Module)" in text for text in code)
+        assert any(text.startswith("python -m attnkit train") for text in code)
+        assert any(text.startswith("import attnkit as ak") for text in code)
+    tab = turn_to(tab, "lab")
+    assert tab.button(key="train").label == "Train"
     assert tab.session_state["lab"].job.state == "finished"
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_a_visitor_who_comes_here_first_is_asked_and_sees_a_film(page):
-    """A press trains the experiment of the link, and the Lab has it."""
-    link = small_link()
-    tab = watch_film(visit_at(page, **link))
-    header = received(tab, page).header
-    assert header["view"] == PAGES[page]
-    assert header["steps"] == [0, 10, 20, 30, 40]
-    assert header["seed"] == int(link["first_seed"])
-    assert filmed(tab).kept
-    assert filmed(tab).id == tab.session_state["lab"].job_id
-    assert [variant["name"] for variant in header["variants"]] == ["QKV", "Q=K"]
-
-
-def test_the_run_of_the_lab_is_shown_as_it_was_filmed():
-    """Nothing is trained a second time."""
-    tab = watch(press(visit(**small_link()), "train"), lambda job: job.over)
-    job_id = tab.session_state["lab"].job_id
-    for page in PAGES:
-        turn_to(tab, page)
-        assert filmed(tab).id == job_id
-        assert received(tab, page).header["film"] == job_id
+    assert tab.session_state["lab"].experiment == job.experiment
+    assert job.experiment.n_seeds == 3
+    assert not tab.error
 
 
 def test_another_seed_is_trained_alone():
@@ -121,17 +125,6 @@ def test_what_still_trains_is_shown_as_far_as_it_is():
         assert header["steps"][-1] < 20_000
     finally:
         training_service().stop(tab.session_state["lab"].job_id)
-
-
-def test_the_lab_shows_its_own_run_after_a_look_inside():
-    """With its settings, and its curves."""
-    tab = watch(press(visit(**small_link()), "train"), lambda job: job.over)
-    before = tab.session_state["lab"].experiment
-    turn_to(tab, "similarity")
-    turn_to(tab, "lab")
-    assert tab.session_state["lab"].experiment == before
-    assert tab.session_state["lab"].job.over
-    assert not tab.error
 
 
 def test_a_film_that_is_looked_at_no_more_is_not_trained_on():
@@ -163,36 +156,17 @@ def test_a_failure_is_told_and_not_repeated():
     assert filmed(tab).id != failed
 
 
-def test_a_refusal_is_told(monkeypatch):
-    """In the service's words; nothing breaks."""
+def test_a_faulty_link_and_a_refusal_are_told(monkeypatch):
+    """What is not understood is said, all else is shown; a refusal is in the service's words."""
 
     def refuse(*_, **__):
         raise Refused("60 experiments wait already: try again in a few minutes")
 
+    tab = open_at("attention", **small_link(n_heads="99"))
+    told = plain_text(tab.warning[0])
+    assert told.startswith("The link was not fully understood. n_heads: got '99'")
     monkeypatch.setattr(TrainingService, "submit", refuse)
-    tab = press(turn_to(visit(**small_link()), "attention"), "train_here")
-    assert "60 experiments wait already" in tab.error[0].value
-
-
-def test_a_link_is_read_on_these_pages_too():
-    """What is not understood is said, all else is shown."""
-    tab = visit_at("attention", **small_link(n_heads="99"))
-    said = plain_text(tab.warning[0])
-    assert said.startswith("The link was not fully understood. n_heads: got '99'")
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_everything_can_be_taken_away(page):
-    """The page as a file, a module with its weights, the experiment as code."""
-    tab = watch_film(visit_at(page, **small_link()))
-    tab.session_state["take_away"] = True
-    show(tab)
-    keys = {element.key for element in tab.get("download_button")}
-    assert {"page_html", "module_code", "module_weights"} <= keys
-    code = [element.value for element in tab.code]
-    assert any("class Transformer(nn.Module)" in text for text in code)
-    assert any(text.startswith("python -m attnkit train") for text in code)
-    assert any(text.startswith("import attnkit as ak") for text in code)
+    assert "60 experiments wait already" in press(tab, "train_here").error[0].value
 
 
 @pytest.mark.parametrize(
@@ -208,18 +182,16 @@ def test_a_page_that_cannot_be_taken_away_says_why(monkeypatch, found, message):
         pages[0]()
 
 
-def test_what_was_picked_holds_on_all_pages():
-    """Streamlit alone would forget them."""
-    tab = watch_film(visit_at("attention", **small_link(n_heads="2")))
+def test_picks_and_a_book_of_one_s_own_hold_on_all_pages():
+    """Streamlit alone would forget them. The names of a book stand at the maps.
+
+    What is wrong with it is said.
+    """
+    tab = watch_film(visit_at("attention", **small_link(task="phonebook", n_heads="2")))
     tab.selectbox(key="inspected_head").set_value(1)
     turn_to(show(tab), "similarity")
     assert received(tab, "similarity").header["request"]["head"] == 1
-
-
-def test_a_book_of_one_s_own_is_looked_into():
-    """Its names stand at the maps; what is wrong with it is said."""
-    tab = visit_at("attention", **small_link(task="phonebook"))
-    watch_film(tab)
+    turn_to(tab, "attention")
     tab.toggle(key="inspected_custom_book").set_value(True)
     show(tab)
     assert "Jindřich" in received(tab, "attention").header["layers"][0]["columns"]

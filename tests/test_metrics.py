@@ -20,22 +20,7 @@ def squares(draw):
 
 
 def test_accuracy_by_hand():
-    """The share of answers whose largest logit is the label's, run by run."""
-    logits = torch.tensor([[[[0.0, 2, 1], [5, 4, 3]]], [[[0, 1, 2], [9, 0, 0]]]])  # (2, 1, 2, 3)
-    labels = torch.tensor([[[1, 2]], [[2, 0]]])
-    assert metrics.accuracy(logits, labels).tolist() == [0.5, 1.0]
-
-
-def test_accuracy_averages_over_examples_and_answers():
-    """Two examples of three answers, four of six right."""
-    labels = torch.tensor([[[0, 1, 1], [0, 0, 1]]])
-    answers = torch.tensor([[[0, 1, 0], [0, 1, 1]]])
-    logits = torch.nn.functional.one_hot(answers, 2).float()
-    assert metrics.accuracy(logits, labels).item() == pytest.approx(4 / 6)
-
-
-def test_accuracy_counts_what_is_asked_only():
-    """Three of six places are asked, of which two are right; a run has its own labels."""
+    """Of three places that are asked two are right, and of six two; a run has its own labels."""
     labels = torch.tensor([[[0, NOTHING, 1], [NOTHING, 1, NOTHING]], [[1, 1, 1], [1, 1, 0]]])
     answers = torch.tensor([[0, 0, 1], [0, 0, 0]])
     logits = torch.nn.functional.one_hot(answers, 2).float().expand(2, -1, -1, -1)
@@ -125,53 +110,23 @@ def test_score_symmetry_by_hand(scores, expected):
     assert metrics.score_symmetry(torch.tensor(scores)).item() == pytest.approx(expected)
 
 
-@given(squares())
-def test_score_symmetry_is_the_definition(scores):
-    """(‖S_s‖² − ‖S_a‖²) / ‖S‖² with the two parts formed explicitly."""
+@given(squares(), st.floats(1e-3, 1e3), st.sampled_from([-1, 1]), st.randoms(use_true_random=False))
+def test_score_symmetry_is_the_definition(scores, factor, sign, random):
+    """(‖S_s‖² − ‖S_a‖²) / ‖S‖² with the two parts formed explicitly, between −1 and 1.
+
+    S + Sᵀ has 1 and S − Sᵀ −1. Neither a factor of either sign, nor the transpose, nor renaming the
+    positions of queries and keys alike changes anything.
+    """
     even, odd = (scores + scores.mT) / 2, (scores - scores.mT) / 2
     parts = [part.square().sum((1, 2)) for part in (even, odd, scores)]
-    expected = (parts[0] - parts[1]) / parts[2]
-    assert_close(metrics.score_symmetry(scores), expected, rtol=0, atol=1e-5)
-
-
-@given(squares())
-def test_score_symmetry_of_symmetric_scores_is_one(scores):
-    """S + Sᵀ has symmetry 1."""
-    assert_close(metrics.score_symmetry(scores + scores.mT), torch.ones(3))
-
-
-@given(squares())
-def test_score_symmetry_of_antisymmetric_scores_is_minus_one(scores):
-    """S − Sᵀ has symmetry −1."""
-    assert_close(metrics.score_symmetry(scores - scores.mT), -torch.ones(3))
-
-
-@given(squares())
-def test_score_symmetry_stays_in_its_range(scores):
-    """Between −1 and 1, up to rounding."""
-    symmetry = metrics.score_symmetry(scores)
-    assert (symmetry.abs() <= 1 + 1e-6).all()
-
-
-@given(squares(), st.floats(1e-3, 1e3), st.sampled_from([-1, 1]))
-def test_score_symmetry_is_invariant_to_scale(scores, factor, sign):
-    """A factor, of either sign, changes nothing."""
-    scaled = metrics.score_symmetry(scores * factor * sign)
-    assert_close(scaled, metrics.score_symmetry(scores), rtol=0, atol=1e-5)
-
-
-@given(squares(), st.randoms(use_true_random=False))
-def test_score_symmetry_is_invariant_to_renaming_positions(scores, random):
-    """Permuting queries and keys alike changes nothing."""
+    found = metrics.score_symmetry(scores)
+    assert_close(found, (parts[0] - parts[1]) / parts[2], rtol=0, atol=1e-5)
+    assert (found.abs() <= 1 + 1e-6).all()
+    assert_close(metrics.score_symmetry(even), torch.ones(3))
+    assert_close(metrics.score_symmetry(odd), -torch.ones(3))
     order = random.sample(range(scores.shape[1]), scores.shape[1])
-    permuted = metrics.score_symmetry(scores[:, order][:, :, order])
-    assert_close(permuted, metrics.score_symmetry(scores), rtol=0, atol=1e-5)
-
-
-@given(squares())
-def test_score_symmetry_is_invariant_to_transposition(scores):
-    """S and Sᵀ are equally symmetric."""
-    assert_close(metrics.score_symmetry(scores.mT), metrics.score_symmetry(scores))
+    for changed in (scores * factor * sign, scores.mT, scores[:, order][:, :, order]):
+        assert_close(metrics.score_symmetry(changed), found, rtol=0, atol=1e-5)
 
 
 def test_score_symmetry_of_missing_scores_is_missing():
@@ -181,28 +136,19 @@ def test_score_symmetry_of_missing_scores_is_missing():
 
 @given(st.integers(1, 5), st.integers(1, 7), st.integers(0, 999))
 def test_weight_symmetry_is_score_symmetry_of_the_product(d_head, d_model, seed):
-    """The same number as with W_Q W_Kᵀ formed explicitly."""
+    """The same number as with W_Q W_Kᵀ formed explicitly; W Wᵀ is symmetric, as are zeros."""
     generator = torch.Generator().manual_seed(seed)
     w_q, w_k = torch.randn(2, 3, d_model, d_head, generator=generator, dtype=torch.float64)
     expected = metrics.score_symmetry(w_q @ w_k.mT)
     assert_close(metrics.weight_symmetry(w_q, w_k), expected)
+    assert_close(metrics.weight_symmetry(w_q, w_q), torch.ones(3).double())
+    assert metrics.weight_symmetry(0 * w_q[0], w_k[0]).item() == 1
 
 
 def test_weight_symmetry_by_hand():
     """Rank one, d_model 2: W_Q W_Kᵀ = [[1, 2], [0, 0]], so 1 over 1 + 4."""
     w_q, w_k = torch.tensor([[1.0], [0.0]]), torch.tensor([[1.0], [2.0]])
     assert metrics.weight_symmetry(w_q, w_k).item() == pytest.approx(1 / 5)
-
-
-def test_weight_symmetry_of_equal_weights_is_one():
-    """W Wᵀ is symmetric."""
-    w = torch.randn(5, 11, 3, generator=torch.Generator().manual_seed(0))
-    assert_close(metrics.weight_symmetry(w, w), torch.ones(5))
-
-
-def test_weight_symmetry_of_zero_weights_is_one():
-    """As score symmetry, an all-zero product counts as symmetric."""
-    assert metrics.weight_symmetry(torch.zeros(5, 3), torch.ones(5, 3)).item() == 1
 
 
 @st.composite
@@ -246,59 +192,39 @@ def test_directionality_weighs_how_far_norms_stand_out():
     assert metrics.directionality(w_q, w_k).item() == pytest.approx(expected, abs=1e-5)
 
 
-@given(weights())
-def test_directionality_turns_its_sign_with_the_transpose(drawn):
-    """Who asks and who is looked at change places."""
+@given(weights(), st.floats(1e-3, 1e3), st.sampled_from([-1, 1]))
+def test_directionality_turns_its_sign_with_the_transpose(drawn, factor, sign):
+    """Who asks and who is looked at change places; a factor of either sign changes nothing."""
     there, back = metrics.directionality(*drawn), metrics.directionality(drawn[1], drawn[0])
     assert_close(there, -back, rtol=0, atol=1e-9)
     assert (there.abs() <= 1).all()
-
-
-@given(weights(), st.floats(1e-3, 1e3), st.sampled_from([-1, 1]))
-def test_directionality_is_invariant_to_scale(drawn, factor, sign):
-    """A factor, of either sign, changes nothing."""
     scaled = metrics.directionality(drawn[0] * factor * sign, drawn[1])
-    assert_close(scaled, metrics.directionality(*drawn), rtol=0, atol=1e-3)
-
-
-@given(weights())
-def test_directionality_of_equal_weights_is_zero(drawn):
-    """W Wᵀ has no direction; nor has an orthogonal matrix, whose norms differ by rounding."""
+    assert_close(scaled, there, rtol=0, atol=1e-3)
     assert metrics.directionality(drawn[0], drawn[0]).tolist() == [0, 0, 0]
+
+
+def test_directionality_where_nothing_stands_out():
+    """Zeros have no direction, nor has an orthogonal matrix, whose norms differ by rounding.
+
+    A run that diverged is not called symmetric.
+    """
+    assert metrics.directionality(torch.zeros(5, 3), torch.ones(5, 3)).item() == 0
     orthogonal = torch.linalg.qr(torch.randn(16, 16, generator=torch.Generator().manual_seed(1))).Q
     assert metrics.directionality(orthogonal, torch.eye(16)).item() == 0
-
-
-def test_directionality_of_zero_weights_is_zero():
-    """Nothing stands out."""
-    assert metrics.directionality(torch.zeros(5, 3), torch.ones(5, 3)).item() == 0
-
-
-def test_directionality_of_missing_weights_is_missing():
-    """A run that diverged is not called symmetric."""
     assert metrics.directionality(torch.full((5, 3), torch.nan), torch.ones(5, 3)).isnan()
 
 
 def test_symmetry_error_by_hand():
-    """The largest gap over the largest score, one number per run."""
+    """The largest gap over the largest score, of the worst example and head of each run.
+
+    Antisymmetric scores have 2, the most; zeros have 0.
+    """
     scores = torch.tensor([[[[1.0, 4.0], [1.0, 2.0]]], [[[8.0, 3.0], [3.0, 8.0]]]])
     assert metrics.symmetry_error(scores).tolist() == [0.75, 0.0]
-
-
-def test_symmetry_error_takes_the_worst_example_and_head():
-    """One asymmetric matrix among symmetric ones is found."""
     scores = torch.ones(2, 5, 3, 7, 7)
     scores[1, 4, 2, 0, 6] = 2.0
     assert metrics.symmetry_error(scores).tolist() == [0.0, 0.5]
-
-
-def test_symmetry_error_of_antisymmetric_scores_is_two():
-    """The upper end of its range."""
     assert metrics.symmetry_error(torch.tensor([[[0.0, 3.0], [-3.0, 0.0]]])).item() == 2
-
-
-def test_symmetry_error_of_zero_scores_is_zero():
-    """No division by zero."""
     assert metrics.symmetry_error(torch.zeros(1, 3, 3)).item() == 0
 
 
@@ -321,14 +247,6 @@ def test_mass_at_agrees_with_a_loop(n_runs, n_batch, n_heads, n_answers, seed):
         ]
         expected = sum(picked) / len(picked)
         assert metrics.mass_at(pattern, position)[r].item() == pytest.approx(expected)
-
-
-def test_mass_at_of_a_pattern_that_hits_is_one():
-    """All weight on the target gives 1, all on another position 0."""
-    pattern = torch.eye(5)[torch.tensor([3, 0, 1, 2, 4])].expand(1, 2, 1, 5, 5)
-    target = torch.tensor([1, 2, 4]).expand(1, 2, 3)  # of the last three positions
-    assert metrics.mass_at(pattern, target).item() == 1
-    assert metrics.mass_at(pattern, (target + 1) % 5).item() == 0
 
 
 def test_mass_at_leaves_out_what_has_no_position():

@@ -94,18 +94,12 @@ def test_an_interrupt_is_always_said(progress, monkeypatch, capsys):
     assert re.fullmatch(STOPPED, last).groups() == ("40", "400", "result")
 
 
-def test_silence_is_silent_even_when_interrupted(monkeypatch, capsys):
-    """A caller that asks for silence has to look at the status of the result."""
+def test_nothing_is_said_where_nothing_is_to_be_said(monkeypatch, capsys):
+    """A caller that asks for silence looks at the status; a last step leaves nothing to stop."""
     interrupt_at(monkeypatch, 40)
     assert train(small(steps=400), "cpu", progress=False).snapshot.status == "stopped"
-    assert capsys.readouterr() == ("", "")
-
-
-def test_an_interrupt_after_the_last_step_stops_nothing(monkeypatch, capsys):
-    """Nothing was left to train, so the result is finished and nothing is said."""
-    interrupt_at(monkeypatch, 40)
     assert train(small(steps=40), "cpu").snapshot.status == "finished"
-    assert capsys.readouterr().err == ""
+    assert capsys.readouterr() == ("", "")
 
 
 def test_a_film_says_where_it_was_stopped(monkeypatch, capsys):
@@ -151,27 +145,23 @@ def interrupt_at(monkeypatch, step):
 # Places
 
 
-def test_the_place_of_tests_is_a_pipe():
-    """Neither a terminal nor a notebook reads what pytest captures."""
+@pytest.mark.parametrize(
+    ("shell", "errors", "place"),
+    [
+        (SimpleNamespace(kernel=object()), "terminal", "jupyter"),
+        (SimpleNamespace(kernel=None), "terminal", "terminal"),  # IPython in a terminal
+        (None, "pipe", "pipe"),  # a library has imported it in a plain program
+    ],
+)
+def test_a_notebook_is_ipython_with_a_kernel(monkeypatch, shell, errors, place):
+    """What pytest captures is read by neither a terminal nor a notebook."""
     assert current_place() == "pipe"
-
-
-@pytest.mark.parametrize(("kernel", "place"), [(object(), "jupyter"), (None, "terminal")])
-def test_a_notebook_is_ipython_with_a_kernel(monkeypatch, kernel, place):
-    """IPython in a terminal has none and is a terminal."""
     ipython = ModuleType("IPython")
-    ipython.get_ipython = lambda: SimpleNamespace(kernel=kernel)
+    ipython.get_ipython = lambda: shell
     monkeypatch.setitem(sys.modules, "IPython", ipython)
-    monkeypatch.setattr(sys, "stderr", Terminal())
+    if errors == "terminal":
+        monkeypatch.setattr(sys, "stderr", Terminal())
     assert current_place() == place
-
-
-def test_ipython_that_was_only_imported_is_no_notebook(monkeypatch):
-    """A library may import it in a plain program, where there is no shell."""
-    ipython = ModuleType("IPython")
-    ipython.get_ipython = lambda: None
-    monkeypatch.setitem(sys.modules, "IPython", ipython)
-    assert current_place() == "pipe"
 
 
 def test_threads_and_processes_are_workers(monkeypatch):
@@ -341,8 +331,12 @@ class Kernel:
 
 
 @pytest.mark.server
-def test_a_notebook_shows_a_live_figure(kernel):
-    """One display is updated, and its last picture stays below a line; nothing else is written."""
+def test_a_notebook_shows_live_figures(kernel):
+    """One display is updated, and its last picture stays below a line; nothing else is written.
+
+    Only the line stays above a result that is the value of the cell. Of a loop of trainings, each
+    leaves a line, and the last one its figure. A thread is silent, and so is who asks for silence.
+    """
     cell = kernel.run("result = ak.train(ak.Experiment(**small, steps=200))")
     (pictures,) = cell.displays
     assert len(pictures) >= 3
@@ -352,35 +346,25 @@ def test_a_notebook_shows_a_live_figure(kernel):
     assert "<svg" in pictures[-1]
     assert (cell.value, cell.texts) == (None, "")
 
-
-@pytest.mark.server
-def test_a_cell_shows_the_same_figure_once(kernel):
-    """Only the line stays above the result if that is the value of the cell."""
     cell = kernel.run("ak.train(ak.Experiment(**small, steps=40))")
     (pictures,) = cell.displays
     assert "<svg" in pictures[-2]
     assert "<svg" not in pictures[-1]
     assert "Trained 4 models for 40 steps" in pictures[-1]
     assert "<svg" in cell.value["text/html"]
-    later = kernel.run("result")
-    assert later.displays == []
+    assert kernel.run("result").displays == []
 
-
-@pytest.mark.server
-def test_the_last_training_of_a_cell_keeps_its_figure(kernel):
-    """A loop of trainings leaves a line of each, and one figure."""
     cell = kernel.run("for n in (20, 40):\n    ak.train(ak.Experiment(**small, steps=n))")
     first, second = cell.displays
     assert "<svg" not in first[-1]
     assert "for 20 steps" in first[-1]
     assert "<svg" in second[-1]
 
-
-@pytest.mark.server
-def test_a_notebook_can_be_silent(kernel):
-    """`progress=False` shows nothing."""
     cell = kernel.run("result = ak.train(ak.Experiment(**small, steps=40), progress=False)")
     assert (cell.displays, cell.value, cell.texts) == ([], None, "")
+    code = "from threading import Thread\nthread = Thread(target=ak.train, args=[ak.Experiment("
+    cell = kernel.run(f"{code}**small, steps=20)])\nthread.start(); thread.join()")
+    assert (cell.displays, cell.texts) == ([], "")
 
 
 @pytest.mark.server
@@ -395,14 +379,6 @@ def test_the_stop_button_gives_what_was_trained(kernel):
     assert "<svg" in pictures[-1]
     printed = kernel.run("print(result.snapshot.status, result.snapshot.step)").texts
     assert printed == f"stopped {step.replace(',', '')}\n"
-
-
-@pytest.mark.server
-def test_a_thread_of_a_notebook_is_silent(kernel):
-    """Only the cell itself shows a figure."""
-    code = "from threading import Thread\nthread = Thread(target=ak.train, args=[ak.Experiment("
-    cell = kernel.run(f"{code}**small, steps=20)])\nthread.start(); thread.join()")
-    assert (cell.displays, cell.texts) == ([], "")
 
 
 def test_display_for_takes_a_display():

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from itertools import product
 from typing import get_args
 
 import numpy as np
@@ -22,7 +23,6 @@ from attnkit.evidence.record import load_shipped, verdicts_of
 from attnkit.evidence.sentences import Numbers, Sentence, conclusion_of
 
 VERDICTS = get_args(Verdict)
-EVERY = pytest.mark.parametrize("question", QUESTIONS.values(), ids=lambda question: question.id)
 ANSWERS = ("Yes", "No", "It depends", "Not decided", "Probably yes", "Probably not")
 """Words with which a short answer may begin."""
 
@@ -48,20 +48,23 @@ def well_formed(sentence):
     return True
 
 
-def test_there_are_five_questions():
-    """Each with a name of its own, a title and a source."""
-    assert len(QUESTIONS) == 5
-    for question in QUESTIONS.values():
-        assert re.fullmatch("[a-z_]+", question.id)
-        for text in (question.title, question.asked, question.source, question.guess):
-            assert text == text.strip() != ""
-        assert question.title.endswith("?")
-        assert question.guess.endswith("?")
+@pytest.mark.parametrize("question", QUESTIONS.values(), ids=lambda question: question.id)
+def test_a_question_can_be_asked_guessed_and_answered(question, evidence):
+    """It has a title, a source and a guess for each verdict, and names its claims once each.
 
+    What is drawn first is part of the answer. Every clause and reason has a text for every verdict:
+    a clause begins with its answer, a reason is a whole sentence, and neither has numbers. The
+    short answer begins with its verdict word, whatever the verdicts are. Numbers are those of the
+    evidence, each claim's told once. It is told as far as there is evidence, in its order.
+    """
+    assert re.fullmatch("[a-z_]+", question.id)
+    for text in (question.title, question.asked, question.source, question.guess):
+        assert text == text.strip() != ""
+    assert question.title.endswith("?")
+    assert question.guess.endswith("?")
+    assert sorted(question.guesses.values()) == sorted(VERDICTS)
+    assert all(question.guesses)
 
-@EVERY
-def test_a_question_names_the_claims_it_rests_on(question):
-    """Once each; what is drawn first is part of the answer."""
     assert set(question.claims) <= set(CLAIMS)
     assert len(set(question.claims)) == len(question.claims)
     parts = (*question.conclusion, *question.reason, *question.numbers)
@@ -69,27 +72,35 @@ def test_a_question_names_the_claims_it_rests_on(question):
     assert question.claims[0] in {part.claim for part in question.conclusion}
     assert question.claims[0] in {part.claim for part in question.numbers}
 
+    for verdict in VERDICTS:
+        for clause in question.conclusion:
+            text = clause.text(verdict)
+            assert re.match(r"(yes|no|not decided)\b", text)
+            assert text.startswith("not decided") == (verdict == "undecided")
+            assert not re.search(r"\d|\.$", text)
+        for sentence in question.reason:
+            assert well_formed(sentence.text(verdict))
+            assert not re.search(r"\d", sentence.text(verdict))
+    for verdicts in product(VERDICTS, repeat=len(question.conclusion)):
+        told = said_by(question, verdicts)
+        assert well_formed(told)
+        assert told.startswith(ANSWERS)
+        assert len(told.split()) <= MOST_WORDS + 2
 
-@EVERY
-def test_every_outcome_can_be_guessed(question):
-    """One guess for each verdict."""
-    assert sorted(question.guesses.values()) == sorted(VERDICTS)
-    assert all(question.guesses)
-
-
-@EVERY
-@pytest.mark.parametrize("verdict", VERDICTS)
-def test_every_clause_and_reason_has_a_text_for_every_verdict(question, verdict):
-    """A clause begins with its answer; a reason is a whole sentence, and neither has numbers."""
-    for clause in question.conclusion:
-        text = clause.text(verdict)
-        assert re.match(r"(yes|no|not decided)\b", text)
-        assert text.startswith("not decided") == (verdict == "undecided")
-        assert not text.endswith(".")
-        assert not re.search(r"\d", text)
-    for sentence in question.reason:
-        assert well_formed(sentence.text(verdict))
-        assert not re.search(r"\d", sentence.text(verdict))
+    whole = number_sentences(question, evidence)
+    assert len(whole) == len({numbers.claim for numbers in question.numbers}) in (3, 4)
+    for text in whole:
+        assert well_formed(text)
+        assert re.search(r"\d", text)
+        assert "not run" not in text
+    assert all("{" in numbers.template for numbers in question.numbers)
+    missing = question.numbers[0].claim
+    some = {name: one for name, one in evidence.items() if name != missing}
+    assert number_sentences(question, some) == whole[1:]
+    reasons = reason_sentences(question, evidence, dict.fromkeys(evidence, "undecided"))
+    assert len(reasons) == len(question.reason)
+    assert reason_sentences(question, {}, {}) == number_sentences(question, {}) == []
+    assert short_answer(question, {}, {}) == ""
 
 
 def said_by(question, verdicts):
@@ -102,17 +113,6 @@ def said_by(question, verdicts):
     records = {one.claim: made_up(small_claim(one.claim)) for one in claims}
     read = {name: record.judgement.verdict for name, record in records.items()}
     return conclusion_of(claims, records, read)
-
-
-@EVERY
-@pytest.mark.parametrize("first", VERDICTS)
-@pytest.mark.parametrize("second", VERDICTS)
-def test_every_short_answer_is_short(question, first, second):
-    """The short answer begins with its verdict word, whatever the verdicts are."""
-    told = said_by(question, [first, second][: len(question.conclusion)])
-    assert well_formed(told)
-    assert told.startswith(ANSWERS)
-    assert len(told.split()) <= MOST_WORDS + 2
 
 
 BY_SHARING = small_claim(
@@ -157,18 +157,6 @@ def test_a_reason_is_given_for_a_statement_only_if_its_claim_agrees():
     assert [one.in_words(record, "undecided") for one in (whole, part)] == ["Open.", "Open."]
     assert whole.in_words(record, "did not hold") == "No."
     assert part.in_words(record, "did not hold") == "Open."
-
-
-@EVERY
-def test_numbers_are_those_of_the_evidence(question, evidence):
-    """Every claim's text has a number, and each claim is told once."""
-    told = number_sentences(question, evidence)
-    assert len(told) == len({numbers.claim for numbers in question.numbers}) in (3, 4)
-    for text in told:
-        assert well_formed(text)
-        assert re.search(r"\d", text)
-        assert "not run" not in text
-    assert all("{" in numbers.template for numbers in question.numbers)
 
 
 def test_numbers_are_means_over_seeds(evidence):
@@ -217,47 +205,24 @@ def test_runs_that_diverged_are_told_in_words(evidence):
     assert any("more than we gave" in text for text in told)
 
 
-@pytest.mark.parametrize("name", sorted({name for q in QUESTIONS.values() for name in q.claims}))
-def test_arms_that_the_quick_form_leaves_out_are_told_as_not_run(name):
+def test_arms_that_the_quick_form_leaves_out_are_told_as_not_run():
     """Evidence of the quick form has only arms that are judged."""
-    quick = {name: made_up(CLAIMS[name], MadeUp(lambda _: None), quick=True)}
+    for name in {name for question in QUESTIONS.values() for name in question.claims}:
+        quick = {name: made_up(CLAIMS[name], MadeUp(lambda _: None), quick=True)}
+        for question in QUESTIONS.values():
+            assert all(map(well_formed, number_sentences(question, quick)))
+            assert reason_sentences(question, quick, verdicts_of(quick.values())) is not None
+
+
+def test_shipped_answers_read_well():
+    """As far as evidence is shipped; what does not hold has a reason, or an honest “unknown”."""
+    shipped = load_shipped()
+    verdicts = verdicts_of(shipped.values())
     for question in QUESTIONS.values():
-        assert all(map(well_formed, number_sentences(question, quick)))
-        assert reason_sentences(question, quick, verdicts_of(quick.values())) is not None
-
-
-@EVERY
-def test_an_answer_is_told_as_far_as_there_is_evidence(question, evidence):
-    """In its order, without the claims that have none."""
-    verdicts = dict.fromkeys(evidence, "undecided")
-    whole = number_sentences(question, evidence)
-    missing = question.numbers[0].claim
-    some = {name: one for name, one in evidence.items() if name != missing}
-    assert number_sentences(question, some) == whole[1:]
-    assert len(reason_sentences(question, evidence, verdicts)) == len(question.reason)
-    assert reason_sentences(question, {}, {}) == number_sentences(question, {}) == []
-    assert short_answer(question, {}, {}) == ""
-
-
-@EVERY
-def test_the_shipped_answer_reads_well(question):
-    """As far as evidence is shipped."""
-    shipped = load_shipped()
-    verdicts = verdicts_of(shipped.values())
-    answer = short_answer(question, shipped, verdicts)
-    assert not shipped or (well_formed(answer) and answer.startswith(ANSWERS))
-    assert len(answer.split()) <= MOST_WORDS
-    texts = reason_sentences(question, shipped, verdicts) + number_sentences(question, shipped)
-    assert all(map(well_formed, texts))
-
-
-def test_what_is_shipped_as_not_holding_has_a_reason():
-    """Or an honest “unknown”."""
-    shipped = load_shipped()
-    verdicts = verdicts_of(shipped.values())
-    without = [
-        name
-        for name, verdict in verdicts.items()
-        if verdict == "did not hold" and not CLAIMS[name].reason
-    ]
-    assert without == []
+        answer = short_answer(question, shipped, verdicts)
+        assert not shipped or (well_formed(answer) and answer.startswith(ANSWERS))
+        assert len(answer.split()) <= MOST_WORDS
+        texts = reason_sentences(question, shipped, verdicts) + number_sentences(question, shipped)
+        assert all(map(well_formed, texts))
+    failed = [name for name, verdict in verdicts.items() if verdict == "did not hold"]
+    assert [name for name in failed if not CLAIMS[name].reason] == []

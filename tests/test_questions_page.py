@@ -1,43 +1,31 @@
 """The Questions page without a browser: answers, evidence, and claims that a visitor runs again."""
 
+import random
 import re
 import time
 from dataclasses import replace
 
 import pytest
-from small_claims import TINY, MadeUp, made_up, small_claim
+from small_claims import TINY, MadeUp, evidence_of_all, made_up, small_claim
 from test_inspection_page import turn_to, visit_at
 from visiting import PATIENCE, plain_text, press, show, visit
 
+from attnkit.analysis.conclusion import conclusion
 from attnkit.claims import CLAIMS
 from attnkit.claims.base import arm
 from attnkit.claims.statements import worse
 from attnkit.evidence import record
-from attnkit.evidence.found import main_found, main_statement
+from attnkit.evidence.found import main_found
 from attnkit.evidence.new_claims import TRUE, WRONG, cache_in_words, new_records
-from attnkit.evidence.question import (
-    number_sentences,
-    reason_sentences,
-    short_answer,
-)
+from attnkit.evidence.question import number_sentences, reason_sentences, short_answer
 from attnkit.evidence.questions import QUESTIONS, WHY
 from attnkit.evidence.record import verdicts_of
 from attnkit.evidence.words import score_in_words, seen_in_words, total_in_words
-from attnkit.experiment.experiment import from_params
 from attnkit.figures.strips import arms_of
 from attnkit.service.service import Refused, TrainingService
+from attnkit.sweeps import shipped as shipped_sweeps
 from attnkit.ui import claim_rerun
-from attnkit.ui.claim_rerun import quick_trials
-from attnkit.ui.evidence import (
-    BETS,
-    claims_table,
-    disagreement,
-    guess_in_words,
-    lab_links,
-    statement_with_verdict,
-    tuning_table,
-)
-from attnkit.ui.lab import MOST_COLUMNS
+from attnkit.ui.evidence import BETS, claims_table, statement_with_verdict
 from attnkit.ui.markdown import plain
 from attnkit.ui.question_choice import ALL, CLAIM, NEW, SHOWN, VIEW
 from attnkit.ui.service import training_service
@@ -47,19 +35,18 @@ pytestmark = [pytest.mark.server, pytest.mark.usefixtures("pages_service")]
 BOTH = {**TINY, "task": "mutual", "n_entries": 6}
 """Another setting, so that a claim has two experiments."""
 
+MOST_WORDS = 700
+"""Words of a question that are in sight when it opens."""
 
-@pytest.fixture(scope="module")
-def gathered():
-    """Return made-up evidence for every claim: Q=K fails, and K=V learns slowly."""
-    made = {"Q_K": 0.5, "Q_K_V": 0.5, "QKV": 0.99, "K_V": [0.3, 0.4, 0.5, 0.6, 0.9, 0.97]}
-    return {name: made_up(claim, MadeUp(lambda _: None, **made)) for name, claim in CLAIMS.items()}
+SWEPT = "expressiveness"
+"""The question that a sweep answers, too."""
 
 
 @pytest.fixture
-def shipped(gathered, monkeypatch):
-    """Ship that evidence."""
-    monkeypatch.setattr(record, "load_shipped", lambda: gathered)
-    return gathered
+def shipped(monkeypatch):
+    """Ship made-up evidence for every claim."""
+    monkeypatch.setattr(record, "load_shipped", evidence_of_all)
+    return evidence_of_all()
 
 
 @pytest.fixture
@@ -73,10 +60,8 @@ def small(monkeypatch, nothing_shipped):
     """A claim that trains in a moment, in two experiments."""
     claim = small_claim(
         arms=(
-            arm("Q=K", **TINY),
-            arm("QKV", **TINY),
-            arm("Q=K", "Q=K, married", **BOTH),
-            arm("QKV", "QKV, married", **BOTH),
+            *(arm(text, **TINY) for text in ("Q=K", "QKV")),
+            *(arm(text, f"{text}, married", **BOTH) for text in ("Q=K", "QKV")),
         ),
         statements=(worse("Q=K", "QKV"), worse("Q=K, married", "QKV, married")),
         n_seeds=16,
@@ -85,10 +70,28 @@ def small(monkeypatch, nothing_shipped):
     return claim
 
 
-def said(tab):
-    """All that is said, without the backslashes that keep Markdown away."""
-    kinds = (tab.markdown, tab.caption, tab.info, tab.warning, tab.subheader)
+def texts_in(kinds):
+    """Return the texts of elements, kind by kind, without the backslashes against Markdown."""
     return "\n".join(plain_text(element) for kind in kinds for element in kind)
+
+
+def said(tab):
+    """Return all that is said."""
+    return texts_in((tab.markdown, tab.caption, tab.info, tab.warning, tab.subheader))
+
+
+def folded(tab):
+    """Return what is said in expanders."""
+    return texts_in(kind for fold in tab.expander for kind in (fold.markdown, fold.caption))
+
+
+def in_sight(tab):
+    """Return what is said outside of expanders."""
+    hidden = {
+        id(e) for fold in tab.expander for kind in (fold.markdown, fold.caption) for e in kind
+    }
+    kinds = (tab.title, tab.markdown, tab.caption, tab.info, tab.subheader)
+    return texts_in([e for e in kind if id(e) not in hidden] for kind in kinds)
 
 
 def address(tab):
@@ -101,10 +104,21 @@ def rerun_of(tab, name="small"):
     return tab.session_state["reruns"].known[name]
 
 
+def view(tab, name):
+    """Open another question or list in the same tab."""
+    tab.session_state[VIEW] = name
+    return show(tab)
+
+
+def guess(tab, text=None):
+    """Guess something."""
+    tab.radio[0].set_value(text or tab.radio[0].options[0])
+    return show(tab)
+
+
 def begin(tab):
     """Guess something, and run it."""
-    tab.radio[0].set_value(tab.radio[0].options[0])
-    return press(show(tab), "run_claim")
+    return press(guess(tab), "run_claim")
 
 
 def watch_rerun(tab, name="small"):
@@ -130,39 +144,21 @@ def pictures(tab):
     return {key for key in keys if key.startswith("picture")}
 
 
-def folded(tab):
-    """Return what is said in expanders."""
-    kinds = [kind for fold in tab.expander for kind in (fold.markdown, fold.caption)]
-    return "\n".join(plain_text(element) for kind in kinds for element in kind)
-
-
-def in_sight(tab):
-    """Return what is said outside of expanders."""
-    hidden = [
-        id(e) for fold in tab.expander for kind in (fold.markdown, fold.caption) for e in kind
-    ]
-    kinds = (tab.title, tab.markdown, tab.caption, tab.info, tab.subheader)
-    seen = [element for kind in kinds for element in kind if id(element) not in hidden]
-    return "\n".join(plain_text(element) for element in seen)
-
-
-@pytest.mark.parametrize("question", QUESTIONS.values(), ids=lambda question: question.id)
-def test_a_question_is_answered_with_its_reason_numbers_and_a_picture(question, shipped):
+def test_a_question_is_answered_with_its_reason_numbers_and_a_picture(shipped, seed):
     """And with what is found on the first claim, the verdicts, and the asker's words, in turn."""
+    question = random.Random(seed).choice(list(QUESTIONS.values()))
     tab = visit_at("questions", question=question.id)
     text, verdicts = said(tab), verdicts_of(shipped.values())
     numbers = number_sentences(question, shipped)
-    assert len(numbers) in (3, 4)
     first = shipped[question.claims[0]]
     verdict = verdicts[question.claims[0]]
     answer = short_answer(question, shipped, verdicts)
     reason = " ".join(reason_sentences(question, shipped, verdicts))
     assert text.index(answer) < text.index(reason) < text.index(numbers[0])
-    assert all(one in text for one in numbers)
-    assert main_found(first, verdict) in text
-    assert statement_with_verdict(first, verdict).split("“")[0] in text
-    assert question.asked in text
-    assert question.source in text
+    statement = statement_with_verdict(first, verdict).split("“")[0]
+    found = main_found(first, verdict)
+    for words in (*numbers, found, statement, question.asked, question.source):
+        assert words in text
     assert f"attnkit {first.version}, claim {first.hash}" in folded(tab)
     long = any(name in first.curves and one.up_to > 1 for name, one in arms_of(first).items())
     assert pictures(tab) == {"picture_shipped", *(["picture_learning"] if long else [])}
@@ -171,28 +167,34 @@ def test_a_question_is_answered_with_its_reason_numbers_and_a_picture(question, 
     assert tab.radio[0].value is None
 
 
-MOST_WORDS = 700
-"""Words of a question that are in sight when it opens."""
+def test_the_evidence_that_ships_answers_every_question_in_few_plain_words():
+    """The page reads what is in the package; commands, hashes and versions are folded.
 
-
-@pytest.mark.parametrize("question", SHOWN.values(), ids=lambda question: question.id)
-def test_a_question_is_short_and_has_no_words_of_programmers(question):
-    """Commands, hashes and versions are folded."""
-    tab = visit_at("questions", question=question.id)
-    labels = [button.label for button in tab.button]
-    labels += [*tab.radio[0].options, *(one.title for one in QUESTIONS.values()), *links(tab)]
-    text = " ".join([in_sight(tab), *labels])
-    assert len(text.split()) < MOST_WORDS
-    assert not re.search(r"[0-9a-f]{16}|attnkit|python|Holm|Student", text)
-
-
-def test_the_evidence_that_ships_answers_every_question():
-    """The page reads what is in the package, and says if a record is missing."""
+    The sentence of a sweep is computed from its shipped runs.
+    """
     tab, known = visit_at("questions"), record.load_shipped()
     for question in SHOWN.values():
-        tab.session_state[VIEW] = question.id
-        assert ("Not run yet" in said(show(tab))) == (question.claims[0] not in known)
+        tab = view(tab, question.id)
+        assert ("Not run yet" in said(tab)) == (question.claims[0] not in known)
         assert address(tab) == ({} if question is WHY else {"question": question.id})
+        labels = [button.label for button in tab.button]
+        labels += [*tab.radio[0].options, *(one.title for one in QUESTIONS.values()), *links(tab)]
+        text = " ".join([in_sight(tab), *labels])
+        assert len(text.split()) < MOST_WORDS, question.id
+        assert not re.search(r"[0-9a-f]{16}|attnkit|python|Holm|Student", text), question.id
+        if question.id == SWEPT:
+            result = shipped_sweeps.load_shipped(question.sweep)
+            assert conclusion(result, *list(result.sweep.axes)[:2]).text in said(tab)
+
+
+def test_a_question_stands_without_its_sweep(monkeypatch, tmp_path):
+    """A file that is missing takes away only its own sentence."""
+    monkeypatch.setattr(shipped_sweeps, "FOLDER", tmp_path)
+    shipped_sweeps.load_shipped.cache_clear()
+    tab = visit_at("questions", question=SWEPT)
+    shipped_sweeps.load_shipped.cache_clear()
+    assert "How far it goes" not in said(tab)
+    assert "The numbers" in said(tab)
 
 
 def test_without_evidence_it_says_what_to_type(nothing_shipped):
@@ -205,6 +207,9 @@ def test_without_evidence_it_says_what_to_type(nothing_shipped):
     assert "each at its task’s own learning rate: none is tuned yet" in text
     assert not tab.button(key="run_claim").disabled
     assert not tab.get("download_button")
+    tab = view(tab, NEW)
+    assert "Not run yet." in said(tab)
+    assert "decided predictions" not in said(tab)
     tab = visit_at("questions", claim="one_matrix")
     assert "python -m attnkit claims one_matrix" in folded(tab)
 
@@ -223,8 +228,7 @@ def test_a_faulty_link_is_told_and_the_page_stays_usable(link, message, shipped)
     assert tab.get("bidi_component")
     name = next(iter(link))
     assert address(tab) == ({"claim": ALL} if name == "claim" else {})
-    tab.session_state[VIEW] = "value"
-    assert "The link has" not in said(show(tab))
+    assert "The link has" not in said(view(tab, "value"))
 
 
 def test_a_link_to_a_claim_shows_all_its_evidence(shipped):
@@ -247,80 +251,95 @@ def test_a_link_to_a_claim_shows_all_its_evidence(shipped):
 
 
 def test_a_claim_opens_from_the_question_that_rests_on_it(shipped):
-    """And another one from the list; the address follows."""
+    """And another one from the list; the address follows, and another page changes nothing."""
     tab = press(visit_at("questions", question="value"), "open_one_embedding")
     assert address(tab) == {"claim": "one_embedding"}
     assert CLAIMS["one_embedding"].prediction in said(tab)
     tab.selectbox(key=CLAIM).set_value("thin_keys")
     assert CLAIMS["thin_keys"].prediction in said(show(tab))
-    assert address(tab) == {"claim": "thin_keys"}
-    tab.selectbox(key=CLAIM).set_value(None)
-    show(tab)
-    assert address(tab) == {"claim": ALL}
-
-
-def test_what_is_open_survives_another_page(shipped):
-    """Coming back without a link."""
-    tab = visit_at("questions", claim="thin_keys")
     tab.query_params.clear()
     tab = turn_to(turn_to(tab, "guide"), "questions")
     assert address(tab) == {"claim": "thin_keys"}
     assert tab.selectbox(key=CLAIM).value == "thin_keys"
-
-
-def test_predictions_that_failed_are_seen_as_such(shipped):
-    """In the table of all claims, and where the claim stands in full."""
-    verdicts = verdicts_of(shipped.values())
-    wrong = [name for name, verdict in verdicts.items() if verdict != CLAIMS[name].expected]
-    assert wrong
-    table = claims_table(shipped, verdicts)
-    assert list(table.claim) == [claim.title for claim in CLAIMS.values()]
-    undecided = [name for name in wrong if verdicts[name] == "undecided"]
-    assert (table.came_true == "? undecided").sum() == len(undecided)
-    assert table.came_true.isin(["✗ no", "? undecided"]).sum() == len(wrong)
-    assert list(table.seen) == [claim.seen for claim in CLAIMS.values()]
-    tab = visit_at("questions", claim=wrong[0])
-    assert f"; we predicted “{CLAIMS[wrong[0]].expected}”" in said(tab)
-    assert total_in_words(list(shipped.values())) in said(tab)
+    tab.selectbox(key=CLAIM).set_value(None)
+    assert address(show(tab)) == {"claim": ALL}
 
 
 def test_the_table_of_claims_has_three_columns_and_shows_all_on_demand(shipped):
-    """Who says it, what was predicted, and how predictions fared by what had been seen."""
+    """Who says it, what was predicted, and how predictions fared; a failed one says so in full."""
     tab = visit_at("questions", claim=ALL)
+    verdicts = verdicts_of(shipped.values())
     assert list(tab.dataframe[0].value.columns) == ["claim", "verdict", "found"]
     assert score_in_words(list(shipped.values())) not in said(tab)
     tab.toggle(key="all_columns").set_value(True)
     show(tab)
-    columns = claims_table(shipped, verdicts_of(shipped.values())).columns
-    assert list(tab.dataframe[0].value.columns) == list(columns)
+    assert list(tab.dataframe[0].value.columns) == list(claims_table(shipped, verdicts).columns)
     assert score_in_words(list(shipped.values())) in said(tab)
+    assert total_in_words(list(shipped.values())) in said(tab)
+    wrong = next(name for name, verdict in verdicts.items() if verdict != CLAIMS[name].expected)
+    tab.selectbox(key=CLAIM).set_value(wrong)
+    assert f"; we predicted “{CLAIMS[wrong].expected}”" in said(show(tab))
 
 
-def test_what_is_found_agrees_with_the_verdict(shipped):
-    """The main statement is the one that decides; a stricter verdict of the claim is explained."""
+def test_new_claims_are_listed_with_what_became_of_their_predictions(shipped):
+    """Each decided one has a figure and a button; the others have a button."""
+    tab = visit_at("questions", question="new")
     verdicts = verdicts_of(shipped.values())
-    for name, evidence in shipped.items():
-        told = statement_with_verdict(evidence, verdicts[name])
-        _, finding = main_statement(evidence, verdicts[name])
-        stricter = verdicts[name] == "undecided" != finding.verdict
-        assert ("Read together" in told) == stricter
-        if verdicts[name] != "undecided":
-            assert f"**{verdicts[name]}**" in told
+    found = new_records(shipped, verdicts)
+    decided, texts = [*found[WRONG], *found[TRUE]], said(tab)
+    assert f"{len(found[WRONG])} of our {len(decided)} decided predictions were wrong" in texts
+    places = [texts.index(main_found(one, verdicts[one.claim.id])) for one in decided]
+    assert places == sorted(places)
+    assert all(cache_in_words(one.claim) in texts for one in decided)
+    assert address(tab) == {"question": "new"}
+    tab = press(tab, f"open_new_{decided[0].claim.id}")
+    assert address(tab) == {"claim": decided[0].claim.id}
+    assert address(press(tab, "back_to_new")) == {"question": "new"}
 
 
-def test_claims_without_evidence_stand_in_the_table():
-    """As not run yet."""
-    assert set(claims_table({}, {}).verdict) == {"not run yet"}
+def test_nothing_is_given_away_in_the_quiet_mode(shipped):
+    """Neither answer, claim, list nor sweep, until a guess, which stands above all else."""
+    tab = show(visit(quiet="1").switch_page("pages/questions.py"))
+    verdicts = verdicts_of(shipped.values())
+    assert plain(WHY.guess) in tab.radio[0].label
+    assert tab.subheader[0].value == "Predict, then run it now"
+    hidden = [short_answer(WHY, shipped, verdicts), *number_sentences(WHY, shipped)]
+    assert not any(text in said(tab) for text in hidden)
+    assert not [button for button in tab.button if (button.key or "").startswith("open_")]
+    assert not pictures(tab)
+    tab = view(tab, SWEPT)
+    assert "Trains" in said(tab)  # the page is there
+    assert "How far it goes" not in said(tab)
+    tab = view(tab, NEW)
+    assert "“Guess first” is on, so this list is hidden" in said(tab)
+    assert "decided predictions" not in said(tab)
+    tab = view(tab, ALL)
+    tab.selectbox(key=CLAIM).set_value("direction")
+    tab = show(tab)
+    assert list(tab.dataframe[0].value.columns) == ["claim", "source"]
+    assert total_in_words(list(shipped.values())) not in said(tab)
+    assert CLAIMS["direction"].says in said(tab)
+    assert CLAIMS["direction"].prediction not in said(tab)
+    assert not pictures(tab)
 
 
-def test_a_claim_is_run_on_new_seeds_and_told_beside_the_guess(small):
-    """One experiment after the other, and again on other seeds."""
-    tab = visit_at("questions", claim="small")
-    tab.radio[0].set_value("It will hold")
-    tab = watch_rerun(press(show(tab), "run_claim"))
+def test_a_claim_is_guessed_run_on_new_seeds_and_told_beside_the_guess(small):
+    """Nothing runs without a guess, of which the last counts; another run has other seeds.
+
+    What is trained so is not kept: the Runs page lists what people set up.
+    """
+    tab = press(visit_at("questions", claim="small"), "run_claim")
+    assert "Guess first" in said(tab)
+    assert "small" not in tab.session_state["reruns"].known
+    tab = guess(guess(tab, "It will hold"), "It will not hold")
+    tab = press(tab, "run_claim")
     first = rerun_of(tab)
-    assert first.finished
-    assert first.n_finished == 2
+    assert first.guess == "did not hold"
+    assert not first.job.kept
+    assert not first.moving or tab.radio[0].disabled
+    tab = watch_rerun(tab)
+    assert not tab.radio[0].disabled
+    assert (first.finished, first.n_finished) == (True, 2)
     assert len(first.seeds) == small.quick_seeds == 8
     assert min(first.seeds) >= claim_rerun.FIRST_SEED
     text = said(tab)
@@ -335,114 +354,26 @@ def test_a_claim_is_run_on_new_seeds_and_told_beside_the_guess(small):
     assert not set(rerun_of(tab).seeds) & set(first.seeds)
 
 
-def test_runs_of_a_visitor_do_not_flood_what_is_kept(small):
-    """The Runs page lists what people set up."""
-    tab = begin(visit_at("questions", claim="small"))
-    assert not rerun_of(tab).job.kept
-    watch_rerun(tab)
-
-
-def test_shipped_learning_rates_are_taken_over_and_verdicts_stand_side_by_side(small, monkeypatch):
-    """So that only seeds differ."""
-    evidence = made_up(small)
-    monkeypatch.setattr(record, "load_shipped", lambda: {"small": evidence})
-    tab = watch_rerun(begin(visit_at("questions", claim="small")))
-    cells = dict(cell for trial in rerun_of(tab).trials for cell in trial.cells)
-    assert cells == {one.name: evidence.tuned[one.name].rate for one in small.judged_arms}
-    text = said(tab)
-    assert "| your run | shipped |" in text
-    assert "Learning rates were" not in text
-
-
-def test_nothing_runs_without_a_guess_and_the_last_one_counts(small):
-    """It can be changed until the run begins, and again for the next run."""
-    tab = press(visit_at("questions", claim="small"), "run_claim")
-    assert "Guess first" in said(tab)
-    assert "small" not in tab.session_state["reruns"].known
-    tab.radio[0].set_value("It will hold")
-    tab = show(tab)
-    tab.radio[0].set_value("It will not hold")
-    tab = press(show(tab), "run_claim")
-    assert rerun_of(tab).guess == "did not hold"
-    assert not rerun_of(tab).moving or tab.radio[0].disabled
-    assert not watch_rerun(tab).radio[0].disabled
-
-
-def test_new_claims_are_listed_with_what_became_of_their_predictions(shipped):
-    """Each decided one has a figure and a button; the others have a button."""
-    tab = visit_at("questions", question="new")
-    assert not tab.exception
-    verdicts = verdicts_of(shipped.values())
-    found = new_records(shipped, verdicts)
-    decided, texts = [*found[WRONG], *found[TRUE]], said(tab)
-    assert f"{len(found[WRONG])} of our {len(decided)} decided predictions were wrong" in texts
-    places = [texts.index(main_found(one, verdicts[one.claim.id])) for one in decided]
-    assert places == sorted(places)
-    assert all(cache_in_words(one.claim) in texts for one in decided)
-    assert address(tab) == {"question": "new"}
-    tab = press(tab, f"open_new_{decided[0].claim.id}")
-    assert address(tab) == {"claim": decided[0].claim.id}
-    assert address(press(tab, "back_to_new")) == {"question": "new"}
-
-
-def test_new_claims_are_hidden_in_the_quiet_mode(shipped):
-    """They would tell what a visitor is to guess."""
-    tab = show(visit(quiet="1").switch_page("pages/questions.py"))
-    tab.session_state[VIEW] = NEW
-    tab = show(tab)
-    assert "“Guess first” is on, so this list is hidden" in said(tab)
-    assert "decided predictions" not in said(tab)
-
-
-def test_without_records_no_new_claim_is_listed(nothing_shipped):
-    """The view says so."""
-    tab = visit_at("questions", question="new")
-    assert "Not run yet." in said(tab)
-    assert "decided predictions" not in said(tab)
-
-
-def test_the_answer_is_hidden_in_the_quiet_mode(shipped):
-    """Until the visitor has guessed and run it; the guess stands above everything else."""
-    tab = visit(quiet="1")
-    tab = show(tab.switch_page("pages/questions.py"))
-    verdicts, question = verdicts_of(shipped.values()), WHY
-    assert plain(question.guess) in tab.radio[0].label
-    assert tab.subheader[0].value == "Predict, then run it now"
-    hidden = [short_answer(question, shipped, verdicts), *number_sentences(question, shipped)]
-    assert not any(text in said(tab) for text in hidden)
-    assert not [button for button in tab.button if (button.key or "").startswith("open_")]
-    assert not pictures(tab)
-
-
-def test_claims_are_hidden_in_the_quiet_mode(shipped):
-    """The table has no verdicts, and a claim no result."""
-    tab = show(visit(quiet="1").switch_page("pages/questions.py"))
-    tab.session_state[VIEW] = ALL
-    tab = show(tab)
-    tab.selectbox(key=CLAIM).set_value("direction")
-    tab = show(tab)
-    assert list(tab.dataframe[0].value.columns) == ["claim", "source"]
-    assert total_in_words(list(shipped.values())) not in said(tab)
-    assert CLAIMS["direction"].says in said(tab)
-    assert CLAIMS["direction"].prediction not in said(tab)
-    assert not pictures(tab)
-
-
-def test_after_a_wrong_guess_the_reason_is_told(small, monkeypatch):
-    """The reason is that of the shipped verdict, which decides."""
+def test_a_run_beside_shipped_evidence_takes_its_rates_and_a_wrong_guess_its_reason(
+    small, monkeypatch
+):
+    """So only seeds differ; the verdict that decides is the shipped one."""
     told = replace(small, reason="Because it is so.")
     monkeypatch.setitem(CLAIMS, "small", told)
     evidence = made_up(told, MadeUp(lambda _: None, QKV=1.0, Q_K=1.0))
     monkeypatch.setattr(record, "load_shipped", lambda: {"small": evidence})
     verdict = verdicts_of([evidence])["small"]
-    for guess, wrong in (("held", True), (verdict, False)):
-        tab = visit_at("questions", claim="small")
-        text = next(text for text, means in BETS.items() if means == guess)
-        tab.radio[0].set_value(text)
-        tab = watch_rerun(press(show(tab), "run_claim"))
+    assert verdict != "held"
+    tab = visit_at("questions", claim="small")
+    for means, wrong in (("held", True), (verdict, False)):
+        tab = guess(tab, next(text for text, meaning in BETS.items() if meaning == means))
+        tab = watch_rerun(press(tab, "run_claim"))
         (outcome,) = [e.value for e in tab.markdown if "our guess was" in e.value]
-        assert ("wrong" in outcome) == wrong
-        assert ("Because it is so" in outcome) == wrong
+        assert ("wrong" in outcome) == ("Because it is so" in outcome) == wrong
+    cells = dict(cell for trial in rerun_of(tab).trials for cell in trial.cells)
+    assert cells == {one.name: evidence.tuned[one.name].rate for one in told.judged_arms}
+    assert "| your run | shipped |" in said(tab)
+    assert "Learning rates were" not in said(tab)
 
 
 def test_a_run_can_be_stopped_and_taken_up_again(nothing_shipped, monkeypatch):
@@ -482,11 +413,9 @@ def test_a_run_goes_on_while_its_visitor_is_elsewhere(small):
     """On another page, and on another question; it is there when they come back."""
     tab = begin(visit_at("questions", claim="small"))
     tab = turn_to(turn_to(tab, "guide"), "questions")
-    tab.session_state[VIEW] = "value"
-    tab = watch_rerun(show(tab))
+    tab = watch_rerun(view(tab, "value"))
     assert rerun_of(tab).finished
-    tab.session_state[VIEW] = ALL
-    assert "| your run |" in said(show(tab))
+    assert "| your run |" in said(view(tab, ALL))
 
 
 def test_a_claim_whose_arms_cannot_be_trained_says_why(monkeypatch, nothing_shipped):
@@ -517,39 +446,6 @@ def test_only_one_claim_trains_for_a_visitor(small, monkeypatch):
     watch_rerun(tab)
 
 
-def test_the_links_set_up_what_was_compared(shipped):
-    """Every claim's open in the Lab, which shows so many columns."""
-    for name, claim in CLAIMS.items():
-        experiments = [trial.experiment for trial in quick_trials(claim, shipped[name], 0)]
-        found = lab_links(experiments)
-        assert len({label for label, _ in found}) == len(experiments)
-        for (_, params), experiment in zip(found, experiments, strict=True):
-            opened = from_params(params)
-            assert opened.sharing == experiment.sharing[:MOST_COLUMNS]
-            assert opened.replace(sharing=experiment.sharing) == experiment
-
-
-def test_a_verdict_that_differs_from_the_shipped_one_is_explained():
-    """In a plain sentence; equal ones are not."""
-    one, two = small_claim(), small_claim(statements=(worse("Q=K", "QKV"), worse("K=V", "QKV")))
-    assert disagreement(one, "held", "held", 17) == ""
-    assert disagreement(one, "held", None, 0) == ""
-    few = disagreement(one, "undecided", "held", 17)
-    assert few == "8 seeds are few: no verdict. The shipped one rests on 17."
-    assert "2 things at once" in disagreement(two, "undecided", "did not hold", 17)
-    assert "stricter" in disagreement(one, "held", "undecided", 17)
-    assert "the opposite of the shipped 17" in disagreement(one, "held", "did not hold", 17)
-
-
-def test_a_guess_is_judged_by_the_evidence_with_more_seeds():
-    """By the run itself where nothing is shipped."""
-    assert guess_in_words("held", "held", None) == "Your guess was right."
-    assert guess_in_words("held", "undecided", None) == "Your guess was wrong."
-    assert guess_in_words("held", "held", "held") == "Your guess was right."
-    by = guess_in_words("held", "undecided", "held")
-    assert by == "By the shipped evidence your guess was right."
-
-
 def test_a_long_run_of_a_visitor_is_read_where_its_statement_reads_it(nothing_shipped, monkeypatch):
     """Its scores are those at 1, 2 and 4 times the steps."""
     long = {**TINY, "up_to": 4}
@@ -567,12 +463,3 @@ def test_a_long_run_of_a_visitor_is_read_where_its_statement_reads_it(nothing_sh
     assert all(own["steps_to_solve"].shape == (3, 6) for own in evidence.scores.values())
     assert "Median steps to solve: Q=K never, QKV never." in said(tab)
     assert evidence.findings[0].n_alike == 6
-
-
-def test_learning_rates_that_were_tried_stand_in_a_table(shipped):
-    """The chosen one is marked; what was judged by loss says so."""
-    tuned = shipped["ranking"].tuned
-    table = tuning_table(tuned)
-    assert table.count("✓") == len(tuned)
-    assert all(plain(name) in table for name in tuned)
-    assert "| loss |" in table

@@ -35,44 +35,40 @@ def tried(tab):
     return show(watch(tab, lambda job: job.over))
 
 
-def test_what_was_tried_is_told_and_taken_back():
-    """The run before shows at once."""
-    tab = trained()
+def follow(tab, **link):
+    """Open another link in the same tab."""
+    tab.query_params.clear()
+    tab.query_params.update(link)
+    return show(tab)
+
+
+def test_what_was_tried_is_told_and_taken_back_where_it_belongs():
+    """On its own task, and only while its run is on screen; then the run before shows at once."""
+    link = small_link()
+    tab = trained(**link)
     before = tab.session_state["lab"].job_id
     assert "rescue_undo" not in keys(tab)
     tab = tried(tab)
     assert "with 1 head → " in said(tab)
     assert "with 4 heads (1 seed): not sure with one seed." in said(tab)
-    tab = press(tab, "rescue_undo")
-    assert tab.session_state["lab"].job_id == before
-    assert "4 heads (" not in said(tab)
-    assert "rescue_undo" not in keys(tab)
 
-
-def test_attempts_are_told_on_their_own_task_only():
-    """There they are again; those of another task neither stand here nor are taken back."""
-    link = small_link()
-    tab = tried(trained(**link))
-    tab.query_params.clear()
-    tab.query_params.update({"v": "1", "task": "copy", "sharing": "Q=K", "steps": "40"})
-    tab = show(tab)
+    tab = follow(tab, v="1", task="copy", sharing="Q=K", steps="40")
     assert tab.session_state["lab"].experiment.task.name == "copy"
     assert "4 heads (" not in said(tab)
     assert "rescue_undo" not in keys(tab)
+
     tab.query_params.clear()
-    tab.query_params.update({**link, "n_heads": "4"})
-    tab = show(tab)
-    assert "4 heads (" in said(tab)
-    assert "rescue_undo" in keys(tab)
-
-
-def test_only_the_run_on_screen_is_taken_back():
-    """Not if it is another one by now."""
-    tab = tried(trained())
     tab.query_params.update(small_link())
     tab = watch(press(turn_to(tab, "lab"), "train"), lambda job: job.over)
     tab = turn_to(tab, "asymmetry")
     assert "4 heads (" in said(tab)
+    assert "rescue_undo" not in keys(tab)
+
+    tab = follow(tab, **{**link, "n_heads": "4"})
+    assert "4 heads (" in said(tab)
+    tab = press(tab, "rescue_undo")
+    assert tab.session_state["lab"].job_id == before
+    assert "4 heads (" not in said(tab)
     assert "rescue_undo" not in keys(tab)
 
 

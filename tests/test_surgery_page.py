@@ -1,19 +1,26 @@
-"""The page that operates on trained models: without a browser, and in a real Chromium."""
+"""The page that operates on trained models: without a browser, and in a real Chromium.
+
+Heads are switched off, matrices are tied and trained on, and keys and values are mixed.
+"""
 
 import csv
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import streamlit as st
 from playwright.sync_api import expect
 from test_filming import fail
 from test_inspection_page import filmed, small_link, turn_to, visit_at, watch_film
-from visiting import PATIENCE, drawn, plain_text, press, show, visit, watch
+from visiting import PATIENCE, UNENDING, drawn, plain_text, press, show, visit, watch
 
+from attnkit.figures.tying import tying_results
 from attnkit.service.server import server_settings
 from attnkit.service.service import Refused, TrainingService
+from attnkit.ui import inspection as inspection_page
 from attnkit.ui.service import training_service
 from attnkit.variants import Variant
 
@@ -74,8 +81,19 @@ def watch_operation(tab):
     return show(tab)
 
 
-def test_a_visitor_who_comes_here_first_sees_both_operations():
-    """A seed is trained for it without a press; nothing is trained on yet."""
+def mark_of(tab):
+    """Return α and the accuracy of the chosen mixture, as the figure marks them."""
+    (mark,) = [t for t in drawn(tab, "mixtures")["figure"]["data"] if t.get("mode") == "markers"]
+    return mark["x"], mark["y"]
+
+
+def test_a_visitor_who_comes_here_first_sees_all_operations(monkeypatch):
+    """A press trains a seed for it; nothing is trained on yet.
+
+    The chosen way is marked among all of that variant and told. The slider of mixtures begins at
+    the average and computes nothing; what was chosen holds when the page is left. A refusal is told
+    once.
+    """
     tab = operated()
     text = said(tab)
     assert "Trained for 40 steps, seed" in text
@@ -84,14 +102,11 @@ def test_a_visitor_who_comes_here_first_sees_both_operations():
     assert "Can it come back? “Train on” repeats the training with 1 seed" in text
     assert re.search("Without its only head|have learnt nothing yet", text)
     assert "Reported, not measured here" in text
-    assert {"ways_table", "heads_table"} <= keys(tab)
+    assert {"ways_table", "heads_table", "mixtures"} <= keys(tab)
     assert "recovery" not in keys(tab)
     assert len(tab.get("download_button")) == 3
 
-
-def test_the_chosen_way_is_marked_and_told():
-    """Among all ways of that variant."""
-    tab = choose(operated(), tie="K=V", by="keep W_K")
+    tab = choose(tab, tie="K=V", by="keep W_K")
     assert about(tab, "QKV", "W_K and W_V by keeping W_K")
     table = drawn(tab, "ways_table")["diagram"]
     assert table.count("<tr") == 13
@@ -103,10 +118,44 @@ def test_the_chosen_way_is_marked_and_told():
     assert about(tab, "Q=K", "W_Q, W_K and W_V to their average")
     assert drawn(tab, "ways_table")["diagram"].count("<tr") == 3
 
+    assert mark_of(tab)[0] == [0.5]
+    asked = []
+    with monkeypatch.context() as patched:
+        patched.setattr(TrainingService, "inspect", lambda *given: asked.append(given))
+        tab.select_slider(key="tying_alpha").set_value(1.0)
+        tab = show(tab)
+    assert mark_of(tab)[0] == [1.0]
+    assert "α = 1 (keep W_K): " in said(tab)
+    assert asked == []
+    tab = turn_to(turn_to(tab, "attention"), "surgery")
+    assert tab.select_slider(key="tying_alpha").value == 1.0
+    assert mark_of(tab)[0] == [1.0]
+
+    def refuse(*_, **__):
+        raise Refused("12 experiments wait already")
+
+    monkeypatch.setattr(TrainingService, "submit", refuse)
+    tab = press(tab, "train_on")
+    assert "Not taken: 12 experiments wait already." in said(tab)
+    assert "Not taken" not in said(show(tab))
+
 
 def test_what_is_tied_is_trained_on_and_told():
-    """In a job beside the film, with the same seeds; its result is kept, and opens in the Lab."""
-    tab = choose(operated(n_seeds="2"), tie="K=V", by="keep W_V")
+    """In a job beside the film, with the same seeds; its result is kept, and opens in the Lab.
+
+    All seeds of the run are mixed, whichever the page looks into. What was trained on is not
+    trained again, and another run takes it off the page.
+    """
+    link = small_link(n_seeds="2")
+    tab = watch_film(visit_at("surgery", **link))
+    text = said(tab)
+    assert {"mixtures", "repairs_table"} <= keys(tab)
+    mean = "Mean of 2 seeds, with 95% intervals, 16 held-out examples each, after step 40"
+    assert mean in text
+    assert "they cost no parameters and no cache" in text
+    assert "CKA of keys and values: 0." in text
+    assert drawn(tab, "repairs_table")["diagram"].count("<tr>") == 6
+    tab = choose(tab, tie="K=V", by="keep W_V")
     assert "repeats the training with 2 seeds, ties it at step 40 and trains 40 more steps" in said(
         tab
     )
@@ -122,24 +171,30 @@ def test_what_is_tied_is_trained_on_and_told():
     assert len(tab.get("download_button")) == 4
     links = {link.proto.label: link.proto.query_string for link in tab.get("page_link")}
     assert "tie" in links["Open it in the Lab"]
+    assert tab.session_state["operation"].job_id == job.id
+    assert press(tab, "train_on").session_state["operation"].job_id == job.id
+    seed = int(link["first_seed"])
+    tab.selectbox(key=f"inspected_seed_{seed}_2").set_value(seed + 1)
+    tab = watch_film(show(tab))
+    assert "Mean of 2 seeds" in said(tab)
+    assert "recovery" in keys(tab)
+    tab.query_params.clear()
+    tab.query_params.update(small_link())
+    tab = watch(press(turn_to(tab, "lab"), "train"), lambda job: job.over)
+    assert "recovery" not in keys(turn_to(tab, "surgery"))
 
 
 def test_the_next_way_is_an_invitation():
     """It chooses the way, about which the page claims nothing that was not measured."""
     tab = watch_operation(press(choose(operated(), tie="K=V"), "train_on"))
-    caught_up = tab.session_state["operation"].recovery(TIED_K_V).caught_up
+    caught_up = tab.session_state["operation"].recovery(Variant("QKV tie=K=V")).caught_up
     (button,) = [button for button in tab.button if button.key == "try_next"]
     way = button.label.removeprefix("Try ")
     assert way.startswith(("Q=K, ", "Q=K=V, ") if caught_up else "Q=V, ")
     tie, how = way.split(", ")
     assert f"Does {tie} ({how}) come back" in said(tab)
     tab = press(tab, "try_next")
-    assert {
-        f"last_cut_{name}": tab.session_state[f"last_cut_{name}"] for name in ("tie", "by")
-    } == {
-        "last_cut_tie": tie,
-        "last_cut_by": how,
-    }
+    assert [tab.session_state[f"last_cut_{name}"] for name in ("tie", "by")] == [tie, how]
     assert f"▸ {how}" in drawn(tab, "ways_table")["diagram"]
     assert "more step" not in concluded(tab)
     assert "try_next" not in {button.key for button in tab.button}
@@ -148,24 +203,16 @@ def test_the_next_way_is_an_invitation():
     assert "| Tied | Before | At once | Later | Never tied | Steps |" in said(tab)
 
 
-TIED_K_V = Variant("QKV tie=K=V")
-
-
-def test_what_is_trained_already_is_not_trained_again():
-    """Pressing once more shows it at once."""
-    tab = watch_operation(press(operated(), "train_on"))
-    first = tab.session_state["operation"].job_id
-    tab = press(tab, "train_on")
-    assert tab.session_state["operation"].job_id == first
-    assert "Trained: step 80" in said(tab)
-
-
-def test_training_on_can_be_stopped():
-    """Beside a film that still grows; what was reached stays on the screen."""
-    tab = press(visit(**small_link(steps="20000", batch_size="256")), "train")
-    tab = turn_to(watch(tab, lambda job: job.step > 0), "surgery")
+def test_beside_a_film_that_grows_training_on_can_be_stopped():
+    """Numbers are of the newest moment, and mixtures wait for the end: they are measured once."""
+    tab = press(visit(**small_link(**UNENDING)), "train")
+    tab = turn_to(watch(tab, lambda job: job.step > 100), "surgery")
     film = tab.session_state["lab"].filmed_id
     try:
+        text = said(tab)
+        assert "of 20000. Numbers are of the newest moment." in text
+        assert "held-out examples after step" in text
+        assert "The mixtures appear when the training has ended." in text
         tab = press(tab, "train_on")
         assert tab.button(key="train_on").disabled
         assert tab.session_state["operation"].job.active
@@ -175,19 +222,6 @@ def test_training_on_can_be_stopped():
         assert not tab.button(key="train_on").disabled
     finally:
         training_service().stop(film)
-
-
-def test_a_refusal_is_told_in_words(monkeypatch):
-    """Once, and the page goes on."""
-    tab = operated()
-
-    def refuse(*_, **__):
-        raise Refused("12 experiments wait already")
-
-    monkeypatch.setattr(TrainingService, "submit", refuse)
-    tab = press(tab, "train_on")
-    assert "Not taken: 12 experiments wait already." in said(tab)
-    assert "Not taken" not in said(show(tab))
 
 
 def test_what_cannot_be_trained_on_says_why():
@@ -206,11 +240,20 @@ def test_a_copy_that_takes_no_more_steps_ties_it_halfway(monkeypatch):
     assert "with 1 seed, ties it at step 20 and trains 20 more steps" in said(operated())
 
 
-def test_where_all_is_tied_nothing_is_left_to_tie():
-    """Heads are switched off all the same."""
+def test_what_cannot_be_tied_or_mixed_says_so():
+    """Heads are switched off all the same; of several variants those that can be are offered."""
     tab = operated(sharing="Q=K=V")
     assert "nothing is left to tie" in said(tab)
+    assert "None of these models can be tied in this way." in said(tab)
+    assert "Q=K=V: W_Q, W_K and W_V are not separate matrices." in said(tab)
     assert {"heads_table"} == keys(tab) - {"plotly_js"}
+    tab = operated(sharing="QKV,Q=K,RoPE", d_head="4")
+    assert "Q=K: W_Q, W_K and W_V are not separate matrices." in said(tab)
+    (control,) = [c for c in tab.button_group if (c.key or "").startswith("tying_variant")]
+    assert control.options == ["QKV", "RoPE"]
+    first = drawn(tab, "repairs_table")
+    control.set_value(control.proto.options[1].content)
+    assert drawn(show(tab), "repairs_table") != first
 
 
 @pytest.mark.parametrize(
@@ -229,27 +272,6 @@ def test_every_layer_and_head_stands_in_the_table(params, places):
     table = drawn(tab, "heads_table")["diagram"]
     assert all(place in table for place in places)
     assert "its only head" not in said(tab)
-
-
-def test_another_run_takes_the_old_one_off_the_page():
-    """Its curves would be another model's."""
-    tab = watch_operation(press(operated(), "train_on"))
-    turn_to(tab, "lab")
-    tab = watch(press(visit(**small_link()), "train"), lambda job: job.over)
-    tab = turn_to(tab, "surgery")
-    assert "recovery" not in keys(tab)
-
-
-def test_numbers_are_those_of_the_newest_moment_while_it_trains():
-    """And the page says so."""
-    tab = press(visit(**small_link(steps="20000", batch_size="256")), "train")
-    tab = watch(tab, lambda job: job.step > 100)
-    try:
-        text = said(turn_to(tab, "surgery"))
-        assert "of 20000. Numbers are of the newest moment." in text
-        assert "held-out examples after step" in text
-    finally:
-        training_service().stop(tab.session_state["lab"].job_id)
 
 
 def test_a_film_that_is_gone_is_had_back(monkeypatch):
@@ -286,9 +308,50 @@ def test_a_failure_is_told_and_can_be_tried_again():
     assert "Nothing is trained." in text
     assert "Training failed: not enough memory." in text
     assert "There is no trained model yet" not in text
+    assert "The training has failed, so there is no model to tie." in text
+    assert "mixtures" not in keys(tab)
     tab = watch_film(press(tab, "again_ties"))
     assert filmed(tab).id != failed
     assert about(tab, "QKV", "W_Q and W_K to their average")
+
+
+def test_a_training_process_that_is_busy_is_asked_again_only_by_the_visitor(monkeypatch):
+    """The text stays, and every request may take long."""
+    tab = operated()
+    asked, inspect = [], TrainingService.inspect
+
+    def busy(self, job_id, inspection, *given):
+        if inspection.view != "tying":
+            return inspect(self, job_id, inspection, *given)
+        asked.append(job_id)
+        return "The training process is busy"
+
+    monkeypatch.setattr(TrainingService, "inspect", busy)
+    monkeypatch.setattr(inspection_page, "_CACHE", inspection_page._Blobs(2**20))
+    for _ in range(2):
+        tab = show(tab)
+        assert "The training process is busy." in said(tab)
+        assert len(asked) == 1
+    monkeypatch.setattr(TrainingService, "inspect", inspect)
+    tab = press(tab, "again_tying")
+    assert "mixtures" in keys(tab)
+    assert "The training process is busy." not in said(tab)
+
+
+def test_runs_that_have_diverged_have_one_sentence(monkeypatch):
+    """Neither a table nor a figure of numbers that are none."""
+
+    def lost(inspected):
+        (result,), refusals = tying_results(inspected)
+        arrays = {name: np.full_like(array, np.nan) for name, array in result.arrays.items()}
+        return [replace(result, **arrays)], refusals
+
+    monkeypatch.setattr("attnkit.ui.tying.tying_results", lost)
+    tab = operated()
+    text = said(tab)
+    assert "All runs have diverged, so nothing can be tied." in text
+    assert "CKA of keys" not in text
+    assert not {"mixtures", "repairs_table"} & keys(tab)
 
 
 @pytest.mark.browser

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from kinds import NEEDS_ONE_SIDE, tiny
+from reference import DOZEN
 from torch.testing import assert_close
 
 from attnkit.experiment.layer_specs import layer_specs_of
@@ -15,12 +16,10 @@ from attnkit.model.reference import Layer
 from attnkit.training import Training
 from attnkit.training.cohort import Cohort
 from attnkit.training.data import stack
-from attnkit.variants import CATALOGUE
 from attnkit.variants.sharing import ROLES, Sharing
 
 CPU = torch.device("cpu")
 N = 5  # words of a sentence: positions 0 to 4 are the encoder's, 5 to 9 the decoder's
-every_sharing = pytest.mark.parametrize("sharing", Sharing)
 both_blocks = pytest.mark.parametrize("blocks", ["lean", "standard"])
 
 
@@ -110,36 +109,37 @@ def test_masks_are_those_of_the_place():
 # Law 3 and 4
 
 
-@every_sharing
 @both_blocks
-def test_tying_removes_the_parameter(sharing, blocks):
+def test_tying_removes_the_parameter(blocks):
     """In every layer, of both sides and between them; only biases of what is there."""
     cohort = Cohort(tiny("dictionary", blocks=blocks, d_mlp=7), [0, 1], CPU)
     cohort.advance(3)
-    place = cohort.runs.index((sharing, 1))
-    owned = {f"{at}.W_{members[0]}" for at in range(3) for members in sharing.classes}
-    owned |= {f"{at}.W_O" for at in range(3)} | {"0.W_in", "0.W_out", "2.W_in", "2.W_out", "W_U"}
-    expected = owned | {"W_E", "W_pos"}
-    if blocks == "standard":
-        expected |= {name.replace("W_", "b_") for name in owned} | {"b_E"}
-        norms = ("0.ln1", "0.ln2", "1.ln1", "2.ln1", "2.ln2")
-        expected |= {f"{norm}.{part}" for norm in norms for part in "wb"}
-    assert set(cohort.parameters()[place]) == expected
+    for sharing in Sharing:
+        owned = {f"{at}.W_{members[0]}" for at in range(3) for members in sharing.classes}
+        owned |= {f"{at}.W_O" for at in range(3)}
+        owned |= {"0.W_in", "0.W_out", "2.W_in", "2.W_out", "W_U"}
+        expected = owned | {"W_E", "W_pos"}
+        if blocks == "standard":
+            expected |= {name.replace("W_", "b_") for name in owned} | {"b_E"}
+            norms = ("0.ln1", "0.ln2", "1.ln1", "2.ln1", "2.ln2")
+            expected |= {f"{norm}.{part}" for norm in norms for part in "wb"}
+        place = cohort.runs.index((sharing, 1))
+        assert set(cohort.parameters()[place]) == expected, sharing
 
 
-@every_sharing
 @both_blocks
-def test_a_tied_model_equals_an_untied_one_with_copied_weights(sharing, blocks):
+def test_a_tied_model_equals_an_untied_one_with_copied_weights(blocks):
     """Encoder, decoder and cross-attention, biases included."""
-    tied, examples = build(sharing=[sharing], n_layers=2, blocks=blocks)
-    untied, _ = build(sharing=["QKV"], n_layers=2, blocks=blocks, first_seed=5)
-    for run in range(2):
-        own, theirs = tied.run_parameters(run), untied.run_parameters(run)
-        for name, value in theirs.items():
-            owner = name[:-1] + sharing.owner(name[-1]) if name[-1] in ROLES else name
-            value.copy_(own[owner])
-    found, expected = tied.logits(examples.tokens), untied.logits(examples.tokens)
-    assert_close(found, expected, rtol=1e-5, atol=1e-5)
+    untied, examples = build(sharing=["QKV"], n_layers=2, blocks=blocks)
+    for sharing in Sharing:
+        tied, _ = build(sharing=[sharing], n_layers=2, blocks=blocks, first_seed=5)
+        for run in range(2):
+            own, theirs = tied.run_parameters(run), untied.run_parameters(run)
+            for name, value in theirs.items():
+                owner = name[:-1] + sharing.owner(name[-1]) if name[-1] in ROLES else name
+                value.copy_(own[owner])
+        found, expected = tied.logits(examples.tokens), untied.logits(examples.tokens)
+        assert_close(found, expected, rtol=1e-5, atol=1e-5)
 
 
 @both_blocks
@@ -242,30 +242,26 @@ def test_role_weights_of_low_rank_are_products(blocks):
 # Costs
 
 
-ALLOWED = [
-    named.variant for named in CATALOGUE.values() if not NEEDS_ONE_SIDE & named.variant.given.keys()
-]
-
-
-@pytest.mark.parametrize("variant", ALLOWED)
-def test_a_decoder_keeps_something_in_its_own_layers_only(variant):
+def test_a_decoder_keeps_something_in_its_own_layers_only():
     """Of a written token in each of its own layers, of a read one in each cross-attention.
 
-    The encoder keeps nothing: its tokens are all there at once.
+    The encoder keeps nothing: its tokens are all there at once. One variant of every mechanism.
     """
-    one, two = (
-        tiny("dictionary", sharing=[variant], n_layers=n, n_heads=2).costs(variant).kv_cache
-        for n in (1, 2)
-    )
-    single = tiny("directed", sharing=[variant], n_layers=1, n_heads=2).costs(variant).kv_cache
-    assert (one, two) == (2 * single, 4 * single)
+    for variant in DOZEN:
+        if NEEDS_ONE_SIDE & variant.given.keys():
+            continue
+        single, one, two = (
+            tiny(task, sharing=[variant], n_layers=n_layers, n_heads=2).costs(variant).kv_cache
+            for task, n_layers in (("directed", 1), ("dictionary", 1), ("dictionary", 2))
+        )
+        assert (one, two) == (2 * single, 4 * single), variant
 
 
-@pytest.mark.parametrize("text", ["QKV shared_layers", "QKV kv_every=2", "K=V kv_every=3"])
-def test_layers_that_share_with_others_are_refused(text):
+def test_layers_that_share_with_others_are_refused():
     """Which of them would be the other's is not said anywhere."""
-    with pytest.raises(InvalidExperiment, match="do not go with an encoder and a decoder"):
-        tiny("dictionary", sharing=[text])
+    for text in ("QKV shared_layers", "QKV kv_every=2"):
+        with pytest.raises(InvalidExperiment, match="do not go with an encoder and a decoder"):
+            tiny("dictionary", sharing=[text])
 
 
 def test_two_sides_are_not_decoded():

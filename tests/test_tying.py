@@ -1,5 +1,6 @@
 """Variants that are tied for a time, and settings of a variant's own."""
 
+import random
 import re
 
 import pytest
@@ -9,8 +10,6 @@ from torch.testing import assert_close
 from attnkit.experiment import Experiment
 from attnkit.training.cohort import Cohort
 from attnkit.variants import OPTIONS, Variant
-
-# Tied for a time, and settings of one's own
 
 SCHEDULE = {"steps": 20, "evaluate_every": 5, "n_layers": 2, "n_heads": 2, "d_head": 7}
 TIES = [  # variant, what it was, what it becomes, and the matrices that W_<key> goes on with
@@ -25,7 +24,6 @@ TIES = [  # variant, what it was, what it becomes, and the matrices that W_<key>
     ("Q=K tie=Q=K=V", "Q=K", "Q=K=V", {"Q": "QV"}),
     ("K=V tie=Q=K=V tie_by=keep_V", "K=V", "Q=K=V", {"Q": "K"}),
 ]
-every_tie = pytest.mark.parametrize("row", TIES, ids=lambda row: row[0])
 
 
 def beside(*texts, **given):
@@ -46,112 +44,109 @@ def same_bits(one, other):
     )
 
 
-@every_tie
-def test_before_it_is_tied_it_is_what_it_was(row):
-    """Bit for bit, up to the step before."""
-    text, before, *_ = row
-    cohort = beside(text, before)
+def test_what_is_tied_at_half_of_the_steps():
+    """Until then it is what it was, bit for bit; then it is, and trains on as, what it became.
+
+    The matrix that is kept or the average goes on; all other numbers stay as they were. All of its
+    parameters move afterwards, and it computes what the formula of the tied model says. Runs
+    beside it that are not tied have the bits that they have without it, through the step and after.
+    """
+    cohort = beside(*(text for row in TIES for text in row[:2]), "Q=K diff")
+    alone = beside("QKV", "Q=K diff")
     for n_steps in (0, 9):
         cohort.advance(n_steps)
-        assert all(same_bits(*(numbers_of(cohort, t, s) for t in (text, before))) for s in (0, 1))
-
-
-@every_tie
-def test_it_is_tied_at_half_of_the_steps(row):
-    """The matrix that is kept, or the average; all other numbers, bit for bit, as they were."""
-    text, before, after, kept = row
-    cohort = beside(text, before)
-    cohort.advance(10)
-    old, new = numbers_of(cohort, before, 1), numbers_of(cohort, text, 1)
-    assert new.keys() == numbers_of(beside(after), after).keys()
-    for name, value in new.items():
-        if name[2:4] == "W_" and name[4:] in kept:
-            expected = sum(old[name[:4] + role] for role in kept[name[4:]]) / len(kept[name[4:]])
-            assert_close(value, expected, rtol=1e-6, atol=1e-7)
-        else:
-            assert value.tobytes() == old[name].tobytes()
-
-
-@every_tie
-def test_training_goes_on_when_it_is_tied(row):
-    """It has the parameters of what it became, all of them move, and it computes that."""
-    text, _, after, _ = row
-    cohort = beside(text)
-    cohort.advance(10)
-    tied = numbers_of(cohort, text)
-    cohort.advance(3)
-    later = numbers_of(cohort, text)
-    assert later.keys() == tied.keys()
-    assert not any((later[name] == tied[name]).all() for name in tied)
-    looked = InspectedExample(cohort.model, cohort.experiment)
-    reference = Reference(cohort.experiment, after)
-    expected = reference.logits(looked.own(Variant(text)), looked.tokens[0])
-    assert_close(looked.of_answers[0].double(), expected, rtol=1e-4, atol=1e-4)
-
-
-def test_a_run_that_is_tied_leaves_its_neighbours_alone():
-    """Other runs have the same bits as without it, through the step and after."""
-    alone, company = beside("QKV", "Q=K diff"), beside("QKV", "Q=K diff", "QKV tie=K=V")
-    for cohort in (alone, company):
-        cohort.advance(20)
-    for text in ("QKV", "Q=K diff"):
-        assert same_bits(numbers_of(alone, text), numbers_of(company, text))
-
-
-@pytest.mark.parametrize(("share", "step"), [("0", 0), ("0.25", 5), ("0.5", 10), ("1", 20)])
-def test_tie_at_is_a_share_of_the_steps(share, step):
-    """W_V is there until then, and gone from then on."""
-    cohort = beside(text := f"QKV tie=K=V tie_at={share}")
-    for _ in range(20):
-        assert ("0.W_V" in numbers_of(cohort, text)) == (cohort.step < step)
-        cohort.advance(1)
-    assert "0.W_V" not in numbers_of(cohort, text)
-
-
-@pytest.mark.parametrize(
-    ("text", "equal"),
-    [
-        ("QKV start=Q=K", "QK"),
-        ("QKV start=K=V", "KV"),
-        ("QKV start=Q=K=V", "QKV"),
-        ("K=V start=Q=K=V", "QK"),
-        ("QKV kv_rank=3 start=K=V", "KV"),
-    ],
-)
-def test_matrices_that_start_equal_are_free_afterwards(text, equal):
-    """Equal copies of the first at step 0, different after one step; different between layers."""
-    cohort = beside(text, plain := re.sub(" start=.*", "", text))
-    own, without = (numbers_of(cohort, t) for t in (text, plain))
-    first = f"W_{equal[0]}"
-    for layer in (0, 1):
-        for role in equal:
-            assert (own[f"{layer}.W_{role}"] == without[f"{layer}.{first}"]).all()
-    assert (own[f"0.{first}"] != own[f"1.{first}"]).all()
-    rest = own.keys() - {f"{layer}.W_{role}" for layer in (0, 1) for role in equal}
-    assert all((own[name] == without[name]).all() for name in rest)
+        for text, before, *_ in TIES:
+            for seed in (0, 1):
+                pair = (numbers_of(cohort, one, seed) for one in (text, before))
+                assert same_bits(*pair), text
     cohort.advance(1)
-    own = numbers_of(cohort, text)
-    assert (own[f"0.{first}"] != own[f"0.W_{equal[-1]}"]).any()
+    tied = {}
+    for text, before, after, kept in TIES:
+        old, new = numbers_of(cohort, before, 1), numbers_of(cohort, text, 1)
+        tied[text] = numbers_of(cohort, text)
+        assert new.keys() == numbers_of(beside(after), after).keys()
+        for name, value in new.items():
+            if name[2:4] == "W_" and name[4:] in kept:
+                parts = [old[name[:4] + role] for role in kept[name[4:]]]
+                assert_close(value, sum(parts) / len(parts), rtol=1e-6, atol=1e-7)
+            else:
+                assert value.tobytes() == old[name].tobytes(), (text, name)
+    cohort.advance(3)
+    looked = InspectedExample(cohort.model, cohort.experiment)
+    for text, _, after, _ in TIES:
+        later = numbers_of(cohort, text)
+        assert later.keys() == tied[text].keys()
+        assert not any((later[name] == tied[text][name]).all() for name in later), text
+        reference = Reference(cohort.experiment, after)
+        expected = reference.logits(looked.own(Variant(text)), looked.tokens[0])
+        found = looked.of_answers[looked.run(Variant(text))]
+        assert_close(found.double(), expected, rtol=1e-4, atol=1e-4)
+    alone.advance(13)
+    for text in ("QKV", "Q=K diff"):
+        assert same_bits(numbers_of(alone, text), numbers_of(cohort, text))
 
 
-@pytest.mark.parametrize("company", [[], ["QKV", "K=V n_heads=4 kv_heads=1", "QKV d_mlp=11"]])
-@pytest.mark.parametrize(
-    ("word", "given"),
-    [
-        ("learning_rate=0.003", {"learning_rate": 0.003}),
-        ("n_heads=3", {"n_heads": 3}),
-        ("d_head=9", {"d_head": 9}),
-        ("d_head=m/h", {"d_head": 16}),
-        ("d_mlp=7", {"d_mlp": 7}),
-        ("self_mask", {"self_mask": True}),
-        ("self_mask=no", {"self_mask": False}),
-        *((f"positions={name}", {"positions": name}) for name in OPTIONS["positions"].samples),
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize("form", ["Q=K", "QKV d_v=6"])
-def test_a_setting_of_one_s_own_is_that_of_the_experiment(form, word, given, company):
-    """Bit for bit, whatever the others beside it have; d_head is even for the sake of RoPE."""
+def test_tie_at_is_a_share_of_the_steps():
+    """W_V is there until then, and gone from then on."""
+    steps = {f"QKV tie=K=V tie_at={share}": step for share, step in SHARES.items()}
+    cohort = beside(*steps)
+    for at in range(21):
+        for text, step in steps.items():
+            assert ("0.W_V" in numbers_of(cohort, text)) == (at < step), (text, at)
+        cohort.advance(1)
+
+
+SHARES = {"0": 0, "0.25": 5, "0.5": 10, "1": 20}
+"""Shares of 20 steps."""
+
+STARTS = {
+    "QKV start=Q=K": "QK",
+    "QKV start=K=V": "KV",
+    "QKV start=Q=K=V": "QKV",
+    "K=V start=Q=K=V": "QK",
+    "QKV kv_rank=3 start=K=V": "KV",
+}
+"""Variants and the roles whose matrices start equal."""
+
+
+def test_matrices_that_start_equal_are_free_afterwards():
+    """Equal copies of the first at step 0, different after one step; different between layers."""
+    plain = {text: re.sub(" start=.*", "", text) for text in STARTS}
+    cohort = beside(*plain, *plain.values())
+    for text, equal in STARTS.items():
+        own, without = (numbers_of(cohort, t) for t in (text, plain[text]))
+        first = f"W_{equal[0]}"
+        copies = {f"{layer}.W_{role}": f"{layer}.{first}" for layer in (0, 1) for role in equal}
+        for name, value in own.items():
+            assert (value == without[copies.get(name, name)]).all(), (text, name)
+        assert (own[f"0.{first}"] != own[f"1.{first}"]).any()
+    cohort.advance(1)
+    for text, equal in STARTS.items():
+        own = numbers_of(cohort, text)
+        assert (own[f"0.W_{equal[0]}"] != own[f"0.W_{equal[-1]}"]).any()
+
+
+COMPANY = ("QKV", "K=V n_heads=4 kv_heads=1", "QKV d_mlp=11")
+OF_ONES_OWN = {
+    "learning_rate=0.003": {"learning_rate": 0.003},
+    "n_heads=3": {"n_heads": 3},
+    "d_head=9": {"d_head": 9},
+    "d_head=m/h": {"d_head": 16},
+    "d_mlp=7": {"d_mlp": 7},
+    "self_mask": {"self_mask": True},
+    "self_mask=no": {"self_mask": False},
+    **{f"positions={name}": {"positions": name} for name in OPTIONS["positions"].samples},
+}
+
+
+@pytest.mark.parametrize("word", OF_ONES_OWN)
+def test_a_setting_of_one_s_own_is_that_of_the_experiment(word, seed):
+    """Bit for bit, whatever the others beside it have, which is drawn, as is the sharing.
+
+    The width of a head is even for the sake of RoPE.
+    """
+    given, drawn = OF_ONES_OWN[word], random.Random(f"{seed} {word}")
+    form, company = drawn.choice(["Q=K", "QKV d_v=6"]), drawn.choice([(), COMPANY])
     elsewhere = {"d_head": 14, "self_mask": not given.get("self_mask", False)}
     own = beside(f"{form} {word}", *company, **elsewhere)
     of_experiment = beside(form, **{**elsewhere, **given})
