@@ -5,6 +5,8 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from made_sweeps import failed, from_width, made_sweep, without
 
 from attnkit.analysis.capacity import (
@@ -83,21 +85,16 @@ def test_an_axis_of_learning_rates_is_kept():
 
 
 def test_a_slice_keeps_the_index_of_its_rows():
-    """The page finds the cell of a row by it."""
+    """The page finds the cell of a row by it. Axes that there are not are refused by name.
+
+    So are those that are neither fixed nor shown: runs of different tasks would be one cell.
+    """
     table = cells(EXAMPLE)
     part = slice_at(table, {"n_entries": 8})
     assert set(part["n_entries"]) == {8}
     assert (table.loc[part.index] == part)["d_head"].all()
-
-
-def test_a_slice_at_an_unknown_axis_is_refused():
-    """The message names the axis and those that exist."""
     with pytest.raises(ValueError, match=r"fixed: got 'd_model', allowed d_head, n_entries"):
-        slice_at(cells(EXAMPLE), {"d_model": 3})
-
-
-def test_axes_that_are_neither_fixed_nor_shown_are_refused():
-    """Otherwise runs of different tasks would be counted as one cell."""
+        slice_at(table, {"d_model": 3})
     with pytest.raises(ValueError, match="fixed: has no 'n_entries'"):
         runs_at(EXAMPLE, {}, "d_head")
     assert set(runs_at(EXAMPLE, {"n_entries": 4}, "d_head")["n_entries"]) == {4}
@@ -130,14 +127,10 @@ def test_a_point_without_one_of_both_variants_has_no_difference():
 
 
 def test_equal_variants_do_not_differ_clearly():
-    """Zero is not excluded by an interval that is zero."""
+    """Zero is not excluded by an interval that is zero; what was not trained has no differences."""
     table = difference(EXAMPLE, "QKV", "QKV")
     assert (table["difference"] == 0).all()
     assert not table["clear"].any()
-
-
-def test_a_variant_that_was_not_trained_has_no_differences():
-    """The table is empty and has its columns."""
     table = difference(EXAMPLE, "Q=V", "QKV")
     assert table.empty
     assert "steps_clear" in table.columns
@@ -151,30 +144,20 @@ def frame(**columns):
     return pd.DataFrame({**limits, **filled})
 
 
-def test_no_other_cell_beats_those_on_the_frontier():
-    """Compared with all pairs, for random cells with ties."""
-    generator = np.random.default_rng(0)
-    for _ in range(20):
-        table = frame(
-            parameters=generator.integers(1, 8, 30), accuracy=generator.integers(0, 6, 30) / 5
-        )
-        expected = {
-            i
-            for i, a in table.iterrows()
-            if not any(
-                b["parameters"] <= a["parameters"]
-                and b["accuracy"] >= a["accuracy"]
-                and (b["parameters"] < a["parameters"] or b["accuracy"] > a["accuracy"])
-                for _, b in table.iterrows()
-            )
-        }
-        assert set(frontier(table, "parameters").index) == expected
+LEVEL = st.integers(0, 5).map(lambda fifths: fifths / 5) | st.just(math.nan)
 
 
-def test_cells_without_accuracy_are_on_no_frontier():
-    """Cells that could not be trained beat no other cell."""
-    table = frame(parameters=[1, 2], accuracy=[math.nan, 0.5])
-    assert frontier(table, "parameters").index.tolist() == [1]
+@given(st.lists(st.tuples(st.integers(1, 7), LEVEL), min_size=1, max_size=30))
+def test_no_other_cell_beats_those_on_the_frontier(drawn):
+    """Compared with all pairs, with ties; cells that could not be trained are on none."""
+    table = frame(parameters=[cost for cost, _ in drawn], accuracy=[level for _, level in drawn])
+    expected = {
+        i
+        for i, (cost, level) in enumerate(drawn)
+        if not math.isnan(level)
+        and not any(c <= cost and a >= level and (c, a) != (cost, level) for c, a in drawn)
+    }
+    assert set(frontier(table, "parameters").index) == expected
 
 
 def test_a_variant_that_costs_twice_as_much_everywhere_has_the_ratio_two():

@@ -47,12 +47,12 @@ def test_separated_runs_have_a_band_that_covers_the_gap():
     assert 5.5 < 2**found.high < 8
 
 
-@pytest.mark.parametrize(("solved", "value"), [(0.0, math.inf), (5.0, -math.inf)])
-def test_points_outside_of_the_values_are_not_extrapolated(solved, value):
+def test_points_outside_of_the_values_are_not_extrapolated():
     """If nobody or everybody succeeds, only one limit is known."""
-    found = half_point(np.log2(WIDTHS), np.full(8, solved), np.full(8, 5.0))
-    assert found.value == value
-    assert math.isinf(found.low) != math.isinf(found.high)
+    for solved, value in ((0.0, math.inf), (5.0, -math.inf)):
+        found = half_point(np.log2(WIDTHS), np.full(8, solved), np.full(8, 5.0))
+        assert found.value == value
+        assert math.isinf(found.low) != math.isinf(found.high)
 
 
 def test_a_falling_axis_is_the_mirror_of_a_rising_one():
@@ -65,24 +65,27 @@ def test_a_falling_axis_is_the_mirror_of_a_rising_one():
 
 
 def test_a_boundary_has_a_point_at_every_value_of_the_other_axis():
-    """In the order of the sweep, between the widths that fail and those that succeed."""
-    found = boundary(SEPARATED, "K=V", X, Y)
+    """In the order of the sweep, between widths that fail and succeed; the same every time."""
+    found, again = (boundary(SEPARATED, "K=V", X, Y) for _ in range(2))
     assert found.at == list(ENTRIES)
     assert found.rises
     assert ((found.half > 4) & (found.half < 6)).all()
     assert ((found.low < found.half) & (found.half < found.high)).all()
+    assert np.array_equal(found.low, again.low)
 
 
-def test_the_same_boundary_is_found_every_time():
-    """No random number is drawn."""
-    first, second = (boundary(SEPARATED, "K=V", X, Y) for _ in range(2))
-    assert np.array_equal(first.low, second.low)
-
-
-@pytest.mark.parametrize("chance", [0.0, 1.0])
-def test_there_is_no_boundary_if_all_or_none_of_the_runs_solve_the_task(chance):
-    """Nothing separates them."""
-    assert boundary(made_sweep(lambda sharing, point: chance), "QKV", X, Y) is None
+def test_there_is_no_boundary_where_nothing_separates_runs():
+    """If all or none of them solve the task, along texts, or at the one value of a sweep begun."""
+    for chance in (0.0, 1.0):
+        assert boundary(made_sweep(lambda sharing, point, c=chance: c), "QKV", X, Y) is None
+    result = made_sweep(
+        lambda sharing, point: float(point["positions"] == "none"),
+        axes={"positions": ("none", "learned"), Y: ENTRIES},
+    )
+    assert boundary(result, "QKV", "positions", Y) is None
+    whole = made_sweep(lambda sharing, point: float(point[Y] <= 4))
+    begun = SweepResult(whole.sweep, whole.runs[whole.runs[X] == 8].reset_index(drop=True))
+    assert boundary(begun, "QKV", X, Y) is None
 
 
 def test_missing_and_failed_cells_are_left_out():
@@ -118,15 +121,6 @@ def test_a_boundary_at_texts_of_the_other_axis():
     found = boundary(result, "QKV", X, "positions")
     assert found.at == ["none", "learned"]
     assert found.half[0] < 3 < 6 < found.half[1]
-
-
-def test_an_axis_of_texts_has_no_boundary():
-    """Texts have no order."""
-    result = made_sweep(
-        lambda sharing, point: float(point["positions"] == "none"),
-        axes={"positions": ("none", "learned"), Y: ENTRIES},
-    )
-    assert boundary(result, "QKV", "positions", Y) is None
 
 
 def test_a_sweep_with_one_axis_has_a_boundary_of_one_point():
@@ -230,24 +224,21 @@ def test_the_conclusion_names_the_variant_that_needs_the_widest_heads():
     )
 
 
-def test_no_variant_needs_the_widest_heads_if_two_do_not_differ():
-    """Both ratios are still there."""
-    result = made_sweep(
-        lambda sharing, point: float(point[X] >= (3 if sharing == "QKV" else 6)),
-        sharing=("QKV", "K=V", "Q=V"),
+def concluded_of(**needed):
+    """Return the conclusion of a sweep in which variants need these head widths."""
+    widths = {name.replace("_", "="): width for name, width in needed.items()}
+    solves = made_sweep(
+        lambda sharing, point: float(point[X] >= widths[sharing]), sharing=tuple(widths)
     )
-    text = concluded(result, X, Y)
+    return concluded(solves, X, Y)
+
+
+def test_no_variant_needs_the_widest_heads_if_two_do_not_differ():
+    """Both ratios are still there; what never solves the task is named first."""
+    text = concluded_of(QKV=3, K_V=6, Q_V=6)
     assert "widest" not in text
     assert re.match(r"K=V needs heads about 2\.0 times as wide as QKV \(.*\), Q=V 2\.0 times", text)
-
-
-def test_variants_that_never_solve_the_task_are_named_first():
-    """Then no other one is said to need the widest heads."""
-    result = made_sweep(
-        lambda sharing, point: {"QKV": point[X] >= 3, "K=V": point[X] >= 6}.get(sharing, 0.0),
-        sharing=("QKV", "K=V", "Q=V"),
-    )
-    text = concluded(result, X, Y)
+    text = concluded_of(QKV=3, K_V=6, Q_V=math.inf)
     assert text.startswith("Q=V never solves the task here. K=V needs heads")
     assert "widest" not in text
 
@@ -260,28 +251,25 @@ def test_variants_that_always_solve_the_task_are_named():
     assert "Half of the seeds of K=V" in text
 
 
-@pytest.mark.parametrize(("chance", "share"), [(0.0, "0%"), (1.0, "100%")])
-def test_without_boundaries_the_conclusion_is_the_share_of_runs(chance, share):
-    """If all or none of the runs solve the task."""
-    text = concluded(made_sweep(lambda sharing, point: chance), X, Y)
-    assert text == f"Share of the runs that solve the task: QKV {share}, K=V {share}."
+def test_without_boundaries_the_conclusion_is_the_share_of_runs():
+    """If all or none of the runs solve the task, and along an axis of texts."""
+    for chance, share in ((0.0, "0%"), (1.0, "100%")):
+        text = concluded(made_sweep(lambda sharing, point, c=chance: c), X, Y)
+        assert text == f"Share of the runs that solve the task: QKV {share}, K=V {share}."
+    result = made_sweep(
+        lambda sharing, point: float(point["positions"] == "none"),
+        axes={"positions": ("none", "learned")},
+    )
+    expected = "Share of the runs that solve the task: QKV 50%, K=V 50%."
+    assert concluded(result, "positions") == expected
 
 
 def test_one_variant_is_described_by_its_boundary():
-    """There is nothing to compare it with."""
-    text = concluded(made_sweep(from_width(QKV=3), sharing=("QKV",)), X, Y)
-    assert text == ("Half of the seeds of QKV solve the task at “Head width” 2.5 or more.")
-
-
-def test_without_qkv_another_variant_is_the_baseline():
-    """The first one with a boundary."""
-    widths = {"Q=K": 3, "K=V": 12}
-    result = made_sweep(
-        lambda sharing, point: float(point[X] >= widths[sharing]), sharing=("Q=K", "K=V")
-    )
-    assert concluded(result, X, Y).startswith(
-        "K=V needs the widest heads: about 4.0 times as wide as Q=K"
-    )
+    """There is nothing to compare it with; without QKV another variant is the baseline."""
+    text = concluded_of(QKV=3)
+    assert text == "Half of the seeds of QKV solve the task at “Head width” 2.5 or more."
+    begins = "K=V needs the widest heads: about 4.0 times as wide as Q=K"
+    assert concluded_of(Q_K=3, K_V=12).startswith(begins)
 
 
 def test_a_sentence_names_few_of_many_variants():
@@ -332,17 +320,6 @@ def test_an_axis_that_makes_the_task_harder_is_told_the_other_way_round():
     assert text.startswith("K=V fails first as “Entries” grows: at about 0.25 times the value of ")
 
 
-def test_an_axis_of_texts_gets_shares():
-    """There is no boundary."""
-    result = made_sweep(
-        lambda sharing, point: float(point["positions"] == "none"),
-        axes={"positions": ("none", "learned")},
-    )
-    assert concluded(result, "positions") == (
-        "Share of the runs that solve the task: QKV 50%, K=V 50%."
-    )
-
-
 def test_nothing_is_concluded_from_nothing():
     """A sweep that has just begun has no runs."""
     result = SweepResult(SEPARATED.sweep, SEPARATED.runs[:0])
@@ -355,10 +332,3 @@ def test_settings_have_their_labels():
     assert label_of("n_hops") == "Hops"
     assert label_of("task") == "Task"
     assert label_of("nothing_like_it") == "nothing_like_it"
-
-
-def test_one_trained_value_has_no_boundary():
-    """A sweep that has just begun has one; some of its seeds may have solved the task already."""
-    whole = made_sweep(lambda sharing, point: float(point[Y] <= 4))
-    begun = SweepResult(whole.sweep, whole.runs[whole.runs[X] == 8].reset_index(drop=True))
-    assert boundary(begun, "QKV", X, Y) is None

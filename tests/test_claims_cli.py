@@ -121,78 +121,55 @@ def test_json_is_written_to_the_screen_or_into_a_file(claims, tmp_path):
     ]
 
 
-@pytest.mark.usefixtures("shipped")
-def test_a_page_is_written(claims, tmp_path):
-    """One file that needs no other."""
-    path = tmp_path / "page.html"
-    assert claims("first", "--list", "--html", str(path))[0] == 0
-    page = path.read_text(encoding="utf-8")
-    assert page.lower().startswith("<!doctype html>")
-    assert CLAIMS["first"].title in page
-    assert 'src="http' not in page
+def test_what_is_shipped_is_listed_and_written(claims, trained, shipped, tmp_path):
+    """Nothing is trained; what is not shipped is told beside the table.
 
-
-def test_a_file_has_the_table(claims, tmp_path, shipped):
-    """Between its marks; all else stays."""
-    path = tmp_path / "page.md"
-    path.write_text(f"# Before\n{BEGIN}\nold\n{END}\nAfter.\n", encoding="utf-8")
-    assert claims("first", "--list", "--table", str(path))[0] == 0
-    table = to_markdown([load_shipped()["first"]])
-    assert path.read_text(encoding="utf-8") == f"# Before\n{BEGIN}\n{table}\n{END}\nAfter.\n"
-    assert shipped.claim.title in table
-
-
-def test_what_is_shipped_is_listed(claims, trained, shipped):
-    """Nothing is trained; what is not shipped is told beside the table."""
+    A page is one file that needs no other; in a file, the table stands between its marks.
+    """
     code, output, errors = claims("--list")
     assert code == 0
     assert output == readable([load_shipped()["first"]]) + "\n"
     assert errors == "nothing is shipped for second\n"
-    assert trained == []
     assert shipped.claim.id in output
+    page, file = tmp_path / "page.html", tmp_path / "page.md"
+    file.write_text(f"# Before\n{BEGIN}\nold\n{END}\nAfter.\n", encoding="utf-8")
+    assert claims("first", "--list", "--html", str(page), "--table", str(file))[0] == 0
+    written = page.read_text(encoding="utf-8")
+    assert written.lower().startswith("<!doctype html>")
+    assert CLAIMS["first"].title in written
+    assert 'src="http' not in written
+    table = to_markdown([load_shipped()["first"]])
+    assert file.read_text(encoding="utf-8") == f"# Before\n{BEGIN}\n{table}\n{END}\nAfter.\n"
+    assert shipped.claim.title in table
+    assert trained == []
 
 
-def test_shipping_replaces_what_is_shipped(claims, shipped):
-    """All claims, in full; it is read again as it was told."""
-    code, output, _ = claims("--ship")
-    assert code == 0
-    load_shipped.cache_clear()
-    found = load_shipped()
-    assert list(found) == list(CLAIMS)
+def test_shipping_one_claim_keeps_the_others_and_shipping_all_replaces_them(claims, shipped):
+    """A new claim needs no run of all others; what is shipped is read again as it was told."""
+    for names, is_kept in ((["second"], True), ([], False)):
+        code, output, _ = claims(*names, "--ship")
+        assert code == 0
+        load_shipped.cache_clear()
+        found = load_shipped()
+        assert list(found) == list(CLAIMS)
+        assert (found["first"].to_dict() == shipped.to_dict()) == is_kept
     assert output == readable(found.values()) + "\n"
-    assert found["first"].to_dict() != shipped.to_dict()
-
-
-def test_shipping_one_claim_keeps_the_others(claims, shipped):
-    """So that a new claim needs no run of all others."""
-    code, _, _ = claims("second", "--ship")
-    assert code == 0
-    load_shipped.cache_clear()
-    found = load_shipped()
-    assert list(found) == list(CLAIMS)
-    assert found["first"].to_dict() == shipped.to_dict()
 
 
 # going on
 
 
-def test_what_is_finished_is_not_trained_again(claims, trained, small):
-    """Two claims of the same arms share what is trained; another time nothing is."""
+def test_what_is_finished_is_trained_again_only_if_it_is_to_be_fresh(claims, trained, small):
+    """Two claims of the same arms share what is trained, then, too; the numbers are the same."""
     first = claims("--json", "-")
     n_trained = len(trained)
-    kept = [path.name for path in small.iterdir() if not path.name.startswith("begun-")]
+    kept = sorted(path.name for path in small.iterdir())
+    n_runs = sum(not name.startswith("begun-") for name in kept)
     assert len({one.hash for one in trained}) == n_trained
-    assert len(kept) == sum(len(one.sharing) for one in trained)
+    assert n_runs == sum(len(one.sharing) for one in trained)
     assert claims("--json", "-")[:2] == first[:2]
     assert len(trained) == n_trained
-
-
-def test_fresh_trains_again_but_nothing_twice(claims, trained, small):
-    """Two claims share what is trained then, too; the numbers are the same."""
-    before = claims("--json", "-")
-    n_trained = len(trained)
-    kept = sorted(path.name for path in small.iterdir())
-    assert untimed(claims("--fresh", "--json", "-")[1]) == untimed(before[1])
+    assert untimed(claims("--fresh", "--json", "-")[1]) == untimed(first[1])
     assert len(trained) == 2 * n_trained
     assert trained[n_trained:] == trained[:n_trained]
     assert sorted(path.name for path in small.iterdir()) == kept
@@ -292,18 +269,14 @@ def test_bad_input_is_one_line(claims, trained, tmp_path, monkeypatch, arguments
     assert not record.SHIPPED.exists()
 
 
-def test_what_is_ones_own_is_not_shipped(claims, trained, monkeypatch):
-    """The package's evidence is about the package's claims."""
-    monkeypatch.setenv("ATTNKIT_MODULES", "json")
-    assert refused(claims("--ship"), "--ship: allowed without --quick, --list and ATTNKIT_MODULES")
-    assert trained == []
-
-
-def test_a_file_without_a_place_for_the_table_is_refused(claims, trained, tmp_path):
-    """Before a long run."""
+def test_what_cannot_be_shipped_or_written_is_refused(claims, trained, tmp_path, monkeypatch):
+    """Before a long run: a file has no place for the table, a claim is not the package's."""
     path = tmp_path / "page.md"
     path.write_text("# No marks\n", encoding="utf-8")
     assert refused(claims("--table", str(path)), "--table: ")
+    monkeypatch.setenv("ATTNKIT_MODULES", "json")
+    begins = "--ship: allowed without --quick, --list and ATTNKIT_MODULES"
+    assert refused(claims("--ship"), begins)
     assert trained == []
 
 

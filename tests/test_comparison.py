@@ -42,14 +42,13 @@ def test_last_is_the_mean_of_the_seeds_with_students_interval():
 
 
 def test_best_is_of_any_seed_and_evaluation_and_mean_of_all():
-    """Best 1.0; the seeds' means over training are 1.4/3, 1.2/3 and 1.8/3."""
+    """Best 1.0; the seeds' means over training are 1.4/3, 1.2/3 and 1.8/3.
+
+    The best loss is the lowest; losses are 1 − accuracy here.
+    """
     row = summary_table(letters(one_variant(THREE_SEEDS)), "accuracy").iloc[0]
     assert row["best"] == 1.0
     assert row["mean"] == pytest.approx((1.4 + 1.2 + 1.8) / 9)
-
-
-def test_the_best_loss_is_the_lowest():
-    """Losses are 1 − accuracy here."""
     row = summary_table(letters(one_variant(THREE_SEEDS)), "loss").iloc[0]
     assert row["best"] == 0.0
     assert row["last"] == pytest.approx(0.3)
@@ -147,33 +146,21 @@ def test_experiments_are_paired_over_the_seeds_that_both_have():
     assert back["difference"] == pytest.approx(-0.2)
 
 
-@pytest.mark.parametrize(
-    "other",
-    [{"first_seed": 7}, {"kind": "reverse"}],
-    ids=["no common seed", "another task"],
-)
-def test_without_common_seeds_or_task_there_are_no_pairs(other):
-    """No number is made up."""
-    first, other = letters(one_variant([[0.1, 0.2]]), one_variant([[0.2, 0.4]], **other))
-    row = differences_between([first, other], first, "accuracy").iloc[0]
-    assert row["n_pairs"] == 0
-    assert row[["difference", "low", "high"]].isna().all()
-
-
-def test_a_seed_that_diverged_is_no_pair():
-    """Two of three are left."""
-    first, other = letters(one_variant([[0.1, 0.2, 0.3]]), one_variant([[0.2, np.nan, 0.3]]))
-    row = differences_between([first, other], first, "accuracy").iloc[0]
-    assert row["n_pairs"] == 2
-    assert row["difference"] == pytest.approx(0.05)
-
-
-def test_a_single_pair_has_no_interval():
-    """One gap says nothing of others."""
-    first, other = letters(one_variant([[0.1]]), one_variant([[0.3]]))
-    row = differences_between([first, other], first, "accuracy").iloc[0]
-    assert (row["n_pairs"], row["difference"]) == (1, pytest.approx(0.2))
-    assert np.isnan(row["low"])
+def test_without_common_seeds_or_task_there_are_no_pairs():
+    """No number is made up; a single pair has no interval, and a seed that diverged is no pair."""
+    values = ["difference", "low", "high"]
+    for settings in ({"first_seed": 7}, {"kind": "reverse"}):
+        first, other = letters(one_variant([[0.1, 0.2]]), one_variant([[0.2, 0.4]], **settings))
+        row = differences_between([first, other], first, "accuracy").iloc[0]
+        assert row["n_pairs"] == 0
+        assert row[values].isna().all()
+    for lost, n_pairs, gap in ((1, 2, 0.05), (slice(1, 3), 1, 0.1)):
+        accuracy = np.array([[0.2, 0.2, 0.3]])
+        accuracy[0, lost] = np.nan
+        first, other = letters(one_variant([[0.1, 0.2, 0.3]]), one_variant(accuracy))
+        row = differences_between([first, other], first, "accuracy").iloc[0]
+        assert (row["n_pairs"], row["difference"]) == (n_pairs, pytest.approx(gap))
+        assert np.isnan(row["low"]) == (n_pairs == 1)
 
 
 SHARES = st.floats(0, 1, width=32)

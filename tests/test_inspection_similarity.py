@@ -20,7 +20,6 @@ from attnkit.analysis.inspection.similarity import (
     PAIRS,
     inspect_similarity,
 )
-from attnkit.analysis.similarity import linear_cka, mean_cosine
 from attnkit.experiment import Experiment
 from attnkit.tasks import TASKS
 from attnkit.training.camera import record
@@ -120,65 +119,64 @@ def reference(shape, place, frame, layer, head):
     return vectors, {role: of_head(made[role], watched.n_heads, head)[0] for role in ROLES}
 
 
-def places_of(shape, texts=None):
-    """The variants of a shape that have a second head, with their places."""
-    variants = film_of(shape).experiment.sharing
-    wanted = [Variant(text) for text in texts] if texts else variants
-    return [(i, variant) for i, variant in enumerate(variants) if variant in wanted]
-
-
-@pytest.mark.parametrize(("shape", "layer", "head"), [("people", 1, 0), ("standard", 0, 1)])
-@pytest.mark.parametrize("frame", [0, -1])
-def test_activations_equal_an_independent_recomputation(shape, layer, head, frame):
-    """Cosine of the same token's vectors and alignment, as the definitions have them."""
-    found = seen(shape, layer=layer, head=head)
-    for place, variant in places_of(shape):
-        vectors, _ = reference(shape, place, frame, layer, head)
-        for c, pair in enumerate(PAIRS):
-            x, y = (vectors[role].reshape(-1, vectors[role].shape[-1]) for role in pair)
-            alike = found.framed[f"{place}.alike"][frame, c]
-            if x.shape == y.shape:
-                lengths = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)
-                assert alike[3] == pytest.approx(((x * y).sum(1) / lengths).mean(), abs=1e-5), (
-                    variant
-                )
-            else:
-                assert np.isnan(alike[3])
-            x, y = x - x.mean(0), y - y.mean(0)
-            sizes = np.linalg.norm(x.T @ x) * np.linalg.norm(y.T @ y)
-            assert alike[4] == pytest.approx(np.linalg.norm(y.T @ x) ** 2 / sizes, abs=1e-5), (
-                variant
-            )
+def places_of(shape, texts):
+    """These variants of a shape, with their places."""
+    wanted = list(map(Variant, texts))
+    return [(i, v) for i, v in enumerate(film_of(shape).experiment.sharing) if v in wanted]
 
 
 @pytest.mark.parametrize(
     ("shape", "layer", "head"), [("people", 1, 0), ("standard", 0, 1), ("two sides", 2, 0)]
 )
 @pytest.mark.parametrize("frame", [0, -1])
-def test_weights_equal_an_independent_recomputation(shape, layer, head, frame):
-    """Cosine, overlap, alignment and angles, where roles are matrices."""
+def test_numbers_equal_an_independent_recomputation(shape, layer, head, frame):
+    """Cosine, overlap, alignment and angles of weights, where roles are matrices.
+
+    Cosine of the same token's vectors and alignment of activations, as the definitions have them.
+    """
     found = seen(shape, layer=layer, head=head)
-    for place, variant in places_of(shape, LINEAR):
-        _, matrices = reference(shape, place, frame, layer, head)
+    linear = [place for place, _ in places_of(shape, LINEAR)]
+    for place, variant in enumerate(film_of(shape).experiment.sharing):
+        vectors, matrices = reference(shape, place, frame, layer, head)
         for c, pair in enumerate(PAIRS):
-            a, b = (matrices[role] for role in pair)
             alike = found.framed[f"{place}.alike"][frame, c]
-            if a.shape == b.shape:
-                cosine = (a * b).sum() / (np.linalg.norm(a) * np.linalg.norm(b))
-                assert alike[0] == pytest.approx(cosine, abs=1e-5), variant
-            else:
-                assert np.isnan(alike[0])
-            left, right = (orth(w, rcond=1e-5) for w in (a, b))
-            n_angles = min(left.shape[1], right.shape[1])
-            overlap = np.linalg.norm(left.T @ right) ** 2 / n_angles
-            assert alike[1] == pytest.approx(overlap, abs=1e-5), variant
-            kernels = a @ a.T, b @ b.T
-            sizes = np.linalg.norm(kernels[0]) * np.linalg.norm(kernels[1])
-            assert alike[2] == pytest.approx((kernels[0] * kernels[1]).sum() / sizes, abs=1e-5)
-            angles = found.framed[f"{place}.angles"][frame, c]
-            wanted = np.degrees(subspace_angles(left, right)[::-1])
-            assert np.allclose(angles[:n_angles], wanted, atol=0.02), variant
-            assert np.isnan(angles[n_angles:]).all()
+            if found.header["square"]:
+                check_activations(alike, *(vectors[role] for role in pair), variant)
+            if place in linear:
+                angles = found.framed[f"{place}.angles"][frame, c]
+                check_weights(alike, angles, *(matrices[role] for role in pair), variant)
+
+
+def check_activations(alike, x, y, variant):
+    """Hold cosine and alignment of two roles' vectors against their definitions."""
+    x, y = (rows.reshape(-1, rows.shape[-1]) for rows in (x, y))
+    if x.shape == y.shape:
+        lengths = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)
+        assert alike[3] == pytest.approx(((x * y).sum(1) / lengths).mean(), abs=1e-5), variant
+    else:
+        assert np.isnan(alike[3])
+    x, y = x - x.mean(0), y - y.mean(0)
+    sizes = np.linalg.norm(x.T @ x) * np.linalg.norm(y.T @ y)
+    assert alike[4] == pytest.approx(np.linalg.norm(y.T @ x) ** 2 / sizes, abs=1e-5), variant
+
+
+def check_weights(alike, angles, a, b, variant):
+    """Hold cosine, overlap, alignment and angles of two matrices against their definitions."""
+    if a.shape == b.shape:
+        cosine = (a * b).sum() / (np.linalg.norm(a) * np.linalg.norm(b))
+        assert alike[0] == pytest.approx(cosine, abs=1e-5), variant
+    else:
+        assert np.isnan(alike[0])
+    left, right = (orth(w, rcond=1e-5) for w in (a, b))
+    n_angles = min(left.shape[1], right.shape[1])
+    overlap = np.linalg.norm(left.T @ right) ** 2 / n_angles
+    assert alike[1] == pytest.approx(overlap, abs=1e-5), variant
+    kernels = a @ a.T, b @ b.T
+    sizes = np.linalg.norm(kernels[0]) * np.linalg.norm(kernels[1])
+    assert alike[2] == pytest.approx((kernels[0] * kernels[1]).sum() / sizes, abs=1e-5)
+    wanted = np.degrees(subspace_angles(left, right)[::-1])
+    assert np.allclose(angles[:n_angles], wanted, atol=0.02), variant
+    assert np.isnan(angles[n_angles:]).all()
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -368,11 +366,11 @@ def test_whose_weights_cannot_read_a_book_of_that_size_has_no_map():
     assert np.isfinite(found.framed["1.alike"]).all()
 
 
-@pytest.mark.parametrize("name", ["layer", "head"])
-def test_what_is_not_there_is_refused(name):
+def test_what_is_not_there_is_refused():
     """By name, with what is allowed."""
-    with pytest.raises(ValueError, match=f"{name}: got 7, allowed 0 to 1"):
-        inspect_similarity(film_of("people"), Inspection("similarity", **{name: 7}))
+    for name in ("layer", "head"):
+        with pytest.raises(ValueError, match=f"{name}: got 7, allowed 0 to 1"):
+            inspect_similarity(film_of("people"), Inspection("similarity", **{name: 7}))
 
 
 def test_diverged_weights_are_missing():
@@ -387,12 +385,3 @@ def test_diverged_weights_are_missing():
     found = inspect_similarity(type(film)(film.experiment, frames), Inspection("similarity"))
     assert np.isnan(found.framed["0.alike"][-1]).all()
     assert np.isfinite(found.framed["0.alike"][:-1]).all()
-
-
-def test_measures_are_those_of_the_library():
-    """What other pages and reports compute by the same names."""
-    vectors, _ = reference("standard", 0, -1, 0, 0)
-    rows = {role: vectors[role].reshape(-1, 5) for role in ROLES}
-    alike = seen("standard").framed["0.alike"][-1, 2]
-    assert alike[3] == pytest.approx(mean_cosine(rows["K"], rows["V"]), abs=1e-5)
-    assert alike[4] == pytest.approx(linear_cka(rows["K"], rows["V"]), abs=1e-5)

@@ -21,11 +21,12 @@ def compared(*variants, **settings):
 
 
 def test_failed_predictions_come_first(monkeypatch):
-    """Undecided ones come last; claims that are not new, or have no record, are left out."""
+    """Undecided ones come last, expected or not; what is not new or was not run is left out."""
     known = small_claim(n_seeds=6)
     made = {
         "old": known,
         "open": replace(known, is_new=True),
+        "expected": replace(known, is_new=True, expected="undecided"),
         "right": replace(known, is_new=True),
         "wrong": replace(known, is_new=True, expected="did not hold"),
         "unrun": replace(known, is_new=True),
@@ -33,27 +34,20 @@ def test_failed_predictions_come_first(monkeypatch):
     claims = {name: replace(claim, id=name) for name, claim in made.items()}
     monkeypatch.setattr(new_claims, "CLAIMS", claims)
     records = {name: made_up(claims[name]) for name in claims if name != "unrun"}
-    verdicts = dict.fromkeys(records, "held") | {"open": "undecided"}
+    undecided = dict.fromkeys(("open", "expected"), "undecided")
+    verdicts = dict.fromkeys(records, "held") | undecided
     found = new_records(records, verdicts)
     names = {outcome: [one.claim.id for one in ones] for outcome, ones in found.items()}
-    assert list(names.items()) == [(WRONG, ["wrong"]), (TRUE, ["right"]), (OPEN, ["open"])]
+    expected = [(WRONG, ["wrong"]), (TRUE, ["right"]), (OPEN, ["open", "expected"])]
+    assert list(names.items()) == expected
 
 
-def test_a_claim_that_we_expected_to_stay_open_is_undecided(monkeypatch):
-    """Its prediction came true, but nothing is decided."""
-    claim = small_claim(n_seeds=6, is_new=True, expected="undecided")
-    monkeypatch.setattr(new_claims, "CLAIMS", {"small": claim})
-    found = new_records({"small": made_up(claim)}, {"small": "undecided"})
-    assert [one.claim.id for one in found[OPEN]] == ["small"]
+def test_sizes_of_caches_are_told_as_far_as_they_differ():
+    """Three layers keep keys and values of six numbers each.
 
-
-def test_one_size_of_all_caches_is_told_once():
-    """Three layers keep keys and values of six numbers each."""
+    K=V before rotation keeps both vectors, or one from which it rotates the key again.
+    """
     assert cache_in_words(compared("Q=V", positions="none")) == "KV cache: 36 numbers per token."
-
-
-def test_caches_that_can_be_computed_again_have_two_sizes():
-    """K=V before rotation keeps both vectors, or one from which it rotates the key again."""
     assert cache_in_words(compared("K=V", "K=V rotate_values")) == (
         "KV cache, numbers per token: QKV: 36; K=V: 36, or 18 if computed again at every step; "
         "K=V rotate_values: 18."

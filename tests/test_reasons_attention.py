@@ -15,6 +15,7 @@ from attnkit.experiment import Experiment
 def test_mirrored_scores_are_told_with_both_of_the_pair():
     """The sentence names the first pair, its two equal scores, the mix-up, and the accuracy."""
     found = reason(report(), Q_K, 0)
+    assert reason(report(), QKV, 0) is None  # which solves the task
     assert (found.variant, found.kind, found.page) == (Q_K, "mirrored", "asymmetry")
     assert found.sentence == (
         "Ada’s boss is Ben, Ben’s boss is Cem. Q=K scores Ada→Ben and Ben→Ada the same (2.00), "
@@ -40,11 +41,6 @@ def test_a_run_beside_finished_ones_is_told_by_its_own_last_evaluation():
     steps = np.append(whole.eval_steps, whole.eval_steps[-1] + 2)
     later = dataclasses.replace(whole, history=history, eval_steps=steps)
     assert reason(later, Q_K, 0) == reason(whole, Q_K, 0)
-
-
-def test_a_variant_that_solves_the_task_has_no_reason():
-    """A variant that solves the task has no reason."""
-    assert reason(report(), QKV, 0) is None
 
 
 @pytest.mark.parametrize(
@@ -84,28 +80,21 @@ def test_without_recorded_scores_the_attention_is_told():
         "Q=K gives 45% of its attention to the right entry and 44% to the mirrored one, so it "
         "guesses: 50% right."
     )
-
-
-def test_of_several_heads_the_attention_is_told():
-    """Attention is told if a pair has several scores, one for each head."""
-    found = reason(report(n_heads=2), Q_K, 0)
-    assert "gives 45% of its attention" in found.sentence
+    several = reason(report(n_heads=2), Q_K, 0)  # a score for each head
+    assert "gives 45% of its attention" in several.sentence
 
 
 # The marked pair
 
 
-def test_the_marked_pair_is_a_query_and_what_it_should_look_at():
-    """The marked pair is a query and its target, and the target's reversed entry is the query."""
+def test_the_marked_pair_depends_on_the_example_alone():
+    """It is a query and its target, whose reversed entry is the query.
+
+    The pair stays the same while models learn, and starts at an entry that is asked.
+    """
     snapshot = report()
     assert pair_of(snapshot) == (0, 1)
-    assert snapshot.probe.target[0] == 1
-    assert snapshot.probe.reverse[1] == 0
-
-
-def test_the_marked_pair_depends_on_the_example_alone():
-    """The pair stays the same while models learn, and starts at an entry that is asked."""
-    snapshot = report()
+    assert (snapshot.probe.target[0], snapshot.probe.reverse[1]) == (1, 0)
     for seed in range(5):
         pattern = np.random.default_rng(seed).random(snapshot.probe.pattern.shape)
         other = with_metrics(snapshot, symmetry_error=(0, 0), score_symmetry=(1, 1))

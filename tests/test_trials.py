@@ -1,5 +1,6 @@
 """From arms to experiments: what is trained together, and which learning rate is chosen."""
 
+import collections
 from dataclasses import replace
 
 import numpy as np
@@ -73,20 +74,19 @@ def test_every_claim_trains_its_arms_and_compares_on_seeds_of_their_own():
 
 
 def test_arms_of_one_setting_train_beside_each_other():
-    """Arms of another setting are another experiment."""
+    """Arms of another setting are another experiment, as is one at the rate of another arm.
+
+    The two rates may turn out to be the same.
+    """
     longer = arm("Q=K", "longer", **{**TINY, "steps": 7})
-    trials = comparing_trials([MIXED[1], longer, MIXED[2]], {}, 3)
-    together = [{name for name, _ in trial.cells} for trial in trials]
-    assert together == [{"symmetric", "free"}, {"longer"}]
-    assert [trial.experiment.training.steps for trial in trials] == [6, 7]
-
-
-def test_an_arm_stands_beside_itself_at_the_rate_of_another():
-    """The two are different experiments, because their rates may turn out to be the same."""
-    arms = (*MIXED[1:3], arm("Q=K", "borrowing", rate_of="free", **TINY))
-    rates = dict.fromkeys(("symmetric", "free", "borrowing"), 0.01)
-    together = [[name for name, _ in trial.cells] for trial in comparing_trials(arms, rates, 2)]
-    assert sorted(map(sorted, together)) == [["borrowing"], ["free", "symmetric"]]
+    arms = (MIXED[1], longer, MIXED[2], arm("Q=K", "borrowing", rate_of="free", **TINY))
+    trials = comparing_trials(arms, dict.fromkeys((one.name for one in arms), 0.01), 2)
+    steps = {
+        frozenset(name for name, _ in trial.cells): trial.experiment.training.steps
+        for trial in trials
+    }
+    together = frozenset({"symmetric", "free"})
+    assert steps == {together: 6, frozenset({"longer"}): 7, frozenset({"borrowing"}): 6}
 
 
 def test_arms_with_fewer_seeds_train_by_themselves():
@@ -147,32 +147,22 @@ def test_rates_are_multiples_of_the_arm_s_own():
 
 
 def test_every_arm_has_as_many_trials():
-    """An equal budget, on seeds of its own."""
-    for trial in tuning_trials(MIXED):
+    """An equal budget, on seeds of its own; who takes another's rate has none.
+
+    What is compared has seeds that no earlier run has seen: claims and the rule were changed after
+    those from 0 and from 100 on. Arms are compared at their own rates, or at the task's.
+    """
+    after = arm("QKV tie=K=V", "tied later", rate_of="free", **TINY)
+    trials = tuning_trials([*MIXED, after])
+    for trial in trials:
         assert trial.experiment.seeds == range(TUNING_SEED, TUNING_SEED + N_TUNING_SEEDS)
-    cells = [name for trial in tuning_trials(MIXED) for name, _ in trial.cells]
-    assert {cells.count(one.name) for one in MIXED} == {len(RATES)}
-
-
-def test_seeds_of_a_comparison_are_not_those_of_earlier_runs():
-    """Claims and the rule were changed after seeds from 0 and from 100 on had been seen."""
-    (trial,) = comparing_trials(MIXED[:1], {}, 3)
+    cells = [name for trial in trials for name, _ in trial.cells]
+    assert collections.Counter(cells) == {one.name: len(RATES) for one in MIXED}
+    (trial,) = comparing_trials(MIXED[1:3], {"free": 0.0071}, 3)
     assert trial.experiment.seeds == range(FIRST_SEED, FIRST_SEED + 3)
     assert FIRST_SEED == 2_000
-
-
-def test_arms_are_compared_at_their_own_rates():
-    """Or at the task's, where none is known."""
-    (trial,) = comparing_trials(MIXED[1:3], {"free": 0.0071}, 3)
     task_s = MIXED[1].experiment.training.learning_rate
     assert dict(trial.cells) == {"free": 0.0071, "symmetric": task_s}
-
-
-def test_an_arm_that_takes_another_s_rate_is_not_tuned():
-    """No trial of tuning holds it."""
-    after = arm("QKV tie=K=V", "tied later", rate_of="free", **TINY)
-    (trial,) = tuning_trials([MIXED[2], after])
-    assert {name for name, _ in trial.cells} == {"free"}
 
 
 # scores
@@ -263,12 +253,13 @@ def tried(**by_rate):
     }
 
 
-def test_the_most_accurate_rate_is_chosen():
-    """Whatever its loss."""
-    found = choose_rate(tried(_1=([0.5, 0.7], [0.1, 0.1]), _2=([0.7, 0.7], [0.9, 0.9])), "accuracy")
-    assert found.rate == 2.0
-    assert found.tried == pytest.approx({1.0: 0.6, 2.0: 0.7})
-    assert found.by == "accuracy"
+@pytest.mark.parametrize(("by", "best"), [("accuracy", 2.0), ("loss", 1.0)])
+def test_the_best_rate_is_chosen_by_its_measure(by, best):
+    """Whatever the other measure says; on text the loss decides."""
+    values = tried(_1=([0.5, 0.7], [0.1, 0.3]), _2=([0.7, 0.7], [0.9, 0.9]))
+    found = choose_rate(values, by)
+    assert (found.rate, found.by) == (best, by)
+    assert found.tried == pytest.approx({rate: own[by].mean() for rate, own in values.items()})
 
 
 @pytest.mark.parametrize("by", ["accuracy", "loss"])
@@ -296,24 +287,14 @@ def test_of_rates_that_are_as_good_the_middle_one_is_chosen(by, behind, rate):
     assert choose_rate(many, by).rate == rate
 
 
-def test_on_text_the_lowest_loss_is_chosen():
-    """Whatever the accuracy."""
-    found = choose_rate(tried(_1=([0.5, 0.5], [0.1, 0.2]), _2=([0.9, 0.9], [0.3, 0.3])), "loss")
-    assert (found.rate, found.tried) == (1.0, pytest.approx({1.0: 0.15, 2.0: 0.3}))
-
-
 @pytest.mark.parametrize("by", ["accuracy", "loss"])
 def test_a_rate_at_which_a_run_diverged_is_not_chosen(by):
-    """Not even if it is the best otherwise; its mean is none."""
+    """Not even if it is the best otherwise; its mean is none. Of all, the middle one is taken."""
     found = choose_rate(tried(_1=([0.9, NAN], [0.1, NAN]), _2=([0.1, 0.1], [3.0, 3.0])), by)
     assert found.rate == 2.0
     assert np.isnan(found.tried[1.0])
-
-
-def test_where_all_diverged_something_is_chosen_still():
-    """The middle one; the comparison then shows it."""
     diverged = ([NAN] * 2,) * 2
-    assert choose_rate(tried(_4=diverged, _1=diverged, _2=diverged), "accuracy").rate == 2.0
+    assert choose_rate(tried(_4=diverged, _1=diverged, _2=diverged), by).rate == 2.0
 
 
 @pytest.mark.parametrize(
