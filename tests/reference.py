@@ -448,7 +448,7 @@ def settings_of(shape):
 
 
 def possible(variants, **settings):
-    """Those variants that go with the settings of an experiment."""
+    """Return the variants that an experiment allows with these settings."""
     fit = []
     for variant in variants:
         with contextlib.suppress(InvalidExperiment):

@@ -143,7 +143,7 @@ def transfer(task, rows):
 
 
 def mqar(task, rows):
-    """Where the fill is 0, every other token after the pairs asks."""
+    """Return labels, targets and groups of MQAR: each token after the pairs that is not 0 asks."""
     tokens, n, half = [token for (token,) in rows], task.n_pairs, task.n_tokens // 2
     keys, values = tokens[: 2 * n : 2], tokens[1 : 2 * n : 2]
     assert differ(keys) == differ(values) == n
@@ -325,7 +325,7 @@ def entries(task, rows):
 
 
 def in_row(task, rows):
-    """What is read before the answers, in its order."""
+    """Return the tokens before the answers as a tuple, in their order."""
     return tuple(map(tuple, rows[: task.answers_from or task.n_ctx]))
 
 

@@ -162,7 +162,7 @@ def test_colours_strokes_and_the_bar_tell_values(opened):
 
 
 def test_grids_fit_wide_and_narrow_screens(opened):
-    """Those of a model stand side by side where there is room; many heads scroll in their box."""
+    """Grids of one model stand side by side where there is room; many heads scroll in a box."""
     page = opened(NARROW)
     assert page.evaluate("document.documentElement.scrollWidth") <= NARROW
     expect(page.locator(".ak-atlas-column")).to_have_count(1)

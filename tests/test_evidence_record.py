@@ -379,9 +379,9 @@ def test_the_table_of_claims_is_markdown():
 
 
 def test_what_is_shipped_is_read_in_the_order_of_claims(shipped, monkeypatch):
-    """Whatever the order of the file; without one nothing is shipped.
+    """The order of the file does not matter; without a file nothing is shipped.
 
-    What is known no more is left out, and what has changed: it speaks of something else.
+    Claims that are unknown or that have changed since are left out.
     """
     assert load_shipped() == {}
     load_shipped.cache_clear()

@@ -317,7 +317,7 @@ def test_code_and_command_make_the_experiment(given, monkeypatch):
 
 
 class Trained:
-    """In place of a result."""
+    """A stand-in for a result, with a table of random numbers."""
 
     table = pd.DataFrame({"accuracy": np.random.default_rng(0).random(90)})
     table = table.assign(sharing="QKV", seed=range(90), asymmetry=0.5, **dict.fromkeys("abcdef", 0))

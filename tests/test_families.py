@@ -235,7 +235,7 @@ def test_outputs_that_are_rotated_back_depend_on_distances_only():
 
 
 def test_one_half_is_of_all_heads_and_the_other_is_of_the_value():
-    """Of a key of `shared_half`; between equal tokens only the shared half is rotated."""
+    """A key of `shared_half` has one half that all heads share and one half of the value."""
     model, _ = two_models("K=V shared_half", "K=V")
     stages = stages_of(model)
     k, v = stages.k[0, 0], stages.v[0, 0]
@@ -274,7 +274,7 @@ def test_the_gradient_of_shared_layers_is_the_sum_over_layers():
     ],
 )
 def test_upper_layers_use_the_very_keys_and_values_of_others(word, n_layers, keys_of, values_of):
-    """Of the layers that the wiring names: one and the same tensor."""
+    """Layers use the tensors of the layers that the wiring names, not copies of them."""
     model, _ = two_models(f"QKV {word}", "QKV", n_layers=n_layers)
     transformer, wiring = transformer_of(model), model.wirings[model.variants[0]]
     x, stages = transformer.embed(batch_for(model)), []

@@ -96,7 +96,10 @@ def keep_in(service, open_store, monkeypatch):
 
 
 def test_a_job_that_always_kills_its_process_fails_alone(service, monkeypatch):
-    """Those beside it begin anew and keep their bits: two processes start, some seconds."""
+    """Jobs beside it begin anew and keep their bits.
+
+    It takes more than 5 s, because two processes start one after the other.
+    """
     monkeypatch.setattr(job_control, "MAX_RESTARTS", 1)
     before = service.n_restarts
     experiments = [small(300), lethal(lives=6), small(300, first_seed=1)]

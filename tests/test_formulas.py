@@ -50,7 +50,7 @@ MORE = """
 
 
 def looked_at(experiment, *steps):
-    """What a cohort says after so many steps each, of parameters that all matter."""
+    """Yield inspected examples of a cohort after each number of steps; no parameter is 0."""
     cohort = Cohort(experiment, [1, 0], CPU)
     shake(cohort.model)
     for n_steps in steps:

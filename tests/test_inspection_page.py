@@ -157,7 +157,7 @@ def test_a_failure_is_told_and_not_repeated():
 
 
 def test_a_faulty_link_and_a_refusal_are_told(monkeypatch):
-    """What is not understood is said, all else is shown; a refusal is in the service's words."""
+    """The page names the faulty field, shows all else, and repeats the reason of the service."""
 
     def refuse(*_, **__):
         raise Refused("60 experiments wait already: try again in a few minutes")

@@ -112,7 +112,7 @@ def test_scores_of_the_example_are_those_of_the_formula(shape, layer, head):
 
 @pytest.mark.parametrize("shape", ["people", "causal"])
 def test_symmetry_of_every_stage_is_that_of_the_formula(shape):
-    """Of S, of S without what a mask hides, of the pattern: per head, over all examples.
+    """The scores, the scores that no mask hides, and the pattern are measured for each head.
 
     The largest gap is max|S − Sᵀ| over examples and heads, as it is and over max|S|.
     """

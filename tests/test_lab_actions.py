@@ -110,7 +110,7 @@ class Visitor:
             assert job_of(self.tab).experiment == self.lab.experiment
 
     def stop(self):
-        """What was reached stays."""
+        """The run keeps the steps that it has reached."""
         before = job_of(self.tab)
         press(self.tab, "stop")
         self.settle()
@@ -119,7 +119,7 @@ class Visitor:
         assert job.step >= before.step
 
     def reset(self):
-        """The same settings stand at step 0."""
+        """The run of the same settings stands at step 0."""
         wanted = self.lab.experiment
         press(self.tab, "reset")
         watch(self.tab, lambda job: job.settled and job.snapshot is not None)

@@ -117,9 +117,11 @@ def test_the_lab_in_python_shows_a_result_and_stops():
     lab.stop()  # a second time changes nothing
 
 
-@pytest.mark.long
 def test_a_lab_ends_with_its_python_process():
-    """A Python process that is killed ends nothing itself, and the dashboard ends all the same."""
+    """A Python process that is killed ends nothing itself, and the dashboard ends all the same.
+
+    It takes more than 5 s, because two processes start one after the other.
+    """
     code = """
         import time, attnkit as ak
         lab = ak.lab(open_browser=False)

@@ -20,7 +20,7 @@ def squares(draw):
 
 
 def test_accuracy_by_hand():
-    """Of three places that are asked two are right, and of six two; a run has its own labels."""
+    """Two of three questions are right in one run, and two of six in the other."""
     labels = torch.tensor([[[0, NOTHING, 1], [NOTHING, 1, NOTHING]], [[1, 1, 1], [1, 1, 0]]])
     answers = torch.tensor([[0, 0, 1], [0, 0, 0]])
     logits = torch.nn.functional.one_hot(answers, 2).float().expand(2, -1, -1, -1)

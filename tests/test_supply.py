@@ -6,9 +6,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kinds import KINDS, tiny
+from searching import briefly
 
 from attnkit.model.initial import generator_for
 from attnkit.tasks import NOTHING, TASKS
@@ -34,7 +35,7 @@ def rows_of(tokens):
     st.integers(1, 3),
     st.integers(1, 3),
 )
-@settings(max_examples=25)
+@briefly(25)
 def test_every_round_holds_each_example_once(n_train, n_batch, n_seeds, n_rounds):
     """In a new order, with the last batch as short as it must be; labels go with their tokens."""
     if n_train < n_batch:

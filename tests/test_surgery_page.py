@@ -159,6 +159,7 @@ def test_what_is_tied_is_trained_on_and_told():
     assert "repeats the training with 2 seeds, ties it at step 40 and trains 40 more steps" in said(
         tab
     )
+    assert tab.button(key="train_on").proto.type == "primary"
     tab = watch_operation(press(tab, "train_on"))
     job = tab.session_state["operation"].job
     assert [v.value for v in job.experiment.sharing] == ["QKV", "QKV tie=K=V tie_by=keep_V"]
@@ -168,6 +169,8 @@ def test_what_is_tied_is_trained_on_and_told():
     assert "Tied at step 40: " in said(tab)
     assert "40 steps later" in said(tab)
     assert "40 steps later" in drawn(tab, "recovery")["alt"]
+    assert "repeats the training with" not in said(tab)  # it has been done
+    assert tab.button(key="train_on").proto.type == "secondary"  # the next way is the invitation
     assert len(tab.get("download_button")) == 4
     links = {link.proto.label: link.proto.query_string for link in tab.get("page_link")}
     assert "tie" in links["Open it in the Lab"]

@@ -53,9 +53,13 @@ class Guess:
         return set(self.chosen) - {NONE} == solved
 
 
-def outcome_in_words(is_right: bool, subject: str = "Your guess") -> str:
+def outcome_in_words(
+    is_right: bool, subject: str = "Your guess", *, is_partly_right: bool = False
+) -> str:
     """Return the sentence that says whether a guess was right."""
-    return f"{subject} was {'right' if is_right else 'wrong'}."
+    return (
+        f"{subject} was {'right' if is_right else 'partly right' if is_partly_right else 'wrong'}."
+    )
 
 
 def awaits_first_run() -> bool:
@@ -135,8 +139,7 @@ def outcome(guess: Guess, snapshot: Snapshot) -> str:
     is_right = guess.is_right(set(solved))
     named = [name for name in guess.chosen if name != NONE]
     is_partly_right = bool(named) and set(named) < set(solved)
-    text = "Your guess was partly right." if is_partly_right else outcome_in_words(is_right)
-    text = f"**{text}**"
+    text = f"**{outcome_in_words(is_right, is_partly_right=is_partly_right)}**"
     if is_right:
         return text
     why = _reason(snapshot, [name for name in named if name not in solved])

@@ -133,7 +133,7 @@ class Lab(RunOnScreen, Linked):
             return
         existing = None if self.opens_untrained else training_service().find(self.experiment)
         if existing is not None and existing.state == "finished":
-            self._show(existing.id)
+            self._show_found(existing)
         else:
             self._begin(reuse=not self.opens_untrained)
 
@@ -153,7 +153,7 @@ class Lab(RunOnScreen, Linked):
         service = training_service()
         existing = service.find(self.experiment, self.watcher)
         if existing is not None and existing.state == "finished" and not self.opens_untrained:
-            self._show(existing.id)
+            self._show_found(existing)
         elif self.automatic and service.estimate(self.experiment) < FAST_SECONDS:
             self._begin(reuse=True)
 
@@ -259,7 +259,7 @@ class Lab(RunOnScreen, Linked):
             return
         existing = training_service().find(link.experiment, self.watcher)
         if existing is not None and existing.id != self.job_id:
-            self._show(existing.id)
+            self._show_found(existing)
 
     def set(self, experiment: Experiment) -> None:
         """Set up an experiment in all widgets; a job on another task leaves the screen."""
@@ -289,4 +289,4 @@ class Lab(RunOnScreen, Linked):
         elif not self.opens_untrained and job is None:
             existing = training_service().find(self.experiment, self.watcher)
             if existing is not None:
-                self._show(existing.id)
+                self._show_found(existing)

@@ -167,7 +167,6 @@ class RunOnScreen:
             self.refusal = str(error)
             return
         self._show(job_id)
-        self.came_finished &= reuse
         service.wait(job_id, 0, FIRST_FRAME_SECONDS, self.watcher)
 
     def _show(self, job_id: str) -> None:
@@ -181,6 +180,9 @@ class RunOnScreen:
                 self.previous = curves_only(old.snapshot)
         if job_id != self.job_id:
             self.leave_job()
-        self.job_id, self.held, self.refusal = job_id, None, ""
-        job = self.job
-        self.came_finished = job is not None and job.state == "finished"
+        self.job_id, self.came_finished, self.held, self.refusal = job_id, False, None, ""
+
+    def _show_found(self, job: Job) -> None:
+        """Put a job on the screen that was found, and note whether it was finished already."""
+        self._show(job.id)
+        self.came_finished = job.state == "finished"

@@ -12,9 +12,10 @@ const CURVE = 92, MAP = 208, ASYMMETRY = 64, AXIS = 15, GAP = 14, NARROWEST = 11
 const SHORT_NAMES = 200, PHONE = 640;
 const SPARE = 20, LOW = 700; // pixels that a window leaves free, and the height below which it leaves none
 const LEAST = 230, MOST = CURVE + MAP + ASYMMETRY + 320; // pixels for the curve, the map and the asymmetry together
-const COMFORTABLE = 150, CROWDED = 100, FACTS = 64; // columns less wide than this stand in two bands where the window is high
+const COMFORTABLE = 150; // pixels; narrower columns stand in two bands where the window is high enough
+const CROWDED = 100; // pixels for the three measures of a band, if one band would have to be scrolled sideways
+const ROWS = 10, FACTS = 64; // rows of the grid for a band, and pixels for the last of them
 const FINE = 14; // pixels; thick frames would hide smaller cells
-const ROWS = 10; // rows of the grid for one band of columns
 const LINES = { dot: "2 3", dash: "6 4", longdashdot: "9 3 2 3" };
 
 export default function showBoard({ data: packed, parentElement }) {
@@ -88,7 +89,7 @@ function arrange(root, state) {
   if (state.shape === shape) return false;
   Object.assign(state, { shape, size, rows });
   state.grid.style.gridTemplateColumns = `repeat(${perBand}, ${narrow || width === NARROWEST ? `${width}px` : "minmax(0, 1fr)"})`;
-  state.grid.classList.toggle("ak-narrow", width < 150);
+  state.grid.classList.toggle("ak-narrow", width < COMFORTABLE);
   state.grid.style.gridTemplateRows = `repeat(${ROWS * bands}, auto)`;
   state.grid.replaceChildren();
   buildHeadings(state);
