@@ -172,9 +172,9 @@ def page(visitors):
         yield opened
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def pages_service():
-    """The training process of all pages of a module, ended with it."""
+    """The training process of all pages that tests draw, as of one server."""
     from attnkit.ui.service import training_service
 
     training_service.clear()
@@ -183,9 +183,9 @@ def pages_service():
     training_service.clear()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def service():
-    """A training service with its process, for all tests of a module that leave it as it was."""
+    """A training service with its process, for all tests that leave it as it was."""
     from attnkit.service.service import TrainingService
 
     with contextlib.closing(TrainingService()) as opened:
