@@ -16,7 +16,6 @@ from torch.testing import assert_close
 from attnkit.experiment import Experiment
 from attnkit.foundation.settings import InvalidExperiment
 from attnkit.model.initial import generator_for
-from attnkit.model.model import Model
 from attnkit.model.reference import Layer
 from attnkit.tasks import TASKS
 from attnkit.training.data import stack
@@ -453,33 +452,3 @@ def possible(variants, **settings):
         with contextlib.suppress(InvalidExperiment):
             fit += Experiment(sharing=[variant], **settings).sharing
     return fit
-
-
-def two_models(one, other, **given):
-    """Models of one variant each, of the same seed."""
-    sizes = {**TINY, "n_seeds": 1, "n_heads": 3, "d_head": 10, "n_layers": 2, **given}
-    experiments = [Experiment(sharing=[text], **sizes) for text in (one, other)]
-    return [Model(experiment, [0], CPU) for experiment in experiments]
-
-
-def transformer_of(model):
-    """The transformer of a model with one run."""
-    weights = {name: value.unsqueeze(0) for name, value in model.run_parameters(0).items()}
-    return model.transformer(model.variants[0], weights)
-
-
-def batch_for(model):
-    """Seven examples, the same for every model of a task's sizes, (1, b, i, fields)."""
-    return stack([model.task.draw(7, generator_for(3, "look"), held_out=False)], CPU).tokens
-
-
-def logits_of(model):
-    """Answers to the batch."""
-    return model.logits(batch_for(model))
-
-
-def recorded_by(model):
-    """Scores and patterns of every layer for the batch."""
-    layers = list[Layer]()
-    model.logits(batch_for(model), layers)
-    return layers
