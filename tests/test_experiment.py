@@ -105,20 +105,6 @@ def test_a_link_names_what_differs_as_it_is_typed():
         from_text("v=2&d_head=3")
 
 
-def test_one_changed_setting_is_one_entry_of_the_link_and_another_hash():
-    """A value can be given as text, too, as links and command lines do."""
-    for task, setting in every_setting():
-        value = other_value(setting)
-        text = str(value).lower() if setting.kind is bool else str(value)
-        experiment, companions = with_value(task, setting, value)
-        assert with_value(task, setting, text)[0] == experiment
-        if experiment is not None:
-            assert experiment.settings()[setting.name] == value
-            params = experiment.to_params()
-            assert set(params) - {"v", "task"} == {setting.name, *companions}
-            assert experiment.hash != Experiment(task=task, **companions).hash
-
-
 def test_json_is_canonical():
     """JSON has sorted keys, the version and every setting; newer settings only if changed."""
     flat = json.loads(Experiment(sharing="Q=K").to_json())

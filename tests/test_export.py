@@ -266,17 +266,6 @@ def test_a_result_is_taken_away_as_files(tmp_path, capsys):
         check_exactly(module, experiment, variant, own, tokens)
 
 
-def test_what_is_no_result_is_told_in_one_line(tmp_path, capsys):
-    """Exit code 2, for a folder without files and with broken ones."""
-    for told in ("No such file or directory", "no snapshot"):
-        assert main(["code", str(tmp_path), "--out", str(tmp_path / "out")]) == 2
-        error = capsys.readouterr().err
-        assert told in error
-        assert error.count("\n") == 1
-        for name in ("snapshot", "parameters"):
-            (tmp_path / f"{name}.safetensors").write_bytes(b"no")
-
-
 # Experiments as code
 
 

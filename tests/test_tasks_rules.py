@@ -19,7 +19,6 @@ from searching import briefly
 from task_rules import (
     CONTENT,
     GUESS,
-    LISTS,
     REFERENCES,
     by_entry,
     distance,
@@ -30,7 +29,6 @@ from task_rules import (
 )
 
 from attnkit.experiment import Experiment
-from attnkit.experiment.experiment import full_size
 from attnkit.tasks import NOTHING
 from attnkit.tasks.base import is_held_out
 from attnkit.tasks.dual_role import DualRole
@@ -39,7 +37,7 @@ from attnkit.tasks.fuzzy_recall import FuzzyRecall
 from attnkit.tasks.induction import Induction
 from attnkit.tasks.k_hop import KHop
 from attnkit.tasks.lists import Copy, Reverse, Sort, Subtract, Swap
-from attnkit.tasks.mad import LETTERS, NoisyRecall, SelectiveCopy
+from attnkit.tasks.mad import NoisyRecall, SelectiveCopy
 from attnkit.tasks.mqar import Mqar
 from attnkit.tasks.neighbours import MEMBERS, Neighbours
 from attnkit.tasks.phonebook import Phonebook
@@ -188,18 +186,6 @@ def test_the_earlier_task_of_transfer_has_the_same_books_on_the_same_side():
     assert torch.equal(task.book(ours), task.earlier.book(theirs))
     training = Experiment(task="transfer").training
     assert 0 < training.earlier_steps < training.steps
-
-
-def test_the_set_up_of_lists_is_the_published_one():
-    """The cell has two epochs, heads that fill the width, an MLP of four times it, a final norm."""
-    for cls in LISTS:
-        published = full_size(cls.name).settings()
-        epoch = math.ceil(published["n_train"] / published["batch_size"])
-        assert published["steps"] == 2 * epoch
-        assert published["n_heads"] * published["d_head"] == published["d_model"]
-        assert published["d_mlp"] == 4 * published["d_model"]
-        assert (published["blocks"], published["length"]) == ("final_norm", 16)
-    assert FuzzyRecall(n_pairs=16).n_ctx < 128 < FuzzyRecall(n_pairs=17).n_ctx  # published
 
 
 @briefly(15)
@@ -440,11 +426,3 @@ def test_labels_of_a_sentence():
     assert [label.short for label in labels] == ["Cem", "Ada", "Ben", "start", cem, ada]
     assert labels[2].full == f"Ben ({ben})"
     assert [label.query for label in labels[3:]] == ["start →", f"{cem} →", f"{ada} →"]
-
-
-def test_classes_read_as_numbers_names_or_letters():
-    """Numbers have two digits; there is a letter for each key of the largest size."""
-    assert [Directed().answer_text(n) for n in (0, 63)] == ["10", "73"]
-    assert [Transfer().answer_text(n) for n in (0, 2, 32, 63)] == ["Ada", "Cem", "10", "41"]
-    assert len(set(LETTERS)) == len(LETTERS) == 64
-    assert Subtract().answer_text(9) == "9"
