@@ -42,7 +42,7 @@ from attnkit.tasks import TASKS
 from attnkit.training import train
 from attnkit.training.data import stack
 from attnkit.training.results import Result
-from attnkit.variants import CATALOGUE, OPTIONS, Option, Variant
+from attnkit.variants import CATALOGUE, OPTIONS, Option
 from attnkit.variants.rules import Code
 
 ROOT = Path(__file__).parent.parent
@@ -130,41 +130,6 @@ def test_a_module_answers_as_the_model_on_every_task(task):
     """At the task's own sizes; whatever a token has, an answer is, or is embedded in."""
     experiment = Experiment(task=task, sharing=["Q=K=V", "MLA"], n_seeds=1, n_train=0)
     check(experiment, Model(experiment, [0], CPU))
-
-
-ALONE = """
-import importlib.abc, runpy, sys
-import torch
-
-class Nothing(importlib.abc.MetaPathFinder):
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {"attnkit", "numpy", "safetensors", "jaxtyping", "pydantic"}:
-            raise ImportError(name)
-
-sys.meta_path.insert(0, Nothing())
-for name in [name for name in sys.modules if name.partition(".")[0] == "numpy"]:
-    del sys.modules[name]
-model = runpy.run_path("module.py")["Transformer"]()
-model.load_state_dict(torch.load("weights.pt", weights_only=True))
-tokens, expected = torch.load("examples.pt", weights_only=True)
-found = model(tokens)
-print(float((found - expected).abs().max() / expected.abs().max()))
-"""
-
-
-def test_a_module_runs_with_nothing_but_torch(tmp_path):
-    """In a process of its own, where neither this package nor numpy can be imported."""
-    experiment = sized([Variant("RoPE")], SHAPES["three heads"])
-    tokens, found = answered(Model(experiment, [0], CPU))
-    ((variant, (own, logits)),) = found.items()
-    code, weights = module_code(experiment, variant), module_weights(experiment, variant, own)
-    (tmp_path / "module.py").write_text(code, encoding="utf-8")
-    (tmp_path / "weights.pt").write_bytes(torch_file(weights))
-    torch.save([tokens, logits], tmp_path / "examples.pt")
-    alone = [sys.executable, "-I", "-c", ALONE]
-    ended = subprocess.run(alone, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr
-    assert float(ended.stdout) <= 1e-5
 
 
 def test_modules_are_short_and_clean_and_import_nothing_but_torch(tmp_path):
