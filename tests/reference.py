@@ -16,7 +16,6 @@ from torch.testing import assert_close
 from attnkit.experiment import Experiment
 from attnkit.foundation.settings import InvalidExperiment
 from attnkit.model.initial import generator_for
-from attnkit.model.model import Model
 from attnkit.model.reference import Layer
 from attnkit.tasks import TASKS
 from attnkit.training.data import stack
@@ -381,7 +380,7 @@ class InspectedExample:
         found = self.model.run_parameters(self.run(variant, seed), self.numbers)
         return {name: value.double().requires_grad_() for name, value in found.items()}
 
-    def check(self, variant, *, gradients=True):
+    def check(self, variant):
         """Logits, scores, patterns and gradients are those of the formula, for both seeds."""
         for seed in range(len(self.model.seeds)):
             run, own = self.run(variant, seed), self.own(variant, seed)
@@ -393,10 +392,9 @@ class InspectedExample:
             for (scores, pattern), of_scores, of_pattern in pairs:
                 assert_close(scores.double(), of_scores, rtol=1e-4, atol=1e-4)
                 assert_close(pattern.double(), of_pattern, rtol=1e-4, atol=1e-4)
-            if gradients:
-                self.check_gradients(run, own, expected)
+            self._check_gradients(run, own, expected)
 
-    def check_gradients(self, run, own, logits):
+    def _check_gradients(self, run, own, logits):
         """Gradients are those of autograd; embeddings that are given have none."""
         seed = run % len(self.model.seeds)
         labels = self.labels[seed].flatten()
@@ -454,45 +452,3 @@ def possible(variants, **settings):
         with contextlib.suppress(InvalidExperiment):
             fit += Experiment(sharing=[variant], **settings).sharing
     return fit
-
-
-def two_models(one, other, **given):
-    """Models of one variant each, of the same seed."""
-    sizes = {**TINY, "n_seeds": 1, "n_heads": 3, "d_head": 10, "n_layers": 2, **given}
-    experiments = [Experiment(sharing=[text], **sizes) for text in (one, other)]
-    return [Model(experiment, [0], CPU) for experiment in experiments]
-
-
-def transformer_of(model):
-    """The transformer of a model with one run."""
-    weights = {name: value.unsqueeze(0) for name, value in model.run_parameters(0).items()}
-    return model.transformer(model.variants[0], weights)
-
-
-def set_numbers(model, numbers):
-    """Copy into the parameters of a model's only run."""
-    own = model.run_parameters(0)
-    for name, value in numbers.items():
-        own[name].copy_(value)
-
-
-def batch_for(model):
-    """Seven examples, the same for every model of a task's sizes, (1, b, i, fields)."""
-    return stack([model.task.draw(7, generator_for(3, "look"), held_out=False)], CPU).tokens
-
-
-def embedded(model):
-    """What the first layer reads, (b, i, m)."""
-    return model.run_parameters(0)["W_E"][batch_for(model)[0]].sum(2)
-
-
-def logits_of(model):
-    """Answers to the batch."""
-    return model.logits(batch_for(model))
-
-
-def recorded_by(model):
-    """Scores and patterns of every layer for the batch."""
-    layers = list[Layer]()
-    model.logits(batch_for(model), layers)
-    return layers

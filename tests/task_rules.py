@@ -355,36 +355,27 @@ CONTENT = {
 # How somebody at chance answers: (b, a) classes
 
 
-def numbers_in_book(task, examples):
-    """Return the class that every entry of a book holds, (b, n)."""
-    tokens = examples.tokens
-    if isinstance(task, Transfer):
-        return tokens[:, : task.n_entries, 0]
-    if isinstance(task, Before):
-        return tokens[:, : task.n_entries, 1]
-    if isinstance(task, Mqar):
-        return tokens[:, 1 : 2 * task.n_pairs : 2, 0] - task.n_classes
-    if isinstance(task, FuzzyRecall):
-        first = tokens[:, : task.answers_from, 0]
-        return first[first >= task.n_keys].view(len(first), -1) - task.n_keys
-    if isinstance(task, (SelectiveCopy, Dictionary)):
-        return examples.labels
-    first = task.d_vocab - task.n_values
-    first -= isinstance(task, (Phonebook, FuzzyPhonebook))  # a blank
-    first -= task.n_alike if isinstance(task, Neighbours) else 0  # what is asked
-    return tokens[:, : task.answers_from or task.n_ctx, -1] - first
+def numbers_in_book(examples):
+    """Return the class that every entry holds, (b, n); each entry is asked for once."""
+    asked = examples.labels != NOTHING
+    return examples.labels[asked].view(len(asked), -1)
+
+
+def by_entry(examples):
+    """Return the class that the entry of every position holds, (b, n)."""
+    return torch.zeros_like(examples.labels).scatter(1, examples.target, examples.labels)
 
 
 def any_entry(task, examples, generator):
     """Answer with the number of an entry picked at random."""
-    numbers = numbers_in_book(task, examples)
+    numbers = numbers_in_book(examples)
     picked = torch.randint(numbers.shape[1], examples.labels.shape, generator=generator)
     return numbers.gather(1, picked)
 
 
 def other_entry(task, examples, generator):
     """Answer with the number of another entry than one's own."""
-    numbers, n = numbers_in_book(task, examples), task.n_ctx
+    numbers, n = by_entry(examples), task.n_ctx
     shift = torch.randint(1, n, examples.labels.shape, generator=generator)
     return numbers.gather(1, (torch.arange(n) + shift) % n)
 

@@ -1,15 +1,23 @@
-"""Experiments: defaults, flat settings, runs and plateau."""
+"""Experiments: their defaults, settings and runs, their text forms, and errors about wrong ones."""
 
+import json
 import pickle
+import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
-from setting_values import every_task
+from setting_values import KNOWN, every_setting, every_task, other_value, with_value
 
-from attnkit.experiment.experiment import Experiment, default_settings, settings
+from attnkit.experiment.experiment import (
+    DEFAULT_TASK,
+    Experiment,
+    default_settings,
+    from_text,
+    settings,
+)
 from attnkit.experiment.training_settings import TrainingSettings
+from attnkit.foundation.settings import InvalidExperiment, Problem
 from attnkit.tasks import TASKS
 from attnkit.variants.position_rules import POSITIONS
 from attnkit.variants.sharing import Sharing
@@ -19,75 +27,50 @@ from attnkit.variants.size import Size
 def test_default_is_the_directed_task_with_all_sharings():
     """The default experiment is the directed task with all sharings and seeds 0 to 4."""
     experiment = Experiment()
-    assert experiment.task.name == "directed"
+    assert experiment.task.name == DEFAULT_TASK == "directed"
     assert experiment.sharing == tuple(Sharing)
     assert list(experiment.seeds) == [0, 1, 2, 3, 4]
-    assert experiment.n_seeds == 5
-    assert experiment.plateau == 0.5 + 0.5 / 32
 
 
 @every_task
-def test_a_task_brings_its_own_sizes_and_training(task):
-    """Defaults are a task's overrides, then those of the fields; a setting wins over both."""
-    experiment = Experiment(task=task)
-    given = {**experiment.size.model_dump(), **experiment.training.model_dump()}
-    own = TASKS[task].overrides
+def test_settings_are_those_of_the_task_flat_and_described(task):
+    """Defaults are a task's overrides, then those of the fields; all have label, help, bounds."""
+    experiment, own = Experiment(task=task), TASKS[task].overrides
+    found = {**experiment.size.model_dump(), **experiment.training.model_dump()}
     fields = {**Size.model_fields, **TrainingSettings.model_fields}
-    assert given == {name: own.get(name, info.default) for name, info in fields.items()}
-    assert experiment.settings() == default_settings(task)
-    assert Experiment(task=task, d_head=6).size.d_head == 6
-
-
-def test_a_task_with_dials_can_be_given():
-    """A task object can be given, and flat settings win over its dials."""
-    task = TASKS["mutual"](n_entries=6, n_values=11)
-    assert Experiment(task=task).task == task
-    assert Experiment(task=task, n_values=13).task.n_values == 13
-
-
-@every_task
-def test_settings_are_flat_complete_and_described(task):
-    """All settings are plain values that make the experiment again, with label, help and bounds."""
-    experiment = Experiment(task=task, sharing="K=V", n_seeds=3, causal=True)
+    assert found == {name: own.get(name, info.default) for name, info in fields.items()}
     flat = experiment.settings()
+    assert flat == default_settings(task)
     assert list(flat) == ["task", "sharing", *settings(task)]
     assert all(isinstance(value, (int, float, str, list)) for value in flat.values())
-    assert Experiment(**flat) == experiment
     for setting in settings(task).values():
         assert setting.label
         assert setting.help.endswith(".")
-        assert setting.default == default_settings(task)[setting.name]
+        assert setting.default == flat[setting.name]
         if setting.kind in (int, float):
             assert setting.low <= setting.default <= setting.high
-        elif setting.kind is str:
-            assert setting.default in setting.choices
         else:
-            assert setting.kind is bool
+            assert setting.kind is bool or setting.default in setting.choices
     assert settings(task)["positions"].choices == tuple(POSITIONS)
 
 
-def test_replace_changes_only_what_it_is_told():
-    """`replace` changes the given settings and keeps all others."""
-    experiment = Experiment(n_seeds=3, d_head=5)
+def test_settings_win_over_a_task_and_over_what_they_replace():
+    """A task object can be given, flat settings win over its dials, and nothing else changes."""
+    task = TASKS["mutual"](n_entries=6, n_values=11)
+    assert Experiment(task=task).task == task
+    experiment = Experiment(task=task, n_values=13, n_seeds=3)
+    assert experiment.task == TASKS["mutual"](n_entries=6, n_values=13)
     changed = experiment.replace(steps=7)
     assert changed.settings() == {**experiment.settings(), "steps": 7}
-    assert experiment.training.steps == 600
-
-
-def test_an_experiment_is_a_frozen_value():
-    """It cannot be changed, can be a key, and travels to another process."""
-    experiment = Experiment(task="phonebook", n_seeds=3)
-    with pytest.raises(ValidationError, match="frozen"):
-        experiment.n_seeds = 4
-    assert {experiment: 1}[Experiment(task="phonebook", n_seeds=3)] == 1
+    assert experiment.training.steps != 7
     assert pickle.loads(pickle.dumps(experiment)) == experiment
 
 
 def test_runs_are_sharings_times_seeds():
     """Runs are ordered by sharing, then by seed from the first seed on."""
     experiment = Experiment(sharing=["Q=V", "QKV"], n_seeds=2, first_seed=7)
-    assert experiment.n_runs == 4
     assert experiment.runs == [("QKV", 7), ("QKV", 8), ("Q=V", 7), ("Q=V", 8)]
+    assert experiment.n_runs == 4
 
 
 @given(st.lists(st.sampled_from(Sharing), min_size=1), st.booleans(), st.booleans(), st.booleans())
@@ -99,20 +82,128 @@ def test_sharings_are_a_set_in_any_spelling(chosen, lower, spaced, joined):
     assert experiment.sharing == tuple(sharing for sharing in Sharing if sharing in chosen)
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"task": "mutual"},
-        {"task": "phonebook"},
-        {"n_heads": 2},
-        {"n_layers": 2},
-        {"d_mlp": 7},
-        {"self_mask": False},
-        {"causal": True},
-        {"positions": "learned"},
-    ],
-    ids=str,
-)
-def test_plateau_is_claimed_for_the_bare_model_only(given):
+def test_plateau_is_claimed_for_the_bare_model_only():
     """Experiments that can break the symmetry, or were not observed, have no plateau."""
-    assert Experiment(**given).plateau is None
+    assert Experiment().plateau == 0.5 + 0.5 / 32
+    given = {"n_heads": 2, "n_layers": 2, "d_mlp": 7, "causal": True, "positions": "learned"}
+    for name, value in {**given, "self_mask": False}.items():
+        assert Experiment(**{name: value}).plateau is None, name
+    assert [Experiment(task=task).plateau for task in ("mutual", "phonebook")] == [None] * 2
+
+
+# Text forms
+
+
+def test_a_link_names_what_differs_as_it_is_typed():
+    """The default has an empty link; commas stay, truth values are words, a version is checked."""
+    assert Experiment().to_params() == {}
+    assert Experiment(task="mqar").to_params() == {"v": "1", "task": "mqar"}
+    experiment = Experiment(sharing=["QKV", "Q=K"], causal=True, learning_rate=0.01)
+    assert experiment.to_text() == "v=1&sharing=QKV,Q%3DK&causal=true&learning_rate=0.01"
+    assert from_text("learning_rate=1e-2&sharing=q=k, qkv,q=k&causal=TRUE") == experiment
+    with pytest.raises(InvalidExperiment, match="v: got '2', allowed 1"):
+        from_text("v=2&d_head=3")
+
+
+def test_json_is_canonical():
+    """JSON has sorted keys, the version and every setting; newer settings only if changed."""
+    flat = json.loads(Experiment(sharing="Q=K").to_json())
+    assert list(flat) == sorted(flat)
+    later = {"equal", "blocks", "schedule", "warm_up", "clip", "n_train", "earlier_steps"}
+    assert set(flat) == {"v", *KNOWN} - later
+    assert flat["sharing"] == ["Q=K"]
+    assert "equal" in json.loads(Experiment(equal="parameters").to_json())
+    endless = Experiment(task="reverse", n_train=0)  # the task's own default is another number
+    assert "n_train" in json.loads(endless.to_json())
+
+
+def test_hash_is_the_same_in_every_version():
+    """Stored results are found again."""
+    assert Experiment().hash == "b2c01a25d9b0cc17"
+    assert Experiment(task="phonebook").hash == "0ca2867a94b5451a"
+
+
+# Errors: the field, its value and what is allowed
+
+
+def problem_of(**given):
+    """Return the only problem of wrong settings."""
+    with pytest.raises(InvalidExperiment) as caught:
+        Experiment(**given)
+    (problem,) = caught.value.problems
+    assert str(caught.value) == str(problem)
+    return problem
+
+
+def test_the_bounds_are_allowed_and_nothing_else_is():
+    """Bounds, and just outside of every one, beside every step, and values of another kind."""
+    for task, setting in every_setting():
+        wrong = ["some", "", None, float("nan"), float("inf"), [3], {}]
+        right = [other_value(setting)]
+        if setting.low is not None:
+            step = 1 if setting.kind is int else 1e-6
+            right = [setting.low, setting.high]
+            wrong += [setting.low - step, setting.high + step]
+            wrong += [setting.low + 1] if setting.multiple_of else []
+            assert f"{setting.low:g} to {setting.high:g}" in setting.allowed
+        for value in right:
+            experiment, _ = with_value(task, setting, value)
+            assert experiment is None or experiment.settings()[setting.name] == value
+        for value in wrong:
+            problem = problem_of(task=task, **{setting.name: value})
+            assert (problem.field, problem.allowed) == (setting.name, setting.allowed)
+            assert problem.value is value
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [("", ""), ("QKV,", ""), ([], ""), (["QKV", "VKQ"], "VKQ"), (5, "5"), (None, "None")],
+)
+def test_a_wrong_sharing_names_those_there_are(wrong, named):
+    """The error holds the wrong entry and lists all sharings, whatever was given."""
+    problem = problem_of(sharing=wrong)
+    assert (problem.field, problem.value) == ("sharing", named)
+    assert all(sharing in problem.allowed for sharing in Sharing)
+
+
+@pytest.mark.parametrize("task", ["directd", "", None, 5, [], {}, ["directed"]])
+def test_an_unknown_task_lists_those_there_are(task):
+    """Also a list or an object, as JSON can hold."""
+    problem = problem_of(task=task)
+    assert problem.field == "task"
+    assert isinstance(task, list | dict) or all(name in problem.allowed for name in TASKS)
+
+
+def test_an_unknown_setting_suggests_the_close_one_or_lists_all():
+    """The error of a misspelt setting suggests the right name, else it lists all."""
+    problem = problem_of(d_hed=8)
+    assert (problem.field, problem.value) == ("d_hed", 8)
+    assert "did you mean d_head?" in problem.allowed
+    assert all(name in problem_of(zzz=8).allowed for name in KNOWN)
+
+
+def test_every_wrong_field_is_named_whatever_group_it_is_in():
+    """Dials, sizes, seeds, training, sharings and unknown names are checked together."""
+    wrong = {"n_values": 3, "d_model": 17, "n_seeds": 0, "steps": 0, "sharing": "VQK", "d_hed": 3}
+    with pytest.raises(InvalidExperiment) as caught:
+        Experiment(**wrong)
+    assert {problem.field for problem in caught.value.problems} == wrong.keys()
+    copy = pickle.loads(pickle.dumps(caught.value))  # to a page from the training process
+    assert copy.problems == caught.value.problems
+    assert str(copy) == str(caught.value)
+
+
+def test_an_error_is_short_and_says_the_most_that_is_possible():
+    """Long values are cut; too much memory tells how many seeds fit, too many points how few."""
+    told = str(problem_of(causal="x" * 1000))
+    assert len(told) < 120
+    assert "..." in told
+    sizes = {"n_heads": 8, "n_layers": 4, "n_entries": 16, "batch_size": 512}
+    problem = problem_of(n_seeds=20, **sizes)
+    most = int(re.fullmatch(r"at most (\d+) at these sizes", problem.allowed)[1])
+    assert problem == Problem("n_seeds", 20, problem.allowed, problem.others)
+    assert Experiment(n_seeds=most, **sizes).n_seeds == most
+    assert problem_of(n_seeds=most + 1, **sizes).field == "n_seeds"
+    problem = problem_of(steps=20_000, evaluate_every=1)
+    assert (problem.field, problem.allowed) == ("evaluate_every", "at least 5 for 20000 steps")
+    assert Experiment(steps=20_000, evaluate_every=5).training.steps == 20_000

@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -41,7 +42,7 @@ from attnkit.tasks import TASKS
 from attnkit.training import train
 from attnkit.training.data import stack
 from attnkit.training.results import Result
-from attnkit.variants import CATALOGUE, OPTIONS, Option, Variant
+from attnkit.variants import CATALOGUE, OPTIONS, Option
 from attnkit.variants.rules import Code
 
 ROOT = Path(__file__).parent.parent
@@ -54,38 +55,36 @@ def dozen(shape):
     return sized(possible(DOZEN, **settings_of(shape)), shape)
 
 
-class Answered:
-    """Parameters of all first runs of a model, a batch of 7 examples and its logits."""
-
-    def __init__(self, model):
-        drawn = [model.task.draw(7, generator_for(s, "taken"), held_out=False) for s in model.seeds]
-        batch = stack(drawn, CPU).tokens
-        self.tokens, logits = batch[0], model.logits(batch)
-        runs = [place * len(model.seeds) for place in range(len(model.variants))]
-        named = list(zip(model.variants, runs, strict=True))
-        self.logits = {variant: logits[run] for variant, run in named}
-        self.own = {
-            variant: {name: value.numpy() for name, value in model.run_parameters(run).items()}
-            for variant, run in named
-        }
-
-    def check(self, experiment, variant):
-        """The module answers as the model did, and in double precision as the formula does."""
-        own, module = self.own[variant], load(experiment, variant, self.own[variant])
-        found = module(self.tokens)
-        assert found.dtype == torch.float32
-        assert off(found, self.logits[variant]) <= 1e-5
-        reference = Reference(experiment, variant.stages[-1])
-        exact = {name: torch.from_numpy(value).double() for name, value in own.items()}
-        expected = reference.logits(exact, self.tokens)
-        assert off(module.double()(self.tokens), expected) <= 1e-10
+def answered(model):
+    """Return a batch of 7 examples, and by variant the parameters and logits of the first run."""
+    drawn = [model.task.draw(7, generator_for(s, "taken"), held_out=False) for s in model.seeds]
+    batch, n_seeds = stack(drawn, CPU).tokens, len(model.seeds)
+    logits = model.logits(batch)
+    found = {}
+    for place, variant in enumerate(model.variants):
+        own = model.run_parameters(place * n_seeds)
+        arrays = {name: value.numpy() for name, value in own.items()}
+        found[variant] = (arrays, logits[place * n_seeds])
+    return batch[0], found
 
 
-def load(experiment, variant, own):
-    """The module out of its source, with the weights of a run out of their file."""
-    weights = torch_file(arrays := module_weights(experiment, variant, own))
-    assert weights == torch_file(arrays)  # the same bytes each time
-    return module_of(module_code(experiment, variant), weights)
+def check(experiment, model):
+    """Modules answer as the model did, and in double precision as the formula does."""
+    tokens, found = answered(model)
+    for variant, (own, logits) in found.items():
+        weights = torch_file(module_weights(experiment, variant, own))
+        assert weights == torch_file(module_weights(experiment, variant, own))  # the same bytes
+        module = module_of(module_code(experiment, variant), weights)
+        assert module(tokens).dtype == torch.float32
+        assert off(module(tokens), logits) <= 1e-5
+        check_exactly(module, experiment, variant, own, tokens)
+
+
+def check_exactly(module, experiment, variant, own, tokens):
+    """The module computes the formula of what the variant becomes."""
+    exact = {name: torch.from_numpy(value).double() for name, value in own.items()}
+    expected = Reference(experiment, variant.stages[-1]).logits(exact, tokens)
+    assert off(module.double()(tokens), expected) <= 1e-10
 
 
 def module_of(source, weights):
@@ -110,9 +109,7 @@ def test_modules_answer_as_the_models(shape):
     tied = [variant for variant in experiment.sharing if len(variant.stages) > 1]
     model = Model(experiment, [1, 0], CPU, tied=tied)
     shake(model)
-    answers = Answered(model)
-    for variant in experiment.sharing:
-        answers.check(experiment, variant)
+    check(experiment, model)
 
 
 def test_a_module_answers_as_the_model_where_values_are_short():
@@ -122,54 +119,17 @@ def test_a_module_answers_as_the_model_where_values_are_short():
     own = model.run_parameters(0)
     own["0.W_V"] *= 1e-6
     own["0.W_O"] *= 1e6
-    answers = Answered(model)
-    variant = experiment.sharing[0]
-    module = load(experiment, variant, answers.own[variant])
-    assert off(module(answers.tokens), answers.logits[variant]) <= 1e-5
+    tokens, found = answered(model)
+    ((variant, (own, logits)),) = found.items()
+    weights = torch_file(module_weights(experiment, variant, own))
+    assert off(module_of(module_code(experiment, variant), weights)(tokens), logits) <= 1e-5
 
 
 @every_task
 def test_a_module_answers_as_the_model_on_every_task(task):
     """At the task's own sizes; whatever a token has, an answer is, or is embedded in."""
     experiment = Experiment(task=task, sharing=["Q=K=V", "MLA"], n_seeds=1, n_train=0)
-    looked = Answered(Model(experiment, [0], CPU))
-    for variant in experiment.sharing:
-        looked.check(experiment, variant)
-
-
-ALONE = """
-import importlib.abc, runpy, sys
-import torch
-
-class Nothing(importlib.abc.MetaPathFinder):
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {"attnkit", "numpy", "safetensors", "jaxtyping", "pydantic"}:
-            raise ImportError(name)
-
-sys.meta_path.insert(0, Nothing())
-for name in [name for name in sys.modules if name.partition(".")[0] == "numpy"]:
-    del sys.modules[name]
-model = runpy.run_path("module.py")["Transformer"]()
-model.load_state_dict(torch.load("weights.pt", weights_only=True))
-tokens, expected = torch.load("examples.pt", weights_only=True)
-found = model(tokens)
-print(float((found - expected).abs().max() / expected.abs().max()))
-"""
-
-
-def test_a_module_runs_with_nothing_but_torch(tmp_path):
-    """In a process of its own, where neither this package nor numpy can be imported."""
-    variant = Variant("RoPE")
-    experiment = sized([variant], SHAPES["three heads"])
-    looked = Answered(Model(experiment, [0], CPU))
-    weights = module_weights(experiment, variant, looked.own[variant])
-    (tmp_path / "module.py").write_text(module_code(experiment, variant), encoding="utf-8")
-    (tmp_path / "weights.pt").write_bytes(torch_file(weights))
-    torch.save([looked.tokens, looked.logits[variant]], tmp_path / "examples.pt")
-    alone = [sys.executable, "-I", "-c", ALONE]
-    ended = subprocess.run(alone, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr
-    assert float(ended.stdout) <= 1e-5
+    check(experiment, Model(experiment, [0], CPU))
 
 
 def test_modules_are_short_and_clean_and_import_nothing_but_torch(tmp_path):
@@ -239,7 +199,7 @@ def test_an_option_without_lines_is_told(monkeypatch):
 def test_weights_of_a_variant_that_is_not_tied_yet_are_refused():
     """Its module is what it becomes, which has other ones."""
     experiment = Experiment(sharing=["QKV tie=Q=K"], n_seeds=1)
-    own = Answered(Model(experiment, [0], CPU)).own[Variant("QKV tie=Q=K")]
+    own = dict(Model(experiment, [0], CPU).run_parameters(0))
     del own["0.W_Q"]
     with pytest.raises(ValueError, match=r"parameters: 0\.W_Q is missing"):
         module_weights(experiment, "QKV tie=Q=K", own)
@@ -268,56 +228,42 @@ def test_a_result_is_taken_away_as_files(tmp_path, capsys):
     tokens = experiment.task.draw(7, generator_for(0, "taken"), held_out=False).tokens
     for folder, (variant, _), own in zip(folders, experiment.runs, result.parameters, strict=True):
         module = module_of(written[f"{folder}/module.py"], written[f"{folder}/seed_0/weights.pt"])
-        exact = {name: torch.from_numpy(value).double() for name, value in own.items()}
-        expected = Reference(experiment, variant.stages[-1]).logits(exact, tokens)
-        assert off(module.double()(tokens), expected) <= 1e-10
-
-
-def test_what_is_no_result_is_told(tmp_path, capsys):
-    """Exit code 2, one line."""
-    for told in ("No such file or directory", "no snapshot"):
-        assert main(["code", str(tmp_path), "--out", str(tmp_path / "out")]) == 2
-        error = capsys.readouterr().err
-        assert told in error
-        assert error.count("\n") == 1
-        for name in ("snapshot", "parameters"):
-            (tmp_path / f"{name}.safetensors").write_bytes(b"no")
+        check_exactly(module, experiment, variant, own, tokens)
 
 
 # Experiments as code
 
-SETTINGS = [
-    {},
-    {"task": "dictionary", "order": "reversed", "clip": 0.5, "n_seeds": 2, "first_seed": 7},
-    {"sharing": [named.variant for named in CATALOGUE.values()][:20], "equal": "parameters"},
-]
 
-
-@pytest.mark.parametrize("given", SETTINGS)
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"task": "dictionary", "order": "reversed", "clip": 0.5, "n_seeds": 2, "first_seed": 7},
+        {"sharing": [named.variant for named in CATALOGUE.values()][:20], "equal": "parameters"},
+    ],
+)
 def test_code_and_command_make_the_experiment(given, monkeypatch):
     """Executed or typed in a shell, they train an equal one; code prints every run's accuracy."""
     experiment, trained, printed = Experiment(**given), [], []
+    table = pd.DataFrame({"accuracy": np.random.default_rng(0).random(90)})
+    table = table.assign(sharing="QKV", seed=range(90), asymmetry=0.5)
+    table = table.assign(**dict.fromkeys("abcdef", 0))
+
+    def train_none(one, _=None):
+        trained.append(one)
+        return SimpleNamespace(table=table)
 
     def interrupted(one, _):
-        trained.append(one)
+        train_none(one)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(
-        "attnkit.training.training.train", lambda one: trained.append(one) or Trained
-    )
+    monkeypatch.setattr("attnkit.training.training.train", train_none)
     monkeypatch.setattr("attnkit.command.train.train_with_progress", interrupted)
     code, words = experiment_code(experiment), shlex.split(command_line(experiment))
     exec(code, {"print": printed.append})
-    assert all(f"{accuracy:.6f}" in printed[0] for accuracy in Trained.table["accuracy"])
+    assert all(f"{accuracy:.6f}" in printed[0] for accuracy in table["accuracy"])
     assert max(map(len, code.splitlines())) <= 100
     assert words[:3] == ["python", "-m", "attnkit"]
     assert given or (len(words) == 6 and 'ak.Experiment(task="directed")\n' in code)  # is short
     assert main(words[3:]) == 130
     assert trained == [experiment, experiment]
-
-
-class Trained:
-    """A stand-in for a result, with a table of random numbers."""
-
-    table = pd.DataFrame({"accuracy": np.random.default_rng(0).random(90)})
-    table = table.assign(sharing="QKV", seed=range(90), asymmetry=0.5, **dict.fromkeys("abcdef", 0))

@@ -6,9 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import example, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from random_experiments import COMPOSED, TINY, mixed, sizes
+from scipy.special import softmax
 from searching import briefly
 
 from attnkit.experiment import Experiment
@@ -104,7 +105,11 @@ def test_kernel_agrees_with_torch_at_any_size(experiment):
 @briefly(8)
 @example(Experiment(sharing=COMPOSED, n_seeds=2, n_layers=3, **TINY))
 def test_kernel_agrees_with_torch_for_any_variant_it_knows(experiment):
-    """Variants composed of any words."""
+    """Variants composed of any words.
+
+    A normalised head of one number is its sign, which rounding decides where it is near zero.
+    """
+    assume(experiment.size.d_head > 1)
     compare(experiment)
 
 
@@ -198,10 +203,9 @@ def test_softmax_of_a_part_of_a_row():
     for n in (1, 5, 16, 17, 31, 48):
         width = n + -n % 16
         row = np.random.default_rng(n).standard_normal(width, np.float32) * 9
-        scores = row[:n].astype(np.float64) * 0.5
-        expected = np.exp(scores - scores.max()) / np.exp(scores - scores.max()).sum()
+        expected = 3 * softmax(row[:n].astype(np.float64) * 0.5)
         elementwise.softmax(row, n, np.float32(0.5), np.float32(3.0))
-        np.testing.assert_allclose(row[:n], 3 * expected, rtol=3e-6, atol=1e-9)
+        np.testing.assert_allclose(row[:n], expected, rtol=3e-6, atol=1e-9)
         assert not row[n:].any()
         for bad in (math.nan, math.inf):
             row = np.zeros(width, np.float32)
@@ -212,7 +216,7 @@ def test_softmax_of_a_part_of_a_row():
 
 def test_gelu_and_its_derivative():
     """Over all numbers that matter, and NaN stays."""
-    x = np.linspace(-12, 12, 4000, dtype=np.float32).reshape(-1, 16)
+    x = np.append(np.linspace(-12, 12, 3999), np.nan).astype(np.float32).reshape(-1, 16)
     exact_x = torch.tensor(x, dtype=torch.float64, requires_grad=True)
     expected = torch.nn.functional.gelu(exact_x)
     expected.sum().backward()
@@ -220,21 +224,18 @@ def test_gelu_and_its_derivative():
     elementwise.gelu(out, slope)
     np.testing.assert_allclose(out, expected.detach().numpy(), atol=1e-6)
     np.testing.assert_allclose(slope, exact_x.grad.numpy(), atol=1e-6)
-    bad = np.full((1, 16), np.nan, np.float32)
-    elementwise.gelu(out[:1], bad)
-    assert np.isnan(out[:1]).all()
 
 
 def test_clip_of_a_gradient():
     """To the largest norm, and not at all below it; NaN reaches every number."""
     gradient = np.arange(32, dtype=np.float32)
     norm = np.linalg.norm(gradient)
-    shorter = gradient.copy()
-    elementwise.clip(shorter, np.float32(norm / 2))
-    np.testing.assert_allclose(shorter, gradient / 2, rtol=1e-5)
-    same = gradient.copy()
-    elementwise.clip(same, np.float32(norm * 2))
-    assert np.array_equal(same, gradient)
-    same[3] = np.nan
-    elementwise.clip(same, np.float32(1.0))
-    assert np.isnan(same).all()
+    clipped = {}
+    for most in (norm / 2, norm * 2):
+        clipped[most] = gradient.copy()
+        elementwise.clip(clipped[most], np.float32(most))
+    np.testing.assert_allclose(clipped[norm / 2], gradient / 2, rtol=1e-5)
+    assert np.array_equal(clipped[norm * 2], gradient)
+    gradient[3] = np.nan
+    elementwise.clip(gradient, np.float32(1.0))
+    assert np.isnan(gradient).all()

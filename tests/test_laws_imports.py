@@ -28,7 +28,9 @@ def test_what_pages_need_imports_neither_torch_nor_streamlit():
     modules = "analysis.export analysis.reasons experiment tasks training.results".split()
     code = (
         f"import sys, {', '.join(f'attnkit.{name}' for name in modules)}\n"
-        "attnkit.Experiment().to_text()\n"
+        "for task in attnkit.TASKS:\n"
+        "    one = attnkit.Experiment(task=task)\n"
+        "    one.to_text(), one.task.answer_text(0), one.task.loss_to_beat, one.task.earlier\n"
         "print(*sorted({'torch', 'streamlit'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

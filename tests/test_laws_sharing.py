@@ -1,23 +1,38 @@
 """Sharing: tied roles are one parameter, and queries that are keys give symmetric scores.
 
-The parameter of a tied role is absent, not copied; and it learns from all its roles.
+The parameter of a tied role is absent, not copied.
 """
 
 import numpy as np
-import torch
+import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 from kinds import tiny
-from random_experiments import TINY, mixed, sizes
+from random_experiments import mixed
 from searching import briefly
-from torch.testing import assert_close
-from trained_runs import every_kind, one_cohort, trained
+from trained_runs import every_kind, trained
 
-from attnkit.experiment.experiment import Experiment
-from attnkit.model.initial import generator_for
-from attnkit.model.model import Model
-from attnkit.training.data import stack
 from attnkit.variants.sharing import ROLES, Sharing
+
+# text, classes, owner of Q K V, matrices, symmetric
+PROPERTIES = [
+    ("QKV", ["Q", "K", "V"], "QKV", 3, False),
+    ("Q=K", ["QK", "V"], "QQV", 2, True),
+    ("K=V", ["Q", "KV"], "QKK", 2, False),
+    ("Q=V", ["QV", "K"], "QKQ", 2, False),
+    ("Q=K=V", ["QKV"], "QQQ", 1, True),
+]
+
+
+@pytest.mark.parametrize(("text", "classes", "owners", "n_matrices", "symmetric"), PROPERTIES)
+def test_properties_are_those_worked_out_by_hand(text, classes, owners, n_matrices, symmetric):
+    """All five, each with a sentence of its own."""
+    assert [sharing.value for sharing in Sharing] == [row[0] for row in PROPERTIES]
+    sharing = Sharing(text)
+    assert ["".join(members) for members in sharing.classes] == classes
+    assert "".join(sharing.owner(role) for role in ROLES) == owners
+    assert [role for role in ROLES if sharing.owns(role)] == [c[0] for c in classes]
+    assert (sharing.n_matrices, sharing.symmetric) == (n_matrices, symmetric)
+    assert len({each.meaning for each in Sharing}) == 5
 
 
 @given(mixed(positions="none"))
@@ -53,38 +68,3 @@ def test_symmetry_holds_at_every_evaluation(kind):
     assert (error[:, ~symmetric] > 0.1).all()
     assert (symmetry[:, symmetric] >= 1 - 1e-5).all()
     assert (symmetry[:, ~symmetric] < 0.99).all()
-
-
-def copy_weights(source, target):
-    """Copy the weights of every run into an untied model with the same number of runs."""
-    for run in range(source.n_runs):
-        own, theirs = source.run_parameters(run), target.run_parameters(run)
-        owner = source.forms[run // len(source.seeds)].sharing.owner
-        for name, value in theirs.items():
-            value.copy_(own[name[:-1] + owner(name[-1]) if name[-1] in ROLES else name])
-
-
-@given(sizes(), st.sampled_from(Sharing))
-@briefly(12)
-def test_a_tied_layer_equals_an_untied_one_with_copied_weights(experiment, sharing):
-    """At any size, trained; the logits are those of QKV."""
-    training = one_cohort(experiment.replace(sharing=[sharing]))
-    training.advance(2)
-    tied = training.cohorts[0].model
-    untied = Model(experiment.replace(sharing=["QKV"]), [s + 5 for s in tied.seeds], tied.device)
-    copy_weights(tied, untied)
-    generator = torch.Generator().manual_seed(1)
-    tokens = torch.stack([tied.task.make_examples(3, generator).tokens for _ in tied.seeds])
-    assert_close(tied.logits(tokens), untied.logits(tokens), rtol=1e-5, atol=1e-5)
-
-
-def test_a_tied_gradient_is_the_sum_of_its_roles():
-    """The gradient of a tied parameter is the sum of those of QKV with equal weights."""
-    cpu = torch.device("cpu")
-    tied, untied = (Model(Experiment(sharing=s, **TINY), [0], cpu) for s in ("Q=K=V", "QKV"))
-    copy_weights(tied, untied)
-    examples = stack([tied.task.draw(16, generator_for(0, "test"), held_out=False)], cpu)
-    for model in (tied, untied):
-        model.differentiate(examples.tokens, examples.labels)
-    of_tied, of_untied = (model.run_parameters(0, model.gradient) for model in (tied, untied))
-    assert_close(of_tied["0.W_Q"], sum(of_untied[f"0.W_{role}"] for role in ROLES))

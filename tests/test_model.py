@@ -1,24 +1,23 @@
-"""The batched transformer: what it owns, what it records, what masks and positions do."""
+"""The model of many runs: its numbers in one vector, their start, gradients, clipping and steps."""
 
 import math
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
-from searching import briefly
 from torch.testing import assert_close
 
 from attnkit.experiment import Experiment
+from attnkit.model.adam import Adam
 from attnkit.model.initial import generator_for
 from attnkit.model.model import Model
-from attnkit.model.reference import Layer
+from attnkit.model.parameters import Parameters
 from attnkit.training.data import stack
-from attnkit.variants.sharing import ROLES, Sharing
+from attnkit.variants.sharing import ROLES
 
 CPU = torch.device("cpu")
 SIZES = {"n_seeds": 2, "n_entries": 5, "n_names": 11, "n_values": 13, "n_heads": 3, "d_head": 7}
-subsets = st.sets(st.sampled_from(Sharing), min_size=1)
+TINY = {"batch_size": 16, "n_eval": 16, "n_names": 17, "n_values": 13}
+SHAPES = [{"W_E": (11, 16), "W": (5, 7), "b": (3,)}, {"W_E": (11, 16), "c": (1,)}]
 
 
 def build(**given):
@@ -27,57 +26,26 @@ def build(**given):
     return Model(experiment, experiment.seeds, CPU)
 
 
-def tokens_for(model, n_batch=3, seed=0):
-    """One batch per seed of the model's task."""
-    generator = torch.Generator().manual_seed(seed)
-    return torch.stack([model.task.make_examples(n_batch, generator).tokens for _ in model.seeds])
+# Where numbers are and how they start
 
 
-def answer(model, tokens):
-    """Logits and what each layer recorded."""
-    layers = list[Layer]()
-    with torch.no_grad():
-        return model.logits(tokens, layers), layers
-
-
-# Runs and their parameters
-
-
-@given(subsets, st.integers(1, 3))
-@briefly(12)
-def test_runs_are_in_the_order_of_the_experiment_with_what_they_own(chosen, n_seeds):
-    """Variants as they are given, each with its seeds; matrices that its sharing owns only."""
-    model = build(sharing=chosen, n_seeds=n_seeds, n_layers=2)
-    experiment = Experiment(**{**SIZES, "sharing": chosen, "n_seeds": n_seeds})
-    assert [(v, seed) for v in model.variants for seed in model.seeds] == experiment.runs
-    names = {f"{layer}.W_{role}" for layer in range(2) for role in ROLES}
-    for run, (variant, _) in enumerate(experiment.runs):
-        own = names & model.run_parameters(run).keys()
-        assert own == {name for name in names if variant.sharing.owns(name[-1])}
-
-
-def test_parameters_have_the_documented_shapes():
-    """One run's parameters, all of them, with distinct sizes."""
-    model = build(n_layers=1, d_mlp=17, positions="learned", d_model=32)
-    shapes = {name: tuple(value.shape) for name, value in model.run_parameters(0).items()}
-    assert shapes == {
-        "W_E": (2 * 11 + 13, 32), "W_pos": (5, 32), "0.W_Q": (32, 21), "0.W_K": (32, 21),
-        "0.W_V": (32, 21), "0.W_O": (21, 32), "0.W_in": (32, 17), "0.W_out": (17, 32),
-        "W_U": (32, 13),
-    }  # fmt: skip
-
-
-def test_run_parameters_are_the_model_itself():
-    """They are views: what is written into them is what the model computes with."""
-    model = build()
-    tokens = tokens_for(model)
-    before, _ = answer(model, tokens)
-    with torch.no_grad():
-        model.run_parameters(3)["W_U"].zero_()
-    after, _ = answer(model, tokens)
-    assert (after[3] == 0).all()
-    others = [run for run in range(model.n_runs) if run != 3]
-    assert torch.equal(after[others], before[others])
+def test_runs_lie_behind_each_other_and_a_parameter_at_its_offset():
+    """By variant, then seed, each block and parameter on a cache line; views of one vector."""
+    parameters = Parameters(SHAPES, 3, CPU)
+    parameters.numbers.copy_(torch.arange(len(parameters.numbers)))
+    blocks = [parameters.block(run) for run in range(6)]
+    assert [block.start for block in blocks] == [0, 240, 480, 720, 912, 1104]
+    assert [block.stop for block in blocks] == [240, 480, 720, 912, 1104, len(parameters.numbers)]
+    assert parameters.offsets[0] == {"W_E": (0, (11, 16)), "W": (176, (5, 7)), "b": (224, (3,))}
+    for run, block in enumerate(blocks):
+        own = parameters.of_run(run, parameters.numbers)
+        of_variant = parameters.of_variant(run // 3, parameters.numbers)
+        assert own.keys() == of_variant.keys() == SHAPES[run // 3].keys()
+        for name, (offset, shape) in parameters.offsets[run // 3].items():
+            start = block.start + offset
+            expected = torch.arange(start, start + math.prod(shape)).float().view(shape)
+            assert torch.equal(own[name], expected)
+            assert of_variant[name][run % 3].data_ptr() == own[name].data_ptr()
 
 
 @pytest.mark.parametrize("task", ["directed", "phonebook"])
@@ -92,6 +60,11 @@ def test_initial_numbers_have_the_documented_spread(task):
         assert value.std().item() == pytest.approx(expected.get(name, fan_in**-0.5), rel=0.15)
         assert value.mean().item() == pytest.approx(0, abs=0.1)
     assert len({value.flatten()[0].item() for value in own.values()}) == len(own)
+    for text in ("QKV qk_norm", "Q=K scaled"):  # gains and factors change nothing at first
+        own = build(sharing=[text]).run_parameters(0)
+        factors = [value for name, value in own.items() if name[2:4] in ("g_", "D_")]
+        assert len(factors) >= 2
+        assert all((value == 1).all() for value in factors)
 
 
 def test_generators_depend_on_seed_and_purpose_only():
@@ -104,64 +77,22 @@ def test_generators_depend_on_seed_and_purpose_only():
     assert torch.rand(3, generator=generator_for(0, "a")).tolist() == numbers[0, "a"]
 
 
-def test_a_model_of_some_seeds_is_a_part_of_that_of_all():
-    """A cohort starts from the numbers that its seeds have anywhere."""
-    experiment = Experiment(**{**SIZES, "n_seeds": 3})
-    whole, part = (Model(experiment, seeds, CPU) for seeds in (experiment.seeds, [1]))
-    assert part.n_runs == 5
-    for run in range(5):
-        own, expected = part.run_parameters(run), whole.run_parameters(3 * run + 1)
-        assert all(torch.equal(own[name], expected[name]) for name in expected)
-
-
 # Logits and what layers record
-
-
-@pytest.mark.parametrize(("task", "n_ctx", "n_answers"), [("directed", 5, 5), ("phonebook", 10, 5)])
-def test_shapes_of_logits_and_layers(task, n_ctx, n_answers):
-    """(r, b, a, c) logits; (s, b, h, i, j) scores and pattern of every variant and layer."""
-    model = build(task=task, n_layers=2, d_mlp=7)
-    tokens = tokens_for(model)
-    logits, layers = answer(model, tokens)
-    assert logits.shape == (10, 3, n_answers, 13)
-    assert [layer.scores.shape for layer in layers] == [(2, 3, 3, n_ctx, n_ctx)] * 10
-    assert [layer.pattern.shape for layer in layers] == [(2, 3, 3, n_ctx, n_ctx)] * 10
-    if n_answers == n_ctx:
-        assert torch.equal(model.logits(tokens), logits)  # recording changes no bit
 
 
 def test_masks_take_all_weight_from_oneself_and_later_tokens():
     """Exactly, but the first token sees no other; scores are recorded before masks."""
-    tokens = tokens_for(build())
-    plain, masked = (
-        answer(build(causal=masks, self_mask=masks), tokens)[1][0] for masks in (False, True)
-    )
+    plain, masked = [], []
+    for masks, layers in ((False, plain), (True, masked)):
+        model = build(causal=masks, self_mask=masks)
+        examples = model.task.make_examples(6, torch.Generator().manual_seed(0))
+        model.logits(examples.tokens.unflatten(0, (2, 3)), layers)
+    plain, masked = plain[0], masked[0]
     assert torch.equal(plain.scores, masked.scores)
     assert_close(plain.pattern, plain.scores.softmax(-1))
     assert (masked.pattern.triu(1) == 0).all()
     assert (masked.pattern.diagonal(dim1=-2, dim2=-1)[..., 1:] == 0).all()
     assert (masked.pattern[..., 0, 0] == 1).all()
-
-
-def test_causal_answers_do_not_depend_on_later_tokens():
-    """Changing the last token changes only the last answer."""
-    model = build(causal=True, n_layers=2, d_mlp=7)
-    tokens = tokens_for(model)
-    changed = tokens.clone()
-    changed[:, :, -1] = tokens[:, :, -1].roll(1, 1)
-    before, after = answer(model, tokens)[0], answer(model, changed)[0]
-    assert torch.equal(before[:, :, :-1], after[:, :, :-1])
-    assert not torch.equal(before[:, :, -1], after[:, :, -1])
-
-
-def test_a_seed_answers_its_own_batch():
-    """Other tokens for one seed change the logits of that seed's runs only."""
-    model = build(n_seeds=3)
-    tokens = tokens_for(model)
-    changed = tokens.clone()
-    changed[1] = tokens[1].flip(0)
-    same = (answer(model, tokens)[0] == answer(model, changed)[0]).flatten(1).all(1)
-    assert same.tolist() == [True, False, True] * 5
 
 
 def test_a_gradient_is_written_not_added():
@@ -188,3 +119,70 @@ def test_role_weights_are_those_of_the_owner():
             owner = model.forms[run // 2].sharing.owner(role)
             whole = weights[run // 2][run % 2].transpose(0, 1).flatten(1)
             assert torch.equal(whole, model.run_parameters(run)[f"1.W_{owner}"])
+
+
+# Clipping and steps
+
+
+@pytest.mark.parametrize(("largest", "n_seeds"), [(0.01, 1), (20.0, 2), (1000.0, 1)])
+def test_clipping_is_that_of_torch_for_every_run(largest, n_seeds):
+    """Each run is clipped by the norm of all its numbers together, whatever others have."""
+    parameters = Parameters(SHAPES, n_seeds, CPU)
+    drawn = torch.Generator().manual_seed(0)
+    expected = []
+    for run in range(n_seeds * len(SHAPES)):
+        own = parameters.of_run(run, parameters.gradient)
+        theirs = {}
+        for name, value in own.items():
+            value.copy_(torch.randn(value.shape, generator=drawn) * 4**run)
+            theirs[name] = torch.zeros(value.shape, requires_grad=True)
+            theirs[name].grad = value.clone()
+        torch.nn.utils.clip_grad_norm_(list(theirs.values()), largest)
+        expected.append({name: value.grad for name, value in theirs.items()})
+    parameters.clip(largest)
+    for run, wanted in enumerate(expected):
+        own = parameters.of_run(run, parameters.gradient)
+        assert own.keys() == wanted.keys()
+        for name, value in wanted.items():
+            assert_close(own[name], value, msg=f"{name} of {run}")
+    before = parameters.gradient.clone()
+    parameters.clip(1e6)  # a short gradient keeps its bits
+    assert torch.equal(parameters.gradient, before)
+
+
+def test_steps_of_adam_are_those_of_torch():
+    """The same numbers after a hundred steps, gradients of zero among them."""
+    generator = torch.Generator().manual_seed(0)
+    ours = torch.randn(97, generator=generator)
+    theirs = ours.clone().requires_grad_()
+    gradient = torch.empty(97)
+    adam, reference = (
+        Adam(ours, gradient, [(slice(None), 0.01)]),
+        torch.optim.Adam([theirs], lr=0.01),
+    )
+    for _ in range(100):
+        gradient.copy_(torch.randn(97, generator=generator))
+        gradient[::5] = 0
+        theirs.grad = gradient.clone()
+        adam.step()
+        reference.step()
+    assert_close(ours, theirs.detach(), atol=1e-6, rtol=1e-5)
+    assert torch.isfinite(ours).all()
+
+
+def test_learning_rates_of_its_own_round_as_one_for_all():
+    """A number moves by the same bits, whatever rates others have; 0 leaves it where it is."""
+    generator = torch.Generator().manual_seed(0)
+    start, gradient = torch.randn(2, 97, generator=generator)
+    alone, mixed = start.clone(), start.clone()
+    first, rest = slice(0, 48), slice(48, 97)
+    optimisers = [
+        Adam(alone, gradient, [(slice(None), 0.003)]),
+        Adam(mixed, gradient, [(first, 0.003), (rest, 0.0)]),
+    ]
+    for _ in range(50):
+        gradient.copy_(torch.randn(97, generator=generator))
+        for optimiser in optimisers:
+            optimiser.step()
+    assert torch.equal(mixed[first], alone[first])
+    assert torch.equal(mixed[rest], start[rest])

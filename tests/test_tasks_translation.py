@@ -1,6 +1,5 @@
 """Translation: the stock of names, how they are written, and in which passes they are drawn."""
 
-import math
 from collections import Counter
 from typing import get_args
 
@@ -27,30 +26,35 @@ def translations(draw):
 
 
 def read(task, tokens, labels):
-    """(English, written so far, to be written) of one example, as their labels show them."""
+    """Return (English, written so far, to be written) of one example, as their labels show them."""
     shown = [label.short for label in task.label(tokens.numpy())]
-    source, written = shown[: task.n_source], shown[task.n_source :]
     asked = [task.answer_text(label) for label in labels.tolist() if label != NOTHING]
-    return source, written, asked
+    return shown[: task.n_source], shown[task.n_source :], asked
 
 
 @briefly(15)
 @given(translations(), st.integers(0, 999))
 def test_a_name_is_written_letter_by_letter(task, seed):
-    """Filled up with blanks; the end is asked for, and nothing after it."""
-    examples = task.make_examples(5, seeded(seed))
+    """Filled up with blanks; the end is asked for, and nothing after it.
+
+    Its group is whether both names are alike; chance is the commonest letter of all answers.
+    """
+    examples = task.make_examples(25, seeded(seed))
     pairs = {english.replace(" ", "␣"): foreign for english, foreign in task.pairs}
-    longest = task.max_length
-    for tokens, labels in zip(examples.tokens, examples.labels, strict=True):
+    rows = zip(examples.tokens, examples.labels, task.slices(examples), strict=True)
+    for tokens, labels, groups in rows:
         source, written, asked = read(task, tokens, labels)
         english = "".join(source).rstrip("·")
-        assert source == [*english, *["·"] * (longest - len(english))]
         foreign = pairs[english].replace(" ", "␣").replace("\xa0", "␣")
+        assert source == [*english.ljust(task.max_length, "·")]
+        assert written == ["start", *foreign.ljust(task.max_length, "·")]
         assert asked == [*foreign, "end"]
         assert (labels[len(asked) :] == NOTHING).all()
-        assert written == ["start", *foreign, *["·"] * (longest - len(foreign))]
+        expected = "as in English" if english == pairs[english].replace(" ", "␣") else "other"
+        assert {task.slice_names[group] for group in groups.tolist()} == {expected}
     assert (examples.target == NOTHING).all()
-    assert examples.target.shape == examples.labels.shape
+    answers = Counter(letter for _, foreign in task.pairs for letter in [*foreign, "end"])
+    assert task.chance == pytest.approx(max(answers.values()) / answers.total())
 
 
 @pytest.mark.parametrize("language", CODES)
@@ -94,30 +98,6 @@ def test_pairs_are_drawn_in_passes(held_out):
     assert all(set(each) == set(rows) for each in passes)
     assert passes[0] != passes[1] != passes[2]
     assert len(set(rows[3 * n_pairs :])) == 7
-
-
-@briefly(5)
-@given(translations(), st.integers(0, 999))
-def test_split_chance_and_slices_follow_from_the_names(task, seed):
-    """A pair is held out by its English name, and in a group by whether both names are alike."""
-    n = len(task.pairs)
-    sides = [task.draw(n, seeded(seed), held_out=held_out).tokens for held_out in (False, True)]
-    names = [set(map(tuple, side[:, : task.n_source, 0].tolist())) for side in sides]
-    assert not names[0] & names[1]
-    assert len(names[0] | names[1]) == n
-    assert len(names[1]) / n == pytest.approx(1 / 8, abs=5 * math.sqrt(7 / 64 / n))
-
-    answers = Counter(letter for _, foreign in task.pairs for letter in [*foreign, "end"])
-    assert task.chance == pytest.approx(max(answers.values()) / answers.total())
-    assert task.loss_floor is None
-
-    examples = task.make_examples(300, seeded(seed))
-    groups = task.slices(examples)
-    alike = {english.replace(" ", "␣"): english == foreign for english, foreign in task.pairs}
-    for tokens, labels, group in zip(examples.tokens, examples.labels, groups, strict=True):
-        english = "".join(read(task, tokens, labels)[0]).rstrip("·")
-        expected = "as in English" if alike[english] else "other"
-        assert {task.slice_names[place] for place in group.tolist()} == {expected}
 
 
 def test_labels_of_the_worked_example():

@@ -1,4 +1,4 @@
-"""Training: cadence, snapshots, interruption, and that each task ends where it should."""
+"""Training: cadence, snapshots, cohorts, interruption, and that tasks end where they should."""
 
 from concurrent.futures import wait
 
@@ -11,13 +11,16 @@ from kinds import KINDS, SMALL, tiny
 from same import assert_same
 
 from attnkit.experiment import Experiment
+from attnkit.model.model import SELF_MASK
+from attnkit.model.reference import Layer
 from attnkit.tasks import NOTHING, TASKS
 from attnkit.training import training as training_module
-from attnkit.training.cohort import Cohort
+from attnkit.training.cohort import Cohort, _mean_scores
 from attnkit.training.snapshot import METRICS
 from attnkit.training.training import RUNS_PER_COHORT, Training, plan_cohorts, stream, train
 from attnkit.variants.sharing import Sharing
 
+CPU = torch.device("cpu")
 SMALL = {**SMALL, "n_seeds": 2, "steps": 17, "evaluate_every": 5}
 
 
@@ -26,15 +29,18 @@ def small(**given):
     return Experiment(**{**SMALL, **given})
 
 
+# What training gives
+
+
 def test_training_keeps_its_cadence_and_ends_with_its_last_step():
     """Evaluated before the first step, every five steps, and at the seventeenth, however cut up."""
     training = Training(small(), "cpu")
     seconds = training.seconds
-    assert (training.step, training.finished) == (0, False)
     assert training.snapshot().eval_steps.tolist() == [0]
     assert training.snapshot().status == "running"
     assert training.snapshot("stopped").status == training.result().snapshot.status == "stopped"
     for n_steps in (1, 6, 0, 100):
+        assert not training.finished
         training.advance(n_steps)
     assert (training.step, training.finished) == (17, True)
     assert training.seconds > seconds > 0
@@ -42,10 +48,8 @@ def test_training_keeps_its_cadence_and_ends_with_its_last_step():
     training.advance(3)
     after = training.result()
     assert training.snapshot().status == after.snapshot.status == "finished"
-    for result in (before, after):
-        assert result.snapshot.eval_steps.tolist() == [0, 5, 10, 15, 17]
-        assert all(len(rows) == 5 for rows in result.snapshot.history.values())
-    assert np.array_equal(after.parameters[0]["W_U"], before.parameters[0]["W_U"])
+    assert after.snapshot.eval_steps.tolist() == [0, 5, 10, 15, 17]
+    assert_same(after.parameters, before.parameters)
 
 
 def test_untrained_models_are_at_chance():
@@ -56,32 +60,45 @@ def test_untrained_models_are_at_chance():
     assert (history["loss"] > np.log(experiment.task.n_classes)).all()
 
 
+MISSING = {
+    "directed": {"training_accuracy"},
+    "phonebook": {"training_accuracy", "mass_on_reverse"},
+    "mqar": {"training_accuracy", "mass_on_reverse"},
+    "dictionary": {"training_accuracy", "mass_on_reverse"},
+    "reverse": {"mass_on_reverse"},
+    "language": {"mass_on_reverse", "mass_on_target"},
+}
+"""Metrics that tasks do not have: a reversed entry, one right place, examples that come again."""
+
+
 @pytest.mark.parametrize("kind", KINDS)
-def test_snapshot_has_the_documented_shapes(kind):
-    """Histories (e, r), symmetry per head (r, l, h), slices, the probe's answers and patterns."""
+def test_a_snapshot_has_the_numbers_of_its_task(kind):
+    """What a task does not have is NaN, not zero; arrays have the documented shapes."""
     given = {"n_layers": 2, "n_heads": 2, "n_seeds": 2, "evaluate_every": 5}
     experiment = tiny(kind, sharing=["QKV", "Q=K=V"], **given)
     training = Training(experiment, "cpu")
     training.advance(7)
     snapshot, task, n_ctx = training.snapshot(), experiment.task, experiment.task.n_ctx
     n_layers, n_answers = 6 if task.n_source else 2, n_ctx - task.answers_from
-    assert set(snapshot.history) == set(METRICS)
-    for rows in snapshot.history.values():
-        assert rows.shape == (2, 4)
-        assert rows.dtype == np.float32
+    assert list(snapshot.history) == list(METRICS)
+    assert all(rows.shape == (2, 4) for rows in snapshot.history.values())
+    assert all(rows.dtype == np.float32 for rows in snapshot.history.values())
+    missing, whole = (
+        {name for name, rows in snapshot.history.items() if some(np.isnan(rows))}
+        for some in (np.any, np.all)
+    )
+    assert missing == whole == MISSING.get(kind, missing)
     assert snapshot.head_symmetry.shape == (4, n_layers, 2)
+    symmetry = np.nanmean(snapshot.head_symmetry, (1, 2))
+    np.testing.assert_allclose(snapshot.history["score_symmetry"][-1], symmetry, atol=1e-6)
     assert snapshot.slice_accuracy.shape == (4, len(task.slice_names))
-    assert snapshot.slice_accuracy.dtype == np.float32
-    assert snapshot.diverged_at.tolist() == [-1] * 4
-    assert snapshot.probe.tokens.shape == (n_ctx, task.n_fields)
-    assert snapshot.probe.labels.shape == snapshot.probe.target.shape == (n_answers,)
-    assert snapshot.probe.answers.shape == (4, n_answers)
-    assert snapshot.probe.pattern.shape == (4, n_layers, 2, n_ctx, n_ctx)
-    if (snapshot.probe.target == NOTHING).all():
-        assert snapshot.probe.scores is None
-    else:
-        assert snapshot.probe.scores.shape == (4, n_layers, 2, n_ctx, n_ctx)
-        assert snapshot.probe.scores.dtype == np.float16
+    probe = snapshot.probe
+    assert probe.tokens.shape == (n_ctx, task.n_fields)
+    assert probe.labels.shape == probe.target.shape == (n_answers,)
+    assert probe.answers.shape == (4, n_answers)
+    assert probe.pattern.shape == (4, n_layers, 2, n_ctx, n_ctx)
+    assert (probe.scores is None) == (probe.target == NOTHING).all()
+    assert probe.scores is None or probe.scores.shape == probe.pattern.shape
 
 
 def test_snapshots_and_results_do_not_change_later():
@@ -92,55 +109,33 @@ def test_snapshots_and_results_do_not_change_later():
     arrays += result.parameters[0].values()
     before = [array.copy() for array in arrays]
     training.advance(17)
-    assert all(np.array_equal(*pair, equal_nan=True) for pair in zip(arrays, before, strict=True))
+    assert_same(arrays, before)
 
 
-def test_scores_beyond_16_bits_are_cut():
-    """A run whose scores explode is still shown."""
-    training = Training(small(), "cpu")
-    for cohort in training.cohorts:
+def test_the_probe_is_one_example_whose_scores_are_cut_to_16_bits():
+    """Pages of a task show the same example for all settings, also of scores that explode."""
+    one, other = Training(small(), "cpu"), Training(small(first_seed=7, d_head=5), "cpu")
+    for cohort in one.cohorts:
         cohort.model.numbers.mul_(1e6)
-    scores = training.snapshot().probe.scores
-    assert np.abs(scores).max() == np.finfo(np.float16).max
+    probes = [training.snapshot().probe for training in (one, other)]
+    assert np.array_equal(probes[0].tokens, probes[1].tokens)
+    assert np.array_equal(probes[0].labels, probes[1].labels)
+    assert np.abs(probes[0].scores).max() == np.finfo(np.float16).max
 
 
-def test_the_probe_is_the_same_for_every_experiment():
-    """Pages of one task show one example, whatever the seeds and sharings."""
-    one = Training(small(), "cpu").snapshot().probe
-    other = Training(small(first_seed=7, sharing="Q=V", d_head=5), "cpu").snapshot().probe
-    assert np.array_equal(one.tokens, other.tokens)
-    assert np.array_equal(one.labels, other.labels)
-
-
-def test_results_are_ordered_as_the_experiment():
-    """Sharings in the order QKV, Q=K, K=V, Q=V, Q=K=V, though the cohort computes another."""
-    result = train(small(sharing=list(Sharing), steps=3), "cpu")
-    for (sharing, _), own in zip(result.experiment.runs, result.parameters, strict=True):
-        assert {name[-1] for name in own if name[-1] in "QKV"} == {
-            members[0] for members in sharing.sharing.classes
-        }
-    symmetric = [variant.sharing.symmetric for variant, _ in result.experiment.runs]
-    assert (result.snapshot.history["symmetry_error"][-1] < 1e-5).tolist() == symmetric
-    assert (result.snapshot.head_symmetry[:, 0, 0] > 1 - 1e-5).tolist() == symmetric
-
-
-@pytest.mark.parametrize(
-    ("kind", "missing"),
-    [
-        ("directed", {"training_accuracy"}),
-        ("phonebook", {"training_accuracy", "mass_on_reverse"}),
-        ("mqar", {"training_accuracy", "mass_on_reverse"}),
-        ("dictionary", {"training_accuracy", "mass_on_reverse"}),
-        ("reverse", {"mass_on_reverse"}),
-        ("language", {"mass_on_reverse", "mass_on_target"}),
-    ],
-)
-def test_what_a_task_does_not_have_is_missing(kind, missing):
-    """NaN, not zero: a reversed entry, a single right position, examples that come again."""
-    history = Training(tiny(kind), "cpu").snapshot().history
-    found = {name for name, rows in history.items() if np.isnan(rows).all()}
-    assert found == missing
-    assert not any(np.isnan(history[name]).any() for name in history.keys() - missing)
+def test_answers_scores_and_patterns_of_a_cohort_belong_together():
+    """Softmax of the scores, with their mask; of several maps of a head, scores are the mean."""
+    cohort = Cohort(small(n_heads=2, n_layers=3, sharing=list(Sharing)), (1, 3), CPU)
+    examples = cohort.experiment.task.make_examples(7, torch.Generator().manual_seed(0))
+    answers, pattern, scores = cohort.answer(examples)
+    assert answers.shape == (10, 7, 5)
+    assert pattern.shape == scores.shape == (10, 7, 3, 2, 5, 5)
+    masked = scores + SELF_MASK * np.eye(5, dtype=np.float32) * cohort.experiment.size.self_mask
+    expected = torch.from_numpy(masked).softmax(-1)
+    np.testing.assert_allclose(pattern, expected, rtol=1e-4, atol=1e-6)
+    maps = torch.arange(6.0).view(1, 1, 6, 1, 1)
+    found = _mean_scores(Layer(maps, torch.zeros(1, 1, 2, 1, 1)))
+    assert found.flatten().tolist() == [1, 4]
 
 
 def test_stream_and_progress_are_dense_enough():
@@ -151,8 +146,7 @@ def test_stream_and_progress_are_dense_enough():
     assert np.diff(steps).max() <= 300 // 40
     assert steps[-1] == 300
     assert len(steps) < 60
-    statuses = [snapshot.status for snapshot in snapshots]
-    assert statuses == ["running"] * (len(statuses) - 1) + ["finished"]
+    assert [s.status for s in snapshots] == ["running"] * (len(steps) - 1) + ["finished"]
     reported = []
     train(small(steps=300), "cpu", progress=lambda training: reported.append(training.step))
     assert reported == sorted(set(reported))
@@ -160,6 +154,25 @@ def test_stream_and_progress_are_dense_enough():
     assert 5 < len(reported) <= 51
     for few in (1, 2, 17):
         assert [snapshot.step for snapshot in stream(small(steps=few), "cpu")][-1] == few
+
+
+def test_attention_may_be_measured_at_the_end_only():
+    """Everything else, and the last evaluation, have the same bits as with all curves."""
+    experiment = tiny("directed", steps=6, evaluate_every=2)
+    full, short = (Cohort(experiment, [0, 1], CPU, attention_curves=c) for c in (True, False))
+    for cohort in (full, short):
+        cohort.advance(6)
+    for complete, reduced in zip(full.evaluations, short.evaluations, strict=True):
+        last = complete.step == 6
+        for name, values in complete.metrics.items():
+            curve = name in ("accuracy", "training_accuracy", "loss")
+            wanted = values if last or curve else np.full_like(values, np.nan)
+            np.testing.assert_array_equal(reduced.metrics[name], wanted)
+        wanted = complete.head_symmetry if last else np.full_like(complete.head_symmetry, np.nan)
+        np.testing.assert_array_equal(reduced.head_symmetry, wanted)
+
+
+# Interruption
 
 
 def test_an_interrupted_training_gives_what_was_reached():
@@ -202,6 +215,9 @@ def test_an_interrupt_between_cohorts_brings_all_to_one_step(monkeypatch):
     assert_same(training.result().parameters, expected.result().parameters)
 
 
+# Cohorts, batches and rates
+
+
 @given(
     st.sets(st.sampled_from(Sharing), min_size=1),
     st.integers(1, 20),
@@ -213,13 +229,13 @@ def test_cohorts_part_the_runs(chosen, n_seeds, first_seed, n_cores):
     experiment = small(sharing=chosen, n_seeds=n_seeds, first_seed=first_seed)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(training_module, "n_cores", lambda: n_cores)
-        plan = plan_cohorts(experiment, torch.device("cpu"))
+        plan = plan_cohorts(experiment, CPU)
     runs = [(sharing, seed) for part in plan for sharing in part.sharing for seed in part.seeds]
     assert sorted(runs) == sorted(experiment.runs)
     assert all(len(part.sharing) * len(part.seeds) <= RUNS_PER_COHORT for part in plan)
     assert len(plan) >= min(n_cores, experiment.n_runs)
     large = experiment.replace(d_model=128, d_mlp=512, n_entries=11, batch_size=64)
-    plan = plan_cohorts(large, torch.device("cpu"))  # what a step computes stays in the cache
+    plan = plan_cohorts(large, CPU)  # what a step computes stays in the cache
     assert max(len(part.sharing) * len(part.seeds) for part in plan) <= 2
     (whole,) = plan_cohorts(experiment, torch.device("cuda"))
     assert (whole.sharing, whole.seeds) == (experiment.sharing, list(experiment.seeds))
@@ -254,6 +270,25 @@ def test_a_run_follows_its_learning_rate(warm_up, share):
     assert moved.median().item() == pytest.approx(0.003 * share, rel=1e-2)
 
 
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"steps": 5}, [1.0] * 6),
+        ({"steps": 10, "warm_up": 0.2}, [0.5, *[1.0] * 10]),
+        ({"steps": 4, "schedule": "cosine"}, [1, 0.5 + 0.5**1.5, 0.5, 0.5 - 0.5**1.5, 0]),
+        (
+            {"steps": 6, "schedule": "cosine", "warm_up": 1 / 3},
+            [0.5, 1, 1, 0.5 + 0.5**1.5, 0.5, 0.5 - 0.5**1.5, 0],
+        ),
+    ],
+)
+def test_rates_rise_along_a_line_and_fall_along_a_cosine(given, expected):
+    """By hand: a cosine falls over what is left of the steps, to zero after the last one."""
+    training = small(**given).training
+    found = [training.learning_rate_factor(step) for step in range(given["steps"] + 1)]
+    assert found == pytest.approx(expected, abs=1e-12)
+
+
 def test_batches_are_fresh_and_of_the_given_size(monkeypatch):
     """Every step has its own examples, of the training side."""
     seen, draw = [], TASKS["directed"].draw
@@ -265,71 +300,24 @@ def test_batches_are_fresh_and_of_the_given_size(monkeypatch):
         return examples
 
     monkeypatch.setattr(TASKS["directed"], "draw", recorded)
-    training = Training(small(steps=40, sharing=["QKV"]), "cpu")  # every seed is in one cohort
-    training.advance(40)
+    Training(small(steps=40, sharing=["QKV"]), "cpu").advance(40)  # every seed is in one cohort
     books = torch.cat(seen).flatten(1)
     assert len(books) >= 2 * 40 * 16
     assert len(books.unique(dim=0)) > 0.99 * len(books)
 
 
-# Schedules
-
-
-def shares(**given):
-    """The share of the learning rate at every step."""
-    training = small(**given).training
-    return [training.learning_rate_factor(step) for step in range(training.steps)]
-
-
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        ({"steps": 5}, [1.0] * 5),
-        ({"steps": 10, "warm_up": 0.2}, [0.5, *[1.0] * 9]),
-        ({"steps": 8, "warm_up": 0.5}, [0.25, 0.5, 0.75, *[1.0] * 5]),
-        ({"steps": 4, "schedule": "cosine"}, [1, 0.5 + 0.5**1.5, 0.5, 0.5 - 0.5**1.5]),
-        (
-            {"steps": 6, "schedule": "cosine", "warm_up": 1 / 3},
-            [0.5, 1, 1, 0.5 + 0.5**1.5, 0.5, 0.5 - 0.5**1.5],
-        ),
-    ],
-)
-def test_rates_rise_along_a_line_and_fall_along_a_cosine(given, expected):
-    """By hand: a cosine falls over what is left of the steps, to zero after the last one."""
-    assert shares(**given) == pytest.approx(expected)
-    after = small(**given).training.learning_rate_factor(given["steps"])
-    assert after == pytest.approx(0 if "schedule" in given else 1)
-
-
-@given(st.integers(1, 60), st.floats(0, 0.5), st.sampled_from(["constant", "cosine"]))
-def test_shares_rise_and_fall_once(steps, warm_up, schedule):
-    """Never zero, never above one, and one at some step."""
-    found = shares(steps=steps, warm_up=warm_up, schedule=schedule, evaluate_every=steps)
-    assert all(0 < share <= 1 for share in found)
-    assert max(found) == 1
-    top = found.index(1)
-    assert found[: top + 1] == sorted(found[: top + 1])
-    assert found[top:] == sorted(found[top:], reverse=True)
-
-
 # Convergence: at the defaults, every task ends where it should, on three seeds at night
 
 
-@pytest.fixture(scope="module")
-def table_of(long):
-    """Train a task at its defaults, with some sharings, and return the table of its runs."""
-
-    def trained(task, *sharing):
-        experiment = Experiment(task=task, sharing=list(sharing), n_seeds=3 if long else 1)
-        result = train(experiment, "cpu")
-        return result.table.set_index("sharing"), result.snapshot
-
-    return trained
+def trained(task, sharing, long):
+    """Return the table of a task's runs at its defaults, and the snapshot."""
+    result = train(Experiment(task=task, sharing=sharing, n_seeds=3 if long else 1), "cpu")
+    return result.table.set_index("sharing"), result.snapshot
 
 
-def test_directed_needs_queries_that_are_not_keys(table_of):
+def test_directed_needs_queries_that_are_not_keys(long):
     """Three sharings solve it; symmetric scores cannot tell superior from subordinate."""
-    table, _ = table_of("directed", *Sharing)
+    table, _ = trained("directed", list(Sharing), long)
     assert (table.loc[["QKV", "K=V", "Q=V"], "accuracy"] >= 0.98).all()
     assert table.loc[["Q=K", "Q=K=V"], "accuracy"].between(0.35, 0.60).all()
     masses = table[["mass_on_target", "mass_on_reverse"]]
@@ -338,13 +326,13 @@ def test_directed_needs_queries_that_are_not_keys(table_of):
     assert (gap.abs() <= 0.03).all()
 
 
-def test_mutual_and_phonebook_need_no_separate_matrices(table_of):
+def test_mutual_and_phonebook_need_no_separate_matrices(long):
     """Untied scores of mutual become symmetric by themselves; its probe shows the target."""
-    table, snapshot = table_of("mutual", "QKV", "Q=K", "Q=K=V")
+    table, snapshot = trained("mutual", ["QKV", "Q=K", "Q=K=V"], long)
     assert (table["accuracy"] >= 0.95).all()
     assert (table.loc[["QKV"], "asymmetry"] < 0.1).all()
     own, probe = table.reset_index()["sharing"] == "Q=K", snapshot.probe
     assert (probe.pattern[own, 0, 0].argmax(-1) == probe.target).all()
     assert (probe.answers[own] == probe.labels).all()
-    table, _ = table_of("phonebook", "QKV", "Q=K=V")
+    table, _ = trained("phonebook", ["QKV", "Q=K=V"], long)
     assert (table["accuracy"] >= 0.98).all()
