@@ -11,22 +11,10 @@ from attnkit.service.store import LONGEST_SEARCH, StoredEntry
 
 def entry(name="", text=None, **given):
     """What a store lists of an experiment, or of a foreign text."""
-    experiment = tiny("directed", **given)
-    now = datetime(2026, 1, 2, 12, tzinfo=UTC)
-    return StoredEntry(
-        hash=experiment.hash,
-        name=name,
-        task=json.loads(text)["task"] if text else "directed",
-        text=text or experiment.to_json(),
-        n_runs=experiment.n_runs,
-        steps=experiment.training.steps,
-        seconds=1.5,
-        version="0",
-        n_bytes=17,
-        pinned=False,
-        created_at=now,
-        used_at=now,
-    )
+    of, now = tiny("directed", **given), datetime(2026, 1, 2, 12, tzinfo=UTC)
+    text = text or of.to_json()
+    counts = (of.n_runs, of.training.steps, 1.5, "0", 17, False)
+    return StoredEntry(of.hash, name, json.loads(text)["task"], text, *counts, now, now)
 
 
 def test_a_name_says_task_variants_and_seeds():

@@ -20,39 +20,16 @@ def job(state, **given):
     return Job("fake", Experiment(), snapshot=shipped_example("directed"), **known)
 
 
+FULL, UNWATCHED = "because the queue was full", "because nobody watched it"
 STATES = [
-    (
-        replace(job("waiting"), snapshot=None),
-        "Starting: the training process is",
-        MOVING,
-    ),
-    (
-        replace(job("failed", error="out of memory"), snapshot=None),
-        "Training failed: out of memory. Press **Train** to try again.",
-        OVER,
-    ),
-    (
-        job("waiting", begun=False),
-        "Waiting: place 3 in the queue, begins in about 2 min. 32 experiments train now.",
-        MOVING,
-    ),
-    (
-        job("stopped", begun=False, error="because the queue was full"),
-        "Stopped before its turn came, because the queue was full. Press **Train** to queue",
-        OVER,
-    ),
+    (replace(job("waiting"), snapshot=None), "Starting: the training process is", MOVING),
+    (replace(job("failed", error="no memory"), snapshot=None), "failed: no memory. Press", OVER),
+    (job("waiting", begun=False), "place 3 in the queue, begins in about 2 min. 32 exp", MOVING),
+    (job("stopped", begun=False, error=FULL), f"its turn came, {FULL}. Press **Train** to q", OVER),
     (job("stopped", begun=False), "Stopped before its turn came. Press **Train** to queue", OVER),
     (job("running"), "about 45 s left: 32 experiments take turns", MOVING),
-    (
-        job("stopped", error="because nobody watched it"),
-        "Stopped because nobody watched it: Step 600",
-        OVER,
-    ),
-    (
-        job("finished", unstored="the disk is full", tried_again=True),
-        "Not stored yet: the disk is full.",
-        OVER,
-    ),
+    (job("stopped", error=UNWATCHED), f"Stopped {UNWATCHED}: Step 600", OVER),
+    (job("finished", unstored="full", tried_again=True), "Not stored yet: full.", OVER),
     (job("paused", restarts=1), "died and began anew.", {"pause"}),
     (job("finished", restarts=1), "died and began anew.", OVER),
 ]

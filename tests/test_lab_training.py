@@ -114,18 +114,6 @@ def test_changed_dials_are_drawn_before_training():
     assert [cell["asked"] for cell in cells] == [False] * 5 + [True] * 5
 
 
-def test_an_example_that_is_not_there_is_told(monkeypatch):
-    """A message takes its place, and Train can still be pressed."""
-    for found, message in {
-        None: "Drawing an example: the training process is getting ready.",
-        "ValueError: too few": "No example could be drawn. ValueError: too few.",
-    }.items():
-        monkeypatch.setattr(Lab, "probe", lambda _, found=found: found)
-        tab = visit()
-        assert drawn(tab, "example")["message"] == message
-        assert not tab.button(key="train").disabled
-
-
 # Training
 
 

@@ -31,14 +31,9 @@ from attnkit.service.server import server_settings
 from attnkit.tasks import TASKS
 from attnkit.variants import CATALOGUE, OPTIONS
 
-MOST_TRIES = 120
-"""Experiments that may be built for one link."""
-
-MOST_TOLD = 6000
-"""Characters that a page may say of one link."""
-
-MOST_KILOBYTES = 300_000
-"""Memory that all fuzzed links together may add to the most that was ever taken."""
+MOST_TRIES = 120  # experiments that may be built for one link
+MOST_TOLD = 6000  # characters that a page may say of one link
+MOST_KILOBYTES = 300_000  # memory that all fuzzed links together may add
 
 HASH, AWAY, LOST = "0123456789abcdef", "a" * 16, "f" * 16
 STORED = Experiment(task="mutual", d_head=3)

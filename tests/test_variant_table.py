@@ -42,17 +42,6 @@ def test_the_sentence_counts_and_names_what_falls_short():
     assert conclusion(FIVE, four) == f"1 of 5 {reach}; {lowest}"
 
 
-def test_the_sentence_about_what_ships_agrees_with_the_record():
-    """As many variants as the record says, and the lowest of those that fall short."""
-    record = load_variants()
-    sentence = conclusion(list(CATALOGUE.values()), record)
-    n_reached = sum(accuracy.reached for accuracy in record.accuracy.values())
-    assert sentence.startswith(f"{n_reached} of {len(record.accuracy)} variants reach 98%")
-    short = [one for one in CATALOGUE.values() if not record.accuracy[one.variant.value].reached]
-    named = [one.name for one in short if f" {one.name} (" in sentence]
-    assert len(named) == min(len(short), 3)
-
-
 def test_rows_have_costs_accuracies_and_an_interval_where_seeds_differ():
     """Accuracies are whole numbers, so that the column sorts; only 100% is told as 100."""
     table = catalogue_table(THREE, recorded(1.0, 0.999))
