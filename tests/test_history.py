@@ -21,7 +21,7 @@ def test_a_name_says_task_variants_and_seeds():
     """Unless somebody gave another."""
     for settings, name in [
         ({"n_seeds": 3}, "Directed relation · 5 variants × 3 seeds"),
-        ({"sharing": ["QKV", "Q=K"], "n_seeds": 1}, "Directed relation · QKV, Q=K × 1 seed"),
+        ({"sharing": "QKV,Q=K,K=V", "n_seeds": 1}, "Directed relation · QKV, Q=K, K=V × 1 seed"),
         ({"sharing": ["Reformer"]}, "Directed relation · Reformer × 2 seeds"),
     ]:
         assert name_of(entry(**settings)) == name

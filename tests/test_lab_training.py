@@ -299,12 +299,9 @@ def test_a_pause_holds_one_s_own_view_while_others_watch(running, monkeypatch):
 def register_until_end():
     """Return a function that registers a task until the end of the test."""
     before = dict(TASKS)
-
-    def register_one(name, base, **members):
-        defined = type("Own", (base,), {"__annotations__": {}, "name": name, **members})
-        return register_task(defined)
-
-    yield register_one
+    yield lambda name, base, **members: register_task(
+        type("Own", (TASKS[base],), {"__annotations__": {}, "name": name, **members})
+    )
     TASKS.clear()
     TASKS.update(before)
 
@@ -318,8 +315,8 @@ def test_a_task_that_fails_loses_its_thumbnail_only(register_until_end):
     """All other tasks have theirs, whatever fails in it."""
     wrong = [{"label": fail}, {"overrides": {"steps": -1}}, {"d_vocab": property(fail)}]
     for number, members in enumerate(wrong):
-        register_until_end(f"broken{number}", TASKS["phonebook"], **members)
-    register_until_end("mine", TASKS["fuzzy_phonebook"])
+        register_until_end(f"broken{number}", "phonebook", **members)
+    register_until_end("mine", "fuzzy_phonebook")
     tab = visit(v="1", task="mine")
     assert tab.text_input(key="asked_mine").value == TASKS["fuzzy_phonebook"].default_query
     for name in ("phonebook", "directed"):
@@ -333,7 +330,7 @@ def test_a_task_that_fails_loses_its_thumbnail_only(register_until_end):
 
 def test_groups_of_answers_without_a_title_are_shown(register_until_end, monkeypatch):
     """Groups of answers without a title are shown under a general heading."""
-    register_until_end("mine", TASKS["k_hop"], slice_title="")
+    register_until_end("mine", "k_hop", slice_title="")
     snapshot = Training(Experiment(task="mine", n_seeds=1, sharing=["QKV"])).snapshot("finished")
     job = Job("fake", snapshot.experiment, state="finished", begun=True, snapshot=snapshot)
     monkeypatch.setattr(Lab, "job", job)

@@ -329,7 +329,7 @@ def test_a_setting_is_found_behind_many_that_have_its_number_elsewhere(store):
 def test_ticked_rows_join_what_is_chosen_outside_of_the_table():
     """A search hides rows; that does not end their comparison. A ninth is refused."""
     picked = Runs(chosen=["a", "c"])
-    picked.take_rows(["b", "c", "d"], [0, 2])
+    picked.take_rows(["b", "c", "d"], [0, 2, 3])  # the last one has left the table meanwhile
     assert picked.chosen == ["a", "b", "d"]
     picked, rows = Runs(chosen=list("abcdefgh")), list("abcdefghi")
     before = picked.key_of_table(rows)
