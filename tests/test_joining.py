@@ -15,13 +15,9 @@ WIDE = "QKV n_heads=2 d_head=2"
 """A variant with another number of heads than the others."""
 
 
-def experiment(*sharing, **settings):
-    """A small experiment of two seeds."""
-    given = {**SMALL, "n_seeds": 2, "steps": 33, "evaluate_every": 11, **settings}
-    return Experiment(**{**given, "sharing": sharing})
-
-
-WHOLE = experiment("QKV", "Q=K", "K=V", WIDE)
+WHOLE = Experiment(
+    **{**SMALL, "sharing": ["QKV", "Q=K", "K=V", WIDE], "n_seeds": 2, "steps": 33},
+)
 
 
 @pytest.fixture(scope="module")
@@ -30,27 +26,17 @@ def whole():
     return train(WHOLE, "cpu")
 
 
-@pytest.fixture(scope="module")
-def parts():
-    """Return the same runs of two trainings, with one variant that both have."""
+def test_joined_parts_are_the_whole_and_can_be_cut_again(whole):
+    """Also where numbers of heads differ, two parts have a variant, and bytes are stored."""
     parts = [("Q=K", WIDE), ("QKV", "K=V", "Q=K")]
-    return [train(WHOLE.replace(sharing=part), "cpu") for part in parts]
-
-
-def test_joined_parts_are_the_whole_and_can_be_cut_again(parts, whole):
-    """Also where variants differ in their number of heads, and through the bytes of a store."""
-    joined = join_results(WHOLE, parts)
+    joined = join_results(WHOLE, [train(WHOLE.replace(sharing=part), "cpu") for part in parts])
     assert_same(joined, whole, "seconds")
     assert_same(Result.from_blobs(*joined.to_blobs()), joined)
     some = WHOLE.replace(sharing=["QKV", "K=V"])  # without the heads that only the others had
-    assert_same(join_results(some, [whole]), train(some, "cpu"), "seconds")
-
-
-def test_the_time_is_that_of_the_chosen_runs(whole):
-    """Model-steps per second stay what they were."""
-    some = join_snapshots(WHOLE.replace(sharing=["QKV", "K=V"]), [whole.snapshot])
-    speeds = some.model_steps_per_second, whole.model_steps_per_second
-    assert np.isclose(*speeds)
+    cut = join_results(some, [whole])
+    assert_same(cut, train(some, "cpu"), "seconds")
+    speeds = cut.snapshot.model_steps_per_second, whole.snapshot.model_steps_per_second
+    assert np.isclose(*speeds)  # its time is that of the chosen runs
 
 
 def test_runs_that_are_behind_have_no_later_evaluations(whole):
@@ -59,8 +45,7 @@ def test_runs_that_are_behind_have_no_later_evaluations(whole):
     training.advance(11)
     joined = join_snapshots(WHOLE, [training.snapshot(), whole.snapshot])
     behind = joined.per_sharing(joined.history["accuracy"])[:, WHOLE.sharing.index(WIDE)]
-    assert joined.status == "running"
-    assert joined.step == 11
+    assert (joined.status, joined.step) == ("running", 11)
     assert np.isfinite(behind[:2]).all()
     assert np.isnan(behind[2:]).all()
     assert np.isfinite(joined.latest("accuracy")).all()
@@ -68,27 +53,20 @@ def test_runs_that_are_behind_have_no_later_evaluations(whole):
 
 
 def test_joined_films_are_the_film_of_the_whole():
-    """Moment by moment."""
+    """They are equal moment by moment."""
     apart = [record(WHOLE.replace(sharing=[v], n_seeds=1), device="cpu") for v in WHOLE.sharing]
     assert_same(join_films(WHOLE.replace(n_seeds=1), apart), record(WHOLE, device="cpu"))
 
 
-@pytest.mark.parametrize(
-    ("other", "can"),
-    [
-        (WHOLE.replace(sharing=["Q=V"]), True),
-        (WHOLE.replace(steps=44), False),
-        (WHOLE.replace(first_seed=1), False),
-        (WHOLE.replace(n_entries=4), False),
-    ],
-)
-def test_runs_are_shared_where_only_variants_differ(other, can):
-    """Every other setting changes what a run does."""
-    assert can_share_runs(WHOLE, other) is can
-
-
-def test_runs_of_equal_cost_depend_on_their_company():
-    """Unless the company is the same."""
-    equal = experiment("QKV", "Q=K", equal="parameters")
-    assert not can_share_runs(equal, equal.replace(sharing=["QKV", "Q=K", "K=V"]))
-    assert can_share_runs(equal, equal.replace())
+def test_runs_are_shared_where_only_variants_differ():
+    """Every other setting changes a run; runs of equal cost depend on their company, too."""
+    equal = WHOLE.replace(sharing=["QKV", "Q=K"], equal="parameters")
+    for one, other, expected in [
+        (WHOLE, WHOLE.replace(sharing=["Q=V"]), True),
+        (WHOLE, WHOLE.replace(steps=44), False),
+        (WHOLE, WHOLE.replace(first_seed=1), False),
+        (WHOLE, WHOLE.replace(n_entries=4), False),
+        (equal, equal.replace(sharing=["QKV", "Q=K", "K=V"]), False),
+        (equal, equal.replace(), True),
+    ]:
+        assert can_share_runs(one, other) is expected, other

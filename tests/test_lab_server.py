@@ -1,17 +1,18 @@
-"""The dashboard's server as the command and `ak.lab` start it: real processes on free ports."""
+"""The dashboard's server as the command and `ak.lab` start it, and what it sends while training."""
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from urllib.parse import urlencode
 from urllib.request import urlopen
 
 import psutil
 import pytest
 from children import child
+from visiting import SMALL
 
 import attnkit as ak
 from attnkit.bench.visitor import Visitor
@@ -25,8 +26,38 @@ PATIENCE = 120.0
 """Seconds after which anything here has failed."""
 
 
-@pytest.fixture(autouse=True)
-def own_server(monkeypatch, tmp_path):
+def test_live_data_alone_come_by_themselves_until_the_end(port):
+    """A tick sends some kilobytes without code or widgets; a picker afterwards the board only.
+
+    It takes more than 5 s, because it waits for the end of a training that can be watched.
+    """
+    link = urlencode({**SMALL, "steps": "5000", "n_entries": "4"})
+    with Visitor(port, link) as visitor:
+        visitor.wait_for("all thumbnails", lambda: not visitor.ticking)
+        visitor.press("train")
+        visitor.wait_for("a curve", lambda: visitor.ticking and visitor.evaluated_to() > 0)
+        early, bytes_before = visitor.evaluated_to(), visitor.bytes_received
+        n_before = len(visitor.changes)
+        visitor.wait_for("ticks", lambda: len(visitor.changes) >= n_before + 6)
+        assert visitor.bytes_received - bytes_before < 150_000
+        assert early < visitor.evaluated_to() < 5000
+        visitor.wait_for(
+            "the end", lambda: any(text.startswith("Finished") for text in visitor.texts())
+        )
+        visitor.settle()
+        assert not visitor.ticking
+        _, accuracy = visitor.curves()["QKV"]
+        assert visitor.evaluated_to() == 5000
+        assert accuracy[-1] > accuracy[0] + 0.2
+        n_before = len(visitor.changes)
+        visitor.set("seed_0_1", "seed 0")
+        assert visitor.run.fragments
+        assert {key for _, key in visitor.changes[n_before:]} <= {"board"}
+        assert visitor.exceptions == []
+
+
+@pytest.fixture
+def _own_server(monkeypatch, tmp_path):
     """Let servers store results in a folder of their own, and end them with Ctrl-C."""
     monkeypatch.setenv("ATTNKIT_STORE", str(tmp_path))
     for name in ("STREAMLIT_SERVER_ADDRESS", "STREAMLIT_SERVER_PORT"):
@@ -36,11 +67,7 @@ def own_server(monkeypatch, tmp_path):
     signal.signal(signal.SIGINT, before)
 
 
-def free_port():
-    """Return a port on which nobody listens."""
-    with socket.socket() as probe:
-        probe.bind((launch.HOST, 0))
-        return probe.getsockname()[1]
+own_server = pytest.mark.usefixtures("_own_server")
 
 
 def answers(address):
@@ -57,26 +84,19 @@ def all_ended(processes):
     return not psutil.wait_procs(processes, timeout=PATIENCE)[1]
 
 
-def start(*arguments, **changes):
-    """Start the command with some arguments; coverage handles no signals there."""
+@own_server
+def test_the_command_serves_until_ctrl_c_and_leaves_no_process():
+    """The address is one line, and the exit code is that of all interrupted commands."""
+    port = launch.choose_port(launch.HOST, None)
     environment = {n: value for n, value in os.environ.items() if not n.startswith("COVERAGE")}
-    return child(
-        sys.executable,
-        "-m",
-        "attnkit",
-        *arguments,
-        env={**environment, **changes},
+    with child(
+        *(sys.executable, "-m", "attnkit", "--port", str(port), "--no-browser"),
+        env=environment,  # coverage handles no signals there
         cwd=Path(launch.__file__).parents[2],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-    )
-
-
-def test_the_command_serves_until_ctrl_c_and_leaves_no_process():
-    """The address is one line, and the exit code is that of all interrupted commands."""
-    port = free_port()
-    with start("--port", str(port), "--no-browser") as command:
+    ) as command:
         assert command.stdout.readline() == f"attnkit: http://127.0.0.1:{port} (Ctrl-C ends it)\n"
         assert answers(f"http://127.0.0.1:{port}")
         children = psutil.Process(command.pid).children(recursive=True)
@@ -91,12 +111,15 @@ def test_the_command_serves_until_ctrl_c_and_leaves_no_process():
     assert all_ended(children)
 
 
-def test_the_lab_in_python_shows_a_result_and_stops():
-    """Its address has the experiment's link, the store has the result, and a notebook a link."""
+@own_server
+def test_the_lab_in_python_shows_a_result_and_stops(monkeypatch):
+    """Its address has the experiment's link, the store has the result, and a notebook a link.
+
+    It ends because its standard input does, as it does when this process is killed.
+    """
     experiment = Experiment(task="mutual", steps=20, n_seeds=1, sharing=["QKV"])
-    result = ak.train(experiment, "cpu")
     of_other_tests = set(psutil.Process().children(recursive=True))
-    lab = ak.lab(result, open_browser=False)
+    lab = ak.lab(ak.train(experiment, "cpu"), open_browser=False)
     try:
         server, _, link = lab.address.partition("/?")
         assert "task=mutual" in link
@@ -108,20 +131,21 @@ def test_the_lab_in_python_shows_a_result_and_stops():
                 lambda: any(text.startswith("Trained earlier") for text in visitor.texts()),
             )
         children = set(psutil.Process().children(recursive=True)) - of_other_tests
+        with monkeypatch.context() as patch:
+            patch.setattr(subprocess.Popen, "terminate", None)
+            lab.stop()
     finally:
-        lab.stop()
+        lab.stop()  # a second time changes nothing
     assert children
     assert all_ended(list(children))
     assert not answers(lab.address)
     assert "stopped" in lab._repr_html_()
-    lab.stop()  # a second time changes nothing
 
 
+@own_server
+@pytest.mark.long
 def test_a_lab_ends_with_its_python_process():
-    """A Python process that is killed ends nothing itself, and the dashboard ends all the same.
-
-    It takes more than 5 s, because two processes start one after the other.
-    """
+    """A Python process that is killed ends nothing itself, and the dashboard ends all the same."""
     code = """
         import time, attnkit as ak
         lab = ak.lab(open_browser=False)
@@ -129,9 +153,7 @@ def test_a_lab_ends_with_its_python_process():
         time.sleep(600)
     """
     with child(
-        sys.executable,
-        "-c",
-        textwrap.dedent(code),
+        *(sys.executable, "-c", textwrap.dedent(code)),
         env=environment_with_package(),
         stdout=subprocess.PIPE,
         text=True,
@@ -144,6 +166,7 @@ def test_a_lab_ends_with_its_python_process():
     assert not answers(address)
 
 
+@own_server
 def test_a_dashboard_that_does_not_start_says_why(monkeypatch):
     """The error has the last line of its messages."""
     monkeypatch.setenv("ATTNKIT_MAX_STEPS", "many")

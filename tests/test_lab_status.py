@@ -3,8 +3,6 @@
 from dataclasses import replace
 from types import SimpleNamespace
 
-import pytest
-
 from attnkit.experiment import Experiment
 from attnkit.service.jobs import Job
 from attnkit.service.scheduler import Outlook
@@ -22,56 +20,34 @@ def job(state, **given):
     return Job("fake", Experiment(), snapshot=shipped_example("directed"), **known)
 
 
-@pytest.mark.parametrize(
-    ("job", "words", "greyed"),
-    [
-        (replace(job("waiting"), snapshot=None), "Starting: the training process is", MOVING),
-        (
-            replace(job("failed", error="out of memory"), snapshot=None),
-            "Training failed: out of memory. Press **Train** to try again.",
-            OVER,
-        ),
-        (
-            job("waiting", begun=False),
-            "Waiting: place 3 in the queue, begins in about 2 min. 32 experiments train now.",
-            MOVING,
-        ),
-        (
-            job("stopped", begun=False, error="because the queue was full"),
-            "Stopped before its turn came, because the queue was full. Press **Train** to queue",
-            OVER,
-        ),
-        (
-            job("stopped", begun=False),
-            "Stopped before its turn came. Press **Train** to queue it again.",
-            OVER,
-        ),
-        (job("running"), "about 45 s left: 32 experiments take turns", MOVING),
-        (
-            job("stopped", error="because nobody watched it"),
-            "Stopped because nobody watched it: Step 600",
-            OVER,
-        ),
-        (
-            job("finished", unstored="the disk is full", tried_again=True),
-            "Not stored yet: the disk is full.",
-            OVER,
-        ),
-        (job("paused", restarts=1), "died and began anew.", {"pause"}),
-        (job("finished", restarts=1), "died and began anew.", OVER),
-    ],
-)
-def test_troubles_are_told(monkeypatch, job, words, greyed):
-    """Every state of a job has its words and its disabled buttons."""
-    outlook = Outlook(place=0 if job.begun else 3, n_active=32, begins=100.0, ends=45.0)
-    service = SimpleNamespace(outlook=lambda _: outlook)
-    monkeypatch.setattr(lab_status, "training_service", lambda: service)
+FULL, UNWATCHED = "because the queue was full", "because nobody watched it"
+STATES = [
+    (replace(job("waiting"), snapshot=None), "Starting: the training process is", MOVING),
+    (replace(job("failed", error="no memory"), snapshot=None), "failed: no memory. Press", OVER),
+    (job("waiting", begun=False), "place 3 in the queue, begins in about 2 min. 32 exp", MOVING),
+    (job("stopped", begun=False, error=FULL), f"its turn came, {FULL}. Press **Train** to q", OVER),
+    (job("stopped", begun=False), "Stopped before its turn came. Press **Train** to queue", OVER),
+    (job("running"), "about 45 s left: 32 experiments take turns", MOVING),
+    (job("stopped", error=UNWATCHED), f"Stopped {UNWATCHED}: Step 600", OVER),
+    (job("finished", unstored="full", tried_again=True), "Not stored yet: full.", OVER),
+    (job("paused", restarts=1), "died and began anew.", {"pause"}),
+    (job("finished", restarts=1), "died and began anew.", OVER),
+]
+
+
+def test_every_state_has_its_words_and_its_disabled_buttons(monkeypatch):
+    """Troubles are told with their reasons and with what to do."""
     drawn = {}
-    show = SimpleNamespace(
-        button=lambda *_, key, disabled=False, **__: drawn.update({key: disabled})
+    monkeypatch.setattr(
+        training_buttons,
+        "st",
+        SimpleNamespace(button=lambda *_, key, disabled=False, **__: drawn.update({key: disabled})),
     )
-    monkeypatch.setattr(training_buttons, "st", show)
-    lab = Lab(Experiment())
-    assert words in lab_status.status_line(lab, job, job.snapshot, is_valid=True)
-    training_buttons.training_buttons(lab, lab.experiment, job)
-    assert {key for key, disabled in drawn.items() if disabled} == greyed
+    for one, words, greyed in STATES:
+        outlook = Outlook(place=0 if one.begun else 3, n_active=32, begins=100.0, ends=45.0)
+        service = SimpleNamespace(outlook=lambda _, outlook=outlook: outlook)
+        monkeypatch.setattr(lab_status, "training_service", lambda service=service: service)
+        lab = Lab(Experiment())
+        assert words in lab_status.status_line(lab, one, one.snapshot, is_valid=True)
+        training_buttons.training_buttons(lab, lab.experiment, one)
+        assert {key for key, disabled in drawn.items() if disabled} == greyed, words

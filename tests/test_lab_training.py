@@ -1,4 +1,4 @@
-"""Training in the Lab to its end: tables, new seeds, pickers, and results that were there."""
+"""The Lab with its training process: finished examples, training to the end, and what it shows."""
 
 import random
 import re
@@ -6,28 +6,115 @@ import re
 import pytest
 from visiting import (
     FRESH_SEED,
+    PATIENCE,
+    UNENDING,
+    await_example,
     columns,
     disabled,
     drawn,
     job_of,
+    plain_text,
     press,
     show,
     status,
+    step_of,
+    switch,
     visit,
     visit_small,
     watch,
+    widgets,
 )
 
 import attnkit as ak
-from attnkit.experiment.experiment import settings
-from attnkit.tasks import TASKS
+from attnkit.experiment.experiment import Experiment, settings
+from attnkit.service.jobs import Job, Watcher
+from attnkit.service.service import TrainingService
+from attnkit.tasks import TASKS, register_task
+from attnkit.training import Training
+from attnkit.training.summary import percent
+from attnkit.ui.lab import Lab
 from attnkit.ui.markdown import plain
 from attnkit.ui.service import training_service
+from attnkit.ui.task_examples import shipped_example
+from attnkit.variants.sharing import Sharing
 
 pytestmark = [pytest.mark.server, pytest.mark.usefixtures("pages_service")]
 
-TINY = {"v": "1", "sharing": "QKV,Q=K", "n_seeds": "1", "steps": "4", "evaluate_every": "2"}
-"""Parameters of a link that trains any task in four steps."""
+
+# Before training
+
+
+def test_the_first_visit_shows_a_finished_example():
+    """It names whose numbers it has, warns of nothing, and Train can be pressed."""
+    tab = visit()
+    assert status(tab).startswith("A finished example: 25 models, 600 steps")
+    assert not tab.warning
+    assert not tab.error
+    assert tab.query_params == {}
+    assert disabled(tab) == {"pause", "stop"}
+    told = {plain_text(text): text.help for text in tab.markdown}
+    (rule,) = (told[text] for text in told if text.startswith("Solved by all 5 seeds: QKV"))
+    assert "at least 99% right in three evaluations in a row" in rule
+    assert any(text.endswith("right (seed 0).**") for text in told)
+
+
+def test_every_task_opens_with_its_question_its_dials_and_an_example(seed, long):
+    """One with an earlier task, one with a full size, and one that is drawn."""
+    drawn_task = random.Random(seed).choice(list(TASKS))
+    for task in TASKS if long else {"transfer", "reverse", drawn_task}:
+        tab = await_example(visit(v="1", task=task))
+        gallery = drawn(tab, "gallery")
+        assert gallery["current"] == task
+        cards = {card["name"]: card for family in gallery["families"] for card in family["tasks"]}
+        assert list(cards) == list(TASKS)
+        assert cards[task]["question"] == TASKS[task].question
+        assert cards[task]["source"] == TASKS[task].source
+        keys = {w.key or "" for w in widgets(tab)}
+        assert keys >= {f"set_{dial}" for dial in TASKS[task].model_fields}, task
+        assert ("set_earlier_steps" in keys) == (TASKS[task]().earlier is not None)
+        assert any(b.key == "full_size" for b in tab.button) == bool(TASKS[task].full_size)
+        assert len(drawn(tab, "example")["cells"]) == TASKS[task]().n_ctx
+        values = {card["name"]: card["value"] for card in columns(tab)}
+        assert list(values) == [sharing.value for sharing in Sharing]
+        finished = shipped_example(task)
+        accuracy = finished.per_sharing(finished.history["accuracy"][-1])
+        assert list(values.values()) == [percent(mean) for mean in accuracy.mean(-1)], task
+        assert all(column["map"] for column in columns(tab))
+
+
+def test_columns_are_those_of_the_switches_and_numbers_those_of_the_settings(seed):
+    """Nothing is left of an example that has other settings; variants are drawn."""
+    names = [*(sharing.value for sharing in Sharing), "QKV n_heads=4 kv_heads=1"]
+    chance = random.Random(seed)
+    for steps in (600, 70):
+        chosen = [name for name in names if chance.random() < 0.6] or ["Q=K"]
+        tab = visit(v="1", sharing=",".join(chosen), steps=str(steps))
+        assert [column["text"] for column in columns(tab)] == chosen
+        for column in columns(tab):
+            known = steps == 600 and column["text"] in names[:5]
+            assert (column["value"] != "–") == (column["curve"] is not None) == known
+            assert bool(column["scores"]) == bool(column["asymmetry_value"]) == known
+            assert ("not trained yet" in column["said"]) != known
+        complete = steps == 600 and names[5] not in chosen
+        assert ("ot trained yet" in status(tab)) != complete
+        told = " ".join(plain_text(text) for text in tab.markdown)
+        assert steps == 600 or "right" not in told
+        assert "Q=K" in chosen or "Q=K scores" not in told
+
+
+def test_changed_dials_are_drawn_before_training():
+    """The example follows the dials of the task at once, and no other settings."""
+    tab = await_example(visit(v="1", task="phonebook"))
+    before = drawn(tab, "example")
+    assert len(before["cells"]) == 16
+    tab.number_input(key="set_d_head").set_value(4)
+    assert drawn(show(tab), "example") == before
+    tab.number_input(key="set_n_entries").set_value(5)
+    cells = drawn(await_example(show(tab)), "example")["cells"]
+    assert [cell["asked"] for cell in cells] == [False] * 5 + [True] * 5
+
+
+# Training
 
 
 def finished(**params):
@@ -37,6 +124,7 @@ def finished(**params):
 
 def test_train_runs_to_the_end_on_every_kind_of_task(seed, long):
     """Train leads to the finished tables: with an earlier task, a corpus, and one that is drawn."""
+    tiny = {"v": "1", "sharing": "QKV,Q=K", "n_seeds": "1", "steps": "4", "evaluate_every": "2"}
     drawn_task = random.Random(seed).choice(sorted(TASKS.keys() - {"transfer", "language"}))
     for task in TASKS if long else ("transfer", "language", drawn_task):
         more = {"batch_size": "16", "n_eval": "16", "first_seed": next(FRESH_SEED)}
@@ -44,7 +132,7 @@ def test_train_runs_to_the_end_on_every_kind_of_task(seed, long):
             more["earlier_steps"] = "2"
         if settings(task)["n_train"].default:
             more["n_train"] = "32"
-        tab = press(visit(**TINY, **more, task=task), "train")
+        tab = press(visit(**tiny, **more, task=task), "train")
         watch(tab, lambda job: job.over)
         assert status(tab).startswith("Finished: Step 4 of 4, 2 models in"), task
         assert disabled(tab) == {"pause", "stop"}
@@ -64,6 +152,31 @@ def test_train_runs_to_the_end_on_every_kind_of_task(seed, long):
         assert layer == ([n_places - 1] if n_places > 1 else []), task
 
 
+def test_what_is_shown_of_a_run_is_that_run_until_the_next_one():
+    """Pickers change the maps, the code builds it, costs are named; then its curves turn grey."""
+    sizes = {"n_seeds": "2", "n_layers": "2", "n_heads": "2", "equal": "parameters"}
+    tab = finished(steps="20", causal="true", learning_rate="0.01", **sizes)
+    experiment = job_of(tab).experiment
+    before = [column["map"] for column in columns(tab)]
+    pickers = [box for box in tab.selectbox if not (box.key or "").startswith("set_")]
+    assert [picker.label for picker in pickers] == ["Seed", "Layer", "Head"]
+    for picker, value in zip(pickers, (experiment.seeds[1], 0, 0), strict=True):
+        picker.set_value(value)
+    show(tab)
+    assert [column["map"] for column in columns(tab)] != before
+    match = re.search(
+        r"experiment = (.*)\nresult = ak\.train\(experiment\)", tab.code[0].value, re.S
+    )
+    assert eval(match[1], {"ak": ak}) == experiment
+    facts = {card["name"]: card["facts"] for card in columns(tab)}
+    assert facts["QKV"].endswith("; nothing changed")
+    assert experiment.adjusted("Q=K").changes in facts["Q=K"]
+    tab.number_input(key="set_d_head").set_value(4)
+    watch(press(show(tab), "train"), lambda job: job.over)
+    assert "previous experiment" in [entry["text"] for entry in drawn(tab, "board")["legend"]]
+    assert all(column["curve"]["previous"] for column in columns(tab))
+
+
 def test_new_seeds_train_at_once_on_seeds_not_used():
     """New seeds sets the first seed after the last one in settings, link and job, and then 0."""
     tab = press(visit_small(first_seed="40", n_seeds="2", steps="20"), "new_seeds")
@@ -75,20 +188,15 @@ def test_new_seeds_train_at_once_on_seeds_not_used():
     assert "first_seed" not in tab.query_params
 
 
-def test_the_experiment_before_stays_in_the_figure():
-    """The previous experiment stays in the figures, so that people see what their change did."""
-    tab = finished(steps="20")
-    tab.number_input(key="set_d_head").set_value(4)
-    press(show(tab), "train")
-    watch(tab, lambda job: job.over)
-    legend = [entry["text"] for entry in drawn(tab, "board")["legend"]]
-    assert "previous experiment" in legend
-    assert all(column["curve"]["previous"] for column in columns(tab))
+def test_a_value_typed_just_before_a_press_is_trained(monkeypatch):
+    """A value that arrives in the same rerun as a press is trained, unless it is wrong.
 
-
-def test_a_value_typed_just_before_a_press_is_trained():
-    """A value that arrives in the same rerun as a press is trained, unless it is wrong."""
-    tab = visit_small(steps="20")
+    The task has no shipped example here: planned cards take its place.
+    """
+    monkeypatch.setattr("attnkit.ui.run_on_screen.shipped_example", lambda _: None)
+    tab = visit_small(task="phonebook", steps="20")
+    assert status(tab).startswith("Not trained yet. Press **Train**. It takes about")
+    assert {card["note"] for card in columns(tab)} == {"not trained yet"}
     tab.number_input(key="set_n_names").set_value(5)
     press(tab, "train")
     assert tab.error
@@ -109,8 +217,7 @@ def test_what_was_trained_before_is_shown_at_once(monkeypatch):
     other = visit(**link)
     assert status(other).startswith("Trained earlier: 20 steps")
     other.number_input(key="set_d_head").set_value(4)
-    press(other, "train")
-    watch(other, lambda job: job.over)
+    watch(press(other, "train"), lambda job: job.over)
     other.number_input(key="set_d_head").set_value(3)
     assert job_of(show(other)).id == job_of(first).id
     assert job_of(press(other, "train")).id != job_of(first).id
@@ -122,26 +229,173 @@ def test_what_was_trained_before_is_shown_at_once(monkeypatch):
     assert any(f" by {plain(trained_by)}." in each.value for each in other.caption)
 
 
-def test_pickers_choose_seed_layer_and_head():
-    """Pickers of seed, layer and head appear where there is a choice, and change the maps."""
-    tab = finished(steps="5", n_seeds="2", n_layers="2", n_heads="2")
-    before = [column["map"] for column in columns(tab)]
-    pickers = [box for box in tab.selectbox if not (box.key or "").startswith("set_")]
-    assert [picker.label for picker in pickers] == ["Seed", "Layer", "Head"]
-    for picker, value in zip(pickers, (job_of(tab).experiment.seeds[1], 0, 0), strict=True):
-        picker.set_value(value)
-    show(tab)
-    assert [column["map"] for column in columns(tab)] != before
+def test_composed_variants_train_beside_each_other():
+    """Variants of other heads and widths train together, and maps name a head that is lacking."""
+    variants = ["QKV", "Q=K signed", "QKV n_heads=2 d_k=4 diff", "QKV n_heads=4 kv_heads=1"]
+    tab = finished(sharing=",".join(variants), d_head="4", steps="20")
+    assert status(tab).startswith("Finished: Step 20 of 20, 4 models in")
+    head = next(box for box in tab.selectbox if box.label == "Head")
+    assert head.options == ["mean of heads", *(f"head {number}" for number in (1, 2, 3, 4))]
+    head.set_value(2)
+    lacking = {column["name"]: column["map"]["lacking"] for column in columns(show(tab))}
+    assert lacking == {
+        "QKV": "It has 1 head only.",
+        "Indefinite": "It has 1 head only.",
+        "QKV n_heads=2 d_k=4 diff": "It has 2 heads only.",
+        "MQA": "",
+    }
 
 
-def test_the_code_and_the_costs_shown_are_those_of_the_experiment_on_screen():
-    """The code builds it when it is run in Python; columns name what made their costs equal."""
-    tab = finished(steps="5", causal="true", learning_rate="0.01", equal="parameters")
-    experiment = job_of(tab).experiment
-    match = re.search(
-        r"experiment = (.*)\nresult = ak\.train\(experiment\)", tab.code[0].value, re.S
+# While a job runs, beside what `test_lab_actions` tries in any order
+
+
+@pytest.fixture
+def running():
+    """A tab whose training has begun and goes on until the test ends."""
+    tab = press(visit_small(**UNENDING), "train")
+    begun = job_of(tab).id
+    yield watch(tab, lambda job: step_of(job) > 0)
+    for job_id in {begun, tab.session_state["lab"].job_id} - {None}:
+        training_service().stop(job_id)
+
+
+def test_a_running_job_can_be_stopped_while_settings_do_not_fit(running):
+    """Faulty settings for the next experiment leave Pause and Stop of the running job enabled."""
+    running.number_input(key="set_n_names").set_value(4)
+    show(running)
+    assert running.error
+    assert disabled(running) == {"train", "step", "reset", "new_seeds"}
+    assert status(running).endswith("your settings cannot be trained.")
+    assert not running.dataframe  # tables wait until it stops
+    press(running, "stop")
+    watch(running, lambda job: job.state == "stopped")
+
+
+def test_a_pause_holds_one_s_own_view_while_others_watch(running, monkeypatch):
+    """The job goes on for others; when its owner changes the task, it leaves the screen and stops.
+
+    The other visitor has gone by then.
+    """
+    before = job_of(running)
+    monkeypatch.setattr("attnkit.ui.session.watcher", lambda: Watcher("another tab", "another"))
+    other = press(visit(**running.query_params), "pause")
+    assert status(other).startswith("Paused: Step")
+    assert status(other).endswith("For others who watch, it goes on.")
+    assert disabled(other) == {"pause", "step"}
+    assert training_service().look(before.id).active
+    assert not status(press(other, "train")).startswith("Paused")
+    assert disabled(press(other, "stop")) == {"pause", "stop"}
+    assert training_service().look(before.id).active
+    switch(running, "mutual")
+    assert job_of(running) is None
+    assert training_service().look(before.id).state == "stopped"
+    assert "not trained yet" in status(running).lower()
+
+
+# Tasks from outside the package
+
+
+@pytest.fixture
+def register_until_end():
+    """Return a function that registers a task until the end of the test."""
+    before = dict(TASKS)
+    yield lambda name, base, **members: register_task(
+        type("Own", (TASKS[base],), {"__annotations__": {}, "name": name, **members})
     )
-    assert eval(match[1], {"ak": ak}) == experiment
-    facts = {card["name"]: card["facts"] for card in columns(tab)}
-    assert facts["QKV"].endswith("; nothing changed")
-    assert experiment.adjusted("Q=K").changes in facts["Q=K"]
+    TASKS.clear()
+    TASKS.update(before)
+
+
+def fail(*_):
+    """Fail, as an untried member of a task may do."""
+    raise KeyError("mine")
+
+
+def test_a_task_that_fails_loses_its_thumbnail_only(register_until_end):
+    """All other tasks have theirs, whatever fails in it."""
+    wrong = [{"label": fail}, {"overrides": {"steps": -1}}, {"d_vocab": property(fail)}]
+    for number, members in enumerate(wrong):
+        register_until_end(f"broken{number}", "phonebook", **members)
+    register_until_end("mine", "fuzzy_phonebook")
+    tab = visit(v="1", task="mine")
+    assert tab.text_input(key="asked_mine").value == TASKS["fuzzy_phonebook"].default_query
+    for name in ("phonebook", "directed"):
+        training_service().example(Experiment(task=name), PATIENCE)
+    families = drawn(show(tab), "gallery")["families"]
+    drawn_of = {card["name"]: card["thumbnail"] for one in families for card in one["tasks"]}
+    assert [drawn_of[f"broken{number}"] for number in range(3)] == [""] * 3
+    assert drawn_of["phonebook"]
+    assert drawn_of["directed"]
+
+
+def test_groups_of_answers_without_a_title_are_shown(register_until_end, monkeypatch):
+    """Groups of answers without a title are shown under a general heading."""
+    register_until_end("mine", "k_hop", slice_title="")
+    snapshot = Training(Experiment(task="mine", n_seeds=1, sharing=["QKV"])).snapshot("finished")
+    job = Job("fake", snapshot.experiment, state="finished", begun=True, snapshot=snapshot)
+    monkeypatch.setattr(Lab, "job", job)
+    tab = visit(v="1", task="mine")
+    assert "**Accuracy by group**" in [text.value for text in tab.markdown]
+
+
+# A phone book as people type one
+
+
+def answers_to(tab, task, book=None, name=None):
+    """Type a book and a query, and return the answers without markup."""
+    if book is not None:
+        tab.text_area(key=f"book_{task}").set_value(book)
+    if name is not None:
+        tab.text_input(key=f"asked_{task}").set_value(name)
+    show(tab)
+    return re.sub(r"<[^>]*>", " ", drawn(tab, "custom_book_answers")["diagram"])
+
+
+BOOK = "Jindřich 731\nAnna 204\nBernd 518"
+
+
+def test_finished_examples_answer_a_book_of_ones_own(monkeypatch):
+    """They answer it before any training, and once while nothing changes; faults are plain text."""
+    for task, name, n_right in [("fuzzy_phonebook", "Amna", 1), ("phonebook", "anna", 5)]:
+        tab = visit(v="1", task=task)
+        text = answers_to(tab, task, f"{BOOK}\nKim 1\nOtto 2\nVera 3\nYusuf 4", name)
+        assert text.count("204 ✓") >= n_right, task
+        assert any("Models of the finished example" in caption.value for caption in tab.caption)
+        assert job_of(tab) is None
+    for book, named in [
+        ("   \n\n", "The book: got no entries"),
+        ("<b>x</b> $1$ `a` *b*\nBen", "Line 2: got “Ben”, which has no number"),
+        ("x" * 10_000, "Line 1: got “xxx"),
+    ]:
+        tab.text_area(key="book_phonebook").set_value(book)
+        text = " ".join(map(plain_text, show(tab).error))
+        assert named in text
+        assert len(text) < 2000
+        assert "custom_book_answers" not in {one.key for one in tab.get("bidi_component")}
+    tab.text_area(key="book_phonebook").set_value("<img src=x onerror=alert(1)> 1\n**B** 2")
+    tab.text_input(key="asked_phonebook").set_value("<script>alert(1)</script> $x$")
+    html = drawn(show(tab), "custom_book_answers")["diagram"]
+    assert "<img" not in html
+    assert "&lt;img" in html
+    (note,) = [caption.value for caption in tab.caption if "not in" in caption.value]
+    assert "<script>" not in note
+    answers_to(tab, "phonebook", "Ada 1\nBen 2", "Ada")
+    monkeypatch.setattr(TrainingService, "ask_example", lambda *_: "Busy")
+    assert "1 ✓" in answers_to(tab, "phonebook")
+    assert "2 ✓" in answers_to(tab, "phonebook", name="Ben")  # every name was asked at once
+    tab.text_area(key="book_phonebook").set_value("Ada 1\nBen 2\nCem 3")
+    assert plain_text(show(tab).warning[-1]) == "Busy."
+
+
+def test_own_models_answer_a_book_once_they_are_trained():
+    """Those with learned positions answer the trained size only; other tasks have no book."""
+    assert not visit_small(task="mutual").text_area
+    learned = {"sharing": "QKV,QKV positions=learned", "n_entries": "4", "n_names": "8"}
+    tab = visit(v="1", task="phonebook", n_seeds="2", steps="250", first_seed="77", **learned)
+    assert any("Your settings are not trained yet" in info.value for info in tab.info)
+    watch(press(tab, "train"), lambda job: job.over)
+    text = answers_to(tab, "phonebook", BOOK, "anna")
+    assert text.count("It answers books of 4 entries only") == 1
+    assert "204 ✓" in text
+    assert text.count("2 of 2") == 1
+    assert "It answers" not in answers_to(tab, "phonebook", f"{BOOK}\nKim 1")

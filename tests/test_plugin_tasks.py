@@ -17,7 +17,7 @@ from attnkit.training import train
 def untouched():
     """What a test registers is gone after it."""
     before = dict(TASKS)
-    yield
+    yield before
     TASKS.clear()
     TASKS.update(before)
     sys.modules.pop("my_task", None)
@@ -41,9 +41,16 @@ def test_the_example_is_known_to_the_command_line(tmp_path, monkeypatch, capsys)
     assert "largest: 5 runs, step 2 of 2" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
+def own_task(**members):
+    """A class of a task that nobody has registered."""
+    body = {"name": "own", "__module__": "my_tasks", "__annotations__": {}, **members}
+    return type("Own", (Phonebook,), body)
+
+
+def test_a_task_that_cannot_be_registered_is_told_why(untouched):
+    """A task without a text, with a bad name, or with a name that is taken replaces nothing."""
+    taken = "but attnkit.tasks.phonebook.Phonebook has"
+    for members, message in [
         *(
             ({missing: None}, f"{missing}: Own has none, allowed a text")
             for missing in ("name", "title", "question", "source", "family")
@@ -53,33 +60,20 @@ def test_the_example_is_known_to_the_command_line(tmp_path, monkeypatch, capsys)
             for name in ("Mine", "my task", "", "9")
         ),
         ({"family": "Riddles"}, "family: got 'Riddles', allowed Questions people ask"),
-        (
-            {"name": "phonebook"},
-            "name: got 'phonebook' from my_tasks.Own, but attnkit.tasks.phonebook.Phonebook has",
-        ),
+        ({"name": "phonebook"}, f"name: got 'phonebook' from my_tasks.Own, {taken}"),
         (
             {"name": "phonebook", "__qualname__": "Phonebook"},
-            "got 'phonebook' from my_tasks.Phonebook, but attnkit.tasks.phonebook.Phonebook",
+            f"name: got 'phonebook' from my_tasks.Phonebook, {taken}",
         ),
-    ],
-)
-def test_a_task_that_cannot_be_registered_is_told_why(changes, message):
-    """A task without a text, with a bad name, or with a name that is taken replaces nothing."""
-    before = dict(TASKS)
-    body = {"name": "own", "__module__": "my_tasks", "__annotations__": {}, **changes}
-    with pytest.raises(ValueError, match=re.escape(message)):
-        register_task(type("Own", (Phonebook,), body))
-    assert before == TASKS
+    ]:
+        with pytest.raises(ValueError, match=re.escape(message)):
+            register_task(own_task(**members))
+        assert untouched == TASKS
 
 
 def test_a_new_version_of_a_class_replaces_it():
     """So that a cell of a notebook can be run twice."""
-    versions = [
-        type(
-            "Mine", (Phonebook,), {"__annotations__": {}, "__module__": "__main__", "name": "mine"}
-        )
-        for _ in range(2)
-    ]
+    versions = [own_task(__module__="__main__", name="mine") for _ in range(2)]
     for version in versions:
         register_task(version)
     assert TASKS["mine"] is versions[1]

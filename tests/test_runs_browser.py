@@ -20,7 +20,7 @@ ROW, HEADER, CHECKBOX = 35, 35, 20
 DRAWN = ".st-key-overlay .ak-plot[data-draws]"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def hashes(server_store):
     """Two new results of the server's store, newest first."""
     experiments = [tiny("directed", n_seeds=3, first_seed=1, d_head=7), tiny("directed", n_seeds=3)]
@@ -28,10 +28,11 @@ def hashes(server_store):
         return [store_finished(store, experiment) for experiment in experiments][::-1]
 
 
-def test_an_experiment_is_replayed(visitors, address, hashes):
-    """Step by step and by Play; the sentence above the player follows."""
+def test_experiments_are_replayed_ticked_downloaded_renamed_deleted(visitors, address, hashes):
+    """The way of one visitor through the page, and of another by the link that they share."""
+    newest, other = hashes
     page = visitors.arrive(1440, 1400)
-    page.goto(f"{address}/runs?run={hashes[1]}")
+    page.goto(f"{address}/runs?run={other}")
     sentence = page.locator(".st-key-replay .ak-conclusion")
     expect(sentence).to_have_text("At step 8, all 5 variants reach 50% accuracy.")
     page.get_by_role("button", name="First step").click()
@@ -39,13 +40,7 @@ def test_an_experiment_is_replayed(visitors, address, hashes):
     page.get_by_role("button", name="Play").click()
     expect(sentence).to_have_text("At step 8, all 5 variants reach 50% accuracy.")
     expect(page.locator(".st-key-replay [data-figure=accuracy] svg.ak-chart")).to_be_visible()
-    visitors.leave(page)
 
-
-def test_experiments_are_ticked_compared_downloaded_renamed_and_deleted(visitors, address, hashes):
-    """The way of one visitor through the page, and of another by the link that they share."""
-    newest, other = hashes
-    page = visitors.arrive(1440, 1400)
     page.goto(f"{address}/runs")
     table = page.locator(".st-key-history [data-testid=stDataFrame]")
     for row, link in enumerate([newest, f"{newest},{other}"]):

@@ -2,7 +2,6 @@
 
 import copy
 import pickle
-import re
 
 import pytest
 from hypothesis import given
@@ -28,14 +27,6 @@ from attnkit.variants.catalogue import FAMILIES, search
 from attnkit.variants.options import CountOption, NumberOption, WidthOption
 from attnkit.variants.sharing import Sharing
 
-CLASSES = {
-    "QKV": ["Q=I", "K=I", "V=I"],
-    "Q=K": ["Q=K=I", "V=I"],
-    "K=V": ["Q=I", "K=V=I"],
-    "Q=V": ["Q=V=I", "K=I"],
-    "Q=K=V": ["Q=K=V=I"],
-}
-"""The classes of every sharing that can be the token itself."""
 WIDTHS = st.builds(
     "{}{}".format,
     st.sampled_from(["m", "d", "2m", "3d", "17d", "256m"]),
@@ -43,8 +34,8 @@ WIDTHS = st.builds(
 ) | st.integers(1, 999).map(str)
 
 
-def values_of(kind):
-    """Values of an option as people may type them, from its samples and its whole range."""
+def words_of(kind):
+    """Words of an option as people may type them, from its samples and its whole range."""
     values = st.sampled_from(kind.samples)
     if issubclass(kind, CountOption):
         values |= st.integers(kind.low, kind.high).map(str)
@@ -55,8 +46,12 @@ def values_of(kind):
     return values.map(lambda value: kind.name if value is None else f"{kind.name}={value}")
 
 
-HEADS = [[form, *rest] for form in CLASSES for rest in ([], *([own] for own in CLASSES[form]))]
-WORDS = st.one_of([values_of(kind) for kind in OPTIONS.values()])
+HEADS = [
+    [sharing.value, *("=".join([*roles, "I"]) for roles in identity)]
+    for sharing in Sharing
+    for identity in ([], *([roles] for roles in sharing.classes))
+]
+WORDS = st.one_of([words_of(kind) for kind in OPTIONS.values()])
 TEXTS = st.tuples(
     st.sampled_from(HEADS),
     st.lists(WORDS, max_size=5, unique_by=lambda word: word.partition("=")[0]),
@@ -65,7 +60,7 @@ TEXTS = st.tuples(
 
 
 def refusal(call, *args, **kwargs):
-    """The error of a call that is refused; None if it is not. Any other error is one."""
+    """Return the error of a call that is refused, None if it is not; let other errors pass."""
     try:
         call(*args, **kwargs)
     except (InvalidVariant, InvalidExperiment) as error:
@@ -74,7 +69,7 @@ def refusal(call, *args, **kwargs):
 
 
 def test_a_text_has_one_written_form():
-    """`Variant(str(v)) == v`, in any order, case and spacing; much of what is drawn is one."""
+    """A text reads as the same variant in any order, case and spacing, or never."""
     n_read = 0
 
     @given(TEXTS, st.randoms(use_true_random=False))
@@ -108,7 +103,7 @@ ANY_TEXT = st.text() | st.lists(st.text("QKVIO=mdh/_ 019.-e", max_size=9) | WORD
 @given(ANY_TEXT | st.none() | st.integers() | st.lists(ANY_TEXT | st.integers() | st.none()))
 @briefly(100)
 def test_anything_is_a_list_of_variants_or_is_refused(value):
-    """Never another error, and what is read goes with an experiment's sizes or says why not."""
+    """No other error is raised, and what is read fits an experiment or is refused with a reason."""
     error = refusal(read_variants, value)
     if error is None:
         assert all(type(variant) is Variant for variant in read_variants(value))
@@ -132,15 +127,15 @@ CANONICAL = """
       k=v +  MQA → K=V n_heads=4 kv_heads=1
     MLA kv_rank=4 → QKV kv_rank=4
     mqa positions=rope → QKV n_heads=4 kv_heads=1 positions=rope
-""".strip("\n").split("\n")
-"""As typed, and as it is written, worked out by hand; words after a name are added or changed."""
+"""
+"""As typed, with names of the catalogue among it, and as it is written, worked out by hand."""
 
 
-@pytest.mark.parametrize("line", CANONICAL)
-def test_what_is_typed_has_one_written_form(line):
-    """Names of the catalogue are a way to type it."""
-    typed, _, written = line.partition(" → ")
-    assert Variant(typed).value == written
+def test_what_is_typed_has_this_written_form():
+    """Each line is one text as typed and as written."""
+    for line in CANONICAL.strip("\n").split("\n"):
+        typed, _, written = line.partition(" → ")
+        assert Variant(typed).value == written, typed
 
 
 IMPOSSIBLE = """
@@ -148,6 +143,7 @@ IMPOSSIBLE = """
     did you mean n_heads? ← QKV n_haeds=2 | QKV n_head=4
     did you mean K=V + MQA? ← K=V+MQA
     did you mean Reformer? ← Reformr
+    allowed: QKV, Q=K ←
     two classes: write Q=K=V ← Q=K K=V
     once ← Q=Q
     write Q=K=I ← Q=K K=I
@@ -195,36 +191,32 @@ IMPOSSIBLE = """
     tie_at needs tie ← QKV tie_at=0.5
     one of average, keep_Q ← QKV tie=Q=K tie_by=keep_O
     not tied there ← QKV tie=Q=K tie_by=keep_V
-""".strip().split("\n")
+"""
 """A part of the reason, and texts that are refused for it."""
 
 
-@pytest.mark.parametrize("line", IMPOSSIBLE)
-def test_an_impossible_text_is_refused_with_a_reason(line):
+def test_an_impossible_text_is_refused_with_a_reason():
     """The reason speaks of what is wrong, and Experiment says it as well."""
-    reason, _, texts = line.strip().partition(" ← ")
-    for text in texts.split(" | "):
-        with pytest.raises(InvalidVariant, match=re.escape(reason)):
-            Variant(text)
-        with pytest.raises(InvalidExperiment, match=re.escape(reason)) as caught:
-            Experiment(sharing=[text])
-        assert [problem.field for problem in caught.value.problems] == ["sharing"]
+    for line in IMPOSSIBLE.strip("\n").split("\n"):
+        reason, _, texts = line.strip().partition(" ←")
+        for text in texts.split("|"):
+            assert reason in str(refusal(Variant, text)), text
+            error = refusal(Experiment, sharing=[text])
+            assert reason in str(error), text
+            assert [problem.field for problem in error.problems] == ["sharing"]
 
 
-def test_no_text_and_a_long_one_are_refused(monkeypatch):
-    """A long one before its words are looked at, which takes minutes; also if it is written so."""
-    with pytest.raises(InvalidVariant, match="allowed: QKV, Q=K"):
-        Variant("")
+def test_a_long_text_is_refused_before_its_words_are_read(monkeypatch):
+    """Also one that is long only when it is written out."""
     monkeypatch.setattr("attnkit.variants.text.LONGEST", 18)
-    with pytest.raises(InvalidVariant, match="at most 18 characters, and written out it has 21"):
-        Variant("temperature=7.125")
+    assert "at most 18 characters, and written out it has 21" in str(
+        refusal(Variant, "temperature=7.125")
+    )
     monkeypatch.undo()
-    monkeypatch.setattr("attnkit.variants.text.find", None)
-    with pytest.raises(InvalidVariant, match="at most 200 characters"):
-        Variant("mqa " * 50_000)
+    monkeypatch.setattr("attnkit.variants.text.find", None)  # it would take minutes
+    assert "at most 200 characters" in str(refusal(Variant, "mqa " * 50_000))
 
 
-# What is a variant, but does not go with these sizes, and a part of the reason
 UNFIT = [
     ("QKV n_heads=4 kv_heads=3", {}, "kv_heads=3 does not divide n_heads=4"),
     ("QKV Q=I", {"n_heads": 3, "d_head": 7}, "3 · 7 is not 32"),
@@ -247,27 +239,27 @@ UNFIT = [
     ("K=V d_k=3 d_v=5", {}, "tied roles need one shape"),
     ("QKV d_k=3 start=K=V", {}, "matrices of one shape for K, V"),
 ]
+"""A variant, sizes with which it does not go, and a part of the reason."""
 
 
-@pytest.mark.parametrize(("text", "sizes", "reason"), UNFIT)
-def test_a_variant_that_does_not_fit_is_refused_by_the_experiment(text, sizes, reason):
-    """It is a variant, so that a link can hold it; the sizes are what it disagrees with."""
-    Variant(text)
-    with pytest.raises(InvalidExperiment, match=re.escape(reason)) as caught:
-        Experiment(sharing=["QKV n_heads=2 d_head=4", text], **sizes)
-    (problem,) = caught.value.problems
-    assert (problem.field, problem.value) == ("sharing", Variant(text).value)
+def test_a_variant_that_does_not_fit_is_refused_by_the_experiment():
+    """It is a variant all the same, so that a link can hold it."""
+    for text, sizes, reason in UNFIT:
+        value = Variant(text).value
+        error = refusal(Experiment, sharing=["QKV n_heads=2 d_head=4", text], **sizes)
+        assert reason in str(error), text
+        assert [(one.field, one.value) for one in error.problems] == [("sharing", value)]
 
 
 # A variant is its text
 
 
 def test_a_partition_is_its_sharing_and_a_copy_of_a_variant_is_one():
-    """A key in its place; it can be sent to another process, with what it says."""
+    """A partition is a key in the place of its sharing; variants can be sent to processes."""
     for sharing in Sharing:
         variant = Variant(sharing)
-        assert variant == sharing == variant.sharing
         assert {sharing: 1}[variant] == 1
+        assert variant.sharing == sharing
         assert variant.is_partition
     variant = Variant("QKV n_heads=4 kv_heads=1 tie=K=V")
     for again in (copy.copy(variant), copy.deepcopy(variant), pickle.loads(pickle.dumps(variant))):
@@ -275,97 +267,69 @@ def test_a_partition_is_its_sharing_and_a_copy_of_a_variant_is_one():
 
 
 def test_lists_are_read_once_each_and_in_one_order():
-    """Partitions first, in their own order; doubles and the order given do not matter."""
+    """Partitions come first; doubles and the order given do not matter; what is kept is texts."""
     texts = ["Reformer", "K=V", "q=k self_mask unit_key", "QKV keyless", "QKV"]
     expected = ("QKV", "K=V", "QKV keyless", "Q=K unit_key self_mask")
     for given_as in (texts, texts[::-1], set(texts), ",".join(texts)):
         assert read_variants(given_as) == expected
-    with pytest.raises(InvalidVariant, match="there are 101, allowed at most 100"):
-        read_variants([f"QKV temperature={i + 1}" for i in range(101)])
-
-
-def test_an_experiment_holds_text_forms():
-    """Names are a way to type: what is stored, linked and hashed is the text."""
-    named, typed = (Experiment(sharing=text) for text in ("MLA,qkv", ["QKV", "QKV kv_rank=m/4"]))
-    assert named == typed
-    assert named.hash == typed.hash
-    assert named.settings()["sharing"] == ["QKV", "QKV kv_rank=m/4"]
-    assert "MLA" not in named.to_text() + named.to_json()
+    experiment = Experiment(sharing=texts)
+    assert experiment.hash == Experiment(sharing=expected).hash
+    assert experiment.settings()["sharing"] == list(expected)
+    many = [f"QKV temperature={i + 1}" for i in range(101)]
+    assert "there are 101, allowed at most 100" in str(refusal(read_variants, many))
+    assert len(read_variants(many[:100])) == 100
 
 
 def test_stages_are_what_it_is_trained_as():
-    """All other options stay."""
-    assert list(Variant("QKV keyless").stages) == ["QKV keyless"]
-    assert list(Variant("QKV tie=K=V tie_by=keep_K tie_at=0.2").stages) == ["QKV", "K=V"]
-    started = Variant("QKV start=Q=K tie=Q=K")
-    assert list(started.stages) == ["QKV start=Q=K", "Q=K"]
-    assert list(Variant("QKV kv_rank=3 tie=K=V").stages) == ["QKV kv_rank=3", "K=V kv_rank=3"]
-
-
-def test_every_option_reads_its_own_samples():
-    """And explains itself in one sentence."""
-    for kind in OPTIONS.values():
-        for sample in kind.samples:
-            option = kind.read(sample)
-            name, _, value = str(option).partition("=")
-            assert name == kind.name
-            assert kind.read(value or None) == option
-        assert re.fullmatch(r"[A-Z].*\.", kind.help), kind.name
+    """All options but those of the tie stay."""
+    for text, stages in {
+        "QKV keyless": ["QKV keyless"],
+        "QKV tie=K=V tie_by=keep_K tie_at=0.2": ["QKV", "K=V"],
+        "QKV start=Q=K tie=Q=K": ["QKV start=Q=K", "Q=K"],
+        "QKV kv_rank=3 tie=K=V": ["QKV kv_rank=3", "K=V kv_rank=3"],
+    }.items():
+        assert list(Variant(text).stages) == stages
 
 
 # The catalogue
 
 
-def test_an_entry_says_what_it_is_and_where_it_comes_from():
-    """A paragraph and a citation; text and name are its own, and are typed in any case."""
-    assert len(CATALOGUE) >= 25
+def test_an_entry_says_what_it_is_and_goes_with_every_task():
+    """Text and name are its own; where an option needs one side, two are refused with a reason."""
     assert list(dict.fromkeys(named.family for named in CATALOGUE.values())) == list(FAMILIES)
     for named in CATALOGUE.values():
         assert min(len(named.explanation) - 20, len(named.source)) > 10, named.name
-        assert Variant(named.variant).value == named.variant
         assert names_of(Variant(named.variant)) == [named]
-        for typed in (named.name.upper(), named.name.lower(), f"  {named.name.title()} "):
-            assert Variant(typed) == named.variant
+        for typed in (named.variant, named.name.upper(), f"  {named.name.title()} "):
+            assert Variant(typed).value == named.variant, typed
+        for task in TASKS:
+            error = refusal(Experiment, task=task, sharing=[named.variant])
+            if NEEDS_ONE_SIDE & named.variant.given.keys() and TASKS[task]().n_source:
+                assert "not go with an encoder and a decoder" in str(error), (named.name, task)
+            else:
+                assert error is None, (named.name, task)
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_all_entries_go_with_the_default_sizes_of_every_task(task):
-    """So that the Lab can offer them; except those that need one side, where there are two.
-
-    Those are refused with a reason.
-    """
-    for named in CATALOGUE.values():
-        error = refusal(Experiment, task=task, sharing=[named.variant])
-        if NEEDS_ONE_SIDE & named.variant.given.keys() and TASKS[task]().n_source:
-            (problem,) = error.problems
-            assert "not go with an encoder and a decoder" in problem.allowed
-        else:
-            assert error is None, named.name
-
-
-@pytest.mark.parametrize(
-    ("query", "found"),
-    [
-        ("multi query", ["MQA", "K=V + MQA"]),
-        ("DeepSeek", ["K=V + MQA", "MLA", "MLA with K=V"]),
-        ("gqa", ["GQA", "K=V + GQA", "MHA-4"]),
-        ("2405.12981", ["CLA", "CLA with K=V"]),
-        ("K=V n_heads=4 kv_heads=1", ["K=V + MQA"]),
-        ("own position scheme", ["Learned positions", "RoPE"]),
-        ("linear", ["ALiBi"]),
-        ("no such thing", []),
-        (" - ", []),
-    ],
-)
-def test_the_catalogue_is_searched_by_name_alias_and_description(query, found):
+def test_the_catalogue_is_searched_by_name_alias_and_description():
     """Entries whose name or alias has the words come first; letters within a word do not count.
 
     "linear" once offered learned positions, which have its letters in this order.
     """
-    names = [named.name for named in search(query)]
-    assert names[: len(found)] == found
-    assert bool(names) == bool(found)
-    assert query != "linear" or "Learned positions" not in names
+    for query, found in {
+        "multi query": ["MQA", "K=V + MQA"],
+        "DeepSeek": ["K=V + MQA", "MLA", "MLA with K=V"],
+        "gqa": ["GQA", "K=V + GQA", "MHA-4"],
+        "2405.12981": ["CLA", "CLA with K=V"],
+        "K=V n_heads=4 kv_heads=1": ["K=V + MQA"],
+        "own position scheme": ["Learned positions", "RoPE"],
+        "linear": ["ALiBi"],
+        "no such thing": [],
+        " - ": [],
+    }.items():
+        names = [named.name for named in search(query)]
+        assert names[: len(found)] == found
+        assert bool(names) == bool(found)
+        assert query != "linear" or "Learned positions" not in names
 
 
 # Names and options of one's own
@@ -382,33 +346,13 @@ def untouched():
 
 
 def test_a_name_of_one_s_own_is_typed_like_any_other(untouched):
-    """Registered with the text only; experiments then know it, and it may be registered again."""
-    for _ in range(2):  # as when a module is reloaded
+    """It may be registered again, as when a module is reloaded."""
+    for _ in range(2):
         named = register("My  Thin = GQA", "n_heads=4 d_k=3 kv_heads=2")
     assert named.variant == "QKV n_heads=4 d_k=3 kv_heads=2"
-    for typed in ("my thin = gqa", "  MY THIN=  gqa"):
-        assert Experiment(sharing=typed).sharing == (named.variant,)
+    assert Experiment(sharing="  MY THIN=  gqa").sharing == (named.variant,)
     assert names_of(named.variant) == [named]
-    assert list(CATALOGUE.values()).count(named) == 1
-    assert list(CATALOGUE.values())[-1] is named
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "reason"),
-    [
-        ("  reFORMER ", "Q=K", "but attnkit.variants.scores has this name"),
-        ("q=k n_heads=2", "K=V", "the text form of another variant"),
-        ("K=V keyless=", "K=V keyless", "keys are made from values"),
-        ("one, two", "K=V", "without commas"),
-        ("Mine", "K=V keyles", "did you mean keyless"),
-    ],
-)
-def test_a_name_that_clashes_is_refused(untouched, name, text, reason):
-    """And nothing is registered."""
-    before = dict(CATALOGUE)
-    with pytest.raises(ValueError, match=reason):
-        register(name, text)
-    assert before == CATALOGUE
+    assert [one for one in CATALOGUE.values() if one == named] == [named]
 
 
 def option(**attributes):
@@ -416,21 +360,27 @@ def option(**attributes):
     return type("Own", (Option,), {"name": "own_word", "help": "It does something.", **attributes})
 
 
-@pytest.mark.parametrize(
-    ("attributes", "reason"),
-    [
+def test_names_and_options_that_clash_are_refused(untouched):
+    """Nothing is registered: two meanings of one word would change what links say."""
+    before = dict(CATALOGUE), dict(OPTIONS)
+    for name, text, reason in [
+        ("  reFORMER ", "Q=K", "but attnkit.variants.scores has this name"),
+        ("q=k n_heads=2", "K=V", "the text form of another variant"),
+        ("K=V keyless=", "K=V keyless", "keys are made from values"),
+        ("one, two", "K=V", "without commas"),
+        ("Mine", "K=V keyles", "did you mean keyless"),
+    ]:
+        with pytest.raises(ValueError, match=reason):
+            register(name, text)
+    for attributes, reason in [
         ({"name": "keyless"}, r"but attnkit\.variants\.keyless\.KeylessOption has this"),
         ({"name": "no help"}, "name: got .*allowed small letters"),
         ({"name": ""}, "name: got .*allowed small letters"),
         ({"help": ""}, "help: own_word has none"),
-    ],
-)
-def test_an_option_needs_a_name_of_its_own_and_a_help(untouched, attributes, reason):
-    """Two meanings of one word would change what links say; the table of words shows its help."""
-    before = dict(OPTIONS)
-    with pytest.raises(ValueError, match=reason):
-        register_option(option(**attributes))
-    assert before == OPTIONS
+    ]:
+        with pytest.raises(ValueError, match=reason):
+            register_option(option(**attributes))
+    assert before == (CATALOGUE, OPTIONS)
 
 
 @pytest.mark.parametrize("hook", ["check", "resize", "rewire"])
@@ -441,8 +391,8 @@ def test_an_option_that_fails_is_told_as_bad_input(untouched, hook):
         raise TypeError("not like this")
 
     register_option(option(**{hook: fail}))
-    with pytest.raises(InvalidExperiment, match=r"a word of it fails \(TypeError: not like this\)"):
-        Experiment(sharing=["QKV own_word"])
+    error = refusal(Experiment, sharing=["QKV own_word"])
+    assert "a word of it fails (TypeError: not like this)" in str(error)
 
 
 def test_a_module_that_prints_and_exits_is_a_problem_in_words(tmp_path, monkeypatch, capsys):

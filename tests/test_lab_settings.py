@@ -1,0 +1,466 @@
+"""Settings in the Lab while nothing trains: links, boxes, variants, tasks, Share and limits."""
+
+import itertools
+import re
+from urllib.parse import parse_qsl
+
+import pytest
+from finished import store_finished
+from idle import PATIENCE, idle_service, show, visit
+from kinds import tiny
+from visiting import disabled, drawn, pills, plain_text, press, status, switch, widget
+
+from attnkit.experiment.experiment import Experiment, from_params, full_size, settings
+from attnkit.experiment.links import GROUPS
+from attnkit.foundation.settings import Problem
+from attnkit.service.store import ResultStore, Unavailable
+from attnkit.tasks import TASKS
+from attnkit.ui import task_examples
+from attnkit.ui.controls import labels_of
+from attnkit.ui.storage import result_store
+from attnkit.ui.words import WORDS
+from attnkit.variants.names import find
+from attnkit.variants.sharing import Sharing
+
+pytestmark = pytest.mark.server
+
+LINK = dict(
+    parse_qsl(
+        "v=1&task=phonebook&sharing=Q=K,Q=K=V,QKV n_heads=4 kv_heads=2&n_seeds=3&first_seed=17"
+        "&equal=parameters&n_entries=5&n_values=13&d_model=48&n_heads=2&d_mlp=24&positions=learned"
+        "&causal=true&self_mask=true&steps=70&learning_rate=0.001"
+    )
+)
+"""Settings of every kind, none at its default."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def processes(tmp_path_factory):
+    """The idle training processes of a copy for oneself."""
+    with idle_service(tmp_path_factory.mktemp("store")) as started:
+        yield started
+
+
+def experiment_of(tab):
+    """Return the experiment that is set up."""
+    return tab.session_state["lab"].experiment
+
+
+def write(tab, **values):
+    """Set the widgets of settings."""
+    for name, value in values.items():
+        widget(tab, name).set_value(value)
+    return show(tab)
+
+
+def keys(tab):
+    """Return the keys of all widgets, without the pickers of the live area."""
+    kinds = (tab.button, tab.number_input, tab.toggle, tab.selectbox, tab.button_group)
+    found = {widget.key or "" for widget in itertools.chain(*kinds)}
+    return {key for key in found if not re.match(r"$|(seed|layer)_", key)}
+
+
+# Links
+
+
+def test_a_link_and_the_widgets_follow_each_other(monkeypatch):
+    """A link sets every widget, also if it changes; a change enters the link until it is undone.
+
+    An address that the browser sent before it received the new one undoes no change.
+    """
+    tab = visit(**LINK)
+    assert not tab.warning
+    assert experiment_of(tab) == from_params(LINK)
+    assert drawn(tab, "gallery")["current"] == "phonebook"
+    for name, value in from_params(LINK).settings().items():
+        if name not in ("task", "earlier_steps"):
+            assert widget(tab, name).value == value, name
+    assert tab.query_params == LINK
+    tab.query_params = before = {"v": "1", "task": "mutual", "d_head": "4"}
+    show(tab)
+    assert experiment_of(tab) == Experiment(task="mutual", d_head=4)
+    assert tab.number_input(key="set_d_head").value == 4
+    assert drawn(tab, "gallery")["current"] == "mutual"
+    defaults = {name: widget(tab, name).value for name in ("learning_rate", "causal", "sharing")}
+    write(tab, learning_rate=0.01, causal=True, sharing=["Q=V", "QKV"])
+    changes = {"learning_rate": "0.01", "causal": "true", "sharing": "QKV,Q=V"}
+    assert tab.query_params == {**before, **changes}
+    assert write(tab, **defaults).query_params == before
+    monkeypatch.setattr("attnkit.ui.address.LATE_SECONDS", PATIENCE)
+    write(tab, d_head=9)
+    tab.query_params = before
+    assert show(tab).query_params == {**before, "d_head": "9"}
+    assert tab.number_input(key="set_d_head").value == 9
+
+
+def test_a_broken_link_names_its_fields_once_and_takes_their_defaults(monkeypatch):
+    """All other fields are kept, and values of a link are no markup: they add no text or links.
+
+    The warning stays while the page draws itself again because examples have come.
+    """
+    once = iter([True])
+    monkeypatch.setattr(task_examples, "thumbnails_missing", lambda: next(once, False))
+    wrong = "[free](https://example.org) **now** :red[x] <b>"
+    tab = visit(v="1", steps=wrong, stepz="3", sharing="Q=K,Q-K=V", d_mlp="8")
+    (warning,) = tab.warning
+    for named in ("steps: got '[free]", "stepz: got '3', allowed a known", "sharing: got 'Q-K=V'"):
+        assert named in plain_text(warning).replace("\u2060", "")
+    assert "\\[free\\]\\(https" in warning.value
+    assert not re.search(r"(?<!\\)[\[\]*<>]", warning.value)
+    assert experiment_of(tab) == Experiment(sharing="Q=K", d_mlp=8)
+    assert not tab.error
+    assert not tab.button(key="train").disabled
+    assert from_params(tab.query_params) == experiment_of(tab)
+    assert not show(tab).warning
+
+
+def test_a_thumbnail_that_comes_while_the_page_is_drawn_is_drawn(monkeypatch):
+    """The cards were drawn without it, so the page draws itself again."""
+    drawn_cards = []
+    monkeypatch.setattr(task_examples, "thumbnail_examples", lambda: drawn_cards.append(1) or {})
+    monkeypatch.setattr(task_examples, "thumbnails_missing", lambda: not drawn_cards)
+    visit()
+    assert len(drawn_cards) == 2
+
+
+STORED = tiny("directed", sharing=["QKV", "K=V"], n_seeds=1, d_head=3)
+
+
+@pytest.fixture(scope="module")
+def stored(processes):
+    """The hash of a stored result."""
+    return store_finished(result_store(), STORED)
+
+
+def test_run_opens_a_stored_result_and_the_link_becomes_its_settings(stored):
+    """It is finished at once, and what the link hides stays hidden."""
+    tab = visit(run=stored)
+    assert not tab.warning
+    assert experiment_of(tab) == STORED
+    assert tab.query_params == STORED.to_params()
+    assert tab.number_input(key="set_d_head").value == 3
+    assert status(tab).startswith("Trained earlier")
+    assert tab.dataframe[0].value["sharing"].tolist() == ["QKV", "K=V"]
+    tab = visit(run=stored, hide="settings")
+    assert tab.query_params == {**STORED.to_params(), "hide": "settings"}
+    assert not tab.number_input
+
+
+def test_a_run_that_is_not_kept_is_told_and_the_lab_opens(stored, monkeypatch):
+    """All else is at its defaults, also if the store is away."""
+
+    def fail(*_):
+        raise Unavailable("the database is away")
+
+    for run, told in {"<b>[x](y)</b>": "sixteen digits", stored: "the database is away"}.items():
+        if run == stored:
+            monkeypatch.setattr(ResultStore, "experiment", fail)
+        tab = visit(run=run)
+        assert f"run: got '{run}'" in plain_text(tab.warning[0])
+        assert told in plain_text(tab.warning[0])
+        assert experiment_of(tab) == Experiment()
+        assert tab.query_params == {}
+        assert not tab.button(key="train").disabled
+
+
+# Class links
+
+
+def test_a_class_link_hides_what_it_names_and_nothing_else():
+    """The experiment is the same; names that nothing has are told and leave the address."""
+    everything = keys(visit(v="1", d_head="8"))
+    assert "show_all" not in everything
+    boxes = {f"set_{name}" for name in settings("directed")} - {"set_earlier_steps"}
+    of_buttons = {"pause", "step", "reset", "new_seeds", "train_automatically", "quiet_mode"}
+    for hide, gone in {
+        "task,sharing,n_entries,positions": {"set_sharing", "set_n_entries", "set_positions"},
+        "settings": boxes,
+        "buttons": of_buttons,
+        "more,train,<b>": {"set_n_eval", "set_batch_size"},
+    }.items():
+        tab = visit(v="1", d_head="8", hide=hide)
+        assert gone <= everything
+        hidden = everything - keys(tab)
+        assert hidden == gone or (hide.startswith("more") and gone < hidden < boxes)
+        assert "show_all" in keys(tab)
+        told = [plain_text(warning) for warning in tab.warning]
+        assert ["hide: got '<b>, train'" in text for text in told] == [True] * ("train" in hide)
+        known = hide.removesuffix(",train,<b>")
+        assert tab.query_params == {"v": "1", "d_head": "8", "hide": known}
+        assert experiment_of(tab) == Experiment(d_head=8)
+        components = {element.key for element in tab.get("bidi_component")}
+        assert ("gallery" in components) == ("task" not in hide)
+        question = any(TASKS["directed"].question in one.value for one in tab.markdown)
+        assert question == ("task" in hide)
+        assert ("More" in [one.label for one in tab.expander]) == (hide[:4] not in ("sett", "more"))
+
+
+def test_hidden_settings_keep_the_value_of_the_link(processes):
+    """Whatever else is changed, also in what is trained."""
+    tab = visit(v="1", steps="70", n_entries="5", hide="steps,n_entries")
+    for width in (4, 8):
+        write(tab, d_head=width)
+    expected = Experiment(steps=70, n_entries=5, d_head=8)
+    assert experiment_of(tab) == expected
+    assert tab.query_params == {**expected.to_params(), "hide": "n_entries,steps"}
+    press(tab, "train")
+    assert tab.session_state["lab"].job.experiment == expected
+    assert processes[-1].begun[-1] == expected
+    press(tab, "stop")
+
+
+def test_all_controls_come_back_at_their_values():
+    """Nobody is locked out; the link says so, and the experiment stays."""
+    tab = visit(v="1", steps="70", hide=",".join([*GROUPS, "steps"]))
+    assert keys(tab) == {"train", "stop", "show_all", "all_pages", "projector"}
+    press(tab, "show_all")
+    assert tab.query_params == {"v": "1", "steps": "70"}
+    assert tab.number_input(key="set_steps").value == 70
+    of_dashboard = {"all_pages", "projector"}  # AppTest runs the page alone from the second run on
+    assert keys(tab) | of_dashboard == keys(visit(v="1", steps="70"))
+
+
+def test_links_of_other_pages_keep_what_is_hidden():
+    """A class that reads the Guide comes back to its own Lab."""
+    tab = visit(v="1", hide="settings")
+    for page in ("guide", "variants"):
+        show(tab.switch_page(f"pages/{page}.py"))
+        links = [link.proto.query_string for link in tab.get("page_link")]
+        assert any("hide=settings" in link for link in links), page
+
+
+def shared(tab):
+    """Open Share, and return the links that it shows and its notes."""
+    tab.session_state["share"] = True
+    show(tab)
+    links = [code.value for code in tab.code if not code.value.startswith("import")]
+    return links, " ".join(caption.value for caption in tab.caption)
+
+
+def test_share_shows_the_link_to_what_is_set_up_and_makes_class_links(stored):
+    """It says whether the link opens finished, or is the address because settings do not fit."""
+    links, notes = shared(visit())
+    assert links == ["?v=1"]
+    assert "opens finished" not in notes
+    assert "opens finished" in shared(visit(**STORED.to_params()))[1]
+    tab = visit(v="1", d_head="8", sharing="QKV,Q=K", hide="settings")
+    link = "?v=1&sharing=QKV,Q%3DK&d_head=8"
+    assert shared(tab)[0] == [link, f"{link}&hide=settings"]
+    choice = tab.multiselect(key="hide_directed")
+    assert {"Head width", "The choice of task"} <= set(choice.options)
+    choice.set_value(["d_head", "task"])
+    assert shared(tab)[0] == [link, f"{link}&hide=task,d_head"]
+    assert tab.query_params["hide"] == "settings"
+    tab = write(visit(v="1", d_head="8"), n_names=6)
+    links, notes = shared(tab)
+    assert links == ["?v=1&d_head=8"]
+    assert "address of this page" in notes
+
+
+# Boxes
+
+
+def test_a_wrong_value_is_told_below_its_box_and_stays_there():
+    """It is called by its label; nothing can be trained, and the link keeps the valid values.
+
+    The browser sends 1e3 as 1000, and 3.7 as it is, only if the box is not one of integers.
+    """
+    tab = visit(v="1", d_head="8")
+    for name, value, said in [
+        ("n_entries", 3.7, "Entries: 3.7 is not allowed. Allowed: a whole number from 4 to 16."),
+        ("n_entries", None, "Entries: empty. Allowed: a whole number from 4 to 16."),
+        ("n_names", 6.0, "Entries: 8 is not allowed. Allowed: at most “Names” (6)."),
+        ("batch_size", 17.0, "Batch: 17 is not allowed. Allowed: a multiple of 16 from 16 to 512."),
+    ]:
+        assert not tab.sidebar.expander[0].proto.expanded
+        before = widget(tab, name).value
+        write(tab, **{name: value})
+        below = [plain_text(one) for one in tab.sidebar.markdown if one.value.startswith(":red")]
+        assert below == [f":red[:material/error: {said}]"]
+        assert [plain_text(error) for error in tab.error] == [said]
+        assert widget(tab, name).value == value
+        assert disabled(tab) >= {"train", "step", "reset", "new_seeds"}
+        assert experiment_of(tab) == Experiment(d_head=8)
+        assert tab.query_params == {"v": "1", "d_head": "8"}
+        opened = tab.sidebar.expander[0].proto.expanded  # it hides what stands under More
+        assert opened == (name == "batch_size")
+        assert disabled(write(tab, **{name: before})) == {"pause", "stop"}
+    box = tab.number_input(key="set_steps").proto
+    assert box.data_type == box.FLOAT
+    assert not any((box.HasField("default"), box.has_min, box.has_max))
+    assert write(tab, steps=1e3).query_params == {"v": "1", "d_head": "8", "steps": "1000"}
+
+
+def test_settings_and_choices_are_called_by_their_labels():
+    """No name of a setting in code, and no value of a link, is a word for a page."""
+    for task in TASKS:
+        for setting in settings(task).values():
+            assert len(setting.choice_labels) in (0, len(setting.choices)), setting.name
+            assert not any("_" in setting.label_of(choice) for choice in setting.choices)
+    tab = visit()
+    box = next(one for one in tab.selectbox if one.key == "set_equal")
+    assert box.options == ["off", "equal parameters", "equal multiply-adds", "equal KV cache"]
+    assert box.value == "nothing"
+    for one in (*tab.selectbox, *tab.toggle, *tab.button_group):
+        assert "Allowed" not in one.proto.help, one.key
+        assert not re.search(r"[a-z]_[a-z]", one.proto.help), one.key
+    problem = Problem("sharing", "Q=K kv_heads=2", "but kv_heads does not go with Q=K")
+    said = f"Variants: Q=K kv_heads=2, {problem.allowed}."
+    assert problem.on_screen(labels_of("directed")) == said
+
+
+def test_the_words_are_explained_where_they_are_met():
+    """The Lab opens the glossary itself; the Guide has the same one."""
+    tab = visit()
+    tab.session_state["words"] = True
+    (glossary,) = [one.value for one in show(tab).markdown if "| solved |" in one.value]
+    for word in WORDS:
+        assert f"| {word} |" in glossary
+    tab.switch_page("pages/guide.py")
+    assert any(one.value == glossary for one in show(tab).markdown)
+
+
+# Variants
+
+
+def compose(tab, text):
+    """Open the form and write a variant."""
+    tab.session_state["add_variant"] = True
+    show(tab)
+    tab.text_input(key="variant_text").set_value(text)
+    return show(tab)
+
+
+def can_add(tab):
+    """Return whether the form has an enabled button Add."""
+    return any(button.key == "add" and not button.disabled for button in tab.button)
+
+
+def found(tab):
+    """Return the names that the form offers."""
+    groups = [group for group in tab.button_group if group.key == "variants_found"]
+    return [option.content.partition(" (")[0] for one in groups for option in one.proto.options]
+
+
+def test_a_variant_is_found_written_added_switched_off_and_on():
+    """It is a pill and a part of the link; the form is empty again."""
+    tab = compose(visit(v="1", sharing="QKV,Q=K"), "multi-query")
+    assert found(tab) == ["MQA", "K=V + MQA"]
+    assert not tab.error
+    tab.button_group(key="variants_found").set_value("mqa")
+    assert show(tab).text_input(key="variant_text").value == "QKV n_heads=4 kv_heads=1"
+    assert found(tab) == []
+    assert can_add(tab)
+    assert found(compose(tab, "gqa")) == ["K=V + GQA", "MHA-4"]  # it is drawn itself
+    press(compose(tab, "q=k SIGNED temperature=2"), "add")
+    added = "Q=K signed temperature=2"
+    assert widget(tab, "sharing").value == ["QKV", "Q=K", added]
+    assert tab.query_params["sharing"] == f"QKV,Q=K,{added}"
+    assert tab.session_state["variant_text"] == ""
+    assert not tab.session_state["add_variant"]
+    for chosen in (["QKV"], ["QKV", added]):
+        assert write(tab, sharing=chosen).query_params["sharing"] == ",".join(chosen)
+    assert pills(tab) == [*(sharing.value for sharing in Sharing), added]
+
+
+def test_the_form_says_what_a_variant_is_and_costs_or_why_it_is_none():
+    """A diagram, an explanation, a source, and costs at the current sizes; a slip is named."""
+    tab = compose(visit(v="1", sharing="QKV", d_head="8"), "Reformer")
+    assert "keys of length 1" in drawn(tab, "previewed")["diagram"]
+    text = " ".join(element.value for element in (*tab.markdown, *tab.caption))
+    named = find("Reformer")
+    costs = Experiment(sharing=["Reformer"], d_head=8).costs("Reformer")
+    assert named.explanation in text
+    assert named.source in text
+    assert f"{costs.parameters:,} parameters; per token {costs.kv_cache} numbers kept" in text
+    assert f"{costs.multiply_adds:,} multiply-adds" in text
+    for wrong, reason in [
+        ("Q=K unit_kay", "did you mean unit_key?"),
+        ("QKV kv_heads=2", "kv_heads=2 does not divide n_heads=1"),
+        ("<b>[x](y)</b> $1$", "is unknown"),
+    ]:
+        compose(tab, wrong)
+        assert reason in plain_text(tab.error[0])
+        assert not can_add(tab)
+        assert tab.text_input(key="variant_text").value == wrong
+        assert not tab.button(key="train").disabled
+    assert not can_add(compose(tab, "QKV"))
+    assert any(caption.value == "It is one of your columns." for caption in tab.caption)
+
+
+def test_no_column_fits_beside_six_and_one_must_be_chosen():
+    """Seven of a link stay chosen and are told; none can be trained until one is off."""
+    seven = [*(sharing.value for sharing in Sharing), "Q=K signed", "Q=K unit_key self_mask"]
+    tab = compose(visit(v="1", sharing=",".join(seven[:6])), "")
+    assert any("6 variants are chosen" in warning.value for warning in tab.warning)
+    assert not can_add(compose(tab, seven[6]))
+    tab = visit(v="1", sharing=",".join(seven))
+    assert tab.error[0].value.startswith("At most 6 variants fit side by side, but 7 are chosen")
+    assert widget(tab, "sharing").value == seven
+    assert disabled(tab) >= {"train", "step", "reset", "new_seeds"}
+    assert not write(tab, sharing=seven[1:]).error
+    assert disabled(tab) == {"pause", "stop"}
+    assert plain_text(write(tab, sharing=[]).error[0]) == "Choose at least one variant."
+    assert tab.button(key="train").disabled
+
+
+# Tasks
+
+
+def test_a_task_brings_its_own_defaults_and_keeps_what_was_set_by_hand():
+    """So tasks can be compared; the first seed changes, so that the finished example is shown."""
+    tab = switch(visit(), "phonebook")
+    assert tab.number_input(key="set_d_head").value == 8
+    assert tab.toggle(key="set_self_mask").value is False
+    assert tab.query_params == {"v": "1", "task": "phonebook"}
+    assert drawn(tab, "gallery")["current"] == "phonebook"
+    assert switch(tab, "directed").query_params == {}
+    composed = "QKV,Q=K signed,K=V n_heads=4 kv_heads=1"
+    link = {"d_head": "4", "steps": "70", "causal": "true", "first_seed": "7", "n_entries": "7"}
+    tab = switch(visit(v="1", **link, sharing=composed), "mutual")
+    assert experiment_of(tab) == Experiment(
+        task="mutual", d_head=4, steps=70, sharing=composed.split(","), causal=True
+    )
+    assert tab.number_input(key="set_d_head").value == 4
+    assert tab.number_input(key="set_n_entries").value == 8  # it takes even numbers only
+    assert not tab.warning
+    assert not tab.error
+    assert "A finished example" in status(switch(visit(v="1", first_seed="7"), "mutual"))
+    tab = switch(visit(v="1", sharing="QKV,QKV d_k=d/16,Q=K signed"), "phonebook")
+    assert tab.query_params["sharing"] == "QKV,Q=K signed"
+    assert "d_k=d/16 is 8/16 here" in plain_text(tab.warning[0])
+    assert "QKV d_k=d/16" in pills(tab)
+    assert not show(tab).warning
+
+
+def test_the_full_size_is_offered_and_set_up():
+    """It is offered until it is set up, and not where it would change what is hidden."""
+    tab = press(visit(v="1", task="reverse", n_seeds="2"), "full_size")
+    assert experiment_of(tab) == full_size("reverse") == from_params(tab.query_params)
+    assert "full_size" not in keys(tab)
+    tab.number_input(key="set_length").set_value(9)
+    assert "full_size" in keys(show(tab))
+    assert "full_size" in keys(visit(v="1", task="reverse", hide="buttons"))
+    assert "full_size" not in keys(visit(v="1", task="reverse", hide="steps"))
+
+
+# Limits of a hosted copy
+
+
+def test_a_link_beyond_the_limits_says_so_and_trains_nothing(tmp_path):
+    """Whether or not there is a widget that could have stopped it."""
+    large = {"batch_size": "512", "n_entries": "16", "n_heads": "8", "n_layers": "4"}
+    with idle_service(tmp_path, hosted="true") as processes:
+        for params, named in [
+            ({"steps": "20000", "n_seeds": "20"}, "Steps: 20000 is not allowed. Allowed: at most"),
+            ({"d_model": "256", "d_mlp": "512", "n_layers": "4"}, "Parameters: "),
+            ({**large, "hide": "settings"}, "Memory: "),
+        ]:
+            tab = visit(v="1", **params)
+            assert any(named in plain_text(error) for error in tab.error)
+            for key in ("train", "step", "reset", "new_seeds"):
+                assert tab.button(key=key).disabled
+                tab.button(key=key).proto.disabled = False  # a browser of somebody's own sends it
+                tab.button(key=key).click()
+                show(tab)
+        assert [process.begun for process in processes] == [[]]
