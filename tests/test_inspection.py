@@ -1,50 +1,127 @@
-"""Lookups in stages: every number again from the weights, in another way, in double precision."""
+"""Inspections: what every view promises, and every number of a lookup from the weights again."""
 
 import json
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
 import pytest
 import torch
-from filming import film_of, film_of_shape
-from kinds import every_task
-from numpy.testing import assert_allclose
+from filming import film_of, film_of_shape, reference_of
+from kinds import KINDS, every_task
+from numpy.testing import assert_allclose, assert_array_equal
 from reference import Reference
 
 from attnkit.analysis.attention_map import MOST_COLUMNS, MOST_ROWS
-from attnkit.analysis.inspection import lookup
+from attnkit.analysis.custom_phone_book import ask, read_book
+from attnkit.analysis.inspection import lookup, replay
 from attnkit.analysis.inspection.inspected_example import InspectedExample
-from attnkit.analysis.inspection.lookup import UNKNOWN, inspect_attention, inspect_examples
+from attnkit.analysis.inspection.lookup import UNKNOWN, inspect_attention
 from attnkit.analysis.inspection.probes import N_EXAMPLES, examples_of
-from attnkit.analysis.inspection.replay import is_tied
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.result import InspectionResult
+from attnkit.analysis.inspection.views import VIEWS, inspect
 from attnkit.analysis.reasons import headline, marked_pair
 from attnkit.examples import load_example
 from attnkit.experiment import Experiment
+from attnkit.foundation.settings import InvalidExperiment
 from attnkit.tasks import NOTHING
-from attnkit.training import metrics
 
 NEAR = 1e-5
-"""Of the largest magnitude of an array."""
+"""Of the largest magnitude of an array, which counts as 0.1 at least."""
+
+FILMED = {
+    "attention": ("token", "scores", "logits"),
+    "symmetry": ("eigenvalues", "shares", "stages", "gap", "weight_symmetry"),
+    "similarity": ("alike", "angles"),
+}
+"""Views of all frames, and some of their arrays that are numbers of the weights."""
+
+# What every view promises
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_blob_holds_everything_and_nothing_new_has_no_arrays(view):
+    """Header and arrays, to the bit, whatever stands in them."""
+    film = film_of(causal=True, d_head=6)
+    found = inspect(film, Inspection(view))
+    assert found.header["steps"] in (film.steps, [4])
+    if view == "attention":
+        assert np.isinf(found.framed["0.masked"]).any()
+    read = InspectionResult.from_bytes(found.to_bytes())
+    assert read.header == json.loads(json.dumps(found.header))
+    for own, other in ((read.framed, found.framed), (read.fixed, found.fixed)):
+        assert own.keys() == other.keys()
+        for name, array in other.items():
+            assert own[name].dtype == array.dtype
+            assert_array_equal(own[name], array)
+    nothing = inspect(film, Inspection(view, since=4))
+    assert (nothing.framed, nothing.fixed, nothing.header["steps"]) == ({}, {}, [])
+
+
+@pytest.mark.parametrize("view", FILMED)
+def test_frames_do_not_depend_on_what_is_computed_with_them(view, monkeypatch):
+    """Only those since a step, in parts for little memory, beside weights that diverged."""
+    film = film_of()
+    whole = inspect(film, Inspection(view))
+    later = inspect(film, Inspection(view, since=0))
+    assert later.header["steps"] == [2, 4]
+    monkeypatch.setattr(replay, "_MOST_NUMBERS", 1)
+    parts = inspect(replace(film, frames=[replace(f) for f in film.frames]), Inspection(view))
+    monkeypatch.undo()
+    for first, found in ((1, later), (0, parts)):
+        for name, array in (whole.framed | whole.fixed).items():
+            wanted = array[first:] if name in whole.framed else array
+            own = (found.framed | found.fixed)[name]
+            assert_allclose(own, wanted, rtol=1e-4, atol=1e-5, err_msg=name)
+
+    last = film.frames[-1]
+    lost = {name: np.full_like(array, np.nan) for name, array in last.parameters[0].items()}
+    broken = replace(last, parameters=[lost, *last.parameters[1:]])
+    found = inspect(replace(film, frames=[*film.frames[:-1], broken]), Inspection(view)).framed
+    for name in FILMED[view]:
+        assert np.isnan(found[f"0.{name}"][-1]).all(), name
+        assert np.isfinite(found[f"0.{name}"][:-1]).any(), name
+    for name in found:
+        rows = slice(-1) if name.startswith("0.") else slice(None)
+        assert_allclose(found[name][rows], whole.framed[name][rows], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("view", FILMED)
+def test_what_does_not_exist_is_refused(view):
+    """The field, what was given, what is allowed."""
+    last = N_EXAMPLES - 1
+    for name, given, most in (("layer", 1, 0), ("head", 2, 1), ("example", N_EXAMPLES, last)):
+        with pytest.raises(ValueError, match=f"{name}: got {given}, allowed 0 to {most}"):
+            inspect(film_of(), Inspection(view, **{name: given}))
+    for wrong, told in [
+        ({"view": "all"}, "view: got 'all', allowed examples, attention"),
+        ({"layer": -1}, "layer: got -1, allowed a whole number from 0"),
+        ({"head": 0.5}, "head: got 0.5, allowed a whole number from 0"),
+    ]:
+        with pytest.raises(ValueError, match=told):
+            Inspection(**{"view": view, **wrong})
+
+
+@pytest.mark.parametrize("view", ["symmetry", "similarity"])
+@every_task
+def test_every_task_can_be_looked_into(task, view):
+    """Nothing is missing of a head that a variant has; lookups have a test of their own below."""
+    film = film_of(task, **KINDS.get(task, {})).at(4)
+    found = inspect(film, Inspection(view))
+    assert found.header["steps"] == [4]
+    assert found.framed["accuracy"].shape == (1, len(film.experiment.sharing))
+    name = {"symmetry": "stages", "similarity": "alike"}[view]
+    assert np.isfinite(found.framed[f"1.{name}"][0, 0, 0]).all()
+
+
+# Lookups
 
 
 @cache
 def inspected(film, **asked):
     """What is found in a film."""
     return inspect_attention(film, Inspection("attention", **asked))
-
-
-@cache
-def reference_of(film, place, frame):
-    """The forward pass of a frame's weights on all examples, and its logits."""
-    variant, moment = film.experiment.sharing[place], film.frames[frame]
-    form = variant.stages[-1 if is_tied(film.experiment, variant, moment.step) else 0]
-    own = {name: torch.from_numpy(a).double() for name, a in moment.parameters[place].items()}
-    reference = Reference(film.experiment, form)
-    with torch.no_grad():
-        logits = reference.logits(own, examples_of(film.experiment.task).tokens)
-    return reference, logits, own
 
 
 def expected(film, place, frame, header):
@@ -166,7 +243,7 @@ def check_array(name, found, wanted):
         assert np.abs(found - wanted).max() <= 1, name  # of 255
     elif name != "masked":
         largest = np.abs(wanted[~np.isnan(wanted)]).max(initial=0.0)
-        assert_allclose(found, wanted, rtol=0, atol=NEAR * largest, err_msg=name)
+        assert_allclose(found, wanted, rtol=0, atol=NEAR * max(largest, 0.1), err_msg=name)
 
 
 @pytest.mark.parametrize(
@@ -189,7 +266,7 @@ def test_every_number_is_that_of_the_formula(case):
 @every_task
 def test_every_number_is_that_of_the_formula_on_every_task(task):
     """Whatever is asked, of how many sides, with which blocks, in the first layer and the last."""
-    film = film_of(task, **{"length": 24} if task == "language" else {})
+    film = film_of(task, **KINDS.get(task, {}))
     for layer in {0, len(film.experiment.layer_specs) - 1}:
         found = inspected(film, layer=layer, head=1, query_index=2, example=3)
         for place in range(len(film.experiment.sharing)):
@@ -213,49 +290,15 @@ def test_who_is_asked_is_named_as_in_the_lab():
     assert {str(answer) for answer in found.framed["0.answers"].flatten()} <= header["texts"].keys()
 
 
-def test_mass_is_that_of_the_evaluation():
-    """One mean over heads and layers of these is what training measures of a batch."""
-    film = film_of()
-    examples = examples_of(film.experiment.task)
-    reference, _, _ = reference_of(film, 0, 0)
-    pattern = reference.stages[0]["pattern"][None]
-    wanted = metrics.mass_at(pattern, examples.target[None])
-    assert inspected(film).framed["0.mass"][0, 0, :, 0].mean() == pytest.approx(
-        float(wanted), rel=1e-5
-    )
-
-
-def test_stages_of_later_frames_are_those_of_the_whole_film():
-    """What comes after a step is the end of what would come at once."""
-    film = film_of()
-    later = inspect_attention(film.after(0), Inspection("attention", since=0))
-    assert later.header["steps"] == [2, 4]
-    for name, array in inspected(film).framed.items():
-        assert_allclose(later.framed[name], array[1:], rtol=1e-4, atol=1e-5)
-
-
 def test_a_head_that_a_variant_lacks_is_told():
     """Then it has no stages, but its answers and the maps of its own heads."""
-    film = film_of()
-    found = inspected(film, head=1)
+    found = inspected(film_of(), head=1)
     assert [own["lacking"] for own in found.header["variants"]] == [
         "It has 1 head only." if own["n_heads"] == 1 else "" for own in found.header["variants"]
     ]
     lacking = {name for name in found.framed if name.startswith("0.")}
-    assert lacking == {
-        *("0.grid.0", "0.answers", "0.right", "0.token", "0.normed", "0.added"),
-        *("0.logits", "0.total", "0.top", "0.mass"),
-    }
-
-
-def test_what_does_not_exist_is_refused():
-    """The field, what was given, what is allowed; beyond the last who asks the last is followed."""
-    last = N_EXAMPLES - 1
-    for name, given, most in (("layer", 1, 0), ("head", 2, 1), ("example", N_EXAMPLES, last)):
-        with pytest.raises(ValueError, match=f"{name}: got {given}, allowed 0 to {most}"):
-            inspect_attention(film_of(), Inspection("attention", **{name: given}))
-    found = inspected(film_of(), query_index=99)
-    assert found.header["query_index"] == found.header["row"] == 7
+    assert "0.grid.0" in lacking
+    assert not lacking & {"0.map", "0.weights", "0.q", "0.z", "0.head_out"}
 
 
 def test_rows_of_long_examples_come_in_pages():
@@ -298,23 +341,11 @@ def test_large_films_are_thinned(monkeypatch):
     assert all(len(array) == 2 for array in found.framed.values())
 
 
-def test_a_blob_holds_everything():
-    """Header and arrays, to the bit, whatever stands in them."""
-    found = inspected(film_of(causal=True, d_head=6))
-    assert np.isinf(found.framed["0.masked"]).any()
-    read = InspectionResult.from_bytes(found.to_bytes())
-    assert read.header == json.loads(json.dumps(found.header))
-    assert read.framed.keys() == found.framed.keys()
-    for name, array in found.framed.items():
-        assert read.framed[name].dtype == array.dtype
-        np.testing.assert_array_equal(read.framed[name], array)
-
-
 @pytest.mark.parametrize("task", ["directed", "mqar"])
 def test_examples_tell_what_is_wrong_first(task):
     """Right and wrong of every variant at the last frame; most wrong answers first."""
     film = film_of(task)
-    found = inspect_examples(film, Inspection("examples"))
+    found = inspect(film, Inspection("examples"))
     examples, n_wrong = examples_of(film.experiment.task), np.zeros(N_EXAMPLES, int)
     asked = (examples.labels != NOTHING).numpy()
     for place in range(len(film.experiment.sharing)):
@@ -348,3 +379,79 @@ def test_the_lookup_that_is_opened_first_is_the_one_that_the_lab_speaks_of(task)
     assert f"Asked for {name}" in headline(snapshot, 0).sentence
     plain = InspectedExample.at(Experiment(task="phonebook"), Inspection("attention"))
     assert plain.query_index == 0
+
+
+# A book of one's own
+
+
+def question_of(film, name="Jon"):
+    """A book of four entries with three numbers, and a question, as a page asks."""
+    task = film.experiment.task
+    book = read_book("Ida 12\nJon 34\nMia 12\nTom 56", task)
+    question = ask(book, name, task)
+    return {
+        "tokens": tuple(map(tuple, question.tokens.tolist())),
+        "names": tuple(entry.name for entry in book.entries),
+        "numbers": tuple(question.classes[answer] for answer in sorted(question.classes)),
+        "right": tuple(question.right),
+        "query_index": question.row,
+    }
+
+
+def test_a_book_of_ones_own_is_looked_up():
+    """Rows are its questions, columns its entries; what models answer is that of the formula."""
+    film = film_of("phonebook")
+    asked = question_of(film)
+    found = inspected(film, **asked)
+    told = found.header["layers"][0]
+    assert (told["row_positions"], told["column_positions"]) == ([4, 5, 6, 7], [0, 1, 2, 3])
+    sized = film.experiment.replace(n_entries=4)
+    for place, variant in enumerate(film.experiment.sharing):
+        weights = film.frames[-1].parameters[place].items()
+        own = {name: torch.from_numpy(array).double() for name, array in weights}
+        reference = Reference(sized, variant)
+        answers = reference.logits(own, torch.tensor(asked["tokens"])[None])[0].argmax(-1)
+        assert found.framed[f"{place}.answers"][-1].tolist() == answers.tolist()
+        right = found.framed[f"{place}.right"][-1]
+        assert right.tolist() == (answers == torch.tensor([0, 1, 0, 2])).tolist()
+        pattern = reference.stages[0]["pattern"][0, 0, 4:]
+        shown = torch.cat([pattern[:, :4], pattern[:, 4:].sum(1, keepdim=True)], 1)
+        check_array("map", found.framed[f"{place}.map"][-1], shown.numpy())
+    own = inspect(film, Inspection("similarity", **asked)).header
+    assert own["target"] == [NOTHING] * 4 + [0, 1, 2, 3]  # the map of similarity shows it, too
+
+
+def test_a_book_of_ones_own_is_told_in_its_own_words():
+    """Names, numbers, and what is right, as far as it is known: about nobody nothing is."""
+    film = film_of("phonebook")
+    header = inspected(film, **question_of(film)).header
+    told = header["layers"][0]
+    assert header["is_asked"]
+    assert told["columns"] == ["Ida", "Jon", "Mia", "Tom", "rest"]
+    assert told["column_titles"][:2] == ["Ida, 12", "Jon, 34"]
+    assert told["rows"] == ["Ida ?", "Jon ?", "Mia ?", "Tom ?"]
+    assert (told["right"], told["target"]) == ([0, 1, 0, 2], [0, 1, 2, 3])
+    assert (header["row"], header["right_text"], header["target"]) == (1, "34", 1)
+    assert [header["texts"][str(answer)] for answer in range(3)] == ["12", "34", "56"]
+    assert header["texts"]["3"] == "a number not in the book"
+    asked = question_of(film, "Nobody")
+    told = inspected(film, **asked).header["layers"][0]
+    assert told["rows"] == ["Ida ?", "Jon ?", "Mia ?", "your question"]
+    assert (told["right"], told["target"]) == ([0, 1, 0, NOTHING], [0, 1, 2, NOTHING])
+    bare = inspected(film, tokens=asked["tokens"])  # without names and numbers
+    told = bare.header["layers"][0]
+    assert set(told["right"]) == set(told["target"]) == {NOTHING}
+    assert (bare.framed["0.right"] == UNKNOWN).all()
+
+
+def test_who_cannot_read_a_book_of_that_size_says_why():
+    """Learnt positions are of the size trained on; the others answer."""
+    film = film_of("phonebook", ("QKV", "QKV positions=learned"))
+    for view, shown in (("attention", "map"), ("similarity", "vectors")):
+        found = inspect(film, Inspection(view, **question_of(film)))
+        one, other = (own["refusal"] for own in found.header.get("notes", found.header["variants"]))
+        assert (one, other[:36]) == ("", "It answers books of 8 entries only: ")
+        assert f"0.{shown}" in found.framed
+        assert f"1.{shown}" not in found.framed
+    with pytest.raises(InvalidExperiment, match="n_entries: got 1, allowed a whole number from 2"):
+        inspect_attention(film, Inspection("attention", tokens=((0, 40), (0, 64))))
