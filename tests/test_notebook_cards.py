@@ -1,14 +1,15 @@
-"""What notebooks show: cards without script or server, for whatever was trained or measured."""
+"""What notebooks show: cards without script or server, and the figures of pages."""
 
 import dataclasses
 import re
 from html.parser import HTMLParser
+from itertools import product
 
 import numpy as np
 import pytest
 from filming import film_of
 from kinds import tiny
-from made_atlas import READER, made_atlas
+from made_atlas import made_atlas
 from small_claims import small_claim
 from trained_runs import trained
 
@@ -18,10 +19,10 @@ from attnkit.evidence.question import short_answer
 from attnkit.evidence.questions import QUESTIONS
 from attnkit.evidence.record import load_shipped, verdicts_of
 from attnkit.examples import load_example
+from attnkit.figures.panels import Figure
 from attnkit.notebook import html_of, style
 from attnkit.realmodels.atlas import Atlas
 from attnkit.realmodels.shipped import load_atlas
-from attnkit.training import Result
 from attnkit.training.summary import percent, sharing_table
 from attnkit.variants import CATALOGUE
 
@@ -80,12 +81,11 @@ def a_head(atlas):
     return atlas.head(row["model"], row["kind"], int(row["layer"]), int(row["head"]), **setting)
 
 
-def many_variants():
-    """Return an untrained snapshot of every variant that the phone book allows."""
-    variants = []
-    for entry in CATALOGUE.values():
-        if entry.variant.least_layers == 1 and entry.variant not in variants:
-            variants.append(entry.variant)
+@pytest.fixture(scope="module")
+def many():
+    """An untrained snapshot of every variant that the phone book allows."""
+    named = dict.fromkeys(entry.variant for entry in CATALOGUE.values())
+    variants = [variant for variant in named if variant.least_layers == 1]
     experiment = ak.Experiment(task="phonebook", sharing=variants[:44], n_seeds=1)
     return trained(experiment, 0).snapshot
 
@@ -119,6 +119,9 @@ def test_every_value_has_a_small_card():
     impossible = words(ak.Variant("QKV n_heads=7 kv_heads=5")._repr_html_())
     assert "does not divide" in impossible
     assert "Parameters" not in impossible
+    changed = words(ak.Experiment(d_head=8, n_seeds=3)._repr_html_())
+    assert "Seeds 3" in changed
+    assert "All settings are the defaults" in words(ak.Experiment()._repr_html_())
 
 
 def test_numbers_of_a_card_are_those_of_the_table():
@@ -150,36 +153,29 @@ def test_cards_say_what_has_no_number_yet():
     assert "nan" not in lost._repr_html_().lower().replace("nano", "")
 
 
-def test_many_variants_have_few_drawings_and_a_whole_table():
-    """The card of all variants of the phone book stays below 120 kB and says what is missing."""
-    snapshot = many_variants()
-    n = len(snapshot.experiment.sharing)
-    html = snapshot._repr_html_()
+def test_many_variants_have_few_drawings_and_a_whole_table(many):
+    """The card stays below 120 kB and says what is missing; figures have five panels in a row."""
+    n, html = len(many.experiment.sharing), many._repr_html_()
     assert n > 30
     assert f"Drawn are the first 8 of {n} variants" in words(html)
     assert html.count("<tr>") == n + 1
     assert len(html) < 120_000
-    assert f"Drawn are the first 12 of {n} variants" in words(snapshot.experiment._repr_html_())
+    assert f"Drawn are the first 12 of {n} variants" in words(many.experiment._repr_html_())
+    for kind in ("accuracy", "attention"):
+        layout = drawn(many.plot(kind))["layout"]
+        domains = [layout[name]["domain"] for name in layout if name.startswith("xaxis")]
+        assert len({tuple(domain) for domain in domains}) == 5
+        assert layout["height"] > 2000
+        ends = [end for name in layout if "axis" in name for end in layout[name].get("domain", ())]
+        assert 0 <= min(ends) <= max(ends) <= 1
 
 
-def test_changed_settings_are_named():
-    """A card of an experiment lists what differs from the task's defaults, by its label."""
-    text = words(ak.Experiment(d_head=8, n_seeds=3)._repr_html_())
-    assert "Head width 8" in text or "d_head" not in text
-    assert "Seeds 3" in text
-    assert "All settings are the defaults" in words(ak.Experiment()._repr_html_())
-
-
-def test_a_record_shows_its_own_verdict():
-    """Read alone, as nothing is known of other records; a plugin's claim has none until it runs."""
+def test_records_atlases_and_heads_have_cards():
+    """A record has its own verdict, an atlas a row per model, a head its measures and pictures."""
     record = load_shipped()["one_matrix"]
     assert f"Verdict: {record.judgement.verdict}." in words(record._repr_html_())
-    text = words(small_claim("unmeasured")._repr_html_())
+    text = words(small_claim("unmeasured")._repr_html_())  # a plugin's, before it runs
     assert "No record of this claim ships" in text
-
-
-def test_an_atlas_shows_models_and_heads():
-    """A row per model and kind of layer; a head has its measures and pictures."""
     atlas = load_atlas()
     html = atlas._repr_html_()
     assert read(html)
@@ -189,6 +185,7 @@ def test_an_atlas_shows_models_and_heads():
     assert head._repr_html_().count("data:image/png") == 2
     assert "No pictures of this head" in a_head(Atlas(atlas.table))._repr_html_()
     assert "No head is measured." in Atlas(atlas.table.iloc[:0])._repr_html_()
+    assert made_atlas()._repr_html_()
 
 
 def test_a_wrong_place_of_a_head_is_named():
@@ -266,15 +263,100 @@ def test_the_arc_from_a_query_to_its_target_is_drawn():
 
 
 def test_other_values_have_no_card():
-    """An error names the types that have one; terminals print a short text of those."""
+    """An error names the types that have one; terminals print one line instead of arrays."""
     with pytest.raises(TypeError, match="value: got int, allowed Atlas, Claim"):
         html_of(3)
-    assert Result._repr_html_ is ak.Snapshot._repr_html_
-    assert made_atlas()._repr_html_()
     snapshot = load_example("directed")
-    assert repr(snapshot) == "<Snapshot of 25 runs of directed, step 600 of 600>"
-    assert repr(Result(snapshot, [])) == "<Result of 25 runs of directed, step 600 of 600>"
-    assert repr(load_atlas()).startswith("<Atlas of all-MiniLM-L6-v2, ")
-    head = made_atlas().head(READER, "encoder", 1, 2)
-    assert repr(head) == f"<Head of {READER}, encoder, layer 1, head 2>"
-    assert repr(load_shipped()["one_matrix"]).startswith("<Evidence for one_matrix, ")
+    for value in (snapshot, ak.Result(snapshot, []), load_atlas(), load_shipped()["one_matrix"]):
+        assert re.fullmatch("<(Snapshot|Result|Atlas|Evidence) (of|for) .{1,99}>", repr(value))
+
+
+# Figures
+
+KINDS = ("accuracy", "loss", "attention", "scores", "asymmetry")
+
+
+def drawn(figure) -> Figure:
+    """Return a figure as plain values, after Plotly has checked it."""
+    return figure.to_plotly_json()
+
+
+def test_every_kind_of_figure_is_drawn_for_every_kind_of_task():
+    """A figure has a panel per variant; scores are refused where none were recorded."""
+    for task, kind in product(("directed", "translation", "language", "transfer"), KINDS):
+        snapshot = load_example(task)
+        if kind == "scores" and snapshot.probe.scores is None:
+            with pytest.raises(ValueError, match="this result has no scores"):
+                snapshot.plot(kind)
+            continue
+        layout = drawn(snapshot.plot(kind))["layout"]
+        axes = [name for name in layout if name.startswith("xaxis")]
+        assert len(axes) == len(snapshot.experiment.sharing)
+        assert snapshot.experiment.task.title in layout["title"]["text"]
+
+
+def test_seed_layer_and_head_choose_the_map():
+    """Each has another map, the mean of heads too; frames and circles mark that of a relation."""
+    snapshot = load_example("translation")
+    options = [{}, {"seed": 1}, {"layer": 0}, {"head": 1}, {"head": "mean"}]
+    maps = [str(drawn(snapshot.plot("attention", **one))["data"][0]["z"]) for one in options]
+    assert len(set(maps)) == len(maps)
+    figure = drawn(load_example("directed").plot("attention"))
+    shapes = {shape["type"] for shape in figure["layout"]["shapes"]}
+    circles = [trace for trace in figure["data"] if trace["type"] == "scatter"]
+    assert shapes == {"rect"}
+    assert {trace["marker"]["symbol"] for trace in circles} == {"circle-open"}
+    assert len(circles[0]["x"]) == len(circles[0]["y"]) > 0
+
+
+def test_wrong_options_are_named():
+    """The message has the field, the value and what is allowed."""
+    for options, message in (
+        ({"kind": "acuracy"}, "kind: got 'acuracy', allowed accuracy, loss, attention, scores,"),
+        ({"kind": 3}, "kind: got 3, allowed accuracy"),
+        ({"theme": "pink"}, "theme: got 'pink', allowed light, dark or None"),
+        ({"kind": "loss", "seed": 1}, "seed: got 1, allowed options theme"),
+        ({"kind": "attention", "seed": 9}, "seed: got 9, allowed 0 to 4"),
+        ({"kind": "attention", "layer": 1}, "layer: got 1, allowed 0"),
+        ({"kind": "attention", "head": True}, 'head: got True, allowed 0 or "mean"'),
+        ({"kind": "attention", "sead": 1}, "allowed options theme, seed, layer, head (did you"),
+    ):
+        with pytest.raises(ValueError, match=re.escape(message)):
+            load_example("directed").plot(**options)
+
+
+def test_themes_change_the_colour_of_texts_only():
+    """Backgrounds stay transparent, so that a figure suits its notebook."""
+    figures = [drawn(load_example("directed").plot(theme=one)) for one in (None, "light", "dark")]
+    assert len({figure["layout"]["font"]["color"] for figure in figures}) == 3
+    assert {figure["layout"]["paper_bgcolor"] for figure in figures} == {"rgba(0,0,0,0)"}
+    result = ak.Result(load_example("directed"), [])  # a result draws what its snapshot does
+    assert drawn(result.plot()) == drawn(load_example("directed").plot("accuracy"))
+
+
+def test_claims_and_records_have_figures():
+    """A claim draws its shipped record; without one, or without long runs, it says so."""
+    record = load_shipped()["one_matrix"]
+    for kind in ("scores", "differences", "learning"):
+        assert drawn(record.plot(kind)) == drawn(CLAIMS["one_matrix"].plot(kind))
+    short = next(r for r in load_shipped().values() if all(arm.up_to == 1 for arm in r.claim.arms))
+    with pytest.raises(ValueError, match="this claim has no long runs"):
+        short.plot("learning")
+    with pytest.raises(ValueError, match="claim: got 'unmeasured', allowed one whose record ships"):
+        small_claim("unmeasured").plot()
+
+
+def test_atlases_and_heads_have_figures():
+    """Measures by model, two measures, and three figures of one head."""
+    atlas = load_atlas()
+    assert drawn(atlas.plot(measure="symmetry"))["data"]
+    assert drawn(atlas.plot("scatter", x="overlap_kv", y="symmetry"))["data"]
+    head = a_head(atlas)
+    titles = {
+        drawn(head.plot(kind))["layout"]["title"]["text"] for kind in ("split", "spectra", "angles")
+    }
+    assert len(titles) == 3
+    with pytest.raises(ValueError, match=r"measure: got 'symetry', .*mean symmetry"):
+        atlas.plot(measure="symetry")
+    with pytest.raises(ValueError, match=r"allowed one whose portrait was kept"):
+        a_head(Atlas(made_atlas().table)).plot()
