@@ -63,9 +63,7 @@ FIVE = ["QKV", "Q=K", "K=V", "Q=V", "Q=K=V"]
 @pytest.fixture(scope="module", params=every_task.args[1])
 def snapshot(request):
     """A task of every kind, hardly trained; all tasks with `--long`."""
-    if request.param not in KINDS:
-        return load_example(request.param)
-    return trained(request.param)
+    return (trained if request.param in KINDS else load_example)(request.param)
 
 
 def unpacked(values):
@@ -135,52 +133,44 @@ def test_lines_beside_curves_are_drawn_where_they_hold():
     assert set(means(alone)[0]["text"]) == {""}
 
 
-def cells_of(maps, panel):
-    """The weights of a panel, (row, column)."""
-    shape = (len(maps["rows"]), len(maps["columns"]))
-    return np.frombuffer(base64.b64decode(panel["cells"]), np.uint8).reshape(shape) / 255
+def cells_of(text):
+    """The weights of a map's packed cells."""
+    return np.frombuffer(base64.b64decode(text), np.uint8) / 255
 
 
 def test_maps_show_the_pattern_of_the_chosen_seed(snapshot):
-    """In every layer: rows are who asks, columns who is looked at, what is not shown is summed."""
-    experiment, probe = snapshot.experiment, snapshot.probe
-    for layer, place in enumerate(experiment.layer_specs):
-        maps = attention_maps(snapshot, 1, layer, None)
-        frame = map_layout_of(experiment.task, place, example_of(snapshot))
+    """In every layer: rows are who asks, columns who is looked at, what is not shown is summed.
+
+    Not too many, which is said, with an outline where the answer stands.
+    """
+    experiment, probe, example = snapshot.experiment, snapshot.probe, example_of(snapshot)
+    task, asked = experiment.task, probe.labels != NOTHING
+    for layer, spec in enumerate(experiment.layer_specs):
+        maps, frame = attention_maps(snapshot, 1, layer, None), map_layout_of(task, spec, example)
+        shape = len(maps["rows"]), len(maps["columns"])
         for panel, sharing in zip(maps["panels"], experiment.sharing, strict=True):
             run = experiment.runs.index((sharing, 1))
             pattern = probe.pattern[run, layer].astype(float).mean(0)[frame.rows]
-            cells = cells_of(maps, panel)
+            cells = cells_of(panel["cells"]).reshape(shape)
             shown = cells[:, :-1] if frame.rest else cells
             np.testing.assert_allclose(shown, pattern[:, frame.columns], atol=0.004)
             np.testing.assert_allclose(cells.sum(1), 1, atol=0.07)  # of as many rounded bytes
-            asked = probe.labels != NOTHING
             right = (probe.answers[run] == probe.labels)[asked]
             assert panel["summary"] == f"{right.sum()} of {len(right)} right"
-
-
-def test_maps_have_a_row_for_everyone_who_is_asked(snapshot):
-    """Not too many, which is said, with an outline where the answer stands."""
-    experiment, probe = snapshot.experiment, snapshot.probe
-    task, layer = experiment.task, telling_layer(experiment.layer_specs)
-    maps = attention_maps(snapshot, 0, layer, None)
-    n_asked = int((probe.labels != NOTHING).sum())
-    assert len(maps["rows"]) == min(n_asked, MOST_ROWS)
-    assert len(maps["columns"]) == len(maps["column_titles"]) <= MOST_COLUMNS + 1
-    assert all(right is not None for right in maps["panels"][0]["right"])
-    assert bool(maps["cut"]) == (n_asked > MOST_ROWS or task.n_ctx > MOST_COLUMNS)
-    longest = max(len(answer) for panel in maps["panels"] for answer in panel["answers"])
-    assert longest <= maps["answer_letters"]
-    frame = map_layout_of(task, experiment.layer_specs[layer], example_of(snapshot))
-    for name, positions in (("target", probe.target), ("reverse", probe.reverse)):
-        for column, answer in zip(maps[name], frame.answers, strict=True):
-            shown = NOTHING if column < 0 else frame.columns[column]
-            assert shown == positions[answer] or positions[answer] not in frame.columns
-    if task.n_source:  # layers of an encoder ask nothing: there is nothing to be right about
-        maps = attention_maps(snapshot, 0, 0)
-        assert len(maps["rows"]) == len(maps["columns"]) == task.n_source
-        assert set(maps["panels"][0]["right"]) == {None}
-        assert set(maps["target"]) == {NOTHING}
+            assert max(map(len, panel["answers"])) <= maps["answer_letters"]
+        for name, positions in (("target", probe.target), ("reverse", probe.reverse)):
+            for column, answer in zip(maps[name], frame.answers, strict=True):
+                shown = NOTHING if column < 0 else frame.columns[column]
+                wanted = NOTHING if answer < 0 else positions[answer]
+                assert shown == wanted or wanted not in frame.columns
+        if layer == telling_layer(experiment.layer_specs):
+            assert shape[0] == min(asked.sum(), MOST_ROWS)
+            assert shape[1] == len(maps["column_titles"]) <= MOST_COLUMNS + 1
+            assert None not in maps["panels"][0]["right"]
+            assert bool(maps["cut"]) == (asked.sum() > MOST_ROWS or task.n_ctx > MOST_COLUMNS)
+        elif spec.kind == "encoder":  # which asks nothing: there is nothing to be right about
+            assert shape == (task.n_source, task.n_source)
+            assert {*maps["panels"][0]["right"], *maps["target"]} == {None, NOTHING}
 
 
 def test_long_examples_keep_the_columns_that_hold_answers():
@@ -216,50 +206,30 @@ def test_a_map_of_all_heads_is_their_mean_without_those_that_a_variant_lacks():
     first, second, mean = (attention_maps(two, 0, 0, head)["panels"] for head in (0, 1, None))
     assert [panel["lacking"] for panel in second] == ["It has 1 head only."] * 4 + [""]
     assert [panel["cells"] for panel in mean[:4]] == [panel["cells"] for panel in first[:4]]
-    one, other, middle = (
-        np.frombuffer(base64.b64decode(panels[4]["cells"]), np.uint8).astype(int)
-        for panels in (first, second, mean)
-    )
-    assert np.abs((one + other) / 2 - middle).max() <= 1
+    one, other, middle = (cells_of(panels[4]["cells"]) for panels in (first, second, mean))
+    np.testing.assert_allclose(middle, (one + other) / 2, atol=1 / 255)
 
 
-def test_a_thumbnail_shows_an_asking_token_its_target_and_the_answer(snapshot):
-    """Valid SVG within its frame, for every task, with all that people read in it escaped."""
+def test_drawings_of_an_example_show_who_asks_its_target_and_the_answer(snapshot):
+    """A thumbnail within its frame, and a table of all tokens with the right answers."""
     task, example = snapshot.experiment.task, example_of(snapshot)
     svg = ET.fromstring(thumbnail(task, example))
     assert svg.attrib["viewBox"] == f"0 0 {WIDTH} {HEIGHT}"
     for box in svg.findall("rect"):
-        assert float(box.attrib["x"]) >= 0
-        assert float(box.attrib["x"]) + float(box.attrib["width"]) <= WIDTH
+        assert 0 <= float(box.attrib["x"]) <= WIDTH - float(box.attrib["width"])
     kinds = [node.attrib.get("class") for node in svg]
-    assert "ak-asks" in kinds
-    assert "ak-answer" in kinds
+    assert {"ak-asks", "ak-answer"} <= set(kinds)
     points = bool((example.target[example.labels != NOTHING] != NOTHING).any())
     assert ("ak-arc" in kinds) == ("ak-held" in kinds) == points
-
-
-def test_example_cells_are_the_table_of_the_docstrings(snapshot):
-    """Token, right answer where something is asked, and where it stands."""
-    task, example = snapshot.experiment.task, example_of(snapshot)
     cells = example_cells(task, example)["cells"]
     assert len(cells) == task.n_ctx
-    assert not any(cell["asked"] for cell in cells[: task.answers_from])
-    for cell, label, target in zip(
-        cells[task.answers_from :], example.labels, example.target, strict=True
-    ):
-        assert cell["asked"] == (label != NOTHING)
-        if cell["asked"]:
-            assert cell["answer"] == task.answer_text(int(label))
-            assert cell["target"] == target
-        else:
-            assert (cell["answer"], cell["target"]) == ("", NOTHING)
-
-
-def model_answers(classes, attention, refusal=""):
-    """One variant's answers to a book of three, of two seeds."""
-    answers = np.array([[kind] * 3 for kind in classes])
-    weights = np.broadcast_to(np.array(attention, np.float32), (len(classes), 1, 3, 3))
-    return VariantAnswers(refusal, answers, weights)
+    labels = np.pad(example.labels, (task.answers_from, 0), constant_values=NOTHING)
+    targets = np.pad(example.target, (task.answers_from, 0), constant_values=NOTHING)
+    for cell, label, target in zip(cells, labels, targets, strict=True):
+        wanted = (False, "", NOTHING)
+        if label != NOTHING:
+            wanted = (True, task.answer_text(int(label)), target)
+        assert (cell["asked"], cell["answer"], cell["target"]) == wanted
 
 
 def test_answers_to_a_book_are_told_in_the_words_that_were_typed():
@@ -267,10 +237,13 @@ def test_answers_to_a_book_are_told_in_the_words_that_were_typed():
     experiment = Experiment(task="phonebook", sharing=["QKV", "Q=K", "K=V"], n_seeds=2)
     book = read_book("<b>Ada</b> 31\nBen 14\nCem 25", experiment.task)
     question = ask(book, "Ben", experiment.task)
+
+    def answered(classes):  # by two seeds
+        answers = np.array([[kind] * 3 for kind in classes])
+        return VariantAnswers("", answers, np.full((2, 1, 3, 3), 1 / 3, np.float32))
+
     refused = VariantAnswers("Not <i>this</i>.", np.zeros((0, 0), int), np.zeros((0, 0, 0, 0)))
-    answers = Answers(
-        7, [model_answers([1, 1], [0, 1, 0]), model_answers([2, 9], [0.5, 0.5, 0]), refused]
-    )
+    answers = Answers(7, [answered([1, 1]), answered([2, 9]), refused])
     html = answers_table(experiment, book, question, answers, None, 0)
     ET.fromstring(html)
     assert "<b>Ada" not in html
@@ -279,8 +252,7 @@ def test_answers_to_a_book_are_told_in_the_words_that_were_typed():
     rows = [re.sub("<[^>]*>", "", row) for row in html.split("<tr>")[2:]]
     assert "14 ✓ 2 of 2" in rows[0]
     assert "25 ✗ 1 of 2" in rows[1]
-    second = answers_table(experiment, book, question, answers, 1, 0)
-    assert f"{NOT_IN_BOOK[:20]}" in second
+    assert NOT_IN_BOOK[:20] in answers_table(experiment, book, question, answers, 1, 0)
 
 
 def drawing(text, task="phonebook", **settings):
