@@ -1,4 +1,4 @@
-"""Symmetry and similarity against numbers computed once more, in numpy and double precision."""
+"""Symmetry and similarity of matrices and vectors computed once more, in double precision."""
 
 from functools import cache
 
@@ -7,7 +7,6 @@ import pytest
 import torch
 from filming import film_of, reference_of
 from numpy.testing import assert_allclose
-from scipy.linalg import orth, subspace_angles
 
 from attnkit.analysis.inspection.probes import N_EXAMPLES, examples_of
 from attnkit.analysis.inspection.replay import is_tied
@@ -15,6 +14,15 @@ from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.similarity import LEVELS, PAIRS, inspect_similarity
 from attnkit.analysis.inspection.symmetry import MOST_POSITIONS, shared_part
 from attnkit.analysis.inspection.views import inspect
+from attnkit.analysis.similarity import (
+    cosine,
+    linear_cka,
+    mean_cosine,
+    overlap,
+    principal_angles,
+    weights_cka,
+)
+from attnkit.training import metrics
 from attnkit.variants import Variant
 
 LINEAR = (
@@ -112,56 +120,29 @@ def matrices(shape, place, frame, layer):
 @pytest.mark.parametrize(
     ("shape", "layer", "head"), [("people", 1, 0), ("standard", 0, 1), ("two sides", 2, 0)]
 )
-def test_likeness_is_that_of_an_independent_recomputation(shape, layer, head):
-    """Cosine, overlap, alignment and angles of weights, where roles are matrices.
+def test_likeness_is_that_of_the_reference(shape, layer, head):
+    """The measures of `attnkit.analysis.similarity`, of matrices and vectors computed once more.
 
-    Cosine of the same token's vectors and alignment of activations, as the definitions have them.
+    Where roles are matrices, those of weights; where tokens have both roles, those of activations.
     """
     found = seen(shape, "similarity", layer=layer, head=head)
     for frame, p, text in everything(shape):
-        if frame == 1:
-            continue
         made, rows = matrices(shape, p, frame, layer), vectors(shape, p, frame, layer, head)
         n_heads = reference_of(film(shape), p, frame)[0].n_heads
-        for c, pair in enumerate(PAIRS):
-            alike = found.framed[f"{p}.alike"][frame, c]
-            if found.header["square"]:
-                check_activations(alike, *(rows[role] for role in pair), text)
+        for c, (one, other) in enumerate(PAIRS):
+            a, b = (of_head(made[role], n_heads, head)[0] for role in (one, other))
+            x, y = (rows[role].reshape(-1, rows[role].shape[-1]) for role in (one, other))
+            alike = a.shape == b.shape
+            wanted = [cosine(a, b) if alike else np.nan, overlap(a, b), weights_cka(a, b)]
+            wanted += [mean_cosine(x, y) if alike else np.nan, linear_cka(x, y)]
+            own = found.framed[f"{p}.alike"][frame, c]
+            held = slice(0 if is_linear(text) else 3, 5 if found.header["square"] else 3)
+            assert_allclose(own[held], np.array(wanted)[held], atol=1e-5, err_msg=text)
             if is_linear(text):
-                own = [of_head(made[role], n_heads, head)[0] for role in pair]
-                check_weights(alike, found.framed[f"{p}.angles"][frame, c], *own, text)
-
-
-def check_activations(alike, x, y, text):
-    """Hold cosine and alignment of two roles' vectors against their definitions."""
-    x, y = (rows.reshape(-1, rows.shape[-1]) for rows in (x, y))
-    if x.shape == y.shape:
-        lengths = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)
-        assert alike[3] == pytest.approx(((x * y).sum(1) / lengths).mean(), abs=1e-5), text
-    else:
-        assert np.isnan(alike[3])
-    x, y = x - x.mean(0), y - y.mean(0)
-    sizes = np.linalg.norm(x.T @ x) * np.linalg.norm(y.T @ y)
-    assert alike[4] == pytest.approx(np.linalg.norm(y.T @ x) ** 2 / sizes, abs=1e-5), text
-
-
-def check_weights(alike, angles, a, b, text):
-    """Hold cosine, overlap, alignment and angles of two matrices against their definitions."""
-    if a.shape == b.shape:
-        cosine = (a * b).sum() / (np.linalg.norm(a) * np.linalg.norm(b))
-        assert alike[0] == pytest.approx(cosine, abs=1e-5), text
-    else:
-        assert np.isnan(alike[0])
-    left, right = (orth(w, rcond=1e-5) for w in (a, b))
-    n_angles = min(left.shape[1], right.shape[1])
-    overlap = np.linalg.norm(left.T @ right) ** 2 / n_angles
-    assert alike[1] == pytest.approx(overlap, abs=1e-5), text
-    kernels = a @ a.T, b @ b.T
-    sizes = np.linalg.norm(kernels[0]) * np.linalg.norm(kernels[1])
-    assert alike[2] == pytest.approx((kernels[0] * kernels[1]).sum() / sizes, abs=1e-5)
-    wanted = np.degrees(subspace_angles(left, right)[::-1])
-    assert_allclose(angles[:n_angles], wanted, atol=0.02, err_msg=text)
-    assert np.isnan(angles[n_angles:]).all()
+                angles = np.degrees(principal_angles(a, b))
+                own = found.framed[f"{p}.angles"][frame, c]
+                assert_allclose(own[: len(angles)], angles, atol=0.02, err_msg=text)
+                assert np.isnan(own[len(angles) :]).all()
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -321,12 +302,17 @@ def test_symmetry_of_every_stage_is_that_of_the_formula(shape):
     """The scores, the scores that no mask hides, and the pattern are measured for each head.
 
     The largest gap is max|S − Sᵀ| over examples and heads, as it is and over max|S|. Scores must be
-    symmetric where they are up to rounding once weights have moved, and nowhere else.
+    symmetric where they are up to rounding once weights have moved, and nowhere else. Beside them
+    stands what was evaluated in training: (1 − s)/2 per head, and the attention on both entries.
     """
-    found, size = seen(shape, "symmetry"), film(shape).experiment.size
-    symmetric = set()
+    found, whole = seen(shape, "symmetry"), film(shape)
+    size, symmetric = whole.experiment.size, set()
     for frame, p, text in everything(shape):
-        reference, _, _ = reference_of(film(shape), p, frame)
+        reference, _, _ = reference_of(whole, p, frame)
+        a, mass = (found.framed[f"{p}.{name}"][frame] for name in ("a", "mass"))
+        assert_allclose(a, (1 - whole.head_symmetry[frame, p]) / 2, atol=1e-6)
+        told = [whole.metric(f"mass_on_{name}")[frame, p] for name in ("target", "reverse")]
+        np.testing.assert_array_equal(mass, told)
         errors = found.framed[f"{p}.error"][frame]
         for layer, stages in enumerate(reference.stages):
             square, pattern = stages["scores"].numpy(), stages["pattern"].numpy()
@@ -351,46 +337,23 @@ def test_symmetry_of_every_stage_is_that_of_the_formula(shape):
 
 @pytest.mark.parametrize("shape", ["people", "causal", "two sides"])
 def test_weights_are_measured_as_the_product(shape):
-    """Symmetry and directionality of W_Q W_Kᵀ, formed, the mean of a head's maps."""
+    """Symmetry of W_Q W_Kᵀ, formed, and directionality: the mean of a head's maps."""
     found = seen(shape, "symmetry")
     for frame, p, text in everything(shape):
-        if not is_linear(text):
+        if not is_linear(text) or "sum" in text:  # whose maps are one product
             continue
         n_heads = reference_of(film(shape), p, frame)[0].n_heads
         for layer in range(len(film(shape).experiment.layer_specs)):
-            made = matrices(shape, p, frame, layer)
-            products = (made["Q"][0] @ made["K"][0].mT).unflatten(0, (n_heads, -1))
-            products = products.sum(1, keepdim=True) if "sum" in text else products
-            products = products.flatten(0, 1).numpy()  # (h·p, m, m)
-            wanted = {
-                "weight_symmetry": 1 - 2 * asymmetry(products),
-                "directionality": np.array(list(map(direction, products))),
-            }
-            for name, values in wanted.items():
+            q, k = (matrices(shape, p, frame, layer)[role][0] for role in "QK")
+            products = (q @ k.mT).numpy()  # (h·p, m, m)
+            for name, values in (
+                ("weight_symmetry", 1 - 2 * asymmetry(products)),
+                ("directionality", metrics.directionality(q, k).numpy()),
+            ):
                 own = found.framed[f"{p}.{name}"][frame, layer]
                 values = values.reshape(n_heads, -1).mean(1)
                 assert_allclose(own[:n_heads], values, atol=1e-5, err_msg=f"{name} {text}")
                 assert np.isnan(own[n_heads:]).all()
-
-
-def direction(m):
-    """(r − c)/(r + c), with the excess of norms over mean + 2 std."""
-    r, c = (
-        np.maximum(norms - norms.mean() - 2 * norms.std(), 0).sum()
-        for norms in (np.linalg.norm(m, axis=1), np.linalg.norm(m, axis=0))
-    )
-    return 0.0 if r + c < 1e-9 else (r - c) / (r + c)
-
-
-def test_what_was_evaluated_in_training_is_told():
-    """a = (1 − s)/2 per head, and the attention on the right and on the reversed entry."""
-    whole, found = film("people"), seen("people", "symmetry")
-    for p in range(len(whole.experiment.sharing)):
-        a = (1 - whole.head_symmetry[:, p]) / 2
-        assert_allclose(found.framed[f"{p}.a"], a, atol=1e-6)
-        for column, name in enumerate(("mass_on_target", "mass_on_reverse")):
-            mass = found.framed[f"{p}.mass"][:, column]
-            np.testing.assert_array_equal(mass, whole.metric(name)[:, p])
 
 
 def test_what_hangs_on_positions_is_told_from_what_hangs_on_tokens():
