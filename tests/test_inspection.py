@@ -128,13 +128,12 @@ def expected(film, place, frame, header):
     """Every array of a variant at a frame, from the stages of the reference."""
     reference, logits, own = reference_of(film, place, frame)
     task, layer, head = film.experiment.task, header["layer"], header["head"]
-    examples = examples_of(task)
-    example = header["request"]["example"]
-    found, told = {}, header["layers"][layer]
+    examples, example = examples_of(task), header["request"]["example"]
+    found, told, n_heads = {}, header["layers"][layer], reference.n_heads
     for other, axes in enumerate(header["layers"]):
-        (first_row, _), (first_column, _) = sides(reference, other)
-        rows = [position - first_row for position in axes["row_positions"]]
-        columns = [position - first_column for position in axes["column_positions"]]
+        asks, looks, *_ = reference.layers[other]
+        columns = [looks.index(position) for position in axes["column_positions"]]
+        rows = [asks.index(position) for position in axes["row_positions"]]
         pattern = reference.stages[other]["pattern"][example][:, rows]
         shown = pattern[:, :, columns]
         if axes["rest"]:
@@ -142,96 +141,73 @@ def expected(film, place, frame, header):
             shown = torch.cat([shown, pattern[:, :, rest].sum(-1, keepdim=True)], -1)
         found[f"grid.{other}"] = (shown.clamp(0, 1) * 255).round()
         if other == layer:
-            patterns, js, position = shown, columns, axes["row_positions"][header["row"]]
-    i = position - sides(reference, layer)[0][0]
+            patterns, js, i = shown, columns, rows[header["row"]]
+            position = asks[i]
     stages = {name: rows[example] for name, rows in reference.stages[layer].items()}
     found |= {"token": stages["x"][position], "normed": stages["rows"][position]}
     found["added"] = stages["added"][i]
-    if head < reference.n_heads:
-        n_maps = len(stages["q"]) // reference.n_heads
+    if head < n_heads:
+        n_maps, home = (
+            len(stages["q"]) // n_heads,
+            0 if "shared_layers" in reference.given else layer,
+        )
         maps = slice(head * n_maps, (head + 1) * n_maps)
+        factor = own[f"{home}.w_plus"].sum() if "plus" in reference.positions else 1
+        through = own.get(f"{home}.W_O", torch.eye(film.experiment.size.d_model).double())
         found |= {
             "map": patterns[head],
             "weights": patterns[head, header["row"]],
-            "q": stages["q"][maps, i],
+            "q": stages["q"][maps, i] * factor,
             "k": stages["k"][maps][:, js],
             "v": stages["v"][head, js],
-            "products": stages["products"][maps, i][:, js],
+            "products": stages["products"][maps, i][:, js] * factor,
             "scores": stages["scores"][head, :, i][:, js],
             "masked": stages["masked"][head, :, i][:, js],
             "z": stages["z"][head, i],
+            "head_out": stages["z"][head, i] @ through.unflatten(0, (n_heads, -1))[head],
         }
-        home = 0 if "shared_layers" in reference.given else layer
-        if "plus" in reference.positions:  # its factor is the queries'
-            factor = own[f"{home}.w_plus"].sum()
-            found |= {"q": found["q"] * factor, "products": found["products"] * factor}
-        through = torch.eye(film.experiment.size.d_model, dtype=torch.double)
-        if "O" not in reference.given:
-            through = own[f"{home}.W_O"]
-        found["head_out"] = (
-            stages["z"][head, i] @ through.unflatten(0, (reference.n_heads, -1))[head]
-        )
-    answers = logits.argmax(-1)[example]
-    labels = examples.labels[example]
-    asked = [
-        row - task.answers_from if told["is_asked"] else NOTHING for row in told["row_positions"]
-    ]
-    found["answers"] = torch.tensor([int(answers[a]) if a >= 0 else NOTHING for a in asked])
-    found["right"] = torch.tensor(
-        [int(answers[a] == labels[a]) if a >= 0 else UNKNOWN for a in asked]
-    )
-    if asked[header["row"]] >= 0:
+    answers, labels = logits.argmax(-1)[example], examples.labels[example]
+    asked = [row - task.answers_from for row in told["row_positions"] if told["is_asked"]]
+    nothing = [NOTHING] * (len(told["row_positions"]) - len(asked))
+    found["answers"] = torch.tensor([*answers[asked], *nothing])
+    right = (answers[asked] == labels[asked]).int()
+    found["right"] = torch.tensor([*right, *[UNKNOWN for _ in nothing]])
+    if asked:
         final = logits[example, asked[header["row"]]]
         found |= {"logits": final[header["classes"]], "total": final.exp().sum().log()}
         found["top"] = final.max()
-    found["mass"] = torch.stack(
-        [mass_of(reference, n, examples) for n in range(len(header["layers"]))]
-    )
-    return found
-
-
-def sides(reference, layer):
-    """From where to where those who ask and those who are looked at stand."""
-    asks, looks, *_ = reference.layers[layer]
-    return (asks.start, asks.stop), (looks.start, looks.stop)
+    masses = [mass_of(reference, n, examples) for n in range(len(header["layers"]))]
+    return found | {"mass": torch.stack(masses)}
 
 
 def mass_of(reference, layer, examples):
     """Attention on right and reversed entries of every head, (h, 2)."""
     asks, looks, *_ = reference.layers[layer]
-    last = range(examples.tokens.shape[1])[-examples.labels.shape[1] :]
-    pattern = reference.stages[layer]["pattern"]
+    pattern = reference.stages[layer]["pattern"][:, :, -examples.labels.shape[1] :]
     found = []
     for positions in (examples.target, examples.reverse):
-        cells = [
-            pattern[b, :, asks.index(last[a]), int(j)]
-            for b, row in enumerate([] if positions is None else positions)
-            for a, j in enumerate(row)
-            if j != NOTHING and set(last) <= set(asks) and int(j) in looks
-        ]
-        nothing = torch.full(pattern.shape[1:2], torch.nan, dtype=torch.double)
-        found.append(torch.stack(cells).mean(0) if cells else nothing)
+        if positions is None or asks.stop < reference.n_ctx:
+            found.append(torch.full(pattern.shape[1:2], torch.nan).double())
+            continue
+        held = positions[:, None, :, None] == torch.tensor(list(looks))
+        found.append((pattern * held).sum((0, 2, 3)) / held.sum())
     return torch.stack(found, -1)
 
 
 def check(film, place, found):
     """Hold every array of a variant against the reference at every frame."""
-    prefix = f"{place}."
-    own = {
-        name.removeprefix(prefix): array
-        for name, array in found.framed.items()
-        if name.startswith(prefix)
-    }
+    named = {tuple(name.split(".", 1)): array for name, array in found.framed.items()}
+    own = {name[1]: array for name, array in named.items() if name[0] == str(place)}
     for frame in range(len(film.frames)):
         wanted = expected(film, place, frame, found.header)
         assert own.keys() == wanted.keys()
         for name, values in wanted.items():
             check_array(name, own[name][frame], values.numpy())
         if "masked" in own:
-            seen = wanted["masked"].numpy() > -1e4
+            masks, seen = wanted["masked"].numpy(), wanted["masked"].numpy() > -1e4
             masked, scores = own["masked"][frame], own["scores"][frame]
             assert (masked[seen] == scores[seen]).all()
-            assert_allclose(masked[~seen], wanted["masked"].numpy()[~seen], rtol=NEAR)
+            assert_allclose(masked[~seen], masks[~seen], rtol=NEAR)
 
 
 def check_array(name, found, wanted):
@@ -247,18 +223,17 @@ def check_array(name, found, wanted):
 
 
 @pytest.mark.parametrize(
-    "case",
+    ("shape", "places"),
     [
-        {"shape": "three heads", "layer": 0, "head": 2, "query_index": 3, "example": 0},
-        {"shape": "three heads", "layer": 1, "head": 0, "query_index": 1, "example": 5},
-        {"shape": "answers at the end", "layer": 2, "head": 1, "query_index": 4, "example": 1},
+        ("three heads", (0, 2, 3, 0)),
+        ("three heads", (1, 0, 1, 5)),
+        ("answers at the end", (2, 1, 4, 1)),
     ],
-    ids=lambda case: f"{case['shape']} {case['layer']}",
 )
-def test_every_number_is_that_of_the_formula(case):
+def test_every_number_is_that_of_the_formula(shape, places):
     """One variant of every mechanism, before and after training."""
-    asked = dict(case)
-    film = film_of_shape(asked.pop("shape"))
+    film = film_of_shape(shape)
+    asked = dict(zip(("layer", "head", "query_index", "example"), places, strict=True))
     for place in range(len(film.experiment.sharing)):
         check(film, place, inspected(film, **asked))
 
@@ -288,17 +263,16 @@ def test_who_is_asked_is_named_as_in_the_lab():
     assert header["target"] == told["target"][3]
     assert header["right_text"] == header["texts"][str(header["right"])]
     assert {str(answer) for answer in found.framed["0.answers"].flatten()} <= header["texts"].keys()
+    assert inspected(film, query_index=99).header["query_index"] == 7  # the last one
 
 
 def test_a_head_that_a_variant_lacks_is_told():
     """Then it has no stages, but its answers and the maps of its own heads."""
-    found = inspected(film_of(), head=1)
-    assert [own["lacking"] for own in found.header["variants"]] == [
-        "It has 1 head only." if own["n_heads"] == 1 else "" for own in found.header["variants"]
-    ]
-    lacking = {name for name in found.framed if name.startswith("0.")}
-    assert "0.grid.0" in lacking
-    assert not lacking & {"0.map", "0.weights", "0.q", "0.z", "0.head_out"}
+    film = film_of()
+    found = inspected(film, head=1)
+    for place, own in enumerate(found.header["variants"]):
+        assert own["lacking"] == ("It has 1 head only." if own["n_heads"] == 1 else "")
+        check(film, place, found)
 
 
 def test_rows_of_long_examples_come_in_pages():
