@@ -7,6 +7,7 @@ from io import BytesIO
 import numpy as np
 import pytest
 from kinds import SMALL
+from visiting import columns, job_of, press, show, visit_small, watch
 from waiting import assert_same_bits, unending, wait_until, wait_until_still
 
 from attnkit.analysis.inspection.request import Inspection
@@ -210,3 +211,51 @@ def test_only_so_many_stopped_trainings_are_held(monkeypatch):
         own._obey({"do": "start", "job": name, "experiment": text, **STARTED})
         own._obey({"do": "stop", "job": name, "number": 1})
     assert list(own._held) == ["b", "c"]
+
+
+# In the Lab
+
+
+@pytest.mark.usefixtures("pages_service")
+def test_the_lab_trains_what_is_new():
+    """A variant that is added trains alone; one that is switched off and on is there at once."""
+    tab = watch(press(visit_small(steps="30"), "train"), lambda job: job.over)
+    whole, numbers = job_of(tab), [column["value"] for column in columns(tab)]
+    assert whole.state == "finished"
+    for variants in (["QKV"], ["QKV", "Q=K"], ["QKV", "Q=K", "K=V"]):
+        tab.session_state["set_sharing"] = variants
+        show(tab)
+        if len(variants) < 3:
+            assert (job_of(tab).state, job_of(tab).id == whole.id) == (
+                "finished",
+                variants[1:] != [],
+            )
+            assert list(job_of(tab).snapshot.experiment.sharing) == variants
+    assert tab.button(key="train").label == "Train what is new"
+    *known, new = columns(tab)
+    assert [column["value"] for column in known] == numbers
+    assert new["map"] == {"lacking": "Not trained yet: press Train."}
+    tab = watch(press(tab, "train"), lambda job: job.over)
+    assert job_of(tab).trains.sharing == ("K=V",)
+    assert list(job_of(tab).snapshot.experiment.sharing) == ["QKV", "Q=K", "K=V"]
+    assert tab.session_state["lab"].previous is None
+
+
+@pytest.mark.usefixtures("pages_service")
+def test_changed_settings_train_by_themselves_if_that_is_wanted():
+    """Not without the switch, nor what takes long; whatever page was open in between."""
+    tab = watch(press(visit_small(steps="30"), "train"), lambda job: job.over)
+    before = job_of(tab).id
+    for steps, trains in ((40, False), (20_000, False), (20, True), (10, True)):
+        tab.number_input(key="set_steps").set_value(steps)
+        show(tab)
+        assert (job_of(tab).id != before) == trains
+        if trains:
+            tab = watch(tab, lambda job: job.over)
+            assert job_of(tab).step == steps
+            tab.switch_page("pages/guide.py")
+            show(tab).switch_page("pages/lab.py")
+            show(tab)
+        elif steps == 40:
+            tab.toggle(key="train_automatically").set_value(True)
+        assert tab.toggle(key="train_automatically").value

@@ -38,14 +38,9 @@ def changed(snapshot, probe=None, **last):
 def report(accuracy=(1.0, 0.5), right=(0.97, 0.45), wrong=(0.0, 0.44), error=(1.5, 0.0), **given):
     """Return a finished snapshot on who reports to whom, with five entries; QKV alone solves it.
 
-    QKV scores 9 for the boss and 2 for the reversed entry, and Q=K scores both the same.
-
-    Args:
-        accuracy: Last accuracy of each variant.
-        right: Attention of each variant on the boss.
-        wrong: Attention of each variant on the reversed entry, which reports to the asking one.
-        error: Symmetry error of each variant's scores.
-        given: Other settings of the experiment, or arrays of the probe.
+    For each variant: its last accuracy, attention on the boss and on the reversed entry, which
+    reports to the asking one, and symmetry error. QKV scores 9 for the boss and 2 for the reversed
+    entry, Q=K both the same. What else is given are settings, or arrays of the probe.
     """
     other = {name: given.pop(name) for name in ("pattern", "scores") if name in given}
     experiment = tiny("directed", **{"sharing": ["QKV", "Q=K"], "n_seeds": 1, **given})
@@ -81,14 +76,9 @@ def looking(itself, right=0.1, accuracy=0.4, n_others=0):
 
 
 def rising(*curves, loss=None, kind="phonebook", pattern=None, **given):
-    """Return a finished snapshot from curves of accuracy, one for each variant and seed.
+    """Return a finished snapshot from curves of accuracy, for every variant one for each seed.
 
-    Args:
-        curves: A list of one curve for each seed, for every variant.
-        loss: (e, variant, seed), one row per evaluation; else 1 everywhere.
-        kind: Name of the task.
-        pattern: Attention of all runs; else equal shares.
-        given: Other settings of the experiment.
+    Losses (e, variant, seed) are 1 unless given, and attention has equal shares.
     """
     rows = np.array(curves, float).transpose(2, 0, 1)
     experiment = tiny(kind, **{"n_seeds": rows.shape[2], "sharing": ["Q=K"], **given})
