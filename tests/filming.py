@@ -4,8 +4,11 @@ from dataclasses import replace
 from functools import cache
 
 import numpy as np
-from reference import DOZEN, SHAPES, sized
+import torch
+from reference import DOZEN, SHAPES, Reference, sized
 
+from attnkit.analysis.inspection.probes import examples_of
+from attnkit.analysis.inspection.replay import is_tied
 from attnkit.experiment import Experiment
 from attnkit.tasks import TASKS
 from attnkit.training.camera import record
@@ -44,3 +47,18 @@ def experiment_of(task, **settings):
     """A short experiment on a task."""
     needed = {"earlier_steps": 2} if TASKS[task].overrides.get("earlier_steps") else {}
     return Experiment(**SHORT | needed | settings, task=task)
+
+
+@cache
+def reference_of(film, place, frame):
+    """The forward pass of a variant's weights in a frame on all examples, its logits, the weights.
+
+    All is computed once more, in double precision.
+    """
+    variant, moment = film.experiment.sharing[place], film.frames[frame]
+    form = variant.stages[-1 if is_tied(film.experiment, variant, moment.step) else 0]
+    own = {name: torch.from_numpy(a).double() for name, a in moment.parameters[place].items()}
+    reference = Reference(film.experiment, form)
+    with torch.no_grad():
+        logits = reference.logits(own, examples_of(film.experiment.task).tokens)
+    return reference, logits, own

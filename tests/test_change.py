@@ -7,6 +7,7 @@ from io import BytesIO
 import numpy as np
 import pytest
 from kinds import SMALL
+from visiting import columns, job_of, press, show, visit_small, watch
 from waiting import assert_same_bits, unending, wait_until, wait_until_still
 
 from attnkit.analysis.inspection.request import Inspection
@@ -63,11 +64,17 @@ def told(service, monkeypatch):
 
 
 def test_only_the_new_variant_is_trained(service, told):
-    """The others are beside it with the bits that they had, and all is stored as one result."""
-    before = experiment("QKV", "Q=K", "K=V")
+    """The others keep their ends and bits beside it, and all is stored as one result."""
+    before = experiment("QKV", "Q=K")
     old = finished(service, before)
     after = before.replace(sharing=[*before.sharing, WIDE])
-    new = finished(service, after, reuse=True)
+    job_id = service.submit(after, paused=True, reuse=True)
+    held = wait_until_still(service, job_id, "paused").snapshot
+    accuracy = held.per_sharing(held.history["accuracy"])
+    assert (held.step, np.isfinite(accuracy[:, :2]).all()) == (0, True)
+    assert np.isfinite(accuracy[:, 2]).any(1).tolist() == [True] + [False] * (len(accuracy) - 1)
+    service.resume(job_id)
+    new = wait_until(service, job_id, lambda job: job.over)
     assert new.trains.sharing == (WIDE,)
     assert [c["missing"] for c in told if c["do"] == "start"] == [None, new.trains.to_json()]
     assert new.seconds < new.snapshot.seconds
@@ -76,20 +83,6 @@ def test_only_the_new_variant_is_trained(service, told):
     assert_same_bits(stored.snapshot, new.snapshot)
     assert len(stored.parameters) == after.n_runs
     assert service.look(old.id).snapshot is not None
-
-
-def test_what_is_there_stays_while_the_new_one_trains(service):
-    """Finished curves keep their ends; only the new ones are short."""
-    known = finished(service, experiment("QKV", "Q=K", first_seed=10))
-    wanted = known.experiment.replace(sharing=["QKV", "Q=K", "K=V"])
-    job_id = service.submit(wanted, paused=True, reuse=True)
-    held = wait_until_still(service, job_id, "paused")
-    service.stop(job_id)
-    accuracy = held.snapshot.per_sharing(held.snapshot.history["accuracy"])
-    assert held.snapshot.step == 0
-    assert np.isfinite(accuracy[:, :2]).all()
-    assert np.isfinite(accuracy[0, 2]).all()
-    assert np.isnan(accuracy[1:, 2]).all()
 
 
 def test_variants_that_are_known_are_shown_without_training(service, told):
@@ -108,48 +101,40 @@ def test_variants_that_are_known_are_shown_without_training(service, told):
 
 
 def test_a_stored_result_lends_its_runs(service, monkeypatch):
-    """Also if its parameters are not in memory."""
+    """Also if its parameters are not in memory; what is known costs nothing.
+
+    Estimates and limits count what is new, and reuse is for those who ask for it.
+    """
     monkeypatch.setattr(ended_jobs, "MAX_LENT_BYTES", 1)
-    known = finished(service, experiment("QKV", first_seed=30))
+    known = finished(service, experiment("QKV", "Q=K", first_seed=30))
     assert known.result is None
-    new = finished(service, known.experiment.replace(sharing=["QKV", "Q=K"]), reuse=True)
-    assert new.trains.sharing == ("Q=K",)
-
-
-@pytest.mark.parametrize("changed", [{"n_seeds": 1}, {"equal": "parameters"}])
-def test_another_setting_trains_all_anew(service, changed):
-    """Such runs are others, and so are those whose widths depend on their company."""
-    known = experiment("QKV", "Q=K", first_seed=40)
-    if "equal" in changed:
-        known = known.replace(**changed)
-    finished(service, known)
-    wanted = known.replace(sharing=["QKV", "Q=K", "K=V"], **changed)
-    assert service.find(wanted) is None
-    assert finished(service, wanted, reuse=True).trains == wanted
-
-
-def test_what_is_known_costs_nothing_unless_it_is_to_be_trained_again(service):
-    """Estimates and limits count what is new; reuse is for those who ask for it."""
-    known = finished(service, experiment("QKV", "Q=K", "K=V", first_seed=120)).experiment
-    more, alone = known.replace(sharing=[*known.sharing, "Q=V"]), experiment("Q=V", first_seed=120)
-    assert service.estimate(known) == 0
+    more, alone = (experiment(*names, first_seed=30) for names in (("QKV", "Q=K", "Q=V"), ("Q=V",)))
+    assert service.estimate(known.experiment) == 0
     assert service.estimate(more) == pytest.approx(service.estimate(alone))
-    job_id = service.submit(more, reuse=True)
-    assert service.look(job_id).megabytes == ended_jobs.memory_of(alone)
-    assert finished(service, known).reused is None
+    new = finished(service, more, reuse=True)
+    assert new.trains.sharing == ("Q=V",)
+    assert new.megabytes == ended_jobs.memory_of(alone)
+    assert finished(service, known.experiment).reused is None
 
 
-def test_runs_of_another_engine_are_trained_anew(service):
-    """The parts of a result have one engine: what it cannot repeat it does not join."""
-    known = finished(service, experiment("QKV", first_seed=60))
-    foreign = replace(known.snapshot, processor="another kind of processor")
-    with service._changed:
-        service._queue.update(known.id, snapshot=foreign)
-    wanted = known.experiment.replace(sharing=["QKV", "Q=K"])
+@pytest.mark.parametrize("changed", ["n_seeds", "equal", "processor"])
+def test_other_runs_train_all_anew(service, changed):
+    """Those of other seeds, those whose widths depend on their company, those of another machine.
+
+    The parts of a result have one engine: what it cannot repeat it does not join.
+    """
+    own = {"n_seeds": {"n_seeds": 1}, "equal": {"equal": "parameters"}, "processor": {}}[changed]
+    known = experiment("QKV", "Q=K", first_seed=40, **own if changed == "equal" else {})
+    job = finished(service, known)
+    if changed == "processor":
+        foreign = replace(job.snapshot, processor="another kind of processor")
+        with service._changed:
+            service._queue.update(job.id, snapshot=foreign)
+    wanted = known.replace(sharing=["QKV", "Q=K", "K=V"], **own)
+    assert service.find(wanted) is None
     new = finished(service, wanted, reuse=True)
-    assert new.reused is None
-    assert new.trains == wanted
-    assert new.snapshot.processor != foreign.processor
+    assert (new.trains, new.reused) == (wanted, None)
+    assert new.snapshot.processor != "another kind of processor"
 
 
 def test_joined_variants_are_looked_into_together(service, told):
@@ -226,3 +211,51 @@ def test_only_so_many_stopped_trainings_are_held(monkeypatch):
         own._obey({"do": "start", "job": name, "experiment": text, **STARTED})
         own._obey({"do": "stop", "job": name, "number": 1})
     assert list(own._held) == ["b", "c"]
+
+
+# In the Lab
+
+
+@pytest.mark.usefixtures("pages_service")
+def test_the_lab_trains_what_is_new():
+    """A variant that is added trains alone; one that is switched off and on is there at once."""
+    tab = watch(press(visit_small(steps="30"), "train"), lambda job: job.over)
+    whole, numbers = job_of(tab), [column["value"] for column in columns(tab)]
+    assert whole.state == "finished"
+    for variants in (["QKV"], ["QKV", "Q=K"], ["QKV", "Q=K", "K=V"]):
+        tab.session_state["set_sharing"] = variants
+        show(tab)
+        if len(variants) < 3:
+            assert (job_of(tab).state, job_of(tab).id == whole.id) == (
+                "finished",
+                variants[1:] != [],
+            )
+            assert list(job_of(tab).snapshot.experiment.sharing) == variants
+    assert tab.button(key="train").label == "Train what is new"
+    *known, new = columns(tab)
+    assert [column["value"] for column in known] == numbers
+    assert new["map"] == {"lacking": "Not trained yet: press Train."}
+    tab = watch(press(tab, "train"), lambda job: job.over)
+    assert job_of(tab).trains.sharing == ("K=V",)
+    assert list(job_of(tab).snapshot.experiment.sharing) == ["QKV", "Q=K", "K=V"]
+    assert tab.session_state["lab"].previous is None
+
+
+@pytest.mark.usefixtures("pages_service")
+def test_changed_settings_train_by_themselves_if_that_is_wanted():
+    """Not without the switch, nor what takes long; whatever page was open in between."""
+    tab = watch(press(visit_small(steps="30"), "train"), lambda job: job.over)
+    before = job_of(tab).id
+    for steps, trains in ((40, False), (20_000, False), (20, True), (10, True)):
+        tab.number_input(key="set_steps").set_value(steps)
+        show(tab)
+        assert (job_of(tab).id != before) == trains
+        if trains:
+            tab = watch(tab, lambda job: job.over)
+            assert job_of(tab).step == steps
+            tab.switch_page("pages/guide.py")
+            show(tab).switch_page("pages/lab.py")
+            show(tab)
+        elif steps == 40:
+            tab.toggle(key="train_automatically").set_value(True)
+        assert tab.toggle(key="train_automatically").value

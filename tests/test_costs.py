@@ -18,7 +18,6 @@ from attnkit.variants import CATALOGUE, Variant
 from attnkit.variants.sharing import Sharing
 
 CPU = torch.device("cpu")
-every_variant = pytest.mark.parametrize("variant", [*DOZEN, *map(Variant, Sharing)])
 
 
 def final_model(experiment):
@@ -60,28 +59,29 @@ def test_parameters_do_not_depend_on_the_company():
             assert counted == experiment.costs(variant).parameters
 
 
-@every_variant
 @pytest.mark.parametrize("task", ["directed", "dictionary"])
-def test_multiply_adds_are_those_that_torch_counts(task, variant):
-    """One forward pass, wide enough that nothing is done twice.
+def test_multiply_adds_are_those_that_torch_counts(task):
+    """One forward pass of any variant, wide enough that nothing is done twice.
 
     With two sides, the mean over all tokens, of which only the decoder's ask twice and are read.
     """
     sizes = {"task": task, "n_layers": 2, "d_mlp": 32, "d_head": 32, "d_model": 64}
-    if not possible([variant], **sizes):
-        return
-    experiment = Experiment(sharing=[variant], **sizes)
-    model = final_model(experiment)
-    tokens = torch.zeros(2, 3, model.task.n_ctx, model.task.n_fields, dtype=torch.long)
-    with FlopCounterMode(display=False) as counter:
-        model.logits(tokens, [] if task == "directed" else None)
-    found = counter.get_total_flops() / 2 / tokens[..., 0].numel()
-    assert int(found) == experiment.costs(variant).multiply_adds
+    for variant in possible([*DOZEN, *map(Variant, Sharing)], **sizes):
+        experiment = Experiment(sharing=[variant], **sizes)
+        model = final_model(experiment)
+        tokens = torch.zeros(2, 3, model.task.n_ctx, model.task.n_fields, dtype=torch.long)
+        with FlopCounterMode(display=False) as counter:
+            model.logits(tokens, [] if task == "directed" else None)
+        found = counter.get_total_flops() / 2 / tokens[..., 0].numel()
+        assert int(found) == experiment.costs(variant).multiply_adds, variant
 
 
-@pytest.mark.parametrize(
-    ("variant", "attention", "kv_cache"),
-    [
+def test_costs_are_those_worked_out_by_hand():
+    """One layer of four heads of five numbers, model width 32; then layers that share, two sides.
+
+    Three layers in pairs keep the keys and values of the first and the last, four those of two.
+    """
+    for variant, attention, kv_cache in (
         ("QKV", 4 * 32 * 20, 40),
         ("K=V", 3 * 32 * 20, 20),
         ("QKV kv_heads=2", 2 * 32 * 20 + 2 * 32 * 10, 20),
@@ -93,37 +93,21 @@ def test_multiply_adds_are_those_that_torch_counts(task, variant):
         ("Q=K=V scaled", 2 * 32 * 20 + 3 * 20, 20),
         ("QKV V=I O=I d_head=8", 2 * 32 * 32, 64),
         ("Q=K=V=I O=I d_head=8", 0, 32),
-    ],
-)
-def test_costs_are_those_worked_out_by_hand(variant, attention, kv_cache):
-    """One layer of four heads of five numbers, model width 32."""
-    experiment = Experiment(sharing=[variant], n_heads=4, d_head=5)
-    costs = experiment.costs(variant)
-    assert (costs.attention, costs.kv_cache) == (attention, kv_cache)
-
-
-def test_layers_that_use_the_keys_and_values_of_others_keep_none():
-    """Three layers in pairs: the first and the last keep theirs; of four, two."""
+    ):
+        costs = Experiment(sharing=[variant], n_heads=4, d_head=5).costs(variant)
+        assert (costs.attention, costs.kv_cache) == (attention, kv_cache), variant
     for n_layers, word in ((3, "kv_every=2"), (4, "kv_from=bottom_middle")):
         experiment = Experiment(sharing=[f"QKV {word}"], n_layers=n_layers, n_heads=2, d_head=5)
         assert experiment.costs(f"QKV {word}").kv_cache == 2 * 2 * 2 * 5
-
-
-@pytest.mark.parametrize(
-    ("blocks", "d_mlp", "expected"),
-    [
-        ("lean", 0, 3 * 4 * 32 * 6),
-        ("lean", 7, 3 * 4 * 32 * 6 + 2 * 2 * 32 * 7),
-        ("final_norm", 0, 3 * (4 * 32 * 6 + 3 * 6 + 32) + 32 + 11 + 4 * 2 * 32),
-    ],
-)
-def test_parameters_of_two_sides_are_those_worked_out_by_hand(blocks, d_mlp, expected):
-    """Three attention layers and two MLPs, each with a norm; embedding, positions, read-out."""
-    experiment = Experiment(
-        task="dictionary", n_vocab=11, n_words=5, d_head=6, d_mlp=d_mlp, blocks=blocks
-    )
-    outside = 23 * 32 + 10 * 32 + 32 * 11
-    assert experiment.costs("QKV").parameters == outside + expected
+    outside, lean = 23 * 32 + 10 * 32 + 32 * 11, 3 * 4 * 32 * 6
+    for blocks, d_mlp, inside in (
+        ("lean", 0, lean),
+        ("lean", 7, lean + 2 * 2 * 32 * 7),
+        ("final_norm", 0, lean + 3 * (3 * 6 + 32) + 32 + 11 + 4 * 2 * 32),
+    ):
+        sizes = {"n_vocab": 11, "n_words": 5, "d_head": 6, "d_mlp": d_mlp, "blocks": blocks}
+        costs = Experiment(task="dictionary", **sizes).costs("QKV")
+        assert costs.parameters == outside + inside
 
 
 # Equal costs
@@ -138,38 +122,29 @@ def test_sharings_of_equal_parameters_differ_by_two_percent_at_most(task, d_mlp)
     assert max(counts) <= (1 + TOLERANCE) * min(counts)
 
 
-@pytest.mark.parametrize("equal", ["parameters", "multiply_adds", "kv_cache"])
-def test_the_dearest_variant_keeps_its_sizes(equal):
-    """QKV is as it was; what others have changed is said in words."""
-    experiment = Experiment(task="phonebook", equal=equal)
-    assert experiment.adjusted("QKV").size == experiment.size
-    assert experiment.adjusted("QKV").changes == ""
-    assert "head width 8 → " in experiment.adjusted("Q=K=V").changes
+def test_what_is_changed_to_make_costs_equal_is_told():
+    """The dearest variant keeps its sizes; an equal cache widens parts of another width.
 
-
-def test_an_equal_cache_widens_what_is_a_part_of_another_width():
-    """K=V keeps one vector where QKV keeps two, MLA a quarter of the model's width; 5 stays 5."""
-    experiment = Experiment(
-        task="phonebook", sharing=["K=V", "MLA", "QKV kv_rank=5", "QKV"], equal="kv_cache"
-    )
-    assert experiment.adjusted("K=V").changes == "head width 8 → 16"
-    assert experiment.costs("K=V").kv_cache == experiment.costs("QKV").kv_cache == 16
-    assert experiment.adjusted("MLA").changes == "rank m/4 → 16"
-    assert experiment.costs("MLA").kv_cache == 16
-    assert experiment.costs("QKV kv_rank=5").kv_cache == 5
+    A variant that names its own width keeps it; the MLP's is chosen instead if there is one.
+    """
+    for equal in ("parameters", "multiply_adds", "kv_cache"):
+        experiment = Experiment(task="phonebook", equal=equal)
+        assert experiment.adjusted("QKV").size == experiment.size
+        assert experiment.adjusted("QKV").changes == ""
+        assert "head width 8 → " in experiment.adjusted("Q=K=V").changes
+    sharing = ["K=V", "MLA", "QKV kv_rank=5", "QKV"]
+    experiment = Experiment(task="phonebook", sharing=sharing, equal="kv_cache")
+    changes = ["head width 8 → 16", "rank m/4 → 16", "", ""]
+    assert [experiment.adjusted(name).changes for name in sharing] == changes
+    assert [experiment.costs(name).kv_cache for name in sharing] == [16, 16, 5, 16]
     model = Model(experiment, [0], CPU, sharing=[v for v in experiment.sharing if "m/4" in v])
     assert model.run_parameters(0)["0.W_C"].shape == (32, 16)
-
-
-def test_what_cannot_be_made_equal_says_by_how_much():
-    """A variant that names its own width keeps it; the MLP's is chosen instead if there is one."""
     names = ["QKV", "Q=K=V=I O=I d_head=m/h", "Q=K d_head=8"]
     experiment = Experiment(task="phonebook", sharing=names, equal="parameters")
     adjusted = experiment.adjusted(names[1])
     assert adjusted.changes == ""
     assert adjusted.difference == pytest.approx((64 + 1 + 32) * 32 / 4128 - 1)
-    wider = experiment.replace(d_mlp=64)
-    assert "MLP width 64 → 68" in wider.adjusted(names[2]).changes
+    assert "MLP width 64 → 68" in experiment.replace(d_mlp=64).adjusted(names[2]).changes
 
 
 @given(

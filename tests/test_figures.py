@@ -10,6 +10,7 @@ from itertools import combinations
 import numpy as np
 import plotly.graph_objects as go
 import pytest
+from finished import finished
 from kinds import KINDS, every_task, tiny
 
 from attnkit.analysis.attention_map import (
@@ -25,7 +26,9 @@ from attnkit.analysis.responses import Answers, Example, VariantAnswers
 from attnkit.examples import load_example
 from attnkit.experiment import Experiment
 from attnkit.experiment.layer_specs import layer_specs_of
+from attnkit.figures import board as boards
 from attnkit.figures.answers import answers_table
+from attnkit.figures.board import board, planned_board
 from attnkit.figures.curves import (
     accuracy_legend,
     loss_legend,
@@ -60,9 +63,7 @@ FIVE = ["QKV", "Q=K", "K=V", "Q=V", "Q=K=V"]
 @pytest.fixture(scope="module", params=every_task.args[1])
 def snapshot(request):
     """A task of every kind, hardly trained; all tasks with `--long`."""
-    if request.param not in KINDS:
-        return load_example(request.param)
-    return trained(request.param)
+    return (trained if request.param in KINDS else load_example)(request.param)
 
 
 def unpacked(values):
@@ -80,13 +81,14 @@ def test_curves_show_the_history(snapshot):
     for plot in (plot_accuracy, plot_attention_measures, plot_loss):
         go.Figure(plot(snapshot))
     accuracy = snapshot.per_sharing(snapshot.history["accuracy"])
-    lines = means(plot_accuracy(snapshot))
+    loss = snapshot.per_sharing(snapshot.history["loss"])
+    lines, of_losses = means(plot_accuracy(snapshot)), means(plot_loss(snapshot))
     colors = colors_of(snapshot.experiment.sharing)
     assert [line["line"]["color"] for line in lines] == list(colors)
-    for i, line in enumerate(lines):
-        expected = mean_interval(accuracy[:, i]).mean
-        if len(expected) <= MAX_POINTS:
-            np.testing.assert_allclose(unpacked(line["y"]), expected)
+    if len(accuracy) <= MAX_POINTS:
+        for i, (line, of_loss) in enumerate(zip(lines, of_losses, strict=True)):
+            np.testing.assert_allclose(unpacked(line["y"]), mean_interval(accuracy[:, i]).mean)
+            np.testing.assert_allclose(unpacked(of_loss["y"]), loss[:, i].mean(-1), rtol=1e-5)
     n = 1000
     history = {name: np.resize(v, (n, v.shape[1])) for name, v in snapshot.history.items()}
     line = means(plot_accuracy(replace(snapshot, eval_steps=np.arange(n), history=history)))[0]
@@ -94,85 +96,81 @@ def test_curves_show_the_history(snapshot):
     assert unpacked(line["x"])[-1] == n - 1
     both = plot_accuracy(snapshot, snapshot)
     assert len(both["data"]) == len(plot_accuracy(snapshot)["data"]) + len(lines)
-    assert {"dash": "previous", "text": "previous experiment"} in accuracy_legend(
-        snapshot, snapshot
-    )
+    legend = accuracy_legend(snapshot, snapshot)
+    assert {"dash": "previous", "text": "previous experiment"} in legend
 
 
-def test_plateau_is_drawn_only_where_it_holds():
-    """Only symmetric sharings on the bare directed relation have the line and its legend."""
-    directed = trained("directed")
-    dashes = [t["line"].get("dash") for t in plot_accuracy(directed)["data"]]
-    assert dashes.count("longdashdot") == 2
+def test_lines_beside_curves_are_drawn_where_they_hold():
+    """The plateau of symmetric sharings, the loss to beat, the turn of the task; no band of one."""
+    directed, text, turned = map(trained, ("directed", "language", "transfer"))
     two_heads = replace(directed, experiment=directed.experiment.replace(n_heads=2))
-    dashes = [t["line"].get("dash") for t in plot_accuracy(two_heads)["data"]]
-    assert "longdashdot" not in dashes
+
+    def dashes(figure):
+        return [trace["line"].get("dash") for trace in figure["data"]]
+
+    def upright(figure):
+        marks = [t for t in figure["data"] if len(set(unpacked(t["x"]).tolist())) == 1]
+        return [unpacked(mark["x"])[0] for mark in marks if "hovertemplate" not in mark]
+
+    assert dashes(plot_accuracy(directed)).count("longdashdot") == 2
+    assert "longdashdot" not in dashes(plot_accuracy(two_heads))
     assert "longdashdot" not in {entry["dash"] for entry in accuracy_legend(two_heads, None)}
-    assert len(measures_legend(trained("directed"))) == 3
-    assert len(measures_legend(trained("phonebook"))) == 2
+    assert [len(measures_legend(trained(task))) for task in ("directed", "phonebook")] == [3, 2]
+
+    to_beat = text.experiment.task.loss_to_beat
+    dotted = [trace for trace in plot_loss(text)["data"] if trace["line"].get("dash") == "dot"]
+    assert len(dotted) == 5
+    np.testing.assert_allclose(unpacked(dotted[0]["y"]), to_beat, rtol=1e-6)
+    assert {"dash": "dot", "text": f"a bigram model {to_beat:.2f}"} in loss_legend(text, None)
+
+    for plot in (plot_accuracy, plot_attention_measures):
+        assert upright(plot(turned))[:5] == [1] * 5
+    assert not upright(plot_accuracy(directed))
+    assert any("vertical" in entry["text"] for entry in accuracy_legend(turned, None))
+
+    alone = plot_accuracy(train(tiny("directed", n_seeds=1, steps=2), "cpu").snapshot)
+    assert all(len(unpacked(trace["x"])) == 0 for trace in alone["data"] if trace.get("fill"))
+    assert set(means(alone)[0]["text"]) == {""}
 
 
-def test_single_seed_has_no_band():
-    """One seed has no interval: the band is empty, and the label gives none."""
-    figure = plot_accuracy(train(tiny("directed", n_seeds=1, steps=2), "cpu").snapshot)
-    assert all(len(unpacked(trace["x"])) == 0 for trace in figure["data"] if trace.get("fill"))
-    assert set(means(figure)[0]["text"]) == {""}
-
-
-def cells_of(maps, panel):
-    """The weights of a panel, (row, column)."""
-    shape = (len(maps["rows"]), len(maps["columns"]))
-    return np.frombuffer(base64.b64decode(panel["cells"]), np.uint8).reshape(shape) / 255
+def cells_of(text):
+    """The weights of a map's packed cells."""
+    return np.frombuffer(base64.b64decode(text), np.uint8) / 255
 
 
 def test_maps_show_the_pattern_of_the_chosen_seed(snapshot):
-    """In every layer: rows are who asks, columns who is looked at, what is not shown is summed."""
-    experiment, probe = snapshot.experiment, snapshot.probe
-    for layer, place in enumerate(experiment.layer_specs):
-        maps = attention_maps(snapshot, 1, layer, None)
-        frame = map_layout_of(experiment.task, place, example_of(snapshot))
+    """In every layer: rows are who asks, columns who is looked at, what is not shown is summed.
+
+    Not too many, which is said, with an outline where the answer stands.
+    """
+    experiment, probe, example = snapshot.experiment, snapshot.probe, example_of(snapshot)
+    task, asked = experiment.task, probe.labels != NOTHING
+    for layer, spec in enumerate(experiment.layer_specs):
+        maps, frame = attention_maps(snapshot, 1, layer, None), map_layout_of(task, spec, example)
+        shape = len(maps["rows"]), len(maps["columns"])
         for panel, sharing in zip(maps["panels"], experiment.sharing, strict=True):
             run = experiment.runs.index((sharing, 1))
             pattern = probe.pattern[run, layer].astype(float).mean(0)[frame.rows]
-            cells = cells_of(maps, panel)
+            cells = cells_of(panel["cells"]).reshape(shape)
             shown = cells[:, :-1] if frame.rest else cells
             np.testing.assert_allclose(shown, pattern[:, frame.columns], atol=0.004)
             np.testing.assert_allclose(cells.sum(1), 1, atol=0.07)  # of as many rounded bytes
-            asked = probe.labels != NOTHING
             right = (probe.answers[run] == probe.labels)[asked]
             assert panel["summary"] == f"{right.sum()} of {len(right)} right"
-
-
-def test_maps_have_a_row_for_everyone_who_is_asked(snapshot):
-    """Not too many, which is said, with an outline where the answer stands."""
-    experiment, probe = snapshot.experiment, snapshot.probe
-    task, layer = experiment.task, telling_layer(experiment.layer_specs)
-    maps = attention_maps(snapshot, 0, layer, None)
-    n_asked = int((probe.labels != NOTHING).sum())
-    assert len(maps["rows"]) == min(n_asked, MOST_ROWS)
-    assert len(maps["columns"]) == len(maps["column_titles"]) <= MOST_COLUMNS + 1
-    assert all(right is not None for right in maps["panels"][0]["right"])
-    assert bool(maps["cut"]) == (n_asked > MOST_ROWS or task.n_ctx > MOST_COLUMNS)
-    longest = max(len(answer) for panel in maps["panels"] for answer in panel["answers"])
-    assert longest <= maps["answer_letters"]
-    frame = map_layout_of(task, experiment.layer_specs[layer], example_of(snapshot))
-    for name, positions in (("target", probe.target), ("reverse", probe.reverse)):
-        for column, answer in zip(maps[name], frame.answers, strict=True):
-            if column >= 0:
-                assert frame.columns[column] == positions[answer]
-            else:
-                assert positions[answer] == NOTHING or positions[answer] not in frame.columns
-
-
-def test_layers_of_an_encoder_ask_nothing():
-    """Rows are the encoder's own tokens, and there is nothing to be right about."""
-    snapshot = trained("dictionary")
-    task, places = snapshot.experiment.task, snapshot.experiment.layer_specs
-    maps = attention_maps(snapshot, 0, [place.kind for place in places].index("encoder"))
-    assert len(maps["rows"]) == len(maps["columns"]) == task.n_source
-    assert set(maps["panels"][0]["right"]) == {None}
-    assert set(maps["target"]) == {NOTHING}
-    assert places[telling_layer(places)].kind == "cross"
+            assert max(map(len, panel["answers"])) <= maps["answer_letters"]
+        for name, positions in (("target", probe.target), ("reverse", probe.reverse)):
+            for column, answer in zip(maps[name], frame.answers, strict=True):
+                shown = NOTHING if column < 0 else frame.columns[column]
+                wanted = NOTHING if answer < 0 else positions[answer]
+                assert shown == wanted or wanted not in frame.columns
+        if layer == telling_layer(experiment.layer_specs):
+            assert shape[0] == min(asked.sum(), MOST_ROWS)
+            assert shape[1] == len(maps["column_titles"]) <= MOST_COLUMNS + 1
+            assert None not in maps["panels"][0]["right"]
+            assert bool(maps["cut"]) == (asked.sum() > MOST_ROWS or task.n_ctx > MOST_COLUMNS)
+        elif spec.kind == "encoder":  # which asks nothing: there is nothing to be right about
+            assert shape == (task.n_source, task.n_source)
+            assert {*maps["panels"][0]["right"], *maps["target"]} == {None, NOTHING}
 
 
 def test_long_examples_keep_the_columns_that_hold_answers():
@@ -196,103 +194,42 @@ def test_long_examples_keep_the_columns_that_hold_answers():
         assert note.startswith(f"Shown are queries {told} of 20 and 32 of ")
 
 
-def test_map_of_all_heads_is_their_mean():
-    """Head None averages."""
+def test_a_map_of_all_heads_is_their_mean_without_those_that_a_variant_lacks():
+    """NaN stands for a missing head in the snapshot, and its panel says so."""
     snapshot = trained("directed")
-    probe = snapshot.probe
-    two = np.concatenate([probe.pattern, probe.pattern[..., ::-1]], axis=2)
-    doubled = replace(
-        snapshot,
-        experiment=snapshot.experiment.replace(n_heads=2),
-        probe=replace(probe, pattern=two),
-    )
-    cells = [attention_maps(doubled, 0, 0, head)["panels"][0]["cells"] for head in (0, 1, None)]
-    first, second, mean = (np.frombuffer(base64.b64decode(c), np.uint8).astype(int) for c in cells)
-    assert np.abs((first + second) / 2 - mean).max() <= 1
-
-
-def test_a_head_that_a_variant_lacks_is_told_and_left_out_of_the_mean():
-    """NaN stands for it in the snapshot."""
-    snapshot = trained("directed")
-    probe = snapshot.probe
-    experiment = snapshot.experiment.replace(
-        sharing=["QKV", "Q=K", "K=V", "Q=V", "QKV n_heads=2"], n_heads=1
-    )
-    missing = np.full_like(probe.pattern, np.nan)
-    missing[-experiment.n_seeds :] = probe.pattern[-experiment.n_seeds :]
-    padded = replace(
-        snapshot,
-        experiment=experiment,
-        probe=replace(probe, pattern=np.concatenate([probe.pattern, missing], axis=2)),
-    )
-    first, second, mean = (attention_maps(padded, 0, 0, head)["panels"] for head in (0, 1, None))
+    probe, sharing = snapshot.probe, [*FIVE[:-1], "QKV n_heads=2"]
+    other = probe.pattern[..., ::-1].copy()
+    other[: -snapshot.experiment.n_seeds] = np.nan
+    experiment = snapshot.experiment.replace(sharing=sharing, n_heads=1)
+    both = replace(probe, pattern=np.concatenate([probe.pattern, other], axis=2))
+    two = replace(snapshot, experiment=experiment, probe=both)
+    first, second, mean = (attention_maps(two, 0, 0, head)["panels"] for head in (0, 1, None))
     assert [panel["lacking"] for panel in second] == ["It has 1 head only."] * 4 + [""]
-    assert [panel["cells"] for panel in mean] == [panel["cells"] for panel in first]
+    assert [panel["cells"] for panel in mean[:4]] == [panel["cells"] for panel in first[:4]]
+    one, other, middle = (cells_of(panels[4]["cells"]) for panels in (first, second, mean))
+    np.testing.assert_allclose(middle, (one + other) / 2, atol=1 / 255)
 
 
-def test_loss_is_drawn_with_the_loss_to_beat():
-    """A dotted line at its height, and what it is."""
-    snapshot = trained("language")
-    to_beat = snapshot.experiment.task.loss_to_beat
-    dotted = [t for t in plot_loss(snapshot)["data"] if t["line"].get("dash") == "dot"]
-    assert len(dotted) == 5
-    np.testing.assert_allclose(unpacked(dotted[0]["y"]), to_beat, rtol=1e-6)
-    assert {"dash": "dot", "text": f"a bigram model {to_beat:.2f}"} in loss_legend(snapshot, None)
-    loss = snapshot.per_sharing(snapshot.history["loss"])
-    for i, line in enumerate(means(plot_loss(snapshot))):
-        np.testing.assert_allclose(unpacked(line["y"]), loss[:, i].mean(-1), rtol=1e-5)
-
-
-def test_the_step_at_which_the_question_changes_is_marked():
-    """Upright in every panel of every figure; elsewhere nowhere."""
-
-    def upright(figure):
-        return [t for t in figure["data"] if len(set(unpacked(t["x"]).tolist())) == 1]
-
-    for plot in (plot_accuracy, plot_attention_measures):
-        marks = [t for t in upright(plot(trained("transfer"))) if "hovertemplate" not in t]
-        assert [unpacked(t["x"])[0] for t in marks[:5]] == [1] * 5
-    assert not upright(plot_accuracy(trained("directed")))
-    assert any("vertical" in entry["text"] for entry in accuracy_legend(trained("transfer"), None))
-
-
-def test_a_thumbnail_shows_an_asking_token_its_target_and_the_answer(snapshot):
-    """Valid SVG within its frame, for every task, with all that people read in it escaped."""
+def test_drawings_of_an_example_show_who_asks_its_target_and_the_answer(snapshot):
+    """A thumbnail within its frame, and a table of all tokens with the right answers."""
     task, example = snapshot.experiment.task, example_of(snapshot)
     svg = ET.fromstring(thumbnail(task, example))
     assert svg.attrib["viewBox"] == f"0 0 {WIDTH} {HEIGHT}"
     for box in svg.findall("rect"):
-        assert float(box.attrib["x"]) >= 0
-        assert float(box.attrib["x"]) + float(box.attrib["width"]) <= WIDTH
+        assert 0 <= float(box.attrib["x"]) <= WIDTH - float(box.attrib["width"])
     kinds = [node.attrib.get("class") for node in svg]
-    assert "ak-asks" in kinds
-    assert "ak-answer" in kinds
+    assert {"ak-asks", "ak-answer"} <= set(kinds)
     points = bool((example.target[example.labels != NOTHING] != NOTHING).any())
     assert ("ak-arc" in kinds) == ("ak-held" in kinds) == points
-
-
-def test_example_cells_are_the_table_of_the_docstrings(snapshot):
-    """Token, right answer where something is asked, and where it stands."""
-    task, example = snapshot.experiment.task, example_of(snapshot)
     cells = example_cells(task, example)["cells"]
     assert len(cells) == task.n_ctx
-    assert not any(cell["asked"] for cell in cells[: task.answers_from])
-    for cell, label, target in zip(
-        cells[task.answers_from :], example.labels, example.target, strict=True
-    ):
-        assert cell["asked"] == (label != NOTHING)
-        if cell["asked"]:
-            assert cell["answer"] == task.answer_text(int(label))
-            assert cell["target"] == target
-        else:
-            assert (cell["answer"], cell["target"]) == ("", NOTHING)
-
-
-def model_answers(classes, attention, refusal=""):
-    """One variant's answers to a book of three, of two seeds."""
-    answers = np.array([[kind] * 3 for kind in classes])
-    weights = np.broadcast_to(np.array(attention, np.float32), (len(classes), 1, 3, 3))
-    return VariantAnswers(refusal, answers, weights)
+    labels = np.pad(example.labels, (task.answers_from, 0), constant_values=NOTHING)
+    targets = np.pad(example.target, (task.answers_from, 0), constant_values=NOTHING)
+    for cell, label, target in zip(cells, labels, targets, strict=True):
+        wanted = (False, "", NOTHING)
+        if label != NOTHING:
+            wanted = (True, task.answer_text(int(label)), target)
+        assert (cell["asked"], cell["answer"], cell["target"]) == wanted
 
 
 def test_answers_to_a_book_are_told_in_the_words_that_were_typed():
@@ -300,10 +237,13 @@ def test_answers_to_a_book_are_told_in_the_words_that_were_typed():
     experiment = Experiment(task="phonebook", sharing=["QKV", "Q=K", "K=V"], n_seeds=2)
     book = read_book("<b>Ada</b> 31\nBen 14\nCem 25", experiment.task)
     question = ask(book, "Ben", experiment.task)
+
+    def answered(classes):  # by two seeds
+        answers = np.array([[kind] * 3 for kind in classes])
+        return VariantAnswers("", answers, np.full((2, 1, 3, 3), 1 / 3, np.float32))
+
     refused = VariantAnswers("Not <i>this</i>.", np.zeros((0, 0), int), np.zeros((0, 0, 0, 0)))
-    answers = Answers(
-        7, [model_answers([1, 1], [0, 1, 0]), model_answers([2, 9], [0.5, 0.5, 0]), refused]
-    )
+    answers = Answers(7, [answered([1, 1]), answered([2, 9]), refused])
     html = answers_table(experiment, book, question, answers, None, 0)
     ET.fromstring(html)
     assert "<b>Ada" not in html
@@ -312,8 +252,7 @@ def test_answers_to_a_book_are_told_in_the_words_that_were_typed():
     rows = [re.sub("<[^>]*>", "", row) for row in html.split("<tr>")[2:]]
     assert "14 ✓ 2 of 2" in rows[0]
     assert "25 ✗ 1 of 2" in rows[1]
-    second = answers_table(experiment, book, question, answers, 1, 0)
-    assert f"{NOT_IN_BOOK[:20]}" in second
+    assert NOT_IN_BOOK[:20] in answers_table(experiment, book, question, answers, 1, 0)
 
 
 def drawing(text, task="phonebook", **settings):
@@ -372,11 +311,112 @@ def test_diagrams_show_what_a_word_does():
 
 def test_variants_are_told_apart_by_title_and_colour():
     """Names stand above text forms; every sharing and every column has a colour of its own."""
-    assert title_of(Variant("Q=K")) == "Q=K"
-    assert second_line_of(Variant("Q=K")) == ""
-    assert title_of(Variant("Q=K unit_key self_mask")) == "Reformer"
-    assert second_line_of(Variant("Reformer")) == "Q=K unit_key self_mask"
-    assert title_of(Variant("Q=K temperature=3")) == "Q=K temperature=3"
+    for text, title, second in (
+        ("Q=K", "Q=K", ""),
+        ("Q=K unit_key self_mask", "Reformer", "Q=K unit_key self_mask"),
+        ("Q=K temperature=3", "Q=K temperature=3", ""),
+    ):
+        assert (title_of(Variant(text)), second_line_of(Variant(text))) == (title, second)
     assert set(COLORS) == set(Sharing)
     assert len({*COLORS.values(), *FURTHER, REFERENCE}) == len(COLORS) + len(FURTHER) + 1
     assert len(set(colors_of([Variant(f"Q=K temperature={i}") for i in range(1, 7)]))) == 6
+
+
+# The board of the Lab
+
+
+def numbers(text):
+    """The numbers of a packed array of the board."""
+    return np.frombuffer(base64.b64decode(text), "<f4")
+
+
+def on_board(snapshot, experiment=None, **more):
+    """The board of a snapshot's first seed."""
+    experiment = experiment or snapshot.experiment
+    return board(snapshot, experiment, snapshot.experiment.seeds[0], **more)
+
+
+def test_the_board_has_means_with_their_limits_over_all_seeds():
+    """Every column has the evaluations of its own variant; previous curves stand in their own."""
+    example, variant = load_example("directed"), tiny("directed", sharing=["QKV"], n_seeds=1)
+    shown = on_board(example, previous=finished(variant, [[[0.1]], [[0.7]]]))
+    accuracy = mean_interval(example.per_sharing(example.history["accuracy"]))
+    assert numbers(shown["steps"]).tolist() == example.eval_steps.tolist()
+    for i, column in enumerate(shown["columns"]):
+        near = {"atol": 1e-6, "err_msg": str(i)}
+        np.testing.assert_allclose(numbers(column["curve"]["mean"]), accuracy.mean[:, i], **near)
+        low = accuracy.low[:, i].clip(0, 1)
+        np.testing.assert_allclose(numbers(column["curve"]["low"]), low, **near)
+        assert len(numbers(column["curve"]["runs"])) == 5 * len(example.eval_steps)
+        previous = [0.1, 0.7] if i == 0 else []
+        np.testing.assert_allclose(numbers(column["curve"]["previous"]), previous, **near)
+    assert numbers(shown["previous_steps"]).tolist() == [0, 8]
+    assert {"dash": "previous", "text": "previous experiment"} in shown["legend"]
+    text = on_board(load_example("language"), layer=1, head=None)
+    assert text["quantity"] == "loss"
+    assert text["top"] > 2.46
+    assert {"dash": "dot", "text": "a bigram model 2.46"} in text["legend"]
+
+
+def test_a_variant_that_is_added_stands_beside_the_numbers_that_are_there():
+    """A new column is empty until it is trained; nothing is rebuilt when training begins."""
+    example = load_example("directed")
+    other = example.experiment.replace(sharing=[*example.experiment.sharing, "QKV kv_heads=1"])
+    *known, new = on_board(example, other)["columns"]
+    assert [column["value"] for column in known] == ["100%", "49%", "100%", "100%", "48%"]
+    assert new["value"] == "–"
+    assert "Not trained yet: press Train." in new["said"]
+    planned, shown = planned_board(example.experiment), on_board(example)
+    assert planned.keys() == shown.keys()
+    assert planned["columns"][0].keys() == shown["columns"][0].keys()
+    assert all(column["curve"] is None for column in planned["columns"])
+
+
+def test_the_marked_pair_and_its_mirror_are_told_with_their_scores(monkeypatch):
+    """By row, column, name and score; nothing where no pair is known or in the frame."""
+    example = load_example("directed")
+    scores = np.resize(np.arange(7, dtype=np.float16), example.probe.pattern.shape)
+    scores[5:10] = 1.357  # the five seeds of Q=K
+    snapshot = replace(example, probe=replace(example.probe, scores=scores))
+    monkeypatch.setattr(boards, "marked_pair", lambda *_: (0, 4))
+    shown = on_board(snapshot)
+    assert shown["mark"] == {"row": 0, "column": 4, "mirror_row": 4, "mirror_column": 0}
+    names, (first, second) = shown["maps"]["columns"], shown["columns"][:2]
+    pair, mirror = f"{names[0]}→{names[4]}", f"{names[4]}→{names[0]}"
+    assert second["scores"] == [
+        {"text": f"{pair} 1.36", "same": True},
+        {"text": f"{mirror} 1.36", "same": True},
+    ]
+    assert "1.36" in second["said"]
+    own = [f"{pair} {scores[0, 0, 0, 0, 4]:.2f}", f"{mirror} {scores[0, 0, 0, 4, 0]:.2f}"]
+    assert [score["text"] for score in first["scores"]] == own
+    for found in (None, (0, 99)):
+        monkeypatch.setattr(boards, "marked_pair", lambda *_, found=found: found)
+        assert on_board(example)["mark"] is None
+        assert found or not any(column["scores"] for column in on_board(example)["columns"])
+
+
+def test_what_has_no_number_is_said():
+    """An undefined asymmetry is not drawn as 0, and diverged runs leave gaps in the mean."""
+    two, nan = tiny("directed", sharing="QKV", n_seeds=2), np.nan
+    rows = [[[0.1, 0.2]], [[0.3, nan]], [[nan, nan]]]
+    column = on_board(finished(two, rows, diverged_at=[[20, 10]]))["columns"][0]
+    assert (column["value"], column["note"]) == ("–", "2 of 2 diverged")
+    assert np.isnan(numbers(column["curve"]["mean"])).tolist() == [False, False, True]
+    assert column["asymmetry_value"] == "not defined here"
+    assert np.isnan(numbers(column["asymmetry"]["mean"])).all()
+    assert "score asymmetry not defined here" in column["said"]
+
+
+def test_names_fit_into_their_columns():
+    """More columns of the board: fewer of a map's, so that each has room for its name."""
+    for task in TASKS:
+        snapshot = load_example(task)
+        layer = len(snapshot.experiment.layer_specs) - 1
+        for n in (2, 5, 6):
+            variants = [*snapshot.experiment.sharing, "QKV n_heads=2 d_k=4 diff"][:n]
+            other = snapshot.experiment.replace(sharing=variants)
+            names = on_board(snapshot, other, layer=layer, head=None)["maps"]["columns"]
+            room = boards.BOARD_WIDTH / n - 78
+            letter = all(len(name) == 1 for name in names if name != "rest")
+            assert len(names) <= max(9, room / (8 if letter else 11)), (task, n)

@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 from filming import experiment_of
+from hypothesis import given
+from hypothesis import strategies as st
 from same import assert_same
 
 from attnkit.experiment import Experiment
@@ -33,8 +35,10 @@ def test_a_seed_filmed_beside_others_is_the_seed_filmed_alone(seed):
     assert (first != last).any()
 
 
-def test_frames_are_those_of_the_evaluations():
-    """Steps, what was measured, and at the end the weights of the result."""
+@pytest.mark.parametrize("engine", ["kernel", "torch"])
+def test_frames_are_those_of_the_evaluations(monkeypatch, engine):
+    """Steps, what was measured, by which engine, and at the end the weights of the result."""
+    monkeypatch.setenv("ATTNKIT_ENGINE", engine)
     experiment = experiment_of(**SETTINGS, steps=7)
     film, result = record(experiment), train(experiment)
     assert film.steps == result.snapshot.eval_steps.tolist() == [0, 2, 4, 6, 7]
@@ -42,21 +46,14 @@ def test_frames_are_those_of_the_evaluations():
         np.testing.assert_array_equal(film.metric(name), history)
     np.testing.assert_array_equal(film.head_symmetry[-1], result.snapshot.head_symmetry)
     assert_same(film.frames[-1].parameters, result.parameters)
-
-
-@pytest.mark.parametrize("engine", ["kernel", "torch"])
-def test_a_film_names_its_engine_and_processor(monkeypatch, engine):
-    """As the result of the same training does, and so do parts of it."""
-    monkeypatch.setenv("ATTNKIT_ENGINE", engine)
-    experiment = experiment_of(task="directed", sharing=["QKV"], steps=1)
-    film, snapshot = record(experiment), train(experiment).snapshot
-    assert (film.engine, film.processor) == snapshot.maker
+    assert (film.engine, film.processor) == result.snapshot.maker
     assert film.engine == film.at(0).engine == engine
 
 
-@pytest.mark.parametrize(("steps", "every"), [(600, 10), (2000, 10), (2001, 1), (5, 3)])
+@given(st.integers(1, 3000), st.integers(1, 50))
 def test_a_film_has_so_many_frames_at_most(steps, every):
     """Evenly chosen among the evaluations, with the first and the last."""
+    every = min(every, steps)
     found = filmed_steps(Experiment(steps=steps, evaluate_every=every))
     evaluated = [*range(0, steps, every), steps]
     assert len(found) == min(len(evaluated), MOST_FRAMES)

@@ -1,7 +1,5 @@
 """What trains is filmed, and the films of jobs can be looked into while they are kept."""
 
-from contextlib import closing
-
 import numpy as np
 import pytest
 from kinds import SMALL
@@ -12,19 +10,13 @@ from attnkit.analysis.inspection.result import InspectionResult
 from attnkit.analysis.inspection.views import inspect
 from attnkit.experiment import Experiment
 from attnkit.service.archive import drop_oldest
-from attnkit.service.service import TrainingService
 from attnkit.training.camera import record
 from attnkit.training.film import film_megabytes, filmed_steps
 
+pytestmark = pytest.mark.server
+
 ASKED = Inspection("attention")
 TWO_SEEDS = Experiment(**{**SMALL, "n_seeds": 2, "steps": 44})
-
-
-@pytest.fixture(scope="module")
-def service():
-    """One training process for all tests of this module."""
-    with closing(TrainingService()) as one:
-        yield one
 
 
 def looked_into(service, job_id, inspection=ASKED):
@@ -69,33 +61,26 @@ def test_a_finished_job_shows_every_filmed_step(service):
 
 def test_another_seed_is_trained_for_its_film_and_is_no_result(service):
     """It is trained alone, and the Lab does not find it: it was never stored."""
-    one = alone(TWO_SEEDS.replace(steps=33), 1)
+    experiment = TWO_SEEDS.replace(steps=33)
+    one = alone(experiment, 1)
     job = wait_until(service, service.film(one), lambda job: job.over)
     assert not job.kept
     assert service.film(one) == job.id
-    assert service.find(one) is None
-    assert service.find(alone(one, 2)) is None
-    assert_same(
-        looked_into(service, job.id), inspect(record(TWO_SEEDS.replace(steps=33), 1), ASKED)
-    )
+    assert service.find(one) is service.find(alone(one, 2)) is None
+    assert_same(looked_into(service, job.id), inspect(record(experiment, 1), ASKED))
 
 
-def test_a_running_job_shows_what_has_been_so_far(service):
-    """And, when asked, only what is new since a step."""
-    job_id = service.submit(TWO_SEEDS.replace(steps=20_000))
+def test_a_running_job_shows_what_has_been_so_far_and_keeps_it_when_stopped(service):
+    """When asked, only what is new since a step; once stopped, for whoever sees that job.
+
+    Others get the whole, and what has failed is not tried again.
+    """
+    experiment = TWO_SEEDS.replace(steps=20_000)
+    job_id = service.submit(experiment)
     wait_until(service, job_id, lambda job: step_of(job) > 800)
-    found = looked_into(service, job_id)
-    first = found.header["steps"][1]
+    first = looked_into(service, job_id).header["steps"][1]
     later = looked_into(service, job_id, Inspection("attention", since=first))
     assert min(later.header["steps"]) > first
-    service.stop(job_id)
-
-
-def test_a_stopped_or_failed_job_keeps_its_film(service):
-    """For whoever sees that job; others get the whole, and what has failed is not tried again."""
-    experiment = TWO_SEEDS.replace(steps=19_000)
-    job_id = service.submit(experiment)
-    wait_until(service, job_id, lambda job: step_of(job) > 0)
     service.stop(job_id)
     wait_until(service, job_id, lambda job: job.settled)
     assert looked_into(service, job_id).header["steps"][0] == 0
@@ -110,47 +95,32 @@ def test_a_stopped_or_failed_job_keeps_its_film(service):
     service.stop(again)
 
 
-def test_a_film_that_is_gone_is_recorded_again():
-    """By training its seed alone, with the same numbers."""
-    with closing(TrainingService()) as service:
-        first = service.submit(TWO_SEEDS)
-        wait_until(service, first, lambda job: job.over)
-        before = looked_into(service, first)
-        service._control.supervisor.process.end()  # and with it all films
-        wait_until_gone(service, first)
-        again = service.film(alone(TWO_SEEDS, 0))
-        assert again != first
-        wait_until(service, again, lambda job: job.over)
-        assert_same(looked_into(service, again), before)
-
-
-def wait_until_gone(service, job_id):
-    """Ask until a new process has said that it has no such film."""
-    for _ in range(100):
-        found = service.inspect(job_id, ASKED, PATIENCE)
-        if found is None:
-            return
-        assert "died" in found
-    raise AssertionError("the film is still there")
-
-
 def test_films_are_kept_up_to_a_size():
     """The one that was looked at least recently goes first."""
-    sizes = {}
     kept = {name: record(TWO_SEEDS.replace(steps=11)) for name in "abc"}
-    sizes = {name: film.n_bytes for name, film in kept.items()}
-    drop_oldest(kept, sum(sizes.values()) - 1)
+    drop_oldest(kept, sum(film.n_bytes for film in kept.values()) - 1)
     assert list(kept) == ["b", "c"]
     drop_oldest(kept, 1, least=1)
     assert list(kept) == ["c"]
 
 
-def test_a_wrong_question_is_told():
-    """Before it is asked."""
-    for wrong, told in [
-        ({"view": "all"}, "view: got 'all', allowed examples, attention"),
-        ({"layer": -1}, "layer: got -1, allowed a whole number from 0"),
-        ({"head": 0.5}, "head: got 0.5, allowed a whole number from 0"),
-    ]:
-        with pytest.raises(ValueError, match=told):
-            Inspection(**{"view": "attention", **wrong})
+def test_a_film_that_is_gone_is_recorded_again(service):
+    """By training its seed alone, with the same numbers, in a process in place of one that died.
+
+    It takes seconds because another process has to start.
+    """
+    experiment = TWO_SEEDS.replace(first_seed=7)
+    first = service.submit(experiment)
+    wait_until(service, first, lambda job: job.over)
+    before = looked_into(service, first)
+    service._control.supervisor.process.end()  # and with it all films
+    for _ in range(100):  # until a new process has said that it has no such film
+        found = service.inspect(first, ASKED, PATIENCE)
+        if found is None:
+            break
+        assert "died" in found
+    assert found is None
+    again = service.film(alone(experiment, 7))
+    assert again != first
+    wait_until(service, again, lambda job: job.over)
+    assert_same(looked_into(service, again), before)

@@ -7,7 +7,7 @@ import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 from test_filming import fail
-from visiting import DASHBOARD, FRESH_SEED, PATIENCE, SMALL, plain_text, press, show, visit, watch
+from visiting import DASHBOARD, FRESH_SEED, PATIENCE, SMALL, plain_text, press, show, watch
 
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.result import InspectionResult
@@ -101,46 +101,24 @@ def test_what_a_visitor_trains_is_seen_on_all_pages_and_in_the_lab():
     assert not tab.error
 
 
-def test_another_seed_is_trained_alone():
-    """And only that one."""
-    link = small_link(n_seeds="2")
-    tab = watch(press(visit(**link), "train"), lambda job: job.over)
-    turn_to(tab, "attention")
-    seed = int(link["first_seed"]) + 1
-    tab.selectbox(key=f"inspected_seed_{link['first_seed']}_2").set_value(seed)
-    tab = watch_film(show(tab))
-    assert received(tab, "attention").header["seed"] == seed
-    assert filmed(tab).experiment.seeds == range(seed, seed + 1)
-    assert filmed(tab).id != tab.session_state["lab"].job_id
-
-
-def test_what_still_trains_is_shown_as_far_as_it_is():
-    """Without an end, and with what comes next asked for alone."""
-    tab = press(visit(**small_link(steps="20000", batch_size="256")), "train")
-    tab = watch(tab, lambda job: job.step > 400)
-    try:
-        turn_to(tab, "asymmetry")
-        header = received(tab, "asymmetry").header
-        assert header["steps"][0] == 0
-        assert header["steps"][-1] < 20_000
-    finally:
-        training_service().stop(tab.session_state["lab"].job_id)
-
-
-def test_a_film_that_is_looked_at_no_more_is_not_trained_on():
-    """It would keep others waiting."""
-    link = small_link(n_seeds="2", steps="20000", batch_size="256")
-    tab = visit_at("attention", **link)
-    run, first = filmed(tab).id, int(link["first_seed"])
+def test_what_still_trains_is_shown_as_far_as_it_is_and_another_seed_only_while_looked_at():
+    """The film of another seed is trained alone, and no longer than somebody looks at it."""
+    tab = visit_at("attention", **small_link(n_seeds="2", steps="20000", batch_size="256"))
+    run = filmed(tab)
+    watch(turn_to(tab, "asymmetry"), lambda job: job.step > 400)
+    header = received(tab, "asymmetry").header
+    assert header["steps"][0] == 0
+    assert header["steps"][-1] < 20_000
+    first, last = run.experiment.seeds
     picker = f"inspected_seed_{first}_2"
-    tab.selectbox(key=picker).set_value(first + 1)
-    former = filmed(show(tab)).id
-    assert former != run
+    tab.selectbox(key=picker).set_value(last)
+    other = filmed(show(tab))
+    assert list(other.experiment.seeds) == [last]
     tab.selectbox(key=picker).set_value(first)
-    assert filmed(show(tab)).id == run
-    assert training_service().look(former).state == "stopped"
-    assert training_service().look(run).active
-    training_service().stop(run)
+    assert filmed(show(tab)).id == run.id
+    assert training_service().look(other.id).state == "stopped"
+    assert training_service().look(run.id).active
+    training_service().stop(run.id)
 
 
 def test_a_failure_is_told_and_not_repeated():

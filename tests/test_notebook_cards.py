@@ -1,14 +1,15 @@
-"""What notebooks show: cards without script or server, for whatever was trained or measured."""
+"""What notebooks show: cards without script or server, and the figures of pages."""
 
 import dataclasses
 import re
-from html.parser import HTMLParser
+import xml.etree.ElementTree as ET
+from itertools import product
 
 import numpy as np
 import pytest
 from filming import film_of
 from kinds import tiny
-from made_atlas import READER, made_atlas
+from made_atlas import made_atlas
 from small_claims import small_claim
 from trained_runs import trained
 
@@ -18,59 +19,31 @@ from attnkit.evidence.question import short_answer
 from attnkit.evidence.questions import QUESTIONS
 from attnkit.evidence.record import load_shipped, verdicts_of
 from attnkit.examples import load_example
-from attnkit.notebook import html_of, style
+from attnkit.figures.panels import Figure
+from attnkit.notebook import style
 from attnkit.realmodels.atlas import Atlas
 from attnkit.realmodels.shipped import load_atlas
-from attnkit.training import Result
 from attnkit.training.summary import percent, sharing_table
 from attnkit.variants import CATALOGUE
 
 HOSTILE = """<script>alert("1")</script>'"&<b>"""
 
-VOID = {"br", "img", "image", "path", "rect", "circle"}
-
-
-class _Reader(HTMLParser):
-    """Reads a card: its open elements, its attributes, and faults."""
-
-    def __init__(self):
-        super().__init__()
-        self.open, self.attributes, self.texts, self.faults = [], [], [], []
-
-    def handle_starttag(self, tag, attrs):
-        self.attributes += [(tag, name, value or "") for name, value in attrs]
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attrs):
-        self.attributes += [(tag, name, value or "") for name, value in attrs]
-
-    def handle_endtag(self, tag):
-        if not self.open or self.open.pop() != tag:
-            self.faults.append(tag)
-
-    def handle_data(self, data):
-        self.texts.append(data)
-
 
 def read(html):
-    """Return a read card after checks that hold for every static card."""
-    reader = _Reader()
-    reader.feed(html)
-    reader.close()
-    assert (reader.open, reader.faults) == ([], [])
-    assert "<script" not in html
-    assert not [name for _, name, _ in reader.attributes if name.startswith("on") or name == "id"]
-    loaded = [v for _, name, v in reader.attributes if name in ("src", "href", "xlink:href")]
-    assert all(value.startswith("data:image/png;base64,") for value in loaded)
-    assert "url(" not in html
-    assert "@import" not in html
-    return reader
+    """Return the elements of a card after checks that hold for every static one."""
+    card = ET.fromstring(re.sub(r"<(br|img)\b([^>]*?)/?>", r"<\1\2/>", html))
+    assert not re.search(r"<script|url\(|@import", html)
+    for name, value in (item for node in card.iter() for item in node.attrib.items()):
+        assert not name.startswith("on")
+        assert name != "id"
+        if name.rpartition("}")[2] in ("src", "href"):
+            assert value.startswith("data:image/png;base64,")
+    return card
 
 
 def words(html):
     """Return the visible text of a card."""
-    return " ".join(read(html).texts)
+    return " ".join(read(html).itertext())
 
 
 def a_head(atlas):
@@ -80,12 +53,11 @@ def a_head(atlas):
     return atlas.head(row["model"], row["kind"], int(row["layer"]), int(row["head"]), **setting)
 
 
-def many_variants():
-    """Return an untrained snapshot of every variant that the phone book allows."""
-    variants = []
-    for entry in CATALOGUE.values():
-        if entry.variant.least_layers == 1 and entry.variant not in variants:
-            variants.append(entry.variant)
+@pytest.fixture(scope="module")
+def many():
+    """An untrained snapshot of every variant that the phone book allows."""
+    named = dict.fromkeys(entry.variant for entry in CATALOGUE.values())
+    variants = [variant for variant in named if variant.least_layers == 1]
     experiment = ak.Experiment(task="phonebook", sharing=variants[:44], n_seeds=1)
     return trained(experiment, 0).snapshot
 
@@ -119,92 +91,67 @@ def test_every_value_has_a_small_card():
     impossible = words(ak.Variant("QKV n_heads=7 kv_heads=5")._repr_html_())
     assert "does not divide" in impossible
     assert "Parameters" not in impossible
-
-
-def test_numbers_of_a_card_are_those_of_the_table():
-    """Accuracies and intervals are not computed in another way."""
-    snapshot = load_example("directed")
-    text = words(snapshot._repr_html_())
-    for row in sharing_table(snapshot).to_dict("records"):
-        assert percent(row["accuracy"]) in text
-        assert f"{row['parameters']:,}" in text
+    changed = words(ak.Experiment(d_head=8, n_seeds=3)._repr_html_())
+    assert "Seeds 3" in changed
+    assert "All settings are the defaults" in words(ak.Experiment()._repr_html_())
 
 
 def test_cards_say_what_has_no_number_yet():
-    """A card of step 0 claims nothing, a running one has a bar, and diverged runs leave gaps."""
-    result = trained(tiny("directed"), 0)
-    html = result._repr_html_()
-    assert "Untrained: nothing is learnt yet." in words(html)
+    """A card of step 0 claims nothing, a running one has a bar, and diverged runs leave gaps.
+
+    Numbers are not computed in another way than those of the table.
+    """
+    example = load_example("directed")
+    text = words(example._repr_html_())
+    for row in sharing_table(example).to_dict("records"):
+        assert percent(row["accuracy"]) in text
+        assert f"{row['parameters']:,}" in text
+    untrained = trained(tiny("directed"), 0)._repr_html_()
+    assert "Untrained: nothing is learnt yet." in words(untrained)
     assert 'class="band"' not in trained(tiny("directed", n_seeds=1), 2)._repr_html_()
-    running = dataclasses.replace(load_example("directed"), status="running", step=300)
+    running = dataclasses.replace(example, status="running", step=300)
     assert "50% of the steps are done" in running._repr_html_()
-    stopped = dataclasses.replace(load_example("directed"), status="stopped")
+    stopped = dataclasses.replace(example, status="stopped")
     assert "Stopped before the last step." in words(stopped._repr_html_())
-    snapshot = load_example("directed")
-    history = {name: np.full_like(values, np.nan) for name, values in snapshot.history.items()}
-    lost = dataclasses.replace(
-        snapshot, history=history, diverged_at=np.zeros_like(snapshot.diverged_at)
-    )
-    text = words(lost._repr_html_())
-    assert "5 of 5 diverged" in text
-    assert "nan" not in lost._repr_html_().lower().replace("nano", "")
+    history = {name: np.full_like(values, np.nan) for name, values in example.history.items()}
+    at = np.zeros_like(example.diverged_at)
+    lost = dataclasses.replace(example, history=history, diverged_at=at)._repr_html_()
+    assert "5 of 5 diverged" in words(lost)
+    assert "nan" not in lost.lower().replace("nano", "")
 
 
-def test_many_variants_have_few_drawings_and_a_whole_table():
-    """The card of all variants of the phone book stays below 120 kB and says what is missing."""
-    snapshot = many_variants()
-    n = len(snapshot.experiment.sharing)
-    html = snapshot._repr_html_()
+def test_many_variants_have_few_drawings_and_a_whole_table(many):
+    """The card stays below 120 kB and says what is missing; figures have five panels in a row."""
+    n, html = len(many.experiment.sharing), many._repr_html_()
     assert n > 30
     assert f"Drawn are the first 8 of {n} variants" in words(html)
     assert html.count("<tr>") == n + 1
     assert len(html) < 120_000
-    assert f"Drawn are the first 12 of {n} variants" in words(snapshot.experiment._repr_html_())
+    assert f"Drawn are the first 12 of {n} variants" in words(many.experiment._repr_html_())
+    for kind in ("accuracy", "attention"):
+        layout = drawn(many.plot(kind))["layout"]
+        domains = [layout[name]["domain"] for name in layout if name.startswith("xaxis")]
+        assert len({tuple(domain) for domain in domains}) == 5
+        assert layout["height"] > 2000
+        ends = [end for name in layout if "axis" in name for end in layout[name].get("domain", ())]
+        assert 0 <= min(ends) <= max(ends) <= 1
 
 
-def test_changed_settings_are_named():
-    """A card of an experiment lists what differs from the task's defaults, by its label."""
-    text = words(ak.Experiment(d_head=8, n_seeds=3)._repr_html_())
-    assert "Head width 8" in text or "d_head" not in text
-    assert "Seeds 3" in text
-    assert "All settings are the defaults" in words(ak.Experiment()._repr_html_())
-
-
-def test_a_record_shows_its_own_verdict():
-    """Read alone, as nothing is known of other records; a plugin's claim has none until it runs."""
+def test_records_atlases_and_heads_have_cards():
+    """A record has its own verdict, an atlas a row per model, a head its measures and pictures."""
     record = load_shipped()["one_matrix"]
     assert f"Verdict: {record.judgement.verdict}." in words(record._repr_html_())
-    text = words(small_claim("unmeasured")._repr_html_())
+    text = words(small_claim("unmeasured")._repr_html_())  # a plugin's, before it runs
     assert "No record of this claim ships" in text
-
-
-def test_an_atlas_shows_models_and_heads():
-    """A row per model and kind of layer; a head has its measures and pictures."""
     atlas = load_atlas()
     html = atlas._repr_html_()
-    assert read(html)
     assert all(model in html for model in atlas.table["model"].unique())
     head = a_head(atlas)
     assert head.in_words in words(head._repr_html_())
     assert head._repr_html_().count("data:image/png") == 2
     assert "No pictures of this head" in a_head(Atlas(atlas.table))._repr_html_()
     assert "No head is measured." in Atlas(atlas.table.iloc[:0])._repr_html_()
-
-
-def test_a_wrong_place_of_a_head_is_named():
-    """The message names the field, the value and what is allowed."""
-    atlas = load_atlas()
-    only = Atlas(atlas.table[atlas.table["model"] == "all-MiniLM-L6-v2"])
-    place = {"model": "all-MiniLM-L6-v2", "kind": "encoder", "layer": 0, "head": 0}
-    for wrong, allowed in (
-        ({"model": "x"}, "model: got 'x', allowed all-MiniLM-L6-v2"),
-        ({"kind": "x"}, "kind: got 'x', allowed encoder"),
-        ({"layer": 99}, "layer: got 99, allowed 0 to 5"),
-        ({"head": -1}, "head: got -1, allowed 0 to 11"),
-        ({"offset": 3}, "offset: got 3, allowed 0"),
-    ):
-        with pytest.raises(ValueError, match=re.escape(allowed)):
-            only.head(**{**place, **wrong})
+    assert made_atlas()._repr_html_()
 
 
 def test_a_film_has_its_player_in_a_frame():
@@ -240,41 +187,108 @@ def test_texts_of_users_are_escaped(monkeypatch):
 
 
 def test_a_card_changes_nothing_outside_of_itself():
-    """Every selector of its style sheet begins with its own class."""
+    """Every selector of its style sheet begins with its own class.
+
+    The sheet has a line for every class of a task's drawing. A notebook that is not trusted removes
+    the sheet and keeps the texts within drawings, but not the drawings.
+    """
     rules = style.STYLE.removeprefix("<style>").removesuffix("</style>")
     for rule in filter(None, (part.strip() for part in rules.split("}"))):
         selectors = re.sub(r"\([^)]*\)", "", rule.split("{")[0]).split(",")
         assert all(one.strip().startswith(f".{style.ROOT}.{style.ROOT}") for one in selectors)
-
-
-def test_drawings_are_hidden_where_style_sheets_are_removed():
-    """A notebook that is not trusted keeps the texts within drawings, but not the drawings."""
+    thumbnail = ak.Experiment()._repr_html_().split('ak-thumb"')[1].split("</svg>")[0]
+    classes = {text.split('"')[0] for text in thumbnail.split('class="')[1:]}
+    assert "ak-arc" in classes
+    assert [one for one in classes if f".{style.ROOT} .ak-thumb .{one}" not in rules] == []
     before, _, after = load_example("directed")._repr_html_().partition('<div class="grid" style="')
     assert after.startswith("display:none;")
     assert "<svg" not in before
     assert "<svg" not in after[after.index('class="untrusted"') :]
 
 
-def test_the_arc_from_a_query_to_its_target_is_drawn():
-    """The style sheet has a line for every class of the drawing of a task."""
-    html = ak.Experiment()._repr_html_()
-    thumbnail = html.split('ak-thumb"')[1].split("</svg>")[0]
-    drawn = {text.split('"')[0] for text in thumbnail.split('class="')[1:]}
-    assert "ak-arc" in drawn
-    rules = html.split("</style>")[0]
-    assert [name for name in drawn if f".{style.ROOT} .ak-thumb .{name}" not in rules] == []
+# Figures
+
+KINDS = ("accuracy", "loss", "attention", "scores", "asymmetry")
 
 
-def test_other_values_have_no_card():
-    """An error names the types that have one; terminals print a short text of those."""
-    with pytest.raises(TypeError, match="value: got int, allowed Atlas, Claim"):
-        html_of(3)
-    assert Result._repr_html_ is ak.Snapshot._repr_html_
-    assert made_atlas()._repr_html_()
-    snapshot = load_example("directed")
-    assert repr(snapshot) == "<Snapshot of 25 runs of directed, step 600 of 600>"
-    assert repr(Result(snapshot, [])) == "<Result of 25 runs of directed, step 600 of 600>"
-    assert repr(load_atlas()).startswith("<Atlas of all-MiniLM-L6-v2, ")
-    head = made_atlas().head(READER, "encoder", 1, 2)
-    assert repr(head) == f"<Head of {READER}, encoder, layer 1, head 2>"
-    assert repr(load_shipped()["one_matrix"]).startswith("<Evidence for one_matrix, ")
+def drawn(figure) -> Figure:
+    """Return a figure as plain values, after Plotly has checked it."""
+    return figure.to_plotly_json()
+
+
+def test_every_kind_of_figure_is_drawn_for_every_kind_of_task():
+    """A figure has a panel per variant; scores are refused where none were recorded."""
+    for task, kind in product(("directed", "translation", "language", "transfer"), KINDS):
+        snapshot = load_example(task)
+        if kind == "scores" and snapshot.probe.scores is None:
+            with pytest.raises(ValueError, match="this result has no scores"):
+                snapshot.plot(kind)
+            continue
+        layout = drawn(snapshot.plot(kind))["layout"]
+        axes = [name for name in layout if name.startswith("xaxis")]
+        assert len(axes) == len(snapshot.experiment.sharing)
+        assert snapshot.experiment.task.title in layout["title"]["text"]
+
+
+def test_seed_layer_and_head_choose_the_map():
+    """Each has another map, the mean of heads too; frames and circles mark that of a relation."""
+    snapshot = load_example("translation")
+    options = [{}, {"seed": 1}, {"layer": 0}, {"head": 1}, {"head": "mean"}]
+    maps = [str(drawn(snapshot.plot("attention", **one))["data"][0]["z"]) for one in options]
+    assert len(set(maps)) == len(maps)
+    figure = drawn(load_example("directed").plot("attention"))
+    shapes = {shape["type"] for shape in figure["layout"]["shapes"]}
+    circles = [trace for trace in figure["data"] if trace["type"] == "scatter"]
+    assert shapes == {"rect"}
+    assert {trace["marker"]["symbol"] for trace in circles} == {"circle-open"}
+    assert len(circles[0]["x"]) == len(circles[0]["y"]) > 0
+
+
+def test_wrong_options_are_named():
+    """The message has the field, the value and what is allowed."""
+    snapshot, record = load_example("directed"), load_shipped()["one_matrix"]
+    short = next(r for r in load_shipped().values() if all(arm.up_to == 1 for arm in r.claim.arms))
+    atlas = load_atlas()
+    only = Atlas(atlas.table[atlas.table["model"] == "all-MiniLM-L6-v2"])
+    place = {"model": "all-MiniLM-L6-v2", "kind": "encoder", "layer": 0, "head": 0}
+    for call, options, message in (
+        (snapshot.plot, {"kind": "acuracy"}, "kind: got 'acuracy', allowed accuracy, loss, "),
+        (snapshot.plot, {"kind": 3}, "kind: got 3, allowed accuracy"),
+        (snapshot.plot, {"theme": "pink"}, "theme: got 'pink', allowed light, dark or None"),
+        (snapshot.plot, {"kind": "loss", "seed": 1}, "seed: got 1, allowed options theme"),
+        (snapshot.plot, {"kind": "attention", "seed": 9}, "seed: got 9, allowed 0 to 4"),
+        (snapshot.plot, {"kind": "attention", "layer": 1}, "layer: got 1, allowed 0"),
+        (snapshot.plot, {"kind": "attention", "head": True}, 'got True, allowed 0 or "mean"'),
+        (snapshot.plot, {"kind": "attention", "sead": 1}, "theme, seed, layer, head (did you"),
+        (short.plot, {"kind": "learning"}, "this claim has no long runs"),
+        (small_claim("unmeasured").plot, {}, "claim: got 'unmeasured', allowed one whose record"),
+        (atlas.plot, {"measure": "symetry"}, "measure: got 'symetry', "),
+        (a_head(Atlas(made_atlas().table)).plot, {}, "allowed one whose portrait was kept"),
+        (only.head, place | {"model": "x"}, "model: got 'x', allowed all-MiniLM-L6-v2"),
+        (only.head, place | {"kind": "x"}, "kind: got 'x', allowed encoder"),
+        (only.head, place | {"layer": 99}, "layer: got 99, allowed 0 to 5"),
+        (only.head, place | {"head": -1}, "head: got -1, allowed 0 to 11"),
+        (only.head, place | {"offset": 3}, "offset: got 3, allowed 0"),
+    ):
+        with pytest.raises(ValueError, match=re.escape(message)):
+            call(**options)
+    for kind in ("scores", "differences", "learning"):  # a claim draws its shipped record
+        assert drawn(record.plot(kind)) == drawn(CLAIMS["one_matrix"].plot(kind))
+
+
+def test_themes_change_the_colour_of_texts_only():
+    """Backgrounds stay transparent, so that a figure suits its notebook."""
+    figures = [drawn(load_example("directed").plot(theme=one)) for one in (None, "light", "dark")]
+    assert len({figure["layout"]["font"]["color"] for figure in figures}) == 3
+    assert {figure["layout"]["paper_bgcolor"] for figure in figures} == {"rgba(0,0,0,0)"}
+    result = ak.Result(load_example("directed"), [])  # a result draws what its snapshot does
+    assert drawn(result.plot()) == drawn(load_example("directed").plot("accuracy"))
+
+
+def test_atlases_and_heads_have_figures():
+    """Measures by model, two measures, and three figures of one head."""
+    atlas = load_atlas()
+    assert drawn(atlas.plot(measure="symmetry"))["data"]
+    assert drawn(atlas.plot("scatter", x="overlap_kv", y="symmetry"))["data"]
+    figures = [drawn(a_head(atlas).plot(kind)) for kind in ("split", "spectra", "angles")]
+    assert len({figure["layout"]["title"]["text"] for figure in figures}) == 3

@@ -18,15 +18,22 @@ SECONDS = 300
 WORSE = r": {} \d+% right, worse than QKV with (\d) of (\d) seeds"
 
 
-def executed(name, folder):
-    """Return the code cells of a notebook that ran in an empty folder, without any complaint."""
-    notebook = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
+def executed(*names, folder):
+    """Return the code cells of notebooks that one kernel ran in an empty folder, by notebook.
+
+    Each begins with no variable of the one before it, and none complains.
+    """
+    books = [nbformat.read(FOLDER / f"{name}.ipynb", as_version=4) for name in names]
+    whole, parts, cells = books[0], list(map(code_cells, books)), []
+    for part in parts:
+        cells += [nbformat.v4.new_code_cell("%reset -f"), *part]
+    whole.cells = cells
     resources = {"metadata": {"path": str(folder)}}
-    client = NotebookClient(notebook, timeout=SECONDS, resources=resources)
-    cells = code_cells(client.execute(env=environment_with_package()))
+    client = NotebookClient(whole, timeout=SECONDS, resources=resources)
+    client.execute(env=environment_with_package())
     outputs = [output for cell in cells for output in cell.outputs]
     assert [o for o in outputs if o.output_type == "error" or o.get("name") == "stderr"] == []
-    return cells
+    return parts
 
 
 def texts(cell):
@@ -77,7 +84,7 @@ def test_notebooks_are_stored_without_outputs():
 @pytest.mark.long
 def test_the_five_questions_are_answered_as_in_the_record(tmp_path):
     """Ten cells: each question shows what was trained now and the card with the answer."""
-    cells = executed("five_questions", tmp_path)
+    (cells,) = executed("five_questions", folder=tmp_path)
     for cell, question in zip(cells, QUESTIONS.values(), strict=True):
         assert question.title in cell.outputs[-1].data["text/html"]
     assert kinds(cells[2]).count("plotly") == 2
@@ -91,28 +98,25 @@ def test_the_five_questions_are_answered_as_in_the_record(tmp_path):
 
 
 @pytest.mark.server
-def test_a_task_and_a_variant_of_a_notebook_train(tmp_path):
-    """Both are trained and shown, and the map of attention is drawn; a kernel of its own starts."""
-    cells = executed("your_task_and_variant", tmp_path)
-    shown = [kinds(cell) for cell in cells]
+def test_notebooks_train_and_measure_as_people_do_it(tmp_path):
+    """A task and a variant of one's own are trained and shown, with the map of attention.
+
+    Layers with related matrices are found in a model of one's own, and trained relations differ in
+    symmetry. It takes seconds because a kernel starts, trains and measures.
+    """
+    names = ("your_task_and_variant", "your_model")
+    task, model = executed(*names, folder=tmp_path)
+    shown = [kinds(cell) for cell in task]
     assert [bool(found) for found in shown] == [False, True, True, True, True, True]
     assert shown[-2] == ["plotly"]
-    share = re.search(r"Q=K gives (\d+)% of its attention to the twin", texts(cells[3]))
+    share = re.search(r"Q=K gives (\d+)% of its attention to the twin", texts(task[3]))
     assert 30 < int(share[1]) < 70
-    assert "Q=K flipped" in cells[3].outputs[-1].data["text/plain"]
+    assert "Q=K flipped" in task[3].outputs[-1].data["text/plain"]
 
-
-@pytest.mark.server
-def test_a_model_of_ones_own_is_measured(tmp_path):
-    """Layers with related matrices are found, and trained relations differ in symmetry.
-
-    A kernel of its own starts, trains and measures, as people do it.
-    """
-    cells = executed("your_model", tmp_path)
-    found = re.findall(r"(W_. and W_.) are related in (\d+) of 12 heads", texts(cells[2]))
+    found = re.findall(r"(W_. and W_.) are related in (\d+) of 12 heads", texts(model[2]))
     assert found == [("W_Q and W_K", "4"), ("W_Q and W_V", "0"), ("W_K and W_V", "4")]
-    assert kinds(cells[1]) == ["html"]
-    assert "three real models" in texts(cells[4])
-    low = re.findall(r"symmetry of W_Q W_Kᵀ (-?\d\.\d+) to", texts(cells[5]))
+    assert kinds(model[1]) == ["html"]
+    assert "three real models" in texts(model[4])
+    low = re.findall(r"symmetry of W_Q W_Kᵀ (-?\d\.\d+) to", texts(model[5]))
     married, reports_to = map(float, low)
     assert married > 0.5 > 0.2 > reports_to

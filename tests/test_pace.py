@@ -16,35 +16,22 @@ from attnkit.training.pace import TORCH_WORK, measure_pace, training_work
 EXPERIMENT = Experiment(task="mqar", n_seeds=2)
 
 
-@pytest.fixture
-def queue():
-    """A queue that has measured nothing."""
-    return JobQueue(ServerSettings(), threading.Condition())
-
-
-def job_of(experiment):
-    """Return a job that has begun."""
-    return Job("name", experiment, filmed=experiment, begun=True)
-
-
-def test_work_grows_with_steps_seeds_and_sizes():
-    """Twice as many runs are twice the work; more steps or wider models are more."""
-    work = training_work(EXPERIMENT)
+def test_work_grows_with_steps_seeds_and_sizes(monkeypatch):
+    """Cores share runs, but one run is trained by one core; a task's full size is no less work."""
+    work, steps = training_work(EXPERIMENT), EXPERIMENT.training.steps
     assert training_work(EXPERIMENT.replace(n_seeds=4)) == pytest.approx(2 * work)
-    steps = EXPERIMENT.training.steps
     assert training_work(EXPERIMENT.replace(steps=2 * steps)) == pytest.approx(2 * work, rel=0.05)
     for wider in ({"d_model": 64}, {"n_layers": 3}, {"length": 48}, {"batch_size": 128}):
         assert training_work(EXPERIMENT.replace(**wider)) > 1.2 * work
-
-
-def test_cores_share_the_runs(monkeypatch):
-    """A single run is trained by one core, whatever there is."""
-    one = Experiment(sharing=["QKV"], n_seeds=1)
-    work = {}
+    for task, kind in TASKS.items():
+        default = Experiment(task=task)
+        full = default.replace(**kind.full_size)
+        assert training_work(full) >= training_work(default), task
+    one, by_cores = Experiment(sharing=["QKV"], n_seeds=1), {}
     for n_cores in (1, 2):
         monkeypatch.setattr("attnkit.training.pace.n_cores", lambda n=n_cores: n)
-        work[n_cores] = training_work(one), training_work(one.replace(n_seeds=6))
-    assert work[1] == pytest.approx((work[2][0], 2 * work[2][1]))
+        by_cores[n_cores] = training_work(one), training_work(one.replace(n_seeds=6))
+    assert by_cores[1] == pytest.approx((by_cores[2][0], 2 * by_cores[2][1]))
 
 
 def test_variants_that_torch_trains_are_more_work_for_the_kernel_only():
@@ -57,35 +44,21 @@ def test_variants_that_torch_trains_are_more_work_for_the_kernel_only():
     assert training_work(known) == training_work(known, "torch")
 
 
-def test_every_task_at_full_size_is_at_least_the_work_of_its_default():
-    """The default is smaller so that nobody waits, or it is the full size."""
-    for task, kind in TASKS.items():
-        default = Experiment(task=task)
-        full = default.replace(**kind.full_size)
-        assert training_work(full) >= training_work(default), task
+def test_the_estimate_follows_the_pace_of_this_machine_and_learns_from_jobs():
+    """Half the pace, twice the seconds; of the same task it then expects what was measured.
 
-
-def test_a_measured_pace_is_a_number_of_seconds():
-    """With the engine that every machine has."""
+    Of others it expects something between. A pace is measured with the engine of every machine.
+    """
     assert 0 < measure_pace("torch") < 60
-
-
-def test_the_estimate_follows_the_pace_of_this_machine(queue):
-    """Half the pace, twice the seconds."""
+    queue, other = JobQueue(ServerSettings(), threading.Condition()), Experiment(task="directed")
     queue.set_pace(0.01, "kernel")
-    before = queue.seconds_for(EXPERIMENT)
-    queue.set_pace(0.02, "kernel")
-    assert queue.seconds_for(EXPERIMENT) == pytest.approx(2 * before)
-
-
-def test_the_estimate_learns_from_a_job(queue):
-    """Of the same task it expects what was measured; of others something between."""
-    queue.set_pace(0.01, "kernel")
-    other = Experiment(task="directed")
     before = queue.seconds_for(EXPERIMENT), queue.seconds_for(other)
+    queue.set_pace(0.02, "kernel")
+    assert queue.seconds_for(EXPERIMENT) == pytest.approx(2 * before[0])
+    queue.set_pace(0.01, "kernel")
     steps = EXPERIMENT.training.steps
     half = SimpleNamespace(step=steps // 2, seconds=2 * before[0])
-    queue.learn_pace(job_of(EXPERIMENT), half)
+    queue.learn_pace(Job("name", EXPERIMENT, filmed=EXPERIMENT, begun=True), half)
     assert queue.seconds_for(EXPERIMENT) == pytest.approx(4 * before[0])
     assert before[1] < queue.seconds_for(other) < 4 * before[1]
     larger = EXPERIMENT.replace(steps=3 * steps)

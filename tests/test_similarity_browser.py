@@ -34,18 +34,16 @@ def people():
 
 @pytest.fixture
 def opened(browser, tmp_path):
-    """A page of figures: `opened(film, width, layer=…)`; any error in it fails the test."""
-    pages, errors = [], []
+    """A page of figures: `opened(film, layer=…)`; any error in it fails the test."""
+    page, errors = browser.new_page(viewport={"width": 1200, "height": 4800}), []
+    page.set_default_timeout(LONG)
+    page.on("pageerror", lambda error: errors.append(str(error)))
 
-    def open_one(film, width=1200, **asked):
+    def open_one(film, **asked):
         inspected = inspect_similarity(film, Inspection("similarity", **asked))
         inspected.header["film"] = "one"
         path = tmp_path / "similarity.html"
         path.write_text(standalone_html("Similarity", "similarity", inspected.to_bytes()))
-        page = browser.new_page(viewport={"width": width, "height": 4800})
-        page.set_default_timeout(LONG)
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        pages.append(page)
         page.goto(path.as_uri())
         page.wait_for_function(DRAWN)
         page.locator(".ak-more > summary").click()
@@ -53,14 +51,8 @@ def opened(browser, tmp_path):
         return page, inspected
 
     yield open_one
-    for page in pages:
-        page.close()
+    page.close()
     assert errors == []
-
-
-def panel(page, figure, place):
-    """The box of one variant in a figure."""
-    return page.locator(f"[data-figure={figure}] .ak-panel").nth(place)
 
 
 def pair(page, place, column):
@@ -121,28 +113,27 @@ def test_everything_is_shown_as_it_was_found(opened, people):
         assert grave_faults(page) == []
 
 
-def test_what_a_variant_lacks_is_said(opened, people):
-    """A head that it has not, values of another width."""
+def test_what_cannot_be_shown_is_said(opened, people):
+    """A head that a variant lacks, values of another width, tokens that have no query or no key.
+
+    Where heads read everything, all angles would be zero.
+    """
     page, _ = opened(people, head=1)
-    for figure in ("weights", "activations", "angles", "map"):
-        expect(panel(page, figure, 4)).to_contain_text("It has 1 head only.")
+    for figure, place, words in (
+        *((figure, 4, "1 head only.") for figure in ("weights", "activations", "angles", "map")),
+        ("map", 3, "values are left out"),
+        ("weights", 3, "grey is for Q and K"),
+    ):
+        panel = page.locator(f"[data-figure={figure}] .ak-panel").nth(place)
+        expect(panel).to_contain_text(words)
     for column in range(3):
         expect(pair(page, 4, column)).to_have_text("no such head")
     assert "It has 1 head only." in label(page, "alike")
-    expect(panel(page, "map", 3)).to_contain_text("values are left out")
-    expect(panel(page, "weights", 3)).to_contain_text("grey is for Q and K")
 
-
-def test_where_heads_read_everything_angles_are_not_shown(opened):
-    """They would all be zero."""
-    film = record(tiny("directed", sharing=["QKV"], d_model=16, d_head=16, steps=2))
-    page, _ = opened(film)
+    page, _ = opened(record(tiny("directed", sharing=["QKV"], d_model=16, d_head=16, steps=2)))
     expect(page.locator("[data-figure=angles]")).to_be_hidden()
     expect(page.locator("[data-figure=weights]")).to_contain_text("each reads everything")
 
-
-def test_across_two_sides_no_token_has_both(opened):
-    """It is said, and what can be compared is."""
     film = record(tiny("dictionary", sharing=["QKV", "Q=K"], d_head=6, steps=2))
     page, _ = opened(film, layer=2)
     expect(pair(page, 0, 0)).to_have_text("no token has both")

@@ -1,4 +1,4 @@
-"""Tables and sentences made of a snapshot."""
+"""Tables and sentences made of a snapshot, and trainings that failed."""
 
 import dataclasses
 
@@ -6,8 +6,17 @@ import numpy as np
 import pytest
 from finished import finished
 from kinds import tiny
+from searching import times
 
-from attnkit.training import Training
+from attnkit.analysis.inspection.request import Inspection
+from attnkit.analysis.inspection.views import inspect
+from attnkit.analysis.reasons import headline, reason
+from attnkit.examples import load_example
+from attnkit.experiment import Experiment
+from attnkit.tasks import TASKS
+from attnkit.training import train
+from attnkit.training.camera import record
+from attnkit.training.failure import LEAST_LEARNED, failure_of
 from attnkit.training.snapshot import ROUNDING
 from attnkit.training.statistics import mean_interval
 from attnkit.training.summary import (
@@ -24,91 +33,88 @@ from attnkit.training.summary import (
     two_numbers,
 )
 
-
-def with_accuracy(snapshot, accuracy, **changes):
-    """The snapshot with the accuracies, (sharing, seed), of all evaluations replaced."""
-    last = np.asarray(accuracy, np.float32).ravel()
-    history = dict(snapshot.history, accuracy=np.tile(last, (len(snapshot.eval_steps), 1)))
-    return dataclasses.replace(snapshot, history=history, **changes)
+FIVE = ["QKV", "Q=K", "K=V", "Q=V", "Q=K=V"]
+NAN = np.nan
 
 
-def begun(kind, **given):
-    """A snapshot of five seeds of every sharing, called finished."""
-    training = Training(tiny(kind, n_seeds=5, **given), "cpu")
-    training.advance(4)
-    return training.snapshot("finished")
+def ended(kind, accuracy=None, loss=None, **given):
+    """A finished snapshot of a few seeds from the last accuracies or losses, (sharing, seed)."""
+    shape = np.shape(loss if accuracy is None else accuracy)
+    accuracy = np.zeros(shape) if accuracy is None else np.asarray(accuracy)
+    experiment = tiny(kind, **{"sharing": FIVE[: shape[0]], "n_seeds": shape[1]})
+    losses = None if loss is None else np.stack([loss] * 4)
+    return finished(experiment, np.stack([accuracy] * 4), losses, **given)
 
 
-@pytest.fixture(scope="module")
-def example():
-    """The directed relation: five sharings, five seeds."""
-    return begun("directed")
+# Findings
 
 
-@pytest.fixture(scope="module")
-def recall():
-    """A task that tells groups of answers apart."""
-    return begun("mqar", sharing=["QKV", "Q=K"])
-
-
-@pytest.fixture(scope="module")
-def text():
-    """A task with a loss to beat."""
-    return begun("language", sharing=["QKV", "Q=K", "Q=K=V"])
-
-
-def test_finding_sorts_sharings_into_solved_and_not(example):
+def test_finding_sorts_sharings_into_solved_and_not():
     """All seeds at 0.99 is solved; less is given with its interval, or called diverged."""
     accuracy = np.ones((5, 5))
     accuracy[1] = [0.4, 0.5, 0.6, 0.5, 0.5]
-    assert finding(with_accuracy(example, accuracy)) == (
+    assert finding(ended("directed", accuracy)) == (
         "Solved by all 5 seeds: QKV, K=V, Q=V, Q=K=V. Not solved: Q=K 50% (95% interval 41 to 59%)."
     )
     accuracy = np.ones((5, 5))
     accuracy[0, 0] = 0.98  # a mean above the threshold does not hide a seed below it
-    assert "Not solved: QKV 99%" in finding(with_accuracy(example, accuracy))
+    assert "Not solved: QKV 99%" in finding(ended("directed", accuracy))
     accuracy[0, 0] = 1
-    accuracy[4] = accuracy[3, 0] = np.nan
-    diverged_at = np.where(np.isnan(accuracy), 10, -1).ravel()
-    text = finding(with_accuracy(example, accuracy, diverged_at=diverged_at))
+    accuracy[4] = accuracy[3, 0] = NAN
+    lost = np.where(np.isnan(accuracy), 10, -1)
+    text = finding(ended("directed", accuracy, diverged_at=lost))
     assert text.endswith("Not solved: Q=V 100% (1 of 5 diverged), Q=K=V diverged.")
-    text = finding(with_accuracy(example, np.zeros((5, 5)), status="running"))
-    assert text.startswith("Not solved yet: QKV 0%")  # before the end nothing is final
+    running = dataclasses.replace(ended("directed", np.zeros((5, 5))), status="running")
+    assert finding(running).startswith("Not solved yet: QKV 0%")  # before the end nothing is final
+    for n_seeds, said in (
+        (1, "Solved:"),
+        (2, "Solved by both seeds:"),
+        (3, "Solved by all 3 seeds:"),
+    ):
+        assert finding(ended("directed", np.ones((1, n_seeds)))) == f"{said} QKV."
 
 
-@pytest.mark.parametrize(
-    ("n_seeds", "said"),
-    [(1, "Solved: Q=K."), (2, "Solved by both seeds: Q=K."), (3, "Solved by all 3 seeds: Q=K.")],
-)
-def test_what_is_solved_is_told_in_few_words(n_seeds, said):
-    """The rule stands in the glossary."""
-    snapshot = finished(
-        tiny("directed", sharing=["Q=K"], n_seeds=n_seeds), np.ones((4, 1, n_seeds))
+def test_a_finding_on_losses_says_who_is_below_the_simple_model():
+    """By the upper limit of the mean: what reaches over it is not below it."""
+    to_beat = tiny("language").task.loss_to_beat
+    steps = np.array([-0.02, -0.01, 0.0, 0.01, 0.02])
+    loss = [to_beat - 1 + steps, to_beat - 0.01 + steps, to_beat + 1 + steps]
+    below, touching, above = (mean_interval(np.float32(row)) for row in loss)
+    assert touching.mean < to_beat < touching.high
+    told = [f"{i.mean:.2f} [{i.low:.2f} to {i.high:.2f}]" for i in (below, touching, above)]
+    simple = f"a bigram model, {to_beat:.2f}:"
+    assert finding(ended("language", loss=loss)) == (
+        f"Below the loss of {simple} QKV {told[0]}. "
+        f"Not clearly below the loss of {simple} Q=K {told[1]}, K=V {told[2]}."
     )
-    assert finding(snapshot) == said
+    loss = np.full((3, 5), NAN)
+    loss[0] = to_beat - 0.5
+    assert finding(ended("language", loss=loss)).endswith(f"{simple} Q=K diverged, K=V diverged.")
+    lost = np.full((3, 5), NAN)
+    assert finding(ended("language", lost, lost)).startswith("Training failed")
+    alone = finding(ended("language", loss=np.array([[to_beat - 0.5]])))
+    assert alone == f"Below the loss of {simple} QKV {to_beat - 0.5:.2f}."
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "said"),
-    [
-        (0.41, 0.59, "41 to 59%"),
-        (1.0, 1.0, "100%"),
-        (0.993, 1.02, "99 to 100%"),
-        (0.501, 0.503, "50%"),
-        (-0.1, 0.2, "0 to 20%"),
-        (float("nan"), float("nan"), ""),
-    ],
-)
-def test_limits_that_are_shown_alike_are_one_percentage(low, high, said):
-    """Nobody needs "100 to 100%"; without an interval there is nothing to say."""
-    assert percent_interval(low, high) == said
+def test_measures_are_told_for_every_variant_that_has_them():
+    """Means over seeds, as the table has them; a measure that nobody has is left out."""
+    example = load_example("directed")
+    means = zip(FIVE, sharing_table(example)["asymmetry"], strict=True)
+    found = measures_finding(example)
+    asymmetries = ", ".join(f"{name} {mean:.2f}" for name, mean in means)
+    assert found.startswith(f"Asymmetry of the scores: {asymmetries}. Attention on")
+    unknown = {"mass_on_reverse": np.full_like(example.history["accuracy"], NAN)}
+    fewer = dataclasses.replace(example, history=example.history | unknown)
+    assert measures_finding(fewer) == found.partition(" Attention on the mirrored entry")[0]
 
 
-def test_sharing_table_pairs_differences_by_seed(example):
+# Tables
+
+
+def test_sharing_table_pairs_differences_by_seed():
     """The difference from QKV is that of equal seeds, so a common shift leaves no spread."""
     seeds = np.array([0.1, 0.3, 0.5, 0.7, 0.9])
-    accuracy = np.stack([seeds, seeds - 0.1, seeds, seeds, seeds])
-    table = sharing_table(with_accuracy(example, accuracy)).set_index("sharing")
+    table = sharing_table(ended("directed", [seeds, seeds - 0.1, seeds])).set_index("sharing")
     assert table.loc["Q=K", "difference"] == pytest.approx(-0.1, abs=1e-6)
     assert table.loc["Q=K", "difference_high"] == pytest.approx(-0.1, abs=1e-6)
     assert np.isnan(table.loc["QKV", "difference"])
@@ -116,7 +122,7 @@ def test_sharing_table_pairs_differences_by_seed(example):
 
 def test_tables_have_one_row_per_run_and_the_mean_over_seeds():
     """Rows follow Experiment.runs; values that a task does not have are missing."""
-    snapshot = begun("reverse", sharing=["QKV", "Q=K"])
+    snapshot = train(tiny("reverse", sharing=["QKV", "Q=K"], n_seeds=3, steps=2), "cpu").snapshot
     table = run_table(snapshot)
     expected = [(sharing.value, seed) for sharing, seed in snapshot.experiment.runs]
     assert list(zip(table["sharing"], table["seed"], strict=True)) == expected
@@ -124,82 +130,43 @@ def test_tables_have_one_row_per_run_and_the_mean_over_seeds():
     np.testing.assert_array_equal(of_runs, snapshot.history["training_accuracy"][-1].astype(float))
     assert not np.isnan(of_runs).any()
     means = sharing_table(snapshot)["training_accuracy"]
-    np.testing.assert_allclose(means, of_runs.reshape(2, 5).mean(1))
-    table = run_table(begun("phonebook", sharing=["QKV"]))
-    assert table["mass_on_reverse"].isna().all()
-    assert table["training_accuracy"].isna().all()
+    np.testing.assert_allclose(means, of_runs.reshape(2, 3).mean(1))
+    table = run_table(train(tiny("phonebook", sharing=["QKV"], steps=2), "cpu").snapshot)
+    assert table[["mass_on_reverse", "training_accuracy"]].isna().all(axis=None)
     assert table["mass_on_target"].notna().all()
 
 
-# Groups of answers
-
-
-def test_slice_table_by_hand(recall, example):
+def test_slice_table_by_hand():
     """A run without such an answer is left out of the mean; a group without any has none."""
-    table, names = slice_table(recall), recall.experiment.task.slice_names
-    assert list(table.columns) == ["sharing", *names]
-    assert table["sharing"].tolist() == ["QKV", "Q=K"]
-    shares = recall.slice_accuracy.reshape(2, 5, 2)
-    np.testing.assert_allclose(table[list(names)].to_numpy(), np.nanmean(shares, 1), rtol=1e-6)
-    shares = np.full((10, 2), np.nan, np.float32)
-    shares[:5, 0] = [0.0, 0.5, 1.0, 0.5, np.nan]
+    recall = ended("mqar", np.zeros((2, 5)))
+    shares = np.full((10, 2), NAN, np.float32)
+    shares[:5, 0] = [0.0, 0.5, 1.0, 0.5, NAN]
     shares[5:, 1] = 0.25
     table = slice_table(dataclasses.replace(recall, slice_accuracy=shares))
-    np.testing.assert_allclose(table[list(names)].to_numpy(), [[0.5, np.nan], [np.nan, 0.25]])
-    assert list(slice_table(example).columns) == ["sharing"]
+    names = recall.experiment.task.slice_names
+    assert list(table.columns) == ["sharing", *names]
+    assert table["sharing"].tolist() == ["QKV", "Q=K"]
+    np.testing.assert_allclose(table[list(names)].to_numpy(), [[0.5, NAN], [NAN, 0.25]])
+    assert list(slice_table(ended("directed", np.zeros((2, 5)))).columns) == ["sharing"]
 
 
-# A loss to beat
+# Numbers in words
 
 
-def with_loss(snapshot, loss, **changes):
-    """The snapshot with the last losses, (sharing, seed), replaced."""
-    rows = np.tile(np.asarray(loss, np.float32).ravel(), (len(snapshot.eval_steps), 1))
-    return dataclasses.replace(snapshot, history={**snapshot.history, "loss": rows}, **changes)
+def test_percentages_claim_no_more_than_what_is_known():
+    """Limits that are shown alike are one; rounding never claims perfection, nor reaches a limit.
 
-
-def test_a_finding_on_losses_says_who_is_below_the_simple_model(text):
-    """By the upper limit of the mean: what reaches over it is not below it."""
-    to_beat = text.experiment.task.loss_to_beat
-    steps = np.array([-0.02, -0.01, 0.0, 0.01, 0.02])
-    loss = [to_beat - 1 + steps, to_beat - 0.01 + steps, to_beat + 1 + steps]
-    below, touching, above = (mean_interval(np.float32(row)) for row in loss)
-    assert touching.mean < to_beat < touching.high
-    told = [f"{i.mean:.2f} [{i.low:.2f} to {i.high:.2f}]" for i in (below, touching, above)]
-    assert finding(with_loss(text, loss)) == (
-        f"Below the loss of a bigram model, {to_beat:.2f}: QKV {told[0]}. "
-        f"Not clearly below the loss of a bigram model, {to_beat:.2f}: Q=K {told[1]}, "
-        f"Q=K=V {told[2]}."
-    )
-
-
-def test_a_finding_on_losses_names_what_diverged(text):
-    """A sharing without any number left is not below; the loss of one seed decides by itself."""
-    to_beat = text.experiment.task.loss_to_beat
-    loss = np.full((3, 5), np.nan)
-    loss[0] = to_beat - 0.5
-    found = finding(with_loss(text, loss))
-    assert found.endswith(f"bigram model, {to_beat:.2f}: Q=K diverged, Q=K=V diverged.")
-    assert finding(with_loss(text, np.full((3, 5), np.nan))).startswith("Training failed")
-    alone = finished(tiny("language", sharing="QKV", n_seeds=1), np.zeros((2, 1, 1)))
-    found = finding(with_loss(alone, [[to_beat - 0.5]]))
-    assert found == f"Below the loss of a bigram model, {to_beat:.2f}: QKV {to_beat - 0.5:.2f}."
-
-
-def test_measures_are_told_for_every_variant_that_has_them(example):
-    """Means over seeds, as the table has them; a measure that nobody has is left out."""
-    names = ["QKV", "Q=K", "K=V", "Q=V", "Q=K=V"]
-    table = sharing_table(example)
-    asymmetries = [f"{n} {mean:.2f}" for n, mean in zip(names, table["asymmetry"], strict=True)]
-    found = measures_finding(example)
-    assert found.startswith(f"Asymmetry of the scores: {', '.join(asymmetries)}. Attention on")
-    unknown = {"mass_on_reverse": np.full_like(example.history["accuracy"], np.nan)}
-    fewer = dataclasses.replace(example, history=example.history | unknown)
-    assert measures_finding(fewer) == found.partition(" Attention on the mirrored entry")[0]
-
-
-def test_only_a_perfect_share_is_a_hundred_percent():
-    """Rounding never claims perfection, nor that a share is the limit that it misses."""
+    Without an interval there is nothing to say.
+    """
+    for low, high, said in (
+        (0.41, 0.59, "41 to 59%"),
+        (1.0, 1.0, "100%"),
+        (0.993, 1.02, "99 to 100%"),
+        (0.501, 0.503, "50%"),
+        (-0.1, 0.2, "0 to 20%"),
+        (NAN, NAN, ""),
+    ):
+        assert percent_interval(low, high) == said
     assert [percent(share) for share in (1, 0.9996, 0.5)] == ["100%", "99%", "50%"]
     random = np.random.default_rng(8)
     for limit in (0.98, 0.99, 0.5):
@@ -220,22 +187,90 @@ def test_two_numbers_read_alike_only_if_they_are_the_same():
         assert "-" not in one + other
 
 
-def test_scores_are_called_the_same_by_their_exact_difference(example):
+def test_scores_are_called_the_same_by_their_exact_difference():
     """Not by an asymmetry that is rounded: seeded errors of every seed, some just too large."""
-    random = np.random.default_rng(6)
+    random, example = np.random.default_rng(6), ended("directed", np.zeros((5, 5)))
     shape = example.history["symmetry_error"].shape
+
+    def with_errors(error, symmetry):
+        history = {"symmetry_error": error, "score_symmetry": symmetry}
+        rows = {name: np.resize(values, shape) for name, values in history.items()}
+        return dataclasses.replace(example, history=example.history | rows)
+
     for _ in range(50):
         error = 10 ** random.uniform(-9, -2, shape[1])
         error[random.random(shape[1]) < 0.7] = 0
-        symmetry = np.tile((1 - error**2 / 2).astype(np.float32), (shape[0], 1))
-        history = {
-            "symmetry_error": np.tile(error, (shape[0], 1)),
-            "score_symmetry": symmetry,
-        }
-        changed = dataclasses.replace(example, history=example.history | history)
-        exact = changed.per_sharing(error <= ROUNDING).all(-1)
-        for variant, same in zip(changed.experiment.sharing, exact, strict=True):
+        changed = with_errors(error, (1 - error**2 / 2).astype(np.float32))
+        exact = changed.per_sharing(np.resize(error, shape) <= ROUNDING).all(-1)
+        for variant, same in zip(changed.experiment.sharing, exact[-1], strict=True):
             assert ("the same both ways" in asymmetry_in_words(changed, variant)) == same
-    small = {"symmetry_error": np.full(shape, 0.1), "score_symmetry": np.full(shape, 0.9946)}
-    changed = dataclasses.replace(example, history=example.history | small)
+    changed = with_errors(np.array([0.1]), np.array([0.9946]))
     assert asymmetry_in_words(changed, changed.experiment.sharing[0]) == "0.0027"
+
+
+# Trainings that failed: no variant is blamed
+
+QUICK = ("phonebook", "directed", "mutual", "dual_role", "neighbours")
+"""Tasks whose default experiment trains within seconds."""
+
+
+def test_no_run_at_a_ruinous_learning_rate_is_blamed_on_sharing(seed):
+    """Every reason is about the training and names the learning rate; what is drawn is printed."""
+    random = np.random.default_rng([38, seed])
+    for _ in range(times(2)):
+        experiment = Experiment(
+            task=str(random.choice(QUICK)),
+            learning_rate=float(10 ** random.uniform(np.log10(0.3), 0)),
+            n_seeds=1,
+            first_seed=int(random.integers(10_000)),
+            sharing=["QKV", "Q=K", "K=V"],
+        )
+        snapshot = train(experiment, "cpu").snapshot
+        first, drawn = headline(snapshot, experiment.first_seed), experiment.to_json()
+        reasons = (reason(snapshot, v, experiment.first_seed) for v in experiment.sharing)
+        for each in filter(None, [first, *reasons]):
+            assert each.kind in {"failed", "diverged", "too fast"}, drawn
+            assert "learning rate" in each.in_words(experiment, experiment.first_seed), drawn
+        if first.kind == "failed":
+            assert "“Learning rate”" in first.advice
+            assert "Not solved" not in finding(snapshot)
+
+
+def test_a_training_has_failed_only_if_no_run_of_it_has_learnt():
+    """Random accuracies and losses, also NaN: one run that has learnt is enough."""
+    assert [task for task in TASKS if failure_of(load_example(task)) is not None] == []
+    random = np.random.default_rng(4)
+    for _ in range(200):
+        names = ["QKV", "Q=K", "K=V", "QKV kv_rank=2 n_heads=2", "Q=K=V"]
+        sharing = [name for name in names if random.random() < 0.6] or ["Q=K"]
+        experiment = tiny("phonebook", sharing=sharing, n_seeds=2)
+        least = experiment.task.chance + LEAST_LEARNED * (1 - experiment.task.chance)
+        levels = [0.0, experiment.task.chance, least - 1e-3, least + 1e-3, 1.0, NAN]
+        odds = np.array([3, 3, 3, 0.2, 0.2, 3]) if random.random() < 0.8 else np.eye(6)[5]
+        last = random.choice(levels, (len(experiment.sharing), 2), p=odds / odds.sum())
+        lost = np.where(np.isnan(last), experiment.training.steps, -1)
+        snapshot = finished(experiment, [np.zeros_like(last), last], diverged_at=lost)
+        failure, diverged = failure_of(snapshot), np.isnan(last).all()
+        comparable = "QKV" in sharing or diverged
+        assert (failure is not None) == (comparable and not (last >= least).any())
+        if failure is not None:
+            assert headline(snapshot, 0).kind == "failed"
+            running = dataclasses.replace(snapshot, status="running")
+            assert (failure_of(running) is not None) == diverged
+
+
+def test_the_advice_names_a_setting_as_the_screen_does_and_its_default():
+    """It is the learning rate if that is not the default, else the steps; pages say the same."""
+    for given, advice in (
+        ({"learning_rate": 0.3}, "Lower “Learning rate” (default 0.005)"),
+        ({"learning_rate": 0.001, "steps": 600}, "Raise “Learning rate” (default 0.005)"),
+        ({"steps": 8}, "Raise “Steps” (default 600)"),
+        ({"steps": 700}, "Raise “Steps” (default 600), or make the task easier"),
+    ):
+        experiment = tiny("phonebook", sharing=["QKV"], n_seeds=1, **given)
+        assert failure_of(finished(experiment, [[[0.0]]] * 2)).advice.startswith(advice)
+    film = record(tiny("phonebook", sharing=["QKV", "Q=K"], n_seeds=1, learning_rate=1.0))
+    begun = dataclasses.replace(film, frames=film.frames[:-1])
+    for view in ("attention", "symmetry", "similarity"):
+        assert inspect(begun, Inspection(view)).header["failure"] == ""
+        assert "Lower “Learning rate”" in inspect(film, Inspection(view)).header["failure"]

@@ -1,0 +1,431 @@
+"""Inspections: what every view promises, and every number of a lookup from the weights again."""
+
+import json
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from filming import film_of, film_of_shape, reference_of
+from kinds import KINDS, every_task
+from numpy.testing import assert_allclose, assert_array_equal
+from reference import Reference
+
+from attnkit.analysis.attention_map import MOST_COLUMNS, MOST_ROWS
+from attnkit.analysis.custom_phone_book import ask, read_book
+from attnkit.analysis.inspection import lookup, replay
+from attnkit.analysis.inspection.inspected_example import InspectedExample
+from attnkit.analysis.inspection.lookup import UNKNOWN, inspect_attention
+from attnkit.analysis.inspection.probes import N_EXAMPLES, examples_of
+from attnkit.analysis.inspection.request import Inspection
+from attnkit.analysis.inspection.result import InspectionResult
+from attnkit.analysis.inspection.views import VIEWS, inspect
+from attnkit.analysis.reasons import headline, marked_pair
+from attnkit.examples import load_example
+from attnkit.experiment import Experiment
+from attnkit.foundation.settings import InvalidExperiment
+from attnkit.tasks import NOTHING
+
+NEAR = 1e-5
+"""Of the largest magnitude of an array, which counts as 0.1 at least."""
+
+FILMED = {
+    "attention": ("token", "scores", "logits"),
+    "symmetry": ("eigenvalues", "shares", "stages", "gap", "weight_symmetry"),
+    "similarity": ("alike", "angles"),
+}
+"""Views of all frames, and some of their arrays that are numbers of the weights."""
+
+# What every view promises
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_blob_holds_everything_and_nothing_new_has_no_arrays(view):
+    """Header and arrays, to the bit, whatever stands in them."""
+    film = film_of(causal=True, d_head=6)
+    found = inspect(film, Inspection(view))
+    assert found.header["steps"] in (film.steps, [4])
+    if view == "attention":
+        assert np.isinf(found.framed["0.masked"]).any()
+    read = InspectionResult.from_bytes(found.to_bytes())
+    assert read.header == json.loads(json.dumps(found.header))
+    for own, other in ((read.framed, found.framed), (read.fixed, found.fixed)):
+        assert own.keys() == other.keys()
+        for name, array in other.items():
+            assert own[name].dtype == array.dtype
+            assert_array_equal(own[name], array)
+    nothing = inspect(film, Inspection(view, since=4))
+    assert (nothing.framed, nothing.fixed, nothing.header["steps"]) == ({}, {}, [])
+
+
+@pytest.mark.parametrize("view", FILMED)
+def test_frames_do_not_depend_on_what_is_computed_with_them(view, monkeypatch):
+    """Only those since a step, in parts for little memory, beside weights that diverged."""
+    film = film_of()
+    whole = inspect(film, Inspection(view))
+    later = inspect(film, Inspection(view, since=0))
+    assert later.header["steps"] == [2, 4]
+    monkeypatch.setattr(replay, "_MOST_NUMBERS", 1)
+    parts = inspect(replace(film, frames=[replace(f) for f in film.frames]), Inspection(view))
+    monkeypatch.undo()
+    for first, found in ((1, later), (0, parts)):
+        for name, array in (whole.framed | whole.fixed).items():
+            wanted = array[first:] if name in whole.framed else array
+            own = (found.framed | found.fixed)[name]
+            assert_allclose(own, wanted, rtol=1e-4, atol=1e-5, err_msg=name)
+
+    last = film.frames[-1]
+    lost = {name: np.full_like(array, np.nan) for name, array in last.parameters[0].items()}
+    broken = replace(last, parameters=[lost, *last.parameters[1:]])
+    found = inspect(replace(film, frames=[*film.frames[:-1], broken]), Inspection(view)).framed
+    for name in FILMED[view]:
+        assert np.isnan(found[f"0.{name}"][-1]).all(), name
+        assert np.isfinite(found[f"0.{name}"][:-1]).any(), name
+    for name in found:
+        rows = slice(-1) if name.startswith("0.") else slice(None)
+        assert_allclose(found[name][rows], whole.framed[name][rows], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("view", FILMED)
+def test_what_does_not_exist_is_refused(view):
+    """The field, what was given, what is allowed."""
+    last = N_EXAMPLES - 1
+    for name, given, most in (("layer", 1, 0), ("head", 2, 1), ("example", N_EXAMPLES, last)):
+        with pytest.raises(ValueError, match=f"{name}: got {given}, allowed 0 to {most}"):
+            inspect(film_of(), Inspection(view, **{name: given}))
+    for wrong, told in [
+        ({"view": "all"}, "view: got 'all', allowed examples, attention"),
+        ({"layer": -1}, "layer: got -1, allowed a whole number from 0"),
+        ({"head": 0.5}, "head: got 0.5, allowed a whole number from 0"),
+    ]:
+        with pytest.raises(ValueError, match=told):
+            Inspection(**{"view": view, **wrong})
+
+
+@pytest.mark.parametrize("view", ["symmetry", "similarity"])
+@every_task
+def test_every_task_can_be_looked_into(task, view):
+    """Nothing is missing of a head that a variant has; lookups have a test of their own below."""
+    film = film_of(task, **KINDS.get(task, {})).at(4)
+    found = inspect(film, Inspection(view))
+    assert found.header["steps"] == [4]
+    assert found.framed["accuracy"].shape == (1, len(film.experiment.sharing))
+    name = {"symmetry": "stages", "similarity": "alike"}[view]
+    assert np.isfinite(found.framed[f"1.{name}"][0, 0, 0]).all()
+
+
+# Lookups
+
+
+@cache
+def inspected(film, **asked):
+    """What is found in a film."""
+    return inspect_attention(film, Inspection("attention", **asked))
+
+
+def expected(film, place, frame, header):
+    """Every array of a variant at a frame, from the stages of the reference."""
+    reference, logits, own = reference_of(film, place, frame)
+    task, layer, head = film.experiment.task, header["layer"], header["head"]
+    examples, example = examples_of(task), header["request"]["example"]
+    found, told, n_heads = {}, header["layers"][layer], reference.n_heads
+    for other, axes in enumerate(header["layers"]):
+        asks, looks, *_ = reference.layers[other]
+        columns = [looks.index(position) for position in axes["column_positions"]]
+        rows = [asks.index(position) for position in axes["row_positions"]]
+        pattern = reference.stages[other]["pattern"][example][:, rows]
+        shown = pattern[:, :, columns]
+        if axes["rest"]:
+            rest = [j for j in range(pattern.shape[-1]) if j not in columns]
+            shown = torch.cat([shown, pattern[:, :, rest].sum(-1, keepdim=True)], -1)
+        found[f"grid.{other}"] = (shown.clamp(0, 1) * 255).round()
+        if other == layer:
+            patterns, js, i = shown, columns, rows[header["row"]]
+            position = asks[i]
+    stages = {name: rows[example] for name, rows in reference.stages[layer].items()}
+    found |= {"token": stages["x"][position], "normed": stages["rows"][position]}
+    found["added"] = stages["added"][i]
+    if head < n_heads:
+        n_maps, home = (
+            len(stages["q"]) // n_heads,
+            0 if "shared_layers" in reference.given else layer,
+        )
+        maps = slice(head * n_maps, (head + 1) * n_maps)
+        factor = own[f"{home}.w_plus"].sum() if "plus" in reference.positions else 1
+        through = own.get(f"{home}.W_O", torch.eye(film.experiment.size.d_model).double())
+        found |= {
+            "map": patterns[head],
+            "weights": patterns[head, header["row"]],
+            "q": stages["q"][maps, i] * factor,
+            "k": stages["k"][maps][:, js],
+            "v": stages["v"][head, js],
+            "products": stages["products"][maps, i][:, js] * factor,
+            "scores": stages["scores"][head, :, i][:, js],
+            "masked": stages["masked"][head, :, i][:, js],
+            "z": stages["z"][head, i],
+            "head_out": stages["z"][head, i] @ through.unflatten(0, (n_heads, -1))[head],
+        }
+    answers, labels = logits.argmax(-1)[example], examples.labels[example]
+    asked = [row - task.answers_from for row in told["row_positions"] if told["is_asked"]]
+    nothing = [NOTHING] * (len(told["row_positions"]) - len(asked))
+    found["answers"] = torch.tensor([*answers[asked], *nothing])
+    right = (answers[asked] == labels[asked]).int()
+    found["right"] = torch.tensor([*right, *[UNKNOWN for _ in nothing]])
+    if asked:
+        final = logits[example, asked[header["row"]]]
+        found |= {"logits": final[header["classes"]], "total": final.exp().sum().log()}
+        found["top"] = final.max()
+    masses = [mass_of(reference, n, examples) for n in range(len(header["layers"]))]
+    return found | {"mass": torch.stack(masses)}
+
+
+def mass_of(reference, layer, examples):
+    """Attention on right and reversed entries of every head, (h, 2)."""
+    asks, looks, *_ = reference.layers[layer]
+    pattern = reference.stages[layer]["pattern"][:, :, -examples.labels.shape[1] :]
+    found = []
+    for positions in (examples.target, examples.reverse):
+        if positions is None or asks.stop < reference.n_ctx:
+            found.append(torch.full(pattern.shape[1:2], torch.nan).double())
+            continue
+        held = positions[:, None, :, None] == torch.tensor(list(looks))
+        found.append((pattern * held).sum((0, 2, 3)) / held.sum())
+    return torch.stack(found, -1)
+
+
+def check(film, place, found):
+    """Hold every array of a variant against the reference at every frame."""
+    named = {tuple(name.split(".", 1)): array for name, array in found.framed.items()}
+    own = {name[1]: array for name, array in named.items() if name[0] == str(place)}
+    for frame in range(len(film.frames)):
+        wanted = expected(film, place, frame, found.header)
+        assert own.keys() == wanted.keys()
+        for name, values in wanted.items():
+            check_array(name, own[name][frame], values.numpy())
+        if "masked" in own:
+            masks, seen = wanted["masked"].numpy(), wanted["masked"].numpy() > -1e4
+            masked, scores = own["masked"][frame], own["scores"][frame]
+            assert (masked[seen] == scores[seen]).all()
+            assert_allclose(masked[~seen], masks[~seen], rtol=NEAR)
+
+
+def check_array(name, found, wanted):
+    """Hold one array against that of the reference; what is masked, against the scores."""
+    assert found.shape == wanted.shape, name
+    if name in ("answers", "right"):
+        assert (found == wanted).all(), name
+    elif name.startswith("grid"):
+        assert np.abs(found - wanted).max() <= 1, name  # of 255
+    elif name != "masked":
+        largest = np.abs(wanted[~np.isnan(wanted)]).max(initial=0.0)
+        assert_allclose(found, wanted, rtol=0, atol=NEAR * max(largest, 0.1), err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("shape", "places"),
+    [
+        ("three heads", (0, 2, 3, 0)),
+        ("three heads", (1, 0, 1, 5)),
+        ("answers at the end", (2, 1, 4, 1)),
+    ],
+)
+def test_every_number_is_that_of_the_formula(shape, places):
+    """One variant of every mechanism, before and after training."""
+    film = film_of_shape(shape)
+    asked = dict(zip(("layer", "head", "query_index", "example"), places, strict=True))
+    for place in range(len(film.experiment.sharing)):
+        check(film, place, inspected(film, **asked))
+
+
+@every_task
+def test_every_number_is_that_of_the_formula_on_every_task(task):
+    """Whatever is asked, of how many sides, with which blocks, in the first layer and the last."""
+    film = film_of(task, **KINDS.get(task, {}))
+    for layer in {0, len(film.experiment.layer_specs) - 1}:
+        found = inspected(film, layer=layer, head=1, query_index=2, example=3)
+        for place in range(len(film.experiment.sharing)):
+            check(film, place, found)
+
+
+def test_who_is_asked_is_named_as_in_the_lab():
+    """Rows are those who ask, with the right class, and where the right entry stands."""
+    film = film_of()
+    found, examples = inspected(film, example=4, query_index=3), examples_of(film.experiment.task)
+    header, told = found.header, found.header["layers"][0]
+    labels = film.experiment.task.label(examples.tokens[4].numpy())
+    assert told["rows"] == [label.query for label in labels]
+    assert told["right"] == examples.labels[4].tolist()
+    assert told["target"] == examples.target[4].tolist()
+    assert told["reverse"] == examples.reverse[4].tolist()
+    assert [asked["label"] for asked in header["askable"]] == told["rows"]
+    assert (header["row"], header["query_index"], header["right"]) == (3, 3, told["right"][3])
+    assert header["target"] == told["target"][3]
+    assert header["right_text"] == header["texts"][str(header["right"])]
+    assert {str(answer) for answer in found.framed["0.answers"].flatten()} <= header["texts"].keys()
+    assert inspected(film, query_index=99).header["query_index"] == 7  # the last one
+
+
+def test_a_head_that_a_variant_lacks_is_told():
+    """Then it has no stages, but its answers and the maps of its own heads."""
+    film = film_of()
+    found = inspected(film, head=1)
+    for place, own in enumerate(found.header["variants"]):
+        assert own["lacking"] == ("It has 1 head only." if own["n_heads"] == 1 else "")
+        check(film, place, found)
+
+
+def test_rows_of_long_examples_come_in_pages():
+    """The page holds who is followed; columns that are hidden from all its rows go first."""
+    film = film_of("language", ("QKV",), length=64, d_mlp=0, n_layers=1)
+    for query_index in (0, 20, 63):
+        found = inspected(film, query_index=query_index)
+        told, row = found.header["layers"][0], found.header["row"]
+        first = query_index // MOST_ROWS * MOST_ROWS
+        assert told["row_positions"] == list(range(first, first + MOST_ROWS))
+        assert told["row_positions"][row] == query_index
+        assert told["rest"]
+        last = min(told["row_positions"][-1] + 1, len(told["column_positions"]) + query_index)
+        assert told["column_positions"][-1] == last - 1
+        assert len(told["column_positions"]) == min(MOST_COLUMNS, last)
+        check(film, 0, found)
+    assert [own["row"] for own in found.header["askable"]].count(NOTHING) == 64 - MOST_ROWS
+
+
+def test_of_many_classes_those_of_the_example_are_told():
+    """And the highest logit and the sum of all, so that chances are known."""
+    film = film_of("mqar", ("QKV",), n_tokens=600)
+    found = inspected(film, query_index=1)
+    held = examples_of(film.experiment.task).labels[0]
+    assert found.header["classes"] == sorted(held[held != NOTHING].tolist())
+    assert found.header["right"] in found.header["classes"]
+    check(film, 0, found)
+
+
+def test_large_films_are_thinned(monkeypatch):
+    """The first and the last frame stay, and the header says so."""
+    film = film_of()
+    whole = inspected(film)
+    assert not whole.header["thinned"]
+    n_bytes = sum(array.nbytes for array in whole.framed.values())
+    monkeypatch.setattr(lookup, "MOST_BYTES", 2 * n_bytes // len(film.frames))
+    found = inspect_attention(film, Inspection("attention"))
+    assert found.header["thinned"]
+    assert found.header["steps"] == [0, 4]
+    assert all(len(array) == 2 for array in found.framed.values())
+
+
+@pytest.mark.parametrize("task", ["directed", "mqar"])
+def test_examples_tell_what_is_wrong_first(task):
+    """Right and wrong of every variant at the last frame; most wrong answers first."""
+    film = film_of(task)
+    found = inspect(film, Inspection("examples"))
+    examples, n_wrong = examples_of(film.experiment.task), np.zeros(N_EXAMPLES, int)
+    asked = (examples.labels != NOTHING).numpy()
+    for place in range(len(film.experiment.sharing)):
+        _, logits, _ = reference_of(film, place, len(film.frames) - 1)
+        right = (logits.argmax(-1) == examples.labels).numpy()
+        assert (found.fixed[f"{place}.right"] == np.where(asked, right, UNKNOWN)).all()
+        n_wrong += (asked & ~right).sum(1)
+    told = found.header["examples"]
+    assert found.header["steps"] == [4]
+    assert [own["n_wrong"] for own in told] == n_wrong.tolist()
+    assert [own["n_asked"] for own in told] == asked.sum(1).tolist()
+    assert sorted(found.header["order"]) == list(range(N_EXAMPLES))
+    in_order = [(-told[place]["n_wrong"], place) for place in found.header["order"]]
+    assert in_order == sorted(in_order)
+    assert len({own["text"] for own in told}) > 1
+
+
+@pytest.mark.parametrize("task", ["directed", "dual_role"])
+def test_the_lookup_that_is_opened_first_is_the_one_that_the_lab_speaks_of(task):
+    """Both name the same question, at any size of the book; where there is none, the first one."""
+    random = np.random.default_rng(7)
+    size = "n_entries" if task == "directed" else "n_circles"
+    for number in random.integers(3, 6, 4):
+        experiment = Experiment(task=task, **{size: int(number)})
+        asked = InspectedExample.at(experiment, Inspection("attention"))
+        told = marked_pair(experiment.task, asked.example)[1]
+        assert asked.query_position == told
+    snapshot = load_example(task)
+    asked = InspectedExample.at(snapshot.experiment, Inspection("attention"))
+    name = asked.labels[asked.query_position].short
+    assert f"Asked for {name}" in headline(snapshot, 0).sentence
+    plain = InspectedExample.at(Experiment(task="phonebook"), Inspection("attention"))
+    assert plain.query_index == 0
+
+
+# A book of one's own
+
+
+def question_of(film, name="Jon"):
+    """A book of four entries with three numbers, and a question, as a page asks."""
+    task = film.experiment.task
+    book = read_book("Ida 12\nJon 34\nMia 12\nTom 56", task)
+    question = ask(book, name, task)
+    return {
+        "tokens": tuple(map(tuple, question.tokens.tolist())),
+        "names": tuple(entry.name for entry in book.entries),
+        "numbers": tuple(question.classes[answer] for answer in sorted(question.classes)),
+        "right": tuple(question.right),
+        "query_index": question.row,
+    }
+
+
+def test_a_book_of_ones_own_is_looked_up():
+    """Rows are its questions, columns its entries; what models answer is that of the formula."""
+    film = film_of("phonebook")
+    asked = question_of(film)
+    found = inspected(film, **asked)
+    told = found.header["layers"][0]
+    assert (told["row_positions"], told["column_positions"]) == ([4, 5, 6, 7], [0, 1, 2, 3])
+    sized = film.experiment.replace(n_entries=4)
+    for place, variant in enumerate(film.experiment.sharing):
+        weights = film.frames[-1].parameters[place].items()
+        own = {name: torch.from_numpy(array).double() for name, array in weights}
+        reference = Reference(sized, variant)
+        answers = reference.logits(own, torch.tensor(asked["tokens"])[None])[0].argmax(-1)
+        assert found.framed[f"{place}.answers"][-1].tolist() == answers.tolist()
+        right = found.framed[f"{place}.right"][-1]
+        assert right.tolist() == (answers == torch.tensor([0, 1, 0, 2])).tolist()
+        pattern = reference.stages[0]["pattern"][0, 0, 4:]
+        shown = torch.cat([pattern[:, :4], pattern[:, 4:].sum(1, keepdim=True)], 1)
+        check_array("map", found.framed[f"{place}.map"][-1], shown.numpy())
+    own = inspect(film, Inspection("similarity", **asked)).header
+    assert own["target"] == [NOTHING] * 4 + [0, 1, 2, 3]  # the map of similarity shows it, too
+
+
+def test_a_book_of_ones_own_is_told_in_its_own_words():
+    """Names, numbers, and what is right, as far as it is known: about nobody nothing is."""
+    film = film_of("phonebook")
+    header = inspected(film, **question_of(film)).header
+    told = header["layers"][0]
+    assert header["is_asked"]
+    assert told["columns"] == ["Ida", "Jon", "Mia", "Tom", "rest"]
+    assert told["column_titles"][:2] == ["Ida, 12", "Jon, 34"]
+    assert told["rows"] == ["Ida ?", "Jon ?", "Mia ?", "Tom ?"]
+    assert (told["right"], told["target"]) == ([0, 1, 0, 2], [0, 1, 2, 3])
+    assert (header["row"], header["right_text"], header["target"]) == (1, "34", 1)
+    assert [header["texts"][str(answer)] for answer in range(3)] == ["12", "34", "56"]
+    assert header["texts"]["3"] == "a number not in the book"
+    asked = question_of(film, "Nobody")
+    told = inspected(film, **asked).header["layers"][0]
+    assert told["rows"] == ["Ida ?", "Jon ?", "Mia ?", "your question"]
+    assert (told["right"], told["target"]) == ([0, 1, 0, NOTHING], [0, 1, 2, NOTHING])
+    bare = inspected(film, tokens=asked["tokens"])  # without names and numbers
+    told = bare.header["layers"][0]
+    assert set(told["right"]) == set(told["target"]) == {NOTHING}
+    assert (bare.framed["0.right"] == UNKNOWN).all()
+
+
+def test_who_cannot_read_a_book_of_that_size_says_why():
+    """Learnt positions are of the size trained on; the others answer."""
+    film = film_of("phonebook", ("QKV", "QKV positions=learned"))
+    for view, shown in (("attention", "map"), ("similarity", "vectors")):
+        found = inspect(film, Inspection(view, **question_of(film)))
+        one, other = (own["refusal"] for own in found.header.get("notes", found.header["variants"]))
+        assert (one, other[:36]) == ("", "It answers books of 8 entries only: ")
+        assert f"0.{shown}" in found.framed
+        assert f"1.{shown}" not in found.framed
+    with pytest.raises(InvalidExperiment, match="n_entries: got 1, allowed a whole number from 2"):
+        inspect_attention(film, Inspection("attention", tokens=((0, 40), (0, 64))))

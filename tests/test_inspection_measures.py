@@ -1,0 +1,386 @@
+"""Symmetry and similarity of matrices and vectors computed once more, in double precision."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from filming import film_of, reference_of
+from numpy.testing import assert_allclose
+
+from attnkit.analysis.inspection.probes import N_EXAMPLES, examples_of
+from attnkit.analysis.inspection.replay import is_tied
+from attnkit.analysis.inspection.request import Inspection
+from attnkit.analysis.inspection.similarity import LEVELS, PAIRS, inspect_similarity
+from attnkit.analysis.inspection.symmetry import MOST_POSITIONS, shared_part
+from attnkit.analysis.inspection.views import inspect
+from attnkit.analysis.similarity import (
+    cosine,
+    linear_cka,
+    mean_cosine,
+    overlap,
+    principal_angles,
+    weights_cka,
+)
+from attnkit.training import metrics
+from attnkit.variants import Variant
+
+LINEAR = (
+    "QKV", "Q=K", "K=V", "Q=V", "Q=K=V", "QKV d_k=3 d_v=10", "QKV kv_heads=1", "QKV kv_rank=5",
+    "QKV d_k=d/2 diff", "QKV sum", "K=V scaled", "QKV n_heads=1", "QKV V=I d_head=m/h",
+    "QKV kv_every=2", "QKV tie=Q=K", "QKV tie=K=V", "Q=K positions=alibi",
+    "Q=K positions=key_bias", "Q=K positions=learned", "Q=K positions=relative",
+)  # fmt: skip
+"""Variants whose queries, keys and values are those of matrices, without anything else."""
+
+BENT = ("Q=K unit_key", "QKV positions=rope", "Q=K positions=rope", "QKV qk_norm", "Q=V keyless",
+        "Q=K signed")  # fmt: skip
+SIZES = {"d_model": 16, "n_heads": 2, "d_head": 6, "n_layers": 1}
+SHAPES = {
+    "people": ("directed", (*LINEAR, *BENT), {
+        "n_names": 11, "n_values": 13, "n_entries": 5, "d_model": 32, "d_head": 14, "n_heads": 2,
+        "n_layers": 2, "self_mask": True,
+    }),
+    "causal": ("mqar", ("QKV", "Q=K", "QKV n_heads=1"), {
+        "n_tokens": 22, "n_pairs": 3, "length": 30, **SIZES,
+    }),
+    "standard": ("reverse", ("QKV", "Q=K"), {"length": 7, "d_mlp": 9, **SIZES, "d_head": 5}),
+    "two sides": ("dictionary", ("QKV", "K=V", "Q=K"), {
+        "n_words": 5, "n_vocab": 11, "d_model": 16, "d_head": 6,
+    }),
+}  # fmt: skip
+EXACT = {"rtol": 1e-4, "atol": 1e-4}
+ROLES = ("Q", "K", "V")
+
+
+@cache
+def film(shape):
+    """The film of one of the shapes."""
+    task, sharing, settings = SHAPES[shape]
+    return film_of(task, sharing, **settings)
+
+
+@cache
+def seen(shape, view, **asked):
+    """What is found, once per question."""
+    return inspect(film(shape), Inspection(view, **asked))
+
+
+def everything(shape):
+    """(frame, variant's place, its text) of a film."""
+    names = [variant.value for variant in film(shape).experiment.sharing]
+    return [(f, p, name) for f in range(len(film(shape).frames)) for p, name in enumerate(names)]
+
+
+def is_linear(text):
+    """Whether a variant's vectors are those of matrices."""
+    return text not in {Variant(one).value for one in BENT}
+
+
+def place_of(shape, text):
+    """The place of a variant in a shape."""
+    return film(shape).experiment.sharing.index(Variant(text))
+
+
+def of_head(rows, n_heads, head):
+    """One head of (b, h·p, n, d), its maps side by side: (b, n, p·d)."""
+    return rows.unflatten(1, (n_heads, -1))[:, head].movedim(1, 2).flatten(2).numpy()
+
+
+def vectors(shape, place, frame, layer, head):
+    """Queries, keys and values of all examples, (b, n, d), by role."""
+    reference, _, _ = reference_of(film(shape), place, frame)
+    rows = reference.stages[layer]
+    return {role: of_head(rows[role.lower()], reference.n_heads, head) for role in ROLES}
+
+
+def matrices(shape, place, frame, layer):
+    """What a layer makes of every direction of the residual stream: (1, h·p, m, d) by role."""
+    reference, _, own = reference_of(film(shape), place, frame)
+    d_model, every = film(shape).experiment.size.d_model, int(reference.given.get("kv_every", 1))
+    reference.at_i = reference.at_j = torch.zeros(d_model, dtype=torch.float64)
+    eye, weights = torch.eye(d_model, dtype=torch.float64)[None], {}
+    for home in (layer, layer - layer % every):
+        start = f"{home}."
+        weights[home] = {
+            name.removeprefix(start): value
+            for name, value in own.items()
+            if name.startswith(start) and not name.startswith(f"{start}b_")
+        }
+    q = reference.queries(eye, weights[layer])
+    k, v = reference.keys_and_values(eye, weights[layer - layer % every])
+    k = k.repeat_interleave(q.shape[1] // k.shape[1], 1)
+    v = v.repeat_interleave(reference.n_heads // v.shape[1], 1)
+    return {"Q": q, "K": k, "V": v}
+
+
+# Similarity
+
+
+@pytest.mark.parametrize(
+    ("shape", "layer", "head"), [("people", 1, 0), ("standard", 0, 1), ("two sides", 2, 0)]
+)
+def test_likeness_is_that_of_the_reference(shape, layer, head):
+    """The measures of `attnkit.analysis.similarity`, of matrices and vectors computed once more.
+
+    Where roles are matrices, those of weights; where tokens have both roles, those of activations.
+    """
+    found = seen(shape, "similarity", layer=layer, head=head)
+    for frame, p, text in everything(shape):
+        made, rows = matrices(shape, p, frame, layer), vectors(shape, p, frame, layer, head)
+        n_heads = reference_of(film(shape), p, frame)[0].n_heads
+        for c, (one, other) in enumerate(PAIRS):
+            a, b = (of_head(made[role], n_heads, head)[0] for role in (one, other))
+            x, y = (rows[role].reshape(-1, rows[role].shape[-1]) for role in (one, other))
+            alike = a.shape == b.shape
+            wanted = [cosine(a, b) if alike else np.nan, overlap(a, b), weights_cka(a, b)]
+            wanted += [mean_cosine(x, y) if alike else np.nan, linear_cka(x, y)]
+            own = found.framed[f"{p}.alike"][frame, c]
+            held = slice(0 if is_linear(text) else 3, 5 if found.header["square"] else 3)
+            assert_allclose(own[held], np.array(wanted)[held], atol=1e-5, err_msg=text)
+            if is_linear(text):
+                angles = np.degrees(principal_angles(a, b))
+                own = found.framed[f"{p}.angles"][frame, c]
+                assert_allclose(own[: len(angles)], angles, atol=0.02, err_msg=text)
+                assert np.isnan(own[len(angles) :]).all()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_tied_roles_are_exactly_alike(shape):
+    """Everything is 1, every angle 0, and their vectors coincide, from the step of the tie on."""
+    found, experiment = seen(shape, "similarity"), film(shape).experiment
+    for frame, p, text in everything(shape):
+        if any(word in text for word in ("scaled", "unit_key", "keyless", "signed", "rope")):
+            continue
+        variant, rows = experiment.sharing[p], found.framed[f"{p}.vectors"][frame]
+        begun = len(variant.stages) == 1 or is_tied(experiment, variant, film(shape).steps[frame])
+        for c, pair in enumerate(PAIRS):
+            tied = len({variant.stages[-1].sharing.owner(role) for role in pair}) == 1
+            alike = found.framed[f"{p}.alike"][frame, c]
+            assert found.header["notes"][p]["tied"][c] == tied, text
+            assert ((alike[~np.isnan(alike)] == 1).all()) == (tied and begun), (text, frame)
+            if tied and begun:
+                assert found.framed[f"{p}.angles"][frame, c].max() < 1e-4
+                one, other = (rows[ROLES.index(role)] for role in pair)
+                if found.header["square"] or pair == ("K", "V"):
+                    assert (one == other).all()
+
+
+def test_across_two_sides_no_token_has_both_a_query_and_a_key():
+    """Weights can be compared there, activations of queries cannot; scores have no symmetry."""
+    cross = [place.kind for place in film("two sides").experiment.layer_specs].index("cross")
+    found = seen("two sides", "similarity", layer=cross)
+    assert not found.header["square"]
+    for name in ("alike", "random"):
+        values = found.framed[f"0.{name}"]
+        assert np.isfinite(values[:, :, :3]).all()
+        assert np.isnan(values[:, :2, 3:]).all()
+        assert np.isfinite(values[:, 2]).all()
+    asks, looked_at = (np.array(found.header[name]) for name in ("asks", "looked_at"))
+    assert (asks ^ looked_at).all()
+    assert (found.framed["0.vectors"][:, 0][:, looked_at] == 0).all()
+    assert (found.framed["0.vectors"][:, 1:][:, :, asks] == 0).all()
+
+    found = seen("two sides", "symmetry", layer=cross)
+    assert found.header["square"] is False
+    assert "0.scores" not in found.framed
+    for name in ("a", "stages", "error"):
+        assert np.isnan(found.framed[f"0.{name}"][:, cross]).all()
+        assert not np.isnan(found.framed[f"0.{name}"][:, 0]).any()
+    encoder = seen("two sides", "symmetry", layer=0)
+    assert encoder.header["square"]
+    assert encoder.framed["0.scores"].shape[-1] == film("two sides").experiment.task.n_source
+
+
+def test_bands_hold_what_is_not_trained():
+    """Before the first step, most pairs of matrices of their own are as alike as random ones."""
+    inside = []
+    for head in (0, 1):
+        found = seen("standard", "similarity", head=head)
+        alike, random = found.framed["0.alike"][0], found.framed["0.random"][0]
+        inside.append((random[..., 1] <= alike) & (alike <= random[..., 2]))
+    assert np.mean(inside) > 0.8
+
+
+def test_the_map_has_the_vectors_of_the_example_in_the_plane_where_they_spread_most():
+    """Within half a level; the plane has two directions at right angles."""
+    found = seen("people", "similarity", layer=1, head=1, example=3)
+    n_ctx = film("people").experiment.task.n_ctx
+    assert (found.header["tokens"], len(found.header["labels"])) == (list(range(n_ctx)), n_ctx)
+    for text in ("QKV", "QKV positions=rope", "QKV d_k=3 d_v=10"):
+        p = place_of("people", text)
+        rows, scale = vectors("people", p, -1, 1, 1), found.framed[f"{p}.scale"][-1]
+        drawn = found.framed[f"{p}.vectors"][-1] * scale
+        for r, role in enumerate(ROLES):
+            if rows[role].shape[-1] == rows["K"].shape[-1]:
+                assert np.abs(drawn[r] - rows[role][3]).max() <= scale * 0.5001, text
+            else:
+                assert (drawn[r] == 0).all()
+        assert np.abs(found.framed[f"{p}.vectors"][-1]).max() == LEVELS
+    points = (found.framed["0.vectors"][-1] * found.framed["0.scale"][-1]).reshape(-1, 14)
+    centred, plane = points - points.mean(0), found.fixed["0.plane"].astype(float)
+    assert_allclose(found.fixed["0.centre"], points.mean(0), atol=0.01)
+    assert_allclose(plane.T @ plane, np.eye(2), atol=1e-6)
+    most = np.sort(np.linalg.eigvalsh(centred.T @ centred))[-2:].sum()
+    assert ((centred @ plane) ** 2).sum() == pytest.approx(most, rel=0.01)
+
+
+def test_the_table_holds_every_head_of_every_layer():
+    """In the last frame; heads that a variant lacks are missing."""
+    experiment = film("people").experiment
+    for asked in ({}, {"layer": 1, "head": 0}, {"layer": 1, "head": 1, "example": 3}):
+        found = seen("people", "similarity", **asked)
+        layer, head = found.header["request"]["layer"], found.header["request"]["head"]
+        for p, variant in enumerate(experiment.sharing):
+            table, random = found.fixed[f"{p}.table"], found.fixed[f"{p}.table_random"]
+            alike, of_layer = (found.framed[f"{p}.{name}"][-1] for name in ("alike", "random"))
+            assert_allclose(table[layer, head], alike, atol=1e-5, err_msg=variant.value)
+            assert_allclose(random[layer], of_layer, atol=1e-5)
+    one_head = place_of("people", "QKV n_heads=1")
+    assert np.isnan(found.framed[f"{one_head}.alike"]).all()
+    assert not found.header["notes"][one_head]["has_head"]
+    assert np.isnan(found.fixed[f"{one_head}.table"][:, 1]).all()
+
+
+def test_of_long_examples_the_asked_tokens_and_their_answers_are_mapped(monkeypatch):
+    """Then as many of the first as fit; a book of one's own takes the example's place."""
+    book = film_of("phonebook", ("QKV",))
+    task, example = book.experiment.task, examples_of(book.experiment.task)
+    tokens = tuple(tuple(token) for token in example.tokens[5].tolist())
+    own, same = (
+        inspect_similarity(book, Inspection("similarity", **asked)).framed
+        for asked in ({"tokens": tokens}, {"example": 5})
+    )
+    assert (own["0.vectors"] == same["0.vectors"]).all()
+    assert (own["0.alike"] == same["0.alike"]).all()  # of the held-out examples
+    monkeypatch.setattr("attnkit.analysis.inspection.similarity.MOST_TOKENS", 6)
+    found = inspect_similarity(book, Inspection("similarity"))
+    kept = found.header["tokens"]
+    assert len(kept) == found.framed["0.vectors"].shape[2] == 6
+    assert {task.answers_from, int(example.target[0, 0])} <= set(kept)
+    assert found.header["n_tokens"] == task.n_ctx
+
+
+# Symmetry
+
+
+def asymmetry(square):
+    """‖S − Sᵀ‖² / 4‖S‖² of the last two axes."""
+    gap = square - np.swapaxes(square, -1, -2)
+    return (gap**2).sum((-1, -2)) / (4 * (square**2).sum((-1, -2)))
+
+
+@pytest.mark.parametrize(("shape", "layer", "head"), [("people", 1, 1), ("causal", 0, 0)])
+def test_scores_of_the_example_are_those_of_the_formula(shape, layer, head):
+    """Every variant at every frame, with shares, eigenvalues and gaps of the whole S."""
+    found = seen(shape, "symmetry", example=3, layer=layer, head=head)
+    shown = found.header["positions"]
+    for frame, p, text in everything(shape):
+        scores = reference_of(film(shape), p, frame)[0].stages[layer]["scores"].numpy()
+        own = {
+            name: found.framed.get(f"{p}.{name}")
+            for name in ("scores", "shares", "eigenvalues", "negative", "gap")
+        }
+        if head >= scores.shape[1]:
+            assert set(own.values()) == {None}
+            continue
+        square = scores[3, head]  # (maps, n, n)
+        odd, even = asymmetry(square), (square + np.swapaxes(square, 1, 2)) / 2
+        values = np.linalg.eigvalsh(even)[:, ::-1]
+        for name, wanted in {
+            "scores": square[:, shown][:, :, shown],
+            "shares": np.stack([1 - odd, odd], 1),
+            "eigenvalues": values,
+            "negative": (np.minimum(values, 0) ** 2).sum(1) / (values**2).sum(1),
+            "gap": np.abs(square - np.swapaxes(square, 1, 2)).mean(2),
+        }.items():
+            assert_allclose(own[name][frame], wanted, **EXACT, err_msg=f"{name} {text}")
+
+
+@pytest.mark.parametrize("shape", ["people", "causal"])
+def test_symmetry_of_every_stage_is_that_of_the_formula(shape):
+    """The scores, the scores that no mask hides, and the pattern are measured for each head.
+
+    The largest gap is max|S − Sᵀ| over examples and heads, as it is and over max|S|. Scores must be
+    symmetric where they are up to rounding once weights have moved, and nowhere else. Beside them
+    stands what was evaluated in training: (1 − s)/2 per head, and the attention on both entries.
+    """
+    found, whole = seen(shape, "symmetry"), film(shape)
+    size, symmetric = whole.experiment.size, set()
+    for frame, p, text in everything(shape):
+        reference, _, _ = reference_of(whole, p, frame)
+        a, mass = (found.framed[f"{p}.{name}"][frame] for name in ("a", "mass"))
+        assert_allclose(a, (1 - whole.head_symmetry[frame, p]) / 2, atol=1e-6)
+        told = [whole.metric(f"mass_on_{name}")[frame, p] for name in ("target", "reverse")]
+        np.testing.assert_array_equal(mass, told)
+        errors = found.framed[f"{p}.error"][frame]
+        for layer, stages in enumerate(reference.stages):
+            square, pattern = stages["scores"].numpy(), stages["pattern"].numpy()
+            n, n_heads = square.shape[-1], square.shape[1]
+            hidden = np.triu(np.ones((n, n)), 1) * size.causal + np.eye(n) * size.self_mask
+            expected = [
+                asymmetry(square).mean((0, 2)),
+                asymmetry(np.where(hidden, 0, square)).mean((0, 2)),
+                asymmetry(pattern).mean(0),
+            ]
+            own = found.framed[f"{p}.stages"][frame, layer]
+            assert_allclose(own[:n_heads], np.stack(expected, 1), atol=2e-5, err_msg=text)
+            assert np.isnan(own[n_heads:]).all()
+            gap = np.abs(square - np.swapaxes(square, -1, -2)).max()
+            assert_allclose(errors[layer], [gap, gap / np.abs(square).max()], rtol=1e-3, atol=1e-4)
+        must = bool(found.framed[f"{p}.must"][frame])
+        assert (errors[:, 1] < 1e-6).all() == (errors[:, 1] < 1e-4).any() == must or not frame
+        symmetric |= {text} if must else set()
+    assert "Q=K" in symmetric
+    assert "QKV" not in symmetric
+
+
+@pytest.mark.parametrize("shape", ["people", "causal", "two sides"])
+def test_weights_are_measured_as_the_product(shape):
+    """Symmetry of W_Q W_Kᵀ, formed, and directionality: the mean of a head's maps."""
+    found = seen(shape, "symmetry")
+    for frame, p, text in everything(shape):
+        if not is_linear(text) or "sum" in text:  # whose maps are one product
+            continue
+        n_heads = reference_of(film(shape), p, frame)[0].n_heads
+        for layer in range(len(film(shape).experiment.layer_specs)):
+            q, k = (matrices(shape, p, frame, layer)[role][0] for role in "QK")
+            products = (q @ k.mT).numpy()  # (h·p, m, m)
+            for name, values in (
+                ("weight_symmetry", 1 - 2 * asymmetry(products)),
+                ("directionality", metrics.directionality(q, k).numpy()),
+            ):
+                own = found.framed[f"{p}.{name}"][frame, layer]
+                values = values.reshape(n_heads, -1).mean(1)
+                assert_allclose(own[:n_heads], values, atol=1e-5, err_msg=f"{name} {text}")
+                assert np.isnan(own[n_heads:]).all()
+
+
+def test_what_hangs_on_positions_is_told_from_what_hangs_on_tokens():
+    """All of it where a key bias breaks tied scores, little where W_Q and W_K differ.
+
+    By hand: matrices that are alike share 1, two that cancel out −1, independent ones about 0.
+    """
+    found = seen("people", "symmetry")
+    for text, share in (("Q=K positions=key_bias", 1), ("Q=K positions=relative", 1), ("QKV", 0)):
+        own = found.framed[f"{place_of('people', text)}.positional"][-1, 0]
+        assert own == pytest.approx(share, abs=1e-4 if share else 0.2), text
+    one = torch.tensor([[0.0, 3.0], [-3.0, 0.0]]).double()
+    assert shared_part(one.expand(5, 2, 2)).item() == pytest.approx(1)
+    assert shared_part(torch.stack([one, -one])).item() == pytest.approx(-1)
+    drawn = torch.randn(400, 7, 7, generator=torch.Generator().manual_seed(0)).double()
+    assert abs(shared_part(drawn).item()) < 0.01
+    assert shared_part(torch.zeros(5, 3, 3).double()).item() == 0
+
+
+def test_long_examples_show_what_is_asked_last_and_its_answers():
+    """So many positions at most; marks point at places among them."""
+    header = seen("causal", "symmetry").header
+    assert header["n_examples"] == N_EXAMPLES
+    shown, task = header["positions"], film("causal").experiment.task
+    example = examples_of(task)
+    assert len(shown) == len(header["labels"]) == MOST_POSITIONS < header["n_looked_at"] == 30
+    assert shown == sorted(shown)
+    asked = (example.labels[0] >= 0).nonzero().flatten().tolist()
+    marks = {shown[i]: shown[j] for i, j in enumerate(header["target"]) if j >= 0}
+    assert marks == {task.answers_from + i: int(example.target[0, i]) for i in asked}
