@@ -1,13 +1,19 @@
-"""Tables of a sweep: cells, slices, paired differences, the frontier, costs of equal accuracy."""
+"""Tables of a sweep and their costs: cells, paired differences, the frontier, equal accuracy."""
 
+import json
 import math
+import random
 
 import numpy as np
 import pandas as pd
+import plotly.graph_objects as go
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from made_sweeps import failed, from_width, made_sweep, without
+from made_sweeps import failed, from_width, logistic, made_sweep, without
+from reference import DOZEN
+from scipy import stats
 
 from attnkit.analysis.capacity import (
     COSTS,
@@ -18,70 +24,62 @@ from attnkit.analysis.capacity import (
     runs_at,
     slice_at,
 )
+from attnkit.experiment import Experiment
+from attnkit.figures.frontier import (
+    describe_frontier,
+    describe_matching,
+    plot_frontier,
+    plot_matching,
+)
+from attnkit.model.decode import Decoder
+from attnkit.model.model import Model
 from attnkit.sweeps import SweepResult
 
 EXAMPLE = made_sweep(from_width(QKV=3, KV=6))
+HOLED = without(made_sweep(logistic({"QKV": 3, "K=V": 6})), d_head=4, sharing="K=V")
+HOLED = failed(without(HOLED, d_head=3, sharing="QKV", seed=0), d_head=12, sharing="K=V")
+"""A cell was not run at every number of entries, one failed, one lacks a seed."""
 
 
-def test_there_is_one_row_for_each_cell_in_the_order_of_the_sweep():
-    """The first axis varies slowest, and variants fastest."""
-    table = cells(EXAMPLE)
-    assert len(table) == EXAMPLE.sweep.n_cells
-    assert table["sharing"].tolist()[:3] == ["QKV", "K=V", "QKV"]
-    assert table.iloc[2][["d_head", "n_entries"]].tolist() == [1, 4]
+def mean_of(values):
+    """Return mean and 95% limits by scipy; without width if all are alike."""
+    error = stats.sem(values)
+    low, high = stats.t.interval(0.95, len(values) - 1) if error else (0, 0)
+    return [values.mean(), values.mean() + low * error, values.mean() + high * error]
 
 
-def test_a_cell_has_the_mean_and_interval_of_its_seeds():
-    """They are those that one computes by hand."""
-    result = made_sweep(lambda sharing, point: 0.5, n_seeds=4, seed=3)
-    row = cells(result).iloc[0]
-    runs = result.runs.iloc[:4]
-    assert row["accuracy"] == pytest.approx(runs["accuracy"].mean())
-    half = 3.1824463 * runs["accuracy"].std() / 2  # t of three degrees of freedom
-    assert row["accuracy_high"] - row["accuracy"] == pytest.approx(half)
-    assert row["accuracy"] - row["accuracy_low"] == pytest.approx(half)
-    n_solved = int(runs["steps_to_threshold"].notna().sum())
-    assert (row["n_seeds"], row["n_solved"], row["solved"]) == (4, n_solved, n_solved / 4)
-    assert row["steps_to_threshold"] == pytest.approx(runs["steps_to_threshold"].mean())
-
-
-def test_a_cell_has_its_costs_and_its_learning_rate():
-    """They are the same for all seeds."""
-    row = cells(EXAMPLE).iloc[-1]
-    assert row["learning_rate"] == 0.005
-    assert [row[cost] for cost in COSTS] == [640, 1640, 32, 1600]
-
-
-def test_cells_that_were_not_run_are_absent():
-    """No row is invented."""
-    table = cells(without(EXAMPLE, d_head=4, sharing="K=V"))
-    assert len(table) == EXAMPLE.sweep.n_cells - 4
-    assert not ((table["d_head"] == 4) & (table["sharing"] == "K=V")).any()
-
-
-def test_a_cell_that_failed_has_its_reason_and_no_numbers():
-    """No seed counts."""
-    table = cells(failed(EXAMPLE, d_head=12, sharing="K=V"))
-    rows = table[table["error"].notna()]
-    assert len(rows) == 4
-    assert rows["error"].str.startswith("d_head: got 12").all()
-    assert (rows["n_seeds"] == 0).all()
-    assert rows[["accuracy", "solved", "steps_to_threshold"]].isna().to_numpy().all()
-
-
-def test_a_sweep_without_runs_has_no_cells():
-    """A table of parts that has no column of metrics is read, too."""
-    table = cells(SweepResult.of(EXAMPLE.sweep, None))
-    assert table.empty
-    assert "accuracy" in table.columns
-
-
-def test_an_axis_of_learning_rates_is_kept():
-    """The column of the axis is not lost among those of the cells."""
-    result = made_sweep(lambda sharing, point: 1.0, axes={"learning_rate": (0.01, 0.02)})
-    table = cells(result)
-    assert table.columns.tolist().count("learning_rate") == 1
-    assert table["learning_rate"].tolist() == [0.01, 0.01, 0.02, 0.02]
+def test_a_cell_has_the_statistics_of_its_seeds_its_costs_and_why_it_failed():
+    """In the order of the sweep; what was not run has no row, and what failed no numbers."""
+    table, sweep, rows = cells(HOLED), HOLED.sweep, 0
+    for point in sweep.points():
+        for variant in sweep.sharing:
+            runs = HOLED.runs[HOLED.runs["sharing"] == variant.value]
+            runs = slice_at(runs, point)
+            if runs.empty:
+                continue
+            row, rows = table.iloc[rows], rows + 1
+            assert {**point, "sharing": variant.value}.items() <= row.to_dict().items()
+            assert [row[name] for name in COSTS] == [runs[name].iloc[0] for name in COSTS]
+            trained = runs[runs["error"].isna()]
+            steps = trained["steps_to_threshold"].dropna()
+            assert (row["n_seeds"], row["n_solved"]) == (len(trained), len(steps))
+            found = row[["accuracy", "accuracy_low", "accuracy_high"]].tolist()
+            if trained.empty:
+                assert row["error"].startswith("d_head: got 12")
+                assert np.isnan([*found, row["solved"], row["steps_to_threshold"]]).all()
+                continue
+            assert pd.isna(row["error"])
+            assert found == pytest.approx(mean_of(trained["accuracy"].to_numpy()))
+            assert row["solved"] == len(steps) / len(trained)
+            assert row["steps_to_threshold"] == pytest.approx(steps.mean(), nan_ok=True)
+            assert row["learning_rate"] == 0.005
+    assert rows == len(table) < sweep.n_cells
+    empty = cells(SweepResult.of(EXAMPLE.sweep, None))  # a table of parts without metrics
+    assert empty.empty
+    assert "accuracy" in empty.columns
+    tuned = cells(made_sweep(lambda *_: 1.0, axes={"learning_rate": (0.01, 0.02)}))
+    assert tuned.columns.tolist().count("learning_rate") == 1
+    assert tuned["learning_rate"].tolist() == [0.01, 0.01, 0.02, 0.02]
 
 
 def test_a_slice_keeps_the_index_of_its_rows():
@@ -101,47 +99,45 @@ def test_a_slice_keeps_the_index_of_its_rows():
 
 
 def test_differences_are_paired_by_seed():
-    """A variant that is always better by the same amount has an interval without width."""
-    result = made_sweep(lambda sharing, point: 0.5, seed=1)
-    runs = result.runs.copy()
-    of_a = runs["sharing"] == "QKV"
-    noise = np.random.default_rng(0).normal(size=int(of_a.sum()))
-    runs.loc[of_a, "accuracy"] = noise
-    runs.loc[~of_a, "accuracy"] = noise - 0.25
-    runs["steps_to_threshold"] = np.where(of_a, 100.0, 400.0)
-    table = difference(SweepResult(result.sweep, runs), "K=V", "QKV")
-    assert len(table) == result.sweep.n_points
-    assert table["difference"].to_numpy() == pytest.approx(-0.25)
-    assert table["high"].to_numpy() == pytest.approx(-0.25)
-    assert table["clear"].all()
-    assert table["steps_difference"].to_numpy() == pytest.approx(2)
-    assert (table["n_steps_pairs"] == 5).all()
+    """In points of accuracy and doublings of steps, over the seeds that both have.
 
-
-def test_a_point_without_one_of_both_variants_has_no_difference():
-    """Its row is absent; where a seed is missing, fewer pairs count."""
-    result = without(without(EXAMPLE, d_head=4, sharing="K=V"), d_head=3, sharing="QKV", seed=0)
-    table = difference(result, "K=V", "QKV")
-    assert 4 not in table["d_head"].tolist()
-    assert set(table.loc[table["d_head"] == 3, "n_pairs"]) == {4}
-
-
-def test_equal_variants_do_not_differ_clearly():
-    """Zero is not excluded by an interval that is zero; what was not trained has no differences."""
+    Points without one of both have none. Equal variants do not differ clearly: an interval of zero
+    does not exclude it.
+    """
+    table = difference(HOLED, "K=V", "QKV")
+    trained = HOLED.runs[HOLED.runs["error"].isna()]
+    kv, qkv = (trained[trained["sharing"] == one] for one in ("K=V", "QKV"))
+    both = kv.merge(qkv, on=["d_head", "n_entries", "seed"])
+    groups = dict(iter(both.groupby(["d_head", "n_entries"])))
+    assert set(zip(table["d_head"], table["n_entries"], strict=True)) == set(groups)
+    assert len(table) == len(groups)
+    for row in table.to_dict("records"):
+        pairs = groups[row["d_head"], row["n_entries"]]
+        gaps = (pairs["accuracy_x"] - pairs["accuracy_y"]).to_numpy()
+        assert row["n_pairs"] == len(gaps) == (4 if row["d_head"] == 3 else 5)
+        found = [row["difference"], row["low"], row["high"]]
+        assert found == pytest.approx(mean_of(gaps))
+        assert row["clear"] == (row["low"] > 0 or row["high"] < 0)
+        ratios = pairs["steps_to_threshold_x"] / pairs["steps_to_threshold_y"]
+        assert row["n_steps_pairs"] == ratios.notna().sum()
+        expected = np.log2(ratios).mean()
+        assert row["steps_difference"] == pytest.approx(expected, nan_ok=True)
+    assert table["clear"].any()
     table = difference(EXAMPLE, "QKV", "QKV")
     assert (table["difference"] == 0).all()
     assert not table["clear"].any()
-    table = difference(EXAMPLE, "Q=V", "QKV")
+    table = difference(EXAMPLE, "Q=V", "QKV")  # which was not trained
     assert table.empty
     assert "steps_clear" in table.columns
 
 
+# the frontier, and costs of equal accuracy
+
+
 def frame(**columns):
     """Return a table of cells with these columns."""
-    length = len(columns["accuracy"])
-    filled = {"sharing": ["QKV"] * length, **columns}
     limits = {f"accuracy_{end}": columns["accuracy"] for end in ("low", "high")}
-    return pd.DataFrame({**limits, **filled})
+    return pd.DataFrame({**limits, "sharing": "QKV", **columns})
 
 
 LEVEL = st.integers(0, 5).map(lambda fifths: fifths / 5) | st.just(math.nan)
@@ -160,50 +156,111 @@ def test_no_other_cell_beats_those_on_the_frontier(drawn):
     assert set(frontier(table, "parameters").index) == expected
 
 
-def test_a_variant_that_costs_twice_as_much_everywhere_has_the_ratio_two():
-    """At every accuracy, also between its cells."""
+def test_costs_of_equal_accuracy_are_compared_between_cells_too():
+    """On the logarithm of the cost; an accuracy that is never reached has none.
+
+    Limits come from those of the accuracy: none if the lower one never reaches the level.
+    """
     a = frame(parameters=[100, 200, 400], accuracy=[0.2, 0.6, 1.0])
-    b = frame(parameters=[200, 400, 800], accuracy=[0.2, 0.6, 1.0])
-    matched = matching_cost(a, b, "parameters")
+    matched = matching_cost(
+        a, frame(parameters=[200, 400, 800], accuracy=a["accuracy"]), "parameters"
+    )
     assert matched["accuracy"].tolist() == [0.2, 0.6, 1.0]
     for column in ("ratio", "low", "high"):
         assert matched[column].to_numpy() == pytest.approx(2)
-
-
-def test_costs_between_two_cells_are_interpolated():
-    """On the logarithm of the cost."""
     a = frame(parameters=[100, 400], accuracy=[0.0, 1.0])
     b = frame(parameters=[100, 150, 400], accuracy=[0.0, 0.5, 1.0])
-    matched = matching_cost(a, b, "parameters").set_index("accuracy")
-    assert matched.loc[0.5, "a"] == pytest.approx(200)
-    assert matched.loc[0.5, "ratio"] == pytest.approx(0.75)
-
-
-def test_an_accuracy_that_is_never_reached_has_no_cost():
-    """It is blank instead of extrapolated."""
-    a = frame(parameters=[100, 200], accuracy=[0.2, 1.0])
-    b = frame(parameters=[100, 200], accuracy=[0.2, 0.7])
-    last = matching_cost(a, b, "parameters").iloc[-1]
+    middle = matching_cost(a, b, "parameters").set_index("accuracy").loc[0.5]
+    assert [middle["a"], middle["ratio"]] == pytest.approx([200, 0.75])
+    last = matching_cost(a, frame(parameters=[100, 200], accuracy=[0.2, 0.7]), "parameters").iloc[
+        -1
+    ]
     assert last["accuracy"] == 1.0
-    assert math.isnan(last["b"])
-    assert math.isnan(last["ratio"])
-    assert math.isnan(last["high"])
-
-
-def test_the_interval_of_a_cost_comes_from_the_limits_of_the_accuracy():
-    """A cost has no upper limit if the lower limit of the accuracy never reaches the level."""
+    assert last[["b", "ratio", "high"]].isna().all()
     a = frame(parameters=[100, 400], accuracy=[0.0, 0.9])
     b = frame(parameters=[100, 400, 1600], accuracy=[0.0, 0.9, 0.95])
     b["accuracy_low"], b["accuracy_high"] = b["accuracy"] - 0.1, b["accuracy"] + 0.1
     last = matching_cost(a, b, "parameters").iloc[-1]
     assert last["b"] == pytest.approx(400)
     assert 100 < last["b_low"] < 400
-    assert last["b_high"] == math.inf
-    assert last["high"] == math.inf
-
-
-def test_nothing_matches_a_variant_without_cells():
-    """The table is empty."""
-    a = frame(parameters=[100, 400], accuracy=[0.0, 0.9])
+    assert last["b_high"] == last["high"] == math.inf
     assert matching_cost(a, a[:0], "parameters").empty
     assert matching_cost(a[:0], a, "parameters").empty
+
+
+TABLE = slice_at(cells(failed(EXAMPLE, d_head=12, sharing="K=V")), {"n_entries": 4})
+KV_CACHE = "kv_cache_floats_per_token"
+NAMES = ("QKV", "K=V")
+OF = {name: TABLE[TABLE["sharing"] == name] for name in NAMES}
+
+
+def accepted(figure):
+    """Return the figure as Plotly reads it; it is plain JSON without NaN."""
+    return go.Figure(json.loads(json.dumps(figure, allow_nan=False)))
+
+
+def test_the_frontier_is_drawn_with_all_cells_and_described():
+    """Every cell is a dot with the index of its row; names stand at changes of the variant."""
+    for cost in COSTS:
+        figure = plot_frontier(TABLE, cost)
+        accepted(figure)
+        others, line, best = figure["data"]
+        trained = TABLE.index[TABLE["accuracy"].notna()]
+        assert sorted(others["customdata"] + best["customdata"]) == sorted(trained)
+        assert best["customdata"] == frontier(TABLE, cost).index.tolist()
+        assert line["x"] == best["x"] == TABLE.loc[best["customdata"], cost].tolist()
+        names = [note["text"] for note in figure["layout"]["annotations"]]
+        on_it = frontier(TABLE, cost)["sharing"].tolist()
+        assert names == [a for a, b in zip(on_it, [None, *on_it], strict=False) if a != b]
+    assert describe_frontier(TABLE, KV_CACHE) == (
+        "Accuracy against KV-cache floats per token. On the frontier stand 3 of 15 cells: "
+        "QKV 0% for 2, K=V 0% for 2, QKV 100% for 6."
+    )
+    for n_rows in (0, 1):
+        accepted(plot_frontier(TABLE[:n_rows], "parameters"))
+        text = describe_frontier(TABLE[:n_rows], "parameters")
+        assert ("Nothing has been trained" in text) == (n_rows == 0)
+
+
+def test_costs_of_equal_accuracy_are_drawn_and_described():
+    """Also where limits are infinite and where B never reaches the accuracy."""
+    for cost in COSTS:
+        matched = matching_cost(OF["QKV"], OF["K=V"], cost)
+        short = matching_cost(OF["QKV"], OF["K=V"][:4], cost)
+        endless = matched.copy()
+        endless.loc[0, ["high", "low"]] = math.inf, 0.0
+        for table in (matched, short, endless, matched[:0]):
+            line = plot_matching(table, cost, NAMES)
+            accepted(line)
+            assert line["data"][1]["y"] == table["ratio"].dropna().tolist()
+
+    def told(of_b, least=0.0):
+        return describe_matching(matching_cost(OF["QKV"], of_b, KV_CACHE, least), KV_CACHE, NAMES)
+
+    text = told(OF["K=V"])
+    assert "KV-cache floats per token of K=V as a multiple of those of QKV" in text
+    assert "100%: 2.00 times (2.00 to 2.00)" in text
+    assert text.startswith("It depends on the accuracy.")
+    assert told(OF["K=V"], 0.5).startswith("K=V needs more for the same")
+    assert "100%: K=V never reaches it" in told(OF["K=V"][:4])
+    assert "Nothing has been trained" in told(OF["K=V"][:0])
+
+
+def test_costs_are_those_of_a_real_decoder(seed):
+    """Floats that a decoder keeps per token and numbers of parameters, at a width that is drawn.
+
+    One variant of every mechanism; of those that are tied later, the tied model counts.
+    """
+    drawn = random.Random(seed)
+    for variant in DOZEN:
+        d_head = drawn.choice([4, 6, 16])
+        settings = {"n_entries": 4, "n_layers": 2, "d_mlp": 5, "d_head": d_head, "causal": True}
+        experiment = Experiment(task="directed", sharing=[variant], n_seeds=1, **settings)
+        model = Model(experiment, experiment.seeds, torch.device("cpu"), tied=experiment.sharing)
+        decoder = Decoder(model, 0)
+        for token in torch.zeros(3, 2, dtype=torch.long):
+            decoder.read(token)
+        costs = experiment.costs(variant)
+        assert decoder.floats_per_token == costs.kv_cache, (variant, d_head)
+        numbers = sum(value.numel() for value in model.run_parameters(0).values())
+        assert numbers == costs.parameters, (variant, d_head)
