@@ -1,10 +1,8 @@
-"""The Questions page in a real Chromium: a guess, a run before one's eyes, what comes of it."""
+"""The Questions page in a real Chromium: from a question to its evidence and into the Lab."""
 
-import re
 from pathlib import Path
 
 import pytest
-from browsing import LONG
 from playwright.sync_api import expect
 from test_accessible import CUT, NARROW, WIDE, grave_faults, settle, show
 
@@ -13,7 +11,6 @@ from attnkit.claims import CLAIMS
 pytestmark = [pytest.mark.browser, pytest.mark.server]
 
 CLAIM = "two_roles"
-"""Trains for some seconds."""
 
 ROW, HEADER, CHECKBOX = 35, 35, 20
 """Pixels of the table."""
@@ -27,35 +24,6 @@ def open_page(visitors, link):
     page = visitors.arrive(1440, 1400)
     page.goto(link)
     return page
-
-
-@pytest.mark.long
-def test_a_claim_is_guessed_run_and_told(visitors, address):
-    """By keyboard; the picture fills on one node, and is there again after another page."""
-    page = open_page(visitors, f"{address}/questions?claim={CLAIM}")
-    choice = page.get_by_role("radio", name="It will hold")
-    choice.focus()
-    page.keyboard.press("Space")
-    expect(choice).to_be_checked()
-    page.locator(".st-key-run_claim button").focus()
-    page.keyboard.press("Enter")
-    box = page.locator(".st-key-run_it")
-    plot = page.locator(f".st-key-picture_own_{CLAIM} .ak-plot[data-draws]")
-    plot.evaluate("node => node.dataset.mine = 'yes'")
-    expect(box.get_by_text(re.compile(r"step \d+ of 600, about \d+ s left"))).to_be_visible()
-    expect(box.get_by_text(re.compile(r"^Trained in [\d.]+ s"))).to_be_visible(timeout=3 * LONG)
-    expect(plot).to_have_attribute("data-mine", "yes")
-    outcome, seeds = page.locator(".st-key-outcome"), f"of {CLAIMS[CLAIM].quick_seeds} seeds"
-    expect(outcome).to_contain_text("our guess was")
-    expect(outcome.get_by_role("table")).to_contain_text(seeds)
-    said = outcome.inner_text()
-    for name in ("Guide", "Questions"):
-        page.get_by_role("link", name=name).click()
-        expect(page.get_by_role("heading", name=name)).to_be_visible()
-    expect(outcome).to_contain_text(seeds)
-    assert outcome.inner_text() == said
-    check(page, [(WIDE, "light"), (WIDE, "dark"), (NARROW, "light")])
-    visitors.leave(page)
 
 
 def check(page, looks):

@@ -1,9 +1,5 @@
-"""The rule that gives verdicts: against scipy and textbooks, and its size and power.
+"""The rule that gives verdicts, against scipy and textbooks."""
 
-`pytest -s` prints the tables of power.
-"""
-
-import sys
 from functools import cache
 from math import inf, isfinite, nan
 
@@ -33,7 +29,6 @@ from attnkit.training.statistics import mean_interval
 
 ALPHA = 1 - LEVEL
 LIMIT = 0.05
-COUNTS = (8, 20, 40)
 WORSE, NO_WORSE = worse("left", "right", LIMIT), no_worse("left", "right", LIMIT)
 
 SCORE = st.integers(-300, 300).map(lambda hundredths: hundredths / 100)
@@ -244,49 +239,3 @@ def test_verdicts_read_together_are_holms(ps):
         for one, p in zip(alone, adjusted(ps), strict=True)
     ]
     assert judge_together(alone) == expected
-
-
-# size and power of counting pairs, from the exact probabilities of all outcomes
-
-
-def probability(statement, n, share_worse, share_better=0.0):
-    """Return the exact probability that a statement holds, from the shares of all seeds."""
-    outcomes = [(w, b) for w in range(n + 1) for b in range(n + 1 - w)]
-    holding = [pair for pair in outcomes if counted(statement, *pair, n).verdict == "held"]
-    if not holding:
-        return 0.0
-    shares = (share_worse, share_better, 1 - share_worse - share_better)
-    counts = [(w, b, n - w - b) for w, b in holding]
-    return float(stats.multinomial.pmf(counts, n, shares).sum())
-
-
-@pytest.mark.parametrize("n", COUNTS)
-def test_errors_are_rare(n):
-    """At most 2.5% of all samples get the wrong verdict.
-
-    Arms that each fail by themselves with the same rate are seldom called worse. An arm that is
-    worse with a fifth of all seeds is seldom called no worse, whatever the other seeds do.
-    """
-    for failing in (0.02, 0.1, 0.3, 0.5):
-        one_sided = failing * (1 - failing)
-        assert probability(WORSE, n, one_sided, one_sided) <= ALPHA / 2, failing
-    for share_better in (0.0, 0.2, 0.5):
-        assert probability(NO_WORSE, n, MOST_WORSE, share_better) <= ALPHA / 2, share_better
-
-
-@pytest.mark.parametrize(
-    ("statement", "floors"),
-    [
-        (WORSE, {0.3: (0.01, 0.58, 0.98), 0.5: (0.14, 0.97, 0.99), 0.8: (0.79, 0.99, 0.99)}),
-        (NO_WORSE, {0.0: (0, 0.99, 0.99), 0.02: (0, 0.66, 0.95), 0.05: (0, 0.35, 0.67)}),
-    ],
-    ids=["worse", "no worse"],
-)
-def test_power(statement, floors):
-    """Few seeds find large effects only, and nothing is "no worse" with 8 of them."""
-    sys.stdout.write(f"\nP({statement.text}), for n = {COUNTS}\n")
-    for share, least in floors.items():
-        powers = [probability(statement, n, share) for n in COUNTS]
-        told = ", ".join(f"{power:.3f}" for power in powers)
-        sys.stdout.write(f"  {share:.0%} of seeds worse: {told}\n")
-        assert all(power >= floor for power, floor in zip(powers, least, strict=True))
