@@ -148,10 +148,7 @@ def test_models_and_kinds_without_a_measure_are_named(all_heads):
 
 
 def test_the_grid_has_every_head_in_its_cell(heads):
-    """Rows are layers, columns heads; JSON knows no NaN; words tell numbers and chance.
-
-    A head is marked if it is more than two deviations of its own below chance.
-    """
+    """Rows are layers, columns heads; a head two deviations of its own below chance is marked."""
     drawn = heads.sample(frac=1, random_state=7).copy()
     broken = (drawn["model"] == READER) & (drawn["layer"] == 0) & (drawn["head"] == 3)
     drawn.loc[broken, "cos_qk"] = math.nan
@@ -255,10 +252,7 @@ def test_two_models_are_compared_by_depth_and_medians(heads):
     ("model", "kind", "d_model"), [(READER, "encoder", 13), (WRITER, "causal", 17)]
 )
 def test_a_head_is_drawn_as_its_matrix_says(model, kind, d_model):
-    """Symmetric and skew part, three spectra, three sets of angles beside random subspaces.
-
-    The symmetric share of the energy is that of the symmetry in the table: (1 + s) / 2.
-    """
+    """The symmetric share of the energy is that of the symmetry in the table: (1 + s) / 2."""
     for row in heads_of(made_atlas().table, model=model, kind=kind).itertuples():
         portrait = made_atlas().portrait(model, kind, row.layer, row.head)
         assert energy_of(portrait) == pytest.approx((1 + row.symmetry) / 2, abs=1e-4)
@@ -405,10 +399,7 @@ def test_without_a_choice_the_head_farthest_from_chance_is_shown(heads):
 
 
 def test_an_id_returns_what_was_kept_until_newer_ones_need_its_room():
-    """Every atlas has an id of its own; the least recently opened goes first.
-
-    Their number and their size have limits; what is too large by itself is not kept.
-    """
+    """Every atlas has an id of its own; the least recently opened goes first."""
     kept, small = MeasuredModels(most=2), Atlas(made_toys())
     keys = [kept.keep(made_atlas()), kept.keep(small)]
     assert all(len(key) >= 20 for key in keys)

@@ -121,12 +121,7 @@ def row_of(values, below=None):
 
 
 def test_colours_strokes_and_the_bar_tell_values(opened):
-    """Zero is in the middle, blue below, red above, grey for what was not measured.
-
-    A stroke in cells below chance is light on dark and dark on light, so that signs can be seen
-    without colours. A cell beyond the bar has the colour of its end, its own number, and the bar
-    says so.
-    """
+    """Zero is in the middle; a stroke tells a negative sign, the bar what is beyond."""
     page = opened
     page.evaluate(REDRAW, row_of([-1, 0, 1, None]))
     blue, middle, red, none = page.evaluate(COLORS)

@@ -102,10 +102,7 @@ FOLDS = {"overview": 2, "head": 5, "measures": 3, "models": 3, "numbers": 2, "ow
 
 
 def test_the_page_concludes_in_one_sentence_and_opens_one_section_at_a_time(local_copy):
-    """Each has a link of its own, and a table under every figure, made when it is opened.
-
-    The head that opens is the one whose measure is farthest from its chance level.
-    """
+    """Each has a link of its own, and a table under every figure, made when it is opened."""
     tab, table, shown = open_atlas(), made_atlas().table, set()
     assert texts(tab).index(text_with(tab, conclusion(table))) == 0
     text_with(tab, overlap_line(table))
@@ -163,10 +160,7 @@ def test_a_link_shows_a_head_and_two_models_and_a_faulty_one_is_told_once(local_
 
 
 def test_settings_change_what_is_counted_and_shown(local_copy):
-    """Folded gains, the distance, shared heads per query head, and our own models.
-
-    Pictures name their distance where the table's is another.
-    """
+    """Folded gains, the distance, shared heads per query head, and our own models."""
     words = "The pictures are of tokens at distance 0."
     tab, table = open_atlas(measure="cos_qk", head=f"{WRITER}/causal/1/2"), made_atlas().table
     known = heads_of(table, model=READER, layer=0, head=0)["cos_qk"].item()
@@ -193,10 +187,7 @@ def test_settings_change_what_is_counted_and_shown(local_copy):
 
 
 def test_what_is_not_defined_or_not_measured_is_said(local_copy, monkeypatch, seed, long):
-    """Layers whose keys are values, a measure that no model has; the random level is a head's own.
-
-    Every measure can be shown, whichever numbers are missing; by day, three that are drawn.
-    """
+    """Keys that are values, a measure that no model has; the random level is a head's own."""
     table = made_atlas().table.copy()
     tied = (table["model"] == WRITER) & (table["kind"] == "causal") & (table["layer"] == 1)
     table.loc[tied, "tied"] = "K=V"
@@ -319,11 +310,7 @@ def test_a_folder_is_measured_and_joins_the_figures_until_the_server_forgets_it(
 
 
 def test_why_nothing_was_measured_is_said_plainly(local_copy, tmp_path):
-    """A stopped measurement is no error, and another one can begin.
-
-    What looks like an option or a command is a name; a pickle called *.bin is only bytes. Two
-    processes import the library, which takes some seconds.
-    """
+    """An option or a pickle is only a name, a stop no error; two processes take some seconds."""
     kept, source = keep_upload([UploadedFile("a.bin", b"\x80\x02cposix\nsystem\n.")], "a")
     pickled = ModelMeasurement(source, name="a.bin", folder=kept)
     tab = measured(open_atlas(show="own"), f"--out={tmp_path}/x.parquet; touch {tmp_path}/y")

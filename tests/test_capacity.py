@@ -105,10 +105,7 @@ def test_a_cell_has_the_statistics_of_its_seeds_its_costs_and_why_it_failed():
 
 
 def test_a_slice_keeps_the_index_of_its_rows():
-    """The page finds the cell of a row by it. Axes that there are not are refused by name.
-
-    So are those that are neither fixed nor shown: runs of different tasks would be one cell.
-    """
+    """The page finds the cell of a row by it; axes that there are not are refused by name."""
     table = cells(WHOLE)
     part = slice_at(table, {"n_entries": 8})
     assert set(part["n_entries"]) == {8}
@@ -121,11 +118,7 @@ def test_a_slice_keeps_the_index_of_its_rows():
 
 
 def test_differences_are_paired_by_seed():
-    """In points of accuracy and doublings of steps, over the seeds that both have.
-
-    Points without one of both have none. Equal variants do not differ clearly: an interval of zero
-    does not exclude it.
-    """
+    """In points of accuracy and doublings of steps, over the seeds that both have."""
     table = difference(HOLED, "K=V", "QKV")
     trained = HOLED.runs[HOLED.runs["error"].isna()]
     kv, qkv = (trained[trained["sharing"] == one] for one in ("K=V", "QKV"))
@@ -179,10 +172,7 @@ def test_no_other_cell_beats_those_on_the_frontier(drawn):
 
 
 def test_costs_of_equal_accuracy_are_compared_between_cells_too():
-    """On the logarithm of the cost; an accuracy that is never reached has none.
-
-    Limits come from those of the accuracy: none if the lower one never reaches the level.
-    """
+    """On the logarithm of the cost; an accuracy that is never reached has none."""
     a = frame(parameters=[100, 200, 400], accuracy=[0.2, 0.6, 1.0])
     matched = matching_cost(
         a, frame(parameters=[200, 400, 800], accuracy=a["accuracy"]), "parameters"
@@ -270,10 +260,7 @@ def test_costs_of_equal_accuracy_are_drawn_and_described():
 
 
 def test_costs_are_those_of_a_real_decoder(seed):
-    """Floats that a decoder keeps per token and numbers of parameters, at a width that is drawn.
-
-    One variant of every mechanism; of those that are tied later, the tied model counts.
-    """
+    """Floats that a decoder keeps per token and numbers of parameters, at a width that is drawn."""
     drawn = random.Random(seed)
     for variant in DOZEN:
         d_head = drawn.choice([4, 6, 16])
@@ -302,11 +289,7 @@ def wider(**needed):
 
 
 def test_a_known_half_point_is_found_and_its_band_covers_what_is_not_known():
-    """From many runs to within a few percent.
-
-    Separated runs leave a gap between the last width that fails and the first that succeeds;
-    beyond all values only one limit is known.
-    """
+    """From many runs to within a few percent."""
     values = np.log2(WIDTHS)
     share = 1 / (1 + np.exp(-3 * (values - np.log2(5))))
     found = half_point(values, 1000 * share, np.full(len(values), 1000.0))
@@ -347,10 +330,7 @@ def test_a_falling_axis_is_the_mirror_of_a_rising_one(solved):
 
 
 def test_a_boundary_has_a_point_at_every_value_of_the_other_axis():
-    """In the order of the sweep, between widths that fail and succeed; the same every time.
-
-    Missing and failed cells are left out, and so are rows with a single cell.
-    """
+    """In the order of the sweep, between widths that fail and succeed; the same every time."""
     found, again = (boundary(WHOLE, "K=V", X, Y) for _ in range(2))
     assert found.at == list(ENTRIES)
     assert found.rises
@@ -423,10 +403,7 @@ def test_the_smallest_width_is_that_from_which_on_all_seeds_succeed():
 
 
 def test_ratios_are_found_with_their_intervals_against_any_baseline():
-    """K=V needs heads twice as wide, whatever the number of entries.
-
-    There is none to a variant that is not there: rows are kept, without numbers.
-    """
+    """K=V needs heads twice as wide, whatever the number of entries."""
     result = made_sweep(logistic({"QKV": 3, "K=V": 6, "Q=K": 3}), sharing=("QKV", "K=V", "Q=K"))
     table = ratios(result, X, Y).set_index("sharing")
     assert 1.5 < table.loc["K=V", "low"] < 2 < table.loc["K=V", "high"]
@@ -574,10 +551,7 @@ def edges(figure):
 
 
 def test_every_cell_stands_in_the_panel_of_its_variant_with_its_value():
-    """And with the index of its row, by which the page opens the cell that was clicked.
-
-    Cells that were not run are blank, and those without a number of steps grey. All have one scale.
-    """
+    """And with the index of its row, by which the page opens the cell that was clicked."""
     for measure, (x, y) in product(("accuracy", STEPS, "solved"), ((X, Y), (Y, X))):
         figure = accepted(plot_phase(CELLS, x, y, measure, BOUNDARIES))
         shown = {}
@@ -655,11 +629,7 @@ def test_marks_are_drawn_where_they_are_and_the_key_explains_only_those():
 
 
 def test_boundaries_lie_where_they_are():
-    """They end where none was found, in the panel of their variant; other axes have none.
-
-    That of one axis is upright; texts and numbers with zero have equal distances and no lines
-    between them.
-    """
+    """They end where none was found, in the panel of their variant; other axes have none."""
     white = edges(plot_phase(CELLS, X, Y, "accuracy", BOUNDARIES))
     assert [trace["xaxis"] for trace in white] == ["x", "x2"]
     assert white[0]["x"][1:-1] == pytest.approx(BOUNDARIES[0].half)

@@ -69,10 +69,7 @@ def test_numbers_of_a_cell_are_those_of_its_row():
 
 
 def test_the_lab_gets_the_experiment_of_a_cell_beside_qkv():
-    """With all seeds, the settings of the point, and the learning rate of each variant.
-
-    QKV is there if its own cell could be trained, whatever failed elsewhere.
-    """
+    """With all seeds, the settings of the point, and the learning rate of each variant."""
     both = (Variant("QKV"), KV)
     for result in (made_up(), failed(made_up(), d_head=2, sharing="Q=K")):
         experiment = lab_experiment(result, WIDE)

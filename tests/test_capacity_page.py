@@ -45,10 +45,7 @@ def chosen(tab):
 
 
 def test_the_page_concludes_in_one_sentence_and_shows_a_diagram():
-    """The sentence is computed from the sweep; the diagram's file has a row for each cell.
-
-    A cell can be chosen from a list, too, for those who have no mouse.
-    """
+    """The sentence is computed from the sweep; the diagram's file has a row for each cell."""
     tab = visit_at("capacity")
     assert texts(tab)[0] == conclusion(made_up(), "d_head", "n_entries").text
     data = drawn(tab, page.PHASE)
@@ -82,10 +79,7 @@ def test_a_link_is_followed_kept_while_another_page_is_open_and_repaired_once():
 
 
 def test_sections_show_sweeps_of_any_number_of_axes(monkeypatch, seed, long):
-    """They open by a link, which keeps the section; a third axis has a fixed value in it.
-
-    By day each section shows one number of axes, which is drawn.
-    """
+    """They open by a link, which keeps the section; a third axis has a fixed value in it."""
     pairs = [(section, n_axes) for section in SECTIONS for n_axes in (1, 2, 3)]
     drawer = random.Random(seed)
     some = [(section, drawer.choice((1, 2, 3))) for section in SECTIONS]

@@ -35,10 +35,7 @@ def untouched():
 
 
 def test_every_file_holds_the_claim_of_its_name_and_each_stands_under_its_heading():
-    """Files are found by themselves, what people ask comes first, and no two test the same.
-
-    Hashes are those of earlier versions, so that evidence that was gathered before stays valid.
-    """
+    """Files are found by themselves, what people ask comes first, and no two test the same."""
     assert set(CLAIMS) == FILES
     assert len({claim.hash for claim in CLAIMS.values()}) == len(CLAIMS)
     places = [FAMILIES.index(claim.family) for claim in CLAIMS.values()]
@@ -164,11 +161,7 @@ def test_a_claim_that_cannot_be_judged_is_refused(given, message):
 
 
 def test_an_unknown_measure_is_refused():
-    """It names those there are; of a symmetry, neither way is better.
-
-    Pairs are counted of two arms beyond one limit: other statements need a measure whose seeds
-    scatter around a mean.
-    """
+    """It names those there are; of a symmetry, neither way is better."""
     with pytest.raises(ValueError, match=r"measure: got 'speed', allowed accuracy, "):
         Statement("It is fast", "QKV", measure="speed")
     for builder in (worse, better, no_worse):

@@ -89,10 +89,7 @@ def untimed(text):
 
 
 def test_claims_are_run_and_told_on_the_screen_or_in_a_file(claims, tmp_path):
-    """A line for each as it goes, then the table; only those that are named, once each, in order.
-
-    On the screen JSON stands alone: what is done is told beside it.
-    """
+    """A line for each as it goes, then the table; only those that are named, in order."""
     code, output, errors = claims()
     assert code == 0
     lines = [line for line in errors.splitlines() if not line.startswith("    ")]
@@ -115,10 +112,7 @@ def test_claims_are_run_and_told_on_the_screen_or_in_a_file(claims, tmp_path):
 
 
 def test_what_is_shipped_is_listed_and_written(claims, trained, shipped, tmp_path):
-    """Nothing is trained; what is not shipped is told beside the table.
-
-    A page is one file that needs no other; in a file, the table stands between its marks.
-    """
+    """Nothing is trained; what is not shipped is told beside the table."""
     code, output, errors = claims("--list")
     assert code == 0
     assert output == readable([load_shipped()["first"]]) + "\n"
@@ -186,10 +180,7 @@ def raises(_):
 def test_an_interrupt_saves_what_is_finished_and_one_can_go_on(
     claims, tmp_path, monkeypatch, shipped, how, ctrl_c
 ):
-    """Exit code 130; the rest is trained another time, as if nothing had happened.
-
-    Nothing that is shipped is replaced, neither the evidence nor the table in a file.
-    """
+    """Exit code 130; the rest is trained another time, as if nothing had happened."""
     CLAIMS["second"] = small_claim("second", n_seeds=7)
     seeds, interrupted = [], [True]
 
@@ -245,10 +236,7 @@ def test_bad_input_is_one_line(claims, trained, tmp_path, monkeypatch, arguments
 
 
 def test_what_cannot_be_shipped_kept_or_tested_is_bad_input(claims, trained, small, monkeypatch):
-    """A claim is not the package's, or asks for too much; a cache cannot be used, --fresh or not.
-
-    Nobody waits for numbers that then are lost.
-    """
+    """A claim of one's own, one that asks for too much, a cache that cannot be used."""
     with monkeypatch.context() as patched:
         patched.setenv("ATTNKIT_MODULES", "json")
         begins = "--ship: allowed without --quick, --list and ATTNKIT_MODULES"

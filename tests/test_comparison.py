@@ -49,10 +49,7 @@ def close(values):
 @given(hnp.arrays(np.float32, (3, 5), elements=SHARES), st.sets(st.integers(0, 4)))
 @briefly(40)
 def test_a_summary_has_the_statistics_of_the_seeds_that_did_not_diverge(values, lost):
-    """Of the last evaluation, of the mean over training, and the best, which no lost seed gives.
-
-    The best loss is the lowest; losses are 1 − accuracy here. Without seeds no number is made up.
-    """
+    """Of the last evaluation, of the mean over training, and the best, which no lost seed gives."""
     diverged_at = [[8 if seed in lost else -1 for seed in range(5)]]
     values[2, list(lost)] = np.nan
     experiment = tiny("directed", sharing=["QKV"], n_seeds=5)
@@ -83,10 +80,7 @@ def test_only_evaluations_of_what_a_variant_becomes_count():
 
 
 def test_settings_that_differ_are_told_and_no_others():
-    """A dial that the other task lacks differs, too; one alone is told beside the defaults.
-
-    Variants stand in the order in which they first occur.
-    """
+    """A dial that the other task lacks differs, too; one alone is told beside the defaults."""
     first = one_variant([[0.1], [0.2]], d_head=3)
     other = one_variant([[0.1], [0.2]], d_head=5, steps=12, self_mask=False)
     table = settings_table(letters(first, other)).set_index("Setting")
@@ -110,10 +104,7 @@ def test_settings_that_differ_are_told_and_no_others():
     st.sampled_from(["directed", "reverse"]),
 )
 def test_experiments_are_paired_over_the_seeds_that_both_have(last, first_seed, kind):
-    """On the same task; a seed that diverged is no pair, and without pairs no number is made up.
-
-    A minus B is −(B minus A).
-    """
+    """On the same task; a seed that diverged is no pair, and without pairs no number is made up."""
     other = one_variant(last[1:], kind=kind, first_seed=first_seed)
     first, other = letters(one_variant(last[:1]), other)
     gaps = last[1, : max(0, 5 - first_seed)] - last[0, first_seed:]
@@ -154,10 +145,7 @@ def test_raw_data_as_csv_are_every_number_to_the_last_bit(accuracy):
 
 
 def test_raw_data_tell_the_settings_that_differ():
-    """A column each, so that rows of several experiments can be told apart; JSON has all.
-
-    It is strictly JSON: null where a number is missing.
-    """
+    """A column each, so that rows of several experiments can be told apart; JSON has all."""
     first, other = one_variant([[0.1], [0.2]], d_head=3), one_variant([[0.1], [0.2]], d_head=5)
     table = evaluation_table(letters(first, other))
     assert table.groupby("experiment")["d_head"].first().to_dict() == {

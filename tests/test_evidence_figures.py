@@ -224,10 +224,7 @@ def test_runs_that_never_solve_their_task_are_counted_and_stand_at_the_edge():
 
 
 def test_learning_is_drawn_for_long_arms_and_those_they_are_compared_with():
-    """Arms that nothing long is compared with are left out; without long arms there is none.
-
-    Tasks have panels of their own, each with its steps.
-    """
+    """Arms that nothing long is compared with are left out; without long arms there is none."""
     figure = plot_learning(made_up(small_claim(), MadeUp(QKV=1.0, Q_K=0.5)))
     assert texts_of(figure) == ["QKV", "Q=K, 192 steps", "Q=K, 192 steps with a schedule"]
     assert plot_learning(made_up(small_claim(), MadeUp(QKV=1.0, Q_K=1.0))) is None

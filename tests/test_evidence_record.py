@@ -50,10 +50,7 @@ def unable(claim, **options):
     ("accuracy", "options"), [(0.5, {}), (nan, {"quick": True, "first_seed": 13})]
 )
 def test_a_record_is_read_as_it_was_written(known, accuracy, options, monkeypatch):
-    """Through text; runs that diverged or never solve their task, too.
-
-    It names engine, processor and texts of its runs. A claim may have been taken away.
-    """
+    """Through text; runs that diverged or never solve their task, too."""
     monkeypatch.setenv("ATTNKIT_ENGINE", "kernel")
     before = made_up(known, MadeUp(QKV=1.0, Q_K=accuracy), **options)
     before.scores["QKV"]["steps_to_solve"] = np.array([[inf, nan, 9.25], [10.5, nan, 9.25]])
@@ -81,10 +78,7 @@ def test_a_record_is_read_as_it_was_written(known, accuracy, options, monkeypatc
 
 
 def test_json_has_every_promised_key(known):
-    """The public interface: a list of claims, one on a line, plain values.
-
-    Where all runs diverged there is null, and no verdict.
-    """
+    """The public interface: a list of claims, one on a line, plain values."""
     lost = made_up(small_claim("second"), MadeUp(QKV=nan, Q_K=nan))
     text = to_json([unable(known), lost])
     first, *lines, last = text.splitlines()
@@ -171,10 +165,7 @@ def test_statements_that_confirm_count_once_they_were_measured(known):
 
 
 def test_full_records_are_read_together_and_quick_ones_alone():
-    """Seven pairs stand alone, and no longer among ten claims.
-
-    So few pairs could hardly stand beside others; nor do quick records weaken them.
-    """
+    """Seven pairs stand alone, and no longer among ten claims."""
     claims = [small_claim(f"claim_{n}", n_seeds=7) for n in range(10)]
     many = [unable(claim) for claim in claims[:3]]
     assert {one.judgement.verdict for one in many} == {"held"}
@@ -191,10 +182,7 @@ def test_full_records_are_read_together_and_quick_ones_alone():
 
 
 def test_what_is_shipped_is_read_in_the_order_of_claims(shipped, monkeypatch):
-    """The order of the file does not matter; without a file nothing is shipped.
-
-    Claims that are unknown or decide otherwise since are left out; other words do not matter.
-    """
+    """The order of the file does not matter; without a file nothing is shipped."""
     assert load_shipped() == {}
     load_shipped.cache_clear()
     claims = [small_claim(name) for name in ("first", "second", "third", "fourth")]

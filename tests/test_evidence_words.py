@@ -4,7 +4,6 @@ from dataclasses import replace
 from math import inf, nan
 
 import numpy as np
-import pytest
 from small_claims import TINY, MadeUp, evidence_of_all, made_up, small_claim
 
 from attnkit.claims import CLAIMS
@@ -55,56 +54,46 @@ def by_hand(*arms, measure="loss", **given):
 
 
 FOUR = {"second_left": "c", "second_right": "d"}
-ASYMMETRY = "symmetry of the scores of a is"
+SYMMETRY = {"measure": "asymmetry"}
 STEPS = {"measure": "steps_to_solve", "text": "By hand"}
-OPPOSITES = [
-    (worse("a", "b"), "a is at most 5 points worse than b"),
-    (worse("a, sums", "b, sums"), "Sums: a is at most 5 points worse than b"),
-    (no_worse("a, sums", "b, sums"), "Sums: a is worse than b by more than 5 points"),
-    (no_worse("a", "b", 0.02, measure="mean_accuracy"), "a is worse than b by more than 2 points"),
-    (better("a", "b", 0.1), "a is at most 10 points better than b"),
-    (better("a", "b", 0, text="By hand"), "a is at most as good as b"),
-    (worse("a", "b", 0, measure="loss", text="By hand"), "a is at least as good as b"),
-    (
-        worse("a", "b", 0.01, measure="loss_all_along", text="By hand"),
-        "a is at most 0.01 nats worse than b in mean loss during training",
+OPPOSITES = {
+    worse("a", "b"): "a is at most 5 points worse than b",
+    worse("a, sums", "b, sums"): "Sums: a is at most 5 points worse than b",
+    no_worse("a, sums", "b, sums"): "Sums: a is worse than b by more than 5 points",
+    no_worse("a", "b", measure="mean_accuracy"): "a is worse than b by more than 5 points",
+    better("a", "b", 0.1): "a is at most 10 points better than b",
+    better("a", "b", 0, text="By hand"): "a is at most as good as b",
+    worse("a", "b", 0, measure="loss", text="By hand"): "a is at least as good as b",
+    worse("a", "b", 0.01, measure="loss_all_along", text="By hand"): (
+        "a is at most 0.01 nats worse than b in mean loss during training"
     ),
-    (worse("a", "b", 2, **STEPS), "a needs at most 4 times the steps of b"),
-    (no_worse("a", "b", 1, **STEPS), "a needs more than 2 times the steps of b"),
-    (better("a", "b", 1, **STEPS), "b needs at most 2 times the steps of a"),
-    (
-        by_hand("a", "b", measure="asymmetry", low=0.2),
-        f"The a{ASYMMETRY} at most 0.2 higher than that of b",
+    worse("a", "b", 2, **STEPS): "a needs at most 4 times the steps of b",
+    no_worse("a", "b", 1, **STEPS): "a needs more than 2 times the steps of b",
+    better("a", "b", 1, **STEPS): "b needs at most 2 times the steps of a",
+    by_hand("a", "b", low=0.2, **SYMMETRY): (
+        "The asymmetry of the scores of a is at most 0.2 higher than that of b"
     ),
-    (
-        by_hand("a", "b", measure="asymmetry", high=-0.2),
-        f"The a{ASYMMETRY} at most 0.2 lower than that of b",
+    by_hand("a", "b", high=-0.2, **SYMMETRY): (
+        "The asymmetry of the scores of a is at most 0.2 lower than that of b"
     ),
-    (
-        by_hand("a", "b", measure="asymmetry", high=0),
-        f"The a{ASYMMETRY} at least as high as that of b",
+    by_hand("a", "b", high=0, **SYMMETRY): (
+        "The asymmetry of the scores of a is at least as high as that of b"
     ),
-    (by_hand("a", measure="asymmetry", high=0.1), f"A{ASYMMETRY} above 0.1"),
-    (by_hand("a", measure="asymmetry", low=0.1), f"A{ASYMMETRY} below 0.1"),
-    (
-        by_hand("a", "b", low=-0.1, high=0.1),
-        "The difference in loss between a and b is not within −0.1 nats to 0.1 nats",
+    by_hand("a", high=0.1, **SYMMETRY): "Asymmetry of the scores of a is above 0.1",
+    by_hand("a", low=0.1, **SYMMETRY): "Asymmetry of the scores of a is below 0.1",
+    by_hand("a", "b", low=-0.1, high=0.1): (
+        "The difference in loss between a and b is not within −0.1 nats to 0.1 nats"
     ),
-    (
-        by_hand("a", "b", high=0.03, **FOUR),
-        "The difference between a and b exceeds that between c and d by more than 0.03 nats",
+    by_hand("a", "b", high=0.03, **FOUR): (
+        "The difference between a and b exceeds that between c and d by more than 0.03 nats"
     ),
-    (
-        by_hand("a", "b", low=0.03, **FOUR),
-        "The difference between a and b exceeds that between c and d by at most 0.03 nats",
-    ),
-    (by_hand("a, sums", "b, sums", high=0.5), "Sums: a is worse than b by more than 0.5 nats"),
-]
+    by_hand("a, sums", "b, sums", high=0.5): "Sums: a is worse than b by more than 0.5 nats",
+}
 
 
 def test_a_statement_that_did_not_hold_becomes_its_opposite():
     """No text has a double negative; what both arms have in common stands before them."""
-    for statement, opposite in OPPOSITES:
+    for statement, opposite in OPPOSITES.items():
         assert found_in_words(statement, "did not hold") == opposite
         if statement.text == "By hand":
             assert found_in_words(statement, "held") == "By hand"
@@ -135,47 +124,27 @@ def claim_of(*statements):
     return small_claim(statements=statements)
 
 
-def filled(measure, **values):
-    """Return scores of 17 seeds that are all alike."""
-    return {name: {measure: np.full((1, 17), value)} for name, value in values.items()}
+TWO = Statement("By hand", "Q=K", "QKV", "loss", high=0.1, second_left="K=V", second_right="QKV")
+VALUES = {
+    worse("Q=K", "QKV"): "50% against 99%",
+    worse("K=V", "QKV"): "diverged against 99%",
+    worse("Q=K", "QKV", measure="loss"): "0.50 against 0.00 nats",
+    TWO: "0.50 against diverged nats",
+    Statement("By hand", "QKV", measure="mean_accuracy", high=0.5): "100%",
+    worse("Q=K", "QKV", 2, measure="steps_to_solve"): "never against 1,024 steps, median",
+}
 
 
-FAR = Statement("By hand", "Q=K", "QKV", "loss", high=0.1, second_left="K=V", second_right="QKV")
-
-
-@pytest.mark.parametrize(
-    ("statement", "accuracy", "scores", "told"),
-    [
-        (worse("Q=K", "QKV"), {"Q_K": 0.5, "QKV": 0.999}, {}, "50% against 99%"),
-        (worse("Q=K", "QKV"), {"Q_K": nan, "QKV": 1.0}, {}, "diverged against 100%"),
-        (
-            worse("Q=K", "QKV", measure="loss"),
-            {"Q_K": 0.5, "QKV": 1.0},
-            {},
-            "0.50 against 0.00 nats",
-        ),
-        (FAR, {"Q_K": 0.5, "K_V": 0.25, "QKV": 1.0}, {}, "0.50 against 0.75 nats"),
-        (
-            Statement("By hand", "QKV", measure="mean_accuracy", high=0.5),
-            {},
-            filled("mean_accuracy", QKV=1),
-            "100%",
-        ),
-        (
-            worse("Q=K", "QKV", 2, measure="steps_to_solve"),
-            {},
-            filled("steps_to_solve", **{"Q=K": inf, "QKV": 10}),
-            "never against 1,024 steps, median",
-        ),
-    ],
-)
-def test_values_are_means_or_medians_in_the_unit_of_the_measure(statement, accuracy, scores, told):
+def test_values_are_means_or_medians_in_the_unit_of_the_measure():
     """Shares in whole percent, losses with two decimals; two differences of four arms."""
-    evidence = made_up(claim_of(statement), MadeUp(**QUIET, **accuracy))
-    for name, measures in scores.items():
-        evidence.scores[name].update(measures)
-    words = values_in_words(evidence, evidence.statements[0], evidence.findings[0])
-    assert words == f"{told}, 17 seeds"
+    bench = MadeUp(**QUIET, Q_K=0.5, QKV=0.999, K_V=nan)
+    evidence = made_up(small_claim(statements=tuple(VALUES)), bench)
+    for name, steps in (("Q=K", inf), ("QKV", 10)):
+        evidence.scores[name]["steps_to_solve"] = np.full((1, 17), float(steps))
+        evidence.scores[name]["mean_accuracy"] = np.ones((1, 17))
+    for statement, finding in zip(evidence.statements, evidence.findings, strict=True):
+        told = values_in_words(evidence, statement, finding)
+        assert told == f"{VALUES[statement]}, 17 seeds"
 
 
 def test_the_main_statement_is_the_first_that_decides():
@@ -218,16 +187,7 @@ FINDINGS = [
         [inf] * 4 + [3.0, -inf],
         "worse with 5 of 6 seeds, better with 1, alike with 0; median +∞ doublings",
     ),
-    (
-        worse("a", "b", 0, measure="loss"),
-        [0.25, 0.5] * 3,
-        "mean difference +0.375 nats [+0.231 to +0.519]",
-    ),
-    (
-        Statement("", "a", measure="asymmetry", high=0),
-        [-0.25, -0.5] * 3,
-        "mean −0.375 [−0.519 to −0.231]",
-    ),
+    (by_hand("a", high=0, **SYMMETRY), [-0.25, -0.5] * 3, "mean −0.375 [−0.519 to −0.231]"),
     (
         worse("a", "b", 0, measure="loss"),
         [0.25, nan],
@@ -236,10 +196,10 @@ FINDINGS = [
 ]
 
 
-@pytest.mark.parametrize(("statement", "values", "words"), FINDINGS)
-def test_a_finding_is_told_in_a_few_words(statement, values, words):
+def test_a_finding_is_told_in_a_few_words():
     """Counted pairs with median and mean, or a mean with its interval and its unit."""
-    assert finding_in_words(statement, judge_statement(statement, np.array(values))) == words
+    for statement, values, words in FINDINGS:
+        assert finding_in_words(statement, judge_statement(statement, np.array(values))) == words
 
 
 def test_a_statement_is_told_cell_by_cell():
@@ -289,10 +249,7 @@ def test_what_had_been_seen_is_told_with_a_prediction():
 
 
 def test_tables_have_a_line_for_every_claim_and_the_score_of_all():
-    """A prediction is told where something else came, and by what had been seen before it.
-
-    Markdown has as many cells as its head in every row, and verdicts are those read together.
-    """
+    """In text and in Markdown; a prediction is told where something else came."""
     right = unable(small_claim("right", n_seeds=40))
     wrong = made_up(small_claim("wrong", seen="a prototype"), MadeUp(QKV=1.0, Q_K=1.0))
     later = replace(right, claim=small_claim("later", n_seeds=40, prediction="It holds now."))
@@ -369,10 +326,7 @@ def test_sizes_of_caches_are_told_as_far_as_they_differ():
 
 
 def test_predictions_that_failed_are_seen_as_such_in_the_table_of_claims():
-    """So are those that nothing decides; without evidence all claims stand there as not run.
-
-    What is found agrees with the verdict, and a stricter verdict of the claim is explained.
-    """
+    """So are those that nothing decides; without evidence all claims stand there as not run."""
     records = evidence_of_all()
     verdicts = verdicts_of(records.values())
     wrong = [name for name, verdict in verdicts.items() if verdict != CLAIMS[name].expected]

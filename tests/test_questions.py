@@ -123,10 +123,7 @@ BY_SHARING = small_claim(
     ],
 )
 def test_an_answer_follows_from_statements_and_the_verdict(accuracy, verdict, told):
-    """It is only probable where the claim, read with all others, does not have that verdict.
-
-    A reason is given for a statement only if its claim agrees; otherwise it says that it is open.
-    """
+    """It is only probable where the claim, read with all others, does not have that verdict."""
     record = made_up(BY_SHARING, MadeUp(lambda _: None, **{"QKV": 1.0, **accuracy}))
     clauses = [
         Sentence(BY_SHARING.id, *(f"{a} for {what}" for a in ("yes", "no", "not decided")), at)
@@ -142,10 +139,7 @@ def test_an_answer_follows_from_statements_and_the_verdict(accuracy, verdict, to
 
 
 def test_numbers_are_means_over_seeds_at_multiples_of_the_steps(evidence):
-    """Accuracies in whole percent, losses and asymmetries as they are; solved runs are counted.
-
-    It is told whether accuracy still rises at the last step.
-    """
+    """Accuracies in whole percent, losses and asymmetries as they are; solved runs are counted."""
     own = {
         "accuracy": np.array([[0.1, 0.3], [0.2, 0.6], [0.96, 0.7], [1.0, 0.95]]),
         "asymmetry": np.array([[0.25, 0.5]]),

@@ -35,11 +35,7 @@ def check(page, looks):
 
 
 def test_a_question_leads_to_its_evidence_and_on_into_the_lab(visitors, address, long):
-    """The address follows; what the Lab has set up is the claim's.
-
-    A row of the table, drawn on a canvas, is chosen by its place. With that claim in full and all
-    folds open, no serious fault is found. It takes seconds because axe looks at all of it.
-    """
+    """A row of the table does, too; it takes seconds because axe looks at all evidence."""
     page = open_page(visitors, f"{address}/questions?question=two_spaces")
     page.locator(f".st-key-open_{CLAIM} button").first.click()
     page.wait_for_url(f"**/questions?claim={CLAIM}")

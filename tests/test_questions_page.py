@@ -180,10 +180,7 @@ def test_a_question_is_answered_with_its_reason_numbers_and_a_picture(shipped, s
 
 
 def test_the_evidence_that_ships_answers_every_question_in_few_plain_words():
-    """The page reads what is in the package; commands, hashes and versions are folded.
-
-    The sentence of a sweep is computed from its shipped runs.
-    """
+    """The page reads what is in the package; commands, hashes and versions are folded."""
     tab, known = visit_at("questions"), record.load_shipped()
     for question in SHOWN.values():
         tab = view(tab, question.id)
@@ -233,11 +230,7 @@ def test_a_faulty_link_is_told_once_and_the_address_is_then_a_good_one(shipped):
 
 
 def test_claims_open_from_questions_links_and_their_table_with_all_evidence(shipped):
-    """Who says it, what was expected, statements, learning rates, seeds, ways into the Lab.
-
-    The address follows; another page changes nothing. The table shows how predictions fared on
-    demand, and a failed one says so in full.
-    """
+    """Who says it, what was expected, statements, learning rates, seeds, ways into the Lab."""
     verdicts, records = verdicts_of(shipped.values()), list(shipped.values())
     tab = press(visit_at("questions", question="two_spaces"), "open_direction")
     assert address(tab) == {"claim": "direction"}
@@ -311,10 +304,7 @@ def test_nothing_is_given_away_in_the_quiet_mode(shipped):
 
 
 def test_a_claim_is_guessed_run_on_new_seeds_and_told_beside_the_guess(small):
-    """Nothing runs without a guess, of which the last counts; another run has other seeds.
-
-    What is trained so is not kept: the Runs page lists what people set up.
-    """
+    """Nothing runs without a guess, of which the last counts; another run has other seeds."""
     tab = press(visit_at("questions", claim="small"), "run_claim")
     assert "Guess first" in said(tab)
     assert "small" not in tab.session_state["reruns"].known

@@ -97,11 +97,7 @@ def of_one(evidence):
 
 
 def test_the_page_is_whole_can_be_heard_and_needs_nothing_else():
-    """Every tag is closed, every claim has an id and links lead to them; nothing is loaded.
-
-    Headings are in order, headers say what they head, and there is a way past the top for keys.
-    Neither script, style, font nor picture comes from anywhere; Plotly, most of it, is there once.
-    """
+    """Every tag is closed, every claim has an id and links lead to them; nothing is loaded."""
     tags, kinds = read().tags, [tag for tag, _ in read().tags]
     assert read().open == []
     ids = [attrs["id"] for _, attrs in tags if "id" in attrs]
@@ -123,10 +119,7 @@ def test_the_page_is_whole_can_be_heard_and_needs_nothing_else():
 
 
 def test_claims_are_told_in_full():
-    """With source, prediction, what had been seen, statements, tuning, and links as text.
-
-    No sentence says that predictions were made blind: what had been seen differs.
-    """
+    """With source, prediction, what had been seen, statements, tuning, and links as text."""
     for evidence in records():
         claim = evidence.claim
         said = (claim.title, claim.question, claim.says, claim.source, claim.prediction, claim.hash)
@@ -171,10 +164,7 @@ def test_verdicts_and_answers_are_those_that_stand_together():
 
 
 def test_what_is_missing_or_was_changed_is_told():
-    """Claims that an answer lacks, arms of quick records, predictions that were changed.
-
-    A reason that nobody knows is called unknown, where a claim came out otherwise than predicted.
-    """
+    """Claims that an answer lacks, arms of quick records, predictions that were changed."""
     claim = CLAIMS["two_roles"]
     needed = QUESTIONS["translation"].claims[0]
     assert "Not on this page" in of_one(made(CLAIMS[needed]))

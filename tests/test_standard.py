@@ -89,10 +89,7 @@ def check_spread(own, names):
 
 
 def test_initial_numbers_are_those_of_torch():
-    """Positions are drawn from N(0, 1), LayerNorm is plain; with one side and two.
-
-    Biases of heads as their matrices; of what reads an MLP, by the MLP's width.
-    """
+    """Positions are drawn from N(0, 1), LayerNorm is plain; with one side and two."""
     experiment = full_size("reverse").replace(n_seeds=1, sharing=["QKV"])
     own = Cohort(experiment, [0], CPU).model.run_parameters(0)
     check_spread(own, {"W_E": 10, "b_E": 10} | dict.fromkeys(["0.W_Q", "0.W_O", "0.b_in"], 64))

@@ -72,10 +72,7 @@ BUILDERS = {"worse": worse, "better": better, "no worse": no_worse}
     st.sampled_from([-1e-8, 0, 1e-8]),
 )
 def test_pairs_are_counted_as_mcnemar_and_clopper_and_pearson_do(gains, says, by, measure, error):
-    """By scipy's exact binomial tests; a run that diverged counts against either verdict.
-
-    Differences at the limit are alike, also where a record has rounded the last digit.
-    """
+    """By scipy's exact binomial tests; a run that diverged counts against either verdict."""
     gains = gains * (1 + error)
     sign = MEASURES[measure].better
     found = judge_statement(BUILDERS[says]("a", "b", by, measure=measure), sign * gains)
@@ -125,10 +122,7 @@ def test_means_of_seeds_that_are_all_alike_are_certain(value, n):
 
 
 def test_so_many_failures_are_allowed():
-    """With fewer than 17 pairs nothing is "no worse", and none of 40 shows the opposite.
-
-    Half of the runs may fail and the arm is worse: runs that do as well do not count against it.
-    """
+    """With fewer than 17 pairs nothing is "no worse"."""
     for n, most in {8: None, 16: None, 17: 0, 20: 0, 30: 1, 40: 2}.items():
         allowed = [k for k in range(n + 1) if counted(NO_WORSE, k, 0, n).verdict == "held"]
         assert max(allowed, default=None) == most, n
@@ -163,10 +157,7 @@ def test_averages_of_runs_that_diverged_or_never_solve_a_task_are_not_made_up():
 
 
 def test_differences_are_taken_seed_by_seed():
-    """Over the first seeds, which all have; NaN where any of the compared ones is.
-
-    Of four arms: (left − right) − (left too − right too).
-    """
+    """Over the first seeds, which all have; of four arms (a − b) − (c − d)."""
     names = ["a", "b", "c", "d"]
     rows = np.array([[7.0, 7, nan, 7], [2, 3, 2, 2], [11, 13, 11, 11], [5, 5, 5, nan]])
     scores = dict(zip(names, rows, strict=True))
