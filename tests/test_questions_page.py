@@ -356,13 +356,12 @@ def test_a_run_beside_shipped_evidence_takes_its_rates_and_a_wrong_guess_its_rea
     assert "Learning rates were" not in said(tab)
 
 
-def test_a_run_stops_for_another_claim_and_is_taken_up_again_with_its_seeds(
-    small, ours, monkeypatch
-):
+def test_a_run_stops_for_another_claim_and_is_taken_up_again_with_its_seeds(ours, monkeypatch):
     """At most one trains for a visitor, and the page has said so; a refusal is told until then."""
-    slow = {**TINY, "steps": 20_000, "evaluate_every": 100}
-    pair = (arm("Q=K", **slow), arm("QKV", **slow))
-    ours("slow", title="A slow claim", arms=pair, statements=(worse("Q=K", "QKV"),))
+    for name, steps in (("slow", 20_000), ("small", 1000)):
+        long = {**TINY, "steps": steps, "evaluate_every": steps // 100}
+        pair = (arm("Q=K", **long), arm("QKV", **long))
+        ours(name, title=f"A {name} claim", arms=pair, statements=(worse("Q=K", "QKV"),))
 
     def refuse(*_, **__):
         raise Refused("12 experiments wait already")
