@@ -442,56 +442,41 @@ def concluded(result, *axes):
     return text.removeprefix("On “Phone book”: ")
 
 
-TEXTS = made_sweep(
-    lambda sharing, point: float(point["positions"] == "none"),
-    axes={"positions": ("none", "learned")},
-)
-FALLING = made_sweep(
-    lambda sharing, point: float(point[Y] <= {"QKV": 16, "K=V": 4}[sharing]),
-    axes={Y: (2, 4, 8, 16, 32), X: (4, 8)},
-)
-CONCLUSIONS = [  # the sweep, its axes, and a pattern of the whole conclusion
-    (  # with the ratio to QKV and its interval; others follow, then those that do not differ
-        wider(**{"QKV": 3, "Q_K": 3, "K_V": 6, "Q_V": 4, "Q_K_V": 12}),
-        (),
-        r"Q=K=V needs the widest heads: about 4\.0 times as wide as QKV \(95% interval \d\.\d to "
-        r"\d\.\d times\)\. K=V needs heads about 2\.0 times as wide as QKV \(.* times\), Q=V 1\.\d "
-        r"times \(.*\)\. Not clearly different from QKV: Q=K \(1\.0 times, .*\)\.",
-    ),
-    (  # two that do not differ: neither needs the widest
-        wider(QKV=3, K_V=6, Q_V=6),
-        (),
-        r"K=V needs heads about 2\.0 times as wide as QKV \([^)]*\), Q=V 2\.0 times \([^)]*\)\.",
-    ),
-    (
-        wider(QKV=3, K_V=6, Q_V=math.inf),
-        (),
-        r"Q=V never solves the task here\. K=V needs heads about .*",
-    ),
-    (wider(Q_K=3, K_V=12), (), "K=V needs the widest heads: about 4.0 times as wide as Q=K .*"),
-    (wider(QKV=3), (), "Half of the seeds of QKV solve the task at “Head width” 2.5 or more."),
-    (wider(QKV=1, K_V=6), (), ".*Half of the seeds of K=V.* QKV solves the task in every run."),
-    (
-        made_sweep(lambda *_: 0.0),
-        (),
-        "Share of the runs that solve the task: QKV 0%, K=V 0%.",
-    ),
-    (
-        made_sweep(lambda *_: 1.0),
-        (),
-        "Share of the runs that solve the task: QKV 100%, K=V 100%.",
-    ),
-    (TEXTS, ("positions",), "Share of the runs that solve the task: QKV 50%, K=V 50%."),
-    (FALLING, (Y, X), "K=V fails first as “Entries” grows: at about 0.25 times the value of .*"),
-]
-
-
 def test_the_conclusion_says_which_variant_needs_the_most_and_by_how_much():
     """Only what is clear; what always or never solves the task is named, with no boundary."""
-    for result, axes, pattern in CONCLUSIONS:
-        text = concluded(result, *axes)
+    share = "Share of the runs that solve the task: QKV {0}, K=V {0}.".format
+    for result, pattern in (
+        (
+            wider(QKV=3, Q_K=3, K_V=6, Q_V=4, Q_K_V=12),
+            r"Q=K=V needs the widest heads: about 4\.0 times as wide as QKV \(95% interval \d\.\d "
+            r"to \d\.\d times\)\. K=V needs heads about 2\.0 times as wide as QKV \(.* times\), "
+            r"Q=V 1\.\d times \(.*\)\. Not clearly different from QKV: Q=K \(1\.0 times, .*\)\.",
+        ),
+        (  # two that do not differ: neither needs the widest
+            wider(QKV=3, K_V=6, Q_V=6),
+            r"K=V needs heads about 2\.0 times as wide as QKV \([^)]*\), Q=V 2\.0 times [^)]*\)\.",
+        ),
+        (wider(QKV=3, K_V=6, Q_V=math.inf), "Q=V never solves the task here. K=V needs heads .*"),
+        (wider(Q_K=3, K_V=12), "K=V needs the widest heads: about 4.0 times as wide as Q=K .*"),
+        (wider(QKV=3), "Half of the seeds of QKV solve the task at “Head width” 2.5 or more."),
+        (wider(QKV=1, K_V=6), ".*Half of the seeds of K=V.* QKV solves the task in every run."),
+        (made_sweep(lambda *_: 0.0), share("0%")),
+        (made_sweep(lambda *_: 1.0), share("100%")),
+    ):
+        text = concluded(result)
         assert re.fullmatch(pattern, text), text
         assert ("widest" in text) == ("widest" in pattern), text
+    texts = made_sweep(
+        lambda sharing, point: float(point["positions"] == "none"),
+        axes={"positions": ("none", "learned")},
+    )
+    assert concluded(texts, "positions") == share("50%")
+    falling = made_sweep(
+        lambda sharing, point: float(point[Y] <= {"QKV": 16, "K=V": 4}[sharing]),
+        axes={Y: (2, 4, 8, 16, 32), X: (4, 8)},
+    )
+    begins = "K=V fails first as “Entries” grows: at about 0.25 times the value of "
+    assert concluded(falling, Y, X).startswith(begins)
     nothing = SweepResult(WHOLE.sweep, WHOLE.runs[:0])
     assert conclusion(nothing, X, Y).text == "Nothing has been trained here yet."
 
