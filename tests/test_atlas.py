@@ -203,8 +203,9 @@ def test_strips_have_a_dot_for_every_head_its_median_and_chance(heads):
         assert row["x"] == pytest.approx(group.values, rel=1e-3)
         assert all(abs(place - y) < 0.5 for place in row["y"])
         assert (mark["x"], mark["y"]) == ([np.median(group.values)], [y])
-        levels = [s for s in figure["layout"]["shapes"] if s["type"] == "line" and s["y0"] < y]
-        assert levels[-1]["x0"] == group.random[0]
+        (mean, sd), shapes = group.random, figure["layout"]["shapes"]
+        chance = [(s["x0"], s["x1"]) for s in shapes if s["y0"] < y < s["y1"] and "xref" not in s]
+        assert chance == [(mean - sd, mean + sd), (mean, mean)]
 
 
 def test_a_scatter_has_a_dot_for_every_head_with_both_and_tells_how_they_go_together(

@@ -203,6 +203,18 @@ def test_builders_want_what_they_say(by, gain, measure):
     assert wants(no_worse("a", "b", by, measure=measure)) == (gain > -by)
 
 
+def test_builders_say_what_they_want():
+    """Accuracies in points, losses in nats; or in words of one's own."""
+    long = {"measure": "accuracy_all_along"}
+    for statement, text in (
+        (worse("a", "b", 0.02, **long), "a is worse than b by more than 2 points of mean accuracy"),
+        (better("a", "b", 0.13), "a is better than b by more than 13 points"),
+        (no_worse("a", "b", 0.03, measure="loss"), "a is at most 0.03 nats worse than b"),
+        (better("a", "b", text="a wins"), "a wins"),
+    ):
+        assert statement.text.removesuffix(" during training") == text
+
+
 # hashes
 
 STATEMENT = {"left": "Q=K", "right": "QKV", "unable": True}
