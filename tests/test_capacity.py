@@ -697,6 +697,9 @@ def test_differences_have_numbers_where_the_interval_excludes_zero():
     marked = table[table["clear"]]
     assert shown == set(zip(marked[X], marked[Y], strict=True))
     assert {text for trace in texts for text in trace["text"]} == {"−100"}
+    tips = [tip for line in heatmaps(figure)[0]["hovertext"] for tip in line if tip]
+    assert {tip.rpartition("<br>")[2] for tip in tips} == {"5 pairs of seeds"}
+    assert sum("−100 points (95% interval −100 to −100)" in tip for tip in tips) == len(marked)
     axis = figure["layout"]["coloraxis"]
     assert axis["cmin"] == -axis["cmax"] == -1
     told = {0.123: "+12", -0.5: "−50", -0.001: "0", math.nan: "–"}
