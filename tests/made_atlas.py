@@ -7,7 +7,7 @@ from functools import cache
 
 import numpy as np
 
-from attnkit.realmodels.atlas import Atlas, Setting, measure_model
+from attnkit.realmodels.atlas import Setting, measure_model
 from attnkit.realmodels.base import AttentionLayer, Kind, Projections, RealModel, Rope
 from attnkit.realmodels.shipped import SETTINGS
 
@@ -65,10 +65,3 @@ def heads_of(table, **wanted):
     for name, value in wanted.items():
         rows = rows[rows[name] == value]
     return rows
-
-
-def saved(atlas: Atlas, folder):
-    """Its two files."""
-    paths = folder / "made.parquet", folder / "made.safetensors"
-    atlas.save(*paths)
-    return paths

@@ -19,18 +19,7 @@ CAUSAL, WIDE, NARROW = 1, 1200, 300
 REDRAW = "(change) => { Object.assign(data, change); redraw(); }"
 
 
-@pytest.fixture
-def opened(browser, tmp_path):
-    """A page with the grid: `opened(width)`; any error in it fails the test."""
-    pages, errors = [], []
-
-    def open_one(width=WIDE):
-        panels = atlas_panels(heads_of(made_atlas().table), MEASURES["cos_qk"])
-        data = json.dumps({**panels, "chosen": [READER, "encoder", 1, 3]})
-        script, _ = inline_script("atlas")
-        path = tmp_path / "atlas.html"
-        style = asset("lab.css") + asset("atlas.css")
-        path.write_text(f"""<!doctype html><meta charset="utf-8"><style>{style}</style>
+PAGE = """<!doctype html><meta charset="utf-8"><style>{style}</style>
 <div id="root"></div><script type="module">
 {script}
 window.data = {data};
@@ -39,18 +28,24 @@ const setTriggerValue = (name, value) => window.chosen.push([name, value]);
 const parentElement = document.getElementById("root");
 window.redraw = () => showAtlas({{ data, parentElement, setTriggerValue }});
 redraw();
-</script>""")
-        page = browser.new_page(viewport={"width": width, "height": 900})
-        pages.append(page)
-        page.set_default_timeout(LONG)
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        page.goto(path.as_uri())
-        expect(page.get_by_role("grid")).to_have_count(3)
-        return page
+</script>"""
 
-    yield open_one
-    for page in pages:
-        page.close()
+
+@pytest.fixture
+def opened(browser, tmp_path):
+    """The page with the grid of both models; any error in it fails the test."""
+    panels = atlas_panels(heads_of(made_atlas().table), MEASURES["cos_qk"])
+    data = json.dumps({**panels, "chosen": [READER, "encoder", 1, 3]})
+    style, (script, _) = asset("lab.css") + asset("atlas.css"), inline_script("atlas")
+    path, errors = tmp_path / "atlas.html", []
+    path.write_text(PAGE.format(style=style, script=script, data=data))
+    page = browser.new_page(viewport={"width": WIDE, "height": 900})
+    page.set_default_timeout(LONG)
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.goto(path.as_uri())
+    expect(page.get_by_role("grid")).to_have_count(3)
+    yield page
+    page.close()
     assert errors == []
 
 
@@ -67,7 +62,7 @@ def chosen(page):
 
 def test_heads_are_chosen_by_keys_and_by_the_pointer(opened):
     """From the chosen head on, keys stop at the edges; the number of a cell is shown and heard."""
-    page = opened()
+    page = opened
     page.get_by_role("grid").first.focus()
     for key in ("ArrowUp", "ArrowUp", "ArrowRight", "ArrowRight", "Enter", "Home", "Space"):
         page.keyboard.press(key)
@@ -98,7 +93,7 @@ def test_heads_are_chosen_by_keys_and_by_the_pointer(opened):
 
 def test_one_cell_is_outlined_and_the_grid_can_be_saved(opened):
     """The outline moves with the data and nodes stay; the file has the numbers of every head."""
-    page = opened()
+    page = opened
     expect(page.locator("[aria-selected=true]")).to_have_count(1)
     assert page.evaluate("document.querySelector('[aria-selected=true]').dataset.at") == "1 3"
     node = cell(page, CAUSAL, 2, 0).element_handle()
@@ -126,13 +121,8 @@ def row_of(values, below=None):
 
 
 def test_colours_strokes_and_the_bar_tell_values(opened):
-    """Zero is in the middle, blue below, red above, grey for what was not measured.
-
-    A stroke in cells below chance is light on dark and dark on light, so that signs can be seen
-    without colours. A cell beyond the bar has the colour of its end, its own number, and the bar
-    says so.
-    """
-    page = opened()
+    """Zero is in the middle; a stroke tells a negative sign, the bar what is beyond."""
+    page = opened
     page.evaluate(REDRAW, row_of([-1, 0, 1, None]))
     blue, middle, red, none = page.evaluate(COLORS)
     assert blue[2] > blue[0]
@@ -163,7 +153,8 @@ def test_colours_strokes_and_the_bar_tell_values(opened):
 
 def test_grids_fit_wide_and_narrow_screens(opened):
     """Grids of one model stand side by side where there is room; many heads scroll in a box."""
-    page = opened(NARROW)
+    page = opened
+    page.set_viewport_size({"width": NARROW, "height": 900})
     assert page.evaluate("document.documentElement.scrollWidth") <= NARROW
     expect(page.locator(".ak-atlas-column")).to_have_count(1)
     page.set_viewport_size({"width": WIDE, "height": 900})

@@ -1,4 +1,7 @@
-"""The Atlas page without a browser: its sentences, its link, its figures, and measuring a model."""
+"""The Atlas page without a browser: its flow, its link, and measuring a model.
+
+Its figures, and what a link may say, are tested without it in `test_atlas`.
+"""
 
 import json
 import random
@@ -10,17 +13,18 @@ from idle import DASHBOARD, PATIENCE, idle_service, show
 from made_atlas import READER, TOYS, WRITER, heads_of, made_atlas, made_toys
 from safetensors.numpy import save_file
 from streamlit.testing.v1 import AppTest
+from test_atlas import UploadedFile
 
 from attnkit.figures.groups import number_text
 from attnkit.realmodels import shipped, toys
 from attnkit.realmodels.answer import answer_sentences, caveats, conclusion, overlap_line
 from attnkit.realmodels.atlas import PLACE, Atlas
 from attnkit.realmodels.base import Unreadable
-from attnkit.realmodels.measures import MEASURES, OF_ACTIVATIONS
-from attnkit.ui.atlas import SECTIONS, Head
+from attnkit.realmodels.measures import MEASURES
+from attnkit.ui.atlas import SECTIONS
 from attnkit.ui.head_portrait import TIED
 from attnkit.ui.measured_models import measured_models
-from attnkit.ui.model_measurement import ModelMeasurement
+from attnkit.ui.model_measurement import ModelMeasurement, keep_upload
 
 pytestmark = pytest.mark.server
 
@@ -40,38 +44,6 @@ def local_copy(tmp_path_factory):
         yield
 
 
-@pytest.fixture
-def hosted(tmp_path_factory):
-    """A copy that many people visit."""
-    with idle_service(tmp_path_factory.mktemp("hosted"), hosted="true"):
-        yield
-
-
-@pytest.fixture
-def tiny_model(tmp_path):
-    """A folder as `transformers` writes it: one BERT layer of two heads, whose W_K is its W_V."""
-    folder = tmp_path / "tiny-bert"
-    folder.mkdir()
-    rng = np.random.default_rng(0)
-    own = {role: rng.standard_normal((6, 6)) for role in ("query", "key")}
-    tensors = {f"{role}.weight": w for role, w in {**own, "value": own["key"]}.items()}
-    tensors |= {f"{role}.bias": rng.standard_normal(6) for role in ("query", "key", "value")}
-    place = "encoder.layer.0.attention.self"
-    save_file(
-        {f"{place}.{name}": value.astype(np.float32) for name, value in tensors.items()},
-        folder / "model.safetensors",
-    )
-    config = {
-        "model_type": "bert",
-        "architectures": ["BertModel"],
-        "hidden_size": 6,
-        "num_attention_heads": 2,
-        "num_hidden_layers": 1,
-    }
-    (folder / "config.json").write_text(json.dumps(config))
-    return folder
-
-
 def open_atlas(**params):
     """Open the Atlas with a link, as the first page of a tab."""
     tab = AppTest.from_file(DASHBOARD, default_timeout=PATIENCE)
@@ -87,10 +59,17 @@ def choose(tab, **wanted):
     return tab
 
 
+def switch(tab, **wanted):
+    """Set switches and buttons by the end of their keys, all at once."""
+    for name, value in wanted.items():
+        kind = tab.toggle if name in ("fold", "toys") else tab.button_group
+        kind(key=f"atlas_{name}").set_value(value)
+    return show(tab)
+
+
 def section(tab, name):
     """Open a section, or close the open one."""
-    tab.button_group(key="atlas_section").set_value(name)
-    return show(tab)
+    return switch(tab, section=name)
 
 
 def texts(tab):
@@ -118,163 +97,75 @@ def link(tab):
     return {name: value if isinstance(value, str) else value[0] for name, value in params}
 
 
-def without(monkeypatch, change):
-    """Ship the atlas with a table that was changed."""
-    table = made_atlas().table.copy()
-    change(table)
-    monkeypatch.setattr(shipped, "load_atlas", lambda: Atlas(table, made_atlas().arrays))
-
-
-def test_the_page_concludes_in_one_sentence_and_opens_one_section_at_a_time(local_copy):
-    """The sentence comes first, then its numbers; the address names the section.
-
-    The head that opens is the one whose measure is farthest from its chance level.
-    """
-    tab, table = open_atlas(), made_atlas().table
-    assert texts(tab).index(text_with(tab, conclusion(table))) == 0
-    text_with(tab, overlap_line(table))
-    assert answer_sentences(table)[0] not in " ".join(texts(tab))
-    assert link(tab) == {}
-    assert [header.value for header in tab.subheader] == ["Every head", "By model and kind"]
-    heads = table[table["head"].notna() & ~table["folded"] & (table["offset"] == 0)]
-    away = (heads["overlap_qk"] - heads["overlap_qk_random"]).abs()
-    row = heads.loc[away.idxmax()]
-    assert link(section(tab, "models"))["show"] == "models"
-    assert link(section(tab, None)) == {}
-    tab = section(tab, "head")
-    assert link(tab) == {"head": "/".join(str(row[name]) for name in PLACE)}
-    assert [header.value for header in tab.subheader][2:] == [SECTIONS["head"]]
-    assert "| Median of its kind |" in text_with(tab, "| Measure | Here |")
-    assert link(section(tab, None)).get("show") == "overview"
-
-
 FOLDS = {"overview": 2, "head": 5, "measures": 3, "models": 3, "numbers": 2, "own": 2}
 """Folds with numbers on the page, by the section that is open."""
 
 
-def test_every_figure_has_words_with_a_number_and_a_fold_with_its_numbers(local_copy):
-    """The alternative text of a figure has a number; its table is made when the fold is opened.
-
-    The section of numbers has the sentences and what is to be kept in mind.
-    """
-    shown = set()
-    for name in {**SECTIONS, **FOLDS}:
-        tab = open_atlas(show=name)
-        figures = {element.key for element in tab.get("bidi_component")}
-        figures = {key for key in figures if key and key.startswith("atlas_")}
+def test_the_page_concludes_in_one_sentence_and_opens_one_section_at_a_time(local_copy):
+    """Each has a link of its own, and a table under every figure, made when it is opened."""
+    tab, table, shown = open_atlas(), made_atlas().table, set()
+    assert texts(tab).index(text_with(tab, conclusion(table))) == 0
+    text_with(tab, overlap_line(table))
+    assert link(tab) == {}
+    for name in ["overview", *SECTIONS]:
+        if name != "overview":
+            assert link(section(tab, name))["show" if name != "head" else "head"]
+        if name == "models":
+            assert answer_sentences(table)[0] not in " ".join(texts(tab))
+        elif name == "numbers":
+            text_with(tab, "\n\n".join(answer_sentences(table)))
+            assert [caveat for caveat in caveats(table) if caveat not in " ".join(texts(tab))] == []
+        elif name == "head":
+            heads = heads_of(table)
+            away = (heads["overlap_qk"] - heads["overlap_qk_random"]).abs()
+            farthest = heads.loc[away.idxmax(), list(PLACE)]
+            assert link(tab) == {"head": "/".join(map(str, farthest))}
+            assert "| Median of its kind |" in text_with(tab, "| Measure | Here |")
+        figures = {element.key or "" for element in tab.get("bidi_component")}
+        figures = {key for key in figures if key.startswith("atlas_")}
         for key in figures:
             assert re.search(r"\d", drawn(tab, key)["alt"]), key
         folds = [fold for fold in tab.expander if fold.label == "Numbers"]
         assert len(folds) == FOLDS[name], name
         assert not any(fold.dataframe for fold in folds)
         shown |= figures
-        if name == "numbers":
-            text_with(tab, "\n\n".join(answer_sentences(made_atlas().table)))
-            for caveat in caveats(made_atlas().table):
-                text_with(tab, caveat)
     assert len(shown) == 7
+    assert link(section(tab, None))["show"] == "overview"
 
 
-def test_a_link_keeps_the_axes_and_the_two_models(local_copy):
-    """Choices of all sections are in the link, and a new visitor finds them."""
-    tab = open_atlas(show="measures")
-    assert not {"x", "y", "one", "other"} & set(link(tab))
-    tab = section(choose(tab, x="cos_kv", y="rank_q"), "models")
-    sent = link(choose(tab, other=f"{WRITER}, cross"))
-    assert {"x", "y", "other"} <= set(sent)
-    tab = open_atlas(**sent)
+def test_a_link_shows_a_head_and_two_models_and_a_faulty_one_is_told_once(local_copy):
+    """Choices of all sections are in the link; pages remember them."""
+    tab = open_atlas(head=f"{READER}/encoder/1/3", measure="symmetry")
+    (row,) = heads_of(made_atlas().table, model=READER, layer=1, head=3).itertuples()
+    words = text_with(tab, f"Outlined: {READER}, encoder, layer 1, head 3")
+    assert number_text(row.symmetry) in words
+    assert drawn(tab, "atlas_grid")["chosen"] == [READER, "encoder", 1, 3]
+    assert f"head 3. {100 * (1 + row.symmetry) / 2:.0f}%" in drawn(tab, "atlas_split")["alt"]
+    assert link(tab) == {"head": f"{READER}/encoder/1/3", "measure": "symmetry"}
+    assert link(choose(tab, head_model=WRITER))["head"] == f"{WRITER}/causal/1/3"
+    choose(section(tab, "measures"), x="cos_kv", y="rank_q")
+    sent = link(choose(section(tab, "models"), other=f"{WRITER}, cross"))
+    assert {"head", "measure", "show", "x", "y", "other"} == set(sent)
+    for page in ("guide", "atlas"):
+        tab.query_params.clear()
+        show(tab.switch_page(f"pages/{page}.py"))
+    assert link(tab) == sent
+    tab = open_atlas(**sent, offset="7")
+    assert "offset='7'" in text_with(tab, "The link ")
     assert link(tab) == sent
     assert f"{WRITER}, cross" in drawn(tab, "atlas_depth")["alt"]
     title = drawn(section(tab, "measures"), "atlas_scatter")["title"]
     assert title == f"{MEASURES['rank_q'].title} against {MEASURES['cos_kv'].title}"
+    assert "The link " not in " ".join(texts(tab))
 
 
-def test_a_link_shows_a_head(local_copy):
-    """A link outlines a head in the grid and shows it below; a model's name may have a slash."""
-    tab = open_atlas(head=f"{READER}/encoder/1/3", measure="symmetry")
-    (row,) = heads_of(made_atlas().table, model=READER, layer=1, head=3).itertuples()
-    assert number_text(row.symmetry) in text_with(
-        tab, f"Outlined: {READER}, encoder, layer 1, head 3"
-    )
-    assert drawn(tab, "atlas_grid")["chosen"] == [READER, "encoder", 1, 3]
-    assert [tab.selectbox(key=f"atlas_head_{name}").value for name in Head._fields] == [
-        *(READER, "encoder", 1, 3)
-    ]
-    assert (
-        f"layer 1, head 3. {100 * (1 + row.symmetry) / 2:.0f}%" in drawn(tab, "atlas_split")["alt"]
-    )
-    assert link(tab) == {"head": f"{READER}/encoder/1/3", "measure": "symmetry"}
-
-
-FAULTS = {
-    "head": ("nonsense", "head='nonsense'. Allowed: model/kind/layer/head"),
-    "kv": ("twice", "kv='twice'. Allowed: once, query"),
-    "fold": ("7", "fold='7'. Allowed: 0, 1"),
-    "toys": ("yes", "toys='yes'. Allowed: 0, 1"),
-    "x": ("cos", "x='cos'. Allowed: cos_qk"),
-    "y": ("cos", "y='cos'. Allowed: cos_qk"),
-    "show": ("all", "show='all'. Allowed: overview, head, measures"),
-    "one": ("Nobody", f"one='Nobody'. Allowed: {READER}, encoder; {WRITER}, causal"),
-    "other": ("Nobody", "other='Nobody'. Allowed: Made"),
-    "mine": ("gone", "The link shows a measured model that this server no longer has"),
-    "measure": ("<b>x</b>", "measure='<b>x</b>'. Allowed: cos_qk"),
-    "offset": ("7", "offset='7'. Allowed: 0, 1, 4, 16"),
-}
-
-
-@pytest.mark.parametrize(
-    ("params", "named"),
-    [
-        (
-            {name: value for name, (value, _) in FAULTS.items()},
-            [told for _, told in FAULTS.values()],
-        ),
-        (
-            {"head": f"{READER}/encoder/1/99"},
-            [f"but there is no such head here; shown is {READER}/encoder/1/0."],
-        ),
-        (
-            {"head": "No such model/causal/0/0"},
-            ["there is no such head here; shown is Made", "measured is in their full link only."],
-        ),
-        ({"head": "a" * 4000 + "/b/1/1"}, ["…"]),
-        ({"head": "a/b/" + "9" * 5000 + "/1"}, ["head='a/b/999999999/1'"]),
-    ],
-    ids=["all fields", "head", "model", "long", "large"],
-)
-def test_a_faulty_link_is_told_and_the_page_opens(local_copy, params, named):
-    """A faulty link names each field and its value, and the page opens with its defaults."""
-    tab = open_atlas(**params)
-    message = text_with(tab, "The link ")
-    assert [words for words in named if words not in message] == []
-    assert link(tab).get("head", "Made").startswith("Made")
-    assert "The link " not in " ".join(texts(show(tab)))
-
-
-def test_lists_choose_a_head_as_the_grid_does_and_pages_remember_it(local_copy):
-    """Another model keeps the layer and head it has in common; so does another page."""
-    tab = open_atlas(head=f"{READER}/encoder/1/4", measure="rank_q", fold="1", offset="4")
-    assert link(choose(tab, head_model=WRITER))["head"] == f"{WRITER}/causal/1/4"
-    assert "The link" not in " ".join(texts(tab))
-    before = link(choose(tab, head_kind="cross"))
-    assert before["head"] == f"{WRITER}/cross/0/0"
-    for page in ("guide", "atlas"):
-        tab.query_params.clear()
-        show(tab.switch_page(f"pages/{page}.py"))
-    assert link(tab) == before
-    assert tab.selectbox(key="atlas_measure").value == "rank_q"
-    assert tab.toggle(key="atlas_fold").value
-
-
-def test_settings_change_the_numbers_of_models_that_have_them(local_copy):
-    """Folded gains and the distance; pictures name their distance where the table's is another."""
+def test_settings_change_what_is_counted_and_shown(local_copy):
+    """Folded gains, the distance, shared heads per query head, and our own models."""
     words = "The pictures are of tokens at distance 0."
     tab, table = open_atlas(measure="cos_qk", head=f"{WRITER}/causal/1/2"), made_atlas().table
     known = heads_of(table, model=READER, layer=0, head=0)["cos_qk"].item()
     for fold, offset in ((True, 0), (False, 4)):
-        tab.toggle(key="atlas_fold").set_value(fold)
-        tab.button_group(key="atlas_offset").set_value(offset)
-        show(tab)
+        switch(tab, fold=fold, offset=offset)
         wanted = table[(table["folded"] == fold) & (table["offset"] == offset)]
         here = (wanted["kind"] == "causal") & (wanted["layer"] == 1) & (wanted["head"] == 2)
         panels = drawn(tab, "atlas_grid")["panels"]
@@ -282,88 +173,38 @@ def test_settings_change_the_numbers_of_models_that_have_them(local_copy):
         assert panels[1]["values"][1][2] == pytest.approx(expected, rel=1e-3)
         assert panels[0]["values"][0][0] == pytest.approx(known, rel=1e-3)
         assert (words in texts(tab)) == (offset == 4)
-    assert words not in texts(open_atlas(head=f"{READER}/encoder/1/2", offset="4"))
-
-
-def test_shared_heads_can_count_per_query_head(local_copy):
-    """Distributions and medians can count a shared head once per query head."""
-    tab = open_atlas(measure="overlap_kv")
-    assert f"{WRITER}, causal: median" in drawn(tab, "atlas_strips")["alt"]
+    assert words not in texts(choose(tab, head_model=READER))
+    choose(tab, measure="overlap_kv")
     assert "6 heads" in drawn(tab, "atlas_strips")["alt"]
-    assert "kv" not in link(tab)
-    tab.button_group(key="atlas_once").set_value(False)
-    assert "18 heads" in drawn(show(tab), "atlas_strips")["alt"]
-    assert link(tab)["kv"] == "query"
+    assert "18 heads" in drawn(switch(tab, once=False), "atlas_strips")["alt"]
+    switch(choose(tab, measure="cos_qk"), toys=True)
+    assert {"offset": "4", "kv": "query", "toys": "1"}.items() <= link(tab).items()
+    assert [panel["model"] for panel in drawn(tab, "atlas_grid")["panels"]][-2:] == list(TOYS)
+    assert "toy Q=K, encoder: median 1.00" in drawn(tab, "atlas_strips")["alt"]
+    assert "only its numbers were kept" in " ".join(texts(choose(tab, head_model=TOYS[1])))
+    assert "toys" not in link(switch(tab, toys=False))
+    assert "The link" not in " ".join(texts(tab))
 
 
-def test_the_random_level_beside_a_head_is_its_own(local_copy, monkeypatch):
-    """The random level beside a head is that head's, not the mean of its kind."""
-
-    def change(table):
-        here = (table["model"] == READER) & (table["layer"] == 1) & (table["head"] == 3)
-        table.loc[here, ["symmetry_random", "symmetry_random_sd"]] = 0.23, 0.17
-
-    without(monkeypatch, change)
-    tab = open_atlas(head=f"{READER}/encoder/1/3", measure="symmetry")
-    assert "(random 0.23 ± 0.17)" in text_with(tab, "Outlined:")
-
-
-def test_a_model_without_the_measure_is_named(local_copy, monkeypatch):
-    """With the reason, instead of missing silently; where no model has it, a message says so."""
-    tab = open_atlas(measure="act_cka_qk")
-    text_with(tab, "None of these models has this measure")
-    assert "atlas_strips" not in {element.key for element in tab.get("bidi_component")}
-
-    def change(table):
-        for name in OF_ACTIVATIONS:
-            columns = [name, f"{name}_random", f"{name}_random_sd"]
-            table.loc[table["model"] == WRITER, columns] = 0.5, 0.3, 0.1
-
-    without(monkeypatch, change)
-    expected = f"Not measured: {READER}, which was not run."
-    tab = open_atlas(measure="act_cka_qk")
-    assert text_with(tab, "Not measured") == expected
-    assert "Not measured" not in " ".join(texts(choose(tab, measure="cos_qk")))
-
-
-def test_layers_whose_keys_are_values_are_named(local_copy, monkeypatch):
-    """The page says it below the grid, and beside a head of such a layer."""
-
-    def change(table):
-        tied = (table["model"] == WRITER) & (table["kind"] == "causal") & (table["layer"] == 1)
-        table.loc[tied, "tied"] = "K=V"
-        table.loc[tied, [name for name in MEASURES if name.endswith(("_qv", "_kv"))]] = np.nan
-
-    without(monkeypatch, change)
+def test_what_is_not_defined_or_not_measured_is_said(local_copy, monkeypatch, seed, long):
+    """Keys that are values, a measure that no model has; the random level is a head's own."""
+    table = made_atlas().table.copy()
+    tied = (table["model"] == WRITER) & (table["kind"] == "causal") & (table["layer"] == 1)
+    table.loc[tied, "tied"] = "K=V"
+    table.loc[tied, [name for name in MEASURES if name.endswith(("_qv", "_kv"))]] = np.nan
+    here = (table["model"] == READER) & (table["layer"] == 1) & (table["head"] == 3)
+    table.loc[here, ["symmetry_random", "symmetry_random_sd"]] = 0.23, 0.17
+    monkeypatch.setattr(shipped, "load_atlas", lambda: Atlas(table, made_atlas().arrays))
     tab = open_atlas(measure="cos_kv", head=f"{WRITER}/causal/1/2")
     assert f"in 1 of 4 layers of {WRITER}: comparisons" in text_with(tab, "W_V in 1 of")
     text_with(tab, TIED)
     assert TIED not in texts(choose(tab, head_layer=0))
-
-
-def test_our_own_models_join_all_figures(local_copy):
-    """Toy models join all figures and lists when switched on, and leave them again."""
-    tab = open_atlas(measure="cos_qk", show="head")
-    tab.toggle(key="atlas_toys").set_value(True)
-    show(tab)
-    assert [panel["model"] for panel in drawn(tab, "atlas_grid")["panels"]][-2:] == list(TOYS)
-    assert "toy Q=K, encoder: median 1.00" in drawn(tab, "atlas_strips")["alt"]
-    assert link(tab)["toys"] == "1"
-    tab.selectbox(key="atlas_head_model").set_value(TOYS[1])
-    show(tab)
-    assert "only its numbers were kept" in " ".join(texts(tab))
-    tab.toggle(key="atlas_toys").set_value(False)
-    show(tab)
-    assert "toys" not in link(tab)
-    assert "The link" not in " ".join(texts(tab))
-
-
-def test_every_measure_can_be_shown(local_copy, seed, long):
-    """Every measure can be shown, whichever numbers are missing; by day, three that are drawn."""
-    measures = list(MEASURES) if long else random.Random(seed).sample(list(MEASURES), 3)
-    tab = open_atlas()
-    for measure in measures:
+    tab = open_atlas(head=f"{READER}/encoder/1/3", measure="symmetry")
+    assert "(random 0.23 ± 0.17)" in text_with(tab, "Outlined:")
+    for measure in list(MEASURES) if long else random.Random(seed).sample(list(MEASURES), 3):
         assert link(choose(tab, measure=measure)).get("measure", "overlap_qk") == measure
+    text_with(choose(tab, measure="act_cka_qk"), "None of these models has this measure")
+    assert "atlas_strips" not in {element.key for element in tab.get("bidi_component")}
 
 
 def test_a_damaged_atlas_is_told(local_copy, monkeypatch):
@@ -379,7 +220,38 @@ def test_a_damaged_atlas_is_told(local_copy, monkeypatch):
     assert tab.button(key="own_measure")
 
 
+def test_a_hosted_copy_measures_nothing(tmp_path):
+    """A copy that many people visit shows the command instead of a field and an upload."""
+    with idle_service(tmp_path, hosted="true"):
+        tab = open_atlas(show="own")
+    text_with(tab, "Off on this copy")
+    assert any("python -m attnkit models PATH" in code.value for code in tab.code)
+    assert not [w for w in tab.text_input if w.key == "own_source"]
+    assert not tab.get("file_uploader")
+    assert "own_measure" not in {button.key for button in tab.button}
+
+
 # measuring a model
+
+
+@pytest.fixture
+def tiny_model(tmp_path):
+    """A folder as `transformers` writes it: one BERT layer of two heads, whose W_K is its W_V."""
+    folder = tmp_path / "tiny-bert"
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    own = {role: rng.standard_normal((6, 6)) for role in ("query", "key")}
+    tensors = {f"{role}.weight": w for role, w in {**own, "value": own["key"]}.items()}
+    tensors |= {f"{role}.bias": rng.standard_normal(6) for role in ("query", "key", "value")}
+    place = "encoder.layer.0.attention.self"
+    save_file(
+        {f"{place}.{name}": value.astype(np.float32) for name, value in tensors.items()},
+        folder / "model.safetensors",
+    )
+    sizes = {"hidden_size": 6, "num_attention_heads": 2, "num_hidden_layers": 1}
+    config = {"model_type": "bert", "architectures": ["BertModel"], **sizes}
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
 
 
 def press(tab, key):
@@ -395,6 +267,11 @@ def measured(tab, source):
     return show(tab)
 
 
+def models_in(tab):
+    """Return the models of the grid."""
+    return [panel["model"] for panel in drawn(tab, "atlas_grid")["panels"]]
+
+
 def test_a_folder_is_measured_and_joins_the_figures_until_the_server_forgets_it(
     local_copy, tiny_model
 ):
@@ -402,49 +279,45 @@ def test_a_folder_is_measured_and_joins_the_figures_until_the_server_forgets_it(
 
     It takes a few seconds, because the measurement is a process of its own.
     """
-    tab = open_atlas(measure="cos_qk", show="own")
+    tab = press(open_atlas(measure="cos_qk", show="own"), "own_measure")
+    text_with(tab, "Name a model or upload one")
+    assert "model_measurement" not in tab.session_state
     tab = measured(tab, tiny_model)
     message = text_with(tab, "Measured: tiny-bert, 2 heads")
-    assert "Choose it under One head and Two models" in message
     assert "shows this model to everybody you send it to" in message
     assert "Notes: In some or all layers, one matrix serves as W_K and as W_V" in message
     text_with(tab, "in all layers of tiny-bert")
-    panels = drawn(tab, "atlas_grid")["panels"]
-    assert [(p["model"], p["kind"]) for p in panels][-1] == ("tiny-bert", "encoder")
+    assert models_in(tab)[-1] == "tiny-bert"
     sent = link(tab)
-    assert len(sent["mine"]) >= 20
-
     again = open_atlas(**sent)
-    assert [p["model"] for p in drawn(again, "atlas_grid")["panels"]][-1] == "tiny-bert"
+    assert models_in(again)[-1] == "tiny-bert"
     assert link(again) == sent
-    others = {name: value for name, value in sent.items() if name != "mine"}
-    models = {p["model"] for p in drawn(open_atlas(**others), "atlas_grid")["panels"]}
-    assert models == {READER, WRITER}
+    del sent["mine"]
+    assert set(models_in(open_atlas(**sent))) == {READER, WRITER}
 
     choose(section(tab, "head"), head_model="tiny-bert")
     assert "tiny-bert" in drawn(tab, "atlas_split")["alt"]
     text_with(tab, "shows this model to everybody you send it to")
     assert "send it on" not in " ".join(texts(tab))
+    sent = link(tab)
     text_with(choose(tab, head_model=READER), "names this head: send it on")
 
     measured_models.clear()
-    tab = open_atlas(**{**sent, "head": "tiny-bert/encoder/0/0"})
+    tab = open_atlas(**sent)
     problem = text_with(tab, "The link shows a measured model that this server no longer has")
-    assert "head='tiny-bert/encoder/0/0', but there is no such head here" in problem
+    assert "head='tiny-bert/encoder/0/1', but there is no such head here" in problem
     assert "mine" not in link(tab)
 
 
 def test_why_nothing_was_measured_is_said_plainly(local_copy, tmp_path):
-    """A failure shows the one line of its command; without a source no process starts.
-
-    A stopped measurement is no error, and another one can begin.
-    """
-    tab = press(open_atlas(show="own"), "own_measure")
-    text_with(tab, "Name a model or upload one")
-    assert "model_measurement" not in tab.session_state
-    tab = measured(tab, tmp_path)
-    message = text_with(tab, f"{tmp_path.name}: ")
-    assert message.count(tmp_path.name) == 1
+    """An option or a pickle is only a name, a stop no error; two processes take some seconds."""
+    kept, source = keep_upload([UploadedFile("a.bin", b"\x80\x02cposix\nsystem\n.")], "a")
+    pickled = ModelMeasurement(source, name="a.bin", folder=kept)
+    tab = measured(open_atlas(show="own"), f"--out={tmp_path}/x.parquet; touch {tmp_path}/y")
+    text_with(tab, "source: got '--out=")
+    assert list(tmp_path.iterdir()) == []
+    pickled._process.wait(PATIENCE)
+    assert "a.bin is a pickle" in pickled.problem
     measuring = tab.session_state["model_measurement"] = ModelMeasurement(str(tmp_path))
     measuring.stop()
     measuring.stopped = True  # if it had failed before
@@ -454,11 +327,38 @@ def test_why_nothing_was_measured_is_said_plainly(local_copy, tmp_path):
     assert not tab.button(key="own_measure").disabled
 
 
-def test_a_hosted_copy_measures_nothing(hosted):
-    """A hosted copy shows the command, folded, instead of a field and an upload."""
-    tab = open_atlas(show="own")
-    text_with(tab, "Off on this copy")
-    assert any("python -m attnkit models PATH" in code.value for code in tab.code)
-    assert not [w for w in tab.text_input if w.key == "own_source"]
-    assert not tab.get("file_uploader")
-    assert "own_measure" not in {button.key for button in tab.button}
+def test_an_error_names_its_source_once_and_no_file_beside_it(tmp_path):
+    """A visitor reads what they named themselves, and learns of no other file of the server."""
+    measuring = ModelMeasurement(str(tmp_path / "upload"))
+    for name, error, shown in (
+        ("blorp", Unreadable("source: got 'blorp', but"), "source: got 'blorp', but"),
+        ("/a/numpy", Unreadable("numpy: holds nothing"), "numpy: holds nothing"),
+        ("my.gguf", Unreadable("upload: damaged"), "upload: damaged"),
+        ("blorp", Unreadable("out of memory"), "blorp: out of memory"),
+        ("/data/m", Unreadable("source: got '/data/m', but"), "source: got '/data/m', but"),
+        ("m", FileNotFoundError(2, "No such file", "/secret/a.gguf"), "m: No such file"),
+        ("m", Unreadable("m: 2 GGUF files; name the one that is meant: a.gguf, b.gguf"), ""),
+        ("m", Unreadable("m: holds secret.txt, which is not read; allowed are GGUF"), ""),
+        ("m", Unreadable("m: secret.bin, a.pt cannot be read; convert it"), ""),
+        ("m", Unreadable("m: No such file: '/home/me/secret.gguf'"), ""),
+    ):
+        measuring.name = name
+        message = measuring.problem_of(error)
+        assert message.startswith("m: ") if not shown else message == shown
+        assert not re.search(r"secret|a\.gguf|a\.pt", message)
+
+
+def test_what_is_measured_can_be_stopped_and_ends_with_its_session(tmp_path):
+    """It stops at once and says so; process and folder end with the object of a session."""
+    measuring = ModelMeasurement(str(tmp_path))
+    assert measuring.layers == (0, 0)
+    measuring.stop()
+    assert not measuring.moving
+    assert measuring.problem == "Stopped."
+    with pytest.raises(Unreadable, match="Stopped"):
+        measuring.atlas()
+    measuring = ModelMeasurement(str(tmp_path))
+    process, folder = measuring._process, measuring._table.parent
+    del measuring
+    assert process.poll() is not None
+    assert not folder.exists()

@@ -1,14 +1,25 @@
-"""Tables of a sweep: cells, slices, paired differences, the frontier, costs of equal accuracy."""
+"""Sweeps: tables of cells and costs, boundaries with their sentences, and figures of both."""
 
+import json
 import math
+import random
+import re
+from dataclasses import replace
+from itertools import pairwise, product
 
 import numpy as np
 import pandas as pd
+import plotly.graph_objects as go
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from made_sweeps import failed, from_width, made_sweep, without
+from made_sweeps import ENTRIES, WIDTHS, failed, from_width, logistic, made_sweep, without
+from reference import DOZEN
+from scipy import stats
+from searching import briefly
 
+from attnkit.analysis.boundary import Boundary, boundary, mean_ratio, ratios, smallest
 from attnkit.analysis.capacity import (
     COSTS,
     cells,
@@ -18,130 +29,130 @@ from attnkit.analysis.capacity import (
     runs_at,
     slice_at,
 )
+from attnkit.analysis.conclusion import conclusion, label_of
+from attnkit.analysis.logistic import half_point
+from attnkit.experiment import Experiment
+from attnkit.figures.capacity import (
+    describe_difference,
+    describe_phase,
+    describe_slice,
+    phase_key,
+    plot_difference,
+    plot_phase,
+    plot_slice,
+    with_mark,
+)
+from attnkit.figures.frontier import (
+    describe_frontier,
+    describe_matching,
+    plot_frontier,
+    plot_matching,
+)
+from attnkit.figures.gaps import difference_text
+from attnkit.figures.grid import GridAxis, cell_texts
+from attnkit.model.decode import Decoder
+from attnkit.model.model import Model
 from attnkit.sweeps import SweepResult
+from attnkit.variants.palette import COLORS
+from attnkit.variants.sharing import Sharing
 
-EXAMPLE = made_sweep(from_width(QKV=3, KV=6))
-
-
-def test_there_is_one_row_for_each_cell_in_the_order_of_the_sweep():
-    """The first axis varies slowest, and variants fastest."""
-    table = cells(EXAMPLE)
-    assert len(table) == EXAMPLE.sweep.n_cells
-    assert table["sharing"].tolist()[:3] == ["QKV", "K=V", "QKV"]
-    assert table.iloc[2][["d_head", "n_entries"]].tolist() == [1, 4]
+X, Y = "d_head", "n_entries"
+WHOLE = made_sweep(from_width(QKV=3, KV=6))
+HOLED = without(made_sweep(logistic({"QKV": 3, "K=V": 6})), d_head=4, sharing="K=V")
+HOLED = failed(without(HOLED, d_head=3, sharing="QKV", seed=0), d_head=12, sharing="K=V")
+"""A cell was not run at every number of entries, one failed, one lacks a seed."""
 
 
-def test_a_cell_has_the_mean_and_interval_of_its_seeds():
-    """They are those that one computes by hand."""
-    result = made_sweep(lambda sharing, point: 0.5, n_seeds=4, seed=3)
-    row = cells(result).iloc[0]
-    runs = result.runs.iloc[:4]
-    assert row["accuracy"] == pytest.approx(runs["accuracy"].mean())
-    half = 3.1824463 * runs["accuracy"].std() / 2  # t of three degrees of freedom
-    assert row["accuracy_high"] - row["accuracy"] == pytest.approx(half)
-    assert row["accuracy"] - row["accuracy_low"] == pytest.approx(half)
-    n_solved = int(runs["steps_to_threshold"].notna().sum())
-    assert (row["n_seeds"], row["n_solved"], row["solved"]) == (4, n_solved, n_solved / 4)
-    assert row["steps_to_threshold"] == pytest.approx(runs["steps_to_threshold"].mean())
+def mean_of(values):
+    """Return mean and 95% limits by scipy; without width if all are alike."""
+    error = stats.sem(values)
+    low, high = stats.t.interval(0.95, len(values) - 1) if error else (0, 0)
+    return [values.mean(), values.mean() + low * error, values.mean() + high * error]
 
 
-def test_a_cell_has_its_costs_and_its_learning_rate():
-    """They are the same for all seeds."""
-    row = cells(EXAMPLE).iloc[-1]
-    assert row["learning_rate"] == 0.005
-    assert [row[cost] for cost in COSTS] == [640, 1640, 32, 1600]
-
-
-def test_cells_that_were_not_run_are_absent():
-    """No row is invented."""
-    table = cells(without(EXAMPLE, d_head=4, sharing="K=V"))
-    assert len(table) == EXAMPLE.sweep.n_cells - 4
-    assert not ((table["d_head"] == 4) & (table["sharing"] == "K=V")).any()
-
-
-def test_a_cell_that_failed_has_its_reason_and_no_numbers():
-    """No seed counts."""
-    table = cells(failed(EXAMPLE, d_head=12, sharing="K=V"))
-    rows = table[table["error"].notna()]
-    assert len(rows) == 4
-    assert rows["error"].str.startswith("d_head: got 12").all()
-    assert (rows["n_seeds"] == 0).all()
-    assert rows[["accuracy", "solved", "steps_to_threshold"]].isna().to_numpy().all()
-
-
-def test_a_sweep_without_runs_has_no_cells():
-    """A table of parts that has no column of metrics is read, too."""
-    table = cells(SweepResult.of(EXAMPLE.sweep, None))
-    assert table.empty
-    assert "accuracy" in table.columns
-
-
-def test_an_axis_of_learning_rates_is_kept():
-    """The column of the axis is not lost among those of the cells."""
-    result = made_sweep(lambda sharing, point: 1.0, axes={"learning_rate": (0.01, 0.02)})
-    table = cells(result)
-    assert table.columns.tolist().count("learning_rate") == 1
-    assert table["learning_rate"].tolist() == [0.01, 0.01, 0.02, 0.02]
+def test_a_cell_has_the_statistics_of_its_seeds_its_costs_and_why_it_failed():
+    """In the order of the sweep; what was not run has no row, and what failed no numbers."""
+    table, sweep, rows = cells(HOLED), HOLED.sweep, 0
+    for point in sweep.points():
+        for variant in sweep.sharing:
+            runs = HOLED.runs[HOLED.runs["sharing"] == variant.value]
+            runs = slice_at(runs, point)
+            if runs.empty:
+                continue
+            row, rows = table.iloc[rows], rows + 1
+            assert {**point, "sharing": variant.value}.items() <= row.to_dict().items()
+            assert [row[name] for name in COSTS] == [runs[name].iloc[0] for name in COSTS]
+            trained = runs[runs["error"].isna()]
+            steps = trained["steps_to_threshold"].dropna()
+            assert (row["n_seeds"], row["n_solved"]) == (len(trained), len(steps))
+            found = row[["accuracy", "accuracy_low", "accuracy_high"]].tolist()
+            if trained.empty:
+                assert row["error"].startswith("d_head: got 12")
+                assert np.isnan([*found, row["solved"], row["steps_to_threshold"]]).all()
+                continue
+            assert row["error"] is None
+            assert found == pytest.approx(mean_of(trained["accuracy"].to_numpy()))
+            assert row["solved"] == len(steps) / len(trained)
+            assert row["steps_to_threshold"] == pytest.approx(steps.mean(), nan_ok=True)
+            assert row["learning_rate"] == 0.005
+    assert rows == len(table) < sweep.n_cells
+    empty = cells(SweepResult.of(WHOLE.sweep, None))  # a table of parts without metrics
+    assert empty.empty
+    assert "accuracy" in empty.columns
+    tuned = cells(made_sweep(lambda *_: 1.0, axes={"learning_rate": (0.01, 0.02)}))
+    assert tuned.columns.tolist().count("learning_rate") == 1
+    assert tuned["learning_rate"].tolist() == [0.01, 0.01, 0.02, 0.02]
 
 
 def test_a_slice_keeps_the_index_of_its_rows():
-    """The page finds the cell of a row by it. Axes that there are not are refused by name.
-
-    So are those that are neither fixed nor shown: runs of different tasks would be one cell.
-    """
-    table = cells(EXAMPLE)
+    """The page finds the cell of a row by it; axes that there are not are refused by name."""
+    table = cells(WHOLE)
     part = slice_at(table, {"n_entries": 8})
     assert set(part["n_entries"]) == {8}
     assert (table.loc[part.index] == part)["d_head"].all()
     with pytest.raises(ValueError, match=r"fixed: got 'd_model', allowed d_head, n_entries"):
         slice_at(table, {"d_model": 3})
     with pytest.raises(ValueError, match="fixed: has no 'n_entries'"):
-        runs_at(EXAMPLE, {}, "d_head")
-    assert set(runs_at(EXAMPLE, {"n_entries": 4}, "d_head")["n_entries"]) == {4}
+        runs_at(WHOLE, {}, "d_head")
+    assert set(runs_at(WHOLE, {"n_entries": 4}, "d_head")["n_entries"]) == {4}
 
 
 def test_differences_are_paired_by_seed():
-    """A variant that is always better by the same amount has an interval without width."""
-    result = made_sweep(lambda sharing, point: 0.5, seed=1)
-    runs = result.runs.copy()
-    of_a = runs["sharing"] == "QKV"
-    noise = np.random.default_rng(0).normal(size=int(of_a.sum()))
-    runs.loc[of_a, "accuracy"] = noise
-    runs.loc[~of_a, "accuracy"] = noise - 0.25
-    runs["steps_to_threshold"] = np.where(of_a, 100.0, 400.0)
-    table = difference(SweepResult(result.sweep, runs), "K=V", "QKV")
-    assert len(table) == result.sweep.n_points
-    assert table["difference"].to_numpy() == pytest.approx(-0.25)
-    assert table["high"].to_numpy() == pytest.approx(-0.25)
-    assert table["clear"].all()
-    assert table["steps_difference"].to_numpy() == pytest.approx(2)
-    assert (table["n_steps_pairs"] == 5).all()
-
-
-def test_a_point_without_one_of_both_variants_has_no_difference():
-    """Its row is absent; where a seed is missing, fewer pairs count."""
-    result = without(without(EXAMPLE, d_head=4, sharing="K=V"), d_head=3, sharing="QKV", seed=0)
-    table = difference(result, "K=V", "QKV")
-    assert 4 not in table["d_head"].tolist()
-    assert set(table.loc[table["d_head"] == 3, "n_pairs"]) == {4}
-
-
-def test_equal_variants_do_not_differ_clearly():
-    """Zero is not excluded by an interval that is zero; what was not trained has no differences."""
-    table = difference(EXAMPLE, "QKV", "QKV")
+    """In points of accuracy and doublings of steps, over the seeds that both have."""
+    table = difference(HOLED, "K=V", "QKV")
+    trained = HOLED.runs[HOLED.runs["error"].isna()]
+    kv, qkv = (trained[trained["sharing"] == one] for one in ("K=V", "QKV"))
+    both = kv.merge(qkv, on=["d_head", "n_entries", "seed"])
+    groups = dict(iter(both.groupby(["d_head", "n_entries"])))
+    assert set(zip(table["d_head"], table["n_entries"], strict=True)) == set(groups)
+    assert len(table) == len(groups)
+    for row in table.to_dict("records"):
+        pairs = groups[row["d_head"], row["n_entries"]]
+        gaps = (pairs["accuracy_x"] - pairs["accuracy_y"]).to_numpy()
+        assert row["n_pairs"] == len(gaps) == (4 if row["d_head"] == 3 else 5)
+        found = [row["difference"], row["low"], row["high"]]
+        assert found == pytest.approx(mean_of(gaps))
+        assert row["clear"] == (row["low"] > 0 or row["high"] < 0)
+        ratios = pairs["steps_to_threshold_x"] / pairs["steps_to_threshold_y"]
+        assert row["n_steps_pairs"] == ratios.notna().sum()
+        expected = np.log2(ratios).mean()
+        assert row["steps_difference"] == pytest.approx(expected, nan_ok=True)
+    assert table["clear"].any()
+    table = difference(WHOLE, "QKV", "QKV")
     assert (table["difference"] == 0).all()
     assert not table["clear"].any()
-    table = difference(EXAMPLE, "Q=V", "QKV")
+    table = difference(WHOLE, "Q=V", "QKV")  # which was not trained
     assert table.empty
     assert "steps_clear" in table.columns
 
 
+# the frontier, and costs of equal accuracy
+
+
 def frame(**columns):
     """Return a table of cells with these columns."""
-    length = len(columns["accuracy"])
-    filled = {"sharing": ["QKV"] * length, **columns}
     limits = {f"accuracy_{end}": columns["accuracy"] for end in ("low", "high")}
-    return pd.DataFrame({**limits, **filled})
+    return pd.DataFrame({**limits, "sharing": "QKV", **columns})
 
 
 LEVEL = st.integers(0, 5).map(lambda fifths: fifths / 5) | st.just(math.nan)
@@ -160,50 +171,543 @@ def test_no_other_cell_beats_those_on_the_frontier(drawn):
     assert set(frontier(table, "parameters").index) == expected
 
 
-def test_a_variant_that_costs_twice_as_much_everywhere_has_the_ratio_two():
-    """At every accuracy, also between its cells."""
+def test_costs_of_equal_accuracy_are_compared_between_cells_too():
+    """On the logarithm of the cost; an accuracy that is never reached has none."""
     a = frame(parameters=[100, 200, 400], accuracy=[0.2, 0.6, 1.0])
-    b = frame(parameters=[200, 400, 800], accuracy=[0.2, 0.6, 1.0])
-    matched = matching_cost(a, b, "parameters")
+    matched = matching_cost(
+        a, frame(parameters=[200, 400, 800], accuracy=a["accuracy"]), "parameters"
+    )
     assert matched["accuracy"].tolist() == [0.2, 0.6, 1.0]
     for column in ("ratio", "low", "high"):
         assert matched[column].to_numpy() == pytest.approx(2)
-
-
-def test_costs_between_two_cells_are_interpolated():
-    """On the logarithm of the cost."""
     a = frame(parameters=[100, 400], accuracy=[0.0, 1.0])
     b = frame(parameters=[100, 150, 400], accuracy=[0.0, 0.5, 1.0])
-    matched = matching_cost(a, b, "parameters").set_index("accuracy")
-    assert matched.loc[0.5, "a"] == pytest.approx(200)
-    assert matched.loc[0.5, "ratio"] == pytest.approx(0.75)
-
-
-def test_an_accuracy_that_is_never_reached_has_no_cost():
-    """It is blank instead of extrapolated."""
-    a = frame(parameters=[100, 200], accuracy=[0.2, 1.0])
-    b = frame(parameters=[100, 200], accuracy=[0.2, 0.7])
-    last = matching_cost(a, b, "parameters").iloc[-1]
+    middle = matching_cost(a, b, "parameters").set_index("accuracy").loc[0.5]
+    assert [middle["a"], middle["ratio"]] == pytest.approx([200, 0.75])
+    last = matching_cost(a, frame(parameters=[100, 200], accuracy=[0.2, 0.7]), "parameters").iloc[
+        -1
+    ]
     assert last["accuracy"] == 1.0
-    assert math.isnan(last["b"])
-    assert math.isnan(last["ratio"])
-    assert math.isnan(last["high"])
-
-
-def test_the_interval_of_a_cost_comes_from_the_limits_of_the_accuracy():
-    """A cost has no upper limit if the lower limit of the accuracy never reaches the level."""
+    assert last[["b", "ratio", "high"]].isna().all()
     a = frame(parameters=[100, 400], accuracy=[0.0, 0.9])
     b = frame(parameters=[100, 400, 1600], accuracy=[0.0, 0.9, 0.95])
     b["accuracy_low"], b["accuracy_high"] = b["accuracy"] - 0.1, b["accuracy"] + 0.1
     last = matching_cost(a, b, "parameters").iloc[-1]
     assert last["b"] == pytest.approx(400)
     assert 100 < last["b_low"] < 400
-    assert last["b_high"] == math.inf
-    assert last["high"] == math.inf
-
-
-def test_nothing_matches_a_variant_without_cells():
-    """The table is empty."""
-    a = frame(parameters=[100, 400], accuracy=[0.0, 0.9])
+    assert last["b_high"] == last["high"] == math.inf
     assert matching_cost(a, a[:0], "parameters").empty
     assert matching_cost(a[:0], a, "parameters").empty
+
+
+TABLE = slice_at(cells(failed(WHOLE, d_head=12, sharing="K=V")), {"n_entries": 4})
+KV_CACHE = "kv_cache_floats_per_token"
+NAMES = ("QKV", "K=V")
+OF = {name: TABLE[TABLE["sharing"] == name] for name in NAMES}
+
+
+def accepted(figure):
+    """Return a figure that Plotly has read and that is plain JSON without NaN."""
+    go.Figure(json.loads(json.dumps(figure, allow_nan=False)))
+    return figure
+
+
+def test_the_frontier_is_drawn_with_all_cells_and_described():
+    """Every cell is a dot with the index of its row; names stand at changes of the variant."""
+    for cost in COSTS:
+        figure = plot_frontier(TABLE, cost)
+        accepted(figure)
+        others, line, best = figure["data"]
+        trained = TABLE.index[TABLE["accuracy"].notna()]
+        assert sorted(others["customdata"] + best["customdata"]) == sorted(trained)
+        assert best["customdata"] == frontier(TABLE, cost).index.tolist()
+        assert line["x"] == best["x"] == TABLE.loc[best["customdata"], cost].tolist()
+        names = [note["text"] for note in figure["layout"]["annotations"]]
+        on_it = frontier(TABLE, cost)["sharing"].tolist()
+        assert names == [a for a, b in zip(on_it, [None, *on_it], strict=False) if a != b]
+    assert describe_frontier(TABLE, KV_CACHE) == (
+        "Accuracy against KV-cache floats per token. On the frontier stand 3 of 15 cells: "
+        "QKV 0% for 2, K=V 0% for 2, QKV 100% for 6."
+    )
+    for n_rows in (0, 1):
+        accepted(plot_frontier(TABLE[:n_rows], "parameters"))
+        text = describe_frontier(TABLE[:n_rows], "parameters")
+        assert ("Nothing has been trained" in text) == (n_rows == 0)
+
+
+def test_costs_of_equal_accuracy_are_drawn_and_described():
+    """Also where limits are infinite and where B never reaches the accuracy."""
+    for cost in COSTS:
+        matched = matching_cost(OF["QKV"], OF["K=V"], cost)
+        short = matching_cost(OF["QKV"], OF["K=V"][:4], cost)
+        endless = matched.copy()
+        endless.loc[0, ["high", "low"]] = math.inf, 0.0
+        for table in (matched, short, endless, matched[:0]):
+            line = plot_matching(table, cost, NAMES)
+            accepted(line)
+            assert line["data"][1]["y"] == table["ratio"].dropna().tolist()
+
+    def told(of_b, least=0.0):
+        return describe_matching(matching_cost(OF["QKV"], of_b, KV_CACHE, least), KV_CACHE, NAMES)
+
+    text = told(OF["K=V"])
+    assert "KV-cache floats per token of K=V as a multiple of those of QKV" in text
+    assert "100%: 2.00 times (2.00 to 2.00)" in text
+    assert text.startswith("It depends on the accuracy.")
+    assert told(OF["K=V"], 0.5).startswith("K=V needs more for the same")
+    assert "100%: K=V never reaches it" in told(OF["K=V"][:4])
+    assert "Nothing has been trained" in told(OF["K=V"][:0])
+
+
+def test_costs_are_those_of_a_real_decoder(seed):
+    """Floats that a decoder keeps per token and numbers of parameters, at a width that is drawn."""
+    drawn = random.Random(seed)
+    for variant in DOZEN:
+        d_head = drawn.choice([4, 6, 16])
+        settings = {"n_entries": 4, "n_layers": 2, "d_mlp": 5, "d_head": d_head, "causal": True}
+        experiment = Experiment(task="directed", sharing=[variant], n_seeds=1, **settings)
+        model = Model(experiment, experiment.seeds, torch.device("cpu"), tied=experiment.sharing)
+        decoder = Decoder(model, 0)
+        for token in torch.zeros(3, 2, dtype=torch.long):
+            decoder.read(token)
+        costs = experiment.costs(variant)
+        assert decoder.floats_per_token == costs.kv_cache, (variant, d_head)
+        numbers = sum(value.numel() for value in model.run_parameters(0).values())
+        assert numbers == costs.parameters, (variant, d_head)
+
+
+# boundaries
+
+FIVE = np.full(8, 5.0)
+
+
+def wider(**needed):
+    """Return a sweep whose variants, without "=", solve the task from a head width on."""
+    names = tuple(name.replace("_", "=") for name in needed)
+    widths = dict(zip(names, needed.values(), strict=True))
+    return made_sweep(lambda sharing, point: float(point[X] >= widths[sharing]), sharing=names)
+
+
+def test_a_known_half_point_is_found_and_its_band_covers_what_is_not_known():
+    """From many runs to within a few percent."""
+    values = np.log2(WIDTHS)
+    share = 1 / (1 + np.exp(-3 * (values - np.log2(5))))
+    found = half_point(values, 1000 * share, np.full(len(values), 1000.0))
+    assert 2**found.value == pytest.approx(5, rel=0.03)
+    assert found.low < np.log2(5) < found.high
+    assert 2 ** (found.high - found.low) < 1.15
+    found = half_point(values, np.repeat([0, 5.0], 4), FIVE)
+    assert 4 < 2**found.value < 6
+    assert 3 < 2**found.low < 4.5
+    assert 5.5 < 2**found.high < 8
+    for solved, value in ((0.0, math.inf), (5.0, -math.inf)):
+        found = half_point(values, np.full(8, solved), FIVE)
+        assert found.value == value
+        assert math.isinf(found.low) != math.isinf(found.high)
+
+
+def test_bands_cover_the_true_point_about_as_often_as_they_say():
+    """Between 180 and 200 of 200 draws with five seeds each are covered."""
+    generator, values = np.random.default_rng(0), np.log2(WIDTHS)
+    n_covered = 0
+    for _ in range(200):
+        true = generator.uniform(np.log2(2.5), np.log2(10))
+        solved = generator.binomial(5, 1 / (1 + np.exp(-4 * (values - true))))
+        found = half_point(values, solved.astype(float), FIVE)
+        n_covered += found.low <= true <= found.high
+    assert 180 <= n_covered <= 200
+
+
+@given(st.lists(st.integers(0, 5), min_size=8, max_size=8))
+@briefly(30)
+def test_a_falling_axis_is_the_mirror_of_a_rising_one(solved):
+    """The point and its limits change sign with the values."""
+    values, solved = np.arange(8.0), np.array(solved, float)
+    rising = half_point(values, solved, FIVE)
+    falling = half_point(-values[::-1], solved[::-1], FIVE, rises=False)
+    found, mirrored = ([p.value, p.low, p.high] for p in (falling, rising))
+    assert found == pytest.approx([-mirrored[place] for place in (0, 2, 1)], abs=0.1)
+
+
+def test_a_boundary_has_a_point_at_every_value_of_the_other_axis():
+    """In the order of the sweep, between widths that fail and succeed; the same every time."""
+    found, again = (boundary(WHOLE, "K=V", X, Y) for _ in range(2))
+    assert found.at == list(ENTRIES)
+    assert found.rises
+    assert ((found.half > 4) & (found.half < 6)).all()
+    assert ((found.low < found.half) & (found.half < found.high)).all()
+    assert np.array_equal(found.low, again.low)
+    holed = failed(without(WHOLE, d_head=12, n_entries=4), d_head=8, n_entries=8)
+    part = boundary(holed, "K=V", X, Y)
+    assert part.at == found.at
+    assert part.half == pytest.approx(found.half, rel=0.1)
+    runs = WHOLE.runs
+    single = SweepResult(WHOLE.sweep, runs[(runs[Y] != 4) | (runs[X] == 3)])
+    assert boundary(single, "K=V", X, Y).at == [2, 8, 16]
+
+
+def test_a_boundary_is_found_on_axes_of_every_kind():
+    """Along one that makes the task harder, at texts, alone, and with 0, which has no ratios."""
+    harder = boundary(made_sweep(lambda _, point: float(point[Y] <= point[X])), "QKV", Y, X)
+    assert not harder.rises
+    assert 4 < harder.half[harder.at.index(6)] < 8
+    texts = made_sweep(
+        lambda sharing, point: float(point[X] >= (3 if point["positions"] == "none" else 8)),
+        axes={X: WIDTHS, "positions": ("none", "learned")},
+    )
+    found = boundary(texts, "QKV", X, "positions")
+    assert found.at == ["none", "learned"]
+    assert found.half[0] < 3 < 6 < found.half[1]
+    (half,) = boundary(made_sweep(from_width(QKV=3, KV=6), axes={X: WIDTHS}), "QKV", X).half
+    assert 2 < half < 3
+    zero = made_sweep(
+        lambda sharing, point: float(point["d_mlp"] >= 16),
+        axes={"d_mlp": (0, 8, 16, 32), Y: ENTRIES},
+    )
+    found = boundary(zero, "QKV", "d_mlp", Y)
+    assert ((found.half > 8) & (found.half < 16)).all()
+    assert not found.has_ratios
+    assert mean_ratio(found, found).n_compared == 0
+
+
+def test_there_is_no_boundary_where_nothing_separates_runs():
+    """If all or none of them solve the task, along texts, or at the one value of a sweep begun."""
+    for chance in (0.0, 1.0):
+        assert boundary(made_sweep(lambda sharing, point, c=chance: c), "QKV", X, Y) is None
+    result = made_sweep(
+        lambda sharing, point: float(point["positions"] == "none"),
+        axes={"positions": ("none", "learned"), Y: ENTRIES},
+    )
+    assert boundary(result, "QKV", "positions", Y) is None
+    whole = made_sweep(lambda sharing, point: float(point[Y] <= 4))
+    begun = SweepResult(whole.sweep, whole.runs[whole.runs[X] == 8].reset_index(drop=True))
+    assert boundary(begun, "QKV", X, Y) is None
+
+
+def test_the_smallest_width_is_that_from_which_on_all_seeds_succeed():
+    """Failures at wider heads count; infinite if the widest fails, with none below the first."""
+    table = smallest(WHOLE, "K=V", X, Y)
+    assert table["smallest"].tolist() == [6] * 4
+    assert table["below"].tolist() == [4] * 4
+    runs = WHOLE.runs.copy()
+    late = (runs["sharing"] == "K=V") & (runs[X] == 8) & (runs[Y] == 4) & (runs["seed"] == 0)
+    runs.loc[late, "steps_to_threshold"] = math.nan
+    result = SweepResult(WHOLE.sweep, runs)
+    assert smallest(result, "K=V", X, Y)["smallest"].tolist() == [6, 12, 6, 6]
+    assert smallest(result, "K=V", X, Y, share=0.8)["smallest"].tolist() == [6] * 4
+    extreme = made_sweep(from_width(QKV=1, KV=99))
+    table = smallest(extreme, "K=V", X, Y)
+    assert table["smallest"].tolist() == [math.inf] * 4
+    assert table["below"].tolist() == [16] * 4
+    assert smallest(extreme, "QKV", X, Y)["below"].isna().all()
+
+
+def test_ratios_are_found_with_their_intervals_against_any_baseline():
+    """K=V needs heads twice as wide, whatever the number of entries."""
+    result = made_sweep(logistic({"QKV": 3, "K=V": 6, "Q=K": 3}), sharing=("QKV", "K=V", "Q=K"))
+    table = ratios(result, X, Y).set_index("sharing")
+    assert 1.5 < table.loc["K=V", "low"] < 2 < table.loc["K=V", "high"]
+    assert table.loc["Q=K", "low"] < 1 < table.loc["Q=K", "high"]
+    assert table["n_compared"].tolist() == [4, 4]
+    there, back = table.loc["K=V"], ratios(result, X, Y, baseline="K=V").iloc[0]
+    assert there["ratio"] == pytest.approx(1 / back["ratio"])
+    assert there["low"] == pytest.approx(1 / back["high"])
+    table = ratios(WHOLE, X, Y, baseline="Q=V")
+    assert table["ratio"].isna().all()
+    assert table["sharing"].tolist() == ["QKV", "K=V"]
+
+
+def test_a_mean_ratio_has_the_intervals_of_both_boundaries():
+    """As Zou and Donner add them, on logarithms; the values at which one lies outside are left out.
+
+    Here log₂ of the ratios are 1 and 3, and all distances to limits are 1 below and 2 above.
+    """
+    limits = [2.0, 4.0, 8.0], [1.0, 2.0, 4.0], [8.0, 16.0, 32.0]
+    b = Boundary("QKV", X, Y, [2, 4, 8], *map(np.array, limits), rises=True, has_ratios=True)
+    factors = np.array([2.0, 8.0, math.inf])
+    a = replace(b, half=b.half * factors, low=b.low * factors, high=b.high * factors)
+    found, half = mean_ratio(a, b), math.sqrt(2 * (1 + 4)) / 2
+    assert found == pytest.approx((4, 2 ** (2 - half), 2 ** (2 + half), 2))
+    assert found.is_clear
+    assert not mean_ratio(b, b).is_clear
+
+
+# sentences
+
+
+def concluded(result, *axes):
+    """Return the conclusion of a sweep of the phone book, without the name of the task."""
+    text = conclusion(result, *(axes or (X, Y))).text
+    assert text.startswith("On “Phone book”: ")
+    return text.removeprefix("On “Phone book”: ")
+
+
+def test_the_conclusion_says_which_variant_needs_the_most_and_by_how_much():
+    """Only what is clear; what always or never solves the task is named, with no boundary."""
+    share = "Share of the runs that solve the task: QKV {0}, K=V {0}.".format
+    for result, pattern in (
+        (
+            wider(QKV=3, Q_K=3, K_V=6, Q_V=4, Q_K_V=12),
+            r"Q=K=V needs the widest heads: about 4\.0 times as wide as QKV \(95% interval \d\.\d "
+            r"to \d\.\d times\)\. K=V needs heads about 2\.0 times as wide as QKV \(.* times\), "
+            r"Q=V 1\.\d times \(.*\)\. Not clearly different from QKV: Q=K \(1\.0 times, .*\)\.",
+        ),
+        (  # two that do not differ: neither needs the widest
+            wider(QKV=3, K_V=6, Q_V=6),
+            r"K=V needs heads about 2\.0 times as wide as QKV \([^)]*\), Q=V 2\.0 times [^)]*\)\.",
+        ),
+        (wider(QKV=3, K_V=6, Q_V=math.inf), "Q=V never solves the task here. K=V needs heads .*"),
+        (wider(Q_K=3, K_V=12), "K=V needs the widest heads: about 4.0 times as wide as Q=K .*"),
+        (wider(QKV=3), "Half of the seeds of QKV solve the task at “Head width” 2.5 or more."),
+        (wider(QKV=1, K_V=6), ".*Half of the seeds of K=V.* QKV solves the task in every run."),
+        (made_sweep(lambda *_: 0.0), share("0%")),
+        (made_sweep(lambda *_: 1.0), share("100%")),
+    ):
+        text = concluded(result)
+        assert re.fullmatch(pattern, text), text
+        assert ("widest" in text) == ("widest" in pattern), text
+    texts = made_sweep(
+        lambda sharing, point: float(point["positions"] == "none"),
+        axes={"positions": ("none", "learned")},
+    )
+    assert concluded(texts, "positions") == share("50%")
+    falling = made_sweep(
+        lambda sharing, point: float(point[Y] <= {"QKV": 16, "K=V": 4}[sharing]),
+        axes={Y: (2, 4, 8, 16, 32), X: (4, 8)},
+    )
+    begins = "K=V fails first as “Entries” grows: at about 0.25 times the value of "
+    assert concluded(falling, Y, X).startswith(begins)
+    nothing = SweepResult(WHOLE.sweep, WHOLE.runs[:0])
+    assert conclusion(nothing, X, Y).text == "Nothing has been trained here yet."
+
+
+def test_a_sentence_names_few_of_many_variants_and_the_rows_that_ratios_leave_out():
+    """The others are counted. A variant that fails more rows is not less demanding."""
+    others = [f"QKV d_mlp={4 * k}" for k in range(1, 9)]
+    text = concluded(
+        made_sweep(
+            lambda sharing, point: float(point[X] >= (3 if sharing == "QKV" else 8)),
+            sharing=("QKV", *others),
+        )
+    )
+    assert text.count("times (") == 3
+    assert text.endswith("4 others.")
+
+    def solves(sharing, point):
+        return float(point[X] >= 3 and (sharing == "QKV" or (point[X] >= 6 and point[Y] <= 4)))
+
+    assert concluded(made_sweep(solves)).endswith(
+        "Values of “Entries” where the boundary lies outside of the values of “Head width” are not "
+        "counted: K=V at 8 and 16."
+    )
+
+    def solves_few(sharing, point):
+        widths = {"QKV": 2, "Q=V": 8, "K=V": 3 if point[Y] == 2 else 99}
+        return float(point[X] >= widths[sharing])
+
+    assert "widest" not in concluded(made_sweep(solves_few, sharing=("QKV", "K=V", "Q=V")))
+
+
+def test_settings_have_their_labels():
+    """Labels of all tasks are known; a name that is no setting stays as it is."""
+    labels = {"d_head": "Head width", "n_hops": "Hops", "task": "Task", "no_such": "no_such"}
+    assert {name: label_of(name) for name in labels} == labels
+
+
+# phase diagrams, slices and differences
+
+STEPS = "steps_to_threshold"
+ALL = {X: WIDTHS, Y: ENTRIES}
+GAPPY = failed(without(WHOLE, d_head=4, n_entries=8), d_head=12, sharing="K=V", n_entries=4)
+CELLS = cells(GAPPY)
+BOUNDARIES = [boundary(GAPPY, name, X, Y) for name in ("QKV", "K=V")]
+LINE = made_sweep(from_width(QKV=3, KV=6), axes={X: WIDTHS})
+
+
+def heatmaps(figure, colored=True):
+    """Return the traces of cells, those with colours of the scale or the grey ones."""
+    traces = [trace for trace in figure["data"] if trace["type"] == "heatmap"]
+    return [trace for trace in traces if ("coloraxis" in trace) == colored]
+
+
+def edges(figure):
+    """Return the lines of boundaries."""
+    return [t for t in figure["data"] if t.get("line", {}).get("color") == "#ffffff"]
+
+
+def test_every_cell_stands_in_the_panel_of_its_variant_with_its_value():
+    """And with the index of its row, by which the page opens the cell that was clicked."""
+    for measure, (x, y) in product(("accuracy", STEPS, "solved"), ((X, Y), (Y, X))):
+        figure = accepted(plot_phase(CELLS, x, y, measure, BOUNDARIES))
+        shown = {}
+        for trace, sharing in zip(heatmaps(figure), ("QKV", "K=V"), strict=True):
+            for (i, upwards), (j, across) in product(enumerate(trace["y"]), enumerate(trace["x"])):
+                row = trace["customdata"][i][j]
+                if row is not None:
+                    cell = CELLS.loc[row]
+                    assert (cell[x], cell[y], cell["sharing"]) == (across, upwards, sharing)
+                    shown[row] = trace["z"][i][j]
+        expected = CELLS[measure].reindex(list(shown)).to_numpy(float)
+        found = np.array(list(shown.values()), float)
+        scale = figure["layout"]["coloraxis"]
+        if measure != STEPS:
+            assert found == pytest.approx(expected, abs=1e-4, nan_ok=True)
+            assert (scale["cmin"], scale["cmax"]) == (0, 1)
+        assert (np.isnan(found) == np.isnan(expected)).all()
+        assert len(shown) == len(CELLS)
+    trace = heatmaps(plot_phase(CELLS, X, Y))[0]
+    i, j = trace["y"].index(8), trace["x"].index(4)
+    assert [trace[key][i][j] for key in ("z", "hovertext", "customdata")] == [None] * 3
+    narrow = plot_phase(CELLS[CELLS[X] <= 3], X, Y, values=ALL)
+    assert heatmaps(narrow)[0]["x"] == list(WIDTHS)
+    grey = heatmaps(plot_phase(CELLS, X, Y, STEPS), colored=False)[0]
+    assert [line[grey["x"].index(1)] for line in grey["z"]] == [0.0] * len(ENTRIES)
+    assert [line[grey["x"].index(16)] for line in grey["z"]] == [None] * len(ENTRIES)
+
+
+def test_panels_are_named_and_wrap():
+    """In the colour of the variant; panels of one row have equal heights, and none overlaps."""
+    figure = plot_phase(CELLS, X, Y)
+    first, second, *_ = (note["text"] for note in figure["layout"]["annotations"])
+    assert Sharing.QKV.value in first
+    assert Sharing.K_V.value in second
+    assert COLORS[Sharing.K_V] in second
+    every = ("QKV", "Q=K", "K=V", "Q=V", "Q=K=V")
+    table = cells(made_sweep(lambda sharing, point: 1.0, sharing=every))
+    for columns, rows in ((5, 1), (2, 3), (1, 5)):
+        layout = plot_phase(table, X, Y, columns=columns)["layout"]
+        axes = [axis for name, axis in layout.items() if name.startswith("yaxis")]
+        heights = {tuple(np.round(axis["domain"], 4)) for axis in axes}
+        assert len(heights) == rows
+        assert all(a[1] < b[0] for a, b in pairwise(sorted(heights)))
+
+
+def test_marks_are_drawn_where_they_are_and_the_key_explains_only_those():
+    """A cross says why a cell failed; one that was not run has none. A chosen cell has a ring."""
+    crosses = [t for t in plot_phase(CELLS, X, Y)["data"] if t.get("mode") == "markers"]
+    assert [(trace["x"], trace["y"]) for trace in crosses] == [([12], [4])]
+    assert "d_head: got 12, allowed less &lt;than&gt; that" in crosses[0]["hovertext"][0]
+    assert CELLS.loc[crosses[0]["customdata"][0], "error"] is not None
+    n_cells = len(WIDTHS) * len(ENTRIES)
+    assert phase_key(cells(WHOLE), n_cells) == ""
+    key = phase_key(CELLS, n_cells, STEPS, BOUNDARIES)
+    assert re.findall(r"(\w+|×):", key) == ["Grey", "×", "Blank"]
+    assert key.startswith("On the line, half of the seeds reach 99%")
+    text = "Some seeds fail beyond the band, too."  # a wide head that fails is rare
+    assert text not in phase_key(CELLS, n_cells, "accuracy", BOUNDARIES)
+    unlucky = CELLS.copy()
+    wide = unlucky.index[(unlucky[X] == WIDTHS[-1]) & (unlucky["n_seeds"] > 0)][0]
+    unlucky.loc[wide, "n_solved"] -= 1
+    assert text in phase_key(unlucky, n_cells, "accuracy", BOUNDARIES)
+    figure = plot_phase(CELLS, X, Y)
+    index = CELLS.index[(CELLS["sharing"] == "K=V") & (CELLS[X] == 2) & (CELLS[Y] == 4)][0]
+    *before, dark, pale = with_mark(figure, index)["data"]
+    assert before == figure["data"]
+    (place,) = {
+        (trace["xaxis"], trace["yaxis"])
+        for trace in heatmaps(figure)
+        if any(index in line for line in trace["customdata"])
+    }
+    for ring in (dark, pale):
+        assert (ring["x"], ring["y"], ring["xaxis"], ring["yaxis"]) == ([2], [4], *place)
+    assert with_mark(figure, -1) == figure
+
+
+def test_boundaries_lie_where_they_are():
+    """They end where none was found, in the panel of their variant; other axes have none."""
+    white = edges(plot_phase(CELLS, X, Y, "accuracy", BOUNDARIES))
+    assert [trace["xaxis"] for trace in white] == ["x", "x2"]
+    assert white[0]["x"][1:-1] == pytest.approx(BOUNDARIES[0].half)
+    assert white[0]["y"][1:-1] == list(ENTRIES)
+    assert white[0]["y"][0] == pytest.approx(2 / math.sqrt(2))
+    assert edges(plot_phase(CELLS, Y, X, "accuracy", BOUNDARIES)) == []
+
+    def drawn(result, x, y):
+        found = boundary(result, "QKV", x, y)
+        return accepted(plot_phase(cells(result), x, y, "accuracy", [found]))
+
+    broken = made_sweep(lambda sharing, point: float(point[X] >= 3 and point[Y] != 4))
+    assert [len(trace["x"]) for trace in edges(drawn(broken, X, Y))] == [3, 4]
+    alone = drawn(LINE, X, None)
+    assert len(heatmaps(alone)[0]["z"]) == 1
+    (white,) = edges(alone)
+    assert len(set(white["x"])) == 1
+    axes = {"d_mlp": (0, 8, 16, 32), "positions": ("none", "learned")}
+    texts = made_sweep(lambda sharing, point: float(point["d_mlp"] >= 16), axes=axes)
+    figure = drawn(texts, "d_mlp", "positions")
+    assert figure["layout"]["xaxis"]["ticktext"] == ["0", "8", "16", "32"]
+    assert figure["layout"]["yaxis"]["ticktext"] == ["none", "learned"]
+    assert len(edges(figure)) == 2
+    assert 1 < edges(figure)[0]["x"][0] < 2
+
+
+def test_labels_of_ticks_do_not_overlap():
+    """Powers of two come first, where there is no room for all."""
+    labels = GridAxis("d_head", WIDTHS).layout(160)["ticktext"]
+    assert labels == ["1", "2", "", "4", "", "8", "", "16"]
+    assert GridAxis("d_head", WIDTHS).layout(1000)["ticktext"] == [str(w) for w in WIDTHS]
+
+
+def test_a_phase_diagram_and_its_cells_are_told_in_words():
+    """Each variant with its range, its solved cells and its boundary; a cell with its numbers."""
+    text = describe_phase(CELLS, X, Y, "accuracy", BOUNDARIES)
+    assert text.startswith("Accuracy by Head width and Entries. QKV: 31 cells, 0% to 100%, ")
+    assert "all seeds solve 23 of them, boundary at Head width 2.5 to 2.5" in text
+    accepted(plot_phase(CELLS[:0], X, Y, values=ALL))
+    assert "Nothing has been trained" in describe_phase(CELLS[:0], X, Y)
+    row = CELLS[(CELLS[X] == 16) & (CELLS["sharing"] == "K=V")][:1]
+    lines = cell_texts(row, [X, Y])[0].split("<br>")
+    assert lines[:3] == ["<b>K=V</b>", "Head width 16, Entries 2", "accuracy 100%"]
+    assert "5 of 5 seeds solve it, after 202 steps on average" in lines
+    assert "KV-cache floats per token 32" in lines
+
+
+def test_slices_have_a_line_for_each_variant():
+    """Along the axis, or texts in the order of the sweep; failed cells are left out."""
+    table = slice_at(CELLS, {Y: 4})
+    for measure in ("accuracy", STEPS, "solved"):
+        for trace, sharing in zip(
+            accepted(plot_slice(table, X, measure))["data"], ("QKV", "K=V"), strict=True
+        ):
+            rows = table[(table["sharing"] == sharing) & (table["n_seeds"] > 0)].sort_values(X)
+            assert trace["customdata"] == rows.index.tolist()
+            assert trace["x"] == sorted(trace["x"])
+            shown = np.array(trace["y"], float)
+            assert shown == pytest.approx(rows[measure].to_numpy(float), nan_ok=True)
+    texts = cells(made_sweep(lambda *_: 1.0, axes={"positions": ("none", "learned")}))
+    accepted(plot_slice(texts, "positions"))
+    assert describe_slice(texts, "positions") == (
+        "Accuracy by Positions. QKV none: 100%, learned: 100%; K=V none: 100%, learned: 100%."
+    )
+    never = cells(made_sweep(lambda *_: 0.0, axes={X: (2, 4)}))
+    accepted(plot_slice(never, X, STEPS))
+    assert describe_slice(never, X, STEPS) == "Steps to 99% by Head width. QKV none; K=V none."
+
+
+def test_differences_have_numbers_where_the_interval_excludes_zero():
+    """They are those of the table; zero is in the middle of the scale. Words count clear cells."""
+    for result, y in ((GAPPY, Y), (LINE, None)):
+        for measure in ("accuracy", STEPS):
+            found = difference(result, "K=V", "QKV")
+            accepted(plot_difference(found, X, y, ("K=V", "QKV"), measure))
+    table = difference(GAPPY, "K=V", "QKV")
+    figure = plot_difference(table, X, Y, ("K=V", "QKV"))
+    texts = [trace for trace in figure["data"] if trace.get("mode") == "text"]
+    shown = {(x, y) for trace in texts for x, y in zip(trace["x"], trace["y"], strict=True)}
+    marked = table[table["clear"]]
+    assert shown == set(zip(marked[X], marked[Y], strict=True))
+    assert {text for trace in texts for text in trace["text"]} == {"−100"}
+    tips = [tip for line in heatmaps(figure)[0]["hovertext"] for tip in line if tip]
+    assert {tip.rpartition("<br>")[2] for tip in tips} == {"5 pairs of seeds"}
+    assert sum("−100 points (95% interval −100 to −100)" in tip for tip in tips) == len(marked)
+    axis = figure["layout"]["coloraxis"]
+    assert axis["cmin"] == -axis["cmax"] == -1
+    told = {0.123: "+12", -0.5: "−50", -0.001: "0", math.nan: "–"}
+    assert [difference_text(value, "accuracy") for value in told] == list(told.values())
+    assert [difference_text(value, STEPS) for value in (1.0, -2.0)] == ["×2.0", "×0.25"]
+    assert describe_difference(table, X, Y, ("K=V", "QKV")) == (
+        "Accuracy, K=V minus QKV, by Head width and Entries. 30 cells, −100 to 0; it is clearly "
+        "higher for K=V in 0 of them, and for QKV in 7."
+    )
+    empty = difference(GAPPY, "Q=V", "QKV")
+    assert describe_difference(empty, X, Y, ("Q=V", "QKV")).endswith("No cell has both.")

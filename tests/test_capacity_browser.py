@@ -16,10 +16,7 @@ PANEL = ".st-key-capacity_phase .nsewdrag"
 
 
 def test_a_cell_is_pressed_saved_and_seen_on_a_narrow_page(visitors, address):
-    """The figure stays the same node and the address names the cell; nothing is cut.
-
-    The saved file has the numbers of every cell. On a narrow page panels stand in fewer columns.
-    """
+    """The figure stays one node, the address names the cell; a real page takes some seconds."""
     page = visitors.arrive(1440, 900)
     page.goto(f"{address}/capacity")
     page.wait_for_selector(".st-key-capacity_phase .ak-plot[data-draws]")

@@ -2,111 +2,119 @@
 
 from functools import cache
 
-import numpy as np
-import pandas as pd
-from test_live_sweep import TINY
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from made_sweeps import failed, made_sweep, without
+from searching import briefly
 
 from attnkit.sweeps import Sweep, SweepResult
 from attnkit.ui.capacity_card import lab_experiment, numbers_of, row_of, take_mark
-from attnkit.ui.capacity_choice import CapacityChoice, Cell, cells_of
+from attnkit.ui.capacity_choice import OWN, SECTIONS, CapacityChoice, Cell, cells_of
 from attnkit.ui.capacity_sections import table_of
 from attnkit.variants import Variant
 
-NEEDED = {"QKV": 3, "K=V": 6, "Q=K": 100}
-"""Head width from which a made-up variant solves the task."""
+TINY = {
+    "task": "directed",
+    "n_values": 7,
+    "d_model": 16,
+    "steps": 6,
+    "evaluate_every": 3,
+    "batch_size": 16,
+    "n_eval": 16,
+}
 
 AXES = {"d_head": [2, 4, 8], "n_entries": [6, 8], "n_layers": [1, 2]}
 
-WIDE = Cell((8, 6), Variant("K=V"))
-NARROW = Cell((2, 6), Variant("K=V"))
+KV = Variant("K=V")
+WIDE, NARROW = Cell((8, 6), KV), Cell((2, 6), KV)
 
 
 @cache
-def made_up(rate_of_kv=0.005, without=None, n_axes=2):
-    """Return a result in which a variant solves the task from a head width on.
-
-    Args:
-        rate_of_kv: Learning rate of K=V; that of the others is 0.005.
-        without: Point (d_head, n_entries) that was not run.
-        n_axes: Number of axes: head width, entries, layers.
-    """
-    sweep = Sweep(
-        base={k: v for k, v in TINY.items() if k != "n_names"},
+def made_up(n_axes=2):
+    """Return a result in which QKV solves the task in heads 3 wide, K=V 6 wide, Q=K never."""
+    needed = {"QKV": 3, "K=V": 6, "Q=K": 100}
+    return made_sweep(
+        lambda sharing, point: float(point["d_head"] >= needed[sharing]),
+        sharing=needed,
         axes=dict(list(AXES.items())[:n_axes]),
-        sharing=list(NEEDED),
         n_seeds=2,
-        first_seed=40,
+        base=TINY,
     )
-    rows = []
-    for point in sweep.points():
-        for variant in sweep.sharing:
-            for seed in sweep.seeds:
-                solved = point["d_head"] >= NEEDED[variant]
-                costs = sweep.experiment(point, [variant]).costs(variant)
-                row = {
-                    "sharing": str(variant),
-                    "seed": seed,
-                    "accuracy": 1.0 if solved else 0.25 + 0.01 * (seed - 40),
-                    "steps_to_threshold": 100.0 if solved else np.nan,
-                    "loss": 0.1,
-                    "learning_rate": rate_of_kv if variant == "K=V" else 0.005,
-                    "parameters": costs.parameters,
-                    "kv_cache_floats_per_token": costs.kv_cache,
-                    "multiply_adds_per_token": costs.multiply_adds,
-                    "error": None,
-                    "cell": sweep.cell_hash(point, variant),
-                }
-                if tuple(point.values()) != without:
-                    rows.append(row)
-    return SweepResult.of(sweep, pd.DataFrame(rows))
 
 
-def test_cells_are_named_by_links_one_to_one():
-    """Every cell has a name of its own."""
-    cells = cells_of(made_up().sweep)
-    assert len({cell.link for cell in cells}) == len(cells) == len(table_of(made_up()))
-
-
-def test_a_pressed_mark_chooses_its_cell():
+def test_cells_are_named_by_links_one_to_one_and_a_pressed_mark_chooses_one():
     """A mark is named by the index of its row; anything else is ignored."""
-    choice, result = CapacityChoice(), made_up()
-    index = int(row_of(result, WIDE).name)
-    take_mark(choice, result, [index])
-    assert choice.cell == WIDE
-    take_mark(choice, result, 10**6)
-    take_mark(choice, result, "cell")
-    assert choice.cell == WIDE
+    result = made_up()
+    cells = cells_of(result.sweep)
+    assert len({cell.link for cell in cells}) == len(cells) == len(table_of(result))
+    choice = CapacityChoice()
+    for mark in ([int(row_of(result, WIDE).name)], 10**6, "cell"):
+        take_mark(choice, result, mark)
+        assert choice.cell == WIDE
 
 
 def test_numbers_of_a_cell_are_those_of_its_row():
     """Accuracy, seeds that solve it, steps, costs and learning rate; or that it was not run."""
     result = made_up()
-    row = row_of(result, WIDE)
-    text = numbers_of(result, row)
+    row, text = row_of(result, WIDE), numbers_of(result, row_of(result, WIDE))
     assert "Accuracy 100%" in text
-    assert "solved by 2 of 2 seeds, these after 100 steps" in text
+    assert "solved by 2 of 2 seeds, these after 200 steps" in text
     assert f"{row['parameters']:,} parameters" in text
     assert "Learning rate 0.005" in text
-    assert row_of(made_up(without=(8, 6)), WIDE) is None
+    assert row_of(without(result, d_head=8, n_entries=6), WIDE) is None
     assert numbers_of(result, None).startswith("Not run")
+    lost = failed(result, d_head=8, sharing="K=V")
+    assert "could not be trained" in numbers_of(lost, row_of(lost, WIDE))
 
 
 def test_the_lab_gets_the_experiment_of_a_cell_beside_qkv():
     """With all seeds, the settings of the point, and the learning rate of each variant."""
-    experiment = lab_experiment(made_up(), WIDE)
-    assert experiment.sharing == (Variant("QKV"), Variant("K=V"))
-    assert list(experiment.seeds) == [40, 41]
-    assert (experiment.size.d_head, experiment.task.n_entries) == (8, 6)
-    tuned = lab_experiment(made_up(rate_of_kv=0.02), WIDE)
+    both = (Variant("QKV"), KV)
+    for result in (made_up(), failed(made_up(), d_head=2, sharing="Q=K")):
+        experiment = lab_experiment(result, WIDE)
+        assert experiment.sharing == both
+        assert list(experiment.seeds) == list(result.sweep.seeds)
+        assert (experiment.size.d_head, experiment.task.n_entries) == (8, 6)
+    assert lab_experiment(failed(made_up(), d_head=8, sharing="QKV"), WIDE).sharing == (KV,)
+    runs = made_up().runs.copy()
+    runs.loc[runs["sharing"] == "K=V", "learning_rate"] = 0.02
+    tuned = lab_experiment(SweepResult(made_up().sweep, runs), WIDE)
     assert tuned.training.learning_rate == 0.005
     assert tuned.sharing == (Variant("QKV"), Variant("K=V learning_rate=0.02"))
 
 
-def test_axes_change_places_and_another_sweep_has_its_own():
-    """Choosing the axis of the other side exchanges both; what the sweep lacks is a default.
+@given(st.data())
+@briefly(50)
+def test_a_link_keeps_every_choice_that_is_shown(data):
+    """What a visitor sends is what another one sees, whatever the number of axes."""
+    draw, sweep = data.draw, made_up(data.draw(st.sampled_from([1, 2, 3]))).sweep
+    sent, found = CapacityChoice(), CapacityChoice()
+    sent.settle(sweep)
+    sent.measure = draw(st.sampled_from(["accuracy", "steps_to_threshold", "solved"]))
+    sent.section = draw(st.sampled_from(["", *SECTIONS]))
+    sent.take_axis("x", draw(st.sampled_from(list(sweep.axes))))
+    names = st.sampled_from(sweep.sharing)
+    sent.variants = tuple(draw(st.lists(names, min_size=1, unique=True)))
+    sent.one, sent.other = draw(st.lists(names, min_size=2, max_size=2, unique=True))
+    sent.fixed = {name: draw(st.sampled_from(values)) for name, values in sweep.axes.items()}
+    sent.cell = draw(st.none() | st.sampled_from(cells_of(sweep)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CapacityChoice, "set_link", lambda self, link: setattr(self, "link", link))
+        sent.write_link()
+        found.follow(dict(sent.link))
+        found.settle(sweep)
+        assert not found.problems
+        for name in ("measure", "section", "x", "y", "beside", "variants", "cell"):
+            assert getattr(found, name) == getattr(sent, name), name
+        if sent.section in ("difference", "matching"):
+            assert (found.one, found.other) == (sent.one, sent.other)
+        found.write_link()
+    assert found.link == sent.link
 
-    Neither needs a message: the link did not ask for it.
-    """
+
+def test_what_a_sweep_does_not_have_is_a_default_and_told_if_a_link_asked_for_it():
+    """Choosing the axis of the other side exchanges both. Another sweep needs no message."""
     choice = CapacityChoice()
     choice.follow({})
     choice.settle(made_up().sweep)
@@ -120,3 +128,11 @@ def test_axes_change_places_and_another_sweep_has_its_own():
     assert set(choice.variants) <= set(other.sharing)
     assert {choice.one, choice.other} == set(other.sharing)
     assert not choice.problems
+    wrong = {"sweep": OWN, "measure": "beauty", "x": "colour", "show": "all", "cost": "gold"}
+    wrong |= {"variants": "QKV,Q=P", "cell": "3/6/QKV", "one": "Q=P", "n_entries": "7"}
+    choice.follow(wrong)
+    choice.settle(made_up().sweep)
+    told = [problem.split("'. Allowed: ")[0] for problem in choice.problems]
+    expected = [f"The link has {name}='{text}" for name, text in wrong.items() if text != OWN]
+    assert sorted(told) == sorted(expected)
+    assert (choice.x, choice.variants, choice.cell) == ("d_head", (Variant("QKV"),), None)

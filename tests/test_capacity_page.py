@@ -4,9 +4,8 @@ import random
 import time
 
 import pytest
-from test_capacity_choice import NARROW, WIDE, made_up
+from test_capacity_choice import NARROW, TINY, WIDE, made_up
 from test_inspection_page import turn_to, visit_at
-from test_live_sweep import TINY
 from visiting import PATIENCE, drawn, plain_text, press, show
 
 from attnkit.analysis.conclusion import conclusion
@@ -46,10 +45,7 @@ def chosen(tab):
 
 
 def test_the_page_concludes_in_one_sentence_and_shows_a_diagram():
-    """The sentence is computed from the sweep; the diagram's file has a row for each cell.
-
-    A cell can be chosen from a list, too, for those who have no mouse.
-    """
+    """The sentence is computed from the sweep; the diagram's file has a row for each cell."""
     tab = visit_at("capacity")
     assert texts(tab)[0] == conclusion(made_up(), "d_head", "n_entries").text
     data = drawn(tab, page.PHASE)
@@ -64,45 +60,26 @@ def test_the_page_concludes_in_one_sentence_and_shows_a_diagram():
     assert any("solved by 0 of 2 seeds" in text for text in texts(tab))
 
 
-def test_a_link_is_followed_and_written_again():
-    """All choices are in it, and stay while another page is open."""
-    params = {
-        "sweep": CapacityChoice.sweep,
-        "measure": "solved",
-        "x": "n_entries",
-        "y": "d_head",
-        "d_head": "8",
-        "variants": "QKV,K=V",
-        "show": "matching",
-        "one": "Q=K",
-        "other": "K=V",
-        "cost": "kv_cache_floats_per_token",
-        "cell": "8/6/K=V",
-    }
+def test_a_link_is_followed_kept_while_another_page_is_open_and_repaired_once():
+    """The sweep of another visitor is told to be theirs; a shipped one is shown instead."""
+    params = {"sweep": CapacityChoice.sweep, "show": "matching", "x": "n_entries", "y": "d_head"}
+    params |= {"d_head": "8", "one": "Q=K", "other": "K=V", "cell": "8/6/K=V"}
     tab = visit_at("capacity", **params)
     assert not tab.warning
     assert link(tab) == params
-    assert chosen(tab).cell == WIDE
     tab = turn_to(turn_to(tab, "guide"), "capacity")
     assert link(tab) == params
-
-
-def test_a_wrong_link_is_repaired_and_reported():
-    """Each wrong field with what is allowed."""
-    wrong = {"measure": "beauty", "x": "colour", "variants": "QKV,Q=P", "cell": "3/6/QKV"}
-    tab = visit_at("capacity", **wrong)
+    wrong = {"measure": "beauty", "variants": "QKV,Q=P"}
+    tab = visit_at("capacity", sweep=OWN, **wrong)
     (warning,) = map(plain_text, tab.warning)
-    for name, text in wrong.items():
-        assert f"{name}={text!r}" in warning
-    assert link(tab) == {"sweep": CapacityChoice.sweep, "variants": "QKV"}
+    assert "only while their page stays open" in warning
+    assert "measure='beauty'. Allowed: accuracy" in warning
+    assert chosen(tab).sweep == CapacityChoice.sweep
     assert not show(tab).warning
 
 
 def test_sections_show_sweeps_of_any_number_of_axes(monkeypatch, seed, long):
-    """They open by a link, which keeps the section; a third axis has a fixed value in it.
-
-    By day each section shows one number of axes, which is drawn.
-    """
+    """They open by a link, which keeps the section; a third axis has a fixed value in it."""
     pairs = [(section, n_axes) for section in SECTIONS for n_axes in (1, 2, 3)]
     drawer = random.Random(seed)
     some = [(section, drawer.choice((1, 2, 3))) for section in SECTIONS]
@@ -117,21 +94,16 @@ def test_sections_show_sweeps_of_any_number_of_axes(monkeypatch, seed, long):
         assert link(tab).get("n_layers") == fixed.get("n_layers")
 
 
-def test_a_cell_is_trained_in_the_lab():
-    """The Lab opens with the job of that experiment."""
-    tab = press(visit_at("capacity", cell=WIDE.link), "capacity_lab")
-    lab = tab.session_state["lab"]
-    assert lab.experiment == lab_experiment(made_up(), WIDE)
-    assert lab.job is not None
-    assert lab.job.state != "failed"
-
-
-def test_the_lab_opens_even_if_training_is_refused(monkeypatch):
-    """Its Train button is then there to try again."""
+def test_a_cell_is_trained_in_the_lab_which_opens_even_if_that_is_refused(monkeypatch):
+    """With the job of its experiment, or a Train button to try again."""
 
     def refuse(*_, **__):
         raise Refused("12 experiments wait already")
 
+    tab = press(visit_at("capacity", cell=WIDE.link), "capacity_lab")
+    lab = tab.session_state["lab"]
+    assert lab.experiment == lab_experiment(made_up(), WIDE)
+    assert lab.job.state != "failed"
     monkeypatch.setattr(TrainingService, "submit", refuse)
     tab = press(visit_at("capacity", cell=NARROW.link), "capacity_lab")
     assert tab.session_state["lab"].experiment == lab_experiment(made_up(), NARROW)
@@ -147,13 +119,6 @@ def test_a_damaged_file_is_told_and_a_sweep_can_still_run(monkeypatch):
     tab = visit_at("capacity")
     assert "cannot be read" in tab.error[0].value
     assert not tab.button(key="run_sweep").disabled
-
-
-def test_the_sweep_of_another_visitor_is_told_to_be_theirs():
-    """A shipped one is shown instead."""
-    tab = visit_at("capacity", sweep=OWN)
-    assert "only while their page stays open" in tab.warning[0].value
-    assert chosen(tab).sweep == CapacityChoice.sweep
 
 
 def watch_sweep(tab):
@@ -173,7 +138,7 @@ def tiny_form(monkeypatch):
     """Let the form make sweeps that train in a moment."""
 
     def tiny(**given):
-        return Sweep(**{**given, "base": {**TINY, "task": given["base"]["task"]}})
+        return Sweep(**{**given, "base": {**TINY, "n_names": 11, "task": given["base"]["task"]}})
 
     monkeypatch.setattr(sweep_form, "Sweep", tiny)
 

@@ -20,7 +20,6 @@ from attnkit.evidence.trials import RATES, rates_of
 
 FILES = {path.stem for path in Path(attnkit.claims.__path__[0]).glob("*.py")}
 FILES -= {"__init__", "base", "measures", "statements"}
-DIRECTED = [name for name, measure in MEASURES.items() if measure.better]
 
 
 @pytest.fixture
@@ -35,17 +34,16 @@ def untouched():
 # what is registered
 
 
-def test_every_file_holds_the_claim_of_its_name():
-    """Files are found by themselves: none is listed by hand."""
+def test_every_file_holds_the_claim_of_its_name_and_each_stands_under_its_heading():
+    """Files are found by themselves, what people ask comes first, and no two test the same."""
     assert set(CLAIMS) == FILES
-    assert len(CLAIMS) >= 10
-
-
-def test_claims_stand_under_their_headings():
-    """What people ask comes first."""
+    assert len({claim.hash for claim in CLAIMS.values()}) == len(CLAIMS)
     places = [FAMILIES.index(claim.family) for claim in CLAIMS.values()]
     assert places == sorted(places)
     assert set(places) == set(range(len(FAMILIES)))
+    names = ("one_matrix", "direction", "ranking")
+    known = ["728991fefba2a219", "8e6f38c668cd501d", "ae70c07bc5162bf2"]
+    assert [CLAIMS[name].hash for name in names] == known
 
 
 BEGINS = {"held": "It holds", "did not hold": "It does not hold", "undecided": "Undecided"}
@@ -60,12 +58,12 @@ def test_a_claim_can_be_shown_trained_and_judged(claim):
     batches and evaluations, so that they differ in nothing but the variant or the task. The left
     arm is trained for as long as the statement reads it; the right one may be shorter.
     """
-    for text in (claim.title, claim.question, claim.source, claim.says, claim.prediction):
+    texts = (claim.title, claim.question, claim.source, claim.says, claim.prediction)
+    for text in (*texts, claim.seen_note):
         assert text == text.strip() != ""
     assert claim.expected in get_args(Verdict)
     assert claim.prediction.startswith(BEGINS[claim.expected])
     assert claim.seen in get_args(Seen)
-    assert claim.seen_note == claim.seen_note.strip() != ""
     assert claim.question.endswith("?")
     assert 10 <= claim.n_seeds <= 40
     assert claim.quick_seeds == max(LEAST_SEEDS, claim.n_seeds // 2)
@@ -132,31 +130,24 @@ def test_one_arm_that_is_unable_twice_is_trained_once_more_only():
 # what is wrong
 
 
+def arms_of(*arms):
+    """Return QKV and other arms as a claim gets them: a variant, or with name or learning rate."""
+    return {"arms": (arm("QKV", **TINY), *(arm(*names, **TINY, **more) for names, more in arms))}
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (
-            {"statements": (worse("Q=V", "QKV"),)},
-            "statements: got the arm 'Q=V', allowed Q=K, K=V, QKV",
-        ),
+        ({"statements": (worse("Q=V", "QKV"),)}, "statements: got the arm 'Q=V', allowed Q=K, K=V"),
         ({"statements": ()}, "statements: got none, allowed one or more"),
-        (
-            {"arms": (arm("QKV", **TINY), arm("Q=K", "QKV", **TINY))},
-            "arms: got 'QKV' twice, allowed each name once",
-        ),
+        (arms_of((["Q=K", "QKV"], {})), "arms: got 'QKV' twice, allowed each name once"),
         (  # they would be one run of one experiment
-            {"arms": (arm("QKV", **TINY), arm("Q=K", **TINY), arm("QKV", "again", **TINY))},
+            arms_of((["Q=K"], {}), (["QKV", "again"], {})),
             "arms: got 'again', allowed an arm that differs from",
         ),
         *(  # neither what is not there, nor what takes another's, nor its own
             (
-                {
-                    "arms": (
-                        arm("QKV", **TINY),
-                        arm("K=V", rate_of="QKV", **TINY),
-                        arm("Q=K", rate_of=rate_of, **TINY),
-                    )
-                },
+                arms_of((["K=V"], {"rate_of": "QKV"}), (["Q=K"], {"rate_of": rate_of})),
                 f"rate_of: got '{rate_of}', allowed QKV",
             )
             for rate_of in ("Q=V", "K=V", "Q=K")
@@ -175,33 +166,17 @@ def test_an_unknown_measure_is_refused():
         Statement("It is fast", "QKV", measure="speed")
     for builder in (worse, better, no_worse):
         for measure in ("asymmetry", "speed"):
-            message = rf"measure: got '{measure}', allowed accuracy, "
-            with pytest.raises(ValueError, match=message):
+            with pytest.raises(ValueError, match=rf"measure: got '{measure}', allowed accuracy, "):
                 builder("Q=K", "QKV", measure=measure)
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
+    for wrong in (
         {"low": 0},
         {"right": "QKV"},
         {"right": "QKV", "low": -1, "high": 1},
         {"right": "QKV", "low": 0, "second_left": "K=V", "second_right": "Q=K"},
-    ],
-)
-def test_pairs_are_counted_of_two_arms_beyond_one_limit(wrong):
-    """Other statements need a measure whose seeds scatter around a mean."""
-    with pytest.raises(ValueError, match=r"measure: got 'accuracy'.* allowed otherwise mean_acc"):
-        Statement("It is so", "Q=K", **wrong)
-    Statement("It is so", "Q=K", measure="loss", **wrong)
-
-
-@pytest.mark.usefixtures("untouched")
-def test_an_id_is_taken_once():
-    """Another claim of the same id would hide the first."""
-    register_claim(small_claim())
-    with pytest.raises(ValueError, match="id: 'small' is taken"):
-        register_claim(small_claim())
+    ):
+        with pytest.raises(ValueError, match=r"measure: got 'accuracy'.* allowed otherwise mean_a"):
+            Statement("It is so", "Q=K", **wrong)
+        Statement("It is so", "Q=K", measure="loss", **wrong)
 
 
 # builders
@@ -210,7 +185,11 @@ AMOUNT = st.integers(0, 97).map(lambda hundredths: hundredths / 100)
 GAIN = st.integers(-197, 197).map(lambda steps: steps / 200)
 
 
-@given(by=AMOUNT, gain=GAIN, measure=st.sampled_from(DIRECTED))
+@given(
+    by=AMOUNT,
+    gain=GAIN,
+    measure=st.sampled_from([name for name, measure in MEASURES.items() if measure.better]),
+)
 def test_builders_want_what_they_say(by, gain, measure):
     """A gain is a higher accuracy or a lower loss: beyond the amount, and not at it."""
     difference = MEASURES[measure].better * gain
@@ -224,25 +203,21 @@ def test_builders_want_what_they_say(by, gain, measure):
     assert wants(no_worse("a", "b", by, measure=measure)) == (gain > -by)
 
 
-@pytest.mark.parametrize(
-    ("statement", "text"),
-    [
-        (worse("a", "b"), "a is worse than b by more than 5 points"),
+def test_builders_say_what_they_want():
+    """Accuracies in points, losses in nats; or in words of one's own."""
+    long = {"measure": "accuracy_all_along"}
+    for statement, text in (
+        (worse("a", "b", 0.02, **long), "a is worse than b by more than 2 points of mean accuracy"),
         (better("a", "b", 0.13), "a is better than b by more than 13 points"),
         (no_worse("a", "b", 0.03, measure="loss"), "a is at most 0.03 nats worse than b"),
-        (
-            worse("a", "b", 0.02, measure="accuracy_all_along"),
-            "a is worse than b by more than 2 points of mean accuracy during training",
-        ),
         (better("a", "b", text="a wins"), "a wins"),
-    ],
-)
-def test_builders_say_what_they_want(statement, text):
-    """Accuracies in points, losses in nats; or in words of one's own."""
-    assert statement.text == text
+    ):
+        assert statement.text.removesuffix(" during training") == text
 
 
-# the hash
+# hashes
+
+STATEMENT = {"left": "Q=K", "right": "QKV", "unable": True}
 
 
 @pytest.mark.parametrize(
@@ -251,12 +226,17 @@ def test_builders_say_what_they_want(statement, text):
         {"arms": (*small_claim().arms[:2], arm("QKV", **{**TINY, "steps": 7}))},
         {"arms": (*small_claim().arms[:2], arm("QKV unit_key", "QKV", **TINY))},
         {"arms": (*small_claim().arms[:2], arm("QKV", rate_of="Q=K", **TINY))},
-        {"statements": (worse("Q=K", "QKV", 0.07, unable=True),)},
-        {"statements": (worse("Q=K", "QKV"),)},
-        {"statements": (worse("Q=K", "K=V", unable=True),)},
-        {"statements": (worse("Q=K", "QKV", measure="loss", unable=True),)},
-        {"statements": (worse("Q=K", "QKV", at=2, unable=True),)},
         {"arms": (*small_claim().arms[:2], arm("QKV", up_to=2, **TINY))},
+        *(
+            {"statements": (worse(**{**STATEMENT, **one}),)}
+            for one in (
+                {"by": 0.07},
+                {"unable": False},
+                {"right": "K=V"},
+                {"measure": "loss"},
+                {"at": 2},
+            )
+        ),
         {"n_seeds": 11},
     ],
 )
@@ -265,39 +245,18 @@ def test_the_hash_tells_what_decides_the_verdict(changed):
     assert small_claim(**changed).hash != small_claim().hash
 
 
-def test_the_hash_does_not_hang_on_words():
-    """Nor on what came out."""
+def test_the_hashes_do_not_hang_on_words_nor_on_what_came_out():
+    """That of the prediction tells what was predicted, and what had been seen, alone."""
     claim = small_claim()
     (statement,) = claim.statements
-    worded = small_claim(
-        title="Another",
-        question="What?",
-        source="nobody",
-        says="Nothing.",
-        prediction="None.",
-        expected="did not hold",
-        seen="an earlier run",
-        seen_note="Much.",
-        statements=(replace(statement, text="Q=K falls behind"),),
-        reason="unknown",
-        family="Our own",
-    )
-    assert worded.hash == claim.hash
-    assert len(claim.hash) == 16
-
-
-def test_the_hash_of_the_prediction_depends_on_what_was_predicted():
-    """It also depends on what had been seen, and on nothing else."""
-    others = [{"prediction": "It holds, we think."}, {"expected": "undecided"}]
-    for changed in (*others, {"seen": "a prototype"}):
-        assert small_claim(**changed).prediction_hash != small_claim().prediction_hash
-    words = {"title": "Another", "seen_note": "Much.", "n_seeds": 11, "reason": "Because."}
-    assert small_claim(**words).prediction_hash == small_claim().prediction_hash
-
-
-def test_hashes_of_all_claims_differ():
-    """Each is about something of its own."""
-    assert len({claim.hash for claim in CLAIMS.values()}) == len(CLAIMS)
+    texts = ("title", "question", "source", "says", "seen_note", "reason", "family")
+    predicted = {"prediction": "None.", "expected": "did not hold", "seen": "an earlier run"}
+    words = dict.fromkeys(texts, "Another.")
+    words |= {"statements": (replace(statement, text="Q=K falls behind"),)}
+    assert small_claim(**words, **predicted).hash == claim.hash
+    assert small_claim(**words, n_seeds=11).prediction_hash == claim.prediction_hash
+    for name, value in predicted.items():
+        assert small_claim(**{name: value}).prediction_hash != claim.prediction_hash
 
 
 # one's own
@@ -325,7 +284,7 @@ register_claim(
 
 @pytest.mark.usefixtures("untouched")
 def test_a_claim_of_ones_own_is_listed_and_run(tmp_path, monkeypatch, capsys):
-    """Its module is named in the environment."""
+    """Its module is named in the environment; another claim of the same id would hide it."""
     (tmp_path / "my_claims.py").write_text(OWN, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("ATTNKIT_MODULES", "my_claims")
@@ -333,10 +292,5 @@ def test_a_claim_of_ones_own_is_listed_and_run(tmp_path, monkeypatch, capsys):
     assert "nothing is shipped for mine" in capsys.readouterr().err
     assert main(["claims", "--quick", "--fresh", "mine"]) == 0
     assert "mine " in capsys.readouterr().out
-
-
-def test_hash_of_a_claim_is_that_of_earlier_versions():
-    """Evidence that was gathered before stays valid wherever the code moves."""
-    names = ("one_matrix", "direction", "ranking")
-    known = ["728991fefba2a219", "8e6f38c668cd501d", "ae70c07bc5162bf2"]
-    assert [CLAIMS[name].hash for name in names] == known
+    with pytest.raises(ValueError, match="id: 'mine' is taken"):
+        register_claim(small_claim("mine"))

@@ -1,4 +1,4 @@
-"""Figures of evidence: Plotly accepts them, and they show the seeds as they are."""
+"""Figures of evidence: Plotly accepts them, they show the seeds as they are, and say so."""
 
 import itertools
 import json
@@ -10,9 +10,8 @@ import pytest
 from small_claims import TINY, MadeUp, made_up, small_claim
 
 from attnkit.claims import CLAIMS
-from attnkit.claims.base import Claim, arm
+from attnkit.claims.base import arm
 from attnkit.claims.statements import Statement, better, no_worse, worse
-from attnkit.evidence.record import Evidence
 from attnkit.evidence.trials import Tuned
 from attnkit.figures.differences import describe_differences, plot_differences
 from attnkit.figures.evidence import describe_evidence, plot_evidence
@@ -27,55 +26,52 @@ from attnkit.variants.palette import COLORS
 from attnkit.variants.sharing import Sharing
 
 N_SEEDS = 7
+QKV, Q_K = np.array([[90, 92, 94, 96, 98, 100, 100], [50, 51, 52, 53, 54, 55, 96]]) / 100
+LOSS_QKV, LOSS_Q_K = np.linspace(0.2, 0.32, 7), np.array([0.9, 0.8] * 4)[:7]
 
-ACCURACY = {
-    "QKV": np.array([0.9, 0.92, 0.94, 0.96, 0.98, 1.0, 1.0]),
-    "Q=K": np.array([0.5, 0.51, 0.52, 0.53, 0.54, 0.55, 0.96]),
-}
-
-LOSS = {
-    "QKV": np.array([0.2, 0.22, 0.24, 0.26, 0.28, 0.3, 0.32]),
-    "Q=K": np.array([0.9, 0.8, 0.9, 0.8, 0.9, 0.8, 0.9]),
-}
-
-CLAIM = Claim(
-    id="made_up",
-    title="Made up",
-    question="Is it?",
-    source="nobody",
-    says="It is.",
-    prediction="It holds.",
-    expected="held",
+CLAIM = small_claim(
     arms=(arm("QKV", task="dual_role"), arm("Q=K", task="dual_role")),
     statements=(
         worse("Q=K", "QKV"),
         better("QKV", "Q=K", 0.3, measure="loss"),
         Statement("The loss of QKV is small", "QKV", measure="loss", low=-1, high=0.5),
     ),
+    n_seeds=N_SEEDS,
 )
 
 
-def made(accuracy=ACCURACY, loss=LOSS, **changes):
-    """Return evidence that nobody trained."""
-    scores = {n: {"accuracy": accuracy[n][None], "loss": loss[n][None]} for n in accuracy}
-    evidence = Evidence(
-        claim=CLAIM,
-        version="0.1.0",
-        hash=CLAIM.hash,
-        quick=False,
-        seeds=tuple(range(3, 3 + N_SEEDS)),
-        scores=scores,
-        tuned={name: Tuned(0.005, {0.0025: 0.8, 0.005: 0.9}) for name in scores},
-        experiments=(),
-        model_steps=1,
-        seconds=1.0,
-    )
-    return replace(evidence, **changes)
+def made(claim=CLAIM, only=("QKV", "Q=K"), **of_q_k):
+    """Return evidence that nobody trained, with other values of Q=K."""
+    loss_of_q_k = of_q_k.get("loss", LOSS_Q_K)
+    scores = {
+        "QKV": {"accuracy": QKV[None], "loss": LOSS_QKV[None]},
+        "Q=K": {"accuracy": of_q_k.get("accuracy", Q_K)[None], "loss": loss_of_q_k[None]},
+    }
+    evidence = made_up(CLAIM, MadeUp(lambda _: None), first_seed=3)
+    tuned = {name: Tuned(0.005, {0.0025: 0.8, 0.005: 0.9}) for name in scores}
+    kept = {name: scores[name] for name in only}
+    return replace(evidence, claim=claim, scores=kept, tuned=tuned)
+
+
+def accepted(figure):
+    """Return a figure that Plotly has read and that is plain JSON without NaN."""
+    json.dumps(go.Figure(figure).to_dict() and figure, allow_nan=False)
+    return figure
 
 
 def labels_of(figure):
     """Return the labels of the lines of a figure of learning."""
     return [one for one in figure["layout"]["annotations"] if one.get("showarrow", True)]
+
+
+def texts_of(figure):
+    """Return the labels in one line each."""
+    return [one["text"].replace("<br>", " ") for one in labels_of(figure)]
+
+
+def names_in(figure):
+    """Return the names beside the rows."""
+    return figure["layout"]["yaxis"]["ticktext"]
 
 
 def marks(figure):
@@ -97,17 +93,15 @@ def test_every_registered_claim_can_be_drawn():
         assert (learning is not None) == any(one.name in evidence.scores for one in long), claim.id
         course = plot_course(evidence, claim.statements[0])
         for figure in (rows, differences, learning, course):
-            json.dumps(go.Figure(figure).to_dict() and figure, allow_nan=False)
+            accepted(figure)
 
 
 def test_a_row_is_an_arm_with_its_seeds_their_mean_and_interval():
     """In the order of the claim, though the record has another; no interval ends above 100%."""
-    figure = plot_evidence(made(dict(reversed(ACCURACY.items()))))
-    assert figure["layout"]["yaxis"]["ticktext"] == ["QKV", "Q=K"]
+    figure = plot_evidence(made(only=("Q=K", "QKV")))
+    assert names_in(figure) == ["QKV", "Q=K"]
     seeds, means = marks(figure)
-    for place, (trace, mark, values) in enumerate(
-        zip(seeds, means, ACCURACY.values(), strict=True)
-    ):
+    for place, (trace, mark, values) in enumerate(zip(seeds, means, (QKV, Q_K), strict=True)):
         np.testing.assert_allclose(trace["x"], 100 * values)
         assert np.all(np.abs(np.array(trace["y"]) - place) < 0.5)
         interval = mean_interval(100 * values)
@@ -119,79 +113,64 @@ def test_a_row_is_an_arm_with_its_seeds_their_mean_and_interval():
     assert (first["color"], second["color"]) == (COLORS[Sharing.QKV], COLORS[Sharing.Q_K])
     assert first["symbol"] != second["symbol"]
     assert seeds[1]["hovertext"][0] == "Q=K<br>seed 3: 50%<br>learning rate 0.005"
-
-
-def test_chance_is_drawn_for_accuracies_only():
-    """Where the task has it."""
     chance = 100 * CLAIM.arms[0].experiment.task.chance
-    drawn = plot_evidence(made())["layout"]
+    drawn = figure["layout"]
     assert {shape["x0"] for shape in drawn["shapes"] if shape["type"] == "line"} == {chance}
     assert drawn["annotations"][0]["text"] == f"chance {chance:.3g}%"
-    loss = plot_evidence(made(), "loss")  # in nats, all of them inside the axis
+    loss = plot_evidence(made(), "loss")  # in nats, all of them inside the axis, without chance
     assert "annotations" not in loss["layout"]
     low, high = loss["layout"]["xaxis"]["range"]
     assert low < 0.2 < 0.9 < high
-    assert marks(loss)[0][0]["x"] == LOSS["QKV"].tolist()
+    assert marks(loss)[0][0]["x"] == LOSS_QKV.tolist()
+    assert "QKV: mean 96% [92% to 99%], 7 seeds." in describe_evidence(made())
 
 
-def test_diverged_seeds_are_left_out_and_told():
-    """In the arm's label and in words."""
+def test_diverged_seeds_and_what_is_missing_are_left_out_and_told():
+    """A measure that an arm has not, and of a run that goes on: an arm, all seeds, all but one."""
     lost = np.array([np.nan, 0.5, np.nan, 0.5, 0.5, 0.5, 0.5])
-    evidence = made({**ACCURACY, "Q=K": lost}, {**LOSS, "Q=K": lost})
+    evidence = made(accuracy=lost, loss=lost)
     figure = plot_evidence(evidence)
     seeds, _ = marks(figure)
-    assert figure["layout"]["yaxis"]["ticktext"][1] == "Q=K<br>2 diverged"
+    assert names_in(figure)[1] == "Q=K<br>2 diverged"
     assert seeds[1]["x"] == [50.0] * 5
     assert seeds[1]["hovertext"][0].startswith("Q=K<br>seed 4:")
     assert "2 diverged" in describe_evidence(evidence)
     assert "diverged with 2 of 7 seeds" in describe_differences(evidence)
-
-
-def test_what_is_missing_is_left_out():
-    """A measure that an arm has not, and of a run that goes on: an arm, all seeds, all but one."""
     nothing = np.full(N_SEEDS, np.nan)
-    one = np.array([0.5, *nothing[1:]])
-    untied = made({**ACCURACY, "Q=K": nothing})  # who is never tied has no accuracy when tied
-    assert plot_evidence(untied)["layout"]["yaxis"]["ticktext"][1] == "Q=K"
+    untied = made(accuracy=nothing)  # who is never tied has no accuracy when tied
+    assert names_in(plot_evidence(untied))[1] == "Q=K"
     assert "Q=K: no value." in describe_evidence(untied)
-    without = made({"QKV": ACCURACY["QKV"]})
-    assert plot_evidence(without)["layout"]["yaxis"]["ticktext"] == ["QKV"]
+    without = made(only=("QKV",))
+    assert names_in(plot_evidence(without)) == ["QKV"]
     assert len(plot_differences(without)["layout"]["annotations"]) == 1
-    for values in (nothing, one):
-        evidence = made({**ACCURACY, "Q=K": values}, {**LOSS, "Q=K": values})
+    for values in (nothing, np.array([0.5, *nothing[1:]])):
+        evidence = made(accuracy=values, loss=values)
         for plot in (plot_evidence, plot_differences):
-            figure = go.Figure(plot(evidence)).to_dict()
-            assert not any(np.isnan(trace["x"]).any() for trace in figure["data"])
-    go.Figure(plot_differences(made({})))
-    go.Figure(plot_evidence(made({})))
+            assert not any(np.isnan(trace["x"]).any() for trace in accepted(plot(evidence))["data"])
+    for plot in (plot_evidence, plot_differences):
+        accepted(plot(made(only=())))
 
 
-def test_differences_are_those_of_the_pairs():
-    """Filled where the statement holds."""
-    seeds, means = marks(plot_differences(made()))
-    expected = 100 * (ACCURACY["Q=K"] - ACCURACY["QKV"])
+def test_differences_are_those_of_the_pairs_beside_the_region_of_the_statement():
+    """Filled where it holds. An open side ends where the axis does, which has the own unit."""
+    figure = plot_differences(made())
+    seeds, means = marks(figure)
+    expected = 100 * (Q_K - QKV)
     np.testing.assert_allclose(seeds[0]["x"], expected)
     assert seeds[0]["marker"]["symbol"] == ["circle"] * 6 + ["circle-open"]
     assert means[0]["x"][0] == pytest.approx(expected.mean())
-    heading = plot_differences(made())["layout"]["annotations"][0]["text"]
-    assert "worse with 6 of 7 seeds" in heading.replace("<br>", " ")
-    assert "QKV: mean 96% [92% to 99%], 7 seeds." in describe_evidence(made())
+    layout = figure["layout"]
+    heading = layout["annotations"][0]["text"].replace("<br>", " ")
+    assert "worse with 6 of 7 seeds" in heading
     told = describe_differences(made())
     assert "Q=K is worse than QKV by more than 5 points: held: worse with 6 of 7 seeds" in told
-
-
-def test_the_region_goes_from_its_limits_to_the_end_of_the_axis():
-    """An open side ends where the axis does; points are not drawn on an axis of nats."""
-    layout = plot_differences(made())["layout"]
     assert layout["xaxis"]["title"]["text"] == "difference in points"
     assert layout["xaxis2"]["title"]["text"] == "difference in nats"
     assert layout["yaxis2"]["domain"][1] < layout["yaxis"]["domain"][0]
     regions = [shape for shape in layout["shapes"] if shape["type"] == "rect"][1::2]
     low, high = layout["xaxis2"]["range"]
-    assert regions[0]["x0"] == layout["xaxis"]["range"][0]
-    assert regions[0]["x1"] == pytest.approx(-5)
-    assert (regions[1]["x0"], regions[1]["x1"]) == (low, pytest.approx(-0.3))
-    assert (regions[2]["x0"], regions[2]["x1"]) == (pytest.approx(-1), pytest.approx(0.5))
+    ends = [(layout["xaxis"]["range"][0], -5), (low, -0.3), (-1, 0.5)]
+    assert [(one["x0"], one["x1"]) for one in regions] == [pytest.approx(end) for end in ends]
     assert low < -1 < 0.5 < high
 
 
@@ -199,59 +178,46 @@ def test_a_name_is_no_markup():
     """Plotly reads some tags in its texts."""
     hostile = arm("K=V", "<b>bold</b>", task="dual_role")
     claim = replace(CLAIM, arms=(*CLAIM.arms, hostile))
-    scores = {"<b>bold</b>": {"accuracy": ACCURACY["QKV"][None]}}
-    figure = plot_evidence(made(claim=claim, scores=scores))
-    assert figure["layout"]["yaxis"]["ticktext"] == ["&lt;b&gt;bold&lt;/b&gt;"]
+    evidence = replace(made(claim), scores={"<b>bold</b>": {"accuracy": QKV[None]}})
+    assert names_in(plot_evidence(evidence)) == ["&lt;b&gt;bold&lt;/b&gt;"]
 
 
 # arms that are read at other steps, and steps to solve
 
 LONG = {**TINY, "up_to": 8}
+MARRIED = {**TINY, "task": "mutual", "n_entries": 6}
 SLOW = small_claim(
     arms=(arm("Q=K", **LONG), arm("QKV", **LONG)),
     statements=(worse("Q=K", "QKV", 2, measure="steps_to_solve", at=8),),
 )
 
 
-def slow(left, right):
-    """Return evidence with the logarithms of the steps to solve of both arms."""
-    evidence = made_up(SLOW)
-    scores = {
-        name: {**own, "steps_to_solve": np.tile(values, (4, 1))}
-        for (name, own), values in zip(evidence.scores.items(), (left, right), strict=True)
-    }
-    return replace(evidence, scores=scores)
-
-
 def test_an_arm_is_shown_at_the_steps_at_which_it_is_read():
     """They stand under its name, and in words."""
     claim = replace(SLOW, statements=(worse("Q=K", "QKV", at=8),))
     evidence = made_up(claim, MadeUp(QKV=1.0, Q_K=[0.1, 0.2, 0.3, 0.9]))
-    seeds, _ = marks(plot_evidence(evidence))
-    assert set(seeds[0]["x"]) == {90.0}
-    assert plot_evidence(evidence)["layout"]["yaxis"]["ticktext"][0] == "Q=K<br>48 steps"
+    assert set(marks(plot_evidence(evidence))[0][0]["x"]) == {90.0}
+    assert names_in(plot_evidence(evidence))[0] == "Q=K<br>48 steps"
     assert "Q=K, 48 steps: mean 90%, 17 seeds" in describe_evidence(evidence)
     assert set(np.round(marks(plot_differences(evidence))[0][0]["x"], 6)) == {-10.0}
 
 
 def test_runs_that_never_solve_their_task_are_counted_and_stand_at_the_edge():
     """Steps are shown as numbers of steps, differences in doublings."""
-    evidence = slow(np.array([np.inf] * 5 + [5.0] * 12), np.full(17, 3.0))
-    figure, differences = plot_evidence(evidence), plot_differences(evidence)
-    assert figure["layout"]["yaxis"]["ticktext"][0] == "Q=K<br>48 steps<br>5 unsolved"
+    evidence = made_up(SLOW)
+    for name, values in (("Q=K", [np.inf] * 5 + [5.0] * 12), ("QKV", [3.0] * 17)):
+        evidence.scores[name]["steps_to_solve"] = np.tile(values, (4, 1))
+    figure, differences = accepted(plot_evidence(evidence)), accepted(plot_differences(evidence))
+    assert names_in(figure)[0] == "Q=K<br>48 steps<br>5 unsolved"
     assert "8" in figure["layout"]["xaxis"]["ticktext"]
-    assert "median of those that solve it 32 steps, 12 seeds, 5 never" in describe_evidence(
-        evidence
-    )
+    told = "median of those that solve it 32 steps, 12 seeds, 5 never"
+    assert told in describe_evidence(evidence)
     (pairs,), means = marks(differences)
     assert means == []
     assert pairs["marker"]["symbol"].count("triangle-right") == 5
     low, high = differences["layout"]["xaxis"]["range"]
     assert max(pairs["x"]) == pytest.approx(high - 0.02 * (high - low))
     assert pairs["hovertext"][0].endswith("+∞ doublings")
-    for one in (figure, differences):
-        json.dumps(one, allow_nan=False)
-        go.Figure(one)
 
 
 # learning
@@ -259,15 +225,18 @@ def test_runs_that_never_solve_their_task_are_counted_and_stand_at_the_edge():
 
 def test_learning_is_drawn_for_long_arms_and_those_they_are_compared_with():
     """Arms that nothing long is compared with are left out; without long arms there is none."""
-    claim = small_claim()
-    figure = plot_learning(made_up(claim, MadeUp(QKV=1.0, Q_K=0.5)))
-    assert [one["text"].replace("<br>", " ") for one in labels_of(figure)] == [
-        "QKV",
-        "Q=K, 192 steps",
-        "Q=K, 192 steps with a schedule",
-    ]
-    assert plot_learning(made_up(claim, MadeUp(QKV=1.0, Q_K=1.0))) is None
-    assert plot_learning(made_up(claim, quick=True)) is None
+    figure = plot_learning(made_up(small_claim(), MadeUp(QKV=1.0, Q_K=0.5)))
+    assert texts_of(figure) == ["QKV", "Q=K, 192 steps", "Q=K, 192 steps with a schedule"]
+    assert plot_learning(made_up(small_claim(), MadeUp(QKV=1.0, Q_K=1.0))) is None
+    assert plot_learning(made_up(small_claim(), quick=True)) is None
+    other = {**MARRIED, "up_to": 8, "steps": 9}
+    married = (arm(text, f"{text}, married", **other) for text in ("Q=K", "QKV"))
+    statements = (worse("Q=K", "QKV", at=8), worse("Q=K, married", "QKV, married", at=8))
+    evidence = made_up(small_claim(arms=(*SLOW.arms, *married), statements=statements))
+    layout = plot_learning(evidence)["layout"]
+    assert layout["yaxis2"]["domain"][1] < layout["yaxis"]["domain"][0]
+    assert [s["x0"] for s in layout["shapes"] if s["x0"] == s["x1"]] == [6, 9]
+    assert "Q=K, married: mean accuracy" in describe_learning(evidence)
 
 
 def test_learning_has_a_logarithmic_axis_with_plain_steps():
@@ -278,7 +247,7 @@ def test_learning_has_a_logarithmic_axis_with_plain_steps():
     assert axis["type"] == "log"
     assert axis["range"] == pytest.approx([np.log10(6 / 8), np.log10(48)])
     shown = dict(zip(axis["tickvals"], axis["ticktext"], strict=True))
-    assert (shown[6], shown[24]) == ("", "24") or (shown[6], shown[24]) == ("6", "24")
+    assert shown[24] == "24"
     upright = [one for one in layout["shapes"] if one["x0"] == one["x1"]]
     assert [(one["x0"], one["line"]["dash"]) for one in upright] == [(6, "dash")]
     first = next(trace for trace in figure["data"] if trace["mode"] == "markers")
@@ -297,11 +266,10 @@ def test_labels_of_lines_that_end_together_do_not_overlap():
     statements = tuple(worse(one.name, arms[0].name, at=8) for one in arms[1:])
     figure = plot_learning(made_up(small_claim(arms=arms, statements=statements), MadeUp(Q_K=0.9)))
     layout = figure["layout"]
-    labels = labels_of(figure)
     low, high = layout["yaxis"]["range"]
     bottom, top = (layout["height"] * (1 - end) for end in layout["yaxis"]["domain"])
     spans = []
-    for one in labels:
+    for one in labels_of(figure):
         middle = top + (bottom - top) * (high - one["y"]) / (high - low) + one["ay"]
         half = 7 * (1 + one["text"].count("<br>"))
         spans.append((middle - half, middle + half))
@@ -332,39 +300,17 @@ def test_learning_on_text_is_the_loss_with_the_line_to_beat():
     )
 
 
-def test_tasks_have_panels_of_their_own():
-    """Each has its own steps."""
-    arms = (
-        arm("Q=K", **LONG),
-        arm("QKV", **LONG),
-        arm("Q=K", "Q=K, married", **{**LONG, "task": "mutual", "n_entries": 6, "steps": 9}),
-        arm("QKV", "QKV, married", **{**LONG, "task": "mutual", "n_entries": 6, "steps": 9}),
-    )
-    statements = (worse("Q=K", "QKV", at=8), worse("Q=K, married", "QKV, married", at=8))
-    evidence = made_up(small_claim(arms=arms, statements=statements))
-    layout = plot_learning(evidence)["layout"]
-    assert layout["yaxis2"]["domain"][1] < layout["yaxis"]["domain"][0]
-    assert [s["x0"] for s in layout["shapes"] if s["x0"] == s["x1"]] == [6, 9]
-    assert "Q=K, married: mean accuracy" in describe_learning(evidence)
-
-
 def test_the_course_is_one_small_panel_of_the_main_statement():
     """Arms that nothing is compared with, other tasks and confirming arms are left out."""
-    arms = (
-        arm("Q=K", **TINY),
-        arm("K=V", **TINY),
-        arm("QKV", **TINY),
-        arm("Q=K", "Q=K, married", **{**TINY, "task": "mutual", "n_entries": 6}),
-    )
+    arms = (*small_claim().arms, arm("Q=K", "Q=K, married", **MARRIED))
     statements = (worse("Q=K", "QKV", unable=True), worse("Q=K, married", "QKV"))
     evidence = made_up(small_claim(arms=arms, statements=statements), MadeUp(QKV=1.0, Q_K=0.5))
     figure = plot_course(evidence, statements[0])
-    assert [one["text"] for one in labels_of(figure)] == ["Q=K", "QKV"]
+    assert texts_of(figure) == ["Q=K", "QKV"]
     assert figure["layout"]["height"] < plot_learning(evidence)["layout"]["height"]
     assert describe_course(evidence, statements[0]) == (
         "How the arms learn. Q=K: mean accuracy 50% after 6 steps. QKV: mean accuracy 100% after "
         "6 steps."
     )
     assert plot_course(replace(evidence, curves={}), statements[0]) is None  # an older record
-    married = plot_course(evidence, statements[1])
-    assert [one["text"] for one in labels_of(married)] == ["Q=K, married"]
+    assert texts_of(plot_course(evidence, statements[1])) == ["Q=K, married"]

@@ -6,8 +6,6 @@ from torch.testing import assert_close
 
 from attnkit.model.products import product, project
 
-both = pytest.mark.parametrize("multiply", [product, project])
-
 
 def with_gradients(multiply, a, b, d_out):
     """The product of copies of a and b, and the gradients of both."""
@@ -16,7 +14,7 @@ def with_gradients(multiply, a, b, d_out):
     return out.detach(), *torch.autograd.grad(out, (a, b), d_out)
 
 
-@both
+@pytest.mark.parametrize("multiply", [product, project])
 @pytest.mark.parametrize("n_runs", [1, 3])
 @pytest.mark.parametrize("width", [5, 17])
 def test_values_and_gradients_are_those_of_torch(multiply, n_runs, width):

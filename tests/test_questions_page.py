@@ -56,9 +56,21 @@ def nothing_shipped(monkeypatch):
 
 
 @pytest.fixture
-def small(monkeypatch, nothing_shipped):
+def ours(monkeypatch, nothing_shipped):
+    """Register a claim of our own: `ours(name, claim's fields)`."""
+
+    def register(name="small", **fields):
+        claim = small_claim(name, **fields)
+        monkeypatch.setitem(CLAIMS, name, claim)
+        return claim
+
+    return register
+
+
+@pytest.fixture
+def small(ours):
     """A claim that trains in a moment, in two experiments."""
-    claim = small_claim(
+    return ours(
         arms=(
             *(arm(text, **TINY) for text in ("Q=K", "QKV")),
             *(arm(text, f"{text}, married", **BOTH) for text in ("Q=K", "QKV")),
@@ -66,8 +78,6 @@ def small(monkeypatch, nothing_shipped):
         statements=(worse("Q=K", "QKV"), worse("Q=K, married", "QKV, married")),
         n_seeds=16,
     )
-    monkeypatch.setitem(CLAIMS, "small", claim)
-    return claim
 
 
 def texts_in(kinds):
@@ -81,15 +91,13 @@ def said(tab):
 
 
 def folded(tab):
-    """Return what is said in expanders."""
-    return texts_in(kind for fold in tab.expander for kind in (fold.markdown, fold.caption))
+    """Return the elements in expanders that say something."""
+    return [e for fold in tab.expander for kind in (fold.markdown, fold.caption) for e in kind]
 
 
 def in_sight(tab):
     """Return what is said outside of expanders."""
-    hidden = {
-        id(e) for fold in tab.expander for kind in (fold.markdown, fold.caption) for e in kind
-    }
+    hidden = set(map(id, folded(tab)))
     kinds = (tab.title, tab.markdown, tab.caption, tab.info, tab.subheader)
     return texts_in([e for e in kind if id(e) not in hidden] for kind in kinds)
 
@@ -141,7 +149,13 @@ def links(tab):
 def pictures(tab):
     """Keys of the figures."""
     keys = [element.key for element in tab.get("bidi_component")]
-    return {key for key in keys if key.startswith("picture")}
+    return {key.removeprefix("picture_") for key in keys if key.startswith("picture")}
+
+
+def choose_claim(tab, name):
+    """Choose a claim from the list."""
+    tab.selectbox(key=CLAIM).set_value(name)
+    return show(tab)
 
 
 def test_a_question_is_answered_with_its_reason_numbers_and_a_picture(shipped, seed):
@@ -150,28 +164,23 @@ def test_a_question_is_answered_with_its_reason_numbers_and_a_picture(shipped, s
     tab = visit_at("questions", question=question.id)
     text, verdicts = said(tab), verdicts_of(shipped.values())
     numbers = number_sentences(question, shipped)
-    first = shipped[question.claims[0]]
-    verdict = verdicts[question.claims[0]]
+    first, verdict = shipped[question.claims[0]], verdicts[question.claims[0]]
     answer = short_answer(question, shipped, verdicts)
     reason = " ".join(reason_sentences(question, shipped, verdicts))
     assert text.index(answer) < text.index(reason) < text.index(numbers[0])
     statement = statement_with_verdict(first, verdict).split("“")[0]
-    found = main_found(first, verdict)
-    for words in (*numbers, found, statement, question.asked, question.source):
+    for words in (*numbers, main_found(first, verdict), statement, question.asked, question.source):
         assert words in text
-    assert f"attnkit {first.version}, claim {first.hash}" in folded(tab)
+    assert f"attnkit {first.version}, claim {first.hash}" in texts_in([folded(tab)])
     long = any(name in first.curves and one.up_to > 1 for name, one in arms_of(first).items())
-    assert pictures(tab) == {"picture_shipped", *(["picture_learning"] if long else [])}
+    assert pictures(tab) == {"shipped", *(["learning"] if long else [])}
     assert {f"open_{name}" for name in question.claims} <= {button.key for button in tab.button}
     assert tab.radio[0].options == list(question.guesses)
     assert tab.radio[0].value is None
 
 
 def test_the_evidence_that_ships_answers_every_question_in_few_plain_words():
-    """The page reads what is in the package; commands, hashes and versions are folded.
-
-    The sentence of a sweep is computed from its shipped runs.
-    """
+    """The page reads what is in the package; commands, hashes and versions are folded."""
     tab, known = visit_at("questions"), record.load_shipped()
     for question in SHOWN.values():
         tab = view(tab, question.id)
@@ -187,98 +196,71 @@ def test_the_evidence_that_ships_answers_every_question_in_few_plain_words():
             assert conclusion(result, *list(result.sweep.axes)[:2]).text in said(tab)
 
 
-def test_a_question_stands_without_its_sweep(monkeypatch, tmp_path):
-    """A file that is missing takes away only its own sentence."""
+def test_without_evidence_and_sweep_it_says_what_to_type(nothing_shipped, monkeypatch, tmp_path):
+    """Folded, and it offers to run the claim, at learning rates that nobody has tuned."""
     monkeypatch.setattr(shipped_sweeps, "FOLDER", tmp_path)
     shipped_sweeps.load_shipped.cache_clear()
     tab = visit_at("questions", question=SWEPT)
     shipped_sweeps.load_shipped.cache_clear()
     assert "How far it goes" not in said(tab)
-    assert "The numbers" in said(tab)
-
-
-def test_without_evidence_it_says_what_to_type(nothing_shipped):
-    """Folded, and it offers to run the claim, at learning rates that nobody has tuned."""
-    tab = visit_at("questions", question="one_matrix")
-    text = said(tab)
-    assert "Not run yet" in text
-    assert "python -m attnkit claims one_matrix symmetry_follows ranking" in folded(tab)
+    assert "Not run yet" in said(tab)
+    assert "python -m attnkit claims narrow_head_slow narrow_head" in texts_in([folded(tab)])
     assert "python" not in in_sight(tab)
-    assert "each at its task’s own learning rate: none is tuned yet" in text
+    assert "each at its task’s own learning rate: none is tuned yet" in said(tab)
     assert not tab.button(key="run_claim").disabled
     assert not tab.get("download_button")
     tab = view(tab, NEW)
     assert "Not run yet." in said(tab)
     assert "decided predictions" not in said(tab)
-    tab = visit_at("questions", claim="one_matrix")
-    assert "python -m attnkit claims one_matrix" in folded(tab)
+    tab = choose_claim(view(tab, ALL), "one_matrix")
+    assert "python -m attnkit claims one_matrix" in texts_in([folded(tab)])
 
 
-@pytest.mark.parametrize(
-    ("link", "message"),
-    [
-        ({"question": "why"}, "The link has question='why'. Allowed: translation, value, "),
-        ({"claim": "x" * 90}, f"The link has claim='{'x' * 60}…'. Allowed: all, alike_keys, "),
-    ],
-)
-def test_a_faulty_link_is_told_and_the_page_stays_usable(link, message, shipped):
-    """It names the field, the value and what is allowed; the address is then a good one."""
-    tab = visit_at("questions", **link)
-    assert message in said(tab)
-    assert tab.get("bidi_component")
-    name = next(iter(link))
-    assert address(tab) == ({"claim": ALL} if name == "claim" else {})
-    assert "The link has" not in said(view(tab, "value"))
+def test_a_faulty_link_is_told_once_and_the_address_is_then_a_good_one(shipped):
+    """It names the field, the value and what is allowed."""
+    for link, told, then in (
+        ({"question": "why"}, "question='why'. Allowed: translation, value, ", {}),
+        ({"claim": "x" * 90}, f"claim='{'x' * 60}…'. Allowed: all, alike_keys, ", {"claim": ALL}),
+    ):
+        tab = visit_at("questions", **link)
+        assert f"The link has {told}" in said(tab)
+        assert tab.get("bidi_component")
+        assert address(tab) == then
+        assert "The link has" not in said(view(tab, "value"))
 
 
-def test_a_link_to_a_claim_shows_all_its_evidence(shipped):
+def test_claims_open_from_questions_links_and_their_table_with_all_evidence(shipped):
     """Who says it, what was expected, statements, learning rates, seeds, ways into the Lab."""
-    tab = visit_at("questions", claim="direction")
-    claim, text = CLAIMS["direction"], said(tab)
-    verdict = verdicts_of(shipped.values())["direction"]
-    found = main_found(shipped["direction"], verdict)
-    for words in (claim.question, claim.says, claim.source, claim.prediction, found):
+    verdicts, records = verdicts_of(shipped.values()), list(shipped.values())
+    tab = press(visit_at("questions", question="two_spaces"), "open_direction")
+    assert address(tab) == {"claim": "direction"}
+    evidence, text = shipped["direction"], said(tab)
+    claim, verdict = evidence.claim, verdicts["direction"]
+    found = main_found(evidence, verdict)
+    statements = [statement.text for statement in evidence.statements]
+    for words in (claim.question, claim.says, claim.source, claim.prediction, found, *statements):
         assert words in text
-    assert all(statement.text in text for statement in shipped["direction"].statements)
     assert f"**{verdict}**, as predicted." in text
-    assert seen_in_words(claim, shipped["direction"]) in text
-    assert f"seeds {shipped['direction'].seeds[0]} to " in folded(tab)
+    assert seen_in_words(claim, evidence) in text
+    assert f"seeds {evidence.seeds[0]} to " in texts_in([folded(tab)])
     assert "has stopped rising by 19,200 steps" in text
-    assert pictures(tab) == {"picture_shipped", "picture_learning", "picture_differences"}
+    assert pictures(tab) == {"shipped", "learning", "differences"}
     assert "How learning rates were found" in [fold.label for fold in tab.expander]
-    assert len(links(tab)) == len(shipped["direction"].experiments)
-    assert tab.selectbox(key=CLAIM).value == "direction"
-
-
-def test_a_claim_opens_from_the_question_that_rests_on_it(shipped):
-    """And another one from the list; the address follows, and another page changes nothing."""
-    tab = press(visit_at("questions", question="value"), "open_one_embedding")
-    assert address(tab) == {"claim": "one_embedding"}
-    assert CLAIMS["one_embedding"].prediction in said(tab)
-    tab.selectbox(key=CLAIM).set_value("thin_keys")
-    assert CLAIMS["thin_keys"].prediction in said(show(tab))
+    assert len(links(tab)) == len(evidence.experiments)
     tab.query_params.clear()
     tab = turn_to(turn_to(tab, "guide"), "questions")
-    assert address(tab) == {"claim": "thin_keys"}
-    assert tab.selectbox(key=CLAIM).value == "thin_keys"
-    tab.selectbox(key=CLAIM).set_value(None)
-    assert address(show(tab)) == {"claim": ALL}
-
-
-def test_the_table_of_claims_has_three_columns_and_shows_all_on_demand(shipped):
-    """Who says it, what was predicted, and how predictions fared; a failed one says so in full."""
-    tab = visit_at("questions", claim=ALL)
-    verdicts = verdicts_of(shipped.values())
+    assert address(tab) == {"claim": "direction"}
+    assert tab.selectbox(key=CLAIM).value == "direction"
+    assert address(choose_claim(tab, None)) == {"claim": ALL}
     assert list(tab.dataframe[0].value.columns) == ["claim", "verdict", "found"]
-    assert score_in_words(list(shipped.values())) not in said(tab)
+    assert score_in_words(records) not in said(tab)
     tab.toggle(key="all_columns").set_value(True)
     show(tab)
     assert list(tab.dataframe[0].value.columns) == list(claims_table(shipped, verdicts).columns)
-    assert score_in_words(list(shipped.values())) in said(tab)
-    assert total_in_words(list(shipped.values())) in said(tab)
+    assert score_in_words(records) in said(tab)
+    assert total_in_words(records) in said(tab)
     wrong = next(name for name, verdict in verdicts.items() if verdict != CLAIMS[name].expected)
-    tab.selectbox(key=CLAIM).set_value(wrong)
-    assert f"; we predicted “{CLAIMS[wrong].expected}”" in said(show(tab))
+    assert f"; we predicted “{CLAIMS[wrong].expected}”" in said(choose_claim(tab, wrong))
 
 
 def test_new_claims_are_listed_with_what_became_of_their_predictions(shipped):
@@ -313,9 +295,7 @@ def test_nothing_is_given_away_in_the_quiet_mode(shipped):
     tab = view(tab, NEW)
     assert "“Guess first” is on, so this list is hidden" in said(tab)
     assert "decided predictions" not in said(tab)
-    tab = view(tab, ALL)
-    tab.selectbox(key=CLAIM).set_value("direction")
-    tab = show(tab)
+    tab = choose_claim(view(tab, ALL), "direction")
     assert list(tab.dataframe[0].value.columns) == ["claim", "source"]
     assert total_in_words(list(shipped.values())) not in said(tab)
     assert CLAIMS["direction"].says in said(tab)
@@ -324,29 +304,29 @@ def test_nothing_is_given_away_in_the_quiet_mode(shipped):
 
 
 def test_a_claim_is_guessed_run_on_new_seeds_and_told_beside_the_guess(small):
-    """Nothing runs without a guess, of which the last counts; another run has other seeds.
-
-    What is trained so is not kept: the Runs page lists what people set up.
-    """
+    """Nothing runs without a guess, of which the last counts; another run has other seeds."""
     tab = press(visit_at("questions", claim="small"), "run_claim")
     assert "Guess first" in said(tab)
     assert "small" not in tab.session_state["reruns"].known
-    tab = guess(guess(tab, "It will hold"), "It will not hold")
-    tab = press(tab, "run_claim")
+    tab = press(guess(guess(tab, "It will hold"), "It will not hold"), "run_claim")
     first = rerun_of(tab)
     assert first.guess == "did not hold"
     assert not first.job.kept
     assert not first.moving or tab.radio[0].disabled
-    tab = watch_rerun(tab)
+    tab = watch_rerun(view(turn_to(turn_to(tab, "guide"), "questions"), "value"))
+    tab = view(tab, ALL)  # it went on while its visitor was elsewhere
     assert not tab.radio[0].disabled
     assert (first.finished, first.n_finished) == (True, 2)
     assert len(first.seeds) == small.quick_seeds == 8
     assert min(first.seeds) >= claim_rerun.FIRST_SEED
-    text = said(tab)
-    assert "Your guess was " in text
-    assert f"{first.seeds[0]} to {first.seeds[-1]}" in text
-    assert "Learning rates were each task’s own" in text
-    assert pictures(tab) == {"picture_own_small"}
+    for words in (
+        "Your guess was ",
+        f"{first.seeds[0]} to {first.seeds[-1]}",
+        "Learning rates were each task’s own",
+        "| your run |",
+    ):
+        assert words in said(tab)
+    assert pictures(tab) == {"own_small"}
     scores = first.evidence().scores
     assert set(scores) == {one.name for one in small.arms}
     assert all(own["accuracy"].shape == (1, 8) for own in scores.values())
@@ -376,85 +356,54 @@ def test_a_run_beside_shipped_evidence_takes_its_rates_and_a_wrong_guess_its_rea
     assert "Learning rates were" not in said(tab)
 
 
-def test_a_run_can_be_stopped_and_taken_up_again(nothing_shipped, monkeypatch):
-    """With the same seeds; what was finished is not trained again."""
-    slow = {**TINY, "steps": 1000, "evaluate_every": 10}
-    arms = (arm("Q=K", **slow), arm("QKV", **slow))
-    claim = small_claim(arms=arms, statements=(worse("Q=K", "QKV"),))
-    monkeypatch.setitem(CLAIMS, "small", claim)
-    tab = press(begin(visit_at("questions", claim="small")), "stop_claim")
-    rerun = rerun_of(tab)
-    seeds = rerun.seeds
-    assert "Stopped." in said(tab)
-    tab = watch_rerun(press(tab, "go_on_claim"))
-    assert rerun_of(tab) is rerun
-    assert rerun.finished
-    assert rerun.seeds == seeds
-
-
-def test_a_refusal_is_told_and_can_be_tried_again(small, monkeypatch):
-    """It stands there until then."""
+def test_a_run_stops_for_another_claim_and_is_taken_up_again_with_its_seeds(ours, monkeypatch):
+    """At most one trains for a visitor, and the page has said so; a refusal is told until then."""
+    for name, steps in (("slow", 20_000), ("small", 1000)):
+        long = {**TINY, "steps": steps, "evaluate_every": steps // 100}
+        pair = (arm("Q=K", **long), arm("QKV", **long))
+        ours(name, title=f"A {name} claim", arms=pair, statements=(worse("Q=K", "QKV"),))
 
     def refuse(*_, **__):
         raise Refused("12 experiments wait already")
 
-    tab = visit_at("questions", claim="small")
+    tab = visit_at("questions", claim="slow")
     with monkeypatch.context() as patched:
         patched.setattr(TrainingService, "submit", refuse)
         tab = begin(tab)
         assert "Not accepted: 12 experiments wait already." in said(tab)
         assert "Not accepted" in said(show(tab))
-    tab = watch_rerun(press(tab, "go_on_claim"))
-    assert rerun_of(tab).finished
+    tab, first = press(tab, "go_on_claim"), rerun_of(tab, "slow")
     assert "Not accepted" not in said(tab)
-
-
-def test_a_run_goes_on_while_its_visitor_is_elsewhere(small):
-    """On another page, and on another question; it is there when they come back."""
-    tab = begin(visit_at("questions", claim="small"))
-    tab = turn_to(turn_to(tab, "guide"), "questions")
-    tab = watch_rerun(view(tab, "value"))
+    job, seeds = first.job_id, first.seeds
+    tab = choose_claim(tab, "small")
+    assert "“A slow claim” trains for you now: it stops if you run this." in said(tab)
+    tab = press(begin(tab), "stop_claim")
+    assert training_service().look(job).over
+    tab = press(choose_claim(tab, "slow"), "go_on_claim")
+    assert rerun_of(tab, "slow") is first
+    assert first.seeds == seeds
+    tab = press(tab, "stop_claim")
+    assert first.problem == "Stopped."
+    assert "Stopped." in said(tab)
+    tab = watch_rerun(press(choose_claim(tab, "small"), "go_on_claim"))
     assert rerun_of(tab).finished
-    assert "| your run |" in said(view(tab, ALL))
 
 
-def test_a_claim_whose_arms_cannot_be_trained_says_why(monkeypatch, nothing_shipped):
+def test_a_claim_whose_arms_cannot_be_trained_says_why(ours):
     """Somebody's own, with a faulty setting."""
-    faulty = small_claim("faulty", arms=(arm("QKV", d_head=-1), arm("Q=K", d_head=-1)))
-    monkeypatch.setitem(CLAIMS, "faulty", faulty)
+    ours("faulty", arms=(arm("QKV", d_head=-1), arm("Q=K", d_head=-1)))
     tab = visit_at("questions", claim="faulty")
     assert "This claim cannot be run: d_head: got -1, allowed" in plain_text(tab.error[0])
 
 
-def test_only_one_claim_trains_for_a_visitor(small, monkeypatch):
-    """Another one stops it, and the page has said so."""
-    long = {**TINY, "steps": 20_000, "evaluate_every": 100}
-    slow = small_claim(
-        "slow",
-        title="A slow claim",
-        arms=(arm("QKV", **long), arm("Q=K", **long)),
-        statements=(worse("Q=K", "QKV"),),
-    )
-    monkeypatch.setitem(CLAIMS, "slow", slow)
-    tab = begin(visit_at("questions", claim="slow"))
-    first = rerun_of(tab, "slow").job_id
-    tab.selectbox(key=CLAIM).set_value("small")
-    assert "“A slow claim” trains for you now: it stops if you run this." in said(show(tab))
-    tab = begin(tab)
-    assert rerun_of(tab, "slow").problem == "Stopped."
-    assert training_service().look(first).over
-    watch_rerun(tab)
-
-
-def test_a_long_run_of_a_visitor_is_read_where_its_statement_reads_it(nothing_shipped, monkeypatch):
+def test_a_long_run_of_a_visitor_is_read_where_its_statement_reads_it(ours):
     """Its scores are those at 1, 2 and 4 times the steps."""
     long = {**TINY, "up_to": 4}
-    claim = small_claim(
+    ours(
         arms=(arm("Q=K", **long), arm("QKV", **{**long, "d_head": 5})),
         statements=(worse("Q=K", "QKV", 2, measure="steps_to_solve", at=4),),
         n_seeds=12,
     )
-    monkeypatch.setitem(CLAIMS, "small", claim)
     tab = begin(visit_at("questions", claim="small"))
     partial = rerun_of(tab).evidence()
     assert {len(own["accuracy"]) for own in partial.scores.values()} <= {1, 3}

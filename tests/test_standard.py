@@ -89,10 +89,7 @@ def check_spread(own, names):
 
 
 def test_initial_numbers_are_those_of_torch():
-    """Positions are drawn from N(0, 1), LayerNorm is plain; with one side and two.
-
-    Biases of heads as their matrices; of what reads an MLP, by the MLP's width.
-    """
+    """Positions are drawn from N(0, 1), LayerNorm is plain; with one side and two."""
     experiment = full_size("reverse").replace(n_seeds=1, sharing=["QKV"])
     own = Cohort(experiment, [0], CPU).model.run_parameters(0)
     check_spread(own, {"W_E": 10, "b_E": 10} | dict.fromkeys(["0.W_Q", "0.W_O", "0.b_in"], 64))
@@ -122,38 +119,35 @@ def test_an_mlp_of_one_s_own_begins_as_the_experiment_s(width):
         assert all(found[name].tobytes() == expected[name].tobytes() for name in found)
 
 
-@pytest.mark.parametrize("text", ["QKV start=Q=K", "QKV start=K=V", "QKV kv_rank=3 start=K=V"])
+@pytest.mark.parametrize("text", ["QKV start=Q=K", "QKV kv_rank=3 start=K=V"])
 def test_what_starts_equal_starts_with_equal_biases(text):
     """Equal copies at first; afterwards both are free."""
     cohort = Cohort(small(sharing=[text], n_seeds=1, clip=0), [0], CPU)
-    first, second = text[-3], text[-1]
     for n_steps in (0, 1):
         cohort.advance(n_steps)
         (own,) = cohort.parameters()
         for letter in "Wb":
-            pair = (own[f"0.{letter}_{role}"] for role in (first, second))
+            pair = (own[f"0.{letter}_{role}"] for role in (text[-3], text[-1]))
             assert np.array_equal(*pair) == (n_steps == 0)
 
 
 @pytest.mark.parametrize("text", ["QKV tie=K=V", "QKV tie=Q=K=V tie_by=keep_V", "Q=K tie=Q=K=V"])
 def test_biases_are_tied_with_their_matrices(text):
     """The average of the roles' biases, or the one that is kept."""
-    experiment = small(sharing=[text], n_seeds=1, steps=10, evaluate_every=5, n_train=0)
-    cohort = Cohort(experiment, [0], CPU)
-    cohort.advance(4)
-    untied = Cohort(small(**{**experiment.settings(), "sharing": [text.split()[0]]}), [0], CPU)
+    given = {"n_seeds": 1, "steps": 10, "evaluate_every": 5, "n_train": 0}
+    cohort, untied = (
+        Cohort(small(sharing=[one], **given), [0], CPU) for one in (text, text.split()[0])
+    )
+    for n_steps in (4, 1):  # it is tied at step 5
+        cohort.advance(n_steps)
     untied.advance(5)
-    cohort.advance(1)
     (old,), (new,) = untied.parameters(), cohort.parameters()
     tied, before = Variant(text).stages[-1].sharing, Variant(text).sharing
-    for layer in (0, 1):
-        for letter in "Wb":
-            names = {f"{layer}.{letter}_{role}" for role in "QKV"}
-            owned = {f"{layer}.{letter}_{members[0]}" for members in tied.classes}
-            assert names & new.keys() == owned
-            for members in tied.classes:
-                kept = "V" if "keep_V" in text and "V" in members else ""
-                roles = dict.fromkeys(before.owner(role) for role in kept or members)
-                sources = [old[f"{layer}.{letter}_{role}"] for role in roles]
-                found = new[f"{layer}.{letter}_{members[0]}"]
-                np.testing.assert_allclose(found, sum(sources) / len(sources), rtol=1e-6, atol=1e-7)
+    for start in ("0.W_", "0.b_", "1.W_", "1.b_"):
+        owned = {start + members[0] for members in tied.classes}
+        assert {start + role for role in "QKV"} & new.keys() == owned
+        for members in tied.classes:
+            kept = "V" if "keep_V" in text and "V" in members else members
+            sources = [old[start + role] for role in dict.fromkeys(map(before.owner, kept))]
+            expected = sum(sources) / len(sources)
+            np.testing.assert_allclose(new[start + members[0]], expected, rtol=1e-6, atol=1e-7)

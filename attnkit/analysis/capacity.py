@@ -73,6 +73,8 @@ def cells(result: Swept) -> pd.DataFrame:
     `steps_to_threshold`, the mean over the seeds that reached it; `learning_rate`; the costs; and
     `error`, the reason why seeds could not be trained, else None.
     """
+    import pandas as pd
+
     keys = [*result.sweep.axes, "sharing"]
     common = [name for name in _OF_A_CELL if name not in keys]
     columns = [*keys, "seed", "accuracy", "steps_to_threshold", *common, "error"]
@@ -95,7 +97,8 @@ def cells(result: Swept) -> pd.DataFrame:
     for name in common:
         table[name] = groups[name].first().to_numpy()
     errors = groups["error"].first().to_numpy(object)
-    table["error"] = [error if isinstance(error, str) else None for error in errors]
+    known = [error if isinstance(error, str) else None for error in errors]
+    table["error"] = pd.Series(known, dtype=object)  # texts alone would turn None into NaN
     return table
 
 

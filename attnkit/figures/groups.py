@@ -148,7 +148,7 @@ def heads_in(table: pd.DataFrame, fold: bool, offset: int) -> pd.DataFrame:
 
 def names_of_groups(heads: pd.DataFrame) -> pd.Series[str]:
     """Return the name of every head's group: its model, or "toy" and its variant."""
-    variants = f"{TOY} " + heads["model"].str.rpartition(", ")[2]
+    variants = f"{TOY} " + heads["model"].str.rsplit(", ", n=1).str[-1]  # also of no heads
     return heads["model"].where(heads["family"] != TOY, variants)
 
 

@@ -1,0 +1,457 @@
+"""The Atlas without a page: figures show the table, links keep choices, measured models are kept.
+
+The figures are plain data for Plotly and for `atlas.js`, each with a description in words.
+"""
+
+import json
+import math
+import re
+from pathlib import Path
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from made_atlas import READER, TOYS, WRITER, heads_of, made_atlas, made_toys
+from pandas import concat
+from searching import briefly
+
+from attnkit.figures.atlas import (
+    atlas_panels,
+    correlation,
+    describe_depth,
+    describe_scatter,
+    plot_depth,
+    plot_distribution,
+    plot_scatter,
+    relative_depth,
+)
+from attnkit.figures.groups import (
+    counted,
+    describe_groups,
+    describe_lacking,
+    groups_of,
+    heads_in,
+    number_text,
+    two_models,
+)
+from attnkit.figures.portrait import (
+    describe_angles,
+    describe_spectra,
+    describe_split,
+    energy_of,
+    parts_of,
+    plot_angles,
+    plot_spectra,
+    plot_split,
+    random_squares,
+)
+from attnkit.realmodels.atlas import PLACE, Atlas
+from attnkit.realmodels.measures import MEASURES
+from attnkit.realmodels.shipped import OFFSETS
+from attnkit.ui.atlas import SECTIONS, AtlasChoice, Head
+from attnkit.ui.measured_models import MeasuredModels, size_of
+from attnkit.ui.model_measurement import keep_upload, under_free_names, upload_problem
+from attnkit.variants.palette import BLUE_RED, COLORS, REFERENCE
+from attnkit.variants.sharing import Sharing
+
+OVERLAP, COSINE = MEASURES["overlap_qk"], MEASURES["cos_qk"]
+
+
+@pytest.fixture(scope="module")
+def heads():
+    """Every head of both models."""
+    return heads_of(made_atlas().table)
+
+
+@pytest.fixture(scope="module")
+def all_heads(heads):
+    """And those of our own models."""
+    return concat([heads, heads_of(made_toys())], ignore_index=True)
+
+
+def test_numbers_are_told_as_one_reads_them():
+    """A true minus, few digits, a dash for none, and no sign of what rounds to nothing."""
+    told = {-0.0512: "−0.051", 0.25: "0.25", 12.34: "12.3", 0.0: "0.00", -0.0001: "0.000"}
+    assert {value: number_text(value) for value in told} == told
+    assert number_text(math.nan) == "–"
+
+
+# groups
+
+
+def test_every_head_has_one_row_in_every_setting():
+    """Also in models that do not have the setting."""
+    for fold in (False, True):
+        for offset in OFFSETS:
+            found = heads_in(made_atlas().table, fold, offset)
+            assert not found.duplicated(list(PLACE)).any()
+            assert len(found) == 2 * 5 + 3 * 6 + 3
+            causal = found[found["kind"] == "causal"]
+            assert (causal["folded"] == fold).all()
+            assert (causal["offset"] == offset).all()
+
+
+def test_groups_are_kinds_of_models_and_compared_with_matrices_of_their_shape(heads):
+    """Shared key and value heads can count once; groups that lack the measure are left out."""
+    reader, causal, cross = groups_of(heads, "overlap_qk")
+    names = [(group.model, group.kind, len(group.values)) for group in (reader, causal, cross)]
+    assert names == [(READER, "encoder", 10), (WRITER, "causal", 18), (WRITER, "cross", 3)]
+    assert reader.color != causal.color == cross.color
+    assert len({reader.symbol, causal.symbol, cross.symbol}) == 3
+    assert reader.random[0] == pytest.approx(3 / 13, abs=0.02)
+    assert causal.random[0] == pytest.approx(4 / 17, abs=0.02)
+    assert groups_of(heads, "act_cka_qk") == []
+    assert describe_groups([], "CKA").startswith("CKA: 0 heads")
+    for measure, n in {"cos_kv": 6, "norm_v": 6, "rank_k": 6, "cos_qk": 18, "rank_qk": 18}.items():
+        assert len(counted(causal.heads, measure, once=True)) == n, measure
+        assert len(counted(causal.heads, measure, once=False)) == 18, measure
+    some = heads.assign(cos_qk=heads["cos_qk"].where(heads["model"] != READER))
+    drawn = plot_scatter(some, OVERLAP, COSINE)["data"]  # looks stay where a group is left out
+    looks = [(trace["marker"]["color"], trace["marker"]["symbol"]) for trace in drawn]
+    assert looks == [(group.color, group.symbol) for group in (causal, cross)]
+    assert two_models([reader, causal, cross]) == (causal, reader)
+    assert two_models([causal, cross]) == (causal, cross)
+    assert two_models([reader]) == (reader, reader)
+
+
+def test_our_own_models_are_grouped_by_variant(all_heads):
+    """In the colour of its sharing, which no real model has, and hollow."""
+    groups = groups_of(all_heads, "symmetry")
+    own = {group.model: group for group in groups if group.is_toy}
+    assert set(own) == {"toy QKV", "toy Q=K"}
+    assert own["toy Q=K"].color == COLORS[Sharing.Q_K]
+    assert own["toy Q=K"].median == pytest.approx(1)
+    assert TOYS[1] in own["toy Q=K"].tips("Symmetry")[0]
+    for group in groups:
+        assert group.is_toy == group.symbol.endswith("-open") == (group.color in COLORS.values())
+
+
+def test_models_and_kinds_without_a_measure_are_named(all_heads):
+    """Our own small models in one; nothing is said where nothing lacks."""
+    assert describe_lacking(all_heads, COSINE) == ""
+    for measure, lacks, told in (
+        ("act_cka_qk", all_heads["model"] == READER, f"measured: {READER}, which was not run."),
+        (
+            "act_cka_qk",
+            all_heads["family"] == "toy",
+            "measured: the toy models, which were not run.",
+        ),
+        ("cos_qk", all_heads["kind"] == "cross", f"defined: {WRITER} (cross)."),
+    ):
+        some = all_heads.assign(**{measure: all_heads["cos_qk"].mask(lacks)})
+        assert describe_lacking(some, MEASURES[measure]) == f"Not {told}"
+
+
+# figures of all heads
+
+
+def test_the_grid_has_every_head_in_its_cell(heads):
+    """Rows are layers, columns heads; a head two deviations of its own below chance is marked."""
+    drawn = heads.sample(frac=1, random_state=7).copy()
+    broken = (drawn["model"] == READER) & (drawn["layer"] == 0) & (drawn["head"] == 3)
+    drawn.loc[broken, "cos_qk"] = math.nan
+    panels = atlas_panels(drawn, COSINE)
+    json.dumps(panels, allow_nan=False)
+    assert len(panels["panels"]) == 3
+    for panel in panels["panels"]:
+        rows = drawn[(drawn["model"] == panel["model"]) & (drawn["kind"] == panel["kind"])]
+        wanted = rows.pivot_table("cos_qk", "layer", "head", dropna=False)
+        assert panel["layers"] == list(wanted.index)
+        assert panel["heads"] == list(wanted.columns)
+        shown = np.array(panel["values"], float)
+        assert shown == pytest.approx(wanted.to_numpy(float), rel=1e-3, nan_ok=True)
+        assert re.search(r"median −?\d", panel["alt"])
+        assert re.search(r"random −?\d", panel["note"])
+    made = heads.assign(cos_qk=-0.05, cos_qk_random=0.0, cos_qk_random_sd=0.03)
+    made.loc[made.index[3], "cos_qk_random_sd"] = 0.01
+    made.loc[made.index[4], "cos_qk_random_sd"] = math.nan
+    assert atlas_panels(made, COSINE)["panels"][0]["below"] == [[0, 0, 0, 1, 0], [0, 0, 0, 0, 0]]
+
+
+def test_colours_end_where_most_real_heads_are(heads, all_heads):
+    """Zero is in the middle of signed measures; outliers and our own models do not count."""
+    signed, shares = atlas_panels(heads, COSINE), atlas_panels(heads, OVERLAP)
+    assert signed["low"] == -signed["high"]
+    assert (shares["low"], shares["signed"]) == (0, False)
+    assert atlas_panels(all_heads, COSINE)["high"] == signed["high"]
+    ours = all_heads[all_heads["family"] == "toy"]
+    assert atlas_panels(ours, COSINE)["high"] == pytest.approx(1, abs=0.01)
+    level = heads.assign(cos_qk=np.linspace(0, 0.5, len(heads)), cos_qk_random_sd=0.01)
+    level.loc[level.index[0], "cos_qk"] = -0.97
+    panels = atlas_panels(level, COSINE)
+    assert panels["high"] == pytest.approx(level["cos_qk"].abs().quantile(0.98))
+    assert panels["high"] < 0.97
+    assert panels["beyond"]
+    assert panels["panels"][0]["values"][0][0] == -0.97
+    calm = heads.assign(cos_qk=0.001, cos_qk_random_sd=np.linspace(0.01, 0.07, len(heads)))
+    panels = atlas_panels(calm, COSINE)
+    assert panels["high"] == pytest.approx(0.14)  # twice the largest deviation of chance
+    assert not panels["beyond"]
+
+
+def test_strips_have_a_dot_for_every_head_its_median_and_chance(heads):
+    """Each in the row of its group; the same heads give the same dots."""
+    groups = groups_of(heads, "overlap_qk")
+    figure = plot_distribution(groups, OVERLAP)
+    go.Figure(figure)
+    assert plot_distribution(groups, OVERLAP) == figure
+    assert go.Figure(plot_distribution([], OVERLAP)).data == ()
+    dots, medians = figure["data"][::2], figure["data"][1::2]
+    for y, (group, row, mark) in enumerate(zip(groups, dots, medians, strict=True)):
+        assert row["x"] == pytest.approx(group.values, rel=1e-3)
+        assert all(abs(place - y) < 0.5 for place in row["y"])
+        assert (mark["x"], mark["y"]) == ([np.median(group.values)], [y])
+        (mean, sd), shapes = group.random, figure["layout"]["shapes"]
+        chance = [(s["x0"], s["x1"]) for s in shapes if s["y0"] < y < s["y1"] and "xref" not in s]
+        assert chance == [(mean - sd, mean + sd), (mean, mean)]
+
+
+def test_a_scatter_has_a_dot_for_every_head_with_both_and_tells_how_they_go_together(
+    heads, all_heads
+):
+    """Random levels that differ have the colours of their models; otherwise there is one line."""
+    some = heads.copy()
+    some.loc[some.index[0], "overlap_qk"] = math.nan
+    figure = plot_scatter(some, OVERLAP, COSINE)
+    go.Figure(figure)
+    assert [len(trace["x"]) for trace in figure["data"]] == [9, 18, 3]
+    first = some.iloc[1:10]
+    assert figure["data"][0]["x"] == pytest.approx(first["overlap_qk"], rel=1e-3)
+    assert figure["data"][0]["y"] == pytest.approx(first["cos_qk"], rel=1e-3)
+    r = float(np.corrcoef(first["overlap_qk"], first["cos_qk"].astype(float))[0, 1])
+    assert f"{READER}, encoder {number_text(r)}" in describe_scatter(some, OVERLAP, COSINE)
+    assert math.isnan(correlation(np.ones(5), np.arange(5.0)))
+    assert math.isnan(correlation(np.arange(2.0), np.arange(2.0)))
+    nobody = (some, OVERLAP, MEASURES["act_cka_qk"])
+    assert "0 heads" in describe_scatter(*nobody)
+    assert go.Figure(plot_scatter(*nobody)).data == ()
+    figure = plot_scatter(all_heads, MEASURES["rank_q"], COSINE)
+    across = {s["line"]["color"] for s in figure["layout"]["shapes"] if "xref" not in s}
+    level = [s["line"]["color"] for s in figure["layout"]["shapes"] if "xref" in s]
+    assert across == {trace["marker"]["color"] for trace in figure["data"][:3]}
+    assert level == [REFERENCE]
+
+
+def test_two_models_are_compared_by_depth_and_medians(heads):
+    """From the first layer, 0, to the last, 1; the words have the difference."""
+    a, b, cross = groups_of(heads, "overlap_qk")
+    alike = plot_depth(b, cross, OVERLAP)  # one model's kinds have the same colour elsewhere
+    assert len({trace["marker"]["color"] for trace in alike["data"]}) == 2
+    figure = plot_depth(a, b, OVERLAP)
+    go.Figure(figure)
+    assert sorted(set(relative_depth(b.heads))) == [0, 0.5, 1]
+    assert set(relative_depth(cross.heads)) == {0}  # a single layer is the first
+    medians = b.heads.groupby("layer")["overlap_qk"].median()
+    assert figure["data"][3]["x"] == [0, 0.5, 1]
+    assert figure["data"][3]["y"] == pytest.approx(medians.to_numpy(), rel=1e-3)
+    assert f"difference {number_text(b.median - a.median)}" in describe_depth(a, b, OVERLAP)
+
+
+@pytest.mark.parametrize(
+    ("model", "kind", "d_model"), [(READER, "encoder", 13), (WRITER, "causal", 17)]
+)
+def test_a_head_is_drawn_as_its_matrix_says(model, kind, d_model):
+    """The symmetric share of the energy is that of the symmetry in the table: (1 + s) / 2."""
+    for row in heads_of(made_atlas().table, model=model, kind=kind).itertuples():
+        portrait = made_atlas().portrait(model, kind, row.layer, row.head)
+        assert energy_of(portrait) == pytest.approx((1 + row.symmetry) / 2, abs=1e-4)
+    symmetric, skew = parts_of(portrait)
+    assert symmetric + skew == pytest.approx(portrait.matrix)
+    assert symmetric == pytest.approx(symmetric.T)
+    assert skew == pytest.approx(-skew.T)
+    split, spectra = plot_split(portrait), plot_spectra(portrait)
+    angles = plot_angles(portrait, d_model)
+    for figure in (split, spectra, angles):
+        go.Figure(figure)
+    for trace, part in zip(split["data"], (symmetric, skew), strict=True):
+        assert np.array(trace["z"]) == pytest.approx(part, rel=1e-2, abs=1e-6)
+        assert trace["zmax"] == -trace["zmin"] == np.abs(portrait.matrix).max()
+    assert describe_split(portrait).startswith(f"{100 * energy_of(portrait):.0f}% of the energy")
+    shown = [portrait.singular, portrait.symmetric, portrait.skew]
+    for trace, values in zip(spectra["data"], shown, strict=True):
+        assert trace["y"] == pytest.approx(values, rel=1e-2, abs=1e-6)
+    signs = [color == BLUE_RED[-1] for color in spectra["data"][1]["marker"]["color"]]
+    assert signs == list(portrait.symmetric > 0)
+    energy = np.cumsum(portrait.singular**2) / (portrait.singular**2).sum()
+    told = describe_spectra(portrait)
+    assert told.startswith(f"{1 + int((energy < 0.5).sum())} of {len(energy)} singular values")
+    assert number_text(float(portrait.symmetric.max())) in told
+    squares = [portrait.angles[pair] ** 2 for pair in ("qk", "qv", "kv")]
+    squares.append(random_squares(d_model, len(squares[0])))
+    for trace, values in zip(angles["data"], squares, strict=True):
+        assert trace["y"] == pytest.approx(values, rel=1e-2)
+        assert all(np.diff(trace["y"]) <= 1e-6)
+    assert len({trace["line"]["dash"] for trace in angles["data"]}) == 4
+    assert not {trace["line"]["color"] for trace in angles["data"]} & set(COLORS.values())
+    for values in (squares[2], squares[3]):
+        assert number_text(float(values.mean())) in describe_angles(portrait, d_model)
+    assert random_squares(97, 23).mean() == pytest.approx(23 / 97, abs=0.03)
+
+
+# links
+
+NAMES = st.text("a/ é", min_size=1, max_size=9)  # a model's name may have strokes
+HEADS = st.builds(
+    Head, NAMES, st.sampled_from(["encoder", "cross"]), *[st.integers(0, 10**9 - 1)] * 2
+)
+
+
+@pytest.mark.parametrize("text", ["", "a/b/c", "a/b/1/x", "a/b/-1/2", "a/b//", "a/b/1/", "a/b/²/1"])
+def test_what_names_no_head_is_none(text):
+    """A text without two whole numbers at its end names no head."""
+    assert Head.of(text) is None
+
+
+@given(
+    fields=st.fixed_dictionaries(
+        {},
+        optional={
+            "measure": st.sampled_from(list(MEASURES)),
+            "x": st.sampled_from(list(MEASURES)),
+            "y": st.sampled_from(list(MEASURES)),
+            "head": st.none() | HEADS,
+            "fold": st.booleans(),
+            "offset": st.sampled_from(OFFSETS),
+            "once": st.booleans(),
+            "toys": st.booleans(),
+            "section": st.sampled_from(["", *SECTIONS]),
+            "one": NAMES,
+            "other": NAMES,
+        },
+    )
+)
+@briefly(50)
+def test_a_link_keeps_every_choice_and_leaves_out_the_defaults(fields):
+    """What a visitor sends is what another one sees."""
+    sent, found = AtlasChoice(**fields), AtlasChoice()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(AtlasChoice, "set_link", lambda self, link: setattr(self, "link", link))
+        sent.write_link()
+    found.follow(dict(sent.link))
+    assert not found.problems
+    assert {name: getattr(found, name) for name in fields} == fields
+    if all(value == getattr(AtlasChoice(), name) for name, value in fields.items()):
+        assert sent.link == {}
+
+
+FAULTS = {
+    "head": ("nonsense", "model/kind/layer/head"),
+    "kv": ("twice", "once, query"),
+    "fold": ("7", "0, 1"),
+    "toys": ("yes", "0, 1"),
+    "x": ("cos", "cos_qk"),
+    "y": ("cos", "cos_qk"),
+    "show": ("all", "overview, head, measures"),
+    "measure": ("<b>x</b>", "cos_qk"),
+    "offset": ("7", "0, 1, 4, 16"),
+}
+
+
+def test_every_fault_of_a_link_is_named_with_what_is_allowed_and_defaults_stand(heads):
+    """Also heads and groups that are not there; a long text is cut."""
+    choice = AtlasChoice()
+    choice.follow({name: value for name, (value, _) in FAULTS.items()} | {"one": "No", "mine": "x"})
+    groups = groups_of(heads, "cos_qk")
+    assert choice.find_pair(groups) == two_models(groups)
+    told = " ".join(choice.problems)
+    for name, (value, allowed) in FAULTS.items():
+        assert f"{name}={value!r}. Allowed: {allowed}" in told
+    assert f"one='No'. Allowed: {READER}, encoder; {WRITER}, causal" in told
+    assert "no longer has" in told
+    choice.link, choice.problems = {}, []
+    default = AtlasChoice()
+    for name in ("measure", "fold", "offset", "once", "toys", "x", "y", "one", "head", "mine"):
+        assert getattr(choice, name) == getattr(default, name), name
+    for link, told in (
+        (f"{READER}/encoder/1/99", f"no such head here; shown is {READER}/encoder/1/0."),
+        ("No such model/causal/0/0", "measured is in their full link only."),
+        ("a" * 4000 + "/b/1/1", "…"),
+        ("a/b/" + "9" * 5000 + "/1", "head='a/b/999999999/1'"),
+    ):
+        choice.follow({"head": link})
+        assert choice.find(heads).model == (READER if link.startswith(READER) else "Made writer")
+        assert told in " ".join(choice.problems)
+        assert len(" ".join(choice.problems)) < 400
+
+
+def test_without_a_choice_the_head_farthest_from_chance_is_shown(heads):
+    """Another model keeps the layer and the head that it has in common."""
+    choice = AtlasChoice(measure="symmetry")
+    away = (heads["symmetry"] - heads["symmetry_random"]).abs()
+    assert list(choice.find(heads)) == list(heads.loc[away.idxmax(), list(PLACE)])
+    assert choice.head is None
+    choice.head = Head(WRITER, "encoder", 1, 4)
+    assert choice.find(heads) == choice.head == Head(WRITER, "causal", 1, 4)
+    choice.head = Head(WRITER, "cross", 1, 4)
+    assert choice.find(heads) == Head(WRITER, "cross", 0, 0)
+    assert not choice.problems
+
+
+# models that visitors have measured
+
+
+def test_an_id_returns_what_was_kept_until_newer_ones_need_its_room():
+    """Every atlas has an id of its own; the least recently opened goes first."""
+    kept, small = MeasuredModels(most=2), Atlas(made_toys())
+    keys = [kept.keep(made_atlas()), kept.keep(small)]
+    assert all(len(key) >= 20 for key in keys)
+    found = [kept.get(key) for key in (*keys[::-1], "", keys[0][:-1])]
+    assert found == [small, made_atlas(), None, None]
+    keys.append(kept.keep(made_atlas()))
+    assert len(set(keys)) == 3
+    assert [kept.get(key) is None for key in keys] == [False, True, False]
+    size = size_of(made_atlas())
+    pictures = sum(array.nbytes for array in made_atlas().arrays.values())
+    assert size - size_of(Atlas(made_atlas().table)) == pictures > 0
+    assert size_of(Atlas(made_atlas().table)) > 0
+    kept = MeasuredModels(most_bytes=2 * size)
+    keys = [kept.keep(made_atlas()) for _ in range(3)]
+    assert [kept.get(key) is None for key in keys] == [True, False, False]
+    assert MeasuredModels(most_bytes=size - 1).keep(made_atlas()) == ""
+
+
+def test_uploads_replace_no_model():
+    """An upload whose name is taken gets a number, and its pictures move with it."""
+    found = under_free_names(made_atlas(), [READER, f"{READER} (2)"])
+    assert list(found.table["model"].unique()) == [f"{READER} (3)", WRITER]
+    moved = found.portrait(f"{READER} (3)", "encoder", 1, 2)
+    assert (moved.matrix == made_atlas().portrait(READER, "encoder", 1, 2).matrix).all()
+    assert found.portrait(READER, "encoder", 1, 2) is None
+    assert len(found.arrays) == len(made_atlas().arrays)
+
+
+def test_what_can_be_no_model_is_refused_before_it_is_kept():
+    """One weight file of a format that is read; safetensors with their configuration."""
+    good = ("a.gguf", "a.safetensors config.json", "a.bin", "a.npz")
+    bad = ("a.safetensors", "a.gguf b.gguf", "a.bin a.npz", "a.pt")
+    assert [names for names in good if upload_problem(names.split())] == []
+    assert [names for names in bad if not upload_problem(names.split())] == []
+
+
+class UploadedFile:
+    """Stand-in for an uploaded file."""
+
+    def __init__(self, name, content=b"x"):
+        self.name, self._content = name, content
+
+    def getbuffer(self):
+        """Return the content."""
+        return memoryview(self._content)
+
+
+def test_uploads_get_names_of_our_own(monkeypatch, tmp_path):
+    """Files are stored under fixed names, whatever paths theirs contain; `model` is no name."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    files = [UploadedFile("../../evil.safetensors", b"weights"), UploadedFile("some.json", b"{}")]
+    kept, source = keep_upload(files, "../../evil")
+    assert [path.name for path in kept.iterdir()] == ["evil"]
+    assert Path(source) == kept / "evil"
+    found = {path.name: path.read_bytes() for path in Path(source).iterdir()}
+    assert found == {"config.json": b"{}", "model.safetensors": b"weights"}
+    _, source = keep_upload(map(UploadedFile, ["model.safetensors", "config.json"]), "model")
+    assert Path(source).name == "upload"
+    for ending in ("gguf", "bin", "npz"):  # such a file alone is a model, named by its file
+        kept, source = keep_upload([UploadedFile(f"a model.{ending}")], "a model")
+        assert Path(source) == kept / "a-model" / f"a-model.{ending}"
