@@ -98,22 +98,6 @@ def test_the_figures_are_those_measured_by_hand(table):
     assert wrong == []
 
 
-def test_folding_and_chance_are_stated(table):
-    """Whisper's causal layers fall from 0.18 to −0.04; MiniLM, post-norm, has nothing to fold.
-
-    Chance is cosine 0 ± 1/√(d_model·d_head); symmetry of heads about 0.002 ± 0.002 to 0.005.
-    """
-    layers = table[table["head"].isna()]
-    medians = layers.groupby(["model", "kind", "folded"])["symmetry"].median()
-    assert medians[WHISPER, "causal", True] == pytest.approx(-0.04, abs=0.005)
-    assert medians[MINILM, "encoder", True] == medians[MINILM, "encoder", False]
-    heads = table[table["head"].notna() & ~table["folded"]]
-    assert np.allclose(heads["cos_qk_random_sd"], (heads["d_model"] * heads["d_head"]) ** -0.5)
-    assert (heads["cos_qk_random"] == 0).all()
-    assert heads["symmetry_random"].between(0, 0.005).all()
-    assert heads["symmetry_random_sd"].between(0.001, 0.006).all()
-
-
 @pytest.mark.weights
 def test_the_shipped_atlas_is_what_the_packages_give(table, measured):
     """Nobody has to install them to see it."""
