@@ -125,6 +125,7 @@ PLAIN = "vocab_size=61 intermediate_size=37 num_hidden_layers=2"
 GROUPED = "num_attention_heads=6 num_key_value_heads=2"
 EQUAL = "num_attention_heads=3 num_key_value_heads=3"
 ONE_KEY = "num_attention_heads=5 num_key_value_heads=1"
+FIVE = "hidden_size=70 num_attention_heads=5 num_key_value_heads=5"
 FOUR = "hidden_size=52 head_dim=10 num_attention_heads=4 num_key_value_heads=2"
 LLAMA = llama_like("hidden_size=84 head_dim=14 " + GROUPED)
 LINEAR = {"rope_type": "linear", "factor": 3.0}
@@ -143,85 +144,61 @@ WHISPER = (
     "pad_token_id=1 eos_token_id=2 bos_token_id=0 decoder_start_token_id=3 suppress_tokens=None "
     "begin_suppress_tokens=None"
 )
-GEMMA_3 = settings(f"{PLAIN} pad_token_id=0 {FOUR}") | {"num_hidden_layers": 7}
 
 MODELS = {
-    "LlamaForCausalLM": (LLAMA, "llama", {}, "decoder"),
+    "LlamaForCausalLM": ("llama", "decoder", LLAMA),
     "LlamaForCausalLM, stretched": (
-        llama_like("hidden_size=42 head_dim=14 " + EQUAL, **LINEAR),
-        "llama",
-        {"rope.scaling.type": "linear", "rope.scaling.factor": 3.0},
-        "decoder",
+        "llama", "decoder", llama_like("hidden_size=42 head_dim=14 " + EQUAL, **LINEAR)
     ),
-    "Qwen2ForCausalLM": (
-        llama_like("hidden_size=70 " + ONE_KEY),
-        "qwen2",
-        {"rope.freq_base": BASE},
-        None,
-    ),
-    "Qwen3ForCausalLM": (
-        llama_like("hidden_size=66 head_dim=14 " + GROUPED), "qwen3", {}, "decoder"
-    ),
-    # Gemma's base is always written as 10,000 by CTranslate2's converter.
+    "Qwen2ForCausalLM": ("qwen2", None, llama_like("hidden_size=70 " + ONE_KEY)),
+    "Qwen3ForCausalLM": ("qwen3", "decoder", llama_like("hidden_size=66 head_dim=14 " + GROUPED)),
     "GemmaForCausalLM": (
-        llama_like("hidden_size=55 head_dim=22 " + ONE_KEY, 1e4),
-        "gemma",
-        {"rope.freq_base": 1e4},
-        "decoder",
+        "gemma", "decoder", llama_like("hidden_size=55 head_dim=22 " + ONE_KEY, 1e4)
     ),
-    "Gemma2ForCausalLM": (
-        llama_like(FOUR),
-        "gemma2",
-        {"attn_logit_softcapping": 2.0, "attention.sliding_window": 53},
-        None,
+    "Gemma2ForCausalLM": ("gemma2", None, llama_like(FOUR)),
+    "Gemma3ForCausalLM": (
+        "gemma3", None, settings(f"{PLAIN} pad_token_id=0 {FOUR}") | {"num_hidden_layers": 7}
     ),
-    "Gemma3ForCausalLM": (GEMMA_3, "gemma3", {"rope.freq_base": 1e6}, None),
-    "Phi3ForCausalLM": (
-        llama_like(
-            "hidden_size=70 num_attention_heads=5 num_key_value_heads=5",
-            partial_rotary_factor=0.75,
-        ),
-        "phi3",
-        {"rope.freq_base": BASE, "rope.dimension_count": 10},
-        None,
-    ),
-    "GPT2LMHeadModel": (GPT_2, "gpt2", {}, "decoder"),
-    "GPTJForCausalLM": (
-        settings("vocab_size=61 n_positions=97 n_embd=66 n_layer=2 n_head=3 rotary_dim=10"),
-        None,
-        {},
-        "decoder",
-    ),
-    "BertModel": (settings(f"{BERT} position_embedding_type='absolute'"), "bert", {}, "encoder"),
-    "NomicBertModel": (
-        settings(f"{BERT} head_dim=14"), "nomic-bert", {"rope.freq_base": 1e3}, None
-    ),
+    "Phi3ForCausalLM": ("phi3", None, llama_like(FIVE, partial_rotary_factor=0.75)),
+    "GPT2LMHeadModel": ("gpt2", "decoder", GPT_2),
+    "GPTJForCausalLM": (None, "decoder", GPT_2 | {"n_embd": 66, "rotary_dim": 10}),
+    "BertModel": ("bert", "encoder", settings(f"{BERT} position_embedding_type='absolute'")),
+    "NomicBertModel": ("nomic-bert", None, settings(f"{BERT} head_dim=14")),
     "DistilBertModel": (
-        settings("vocab_size=61 dim=42 hidden_dim=37 n_layers=2 n_heads=3"), None, {}, "encoder"
+        None, "encoder", settings("vocab_size=61 dim=42 hidden_dim=37 n_layers=2 n_heads=3")
     ),
     "MarianMTModel": (
-        settings(f"{PAIR} {ENDS} forced_eos_token_id=0"), None, {}, "encoder-decoder"
+        None, "encoder-decoder", settings(f"{PAIR} {ENDS} forced_eos_token_id=0")
     ),
     "BartForConditionalGeneration": (
-        settings(f"{PAIR} {ENDS} bos_token_id=2 normalize_before=False"),
-        None,
-        {},
-        "encoder-decoder",
+        None, "encoder-decoder", settings(f"{PAIR} {ENDS} bos_token_id=2 normalize_before=False")
     ),
-    "WhisperForConditionalGeneration": (settings(f"{PAIR} {WHISPER}"), None, {}, "whisper"),
+    "WhisperForConditionalGeneration": (None, "whisper", settings(f"{PAIR} {WHISPER}")),
     "T5ForConditionalGeneration": (
+        "t5", "encoder-decoder",
         settings("vocab_size=61 d_model=31 d_kv=6 d_ff=37 num_layers=2 num_heads=5"),
-        "t5",
-        {},
-        "encoder-decoder",
     ),
 }  # fmt: skip
-"""Settings by the class of the library; GGUF's architecture and keys; CTranslate2's family."""
+"""GGUF's architecture, CTranslate2's family, and settings, by the class of the library.
+
+Gemma's base is always written as 10,000 by CTranslate2's converter.
+"""
+
+KEYS = {
+    "LlamaForCausalLM, stretched": {"rope.scaling.type": "linear", "rope.scaling.factor": 3.0},
+    "Qwen2ForCausalLM": {"rope.freq_base": BASE},
+    "GemmaForCausalLM": {"rope.freq_base": 1e4},
+    "Gemma2ForCausalLM": {"attn_logit_softcapping": 2.0, "attention.sliding_window": 53},
+    "Gemma3ForCausalLM": {"rope.freq_base": 1e6},
+    "Phi3ForCausalLM": {"rope.freq_base": BASE, "rope.dimension_count": 10},
+    "NomicBertModel": {"rope.freq_base": 1e3},
+}
+"""Keys in the header of GGUF files, beside those that all have."""
 
 
 def made(name, folder):
     """A random model of the library, saved in a folder."""
-    return built(Case(name.partition(",")[0], MODELS[name][0], {}, ""), folder)
+    return built(Case(name.partition(",")[0], MODELS[name][2], {}, ""), folder)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -231,12 +208,12 @@ def test_other_formats_are_read_as_the_librarys_own_file(tmp_path, name):
     GPT-J's dimensions stand in another order, Whisper's sides have other numbers of heads, its keys
     have no bias, and T5's heads are not as wide together as the model.
     """
-    _, arch, keys, family = MODELS[name]
+    arch, family, _ = MODELS[name]
     model = made(name, tmp_path)
     _, theirs, notes = opened(tmp_path)
     found = []
     if arch is not None:
-        read = gguf_model(write_gguf(tmp_path / "tiny-F16.gguf", model, arch, **keys))
+        read = gguf_model(write_gguf(tmp_path / "tiny-F16.gguf", model, arch, **KEYS.get(name, {})))
         assert (read.name, read.family, read.format) == ("tiny", arch, "GGUF")
         found.append(read)
     if family is not None:
