@@ -125,22 +125,8 @@ WORDS = [
 """What takes the place of a number, name or word."""
 
 
-def extreme(rng, code):
-    """Return a number of a type that a header should not have."""
-    if code in "fd":
-        return float(rng.choice([0.0, -1.0, NAN, INF, 1e-45, 3e38]))
-    bits = 8 * struct.calcsize(code)
-    low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if code.islower() else (0, 2**bits - 1)
-    some = (0, 1, 3, low, high - 1, high // 2 + 1, 2 ** (bits // 2), int(rng.integers(128)))
-    return min(some[rng.integers(len(some))], high)
-
-
 def damaged(rng, file):
     """Return a damaged copy of a file, and what was done to it."""
-    if file.fields and rng.random() < 0.4:
-        name = list(file.fields)[rng.integers(len(file.fields))]
-        value = extreme(rng, file.fields[name][1])
-        return f"{name} is {value}", replace(file, data=file.with_field(name, value))
     config = json.dumps(file.beside["config.json"]).encode() if file.beside else b""
     is_config = bool(config) and rng.random() < 0.3
     data = bytearray(config if is_config else file.data)
@@ -154,7 +140,7 @@ def damaged(rng, file):
         piece = data[start : start + int(rng.integers(1, 40))]
         data[start : start + len(piece)] = piece * int(rng.choice([0, 2]))
     else:
-        for place in rng.integers(reach, size=rng.integers(1, 5)):
+        for place in rng.integers(reach, size=rng.integers(1, 9)):
             data[place] = rng.choice([0, 1, 127, 128, 255, rng.integers(256)])
     if is_config:
         beside = {**file.beside, "config.json": bytes(data)}
@@ -217,14 +203,10 @@ def safetensors_cases():
     """Yield configurations and names that are refused."""
     file, config = intact("safetensors"), llama(SIZES)
     for damage, told in {
-        "list": [config],
-        "text": "llama",
-        "nothing": b"",
         "deep": b"[" * 100_000,
         "large": b" " * 2**23,
         "digits": b'{"model_type": "llama", "hidden_size": ' + b"9" * 6000 + b"}",
         "not UTF-8": b'{"model_type": "\xff"}',
-        "no type": {k: v for k, v in config.items() if k != "model_type"},
         "other type": {**config, "model_type": "m" * 10**5},
         "lines": {**config, "model_type": "be\nrt\r\x1b[31m"},
     }.items():

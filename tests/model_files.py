@@ -82,13 +82,10 @@ def normal(rng, *shape):
 def llama(sizes):
     """Return the configuration of a Llama."""
     return {
-        "model_type": "llama",
-        "hidden_size": sizes.d_model,
-        "num_hidden_layers": sizes.n_layers,
-        "num_attention_heads": sizes.n_heads,
-        "num_key_value_heads": sizes.n_kv_heads,
+        "model_type": "llama", "hidden_size": sizes.d_model, "num_hidden_layers": sizes.n_layers,
+        "num_attention_heads": sizes.n_heads, "num_key_value_heads": sizes.n_kv_heads,
         "head_dim": sizes.d_head,
-    }
+    }  # fmt: skip
 
 
 def encode(header, data, length=None):
@@ -251,26 +248,14 @@ FLOAT32, INT8 = 0x404, 0x101
 INTGEMM8, INTGEMM16 = 0x4101, 0x4102
 
 OPTIONS = {
-    "type": "transformer",
-    "dim-emb": 42,
-    "dim-vocabs": [61, 61],
-    "enc-depth": 2,
-    "dec-depth": 2,
-    "tied-embeddings-all": True,
-    "transformer-heads": 3,
-    "transformer-no-projection": False,
-    "transformer-dim-ffn": 37,
-    "transformer-ffn-depth": 2,
-    "transformer-ffn-activation": "relu",
-    "transformer-decoder-autoreg": "self-attention",
-    "transformer-tied-layers": [],
-    "transformer-guided-alignment-layer": "last",
-    "transformer-preprocess": "",
-    "transformer-postprocess-emb": "d",
-    "transformer-postprocess": "dan",
-    "transformer-postprocess-top": "",
-    "version": "v1.11.0 f00a062 2022-02-08 08:39:24 -0800",
-}
+    "type": "transformer", "dim-emb": 42, "dim-vocabs": [61, 61], "enc-depth": 2, "dec-depth": 2,
+    "tied-embeddings-all": True, "transformer-heads": 3, "transformer-no-projection": False,
+    "transformer-dim-ffn": 37, "transformer-ffn-depth": 2, "transformer-ffn-activation": "relu",
+    "transformer-decoder-autoreg": "self-attention", "transformer-tied-layers": [],
+    "transformer-guided-alignment-layer": "last", "transformer-preprocess": "",
+    "transformer-postprocess-emb": "d", "transformer-postprocess": "dan",
+    "transformer-postprocess-top": "", "version": "v1.11.0 f00a062 2022-02-08 08:39:24 -0800",
+}  # fmt: skip
 
 
 def configuration(**instead):
@@ -315,10 +300,9 @@ def numbers_and_multiplier(weight, number):
 
 def with_configuration(tensors, text):
     """Return the tensors and that of a configuration, which ends with a zero; None for none."""
-    if text is None:
-        return dict(tensors)
-    raw = (text.encode() if isinstance(text, str) else text) + b"\0"
-    return {**tensors, "special:model.yml": np.frombuffer(raw, np.int8)}
+    raw = text.encode() if isinstance(text, str) else text
+    special = {} if raw is None else {"special:model.yml": np.frombuffer(raw + b"\0", np.int8)}
+    return {**tensors, **special}
 
 
 def bin_file(tensors, text=None, *, number=FLOAT32, alignment=256, claims=None):
@@ -365,15 +349,10 @@ def npz_file(tensors, text=None):
     data = file.getvalue()
     end, first, last = data.rindex(b"PK\5\6"), data.index(b"PK\1\2"), data.rindex(b"PK\1\2")
     fields = {
-        "directory size": (end + 12, "I"),
-        "directory place": (end + 16, "I"),
-        "member flags": (first + 8, "H"),
-        "member method": (first + 10, "H"),
-        "member size": (first + 20, "I"),
-        "member full size": (first + 24, "I"),
-        "member place": (first + 42, "I"),
-        "last member place": (last + 42, "I"),
-        "local start": (0, "H"),
-        "local name": (26, "H"),
-    }
+        "directory size": (end + 12, "I"), "directory place": (end + 16, "I"),
+        "member flags": (first + 8, "H"), "member method": (first + 10, "H"),
+        "member size": (first + 20, "I"), "member full size": (first + 24, "I"),
+        "member place": (first + 42, "I"), "last member place": (last + 42, "I"),
+        "local start": (0, "H"), "local name": (26, "H"),
+    }  # fmt: skip
     return File("model.npz", data, fields)

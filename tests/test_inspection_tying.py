@@ -147,20 +147,11 @@ def map_of(repair, keys, values, seed, layer):
     return truncated(linear_map(keys, values), repair.rank)
 
 
-def with_values(own, change):
-    """The parameters with other values: `change` gets the name without its last letter."""
-    names = [name for name in own if name[-4:] in (".W_V", ".b_V")]
-    return own | {name: change(name[:-1]) for name in names}
-
-
 def with_map(own, maps):
     """The untied parameters with W_V = W_K M, head by head."""
-
-    def change(name):
-        blocks = map(torch.from_numpy, maps[int(name.partition(".")[0])])
-        return own[f"{name}K"] @ torch.block_diag(*blocks)
-
-    return with_values(own, change)
+    blocks = [torch.block_diag(*map(torch.from_numpy, of_layer)) for of_layer in maps]
+    names = [name for name in own if name[-4:] in (".W_V", ".b_V")]
+    return own | {n: own[f"{n[:-1]}K"] @ blocks[int(n.partition(".")[0])] for n in names}
 
 
 def doubles(parameters):

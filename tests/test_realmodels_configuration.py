@@ -165,19 +165,11 @@ def test_notes_say_what_is_not_shown():
     assert "shown once" in notes[0]
 
 
-GEMMA_4 = {
-    "model_type": "gemma4_text",
-    "hidden_size": 7,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 6,
-    "num_key_value_heads": 2,
-    "head_dim": 4,
-    "global_head_dim": 8,
-    "num_global_key_value_heads": 1,
-    "attention_k_eq_v": True,
-    "num_kv_shared_layers": 2,
-    "layer_types": ["sliding_attention", "full_attention"] * 2,
-}
+GEMMA_4 = {"model_type": "gemma4_text"} | settings(
+    "hidden_size=7 num_hidden_layers=4 num_attention_heads=6 num_key_value_heads=2 head_dim=4 "
+    "global_head_dim=8 num_global_key_value_heads=1 attention_k_eq_v=True num_kv_shared_layers=2"
+)
+GEMMA_4["layer_types"] = ["sliding_attention", "full_attention"] * 2
 """Configuration with the field names of the published models."""
 
 

@@ -119,14 +119,13 @@ def write_sparse(folder):
     for name, shape in shapes.items():
         start, end = end, end + 2 * math.prod(shape)
         header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [start, end]}
-    raw, path = encode(header, b""), folder / "model.safetensors"
-    path.write_bytes(raw)
-    os.truncate(path, len(raw) + end)
+    raw = encode(header, b"")
     config = llama(Sizes(N_LAYERS, N_HEADS, N_HEADS, D_MODEL // N_HEADS, D_MODEL))
-    (folder / "config.json").write_text(json.dumps(config))
+    path = write(folder, 0, File("model.safetensors", raw, beside={"config.json": config}))
+    os.truncate(path, len(raw) + end)
     assert path.stat().st_size > 12e9
     assert path.stat().st_blocks * 512 < 1e6
-    return folder
+    return path.parent
 
 
 def test_seven_thousand_million_parameters_are_read_one_layer_at_a_time(tmp_path):
