@@ -51,11 +51,6 @@ ROWS = SIZES.drawn(RNG)
 Q, W, MARIAN_Q = "blk.0.attn_q.weight", f"{SELF.format(0)}/linear_0/weight", "encoder_l1_self_Wq"
 
 
-def square(sizes):
-    """Return sizes that Marian can have."""
-    return replace(sizes, n_kv_heads=sizes.n_heads, d_model=sizes.n_heads * sizes.d_head)
-
-
 def marian_text(sizes):
     """Return the configuration of a translator of these sizes."""
     depths = {"enc_depth": sizes.n_layers, "dec_depth": sizes.n_layers}
@@ -85,8 +80,9 @@ WRITERS = {
 
 
 def sizes_for(name, sizes=SIZES):
-    """Return sizes that a format can have."""
-    return square(sizes) if name.startswith("marian") else sizes
+    """Return sizes that a format can have; in Marian, every head has its own keys."""
+    square = replace(sizes, n_kv_heads=sizes.n_heads, d_model=sizes.n_heads * sizes.d_head)
+    return square if name.startswith("marian") else sizes
 
 
 def intact(name, sizes=SIZES, rows=None):
@@ -303,7 +299,7 @@ def zip_file(members, compression=0, twice=False):
 
 def marian_cases():
     """Yield *.bin and *.npz that are refused for another reason than a false number."""
-    sizes = square(SIZES)
+    sizes = sizes_for("marian")
     rows, text = sizes.drawn(RNG), marian_text(sizes)
     tensors = marian(sizes, rows)
     for damage, told in {

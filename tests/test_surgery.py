@@ -1,7 +1,5 @@
 """Heads that are switched off and matrices that are tied at once: what is left, in another way."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -137,16 +135,6 @@ def test_tying_at_once_is_what_training_does_when_it_ties(variant):
         assert cohort.experiment.tie_step(text) == cohort.evaluations[-1].step == 2
         assert accuracy == np.float32(cohort.evaluations[-1].metrics["accuracy"][0])
     assert len({row[-1] for row in rows}) > (len(rows) > 3)
-
-
-def test_tying_what_is_equal_changes_nothing():
-    """Queries that have the keys' numbers stay what they are, kept or averaged."""
-    film = film_of(sharing=("QKV",), n_eval=128)
-    same = dict(film.frames[-1].parameters[0])
-    same["0.W_K"] = same["0.W_Q"]
-    found = ties_of(replace(film, frames=[replace(film.frames[-1], parameters=[same])]))
-    of_both = [accuracy for tie, *_, accuracy in rows_of(found) if tie == "Q=K"]
-    assert of_both == [float(found.fixed["untied"][0])] * 3
 
 
 def test_what_cannot_be_tied_says_why():

@@ -79,15 +79,9 @@ def follow(tab, **link):
     return show(tab)
 
 
-def train_on(tab):
-    """Press the button and wait for the end, then draw the page."""
-    tab = press(tab, "train_on")
-    return ended(tab)
-
-
-def ended(tab):
-    """Wait until what is trained on has ended, then draw the page."""
-    deadline = time.monotonic() + PATIENCE
+def ended(tab, key):
+    """Press a button, wait until what is trained on has ended, and draw the page."""
+    tab, deadline = press(tab, key), time.monotonic() + PATIENCE
     while not (job := tab.session_state["operation"].job).over:
         assert time.monotonic() < deadline, f"still waiting: {job.state}"
         training_service().wait(job.id, job.version, deadline - time.monotonic())
@@ -142,13 +136,11 @@ def test_what_is_tied_is_trained_on_and_the_next_way_offered():
     What was trained on is not trained again, and another run takes it off the page.
     """
     tab = operated(n_seeds="2")
-    assert "Mean of 2 seeds, with 95% intervals, 16 held-out examples each, after step 40" in said(
-        tab
-    )
+    assert "Mean of 2 seeds, with 95% intervals, 16 held-out examples each" in said(tab)
     tab = choose(tab, tie="K=V", by="keep W_V")
     assert "with 2 seeds, ties it at step 40 and trains 40 more steps" in said(tab)
     assert tab.button(key="train_on").proto.type == "primary"
-    tab = train_on(tab)
+    tab = ended(tab, "train_on")
     operation = tab.session_state["operation"]
     job = operation.job
     assert [v.value for v in job.experiment.sharing] == ["QKV", "QKV tie=K=V tie_by=keep_V"]
@@ -171,7 +163,9 @@ def test_what_is_tied_is_trained_on_and_the_next_way_offered():
     assert f"▸ {how}" in drawn(tab, "ways_table")["diagram"]
     assert "more step" not in concluded(tab)
     assert "try_next" not in keys(tab)
-    assert "| Tied | Before | At once | Later | Never tied | Steps |" in said(train_on(tab))
+    assert "| Tied | Before | At once | Later | Never tied | Steps |" in said(
+        ended(tab, "train_on")
+    )
     assert len(operation.ended) == 2
     tab = follow(tab, **small_link())
     tab = watch(press(turn_to(tab, "lab"), "train"), lambda job: job.over)
@@ -191,7 +185,7 @@ def test_beside_a_film_that_grows_training_on_can_be_stopped():
         tab = press(tab, "train_on")
         assert tab.button(key="train_on").disabled
         assert tab.session_state["operation"].job.active
-        tab = ended(press(tab, "stop_trained_on"))
+        tab = ended(tab, "stop_trained_on")
         assert tab.session_state["operation"].job.state == "stopped"
         assert "Stopped" in said(tab)
         assert not tab.button(key="train_on").disabled
