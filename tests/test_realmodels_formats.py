@@ -4,6 +4,7 @@ GGUF is written as llama.cpp's converter does, with its package; a model.bin by 
 """
 
 import re
+from types import SimpleNamespace
 
 import gguf
 import numpy as np
@@ -92,22 +93,17 @@ def finished(writer, path):
 # CTranslate2
 
 
-class Words:
-    """As much of a tokenizer as a conversion asks for."""
-
-    bos_token = eos_token = unk_token = pad_token = "word0"
-    additional_special_tokens = ()
-
-    def __init__(self, n):
-        self.get_vocab = lambda: {f"word{i}": i for i in range(n)}
-        self.convert_ids_to_tokens = lambda _: "word0"
-
-
 def converted(folder, model, quantization=None, n_words=N_WORDS):
     """Return the model.bin of a transformers model."""
     model.save_pretrained(folder)
     converter = TransformersConverter(str(folder))
-    converter.load_tokenizer = lambda *_, **__: Words(n_words)
+    tokenizer = SimpleNamespace(
+        get_vocab=lambda: {f"word{i}": i for i in range(n_words)},
+        convert_ids_to_tokens=lambda _: "word0",
+        additional_special_tokens=(),
+        **{f"{kind}_token": "word0" for kind in ("bos", "eos", "unk", "pad")},
+    )
+    converter.load_tokenizer = lambda *_, **__: tokenizer
     converter.convert(str(folder / "tiny"), quantization=quantization)
     return folder / "tiny" / "model.bin"
 
