@@ -238,3 +238,8 @@ def test_a_portrait_holds_the_form_in_two_parts():
     w = dict(zip("qkv", (q, k, v), strict=True))
     for pair, cosines in portrait.angles.items():
         assert cosines == pytest.approx(similarity.subspace_cosines(w[pair[0]], w[pair[1]]))
+    wide = Projections(*np.random.default_rng(5).standard_normal((3, 1, M, 11)))
+    m = wide.W_Q[0] @ wide.W_K[0].T  # too large for the picture, which has its largest part
+    axes = np.linalg.eigh(m @ m.T + m.T @ m)[1][:, -AXES:]
+    (portrait,) = portraits_of(wide)
+    assert portrait.shown == pytest.approx(((axes.T @ m @ axes) ** 2).sum() / (m**2).sum())
