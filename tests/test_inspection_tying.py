@@ -382,5 +382,6 @@ def test_what_is_drawn_and_taken_away_are_the_numbers():
     np.testing.assert_allclose(again.mixed, RESULT.mixed, atol=1e-6)
     table = pd.read_csv(io.StringIO(tying_csv([RESULT, replace(RESULT, variant="MQA")])))
     assert len(table) == 2 * len(RESULT.table) == 2 * 3 * (21 + 9)
+    assert list(table) == list(COLUMNS)
     assert table["sharing"].unique().tolist() == ["QKV", "MQA"]
     assert table.loc[table["way"] == "linear map", "rank"].unique().tolist() == [8, 4, 2, 1]
