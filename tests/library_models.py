@@ -1,18 +1,18 @@
 """Small models of the library `transformers`, random and saved; and what it computes in each head.
 
-The library's attention takes queries, keys and values as they enter the scores: split into heads,
-turned by position. They are taken from there, so that nothing of ours has a say in them.
+Queries, keys and values are taken from the library's own products of matrices: as they enter the
+scores, split into heads, turned by position. Nothing of ours has a say in them.
 """
 
 from __future__ import annotations
 
 import ast
-import contextlib
 import json
 import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -35,8 +35,8 @@ class Case:
         kinds: End of the names of modules that are attention of each kind; the first one wins.
         pre_norm: Whether a norm with a gain stands right before every projection.
         divided: Whether queries are divided by √d_head before they enter the scores.
-        linear: Whether its attention cannot be replaced, so that its projections are taken.
-        products: The same, so that the operands of its two products are taken.
+        linear: Whether its products have other operands, so that its projections are taken.
+        products: Of no effect.
         first_bare: Whether the first layer has no norm of its own.
         saving: What the library is told when it saves, beside the folder.
     """
@@ -97,59 +97,39 @@ def opened(folder):
     return hugging_face_layers(open_safetensors(Path(folder)), config)
 
 
-@dataclass
-class Seen:
-    """What one attention module of the library computed.
-
-    Attributes:
-        q, k, v: Of every head, as they enter the scores.
-        x_q, x_kv: What was projected.
-        norm_q, norm_kv: The norm whose output that is, and what it was given; or None.
-        inner: What each norm inside of the module was given, by the norm's name.
-    """
-
-    q: torch.Tensor
-    k: torch.Tensor
-    v: torch.Tensor
-    x_q: torch.Tensor
-    x_kv: torch.Tensor
-    norm_q: tuple | None
-    norm_kv: tuple | None
-    module: torch.nn.Module
-    inner: dict
-
-
 def computed(model, case):
-    """What the library's modules compute for random text, by kind, in the model's order."""
+    """Return what each attention module of the library computed for random text, by kind.
+
+    `q`, `k` and `v` are those of every head, as they enter the scores; `x_q` and `x_kv` what was
+    projected; `norm_q` and `norm_kv` the norm whose output that is, and what it was given, or None;
+    `inner` what each norm inside of the module was given, by the norm's name.
+    """
     modules = {name: m for name, m in model.named_modules() if _kind(case, name)}
-    given = {name: {} for name in modules}
-    inner = {name: {} for name in modules}
-    norms = []
-    heads = {}
-    with contextlib.ExitStack() as hooks:
-        for name, module in modules.items():
-            for part, linear in module.named_children():
-                if type(linear).__name__ in ("Linear", "Conv1D", "FalconLinear"):
-                    hooks.enter_context(_kept(linear, given[name], part))
-                elif "Norm" in type(linear).__name__:
-                    hooks.enter_context(_kept(linear, inner[name], part))
-            if case.products:
-                heads[id(module)] = []
-                hooks.enter_context(_operands(module, heads[id(module)]))
-        for module in model.modules():
-            if "Norm" in type(module).__name__:
-                hooks.enter_context(_kept(module, norms))
-        hooks.enter_context(_recorded(model, heads, case))
-        with torch.no_grad():
-            model(**_inputs(model.config.get_text_config()))
+    given, inner = ({name: {} for name in modules} for _ in range(2))
+    products, norms = {name: _Products(module) for name, module in modules.items()}, []
+    for name, module in modules.items():
+        for part, child in module.named_children():
+            if type(child).__name__ in ("Linear", "Conv1D", "FalconLinear"):
+                _keep(child, given[name], part)
+            elif "Norm" in type(child).__name__:
+                _keep(child, inner[name], part)
+    for module in model.modules():
+        if "Norm" in type(module).__name__:
+            _keep(module, norms)
+    with torch.no_grad():
+        model(**_inputs(model.config.get_text_config()))
     out = {kind: [] for kind in case.kinds}
     for name, module in modules.items():
         parts = list(given[name].values())
         x_q, x_kv = parts[0][0], parts[1 if _kind(case, name) == "cross" else 0][0]
-        split = [_by_head(y, case) for _, y in parts[:3]] if case.linear else heads[id(module)]
-        split = _of_products(split, len(x_q)) if case.products else split
-        before = {part: x for part, (x, _) in inner[name].items()}
-        seen = Seen(*split, x_q, x_kv, _norm(norms, x_q), _norm(norms, x_kv), module, before)
+        (q, keys), *_, (_, v) = products[name].kept
+        split = [x.reshape(len(x_q), -1, *x.shape[-2:]) for x in (q, keys.mT, v)]
+        if case.linear:
+            n = case.settings["num_attention_heads"]
+            split = [y.unflatten(-1, (n, -1)).transpose(1, 2) for _, y in parts[:3]]
+        seen = SimpleNamespace(**dict(zip("qkv", split, strict=True)), x_q=x_q, x_kv=x_kv)
+        seen.norm_q, seen.norm_kv, seen.module = _norm(norms, x_q), _norm(norms, x_kv), module
+        seen.inner = {part: x for part, (x, _) in inner[name].items()}
         out[_kind(case, name)].append(seen)
     return out
 
@@ -158,8 +138,7 @@ def _kind(case, name):
     return next((kind for kind, end in case.kinds.items() if re.search(f"{end}$", name)), None)
 
 
-@contextlib.contextmanager
-def _kept(module, where, name=None):
+def _keep(module, where, name=None):
     """Keep what a module is given and returns: the last time, under a name, or every time."""
 
     def keep(module, x, y):
@@ -168,76 +147,33 @@ def _kept(module, where, name=None):
         elif x and torch.is_tensor(y):
             where.append((module, x[0], y))
 
-    hook = module.register_forward_hook(keep)
-    yield
-    hook.remove()
+    module.register_forward_hook(keep)
 
 
 class _Products(TorchFunctionMode):
-    """Keeps the last two operands of every product of matrices by head."""
+    """The last two operands of every product of matrices by head, when a module ran last."""
 
-    def __init__(self, kept):
-        self._kept = kept
+    def __init__(self, module):
+        super().__init__()
+        self.kept = []
+        module.register_forward_pre_hook(self._begin)
+        module.register_forward_hook(lambda *_: self.__exit__(None, None, None))
+
+    def _begin(self, *_):
+        self.kept.clear()
+        self.__enter__()
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         if func.__name__ in ("matmul", "__matmul__", "bmm", "baddbmm"):
             tensors = [x for x in (*args, *(kwargs or {}).values()) if torch.is_tensor(x)]
             if tensors[-1].ndim > 2:  # otherwise, it is a linear layer's weight
-                self._kept.append(tensors[-2:])
+                self.kept.append(tensors[-2:])
         return func(*args, **(kwargs or {}))
-
-
-@contextlib.contextmanager
-def _operands(module, kept):
-    """Keep the operands of the products of matrices within a module."""
-    mode = _Products(kept)
-    hooks = [
-        module.register_forward_pre_hook(lambda *_: mode.__enter__() and None),
-        module.register_forward_hook(lambda *_: mode.__exit__(None, None, None)),
-    ]
-    yield
-    for hook in hooks:
-        hook.remove()
-
-
-def _of_products(kept, n_sequences):
-    """Queries, keys and values, (sequence, head, token, d_head), of scores and of what is read."""
-    (q, keys), (_, v) = kept
-    return [x.reshape(n_sequences, -1, *x.shape[-2:]) for x in (q, keys.transpose(-1, -2), v)]
-
-
-def _by_head(y, case):
-    n = case.settings["num_attention_heads"]
-    return y.view(*y.shape[:2], n, -1).transpose(1, 2)
 
 
 def _norm(norms, x):
     """The norm whose output this is, and what it was given."""
     return next(((m, given) for m, given, y in norms if torch.equal(y, x)), None)
-
-
-@contextlib.contextmanager
-def _recorded(model, heads, case):
-    """The library's attention replaced by one that keeps what every head is given."""
-    if case.linear or case.products:
-        yield
-        return
-    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-
-    def attention(module, q, k, v, *_, **__):
-        heads[id(module)] = (q, k, v)
-        n = q.shape[1] // k.shape[1]
-        k, v = (part.repeat_interleave(n, 1) for part in (k, v))
-        return ((q @ k.transpose(2, 3)).softmax(-1) @ v).transpose(1, 2).contiguous(), None
-
-    for module in model.modules():
-        if hasattr(module, "config"):
-            module.config._attn_implementation = "sdpa"
-    ALL_ATTENTION_FUNCTIONS["sdpa"] = attention  # over the library's own, until it is deleted
-    try:
-        yield
-    finally:
-        del ALL_ATTENTION_FUNCTIONS["sdpa"]
 
 
 def _inputs(config):

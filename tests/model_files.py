@@ -1,11 +1,11 @@
-"""Small model files of every format, and what of them can be damaged.
+"""Small model files of every format, and where the numbers of their headers stand.
 
 The writers are as short as the formats and share nothing with the readers. A written file knows
-where the numbers of its header stand, so that each of them can be made false.
+where each number of its header is, so that it can be made false. That of Marian follows its source:
+`saveItems` in src/common/binary.cpp, `packAndSave` in src/tensors/cpu/expression_graph_packable.h.
 """
 
-from __future__ import annotations
-
+import io
 import json
 import struct
 from collections.abc import Mapping
@@ -13,10 +13,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from marian_files import bin_file, configuration, npz_file, transformer
-
-Rows = list[dict[str, np.ndarray]]
-"""Rows of W_Q, W_K and W_V of each layer, (h·d, m), by the letters q, k and v."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +25,8 @@ class Sizes:
     d_head: int = 2
     d_model: int = 32
 
-    def drawn(self, rng: np.random.Generator) -> Rows:
-        """Return random rows of every layer."""
+    def drawn(self, rng):
+        """Return random rows of W_Q, W_K and W_V of every layer, (h·d, m), by letters."""
         heads = {"q": self.n_heads, "k": self.n_kv_heads, "v": self.n_kv_heads}
         return [
             {p: normal(rng, n * self.d_head, self.d_model) for p, n in heads.items()}
@@ -40,21 +36,17 @@ class Sizes:
 
 @dataclass(frozen=True)
 class File:
-    """A model file.
+    """A model file: place and `struct` code of each number in its header, and files beside it.
 
-    Attributes:
-        fields: Place and `struct` code of each number in the header, by name.
-        beside: Files in the same folder, by name: bytes, or values to be written as JSON.
-        header: The header, if it is JSON.
+    What lies beside is bytes, or a value to be written as JSON.
     """
 
     name: str
     data: bytes
     fields: Mapping[str, tuple[int, str]] = field(default_factory=dict)
     beside: Mapping[str, Any] = field(default_factory=dict)
-    header: Any = None
 
-    def with_field(self, name: str, value: float) -> bytes:
+    def with_field(self, name, value):
         """Return the content with another value of a field."""
         place, code = self.fields[name]
         raw = struct.pack("<" + code, value)
@@ -64,22 +56,22 @@ class File:
 class Writer:
     """Bytes of a file, and the places of their fields."""
 
-    def __init__(self, start: bytes = b"") -> None:
+    def __init__(self, start=b""):
         self.data, self.fields = bytearray(start), {}
 
-    def number(self, name: str, code: str, value: float) -> None:
+    def number(self, name, code, value):
         """Write a number, and remember its place by its name."""
         self.fields[name] = (len(self.data), code)
         self.data += struct.pack("<" + code, value)
 
-    def text(self, name: str, code: str, value: str, end: bytes = b"") -> None:
+    def text(self, name, code, value, end=b""):
         """Write a text after its length."""
         raw = value.encode() + end
         self.number(f"{name} length", code, len(raw))
         self.data += raw
 
 
-def normal(rng: np.random.Generator, *shape: int) -> np.ndarray:
+def normal(rng, *shape):
     """Return random numbers in single precision."""
     return rng.standard_normal(shape).astype(np.float32)
 
@@ -87,70 +79,57 @@ def normal(rng: np.random.Generator, *shape: int) -> np.ndarray:
 # safetensors
 
 
-def llama(sizes: Sizes) -> dict[str, Any]:
+def llama(sizes):
     """Return the configuration of a Llama."""
     return {
-        "model_type": "llama",
-        "hidden_size": sizes.d_model,
-        "num_hidden_layers": sizes.n_layers,
-        "num_attention_heads": sizes.n_heads,
-        "num_key_value_heads": sizes.n_kv_heads,
+        "model_type": "llama", "hidden_size": sizes.d_model, "num_hidden_layers": sizes.n_layers,
+        "num_attention_heads": sizes.n_heads, "num_key_value_heads": sizes.n_kv_heads,
         "head_dim": sizes.d_head,
-    }
+    }  # fmt: skip
 
 
-def encode(header: Any, data: bytes, length: int | None = None) -> bytes:
+def encode(header, data, length=None):
     """Encode a safetensors file; `length` may differ from the header's true length."""
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     return struct.pack("<Q", len(text) if length is None else length) + text + data
 
 
-def safetensors_file(sizes: Sizes, rows: Rows, **instead: np.ndarray) -> File:
-    """Write a Llama; `instead` replaces tensors by name."""
-    tensors = {}
+def safetensors_file(sizes, rows):
+    """Write a Llama."""
+    header, data = {}, b""
     for i, layer in enumerate(rows):
         stem = f"model.layers.{i}."
-        tensors[f"{stem}input_layernorm.weight"] = np.ones(sizes.d_model, np.float32)
+        tensors = {f"{stem}input_layernorm.weight": np.ones(sizes.d_model, np.float32)}
         tensors |= {f"{stem}self_attn.{p}_proj.weight": w for p, w in layer.items()}
-    header, data = {}, b""
-    for name, values in (tensors | instead).items():
-        raw = values.tobytes()
-        ends = [len(data), len(data) + len(raw)]
-        header[name] = {"dtype": "F32", "shape": list(values.shape), "data_offsets": ends}
-        data += raw
-    beside = {"config.json": llama(sizes)}
-    return File("model.safetensors", encode(header, data), {"header": (0, "Q")}, beside, header)
+        for name, values in tensors.items():
+            ends = [len(data), len(data) + values.nbytes]
+            header[name] = {"dtype": "F32", "shape": list(values.shape), "data_offsets": ends}
+            data += values.tobytes()
+    fields, beside = {"header": (0, "Q")}, {"config.json": llama(sizes)}
+    return File("model.safetensors", encode(header, data), fields, beside)
 
 
-def index_file(sizes: Sizes, rows: Rows) -> File:
+def index_file(sizes, rows):
     """Write the same model as an index of one file."""
     part = safetensors_file(sizes, rows)
+    (n_bytes,) = struct.unpack_from("<Q", part.data)
+    names = dict.fromkeys(json.loads(part.data[8 : 8 + n_bytes]), "part.safetensors")
+    raw = json.dumps({"weight_map": names}).encode()
     beside = {**part.beside, "part.safetensors": part.data}
-    index = {"weight_map": dict.fromkeys(part.header, "part.safetensors")}
-    name = "model.safetensors.index.json"
-    return File(name, json.dumps(index).encode(), beside=beside, header=index)
+    return File("model.safetensors.index.json", raw, beside=beside)
 
 
 # GGUF
 
 GGUF_CODES = dict(enumerate("BbHhIif?")) | {10: "Q", 11: "q", 12: "d"}
 
-Tensor = tuple[tuple[int, ...], int, bytes]
-"""Shape, type and bytes of a tensor."""
 
-
-def floats(values: np.ndarray) -> Tensor:
-    """Return a tensor in single precision."""
+def floats(values):
+    """Return shape, type and bytes of a tensor in single precision."""
     return values.shape, 0, values.astype(np.float32).tobytes()
 
 
-def gguf_file(
-    sizes: Sizes,
-    rows: Rows,
-    keys: Mapping[str, tuple[int, Any] | None] | None = None,
-    tensors: Mapping[str, Tensor | None] | None = None,
-    more: bytes = b"",
-) -> File:
+def gguf_file(sizes, rows, keys=None, tensors=None, more=b""):
     """Write a Llama as llama.cpp does, which interleaves the halves of each query and key head.
 
     `keys` and `tensors` are added or changed, or removed by None; `more` is an encoded key.
@@ -164,9 +143,8 @@ def gguf_file(
         "llama.rope.freq_base": (6, 1e4),
         "tokenizer.ggml.tokens": (9, (8, ["a", "bc", ""])),
         "tokenizer.ggml.scores": (9, (6, [1.0, 2.0])),
-        **(keys or {}),
-    }
-    all_tensors: dict[str, Tensor | None] = {}
+    } | (keys or {})
+    all_tensors = {}
     for i, layer in enumerate(rows):
         all_tensors[f"blk.{i}.attn_norm.weight"] = floats(np.ones(sizes.d_model))
         for p, w in layer.items():
@@ -174,7 +152,7 @@ def gguf_file(
             stored = w if p == "v" else halves.reshape(w.shape)
             all_tensors[f"blk.{i}.attn_{p}.weight"] = floats(stored)
     known = {name: value for name, value in all_keys.items() if value is not None}
-    held = {name: t for name, t in (all_tensors | dict(tensors or {})).items() if t is not None}
+    held = {name: t for name, t in (all_tensors | (tensors or {})).items() if t is not None}
     out = Writer(b"GGUF")
     out.number("version", "I", 3)
     out.number("tensors", "Q", len(held))
@@ -198,7 +176,7 @@ def gguf_file(
     return File("model.gguf", bytes(out.data) + data, out.fields)
 
 
-def gguf_value(out: Writer, name: str, kind: int, value: Any) -> None:
+def gguf_value(out, name, kind, value):
     """Write a value of GGUF."""
     if kind == 8:
         out.text(name, "Q", value)
@@ -220,17 +198,16 @@ SELF = "decoder/layer_{}/self_attention"
 CROSS = "decoder/layer_0/attention"
 
 
-def ctranslate2_file(
-    sizes: Sizes, rows: Rows, aliases: Mapping[str, str] | None = None, **instead: Any
-) -> File:
+def ctranslate2_file(sizes, rows, aliases=None, **instead):
     """Write a decoder; `instead` replaces tensors by name, and None removes one."""
+    gain = np.ones(sizes.d_model, np.float32)
     tensors = {
         "decoder/num_heads": np.int16(sizes.n_heads),
         "decoder/pre_norm": np.int8(1),
-        f"{CROSS}/layer_norm/gamma": np.ones(sizes.d_model, np.float32),
+        f"{CROSS}/layer_norm/gamma": gain,
+        f"{CROSS}/linear_0/weight": rows[0]["q"],
+        f"{CROSS}/linear_1/weight": np.concatenate([rows[0]["q"]] * 2),
     }
-    tensors |= {f"{CROSS}/linear_0/weight": rows[0]["q"]}
-    tensors |= {f"{CROSS}/linear_1/weight": np.concatenate([rows[0]["q"]] * 2)}
     for i, layer in enumerate(rows):
         stem = SELF.format(i)
         tensors |= {
@@ -238,7 +215,7 @@ def ctranslate2_file(
             f"{stem}/head_dim": np.int32(sizes.d_head),
             f"{stem}/rotary_dim": np.int32(sizes.d_head),
             f"{stem}/rotary_base": np.float32(1e4),
-            f"{stem}/layer_norm/gamma": np.ones(sizes.d_model, np.float32),
+            f"{stem}/layer_norm/gamma": gain,
             f"{stem}/linear_0/weight": np.concatenate(list(layer.values())),
         }
     held = {name: np.asarray(v) for name, v in (tensors | instead).items() if v is not None}
@@ -267,51 +244,115 @@ def ctranslate2_file(
 
 # Marian
 
+FLOAT32, INT8 = 0x404, 0x101
+INTGEMM8, INTGEMM16 = 0x4101, 0x4102
 
-def small_marian(sizes: Sizes, **instead: np.ndarray | None) -> dict[str, np.ndarray]:
-    """Return an encoder's and a decoder's tensors; `instead` replaces some, None removes one."""
-    n = sizes.n_layers
-    tensors = transformer(sizes.n_heads * sizes.d_head, 5, n_encoder=n, n_decoder=n)
-    tensors = {name: value for name, value in tensors.items() if "ffn" not in name} | instead
-    return {name: value for name, value in tensors.items() if value is not None}
-
-
-def marian_text(sizes: Sizes, **instead: Any) -> str:
-    """Return the configuration of that model."""
-    depths = {"enc_depth": sizes.n_layers, "dec_depth": sizes.n_layers}
-    heads = {"transformer_heads": sizes.n_heads, "dim_emb": sizes.n_heads * sizes.d_head}
-    return configuration(**depths | heads | instead)
+OPTIONS = {
+    "type": "transformer", "dim-emb": 42, "dim-vocabs": [61, 61], "enc-depth": 2, "dec-depth": 2,
+    "tied-embeddings-all": True, "transformer-heads": 3, "transformer-no-projection": False,
+    "transformer-dim-ffn": 37, "transformer-ffn-depth": 2, "transformer-ffn-activation": "relu",
+    "transformer-decoder-autoreg": "self-attention", "transformer-tied-layers": [],
+    "transformer-guided-alignment-layer": "last", "transformer-preprocess": "",
+    "transformer-postprocess-emb": "d", "transformer-postprocess": "dan",
+    "transformer-postprocess-top": "", "version": "v1.11.0 f00a062 2022-02-08 08:39:24 -0800",
+}  # fmt: skip
 
 
-def marian_bin(tensors: Mapping[str, np.ndarray], text: str | bytes | None, **more: Any) -> File:
-    """Write a *.bin, and where its numbers stand."""
-    data = bin_file(tensors, text, **more)
-    names = [*tensors, *([] if text is None else ["special:model.yml"])]
-    fields = {"version": (0, "Q"), "tensors": (8, "Q")}
-    place = 16 + 32 * len(names) + sum(len(name) + 1 for name in names)
-    for i, name in enumerate(names):
-        parts = enumerate(("name", "type", "rank", "size"))
-        fields |= {f"{name} {part}": (16 + 32 * i + 8 * j, "Q") for j, part in parts}
-        for axis in range(tensors[name].ndim if name in tensors else 1):
-            fields[f"{name} side {axis}"] = (place, "i")
-            place += 4
-    return File("model.bin", data, fields | {"padding": (place, "Q")})
+def configuration(**instead):
+    """Write options as Marian does; `_` in a keyword stands for `-`, and None removes an option."""
+    lines = []
+    for name, value in (OPTIONS | {n.replace("_", "-"): v for n, v in instead.items()}).items():
+        if isinstance(value, list):
+            lines += [f"{name}:", *([f"  - {item}" for item in value] or ["  []"])]
+        elif isinstance(value, bool):
+            lines.append(f"{name}: {str(value).lower()}")
+        elif value is not None:
+            lines.append(f"{name}: {value}" if value != "" else f'{name}: ""')
+    return "\n".join(lines)
 
 
-def marian_npz(tensors: Mapping[str, np.ndarray], text: str | bytes | None) -> File:
-    """Write a *.npz; the numbers are those of the archive's directory."""
-    data = npz_file(tensors, text)
+def transformer(d_model=42, d_ffn=37, *, depth=2, suffix=""):
+    """Return random weights of a translator by name; norms of pre-norm models end with "_pre"."""
+    draw = np.random.default_rng(7).standard_normal
+    shapes = {"Wemb": (61, d_model), "decoder_ff_logit_out_b": (1, 61)}
+    for stack, attentions in (("encoder", ("self",)), ("decoder", ("self", "context"))):
+        for block in (f"{stack}_l{i}" for i in range(1, depth + 1)):
+            norms = [f"{block}_ffn_ffn"]
+            for scope in (f"{block}_{attention}" for attention in attentions):
+                shapes |= {f"{scope}_W{role}": (d_model, d_model) for role in "qkvo"}
+                shapes |= {f"{scope}_b{role}": (1, d_model) for role in "qkvo"}
+                norms.append(f"{scope}_Wo")
+            shapes |= {f"{block}_ffn_W1": (d_model, d_ffn), f"{block}_ffn_b1": (1, d_ffn)}
+            shapes |= {f"{block}_ffn_W2": (d_ffn, d_model), f"{block}_ffn_b2": (1, d_model)}
+            parts = [f"{norm}_ln_{part}{suffix}" for norm in norms for part in ("scale", "bias")]
+            shapes |= dict.fromkeys(parts, (1, d_model))
+        if suffix:
+            shapes |= {f"{stack}_top_ln_{p}": (1, d_model) for p in ("scale", "bias")}
+    return {name: draw(shape).astype(np.float32) for name, shape in shapes.items()}
+
+
+def numbers_and_multiplier(weight, number):
+    """Return the integers that Marian stores for a weight, and what it multiplied it by."""
+    is_byte = number % 256 == 1
+    multiplier = np.float32(127 / np.abs(weight).max()) if is_byte else np.float32(1024)
+    return np.rint(weight * multiplier).astype("<i1" if is_byte else "<i2"), multiplier
+
+
+def with_configuration(tensors, text):
+    """Return the tensors and that of a configuration, which ends with a zero; None for none."""
+    raw = text.encode() if isinstance(text, str) else text
+    special = {} if raw is None else {"special:model.yml": np.frombuffer(raw + b"\0", np.int8)}
+    return {**tensors, **special}
+
+
+def bin_file(tensors, text=None, *, number=FLOAT32, alignment=256, claims=None):
+    """Write a *.bin of Marian.
+
+    Args:
+        number: Number of the type of all weights `_W…` and `Wemb`; other tensors are float32.
+        alignment: Bytes to which every tensor's data is filled up; the configuration's is not.
+        claims: False entries of a tensor's header: name, number; `raw` replaces its bytes.
+    """
+    out, held, names, data = Writer(), with_configuration(tensors, text), b"", b""
+    out.number("version", "Q", 1)
+    out.number("tensors", "Q", len(held))
+    for name, value in held.items():
+        claimed = (claims or {}).get(name, {})
+        is_weight = name.find("_W") in (len(name) - 3, len(name) - 2) or name == "Wemb"
+        kind = INT8 if value.dtype == np.int8 else number if is_weight else FLOAT32
+        raw = value.tobytes()
+        if kind not in (INT8, FLOAT32):
+            numbers, multiplier = numbers_and_multiplier(value, kind)
+            ordered = numbers if "Wemb" in name else np.ascontiguousarray(numbers.T)
+            raw = ordered.tobytes() + struct.pack("<f", multiplier)
+        raw = claimed.get("raw", raw)
+        raw += b"\xaa" * (-len(raw) % alignment if value.dtype != np.int8 else 0)
+        said = claimed.get("name", name.encode() + b"\0")
+        out.number(f"{name} name", "Q", len(said))
+        out.number(f"{name} type", "Q", claimed.get("number", kind))
+        out.number(f"{name} rank", "Q", value.ndim)
+        out.number(f"{name} size", "Q", len(raw))
+        names, data = names + said, data + raw
+    out.data += names
+    for name, value in held.items():
+        for axis, side in enumerate(value.shape):
+            out.number(f"{name} side {axis}", "i", side)
+    n_zeros = 256 - (len(out.data) + 8) % 256
+    out.number("padding", "Q", n_zeros)
+    return File("model.bin", bytes(out.data) + bytes(n_zeros) + data, out.fields)
+
+
+def npz_file(tensors, text=None):
+    """Write a *.npz of Marian; the numbers are those of the archive's directory."""
+    file = io.BytesIO()
+    np.savez(file, **with_configuration(tensors, text))
+    data = file.getvalue()
     end, first, last = data.rindex(b"PK\5\6"), data.index(b"PK\1\2"), data.rindex(b"PK\1\2")
     fields = {
-        "directory size": (end + 12, "I"),
-        "directory place": (end + 16, "I"),
-        "member flags": (first + 8, "H"),
-        "member method": (first + 10, "H"),
-        "member size": (first + 20, "I"),
-        "member full size": (first + 24, "I"),
-        "member place": (first + 42, "I"),
-        "last member place": (last + 42, "I"),
-        "local start": (0, "H"),
-        "local name": (26, "H"),
-    }
+        "directory size": (end + 12, "I"), "directory place": (end + 16, "I"),
+        "member flags": (first + 8, "H"), "member method": (first + 10, "H"),
+        "member size": (first + 20, "I"), "member full size": (first + 24, "I"),
+        "member place": (first + 42, "I"), "last member place": (last + 42, "I"),
+        "local start": (0, "H"), "local name": (26, "H"),
+    }  # fmt: skip
     return File("model.npz", data, fields)

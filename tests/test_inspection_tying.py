@@ -1,10 +1,12 @@
-"""Keys and values tied after training, against formulas in double precision."""
+"""Keys and values tied after training: the maps, the measurement, and what is said and drawn."""
 
+import io
+import json
 from dataclasses import replace
-from functools import cache
-from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
 import pytest
 import torch
 from kinds import tiny
@@ -13,11 +15,24 @@ from trained_runs import trained
 
 from attnkit.analysis import Inspection, inspect, measure_tying, tying_table
 from attnkit.analysis.inspection import tying
-from attnkit.analysis.inspection.tying import FITTED_EXAMPLES, absorbed
-from attnkit.analysis.linear_maps import random_orthogonal_maps
+from attnkit.analysis.inspection.tying import FITTED_EXAMPLES, CannotBeTied
+from attnkit.analysis.linear_maps import (
+    linear_map,
+    orthogonal_map,
+    random_orthogonal_maps,
+    reduced_map,
+    truncated,
+)
 from attnkit.analysis.similarity import linear_cka
-from attnkit.analysis.tying import ALPHAS, COLUMNS, Repair, repairs_for
-from attnkit.figures.tying import tying_results
+from attnkit.analysis.tying import ALPHAS, COLUMNS, Repair, TyingResult, repairs_for
+from attnkit.figures.tying import (
+    mixture_label,
+    mixture_text,
+    plot_mixtures,
+    repairs_table,
+    tying_csv,
+    tying_results,
+)
 from attnkit.model.model import Model
 from attnkit.training import metrics
 from attnkit.training.camera import record
@@ -25,6 +40,53 @@ from attnkit.training.data import TrainingData, held_out_examples
 from attnkit.variants import Variant
 
 CPU = torch.device("cpu")
+
+# maps
+
+GENERATOR = np.random.default_rng(3)
+KEYS = GENERATOR.normal(size=(2, 3, 53, 7))
+VALUES = KEYS @ GENERATOR.normal(size=(2, 3, 7, 7)) + GENERATOR.normal(size=(2, 3, 53, 7))
+
+
+def test_every_map_solves_the_problem_that_defines_it():
+    """Each head by itself, against numpy's solvers; rounding errors of keys are not fitted."""
+    few = KEYS.copy()
+    few[0, 0, :, 5:] = 0.0
+    smallest, full, orthogonal = (
+        linear_map(few, VALUES),
+        linear_map(KEYS, VALUES),
+        orthogonal_map(KEYS, VALUES),
+    )
+    for at in np.ndindex(2, 3):
+        expected = np.linalg.lstsq(few[at], VALUES[at], rcond=None)[0]
+        np.testing.assert_allclose(smallest[at], expected, rtol=1e-9, atol=1e-9)
+        left, _, right = np.linalg.svd(KEYS[at].T @ VALUES[at])
+        np.testing.assert_allclose(orthogonal[at], left @ right, atol=1e-12)
+        for rank in (2, 7):
+            reduced, cut = reduced_map(KEYS, VALUES, rank)[at], truncated(full, rank)[at]
+            assert np.linalg.matrix_rank(reduced) == rank
+            for found, of in ((cut, full[at]), (KEYS[at] @ reduced, KEYS[at] @ full[at])):
+                left, singular, right = np.linalg.svd(of, full_matrices=False)
+                expected = (left[:, :rank] * singular[:rank]) @ right[:rank]
+                np.testing.assert_allclose(found, expected, atol=1e-9)
+    keys = KEYS[0, 0].copy()
+    keys[:, 6] = keys[:, 5] + 1e-7 * GENERATOR.normal(size=53)
+    assert np.abs(linear_map(keys, VALUES[0, 0])).max() < 10
+
+
+def test_random_maps_are_orthogonal_and_repeatable():
+    """Equal seeds give equal maps, other seeds give others, and no direction is preferred."""
+    maps = random_orthogonal_maps([1, 0], 3, 5)
+    identity = np.broadcast_to(np.eye(5), (3, 5, 5))
+    np.testing.assert_allclose(maps @ maps.swapaxes(1, 2), identity, atol=1e-12)
+    np.testing.assert_array_equal(maps, random_orthogonal_maps([1, 0], 3, 5))
+    assert not np.allclose(maps, random_orthogonal_maps([1, 1], 3, 5))
+    mean = random_orthogonal_maps([2], 4000, 3).mean(0)
+    np.testing.assert_allclose(mean, np.zeros((3, 3)), atol=0.05)
+
+
+# measurement
+
 CASES = {
     "one head": ("directed", "QKV", {}),
     "two layers of two heads": ("directed", "QKV", {"n_heads": 2, "n_layers": 2, "d_mlp": 7}),
@@ -33,335 +95,293 @@ CASES = {
     "an encoder and a decoder": ("dictionary", "QKV", {"n_heads": 2}),
     "repeated examples": ("reverse", "QKV", {}),
 }
-every_case = pytest.mark.parametrize("case", CASES)
 
 
-@cache
+def shaken(parameters):
+    """Parameters that were moved, so that what starts at zero or one matters, too."""
+    draw = np.random.default_rng(7).standard_normal
+    return [
+        {name: value + 0.1 * draw(value.shape).astype("f4") for name, value in own.items()}
+        for own in parameters
+    ]
+
+
 def result_of(case):
-    """Two seeds of a short run with weights that were moved, so that accuracies differ."""
+    """Two seeds of a short run, whose weights were moved."""
     task, variant, settings = CASES[case]
     result = trained(tiny(task, sharing=[variant], n_eval=64, **settings))
-    generator = np.random.default_rng(7)
-    moved = [
-        {
-            name: value + 0.1 * generator.standard_normal(value.shape).astype("f4")
-            for name, value in own.items()
-        }
-        for own in result.parameters
-    ]
-    return replace(result, parameters=moved)
+    return replace(result, parameters=shaken(result.parameters))
 
 
-@cache
-def measured(case):
-    """The result of the measurement on this run."""
-    result = result_of(case)
-    experiment = result.experiment
-    return measure_tying(experiment, experiment.sharing[0], result.parameters, 8)
-
-
-def of_seed(case, seed):
-    """The reference, the parameters in double precision, and the held-out examples of a seed."""
-    result = result_of(case)
-    experiment = result.experiment
-    own = {name: torch.from_numpy(a).double() for name, a in result.parameters[seed].items()}
+def accuracy(reference, own, experiment, seed):
+    """Accuracy by the formula on a seed's held-out examples."""
     examples = held_out_examples(experiment, [seed], CPU)
-    return Reference(experiment, experiment.sharing[0]), own, examples
-
-
-def accuracy(reference, own, examples):
-    """Accuracy by the formula."""
     logits = reference.logits(own, examples.tokens[0])
     return float(metrics.accuracy(logits[None], examples.labels))
 
 
-def with_values(own, change):
-    """The parameters with other values: `change` gets the name's beginning and its letter."""
-    names = [name for name in own if name[-4:] in (".W_V", ".b_V")]
-    return own | {name: change(name[:-1]) for name in names}
-
-
-def fitted(case, seed, solve):
-    """For each layer and head, what `solve` makes of keys and values of training examples."""
-    reference, own, _ = of_seed(case, seed)
-    experiment = result_of(case).experiment
+def keys_and_values(reference, own, experiment, seed):
+    """Keys and values, (g, t, d), of each layer on the first training examples, by the formula."""
     data, batches = TrainingData(experiment, [seed], CPU), []
-    while sum(len(batch) for batch in batches) < FITTED_EXAMPLES:
+    while sum(map(len, batches)) < FITTED_EXAMPLES:
         batches.append(data.next()[0][0])
     reference.logits(own, torch.cat(batches)[:FITTED_EXAMPLES])
     layers = []
-    for number, (stages, (_, looks, *_)) in enumerate(
-        zip(reference.stages, reference.layers, strict=True)
-    ):
-        rows = stages["rows"][:, list(looks)]
-        here = {
-            name.partition(".")[2]: value for name, value in own.items() if f"{number}." in name
-        }
-        keys, values = (
-            reference.heads(rows, here, role, reference.d_v).transpose(0, 1).flatten(1, 2).numpy()
-            for role in ("K", "V")
-        )
-        layers.append([solve(k, v) for k, v in zip(keys, values, strict=True)])
+    for number, (_, looks, *_) in enumerate(reference.layers):
+        rows = reference.stages[number]["rows"][:, list(looks)]
+        start = f"{number}."
+        here = {name.removeprefix(start): w for name, w in own.items() if name.startswith(start)}
+        heads = (reference.heads(rows, here, role, reference.d_v) for role in "KV")
+        layers.append([one.transpose(0, 1).flatten(1, 2).numpy() for one in heads])
     return layers
 
 
-def least_squares(keys, values):
-    """The linear map of one head."""
-    return np.linalg.lstsq(keys, values, rcond=1e-5)[0]
-
-
-def cut(rank):
-    """The function that fits a map of this rank."""
-
-    def solve(keys, values):
-        left, singular, right = np.linalg.svd(least_squares(keys, values))
-        return (left[:, :rank] * singular[:rank]) @ right[:rank]
-
-    return solve
-
-
-def reduced(rank):
-    """The function that fits the best map of this rank."""
-
-    def solve(keys, values):
-        full = least_squares(keys, values)
-        right = np.linalg.svd(keys @ full, full_matrices=False)[2][:rank]
-        return full @ right.T @ right
-
-    return solve
-
-
-def procrustes(keys, values):
-    """The nearest orthogonal map of one head."""
-    left, _, right = np.linalg.svd(keys.T @ values)
-    return left @ right
-
-
-def maps_of(case, seed, repair):
-    """The maps of a repair for each layer and head, computed here."""
+def map_of(repair, keys, values, seed, layer):
+    """The maps of a repair for the heads of one layer."""
     if repair.kind == "random":
-        linear = fitted(case, seed, least_squares)
-        return [
-            random_orthogonal_maps([seed, layer], len(heads), repair.rank)
-            for layer, heads in enumerate(linear)
-        ]
-    solve = {"linear": cut(repair.rank), "reduced": reduced(repair.rank), "orthogonal": procrustes}
-    return fitted(case, seed, solve[repair.kind])
+        return random_orthogonal_maps([seed, layer], len(keys), repair.rank)
+    if repair.kind == "orthogonal":
+        return orthogonal_map(keys, values)
+    if repair.kind == "reduced":
+        return reduced_map(keys, values, repair.rank)
+    return truncated(linear_map(keys, values), repair.rank)
 
 
 def with_map(own, maps):
     """The untied parameters with W_V = W_K M, head by head."""
-
-    def change(name):
-        blocks = [torch.from_numpy(each) for each in maps[int(name.partition(".")[0])]]
-        return own[f"{name}K"] @ torch.block_diag(*blocks)
-
-    return with_values(own, change)
+    blocks = [torch.block_diag(*map(torch.from_numpy, of_layer)) for of_layer in maps]
+    names = [name for name in own if name[-4:] in (".W_V", ".b_V")]
+    return own | {n: own[f"{n[:-1]}K"] @ blocks[int(n.partition(".")[0])] for n in names}
 
 
-@every_case
-def test_mixtures_are_those_of_the_formula(case):
-    """Both roles get α W_K + (1 − α) W_V, with biases alike, in every layer."""
-    result = measured(case)
+def doubles(parameters):
+    """The parameters of a run in double precision."""
+    return {name: torch.from_numpy(value).double() for name, value in parameters.items()}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_mixtures_repairs_and_similarity_are_those_of_the_formula(case):
+    """α W_K + (1 − α) W_V for both roles, W_K's values times a map, and CKA of keys and values."""
+    result = result_of(case)
+    experiment, (variant,) = result.experiment, result.experiment.sharing
+    found = measure_tying(experiment, variant, result.parameters, 8)
     for seed in (0, 1):
-        reference, own, examples = of_seed(case, seed)
-        assert result.before[seed] == pytest.approx(accuracy(reference, own, examples), abs=1e-6)
+        own, reference = doubles(result.parameters[seed]), Reference(experiment, variant)
+        expected = {"before": accuracy(reference, own, experiment, seed)}
+        measured = {"before": found.before[seed]}
         for alpha in (0.0, 0.3, 0.5, 0.85, 1.0):
             mixed = {
                 name: alpha * own[f"{name[:-1]}K"] + (1 - alpha) * own[f"{name[:-1]}V"]
                 for name in own
                 if name[-4:] in (".W_K", ".b_K", ".W_V", ".b_V")
             }
-            expected = accuracy(reference, own | mixed, examples)
-            assert result.mixed[seed, ALPHAS.index(alpha)] == pytest.approx(expected, abs=1e-6)
-    assert len(np.unique(result.mixed)) > 5
+            expected[alpha] = accuracy(reference, own | mixed, experiment, seed)
+            measured[alpha] = found.mixed[seed, ALPHAS.index(alpha)]
+        layers = keys_and_values(reference, own, experiment, seed)
+        for repair in found.repairs:
+            maps = [map_of(repair, *layer, seed, i) for i, layer in enumerate(layers)]
+            expected[repair] = accuracy(reference, with_map(own, maps), experiment, seed)
+            measured[repair] = found.of_repair(repair)[seed]
+        assert measured == pytest.approx(expected, abs=1e-6)
+        cka = [[linear_cka(k, v) for k, v in zip(*layer, strict=True)] for layer in layers]
+        np.testing.assert_allclose(found.cka[seed], cka, atol=1e-5)
+    assert len(np.unique(found.mixed)) > 5
 
 
-@every_case
-def test_repairs_are_those_of_the_formula(case):
-    """Values are W_K's times a map that numpy's solvers find on training examples."""
-    result = measured(case)
-    for seed in (0, 1):
-        reference, own, examples = of_seed(case, seed)
-        for repair in result.repairs:
-            repaired = with_map(own, maps_of(case, seed, repair))
-            expected = accuracy(reference, repaired, examples)
-            assert result.of_repair(repair)[seed] == pytest.approx(expected, abs=1e-6), repair
+REFUSED = {
+    "K=V": "W_Q, W_K and W_V are not separate matrices",
+    "Q=K": "W_Q, W_K and W_V are not separate matrices",
+    "QKV exclusive": "a rule changes the outputs of the heads before W_O",
+    "QKV V=I d_head=m/h": "A role that is the token has no matrix",
+    "QKV d_k=3": "values that are tied to queries or keys have the same width",
+    "QKV scaled": "a rule changes the values after W_V",
+    "QKV kv_rank=3": "keys or values are computed in two steps",
+    "QKV kv_every=2": "layers share matrices",
+    "QKV O=I d_head=m/h": "there is no W_O",
+}
 
 
-def test_a_map_costs_nothing_because_the_output_matrix_takes_it_up():
-    """QKV with the values K M has the logits of K=V with the output matrices M W_O."""
-    case = "two layers of two heads"
-    reference, own, examples = of_seed(case, 0)
-    maps = maps_of(case, 0, repairs_for(reference.d_v)[0])
-    untied = reference.logits(with_map(own, maps), examples.tokens[0])
-    tied = with_values(own, lambda name: own[f"{name}K"])
-    for layer, of_heads in enumerate(maps):
-        of_seeds = torch.from_numpy(np.stack(of_heads))[None]
-        tied[f"{layer}.W_O"] = absorbed(own[f"{layer}.W_O"][None], of_seeds)[0]
-    torch.testing.assert_close(reference.logits(tied, examples.tokens[0]), untied)
+def test_what_cannot_be_tied_is_refused_in_one_line():
+    """The message names the field, the variant, what is allowed, and why."""
+    for variant, reason in REFUSED.items():
+        experiment = tiny("directed", sharing=[variant], n_layers=2, n_seeds=1, d_model=32)
+        with pytest.raises(ValueError, match=reason) as caught:
+            tying_table(experiment)
+        start = f"sharing: got {experiment.sharing[0]}, allowed a variant with separate W_Q, "
+        assert str(caught.value).startswith(start)
+        assert "\n" not in str(caught.value)
 
 
-def test_every_mechanism_is_refused_or_repaired_as_the_formula_says(monkeypatch):
+def test_every_mechanism_is_refused_or_repaired_as_the_formula_says():
     """A random map, which needs no fit, shows whether W_O can take up what the values lack."""
-    variants = [*DOZEN, *map(Variant, ("QKV positions=rope", "QKV qk_norm", *REFUSED))]
-    refused, logits = {}, []
-
-    def accuracy_of(found, labels):
-        logits.append(found)
-        return metrics.accuracy(found, labels)
-
-    monkeypatch.setattr(tying, "metrics", SimpleNamespace(accuracy=accuracy_of))
-    for variant in variants:
-        experiment = sized([variant], SHAPES["three heads"] | {"n_seeds": 1, "n_eval": 16})
+    refused = set()
+    for variant in [*DOZEN, *map(Variant, ("QKV positions=rope", "QKV qk_norm", "Q=K"))]:
+        experiment = sized([variant], SHAPES["three heads"] | {"n_seeds": 1, "n_eval": 64})
         model = Model(experiment, [0], CPU)
-        parameters = {name: value.numpy() for name, value in model.run_parameters(0).items()}
-        for value in parameters.values():
-            value += 0.1 * np.random.default_rng(value.size).standard_normal(value.shape)
+        (parameters,) = shaken([{n: v.numpy() for n, v in model.run_parameters(0).items()}])
         try:
-            result = measure_tying(experiment, variant, [parameters], 0)
-        except ValueError as error:
-            refused[variant.value] = str(error)
+            found = measure_tying(experiment, variant, [parameters], 0)
+        except CannotBeTied:
+            refused.add(variant.value)
             continue
-        n_heads, d_head = result.cka.shape[2], result.repairs[0].rank
-        maps = [random_orthogonal_maps([0, layer], n_heads, d_head) for layer in (0, 1)]
-        own = {name: torch.from_numpy(value).double() for name, value in parameters.items()}
-        reference, examples = (
-            Reference(experiment, variant),
-            held_out_examples(experiment, [0], CPU),
-        )
-        expected = reference.logits(with_map(own, maps), examples.tokens[0])
-        repaired = dict(zip(result.repairs, logits[-len(result.repairs) :], strict=True))
-        found = repaired[Repair("random", d_head)][0].double()
-        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4, msg=variant.value)
-    assert all(text.startswith(f"sharing: got {name}, ") for name, text in refused.items())
-    assert refused.keys() >= {Variant(text).value for text in REFUSED}
-    assert not {"QKV", "QKV positions=rope", "QKV qk_norm"} & refused.keys()
-
-
-REFUSED = ("QKV exclusive", "QKV positions=rope rotate_values", "Q=K", "K=V")
-
-
-@pytest.mark.parametrize("case", ["one head", "standard blocks"])
-def test_the_ends_and_the_middle_are_the_ways_that_are_shown_already(case):
-    """α = 0 keeps W_V, α = 1 keeps W_K, and α = 0.5 is the average."""
-    task, variant, settings = CASES[case]
-    film = record(tiny(task, sharing=[variant], n_eval=64, **settings))
-    ties = inspect(film, Inspection("ties"))
-    shown = {
-        row["by"]: accuracy
-        for row, accuracy in zip(ties.header["rows"], ties.fixed["tied"], strict=True)
-        if row["tie"] == "K=V"
-    }
-    ((result,), _) = tying_results(inspect(film, Inspection("tying")))
-    for by, alpha in (("keep_V", 0.0), ("average", 0.5), ("keep_K", 1.0)):
-        assert result.mixed[0, ALPHAS.index(alpha)] == pytest.approx(shown[by], abs=1e-6)
-    assert result.before[0] == pytest.approx(ties.fixed["untied"][0], abs=1e-6)
-
-
-@every_case
-def test_cka_is_that_of_keys_and_values_on_training_examples(case):
-    """For every layer and key-value head."""
-    expected = fitted(case, 1, linear_cka)
-    np.testing.assert_allclose(measured(case).cka[1], expected, atol=1e-5)
-
-
-def test_a_seed_does_not_depend_on_the_others():
-    """Both seeds measured together have the numbers that each has alone."""
-    result = result_of("two layers of two heads")
-    experiment, together = result.experiment, measured("two layers of two heads")
-    for seed in (0, 1):
-        alone = experiment.replace(first_seed=seed, n_seeds=1)
-        parameters = [result.parameters[seed]]
-        one = measure_tying(alone, experiment.sharing[0], parameters, 8)
-        for name, array in one.arrays.items():
-            np.testing.assert_allclose(array[0], together.arrays[name][seed], atol=1e-6)
+        maps = [
+            random_orthogonal_maps([0, i], found.cka.shape[2], found.repairs[0].rank)
+            for i in range(found.cka.shape[1])
+        ]
+        own, reference = with_map(doubles(parameters), maps), Reference(experiment, variant)
+        repaired = found.of_repair(Repair("random", found.repairs[0].rank))
+        expected = accuracy(reference, own, experiment, 0)
+        assert repaired == pytest.approx([expected], abs=0.005), variant.value
+    assert "Q=K" in refused
+    assert not {"QKV", "QKV positions=rope", "QKV qk_norm"} & refused
 
 
 def test_a_run_that_has_diverged_has_no_accuracies():
     """Its numbers are NaN, and the other seed keeps its own."""
     result = result_of("one head")
     lost = {name: np.full_like(value, np.nan) for name, value in result.parameters[0].items()}
-    experiment, parameters = result.experiment, [lost, result.parameters[1]]
-    found = measure_tying(experiment, experiment.sharing[0], parameters, 8)
-    for name, array in found.arrays.items():
+    experiment, (variant,) = result.experiment, result.experiment.sharing
+    both = measure_tying(experiment, variant, result.parameters, 8)
+    one = measure_tying(experiment, variant, [lost, result.parameters[1]], 8)
+    for name, array in one.arrays.items():
         assert np.isnan(array[0]).all()
-        np.testing.assert_array_equal(array[1], measured("one head").arrays[name][1])
+        np.testing.assert_array_equal(array[1], both.arrays[name][1])
 
 
 def test_the_table_has_a_row_for_every_seed_and_way():
     """It trains an experiment, or takes a result; variants without separate W_K are left out."""
     experiment = tiny("directed", sharing=["QKV", "K=V", "MQA n_heads=2"])
     table = tying_table(experiment)
-    ways = len(ALPHAS) + len(repairs_for(6))
     assert list(table.columns) == list(COLUMNS)
-    assert len(table) == 2 * 2 * ways
+    assert len(table) == 2 * 2 * (len(ALPHAS) + len(repairs_for(6)))
     assert list(table["sharing"].unique()) == ["QKV", "QKV n_heads=2 kv_heads=1"]
-    assert set(table["way"]) == {
-        "mixture", "linear map", "reduced map", "orthogonal map", "random map",
-    }  # fmt: skip
+    kinds = {"mixture", "linear map", "reduced map", "orthogonal map", "random map"}
+    assert set(table["way"]) == kinds
     assert table["alpha"].isna().tolist() == table["rank"].notna().tolist()
-    before = table.groupby(["sharing", "seed"])["accuracy_before"].nunique()
-    assert (before == 1).all()
-    again = tying_table(trained(experiment))
-    assert table.equals(again)
+    assert (table.groupby(["sharing", "seed"])["accuracy_before"].nunique() == 1).all()
+    assert table.equals(tying_table(trained(experiment)))
+    assert [repair.rank for repair in repairs_for(16)] == [16, 8, 4, 2, 1, 16, 16, 8, 4, 2, 1]
+    assert [repair.rank for repair in repairs_for(3)] == [3, 2, 1, 3, 3, 2, 1]
 
 
-@pytest.mark.parametrize(
-    ("variant", "reason"),
-    [
-        ("K=V", "W_Q, W_K and W_V are not separate matrices"),
-        ("Q=K", "W_Q, W_K and W_V are not separate matrices"),
-        ("QKV exclusive", "a rule changes the outputs of the heads before W_O"),
-        ("QKV V=I d_head=m/h", "A role that is the token has no matrix"),
-        ("QKV d_k=3", "values that are tied to queries or keys have the same width"),
-        ("QKV scaled", "a rule changes the values after W_V"),
-        ("QKV kv_rank=3", "keys or values are computed in two steps"),
-        ("QKV kv_every=2", "layers share matrices"),
-        ("QKV O=I d_head=m/h", "there is no W_O"),
-    ],
-)
-def test_what_cannot_be_tied_is_refused_in_one_line(variant, reason):
-    """The message names the field, the variant, what is allowed, and why."""
-    experiment = tiny("directed", sharing=[variant], n_layers=2, n_seeds=1, d_model=32)
-    with pytest.raises(ValueError, match="sharing: got") as caught:
-        tying_table(experiment)
-    message = str(caught.value)
-    assert message.startswith(f"sharing: got {experiment.sharing[0]}, allowed a variant with separ")
-    assert reason in message.partition("; here: ")[2]
-    assert "\n" not in message
-
-
-def test_a_view_names_the_reason_of_every_variant_that_has_none():
-    """The others are measured all the same."""
+def test_a_page_measures_the_first_seeds_and_names_reasons(monkeypatch):
+    """In each phase on its own examples; a few seeds are enough for an interval."""
     film = record(tiny("directed", sharing=["QKV", "Q=K"], n_seeds=1))
     results, refusals = tying_results(inspect(film, Inspection("tying")))
     assert [result.variant for result in results] == ["QKV"]
     assert refusals == ["Q=K: W_Q, W_K and W_V are not separate matrices"]
-
-
-def test_a_page_measures_the_first_seeds_only(monkeypatch):
-    """A few seeds are enough for an interval, and a visitor does not wait for more."""
-    monkeypatch.setattr(tying, "MOST_SEEDS", 1)
+    film = record(tiny("transfer", sharing=["QKV"], n_seeds=1))
+    for step in film.steps:
+        ((found,), _) = tying_results(inspect(film.at(step), Inspection("tying")))
+        assert found.before[0] == film.at(step).metric("accuracy")[0, 0]
     result = result_of("one head")
-    film = record(result.experiment)
+    monkeypatch.setattr(tying, "MOST_SEEDS", 1)
     runs = [(result.experiment, result.parameters, 8)]
+    film = record(result.experiment)
     ((found,), _) = tying_results(tying.inspect_tying(film, Inspection("tying"), runs))
     assert found.seeds == (0,)
-    assert found.before[0] == pytest.approx(measured("one head").before[0], abs=1e-6)
+    own, (variant,) = doubles(result.parameters[0]), result.experiment.sharing
+    expected = accuracy(Reference(result.experiment, variant), own, result.experiment, 0)
+    assert found.before[0] == pytest.approx(expected, abs=1e-6)
 
 
-def test_ranks_are_different_and_smaller_than_the_head():
-    """Narrow heads have fewer truncations."""
-    assert [repair.rank for repair in repairs_for(16)] == [16, 8, 4, 2, 1, 16, 16, 8, 4, 2, 1]
-    assert [repair.rank for repair in repairs_for(3)] == [3, 2, 1, 3, 3, 2, 1]
-    assert repairs_for(1)[0] == Repair("linear", 1)
+# words and figures
+
+HILL = 0.9 - 1.6 * np.abs(np.array(ALPHAS) - 0.4)
+"""Accuracies with their best at α = 0.4: keep W_V has 26%, keep W_K has −6%, shown as none."""
+
+RESULT = TyingResult(
+    task="reverse",
+    variant="QKV",
+    seeds=(0, 1, 2),
+    step=158,
+    chance=0.1,
+    n_examples=256,
+    repairs=repairs_for(8),
+    before=np.array([0.99, 1.0, 0.98]),
+    mixed=np.stack([HILL, HILL + 0.01, HILL - 0.01]).clip(0, 1),
+    repaired=np.array([[x, 0.7, 0.5, 0.3, 0.4, 0, 0.75, 0.6, 0.35] for x in (0.8, 0.82, 0.78)]),
+    cka=np.full((3, 2, 1), 0.25),
+)
 
 
-def test_an_earlier_task_is_measured_on_its_own_examples():
-    """Before the main task begins, held-out and training examples are those of the earlier one."""
-    experiment = tiny("transfer", sharing=["QKV"], n_seeds=1)
-    film = record(experiment)
-    for step in film.steps:
-        ((result,), _) = tying_results(inspect(film.at(step), Inspection("tying")))
-        assert result.before[0] == film.at(step).metric("accuracy")[0, 0]
+def flat(level, before=0.9):
+    """A result of one seed with one accuracy everywhere."""
+    mixed, repaired = np.full((1, 21), level), np.full((1, 9), level)
+    changed = {"mixed": mixed, "repaired": repaired, "before": np.array([before])}
+    return replace(RESULT, seeds=(0,), cka=np.full((1, 2, 1), 0.5), **changed)
+
+
+LOST = replace(flat(np.nan, np.nan), cka=np.full((1, 2, 1), np.nan))
+
+
+def test_mixtures_are_told():
+    """All that are within a point of the best, the known ones, and where nothing can be told."""
+    words = RESULT.mixture_finding
+    assert words.startswith("The best mixture has α = 0.4: 90% [88 to 92%] right, against 99% [")
+    assert words.endswith("The average has 74%, W_V alone 26%, W_K alone 0%.")
+    mixed = np.zeros((3, 21))
+    mixed[:, 6:11] = [0.8, 0.805, 0.8, 0.796, 0.8]
+    for first, last, told in (
+        (0, 0.8, "α from 0.3 to 0.5 or α = 1: 80%"),
+        (0.8, 0.3, "α = 0 or α from 0.3 to 0.5: 80%"),
+    ):
+        mixed[:, [0, 20]] = first, last
+        assert f"The best mixtures have {told}" in replace(RESULT, mixed=mixed).mixture_finding
+    assert [one.mixture_finding for one in (flat(0.9), flat(0.11, before=0.12), LOST)] == [
+        "All mixtures have about the same accuracy: 90%, against 90% before tying.",
+        "The model has learnt little yet: 12% before tying, 10% by chance.",
+        "All runs have diverged, so nothing can be tied.",
+    ]
+    assert mixture_text(RESULT, 0.4) == "α = 0.4: 90% [88 to 92%]."
+    assert "diverged" in mixture_text(LOST, 0.5)
+    assert np.isnan(LOST.mean_cka)
+    cka = np.array([[[0.2]], [[np.nan]], [[0.4]]])
+    assert replace(RESULT, cka=cka).mean_cka == pytest.approx(0.3)
+
+
+def test_repairs_are_told_as_changes_in_points():
+    """A repair may gain more than was lost, and may harm; one seed has no interval."""
+    repaired = np.array([[0.95, 0.83, 0.5, 0.3, 0.75, 0.1, 0.75, 0.6, 0.35]])
+    for result, expected in (
+        (RESULT, ("99", "+80 [+75 to +85]", "+70", "+40", "0")),
+        (replace(flat(0.85), repaired=repaired), ("5", "+10", "−2", "−10", "−75")),
+    ):
+        assert result.repair_finding == (
+            "With W_K for both, accuracy falls by {} points. A fitted linear map changes it by {} "
+            "points; cut to half of its rank, by {}; an orthogonal map, by {}; a random "
+            "orthogonal map, by {}."
+        ).format(*expected)
+    assert flat(0.9).repair_finding == (
+        "Keeping W_K loses nothing (90%): there is nothing to repair."
+    )
+    assert flat(0.11, before=0.12).repair_finding == LOST.repair_finding == ""
+
+
+def test_what_is_drawn_and_taken_away_are_the_numbers():
+    """The chosen mixture is marked, every repair has its row, and JSON gives the result back."""
+    for result in (RESULT, flat(0.5), LOST):
+        figure = go.Figure(plot_mixtures(result, 0.3))
+        (mark,) = [trace for trace in figure.data if trace.mode == "markers"]
+        assert mark.x == (0.3,)
+        np.testing.assert_allclose(mark.y[0], result.mixed[:, 6].mean(), atol=1e-5)
+        assert "keep W_V" in figure.layout.xaxis.ticktext[0]
+        assert "keep W_K" in figure.layout.xaxis.ticktext[-1]
+    labels = [mixture_label(alpha) for alpha in (0.0, 0.35, 0.5, 1.0)]
+    assert labels == ["0 (keep W_V)", "0.35", "0.5 (average)", "1 (keep W_K)"]
+    html = repairs_table(RESULT)
+    rows = [row.split('scope="row">')[1] for row in html.split("<tr>")[1:]]
+    assert [row.split("<")[0] for row in rows] == [
+        "no map", "linear map", "cut to rank 4", "cut to rank 2", "cut to rank 1",
+        "orthogonal map", "random map",
+    ]  # fmt: skip
+    assert "<td>80%</td>" in rows[1]
+    assert "before tying 99%" in html
+    again = TyingResult.from_parts(json.loads(json.dumps(RESULT.header)), RESULT.arrays)
+    assert (again.header, again.repairs) == (RESULT.header, RESULT.repairs)
+    np.testing.assert_allclose(again.mixed, RESULT.mixed, atol=1e-6)
+    table = pd.read_csv(io.StringIO(tying_csv([RESULT, replace(RESULT, variant="MQA")])))
+    assert len(table) == 2 * len(RESULT.table) == 2 * 3 * (21 + 9)
+    assert list(table) == list(COLUMNS)
+    assert table["sharing"].unique().tolist() == ["QKV", "MQA"]
+    assert table.loc[table["way"] == "linear map", "rank"].unique().tolist() == [8, 4, 2, 1]

@@ -11,24 +11,19 @@ from attnkit.evidence.words import to_markdown
 CLAIMS = Path(__file__).parents[1] / "docs" / "claims.md"
 
 
-def test_a_part_is_replaced(tmp_path):
-    """Text before and after the marks is kept; text between them is replaced."""
+def test_a_part_between_marks_is_replaced(tmp_path):
+    """All other text is kept; an error tells which lines a file without marks needs."""
     begin, end = marks("bench")
-    page = tmp_path / "page.md"
-    page.write_text(f"before\n{begin}\nold\n{end}\nafter\n", encoding="utf-8")
-    write_between_marks(page, "bench", "| new |")
-    text = page.read_text(encoding="utf-8")
-    assert text == f"before\n{begin}\n| new |\n{end}\nafter\n"
-    assert split_at_marks(page, "bench") == ("before\n", "\nafter\n")
-
-
-def test_a_file_without_marks_is_left_alone(tmp_path):
-    """The error tells which lines it needs."""
     page = tmp_path / "page.md"
     page.write_text("nothing here", encoding="utf-8")
     with pytest.raises(ValueError, match="bench begins"):
         write_between_marks(page, "bench", "")
     assert page.read_text(encoding="utf-8") == "nothing here"
+    page.write_text(f"before\n{begin}\nold\n{end}\nafter\n", encoding="utf-8")
+    write_between_marks(page, "bench", "| new |")
+    text = page.read_text(encoding="utf-8")
+    assert text == f"before\n{begin}\n| new |\n{end}\nafter\n"
+    assert split_at_marks(page, "bench") == ("before\n", "\nafter\n")
 
 
 def test_the_table_of_claims_is_that_of_the_shipped_evidence():

@@ -1,25 +1,18 @@
 """Stored and uploaded bytes are never unpickled: nothing in the code could do it."""
 
 import ast
+import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 
-MODULES = set(
-    "pickle _pickle cPickle pickletools cloudpickle dill joblib jsonpickle shelve marshal "
-    "diskcache".split()
+UNSAFE = re.compile(
+    r"(_?pickle|cPickle|pickletools|cloudpickle|dill|joblib|jsonpickle|shelve|marshal|diskcache)\b.*"
+    r"|(builtins\.)?(eval|exec)|compile|__import__|pandas\.eval|.*\b(read_pickle|to_pickle|PickleType)"
+    r"|torch\.((jit|hub|serialization)\.)?load|torch\.package\.PackageImporter"
+    r"|yaml\.(load|load_all|full_load|unsafe_load|UnsafeLoader|Loader)"
 )
-"""Modules whose import is enough."""
-
-NAMES = set(
-    "eval exec compile __import__ builtins.eval builtins.exec torch.load torch.jit.load "
-    "torch.hub.load torch.package.PackageImporter torch.serialization.load pandas.eval "
-    "yaml.load yaml.load_all yaml.full_load yaml.unsafe_load yaml.UnsafeLoader yaml.Loader".split()
-)
-"""What must not be mentioned, called or not, by its full name."""
-
-MEMBERS = {"read_pickle", "to_pickle", "PickleType"}
-"""What must not be mentioned, whatever it belongs to."""
+"""Full names that must not be mentioned, called or not; of some modules, the import is enough."""
 
 SAFE_ARGUMENTS = {"allow_pickle": False, "persist": None}
 """Arguments of `np.load` and `st.cache_data`, and the one value that they may have."""
@@ -32,16 +25,13 @@ def findings(source):
     found = []
     for node in ast.walk(tree):
         for name in mentioned(node, known):
-            module, last = name.partition(".")[0], name.rpartition(".")[2]
-            if module in MODULES or name in NAMES or last in MEMBERS:
-                found.append((node.lineno, name))
+            found += [(node.lineno, name)] * bool(UNSAFE.fullmatch(name))
         if isinstance(node, ast.Call):
             for word in node.keywords:
-                value = word.value
-                is_safe = isinstance(value, ast.Constant) and value.value is SAFE_ARGUMENTS.get(
-                    word.arg
-                )
-                found += [(node.lineno, word.arg)] * (word.arg in SAFE_ARGUMENTS and not is_safe)
+                if word.arg in SAFE_ARGUMENTS:
+                    value = getattr(word.value, "value", word.value)
+                    safe = value is SAFE_ARGUMENTS[word.arg]
+                    found += [(node.lineno, word.arg)] * (not safe)
             is_load = dotted(node.func, known) in ("numpy.load", "numpy.lib.npyio.load")
             found += [(node.lineno, "allow_pickle")] * (is_load and len(node.args) > 2)
     return found

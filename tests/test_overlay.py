@@ -29,7 +29,10 @@ def lines(figure):
 
 
 def test_every_experiment_with_a_variant_has_a_line_in_its_panel():
-    """Panels are variants; letters, colours and dashes are experiments."""
+    """Panels are variants; letters, colours and dashes are experiments, of which no two are alike.
+
+    No colour is that of a variant.
+    """
     both = finished(tiny("directed", sharing=["QKV", "Q=K"]), np.full((3, 2, 2), 0.5))
     compared = letters(both, one_variant(THREE_SEEDS))
     figure = plot_overlay(compared, [QKV, Q_K], "loss")
@@ -40,44 +43,30 @@ def test_every_experiment_with_a_variant_has_a_line_in_its_panel():
     assert found == [("x", "A", None), ("x", "B", colors[1]), ("x2", "A", None)]
     letters_drawn = [(t["xaxis"], t["text"]) for t in figure["data"] if t["mode"] == "text"]
     assert letters_drawn == [("x", ["A"]), ("x", ["B"]), ("x2", ["A"])]
-    assert figure["layout"]["meta"]["panels"] == 2
+    assert len(set(STYLES)) == len(STYLES) == len(LETTERS)
+    assert not {color for color, _ in STYLES} & {*COLORS.values(), *FURTHER}
 
 
 def test_lines_are_means_over_seeds_of_the_full_history():
-    """The thinned curve keeps first and last evaluation."""
+    """The thinned curve keeps first and last evaluation; letters of equal lines do not overlap."""
     accuracy = np.linspace(0, 1, 4 * MAX_POINTS)[:, None] * [1.0, 0.5]
     line = lines(plot_overlay(letters(one_variant(accuracy, steps=1000)), [QKV], "accuracy"))[0]
     drawn = unpacked(line["y"])
     assert len(drawn) == MAX_POINTS
     assert (drawn[0], drawn[-1]) == (0.0, pytest.approx(0.75))
-
-
-def test_letters_of_equal_lines_do_not_cover_each_other():
-    """Each stands at a step of its own."""
-    compared = letters(
-        *[one_variant(np.full((40, 2), 1.0), steps=1000, first_seed=i) for i in range(8)]
-    )
-    figure = plot_overlay(compared, [QKV], "accuracy")
+    same = [one_variant(np.full((40, 2), 1.0), steps=1000, first_seed=i) for i in range(8)]
+    figure = plot_overlay(letters(*same), [QKV], "accuracy")
     places = [float(unpacked(t["x"])[0]) for t in figure["data"] if t["mode"] == "text"]
     assert places == sorted(set(places))
     assert len(places) == len(LETTERS)
 
 
-def test_no_two_experiments_look_alike():
-    """Dashes and shades differ, and no colour is that of a variant."""
-    assert len(STYLES) == len(LETTERS)
-    assert len(set(STYLES)) == len(STYLES)
-    assert not {color for color, _ in STYLES} & {*COLORS.values(), *FURTHER}
-    assert len({dash for _, dash in STYLES[:6]}) == 6
-
-
 def test_the_legend_names_letters_and_the_level_that_all_share():
     """Chance is told if it is the same for all; else none is drawn."""
     first, other = one_variant(THREE_SEEDS), one_variant(THREE_SEEDS, kind="reverse")
-    alone = overlay_legend(letters(first), "accuracy")
-    assert [entry["text"] for entry in alone] == [
-        "A name A",
-        f"chance {percent(first.experiment.task.chance)}",
-    ]
-    both = overlay_legend(letters(first, other), "accuracy")
+    chance = f"chance {percent(first.experiment.task.chance)}"
+    alone, both = (
+        overlay_legend(letters(*some), "accuracy") for some in ((first,), (first, other))
+    )
+    assert [entry["text"] for entry in alone] == ["A name A", chance]
     assert [entry["text"] for entry in both] == ["A name A", "B name B"]

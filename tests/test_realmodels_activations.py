@@ -11,7 +11,6 @@ from library_models import settings
 from attnkit.analysis.similarity import linear_cka, projected_bands
 from attnkit.realmodels import Projections, Unreadable, activations
 from attnkit.realmodels.activations import activation_cka, with_activations
-from attnkit.realmodels.toys import toy_table
 
 H, G, M, D, N_TOKENS = 6, 3, 31, 5, 83
 
@@ -87,25 +86,32 @@ def test_chance_is_that_of_the_same_inputs(layer):
     assert alike[0] == pytest.approx(projected_bands(narrow, narrow, D, D)[1].mean)
 
 
-def test_a_model_whose_keys_are_values_is_run(tmp_path):
-    """Gemma 4 has such layers, and layers that reuse keys; V is compared with nothing there."""
-    fields = settings(
-        f"num_kv_shared_layers=0 attention_k_eq_v=True num_key_value_heads={N_HEADS} head_dim=4 "
-        f"global_head_dim=6 hidden_size_per_layer_input=4 vocab_size_per_layer_input={N_WORDS}"
-    )
-    layer_types = ["sliding_attention", "full_attention", "full_attention"]
-    config = T.Gemma4TextConfig(**sizes(layer_types=layer_types, **fields))
-    found = with_activations(heads("causal"), save(tmp_path, T.Gemma4TextModel, config))
-    assert found["act_cka_qk"].between(0, 1).all()
-    assert found.groupby("layer")["act_cka_kv"].count().tolist() == [N_HEADS, 0, 0]
+GEMMA_4 = settings(
+    f"num_kv_shared_layers=0 attention_k_eq_v=True num_key_value_heads={N_HEADS} head_dim=4 "
+    f"global_head_dim=6 hidden_size_per_layer_input=4 vocab_size_per_layer_input={N_WORDS}"
+) | {"layer_types": ["sliding_attention", "full_attention", "full_attention"]}
+LATENT = settings(
+    "q_lora_rank=5 kv_lora_rank=4 qk_nope_head_dim=6 qk_rope_head_dim=2 v_head_dim=5 "
+    f"num_key_value_heads={N_HEADS} first_k_dense_replace={N_LAYERS}"
+)
 
 
-def test_what_cannot_be_run_is_refused(tmp_path):
-    """A source that is none, and CTranslate2's files, whose configuration nobody knows."""
-    (tmp_path / "model.bin").write_bytes(b"")
-    for source in ("nosuchmodel", "json", str(tmp_path)):
-        with pytest.raises(Unreadable):
-            with_activations(toy_table(), source)
+def test_models_are_run_on_text(tmp_path):
+    """Of few positions in shorter pieces; where keys are values, V is compared with nothing.
+
+    The inputs of latent attention are found, also where queries come from a latent vector.
+    """
+    for kind, config, of in (
+        (T.BertModel, T.BertConfig(**sizes(max_position_embeddings=64)), "encoder"),
+        (T.GPT2Model, gpt2(), "causal"),
+        (T.Gemma4TextModel, T.Gemma4TextConfig(**sizes(**GEMMA_4)), "causal"),
+        (T.DeepseekV3Model, T.DeepseekV3Config(**sizes(**LATENT)), "causal"),
+    ):
+        found = with_activations(heads(of), save(tmp_path / kind.__name__, kind, config))
+        assert found["act_cka_qk"].between(0, 1).all()
+        assert found["act_cka_qk"].nunique() > N_HEADS
+        compared = found.groupby("layer")["act_cka_kv"].count().tolist()
+        assert compared == [N_HEADS, *[0 if "Gemma" in kind.__name__ else N_HEADS] * 2]
 
 
 def test_no_program_of_a_model_is_run(tmp_path, monkeypatch):
@@ -132,27 +138,14 @@ def test_no_program_of_a_model_is_run(tmp_path, monkeypatch):
     assert "transformers cannot load it" in refusal(source)
 
 
-@pytest.mark.parametrize("kind", ["encoder", "causal"])
-def test_a_model_of_few_positions_gets_shorter_pieces(tmp_path, kind):
-    """64 and 37 are fewer than a piece has elsewhere."""
-    config = T.BertConfig(**sizes(max_position_embeddings=64)) if kind == "encoder" else gpt2()
-    source = save(tmp_path, T.BertModel if kind == "encoder" else T.GPT2Model, config)
-    found = with_activations(heads(kind), source)
-    assert found["act_cka_qk"].between(0, 1).all()
-    assert found["act_cka_qk"].nunique() == N_LAYERS * N_HEADS
-
-
-def test_latent_attention_is_run(tmp_path):
-    """Its inputs are found, also where queries come from a latent vector."""
-    widths = "q_lora_rank=5 kv_lora_rank=4 qk_nope_head_dim=6 qk_rope_head_dim=2 v_head_dim=5"
-    more = {"num_key_value_heads": N_HEADS, "first_k_dense_replace": N_LAYERS}
-    config = T.DeepseekV3Config(**sizes(**more, **settings(widths)))
-    found = with_activations(heads("causal"), save(tmp_path, T.DeepseekV3Model, config))
-    assert found["act_cka_qk"].between(0, 1).all()
-
-
 def test_why_a_model_is_not_run_is_told(tmp_path):
-    """Layers read once but run often, another tokenizer, too little text, and no finite inputs."""
+    """Layers read once but run often, another tokenizer, too little text, and no finite inputs.
+
+    Sources that are none, and CTranslate2's files, whose configuration nobody knows.
+    """
+    (tmp_path / "model.bin").write_bytes(b"")
+    for source in ("nosuchmodel", "json", str(tmp_path)):
+        assert refusal(source)
     albert = T.AlbertConfig(**sizes(embedding_size=11, num_hidden_groups=1))
     source = save(tmp_path / "albert", T.AlbertModel, albert)
     assert "the file has 1 attention layers, but 3 ran" in refusal(source)

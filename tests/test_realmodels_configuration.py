@@ -1,170 +1,204 @@
-"""What a configuration says of a model, in older and newer forms, true or not; and notes."""
+"""What a configuration says of a model, in older and newer forms, true or not; and notes.
 
+Layers of one model may differ: wider heads, keys that serve as values, reused keys.
+"""
+
+import contextlib
+import json
 import re
 
 import numpy as np
 import pytest
-from library_models import D_VOCAB, settings
+from hypothesis import given
+from hypothesis import strategies as st
+from library_models import D_VOCAB, built, settings
+from searching import briefly
+from varied_models import CASES
 
 from attnkit.realmodels.base import Kind, Unreadable
 from attnkit.realmodels.families import hugging_face_layers
-
-_LLAMA_3 = settings(
-    "factor=4.0 low_freq_factor=1.0 high_freq_factor=4.0 original_max_position_embeddings=32"
-)
+from attnkit.realmodels.safetensors_file import open_safetensors
 
 
 class Named:
-    """Tensors of some names and shapes, all of the same number."""
+    """Tensors of some names and shapes, all of the same number; or those of another file.
 
-    def __init__(self, shapes):
-        self.shapes = shapes
+    It notes which tensors are read.
+    """
+
+    def __init__(self, shapes, file=None):
+        self.shapes, self._file, self.names = shapes, file, set()
 
     def read(self, name):
-        """The same number everywhere."""
-        return np.full(self.shapes[name], 0.5, np.float32)
+        """Read one tensor."""
+        self.names.add(name)
+        return self._file.read(name) if self._file else np.full(self.shapes[name], 0.5, np.float32)
 
 
-def _llama_file(n_layers=3, prefix="model."):
+def refusal(shapes, config):
+    """Return the one line that refuses a model."""
+    file = Named(shapes) if isinstance(shapes, dict) else shapes
+    with pytest.raises(Unreadable) as error:
+        hugging_face_layers(file, config)
+    assert str(error.value).isprintable()
+    assert len(str(error.value)) < 2_000
+    return str(error.value)
+
+
+def read_all(shapes, config):
+    """Return the layers of a model, all of them read, and its notes."""
+    _, layers, notes = hugging_face_layers(Named(shapes), config)
+    return layers, [layer.read() for layer in layers], notes
+
+
+def llama_file(n_layers=3, prefix="model."):
     """Names and shapes of a Llama: 5 heads of width 4, one for keys and values, 7 inputs."""
     shapes = {"model.embed_tokens.weight": (D_VOCAB, 7)}
-    for i in range(n_layers):
-        layer = f"{prefix}layers.{i}."
+    for layer in (f"{prefix}layers.{i}." for i in range(n_layers)):
         shapes |= {f"{layer}self_attn.{p}_proj.weight": (4, 7) for p in "kv"}
-        shapes |= {
-            f"{layer}self_attn.q_proj.weight": (20, 7),
-            f"{layer}input_layernorm.weight": (7,),
-        }
+        shapes |= {f"{layer}self_attn.q_proj.weight": (20, 7)}
+        shapes |= {f"{layer}input_layernorm.weight": (7,)}
     return shapes
 
 
-_LLAMA = {"model_type": "llama"} | settings(
+LLAMA = {"model_type": "llama"} | settings(
     "hidden_size=7 num_hidden_layers=3 num_attention_heads=5 num_key_value_heads=1 head_dim=4 "
     "max_position_embeddings=64"
 )
+LLAMA_3 = settings(
+    "factor=4.0 low_freq_factor=1.0 high_freq_factor=4.0 original_max_position_embeddings=32"
+)
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}
 
 
-def _frequencies(n_layers=3, **config):
-    """Of every layer of a Llama with this configuration."""
-    settings = _LLAMA | {"num_hidden_layers": n_layers} | config
-    _, layers, _ = hugging_face_layers(Named(_llama_file(n_layers)), settings)
-    return [layer.read().rope.frequencies.tolist() for layer in layers]
+def frequencies(n_layers=3, **config):
+    """Of every layer of a Llama with this configuration; None where positions are not turned."""
+    _, read, _ = read_all(llama_file(n_layers), LLAMA | {"num_hidden_layers": n_layers} | config)
+    return [None if one.rope is None else one.rope.frequencies.tolist() for one in read]
 
 
 def test_angles_of_older_configurations():
     """Base, share and scaling stood elsewhere before rope_parameters."""
-    assert _frequencies() == [[1.0, 0.01]] * 3
-    assert _frequencies(rope_theta=100.0) == [[1.0, 0.1]] * 3
-    assert (
-        _frequencies(rope_theta=100, rope_scaling={"type": "linear", "factor": 2.0})
-        == [[0.5, 0.05]] * 3
-    )
-    assert _frequencies(partial_rotary_factor=0.5) == [[1.0]] * 3
-    assert (
-        _frequencies(rope_parameters={"rope_theta": 100.0, "rope_type": "default"})
-        == [[1.0, 0.1]] * 3
-    )
+    linear = {"type": "linear", "factor": 2.0}
+    for config, expected in (
+        ({}, [1.0, 0.01]),
+        ({"rope_theta": 100.0}, [1.0, 0.1]),
+        ({"rope_theta": 100, "rope_scaling": linear}, [0.5, 0.05]),
+        ({"partial_rotary_factor": 0.5}, [1.0]),
+        ({"rope_parameters": {"rope_theta": 100.0, "rope_type": "default"}}, [1.0, 0.1]),
+        ({"rope_scaling": YARN}, [1.0, pytest.approx(0.01 / 4)]),  # often turned: kept
+        ({"rope_scaling": YARN | {"factor": None}}, [1.0, pytest.approx(0.01 / 2)]),
+    ):
+        assert frequencies(**config) == [expected] * 3, config
     gemma = {"model_type": "gemma3_text", "rope_scaling": {"rope_type": "linear", "factor": 8.0}}
-    assert _frequencies(7, **gemma) == [
-        [1.0, 0.01] if i != 5 else [0.125, 0.000125] for i in range(7)
-    ]
+    slow, usual = [0.125, 0.000125], [1.0, 0.01]
+    assert frequencies(7, **gemma) == [usual] * 5 + [slow, usual]
     local = gemma | {"sliding_window_pattern": 2, "rope_local_base_freq": 100.0}
-    assert _frequencies(3, **local) == [[1.0, 0.1], [0.125, 0.000125], [1.0, 0.1]]
-
-
-def test_angles_of_older_configurations_of_other_families():
-    """ModernBERT's global layers have another base; a quarter of GPT-NeoX's heads turns."""
+    assert frequencies(3, **local) == [[1.0, 0.1], slow, [1.0, 0.1]]
+    assert frequencies(no_rope_layers=[1, 0, 1]) == [usual, None, usual]
     shapes = {f"model.layers.{i}.attn.Wqkv.weight": (36, 12) for i in range(4)}
     shapes |= {f"model.layers.{i}.attn_norm.weight": (12,) for i in range(1, 4)}
     config = {"model_type": "modernbert"} | settings(
         "hidden_size=12 num_hidden_layers=4 num_attention_heads=3 global_rope_theta=1e4 "
         "local_rope_theta=100.0 global_attn_every_n_layers=3"
     )
-    _, layers, _ = hugging_face_layers(Named(shapes), config)
-    assert [one.read().rope.frequencies[1] for one in layers] == [0.01, 0.1, 0.1, 0.01]
+    _, read, _ = read_all(shapes, config)
+    assert [one.rope.frequencies[1] for one in read] == [0.01, 0.1, 0.1, 0.01]
     stem = "gpt_neox.layers.0."
     shapes = {f"{stem}attention.query_key_value.weight": (48, 16)}
     shapes |= {f"{stem}input_layernorm.weight": (16,)}
-    config = settings("hidden_size=16 num_hidden_layers=1 num_attention_heads=1")
     for fields, expected in (
         ("", [1.0, 0.01]),
         ("rotary_pct=0.125 rotary_emb_base=77", [1.0]),
         ("rotary_pct=0.25 rotary_emb_base=100", [1.0, 0.1]),
     ):
-        config |= {"model_type": "gpt_neox"} | settings(fields)
-        _, (layer,), _ = hugging_face_layers(Named(shapes), config)
-        assert layer.read().rope.frequencies.tolist() == expected
+        config = settings(f"hidden_size=16 num_hidden_layers=1 num_attention_heads=1 {fields}")
+        _, (one,), _ = read_all(shapes, {"model_type": "gpt_neox"} | config)
+        assert one.rope.frequencies.tolist() == expected
 
 
 def test_positions_scaled_by_another_rule_are_left_out_and_said():
-    """The rule "longrope" has other frequencies for long texts than for short ones."""
-    config = _LLAMA | {"rope_scaling": {"rope_type": "longrope", "factor": 4.0}}
-    _, layers, notes = hugging_face_layers(Named(_llama_file()), config)
-    assert [layer.read().rope for layer in layers] == [None] * 3
-    assert any("'longrope'" in note for note in notes)
-
-
-_YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}
-
-
-def test_yarn_slows_pairs_by_their_number_of_turns():
-    """Pairs that turn often keep their frequency; a factor on a part of a head is not read."""
-    (first, second), *_ = _frequencies(rope_scaling=_YARN)
-    assert first == 1.0
-    assert second == pytest.approx(0.01 / 4)
-    assert _frequencies(rope_scaling=_YARN | {"factor": None}, max_position_embeddings=64)[0][
-        1
-    ] == (pytest.approx(0.01 / 2))
-    config = _LLAMA | {"partial_rotary_factor": 0.5, "rope_scaling": _YARN}
-    _, layers, notes = hugging_face_layers(Named(_llama_file()), config)
-    assert layers[0].read().rope is None
-    assert any("'yarn'" in note for note in notes)
-    config["rope_scaling"] = _YARN | {"attention_factor": 1.0}
-    _, layers, _ = hugging_face_layers(Named(_llama_file()), config)
-    assert layers[0].read().rope is not None
-
-
-def test_layers_without_positions_or_that_predict_later_tokens():
-    """SmolLM3 leaves positions out in every fourth layer; DeepSeek V3 has a layer more."""
-    config = _LLAMA | {"no_rope_layers": [1, 0, 1]}
-    _, layers, notes = hugging_face_layers(Named(_llama_file()), config)
-    assert [layer.read().rope is None for layer in layers] == [False, True, False]
-    assert "Some layers have no rotary positions." in notes
-    fields = {"num_hidden_layers": 2, "num_nextn_predict_layers": 1}
-    _, layers, _ = hugging_face_layers(Named(_llama_file(3)), _LLAMA | fields)
-    assert [layer.index for layer in layers] == [0, 1]
+    """The rule "longrope" has other frequencies for long texts; YaRN may scale a part of a head."""
+    part = {"partial_rotary_factor": 0.5}
+    for config in (
+        {"rope_scaling": {"rope_type": "longrope", "factor": 4.0}},
+        {**part, "rope_scaling": YARN},
+    ):
+        _, read, notes = read_all(llama_file(), LLAMA | config)
+        assert [one.rope for one in read] == [None] * 3
+        assert any(repr(config["rope_scaling"]["rope_type"]) in note for note in notes)
+    assert None not in frequencies(**part, rope_scaling=YARN | {"attention_factor": 1.0})
 
 
 def test_notes_say_what_is_not_shown():
-    """Of norms after the projection, caps, windows, and of what else the model is."""
-    shapes = _llama_file() | {f"model.layers.{i}.self_attn.q_norm.weight": (4,) for i in range(3)}
+    """Norms after the projection, caps, windows, what else the model is, and what is missing.
+
+    BART's cross-attention may be untrained, ALBERT's twelve layers are one, and DeepSeek V3 has a
+    layer more.
+    """
+    shapes = llama_file() | {f"model.layers.{i}.self_attn.q_norm.weight": (4,) for i in range(3)}
     shapes["vision_tower.layers.0.self_attn.q_proj.weight"] = (3, 3)
-    config = _LLAMA | {"attn_logit_softcapping": 50.0, "sliding_window": 128}
-    _, _, notes = hugging_face_layers(Named(shapes), config)
-    assert [note.split()[0] for note in notes] == ["Queries", "Scores", "Some", "Only"]
-    _, _, notes = hugging_face_layers(
-        Named(_llama_file()), config | {"use_sliding_window": False, "attn_logit_softcapping": None}
-    )
-    assert notes == ()
-
-
-def test_layers_that_are_missing_or_shared_have_a_note():
-    """BART's cross-attention may be untrained, and ALBERT's twelve layers are one."""
+    config = LLAMA | {"attn_logit_softcapping": 50.0, "sliding_window": 128}
+    _, _, notes = read_all(shapes, config | {"no_rope_layers": [1, 0, 1]})
+    assert {note.split()[0] for note in notes} == {"Queries", "Scores", "Some", "Only"}
+    assert "Some layers have no rotary positions." in notes
+    config |= {"use_sliding_window": False, "attn_logit_softcapping": None}
+    assert read_all(llama_file(), config)[2] == ()
+    fields = {"num_hidden_layers": 2, "num_nextn_predict_layers": 1}
+    assert [layer.index for layer in read_all(llama_file(3), LLAMA | fields)[0]] == [0, 1]
     shapes = {
         f"model.decoder.layers.0.{module}.{part}_proj.weight": (6, 6)
         for module in ("self_attn", "encoder_attn")
         for part in "qkv"
     }
     config = {"model_type": "bart", "d_model": 6, "decoder_layers": 1, "decoder_attention_heads": 2}
-    _, layers, notes = hugging_face_layers(Named(shapes), config)
+    layers, _, notes = read_all(shapes, config)
     assert [layer.kind for layer in layers] == [Kind.CAUSAL, Kind.CROSS]
     assert notes == ("There is no encoder in the file, so cross-attention may be untrained.",)
     layer = "albert.encoder.albert_layer_groups.0.albert_layers.0.attention."
     shapes = {f"{layer}{part}.weight": (6, 6) for part in ("query", "key", "value")}
-    config = {"model_type": "albert", "hidden_size": 6, "num_attention_heads": 2}
-    _, layers, notes = hugging_face_layers(Named(shapes), config | {"num_hidden_layers": 12})
+    config = {"model_type": "albert"} | settings(
+        "hidden_size=6 num_attention_heads=2 num_hidden_layers=12"
+    )
+    layers, _, notes = read_all(shapes, config)
     assert [(layer.kind, layer.index) for layer in layers] == [(Kind.ENCODER, 0)]
     assert "shown once" in notes[0]
+
+
+GEMMA_4 = {"model_type": "gemma4_text"} | settings(
+    "hidden_size=7 num_hidden_layers=4 num_attention_heads=6 num_key_value_heads=2 head_dim=4 "
+    "global_head_dim=8 num_global_key_value_heads=1 attention_k_eq_v=True num_kv_shared_layers=2"
+)
+GEMMA_4["layer_types"] = ["sliding_attention", "full_attention"] * 2
+"""Configuration with the field names of the published models."""
+
+
+def gemma_file():
+    """Names and shapes of that model, in which layers 2 and 3 reuse the keys of 0 and 1."""
+    shapes = {"model.layers.0.self_attn.v_proj.weight": (8, 7)}
+    for layer, (d_head, n_kv_heads) in enumerate([(4, 2), (8, 1)] * 2):
+        prefix = f"model.layers.{layer}."
+        shapes[f"{prefix}input_layernorm.weight"] = (7,)
+        shapes[f"{prefix}self_attn.q_proj.weight"] = (6 * d_head, 7)
+        if layer < 2:
+            shapes[f"{prefix}self_attn.k_proj.weight"] = (n_kv_heads * d_head, 7)
+    return shapes
+
+
+def test_layers_have_heads_and_keys_of_their_own():
+    """Global layers are wider, and the last layers name the layer whose keys they reuse.
+
+    Newer configurations say the same by an object of fields for every layer that differs.
+    """
+    wide = {"head_dim": 8, "num_key_value_heads": 1}
+    new = {"per_layer_config": {"1": wide, "3": wide}, "global_head_dim": None}
+    for fields in ({}, new):
+        layers, read, notes = read_all(gemma_file(), GEMMA_4 | fields)
+        shapes = [(one.W_Q.shape, one.W_K.shape) for one in read]
+        assert shapes == [((6, 7, 4), (2, 7, 4)), ((6, 7, 8), (1, 7, 8))] * 2
+        assert [layer.kv_index for layer in layers] == [None, None, 0, 1]
+        assert any("one matrix serves as W_K and as W_V" in note for note in notes)
+        assert any("reuse the keys and values" in note for note in notes)
 
 
 def test_a_configuration_that_does_not_fit_is_refused():
@@ -185,12 +219,12 @@ def test_a_configuration_that_does_not_fit_is_refused():
         ({"num_hidden_layers": 10**6}, "num_hidden_layers is 1000000, but the file holds 3"),
         ({"rope_theta": -1.0}, "rope_theta is -1.0; it must be a number above 0"),
         ({"rope_theta": 1e300}, "rope_theta is 1e+300; it must be a number above 0, at most 1e+30"),
-        ({"rope_theta": 1.0, "rope_scaling": _YARN}, "with YaRN it must be above 1"),
+        ({"rope_theta": 1.0, "rope_scaling": YARN}, "with YaRN it must be above 1"),
         ({"rope_scaling": "linear"}, "rope_scaling is 'linear'; it must be an object"),
         ({"rope_scaling": {"type": "linear"}}, "factor is missing"),
         ({"rope_scaling": {"type": "llama3", "factor": 2.0}}, "low_freq_factor is missing"),
         (
-            {"rope_scaling": {"type": "llama3"} | _LLAMA_3 | {"high_freq_factor": 1.0}},
+            {"rope_scaling": {"type": "llama3"} | LLAMA_3 | {"high_freq_factor": 1.0}},
             "high_freq_factor is 1.0; it must be above low_freq_factor, 1.0",
         ),
         ({"partial_rotary_factor": 1e9}, "of a head's 4 dimensions would rotate, in pairs"),
@@ -200,29 +234,27 @@ def test_a_configuration_that_does_not_fit_is_refused():
         ({"is_causal": "no"}, "is_causal is 'no'; it must be true or false"),
         ({"text_config": {"model_type": "llama"}}, "num_hidden_layers or n_layer or"),
     ):
-        assert says in refusal(Named(_llama_file()), _LLAMA | config)
+        assert says in refusal(llama_file(), LLAMA | config)
     for config in (None, [], "llama", 7):
-        assert "must be an object" in refusal(Named(_llama_file()), config)
-
-
-def refusal(file, config):
-    """Return the one line that refuses a model."""
-    with pytest.raises(Unreadable) as error:
-        hugging_face_layers(file, config)
-    assert str(error.value).isprintable()
-    assert len(str(error.value)) < 2_000
-    return str(error.value)
-
-
-def test_a_null_for_the_rotating_dimensions_of_gpt_j_is_refused():
-    """The library refuses it; only a missing field means 64."""
+        assert "must be an object" in refusal(llama_file(), config)
+    for config, says in (
+        ({"num_kv_shared_layers": 3}, "num_kv_shared_layers is 3, so that no layer has keys"),
+        ({"num_kv_shared_layers": -1}, "num_kv_shared_layers is -1; it must be a whole number"),
+        ({"attention_k_eq_v": False}, "is of shape (8, 7); the configuration says (16, 7)"),
+        ({"attention_k_eq_v": "yes"}, "attention_k_eq_v is 'yes'; it must be true or false"),
+        ({"num_global_key_value_heads": 4}, "6 heads cannot share 4 key and value heads equally"),
+        ({"global_head_dim": 10}, "is of shape (48, 7); the configuration says (60, 7)"),
+        ({"per_layer_config": [1]}, "per_layer_config is [1]; it must be an object"),
+        ({"per_layer_config": {"1": {"head_dim": 0}}}, "head_dim is 0; it must be a whole number"),
+    ):
+        assert says in refusal(gemma_file(), GEMMA_4 | config)
     shapes = {f"h.0.attn.{part}_proj.weight": (64, 64) for part in "qkv"}
     shapes["h.0.ln_1.weight"] = (64,)
     config = {"model_type": "gptj", "n_embd": 64, "n_layer": 1, "n_head": 1}
-    _, (layer,), _ = hugging_face_layers(Named(shapes), config)
-    assert len(layer.read().rope.frequencies) == 32
-    with pytest.raises(Unreadable, match="rotary_dim is null; it must be a whole number"):
-        hugging_face_layers(Named(shapes), config | {"rotary_dim": None})
+    _, (one,), _ = read_all(shapes, config)  # only a missing field means 64, as in the library
+    assert len(one.rope.frequencies) == 32
+    says = "rotary_dim is null; it must be a whole number"
+    assert says in refusal(shapes, config | {"rotary_dim": None})
 
 
 @pytest.mark.parametrize("module", ["q_proj", "kv_a_layernorm"])
@@ -239,24 +271,72 @@ def test_a_bias_that_latent_attention_does_not_have_is_refused(module):
     shapes = {f"{attention}{name}.weight": shape for name, shape in weights.items()}
     shapes |= {"model.layers.0.input_layernorm.weight": (6,)}
     shapes |= {f"{attention}kv_a_proj_with_mqa.bias": (6,)}
-    _, (layer,), _ = hugging_face_layers(Named(shapes), config)
-    assert layer.read().b_V is not None
+    assert read_all(shapes, config)[1][0].b_V is not None
     shapes |= {f"{attention}{module}.bias": weights[module][:1]}
-    with pytest.raises(Unreadable, match=rf"tensor '{attention}{module}\.bias' is a bias"):
-        hugging_face_layers(Named(shapes), config)
+    assert f"tensor '{attention}{module}.bias' is a bias" in refusal(shapes, config)
 
 
 def test_a_file_that_does_not_fit_is_refused():
     """What is missing is named, and what the file has instead, however much and whatever it is."""
-    shapes = _llama_file()
-    del shapes["model.layers.1.self_attn.v_proj.weight"]
+    value = "model.layers.1.self_attn.v_proj.weight"
     names = "attn\n\x1b[31m" + "x" * 10_000
-    for file, says in (
-        (shapes, r"no tensor 'model\.layers\.1\.self_attn\.v_proj\.weight'"),
-        (_llama_file() | _llama_file(prefix="teacher."), r"several models.*'model\.', 'teacher\.'"),
+    for shapes, says in (
+        ({n: s for n, s in llama_file().items() if n != value}, f"no tensor .{re.escape(value)}"),
+        (llama_file() | llama_file(prefix="teacher."), r"several models.*'model\.', 'teacher\.'"),
         ({"model.layers.0.self_attn.q_proj.qweight": (3, 5)}, "take the unquantised model"),
         ({}, "the file holds nothing"),
         ({f"attn{i}": (1,) for i in range(17)}, r"'attn5' and 11 more$"),
         ({f"{names}{i}": (1,) for i in range(100)}, "94 more"),
     ):
-        assert re.search(says, refusal(Named(file), _LLAMA))
+        assert re.search(says, refusal(shapes, LLAMA))
+
+
+# drawn
+
+ANY = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3)
+ANY = ANY | st.lists(ANY, max_size=3) | st.dictionaries(st.text(max_size=3), ANY, max_size=2)
+ROPE = ("factor", "rope_theta", "beta_fast", "beta_slow", "mscale", "attention_factor", "truncate")
+QUICK = ("gemma4_text-0", "deepseek_v3-0", "falcon-0")
+FIRST = [
+    pytest.param(name, marks=[] if name in QUICK else pytest.mark.long)
+    for name in CASES
+    if name.endswith("-0")
+]
+
+
+@pytest.fixture(scope="module", params=FIRST)
+def saved(request, tmp_path_factory):
+    """A file and a configuration of each newer family; it knows the tensors that it needs."""
+    folder = tmp_path_factory.mktemp("saved")
+    built(CASES[request.param], folder)
+    config, file = json.loads((folder / "config.json").read_text()), open_safetensors(folder)
+    reading = Named(dict(file.shapes), file)
+    for layer in hugging_face_layers(reading, config)[1]:
+        layer.read()
+    return reading, config
+
+
+def test_a_missing_tensor_or_another_shape_is_named(saved):
+    """Every tensor that is read is looked for first; only biases may be missing."""
+    reading, config = saved
+    for name in reading.names:
+        shapes = {**reading.shapes, name: (*reading.shapes[name], 3)}
+        assert repr(name)[:60] in refusal(shapes, config)
+        if name.endswith(".weight"):
+            del shapes[name]
+            said, missing = refusal(shapes, config), name.replace("ln_attn", "input_layernorm")
+            expected = (f"no tensor {missing!r}", "layers", "no attention found")
+            assert any(words in said for words in expected)
+
+
+@briefly(60)
+@given(data=st.data())
+def test_any_configuration_is_read_or_refused(saved, data):
+    """A configuration with any fields is read or raises Unreadable, and nothing else."""
+    reading, config = saved
+    fields = data.draw(st.dictionaries(st.sampled_from(sorted(config)), ANY, max_size=3))
+    rope = {"rope_type": data.draw(st.sampled_from(("yarn", "proportional", "llama3")))}
+    rope |= data.draw(st.dictionaries(st.sampled_from(ROPE), ANY, max_size=4))
+    with contextlib.suppress(Unreadable):
+        for layer in hugging_face_layers(reading, config | {"rope_parameters": rope} | fields)[1]:
+            layer.read()

@@ -7,11 +7,10 @@ import pandas as pd
 import pytest
 import yaml
 from ctranslate2.converters import MarianConverter
-from marian_files import (
+from model_files import (
     INTGEMM8,
     INTGEMM16,
     OPTIONS,
-    PRE_NORM,
     bin_file,
     configuration,
     npz_file,
@@ -28,46 +27,41 @@ from attnkit.realmodels.notes import REPEATED
 from attnkit.realmodels.sources import find_files, open_model
 
 ARRAYS = ("W_Q", "W_K", "W_V", "b_Q", "b_K", "b_V", "gain_q", "gain_kv")
+WHOLE = transformer()
+PRE_NORM = {
+    "transformer_preprocess": "n",
+    "transformer_postprocess": "da",
+    "transformer_postprocess_top": "n",
+}
 
 
-def written(folder, name, tensors, number=None, **options):
-    """Return the path of a model file with these tensors and options."""
-    path = folder / name
-    text = configuration(**options)
-    if path.suffix == ".npz":
-        path.write_bytes(npz_file(tensors, text))
-    else:
-        path.write_bytes(bin_file(tensors, text, **({} if number is None else {"number": number})))
+def written(path, tensors=WHOLE, options=None, **more):
+    """Write a model file with these tensors and options, and return its path."""
+    text = configuration(**(options or {}))
+    write = npz_file if path.suffix == ".npz" else bin_file
+    path.write_bytes(write(tensors, text, **more).data)
     return path
 
 
-def without(tensors, part):
-    """Return the tensors whose names do not hold a part."""
-    return {name: value for name, value in tensors.items() if part not in name}
+def without(*parts):
+    """Return the tensors of the usual model whose names do not hold a part."""
+    return {n: value for n, value in WHOLE.items() if not any(part in n for part in parts)}
 
 
-def pre_norm_options(**more):
-    """Return the options of a pre-norm model as keywords."""
-    return {name.replace("-", "_"): value for name, value in PRE_NORM.items()} | more
-
-
-@pytest.mark.parametrize("pre_norm", [False, True])
-def test_ctranslate2_converts_the_same_layers(tmp_path, pre_norm):
+@pytest.mark.parametrize("options", [{}, PRE_NORM])
+def test_ctranslate2_converts_the_same_layers(tmp_path, options):
     """The converter of CTranslate2, by others, finds the same weights, biases and gains."""
-    tensors = transformer(suffix="_pre" if pre_norm else "")
-    path = written(tmp_path, "model.npz", tensors, **(pre_norm_options() if pre_norm else {}))
+    tensors = transformer(suffix="_pre" if options else "")
+    path = written(tmp_path / "model.npz", tensors, options)
     vocabulary = tmp_path / "vocab.yml"
     vocabulary.write_text("".join(f"word{i}: {i}\n" for i in range(61)))
-    converter = MarianConverter(str(path), [str(vocabulary)] * 2)
-    converter.convert(str(tmp_path / "converted"))
-    theirs = ctranslate2_model(tmp_path / "converted" / "model.bin")
-    ours = marian_model(path)
-    assert [(layer.kind, layer.n_heads) for layer in ours.layers] == [
-        (layer.kind, layer.n_heads) for layer in theirs.layers
-    ]
-    for our_layer, their_layer in zip(ours.layers, theirs.layers, strict=True):
+    MarianConverter(str(path), [str(vocabulary)] * 2).convert(str(tmp_path / "converted"))
+    theirs = ctranslate2_model(tmp_path / "converted" / "model.bin").layers
+    ours = marian_model(path).layers
+    assert [(one.kind, one.n_heads) for one in ours] == [(one.kind, one.n_heads) for one in theirs]
+    for our_layer, their_layer in zip(ours, theirs, strict=True):
         our, their = our_layer.read(), their_layer.read()
-        assert (our.gain_q is not None) == pre_norm
+        assert (our.gain_q is not None) == bool(options)
         for name in ARRAYS:
             np.testing.assert_array_equal(getattr(our, name), getattr(their, name), name)
 
@@ -77,8 +71,7 @@ def test_ctranslate2_converts_the_same_layers(tmp_path, pre_norm):
 def test_quantised_weights_are_divided_by_their_multiplier(tmp_path, number, alignment):
     """At most half a step is lost, with and without padding; embeddings are not transposed."""
     tensors = transformer(48)
-    path = tmp_path / "model.bin"
-    path.write_bytes(bin_file(tensors, configuration(), number=number, alignment=alignment))
+    path = written(tmp_path / "model.bin", tensors, number=number, alignment=alignment)
     model = marian_model(path)
     for scope, layer in zip(("encoder_l1_self", "encoder_l2_self"), model.layers[:2], strict=True):
         weight = tensors[f"{scope}_Wk"]
@@ -93,26 +86,18 @@ def test_quantised_weights_are_divided_by_their_multiplier(tmp_path, number, ali
     np.testing.assert_allclose(read, integers / np.float64(multiplier), rtol=1e-7)
 
 
-def test_quantised_weights_that_marian_mixes_up_are_refused(tmp_path):
-    """Marian transposes wrongly unless sides are multiples of 16; a *.npz is not transposed."""
-    tensors = transformer(24)
-    model = marian_model(written(tmp_path, "model.bin", tensors, INTGEMM8))
+def test_weights_that_cannot_be_read_are_refused(tmp_path):
+    """Those that Marian transposes wrongly, and those for one kind of processor."""
+    path = written(tmp_path / "model.bin", transformer(24), number=INTGEMM8)
     with pytest.raises(Unreadable, match=r"multiples of 16; use the \*\.npz"):
-        model.layers[0].read()
-    assert marian_model(written(tmp_path, "model.npz", tensors)).layers[0].read().gain_q is None
-
-
-def test_weights_for_one_kind_of_processor_are_refused(tmp_path):
-    """The message names the type and the command that writes a type that is read."""
-    path = tmp_path / "model.bin"
+        marian_model(path).layers[0].read()
     for number, name in (
         (0x1801, "packed8avx2"),
         (0x802, "packed16"),
         (0x13001, "intgemm8avx512vnni"),
         (0x14002, "intgemm16sse2"),
     ):
-        claims = {"encoder_l1_self_Wq": {"number": number}}
-        path.write_bytes(bin_file(transformer(), configuration(), claims=claims))
+        written(path, claims={"encoder_l1_self_Wq": {"number": number}})
         with pytest.raises(Unreadable, match=f"in {name}: .* --gemm-type intgemm8$"):
             marian_model(path)
 
@@ -122,104 +107,86 @@ def test_weights_for_one_kind_of_processor_are_refused(tmp_path):
 )
 def test_keys_are_normalised_from_version_1_11_on(tmp_path, version, has_gain):
     """Earlier versions normalised only what the queries of self-attention read."""
-    tensors = transformer(suffix="_pre")
-    options = pre_norm_options(version=version)
-    model = marian_model(written(tmp_path, "model.bin", tensors, **options))
+    tensors, options = transformer(suffix="_pre"), PRE_NORM | {"version": version}
+    model = marian_model(written(tmp_path / "model.bin", tensors, options))
     encoder, cross = model.layers[0].read(), model.layers[-1].read()
     np.testing.assert_array_equal(encoder.gain_q, tensors["encoder_l1_self_Wo_ln_scale_pre"][0])
     assert (encoder.gain_kv is not None) == has_gain
-    np.testing.assert_array_equal(cross.gain_q, tensors["decoder_l2_context_Wo_ln_scale_pre"][0])
-    np.testing.assert_array_equal(cross.gain_kv, tensors["encoder_top_ln_scale"][0])
     assert any("before version 1.11" in note for note in model.notes) != has_gain
     rms = {name.replace("_ln_", "_rms_"): value for name, value in tensors.items()}
     options |= {"transformer_preprocess": "rd", "transformer_postprocess_top": "r"}
-    cross = marian_model(written(tmp_path, "model.bin", rms, **options)).layers[-1].read()
-    np.testing.assert_array_equal(cross.gain_q, rms["decoder_l2_context_Wo_rms_scale_pre"][0])
-    np.testing.assert_array_equal(cross.gain_kv, rms["encoder_top_rms_scale"][0])
+    other = marian_model(written(tmp_path / "model.bin", rms, options)).layers[-1].read()
+    for one in (cross, other):
+        gain = tensors["decoder_l2_context_Wo_ln_scale_pre"][0]
+        np.testing.assert_array_equal(one.gain_q, gain)
+        np.testing.assert_array_equal(one.gain_kv, tensors["encoder_top_ln_scale"][0])
 
 
 def test_layers_that_a_model_has_not_are_not_shown(tmp_path):
     """Recurrent and averaging decoders, tied layers, pooling and language models say so."""
-    whole = transformer()
-    no_self = without(without(whole, "decoder_l1_self"), "decoder_l2_self")
-    language_model = without(without(whole, "encoder"), "context")
+    no_self = without("decoder_l1_self", "decoder_l2_self")
     recurrent = no_self | {"decoder_l1_rnn_W": np.ones((42, 42))}
     for tensors, options, kinds, note in (
         (recurrent, {"transformer_decoder_autoreg": "rnn"}, "eexx", "recurrent unit"),
         (no_self, {"transformer_decoder_autoreg": "average-attention"}, "eexx", "averages"),
-        (without(whole, "decoder_l2"), {"transformer_tied_layers": [1, 1]}, "eecx", REPEATED),
-        (without(whole, "context"), {"transformer_pool": True}, "eecc", ""),
-        (language_model, {"type": "lm-transformer", "enc_depth": None}, "cc", ""),
+        (without("decoder_l2"), {"transformer_tied_layers": [1, 1]}, "eecx", REPEATED),
+        (without("context"), {"transformer_pool": True}, "eecc", ""),
+        (without("encoder", "context"), {"type": "lm-transformer", "enc_depth": None}, "cc", ""),
     ):
-        model = marian_model(written(tmp_path, "model.bin", tensors, **options))
+        model = marian_model(written(tmp_path / "model.bin", tensors, options))
         letters = {Kind.ENCODER: "e", Kind.CAUSAL: "c", Kind.CROSS: "x"}
         assert "".join(letters[layer.kind] for layer in model.layers) == kinds
         assert [note in one for one in model.notes] == ([True] if note else [])
 
 
 def test_a_wrong_option_is_named(tmp_path):
-    """The message names the option, its value and what is allowed."""
+    """The message names the option or tensor, its value and what is allowed."""
     for options, words in (
         ({"type": "s2s"}, "type is 's2s'; it must be one of transformer, lm-transformer"),
         ({"type": None}, "type is ''"),
         ({"transformer_heads": None}, "transformer-heads is missing"),
         ({"transformer_heads": 0}, "transformer-heads is 0"),
         ({"transformer_heads": "three"}, "transformer-heads is 'three'"),
+        ({"transformer_heads": 5}, "5 heads cannot share equally"),
         ({"transformer_decoder_autoreg": "mamba"}, "autoreg is 'mamba'; it must be one of"),
         ({"transformer_tied_layers": [1, 3]}, "is [1, 3]; it must list a layer from 1 to 2"),
         ({"transformer_tied_layers": "one"}, "is 'one'; it must list a layer from 1 to 2"),
         ({"transformer_preprocess": ["n"]}, "transformer-preprocess is ['n']"),
+        ({"transformer_preprocess": "n"}, "no tensor 'encoder_l1_self_Wo_ln_scale_pre'"),
         ({"enc_depth": 3}, "no weights of the layers 'encoder_l3_self'"),
         ({"dec_depth": 1}, "does not state the layers 'decoder_l2_context', 'decoder_l2_self'"),
         ({"transformer_decoder_autoreg": "rnn"}, "does not state the layers 'decoder_l1_self'"),
         ({"dec_depth": 10**6}, "names 2,000,002 attention layers"),
     ):
         with pytest.raises(Unreadable) as caught:
-            marian_model(written(tmp_path, "model.bin", transformer(), **options))
+            marian_model(written(tmp_path / "model.bin", options=options)).layers[0].read()
         assert words in str(caught.value)
         assert str(caught.value).startswith("model.bin")
         assert "\n" not in str(caught.value)
 
 
-def test_wrong_shapes_are_named_when_a_layer_is_read(tmp_path):
-    """Heads that cannot share the weights equally are refused, and so is a missing gain."""
-    path = written(tmp_path, "model.bin", transformer(), transformer_heads=5)
-    with pytest.raises(Unreadable, match="5 heads cannot share equally"):
-        marian_model(path).layers[0].read()
-    path = written(tmp_path, "model.npz", transformer(), transformer_preprocess="n")
-    with pytest.raises(Unreadable, match="no tensor 'encoder_l1_self_Wo_ln_scale_pre'"):
-        marian_model(path).layers[0].read()
-
-
 def test_options_are_those_that_yaml_reads():
     """The parser of a few lines agrees with a library for YAML."""
-    text = configuration(**{"name": "'quoted'", "mask": '"[MASK]"', "tied": [2, 1], "none": "~"})
+    text = configuration(name="'quoted'", mask='"[MASK]"', tied=[2, 1], none="~")
     text = f"# written by Marian\n---\n{text}\ninline: [4, 5]\nfirst:\n- a\n- b\n"
     expected = yaml.safe_load(text)
     assert len(expected) > len(OPTIONS)
     assert parse_settings("model.bin", "model.yml", text).values == expected
 
 
-# where files come from
-
-
-def test_a_file_is_found_under_any_name(tmp_path):
-    """A file, or the folder with it, is one model, which is named by its folder."""
+def test_a_file_is_found_under_any_name(tmp_path, monkeypatch):
+    """A file, or the folder with it, is one model; where none is clear, what is there is named."""
     for i, name in enumerate(("model.enfr.intgemm.alphas.bin", "model.bin", "best-bleu.npz")):
         folder = tmp_path / str(i) / "enfr"
         folder.mkdir(parents=True)
-        path = written(folder, name, transformer())
+        path = written(folder / name)
         (folder / "lex.50.50.enfr.s2t.bin").write_bytes(struct.pack("<Q", 0xF11A48D5013417F5))
         np.savez(folder / "model.npz.optimizer.npz", adam_mt=np.ones(3))
         for source in (path, folder):
             model = open_model(str(source))
             assert (model.name, model.format, len(model.layers)) == ("enfr", "Marian", 6)
-
-
-def test_where_no_model_is_clear_the_message_names_what_is_there(tmp_path, monkeypatch):
-    """Several models, other arrays, and a package with a model among other arrays."""
     for name in ("model.npz", "model.npz.best-bleu.npz"):
-        written(tmp_path, name, transformer())
+        written(tmp_path / name)
     np.savez(tmp_path / "arrays.npz", ones=np.ones(3))
     with pytest.raises(Unreadable, match=r"2 Marian models; name the one .*best-bleu\.npz'$"):
         open_model(str(tmp_path))
@@ -230,7 +197,7 @@ def test_where_no_model_is_clear_the_message_names_what_is_there(tmp_path, monke
     np.savez(folder.parents[1] / "arrays.npz", ones=np.ones(3))
     with pytest.raises(Unreadable, match=r"'arrays\.npz', which is not read; allowed are"):
         open_model(str(folder.parents[1]))
-    path = written(folder, "model.deen.intgemm8.bin", transformer(), INTGEMM8)
+    path = written(folder / "model.deen.intgemm8.bin", number=INTGEMM8)
     monkeypatch.syspath_prepend(tmp_path)
     assert find_files("holds_a_translator") == path
     assert open_model("holds_a_translator").name == "holds_a_translator"
@@ -238,12 +205,10 @@ def test_where_no_model_is_clear_the_message_names_what_is_there(tmp_path, monke
 
 def test_the_command_measures_a_quantised_model(tmp_path):
     """The table has a row per head, and quantisation changes the cosines by little."""
-    cosines = []
-    for number in (None, INTGEMM8):
-        path = written(tmp_path, "model.bin", transformer(48), number)
-        table = tmp_path / "atlas.parquet"
-        assert main(["models", str(path), "--out", str(table)]) == 0
-        heads = pd.read_parquet(table).query("head.notna()")
-        cosines.append(heads["cos_qk"].to_numpy())
+    cosines, out = [], tmp_path / "atlas.parquet"
+    for more in ({}, {"number": INTGEMM8}):
+        path = written(tmp_path / "model.bin", transformer(48), **more)
+        assert main(["models", str(path), "--out", str(out)]) == 0
+        cosines.append(pd.read_parquet(out).query("head.notna()")["cos_qk"].to_numpy())
     assert len(cosines[0]) == 6 * 3
     np.testing.assert_allclose(cosines[1], cosines[0], atol=0.005)

@@ -13,28 +13,30 @@ from attnkit.realmodels.base import CONVERT, Unreadable
 from attnkit.realmodels.safetensors_file import open_safetensors
 
 
-def _tensors(seed=5):
+def tensors(seed=5):
+    """Three random matrices by name."""
     rng = np.random.default_rng(seed)
     return {name: rng.normal(size=(3, 5)).astype(np.float32) for name in ("one", "two", "three")}
 
 
-def _sharded(folder, **where):
+def sharded(folder, **where):
     """Write two files, and return their index."""
     folder.mkdir(parents=True, exist_ok=True)
-    tensors = _tensors()
     shards = {"one": "a.safetensors", "two": "b.safetensors", "three": "b.safetensors"} | where
     for file in ("a.safetensors", "b.safetensors"):
-        save_file({n: w for n, w in tensors.items() if shards[n] == file} or tensors, folder / file)
+        own = {n: w for n, w in tensors().items() if shards[n] == file}
+        save_file(own or tensors(), folder / file)
     index = folder / "model.safetensors.index.json"
     index.write_text(json.dumps({"weight_map": shards}))
     return index
 
 
-def _entry(dtype, shape, begin, end):
+def entry(dtype, shape, begin, end):
+    """An entry of a header."""
     return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
 
 
-def _message(path):
+def message(path):
     """Return what is said of a file that must not be read."""
     with pytest.raises(Unreadable) as error:
         [file.read(name) for file in [open_safetensors(path)] for name in file.shapes]
@@ -48,7 +50,7 @@ def _message(path):
 def test_floats_of_four_widths_are_read_in_single_precision(tmp_path):
     """Each number is the nearest in single precision, and no file stays open or mapped."""
     for dtype in (np.float64, np.float32, np.float16, ml_dtypes.bfloat16):
-        stored = {name: w.astype(dtype) for name, w in _tensors().items()}
+        stored = {name: w.astype(dtype) for name, w in tensors().items()}
         save_file(stored, tmp_path / "model.safetensors")
         file = open_safetensors(tmp_path / "model.safetensors")
         assert dict(file.shapes) == dict.fromkeys(stored, (3, 5))
@@ -61,51 +63,48 @@ def test_floats_of_four_widths_are_read_in_single_precision(tmp_path):
 
 
 def test_what_a_folder_holds_is_found(tmp_path):
-    """A model.safetensors comes before an index, an index before other files; never a guess."""
-    with pytest.raises(Unreadable, match=r"no \.safetensors file in this folder") as error:
-        open_safetensors(tmp_path)
-    assert CONVERT in str(error.value)
-    save_file(_tensors(1), tmp_path / "odd.safetensors")
-    assert np.array_equal(open_safetensors(tmp_path).read("one"), _tensors(1)["one"])
-    save_file(_tensors(2), tmp_path / "even.safetensors")
-    assert "'even.safetensors', 'odd.safetensors'" in _message(tmp_path)
-    _sharded(tmp_path)
+    """A model.safetensors comes before an index, an index before other files; never a guess.
+
+    In the hub's own cache, files are links into a folder of contents beside it.
+    """
+    assert CONVERT in message(tmp_path)
+    save_file(tensors(1), tmp_path / "odd.safetensors")
+    assert np.array_equal(open_safetensors(tmp_path).read("one"), tensors(1)["one"])
+    save_file(tensors(2), tmp_path / "even.safetensors")
+    assert "'even.safetensors', 'odd.safetensors'" in message(tmp_path)
+    sharded(tmp_path)
     file = open_safetensors(tmp_path)
     assert sorted(file.shapes) == ["one", "three", "two"]
-    assert all(np.array_equal(file.read(name), w) for name, w in _tensors().items())
-    save_file(_tensors(3), tmp_path / "model.safetensors")
-    assert np.array_equal(open_safetensors(tmp_path).read("one"), _tensors(3)["one"])
-
-
-def test_the_hubs_own_cache_is_read(tmp_path):
-    """There a model's files are links into a folder of contents beside it."""
-    snapshot = tmp_path / "models--a--b/snapshots/0f"
+    assert all(np.array_equal(file.read(name), w) for name, w in tensors().items())
+    save_file(tensors(3), tmp_path / "model.safetensors")
+    assert np.array_equal(open_safetensors(tmp_path).read("one"), tensors(3)["one"])
+    index = sharded(tmp_path / "models--a--b/snapshots/0f")
     blobs = tmp_path / "models--a--b/blobs"
-    index = _sharded(snapshot)
     blobs.mkdir()
-    for file in snapshot.iterdir():
+    for file in index.parent.iterdir():
         file.rename(blobs / file.name)
         file.symlink_to(blobs / file.name)
-    assert np.array_equal(open_safetensors(index).read("two"), _tensors()["two"])
+    assert np.array_equal(open_safetensors(index).read("two"), tensors()["two"])
 
 
 def test_an_index_names_files_of_its_folder_only(tmp_path):
     """Whatever a file says, no other is opened, neither by a path nor by a link."""
-    save_file(_tensors(), tmp_path / "a.safetensors")
+    save_file(tensors(), tmp_path / "a.safetensors")
     for name in ("../a.safetensors", "/etc/passwd", "x/../../a.safetensors", "..\\a", "c:a", ".."):
-        message = _message(_sharded(tmp_path / "model", one=name))
-        assert "must lie in the same folder" in message, name
-    index = _sharded(tmp_path / "model", one="link.safetensors")
-    (index.parent / "link.safetensors").symlink_to(tmp_path / "a.safetensors")
-    assert "is a link out of the folder" in _message(index)
-    (index.parent / "link.safetensors").unlink()
-    (index.parent / "link.safetensors").symlink_to("link.safetensors")
-    assert "model.safetensors.index.json" in _message(index)
+        said = message(sharded(tmp_path / "model", one=name))
+        assert "must lie in the same folder" in said, name
+    index = sharded(tmp_path / "model", one="link.safetensors")
+    link = index.parent / "link.safetensors"
+    link.symlink_to(tmp_path / "a.safetensors")
+    assert "is a link out of the folder" in message(index)
+    link.unlink()
+    link.symlink_to(link.name)
+    assert "model.safetensors.index.json" in message(index)
 
 
-def test_a_damaged_index_is_refused_with_what_is_wrong_in_it(tmp_path):
-    """The message is one line without a path of this machine."""
-    path = _sharded(tmp_path)
+def test_damaged_files_are_refused_with_what_is_wrong_in_them(tmp_path):
+    """Also where the library would believe the file, and by its shape where it is too large."""
+    path = sharded(tmp_path)
     many = json.dumps({"weight_map": {str(i): f"{i}.safetensors" for i in range(1_001)}})
     for index, says in (
         (b"", "not JSON"),
@@ -121,52 +120,44 @@ def test_a_damaged_index_is_refused_with_what_is_wrong_in_it(tmp_path):
         (many.encode(), "names 1,001 files; at most 1,000"),
     ):
         path.write_bytes(index)
-        assert says in _message(path)
-
-
-def test_a_damaged_file_is_refused_with_what_is_wrong_in_it(tmp_path):
-    """Also where the library would believe the file, and by its shape where it is too large."""
-    path, one = tmp_path / "model.safetensors", _entry("F32", [2], 0, 8)
+        assert says in message(path)
+    path, one = tmp_path / "model.safetensors", entry("F32", [2], 0, 8)
     twice = b'{"a":%b,"a":%b}' % ((json.dumps(one).encode(),) * 2)
     for stored, says in (
         (b"", "header would be 0 bytes"),
         (encode({"a": one}, bytes(4)), "not fully covered"),
         (encode({"a": one}, b"", length=2**64 - 1), "cut short, or not a safetensors file"),
         (encode(b" " * 5_000_000, b""), "at most 4,000,000 are read"),
-        (encode({"a": one, "b": _entry("F32", [2], 4, 12)}, bytes(12)), "invalid offset"),
-        (encode({"a": _entry("F32", [2**40, 2**40], 0, 8)}, bytes(8)), "overflow"),
-        (encode({"a": _entry("F32", [0, 2**62], 0, 0)}, b""), "too big"),
+        (encode({"a": one, "b": entry("F32", [2], 4, 12)}, bytes(12)), "invalid offset"),
+        (encode({"a": entry("F32", [2**40, 2**40], 0, 8)}, bytes(8)), "overflow"),
+        (encode({"a": entry("F32", [0, 2**62], 0, 0)}, b""), "too big"),
         (encode(b'{"a":' + b"[" * 10**6, b""), "recursion limit"),
         (encode(b'{"\xff":1}', b""), "invalid UTF-8"),
         (encode(twice, bytes(8)), "the name 'a' occurs twice"),
-        (encode({"a": _entry("I8", [2], 0, 2)}, bytes(2)), "'a' is of type I8 (quantised"),
-        (encode({"a": _entry("F4", [2], 0, 1)}, bytes(1)), "one of F64, F32, F16, BF16"),
+        (encode({"a": entry("I8", [2], 0, 2)}, bytes(2)), "'a' is of type I8 (quantised"),
+        (encode({"a": entry("F4", [2], 0, 1)}, bytes(1)), "one of F64, F32, F16, BF16"),
         (encode({"a": one}, np.float32([1, -np.inf]).tobytes()), "'a' holds numbers that are not"),
-        (encode({"a": _entry("F64", [1], 0, 8)}, np.float64([1e300]).tobytes()), "not finite"),
+        (encode({"a": entry("F64", [1], 0, 8)}, np.float64([1e300]).tobytes()), "not finite"),
     ):
         path.write_bytes(stored)
-        assert says in _message(path)
-    path.write_bytes(encode({"a": _entry("F16", [2**15, 2**15], 0, 2**31)}, b""))
+        assert says in message(path)
+    path.write_bytes(encode({"a": entry("F16", [2**15, 2**15], 0, 2**31)}, b""))
     with path.open("ab") as file:
         file.truncate(path.stat().st_size + 2**31)
-    assert "at most 536,870,912 numbers are read" in _message(path)
-
-
-def test_what_is_no_file_is_refused(tmp_path):
-    """Nothing there, a folder that is called like a file, or a tensor that is not in it."""
-    assert "there is no such file" in _message(tmp_path / "none.safetensors")
-    (tmp_path / "model.safetensors").mkdir()
-    assert "no .safetensors file in this folder" in _message(tmp_path / "model.safetensors")
-    save_file(_tensors(), tmp_path / "a.safetensors")
-    with pytest.raises(Unreadable, match="there is no tensor 'four'"):
-        open_safetensors(tmp_path / "a.safetensors").read("four")
+    assert "at most 536,870,912 numbers are read" in message(path)
+    path.unlink()
+    assert "there is no such file" in message(path)
+    path.mkdir()
+    assert "no .safetensors file in this folder" in message(path)
 
 
 def test_a_file_that_changes_meanwhile_is_refused(tmp_path):
     """Shapes were read when it was opened."""
     path = tmp_path / "model.safetensors"
-    save_file(_tensors(), path)
+    save_file(tensors(), path)
     file = open_safetensors(path)
+    with pytest.raises(Unreadable, match="there is no tensor 'four'"):
+        file.read("four")
     save_file({"one": np.ones((2, 2), np.float32)}, path)
     with pytest.raises(Unreadable, match="changed while it was read"):
         file.read("one")

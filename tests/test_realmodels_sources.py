@@ -49,12 +49,18 @@ def refusal(source):
 
 
 def test_a_package_is_found_and_not_imported(tmp_path, monkeypatch):
-    """The model nearest to its top is read, and a note names the others."""
+    """The model nearest to its top is read, and a note names the others.
+
+    One without __init__.py may have several places; here only the second has a model.
+    """
     package = tmp_path / "holds_models"
     for place in ("a/b/deep", "near", "c/deep"):
         write_bert(package / place)
     (package / "__init__.py").write_text("raise RuntimeError('imported')")
-    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "one" / "in_places").mkdir(parents=True)
+    write_bert(tmp_path / "two" / "in_places" / "weights")
+    for place in (tmp_path, tmp_path / "two", tmp_path / "one"):
+        monkeypatch.syspath_prepend(place)
     assert find_files("holds_models") == package / "near"
     model = open_model("holds_models")
     assert model.name == "holds_models"
@@ -62,30 +68,7 @@ def test_a_package_is_found_and_not_imported(tmp_path, monkeypatch):
     assert find_files("holds_models/a/b/deep") == package / "a" / "b" / "deep"
     assert open_model("holds_models/a/b/deep").name == "deep"
     assert "holds_models" not in sys.modules
-
-
-def test_every_place_of_a_package_is_searched(tmp_path, monkeypatch):
-    """One without __init__.py may have several; here only the second has a model."""
-    (tmp_path / "one" / "in_places").mkdir(parents=True)
-    write_bert(tmp_path / "two" / "in_places" / "weights")
-    for place in ("two", "one"):
-        monkeypatch.syspath_prepend(tmp_path / place)
     assert open_model("in_places").family == "bert"
-
-
-def test_a_pickle_is_never_opened_and_nothing_else_called_one(tmp_path):
-    """The message on a pickle says how to convert it; files of other formats are only not read."""
-    for name in ("pytorch_model.bin", "model.pt", "weights.ckpt"):
-        (tmp_path / name).write_bytes(b"\x80\x04evil")
-        assert "save_pretrained" in refusal(tmp_path / name)
-    assert "save_pretrained" in refusal(tmp_path)
-    (tmp_path / "other").mkdir()
-    path = tmp_path / "other" / "model.onnx"
-    path.write_bytes(b"weights")
-    for source in (path, path.parent):
-        said = refusal(source)
-        assert "is not read; allowed are *.safetensors" in said
-        assert "pickle" not in said
 
 
 def test_a_folder_is_called_by_its_name_however_it_is_given(bert, monkeypatch):
@@ -132,25 +115,33 @@ def test_a_source_that_cannot_be_looked_at_is_told(bert, tmp_path, monkeypatch):
     assert "is there a network" in refusal("nobody/no-such-model")
 
 
-def test_what_is_not_there_is_told_with_what_would_do(tmp_path, bert):
-    """The source, what was found, what is allowed."""
-    assert "no such file or folder" in refusal("nosuchthing")
-    assert "a home folder that does not exist" in refusal("~nosuchuser/x")
-    assert "is empty; allowed are" in refusal("")
+def test_what_is_not_there_or_not_read_is_told(tmp_path, bert):
+    """The source, what was found, and what is allowed; of a pickle alone, how to convert it."""
+    names = "pickles/pytorch_model.bin pickles/model.pt pickles/weights.ckpt words/notes.txt "
+    for name in (names + "onnx/model.onnx two/a.gguf two/b.gguf nothing/x").split():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"\x80\x04evil")
+    (tmp_path / "nothing" / "x").unlink()
+    for source, says in (
+        ("nosuchthing", "no such file or folder"),
+        ("~nosuchuser/x", "a home folder that does not exist"),
+        ("", "is empty; allowed are"),
+        ("a\0b", "no such file or folder"),
+        ("json", "installed package without"),
+        (tmp_path / "nothing", "nothing"),
+        (tmp_path / "words", "'notes.txt', which is not read; allowed are"),
+        (tmp_path / "words/notes.txt", "allowed are *.safetensors"),
+        (tmp_path / "onnx", "'model.onnx', which is not read; allowed are"),
+        (tmp_path / "onnx/model.onnx", "is not read; allowed are *.safetensors"),
+        (tmp_path / "two", "name the one"),
+        *((tmp_path / name, "save_pretrained") for name in ("pickles", *names.split()[:3])),
+    ):
+        said = refusal(source)
+        assert says in said
+        assert ("pickle" in said or "save_pretrained" in said) == (says == "save_pretrained")
     assert len(refusal("x" * 5000)) < 200
-    assert "no such file or folder" in refusal("a\0b")
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    assert "nothing" in refusal(empty)
-    (empty / "notes.txt").write_text("words")
-    assert "notes.txt" in refusal(empty)
-    assert "allowed" in refusal(empty / "notes.txt")
-    assert "installed package without" in refusal("json")
     (bert / "config.json").unlink()
     assert "config.json" in refusal(bert)
-    for name in "ab":
-        (empty / f"{name}.gguf").write_bytes(b"GGUF")
-    assert "name the one" in refusal(empty)
 
 
 def test_a_hubs_model_comes_with_what_runs_it(tmp_path, monkeypatch):
@@ -174,9 +165,6 @@ def test_a_hubs_model_comes_with_what_runs_it(tmp_path, monkeypatch):
         assert any(fnmatch(name, pattern) for pattern in asked), name
     for name in ("pytorch_model.bin", "modeling_own.py", "model.onnx", "tf_model.h5"):
         assert not any(fnmatch(name, pattern) for pattern in asked), name
-
-
-# the command
 
 
 def test_the_command_writes_a_row_per_head_and_per_layer(bert, tmp_path, capsys):
@@ -216,22 +204,17 @@ def test_bad_input_is_one_line(bert, monkeypatch, capsys):
         assert said.count("\n") == 1
 
 
-def test_what_is_finished_is_kept_when_interrupted(bert, tmp_path, monkeypatch):
-    """Exit code 130."""
+def test_interrupts_and_full_disks_lose_nothing(bert, tmp_path, monkeypatch, capsys):
+    """What is finished is kept, and the old file stays whole until the new one is."""
     write_bert(tmp_path / "second")
-    calls = iter([measure_model, _raise(KeyboardInterrupt())])
-    monkeypatch.setattr(
-        "attnkit.realmodels.atlas.measure_model", lambda *given, **more: next(calls)(*given, **more)
-    )
-    out = tmp_path / "atlas.parquet"
-    assert main(["models", str(bert), str(tmp_path / "second"), "--out", str(out)]) == 130
+    calls, out = iter([measure_model, _raise(KeyboardInterrupt())]), tmp_path / "atlas.parquet"
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            "attnkit.realmodels.atlas.measure_model",
+            lambda *given, **more: next(calls)(*given, **more),
+        )
+        assert main(["models", str(bert), str(tmp_path / "second"), "--out", str(out)]) == 130
     assert list(pd.read_parquet(out)["model"].unique()) == ["tiny-bert"]
-
-
-def test_what_was_there_stays_whole_until_the_new_one_is(bert, tmp_path, monkeypatch, capsys):
-    """A disk that is full in the middle leaves the old file."""
-    out = tmp_path / "atlas.parquet"
-    main(["models", str(bert), "--out", str(out)])
     before = out.read_bytes()
 
     def fail(self, path, **_):
@@ -243,11 +226,11 @@ def test_what_was_there_stays_whole_until_the_new_one_is(bert, tmp_path, monkeyp
     assert main(["models", str(bert), "--out", str(out)]) == 2
     assert "atlas.parquet', but it cannot be written (No space left" in capsys.readouterr().err
     assert out.read_bytes() == before
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["atlas.parquet", "second", "tiny-bert"]
     (tmp_path / "damaged.parquet").write_bytes(before[:-9])
     with pytest.raises(Unreadable, match=r"damaged\.parquet"):
         Atlas.load(tmp_path / "damaged.parquet")
-    (tmp_path / "damaged.parquet").unlink()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["atlas.parquet", "tiny-bert"]
 
 
 def test_models_of_one_name_are_told_apart(bert, tmp_path):

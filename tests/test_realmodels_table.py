@@ -1,12 +1,15 @@
-"""The three models that ship in packages: figures measured once by hand, and the shipped atlas."""
+"""Tables of measures: the three models that ship in packages, and layers that share matrices."""
 
 import os
 from dataclasses import replace
 from importlib.util import find_spec
 
 import numpy as np
+import pandas as pd
 import pytest
+from made_atlas import WRITER, made_atlas, made_model
 
+from attnkit.figures.groups import counted, describe_tied, groups_of
 from attnkit.realmodels import Setting, measure_model, open_model
 from attnkit.realmodels.answer import (
     answer_sentences,
@@ -14,31 +17,24 @@ from attnkit.realmodels.answer import (
     cka_on_text,
     conclusion,
     overlap_line,
+    summary,
 )
-from attnkit.realmodels.atlas import Atlas
+from attnkit.realmodels.atlas import Atlas, notes_on
+from attnkit.realmodels.base import TRAINED_HERE, AttentionLayer, Kind, Projections, RealModel
 from attnkit.realmodels.measures import MEASURES, OF_ACTIVATIONS
 from attnkit.realmodels.shipped import PACKAGES, load_atlas
 from attnkit.realmodels.toys import toy_table
 
 MINILM, WHISPER, SMOLLM = "all-MiniLM-L6-v2", "Whisper tiny.en", "SmolLM2-135M-Instruct"
 
-KNOWN = {
-    # heads; cos Q,K mean, low, high; mean |cos| Q,V and K,V; overlaps QK, QV, KV and chance;
-    # head s mean, low, high; layer s median, low, high. As printed: rounded.
-    (MINILM, "encoder"): (
-        (72, ".057 -.48 .40", ".008 .010", ".29 .12 .15 .083", ".17 -.21 .73", ".49 .25 .64")
-    ),
-    (WHISPER, "encoder"): (
-        (24, ".314 -.11 .70", ".009 .011", ".41 .25 .25 .167", ".30 .03 .62", ".49 .37 .63")
-    ),
-    (WHISPER, "causal"): (
-        (24, ".157 -.17 .95", ".006 .005", ".37 .21 .24 .167", ".13 -.12 .94", ".18 .05 .63")
-    ),
-    (SMOLLM, "causal"): (
-        (270, ".081 -.44 .68", ".005 .006", ".20 .14 .20 .111", ".06 -.13 .76", ".09 .02 .40")
-    ),
+KNOWN = {  # heads; cos Q,K mean, low, high; mean |cos| Q,V and K,V; overlaps QK, QV, KV and
+    # chance; head s mean, low, high; layer s median, low, high. As printed: rounded.
+    (MINILM, "encoder"): "72 .057 -.48 .40 .008 .010 .29 .12 .15 .083 .17 -.21 .73 .49 .25 .64",
+    (WHISPER, "encoder"): "24 .314 -.11 .70 .009 .011 .41 .25 .25 .167 .30 .03 .62 .49 .37 .63",
+    (WHISPER, "causal"): "24 .157 -.17 .95 .006 .005 .37 .21 .24 .167 .13 -.12 .94 .18 .05 .63",
+    (SMOLLM, "causal"): "270 .081 -.44 .68 .005 .006 .20 .14 .20 .111 .06 -.13 .76 .09 .02 .40",
     (WHISPER, "cross"): (
-        (24, "-.003 -.02 .02", ".006 .006", ".170 .166 .22 .167", ".003 -.01 .02", ".00 .00 .01")
+        "24 -.003 -.02 .02 .006 .006 .170 .166 .22 .167 .003 -.01 .02 .00 .00 .01"
     ),
 }
 """What was measured by another program before this one was written.
@@ -61,17 +57,15 @@ def measured(long):
     models = [open_model(module) for module in PACKAGES]
     if not long:
         models = [replace(model, layers=ends(model.layers)) for model in models]
-    return Atlas.together(
-        [measure_model(model, (Setting(), Setting(fold=True))) for model in models]
-    ).table
+    settings = (Setting(), Setting(fold=True))
+    return Atlas.together([measure_model(model, settings) for model in models]).table
 
 
 def ends(layers):
     """The first and the last layer of each kind."""
-    kinds = {
-        layer.kind: [other for other in layers if other.kind == layer.kind] for layer in layers
-    }
-    return tuple(own[place] for own in kinds.values() for place in (0, -1))
+    kinds = dict.fromkeys(layer.kind for layer in layers)
+    of_kinds = [[layer for layer in layers if layer.kind == kind] for kind in kinds]
+    return tuple(own[place] for own in of_kinds for place in (0, -1))
 
 
 @pytest.fixture(scope="module")
@@ -81,59 +75,27 @@ def table():
     return shipped[shipped["offset"] == 0]
 
 
-def values(of):
-    """Numbers as printed, each with half of its last digit."""
-    return [(float(x), 0.5 * 10.0 ** -len(x.partition(".")[2]) * ROUNDING) for x in of.split()]
-
-
-def spread(column):
-    """What stands in "mean [range]"."""
-    return column.mean(), column.min(), column.max()
-
-
 def test_the_figures_are_those_measured_by_hand(table):
     """Every figure of the project's table, within its rounding; no gain folded."""
     every = table[~table["folded"]].set_index(["model", "kind"]).sort_index()
     wrong = []
-    for place, (n_heads, cos_qk, flat, overlaps, of_heads, of_layers) in KNOWN.items():
+    for place, printed in KNOWN.items():
         own = every.loc[place]
         heads, layers = own[own["head"].notna()], own[own["head"].isna()]
-        assert len(heads) == n_heads
+        cos, symmetry, whole = heads["cos_qk"], heads["symmetry"], layers["symmetry"]
         found = [
-            *spread(heads["cos_qk"]),
+            len(heads),
+            *(cos.mean(), cos.min(), cos.max()),
             *(heads[f"cos_{pair}"].abs().mean() for pair in ("qv", "kv")),
             *(heads[f"overlap_{pair}"].mean() for pair in ("qk", "qv", "kv")),
             heads["d_head"].iloc[0] / heads["d_model"].iloc[0],
-            *spread(heads["symmetry"]),
-            layers["symmetry"].median(),
-            *spread(layers["symmetry"])[1:],
+            *(symmetry.mean(), symmetry.min(), symmetry.max()),
+            *(whole.median(), whole.min(), whole.max()),
         ]
-        known = values(" ".join((cos_qk, flat, overlaps, of_heads, of_layers)))
-        wrong += [
-            (place, value, expected)
-            for value, (expected, half) in zip(found, known, strict=True)
-            if abs(value - expected) > half
-        ]
+        for value, text in zip(found, printed.split(), strict=True):
+            half = 0.5 * 10.0 ** -len(text.partition(".")[2]) * ROUNDING
+            wrong += [(place, value, text)] if abs(value - float(text)) > half else []
     assert wrong == []
-
-
-def test_folding_changes_pre_norm_models_alone(table):
-    """Whisper's causal layers fall from 0.18 to −0.04; MiniLM, post-norm, has nothing to fold."""
-    layers = table[table["head"].isna()]
-    medians = layers.groupby(["model", "kind", "folded"])["symmetry"].median()
-    assert medians[WHISPER, "causal", True] == pytest.approx(-0.04, abs=0.005)
-    assert medians[MINILM, "encoder", True] == medians[MINILM, "encoder", False]
-
-
-def test_chance_is_stated_beside(table):
-    """Cosine 0 ± 1/√(d_model·d_head); symmetry of heads about 0.002 ± 0.002 to 0.005."""
-    heads = table[table["head"].notna()]
-    spreads = 1 / np.sqrt(heads["d_model"] * heads["d_head"])
-    unfolded = ~heads["folded"]
-    assert np.allclose(heads["cos_qk_random_sd"][unfolded], spreads[unfolded])
-    assert (heads["cos_qk_random"][unfolded] == 0).all()
-    assert heads["symmetry_random"][unfolded].between(0, 0.005).all()
-    assert heads["symmetry_random_sd"][unfolded].between(0.001, 0.006).all()
 
 
 @pytest.mark.weights
@@ -242,3 +204,94 @@ def test_toys_are_tied_where_their_variant_ties_them():
     wanted = "model kind layer head cos_qk cos_qv cos_kv overlap_qk overlap_qv overlap_kv"
     for table in (load_atlas().table, toy_table()):  # `models --out` promises these columns
         assert set(table) >= {*wanted.split(), "symmetry", "directionality", *MEASURES}
+
+
+# layers in which one matrix serves as W_K and as W_V, and layers that reuse keys and values
+
+N_HEADS, N_KV_HEADS, D_MODEL, D_HEAD = 6, 3, 17, 5
+WITH_V = [name for name in MEASURES if name.endswith(("_qv", "_kv"))]
+
+
+def _weights(layer, tied):
+    rng = np.random.default_rng(layer)
+    q, k, v = (
+        rng.standard_normal((n, D_MODEL, D_HEAD)).astype(np.float32)
+        for n in (N_HEADS, N_KV_HEADS, N_KV_HEADS)
+    )
+    return Projections(q, k, k if tied else v)
+
+
+def _model(*tied, kv_index=None, model_format="safetensors"):
+    """Return a model with one layer per flag; the last layer may reuse keys and values."""
+    sizes = N_HEADS, N_KV_HEADS
+    layers = [
+        AttentionLayer(Kind.CAUSAL, i, *sizes, lambda i=i, flag=flag: _weights(i, flag))
+        for i, flag in enumerate(tied)
+    ]
+    layers[-1] = replace(layers[-1], kv_index=kv_index)
+    return RealModel("Made", "made", model_format, tuple(layers))
+
+
+def test_a_tied_layer_is_marked_and_compares_v_with_nothing():
+    """The heads and the whole layer have no such number, and all other numbers."""
+    table = measure_model(_model(True, False)).table
+    tied, free = (table[table["layer"] == layer] for layer in (0, 1))
+    assert set(tied["tied"]) == {"K=V"}
+    assert set(free["tied"]) == {""}
+    measured = [name for name in WITH_V if not name.startswith("act_")]
+    left_out = [f"{name}{end}" for name in measured for end in ("", "_random", "_random_sd")]
+    assert tied[[name for name in left_out if name in table]].isna().all(axis=None)
+    heads = free[free["head"].notna()]
+    assert heads[measured].notna().all(axis=None)
+    assert tied[["cos_qk", "symmetry", "norm_v"]].notna().all(axis=None)
+    own = measure_model(_model(True, model_format=TRAINED_HERE)).table
+    assert own["cos_kv"].to_numpy() == pytest.approx(1)  # models trained here are the control
+    k = _weights(0, tied=True)  # a file may store the matrix twice, with two biases
+    twice = replace(k, W_V=k.W_K.copy(), b_K=np.zeros((3, 5)), b_V=np.ones((3, 5)))
+    assert twice.k_is_v
+    assert not replace(twice, W_V=k.W_K * np.float32(1.0001)).k_is_v
+
+
+def test_averages_are_of_the_other_layers_only():
+    """The printed table has the mean of the untied layer, and the chance of the heads in it."""
+    both, free = (measure_model(_model(flag, False)).table for flag in (True, False))
+    free = free[free["layer"] == 1]
+    value = f"{free.loc[free['head'].notna(), 'overlap_kv'].mean():.3f}"
+    assert f"/{value} (" in summary(both)
+    (group,) = groups_of(both[both["head"].notna()], "overlap_kv", once=True)
+    assert len(group.values) == N_KV_HEADS
+    assert group.values.max() < 1
+    both.loc[both["layer"] == 0, "overlap_qk_random"] *= 2  # wider heads overlap more by chance
+    chance = D_HEAD / D_MODEL
+    assert f"({1.5 * chance:.3f}/{chance:.3f}/{chance:.3f})" in summary(both)
+    throughout = measure_model(_model(True, True)).table
+    assert "–; –" in summary(throughout)
+    assert conclusion(throughout).endswith("W_K serves as W_V.")
+
+
+def test_reused_keys_count_once_and_tied_layers_are_named():
+    """A measure of K and V alone has one value for the layer that has them.
+
+    Tied layers are named on the table, because the configuration does not say it, and on the page.
+    """
+    table = measure_model(_model(False, False, kv_index=0)).table
+    heads = table[table["head"].notna()]
+    assert set(heads["kv_layer"]) == {0}
+    assert len(counted(heads, "overlap_kv", once=True)) == N_KV_HEADS
+    assert len(counted(heads, "overlap_qk", once=True)) == 2 * N_HEADS
+    table = measure_model(_model(True, False, False)).table
+    heads = pd.concat([made_atlas().table, table])
+    sentence = describe_tied(heads[heads["head"].notna()])
+    assert sentence.startswith("One matrix serves as W_K and as W_V in 1 of 3 layers of Made: ")
+    assert "serves as W_K and as W_V" in notes_on(table)[0]
+    assert describe_tied(made_atlas().table) == ""
+    assert notes_on(measure_model(_model(False)).table) == ()
+
+
+def test_tables_from_before_these_columns_still_open(tmp_path):
+    """Every layer of them has its own keys and values, and none is marked."""
+    old = measure_model(made_model(WRITER)).table.drop(columns=["kv_layer", "tied"])
+    old.to_parquet(tmp_path / "old.parquet", index=False)
+    table = Atlas.load(tmp_path / "old.parquet").table
+    assert (table["kv_layer"] == table["layer"]).all()
+    assert set(table["tied"]) == {""}

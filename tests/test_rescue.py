@@ -70,101 +70,81 @@ def test_what_is_there_or_not_allowed_is_not_offered():
     assert change.experiment.sharing == ("QKV", "Q=K", "Q=V")
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
+def test_untied_keeps_all_else():
+    """If there is such a variant; every catalogued one can be asked."""
+    for text, expected in (
         ("Q=K", "QKV"),
         ("Q=K=V", "K=V"),
         ("Q=K positions=rope", "QKV positions=rope"),
         ("Q=K signed", None),
         ("QKV", None),
-    ],
-)
-def test_untied_keeps_all_else(text, expected):
-    """If there is such a variant."""
-    found = untied(Variant(text))
-    assert (None if found is None else found.value) == expected
-
-
-def test_every_catalogued_variant_can_be_asked():
-    """None raises."""
+    ):
+        found = untied(Variant(text))
+        assert (None if found is None else found.value) == expected
     for named in CATALOGUE.values():
         untied(named.variant)
 
 
-@pytest.mark.parametrize(
-    ("after", "verdict"),
-    [
-        (FIVE + 0.47, "rescued"),
-        (FIVE + 0.3, "partly rescued"),
-        (FIVE + 0.01, "no real difference"),
-        (FIVE - 0.2, "worse"),
-        (FIVE + np.array([0.5, -0.4, 0.4, -0.3, 0.2]), "not sure with so few seeds"),
-        (FIVE * np.nan, "diverged"),
-        (np.array([1.0, 0.97, np.nan, 0.98, 1.0]), "rescued"),
-        (np.array([1.0, *[np.nan] * 4]), "not sure with one seed"),
-    ],
-)
-def test_verdicts_go_by_differences_seed_by_seed(after, verdict):
-    """Sure and large enough; near the best: rescued."""
-    assert verdict_on(FIVE, after, 1.0) == verdict
+VERDICTS = [
+    (FIVE + 0.47, "rescued"),
+    (FIVE + 0.3, "partly rescued"),
+    (FIVE + 0.01, "no real difference"),
+    (FIVE - 0.2, "worse"),
+    (FIVE + np.array([0.5, -0.4, 0.4, -0.3, 0.2]), "not sure with so few seeds"),
+    (FIVE * np.nan, "diverged"),
+    (np.array([1.0, 0.97, np.nan, 0.98, 1.0]), "rescued"),
+    (np.array([1.0, *[np.nan] * 4]), "not sure with one seed"),
+]
 
 
-def test_a_single_seed_is_never_sure():
-    """There is no interval; where all had diverged before, there is nothing to compare."""
+def test_verdicts_go_by_differences_seed_by_seed():
+    """Sure and large enough; near the best: rescued. A single seed is never sure."""
+    for after, verdict in VERDICTS:
+        assert verdict_on(FIVE, after, 1.0) == verdict, after
     for gain in (0.5, 0.3, 0.02, -0.3):
         assert verdict_on(FIVE[:1], FIVE[:1] + gain, 1.0) == "not sure with one seed"
     assert verdict_on(FIVE * np.nan, FIVE, 1.0) == "nothing to compare, since seeds diverged"
 
 
-@pytest.mark.parametrize(
-    ("free_before", "free_after", "goal", "verdict"),
-    [
-        (1.0, 0.52, 1.0, "partly rescued"),
-        (0.55, 0.52, 0.55, "rescued"),
-        (0.52, 0.9, 0.9, "partly rescued"),
-        (np.nan, 0.52, 0.52, "rescued"),
-        (0.9, np.nan, 0.9, "partly rescued"),
-        (np.nan, np.nan, 1.0, "partly rescued"),
-    ],
-)
-def test_to_be_as_bad_as_a_column_that_collapsed_is_no_rescue(
-    free_before, free_after, goal, verdict
-):
+GOALS = [  # accuracy of the other column before and after, the goal, and what is said
+    (1.0, 0.52, 1.0, "partly rescued"),
+    (0.55, 0.52, 0.55, "rescued"),
+    (0.52, 0.9, 0.9, "partly rescued"),
+    (np.nan, 0.52, 0.52, "rescued"),
+    (0.9, np.nan, 0.9, "partly rescued"),
+    (np.nan, np.nan, 1.0, "partly rescued"),
+]
+
+
+def test_to_be_as_bad_as_a_column_that_collapsed_is_no_rescue():
     """The goal is the better of what the other columns had before the change and after it."""
     experiment = directed(sharing=["QKV", "Q=K"])
-    before = outcome(experiment, QKV=np.full(5, free_before), Q_K=FIVE - 0.04)
     change = changes_of(experiment)[0]
-    after = outcome(change.experiment, QKV=np.full(5, free_after), Q_K=FIVE)
-    assert goal_of(before, after) == pytest.approx(goal)
-    (sentence,) = effect_sentences(before, after, change.setting)
-    assert sentence.startswith("Q=K: 46% with 1 head → 50% with 4 heads")
-    assert sentence.endswith(f": {verdict}.")
-
-
-def test_seeds_that_diverged_are_told():
-    """All of them, or how many."""
-    experiment = directed(sharing=["QKV", "Q=K"])
-    change, before = changes_of(experiment)[0], outcome(experiment)
-    lost = outcome(change.experiment, Q_K=FIVE * np.nan)
-    assert effect_sentences(before, lost, change.setting) == [
-        "Q=K: 50% with 1 head → diverged with 4 heads (5 seeds): diverged."
-    ]
-    some = outcome(change.experiment, Q_K=np.array([0.5, 0.5, 0.5, 0.5, np.nan]))
-    (sentence,) = effect_sentences(before, some, change.setting)
-    assert "→ 50% with 4 heads (5 seeds, 1 diverged)" in sentence
+    for free_before, free_after, goal, verdict in GOALS:
+        before = outcome(experiment, QKV=np.full(5, free_before), Q_K=FIVE - 0.04)
+        after = outcome(change.experiment, QKV=np.full(5, free_after), Q_K=FIVE)
+        assert goal_of(before, after) == pytest.approx(goal)
+        (sentence,) = effect_sentences(before, after, change.setting)
+        assert sentence.startswith("Q=K: 46% with 1 head → 50% with 4 heads")
+        assert sentence.endswith(f": {verdict}.")
 
 
 def test_a_change_is_told_in_a_sentence_per_column():
-    """Before and after, with the interval and the seeds."""
-    change = changes_of(directed())[0]
-    after = outcome(change.experiment, Q_K=FIVE + 0.28, Q_K_V=FIVE)
-    assert effect_sentences(outcome(directed()), after, change.setting) == [
-        "Q=K: 50% with 1 head → 78% with 4 heads (95% interval 76 to 80%, 5 seeds): "
-        "partly rescued.",
-        "Q=K=V: 40% with 1 head → 50% with 4 heads (95% interval 48 to 52%, 5 seeds): "
-        "partly rescued.",
-    ]
+    """Before and after, with the interval, the seeds, and how many of them diverged."""
+    experiment = directed()
+    change, before = changes_of(experiment)[0], outcome(experiment)
+    some = np.array([0.5, 0.5, 0.5, 0.5, np.nan])
+    for q_k, expected in (
+        (FIVE + 0.28, "78% with 4 heads (95% interval 76 to 80%, 5 seeds): partly rescued."),
+        (FIVE * np.nan, "diverged with 4 heads (5 seeds): diverged."),
+        (some, "50% with 4 heads (5 seeds, 1 diverged): no real difference."),
+    ):
+        after = outcome(change.experiment, Q_K=q_k, Q_K_V=FIVE)
+        assert effect_sentences(before, after, change.setting) == [
+            f"Q=K: 50% with 1 head → {expected}",
+            "Q=K=V: 40% with 1 head → 50% with 4 heads (95% interval 48 to 52%, 5 seeds): "
+            "partly rescued.",
+        ]
 
 
 def test_untying_is_told_with_the_name_of_what_came_of_it():

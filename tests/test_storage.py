@@ -28,23 +28,17 @@ def anew(tmp_path, monkeypatch):
     result_store.clear()
 
 
-def test_without_secrets_the_settings_decide(tmp_path):
-    """Nothing is opened before the first use."""
+def test_without_secrets_the_settings_decide(tmp_path, capsys):
+    """Nothing is opened before the first use; a file that was moved aside is logged."""
     found = result_store()
     assert isinstance(found, ResultStore)
     assert not list(tmp_path.iterdir())
-    assert found.entries() == []
-    assert list(tmp_path.iterdir())
-    found.close()
-
-
-def test_a_file_that_was_moved_aside_is_logged(tmp_path, capsys):
-    """Whoever runs the copy may want what stands in it."""
     (tmp_path / FILE).write_bytes(b"Dear diary, " * 500)
-    assert result_store().entries() == []
+    assert found.entries() == []
     (line,) = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert line["event"] == "database moved aside"
     assert (line["reason"], line["results"]) == ("its file is not a database", 0)
+    found.close()
 
 
 def test_a_stored_experiment_is_found_by_its_hash_without_its_numbers(tmp_path):
@@ -66,30 +60,22 @@ def test_one_result_may_take_what_the_settings_say(monkeypatch):
         result_store().put(*made(n_numbers=300_000).to_blobs())
 
 
-def secrets(monkeypatch, **given):
-    """What Streamlit's secrets hold."""
-    monkeypatch.setattr(storage.st, "secrets", {"connections": {"attnkit": given}})
-
-
 def test_a_connection_in_the_secrets_comes_first(monkeypatch):
-    """Its engine is the store's."""
+    """Its engine is the store's; what is wrong with its URL, which has a password, is not told."""
     engine = create_engine("sqlite:///of_secrets.sqlite")
-    secrets(monkeypatch, url="told")
+    monkeypatch.setattr(storage.st, "secrets", {"connections": {"attnkit": {"url": "told"}}})
+    for error in (ValueError("port: pass@word"), ImportError("No module 'x'")):
+
+        def fails(*_, error=error, **__):
+            raise error
+
+        monkeypatch.setattr(storage.st, "connection", fails)
+        result_store.clear()
+        found = result_store()
+        assert isinstance(found, Unavailable)
+        assert "[connections.attnkit]" in str(found)
+        assert "pass@word" not in str(found)
     monkeypatch.setattr(storage.st, "connection", lambda *_, **__: SimpleNamespace(engine=engine))
     monkeypatch.setattr(storage, "ResultStore", lambda where, **_: where)
+    result_store.clear()
     assert result_store() is engine
-
-
-@pytest.mark.parametrize("error", [ValueError("port: pass@word"), ImportError("No module 'x'")])
-def test_a_connection_that_cannot_be_made_is_told_without_its_password(monkeypatch, error):
-    """What is wrong with a URL is not repeated."""
-
-    def fails(*_, **__):
-        raise error
-
-    secrets(monkeypatch, url="told")
-    monkeypatch.setattr(storage.st, "connection", fails)
-    found = result_store()
-    assert isinstance(found, Unavailable)
-    assert "[connections.attnkit]" in str(found)
-    assert "pass@word" not in str(found)

@@ -1,7 +1,5 @@
 """Heads that are switched off and matrices that are tied at once: what is left, in another way."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -31,6 +29,15 @@ def ties_of(film):
     return inspect_ties(film, Inspection("ties"))
 
 
+def rows_of(found, place=0):
+    """(tie, by, text, refusal, accuracy) of a variant."""
+    return [
+        (row["tie"], row["by"], row["text"], row["refusal"], float(accuracy))
+        for row, accuracy in zip(found.header["rows"], found.fixed["tied"], strict=True)
+        if row["variant"] == place
+    ]
+
+
 def accuracy_without(film, place, layers, heads):
     """Accuracy by the formula if the rows of W_O that these heads go through are zero."""
     variant, experiment = film.experiment.sharing[place], film.experiment
@@ -57,31 +64,16 @@ def test_a_head_that_is_switched_off_has_no_rows_in_w_o(task, settings):
     """One at a time, all of a layer, all of the model."""
     film = film_of(task, ("QKV", "Q=K=V", "MQA n_heads=4"), **settings, n_eval=128)
     found = heads_of(film)
+    layers, everyone = range(len(film.experiment.layer_specs)), slice(None)
     for place, variant in enumerate(film.experiment.sharing):
-        n_layers = len(film.experiment.layer_specs)
-        n_heads = film.experiment.wiring(variant).sizes.n_heads
-        everyone = slice(None)
+        heads = range(film.experiment.wiring(variant).sizes.n_heads)
         expected = {
-            "head": [
-                [accuracy_without(film, place, [layer], head) for head in range(n_heads)]
-                for layer in range(n_layers)
-            ],
-            "layer": [accuracy_without(film, place, [n], everyone) for n in range(n_layers)],
-            "none": [accuracy_without(film, place, range(n_layers), everyone)],
+            "head": [[accuracy_without(film, place, [i], head) for head in heads] for i in layers],
+            "layer": [accuracy_without(film, place, [i], everyone) for i in layers],
+            "none": [accuracy_without(film, place, layers, everyone)],
         }
         for name, values in expected.items():
             np.testing.assert_allclose(found.fixed[f"{place}.{name}"], values, atol=1e-6)
-
-
-def test_without_all_heads_attention_is_dropped():
-    """Then a token is all that its answer is made of, and nothing is looked up."""
-    film = film_of(sharing=("QKV",))
-    own = {n: torch.from_numpy(a).double() for n, a in film.frames[-1].parameters[0].items()}
-    examples = held_out_examples(film.experiment, [0], CPU)
-    x = own["W_E"][examples.tokens[0]].sum(2)
-    logits = torch.nn.functional.rms_norm(x, x.shape[-1:], eps=1e-6) @ own["W_U"]
-    wanted = float(metrics.accuracy(logits[None], examples.labels))
-    assert heads_of(film).fixed["0.none"] == pytest.approx([wanted], abs=1e-6)
 
 
 @pytest.mark.parametrize("task", ["mqar", "dictionary", "transfer", "reverse"])
@@ -91,12 +83,10 @@ def test_the_whole_has_the_accuracy_of_the_lab(task):
     for step in film.steps:
         seen = film.at(step)
         for found, name in ((heads_of(seen), "accuracy_whole"), (ties_of(seen), "untied")):
-            assert found.header["n_examples"] == 64
-            assert found.header["step"] == step
-            np.testing.assert_array_equal(
-                found.fixed[name], seen.metric("accuracy")[0].astype("f4")
-            )
-            np.testing.assert_array_equal(found.framed["accuracy"][0], found.fixed[name])
+            assert (found.header["n_examples"], found.header["step"]) == (64, step)
+            expected = seen.metric("accuracy")[0].astype("f4")
+            np.testing.assert_array_equal(found.fixed[name], expected)
+            np.testing.assert_array_equal(found.framed["accuracy"][0], expected)
 
 
 def test_of_many_held_out_examples_the_first_are_answered(monkeypatch):
@@ -108,27 +98,29 @@ def test_of_many_held_out_examples_the_first_are_answered(monkeypatch):
     assert (found.fixed["accuracy_whole"] * 16 * 8 % 1 == 0).all()
 
 
-def rows_of(found, place=0):
-    """(tie, by, text, refusal, accuracy) of a variant."""
-    return [
-        (row["tie"], row["by"], row["text"], row["refusal"], float(accuracy))
-        for row, accuracy in zip(found.header["rows"], found.fixed["tied"], strict=True)
-        if row["variant"] == place
-    ]
-
-
 def test_every_way_to_tie_is_tried():
-    """All coarser sharings, by the average or any matrix that is there and would be tied."""
-    film = film_of(sharing=("QKV", "Q=K", "K=V", "Q=K=V"))
-    ways = [[(tie, by) for tie, by, *_ in rows_of(ties_of(film), place)] for place in range(4)]
+    """All coarser sharings, by the average or any matrix that is there and would be tied.
+
+    The texts are variants that are tied halfway; one that is tied in training has none.
+    """
+    film = film_of(sharing=("QKV", "Q=K", "K=V", "Q=K=V", "QKV tie=K=V"))
+    found, start = ties_of(film), ties_of(film.at(0))
+    ways = [[(tie, by) for tie, by, *_ in rows_of(found, place)] for place in range(5)]
     assert ways[0] == [
         (tie, by)
-        for tie in ("Q=K", "K=V", "Q=V", "Q=K=V")
+        for tie in ALL_TIES
         for by in ("average", *(f"keep_{role}" for role in ALL_TIES[tie]))
     ]
     assert ways[1] == [("Q=K=V", "average"), ("Q=K=V", "keep_Q"), ("Q=K=V", "keep_V")]
     assert ways[2] == [("Q=K=V", "average"), ("Q=K=V", "keep_Q"), ("Q=K=V", "keep_K")]
     assert ways[3] == []
+    assert ways[4] == ways[2]
+    assert len(rows_of(start, 4)) == 13
+    assert {text for *_, text, _, _ in rows_of(found, 4)} == {""}
+    for _, by, text, _, _ in rows_of(found):
+        variant = Variant(text)
+        assert len(variant.stages) == 2
+        assert ("tie_by" in variant.given) == (by != "average")
 
 
 @pytest.mark.parametrize("variant", ["QKV", "K=V", "MQA n_heads=2", "QKV diff", "K=V scaled"])
@@ -145,63 +137,21 @@ def test_tying_at_once_is_what_training_does_when_it_ties(variant):
     assert len({row[-1] for row in rows}) > (len(rows) > 3)
 
 
-def test_tying_what_is_equal_changes_nothing():
-    """Queries that have the keys' numbers stay what they are, kept or averaged."""
-    film = film_of(sharing=("QKV",), n_eval=128)
-    same = dict(film.frames[-1].parameters[0])
-    same["0.W_K"] = same["0.W_Q"]
-    film = replace(film, frames=[replace(film.frames[-1], parameters=[same])])
-    found = ties_of(film)
-    of_both = [accuracy for tie, *_, accuracy in rows_of(found) if tie == "Q=K"]
-    assert of_both == [float(found.fixed["untied"][0])] * 3
-    assert len({accuracy for *_, accuracy in rows_of(found)}) > 1
-
-
-@pytest.mark.parametrize(
-    ("variant", "tie", "reason"),
-    [
+def test_what_cannot_be_tied_says_why():
+    """In plain words, a sentence, and without an accuracy; widths of equal costs are no reason."""
+    for variant, tie, reason in (
         ("QKV d_k=3 d_v=10", "K=V", "Tied roles need one shape, but there are"),
         ("QKV K=I d_head=m/h", "Q=K", "A role that is the token has no matrix."),
         ("QKV kv_rank=m/4", "Q=K", ""),
-    ],
-)
-def test_what_cannot_be_tied_says_why(variant, tie, reason):
-    """In plain words, a sentence, and without an accuracy."""
-    found = ties_of(film_of(sharing=(variant,)))
-    refused = [row for row in rows_of(found) if row[0] == tie]
-    assert refused
-    for _, _, _, refusal, accuracy in refused:
-        assert refusal.startswith(reason)
-        assert refusal.endswith(".")
-        assert np.isnan(accuracy)
-
-
-def test_widths_that_were_changed_for_equal_costs_stay():
-    """The tied model has those of the untied one."""
+    ):
+        refused = [row for row in rows_of(ties_of(film_of(sharing=(variant,)))) if row[0] == tie]
+        assert refused
+        for *_, refusal, accuracy in refused:
+            assert refusal.startswith(reason)
+            assert refusal.endswith(".")
+            assert np.isnan(accuracy)
     film = film_of(sharing=("QKV", "K=V"), equal="parameters")
-    found = ties_of(film)
     assert film.experiment.adjusted("K=V").changes
-    assert all(not row[3] for place in (0, 1) for row in rows_of(found, place))
+    found = ties_of(film)
+    assert not any(row[3] for place in (0, 1) for row in rows_of(found, place))
     assert np.isfinite(found.fixed["tied"]).all()
-
-
-def test_a_variant_that_ties_during_training_is_taken_as_it_is_by_then():
-    """It cannot be told as a variant that is tied twice, so nothing is trained on."""
-    film = film_of(sharing=("QKV tie=K=V",))
-    before, after = ties_of(film.at(0)), ties_of(film)
-    assert len(rows_of(before)) == 13
-    assert [(tie, by) for tie, by, *_ in rows_of(after)] == [
-        ("Q=K=V", "average"),
-        ("Q=K=V", "keep_Q"),
-        ("Q=K=V", "keep_K"),
-    ]
-    assert {text for *_, text, _, _ in rows_of(after)} == {""}
-
-
-def test_texts_are_variants_that_are_tied_halfway():
-    """As the Lab reads them."""
-    for _, by, text, _, _ in rows_of(ties_of(film_of(sharing=("QKV",)))):
-        variant = Variant(text)
-        assert len(variant.stages) == 2
-        assert ("tie_by" in variant.given) == (by != "average")
-        assert "tie_at" not in variant.given

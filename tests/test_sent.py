@@ -1,0 +1,193 @@
+"""What pages send to browsers: joined scripts, texts that people typed, drawings made once."""
+
+import gc
+import re
+import threading
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+from importlib.resources import files
+
+import pytest
+from finished import one_variant
+from hypothesis import given
+from hypothesis import strategies as st
+from searching import briefly
+
+from attnkit.figures.curves import plot_accuracy as draw_accuracy
+from attnkit.figures.curves import plot_loss as draw_loss
+from attnkit.ui.bundle import inline_script, script
+from attnkit.ui.components import Packed
+from attnkit.ui.markdown import plain
+from attnkit.ui.render_cache import (
+    board,
+    cached_with_snapshot,
+    curves_only,
+    finding,
+    plot_accuracy,
+    plot_loss,
+    sharing_table,
+)
+from attnkit.ui.standalone import standalone_html
+
+# scripts
+
+MODULES = sorted(
+    file.name.removesuffix(".js")
+    for file in (files("attnkit") / "ui" / "assets").iterdir()
+    if file.name.endswith(".js")
+)
+COMPONENTS = [n for n in MODULES if re.search("^export default", script(n), re.MULTILINE)]
+DECLARED = re.compile(r"^(?:export default )?(?:async )?(?:function|class) (\w+)", re.MULTILINE)
+ASSIGNED = re.compile(r"^(?:const|let) (.+)", re.MULTILINE)
+
+
+def declared(source):
+    """Return the names that are declared at the top level."""
+    names = DECLARED.findall(source)
+    for line in ASSIGNED.findall(source):
+        before_values = re.split(r"[({\[]", line)[0]
+        names += re.findall(r"(?:^|, )(\w+) = ", before_values)
+    return names
+
+
+def test_a_script_imports_nothing_and_declares_each_name_once():
+    """Otherwise a browser refuses it as a whole; imported modules stand above their users."""
+    for name in MODULES:
+        source = script(name)
+        assert not re.search(r"^(import|export (?!default))", source, re.MULTILINE), name
+        names = declared(source)
+        assert len(names) == len(set(names)) > 0, name
+        assert len(re.findall("^export default", source, re.MULTILINE)) <= 1, name
+    source = script("attention")
+    places = [source.index(f"function {name}(") for name in ("once", "heatMap", "filmPage")]
+    assert places == sorted(places)
+    assert source.index("const PALETTE = {") < source.index("PALETTE.viridis")
+
+
+def test_a_page_calls_the_function_that_was_exported():
+    """A `<script>` of a page has no exports, and does not end before its end."""
+    for name in COMPONENTS:
+        source, function = inline_script(name)
+        assert not re.search("^export", source, re.MULTILINE), name
+        assert f"function {function}(" in source, name
+        assert "</script" not in source, name
+    with pytest.raises(ValueError, match=r"ink\.js: got no default export"):
+        inline_script("ink")
+
+
+def test_a_saved_page_folds_its_command_away():
+    """The command that trains the run again stands below the figures, and only if it is known."""
+    page = standalone_html("Title", "attention", b"blob", "Note.", "python -m attnkit <train>")
+    assert "<details><summary>Train it again</summary><pre>python -m attnkit &lt;train&gt;" in page
+    assert page.index('<div id="film">') < page.index("<details>")
+    assert "<details>" not in standalone_html("Title", "attention", b"blob", "Note.")
+
+
+# texts
+
+AUTOLINKS = r"(https?://|www(?=\.))([-.\w]+)|(?:^|\s|[^\w])([-.\w+]+)@([-\w]+(?:\.[-\w]+)+)"
+"""What Streamlit's Markdown makes links of, after it has resolved escapes."""
+
+PARTS = (
+    "https:// HTTP:// www. WWW. eva@evil.invalid f@g.h a?b=c evil.invalid W_Q **x** <b> a/b a: \\ "
+    "wwwhat Jindřich"
+).split()
+
+
+@given(st.lists(st.sampled_from([*PARTS, " "]), max_size=4).map("".join))
+@briefly(60)
+def test_typed_texts_are_shown_as_typed_and_without_links(text):
+    """Nothing that can be seen is added, and to texts without an address nothing but escapes."""
+    shown = re.sub(r"\\([!-/:-@\[-`{-~])", r"\1", plain(text))
+    assert not re.search(AUTOLINKS, shown, re.IGNORECASE)
+    assert shown.replace("\u2060", "") == text
+    assert ("\u2060" in shown) <= bool(re.search(r"://|www\.|@", text, re.IGNORECASE))
+
+
+# drawings
+
+RISING = [[0.1, 0.2], [0.5, 0.6], [0.9, 1.0]]
+
+
+@pytest.fixture
+def snapshot():
+    """One that nobody else has."""
+    return one_variant(RISING)
+
+
+def test_what_was_made_of_a_snapshot_is_the_same_object(snapshot):
+    """For all arguments that it was made with; snapshots count by identity."""
+    experiment = snapshot.experiment
+    assert board(snapshot, experiment, 0, 0, 0) is board(snapshot, experiment, 0, 0, 0)
+    assert board(snapshot, experiment, 1, 0, 0) is not board(snapshot, experiment, 0, 0, 0)
+    assert plot_loss(snapshot, None) is not plot_loss(one_variant(RISING), None)
+    one, two = one_variant(RISING, d_head=5), one_variant(RISING, d_head=5)
+    assert plot_accuracy(snapshot, one) is plot_accuracy(snapshot, one)
+    assert plot_accuracy(snapshot, one) is not plot_accuracy(snapshot, two)
+    assert plot_accuracy(snapshot, one) == draw_accuracy(snapshot, one)
+    fading = curves_only(snapshot)  # what fades has its curves and no attention
+    assert fading.probe.pattern.size == 0 < snapshot.probe.pattern.size
+    assert draw_accuracy(one, fading) == draw_accuracy(one, snapshot)
+    assert draw_loss(one, fading) == draw_loss(one, snapshot)
+
+    def show(_):  # every visitor's page runs in a thread of its own
+        start.wait()
+        return [board(snapshot, experiment, seed, 0, 0)["columns"] for seed in (0, 1)]
+
+    start = threading.Barrier(8)
+    with ThreadPoolExecutor(8) as pool:
+        shown = list(pool.map(show, range(8)))
+    assert all(drawn == shown[0] for drawn in shown)
+
+
+def test_a_snapshot_that_nobody_has_any_more_is_not_kept():
+    """However often the page was drawn while a run went on, beside whichever other."""
+    snapshot, previous = one_variant(RISING), one_variant(RISING, d_head=5)
+    gone = [weakref.ref(snapshot), weakref.ref(previous)]
+    for show in (finding, sharing_table, curves_only):
+        show(snapshot)
+    board(snapshot, snapshot.experiment, 0, 0, 0)
+    drawn = weakref.ref(curves_only(snapshot))
+    plot_accuracy(snapshot, previous)
+    del previous
+    gc.collect()
+    assert gone[1]() is None
+    assert drawn() is not None
+    del snapshot, show
+    gc.collect()
+    assert gone[0]() is drawn() is None
+
+
+def test_of_one_snapshot_the_newest_drawings_are_kept(snapshot):
+    """Whoever tries all seeds, layers and heads fills no memory; a failure is tried again."""
+    made = []
+
+    @cached_with_snapshot
+    def count(_, number):
+        made.append(number)
+        if number < 0:
+            raise ValueError("no")
+        return number
+
+    for number in [*range(200), 199, 0]:
+        assert count(snapshot, number) == number
+    assert made == [*range(200), 0]
+    for _ in range(2):
+        with pytest.raises(ValueError, match="no"):
+            count(snapshot, -1)
+    assert made[-2:] == [-1, -1]
+
+
+def test_a_drawing_is_packed_once_and_bounded_by_its_bytes():
+    """The least recently used go first; one that is too large is packed all the same."""
+    packed, drawings = Packed(100), [{"text": number * "x"} for number in range(20, 24)]
+    kept = packed.of(drawings[1], lambda: drawings[1], "words")
+    assert kept == b'{"text":"%s"}' % (b"x" * 21)
+    assert packed.of(drawings[1], dict, "others") == packed.of({**drawings[1]}, dict) == b"{}"
+    for drawing in (drawings[0], drawings[2], drawings[3]):
+        packed.of(drawing, lambda drawing=drawing: drawing)
+        assert packed.of(drawings[1], dict, "words") is kept
+        assert packed.n_bytes <= 100
+    assert packed.of(drawings[0], dict) == b"{}"
+    assert len(packed.of([], lambda: {"text": "x" * 500})) > 500
+    assert packed.n_bytes == 0
