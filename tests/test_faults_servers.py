@@ -14,7 +14,7 @@ import pytest
 from idle import IdleProcess
 from serving import serving
 from sqlalchemy import text
-from table_rows import connected
+from storing import connected
 from waiting import (
     PATIENCE,
     assert_same_bits,
