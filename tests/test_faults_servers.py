@@ -1,4 +1,4 @@
-"""Faults of whole servers: kills, replicas that meet, foreign files, leftovers after closing."""
+"""Faults of whole servers: kills, foreign files, leftovers after closing."""
 
 import contextlib
 import random
@@ -6,12 +6,11 @@ import signal
 import subprocess
 import tempfile
 import threading
-from contextlib import closing, contextmanager
+from contextlib import closing
 from urllib.parse import urlencode
 
 import psutil
 import pytest
-from idle import IdleProcess
 from serving import serving
 from sqlalchemy import text
 from storing import connected
@@ -30,7 +29,6 @@ from waiting import (
 import attnkit as ak
 from attnkit.bench.visitor import Visitor, dashboard
 from attnkit.experiment.links import link_params
-from attnkit.service import service as live
 from attnkit.service.database_engines import FILE
 from attnkit.service.service import TrainingService
 from attnkit.service.store import ResultStore
@@ -38,28 +36,13 @@ from attnkit.service.store import ResultStore
 pytestmark = pytest.mark.server
 
 
-@contextmanager
-def reading(folder):
-    """Yield a service on a store, and the store; the service trains nothing."""
-    with pytest.MonkeyPatch.context() as patch, closing(ResultStore(folder)) as store:
-        patch.setattr(live, "TrainingProcess", IdleProcess)
-        with closing(TrainingService(store=store)) as service:
-            yield service, store
-
-
-# kills and replicas
-
-
-def assert_found(folder, hashes):
-    """Check that a new service finds the whole results of all hashes."""
-    with reading(folder) as (service, store):
+def assert_whole(folder, hashes):
+    """Check that a store holds the whole results of all hashes."""
+    with closing(ResultStore(folder)) as store:
         for key in hashes:
             result = store.result(key)
             assert result is not None, key
-            found = service.find(result.experiment)
-            assert (found.state, found.stored) == ("finished", True)
-            assert found.snapshot.step == result.experiment.training.steps
-            assert_same_bits(found.snapshot, result.snapshot)
+            assert result.snapshot.step == result.experiment.training.steps
         assert store.notes == []
 
 
@@ -80,53 +63,18 @@ def test_what_a_killed_server_reported_is_there(tmp_path, long, seed):
             reported_now.update(whole_lines)
             assert server.wait() == -signal.SIGKILL
         assert wait_for_end(training_process)  # it does not outlive its server
-        assert_found(tmp_path, reported_now)
+        assert_whole(tmp_path, reported_now)
         reported |= reported_now
-    assert_found(tmp_path, reported)
+    assert_whole(tmp_path, reported)
     with connected(tmp_path) as connection:
         assert connection.scalar(text("PRAGMA integrity_check")) == "ok"
 
-
-@pytest.mark.long
-def test_two_replicas_that_finish_the_same_at_once_store_it_once(postgres, open_store):
-    """One row each, and a third replica finds it; by day only stores meet, in test_store.py."""
-    where, meeting, new = postgres.database(), threading.Barrier(2, timeout=PATIENCE), []
-
-    def meet(store, put):
-        def put_together(*blobs):
-            meeting.wait()
-            new.append(put(*blobs))
-
-        store.put = put_together
-        return store
-
-    stores = [open_store(where) for _ in range(2)]
-    with contextlib.ExitStack() as opened:
-        services = [
-            opened.enter_context(closing(TrainingService(store=meet(store, store.put))))
-            for store in stores
-        ]
-        for first_seed in range(3):
-            ids = [service.submit(small(5, first_seed)) for service in services]
-            for service, job_id in zip(services, ids, strict=True):
-                assert_stored(service, [wait_until(service, job_id, lambda job: job.over)])
-    assert sorted(new) == [False] * 3 + [True] * 3
-    with reading(where) as (third, store):
-        assert len(store.entries()) == 3
-        for first_seed in range(3):
-            found = third.find(small(5, first_seed))
-            assert found.stored
-            assert_same_bits(found.snapshot, ak.train(small(5, first_seed), "cpu").snapshot)
-
-
-# pages
 
 LITTER = {
     FILE: b"Dear diary, today I trained a transformer. " * 99,
     f"{FILE}-wal": bytes(range(256)) * 99,
     f"{FILE}.broken-1": b"SQLite format 3\0" + b"\xff" * 999,
     "notes/today.txt": b"mine",
-    "v1.json": b"{",
     "weights.safetensors": b"\xff" * 99,
 }
 """Corrupt and foreign files of a data folder."""
@@ -140,15 +88,8 @@ def littered(tmp_path_factory):
     for name, content in LITTER.items():
         (folder / name).write_bytes(content)
     (folder / "nowhere").symlink_to(folder / "nothing")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ATTNKIT_STORE", str(folder))
-        with dashboard() as port:
-            yield folder, port
-
-
-def visit(port, experiment):
-    """Open a tab that shows an experiment."""
-    return Visitor(port, urlencode(link_params(experiment)), patience=PATIENCE)
+    with dashboard(environment={"ATTNKIT_STORE": str(folder)}) as port:
+        yield folder, port
 
 
 def has_line(visitor, *parts):
@@ -164,7 +105,7 @@ def test_a_visitor_whose_training_process_is_killed_sees_it_begin_anew(littered,
     folder, port = littered
     experiment, moment = small(1500, first_seed=5), random.Random(seed).randrange(1, 400)
     (server,) = [child for child in psutil.Process().children() if str(port) in child.cmdline()]
-    with visit(port, experiment) as visitor:
+    with Visitor(port, urlencode(link_params(experiment)), patience=PATIENCE) as visitor:
         visitor.press("train")
         visitor.wait_for("a curve", lambda: visitor.ticking and visitor.evaluated_to() >= moment)
         (training_process,) = server.children()
@@ -184,9 +125,6 @@ def test_a_visitor_whose_training_process_is_killed_sees_it_begin_anew(littered,
         assert (folder / name).read_bytes() == kept[name]
 
 
-# leftovers
-
-
 def open_resources():
     """Return threads, child processes and the number of open files; the browser has its own."""
     process = psutil.Process()
@@ -201,22 +139,15 @@ def _is_of_browser(process):
         return True
 
 
-def test_nothing_is_left_of_closed_services(tmp_path, monkeypatch, long):
-    """Neither thread, process, open file nor temporary file; each service starts a process."""
+def test_nothing_is_left_of_a_closed_service(tmp_path, monkeypatch):
+    """Neither thread, process, open file nor temporary file, though it trains when it is closed."""
     (tmp_path / "temporary").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
     monkeypatch.setattr(tempfile, "tempdir", None)
     before = open_resources()
-    with contextlib.ExitStack() as opened:
-        store = opened.enter_context(closing(ResultStore(tmp_path / "data")))
-        services = [
-            opened.enter_context(closing(TrainingService(store=store)))
-            for _ in range(5 if long else 1)
-        ]
-        for first_seed, service in enumerate(services):
-            assert_stored(service, finish(service, small(5, first_seed)))
-        for service in services:
-            job_id = service.submit(unending())
-            wait_until(service, job_id, lambda job: step_of(job) > 0)
+    with closing(ResultStore(tmp_path / "data")) as store:
+        with closing(TrainingService(store=store)) as service:
+            assert_stored(service, finish(service, small(5)))
+            wait_until(service, service.submit(unending()), lambda job: step_of(job) > 0)
     assert open_resources() == before
     assert list((tmp_path / "temporary").iterdir()) == []

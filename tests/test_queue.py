@@ -216,7 +216,10 @@ def test_a_tab_that_is_there_keeps_its_run(service, monkeypatch):
 
 
 def test_a_result_is_stored_before_it_counts_as_finished(service):
-    """The store has what `train` gives, weights included, and another service finds it."""
+    """The store has what `train` gives, weights included, and another service finds it.
+
+    If that trains the same again, its job is finished and stored, too.
+    """
     job_id = service.submit(small(33, 3))
     job = wait_until(service, job_id, lambda job: job.state == "finished")
     assert (job.stored, job.unstored) == (True, "")
@@ -229,6 +232,8 @@ def test_a_result_is_stored_before_it_counts_as_finished(service):
         assert (found.state, found.stored, found.step) == ("finished", True, 33)
         assert other.look(found.id) is not None
         assert other.find(small(22, 5)) is None
+        again = wait_until(other, other.submit(small(33, 3)), lambda job: job.over)
+        assert (again.state, again.stored) == ("finished", True)
 
 
 class Forgetful:
