@@ -145,9 +145,11 @@ def test_nothing_is_left_of_a_closed_service(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
     monkeypatch.setattr(tempfile, "tempdir", None)
     before = open_resources()
-    with closing(ResultStore(tmp_path / "data")) as store:
-        with closing(TrainingService(store=store)) as service:
-            assert_stored(service, finish(service, small(5)))
-            wait_until(service, service.submit(unending()), lambda job: step_of(job) > 0)
+    with (
+        closing(ResultStore(tmp_path / "data")) as store,
+        closing(TrainingService(store=store)) as service,
+    ):
+        assert_stored(service, finish(service, small(5)))
+        wait_until(service, service.submit(unending()), lambda job: step_of(job) > 0)
     assert open_resources() == before
     assert list((tmp_path / "temporary").iterdir()) == []
