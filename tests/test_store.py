@@ -1,6 +1,5 @@
 """The result store on SQLite and on PostgreSQL: every result that is put reads back whole."""
 
-import contextlib
 import dataclasses
 import random
 import threading
@@ -20,7 +19,7 @@ from storing import alter, connected, made, put, stored
 from attnkit import __version__
 from attnkit.experiment.experiment import hash_of
 from attnkit.service import store as store_module
-from attnkit.service.store import LONGEST_NAME, ResultStore, StoredEntry, TooLarge, Unavailable
+from attnkit.service.store import TooLarge, Unavailable
 from attnkit.service.table import RESULTS, checksum
 from attnkit.training import Training
 from attnkit.training.results import Result
@@ -102,7 +101,7 @@ class Model:
         self.where, self.store, self.clock, self.rows = where, store, clock, {}
 
     def put(self, key, n_numbers, maker):
-        """Keep an equal result, or else replace it and forget what was longest not used."""
+        """Keep an equal result; else replace it, and forget what was longest not used."""
         blobs, before = blobs_of(key, n_numbers, maker), self.rows.pop(key, None)
         is_new = before is None or before.maker != maker or bool(before.lacks)
         assert self.store.put(*blobs) is is_new
@@ -142,8 +141,12 @@ class Model:
         assert getattr(self.store, method)(key, *value) is (key in self.rows)
         if method == "delete":
             self.rows.pop(key, None)
-        elif key in self.rows:
-            setattr(self.rows[key], {"rename": "name", "pin": "pinned"}[method], *value)
+        elif method == "pin" and key in self.rows:
+            self.rows[key].pinned = value[0]
+        elif key in self.rows:  # a name is one line, printable and short, and is found
+            name = "".join(c for c in " ".join(value[0].split()) if c.isprintable())[:80]
+            self.rows[key].name = name
+            assert key in {entry.hash for entry in self.store.entries(name)}
 
     def jump(self, days):
         """Set the clock on the wall."""
@@ -181,7 +184,7 @@ STEPS = st.one_of(
     *[PUT] * 4,
     *[step("read", st.sampled_from(["snapshot", "result", "peek"]))] * 2,
     step("tear", st.sampled_from(sorted(LOST))),
-    step("change", st.just("rename"), st.sampled_from(["mine", "class"])),
+    step("change", st.just("rename"), st.text(max_size=100)),
     step("change", st.just("pin"), st.booleans()),
     step("change", st.just("delete")),
     st.tuples(st.just("jump"), st.integers(-400, 400)),
@@ -272,15 +275,12 @@ def test_a_snapshot_is_read_without_the_parameters(tmp_path, open_store):
     store, statements = open_store(tmp_path), []
     (key,) = put(store, 1)
 
-    def note(*arguments):
-        statements.append(arguments[2])
+    def note(_connection, _cursor, statement, *_):
+        statements.append(statement)
 
     event.listen(Engine, "before_cursor_execute", note)
-    try:
-        assert store.snapshot(key) is not None
-        assert store.experiment(key) is not None
-    finally:
-        event.remove(Engine, "before_cursor_execute", note)
+    assert None not in (store.snapshot(key), store.experiment(key))
+    event.remove(Engine, "before_cursor_execute", note)
     assert any("snapshot" in statement for statement in statements)
     assert not any("parameters" in statement for statement in statements)
 
@@ -298,28 +298,15 @@ def test_many_reads_are_one_use_a_minute(tmp_path, open_store, clock):
 
 def test_an_entry_says_what_is_stored(where, open_store):
     """An entry holds the settings, counts, sizes and times of its result."""
-    store = open_store(where)
-    result = made(7, sharing=["QKV", "Q=K"], n_seeds=2)
-    blobs = result.to_blobs()
+    store, result = open_store(where), made(7, sharing=["QKV", "Q=K"], n_seeds=2)
     before = datetime.now(UTC) - timedelta(milliseconds=1)
+    blobs = result.to_blobs()
     store.put(*blobs)
     (entry,) = store.entries()
-    assert entry == StoredEntry(
-        hash=result.experiment.hash,
-        name="",
-        task="directed",
-        text=result.experiment.to_json(),
-        n_runs=4,
-        steps=20,
-        seconds=1.5,
-        version=__version__,
-        n_bytes=len(blobs[0]) + len(blobs[1]),
-        pinned=False,
-        created_at=entry.created_at,
-        used_at=entry.used_at,
-    )
-    assert before <= entry.created_at <= entry.used_at <= datetime.now(UTC)
     assert entry.experiment == result.experiment
+    assert (entry.task, entry.n_runs, entry.steps, entry.seconds) == ("directed", 4, 20, 1.5)
+    assert (entry.version, entry.n_bytes) == (__version__, len(blobs[0]) + len(blobs[1]))
+    assert before <= entry.created_at <= entry.used_at <= datetime.now(UTC)
 
 
 # lists
@@ -347,25 +334,6 @@ def test_search_looks_into_names_tasks_settings_and_hashes(where, open_store):
     nothing = ("nothing", "%", "_lass", '\\"%', "/", "a\0b", "\ud800x", "x " * 5000)
     for search, hashes in {**found, **dict.fromkeys(nothing, frozenset())}.items():
         assert {entry.hash for entry in store.entries(search)} == hashes, search
-
-
-@briefly(10)
-@given(name=st.text(max_size=100))
-def test_any_name_is_kept_and_found(name, named):
-    """A name is kept on one line, printable and cut to its greatest length, and is found."""
-    store, key = named
-    assert store.rename(key, name)
-    (entry,) = store.entries()
-    assert entry.name == "".join(c for c in " ".join(name.split()) if c.isprintable())[:80]
-    assert len(entry.name) <= LONGEST_NAME
-    assert store.entries(entry.name) == [entry]
-
-
-@pytest.fixture(scope="module")
-def named(tmp_path_factory):
-    """A store and the hash of its only result."""
-    with contextlib.closing(ResultStore(tmp_path_factory.mktemp("named"))) as store:
-        yield store, *put(store, 1)
 
 
 # many at once
