@@ -1,13 +1,24 @@
 """The queue of a training service, its limits, and results that are stored before they count."""
 
 import threading
+import time
 from contextlib import closing
+from types import SimpleNamespace
 
 import pytest
 from threaded import in_threads
-from waiting import PATIENCE, assert_same_bits, small, unending, wait_until
+from waiting import (
+    PATIENCE,
+    assert_same_bits,
+    assert_stored,
+    finish,
+    small,
+    unending,
+    wait_until,
+)
 
 from attnkit.experiment import Experiment
+from attnkit.service import result_writer
 from attnkit.service.jobs import Watcher
 from attnkit.service.result_writer import ResultWriter
 from attnkit.service.server import ServerSettings
@@ -236,67 +247,62 @@ def test_a_result_is_stored_before_it_counts_as_finished(service):
         assert (again.state, again.stored) == ("finished", True)
 
 
-class Forgetful:
-    """A store that does not answer for a while."""
-
-    def __init__(self, n_times):
-        self.left, self.kept, self.asked = n_times, [], 0
-
-    def put(self, snapshot, parameters):
-        """Take a result, or say why not."""
-        if self.left:
-            self.left -= 1
-            raise Unavailable("the database does not answer")
-        self.kept.append((snapshot, parameters))
-        return True
-
-    def snapshot(self, hash):
-        """Say why not."""
-        self.asked += 1
-        raise Unavailable("the database does not answer")
+def away(*_):
+    """Stand for a store that does not answer."""
+    raise Unavailable("the database cannot be reached")
 
 
-@pytest.fixture
-def writing(monkeypatch):
-    """Return a function that makes a writer, and waits until it has reported something."""
-    monkeypatch.setattr("attnkit.service.result_writer.RETRY_SECONDS", 0.001)
-    found, news = [], threading.Semaphore(0)
-
-    def tell(*said):
-        found.append(said)
-        news.release()
-
-    def write(store, names, *expected):
-        with closing(ResultWriter(store, tell)) as writer:
-            for name in names:
-                writer.write(name, name.encode(), b"weights")
-            while not set(expected) <= set(found):
-                assert news.acquire(timeout=PATIENCE)
-        return found
-
-    return write
+def test_results_wait_for_a_store_that_is_away(service, monkeypatch):
+    """Training goes on, and no page waits for it; in the end all results are stored."""
+    monkeypatch.setattr(result_writer, "RETRY_SECONDS", 0.001)
+    store, read = service._control.writer._store, []
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(store, "put", away)
+        meanwhile.setattr(store, "snapshot", lambda key: read.append(key) or away())
+        jobs = finish(service, *(small(5, first_seed) for first_seed in range(10, 13)))
+        states = {(job.state, job.stored, job.unstored) for job in jobs}
+        assert states == {("finished", False, "the database cannot be reached")}
+        assert [service.find(small(5, 9)) for _ in range(5)] == [None] * 5
+        assert len(read) == 1
+    assert_stored(service, jobs)
+    for job in jobs:
+        assert_same_bits(store.snapshot(job.experiment.hash), job.snapshot)
 
 
-def test_a_store_that_was_away_gets_everything_in_the_end(writing):
-    """And the reason is told meanwhile, once to each."""
-    store = Forgetful(3)
-    found = writing(store, "ab", ("a", "", False), ("b", "", False))
-    assert ("a", "the database does not answer", True) in found
-    assert len(found) == len(set(found))
-    assert sorted(store.kept) == [(b"a", b"weights"), (b"b", b"weights")]
+def test_what_waits_for_the_store_is_bounded(monkeypatch):
+    """The oldest are given up and told, the newest is tried again; a reason is told once."""
+    monkeypatch.setattr(result_writer, "RETRY_SECONDS", 0.001)
+    monkeypatch.setattr(result_writer, "MAX_BYTES", 4)
+    told, tried = [], threading.Semaphore(0)
+    store = SimpleNamespace(put=lambda *_: tried.release() or away())
+    with closing(ResultWriter(store, lambda *said: told.append(said))) as writer:
+        for name in "abc":
+            writer.write(name, b"12", b"34")
+        for _ in range(10):
+            assert tried.acquire(timeout=PATIENCE)
+    given_up = [(name, "too many results wait for the store", False) for name in "ab"]
+    assert [said for said in told if not said[2]] == given_up
+    assert ("c", "the database cannot be reached", True) in told
+    assert len(told) == len(set(told))
 
 
-def test_what_waits_for_the_store_is_bounded(writing, monkeypatch):
-    """The oldest are given up, and told; the newest is not."""
-    monkeypatch.setattr("attnkit.service.result_writer.MAX_BYTES", 4)
-    given_up = {name: (name, "too many results wait for the store", False) for name in "abc"}
-    found = writing(Forgetful(10**9), "abc", given_up["a"], given_up["b"])
-    assert given_up["c"] not in found
+# a clock that jumps
 
 
-def test_a_store_that_does_not_answer_is_not_asked_again_at_once():
-    """Or every page would wait for it."""
-    store = Forgetful(0)
-    with closing(ResultWriter(store, pytest.fail)) as writer:
-        assert [writer.recall(small(5)), writer.recall(small(5))] == [None, None]
-    assert store.asked == 1
+def test_a_jump_of_the_clock_neither_ends_nor_prolongs_a_lease(service, monkeypatch):
+    """Jumps of the wall clock leave leases alone: only jobs without viewers end."""
+    limits(monkeypatch, service, max_active=3)
+    real, year = time.time_ns, 365 * 86400
+    watched, abandoned = service.submit(unending(1)), service.submit(unending(2))
+    for job_id in (watched, abandoned):
+        wait_until(service, job_id, lambda job: job.step > 0)
+    for jump in (2 * year, -2 * year):
+        monkeypatch.setattr(time, "time_ns", lambda jump=jump: real() + jump * 10**9)
+        monkeypatch.setattr(time, "time", lambda jump=jump: real() / 1e9 + jump)
+        (job,) = finish(service, small(5, jump > 0))  # asking looks for what nobody watches
+        assert_stored(service, [job])
+        assert service.find(unending(2)).state == "running"
+    limits(monkeypatch, service, lease_seconds=0.5)
+    wait_until(service, watched, lambda _: service.find(unending(2)) is None)
+    assert service.look(watched).state == "running"
+    assert service.look(abandoned).error == "because nobody watched it"

@@ -28,11 +28,6 @@ def d(name, megabytes=1, seconds=0.0, waited=0.0, visitor="", **others):
     return Demand(name, visitor, megabytes, seconds, waited, **others)
 
 
-def ids(found):
-    """The names of demands."""
-    return "".join(demand.id for demand in found)
-
-
 # Rules
 
 ADMITTED = {
@@ -53,13 +48,32 @@ ADMITTED = {
     ),
     "what is paused takes no turn": ([d(n, 10) for n in "abc"], [d("x", 60, paused=True)], "abc"),
     "but memory": ([d("a", 50)], [d("x", 60, paused=True)], ""),
+    "the next is of the address that holds least, whoever asked first": (
+        [d("c", 10, 0, 9, address="script"), d("a", 10, 0, 1, address="home")],
+        [d("x", 40, 50, address="script"), d("y", 10, 50, address="home")],
+        "a",
+        {"max_active": 4},
+    ),
+    "a small one waits for a share of its own time as long as large ones of its address": (
+        [d("l", 10, 600, 300, address="school"), d("s", 10, 5, 2, address="school")],
+        [],
+        "l",
+        {"max_active": 1},
+    ),
+    "then it overtakes them": (
+        [d("l", 10, 600, 300, address="school"), d("s", 10, 5, 3, address="school")],
+        [],
+        "s",
+        {"max_active": 1},
+    ),
 }
 
 
 def test_demands_begin_by_the_rules():
     """Each rule alone, on demands that it decides."""
-    for rule, (waiting, holding, expected) in ADMITTED.items():
-        assert ids(admitted(waiting, holding, SETTINGS)) == expected, rule
+    for rule, (waiting, holding, expected, *changed) in ADMITTED.items():
+        limits = SETTINGS.model_copy(update=dict(*changed))
+        assert "".join(demand.id for demand in admitted(waiting, holding, limits)) == expected, rule
 
 
 OUTLOOKS = {
@@ -189,24 +203,6 @@ def test_a_class_behind_one_router_trains_beside_a_script_and_alone():
     assert [len(each) for each in begin(tabs("school", 33, 27, 5))] == [30, 3]
 
 
-def test_the_next_to_begin_is_of_the_address_that_holds_least():
-    """Whoever asked first."""
-    holding = [*tabs("script", 1, 40, 50), *tabs("home", 1, 10, 50)]
-    waiting = [d("c", 10, 0, 9, address="script"), d("a", 10, 0, 1, address="home")]
-    four_turns = SETTINGS.model_copy(update={"max_active": 4})
-    assert ids(admitted(waiting, holding, four_turns)) == "a"
-
-
-def test_a_small_one_overtakes_large_ones_of_its_address():
-    """Once it has waited for a share of its own time as long as theirs."""
-    waiting = tabs("school", 5, 10, 600, 300)
-    small = d("small", 10, 5, 2, address="school")
-    one_turn = HOSTED.model_copy(update={"max_active": 1})
-    assert small not in admitted([*waiting, small], [], one_turn)
-    small.waited = 3
-    assert admitted([*waiting, small], [], one_turn) == [small]
-
-
 def test_a_large_one_that_waits_for_its_own_address_is_in_nobody_else_s_way():
     """Others begin, however long they take; of its own address only what ends before."""
     holding, waiting = begin(tabs("script", 6, 240, 600, LONG))
@@ -282,8 +278,7 @@ def test_a_tab_that_is_there_watches_for_ever():
     leases = Leases()
     leases.arrive("tab")
     leases.look("job", TAB, 5.0)
-    assert leases.watched_until("job") == EVER
-    assert leases.n_watchers("job", 10_000.0) == 1
+    assert (leases.watched_until("job"), leases.n_watchers("job", 10_000.0)) == (EVER, 1)
     leases.leave("tab", 100.0)
     assert leases.watched_until("job") == 100.0
     assert leases.n_watchers("job", 100.0 + WATCHED_SECONDS + 1) == 0
@@ -293,8 +288,8 @@ def test_a_tab_that_is_there_watches_for_ever():
     assert leases.n_watchers("job", 102.0, but=AGAIN) == 0
     leases.look("job", OTHER, 101.0)
     assert leases.n_watchers("job", 102.0, but=AGAIN) == 1
-    leases.turn_away("job", AGAIN)
-    leases.turn_away("job", OTHER)
+    for watcher in (AGAIN, OTHER):
+        leases.turn_away("job", watcher)
     assert leases.watched_until("job") == 0.0
 
 
@@ -304,12 +299,12 @@ def test_a_job_is_closed_when_the_last_tab_that_cares_for_it_has_left():
     for watcher in (TAB, OTHER):
         leases.arrive(watcher.tab)
         leases.look("job", watcher, 5.0)
-    leases.leave("tab", 100.0)
-    assert leases.left_at("job") == EVER
-    leases.leave("other", 200.0)
-    assert leases.left_at("job") == 200.0
+    left_at = []
+    for tab, now in (("tab", 100.0), ("other", 200.0)):
+        leases.leave(tab, now)
+        left_at.append(leases.left_at("job"))
     leases.look("job", NOBODY, 201.0)
-    assert leases.left_at("job") == leases.left_at("unknown") == EVER
+    assert [*left_at, leases.left_at("job"), leases.left_at("unknown")] == [EVER, 200.0, EVER, EVER]
 
 
 def test_who_is_no_tab_or_was_cut_off_must_look_again():
@@ -318,15 +313,11 @@ def test_who_is_no_tab_or_was_cut_off_must_look_again():
     leases.look("job", NOBODY, 5.0)
     assert (leases.watched_until("job"), leases.watched_until("other")) == (5.0, 0.0)
     leases.look("job", TAB, 5.0)
-    assert leases.n_watchers("job", 6.0) == 1
-    assert leases.n_watchers("job", 6.0, but=TAB) == 0
-    assert leases.n_watchers("job", 65.0) == 0
-    assert leases.n_watchers("job", 65.0, within=120.0) == 1
+    assert [leases.n_watchers("job", 6.0, but=but) for but in (NOBODY, TAB)] == [1, 0]
+    assert [leases.n_watchers("job", 65.0, within=within) for within in (15.0, 120.0)] == [0, 1]
     leases.arrive("other")
     leases.look("job", OTHER, 5.0)
-    for tab in ("tab", "gone"):
-        leases.arrive(tab)
-        leases.look("job", Watcher(tab), 5.0)
-        leases.leave(tab, 10.0)
+    leases.arrive("tab")
+    leases.leave("tab", 10.0)
     leases.forget_tabs(11.0)
     assert leases.n_watchers("job", 11.0) == 1

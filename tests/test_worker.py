@@ -2,8 +2,6 @@
 
 import contextlib
 import os
-import random
-import signal
 import sys
 import threading
 import time
@@ -16,16 +14,7 @@ from types import SimpleNamespace
 import pytest
 from kinds import SMALL
 from threaded import RUN, MemoryWorker
-from waiting import (
-    PATIENCE,
-    assert_same_bits,
-    finish,
-    small,
-    step_of,
-    unending,
-    wait_until,
-    wait_until_still,
-)
+from waiting import PATIENCE, finish, small, step_of, unending, wait_until
 
 from attnkit.experiment import Experiment
 from attnkit.model.kernel import cache
@@ -35,7 +24,7 @@ from attnkit.service.server import ServerSettings
 from attnkit.service.service import TrainingService
 from attnkit.service.worker import rest_after
 from attnkit.tasks import TASKS
-from attnkit.training import Training, train
+from attnkit.training import Training
 from attnkit.training.engine import ENGINE
 
 
@@ -69,61 +58,29 @@ def test_jobs_begin_on_torch_while_the_kernel_is_compiled(tmp_path, monkeypatch)
         assert later.snapshot.engine == "torch"
 
 
-@pytest.fixture
-def limited(monkeypatch):
-    """A training process with little memory that knows the task `lethal`."""
-    monkeypatch.setenv("ATTNKIT_MODULES", "lethal")
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
-    import_module("lethal")
-    settings = ServerSettings(training_megabytes=200)
-    with closing(TrainingService(settings)) as own:
-        yield own
-    del TASKS["lethal"], sys.modules["lethal"]
-
-
-def lethal(**dials):
-    """Return an experiment that may end its process or take its memory."""
-    training = {"sharing": "QKV", "n_seeds": 1, "batch_size": 16, "n_eval": 16, "steps": 200}
-    return Experiment(task="lethal", **training, **dials)
-
-
 @pytest.mark.server
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is limited on Linux only")
-def test_an_experiment_that_takes_too_much_memory_or_ends_its_process_fails_alone(limited):
-    """With a plain sentence; what trains beside it ends with its own bits.
+def test_what_takes_too_much_memory_or_ends_the_process_fails_alone(monkeypatch):
+    """With a plain sentence, by a task of somebody's own; what trains beside it goes on.
 
     Two training processes start, one after the other.
     """
-    jobs = finish(limited, small(300), lethal(appetite=1000), small(300, 1))
-    assert [job.state for job in jobs] == ["finished", "failed", "finished"]
-    assert jobs[1].error == "not enough memory: take smaller sizes, or fewer seeds"
-    assert limited.n_restarts == 0
-    beside = limited.submit(unending())
-    told = limited.example(lethal(lives=1), 60)
-    assert told == "The training process died while it answered this request"
-    job = wait_until(limited, beside, lambda job: job.state == "running" and job.restarts == 1)
-    assert (job.blamed, limited.n_restarts) == (0, 1)
-
-
-@pytest.mark.long
-@pytest.mark.server
-def test_jobs_whose_process_is_killed_end_with_the_same_bits(service, seed):
-    """At moments drawn from the seed; what was paused begins anew at step 0, and stays so."""
-    draw, expected = random.Random(seed), train(small(1000), "cpu").snapshot
-    for kill in range(25):
-        held = service.submit(small(300), paused=True)
-        wait_until_still(service, held, "paused")
-        job_id, moment = service.submit(small(1000)), draw.randrange(600)
-        killed = service.process_id
-        wait_until(service, job_id, lambda job, m=moment: job.over or step_of(job) >= m)
-        os.kill(killed, draw.choice([signal.SIGKILL, signal.SIGSEGV, signal.SIGSTOP]))
-        ended = wait_until(service, job_id, lambda job: job.over)
-        wait_until(service, held, lambda job: job.restarts == 1)
-        told = f"seed {seed}, kill {kill} at step {moment}"
-        assert (ended.state, service.process_id != killed) == ("finished", True), told
-        assert_same_bits(ended.snapshot, expected)
-        assert wait_until_still(service, held, "paused").snapshot.step == 0, told
-        service.stop(held)
+    monkeypatch.setenv("ATTNKIT_MODULES", "lethal")
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
+    import_module("lethal")
+    common = {"task": "lethal", "sharing": "QKV", "n_seeds": 1, "batch_size": 16, "n_eval": 16}
+    hungry, deadly = Experiment(**common, appetite=1000), Experiment(**common, lives=1)
+    with closing(TrainingService(ServerSettings(training_megabytes=200))) as service:
+        jobs = finish(service, small(300), hungry, small(300, 1))
+        assert [job.state for job in jobs] == ["finished", "failed", "finished"]
+        assert jobs[1].error == "not enough memory: take smaller sizes, or fewer seeds"
+        assert service.n_restarts == 0
+        beside = service.submit(unending())
+        told = service.example(deadly, PATIENCE)
+        assert told == "The training process died while it answered this request"
+        job = wait_until(service, beside, lambda job: job.state == "running" and job.restarts == 1)
+        assert (job.blamed, service.n_restarts) == (0, 1)
+    del TASKS["lethal"], sys.modules["lethal"]
 
 
 BREAKS = {
