@@ -164,13 +164,16 @@ def test_a_process_that_is_silent_or_cannot_be_started_is_replaced(service, monk
 
 
 def test_a_closed_service_takes_commands_in_silence():
-    """Pages may be drawn during the shutdown; it was closed twice."""
+    """Pages may be drawn during the shutdown; it was closed twice. Unknown jobs do no harm."""
     service = TrainingService()
     for _ in range(2):
         service.close()
-    job_id = service.submit(small(5))
-    service.pause(job_id)
-    assert not service.look(job_id).over
+    known = service.submit(small(5))
+    for job_id in (known, "unknown"):
+        for steer in (service.pause, service.resume, service.step):
+            steer(job_id)
+    assert not service.look(known).over
+    assert service.look("unknown") is service.wait("unknown", 0, PATIENCE) is None
 
 
 def test_two_jobs_share_the_process_and_an_example_comes_meanwhile(service, job):
@@ -207,14 +210,6 @@ def test_the_same_experiment_is_trained_once(service):
         assert service.find(unending(7)).id == newest
         service.stop(newest)
     assert service.find(unending(7)) is None
-
-
-def test_unknown_jobs_are_harmless(service):
-    """Commands to an unknown job do nothing, and it is looked up as None."""
-    for steer in (service.pause, service.resume, service.step, service.stop):
-        steer("unknown")
-    assert service.look("unknown") is None
-    assert service.wait("unknown", 0, PATIENCE) is None
 
 
 @pytest.mark.parametrize(("limit", "most", "kept"), [("MAX_JOBS", 2, 2), ("MAX_BYTES", 1, 1)])

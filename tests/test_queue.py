@@ -62,25 +62,19 @@ def finishes(service, job_id):
     return wait_until(service, job_id, lambda job: job.over).state == "finished"
 
 
-def test_who_comes_later_waits_and_is_told(service):
-    """Its place, and how long it will take; it begins when the first has ended."""
-    first = service.submit(unending(1), watcher=ANNA)
-    second = service.submit(small(5, 2), watcher=BERT)
-    assert service.look(first).begun
-    assert service.look(second).queued
-    outlook = service.outlook(second)
-    assert (outlook.place, outlook.n_active) == (1, 1)
-    assert 0 < outlook.begins <= outlook.ends
-    service.stop(first)
-    assert finishes(service, second)
+def test_who_comes_later_waits_and_can_be_paused_stepped_and_stopped(service, monkeypatch):
+    """Its place and how long it takes are told; it does what was asked for last, when it begins.
 
-
-def test_a_job_in_the_queue_can_be_paused_stepped_and_stopped(service, monkeypatch):
-    """What was asked for last is what it does when its turn comes; stopped, it never begins."""
+    Stopped, it never begins.
+    """
     limits(monkeypatch, service, visitor_waiting=2)
     first = service.submit(unending(1), watcher=ANNA)
     second = service.submit(small(300, 2), watcher=BERT)
     third = service.submit(unending(2), watcher=BERT)
+    assert [service.look(job_id).begun for job_id in (first, second)] == [True, False]
+    outlook = service.outlook(second)
+    assert (outlook.place, outlook.n_active) == (1, 1)
+    assert 0 < outlook.begins <= outlook.ends
     service.stop(third)
     job = service.look(third)
     assert (job.state, job.begun, job.settled, job.over) == ("stopped", False, True, True)

@@ -67,7 +67,9 @@ def test_what_takes_too_much_memory_or_ends_the_process_fails_alone(monkeypatch)
     """
     monkeypatch.setenv("ATTNKIT_MODULES", "lethal")
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
-    import_module("lethal")
+    import_module("lethal")  # forgotten after the test
+    for known in (TASKS, sys.modules):
+        monkeypatch.setitem(known, "lethal", known.pop("lethal"))
     common = {"task": "lethal", "sharing": "QKV", "n_seeds": 1, "batch_size": 16, "n_eval": 16}
     hungry, deadly = Experiment(**common, appetite=1000), Experiment(**common, lives=1)
     with closing(TrainingService(ServerSettings(training_megabytes=200))) as service:
@@ -80,7 +82,6 @@ def test_what_takes_too_much_memory_or_ends_the_process_fails_alone(monkeypatch)
         assert told == "The training process died while it answered this request"
         job = wait_until(service, beside, lambda job: job.state == "running" and job.restarts == 1)
         assert (job.blamed, service.n_restarts) == (0, 1)
-    del TASKS["lethal"], sys.modules["lethal"]
 
 
 BREAKS = {
