@@ -28,24 +28,10 @@ __all__ = ["in_threads"]
 pytestmark = pytest.mark.usefixtures("in_threads")
 
 
-@pytest.fixture
-def job(service):
-    """The identifier of a job that goes on until the test ends."""
-    started = service.submit(unending())
-    wait_until(service, started, lambda job: step_of(job) > 0)
-    yield started
-    service.stop(started)
-
-
 @cache
 def trained(first_seed):
     """The snapshot of a training without any service."""
     return train(small(300, first_seed), "cpu").snapshot
-
-
-def set_limits(monkeypatch, service, **limits):
-    """Give the service other limits for one test."""
-    monkeypatch.setattr(service._queue, "settings", service.settings.model_copy(update=limits))
 
 
 def kill(service, ids):
@@ -101,6 +87,7 @@ def test_whatever_is_commanded_jobs_end_with_the_bits_of_train(
             if before.state == "paused":
                 further = (step_of(before) // 11 + 1) * 11 if verb == "step" else step_of(before)
                 assert step_of(after) == min(further, 300)
+            assert verb == "pause" or step_of(after) % 11 == 0 or step_of(after) == 300
         elif verb == "stop":
             assert after.state in ("stopped", "finished")
         assert killed or step_of(after) >= step_of(before)
@@ -144,22 +131,21 @@ def test_what_kills_its_process_is_blamed_and_fails_alone(service, monkeypatch):
 
 def test_a_process_that_is_silent_or_cannot_be_started_is_replaced(service, monkeypatch):
     """Its jobs end with the same bits, and those that ended before are as they were."""
-    before = finish(service, small(5))[0]
-    job_id, process = service.submit(small(300), paused=True), service._control.supervisor.process
+    before, refusals = finish(service, small(5))[0], [OSError()]
+    job_id = service.submit(small(300), paused=True)
     wait_until(service, job_id, lambda job: job.settled)
-    service.resume(job_id)
-    start, refusals = ThreadProcess, [OSError()]
 
     def refuse_first(megabytes):
         if refusals:
             raise refusals.pop()
-        return start(megabytes)
+        return ThreadProcess(megabytes)
 
     monkeypatch.setattr("attnkit.service.service.TrainingProcess", refuse_first)
     with monkeypatch.context() as impatient:
-        impatient.setattr(process, "write", lambda frame: None)
+        impatient.setattr(service._control.supervisor.process, "write", lambda frame: None)
         impatient.setattr(supervisor, "CHECK_SECONDS", 0.1)
         impatient.setattr(supervisor, "SILENT_CHECKS", 5)
+        service.resume(job_id)
         wait_until(service, job_id, lambda job: job.restarts == 1)
     ended = wait_until(service, job_id, lambda job: job.over)
     assert (ended.state, refusals) == ("finished", [])
@@ -180,25 +166,10 @@ def test_a_closed_service_takes_commands_in_silence():
     assert service.look("unknown") is service.wait("unknown", 0, PATIENCE) is None
 
 
-def test_two_jobs_share_the_process_and_an_example_comes_meanwhile(service, job):
-    """Both advance before either ends; versions and steps never fall."""
-    other = service.submit(unending(1))
-    looks = {job: [service.look(job)], other: [service.look(other)]}
-    for _ in range(2):
-        for job_id, seen in looks.items():
-            step = step_of(seen[-1])
-            seen.append(wait_until(service, job_id, lambda now, b=step: step_of(now) > b))
-    for seen in looks.values():
-        assert [one.version for one in seen] == sorted(one.version for one in seen)
-        assert seen[-1].state == "running"
-    assert len(the_example(service, unending().replace(n_values=8)).tokens) == 5
-    service.stop(other)
-
-
 def test_the_same_experiment_is_trained_once(service):
     """A second submission joins the job that waits or trains, unless it begins paused.
 
-    `find` returns the newest active job, or nothing.
+    `find` returns the newest active job, or nothing. An example comes while they train.
     """
     first = service.submit(unending(7))
     assert service.submit(unending(7)) == first
@@ -210,6 +181,7 @@ def test_the_same_experiment_is_trained_once(service):
     service.resume(second)
     wait_until(service, second, lambda job: step_of(job) > 0)
     assert service.find(unending(8)) is None
+    assert len(the_example(service, unending().replace(n_values=8)).tokens) == 5
     for newest in (second, first):
         assert service.find(unending(7)).id == newest
         service.stop(newest)
@@ -230,22 +202,13 @@ def test_ended_jobs_are_forgotten_beyond_a_number_and_a_size(
     assert service.look(ids[-1]).n_bytes > 1
 
 
-def test_a_job_nobody_looks_at_is_stopped(service, monkeypatch):
-    """A job without viewers stops after its lease, a paused one after `paused_seconds`.
-
-    A job with viewers goes on.
-    """
-    watched, abandoned = service.submit(unending(12)), service.submit(unending(11))
-    paused = service.submit(small(300), paused=True)
-    wait_until(service, paused, lambda job: job.settled)
-    wait_until(service, abandoned, lambda job: step_of(job) > 0)
-    set_limits(monkeypatch, service, lease_seconds=1.0)
-    wait_until(service, watched, lambda _: service.find(unending(11)) is None)  # find is no look
-    assert service.look(watched).state == "running"
-    assert service.look(paused).state == "paused"
-    set_limits(monkeypatch, service, paused_seconds=1e-6)
-    service.submit(small(2))
-    job = service.look(paused)
-    assert (job.state, job.error) == ("stopped", "because nobody watched it")
-    assert service.look(abandoned).state == "stopped"
-    service.stop(watched)
+def test_a_paused_job_nobody_looks_at_is_stopped_later(service, monkeypatch):
+    """After `paused_seconds`, not after `lease_seconds`."""
+    job_id = service.submit(small(300), paused=True)
+    wait_until(service, job_id, lambda job: job.settled)
+    for name, state in (("lease_seconds", "paused"), ("paused_seconds", "stopped")):
+        settings = service.settings.model_copy(update={name: 1e-6})
+        monkeypatch.setattr(service._queue, "settings", settings)
+        service.submit(small(1))  # asking looks for what nobody watches
+        assert service.look(job_id).state == state
+    assert service.look(job_id).error == "because nobody watched it"
