@@ -7,7 +7,6 @@ import shutil
 import socket
 import subprocess
 import tempfile
-from itertools import count
 from pathlib import Path
 
 import pytest
@@ -30,7 +29,6 @@ class Postgres:
 
     def __init__(self, programs: Path, folder: Path, user: str | None):
         self._programs, self._folder, self._user = programs, folder, user
-        self._numbers, self._shared = count(1), None
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
@@ -55,25 +53,16 @@ class Postgres:
 
         A new one for each test would be ten thousand files, which take a minute to remove.
         """
-        if self._shared is None:
-            self._shared = self.new_database()
         self._execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> "
             "pg_backend_pid() AND datname = current_database()",
             "DROP SCHEMA public CASCADE",
             "CREATE SCHEMA public",
-            url=self._shared,
         )
-        return self._shared
+        return self.url()
 
-    def new_database(self):
-        """The address of a database of its own, for a test that changes its settings."""
-        name = f"test{next(self._numbers)}"
-        self._execute(f"CREATE DATABASE {name}", url=self.url())
-        return self.url(name)
-
-    def _execute(self, *statements, url):
-        engine = create_engine(url.replace("postgresql:", "postgresql+psycopg:"))
+    def _execute(self, *statements):
+        engine = create_engine(self.url().replace("postgresql:", "postgresql+psycopg:"))
         with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             for statement in statements:
                 connection.exec_driver_sql(statement)
