@@ -7,7 +7,6 @@ import shutil
 import socket
 import subprocess
 import tempfile
-from itertools import count
 from pathlib import Path
 
 import pytest
@@ -30,7 +29,6 @@ class Postgres:
 
     def __init__(self, programs: Path, folder: Path, user: str | None):
         self._programs, self._folder, self._user = programs, folder, user
-        self._numbers, self._shared = count(1), None
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
@@ -39,8 +37,7 @@ class Postgres:
     def start(self):
         """Start, and return when it answers."""
         settings = " ".join(f"-c {name}='{value}'" for name, value in SETTINGS.items())
-        log = str(self._folder / "log")
-        options = ["-l", log, "-o", f"-p {self.port} {settings}"]
+        options = ["-l", str(self._folder / "log"), "-o", f"-p {self.port} {settings}"]
         self._run("pg_ctl", "start", "-w", "-t", str(PATIENCE), *options)
 
     def stop(self):
@@ -56,26 +53,16 @@ class Postgres:
 
         A new one for each test would be ten thousand files, which take a minute to remove.
         """
-        if self._shared is None:
-            self._shared = self.new_database()
-        else:
-            self._execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> "
-                "pg_backend_pid() AND datname = current_database()",
-                "DROP SCHEMA public CASCADE",
-                "CREATE SCHEMA public",
-                url=self._shared,
-            )
-        return self._shared
+        self._execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> "
+            "pg_backend_pid() AND datname = current_database()",
+            "DROP SCHEMA public CASCADE",
+            "CREATE SCHEMA public",
+        )
+        return self.url()
 
-    def new_database(self):
-        """The address of a database of its own, for a test that changes its settings."""
-        name = f"test{next(self._numbers)}"
-        self._execute(f"CREATE DATABASE {name}", url=self.url())
-        return self.url(name)
-
-    def _execute(self, *statements, url):
-        engine = create_engine(url.replace("postgresql:", "postgresql+psycopg:"))
+    def _execute(self, *statements):
+        engine = create_engine(self.url().replace("postgresql:", "postgresql+psycopg:"))
         with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             for statement in statements:
                 connection.exec_driver_sql(statement)
@@ -83,52 +70,38 @@ class Postgres:
 
     def _run(self, program, *options):
         command = [str(self._programs / program), "-D", str(self._folder / "data"), *options]
-        as_user = {"user": self._user, "group": pwd.getpwnam(self._user).pw_gid, "extra_groups": []}
-        subprocess.run(
-            command,
-            check=True,
-            cwd=self._folder,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            timeout=2 * PATIENCE,
-            env={"PATH": os.defpath, "LC_ALL": "C"},
-            **(as_user if self._user else {}),
-        )
+        if self._user:
+            gid = pwd.getpwnam(self._user).pw_gid
+            as_user = {"user": self._user, "group": gid, "extra_groups": []}
+        else:
+            as_user = {}
+        quiet = dict.fromkeys(("stdin", "stdout"), subprocess.DEVNULL)
+        environment = {"PATH": os.defpath, "LC_ALL": "C"}
+        others = {"cwd": self._folder, "timeout": 2 * PATIENCE, "env": environment}
+        subprocess.run(command, check=True, **quiet, **others, **as_user)
 
 
 @contextlib.contextmanager
 def server():
     """A started server; without PostgreSQL the tests are skipped, but never in CI."""
-    programs = _programs()
-    if programs is None:
+    newest = sorted(
+        Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: float(path.parts[-2])
+    )
+    on_path = shutil.which("initdb")
+    if not newest and not on_path:
         assert not os.environ.get("CI"), "CI needs PostgreSQL (Debian's package `postgresql`)"
         pytest.skip("no PostgreSQL on this machine (Debian's package `postgresql`)")
-    folder = Path(tempfile.mkdtemp(prefix="attnkit-postgres-"))
-    user = _servant() if os.geteuid() == 0 else None  # it refuses to run as root
-    if user is not None:
-        shutil.chown(folder, user)
-    try:
-        started = Postgres(programs, folder, user)
+    programs = newest[-1] if newest else Path(on_path).resolve().parent
+    user = None
+    if os.geteuid() == 0:  # it refuses to run as root
+        names = {entry.pw_name for entry in pwd.getpwall()}
+        user = "postgres" if "postgres" in names else "nobody"
+    with tempfile.TemporaryDirectory(prefix="attnkit-postgres-") as folder:
+        if user is not None:
+            shutil.chown(folder, user)
+        started = Postgres(programs, Path(folder), user)
         started.start()
         try:
             yield started
         finally:
             started.stop()
-    finally:
-        shutil.rmtree(folder)
-
-
-def _programs():
-    """Where the newest server's programs are, or None."""
-    homes = Path("/usr/lib/postgresql").glob("*/bin/initdb")
-    found = sorted(homes, key=lambda path: float(path.parts[-3]))
-    on_path = shutil.which("initdb")
-    if found:
-        return found[-1].parent
-    return Path(on_path).resolve().parent if on_path else None
-
-
-def _servant():
-    """A user without rights."""
-    names = {entry.pw_name for entry in pwd.getpwall()}
-    return "postgres" if "postgres" in names else "nobody"

@@ -1,20 +1,15 @@
-"""Made results, and a process of its own that stores them: `python tests/storing.py WHERE`.
+"""Made results, and rows of a result store: put by tests, read and altered behind its back."""
 
-It says `ready` and then answers lines: `put SEED` with the hash as soon as `put` has returned, or
-with why it was not stored; `full` and `room` with `done`: from `full` on no file may grow.
-"""
-
-import resource
-import subprocess
+import contextlib
 import sys
-from contextlib import contextmanager
 
 import numpy as np
-from children import child
 from finished import finished
+from sqlalchemy import update
 
 from attnkit.experiment import Experiment
-from attnkit.service.store import ResultStore, Unavailable
+from attnkit.service.database_engines import open_engine
+from attnkit.service.table import RESULTS
 from attnkit.training.results import Result
 
 SMALL = {"task": "directed", "n_seeds": 1, "n_entries": 6, "n_names": 11, "steps": 20}
@@ -29,52 +24,37 @@ def made(first_seed=0, n_numbers=5000, **given):
     return Result(finished(experiment, accuracy), parameters)
 
 
-@contextmanager
-def storing(where):
-    """A process that stores, ready; killed at the end if it still runs."""
-    command = [sys.executable, __file__, str(where)]
-    with child(*command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout.readline() == "ready\n"
-        yield process
+def put(store, *first_seeds, **given):
+    """Store made results, and return their hashes in the same order."""
+    results = [made(first_seed, **given) for first_seed in first_seeds]
+    for result in results:
+        store.put(*result.to_blobs())
+    return [result.experiment.hash for result in results]
 
 
-def ask(process, *lines):
-    """Send lines without waiting for answers."""
-    process.stdin.write("".join(f"{line}\n" for line in lines))
-    process.stdin.flush()
+def stored(store):
+    """Return the hashes of all results."""
+    return {entry.hash for entry in store.entries()}
 
 
-def answer(process):
-    """The next answer."""
-    return process.stdout.readline().strip()
+@contextlib.contextmanager
+def connected(where):
+    """Yield a separate connection to the database of a store, in a transaction."""
+    engine, _ = open_engine(where)
+    try:
+        with engine.begin() as connection:
+            yield connection
+    finally:
+        engine.dispose()
+
+
+def alter(where, altered, **values):
+    """Change a row without the store."""
+    with connected(where) as connection:
+        connection.execute(update(RESULTS).where(RESULTS.c.hash == altered).values(**values))
 
 
 def tell(text):
     """Write a line that is read at once."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
-
-
-def main(where):
-    """Answer until the input ends."""
-    store = ResultStore(where)
-    tell("ready")
-    sys.dont_write_bytecode = True  # on a full disk Python would cut compiled modules
-    for line in sys.stdin:
-        command, *seed = line.split()
-        told = "done"
-        if command == "put":
-            result = made(int(seed[0]))
-            try:
-                store.put(*result.to_blobs())
-                told = result.experiment.hash
-            except Unavailable as error:
-                told = str(error)
-        else:
-            most = 0 if command == "full" else resource.RLIM_INFINITY
-            resource.setrlimit(resource.RLIMIT_FSIZE, (most, resource.RLIM_INFINITY))
-        tell(told)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])

@@ -1,4 +1,4 @@
-"""Faults of whole servers: kills, replicas that meet, foreign files, leftovers after closing."""
+"""Faults of whole servers: kills, and leftovers after closing."""
 
 import contextlib
 import random
@@ -6,15 +6,14 @@ import signal
 import subprocess
 import tempfile
 import threading
-from contextlib import closing, contextmanager
+from contextlib import closing
 from urllib.parse import urlencode
 
 import psutil
 import pytest
-from idle import IdleProcess
 from serving import serving
 from sqlalchemy import text
-from table_rows import connected
+from storing import connected
 from waiting import (
     PATIENCE,
     assert_same_bits,
@@ -30,37 +29,10 @@ from waiting import (
 import attnkit as ak
 from attnkit.bench.visitor import Visitor, dashboard
 from attnkit.experiment.links import link_params
-from attnkit.service import service as live
-from attnkit.service.database_engines import FILE
 from attnkit.service.service import TrainingService
 from attnkit.service.store import ResultStore
 
 pytestmark = pytest.mark.server
-
-
-@contextmanager
-def reading(folder):
-    """Yield a service on a store, and the store; the service trains nothing."""
-    with pytest.MonkeyPatch.context() as patch, closing(ResultStore(folder)) as store:
-        patch.setattr(live, "TrainingProcess", IdleProcess)
-        with closing(TrainingService(store=store)) as service:
-            yield service, store
-
-
-# kills and replicas
-
-
-def assert_found(folder, hashes):
-    """Check that a new service finds the whole results of all hashes."""
-    with reading(folder) as (service, store):
-        for key in hashes:
-            result = store.result(key)
-            assert result is not None, key
-            found = service.find(result.experiment)
-            assert (found.state, found.stored) == ("finished", True)
-            assert found.snapshot.step == result.experiment.training.steps
-            assert_same_bits(found.snapshot, result.snapshot)
-        assert store.notes == []
 
 
 def test_what_a_killed_server_reported_is_there(tmp_path, long, seed):
@@ -72,151 +44,75 @@ def test_what_a_killed_server_reported_is_there(tmp_path, long, seed):
     for kill in range(50 if long else 1):
         with serving(tmp_path, 10_000 * kill) as (server, training_process):
             n_read = moment.randrange(1, 16 if long else 6)
-            reported_now = {server.stdout.readline().strip() for _ in range(n_read)}
+            reported |= {server.stdout.readline().strip() for _ in range(n_read)}
             with contextlib.suppress(subprocess.TimeoutExpired):
                 server.wait(moment.choice([0, moment.uniform(0, 0.2)]))
             server.kill()
-            whole_lines = server.stdout.read().split("\n")[:-1]  # the last one may be cut off
-            reported_now.update(whole_lines)
+            reported |= set(server.stdout.read().split("\n")[:-1])  # the last may be cut off
             assert server.wait() == -signal.SIGKILL
         assert wait_for_end(training_process)  # it does not outlive its server
-        assert_found(tmp_path, reported_now)
-        reported |= reported_now
-    assert_found(tmp_path, reported)
+        with closing(ResultStore(tmp_path)) as store:
+            for key in reported:
+                result = store.result(key)
+                assert result is not None, f"seed {seed}, kill {kill}: {key}"
+                assert result.snapshot.step == result.experiment.training.steps
+            assert store.notes == []
     with connected(tmp_path) as connection:
         assert connection.scalar(text("PRAGMA integrity_check")) == "ok"
 
 
-@pytest.mark.long
-def test_two_replicas_that_finish_the_same_at_once_store_it_once(postgres, open_store):
-    """One row each, and a third replica finds it; by day only stores meet, in test_store.py."""
-    where, meeting, new = postgres.database(), threading.Barrier(2, timeout=PATIENCE), []
-
-    def meet(store, put):
-        def put_together(*blobs):
-            meeting.wait()
-            new.append(put(*blobs))
-
-        store.put = put_together
-        return store
-
-    stores = [open_store(where) for _ in range(2)]
-    with contextlib.ExitStack() as opened:
-        services = [
-            opened.enter_context(closing(TrainingService(store=meet(store, store.put))))
-            for store in stores
-        ]
-        for first_seed in range(3):
-            ids = [service.submit(small(5, first_seed)) for service in services]
-            for service, job_id in zip(services, ids, strict=True):
-                assert_stored(service, [wait_until(service, job_id, lambda job: job.over)])
-    assert sorted(new) == [False] * 3 + [True] * 3
-    with reading(where) as (third, store):
-        assert len(store.entries()) == 3
-        for first_seed in range(3):
-            found = third.find(small(5, first_seed))
-            assert found.stored
-            assert_same_bits(found.snapshot, ak.train(small(5, first_seed), "cpu").snapshot)
-
-
-# pages
-
-LITTER = {
-    FILE: b"Dear diary, today I trained a transformer. " * 99,
-    f"{FILE}-wal": bytes(range(256)) * 99,
-    f"{FILE}.broken-1": b"SQLite format 3\0" + b"\xff" * 999,
-    "notes/today.txt": b"mine",
-    "v1.json": b"{",
-    "weights.safetensors": b"\xff" * 99,
-}
-"""Corrupt and foreign files of a data folder."""
-
-
-@pytest.fixture(scope="module")
-def littered(tmp_path_factory):
-    """A folder of foreign files, and the port of a dashboard that keeps its results there."""
-    folder = tmp_path_factory.mktemp("data")
-    (folder / "notes").mkdir()
-    for name, content in LITTER.items():
-        (folder / name).write_bytes(content)
-    (folder / "nowhere").symlink_to(folder / "nothing")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ATTNKIT_STORE", str(folder))
-        with dashboard() as port:
-            yield folder, port
-
-
-def visit(port, experiment):
-    """Open a tab that shows an experiment."""
-    return Visitor(port, urlencode(link_params(experiment)), patience=PATIENCE)
-
-
-def has_line(visitor, *parts):
-    """Return whether one line of the page holds all parts."""
-    return any(all(part in line for part in parts) for line in visitor.texts())
-
-
-def test_a_visitor_whose_training_process_is_killed_sees_it_begin_anew(littered, seed):
-    """And gets the same result, in a folder full of foreign files, none of which is lost.
+def test_a_visitor_whose_training_process_is_killed_sees_it_begin_anew(tmp_path, seed):
+    """And gets the same result, whose bits are stored.
 
     A server starts, and two training processes; the kill comes at a step drawn from the seed.
     """
-    folder, port = littered
     experiment, moment = small(1500, first_seed=5), random.Random(seed).randrange(1, 400)
-    (server,) = [child for child in psutil.Process().children() if str(port) in child.cmdline()]
-    with visit(port, experiment) as visitor:
+    link, anew = urlencode(link_params(experiment)), "The training process died and began anew."
+
+    def tells(*parts):
+        return any(all(part in line for part in parts) for line in visitor.texts())
+
+    with (
+        dashboard(environment={"ATTNKIT_STORE": str(tmp_path)}) as port,
+        Visitor(port, link, patience=PATIENCE) as visitor,
+    ):
+        (server,) = [child for child in psutil.Process().children() if str(port) in child.cmdline()]
         visitor.press("train")
         visitor.wait_for("a curve", lambda: visitor.ticking and visitor.evaluated_to() >= moment)
         (training_process,) = server.children()
         training_process.kill()
-        anew = "The training process died and began anew."
-        visitor.wait_for("a new beginning", lambda: has_line(visitor, anew))
-        visitor.wait_for("the end", lambda: has_line(visitor, "Finished: ", anew))
+        visitor.wait_for("a new beginning", lambda: tells(anew))
+        visitor.wait_for("the end", lambda: tells("Finished: ", anew))
         visitor.wait_for("the last tick", lambda: not visitor.ticking)
-        assert not has_line(visitor, "Not stored")
+        assert not tells("Not stored")
         assert visitor.exceptions == []
-    with closing(ResultStore(folder)) as store:
+    with closing(ResultStore(tmp_path)) as store:
         stored, expected = store.result(experiment.hash), ak.train(experiment, "cpu")
     assert_same_bits(stored.snapshot, expected.snapshot)
     assert stored.to_blobs()[1] == expected.to_blobs()[1]
-    kept = {**LITTER, f"{FILE}.broken-2": LITTER[FILE]}
-    for name in set(kept) - {FILE, f"{FILE}-wal"}:  # these are the store's own names
-        assert (folder / name).read_bytes() == kept[name]
-
-
-# leftovers
 
 
 def open_resources():
     """Return threads, child processes and the number of open files; the browser has its own."""
-    process = psutil.Process()
-    ours = {child for child in process.children(recursive=True) if not _is_of_browser(child)}
+    process, ours = psutil.Process(), set()
+    for child in process.children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if not child.name().startswith(("chrom", "node")):
+                ours.add(child)
     return set(threading.enumerate()), ours, process.num_fds()
 
 
-def _is_of_browser(process):
-    try:
-        return process.name().startswith(("chrom", "node"))
-    except psutil.NoSuchProcess:
-        return True
-
-
-def test_nothing_is_left_of_closed_services(tmp_path, monkeypatch, long):
-    """Neither thread, process, open file nor temporary file; each service starts a process."""
+def test_nothing_is_left_of_a_closed_service(tmp_path, monkeypatch):
+    """Neither thread, process, open file nor temporary file, though it trains when it is closed."""
     (tmp_path / "temporary").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
     monkeypatch.setattr(tempfile, "tempdir", None)
     before = open_resources()
-    with contextlib.ExitStack() as opened:
-        store = opened.enter_context(closing(ResultStore(tmp_path / "data")))
-        services = [
-            opened.enter_context(closing(TrainingService(store=store)))
-            for _ in range(5 if long else 1)
-        ]
-        for first_seed, service in enumerate(services):
-            assert_stored(service, finish(service, small(5, first_seed)))
-        for service in services:
-            job_id = service.submit(unending())
-            wait_until(service, job_id, lambda job: step_of(job) > 0)
+    with (
+        closing(ResultStore(tmp_path / "data")) as store,
+        closing(TrainingService(store=store)) as service,
+    ):
+        assert_stored(service, finish(service, small(5)))
+        wait_until(service, service.submit(unending()), lambda job: step_of(job) > 0)
     assert open_resources() == before
     assert list((tmp_path / "temporary").iterdir()) == []

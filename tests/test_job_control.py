@@ -1,160 +1,191 @@
 """Jobs of a training service: begun, paused, stepped, stopped, shared and forgotten."""
 
+import sys
+from functools import cache
+
 import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from searching import briefly
+from threaded import ThreadProcess, in_threads
 from waiting import (
     PATIENCE,
-    STILL,
-    UNENDING,
     assert_same_bits,
+    finish,
     small,
     step_of,
     the_example,
     unending,
     wait_until,
-    wait_until_still,
 )
 
-from attnkit.service import ended_jobs
-from attnkit.training import train
+from attnkit.service import archive, ended_jobs, job_control, supervisor
+from attnkit.service.service import TrainingService
+from attnkit.training import Training, train
 
-pytestmark = pytest.mark.server
+__all__ = ["in_threads"]
 
-
-@pytest.fixture
-def job(service):
-    """The identifier of a job that goes on until the test ends."""
-    started = service.submit(unending())
-    wait_until(service, started, lambda job: step_of(job) > 0)
-    yield started
-    service.stop(started)
+pytestmark = pytest.mark.usefixtures("in_threads")
 
 
-@pytest.fixture(scope="module")
-def reference():
-    """The snapshot of the same training without any service."""
-    return train(small(300), "cpu").snapshot
+@cache
+def trained(first_seed):
+    """The snapshot of a training without any service."""
+    return train(small(300, first_seed), "cpu").snapshot
 
 
-def set_limits(monkeypatch, service, **limits):
-    """Give the service other limits for one test."""
-    monkeypatch.setattr(service._queue, "settings", service.settings.model_copy(update=limits))
+def kill(service, ids):
+    """Kill the training process, and wait until all jobs that are not over have begun anew."""
+    jobs = [service.look(job_id) for job_id in ids]
+    service._control.supervisor.process.kill()
+    for job in jobs:
+        now = wait_until(service, job.id, lambda now, b=job: now.over or now.restarts > b.restarts)
+        if not now.over:
+            assert (now.state == "paused") == (job.state == "paused")
+        if now.state == "paused":
+            assert step_of(wait_until(service, job.id, lambda now: now.settled)) == 0
 
 
-def test_a_job_ends_finished_with_the_bits_of_train(service, reference):
-    """Also beside another, and after it was held at step 0, stepped and resumed."""
-    other = service.submit(unending(5))
-    alone, held = service.submit(small(300)), service.submit(small(300), paused=True)
-    assert wait_until_still(service, held, "paused").snapshot.step == 0
-    for _ in range(3):
-        service.step(held)
-        wait_until_still(service, held, "paused")
-    assert service.look(held).snapshot.step == 33
-    service.resume(held)
-    for job_id in (alone, held):
-        job = wait_until(service, job_id, lambda job: job.over)
-        assert job.state == job.snapshot.status == "finished"
-        assert (job.restarts, job.active) == (0, False)
-        assert_same_bits(job.snapshot, reference)
-    service.stop(other)
+VERBS = st.sampled_from(["pause", "step", "resume", "stop", "look", "kill"])
 
 
-def test_two_jobs_share_the_process_and_steps_never_fall(service, job):
-    """Both advance before either ends; versions count up."""
-    other = service.submit(unending(1))
-    seen = {job: [service.look(job)], other: [service.look(other)]}
-    for job_id, looks in seen.items():
-        looks += [wait_until(service, job_id, lambda now, b=looks[0]: step_of(now) > step_of(b))]
-    for job_id, looks in seen.items():
-        step = step_of(looks[-1])
-        looks += [wait_until(service, job_id, lambda now, b=step: step_of(now) > b)]
-        assert [one.version for one in looks] == sorted(one.version for one in looks)
-        assert [step_of(one) for one in looks] == sorted(step_of(one) for one in looks)
-        assert looks[-1].state == "running"
-    service.stop(other)
+@settings(
+    briefly(7),
+    phases=[Phase.generate],  # times differ, so nothing can be made simpler
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    paused=st.tuples(st.booleans(), st.booleans()),
+    commands=st.lists(st.tuples(VERBS, st.integers(0, 1)), max_size=12),
+)
+def test_whatever_is_commanded_jobs_end_with_the_bits_of_train(
+    service, monkeypatch, paused, commands
+):
+    """Two jobs share a process that may be killed: a job that is over stays so.
+
+    Otherwise a pause holds the step, a step ends at the next evaluation, and what is killed begins
+    anew at step 0.
+    """
+    monkeypatch.setattr("attnkit.service.job_control.MAX_RESTARTS", 99)
+    ids = [service.submit(small(300, n), paused=paused[n]) for n in range(2)]
+    killed = False
+    for verb, n in commands:
+        both = [wait_until(service, each, lambda job: job.settled or job.active) for each in ids]
+        before = both[n]
+        if verb == "kill" and not all(job.over for job in both):
+            kill(service, ids)
+            killed = True
+            continue
+        if verb != "kill":
+            getattr(service, verb)(ids[n])
+        after = wait_until(service, ids[n], lambda job: job.settled or job.active)
+        if before.over:
+            assert (after.state, after.version) == (before.state, before.version)
+        elif verb in ("pause", "step"):
+            after = wait_until(service, ids[n], lambda job: job.settled)
+            assert after.state in ("paused", "finished")
+            if before.state == "paused":
+                further = (step_of(before) // 11 + 1) * 11 if verb == "step" else step_of(before)
+                assert step_of(after) == min(further, 300)
+            assert verb == "pause" or step_of(after) % 11 == 0 or step_of(after) == 300
+        elif verb == "stop":
+            assert after.state in ("stopped", "finished")
+        assert killed or step_of(after) >= step_of(before)
+    for n, job_id in enumerate(ids):
+        service.resume(job_id)
+        ended = wait_until(service, job_id, lambda job: job.over and job.settled)
+        assert ended.state == ended.snapshot.status
+        if ("stop", n) not in commands or ended.state == "finished":
+            assert_same_bits(ended.snapshot, trained(n))
 
 
-def test_pause_holds_the_step_and_step_stops_at_the_next_evaluation(service, job):
-    """Nothing is trained while a job is paused; resume goes on from there."""
-    service.pause(job)
-    paused = wait_until_still(service, job, "paused")
-    held = paused.snapshot.step
-    assert 0 < held < UNENDING["steps"]
-    assert not paused.active
-    assert not paused.over
-    service.step(job)
-    after = wait_until_still(service, job, "paused").snapshot
-    assert after.step == after.eval_steps[-1] == (held // 11 + 1) * 11
-    service.resume(job)
-    wait_until(service, job, lambda job: job.state == "running" and step_of(job) > after.step)
+def test_what_kills_its_process_is_blamed_and_fails_alone(service, monkeypatch):
+    """Jobs beside it begin anew and keep their bits; an example that kills is not drawn again."""
+    monkeypatch.setattr(job_control, "MAX_RESTARTS", 1)
+
+    def advance(training, n_steps, advance=Training.advance):
+        if training.experiment == small(301):
+            raise SystemExit  # ends the thread, as a crash ends a process
+        return advance(training, n_steps)
+
+    monkeypatch.setattr(Training, "advance", advance)
+    before = service.n_restarts
+    experiments = [small(300), small(301), small(300, 1)]
+    ids = [service.submit(experiment, paused=True) for experiment in experiments]
+    for job_id in ids:
+        wait_until(service, job_id, lambda job: job.settled)
+    for job_id in ids:
+        service.resume(job_id)
+    ended = [wait_until(service, job_id, lambda job: job.over) for job_id in ids]
+    assert [job.state for job in ended] == ["finished", "failed", "finished"]
+    assert [job.blamed for job in ended] == [0, 1, 0]
+    assert service.n_restarts - before == 2
+    assert ended[1].error == "the training process died"
+    assert_same_bits(ended[0].snapshot, trained(0))
+    drawn = []
+    monkeypatch.setattr(archive, "draw_example", lambda of: drawn.append(of) or sys.exit())
+    answers = {service.example(small(302), PATIENCE) for _ in range(5)}
+    assert answers == {"The training process died while it answered this request"}
+    assert len(drawn) == 1
 
 
-def test_step_ends_at_the_last_step(service):
-    """Step ends at the last step, although it is no multiple of the interval."""
-    job_id = service.submit(small(20), paused=True)
-    for _ in range(2):
-        service.step(job_id)
-        ended = wait_until(service, job_id, lambda job: job.state in ("paused", "finished"))
-        wait_until_still(service, job_id, ended.state)
-    assert service.look(job_id).state == "finished"
-    assert service.look(job_id).snapshot.step == 20
+def test_a_process_that_is_silent_or_cannot_be_started_is_replaced(service, monkeypatch):
+    """Its jobs end with the same bits, and those that ended before are as they were."""
+    before, refusals = finish(service, small(5))[0], [OSError()]
+    job_id = service.submit(small(300), paused=True)
+    wait_until(service, job_id, lambda job: job.settled)
 
+    def refuse_first(megabytes):
+        if refusals:
+            raise refusals.pop()
+        return ThreadProcess(megabytes)
 
-def test_stop_keeps_the_last_snapshot(service, job):
-    """A stopped job keeps its last snapshot, marked as stopped."""
-    reached = service.look(job).snapshot.step
-    service.stop(job)
-    stopped = wait_until(service, job, lambda job: job.settled)
-    assert stopped.state == stopped.snapshot.status == "stopped"
-    assert reached <= stopped.snapshot.step < UNENDING["steps"]
-    assert service.wait(job, stopped.version, STILL).version == stopped.version
-
-
-def test_a_job_that_is_over_cannot_be_steered(service):
-    """Commands to a job that is over change nothing."""
-    job_id = service.submit(small(5))
+    monkeypatch.setattr("attnkit.service.service.TrainingProcess", refuse_first)
+    with monkeypatch.context() as impatient:
+        impatient.setattr(service._control.supervisor.process, "write", lambda frame: None)
+        impatient.setattr(supervisor, "CHECK_SECONDS", 0.1)
+        impatient.setattr(supervisor, "SILENT_CHECKS", 5)
+        service.resume(job_id)
+        wait_until(service, job_id, lambda job: job.restarts == 1)
     ended = wait_until(service, job_id, lambda job: job.over)
-    for steer in (service.pause, service.resume, service.step, service.stop):
-        steer(job_id)
-    assert service.wait(job_id, ended.version, STILL).version == ended.version
-    assert service.look(job_id).state == "finished"
+    assert (ended.state, refusals) == ("finished", [])
+    assert_same_bits(ended.snapshot, trained(0))
+    assert service.look(before.id).state == "finished"
 
 
-def test_an_example_comes_while_a_job_trains(service, job):
-    """The training process draws an example between two turns of a job."""
-    assert len(the_example(service, unending().replace(n_values=8)).tokens) == 5
-    assert service.look(job).state == "running"
+def test_a_closed_service_takes_commands_in_silence():
+    """Pages may be drawn during the shutdown; it was closed twice. Unknown jobs do no harm."""
+    service = TrainingService()
+    for _ in range(2):
+        service.close()
+    known = service.submit(small(5))
+    for job_id in (known, "unknown"):
+        for steer in (service.pause, service.resume, service.step):
+            steer(job_id)
+    assert not service.look(known).over
+    assert service.look("unknown") is service.wait("unknown", 0, PATIENCE) is None
 
 
 def test_the_same_experiment_is_trained_once(service):
-    """A second submission joins the job that waits or trains, unless it begins paused."""
+    """A second submission joins the job that waits or trains, unless it begins paused.
+
+    `find` returns the newest active job, or nothing. An example comes while they train.
+    """
     first = service.submit(unending(7))
     assert service.submit(unending(7)) == first
     wait_until(service, first, lambda job: step_of(job) > 0)
     assert service.submit(unending(7)) == first
-    assert service.submit(unending(7), paused=True) != first  # step 0 is for oneself
-    service.stop(first)
-
-
-def test_find_gives_the_newest_job_of_the_same_experiment(service):
-    """`find` returns the newest active job of an experiment, or nothing."""
-    ids = [service.submit(unending(7), paused=True) for _ in range(2)]
-    for job_id in ids:
-        service.resume(job_id)
-        wait_until(service, job_id, lambda job: step_of(job) > 0)
-    assert service.find(unending(7)).id == ids[1]
+    second = service.submit(unending(7), paused=True)
+    assert second != first  # step 0 is for oneself
+    assert service.find(unending(7)).id == first
+    service.resume(second)
+    wait_until(service, second, lambda job: step_of(job) > 0)
     assert service.find(unending(8)) is None
-    service.stop(ids[1])
-    assert service.find(unending(7)).id == ids[0]
-    service.stop(ids[0])
+    assert len(the_example(service, unending().replace(n_values=8)).tokens) == 5
+    for newest in (second, first):
+        assert service.find(unending(7)).id == newest
+        service.stop(newest)
     assert service.find(unending(7)) is None
-
-
-def test_unknown_jobs_are_harmless(service):
-    """Commands to an unknown job do nothing, and it is looked up as None."""
-    for steer in (service.pause, service.resume, service.step, service.stop):
-        steer("unknown")
-    assert service.look("unknown") is None
-    assert service.wait("unknown", 0, PATIENCE) is None
 
 
 @pytest.mark.parametrize(("limit", "most", "kept"), [("MAX_JOBS", 2, 2), ("MAX_BYTES", 1, 1)])
@@ -162,7 +193,6 @@ def test_ended_jobs_are_forgotten_beyond_a_number_and_a_size(
     service, monkeypatch, limit, most, kept
 ):
     """The least recently viewed ones first, but never the last one."""
-    assert ended_jobs.MAX_JOBS > 2
     monkeypatch.setattr(ended_jobs, limit, most)
     ids = []
     for _ in range(4):
@@ -172,25 +202,13 @@ def test_ended_jobs_are_forgotten_beyond_a_number_and_a_size(
     assert service.look(ids[-1]).n_bytes > 1
 
 
-def test_a_job_nobody_looks_at_is_stopped(service, monkeypatch):
-    """A job without viewers stops after the lease, and a job with viewers goes on."""
-    watched, abandoned = service.submit(unending(12)), service.submit(unending(11))
-    wait_until(service, abandoned, lambda job: step_of(job) > 0)
-    set_limits(monkeypatch, service, lease_seconds=2.0)
-    wait_until(service, watched, lambda _: service.find(unending(11)) is None)  # find is no look
-    assert service.look(watched).state == "running"
-    assert service.look(abandoned).state == "stopped"
-    service.stop(watched)
-
-
 def test_a_paused_job_nobody_looks_at_is_stopped_later(service, monkeypatch):
-    """A paused job without viewers stops after `paused_seconds`, not after `lease_seconds`."""
+    """After `paused_seconds`, not after `lease_seconds`."""
     job_id = service.submit(small(300), paused=True)
-    wait_until_still(service, job_id, "paused")
-    set_limits(monkeypatch, service, lease_seconds=1e-6)
-    service.submit(small(1))
-    assert service.look(job_id).state == "paused"
-    set_limits(monkeypatch, service, paused_seconds=1e-6)
-    service.submit(small(2))
-    assert service.look(job_id).state == "stopped"
+    wait_until(service, job_id, lambda job: job.settled)
+    for name, state in (("lease_seconds", "paused"), ("paused_seconds", "stopped")):
+        settings = service.settings.model_copy(update={name: 1e-6})
+        monkeypatch.setattr(service._queue, "settings", settings)
+        service.submit(small(1))  # asking looks for what nobody watches
+        assert service.look(job_id).state == state
     assert service.look(job_id).error == "because nobody watched it"

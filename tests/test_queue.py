@@ -1,12 +1,24 @@
 """The queue of a training service, its limits, and results that are stored before they count."""
 
 import threading
+import time
 from contextlib import closing
+from types import SimpleNamespace
 
 import pytest
-from waiting import PATIENCE, small, unending, wait_until
+from threaded import in_threads
+from waiting import (
+    PATIENCE,
+    assert_same_bits,
+    assert_stored,
+    finish,
+    small,
+    unending,
+    wait_until,
+)
 
 from attnkit.experiment import Experiment
+from attnkit.service import result_writer
 from attnkit.service.jobs import Watcher
 from attnkit.service.result_writer import ResultWriter
 from attnkit.service.server import ServerSettings
@@ -15,16 +27,16 @@ from attnkit.service.store import ResultStore, Unavailable
 from attnkit.training import train
 from attnkit.training.film import film_megabytes
 
-pytestmark = pytest.mark.server
-
+__all__ = ["in_threads"]
 
 ANNA, BERT = Watcher("tab of Anna", "Anna"), Watcher("tab of Bert", "Bert")
+CLOSED = "because its tab was closed while others waited"
 
 ONE_AT_A_TIME = ServerSettings(max_active=1, max_waiting=2, visitor_active=1, visitor_waiting=1)
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory):
+def shared(in_threads, tmp_path_factory):
     """A service with a store."""
     store = ResultStore(tmp_path_factory.mktemp("store"))
     with closing(store), closing(TrainingService(ServerSettings(), store)) as service:
@@ -45,25 +57,24 @@ def limits(monkeypatch, service, **changed):
     monkeypatch.setattr(service._queue, "settings", ONE_AT_A_TIME.model_copy(update=changed))
 
 
-def test_who_comes_later_waits_and_is_told(service):
-    """Its place, and how long it will take; it begins when the first has ended."""
-    first = service.submit(unending(1), watcher=ANNA)
-    second = service.submit(small(5, 2), watcher=BERT)
-    assert service.look(first).begun
-    assert service.look(second).queued
-    outlook = service.outlook(second)
-    assert (outlook.place, outlook.n_active) == (1, 1)
-    assert 0 < outlook.begins <= outlook.ends
-    service.stop(first)
-    assert wait_until(service, second, lambda job: job.over).state == "finished"
+def finishes(service, job_id):
+    """Whether a job gets its turn and finishes."""
+    return wait_until(service, job_id, lambda job: job.over).state == "finished"
 
 
-def test_a_job_in_the_queue_can_be_paused_stepped_and_stopped(service, monkeypatch):
-    """What was asked for last is what it does when its turn comes; stopped, it never begins."""
+def test_who_comes_later_waits_and_can_be_paused_stepped_and_stopped(service, monkeypatch):
+    """Its place and how long it takes are told; it does what was asked for last, when it begins.
+
+    Stopped, it never begins.
+    """
     limits(monkeypatch, service, visitor_waiting=2)
     first = service.submit(unending(1), watcher=ANNA)
     second = service.submit(small(300, 2), watcher=BERT)
     third = service.submit(unending(2), watcher=BERT)
+    assert [service.look(job_id).begun for job_id in (first, second)] == [True, False]
+    outlook = service.outlook(second)
+    assert (outlook.place, outlook.n_active) == (1, 1)
+    assert 0 < outlook.begins <= outlook.ends
     service.stop(third)
     job = service.look(third)
     assert (job.state, job.begun, job.settled, job.over) == ("stopped", False, True, True)
@@ -75,26 +86,49 @@ def test_a_job_in_the_queue_can_be_paused_stepped_and_stopped(service, monkeypat
     assert job.step == 11
 
 
-def test_a_visitor_s_second_experiment_waits_and_the_third_is_refused(service, monkeypatch):
-    """Though there is room: it belongs to the others."""
+def test_more_than_the_limits_wait_or_are_refused(service, monkeypatch):
+    """A visitor's second waits though there is room, and a third is refused, as by a full queue."""
     limits(monkeypatch, service, max_active=5)
     service.submit(unending(1), watcher=ANNA)
     assert service.look(service.submit(unending(2), watcher=ANNA)).queued
     with pytest.raises(Refused, match="in other tabs"):
         service.submit(unending(3), watcher=ANNA)
     assert service.look(service.submit(unending(4), watcher=BERT)).begun
-
-
-def test_a_full_queue_refuses(service):
-    """With the number that wait, and what to do."""
-    for seed in range(3):
-        service.submit(unending(seed))
+    limits(monkeypatch, service)
+    service.submit(unending(5))
     with pytest.raises(Refused, match="2 experiments wait already: try again"):
-        service.submit(unending(3))
+        service.submit(unending(6))
+
+
+def test_limits_hold_whatever_the_page_allows(service, monkeypatch):
+    """Each is named with what is allowed, and nothing begins."""
+    most = {"max_steps": 3, "max_runs": 1, "max_parameters": 10, "max_megabytes": 1}
+    limits(monkeypatch, service, **most)
+    before = len(service.overview())
+    with pytest.raises(Refused) as refused:
+        service.submit(Experiment())
+    for name in ("steps: got 600", "n_seeds: got 5", "parameters: got", "memory: got"):
+        assert name in str(refused.value)
+    assert len(service.overview()) == before
+
+
+def test_training_time_is_limited(service, monkeypatch):
+    """A stopped job keeps its last state, and its error names the limit."""
+    limits(monkeypatch, service, job_seconds=0.1)
+    job = wait_until(service, service.submit(unending(1)), lambda job: job.over)
+    assert job.state == job.snapshot.status == "stopped"
+    assert "the limit of this copy" in job.error
+    assert job.step > 0
+
+
+# addresses
 
 
 def test_a_full_queue_takes_a_place_from_the_address_that_has_most(service, monkeypatch):
-    """Its page says why; who comes from elsewhere waits, or trains at once where there is room."""
+    """Its page says why; who comes from elsewhere waits, or trains at once where there is room.
+
+    The owner can stop all of an address: none of it begins meanwhile.
+    """
     script = [Watcher(f"tab {n}", f"script {n}", "198.51.100.7") for n in range(4)]
     first, *waiting = [service.submit(unending(n), watcher=script[n]) for n in range(3)]
     with pytest.raises(Refused, match="2 experiments wait already"):
@@ -105,7 +139,14 @@ def test_a_full_queue_takes_a_place_from_the_address_that_has_most(service, monk
     assert service.look(other).queued
     limits(monkeypatch, service, max_active=2)
     wait_until(service, other, lambda job: job.begun)
-    assert service.look(waiting[0]).queued
+    service.stop_address("198.51.100.7")
+    stopped = [service.look(job_id) for job_id in (first, waiting[0])]
+    assert [(job.state, job.begun) for job in stopped] == [("stopped", True), ("stopped", False)]
+    assert {job.error for job in stopped} == {"by the owner of this copy"}
+    assert service.look(other).active
+
+
+# tabs
 
 
 def test_the_place_of_a_closed_tab_is_free(service):
@@ -123,7 +164,7 @@ def test_the_place_of_a_closed_tab_is_free(service):
     assert service.outlook(ids[2]).place == 2
     service.leave(again.tab)
     service.submit(unending(4), watcher=ANNA)
-    assert service.look(ids[1]).error == "because its tab was closed while others waited"
+    assert service.look(ids[1]).error == CLOSED
 
 
 def test_what_trains_and_whose_tab_is_closed_makes_room_for_others(service, monkeypatch):
@@ -135,42 +176,8 @@ def test_what_trains_and_whose_tab_is_closed_makes_room_for_others(service, monk
     with service._changed:
         service._control.make_room()
     assert service._queue.jobs[job_id].active  # `look` would be somebody who watches it
-    other = service.submit(small(5, 2), watcher=BERT)
-    assert wait_until(service, other, lambda job: job.over).state == "finished"
-    assert service._queue.jobs[job_id].error == "because its tab was closed while others waited"
-
-
-def test_all_of_an_address_can_be_stopped(service):
-    """Stop waiting and training experiments of one address only; none of them begins meanwhile."""
-    script = [Watcher(f"tab {n}", f"script {n}", "198.51.100.7") for n in range(2)]
-    ids = [service.submit(unending(n), watcher=own) for n, own in enumerate(script)]
-    other = service.submit(unending(3), watcher=Watcher("t", "Anna", "203.0.113.9"))
-    service.stop_address("198.51.100.7")
-    stopped = [service.look(job_id) for job_id in ids]
-    assert [(job.state, job.begun) for job in stopped] == [("stopped", True), ("stopped", False)]
-    assert {job.error for job in stopped} == {"by the owner of this copy"}
-    assert service.look(other).begun
-
-
-def test_limits_hold_whatever_the_page_allows(service, monkeypatch):
-    """Each is named with what is allowed, and nothing begins."""
-    most = {"max_steps": 3, "max_runs": 1, "max_parameters": 10, "max_megabytes": 1}
-    limits(monkeypatch, service, **most)
-    before = len(service.overview())
-    with pytest.raises(Refused) as refused:
-        service.submit(Experiment())
-    for name in ("steps: got 600", "n_seeds: got 5", "parameters: got", "memory: got"):
-        assert name in str(refused.value)
-    assert len(service.overview()) == before
-
-
-def test_training_time_is_limited(service, monkeypatch):
-    """A stopped job keeps its last state, and its error names the limit."""
-    limits(monkeypatch, service, job_seconds=0.2)
-    job = wait_until(service, service.submit(unending(1)), lambda job: job.over)
-    assert job.state == job.snapshot.status == "stopped"
-    assert "the limit of this copy" in job.error
-    assert job.step > 0
+    assert finishes(service, service.submit(small(5, 2), watcher=BERT))
+    assert service._queue.jobs[job_id].error == CLOSED
 
 
 def test_what_is_paused_makes_room_when_others_wait(service, monkeypatch):
@@ -180,8 +187,7 @@ def test_what_is_paused_makes_room_when_others_wait(service, monkeypatch):
     limits(monkeypatch, service, training_megabytes=1.5 * each)
     first = service.submit(unending(1), paused=True, watcher=ANNA)
     wait_until(service, first, lambda job: job.state == "paused" and job.settled)
-    small_enough = service.submit(small(5, 2), watcher=BERT)
-    assert wait_until(service, small_enough, lambda job: job.over).state == "finished"
+    assert finishes(service, service.submit(small(5, 2), watcher=BERT))
     assert service.look(first).state == "paused"
     too_large = service.submit(unending(2), watcher=BERT)
     wait_until(service, too_large, lambda job: job.begun)
@@ -211,88 +217,86 @@ def test_a_tab_that_is_there_keeps_its_run(service, monkeypatch):
     wait_until(service, job_id, lambda job: job.over)
 
 
+# results
+
+
 def test_a_result_is_stored_before_it_counts_as_finished(service):
-    """The store has what `train` gives, weights included, and another service finds it."""
+    """The store has what `train` gives, weights included, and another service finds it.
+
+    If that trains the same again, its job is finished and stored, too.
+    """
     job_id = service.submit(small(33, 3))
     job = wait_until(service, job_id, lambda job: job.state == "finished")
     assert (job.stored, job.unstored) == (True, "")
     store = service._control.writer._store
     kept, expected = store.result(job.experiment.hash), train(small(33, 3), "cpu")
-    for own, other in zip(kept.parameters, expected.parameters, strict=True):
-        assert own.keys() == other.keys()
-        assert all((own[name] == other[name]).all() for name in own)
+    assert_same_bits(kept.snapshot, expected.snapshot)
+    assert kept.to_blobs()[1] == expected.to_blobs()[1]
     with closing(TrainingService(ServerSettings(), store)) as other:
         found = other.find(small(33, 3))
         assert (found.state, found.stored, found.step) == ("finished", True, 33)
         assert other.look(found.id) is not None
         assert other.find(small(22, 5)) is None
+        again = wait_until(other, other.submit(small(33, 3)), lambda job: job.over)
+        assert (again.state, again.stored) == ("finished", True)
 
 
-class Forgetful:
-    """A store that does not answer for a while."""
-
-    def __init__(self, n_times):
-        self.left, self.kept, self.asked = n_times, [], 0
-
-    def put(self, snapshot, parameters):
-        """Take a result, or say why not."""
-        if self.left:
-            self.left -= 1
-            raise Unavailable("the database does not answer")
-        self.kept.append((snapshot, parameters))
-        return True
-
-    def snapshot(self, hash):
-        """Say why not."""
-        self.asked += 1
-        raise Unavailable("the database does not answer")
+def away(*_):
+    """Stand for a store that does not answer."""
+    raise Unavailable("the database cannot be reached")
 
 
-@pytest.fixture
-def told(monkeypatch):
-    """Record the reports of a writer, and count them in a semaphore to wait for."""
-    monkeypatch.setattr("attnkit.service.result_writer.RETRY_SECONDS", 0.001)
-    found, news = [], threading.Semaphore(0)
-
-    def tell(*said):
-        found.append(said)
-        news.release()
-
-    return found, news, tell
-
-
-def test_a_store_that_was_away_gets_everything_in_the_end(told):
-    """And the reason is told meanwhile, once to each."""
-    found, news, tell = told
-    store = Forgetful(3)
-    writer = ResultWriter(store, tell)
-    writer.write("a", b"1", b"2")
-    writer.write("b", b"3", b"4")
-    while not {("a", "", False), ("b", "", False)} <= set(found):
-        assert news.acquire(timeout=PATIENCE)
-    writer.close()
-    assert ("a", "the database does not answer", True) in found
-    assert len(found) == len(set(found))
-    assert sorted(store.kept) == [(b"1", b"2"), (b"3", b"4")]
+def test_results_wait_for_a_store_that_is_away(service, monkeypatch):
+    """Training goes on, and no page waits for it; in the end all results are stored."""
+    monkeypatch.setattr(result_writer, "RETRY_SECONDS", 0.001)
+    store, read = service._control.writer._store, []
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(store, "put", away)
+        meanwhile.setattr(store, "snapshot", lambda key: read.append(key) or away())
+        jobs = finish(service, *(small(5, first_seed) for first_seed in range(10, 13)))
+        states = {(job.state, job.stored, job.unstored) for job in jobs}
+        assert states == {("finished", False, "the database cannot be reached")}
+        assert [service.find(small(5, 9)) for _ in range(5)] == [None] * 5
+        assert len(read) == 1
+    assert_stored(service, jobs)
+    for job in jobs:
+        assert_same_bits(store.snapshot(job.experiment.hash), job.snapshot)
 
 
-def test_what_waits_for_the_store_is_bounded(told, monkeypatch):
-    """The oldest is given up, and told."""
-    monkeypatch.setattr("attnkit.service.result_writer.MAX_BYTES", 4)
-    found, news, tell = told
-    writer = ResultWriter(Forgetful(10**9), tell)
-    for name in "abc":
-        writer.write(name, b"12", b"34")
-    while ("b", "too many results wait for the store", False) not in found:
-        assert news.acquire(timeout=PATIENCE)
-    writer.close()
-    assert len(writer._waiting) == 1
+def test_what_waits_for_the_store_is_bounded(monkeypatch):
+    """The oldest are given up and told, the newest is tried again; a reason is told once."""
+    monkeypatch.setattr(result_writer, "RETRY_SECONDS", 0.001)
+    monkeypatch.setattr(result_writer, "MAX_BYTES", 4)
+    told, tried = [], threading.Semaphore(0)
+    store = SimpleNamespace(put=lambda *_: tried.release() or away())
+    with closing(ResultWriter(store, lambda *said: told.append(said))) as writer:
+        for name in "abc":
+            writer.write(name, b"12", b"34")
+        for _ in range(10):
+            assert tried.acquire(timeout=PATIENCE)
+    given_up = [(name, "too many results wait for the store", False) for name in "ab"]
+    assert [said for said in told if not said[2]] == given_up
+    assert ("c", "the database cannot be reached", True) in told
+    assert len(told) == len(set(told))
 
 
-def test_a_store_that_does_not_answer_is_not_asked_again_at_once(told):
-    """Or every page would wait for it."""
-    store = Forgetful(0)
-    writer = ResultWriter(store, told[2])
-    assert [writer.recall(small(5)), writer.recall(small(5))] == [None, None]
-    assert store.asked == 1
-    writer.close()
+# a clock that jumps
+
+
+def test_a_jump_of_the_clock_neither_ends_nor_prolongs_a_lease(service, monkeypatch):
+    """Jumps of the wall clock leave leases alone: only jobs without viewers end."""
+    limits(monkeypatch, service, max_active=3)
+    real, year = time.time_ns, 365 * 86400
+    watched, abandoned = service.submit(unending(1)), service.submit(unending(2))
+    for job_id in (watched, abandoned):
+        wait_until(service, job_id, lambda job: job.step > 0)
+    for jump in (2 * year, -2 * year):
+        monkeypatch.setattr(time, "time_ns", lambda jump=jump: real() + jump * 10**9)
+        monkeypatch.setattr(time, "time", lambda jump=jump: real() / 1e9 + jump)
+        (job,) = finish(service, small(5, jump > 0))  # asking looks for what nobody watches
+        assert_stored(service, [job])
+        assert service.find(unending(2)).state == "running"
+    limits(monkeypatch, service, lease_seconds=0.5)
+    wait_until(service, watched, lambda _: service.find(unending(2)) is None)
+    assert service.look(watched).state == "running"
+    assert service.look(abandoned).error == "because nobody watched it"

@@ -1,4 +1,4 @@
-"""Who trains and who waits: shares of addresses, memory, and equal turns."""
+"""Who trains, who waits and who watches: shares of addresses, memory, equal turns, leases."""
 
 from itertools import count
 
@@ -6,6 +6,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from searching import briefly
 
+from attnkit.service.jobs import NOBODY, Watcher
+from attnkit.service.leases import WATCHED_SECONDS, Leases
 from attnkit.service.scheduler import (
     MOST_RATIO,
     OVERTAKE_SECONDS,
@@ -17,128 +19,133 @@ from attnkit.service.scheduler import (
 from attnkit.service.server import ServerSettings
 
 SETTINGS = ServerSettings(max_active=3, training_megabytes=100, visitor_active=1, visitor_waiting=1)
+HOSTED = ServerSettings.of({"ATTNKIT_HOSTED": "true"})
+LONG, EVER = OVERTAKE_SECONDS + 1, float("inf")
 
-CLAIMS = st.builds(
-    Demand,
-    id=st.uuids().map(str),
-    visitor=st.sampled_from(["", "Anna", "Bert", "Cleo"]),
-    megabytes=st.floats(1, 150),
-    seconds=st.floats(0, 1000),
-    waited=st.floats(0, 200),
-    paused=st.booleans(),
-    address=st.sampled_from(["", "home", "school", "script"]),
+
+def d(name, megabytes=1, seconds=0.0, waited=0.0, visitor="", **others):
+    """A demand, of nobody unless a visitor is given."""
+    return Demand(name, visitor, megabytes, seconds, waited, **others)
+
+
+# Rules
+
+SCHOOL, SCRIPT = {"address": "school"}, {"address": "script"}
+ADMITTED = [
+    ("the first to ask begin, as many as may take turns", "abc", [d(n) for n in "abcd"], []),
+    ("what is larger than all memory begins", "a", [d("a", 150), d("b")], []),
+    ("but alone", "", [d("a", 150)], [d("x")]),
+    ("small ones overtake a large one", "b", [d("a", 50), d("b", 30)], [d("x", 60)]),
+    ("for a while", "", [d("a", 50, 0, LONG), d("b", 30, 0, LONG)], [d("x", 60)]),
+    (
+        "a large one is overtaken by those that end before it can begin",
+        "a",
+        [d("l", 90, 50, LONG), d("a", 10, 99), d("b", 10, 100)],
+        [d("x", 40, 20), d("y", 40, 100)],
+    ),
+    (
+        "a visitor's second waits for their first, and nobody for it",
+        "bc",
+        [d("a", visitor="Anna"), d("b", visitor="Bert"), d("c")],
+        [d("x", visitor="Anna")],
+    ),
+    ("what is paused takes no turn", "abc", [d(n, 10) for n in "abc"], [d("x", 60, paused=True)]),
+    ("but memory", "", [d("a", 50)], [d("x", 60, paused=True)]),
+    (
+        "the next is of the address that holds least, whoever asked first",
+        "a",
+        [d("c", 10, 0, 9, **SCRIPT), d("a", 10, 0, 1, address="home")],
+        [d("x", 40, 50, **SCRIPT), d("y", 10, 50, address="home")],
+    ),
+    (
+        "a small one waits for a share of its own time as long as large ones of its address",
+        "l",
+        [d("l", 10, 600, 300, **SCHOOL), d("s", 10, 5, 2, **SCHOOL)],
+        [d(n, 1, 9, address=n) for n in "xyz"],
+    ),
+    (
+        "then it overtakes them",
+        "s",
+        [d("l", 10, 600, 300, **SCHOOL), d("s", 10, 5, 3, **SCHOOL)],
+        [d(n, 1, 9, address=n) for n in "xyz"],
+    ),
+]
+
+
+def test_demands_begin_by_the_rules():
+    """Each rule alone, on demands that it decides; where addresses meet, one more turn is free."""
+    for rule, expected, waiting, holding in ADMITTED:
+        turns = 4 if any(demand.address for demand in waiting) else SETTINGS.max_active
+        limits = SETTINGS.model_copy(update={"max_active": turns})
+        assert "".join(demand.id for demand in admitted(waiting, holding, limits)) == expected, rule
+
+
+OUTLOOKS = [
+    ([], [d(n, 1, 10) for n in "xyz"], dict.fromkeys("xyz", (0, 0, 30))),
+    ([], [d("l", 1, 100), d("s", 1, 5)], {"l": (0, 0, 105), "s": (0, 0, 10)}),
+    (
+        [d("a", 1, 6), d("b", 1, 6)],
+        [d("x", 1, 2), d("y", 1, 4), d("z", 1, 4)],
+        {"x": (0, 0, 6), "y": (0, 0, 12), "z": (0, 0, 12), "a": (1, 6, 20), "b": (2, 12, 22)},
+    ),
+    ([d("a", 50, 5)], [d("x", 90, 5, paused=True)], {"a": (1, EVER, EVER)}),
+]
+
+
+def test_places_and_times_are_told():
+    """Place, begin and end by hand: turns are equal; nobody knows how long a pause is."""
+    for waiting, holding, expected in OUTLOOKS:
+        found = outlooks(waiting, holding, SETTINGS)
+        n_active = sum(not demand.paused for demand in holding)
+        assert {outlook.n_active for outlook in found.values()} == {n_active}
+        assert {n: (each.place, each.begins, each.ends) for n, each in found.items()} == expected
+
+
+DEMANDS = st.lists(
+    st.builds(
+        Demand,
+        id=st.uuids().map(str),
+        visitor=st.sampled_from(["", "Anna", "Bert", "Cleo"]),
+        megabytes=st.floats(1, 150),
+        seconds=st.floats(0, 1000),
+        waited=st.floats(0, 200),
+        paused=st.booleans(),
+        address=st.sampled_from(["", "home", "school", "script"]),
+    ),
+    max_size=8,
 )
 
-HOSTED = ServerSettings.of({"ATTNKIT_HOSTED": "true"})
 
-
-def claims(*sizes, **others):
-    """Claims of nobody, named a, b, c … of so many megabytes."""
-    return [Demand(name, "", size, **others) for name, size in zip("abcdefg", sizes, strict=False)]
-
-
-def ids(found):
-    """The names of claims."""
-    return "".join(claim.id for claim in found)
-
-
-def test_the_first_to_ask_are_the_first_to_begin():
-    """As many as may take turns."""
-    assert ids(admitted(claims(1, 1, 1, 1), [], SETTINGS)) == "abc"
-
-
-def test_what_is_larger_than_all_memory_begins_alone():
-    """Otherwise it would wait for ever."""
-    assert ids(admitted(claims(150, 1), [], SETTINGS)) == "a"
-    assert not admitted(claims(150), [Demand("x", "", 1)], SETTINGS)
-
-
-def test_small_ones_overtake_a_large_one_for_a_while():
-    """Then all wait, so that its turn comes."""
-    held = [Demand("x", "", 60)]
-    assert ids(admitted(claims(50, 30), held, SETTINGS)) == "b"
-    patient = claims(50, 30, waited=OVERTAKE_SECONDS + 1)
-    assert not admitted(patient, held, SETTINGS)
-
-
-def test_a_visitor_s_second_waits_for_their_first_and_for_nobody_else():
-    """Others overtake it."""
-    waiting = [Demand("a", "Anna", 1), Demand("b", "Bert", 1), Demand("c", "", 1)]
-    assert ids(admitted(waiting, [Demand("x", "Anna", 1)], SETTINGS)) == "bc"
-
-
-def test_what_is_paused_holds_memory_but_no_turn():
-    """Three others take turns beside it."""
-    held = [Demand("x", "", 60, paused=True)]
-    assert ids(admitted(claims(10, 10, 10), held, SETTINGS)) == "abc"
-    assert not admitted(claims(50), held, SETTINGS)
-
-
-def test_equal_ones_that_take_turns_end_together():
-    """Each has a third of the machine."""
-    found = outlooks([], claims(1, 1, 1, seconds=10), SETTINGS)
-    assert [round(outlook.ends) for outlook in found.values()] == [30, 30, 30]
-    assert {outlook.place for outlook in found.values()} == {0}
-
-
-def test_a_short_one_does_not_wait_for_a_long_one():
-    """It ends after twice its time, the long one after the sum."""
-    both = [Demand("long", "", 1, seconds=100), Demand("short", "", 1, seconds=5)]
-    found = outlooks([], both, SETTINGS)
-    assert (found["short"].ends, found["long"].ends) == (10, 105)
-
-
-def test_who_waits_begins_when_the_first_ends():
-    """Place and time are told."""
-    holding = [Demand(name, "", 1, seconds=s) for name, s in (("x", 2), ("y", 4), ("z", 4))]
-    found = outlooks(claims(1, 1, seconds=6), holding, SETTINGS)
-    assert (found["a"].place, found["b"].place) == (1, 2)
-    assert (found["a"].begins, found["b"].begins) == (6, 12)
-    assert found["a"].n_active == 3
-
-
-def test_nobody_knows_how_long_a_paused_one_is_in_the_way():
-    """The wait is endless, not wrong."""
-    paused = [Demand("x", "", 90, seconds=5, paused=True)]
-    assert outlooks(claims(50), paused, SETTINGS)["a"].begins == float("inf")
-
-
-@given(st.lists(CLAIMS, max_size=8), st.lists(CLAIMS, max_size=8))
-def test_limits_hold_whatever_is_asked(waiting, holding):
-    """Turns, memory and visitors' shares are never exceeded by those who begin."""
+@given(DEMANDS, DEMANDS)
+def test_limits_hold_whatever_is_asked_and_everybody_has_an_outlook(waiting, holding):
+    """Turns and memory are never exceeded, no rule leaves the machine idle, all ends are told."""
     found = admitted(waiting, holding, SETTINGS)
-    active = [claim for claim in [*holding, *found] if not claim.paused]
-    assert len(found) == 0 or len(active) <= max(
-        SETTINGS.max_active + sum(claim.paused for claim in found), 1
-    )
-    megabytes = sum(claim.megabytes for claim in [*holding, *found])
+    assert found == [demand for demand in waiting if demand in found]
+    assert found or holding or not waiting
+    together = [*holding, *found]
     alone = len(found) == 1 and not holding
-    assert not found or alone or megabytes <= SETTINGS.training_megabytes
-    assert found == [claim for claim in waiting if claim in found]
-
-
-@given(st.lists(CLAIMS, max_size=8), st.lists(CLAIMS, max_size=8))
-def test_everybody_who_waits_or_trains_has_an_outlook(waiting, holding):
-    """Nobody ends before they begin, and all ends are told."""
-    found = outlooks(waiting, holding, SETTINGS)
-    expected = {claim.id for claim in waiting} | {c.id for c in holding if not c.paused}
-    assert found.keys() == expected
-    assert all(0 <= outlook.begins <= outlook.ends for outlook in found.values())
+    if found and not alone:
+        assert sum(demand.megabytes for demand in together) <= SETTINGS.training_megabytes
+        active = sum(not demand.paused for demand in together)
+        assert active <= SETTINGS.max_active + sum(demand.paused for demand in found)
+    told = outlooks(waiting, holding, SETTINGS)
+    assert told.keys() == {d.id for d in waiting} | {d.id for d in holding if not d.paused}
+    assert all(0 <= outlook.begins <= outlook.ends for outlook in told.values())
 
 
 # Addresses
 
 
-def tabs(address, n, megabytes, seconds, **others):
-    """Claims of as many visitors of one address."""
+def tabs(address, n, megabytes, seconds, waited=0.0):
+    """Demands of as many visitors of one address."""
     names = [f"{address} {number}" for number in range(n)]
-    return [Demand(x, x, megabytes, seconds, address=address, **others) for x in names]
+    return [d(x, megabytes, seconds, waited, visitor=x, address=address) for x in names]
 
 
 def begin(waiting, holding=(), settings=HOSTED):
-    """Return the claims that have begun once all that may begin has, and those that wait."""
+    """Return the demands that have begun once all that may begin has, and those that wait."""
     found = admitted(waiting, holding, settings)
-    return [*holding, *found], [claim for claim in waiting if claim not in found]
+    return [*holding, *found], [demand for demand in waiting if demand not in found]
 
 
 LOADS = st.lists(
@@ -164,83 +171,45 @@ def test_a_small_job_of_another_address_never_waits_for_a_script(load, part):
     Small is a quarter of what the address leaves: its largest experiment may be all that it has.
     """
     holding, waiting = begin(load)
-    free = HOSTED.training_megabytes - sum(claim.megabytes for claim in holding)
+    free = HOSTED.training_megabytes - sum(demand.megabytes for demand in holding)
     if len(holding) != 1:
         assert free >= HOSTED.training_megabytes / 4
-    small = Demand("small", "Anna", part * min(free, 300), 5, address="home")
+    small = d("small", part * min(free, 300), 5, visitor="Anna", address="home")
     found = outlooks([*waiting, small], holding, HOSTED)["small"]
     assert found.begins == 0
     assert found.ends <= 2 * small.seconds + 1e-6
 
 
-def test_a_class_behind_one_router_trains_beside_a_script():
-    """It has half of the time, though the script came first; most pupils begin at once."""
-    holding, waiting = begin(tabs("script", 140, 240, 600, waited=1000))
+def test_a_class_behind_one_router_trains_beside_a_script_and_alone():
+    """Beside one it has half of the time, though the script came first; most begin at once.
+
+    Alone thirty of the default experiment train; two turns and a quarter of the memory stay free.
+    """
+    holding, waiting = begin(tabs("script", 140, 240, 600, 1000))
     assert len(holding) == 3
     pupils = tabs("school", 30, 10, 5)
     found = outlooks([*waiting, *pupils], holding, HOSTED)
-    assert sum(found[claim.id].begins == 0 for claim in pupils) >= 25
-    assert max(found[claim.id].ends for claim in pupils) <= 2 * 30 * 5 + 1e-6
-
-
-def test_a_class_alone_trains_at_once():
-    """Thirty of the default experiment; two turns and a quarter of the memory stay free."""
-    holding, waiting = begin(tabs("school", 33, 27, 5))
-    assert (len(holding), len(waiting)) == (30, 3)
-
-
-def test_the_next_to_begin_is_of_the_address_that_holds_least():
-    """Whoever asked first."""
-    holding = [*tabs("script", 1, 40, 50), *tabs("home", 1, 10, 50)]
-    waiting = [
-        Demand("c", "Cleo", 10, waited=9, address="script"),
-        Demand("a", "Anna", 10, waited=1, address="home"),
-    ]
-    four_turns = SETTINGS.model_copy(update={"max_active": 4})
-    assert ids(admitted(waiting, holding, four_turns)) == "a"
-
-
-def test_a_small_one_overtakes_large_ones_of_its_address():
-    """Once it has waited for a share of its own time as long as theirs."""
-    waiting = tabs("school", 5, 10, 600, waited=300)
-    small = Demand("small", "Anna", 10, 5, waited=2, address="school")
-    one_turn = HOSTED.model_copy(update={"max_active": 1})
-    assert small not in admitted([*waiting, small], [], one_turn)
-    small.waited = 3
-    assert admitted([*waiting, small], [], one_turn) == [small]
-
-
-def test_a_large_one_is_overtaken_only_by_those_that_end_before_it_can_begin():
-    """Memory for it is free when the longer of the two that train has ended."""
-    holding = [Demand("x", "", 40, 20), Demand("y", "", 40, 100)]
-    large = Demand("l", "", 90, 50, waited=OVERTAKE_SECONDS + 1)
-    waiting = [large, Demand("a", "", 10, 99), Demand("b", "", 10, 100)]
-    assert ids(admitted(waiting, holding, SETTINGS)) == "a"
+    assert sum(found[demand.id].begins == 0 for demand in pupils) >= 25
+    assert max(found[demand.id].ends for demand in pupils) <= 2 * 30 * 5 + 1e-6
+    assert [len(each) for each in begin(tabs("school", 33, 27, 5))] == [30, 3]
 
 
 def test_a_large_one_that_waits_for_its_own_address_is_in_nobody_else_s_way():
     """Others begin, however long they take; of its own address only what ends before."""
-    holding, waiting = begin(tabs("script", 6, 240, 600, waited=OVERTAKE_SECONDS + 1))
+    holding, waiting = begin(tabs("script", 6, 240, 600, LONG))
     assert len(waiting) == 3
-    other = tabs("home", 1, 240, 600)
-    own = tabs("script", 1, 10, 600)
+    other, own = tabs("home", 1, 240, 600), tabs("script", 1, 10, 600)
     assert admitted([*waiting, *own, *other], holding, HOSTED) == other
 
 
-@given(st.lists(CLAIMS, min_size=1, max_size=8))
-def test_something_trains_whenever_something_waits(waiting):
-    """No rule leaves the machine idle."""
-    assert admitted(waiting, [], SETTINGS)
-
-
-def begins_after(claim, arrivals, settings):
-    """The seconds after which a claim begins, if others arrive before it and in every second."""
-    waiting = [other for second in range(-10, 0) for other in arrivals(second)] + [claim]
+def begins_after(demand, arrivals, settings):
+    """The seconds after which a demand begins, if others arrive before it and in every second."""
+    waiting = [other for second in range(-10, 0) for other in arrivals(second)] + [demand]
     holding = []
     for second in range(600):
         waiting += arrivals(second)
         holding, waiting = begin(waiting, holding, settings)
-        if claim in holding:
+        if demand in holding:
             return second
         addresses = {other.address for other in holding}
         for other in holding:
@@ -249,8 +218,8 @@ def begins_after(claim, arrivals, settings):
         for other in waiting:
             other.waited += 1
         holding = [other for other in holding if other.seconds > 0]
-        waiting = waiting[-50:] if claim in waiting[-50:] else [claim, *waiting[-49:]]
-    return None
+        waiting = waiting[-50:] if demand in waiting[-50:] else [demand, *waiting[-49:]]
+    return EVER
 
 
 @settings(briefly(10), phases=[Phase.explicit, Phase.generate])
@@ -269,28 +238,77 @@ def test_nothing_starves(megabytes, seconds, size, address):
 
     def arrivals(second):
         of = f"street {second}" if address is None else address
-        return [Demand(f"{next(names)}", "", size, seconds, address=of)]
+        return [d(f"{next(names)}", size, seconds, address=of)]
 
     settings = ServerSettings(max_active=4, training_megabytes=100)
-    large = Demand("large", "", megabytes, 20, address="home")
-    begins = begins_after(large, arrivals, settings)
-    assert begins is not None
+    begins = begins_after(d("large", megabytes, 20, address="home"), arrivals, settings)
     assert begins <= max(OVERTAKE_SECONDS, MOST_RATIO * 20) + 4 * 4 * (seconds + 1)
 
 
 def test_a_full_queue_takes_from_the_address_that_has_most():
-    """The largest there, of equal ones the newest; and never from those who have few places."""
+    """The largest there, of equal ones the newest; so a class and a script share the places."""
     waiting = [*tabs("script", 3, 10, 600), *tabs("school", 2, 10, 900)]
     waiting[1].seconds = 700
     assert displaced(waiting).id == "script 1"
     waiting[1].seconds = 600
     assert displaced(waiting).id == "script 2"
-
-
-def test_a_class_and_a_script_have_as_many_places():
-    """Whoever came first."""
     waiting = tabs("script", 100, 10, 600)
     for pupil in tabs("school", 70, 10, 600):
         waiting.append(pupil)
         waiting.remove(displaced(waiting))
-    assert sum(claim.address == "school" for claim in waiting) == 50
+    assert sum(demand.address == "school" for demand in waiting) == 50
+
+
+# Leases
+
+TAB, OTHER, AGAIN = Watcher("tab", "Anna"), Watcher("other", "Bert"), Watcher("again", "Anna")
+
+
+def test_a_tab_that_is_there_watches_for_ever():
+    """It need not look again; when it has left, the lease runs; whoever comes back is alone."""
+    leases = Leases()
+    leases.arrive("tab")
+    leases.look("job", TAB, 5.0)
+    assert (leases.watched_until("job"), leases.n_watchers("job", 10_000.0)) == (EVER, 1)
+    leases.leave("tab", 100.0)
+    assert leases.watched_until("job") == 100.0
+    assert leases.n_watchers("job", 100.0 + WATCHED_SECONDS + 1) == 0
+    leases.arrive("again")
+    leases.look("job", AGAIN, 101.0)
+    assert leases.watched_until("job") == EVER
+    assert leases.n_watchers("job", 102.0, but=AGAIN) == 0
+    leases.look("job", OTHER, 101.0)
+    assert leases.n_watchers("job", 102.0, but=AGAIN) == 1
+    for watcher in (AGAIN, OTHER):
+        leases.turn_away("job", watcher)
+    assert leases.watched_until("job") == 0.0
+
+
+def test_a_job_is_closed_when_the_last_tab_that_cares_for_it_has_left():
+    """Not while another one is there, nor if a program looks at it."""
+    leases = Leases()
+    for watcher in (TAB, OTHER):
+        leases.arrive(watcher.tab)
+        leases.look("job", watcher, 5.0)
+    left_at = []
+    for tab, now in (("tab", 100.0), ("other", 200.0)):
+        leases.leave(tab, now)
+        left_at.append(leases.left_at("job"))
+    leases.look("job", NOBODY, 201.0)
+    assert [*left_at, leases.left_at("job"), leases.left_at("unknown")] == [EVER, 200.0, EVER, EVER]
+
+
+def test_who_is_no_tab_or_was_cut_off_must_look_again():
+    """A program is no watcher; who was cut off counts for as long as asked, and is forgotten."""
+    leases = Leases()
+    leases.look("job", NOBODY, 5.0)
+    assert (leases.watched_until("job"), leases.watched_until("other")) == (5.0, 0.0)
+    leases.look("job", TAB, 5.0)
+    assert [leases.n_watchers("job", 6.0, but=but) for but in (NOBODY, TAB)] == [1, 0]
+    assert [leases.n_watchers("job", 65.0, within=within) for within in (15.0, 120.0)] == [0, 1]
+    leases.arrive("other")
+    leases.look("job", OTHER, 5.0)
+    leases.arrive("tab")
+    leases.leave("tab", 10.0)
+    leases.forget_tabs(11.0)
+    assert leases.n_watchers("job", 11.0) == 1

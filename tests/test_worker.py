@@ -1,33 +1,39 @@
-"""The worker of the training process: turns, failures, kept weights and signs of life."""
+"""The training process and its worker: deaths, turns, failures, kept weights, signs of life."""
 
-import queue
-import subprocess
+import contextlib
+import os
 import sys
 import threading
 import time
 from contextlib import closing
+from importlib import import_module
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from kinds import SMALL
-from waiting import PATIENCE, small, step_of, unending, wait_until
-from worker_output import RUN, Frames, work
+from threaded import RUN, MemoryWorker
+from waiting import PATIENCE, finish, small, step_of, unending, wait_until
 
 from attnkit.experiment import Experiment
 from attnkit.model.kernel import cache
 from attnkit.service import archive, worker
 from attnkit.service.book_answers import Weights
+from attnkit.service.server import ServerSettings
 from attnkit.service.service import TrainingService
-from attnkit.service.worker import Worker, rest_after
+from attnkit.service.worker import rest_after
+from attnkit.tasks import TASKS
 from attnkit.training import Training
 from attnkit.training.engine import ENGINE
 
-pytestmark = pytest.mark.server
 
-
+@pytest.mark.server
 def test_jobs_begin_on_torch_while_the_kernel_is_compiled(tmp_path, monkeypatch):
-    """A job keeps its first engine, and jobs after the compilation train on the kernel."""
+    """A job keeps its first engine, and jobs after the compilation train on the kernel.
+
+    It takes the start of a training process and a copy of the kernel.
+    """
     cache.ensure_compiled(lambda _: None)
     monkeypatch.delenv(ENGINE, raising=False)
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
@@ -52,21 +58,50 @@ def test_jobs_begin_on_torch_while_the_kernel_is_compiled(tmp_path, monkeypatch)
         assert later.snapshot.engine == "torch"
 
 
-@pytest.mark.parametrize("deed", ["begin", "advance", "snapshot", "result"])
-@pytest.mark.parametrize(
-    ("error", "told"),
-    [
-        (RuntimeError("out of paper"), "RuntimeError: out of paper"),
-        (MemoryError(), "not enough memory: take smaller sizes, or fewer seeds"),
-    ],
-)
-def test_a_job_that_breaks_fails_alone(monkeypatch, deed, error, told):
+@pytest.mark.server
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is limited on Linux only")
+def test_what_takes_too_much_memory_or_ends_the_process_fails_alone(monkeypatch):
+    """With a plain sentence, by a task of somebody's own; what trains beside it goes on.
+
+    Two training processes start, one after the other.
+    """
+    monkeypatch.setenv("ATTNKIT_MODULES", "lethal")
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
+    import_module("lethal")  # forgotten after the test
+    for known in (TASKS, sys.modules):
+        monkeypatch.setitem(known, "lethal", known.pop("lethal"))
+    common = {"task": "lethal", "sharing": "QKV", "n_seeds": 1, "batch_size": 16, "n_eval": 16}
+    hungry, deadly = Experiment(**common, appetite=1000), Experiment(**common, lives=1)
+    with closing(TrainingService(ServerSettings(training_megabytes=200))) as service:
+        jobs = finish(service, small(300), hungry, small(300, 1))
+        assert [job.state for job in jobs] == ["finished", "failed", "finished"]
+        assert jobs[1].error == "not enough memory: take smaller sizes, or fewer seeds"
+        assert service.n_restarts == 0
+        beside = service.submit(unending())
+        told = service.example(deadly, PATIENCE)
+        assert told == "The training process died while it answered this request"
+        job = wait_until(service, beside, lambda job: job.state == "running" and job.restarts == 1)
+        assert (job.blamed, service.n_restarts) == (0, 1)
+
+
+BREAKS = {
+    "begin": (None, "InvalidExperiment: steps: got 0, allowed"),
+    "advance": (RuntimeError("out of paper"), "RuntimeError: out of paper"),
+    "snapshot": (MemoryError(), "not enough memory: take smaller sizes, or fewer seeds"),
+    "result": (
+        RuntimeError("[enforce fail] can't allocate memory: 9 bytes"),
+        "not enough memory: take smaller sizes, or fewer seeds",
+    ),
+}
+
+
+@pytest.mark.parametrize("deed", BREAKS)
+def test_a_job_that_breaks_fails_alone(monkeypatch, deed):
     """An error in the training, snapshot or result of one job leaves the next one alone."""
-    if deed == "begin":
-        failed, finished = work('{"steps": 0}', small(5).to_json())
-        told = "InvalidExperiment: steps: got 0, allowed"
-    else:
-        do = getattr(Training, deed)
+    error, told = BREAKS[deed]
+    broken = {**RUN, "job": "broken", "experiment": '{"steps": 0}'}
+    if error is not None:
+        do, broken = getattr(Training, deed), ("broken", small(5))
 
         def fail_if_short(training, *given):
             if training.experiment.training.steps == 5:
@@ -74,22 +109,11 @@ def test_a_job_that_breaks_fails_alone(monkeypatch, deed, error, told):
             return do(training, *given)
 
         monkeypatch.setattr(Training, deed, fail_if_short)
-        failed, finished = work(small(5).to_json(), small(300).to_json())
-    assert failed["state"] == "failed"
-    assert failed["error"].startswith(told)
-    assert finished["state"] == "finished"
-
-
-def test_the_training_process_ends_when_its_input_does():
-    """The training process ends with its input, without a signal."""
-    worker = subprocess.Popen(
-        [sys.executable, "-m", "attnkit.service.worker"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        cwd=Path(__file__).parents[1],
-    )
-    worker.stdin.close()
-    assert worker.wait(PATIENCE) == 0
+    headers = MemoryWorker().work(broken, ("whole", small(33))).headers
+    last = {header["job"]: header for header in headers if "job" in header}
+    assert last["broken"]["state"] == "failed"
+    assert last["broken"]["error"].startswith(told)
+    assert last["whole"]["state"] == "finished"
 
 
 def test_large_snapshots_come_more_rarely():
@@ -100,76 +124,42 @@ def test_large_snapshots_come_more_rarely():
 
 def test_what_cannot_be_drawn_is_told_and_the_pace_of_the_engine():
     """The worker goes on; the pace is asked for before any job."""
-    commands = queue.Queue()
-    commands.put({"do": "pace"})
-    for text in ('{"steps": 0}', small(5).to_json()):
-        commands.put({"do": "example", "request": text, "experiment": text})
-    commands.put({"do": "start", "job": "j", "experiment": small(5).to_json(), **RUN})
-    frames = Frames(commands, 1)
-    Worker(frames).run(commands)
-    assert frames.headers[0]["pace"] > 0
-    assert frames.headers[0]["engine"] == "torch"
-    failed, drawn = (header for header in frames.headers if "request" in header)
+    texts = ('{"steps": 0}', small(5).to_json())
+    examples = [{"do": "example", "request": text, "experiment": text} for text in texts]
+    headers = MemoryWorker().work({"do": "pace"}, *examples, ("j", small(5))).headers
+    assert headers[0]["pace"] > 0
+    assert headers[0]["engine"] == "torch"
+    failed, drawn = (header for header in headers if "request" in header)
     assert failed["error"].startswith("steps: got 0, allowed")
     assert failed["size"] == 0
     assert drawn["size"] > 0
+    assert headers[-1]["state"] == "finished"
 
 
 def test_only_the_weights_of_the_last_jobs_are_kept(monkeypatch):
-    """Kept weights are bounded by their size; those of the oldest jobs are dropped."""
+    """Kept weights are bounded by their size; those of the oldest jobs are dropped.
+
+    A job that is too large by itself drops no others. Weights of all seeds are kept.
+    """
     book = Experiment(task="phonebook", **{**SMALL, "steps": 5})
-    commands = queue.Queue()
-    for name in "abc":
-        text = book.to_json()
-        commands.put({"do": "start", "job": name, "experiment": text, **RUN})
-    size = Weights.of(Training(book)).n_bytes
-    monkeypatch.setattr(archive, "KEPT_BYTES", 2 * size)
-    frames = Frames(commands, 3)
-    in_memory = Worker(frames)
-    in_memory.run(commands)
-    ended = [header["job"] for header in frames.headers if header.get("state") == "finished"]
-    assert list(in_memory._archive.weights) == ended[1:]
-    monkeypatch.setattr(archive, "KEPT_BYTES", 1)
-    commands.put({"do": "start", "job": "d", "experiment": text, **RUN})
-    in_memory._output = Frames(commands, 1)
-    in_memory.run(commands)
-    assert not in_memory._archive.weights
-
-
-def test_weights_above_the_limit_are_not_kept_and_drop_no_others(monkeypatch):
-    """A job that is too large by itself leaves the weights of smaller jobs where they are."""
-    book = Experiment(task="phonebook", **{**SMALL, "steps": 5})
-    monkeypatch.setattr(archive, "KEPT_BYTES", Weights.of(Training(book)).n_bytes)
-    commands = queue.Queue()
-    in_memory = Worker(Frames(commands, 1))
-    commands.put({"do": "start", "job": "small", "experiment": book.to_json(), **RUN})
-    in_memory.run(commands)
-    larger = book.replace(n_seeds=book.n_seeds + 1).to_json()
-    commands.put({"do": "start", "job": "large", "experiment": larger, **RUN})
-    in_memory._output = Frames(commands, 1)
-    in_memory.run(commands)
-    assert list(in_memory._archive.weights) == ["small"]
-    assert "large" in in_memory._archive.films
-
-
-def test_weights_of_all_seeds_are_kept_of_every_task():
-    """Inspections that compare seeds need them after the job has ended."""
-    experiment = small(5).replace(n_seeds=2)
-    commands = queue.Queue()
-    commands.put({"do": "start", "job": "a", "experiment": experiment.to_json(), **RUN})
-    in_memory = Worker(Frames(commands, 1))
-    in_memory.run(commands)
-    kept = in_memory._archive.weights["a"]
-    assert kept.experiment == experiment
-    assert [len(kept.of_variant(variant)) for variant in experiment.sharing] == [2, 2]
+    monkeypatch.setattr(archive, "KEPT_BYTES", 2 * Weights.of(Training(book)).n_bytes)
+    in_memory = MemoryWorker().work(*((name, book) for name in "abc"))
+    ended = [header["job"] for header in in_memory.headers if header.get("state") == "finished"]
+    kept = in_memory._archive
+    assert list(kept.weights) == ended[1:]
+    in_memory.work(("two seeds", book.replace(n_seeds=2)), ("large", book.replace(n_seeds=3)))
+    assert list(kept.weights) == ["two seeds"]
+    assert kept.films.keys() == {*"abc", "two seeds", "large"}
+    weights = kept.weights["two seeds"]
+    assert [len(weights.of_variant(v)) for v in weights.experiment.sharing] == [2, 2]
 
 
 def test_signs_of_life_come_in_the_middle_of_a_step(monkeypatch):
     """A thread sends signs of life in the middle of a long step."""
     monkeypatch.setattr(worker, "HEARTBEAT_SECONDS", 0.001)
-    commands, beats, busy = queue.Queue(), [], threading.Event()
+    beats, busy = [], threading.Event()
 
-    class Output(Frames):
+    class Beating(MemoryWorker):
         def write(self, frame):
             if b"beat" in frame and busy.is_set():
                 beats.append(frame)
@@ -185,30 +175,36 @@ def test_signs_of_life_come_in_the_middle_of_a_step(monkeypatch):
         return advance(training, n_steps)
 
     monkeypatch.setattr(Training, "advance", advance)
-    in_memory = Worker(Output(commands, 1))
+    in_memory = Beating()
     thread = threading.Thread(target=in_memory.beat, daemon=True)
     thread.start()
-    commands.put({"do": "start", "job": "a", "experiment": small(1).to_json(), **RUN})
-    in_memory.run(commands)
+    in_memory.work(("a", small(1)))
     assert len(beats) == 3
 
 
-def test_addresses_take_turns_however_many_jobs_they_have():
-    """Three jobs of one address get together as many turns as one job of another."""
-    commands, turns = queue.Queue(), []
-    in_memory = Worker(Frames(commands, 99))
-    steps = dict.fromkeys("abcd", 0)
-    for name in steps:
-        address = "home" if name == "d" else "script"
-        given = {"do": "start", "job": name, "experiment": unending(0).to_json()}
-        in_memory._obey({**given, **RUN, "address": address})
-    for _ in range(40):
-        name = in_memory._next(in_memory._active)
-        turns.append(name)
-        job = in_memory._jobs[name]
-        job.served += 1
-        in_memory._served[job.address] += 1
-    assert [turns.count(name) for name in "abcd"] == [7, 7, 6, 20]
-    in_memory._obey({"do": "pause", "job": "d", "number": 1})
-    in_memory._obey({"do": "resume", "job": "d", "number": 2})
-    assert turns.count("d") == in_memory._served["home"]
+def test_addresses_take_turns_however_many_jobs_they_have(monkeypatch):
+    """Three jobs of one address get together as many turns as one job of another.
+
+    One that was paused takes its turns as before, and does not catch up.
+    """
+    monkeypatch.setattr(worker, "time", SimpleNamespace(monotonic=count().__next__))
+    turns = []
+
+    class Counting(MemoryWorker):
+        def write(self, frame):
+            super().write(frame)
+            turns.extend(self.headers[-1].get("turn", ""))
+            steer = {24: "pause", 44: "resume"}.get(len(turns))
+            if steer and "turn" in self.headers[-1]:
+                self.commands.put({"do": steer, "job": "d", "number": len(turns)})
+            if len(turns) == 64:
+                raise BrokenPipeError
+
+    jobs = {name: {**RUN, "job": name, "experiment": unending().to_json()} for name in "abcd"}
+    jobs = [{**job, "address": "home" if job["job"] == "d" else "script"} for job in jobs.values()]
+    with contextlib.suppress(BrokenPipeError):
+        Counting().work(*jobs)
+    for begin, n_of_d in ((4, 10), (25, 0), (44, 10)):
+        shares = [turns[begin : begin + 20].count(name) for name in "abcd"]
+        assert abs(shares.pop() - n_of_d) <= 1
+        assert max(shares) - min(shares) <= 1

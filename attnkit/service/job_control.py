@@ -230,6 +230,6 @@ class JobControl:
             state="paused" if paused else "waiting",
             opening="pause" if paused else opening,
             sent=0,
-            obeyed=0,
+            obeyed=-1,  # its snapshot is of the dead process until the new one sends its own
         )
         self._start(job.id)

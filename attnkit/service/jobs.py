@@ -66,7 +66,8 @@ class Job:
         restarts: Number of times that it began anew because the training process died.
         blamed: How often the training process died in this job's turn.
         sent: Number of commands sent after the start.
-        obeyed: Number of commands that the training process has obeyed.
+        obeyed: Number of commands that the training process has obeyed; −1 if a new one has not
+            sent anything yet.
         error: Reason why it failed, or was stopped by others than its visitor.
         kept: Whether its result is stored; not if it is trained for its film only.
         stored: Whether the store has the result.
