@@ -286,8 +286,9 @@ def test_what_waits_for_the_store_is_bounded(monkeypatch):
 def test_a_jump_of_the_clock_neither_ends_nor_prolongs_a_lease(service, monkeypatch):
     """Jumps of the wall clock leave leases alone: only jobs without viewers end."""
     limits(monkeypatch, service, max_active=3)
-    real, year = time.time_ns, 365 * 86400
-    watched, abandoned = service.submit(unending(1)), service.submit(unending(2))
+    real, year, cleo = time.time_ns, 365 * 86400, Watcher("open tab", "Cleo")
+    service.arrive(cleo.tab)
+    watched, abandoned = service.submit(unending(1), watcher=cleo), service.submit(unending(2))
     for job_id in (watched, abandoned):
         wait_until(service, job_id, lambda job: job.step > 0)
     for jump in (2 * year, -2 * year):

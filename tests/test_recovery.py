@@ -332,12 +332,4 @@ def test_every_head_of_every_layer_has_its_row_for_taking_away(kind):
     rows = rows_of(heads_csv(found))
     assert len(rows) == 2 * (1 + n_layers * (n_heads + 1) + 1)
     assert float(rows[0]["accuracy"]) == found[0].accuracy
-
-
-def test_what_is_lost_colours_the_table_and_names_are_no_markup():
-    """Nothing where nothing is lost, most where all is."""
-    html = heads_table([replace(ablation([1.0, 0.55, 0.1]), name="<b>x")])
-    strengths = [float(part.split(")")[0].split(",")[-1]) for part in html.split("rgba(")[1:4]]
-    assert strengths == sorted(strengths)
-    assert strengths[0] == 0 < strengths[1] == strengths[2] / 2
-    assert " &lt;b&gt;x</th>" in html
+    assert " &lt;b&gt;x</th>" in heads_table([replace(found[0], name="<b>x")])
