@@ -167,31 +167,21 @@ def false_numbers(file):
 
 FALSE = {
     "gguf": {
-        "version": (1, 3 << 24),
-        "tensors": (2**14 + 1,),
-        f"{Q} side 0": (31, 256, 2**63, 2**64 - 8),
-        f"{Q} side 1": (7, 2**32),
-        f"{Q} type": (15, 26, 28),
-        f"{Q} offset": (7, 2**64 - 32),
-        "llama.attention.head_count": (3,),
-        "llama.attention.head_count_kv": (8,),
-        "llama.rope.freq_base": (0.0, -1.0, NAN, INF),
+        "version": (1, 3 << 24), "tensors": (2**14 + 1,), f"{Q} type": (15, 26, 28),
+        f"{Q} side 0": (31, 256, 2**63, 2**64 - 8), f"{Q} side 1": (7, 2**32),
+        f"{Q} offset": (7, 2**64 - 32), "llama.attention.head_count": (3,),
+        "llama.attention.head_count_kv": (8,), "llama.rope.freq_base": (0.0, -1.0, NAN, INF),
     },
     "ctranslate2": {
-        f"{W} type": (4, 6),
-        f"{W} size": (4 * 16 * 32 - 4,),
-        "decoder/num_heads": (-3,),
+        f"{W} type": (4, 6), f"{W} size": (4 * 16 * 32 - 4,), "decoder/num_heads": (-3,),
         f"{SELF.format(1)}/rotary_base": (0.0, -1.0, NAN),
     },
     "marian bin": {
-        "version": (1 << 32,),
-        "padding": (2**20,),
-        f"{MARIAN_Q} side 0": (-8, 16),
-        f"{MARIAN_Q} type": (0x101, 0x104, 0x11001),
-        f"{MARIAN_Q} size": (140, 2**30),
+        "version": (1 << 32,), "padding": (2**20,), f"{MARIAN_Q} side 0": (-8, 16),
+        f"{MARIAN_Q} type": (0x101, 0x104, 0x11001), f"{MARIAN_Q} size": (140, 2**30),
         "special:model.yml type": (0x404, INTGEMM8),
     },
-}
+}  # fmt: skip
 """Further values that no reader may believe."""
 
 

@@ -210,14 +210,11 @@ def ctranslate2_file(sizes, rows, aliases=None, **instead):
     }
     for i, layer in enumerate(rows):
         stem = SELF.format(i)
-        tensors |= {
-            f"{stem}/num_heads_kv": np.int32(sizes.n_kv_heads),
-            f"{stem}/head_dim": np.int32(sizes.d_head),
-            f"{stem}/rotary_dim": np.int32(sizes.d_head),
-            f"{stem}/rotary_base": np.float32(1e4),
-            f"{stem}/layer_norm/gamma": gain,
-            f"{stem}/linear_0/weight": np.concatenate(list(layer.values())),
-        }
+        numbers = {"num_heads_kv": sizes.n_kv_heads, "head_dim": sizes.d_head}
+        numbers["rotary_dim"] = sizes.d_head
+        tensors |= {f"{stem}/{name}": np.int32(n) for name, n in numbers.items()}
+        tensors |= {f"{stem}/rotary_base": np.float32(1e4), f"{stem}/layer_norm/gamma": gain}
+        tensors[f"{stem}/linear_0/weight"] = np.concatenate(list(layer.values()))
     held = {name: np.asarray(v) for name, v in (tensors | instead).items() if v is not None}
     out = Writer()
     out.number("version", "I", 6)
