@@ -36,21 +36,12 @@ def interruptible():
 def start(*arguments):
     """Start the command line in a process of its own, where coverage handles no signals."""
     environment = {n: value for n, value in os.environ.items() if not n.startswith("COVERAGE")}
-    return child(
-        sys.executable,
-        "-m",
-        "attnkit",
-        *arguments,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-    )
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return child(sys.executable, "-m", "attnkit", *arguments, env=environment, cwd=ROOT, **pipes)
 
 
 def wait_for(process, ready):
-    """Wait until `ready(process)` is true, which may raise OSError before."""
+    """Wait until `ready(folder of the process)` is true, which may raise OSError before."""
     deadline = time.monotonic() + SECONDS
     while process.poll() is None and time.monotonic() < deadline:
         try:
@@ -64,10 +55,9 @@ def wait_for(process, ready):
 
 def handles_signals(folder):
     """Whether the command handles SIGTERM, which Python by itself does not."""
-    status = dict(
-        line.split(":", 1) for line in (folder / "status").read_text().splitlines() if ":" in line
-    )
-    return int(status["SigCgt"], 16) >> (signal.SIGTERM - 1) & 1
+    lines = (folder / "status").read_text().splitlines()
+    (caught,) = (line.split(":")[1] for line in lines if line.startswith("SigCgt"))
+    return int(caught, 16) >> (signal.SIGTERM - 1) & 1
 
 
 def imports_torch(folder):
@@ -75,9 +65,10 @@ def imports_torch(folder):
     return "libtorch" in (folder / "maps").read_text()
 
 
-def interrupted(process, number=signal.SIGINT):
+def interrupted(process, *numbers):
     """Interrupt a process; returns its output and the lines it wrote on standard error."""
-    process.send_signal(number)
+    for number in numbers or [signal.SIGINT]:
+        process.send_signal(number)
     output, errors = process.communicate(timeout=SECONDS)
     assert process.returncode == 130, errors
     assert "Traceback" not in errors
@@ -85,14 +76,12 @@ def interrupted(process, number=signal.SIGINT):
 
 
 @pytest.mark.server
-@pytest.mark.parametrize(
-    ("number", "ready"), [(signal.SIGTERM, handles_signals), (signal.SIGINT, imports_torch)]
-)
-def test_an_interrupt_before_the_work_is_one_line(number, ready):
+def test_an_interrupt_before_the_work_is_one_line():
     """From the first moment, and while torch is imported, which cannot be interrupted cleanly."""
-    with start("train") as process:
-        wait_for(process, ready)
-        assert interrupted(process, number) == ("", [LINE])
+    for number, ready in ((signal.SIGTERM, handles_signals), (signal.SIGINT, imports_torch)):
+        with start("train") as process:
+            wait_for(process, ready)
+            assert interrupted(process, number) == ("", [LINE])
 
 
 @pytest.mark.server
@@ -118,9 +107,9 @@ def test_interrupts_during_training_keep_what_is_finished(tmp_path):
     targets = ["--json", str(path), "--out", str(folder)]
     with start("train", *SMALL, "--steps", "6000", *targets) as process:
         assert process.stderr.readline().startswith("step ")
-        process.send_signal(signal.SIGINT)
-        process.send_signal(signal.SIGTERM)
-        output, (*lines, stopped, last) = interrupted(process)
+        output, (*lines, stopped, last) = interrupted(
+            process, signal.SIGINT, signal.SIGTERM, signal.SIGINT
+        )
     document = json.loads(path.read_text())
     assert "(interrupted)" in output
     assert stopped.startswith(f"Stopped at step {document['steps']:,} of 6,000; ")
@@ -136,48 +125,40 @@ class Left(BaseException):
     """Exception that stands for the end of the process."""
 
 
-@pytest.fixture
-def handler(monkeypatch):
-    """A handler that was not installed, in a process that does not end."""
+def test_a_signal_ends_the_process_before_a_computation_and_is_counted_afterwards(monkeypatch):
+    """During one the first raises; five end the process even while it saves."""
 
     def leave(code):
         raise Left(code)
 
     monkeypatch.setattr("os._exit", leave)
     monkeypatch.setattr("os.write", lambda *_: None)
-    return Interrupts()
-
-
-def test_signals_end_the_next_computation_or_this_one(handler):
-    """Before the first one the process ends; during one, later signals are only counted."""
+    before = Interrupts()  # not installed
     with pytest.raises(Left):
-        handler.received()
-    with pytest.raises(KeyboardInterrupt), handler:
+        before.received()
+    with pytest.raises(KeyboardInterrupt), before:
         pytest.fail("began")
 
+    during = Interrupts()
+    with pytest.raises(KeyboardInterrupt), during:
+        during.received()
+    for _ in range(2):  # results are being saved
+        during.received()
+    assert during.n_signals == 3
 
-def test_a_signal_during_a_computation_raises_once(handler):
-    """The second and third are counted only, as results are being saved."""
-    with pytest.raises(KeyboardInterrupt), handler:
-        handler.received()
-    handler.received()
-    handler.received()
-    assert handler.n_signals == 3
-
-
-def test_five_signals_end_the_process_even_while_it_saves(handler):
-    """One after a computation is counted; a disk that does not answer must not hold anybody."""
-    with handler:
+    after = Interrupts()
+    with after:
         pass
-    handler.received()
-    assert handler.n_signals == 1
-    handler.n_signals = 0
-    with handler:
-        handler.hold()
+    after.received()
+    assert after.n_signals == 1
+
+    saving = Interrupts()  # to a disk that does not answer
+    with saving:
+        saving.hold()
         for _ in range(4):
-            handler.received()
+            saving.received()
         with pytest.raises(Left):
-            handler.received()
+            saving.received()
 
 
 def test_a_signal_after_the_last_step_costs_no_result(tmp_path, monkeypatch):

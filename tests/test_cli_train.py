@@ -1,33 +1,46 @@
-"""The command `train`: its table, its JSON, its files, its settings and its progress."""
+"""The command `train`: its table, its JSON, its files, its settings, its progress and its store."""
 
+import contextlib
 import io
 import json
 import re
 import sys
 
 import pytest
-from command_lines import SMALL
 from same import assert_same
 
 import attnkit as ak
+from attnkit.service.server import server_settings
+from attnkit.service.store import ResultStore, Unavailable
 from attnkit.tasks import TASKS
 from attnkit.training.results import Result
+
+SETTINGS = {
+    "n_entries": 5,
+    "n_names": 11,
+    "n_values": 7,
+    "d_head": 3,
+    "evaluate_every": 5,
+    "batch_size": 16,
+    "n_eval": 16,
+}
+
+SMALL = ["train", "--sharing", "QKV,Q=K=V", "--seeds", "2", "--steps", "12"]
+SMALL += [part for name, value in SETTINGS.items() for part in ("--set", f"{name}={value}")]
 
 RUN_KEYS = """sharing seed accuracy loss steps_to_threshold parameters kv_cache_floats_per_token
     score_symmetry weight_symmetry mass_on_target mass_on_reverse""".split()
 """Keys of every run in `train --json`, which are a public interface."""
 
 
-def same_numbers(document, other):
-    """Return whether two JSON documents agree in all but times."""
+def numbers(document):
+    """Return a JSON document without times."""
     timed = {"seconds", "model_steps_per_second"}
-    return {k: v for k, v in document.items() if k not in timed} == {
-        k: v for k, v in other.items() if k not in timed
-    }
+    return {name: value for name, value in document.items() if name not in timed}
 
 
 def test_train_writes_a_table_its_numbers_and_its_weights(run, tmp_path):
-    """Files hold the same numbers as Python's training; the table has a line per sharing."""
+    """Files hold the numbers of Python's training under the promised keys, whatever the form."""
     path, folder = tmp_path / "numbers.json", tmp_path / "result"
     code, output, _ = run(*SMALL, "--json", str(path), "--out", str(folder))
     lines, document = output.splitlines(), json.loads(path.read_text())
@@ -36,90 +49,52 @@ def test_train_writes_a_table_its_numbers_and_its_weights(run, tmp_path):
     assert [line.split()[0] for line in lines[1:-1]] == ["QKV", "Q=K=V"]
     assert lines[-1].startswith("directed: 4 runs, step 12 of 12, chance 0.357;")
     assert "interrupted" not in output
-    assert document == json.loads((folder / "result.json").read_text())
     loaded = Result.load(folder)
-    trained = ak.train(loaded.experiment)
-    assert loaded.snapshot.status == "finished"
+    experiment = ak.Experiment(sharing=["QKV", "Q=K=V"], n_seeds=2, steps=12, **SETTINGS)
+    trained = ak.train(experiment)
+    assert loaded.snapshot.status == document["status"] == "finished"
     assert_same(loaded.parameters, trained.parameters)
-
-
-def test_json_has_every_promised_key(run):
-    """Nothing but JSON is printed to the screen: the experiment, its cost, and every run."""
-    code, output, _ = run(*SMALL, "--json", "-")
-    document = json.loads(output)
-    assert code == 0
-    assert output.startswith("{")
-    assert document["status"] == "finished"
-    assert document["seconds"] > 0
-    assert document["model_steps_per_second"] > 0
-    assert document["experiment"]["steps"] == 12
-    assert document["experiment"]["sharing"] == ["QKV", "Q=K=V"]
-    ids = [(row["sharing"], row["seed"]) for row in document["runs"]]
-    assert ids == [("QKV", 0), ("QKV", 1), ("Q=K=V", 0), ("Q=K=V", 1)]
+    assert document == json.loads((folder / "result.json").read_text())
+    assert numbers(document) == numbers(json.loads(json.dumps(trained.to_dict())))
+    assert document["hash"] == experiment.hash
+    assert min(document["seconds"], document["model_steps_per_second"]) > 0
     for row in document["runs"]:
         assert set(RUN_KEYS) <= row.keys()
-        assert row["steps_to_threshold"] is None
-        assert all(row[name] is not None for name in RUN_KEYS if name != "steps_to_threshold")
-        assert isinstance(row["parameters"], int)
-        assert isinstance(row["kv_cache_floats_per_token"], int)
-
-
-def test_json_is_null_where_a_number_is_undefined(run):
-    """An undefined number is null in the JSON, as NaN is not allowed there."""
-    arguments = ["--task", "phonebook", "--steps", "2", "--seeds", "1", "--json", "-"]
-    _, output, _ = run("train", *arguments)
-    document = json.loads(output, parse_constant=lambda text: pytest.fail(f"{text} in JSON"))
-    assert [row["mass_on_reverse"] for row in document["runs"]] == [None] * 5
-
-
-def test_flags_a_link_and_python_are_one_experiment(run):
-    """Flags, a link and Python give equal hashes and equal numbers."""
-    experiment = ak.Experiment(
-        task="mutual", sharing=["QKV", "K=V"], n_seeds=2, first_seed=3, steps=11, d_head=5
-    )
-    flags = "--task mutual --sharing QKV,K=V --seeds 2 --first-seed 3 --steps 11 --set d_head=5"
-    documents = [
-        json.loads(run("train", *arguments, "--json", "-")[1])
-        for arguments in (
-            flags.split(),
-            ["--link", experiment.to_text()],
-            ["--link", f"?{experiment.to_text()}"],
-        )
-    ]
-    python = json.loads(json.dumps(ak.train(experiment).to_dict()))
-    assert python["hash"] == experiment.hash
-    for document in documents:
-        assert same_numbers(document, python)
+        assert [name for name in RUN_KEYS if row[name] is None] == ["steps_to_threshold"]
+    for link in (experiment.to_text(), f"?{experiment.to_text()}"):
+        code, output, _ = run("train", "--link", link, "--json", "-")
+        assert numbers(json.loads(output)) == numbers(document)  # nothing but JSON is printed
 
 
 def test_flags_win_over_set_and_set_over_the_link(run):
-    """A flag overrides `--set`, which overrides the link."""
-    arguments = ["--link", "v=1&steps=3&n_seeds=2&d_head=5", "--set", "n_seeds=1", "--set"]
-    arguments += ["steps=4", "--steps", "5", "--json", "-"]
-    experiment = json.loads(run("train", *arguments)[1])["experiment"]
-    assert (experiment["d_head"], experiment["n_seeds"], experiment["steps"]) == (5, 1, 5)
+    """Settings are of every kind, with or without spaces; an undefined number is null."""
 
+    def experiment(*arguments):
+        output = run("train", *arguments, "--seeds", "1", "--json", "-")[1]
+        document = json.loads(output, parse_constant=lambda text: pytest.fail(f"{text} in JSON"))
+        return document["experiment"], document["runs"]
 
-def test_set_takes_every_kind_of_setting_and_the_full_size_a_name(run):
-    """Whole numbers, numbers, switches and choices, with or without spaces."""
-    arguments = ["--seeds", "1", "--steps", "2", "--sharing", "qkv", "--json", "-"]
-    given = {"learning_rate": 0.01, "causal": True, "positions": "learned", "d_mlp": 8}
-    for text in ("learning_rate=0.01", "causal=true", "positions = learned", "d_mlp=8"):
-        arguments += ["--set", text]
-    experiment = json.loads(run("train", *arguments)[1])["experiment"]
-    assert experiment.items() >= {**given, "sharing": ["QKV"]}.items()
-    full = ["train", "--task", "sort", "--full-size", "--set", "n_train=128", *arguments[:6]]
-    experiment = json.loads(run(*full, "--json", "-")[1])["experiment"]
-    assert experiment.items() >= {**TASKS["sort"].full_size, "steps": 2}.items()
-
-
-def test_train_takes_text_forms_and_names(run):
-    """`--sharing` takes plain and composed variants, and the JSON has their text forms."""
-    chosen = "QKV, reformer,K=V  kv_heads=1"
-    code, output, _ = run(*SMALL, "--sharing", chosen, "--json", "-")
-    assert code == 0
-    sharings = [row["sharing"] for row in json.loads(output)["runs"]]
-    assert sharings == ["QKV"] * 2 + ["Q=K unit_key self_mask"] * 2 + ["K=V kv_heads=1"] * 2
+    link = ["--link", "v=1&steps=3&n_seeds=2&d_head=5&d_mlp=4&task=phonebook"]
+    texts = ["learning_rate=0.01", "causal=true", "positions = learned", "d_mlp=8", "steps=4"]
+    options = [part for text in texts for part in ("--set", text)]
+    first = ["--first-seed", "3"]
+    found, runs = experiment(*link, *options, "--steps", "5", "--sharing", "qkv, reformer", *first)
+    assert (
+        found.items()
+        >= {
+            **{"d_head": 5, "n_seeds": 1, "steps": 5, "learning_rate": 0.01, "causal": True},
+            **{
+                "first_seed": 3,
+                "positions": "learned",
+                "d_mlp": 8,
+                "sharing": ["QKV", "Q=K unit_key self_mask"],
+            },
+        }.items()
+    )
+    assert [row["mass_on_reverse"] for row in runs] == [None] * 2
+    full = ["--task", "sort", "--full-size", "--set", "n_train=128", "--sharing", "QKV"]
+    found, _ = experiment(*full, "--steps", "2")
+    assert found.items() >= {**TASKS["sort"].full_size, "steps": 2}.items()
 
 
 def test_progress_is_plain_lines_or_a_bar_on_a_terminal(run, monkeypatch):
@@ -136,3 +111,64 @@ def test_progress_is_plain_lines_or_a_bar_on_a_terminal(run, monkeypatch):
     assert run(*SMALL)[0] == 0
     assert "\r" in terminal.getvalue()
     assert "step 12 of 12" not in terminal.getvalue()
+
+
+# --store
+
+
+def test_a_stored_experiment_is_not_trained_again(run, tmp_path, monkeypatch):
+    """It gives the same output and files; other settings are stored beside it.
+
+    A result of another engine is trained again and replaced, and a line says so.
+    """
+    where = str(tmp_path / "data")
+    code, output, errors = run(*SMALL, "--store", where, "--json", "-")
+    assert (code, "stored" in errors) == (0, False)
+    again = run(*SMALL, "--store", where, "--json", "-", "--out", str(tmp_path / "result"))
+    document = json.loads(output)
+    message = f"experiment {document['hash']} is stored: nothing is trained\n"
+    assert again == (0, output, message)
+    assert Result.load(tmp_path / "result").to_dict() == document
+    code, _, errors = run(*SMALL, "--store", where, "--steps", "13")
+    assert (code, "stored" in errors) == (0, False)
+    monkeypatch.setenv("ATTNKIT_ENGINE", "torch")
+    for then in ("again", "nothing is trained"):
+        code, output, errors = run(*SMALL, "--store", where, "--json", "-")
+        assert (code, json.loads(output)["engine"]) == (0, "torch")
+        assert then in errors
+    with contextlib.closing(ResultStore(where)) as store:
+        assert len(store.entries()) == 2
+        assert store.snapshot(document["hash"]).engine == "torch"
+
+
+def test_store_alone_is_where_the_environment_says(run, tmp_path, monkeypatch):
+    """`--store` alone uses `ATTNKIT_STORE`, or else the user's folder; without it nothing does."""
+    monkeypatch.setenv("ATTNKIT_STORE", str(tmp_path))
+    assert run(*SMALL)[0] == 0
+    assert list(tmp_path.iterdir()) == []
+    for variable, folder in (("ATTNKIT_STORE", "one"), ("XDG_DATA_HOME", "two/attnkit")):
+        monkeypatch.delenv("ATTNKIT_STORE", raising=False)
+        monkeypatch.setenv(variable, str(tmp_path / folder.split("/")[0]))
+        server_settings.cache_clear()
+        assert run("train", "--store", *SMALL[1:])[0] == 0
+        assert (tmp_path / folder / "results.sqlite").is_file()
+
+
+def test_a_store_that_fails_is_one_line_and_loses_no_numbers(run, tmp_path, monkeypatch):
+    """Before training if it can be found then, without a password; a broken file is moved aside."""
+    secret = "postgresql://me:secret@127.0.0.1:1/db"
+    code, output, errors = run(*SMALL, "--store", secret)
+    assert (code, output, errors.count("\n"), "secret" in errors) == (2, "", 1, False)
+    assert errors.startswith("attnkit: error: --store: the database cannot be reached")
+    (tmp_path / "results.sqlite").write_text("no database " * 1000)
+    code, _, errors = run(*SMALL, "--store", str(tmp_path))
+    assert code == 0
+    assert "It is called results.sqlite.broken-1 now.\n" in errors
+
+    def refuse(*_):
+        raise Unavailable("the disk is full")
+
+    monkeypatch.setattr(ResultStore, "put", refuse)
+    code, output, errors = run(*SMALL, "--store", str(tmp_path), "--steps", "13", "--json", "-")
+    assert (code, json.loads(output)["status"]) == (2, "finished")
+    assert errors.endswith("attnkit: error: --store: the disk is full\n")
