@@ -5,6 +5,7 @@ import contextlib
 import functools
 import os
 import shutil
+import sys
 
 import pytest
 import searching
@@ -172,20 +173,17 @@ def page(visitors):
         yield opened
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def pages_service():
-    """The training process of all pages that tests draw, as of one server."""
+    """The training service of all pages; the next module goes on with its process."""
     from attnkit.ui.service import training_service
 
-    training_service.clear()
-    with contextlib.closing(training_service()) as opened:
-        yield opened
-    training_service.clear()
+    return training_service()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def service():
-    """A training service with its process, for all tests that leave it as it was."""
+    """A training service with its process, for all tests of a module that leave it as it was."""
     from attnkit.service.service import TrainingService
 
     with contextlib.closing(TrainingService()) as opened:
@@ -213,6 +211,9 @@ def own_data_folder(tmp_path_factory):
     """Nothing is kept among the results of whoever runs the tests."""
     os.environ["ATTNKIT_STORE"] = str(tmp_path_factory.mktemp("data"))
     server_settings.cache_clear()
+    yield
+    if "attnkit.ui.service" in sys.modules:
+        sys.modules["attnkit.ui.service"].training_service.clear()
 
 
 @pytest.fixture(scope="session", autouse=True)

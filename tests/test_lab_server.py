@@ -31,7 +31,8 @@ def test_live_data_alone_come_by_themselves_until_the_end(port):
 
     It takes more than 5 s, because it waits for the end of a training that can be watched.
     """
-    link = urlencode({**SMALL, "steps": "5000", "n_entries": "4"})
+    steps = 20_000  # a fast machine takes some seconds
+    link = urlencode({**SMALL, "steps": str(steps), "n_entries": "4"})
     with Visitor(port, link) as visitor:
         visitor.wait_for("all thumbnails", lambda: not visitor.ticking)
         visitor.press("train")
@@ -40,14 +41,14 @@ def test_live_data_alone_come_by_themselves_until_the_end(port):
         n_before = len(visitor.changes)
         visitor.wait_for("ticks", lambda: len(visitor.changes) >= n_before + 6)
         assert visitor.bytes_received - bytes_before < 150_000
-        assert early < visitor.evaluated_to() < 5000
+        assert early < visitor.evaluated_to() < steps
         visitor.wait_for(
             "the end", lambda: any(text.startswith("Finished") for text in visitor.texts())
         )
         visitor.settle()
         assert not visitor.ticking
         _, accuracy = visitor.curves()["QKV"]
-        assert visitor.evaluated_to() == 5000
+        assert visitor.evaluated_to() == steps
         assert accuracy[-1] > accuracy[0] + 0.2
         n_before = len(visitor.changes)
         visitor.set("seed_0_1", "seed 0")
