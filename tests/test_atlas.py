@@ -324,7 +324,7 @@ def test_what_names_no_head_is_none(text):
 )
 @briefly(50)
 def test_a_link_keeps_every_choice_and_leaves_out_the_defaults(fields):
-    """What a visitor sends is what another one sees."""
+    """A link opens the same choice for another visitor."""
     sent, found = AtlasChoice(**fields), AtlasChoice()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(AtlasChoice, "set_link", lambda self, link: setattr(self, "link", link))

@@ -87,7 +87,7 @@ def test_the_lab_gets_the_experiment_of_a_cell_beside_qkv():
 @given(st.data())
 @briefly(50)
 def test_a_link_keeps_every_choice_that_is_shown(data):
-    """What a visitor sends is what another one sees, whatever the number of axes."""
+    """A link of a sweep with one, two or three axes opens the same choice for another visitor."""
     draw, sweep = data.draw, made_up(data.draw(st.sampled_from([1, 2, 3]))).sweep
     sent, found = CapacityChoice(), CapacityChoice()
     sent.settle(sweep)

@@ -119,7 +119,7 @@ def test_a_stored_result_lends_its_runs(service, monkeypatch):
 
 @pytest.mark.parametrize("changed", ["n_seeds", "equal", "processor"])
 def test_other_runs_train_all_anew(service, changed):
-    """Those of other seeds, those whose widths depend on their company, those of another machine.
+    """Runs of other seeds, of widths that depend on the other variants, and of another machine.
 
     The parts of a result have one engine: what it cannot repeat it does not join.
     """

@@ -246,7 +246,7 @@ def test_the_hash_tells_what_decides_the_verdict(changed):
 
 
 def test_the_hashes_do_not_hang_on_words_nor_on_what_came_out():
-    """That of the prediction tells what was predicted, and what had been seen, alone."""
+    """The hash of a prediction depends on what was predicted and on what had been seen only."""
     claim = small_claim()
     (statement,) = claim.statements
     texts = ("title", "question", "source", "says", "seen_note", "reason", "family")

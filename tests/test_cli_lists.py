@@ -54,7 +54,7 @@ def test_tasks_lists_every_task_under_its_family(run):
 
 
 def test_what_is_listed_as_json_can_be_trained(run):
-    """Of tasks dials and settings, apart; of variants text forms."""
+    """Tasks are listed with dials and settings apart, and variants with their text forms."""
     listing = json.loads(run("tasks", "--json")[1])
     assert listing.keys() == TASKS.keys()
     for name, entry in listing.items():

@@ -49,7 +49,7 @@ def close(values):
 @given(hnp.arrays(np.float32, (3, 5), elements=SHARES), st.sets(st.integers(0, 4)))
 @briefly(40)
 def test_a_summary_has_the_statistics_of_the_seeds_that_did_not_diverge(values, lost):
-    """Of the last evaluation, of the mean over training, and the best, which no lost seed gives."""
+    """The last evaluation, the mean over training and the best leave diverged seeds out."""
     diverged_at = [[8 if seed in lost else -1 for seed in range(5)]]
     values[2, list(lost)] = np.nan
     experiment = tiny("directed", sharing=["QKV"], n_seeds=5)

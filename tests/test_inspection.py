@@ -120,7 +120,7 @@ def test_every_task_can_be_looked_into(task, view):
 
 @cache
 def inspected(film, **asked):
-    """What is found in a film."""
+    """Return what the inspection of attention finds in a film."""
     return inspect_attention(film, Inspection("attention", **asked))
 
 
@@ -240,7 +240,7 @@ def test_every_number_is_that_of_the_formula(shape, places):
 
 @every_task
 def test_every_number_is_that_of_the_formula_on_every_task(task):
-    """Whatever is asked, of how many sides, with which blocks, in the first layer and the last."""
+    """Tasks of one and of two sides are inspected in their first and last layer."""
     film = film_of(task, **KINDS.get(task, {}))
     for layer in {0, len(film.experiment.layer_specs) - 1}:
         found = inspected(film, layer=layer, head=1, query_index=2, example=3)

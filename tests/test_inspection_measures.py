@@ -62,7 +62,7 @@ def film(shape):
 
 @cache
 def seen(shape, view, **asked):
-    """What is found, once per question."""
+    """Return what an inspection of a film finds; the same question is computed once."""
     return inspect(film(shape), Inspection(view, **asked))
 
 
@@ -95,7 +95,7 @@ def vectors(shape, place, frame, layer, head):
 
 
 def matrices(shape, place, frame, layer):
-    """What a layer makes of every direction of the residual stream: (1, h·p, m, d) by role."""
+    """Return the matrices (1, h·p, m, d) of a layer by role, one unit direction at a time."""
     reference, _, own = reference_of(film(shape), place, frame)
     d_model, every = film(shape).experiment.size.d_model, int(reference.given.get("kv_every", 1))
     reference.at_i = reference.at_j = torch.zeros(d_model, dtype=torch.float64)

@@ -1,6 +1,5 @@
 """The pages that look inside models: whose film they show, from where it comes, what they say."""
 
-import time
 from unittest.mock import Mock
 
 import pytest
@@ -8,6 +7,7 @@ import streamlit as st
 from streamlit.testing.v1 import AppTest
 from test_filming import fail
 from visiting import DASHBOARD, FRESH_SEED, PATIENCE, SMALL, plain_text, press, show, watch
+from waiting import wait_until
 
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.result import InspectionResult
@@ -51,10 +51,7 @@ def filmed(tab):
 
 def watch_film(tab):
     """Wait until what is filmed has ended, then draw the page."""
-    deadline = time.monotonic() + PATIENCE
-    while not (job := filmed(tab)).over:
-        assert time.monotonic() < deadline, f"still waiting: {job.state}"
-        training_service().wait(job.id, job.version, deadline - time.monotonic())
+    wait_until(training_service(), filmed(tab).id, lambda job: job.over)
     return show(tab)
 
 

@@ -196,7 +196,7 @@ def test_a_class_link_hides_what_it_names_and_nothing_else():
 
 
 def test_hidden_settings_keep_the_value_of_the_link(processes):
-    """Whatever else is changed, also in what is trained."""
+    """Hidden settings keep their value when others change, and are trained with it."""
     tab = visit(v="1", steps="70", n_entries="5", hide="steps,n_entries")
     for width in (4, 8):
         write(tab, d_head=width)
@@ -448,7 +448,7 @@ def test_the_full_size_is_offered_and_set_up():
 
 
 def test_a_link_beyond_the_limits_says_so_and_trains_nothing(tmp_path):
-    """Whether or not there is a widget that could have stopped it."""
+    """The limit holds for settings with a widget and for settings without one."""
     large = {"batch_size": "512", "n_entries": "16", "n_heads": "8", "n_layers": "4"}
     with idle_service(tmp_path, hosted="true") as processes:
         for params, named in [

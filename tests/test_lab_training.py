@@ -388,7 +388,7 @@ def test_finished_examples_answer_a_book_of_ones_own(monkeypatch):
 
 
 def test_own_models_answer_a_book_once_they_are_trained():
-    """Those with learned positions answer the trained size only; other tasks have no book."""
+    """Models with learned positions answer the trained size only; other tasks have no book."""
     assert not visit_small(task="mutual").text_area
     learned = {"sharing": "QKV,QKV positions=learned", "n_entries": "4", "n_names": "8"}
     tab = visit(v="1", task="phonebook", n_seeds="2", steps="250", first_seed="77", **learned)

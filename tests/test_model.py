@@ -151,7 +151,7 @@ def test_clipping_is_that_of_torch_for_every_run(largest, n_seeds):
 
 
 def test_steps_of_adam_are_those_of_torch():
-    """The same numbers after a hundred steps, gradients of zero among them."""
+    """A hundred steps, some with gradients of zero, give the same numbers."""
     generator = torch.Generator().manual_seed(0)
     ours = torch.randn(97, generator=generator)
     theirs = ours.clone().requires_grad_()

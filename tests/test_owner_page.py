@@ -7,6 +7,7 @@ import pytest
 from browsing import OWNER_SECRET
 from idle import DASHBOARD, PATIENCE, show, visit
 from streamlit.testing.v1 import AppTest
+from waiting import wait_until
 
 from attnkit.bench.visitor import Visitor
 from attnkit.experiment import Experiment
@@ -119,9 +120,7 @@ def test_the_owner_sees_the_queue_and_stops_one_experiment_or_all_of_an_address(
         pages_service.submit(UNENDING.replace(first_seed=970 + n), watcher=watcher)
         for n, watcher in enumerate(watchers)
     ]
-    job = pages_service.look(ids[0])
-    while job.step == 0:
-        job = pages_service.wait(job.id, job.version, 60)
+    job = wait_until(pages_service, ids[0], lambda job: job.step > 0)
     tab = sign_in(visit_owner())
     shown = numbers(tab)
     assert (shown["Training"], shown["Queued"]) == ("4", "0")

@@ -97,7 +97,7 @@ LATENT = settings(
 
 
 def test_models_are_run_on_text(tmp_path):
-    """Of few positions in shorter pieces; where keys are values, V is compared with nothing.
+    """Models of few positions read shorter pieces; where keys are values, V has no comparison.
 
     The inputs of latent attention are found, also where queries come from a latent vector.
     """

@@ -40,7 +40,7 @@ def test_stages_lead_to_the_logits_of_the_engine():
 
 @pytest.mark.parametrize("task", KINDS)
 def test_stages_lead_to_the_logits_on_every_kind_of_task(task):
-    """Whatever is asked, of how many sides, with which blocks."""
+    """Tasks of one and of two sides are replayed, with all kinds of blocks."""
     film = film_of(task)
     for variant in film.experiment.sharing:
         check(film, variant)

@@ -2,7 +2,6 @@
 
 import csv
 import re
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +11,8 @@ import streamlit as st
 from playwright.sync_api import expect
 from test_filming import fail
 from test_inspection_page import filmed, small_link, turn_to, visit_at, watch_film
-from visiting import PATIENCE, UNENDING, drawn, plain_text, press, show, visit, watch
+from visiting import UNENDING, drawn, plain_text, press, show, visit, watch
+from waiting import wait_until
 
 from attnkit.experiment.experiment import from_params
 from attnkit.figures.tying import tying_results
@@ -77,10 +77,8 @@ def follow(tab, **link):
 
 def ended(tab, key):
     """Press a button, wait until what is trained on has ended, and draw the page."""
-    tab, deadline = press(tab, key), time.monotonic() + PATIENCE
-    while not (job := tab.session_state["operation"].job).over:
-        assert time.monotonic() < deadline, f"still waiting: {job.state}"
-        training_service().wait(job.id, job.version, deadline - time.monotonic())
+    tab = press(tab, key)
+    wait_until(training_service(), tab.session_state["operation"].job.id, lambda job: job.over)
     return show(tab)
 
 
