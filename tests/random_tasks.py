@@ -7,13 +7,10 @@ import pytest
 import torch
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from searching import briefly
 
 from attnkit.tasks import TASKS
 
 every_task = pytest.mark.parametrize("cls", TASKS.values(), ids=TASKS)
-
-a_few = briefly(7)
 
 
 def seeded(seed=0):
