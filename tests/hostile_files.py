@@ -1,20 +1,10 @@
-"""Damaged model files: drawn, with one false number, or built to take a reader down.
-
-Started as a program, it reads files that may be hostile: standard input is a JSON list of paths,
-and standard output has a JSON object per path. `outcome` is "read", "unreadable" or the name of
-another exception; `said`, its message; `seconds` of processor time; `megabytes` by which the
-greatest memory of the process grew.
-"""
+"""Damaged model files: drawn, with one false number, or built to take a reader down."""
 
 import io
 import json
 import os
 import re
-import signal
 import struct
-import sys
-import time
-import warnings
 import zipfile
 from dataclasses import replace
 
@@ -38,10 +28,6 @@ from model_files import (
     safetensors_file,
     transformer,
 )
-from peak import peak_megabytes
-
-from attnkit.realmodels import Unreadable
-from attnkit.realmodels.sources import open_model
 
 NAN, INF = float("nan"), float("inf")
 RNG = np.random.default_rng(7)
@@ -375,45 +361,3 @@ def refused():
     for cases in (safetensors_cases, gguf_cases, ctranslate2_cases, marian_cases):
         for damage, file in cases():
             yield f"{cases.__name__} {damage}", file
-
-
-# read
-
-STOPS_AFTER = 5.0
-"""Seconds of processor time after which a reader that goes on for ever is stopped."""
-
-
-class TooLongError(BaseException):
-    """Not an Exception, so that no reader takes it for a fault of the file."""
-
-
-def stop(*_):
-    """Stop a reader."""
-    raise TooLongError
-
-
-def read(path):
-    """Open a model and read every layer."""
-    try:
-        for layer in open_model(path).layers:
-            layer.read()
-    except Unreadable as error:
-        return "unreadable", str(error)
-    except (Exception, TooLongError) as error:
-        return type(error).__name__, str(error)
-    return "read", ""
-
-
-if __name__ == "__main__":
-    warnings.simplefilter("error")
-    signal.signal(signal.SIGPROF, stop)
-    paths = json.load(sys.stdin)
-    for path in paths[: len(WRITERS)]:  # intact ones: libraries are imported when first needed
-        read(path)
-    for path in paths:
-        memory, start = peak_megabytes(), time.process_time()
-        signal.setitimer(signal.ITIMER_PROF, STOPS_AFTER)
-        outcome, said = read(path)
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        took = {"seconds": time.process_time() - start, "megabytes": peak_megabytes() - memory}
-        sys.stdout.write(json.dumps({"outcome": outcome, "said": said, **took}) + "\n")
