@@ -85,6 +85,7 @@ OTHERS = [
     (["models", "json", "--out", "no/x.parquet"], "--out: got 'no/x.parquet', but its folder does"),
     (["models", "json", "--offset", "NaN"], "--offset: got 'NaN', allowed a whole number"),
     (["models", "json", "--table", "file", "--fold"], "--table: allowed for models as they stand"),
+    (["models", "json", "--ship"], "--ship: measures the shipped models only; leave out MODEL"),
     (["code", "folder"], "the following arguments are required: --out"),
     (["code", "", "--out", "x"], "SAVED: got '', allowed a folder"),
     (["code", "broken", "--out", "x"], "SAVED: got 'broken', but it holds no saved result (these"),

@@ -160,7 +160,8 @@ def test_every_event_and_field_that_our_code_tells_is_known():
     """A name that is not in the lists would be left out where nobody looks."""
     told = set()
     for file in CODE:
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        text = file.read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(text)) if "log(" in text else ():
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "log":
                 where, events = f"{file.name}:{node.lineno}", events_of(node.args[0])
                 assert events, where
