@@ -5,8 +5,7 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
-from http.client import HTTPConnection, HTTPException
+from contextlib import contextmanager, suppress
 
 from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
@@ -76,28 +75,13 @@ def answer(connection, kind, seconds=5.0):
     return None
 
 
-def put(port, url, content, token="2|00000000|00000000|0"):
-    """Upload a file as a browser does; return the status of the answer, or 0 without one."""
-    head = '--border\r\nContent-Disposition: form-data; name="f"; filename="f"\r\n\r\n'
-    headers = {
-        "Content-Type": "multipart/form-data; boundary=border",
-        "Cookie": f"_streamlit_xsrf={token}",
-        "X-Xsrftoken": token,
-    }
-    opened = closing(HTTPConnection(HOST, port, timeout=10))
-    with opened as connection, suppress(OSError, HTTPException):
-        connection.request("PUT", url, head.encode() + content + b"\r\n--border--\r\n", headers)
-        return connection.getresponse().status
-    return 0
-
-
 # attacks: each misuses a connection until a deadline
 
 
 def send(payload, pause=0.0, *, deaf=False, most=10**6):
     """Return an attack that sends a message over and over; a deaf one takes no answers."""
 
-    def act(connection, port, deadline):
+    def act(connection, deadline):
         if not deaf:
             threading.Thread(target=drain, args=(connection,), daemon=True).start()
         for _ in range(most):
@@ -116,7 +100,7 @@ def drain(connection):
             pass
 
 
-def unfinished(connection, port, deadline):
+def unfinished(connection, deadline):
     """Send a message of 19 MB that never ends."""
     connection.socket.settimeout(10)
     connection.socket.sendall(UNFINISHED)
@@ -126,21 +110,7 @@ def unfinished(connection, port, deadline):
         time.sleep(0.1)
 
 
-def uploads(connection, port, deadline):
-    """Ask for 10,000 addresses to upload to, and upload a megabyte to each as long as time is."""
-    connection.send(rerun())
-    answer(connection, "script_finished", deadline - time.monotonic())
-    names = [f"{number}.gguf" for number in range(10_000)]
-    connection.send(message(file_urls_request={"request_id": "a", "file_names": names}))
-    granted = answer(connection, "file_urls_response", 2)
-    files = [] if granted is None else granted.file_urls_response.file_urls
-    for url in [file.upload_url for file in files] or ["/_stcore/upload_file/session/file"]:
-        if time.monotonic() < deadline:
-            put(port, url, bytes(2**20 - 1000))
-
-
 ATTACKS = {
-    "uploads": (1, uploads),
     "a flood of whole pages": (4, send(rerun())),
     "pages within the limit of a connection": (30, send(rerun(), 0.26)),
     "connections that come for one page": (8, send(rerun(), most=1)),
@@ -161,7 +131,7 @@ def attack(name, port, seconds):
             try:
                 with attacker(port) as connection:
                     counts["opened"] += 1
-                    act(connection, port, deadline)
+                    act(connection, deadline)
             except REFUSED:
                 counts["refused or closed"] += 1
 

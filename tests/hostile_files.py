@@ -142,7 +142,10 @@ HARMLESS = re.compile(
 def false_numbers(file):
     """Yield copies in which one number of the header is 0, one more, or the largest there is."""
     for name, (place, code) in file.fields.items():
-        if code not in "fd":
+        if code in "fd" and name.endswith(("freq_base", "rotary_base")):
+            for value in (0.0, -1.0, NAN, INF):
+                yield f"{name} is {value}", replace(file, data=file.with_field(name, value))
+        elif code not in "fd":
             (true,) = struct.unpack_from("<" + code, file.data, place)
             largest = 2 ** (8 * struct.calcsize(code) - code.islower()) - 1
             for words, value in (("none", 0), ("one more", true + 1), ("the largest", largest)):
@@ -156,11 +159,10 @@ FALSE = {
         "version": (1, 3 << 24), "tensors": (2**14 + 1,), f"{Q} type": (15, 26, 28),
         f"{Q} side 0": (31, 256, 2**63, 2**64 - 8), f"{Q} side 1": (7, 2**32),
         f"{Q} offset": (7, 2**64 - 32), "llama.attention.head_count": (3,),
-        "llama.attention.head_count_kv": (8,), "llama.rope.freq_base": (0.0, -1.0, NAN, INF),
+        "llama.attention.head_count_kv": (8,),
     },
     "ctranslate2": {
         f"{W} type": (4, 6), f"{W} size": (4 * 16 * 32 - 4,), "decoder/num_heads": (-3,),
-        f"{SELF.format(1)}/rotary_base": (0.0, -1.0, NAN),
     },
     "marian bin": {
         "version": (1 << 32,), "padding": (2**20,), f"{MARIAN_Q} side 0": (-8, 16),

@@ -14,7 +14,6 @@ from attacks import (
     attack,
     attacker,
     message,
-    put,
     rerun,
     with_states,
 )
@@ -86,7 +85,6 @@ def test_messages_of_no_page_cost_one_connection_at_most_and_no_line_of_log(serv
         connection.send(rerun(fragment_id='a\n{"event": "owner signed in"}'))
         connection.send(message(app_heartbeat=True))
         assert answer(connection, "file_urls_response", 1) is None
-    assert put(server.port, "/_stcore/upload_file/session/file", b"content") == 404
     for sent, code in (
         (b"\xff\xff\xff\xff", guard.NOT_UNDERSTOOD),
         ("text", guard.NO_TEXT),
