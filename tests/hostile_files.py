@@ -224,13 +224,11 @@ def gguf_cases():
         "text in a list": key(9, "IQQ", 8, 2, 2**63),
         "key again": struct.pack("<Q", 17) + b"llama.block_count" + bytes(8),
     }
-    for damage, raw in more.items():
-        yield damage, gguf_file(SIZES, ROWS, more=raw)
-    for damage, instead in tensors.items():
-        yield damage, gguf_file(SIZES, ROWS, tensors=instead)
-    for name, values in keys.items():
-        for value in values:
-            yield f"{name} {value}"[:60], gguf_file(SIZES, ROWS, keys={name: value})
+    given = [(damage, {"more": raw}) for damage, raw in more.items()]
+    given += [(damage, {"tensors": instead}) for damage, instead in tensors.items()]
+    given += [(f"{name} {v}"[:60], {"keys": {name: v}}) for name, own in keys.items() for v in own]
+    for damage, one in given:
+        yield damage, gguf_file(SIZES, ROWS, **one)
 
 
 def ctranslate2_cases():

@@ -84,7 +84,7 @@ def lethal(monkeypatch):
     for known in (TASKS, sys.modules):
         monkeypatch.setitem(known, "lethal", known.pop("lethal"))
     common = {"task": "lethal", "sharing": "QKV", "n_seeds": 1, "batch_size": 16, "n_eval": 16}
-    return Experiment(**common, appetite=1000), Experiment(**common, lives=1)
+    return Experiment(**common, appetite=1000), Experiment(**common, deadly=1)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is limited on Linux only")
