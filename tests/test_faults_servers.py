@@ -101,6 +101,7 @@ def test_what_takes_too_much_memory_or_ends_the_process_fails_alone(
     monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
     monkeypatch.setattr(tempfile, "tempdir", None)
     beside, moment = small(1500, first_seed=5), random.Random(seed).randrange(1, 400)
+    expected = ak.train(beside, "cpu")  # whose threads stay
     before = open_resources()
     with (
         closing(ResultStore(tmp_path / "data")) as store,
@@ -117,7 +118,7 @@ def test_what_takes_too_much_memory_or_ends_the_process_fails_alone(
         job = wait_until(service, job_id, lambda job: job.over)
         assert (job.restarts, job.blamed, service.n_restarts) == (1, 0, 1)
         assert_stored(service, [job])
-        stored, expected = store.result(beside.hash), ak.train(beside, "cpu")
+        stored = store.result(beside.hash)
         assert_same_bits(stored.snapshot, expected.snapshot)
         assert stored.to_blobs()[1] == expected.to_blobs()[1]
         wait_until(service, service.submit(unending()), lambda job: step_of(job) > 0)
