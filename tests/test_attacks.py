@@ -1,8 +1,10 @@
 """Short attacks on one hosted copy; with `--long`, all attacks in full, each against its marks."""
 
+import os
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import suppress
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -119,10 +121,13 @@ def test_who_asks_too_often_is_closed_and_others_open_pages(server):
 @pytest.mark.alone
 @pytest.mark.parametrize("name", ATTACKS)
 def test_attack_in_full(server, name):
-    """Another visitor's page in seconds, during and after, and how far the memory grew."""
+    """Another visitor's page in seconds, during and after, and how far the memory grew.
+
+    The attacker is a process of its own, which does not slow down the visitor by itself.
+    """
     page_seconds(server)
     grown, pages = [server.process.memory_info().rss], []
-    with ThreadPoolExecutor(1) as pool:
+    with ProcessPoolExecutor(1, get_context("spawn"), os.nice, (10,)) as pool:
         attacked = pool.submit(attack, name, server.port, 15.0)
         while not attacked.done():
             pages.append(page_seconds(server, "guide" if len(pages) % 2 else ""))
