@@ -66,6 +66,8 @@ class Guarded:
         told = []
 
         async def receive():
+            while isinstance(events[0], float):
+                self.now += events.pop(0)
             return events.pop(0)
 
         async def send(event):
@@ -76,11 +78,12 @@ class Guarded:
         return told
 
     def visit(self, *payloads, client=VISITOR, headers=()):
-        """Connect and send messages; return the kinds of what comes, or the code of the end."""
+        """Connect, send messages, let seconds pass; return kinds of answers, or the last code."""
         events = [{"type": "websocket.connect"}]
         for payload in payloads:
             kind = "text" if isinstance(payload, str) else "bytes"
-            events.append({"type": "websocket.receive", kind: payload})
+            sent = {"type": "websocket.receive", kind: payload}
+            events.append(payload if isinstance(payload, float) else sent)
         events.append({"type": "websocket.disconnect", "code": 1005})
         told = self.ask(events, client, headers, type="websocket")
         return [event.get("code", event["type"].removeprefix("websocket.")) for event in told]
@@ -146,7 +149,7 @@ def test_only_messages_of_our_pages_reach_the_application(guarded):
 
 
 def test_a_connection_that_asks_too_often_is_closed(guarded):
-    """A burst passes; a whole page costs more than a fragment, and a large message more still."""
+    """A burst passes, then so many a second; a page costs more than a part of it."""
     for sent, n_passed in (
         (rerun(), guard.CONNECTION_START // guard.PAGE_COST),
         (*beat(), guard.CONNECTION_START),
@@ -155,6 +158,9 @@ def test_a_connection_that_asks_too_often_is_closed(guarded):
         guarded.got.clear()
         assert guarded.visit(*[sent] * (n_passed + 5)) == ["accept", guard.TOO_OFTEN]
         assert len(guarded.got) == n_passed
+    beats = beat(guard.CONNECTION_START), beat(guard.CONNECTION_RATE)
+    assert guarded.visit(*beats[0], 1.0, *beats[1]) == ["accept", "send"]
+    assert guarded.visit(*beats[0], 1.0, *beats[1], *beat()) == ["accept", guard.TOO_OFTEN]
 
 
 def test_an_address_shares_one_limit_over_all_its_connections(monkeypatch):
