@@ -36,7 +36,6 @@ class Case:
         pre_norm: Whether a norm with a gain stands right before every projection.
         divided: Whether queries are divided by √d_head before they enter the scores.
         linear: Whether its products have other operands, so that its projections are taken.
-        products: Of no effect.
         first_bare: Whether the first layer has no norm of its own.
         saving: What the library is told when it saves, beside the folder.
     """
@@ -48,7 +47,6 @@ class Case:
     pre_norm: bool = False
     divided: bool = False
     linear: bool = False
-    products: bool = False
     first_bare: bool = False
     saving: dict = field(default_factory=dict)
     dtype: torch.dtype = torch.float32

@@ -11,20 +11,14 @@ from contextlib import contextmanager
 from itertools import count
 
 from children import child
-from kinds import tiny
 from storing import tell
+from waiting import small
 
 from attnkit.service.service import TrainingService
 from attnkit.service.store import ResultStore
 
 AT_ONCE = 4
 """Experiments under way, so that one is written while others train."""
-
-
-def brief(first_seed):
-    """An experiment of a single step."""
-    training = {"steps": 1, "evaluate_every": 1, "n_seeds": 1}
-    return tiny("directed", sharing="QKV", first_seed=first_seed, **training)
 
 
 @contextmanager
@@ -41,7 +35,7 @@ def main(folder, first_seed):
     tell(service.process_id)
     waiting = deque()
     for seed in count(first_seed):
-        waiting.append(service.submit(brief(seed)))
+        waiting.append(service.submit(small(1, seed)))
         if len(waiting) == AT_ONCE:
             job = service.look(waiting.popleft())
             while not (job.state == "finished" and job.stored):

@@ -1,13 +1,16 @@
-"""Faults of whole servers: kills, and leftovers after closing."""
+"""Faults of whole servers and training processes: kills, memory, leftovers after closing."""
 
 import contextlib
+import os
 import random
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 from contextlib import closing
-from urllib.parse import urlencode
+from importlib import import_module
+from pathlib import Path
 
 import psutil
 import pytest
@@ -27,10 +30,11 @@ from waiting import (
 )
 
 import attnkit as ak
-from attnkit.bench.visitor import Visitor, dashboard
-from attnkit.experiment.links import link_params
+from attnkit.experiment import Experiment
+from attnkit.service.server import ServerSettings
 from attnkit.service.service import TrainingService
 from attnkit.service.store import ResultStore
+from attnkit.tasks import TASKS
 
 pytestmark = pytest.mark.server
 
@@ -61,37 +65,6 @@ def test_what_a_killed_server_reported_is_there(tmp_path, long, seed):
         assert connection.scalar(text("PRAGMA integrity_check")) == "ok"
 
 
-def test_a_visitor_whose_training_process_is_killed_sees_it_begin_anew(tmp_path, seed):
-    """And gets the same result, whose bits are stored.
-
-    A server starts, and two training processes; the kill comes at a step drawn from the seed.
-    """
-    experiment, moment = small(1500, first_seed=5), random.Random(seed).randrange(1, 400)
-    link, anew = urlencode(link_params(experiment)), "The training process died and began anew."
-
-    def tells(*parts):
-        return any(all(part in line for part in parts) for line in visitor.texts())
-
-    with (
-        dashboard(environment={"ATTNKIT_STORE": str(tmp_path)}) as port,
-        Visitor(port, link, patience=PATIENCE) as visitor,
-    ):
-        (server,) = [child for child in psutil.Process().children() if str(port) in child.cmdline()]
-        visitor.press("train")
-        visitor.wait_for("a curve", lambda: visitor.ticking and visitor.evaluated_to() >= moment)
-        (training_process,) = server.children()
-        training_process.kill()
-        visitor.wait_for("a new beginning", lambda: tells(anew))
-        visitor.wait_for("the end", lambda: tells("Finished: ", anew))
-        visitor.wait_for("the last tick", lambda: not visitor.ticking)
-        assert not tells("Not stored")
-        assert visitor.exceptions == []
-    with closing(ResultStore(tmp_path)) as store:
-        stored, expected = store.result(experiment.hash), ak.train(experiment, "cpu")
-    assert_same_bits(stored.snapshot, expected.snapshot)
-    assert stored.to_blobs()[1] == expected.to_blobs()[1]
-
-
 def open_resources():
     """Return threads, child processes and the number of open files; the browser has its own."""
     process, ours = psutil.Process(), set()
@@ -102,17 +75,52 @@ def open_resources():
     return set(threading.enumerate()), ours, process.num_fds()
 
 
-def test_nothing_is_left_of_a_closed_service(tmp_path, monkeypatch):
-    """Neither thread, process, open file nor temporary file, though it trains when it is closed."""
+@pytest.fixture
+def lethal(monkeypatch):
+    """Return experiments of a task of somebody's own: one takes much memory, one ends a process."""
+    monkeypatch.setenv("ATTNKIT_MODULES", "lethal")
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
+    import_module("lethal")  # forgotten after the test
+    for known in (TASKS, sys.modules):
+        monkeypatch.setitem(known, "lethal", known.pop("lethal"))
+    common = {"task": "lethal", "sharing": "QKV", "n_seeds": 1, "batch_size": 16, "n_eval": 16}
+    return Experiment(**common, appetite=1000), Experiment(**common, deadly=1)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is limited on Linux only")
+def test_what_takes_too_much_memory_or_ends_the_process_fails_alone(
+    tmp_path, monkeypatch, seed, lethal
+):
+    """With a plain sentence; what trains beside it goes on, or begins anew and keeps its bits.
+
+    A closed service leaves neither thread, process, open file nor temporary file, though it
+    trains. Two training processes start, one after the other.
+    """
+    hungry, deadly = lethal
     (tmp_path / "temporary").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
     monkeypatch.setattr(tempfile, "tempdir", None)
+    beside, moment = small(1500, first_seed=5), random.Random(seed).randrange(1, 400)
+    expected = ak.train(beside, "cpu")  # whose threads stay
     before = open_resources()
     with (
         closing(ResultStore(tmp_path / "data")) as store,
-        closing(TrainingService(store=store)) as service,
+        closing(TrainingService(ServerSettings(training_megabytes=200), store)) as service,
     ):
-        assert_stored(service, finish(service, small(5)))
+        failed, whole = finish(service, hungry, small(30))
+        assert (failed.state, whole.state) == ("failed", "finished")
+        assert failed.error == "not enough memory: take smaller sizes, or fewer seeds"
+        assert service.n_restarts == 0
+        job_id = service.submit(beside)
+        wait_until(service, job_id, lambda job: step_of(job) >= moment)
+        told = service.example(deadly, PATIENCE)
+        assert told == "The training process died while it answered this request"
+        job = wait_until(service, job_id, lambda job: job.over)
+        assert (job.restarts, job.blamed, service.n_restarts) == (1, 0, 1)
+        assert_stored(service, [job])
+        stored = store.result(beside.hash)
+        assert_same_bits(stored.snapshot, expected.snapshot)
+        assert stored.to_blobs()[1] == expected.to_blobs()[1]
         wait_until(service, service.submit(unending()), lambda job: step_of(job) > 0)
     assert open_resources() == before
     assert list((tmp_path / "temporary").iterdir()) == []

@@ -22,27 +22,10 @@ HOST = (b"host", b"copy.example")
 VISITOR, OTHER = "198.51.100.7", "203.0.113.9"
 
 
-class Clock:
-    """Seconds that a test turns on."""
-
-    now = 1000.0
-
-    def __call__(self):
-        """Tell the time."""
-        return self.now
-
-
-@pytest.fixture
-def clock():
-    """A clock that stands still."""
-    return Clock()
-
-
-@pytest.fixture
-def guarded(clock, monkeypatch):
-    """The guard in front of an application that notes what reaches it; no message waits."""
+@pytest.fixture(autouse=True)
+def no_message_waits(monkeypatch):
+    """A message beyond the limit of its address is refused at once."""
     monkeypatch.setattr(guard, "ADDRESS_SECONDS", 0.0)
-    return Guarded(clock)
 
 
 def run(coroutine):
@@ -55,12 +38,12 @@ def run(coroutine):
 
 
 class Guarded:
-    """The guard, and what a visitor and the application see of a connection."""
+    """The guard before an application that notes what reaches it, at a time that a test sets."""
 
-    def __init__(self, clock, **given):
+    def __init__(self, **given):
         settings = {"address_rate": 300.0, "frame_ancestors": "'self'", **given}
-        self.guard = Guard(self.app, clock=clock, **settings)
-        self.got, self.headers = [], {}
+        self.now, self.got, self.headers = 1000.0, [], {}
+        self.guard = Guard(self.app, clock=lambda: self.now, **settings)
 
     async def app(self, scope, receive, send):
         """Take everything until the connection ends; answer a request with a cookie."""
@@ -78,47 +61,47 @@ class Guarded:
         late = ForwardMsg(ref_hash="too late").SerializeToString()
         await send({"type": "websocket.send", "bytes": late})
 
-    def visit(self, *payloads, client=VISITOR, headers=()):
-        """Connect and send messages; what the visitor is told."""
-        events = [{"type": "websocket.connect"}]
-        for payload in payloads:
-            kind = "text" if isinstance(payload, str) else "bytes"
-            events.append({"type": "websocket.receive", kind: payload})
-        events.append({"type": "websocket.disconnect", "code": 1005})
+    def ask(self, events, client, headers, **scope):
+        """Let the guard take events; return what the visitor is told."""
         told = []
 
         async def receive():
+            while isinstance(events[0], float):
+                self.now += events.pop(0)
             return events.pop(0)
 
         async def send(event):
             told.append(event)
 
-        scope = {"type": "websocket", "client": (client, 1), "headers": [HOST, *headers]}
+        scope |= {"client": (client, 1), "headers": [HOST, *headers]}
         run(self.guard(scope, receive, send))
+        return told
+
+    def visit(self, *payloads, client=VISITOR, headers=()):
+        """Connect, send messages, let seconds pass; return kinds of answers, or the last code."""
+        events = [{"type": "websocket.connect"}]
+        for payload in payloads:
+            kind = "text" if isinstance(payload, str) else "bytes"
+            sent = {"type": "websocket.receive", kind: payload}
+            events.append(payload if isinstance(payload, float) else sent)
+        events.append({"type": "websocket.disconnect", "code": 1005})
+        told = self.ask(events, client, headers, type="websocket")
         return [event.get("code", event["type"].removeprefix("websocket.")) for event in told]
 
     def get(self, path, client=VISITOR, headers=(), scheme="http"):
-        """Ask for a page; its status, and the headers of the answer in `headers`."""
-        told = []
-
-        async def receive():
-            return {"type": "http.request", "body": b""}
-
-        async def send(event):
-            told.append(event)
-
-        scope = {
-            "type": "http",
-            "method": "GET",
-            "path": path,
-            "scheme": scheme,
-            "client": (client, 1),
-            "server": ("192.0.2.1", 8501),
-            "headers": [HOST, *headers],
-        }
-        run(self.guard(scope, receive, send))
+        """Ask for a page; return its status, and keep the headers of the answer in `headers`."""
+        events = [{"type": "http.request", "body": b""}]
+        scope = {"type": "http", "method": "GET", "path": path, "scheme": scheme}
+        scope["server"] = ("192.0.2.1", 8501)
+        told = self.ask(events, client, headers, **scope)
         self.headers = Headers(raw=told[0]["headers"])
         return told[0]["status"]
+
+
+@pytest.fixture
+def guarded():
+    """The guard with its usual limits."""
+    return Guarded()
 
 
 def beat(n=1):
@@ -126,13 +109,14 @@ def beat(n=1):
     return [message(app_heartbeat=True)] * n
 
 
-def test_a_bucket_gives_back_at_its_rate(clock):
+def test_a_bucket_gives_back_at_its_rate():
     """A burst at once, then the rate, and never more than the burst."""
-    bucket = Bucket(rate=2, burst=3, clock=clock)
+    now = [1000.0]
+    bucket = Bucket(rate=2, burst=3, clock=lambda: now[0])
     assert [bucket.take(1) for _ in range(4)] == [True, True, True, False]
-    clock.now += 0.5
+    now[0] += 0.5
     assert [bucket.take(1), bucket.take(1)] == [True, False]
-    clock.now += 1000
+    now[0] += 1000
     assert [bucket.take(3), bucket.take(1)] == [True, False]
 
 
@@ -165,7 +149,7 @@ def test_only_messages_of_our_pages_reach_the_application(guarded):
 
 
 def test_a_connection_that_asks_too_often_is_closed(guarded):
-    """A burst passes; a whole page costs more than a fragment, and a large message more still."""
+    """A burst passes, then so many a second; a page costs more than a part of it."""
     for sent, n_passed in (
         (rerun(), guard.CONNECTION_START // guard.PAGE_COST),
         (*beat(), guard.CONNECTION_START),
@@ -174,46 +158,48 @@ def test_a_connection_that_asks_too_often_is_closed(guarded):
         guarded.got.clear()
         assert guarded.visit(*[sent] * (n_passed + 5)) == ["accept", guard.TOO_OFTEN]
         assert len(guarded.got) == n_passed
+    beats = beat(guard.CONNECTION_START), beat(guard.CONNECTION_RATE)
+    assert guarded.visit(*beats[0], 1.0, *beats[1]) == ["accept", "send"]
+    assert guarded.visit(*beats[0], 1.0, *beats[1], *beat()) == ["accept", guard.TOO_OFTEN]
 
 
-def test_an_address_shares_one_limit_over_all_its_connections(clock, monkeypatch):
+def test_an_address_shares_one_limit_over_all_its_connections(monkeypatch):
     """Others have theirs; beyond it messages wait, so that a class behind a router is slowed."""
-    monkeypatch.setattr(guard, "ADDRESS_SECONDS", 0.0)
-    guarded = Guarded(clock, address_rate=10.0)
+    guarded = Guarded(address_rate=10.0)
     burst = 10 * guard.BURST_SECONDS
     for n_sent in (guard.CONNECTION_START, burst - guard.CONNECTION_START - 4):
         assert guarded.visit(*beat(n_sent)) == ["accept", "send"]
     assert guarded.visit(rerun()) == ["accept", guard.TOO_OFTEN]
     assert guarded.visit(rerun(), client=OTHER) == ["accept", "send"]
-    clock.now += 1
+    guarded.now += 1
     assert guarded.visit(rerun(), *beat(9)) == ["accept", "send"]
-    monkeypatch.undo()
     waited = []
 
     async def pass_time(seconds):
         waited.append(seconds)
-        clock.now += seconds
+        guarded.now += seconds
 
+    monkeypatch.undo()
     monkeypatch.setattr(guard.asyncio, "sleep", pass_time)
     assert guarded.visit(rerun()) == ["accept", "send"]
     assert sum(waited) == pytest.approx(0.5, abs=0.11)
 
 
-def test_an_address_opens_a_class_at_once_and_then_a_few_in_a_second(guarded, clock, monkeypatch):
+def test_an_address_opens_a_class_at_once_and_then_a_few_in_a_second(guarded, monkeypatch):
     """Each connection draws a first page; attackers with many addresses fill no memory."""
     opened = [guarded.visit() == ["accept", "send"] for _ in range(guard.OPENING_BURST + 5)]
     assert sum(opened) == guard.OPENING_BURST
     assert guarded.visit(client=OTHER) == ["accept", "send"]
-    clock.now += 1
+    guarded.now += 1
     assert sum(guarded.visit() == ["accept", "send"] for _ in range(20)) == guard.OPENING_RATE
     monkeypatch.setattr(guard, "MOST_ADDRESSES", 3)
-    guarded = Guarded(clock)
+    guarded = Guarded()
     for number in range(20):
         guarded.visit(rerun(), client=f"10.0.0.{number}")
     assert list(guarded.guard._addresses) == [f"10.0.0.{number}" for number in (17, 18, 19)]
 
 
-def test_few_connections_of_one_address_are_drawn_for_at_once(clock, monkeypatch):
+def test_few_connections_of_one_address_are_drawn_for_at_once(monkeypatch):
     """The next turn comes when a page has been drawn; other addresses have their own turns."""
     monkeypatch.setattr(guard, "DRAWN_AT_ONCE", 1)
     for end, client, waits in (
@@ -223,9 +209,9 @@ def test_few_connections_of_one_address_are_drawn_for_at_once(clock, monkeypatch
         (ForwardMsg.FINISHED_FRAGMENT_RUN_SUCCESSFULLY, VISITOR, False),
         (None, OTHER, False),
     ):
-        assert run(second_waits(Guarded(clock), end, client)) == waits
+        assert run(second_waits(Guarded(), end, client)) == waits
     monkeypatch.setattr(guard, "PAGE_SECONDS", 0.0)  # a fragment that is gone is never drawn
-    assert not run(second_waits(Guarded(clock), None, VISITOR))
+    assert not run(second_waits(Guarded(), None, VISITOR))
 
 
 async def second_waits(guarded, end, client):
@@ -260,12 +246,11 @@ async def second_waits(guarded, end, client):
     return n_served == 1
 
 
-def test_the_named_header_tells_addresses_apart(clock, monkeypatch):
+def test_the_named_header_tells_addresses_apart(monkeypatch):
     """Behind a proxy all come from one socket address."""
     monkeypatch.setenv("ATTNKIT_ADDRESS_HEADER", "X-Forwarded-For")
-    monkeypatch.setattr(guard, "ADDRESS_SECONDS", 0.0)
     server_settings.cache_clear()
-    guarded = Guarded(clock, address_rate=10.0)
+    guarded = Guarded(address_rate=10.0)
     codes = [
         guarded.visit(*[rerun()] * 8, headers=[(b"x-forwarded-for", end)])[-1]
         for end in (b"1.1.1.1", b"1.1.1.1", b"9.9.9.9, 1.1.1.1", b"2.2.2.2")
@@ -306,10 +291,10 @@ def test_nothing_is_uploaded_and_metrics_are_for_this_machine(guarded):
         assert guarded.get("/_stcore/metrics", client, headers) == status
 
 
-def test_every_answer_says_what_a_page_may_load_and_who_may_frame_it(clock):
+def test_every_answer_says_what_a_page_may_load_and_who_may_frame_it():
     """Nothing from elsewhere; nobody frames the owner's page; cookies are secure behind HTTPS."""
     host = "https://huggingface.co"
-    guarded = Guarded(clock, frame_ancestors=host)
+    guarded = Guarded(frame_ancestors=host)
     pages = {"/": host, "/runs": host, "/owner/": "'none'", "/base/Owner": "'none'"}
     for path, expected in pages.items():
         assert guarded.get(path) == 200

@@ -14,27 +14,17 @@ from attnkit.foundation.machine import free_and_total_memory, megabytes_of, proc
 TOTAL = psutil.virtual_memory().total / 2**20
 
 
-@pytest.mark.parametrize(
-    ("name", "vectors", "kind"),
-    [
+def test_the_kind_of_a_processor_is_its_maker_and_its_vectors(monkeypatch):
+    """Where the maker is not known, the architecture."""
+    monkeypatch.setattr(machine.platform, "machine", lambda: "arm64")
+    for name, vectors, kind in (
         ("Intel(R) Xeon(R) Processor", "AVX512", "Intel AVX-512"),
         ("AMD EPYC 7763 64-Core Processor", "AVX2", "AMD AVX2"),
         ("arm", "DEFAULT", "arm64"),
-    ],
-)
-def test_the_kind_of_a_processor_is_its_maker_and_its_vectors(monkeypatch, name, vectors, kind):
-    """Where the maker is not known, the architecture."""
-    monkeypatch.setattr(machine, "processor_name", lambda: name)
-    monkeypatch.setattr(machine.platform, "machine", lambda: "arm64")
-    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: vectors)
-    assert processor_kind(torch.device("cpu")) == kind
-
-
-def write(folder, **files):
-    """Files as a kernel shows them; an underscore in a name stands for a point."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, text in files.items():
-        (folder / name.replace("__", ".")).write_text(text)
+    ):
+        monkeypatch.setattr(machine, "processor_name", lambda name=name: name)
+        monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda found=vectors: found)
+        assert processor_kind(torch.device("cpu")) == kind
 
 
 def test_a_process_holds_memory():
@@ -46,33 +36,33 @@ def test_a_process_holds_memory():
     assert megabytes_of(ended.pid) is None
 
 
-def test_without_a_container_the_machine_is_all(tmp_path):
-    """No limit is told."""
+def test_a_container_has_what_its_limit_leaves(tmp_path):
+    """What the kernel can take back at once, files it has read, counts as free.
+
+    Without a container or a limit, which is `max` or a huge number, the machine is all.
+    """
     free, total = free_and_total_memory(tmp_path)
     assert 0 < free <= total == pytest.approx(TOTAL)
-
-
-@pytest.mark.parametrize("version", [1, 2])
-def test_a_container_has_what_its_limit_leaves(tmp_path, version):
-    """What the kernel can take back at once, files it has read, counts as free."""
-    if version == 2:
-        held = {"memory__current": f"{60 * 2**20}\n", "memory__max": f"{100 * 2**20}\n"}
-        write(tmp_path, **held, memory__stat=f"anon 1\ninactive_file {20 * 2**20}\n")
-    else:
-        held = {
-            "memory__usage_in_bytes": f"{60 * 2**20}\n",
-            "memory__limit_in_bytes": f"{100 * 2**20}\n",
-        }
-        cached = f"inactive_file 7\ntotal_inactive_file {20 * 2**20}\n"
-        write(tmp_path / "memory", **held, memory__stat=cached)
-    assert free_and_total_memory(tmp_path) == (60, 100)
-
-
-@pytest.mark.parametrize("limit", ["max\n", f"{2**63}\n"])
-def test_a_container_without_a_limit_has_the_machine(tmp_path, limit):
-    """Version 2 says `max`, version 1 a huge number."""
-    write(tmp_path, memory__current="1000\n", memory__max=limit, memory__stat="")
-    assert free_and_total_memory(tmp_path)[1] == pytest.approx(TOTAL)
+    for version, limit, expected in (
+        (1, 100 * 2**20, (60, 100)),
+        (2, 100 * 2**20, (60, 100)),
+        (2, "max", None),
+        (1, 2**63, None),
+    ):
+        names = ("usage_in_bytes", "limit_in_bytes") if version == 1 else ("current", "max")
+        cached = f"inactive_file {20 * 2**20}\n"
+        stat = f"inactive_file 7\ntotal_{cached}" if version == 1 else f"anon 1\n{cached}"
+        folder = tmp_path / f"{version} {limit}"
+        place = folder / "memory" if version == 1 else folder
+        place.mkdir(parents=True)
+        values = (f"{60 * 2**20}\n", f"{limit}\n", stat)
+        for name, text in zip((*names, "stat"), values, strict=True):
+            (place / f"memory.{name}").write_text(text)
+        found = free_and_total_memory(folder)
+        if expected is None:
+            assert found[1] == pytest.approx(TOTAL)
+        else:
+            assert found == expected
 
 
 ONE_HEAP = """

@@ -3,7 +3,6 @@
 import struct
 
 import numpy as np
-import pandas as pd
 import pytest
 import yaml
 from ctranslate2.converters import MarianConverter
@@ -18,7 +17,6 @@ from model_files import (
     transformer,
 )
 
-from attnkit.__main__ import main
 from attnkit.realmodels.base import Kind, Unreadable
 from attnkit.realmodels.ctranslate2_file import ctranslate2_model
 from attnkit.realmodels.marian_file import marian_model, open_marian
@@ -201,14 +199,3 @@ def test_a_file_is_found_under_any_name(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     assert find_files("holds_a_translator") == path
     assert open_model("holds_a_translator").name == "holds_a_translator"
-
-
-def test_the_command_measures_a_quantised_model(tmp_path):
-    """The table has a row per head, and quantisation changes the cosines by little."""
-    cosines, out = [], tmp_path / "atlas.parquet"
-    for more in ({}, {"number": INTGEMM8}):
-        path = written(tmp_path / "model.bin", transformer(48), **more)
-        assert main(["models", str(path), "--out", str(out)]) == 0
-        cosines.append(pd.read_parquet(out).query("head.notna()")["cos_qk"].to_numpy())
-    assert len(cosines[0]) == 6 * 3
-    np.testing.assert_allclose(cosines[1], cosines[0], atol=0.005)

@@ -48,27 +48,6 @@ ROUNDING = 1.02
 
 
 @pytest.fixture(scope="module")
-def measured(long):
-    """The three models measured now: of each kind the first and the last layer, or all of them."""
-    missing = [module for module in PACKAGES if find_spec(module) is None]
-    if missing:
-        assert not os.environ.get("CI"), f"CI needs the packages with weights: {missing}"
-        pytest.skip(f"not installed: {', '.join(PACKAGES[module] for module in missing)}")
-    models = [open_model(module) for module in PACKAGES]
-    if not long:
-        models = [replace(model, layers=ends(model.layers)) for model in models]
-    settings = (Setting(), Setting(fold=True))
-    return Atlas.together([measure_model(model, settings) for model in models]).table
-
-
-def ends(layers):
-    """The first and the last layer of each kind."""
-    kinds = dict.fromkeys(layer.kind for layer in layers)
-    of_kinds = [[layer for layer in layers if layer.kind == kind] for kind in kinds]
-    return tuple(own[place] for own in of_kinds for place in (0, -1))
-
-
-@pytest.fixture(scope="module")
 def table():
     """The shipped atlas where positions are not turned."""
     shipped = load_atlas().table
@@ -99,12 +78,17 @@ def test_the_figures_are_those_measured_by_hand(table):
 
 
 @pytest.mark.weights
-def test_the_shipped_atlas_is_what_the_packages_give(table, measured):
+def test_the_shipped_atlas_is_what_the_packages_give(table):
     """Nobody has to install them to see it."""
-    keys = ["model", "kind", "layer", "head", "folded"]
+    missing = [module for module in PACKAGES if find_spec(module) is None]
+    if missing:
+        assert not os.environ.get("CI"), f"CI needs the packages with weights: {missing}"
+        pytest.skip(f"not installed: {', '.join(PACKAGES[module] for module in missing)}")
+    settings, keys = (Setting(), Setting(fold=True)), ["model", "kind", "layer", "head", "folded"]
+    every = Atlas.together([measure_model(open_model(module), settings) for module in PACKAGES])
+    measured = every.table.sort_values(keys, ignore_index=True)
     places = measured[["model", "kind", "layer"]].drop_duplicates()
     shipped = table.merge(places).sort_values(keys, ignore_index=True)
-    measured = measured.sort_values(keys, ignore_index=True)
     assert shipped[keys].equals(measured[keys])
     for name in MEASURES:
         if name not in OF_ACTIVATIONS:

@@ -12,46 +12,39 @@ from attnkit.service.server import ServerSettings
 from attnkit.tasks import TASKS
 
 HOSTING = Path(__file__).parents[1] / "docs" / "hosting.md"
-SECRET = "correct horse"
 
 
 def of(**given):
-    """The settings with some environment variables, named without the prefix."""
+    """Return the settings with some environment variables, named without the prefix."""
     return ServerSettings.of({PREFIX + name.upper(): value for name, value in given.items()})
 
 
-def test_without_variables_a_copy_is_a_laptop():
-    """Nobody has to set anything up for themselves."""
-    assert ServerSettings.of({}) == ServerSettings()
-    assert not ServerSettings().hosted
-    assert ServerSettings.of({"ATTNKIT_MODULES": "mine", "PATH": "/bin"}) == ServerSettings()
+def test_a_copy_is_a_laptop_until_one_variable_makes_it_a_hosted_one():
+    """Then it has smaller limits in everything that costs others, and lines of log.
 
-
-@pytest.mark.parametrize("yes", ["true", "1", "yes", "True"])
-def test_one_variable_makes_a_hosted_copy(yes):
-    """Smaller limits in everything that costs others, and lines of log."""
-    hosted, own = of(hosted=yes), ServerSettings()
-    assert hosted.hosted
+    An empty variable is none, as forms of hosts send every field.
+    """
+    own = ServerSettings()
+    for environment in (
+        {},
+        {"ATTNKIT_MODULES": "mine", "PATH": "/bin"},
+        {"ATTNKIT_MAX_STEPS": "", "ATTNKIT_HOSTED": ""},
+    ):
+        assert ServerSettings.of(environment) == own
+    assert not own.hosted
+    hosted = of(hosted="true")
     limits = [name for name in hosted.shown() if re.match("max_|.*megabytes|visitor_|job_", name)]
     assert all(getattr(hosted, name) <= getattr(own, name) for name in limits)
     assert hosted.max_megabytes <= hosted.training_megabytes
     assert (hosted.log_level, own.log_level) == ("info", "warning")
+    given = of(hosted="1", max_steps="20000")  # what is given comes before what `hosted` brings
+    assert given == hosted.model_copy(update={"max_steps": 20_000})
 
 
-def test_what_is_given_comes_before_what_hosted_brings():
-    """One limit can be raised without the others."""
-    assert of(hosted="true", max_steps="20000").max_steps == 20_000
-    assert of(hosted="true", max_steps="20000").max_runs == of(hosted="true").max_runs
-
-
-def test_an_empty_variable_is_none():
-    """As forms of hosts have it, which send every field."""
-    assert of(max_steps="", hosted="") == ServerSettings()
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
+def test_a_value_that_is_not_allowed_names_its_variable_and_secrets_are_never_shown():
+    """Neither in an error, nor in the text of the settings, nor on the owner's page."""
+    said = {}
+    for name, value in (
         ("hosted", "perhaps"),
         ("max_steps", "many"),
         ("max_runs", "0"),
@@ -59,34 +52,19 @@ def test_an_empty_variable_is_none():
         ("job_seconds", "nan"),
         ("lease_seconds", "0"),
         ("log_level", "loud"),
-        ("owner_secret", "short"),
-    ],
-)
-def test_a_value_that_is_not_allowed_names_its_variable(name, value):
-    """So that whoever set it finds it."""
-    with pytest.raises(InvalidSettings, match=f"^ATTNKIT_{name.upper()}: got "):
-        of(**{name: value})
-
-
-def test_a_secret_is_never_shown():
-    """Not by an error, not in the text of the settings, not by what the owner's page shows."""
-    with pytest.raises(InvalidSettings) as error:
-        of(owner_secret=SECRET[:7])
-    found = of(owner_secret=SECRET)
-    shown = f"{error.value} {found} {found!r} {found.shown()}"
-    assert SECRET[:7] not in shown
-    assert found.owner_secret.get_secret_value() == SECRET
-
-
-@pytest.mark.parametrize(
-    ("store", "kind"),
-    [("", "folder"), ("/data", "folder"), ("postgresql://eva:word@host/runs", "postgresql")],
-)
-def test_of_the_store_only_the_kind_is_shown(store, kind):
-    """Its address may hold a password."""
-    shown = of(store=store).shown()
-    assert shown["store"] == kind
-    assert set(shown) == set(ServerSettings.model_fields) - {"owner_secret"}
+        ("owner_secret", "horsesh"),
+    ):
+        with pytest.raises(InvalidSettings, match=f"^ATTNKIT_{name.upper()}: got ") as error:
+            of(**{name: value})
+        said[name] = str(error.value)
+    found = of(owner_secret="horseshoe", store="postgresql://eva:word@host/runs")
+    assert found.owner_secret.get_secret_value() == "horseshoe"
+    assert found.store.endswith("word@host/runs")
+    assert set(found.shown()) == set(ServerSettings.model_fields) - {"owner_secret"}
+    assert [of(store=s).shown()["store"] for s in ("", "/data")] == ["folder", "folder"]
+    assert found.shown()["store"] == "postgresql"
+    assert not re.search("horsesh|word@", f"{said['owner_secret']} {found.shown()}")
+    assert "horsesh" not in f"{found} {found!r}"
 
 
 def test_default_experiments_are_trained_and_kept_on_a_hosted_copy():
@@ -104,31 +82,22 @@ def test_default_experiments_are_trained_and_kept_on_a_hosted_copy():
         assert 4 * numbers + snapshot < hosted.result_megabytes * 2**20, task
 
 
-@pytest.mark.parametrize(
-    ("limits", "experiment", "field", "says"),
-    [
-        ({"max_steps": "50"}, {"steps": 51}, "steps", "at most 50 on this copy"),
-        (
-            {"max_runs": "7"},
-            {"sharing": ["QKV", "Q=K"], "n_seeds": 4},
-            "n_seeds",
-            "at most 3 with so many variants on this copy",
-        ),
-        ({"max_parameters": "1000"}, {}, "parameters", "at most 1,000 on this copy"),
-        ({"max_megabytes": "1"}, {}, "memory", "at most 1 MB on this copy"),
-    ],
-)
-def test_what_is_beyond_a_limit_is_named_with_the_limit(limits, experiment, field, says):
-    """Field, value, what is allowed."""
-    (problem,) = of(**limits).problems(Experiment(**experiment))
-    assert field in str(problem)
-    assert says in str(problem)
-
-
-def test_a_limit_itself_is_allowed():
-    """At most means at most."""
-    experiment = Experiment(steps=50, sharing=["QKV", "Q=K"], n_seeds=4)
-    assert of(max_steps="50", max_runs="8").problems(experiment) == []
+def test_what_is_beyond_a_limit_is_named_with_the_limit():
+    """Field, value, what is allowed; the limit itself is."""
+    two = {"sharing": ["QKV", "Q=K"]}
+    for limits, experiment, field, says in (
+        ({"max_steps": "50"}, {"steps": 51}, "steps", "50"),
+        ({"max_runs": "7"}, {**two, "n_seeds": 4}, "n_seeds", "3 with so many variants"),
+        ({"max_parameters": "1000"}, {}, "parameters", "1,000"),
+        ({"max_megabytes": "1"}, {}, "memory", "1 MB"),
+    ):
+        (problem,) = of(**limits).problems(Experiment(**experiment))
+        assert problem.field == field
+        assert f"at most {says} on this copy" in str(problem)
+    experiment = Experiment(steps=50, n_seeds=4, **two)
+    n = max(experiment.costs(variant).parameters for variant in experiment.sharing)
+    limits = {"max_steps": "50", "max_runs": "8", "max_parameters": str(n)}
+    assert of(**limits).problems(experiment) == []
 
 
 def table_row(name):

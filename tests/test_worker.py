@@ -1,87 +1,76 @@
-"""The training process and its worker: deaths, turns, failures, kept weights, signs of life."""
+"""The worker of the training process: turns, failures, kept weights, signs of life."""
 
 import contextlib
-import os
-import sys
+import json
+import queue
 import threading
-import time
-from contextlib import closing
-from importlib import import_module
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from kinds import SMALL
 from threaded import RUN, MemoryWorker
-from waiting import PATIENCE, finish, small, step_of, unending, wait_until
+from waiting import PATIENCE, small, unending
 
 from attnkit.experiment import Experiment
-from attnkit.model.kernel import cache
 from attnkit.service import archive, worker
 from attnkit.service.book_answers import Weights
-from attnkit.service.server import ServerSettings
-from attnkit.service.service import TrainingService
 from attnkit.service.worker import rest_after
-from attnkit.tasks import TASKS
 from attnkit.training import Training
-from attnkit.training.engine import ENGINE
+from attnkit.training.snapshot import Snapshot
 
 
-@pytest.mark.server
-def test_jobs_begin_on_torch_while_the_kernel_is_compiled(tmp_path, monkeypatch):
+def test_jobs_begin_on_torch_while_the_kernel_is_compiled(monkeypatch):
     """A job keeps its first engine, and jobs after the compilation train on the kernel.
 
-    It takes the start of a training process and a copy of the kernel.
+    The whole program runs in a thread; it is told by lines, and answers by frames.
     """
-    cache.ensure_compiled(lambda _: None)
-    monkeypatch.delenv(ENGINE, raising=False)
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
-    cold = tmp_path / cache.cache_key()
-    cold.mkdir(mode=0o700)
-    compiling = cache.FileLock(cold / "lock")  # as if another process were compiling
-    compiling.acquire()
-    with closing(TrainingService()) as opened:
-        first = opened.submit(unending())
-        wait_until(opened, first, lambda job: step_of(job) > 0)
-        cache._copy(cache.cache_folder(), cold)
-        compiling.release()
-        engine, deadline = "torch", time.monotonic() + PATIENCE
-        for seed in count(1):
-            job = opened.submit(small(1, seed))
-            engine = wait_until(opened, job, lambda job: job.over).snapshot.engine
-            if engine == "kernel":
-                break
-            assert time.monotonic() < deadline
-        before = step_of(opened.look(first))
-        later = wait_until(opened, first, lambda job: step_of(job) > before)
-        assert later.snapshot.engine == "torch"
+    compiled, ended = threading.Event(), threading.Event()
+    lines, frames = queue.SimpleQueue(), queue.SimpleQueue()
 
+    def ready(device, engine=None):
+        return engine or (compiled.wait(PATIENCE) and "kernel")
 
-@pytest.mark.server
-@pytest.mark.skipif(sys.platform != "linux", reason="memory is limited on Linux only")
-def test_what_takes_too_much_memory_or_ends_the_process_fails_alone(monkeypatch):
-    """With a plain sentence, by a task of somebody's own; what trains beside it goes on.
+    def write(frame):
+        if ended.is_set():
+            raise BrokenPipeError  # the end of the heart beats
+        header, _, blob = frame.partition(b"\n")
+        frames.put((json.loads(header), blob))
 
-    Two training processes start, one after the other.
-    """
-    monkeypatch.setenv("ATTNKIT_MODULES", "lethal")
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
-    import_module("lethal")  # forgotten after the test
-    for known in (TASKS, sys.modules):
-        monkeypatch.setitem(known, "lethal", known.pop("lethal"))
-    common = {"task": "lethal", "sharing": "QKV", "n_seeds": 1, "batch_size": 16, "n_eval": 16}
-    hungry, deadly = Experiment(**common, appetite=1000), Experiment(**common, lives=1)
-    with closing(TrainingService(ServerSettings(training_megabytes=200))) as service:
-        jobs = finish(service, small(300), hungry, small(300, 1))
-        assert [job.state for job in jobs] == ["finished", "failed", "finished"]
-        assert jobs[1].error == "not enough memory: take smaller sizes, or fewer seeds"
-        assert service.n_restarts == 0
-        beside = service.submit(unending())
-        told = service.example(deadly, PATIENCE)
-        assert told == "The training process died while it answered this request"
-        job = wait_until(service, beside, lambda job: job.state == "running" and job.restarts == 1)
-        assert (job.blamed, service.n_restarts) == (0, 1)
+    def start(name, experiment):
+        command = {**RUN, "job": name, "experiment": experiment.to_json()}
+        lines.put(json.dumps(command).encode())
+
+    def engine_of(name):
+        while (header := (frame := frames.get(timeout=PATIENCE))[0]).get("job") != name:
+            pass
+        return Snapshot.from_bytes(frame[1][: header["snapshot"]]).engine
+
+    stream = SimpleNamespace(fileno=lambda: 1, write=write, flush=lambda: None)
+    stdin = SimpleNamespace(buffer=iter(lines.get, None))
+    names = ("fdopen", "dup", "dup2", "nice")
+    system = {"os": SimpleNamespace(**dict.fromkeys(names, lambda *_: stream))}
+    system["sys"] = SimpleNamespace(stdin=stdin, stdout=stream, stderr=stream, argv=["worker"])
+    system |= {"prepare_for_training": lambda: None, "measure_pace": lambda engine: 1.0}
+    system |= {"is_ready": lambda engine: False, "ready_engine": ready}
+    for name, value in system.items():
+        monkeypatch.setattr(worker, name, value)
+    with ThreadPoolExecutor(1) as pool:
+        program = pool.submit(worker.main)
+        try:
+            start("first", unending())
+            assert engine_of("first") == "torch"
+            compiled.set()
+            while frames.get(timeout=PATIENCE)[0].get("engine") != "kernel":
+                pass
+            start("second", unending(1))
+            assert engine_of("second") == "kernel"
+            assert engine_of("first") == "torch"
+        finally:
+            lines.put(None)
+            program.result()
+            ended.set()
 
 
 BREAKS = {

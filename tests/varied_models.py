@@ -134,8 +134,7 @@ def _case(family, index):
     start, settings, attention = FAMILIES[family]
     name = start + pick(["ForCausalLM", "TextModel" if start.startswith("Gemma4") else "Model"])
     given = {"vocab_size": D_VOCAB, **settings(pick, index)}
-    products = family in ("falcon", "gptj", "bloom", "mpt")
-    return Case(name, given, {"causal": attention}, family, pre_norm=True, products=products)
+    return Case(name, given, {"causal": attention}, family, pre_norm=True)
 
 
 CASES = {f"{name}-{i}": _case(name, i) for name in FAMILIES for i in range(N_MODELS)}
