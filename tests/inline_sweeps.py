@@ -26,8 +26,9 @@ class Inline(Executor):
 
     n_workers, cancelled = 1, False
 
-    def __init__(self, gives_up=lambda chunk: False, error=BrokenProcessPool("the worker ended")):
-        self.n_runs, self._gives_up, self._error = 0, gives_up, error
+    def __init__(self, gives_up=lambda chunk: False, error=None):
+        self.n_runs, self._gives_up = 0, gives_up
+        self._error = error or BrokenProcessPool("the worker ended")
 
     def submit(self, fn, *args):
         """Run a task before its future is returned."""

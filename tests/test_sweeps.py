@@ -175,7 +175,7 @@ def test_only_what_is_missing_is_trained(folder):
         n_trained, result = run_inline(sweep, folder)
         assert n_trained == n_missing, change
         assert failed(result).empty
-        assert all((result.runs.groupby(list(sweep.axes)).size() == 2 * sweep.n_seeds))
+        assert all(result.runs.groupby(list(sweep.axes)).size() == 2 * sweep.n_seeds)
     pd.testing.assert_frame_equal(read(folder).runs[NUMBERS], before[NUMBERS])
 
 
@@ -202,9 +202,10 @@ def test_a_cell_is_recorded_as_failed_if_its_worker_ends_when_it_trains_alone(tm
 
         rows = failed(run_inline(SMALL, folder, Inline(gives_up))[1])
         assert len(attempts) == 3
-        assert rows[["sharing", "error"]].to_numpy().tolist() == [
-            [SMALL.sharing[1].value, "the worker ended"]
-        ] * n_failed
+        assert (
+            rows[["sharing", "error"]].to_numpy().tolist()
+            == [[SMALL.sharing[1].value, "the worker ended"]] * n_failed
+        )
     assert failed(run_inline(SMALL, folder, retry_failed=True)[1]).empty
 
 
@@ -266,9 +267,7 @@ def test_a_repetition_compares_bits(trained):
     assert table["loss_difference"].tolist() == pytest.approx([0.5] * 16)
 
 
-def test_the_command_tells_what_is_missing_trains_it_and_repeats_a_sample(
-    folder, run, monkeypatch
-):
+def test_the_command_tells_what_is_missing_trains_it_and_repeats_a_sample(folder, run, monkeypatch):
     """An estimate trains nothing; all runs are in one file at the end."""
     monkeypatch.setattr("attnkit.sweeps.run.start_workers", lambda *_: Inline())
     file = folder.with_suffix(".toml")
