@@ -18,7 +18,6 @@ from attnkit.evidence.trials import (
     FIRST_SEED,
     N_TUNING_SEEDS,
     RATES,
-    TUNING_SEED,
     comparing_trials,
     rates_of,
 )
@@ -74,18 +73,6 @@ def test_every_arm_is_tuned_on_its_rates_or_takes_those_of_another():
     for experiment in bench.measured:
         n_runs[experiment.training.steps] += experiment.n_runs
     assert n_runs == {TINY["steps"]: 2 * each, 4 * TINY["steps"]: each}
-
-
-def test_a_tuned_rate_is_the_best_of_what_was_trained(tmp_path):
-    """The recorded mean at a rate is that of a training with that very rate."""
-    one = arm("K=V", **TINY)
-    tried = tune([arm("QKV", **TINY), one], Bench(tmp_path))["K=V"].tried
-    for rate in (min(tried), max(tried)):
-        alone = one.experiment.replace(
-            sharing=[f"K=V learning_rate={rate:g}"], n_seeds=N_TUNING_SEEDS, first_seed=TUNING_SEED
-        )
-        last = train(alone).snapshot.history["accuracy"][-1]
-        assert tried[rate] == pytest.approx(last.mean())
 
 
 # the bench
@@ -318,10 +305,23 @@ def test_an_inability_that_shows_is_confirmed_by_long_runs():
             "u",
         ),
         ((worse("Q=K", "QKV", unable=True),), {"Q_K": 1.0}, "-", "-"),
+        (
+            (no_worse("K=V", "QKV"), worse("Q=K", "QKV", unable=True)),
+            {"Q_K": 1.0, "K_V": 1.0},
+            "h-",
+            "u",
+        ),
         ((worse("Q=K", "QKV", unable=True),), {"Q_K": 0.98}, "-", "-"),
         ((worse("Q=K", "QKV"), no_worse("K=V", "QKV")), {"Q_K": 0.5, "K_V": 1.0}, "hh", "h"),
     ],
-    ids=["overcome by training", "beside an undecided one", "absent", "small", "no inability"],
+    ids=[
+        "overcome by training",
+        "beside an undecided one",
+        "absent",
+        "absent beside another",
+        "small",
+        "no inability",
+    ],
 )
 def test_only_an_inability_is_confirmed_whatever_becomes_of_the_claim(
     statements, accuracy, found, verdict
