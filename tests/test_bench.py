@@ -23,16 +23,6 @@ from attnkit.variants.sharing import Sharing
 TINY = dataclasses.replace(CASES["phonebook"].resized(n_entries=2, d_head=8), batch_size=16)
 
 
-def comparison(**changes):
-    """Made-up rates of one comparison."""
-    loops = {f"clean loop, {n} threads": [20.0 / n] * 3 for n in (1, 2)}
-    bounds = {"bound, whole": [90.0] * 3, "bound, split": [100.0] * 3}
-    own = {"cohort": [60.0, 80.0, 70.0], "processes": [40.0, 40.0, 35.0]}
-    rates = Rates(own | bounds | loops)
-    given = {"case": "phonebook", "n_runs": 15, "rates": rates, "loss_gap": 1e-7, "memory": 100.0}
-    return Comparison(**{**given, **changes})
-
-
 def test_cases_have_the_runs_they_say():
     """The five sharings with several seeds; one run is QKV; another number is refused."""
     for case in CASES.values():
@@ -47,9 +37,8 @@ def test_cases_have_the_runs_they_say():
 def test_products_are_those_of_a_step():
     """Counted by hand for one layer: projections of owners only, scores, values, out, read-out."""
     found = products(TINY.experiment(5), n_seeds=1)
-    shapes = [(tuple(p.left.shape), tuple(p.right.shape)) for p in found]
     n_tokens, n_answers = 16 * 4, 16 * 2
-    assert shapes == [
+    assert [(tuple(p.left.shape), tuple(p.right.shape)) for p in found] == [
         ((5, n_tokens, 32), (5, 32, 8)),  # every sharing owns W_Q
         ((3, n_tokens, 32), (3, 32, 8)),  # QKV, K=V and Q=V own W_K
         ((2, n_tokens, 32), (2, 32, 8)),  # QKV and Q=K own W_V
@@ -66,30 +55,24 @@ def test_the_true_bound_counts_what_a_step_needs():
     model = Model(experiment, [0], torch.device("cpu"))
     variant = model.variants[0]
     given = model.wirings[variant], model.layer_specs, model.task, model.offsets(variant)
-    found = needed_products(describe(*given, model.block(0).stop), n_batch=16)
     asked, looked, m, d, c = 16 * 2, 16 * 4, 32, 8, 32  # rows of one chunk
-    expected = Counter()
+    expected = Counter([(asked, m, c), (m, asked, c), (asked, c, m)])
     for n_rows, n_in, n_out in ((asked, m, d), (looked, m, d), (looked, m, d), (asked, d, m)):
         expected.update([(n_rows, n_in, n_out), (n_in, n_rows, n_out), (n_rows, n_out, n_in)])
-    expected.update([(asked, m, c), (m, asked, c), (asked, c, m)])
     for shape in ((2, d, 4), (2, 4, d), (2, d, 4), (4, 2, d), (4, 2, d), (2, 4, d)):
         expected[shape] += 16
-    assert found == expected
+    assert needed_products(describe(*given, model.block(0).stop), n_batch=16) == expected
 
 
-def test_parts_of_a_training_take_time(monkeypatch):
-    """Every part is measured, and none of them trains on."""
-    monkeypatch.setattr("attnkit.bench.parts._TRIED_SECONDS", 0.01)
+def test_parts_and_bounds_are_measured(monkeypatch, threads):
+    """Every part of a training takes time; bounds count steps times runs."""
+    monkeypatch.setattr("attnkit.bench.parts._TRIED_SECONDS", 0.0)
     parts = measure_parts(TINY)
     assert set(parts.per_step) == {"data", "gradients", "Adam"}
     assert all(value > 0 for value in [*parts.per_step.values(), *parts.others.values()])
-
-
-@pytest.mark.parametrize("bound", [WholeBound, SplitBound, TrueBound])
-def test_bounds_count_model_steps(bound, threads):
-    """Steps times runs."""
     threads(torch.get_num_threads())  # set back after the test
-    assert bound(TINY.experiment(10)).run(3) == 30
+    for bound in (WholeBound, SplitBound, TrueBound):
+        assert bound(TINY.experiment(10)).run(3) == 30, bound
 
 
 @pytest.mark.long
@@ -102,14 +85,6 @@ def test_peers_take_the_same_sizes():
     assert loop.losses(2)["QKV"] > 0
 
 
-def test_all_ways_reach_the_same_losses():
-    """The cohort, the clean loop and the fused loop of a process."""
-    ways = [BUILDERS[name](TINY, 5) for name in ("cohort", "clean loop, 1 threads", "process 0")]
-    losses = [way.losses(CHECKED_STEPS) for way in ways]
-    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
-    assert losses[2] == pytest.approx(losses[0], rel=1e-5)
-
-
 @pytest.fixture
 def interruptible():
     """Let this process answer Ctrl-C: in a job in the background of a shell it is ignored."""
@@ -120,14 +95,30 @@ def interruptible():
 
 @pytest.mark.server
 @pytest.mark.usefixtures("interruptible")
-def test_a_team_works_in_processes_of_its_own():
-    """The losses equal those of this process, and Ctrl-C interrupts this process only."""
+def test_all_ways_reach_the_same_losses():
+    """The cohort, the clean loop, the fused loop of a process, and a team.
+
+    The team's process imports torch; Ctrl-C interrupts this process only.
+    """
+    ways = [BUILDERS[name](TINY, 5) for name in ("cohort", "clean loop, 1 threads", "process 0")]
+    cohort, *others = (way.losses(CHECKED_STEPS) for way in ways)
+    for losses in others:
+        assert losses == pytest.approx(cohort, rel=1e-5)
     with Team(["cohort"], TINY, 5) as team:
         (process,) = team._processes
         os.kill(process.pid, signal.SIGINT)
         assert team.turn(2).model_steps == 10
-        assert team.losses() == pytest.approx(BUILDERS["cohort"](TINY, 5).losses(CHECKED_STEPS))
+        assert team.losses() == pytest.approx(cohort)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def comparison(**changes):
+    """Made-up rates of one comparison."""
+    loops = {f"clean loop, {n} threads": [20.0 / n] * 3 for n in (1, 2)}
+    bounds = {"bound, whole": [90.0] * 3, "bound, split": [100.0] * 3}
+    own = {"cohort": [60.0, 80.0, 70.0], "processes": [40.0, 40.0, 35.0]}
+    given = {"case": "phonebook", "n_runs": 15, "rates": Rates(own | bounds | loops)}
+    return Comparison(**{**given, "loss_gap": 1e-7, "memory": 100.0, **changes})
 
 
 def test_ratios_are_of_the_same_round_and_reported():
@@ -143,4 +134,3 @@ def test_ratios_are_of_the_same_round_and_reported():
     assert "| phonebook | 15 | 70 | 0.70 (0.60–0.80) |  | 3.50 (3.00–4.00) |" in text
     assert "60 runs 1.00 × that at 15; peak memory 100 MiB at 15, 390 MiB at 60" in text
     assert report.to_dict()["comparisons"][0]["over_processes"] == 2.0
-    assert report.to_dict()["machine"]["cores"] >= 1

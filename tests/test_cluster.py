@@ -1,7 +1,6 @@
-"""The Ray executor: tasks, sweeps, lost workers and machines, and errors of one line.
+"""The Ray executor: tasks, sweeps, lost workers and commands, and errors of one line.
 
-By day all run on one cluster, which the executor starts itself. Machines that join and are lost
-need nodes of `ray start`; they are killed at night, at moments drawn from the seed.
+All run on one cluster, which the executor starts itself.
 """
 
 import contextlib
@@ -10,30 +9,32 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from concurrent.futures import CancelledError
+from pathlib import Path
 
 import pandas as pd
 import psutil
 import pytest
-import ray_nodes
 import ray_tasks
 from children import child
+from inline_sweeps import SMALL, changed, run_inline
 
 from attnkit.foundation.extras import install_hint
 from attnkit.foundation.plugins import PLUGINS
 from attnkit.foundation.process import environment_with_package
-from attnkit.sweeps import Sweep, SweepResult
+from attnkit.sweeps import SweepResult
 from attnkit.sweeps.cluster import ClusterUnavailable, RayExecutor
-from attnkit.sweeps.folder import SweepFolder
 
 pytestmark = pytest.mark.server
 
-PATIENCE = 300
-"""Seconds after which a wait has failed."""
-
 N_KILLS = 20
 """Number of moments at which each kind of process is killed at night."""
+
+
+PATIENCE = 300
+"""Seconds after which a wait has failed."""
 
 NEW_CLUSTER = """
 import os, warnings
@@ -50,20 +51,6 @@ with RayExecutor(n_workers=1) as executor:
 """A process with a cluster of its own, which is used, says its address, and waits."""
 
 
-class Cluster:
-    """A cluster that an executor has started in a process of its own: loopback only, silent."""
-
-    def __init__(self, process):
-        self.address = process.stdout.readline().strip()
-        assert self.address, process.stderr.read()
-        self._process = psutil.Process(process.pid)
-        self.owned = self._process.children(recursive=True)
-        self.raylet = next(one for one in self.owned if one.name() == "raylet")
-        listening = {ip for one in [*self.owned, self._process] for ip in listens_on(one)}
-        assert listening
-        assert listening <= {"127.0.0.1", "::ffff:127.0.0.1"}
-
-
 def listens_on(process):
     """Return the addresses on which a process listens; none if it has ended by now."""
     with contextlib.suppress(psutil.NoSuchProcess, FileNotFoundError):
@@ -74,27 +61,34 @@ def listens_on(process):
 
 @contextlib.contextmanager
 def new_cluster(*, killed=False):
-    """A new cluster that ends with its process, which returns or is killed, and leaves nothing."""
+    """Address and raylet of a new cluster, which ends with its process and leaves nothing.
+
+    It listens on the loopback interface only, and is silent. The process returns or is killed.
+    """
     pytest.importorskip("ray", reason="Ray is in the extra `cluster`")
-    with ray_nodes.short_folder() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_TMPDIR", str(folder))
-        patch.delenv("RAY_ADDRESS", raising=False)
-        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-        environment = environment_with_package() | ray_nodes.VARIABLES
-        command = [sys.executable, "-c", NEW_CLUSTER]
-        with child(*command, text=True, env=environment, **pipes) as process:
-            cluster = Cluster(process)
-            yield cluster
-            agents = [one for one in cluster.owned if killed and one.is_running()]
-            agents = [one for one in agents if "Agent" in one.name()]
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp") as folder:  # as sockets need
+        environment = {**environment_with_package(), "RAY_AUTH_MODE": "disabled"}
+        environment |= {"RAY_TMPDIR": folder, "RAY_ADDRESS": ""}
+        with child(sys.executable, "-c", NEW_CLUSTER, text=True, env=environment, **pipes) as own:
+            address = own.stdout.readline().strip()
+            assert address, own.stderr.read()
+            processes = psutil.Process(own.pid).children(recursive=True)
+            listening = {
+                ip for one in (psutil.Process(own.pid), *processes) for ip in listens_on(one)
+            }
+            assert listening
+            assert listening <= {"127.0.0.1", "::ffff:127.0.0.1"}
+            yield address, next(one for one in processes if one.name() == "raylet")
             if killed:
-                process.kill()
-            told = process.communicate("\n", PATIENCE)
-            for agent in agents:
+                own.kill()
+            told = own.communicate("\n", PATIENCE)
+            for one in processes if killed else ():
                 with contextlib.suppress(psutil.NoSuchProcess):
-                    agent.kill()  # after a kill, Ray's agents go on for a minute
-            assert not psutil.wait_procs(cluster.owned, timeout=PATIENCE)[1]
-        assert killed or not list(folder.iterdir())
+                    if "Agent" in one.name():  # after a kill, Ray's agents go on for a minute
+                        one.kill()
+            assert not psutil.wait_procs(processes, timeout=PATIENCE)[1]
+        assert killed or not list(Path(folder).iterdir())
     assert told == ("", "")
 
 
@@ -111,25 +105,9 @@ def executor(cluster):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(PLUGINS, "ray_tasks")
         before = signal.getsignal(signal.SIGTERM)
-        with RayExecutor(cluster.address) as executor:
+        with RayExecutor(cluster[0]) as executor:
             assert signal.getsignal(signal.SIGTERM) is before
             yield executor
-
-
-@pytest.fixture
-def start(cluster):
-    """Start nodes of the cluster that end with the test."""
-    with ray_nodes.nodes(cluster.address) as start:
-        yield start
-
-
-def arrived(folder, n_tasks):
-    """Wait until tasks have left so many files in a folder; return their nodes and workers."""
-    deadline = time.monotonic() + PATIENCE
-    while len(names := [path.name for path in folder.glob("*.arrived")]) < n_tasks:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    return [tuple(map(int, name.split(".")[:2])) for name in names]
 
 
 def one_line(address=None):
@@ -141,16 +119,12 @@ def one_line(address=None):
     return message
 
 
-def test_ray_may_be_missing(monkeypatch):
-    """The message says how to install it."""
-    monkeypatch.setitem(sys.modules, "ray", None)
-    assert one_line() == (
-        f"place: got 'ray', allowed 'local', or 'ray' after {install_hint('cluster')}"
-    )
-
-
-def test_addresses_where_nothing_answers(monkeypatch):
-    """They are refused at once, from the environment, too."""
+def test_a_cluster_that_cannot_be_used_is_told_in_one_line(monkeypatch):
+    """At once: Ray may be missing, an address wrong or silent, also that of the environment."""
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "ray", None)
+        hint = install_hint("cluster")
+        assert one_line() == f"place: got 'ray', allowed 'local', or 'ray' after {hint}"
     pytest.importorskip("ray", reason="Ray is in the extra `cluster`")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -167,7 +141,7 @@ def test_a_cluster_of_another_version_of_ray(cluster, monkeypatch):
     from ray._private import utils
 
     monkeypatch.setattr(utils, "compute_version_info", lambda: ("2.0.0", "3.9.1"))
-    assert "Ray: 2.0.0" in one_line(cluster.address)
+    assert "Ray: 2.0.0" in one_line(cluster[0])
 
 
 @pytest.mark.long
@@ -187,30 +161,29 @@ def test_workers_have_this_code_the_plugins_and_one_thread(executor):
     assert cores == 1
 
 
-def test_results_and_errors_reach_the_futures(executor):
-    """An error is the task's own; a missing module is the machine's."""
+def test_results_and_errors_reach_the_futures(executor, tmp_path):
+    """An error is the task's own, a missing module the machine's; a killed task starts again."""
     assert list(executor.map(divmod, (7, 9), (2, 2), timeout=PATIENCE)) == [(3, 1), (4, 1)]
-    error = executor.submit(ray_tasks.failing).exception(PATIENCE)
+    error = executor.submit(int, "no number").exception(PATIENCE)
     assert type(error) is ValueError
-    assert str(error) == "steps: got -1"
+    assert "no number" in str(error)
     with pytest.raises(ClusterUnavailable, match=r"cannot run tasks \(No module named 'no_such"):
         executor.submit(ray_tasks.lacking).result(PATIENCE)
-
-
-def test_a_task_whose_worker_is_killed_starts_again(executor, tmp_path):
-    """SIGKILL, as by the kernel where memory is short."""
     assert executor.submit(ray_tasks.dying, tmp_path).result(PATIENCE) == 2
 
 
 def test_a_task_that_runs_is_cancelled(executor, tmp_path):
     """Its worker ends, and the next task runs."""
     future = executor.submit(ray_tasks.waiting, tmp_path)
-    [(_, worker)] = arrived(tmp_path, 1)
+    deadline = time.monotonic() + PATIENCE
+    while not (arrived := list(tmp_path.glob("*.arrived"))):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
     assert future.cancel()
     with pytest.raises(CancelledError):
         future.result(PATIENCE)
     assert executor.submit(divmod, 7, 2).result(PATIENCE) == (3, 1)
-    assert not psutil.pid_exists(worker)
+    assert not psutil.pid_exists(int(arrived[0].stem))
 
 
 def test_a_process_that_is_connected_shares_the_connection(executor):
@@ -222,130 +195,58 @@ def test_a_process_that_is_connected_shares_the_connection(executor):
     assert executor.submit(divmod, 7, 2).result(PATIENCE) == (3, 1)
 
 
-@pytest.mark.long
-def test_a_task_whose_machine_is_lost_finishes_on_another(executor, cluster, start, tmp_path):
-    """A second node joins, runs a task, and loses power."""
-    assert executor.n_workers == 1
-    node = start()
-    futures = [executor.submit(ray_tasks.waiting, tmp_path) for _ in range(2)]
-    raylets = {cluster.raylet.pid, node.raylet().pid}
-    assert {raylet for raylet, _ in arrived(tmp_path, 2)} == raylets
-    assert executor.n_workers == 2
-    ray_nodes.kill_node(node)
-    (tmp_path / "go").touch()
-    assert {future.result(PATIENCE) for future in futures} == {cluster.raylet.pid}
-    deadline = time.monotonic() + PATIENCE
-    while executor.n_workers == 2:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-
-
-# sweeps
-
-
 def sweep_of(steps, **axes):
     """A sweep; a new node would compile the kernel for half a minute, so torch trains."""
-    sizes = {"steps": steps, "evaluate_every": steps // 2, "n_eval": 16, "batch_size": 16}
-    variants = {"sharing": ["QKV", "K=V"], "n_seeds": 2, "first_seed": 7}
-    return Sweep(base={"task": "phonebook", **sizes}, axes=axes, engine="torch", **variants)
+    base = {**SMALL.base, "steps": steps, "evaluate_every": steps // 2}
+    return changed(base=base, axes=axes, engine="torch")
 
 
-class Command:
-    """The command `sweep` in a folder of its own, on a cluster or on this machine."""
-
-    def __init__(self, sweep, folder, address=None):
-        self.folder, self._sweep = folder / "sweep", sweep
-        file = folder / "sweep.toml"
-        file.write_text(sweep.to_toml())
-        place = ["--engine", "ray"] if address else []
-        # The name of the folder is relative; workers have working folders of their own.
-        self._command = [sys.executable, "-m", "attnkit", "sweep", file.name, "--resume", *place]
-        self._environment = environment_with_package() | {"RAY_ADDRESS": address or "", PLUGINS: ""}
-
-    def start(self):
-        """Start the command in the background."""
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-        return subprocess.Popen(
-            self._command, env=self._environment, cwd=self.folder.parent, **pipes
-        )
-
-    def run(self):
-        """Run the command to its end; return its output."""
-        with self.start() as process:
-            output, _ = process.communicate(timeout=PATIENCE)
-        assert process.returncode == 0, output
-        return output
-
-    def numbers(self):
-        """Return all numbers of the finished sweep, which holds every planned run once."""
-        runs = SweepResult.read(SweepFolder(str(self.folder)), self._sweep).runs
-        assert len(runs) == self._sweep.n_runs
-        assert not runs.duplicated(["cell", "seed"]).any()
-        assert runs["error"].isna().all(), runs["error"].dropna().iloc[0]
-        order = runs.sort_values(["cell", "seed"], ignore_index=True)
-        return order.drop(columns=["seconds"])
+def numbers(runs):
+    """Return all that does not depend on the clock, of runs without an error."""
+    assert runs["error"].isna().all(), runs["error"].dropna().iloc[0]
+    return runs.drop(columns=["seconds"])
 
 
-def test_a_cluster_gives_the_bits_of_this_machine(cluster, tmp_path):
-    """The command says the same, too, and nothing of Ray's. Two commands start and train."""
-    numbers = []
-    for name, address in ("local", None), ("cluster", cluster.address):
-        (tmp_path / name).mkdir()
-        command = Command(sweep_of(20, d_head=[2, 3]), tmp_path / name, address)
-        output = command.run()
-        assert "ray" not in output.lower().replace(str(tmp_path).lower(), "")
-        numbers.append(command.numbers())
-    pd.testing.assert_frame_equal(*numbers)
-
-
-def kill_worker(cluster, node, process, chance):
-    """Kill a worker that runs a task, if there is one."""
-    workers = [w for raylet in (cluster.raylet, node.raylet()) for w in ray_nodes.workers(raylet)]
-    if workers:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            chance.choice(workers).kill()
-    return bool(workers)
-
-
-def kill_node(cluster, node, process, chance):
-    """Kill a machine, which is not the head."""
-    ray_nodes.kill_node(node)
-    return True
-
-
-def kill_driver(cluster, node, process, chance):
-    """Kill the command, if it still runs."""
-    running = process.poll() is None
-    process.kill()
-    return running
+def test_a_cluster_gives_the_bits_of_this_machine(executor, tmp_path, run, monkeypatch):
+    """The command says nothing of Ray's; workers have working folders of their own."""
+    sweep = sweep_of(20, d_head=[2, 3])
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sweep.toml").write_text(sweep.to_toml())
+    code, output, errors = run("sweep", "sweep.toml", "--engine", "ray")
+    assert (code, "ray" in f"{output}{errors}".lower()) == (0, False)
+    found = SweepResult.load(tmp_path / "sweep" / "runs.parquet").runs
+    assert len(found) == sweep.n_runs
+    _, alone = run_inline(sweep, tmp_path / "alone")
+    pd.testing.assert_frame_equal(numbers(found), numbers(alone.runs))
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kill", [kill_worker, kill_node, kill_driver])
-def test_a_sweep_survives_kills(kill, cluster, start, tmp_path, seed):
+@pytest.mark.parametrize("victim", ["worker", "command"])
+def test_a_sweep_survives_kills(victim, cluster, tmp_path, seed):
     """SIGKILL at drawn moments; the rest is trained by the cluster or by --resume."""
-    chance = random.Random(f"{kill.__name__} {seed}")
+    chance, n_killed, seconds = random.Random(f"{victim} {seed}"), 0, 0.0
     sweep = sweep_of(200, d_head=[2, 3, 5], n_entries=[2, 3, 5])
-    local = Command(sweep, tmp_path)
-    local.run()
-    node, seconds, n_kills = start(), None, 0
+    alone = numbers(run_inline(sweep, tmp_path / "alone")[1].runs)
+    address, raylet = cluster
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "cwd": tmp_path}
+    pipes["env"] = environment_with_package() | {"RAY_ADDRESS": address, PLUGINS: ""}
     for number in range(N_KILLS + 1):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        command = Command(sweep, folder, cluster.address)
+        (tmp_path / f"{number}.toml").write_text(sweep.to_toml())
+        options = f"-m attnkit sweep {number}.toml --resume --engine ray".split()
         began = time.monotonic()
-        with command.start() as process:
-            if seconds is not None:  # the first run shows how long one takes
+        with subprocess.Popen([sys.executable, *options], **pipes) as process:
+            if seconds:  # the first run shows how long one takes
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(chance.uniform(0, seconds))
-                n_kills += kill(cluster, node, process, chance)
+                busy = [one for one in raylet.children() if one.cmdline()[:1] == ["ray::_call"]]
+                for one in busy if victim == "worker" else [process]:
+                    one.kill()
+                n_killed += bool(busy)
             output, _ = process.communicate(timeout=PATIENCE)
         seconds = seconds or time.monotonic() - began
-        if kill is kill_driver:
-            command.run()
-        else:
-            assert process.returncode == 0, f"seed {seed}: {output}"
-        pd.testing.assert_frame_equal(command.numbers(), local.numbers())
-        if node.process.poll() is not None:
-            node = start()
-    assert n_kills > N_KILLS / 4
+        if victim == "command":
+            output = subprocess.run([sys.executable, *options], check=False, **pipes).stdout
+        assert f"{sweep.n_runs} runs in " in output, f"seed {seed}, kill {number}: {output}"
+        runs = SweepResult.load(tmp_path / str(number) / "runs.parquet").runs
+        pd.testing.assert_frame_equal(numbers(runs), alone)
+    assert n_killed > N_KILLS / 4

@@ -11,7 +11,6 @@ from attnkit.evidence.questions import QUESTIONS
 from attnkit.foundation.process import environment_with_package
 
 FOLDER = Path(__file__).parents[1] / "docs" / "notebooks"
-NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 SECONDS = 300
 """Time that one cell may take."""
 
@@ -43,12 +42,8 @@ def texts(cell):
 
 def kinds(cell):
     """Return the types of what a cell shows: "html", "plotly", or "plain" for text alone."""
-    found = []
-    for output in cell.outputs:
-        if "data" in output:
-            names = "".join(output.data)
-            found.append("plotly" if "plotly" in names else "html" if "html" in names else "plain")
-    return found
+    shown = ["".join(output.data) for output in cell.outputs if "data" in output]
+    return [next((k for k in ("plotly", "html") if k in names), "plain") for names in shown]
 
 
 def code_cells(notebook):
@@ -64,12 +59,9 @@ def n_worse(text, variant):
 
 def test_notebooks_are_stored_without_outputs():
     """They are small, valid, and a change of one cell changes nothing else in its file."""
-    assert {path.stem for path in NOTEBOOKS} == {
-        "five_questions",
-        "your_model",
-        "your_task_and_variant",
-    }
-    for path in NOTEBOOKS:
+    paths = {path.stem: path for path in FOLDER.glob("*.ipynb")}
+    assert set(paths) == {"five_questions", "your_model", "your_task_and_variant"}
+    for path in paths.values():
         notebook = nbformat.read(path, as_version=nbformat.NO_CONVERT)
         nbformat.validate(notebook)
         assert (notebook.nbformat, notebook.nbformat_minor) == (4, 5)

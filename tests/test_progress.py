@@ -2,19 +2,16 @@
 
 import io
 import multiprocessing
-import os
-import pty
 import re
 import signal
-import subprocess
 import sys
-import termios
 import threading
 from types import ModuleType, SimpleNamespace
 
 import pytest
-from children import child
-from jupyter_client.manager import start_new_kernel
+from IPython.core.displaypub import DisplayPublisher
+from IPython.core.interactiveshell import InteractiveShell
+from traitlets.config import Config
 
 import attnkit as ak
 from attnkit.foundation.settings import InvalidExperiment
@@ -22,25 +19,20 @@ from attnkit.training import progress as progress_module
 from attnkit.training.progress import LEAST_SECONDS, SHARE, LiveFigure, current_place
 from attnkit.training.training import Training
 
-SMALL = "task='phonebook', sharing=['QKV', 'Q=K'], n_seeds=2, d_head=3, batch_size=16, n_eval=16"
 STOPPED = (
     r"Stopped at step ([\d,]+) of ([\d,]+); the (result|film) holds what was trained until then\."
 )
-SECONDS = 60
-"""Time that any process here may take."""
-
-TRAINS = f"""
-import sys, signal, attnkit as ak
-signal.signal(signal.SIGINT, signal.default_int_handler)
-result = ak.train(ak.Experiment({SMALL}, steps=40_000))
-print(result.snapshot.status, result.snapshot.step, len(result.parameters))
-print(*sorted({{"IPython", "marimo"}} & set(sys.modules)))
-"""
 
 
 def small(steps=40):
     """Return an experiment of 4 runs that trains in a moment."""
-    return eval(f"Experiment({SMALL}, steps=steps)", {"Experiment": ak.Experiment, "steps": steps})
+    sizes = {"d_head": 3, "batch_size": 16, "n_eval": 16}
+    return ak.Experiment(task="phonebook", sharing=["QKV", "Q=K"], n_seeds=2, steps=steps, **sizes)
+
+
+def fail(error):
+    """Raise an error."""
+    raise error
 
 
 class Terminal(io.StringIO):
@@ -63,46 +55,31 @@ class Pictures(LiveFigure):
         self.shown.append(html)
 
 
-@pytest.mark.server
-def test_a_terminal_gets_a_bar_and_the_line_of_an_interrupt():
-    """The bar has the steps, and nothing that only notebooks need is imported.
-
-    A process of its own takes some seconds to import torch.
-    """
-    reading, writing = pty.openpty()
-    termios.tcsetwinsize(writing, (24, 80))
-    options = {"stdout": subprocess.PIPE, "stderr": writing, "text": True}
-    with child(sys.executable, "-c", TRAINS, **options) as process:
-        os.close(writing)
-        shown = ""
-        while not re.search(r"[1-9]\d*/40000", shown):
-            shown += os.read(reading, 4096).decode()
-        process.send_signal(signal.SIGINT)
-        while not re.search(STOPPED, shown):
-            shown += os.read(reading, 4096).decode()
-        output, _ = process.communicate(timeout=SECONDS)
-    os.close(reading)
-    step = re.search(STOPPED, shown)[1].replace(",", "")
-    assert output == f"stopped {step} 4\n\n"
-    assert 0 < int(step) < 40_000
-
-
-def test_an_interrupt_is_one_line_and_keeps_what_was_trained(monkeypatch, capsys):
-    """Whoever asks for silence reads the status; the last step leaves nothing to stop."""
+@pytest.fixture
+def interrupted(monkeypatch):
+    """Let Ctrl-C come after 40 steps of every training, or when `.when(training)` is true."""
+    found = SimpleNamespace(when=lambda training: training.step >= 40)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     plain = Training.advance
 
-    def advance_and_interrupt(training, n_steps):
+    def advance(training, n_steps):
         plain(training, n_steps)
-        if training.step >= 40:
-            raise KeyboardInterrupt
+        if found.when(training):
+            signal.raise_signal(signal.SIGINT)
 
-    assert ak.train(small(), "cpu").status == "finished"
-    assert capsys.readouterr() == ("", "")
-    monkeypatch.setattr(Training, "advance", advance_and_interrupt)
+    monkeypatch.setattr(Training, "advance", advance)
+    yield found
+    signal.signal(signal.SIGINT, before)
+
+
+def test_an_interrupt_is_one_line_and_keeps_what_was_trained(interrupted, capsys):
+    """Whoever asks for silence reads the status; the last step leaves nothing to stop."""
     for progress in (None, True, lambda training: None):
         result = ak.train(small(400), "cpu", progress)
         last = capsys.readouterr().err.splitlines()[-1]
         assert result.status == result.snapshot.status == "stopped"
+        assert result.snapshot.step == 40
+        assert len(result.parameters) == 4
         assert re.fullmatch(STOPPED, last).groups() == ("40", "400", "result")
     assert 0 < ak.record(small(400), device="cpu").steps[-1] <= 40
     assert re.search(STOPPED, capsys.readouterr().err).groups() == ("40", "400", "film")
@@ -111,8 +88,22 @@ def test_an_interrupt_is_one_line_and_keeps_what_was_trained(monkeypatch, capsys
     assert capsys.readouterr() == ("", "")
 
 
+def test_a_terminal_gets_a_bar_and_the_line_of_an_interrupt(interrupted, monkeypatch):
+    """The bar has the steps, and is gone when the line comes; no notebook is imported."""
+    terminal = Terminal()
+    for name in ("IPython", "marimo"):
+        monkeypatch.setitem(sys.modules, name, None)  # its import fails
+    monkeypatch.setattr(sys, "stderr", terminal)
+    interrupted.when = lambda training: re.search(r"[1-9]\d*/40000 ", terminal.getvalue())
+    assert 0 < ak.train(small(40_000), "cpu").snapshot.step < 40_000
+    line = terminal.getvalue().rpartition("\r")[2]
+    assert re.fullmatch(STOPPED, line.strip())[2] == "40,000"
+
+
 def test_forced_progress_is_a_line_per_tenth_in_a_pipe(capsys, monkeypatch):
     """A program without a console trains, too; what cannot be progress is refused."""
+    ak.train(small(), "cpu")
+    assert capsys.readouterr() == ("", "")
     ak.train(small(200), "cpu", progress=True)
     lines = capsys.readouterr().err.splitlines()
     assert lines == [f"step {step} of 200" for step in range(20, 201, 20)]
@@ -145,6 +136,9 @@ def test_the_place_is_found_from_the_program(monkeypatch):
     assert [*found, current_place()] == ["worker", "worker"]
 
 
+# live figures
+
+
 def test_marimo_replaces_the_output_of_the_cell(monkeypatch):
     """Its own function does, with HTML of its own type: first a bar, then the last snapshot."""
     shown = []
@@ -153,7 +147,6 @@ def test_marimo_replaces_the_output_of_the_cell(monkeypatch):
     marimo.Html = lambda text: ("html", text)
     marimo.output = SimpleNamespace(replace=shown.append)
     monkeypatch.setitem(sys.modules, "marimo", marimo)
-    assert current_place() == "marimo"
     ak.train(small(), "cpu")
     assert {kind for kind, _ in shown} == {"html"}
     *running, last = (html for _, html in shown)
@@ -166,10 +159,6 @@ def test_marimo_replaces_the_output_of_the_cell(monkeypatch):
 
 def test_what_goes_wrong_in_a_live_figure_is_shown_in_it(monkeypatch):
     """An interrupt before the first step, an error, and a figure that cannot be drawn."""
-
-    def fail(error):
-        raise error
-
     early, failing, undrawn = Pictures(), Pictures(), Pictures()
     early.begin = lambda training: fail(KeyboardInterrupt)
     result = ak.train(small(), "cpu", early)
@@ -211,71 +200,69 @@ def test_slow_pictures_take_a_bounded_share(monkeypatch):
     assert LEAST_SECONDS < 1 / SHARE
 
 
-@pytest.mark.server
-def test_a_notebook_shows_live_figures():
+class Displays(DisplayPublisher):
+    """Displays of a notebook's cell: the pictures that each has shown."""
+
+    def publish(self, data, *, transient=None, update=False, **_):
+        """Keep a picture; only a display that is there can be updated."""
+        pictures = self.shell.displays
+        assert update == (transient["display_id"] in pictures)
+        pictures.setdefault(transient["display_id"], []).append(data["text/html"])
+
+
+@pytest.fixture
+def notebook(tmp_path, monkeypatch):
+    """Run a cell of a notebook, whose kernel is this process: pictures, and value as HTML."""
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+    for name in ("displayhook", "excepthook"):
+        monkeypatch.setattr(sys, name, getattr(sys, name))
+    config = Config(HistoryManager={"enabled": False})
+    shell = InteractiveShell.instance(config=config, display_pub_class=Displays)
+    shell.add_traits()
+    shell.kernel = object()
+    shell.push({"ak": ak, "small": small})
+
+    def run_cell(code):
+        shell.displays = {}
+        ended = shell.run_cell(code)
+        ended.raise_error()
+        value = ended.result
+        return list(shell.displays.values()), value and value._repr_html_()
+
+    yield run_cell
+    InteractiveShell.clear_instance()
+
+
+def test_a_notebook_shows_live_figures(notebook, request, capsys):
     """One display is updated, and its last picture stays below a line; nothing else is written.
 
     Only the line stays above a result that is the value of the cell. Of a loop of trainings, each
     leaves a line, and the last one its figure. A thread is silent. The stop button gives what was
-    trained, and the next cell goes on with it. A kernel takes some seconds to start.
+    trained, and the next cell goes on with it.
     """
-    environment = {n: value for n, value in os.environ.items() if not n.startswith("COVERAGE")}
-    manager, client = start_new_kernel(env=environment)
-    try:
+    (pictures,), value = notebook("result = ak.train(small(200))")
+    assert "0 of 200 steps" in pictures[0]
+    assert "of 200 steps, about" in pictures[1]
+    assert "Trained 4 models for 200 steps" in pictures[-1]
+    assert "<svg" in pictures[-1]
+    assert value is None
+    assert capsys.readouterr() == ("", "")
 
-        def run(code, on_update=lambda: None):
-            return run_cell(client, code, on_update)
+    (pictures,), value = notebook("ak.train(small(40))")
+    assert ["<svg" in html for html in (pictures[-2], pictures[-1], value)] == [1, 0, 1]
+    assert "Trained 4 models for 40 steps" in pictures[-1]
 
-        run(f"import attnkit as ak\nsmall = lambda steps: ak.Experiment({SMALL}, steps=steps)")
-        (pictures,), value, texts = run("result = ak.train(small(200))")
-        assert len(pictures) >= 3
-        assert "0 of 200 steps" in pictures[0]
-        assert "of 200 steps, about" in pictures[1]
-        assert "Trained 4 models for 200 steps" in pictures[-1]
-        assert "<svg" in pictures[-1]
-        assert (value, texts) == (None, "")
+    (first, second), _ = notebook("for n in (20, 40):\n    ak.train(small(n))")
+    assert ["<svg" in html for html in (first[-1], second[-1])] == [False, True]
+    assert "for 20 steps" in first[-1]
 
-        (pictures,), value, _ = run("ak.train(small(40))")
-        assert ["<svg" in html for html in (pictures[-2], pictures[-1], value)] == [1, 0, 1]
-        assert "Trained 4 models for 40 steps" in pictures[-1]
+    thread = "from threading import Thread\nthread = Thread(target=ak.train, args=[small(20)])"
+    assert notebook(f"{thread}\nthread.start(); thread.join()") == ([], None)
 
-        (first, second), *_ = run("for n in (20, 40):\n    ak.train(small(n))")
-        assert ["<svg" in html for html in (first[-1], second[-1])] == [False, True]
-        assert "for 20 steps" in first[-1]
-
-        thread = "from threading import Thread\nthread = Thread(target=ak.train, args=[small(20)])"
-        assert run(f"{thread}\nthread.start(); thread.join()") == ([], None, "")
-
-        (pictures,), _, texts = run("result = ak.train(small(40_000))", manager.interrupt_kernel)
-        step, steps, _ = re.search(STOPPED, pictures[-1]).groups()
-        assert (steps, texts) == ("40,000", "")
-        assert "<svg" in pictures[-1]
-        *_, printed = run("print(result.snapshot.status, result.snapshot.step)")
-        assert printed == f"stopped {step.replace(',', '')}\n"
-    finally:
-        client.stop_channels()
-        manager.shutdown_kernel(now=True)
-
-
-def run_cell(client, code, on_update):
-    """Run a cell; return the pictures of each display, its value as HTML and what it printed."""
-    number = client.execute(code)
-    displays, value, texts = {}, None, ""
-    while True:
-        message = client.get_iopub_msg(timeout=SECONDS)
-        content, kind = message["content"], message["msg_type"]
-        if message["parent_header"].get("msg_id") != number:
-            continue
-        if kind in ("display_data", "update_display_data"):
-            shown = displays.setdefault(content["transient"]["display_id"], [])
-            shown.append(content["data"]["text/html"])
-            if len(shown) == 2:
-                on_update()
-        elif kind == "execute_result":
-            value = content["data"]["text/html"]
-        elif kind == "stream":
-            texts += content["text"]
-        elif kind == "error":
-            pytest.fail("\n".join(content["traceback"]))
-        elif kind == "status" and content["execution_state"] == "idle":
-            return list(displays.values()), value, texts
+    capsys.readouterr()
+    request.getfixturevalue("interrupted")
+    (pictures,), _ = notebook("result = ak.train(small(400))")
+    assert re.search(STOPPED, pictures[-1]).groups() == ("40", "400", "result")
+    assert "<svg" in pictures[-1]
+    assert notebook("print(result.snapshot.status, result.snapshot.step)") == ([], None)
+    assert capsys.readouterr() == ("stopped 40\n", "")

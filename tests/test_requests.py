@@ -1,25 +1,28 @@
 """Requests to the training process: examples of tasks, and answers of trained models to a book."""
 
-import os
-import signal
 import threading
-from contextlib import closing
+import time
 
 import numpy as np
 import pytest
+from threaded import ThreadProcess, in_threads
 from waiting import PATIENCE, small, step_of, the_example, wait_until
 
 from attnkit.analysis.custom_phone_book import is_phone_book
 from attnkit.examples import load_example
 from attnkit.experiment import Experiment
 from attnkit.service.book_answers import Weights, answer
-from attnkit.service.service import TrainingService
 from attnkit.tasks import TASKS
 from attnkit.training import Training
 from attnkit.training.data import draw_probe
 from attnkit.variants import Variant
 
-pytestmark = pytest.mark.server
+__all__ = ["in_threads"]
+
+pytestmark = pytest.mark.usefixtures("in_threads")
+
+BOOK = np.array([[n, 32 + n] for n in range(5)] + [[n, 64] for n in range(5)])
+"""Five entries of the phone book, each queried once."""
 
 
 def test_an_example_is_the_one_that_the_maps_show(service):
@@ -37,58 +40,44 @@ def test_an_example_is_the_one_that_the_maps_show(service):
     assert the_example(service, small(5).replace(n_values=9)) is not first
 
 
-BOOK = np.array([[n, 32 + n] for n in range(5)] + [[n, 64] for n in range(5)])
-"""Five entries of the phone book, each queried once."""
-
-
-@pytest.fixture(scope="module")
-def solved(service):
-    """The identifier of a finished job that has learned a phone book."""
-    settings = {"sharing": ["QKV", "Q=K"], "n_seeds": 2, "steps": 250}
-    job_id = service.submit(Experiment(task="phonebook", **settings))
-    wait_until(service, job_id, lambda job: job.over)
-    return job_id
-
-
-def test_trained_models_answer_a_book_of_another_size(service, solved):
-    """Every variant and seed of a finished job answers a book of another size."""
-    answers = service.ask(solved, BOOK, PATIENCE)
-    assert answers.step == 250
-    assert len(answers.variants) == 2
-    for variant in answers.variants:
-        assert variant.refusal == ""
-        assert variant.answers.tolist() == [[0, 1, 2, 3, 4]] * 2
-        assert variant.attention.shape == (2, 1, 5, 5)
-        assert (variant.attention[:, 0].argmax(-1) == np.arange(5)).all()
-
-
-def test_the_models_of_a_shipped_example_answer_a_book(service):
-    """The shipped weights of an example give the answers of its first seed."""
+def test_the_models_of_a_shipped_example_answer_books_of_any_size(service):
+    """They give the answers of its first seed, and look at the entry that they read."""
     for task in (name for name, kind in TASKS.items() if is_phone_book(kind())):
         example = load_example(task)
         answers = answer(Weights.shipped(task), example.probe.tokens)
         given = np.concatenate([variant.answers for variant in answers.variants])
         np.testing.assert_array_equal(given, example.probe.answers[:: example.experiment.n_seeds])
         assert answers.step == example.experiment.training.steps
-    for variant in service.ask_example("phonebook", BOOK, PATIENCE).variants:
-        assert variant.answers.tolist() == [[0, 1, 2, 3, 4]]
+    qkv, *others = service.ask_example("phonebook", BOOK, PATIENCE).variants
+    assert qkv.attention[0, 0].argmax(-1).tolist() == [0, 1, 2, 3, 4]
+    for variant in (qkv, *others):
+        assert (variant.refusal, variant.answers.tolist()) == ("", [[0, 1, 2, 3, 4]])
 
 
-def test_answers_are_those_of_the_cohorts(service):
-    """Answers and attention to a probe are those that the training has recorded."""
+def test_answers_are_those_of_the_job_and_what_cannot_be_answered_is_told(service):
+    """To a probe they are those that the training has recorded.
+
+    A wrong book is told by field, value and range; weights that are gone with what to do.
+    """
     experiment = Experiment(
         task="phonebook", sharing=["Q=K", "QKV n_heads=2", "QKV tie=K=V"], n_seeds=2, steps=20
     )
     job_id = service.submit(experiment)
-    snapshot = wait_until(service, job_id, lambda job: job.over).snapshot
-    answers = service.ask(job_id, snapshot.probe.tokens, PATIENCE)
+    probe = wait_until(service, job_id, lambda job: job.over).snapshot.probe
+    answers = service.ask(job_id, probe.tokens, PATIENCE)
     given = np.concatenate([variant.answers for variant in answers.variants])
-    np.testing.assert_array_equal(given, snapshot.probe.answers)
-    plain = experiment.runs.index((Variant("Q=K"), 1))
+    np.testing.assert_array_equal(given, probe.answers)
+    run = experiment.runs.index((Variant("Q=K"), 1))
     np.testing.assert_allclose(
         answers.variants[experiment.sharing.index(Variant("Q=K"))].attention[1, 0],
-        snapshot.probe.pattern[plain, 0, 0, 8:, :8],
+        probe.pattern[run, 0, 0, 8:, :8],
         atol=2e-3,
+    )
+    assert service.ask(job_id, BOOK, PATIENCE).variants[0].attention.shape == (2, 1, 5, 5)
+    message = service.ask(job_id, BOOK[[0, 5]], PATIENCE)
+    assert message.startswith("n_entries: got 1, allowed a whole number from 2")
+    assert service.ask("nobody", BOOK, PATIENCE) == (
+        "The weights of this run are not kept any more: train it again"
     )
 
 
@@ -115,22 +104,12 @@ def test_learned_positions_allow_no_other_size(words):
     assert answer(weights, probe.tokens).variants[1].refusal == ""
 
 
-def test_what_cannot_be_answered_is_told(service, solved):
-    """A wrong book by field, value and range; weights that are gone with what to do."""
-    message = service.ask(solved, BOOK[[0, 5]], PATIENCE)
-    assert message.startswith("n_entries: got 1, allowed a whole number from 2")
-    assert service.ask("nobody", BOOK, PATIENCE) == (
-        "The weights of this run are not kept any more: train it again"
-    )
-
-
-def test_whoever_waits_for_a_process_that_dies_gets_an_answer():
+def test_whoever_waits_for_a_process_that_dies_gets_an_answer(service, monkeypatch):
     """Examples are drawn by the next process; a question is told to be asked again."""
-    lacking = small(5).replace(n_values=11)
-    with closing(TrainingService()) as service:
-        the_example(service, small(5))
-        os.kill(service.process_id, signal.SIGSTOP)
-        found, answers = [], []
+    lacking, kept, found, answers = small(5).replace(n_values=13), [], [], []
+    the_example(service, small(5))
+    with monkeypatch.context() as patch:
+        patch.setattr(ThreadProcess, "tell", lambda _, command: kept.append(command))
         waiting = [
             threading.Thread(target=lambda: found.append(service.example(lacking, PATIENCE))),
             threading.Thread(target=lambda: found.append(service.example(lacking, PATIENCE))),
@@ -138,10 +117,11 @@ def test_whoever_waits_for_a_process_that_dies_gets_an_answer():
         ]
         for thread in waiting:
             thread.start()
-        service.example(small(5).replace(n_values=8))
-        os.kill(service.process_id, signal.SIGKILL)
-        for thread in waiting:
-            thread.join(PATIENCE)
-        assert len(found) == 2
-        assert answers == ["The training process died and began anew: ask again"]
-        assert len(the_example(service, lacking).tokens) == 5
+        while len(kept) < 2:
+            time.sleep(0.001)
+    service._control.supervisor.process.kill()
+    for thread in waiting:
+        thread.join(PATIENCE)
+    assert len(found) == 2
+    assert answers == ["The training process died and began anew: ask again"]
+    assert len(the_example(service, lacking).tokens) == 5

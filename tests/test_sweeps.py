@@ -1,17 +1,12 @@
 """Sweeps: plans, chunks, what they write, and how they go on after an interruption."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
 import random
-import signal
+import shutil
 import subprocess
 import sys
-from concurrent.futures import Executor, Future
-from concurrent.futures.process import BrokenProcessPool
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -20,67 +15,62 @@ import pytest
 from children import child
 from hypothesis import given
 from hypothesis import strategies as st
+from inline_sweeps import SMALL, Inline, changed, run_inline
+from searching import briefly
 
 import attnkit as ak
 from attnkit.bench.sweep_driver import simulate
-from attnkit.foundation.process import environment_with_package
+from attnkit.foundation.process import N_CORES, environment_with_package
 from attnkit.sweeps import Sweep, SweepResult
+from attnkit.sweeps.chunk import ChunkReport
 from attnkit.sweeps.estimate import CostModel
 from attnkit.sweeps.folder import SweepFolder
 from attnkit.sweeps.local import LocalExecutor
-from attnkit.sweeps.planning import Plan
+from attnkit.sweeps.planning import Chunk, Group, Plan
 from attnkit.sweeps.repetition import repeat_sample
-from attnkit.sweeps.run import drive, prepare
+from attnkit.sweeps.run import start_workers
 from attnkit.sweeps.values import InvalidSweep
 from attnkit.training.summary import run_table
 
-SMALL = Sweep(
-    base={"task": "phonebook", "steps": 4, "evaluate_every": 2, "n_eval": 16, "batch_size": 16},
-    axes={"d_head": [2, 3], "n_entries": [2, 5]},
-    sharing=["QKV", "K=V"],
-    n_seeds=2,
-    first_seed=7,
-)
+NUMBERS = ["cell", "seed", "accuracy", "loss", "score_symmetry"]
 
 
-class Inline(Executor):
-    """Executor that runs tasks at once in this process, and gives up those that it is told to."""
-
-    n_workers = 1
-
-    def __init__(self, gives_up=lambda chunk: False):
-        self.gives_up = gives_up
-        self.chunks = []
-
-    def submit(self, fn, sweep, chunk, folder):
-        """Run a task before its future is returned."""
-        future = Future()
-        self.chunks.append(chunk)
-        if self.gives_up(chunk):
-            future.set_exception(BrokenProcessPool("the worker ended"))
-        else:
-            future.set_result(fn(sweep, chunk, folder))
-        return future
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A folder with all parts of the small sweep."""
+    folder = tmp_path_factory.mktemp("trained") / "sweep"
+    assert run_inline(SMALL, folder)[0] == SMALL.n_runs == 16
+    return folder
 
 
-def run_inline(sweep, folder, *, resume=True, retry_failed=False, workers=None):
-    """Run a sweep in this process; return the runs that were trained and the result."""
-    folder = SweepFolder(str(folder))
-    workers = workers or Inline()
-    prepared = prepare(sweep, folder, resume=resume, retry_failed=retry_failed)
-    folder.write_specification(sweep)
-    drive(prepared, workers)
-    n_trained = sum(chunk.n_runs for chunk in workers.chunks)
-    return n_trained, SweepResult.read(folder, sweep)
+@pytest.fixture
+def folder(trained, tmp_path):
+    """A copy of it below a hidden folder: only names of temporary parts begin with a dot."""
+    return shutil.copytree(trained, tmp_path / ".hidden" / "sweep")
+
+
+def read(folder, sweep=SMALL):
+    """Return the runs in a folder."""
+    return SweepResult.read(SweepFolder(str(folder)), sweep)
+
+
+def failed(result):
+    """Return the runs that could not be trained; every planned run is there once."""
+    assert len(result.runs) == result.sweep.n_runs
+    assert not result.runs.duplicated(["cell", "seed"]).any()
+    return result.runs[result.runs["error"].notna()]
+
+
+# plans
 
 
 @given(st.data())
+@briefly(40)
 def test_chunks_hold_every_missing_run_once(data):
     """However long groups take and whatever is finished, no run is left out or repeated."""
     sweep = Sweep(axes={"d_head": [2, 3, 5], "n_layers": [1, 2]}, sharing=["QKV", "K=V", "Q=K"])
-    hashes = sweep.cell_hashes().astype("U16")
     bits = data.draw(st.lists(st.booleans(), min_size=90, max_size=90))
-    missing = np.array(bits).reshape(6, 3, 5)
+    missing, hashes = np.array(bits).reshape(6, 3, 5), sweep.cell_hashes().astype("U16")
     finished = [(hashes[p, v], seed) for p, v, seed in np.argwhere(~missing)]
     plan = Plan.of(sweep, pd.DataFrame(finished, columns=["cell", "seed"]))
     seconds = data.draw(st.floats(0.01, 200))
@@ -96,197 +86,166 @@ def test_chunks_hold_every_missing_run_once(data):
 
 
 def test_chunks_take_from_ten_to_sixty_seconds_in_a_long_sweep():
-    """The length follows from the estimates."""
-    sweep = Sweep(axes={"d_head": list(range(1, 65)), "n_layers": [1, 2, 3, 4]})
-    plan = Plan.of(sweep)
-    lengths = [
-        sum(len(group.variants) * 2.0 for group in chunk.groups)
-        for chunk in plan.chunks(lambda group: len(group.variants) * 2.0, 4)
-    ]
+    """Shorter ones cost more than they train; with longer ones much is lost with a worker."""
+    plan = Plan.of(Sweep(axes={"d_head": list(range(1, 65)), "n_layers": [1, 2, 3, 4]}))
+    chunks = plan.chunks(lambda group: 2.0 * len(group.variants), 4)
+    lengths = [sum(2.0 * len(group.variants) for group in chunk.groups) for chunk in chunks]
     assert all(10 <= length <= 60 for length in lengths[:-1])
 
 
-def test_a_sweep_gives_the_numbers_of_train(tmp_path):
-    """Every run equals the run of the same variant and seed that is trained alone, to the bit."""
-    n_trained, result = run_inline(SMALL, tmp_path / "sweep")
-    assert n_trained == SMALL.n_runs == len(result.runs) == 16
-    for (d_head, n_entries, sharing), rows in result.runs.groupby(
-        ["d_head", "n_entries", "sharing"]
-    ):
-        settings = {**SMALL.base, "d_head": d_head, "n_entries": n_entries}
-        experiment = ak.Experiment(**settings, sharing=[sharing], n_seeds=2, first_seed=7)
+def test_estimates_are_corrected_by_what_chunks_take():
+    """A variant that takes ten times as long as expected is estimated ten times as long next."""
+    model, group = CostModel(SMALL), Group(0, (0, 1), SMALL.seeds)
+
+    def seconds():
+        return [model.seconds(Group(0, (variant,), SMALL.seeds)) for variant in (0, 1)]
+
+    before = seconds()
+    report = ChunkReport(seconds={0: before[0], 1: 10 * before[1]})
+    model.learn(Chunk((group,)), report)
+    assert seconds() == pytest.approx([before[0], 10 * before[1]])
+    assert model.seconds(group) == pytest.approx(sum(seconds()))
+
+
+def test_a_simulated_driver_submits_every_cell_and_resumes(tmp_path, monkeypatch):
+    """The missing runs after the resumption are those of the chunks without a part."""
+    widths = Sweep(axes={"d_head": list(range(1, 17))}, n_seeds=1)
+    monkeypatch.setattr("attnkit.bench.sweep_driver.simulated_sweep", lambda n_cells: widths)
+    simulation = simulate(80, SweepFolder(str(tmp_path)))
+    assert simulation.n_cells == 80
+    assert simulation.n_chunks > 10
+
+
+# training
+
+
+def test_a_sweep_gives_the_numbers_of_train():
+    """Every run equals the run of the same settings that is trained alone, to the bit.
+
+    Rates of an axis are used to their last digit. The folder is none of this machine.
+    """
+    axes = {"learning_rate": [0.00310723, 0.01], "n_entries": [2, 5]}
+    sweep, address = changed(axes=axes), f"memory://{os.getpid()}/sweep"
+    n_trained, result = run_inline(sweep, address)
+    assert n_trained == len(result.runs) == sweep.n_runs
+    assert run_inline(sweep, address)[0] == 0
+    for (*values, sharing), rows in result.runs.groupby([*axes, "sharing"]):
+        point = dict(zip(axes, values, strict=True))
+        experiment = ak.Experiment(
+            **sweep.base, **point, sharing=[sharing], n_seeds=2, first_seed=7
+        )
         alone = run_table(ak.train(experiment, "cpu").snapshot)
         for name in ("seed", "accuracy", "loss", "score_symmetry", "parameters"):
-            assert rows[name].tolist() == alone[name].tolist()
+            assert rows[name].tolist() == alone[name].tolist(), point
 
 
 def test_the_best_of_several_rates_is_chosen_on_other_seeds(tmp_path):
     """The runs that count are trained at the chosen rate, on their own seeds."""
-    sweep = Sweep(**{**SMALL.to_dict(), "rates": {"multiples": [1e-2, 4.0], "tuning_seeds": 1}})
+    sweep = changed(axes={"d_head": [3]}, rates={"multiples": [1e-2, 4.0], "tuning_seeds": 1})
     _, result = run_inline(sweep, tmp_path / "sweep")
     assert set(result.runs["seed"]) == {7, 8}
-    assert set(result.runs["learning_rate"]) <= {5e-5, 0.02}
-    row = result.runs.iloc[0]
-    assert set(map(float, json.loads(row["tried"]))) == {5e-5, 0.02}
-    settings = {name: row[name] for name in sweep.axes} | {"learning_rate": row["learning_rate"]}
-    experiment = ak.Experiment(
-        **{**sweep.base, **settings}, sharing=[row["sharing"]], n_seeds=1, first_seed=row["seed"]
-    )
-    assert ak.train(experiment, "cpu").table["loss"].tolist() == [row["loss"]]
+    for row in result.runs.to_dict("records"):
+        tried = {float(rate): mean for rate, mean in json.loads(row["tried"]).items()}
+        assert set(tried) == {5e-5, 0.02}
+        assert tried[row["learning_rate"]] >= max(tried.values()) - 0.005
+        settings = {"d_head": 3, "learning_rate": row["learning_rate"], "n_seeds": 1}
+        experiment = ak.Experiment(
+            **sweep.base, **settings, sharing=[row["sharing"]], first_seed=row["seed"]
+        )
+        assert ak.train(experiment, "cpu").table["loss"].tolist() == [row["loss"]]
 
 
-def test_only_what_is_missing_is_trained(tmp_path):
-    """A lost part, a new value of an axis and further seeds add only their own runs."""
-    folder = tmp_path / "sweep"
-    _, before = run_inline(SMALL, folder)
-    assert run_inline(SMALL, folder)[0] == 0
-    part = min((folder / "parts").iterdir())
-    n_lost = len(pd.read_parquet(part))
-    part.unlink()
-    n_trained, after = run_inline(SMALL, folder)
-    assert n_trained == n_lost
-    numbers = [name for name in before.runs.columns if name != "seconds"]
-    pd.testing.assert_frame_equal(before.runs[numbers], after.runs[numbers])
-    settings = SMALL.to_dict()
-    wider = Sweep(**{**settings, "axes": {**settings["axes"], "d_head": [2, 3, 5]}})
-    assert run_inline(wider, folder)[0] == 8
-    more_seeds = Sweep(**{**wider.to_dict(), "n_seeds": 3})
-    n_trained, result = run_inline(more_seeds, folder)
-    assert n_trained == 12
-    assert len(result.runs) == more_seeds.n_runs == 36
+def test_only_what_is_missing_is_trained(folder):
+    """Cells are known by all their settings, wherever they lie in the grid of another sweep."""
+    before = read(folder).runs
+    lost = min((folder / "parts").iterdir())
+    n_lost = len(pd.read_parquet(lost))
+    lost.unlink()
+    widths = {"d_head": [2, 3, 5], "n_entries": [2, 5]}
+    for change, n_missing in (
+        ({}, n_lost),
+        ({}, 0),
+        ({"axes": widths}, 8),
+        ({"axes": widths, "n_seeds": 3}, 12),
+        ({"axes": {"d_head": [5, 7], "n_entries": [2, 5]}}, 8),
+        ({"axes": {**SMALL.axes, "n_names": [16, 32]}}, 16),
+        ({}, 0),
+    ):
+        sweep = changed(**change)
+        n_trained, result = run_inline(sweep, folder)
+        assert n_trained == n_missing, change
+        assert failed(result).empty
+        assert all(result.runs.groupby(list(sweep.axes)).size() == 2 * sweep.n_seeds)
+    pd.testing.assert_frame_equal(read(folder).runs[NUMBERS], before[NUMBERS])
 
 
 def test_a_cell_that_is_impossible_is_recorded_with_its_reason(tmp_path):
     """The other cells are trained; the failed one is tried again only on request."""
-    axes = {"n_entries": [8, 16], "n_names": [32, 8]}
-    sweep = Sweep(**{**SMALL.to_dict(), "axes": axes})
-    folder = tmp_path / "sweep"
-    _, result = run_inline(sweep, folder)
-    failed = result.runs[result.runs["error"].notna()]
-    assert len(result.runs) == sweep.n_runs
-    assert failed[["n_entries", "n_names"]].drop_duplicates().to_numpy().tolist() == [[16, 8]]
-    assert failed["error"].str.contains("n_entries: got 16, allowed at most n_names").all()
+    sweep, folder = changed(axes={"n_entries": [8, 16], "n_names": [32, 8]}), tmp_path / "sweep"
+    rows = failed(run_inline(sweep, folder)[1])
+    assert rows[["n_entries", "n_names"]].to_numpy().tolist() == [[16, 8]] * 4
+    assert rows["error"].str.contains("n_entries: got 16, allowed at most n_names").all()
     assert run_inline(sweep, folder)[0] == 0
-    assert run_inline(sweep, folder, retry_failed=True)[0] == len(failed)
-    assert len(SweepResult.read(SweepFolder(str(folder)), sweep).runs) == sweep.n_runs
+    n_trained, result = run_inline(sweep, folder, retry_failed=True)
+    assert n_trained == len(failed(result)) == 4
 
 
-def test_a_chunk_that_is_given_up_is_divided_into_its_cells(tmp_path):
-    """Only the cell whose worker always ends is recorded as failed; a retry replaces it."""
-    bad = (2, 1)
+def test_a_cell_is_recorded_as_failed_if_its_worker_ends_when_it_trains_alone(tmp_path):
+    """Before, what trained beside it may have ended the worker; a retry replaces the record."""
+    for most, n_failed in ((2, 0), (10**6, 2)):
+        attempts, folder = [], tmp_path / str(most)
 
-    def gives_up(chunk):
-        return any(
-            bad == (group.point, variant) for group in chunk.groups for variant in group.variants
+        def gives_up(chunk, attempts=attempts, most=most):
+            holds = any(group.point == 2 and 1 in group.variants for group in chunk.groups)
+            attempts.extend([chunk] * holds)
+            return holds and len(attempts) <= most
+
+        rows = failed(run_inline(SMALL, folder, Inline(gives_up))[1])
+        assert len(attempts) == 3
+        assert (
+            rows[["sharing", "error"]].to_numpy().tolist()
+            == [[SMALL.sharing[1].value, "the worker ended"]] * n_failed
         )
-
-    folder = tmp_path / "sweep"
-    _, result = run_inline(SMALL, folder, workers=Inline(gives_up))
-    failed = result.runs[result.runs["error"].notna()]
-    assert failed["sharing"].tolist() == [SMALL.sharing[1].value] * 2
-    assert failed["error"].tolist() == ["the worker ended"] * 2
-    _, result = run_inline(SMALL, folder, retry_failed=True)
-    assert result.runs["error"].isna().all()
-    assert len(result.runs) == SMALL.n_runs
-
-
-def test_a_simulated_driver_submits_every_cell_and_resumes(tmp_path):
-    """The missing runs after the resumption are those of the chunks without a part."""
-    simulation = simulate(4_000, SweepFolder(str(tmp_path)))
-    assert simulation.n_cells == 4_000
-    assert simulation.n_chunks > 10
-    assert simulation.part_megabytes > 0
-
-
-def test_a_cell_that_is_given_up_beside_others_is_trained_alone(tmp_path):
-    """Not the cell but what trained beside it may have ended the worker."""
-    attempts = []
-
-    def gives_up(chunk):
-        holds = any(group.point == 2 and 1 in group.variants for group in chunk.groups)
-        attempts.extend([chunk] * holds)
-        return holds and len(attempts) < 3
-
-    _, result = run_inline(SMALL, tmp_path / "sweep", workers=Inline(gives_up))
-    assert len(attempts) == 3
-    assert result.runs["error"].isna().all()
+    assert failed(run_inline(SMALL, folder, retry_failed=True)[1]).empty
 
 
 def test_an_error_of_a_task_ends_the_sweep(tmp_path):
     """A full disk is not the fault of a cell, and is not recorded as one."""
-
-    class Full(Inline):
-        def submit(self, fn, sweep, chunk, folder):
-            """Return a future with the error of a full disk."""
-            future = Future()
-            future.set_exception(OSError(28, "No space left on device"))
-            return future
-
+    full = Inline(lambda chunk: True, OSError(28, "No space left on device"))
     with pytest.raises(OSError, match="No space left"):
-        run_inline(SMALL, tmp_path / "sweep", workers=Full())
+        run_inline(SMALL, tmp_path / "sweep", full)
+    assert full.cancelled
 
 
-def test_cells_are_known_by_all_their_settings(tmp_path):
-    """Those that have the same place in another grid replace no part, and a new axis repeats none.
+def test_a_sweep_that_may_not_start_says_why(folder, monkeypatch):
+    """Before anything is written or trained: a folder in use, another engine, a small budget.
 
-    The folder lies below a hidden one: only names of temporary parts begin with a dot.
+    A damaged part is named. Workers that import a script that starts workers cannot start.
     """
-    folder, settings = tmp_path / ".hidden" / "sweep", SMALL.to_dict()
-    assert len(run_inline(SMALL, folder)[1].runs) == SMALL.n_runs
-    axes = {"d_head": [5, 7], "n_entries": [2, 5]}
-    run_inline(Sweep(**{**settings, "axes": axes}), folder)
-    assert run_inline(SMALL, folder)[0] == 0
-    sweep = Sweep(**{**settings, "axes": {**settings["axes"], "n_names": [16, 32]}})
-    n_trained, result = run_inline(sweep, folder)
-    assert n_trained == 16
-    assert result.runs.groupby("n_names").size().to_dict() == {16: 16, 32: 16}
-
-
-def test_a_rate_of_an_axis_is_used_to_its_last_digit(tmp_path):
-    """Rows lie where the axis has them."""
-    rates = [0.00310723, 0.01]
-    sweep = Sweep(**{**SMALL.to_dict(), "axes": {"learning_rate": rates}})
-    _, result = run_inline(sweep, tmp_path / "sweep")
-    assert sorted(set(result.runs["learning_rate"])) == rates
-
-
-def test_a_folder_may_be_any_that_fsspec_knows():
-    """Nothing depends on files of this machine."""
-    address = f"memory://{os.getpid()}/sweep"
-    _, result = run_inline(SMALL, address)
-    assert len(result.runs) == SMALL.n_runs
-    assert run_inline(SMALL, address)[0] == 0
-
-
-def test_a_sweep_that_may_not_start_says_why(tmp_path):
-    """A folder in use, another engine and a small budget are refused before anything is written."""
-    folder = tmp_path / "sweep"
-    run_inline(SMALL, folder)
     before = sorted(path.stat().st_mtime_ns for path in folder.rglob("*"))
     for change, message in (
         ({}, "out: .* holds a sweep already"),
         ({"engine": "torch"}, "engine: got 'torch', allowed 'kernel'"),
         ({"budget": {"core_hours": 1e-9}, "n_seeds": 3}, "budget.core_hours: got 1e-09, but"),
     ):
-        sweep = Sweep(**{**SMALL.to_dict(), **change})
         with pytest.raises(InvalidSweep, match=message):
-            run_inline(sweep, folder, resume=bool(change))
+            run_inline(changed(**change), folder, resume=bool(change))
     assert before == sorted(path.stat().st_mtime_ns for path in folder.rglob("*"))
-
-
-def test_a_damaged_part_is_named(tmp_path):
-    """The message says what to do; nothing is trained on top of it."""
-    folder = tmp_path / "sweep"
-    run_inline(SMALL, folder)
     part = min((folder / "parts").iterdir())
     part.write_bytes(part.read_bytes()[:100])
     with pytest.raises(InvalidSweep, match=rf"{part.name} is damaged .*; delete it, and `resume`"):
         run_inline(SMALL, folder)
+    monkeypatch.setattr("attnkit.sweeps.run.LocalExecutor", lambda n: Inline(lambda _: True))
+    with pytest.raises(InvalidSweep, match='if __name__ == "__main__":'):
+        start_workers("local", 1)
 
 
-def test_a_result_is_read_back_from_one_file(tmp_path):
+# results
+
+
+def test_a_result_is_read_back_from_one_file(trained, tmp_path):
     """The file holds the runs and the specification."""
-    _, result = run_inline(SMALL, tmp_path / "sweep")
+    result = read(trained)
     result.save(tmp_path / "runs.parquet")
     loaded = SweepResult.load(tmp_path / "runs.parquet")
     assert loaded.sweep == SMALL
@@ -296,12 +255,11 @@ def test_a_result_is_read_back_from_one_file(tmp_path):
         SweepResult.load(tmp_path / "text.parquet")
 
 
-def test_a_repetition_compares_bits(tmp_path):
+def test_a_repetition_compares_bits(trained):
     """Equal runs are equal to the bit; a changed record is found."""
-    _, result = run_inline(SMALL, tmp_path / "sweep")
+    result = read(trained)
     repetition = repeat_sample(result, 3)
-    assert repetition.n_cells == 3
-    assert len(repetition.table) == 6
+    assert (repetition.n_cells, len(repetition.table)) == (3, 6)
     assert repetition.table["equal"].all()
     result.runs.loc[:, "loss"] += 0.5
     table = repeat_sample(result, 100).table
@@ -309,46 +267,38 @@ def test_a_repetition_compares_bits(tmp_path):
     assert table["loss_difference"].tolist() == pytest.approx([0.5] * 16)
 
 
-def test_estimates_are_corrected_by_what_chunks_take(tmp_path):
-    """A variant that takes ten times as long as expected is estimated ten times as long next."""
-    folder = SweepFolder(str(tmp_path / "sweep"))
-    prepared = prepare(SMALL, folder)
-    model: CostModel = prepared.model
-    group = next(prepared.plan.groups())
-    chunk = next(prepared.plan.chunks(model.seconds, 1))
-    before = [model.seconds(type(group)(0, (variant,), SMALL.seeds)) for variant in (0, 1)]
-    report = type("Report", (), {"seconds": {}})()
-    for variant in (0, 1):
-        own = sum(
-            model.seconds(type(group)(g.point, (variant,), g.seeds))
-            for g in chunk.groups
-            if variant in g.variants
-        )
-        report.seconds[variant] = own * (10 if variant else 1)
-    model.learn(chunk, report)
-    after = [model.seconds(type(group)(0, (variant,), SMALL.seeds)) for variant in (0, 1)]
-    assert after == pytest.approx([before[0], 10 * before[1]])
+def test_the_command_tells_what_is_missing_trains_it_and_repeats_a_sample(folder, run, monkeypatch):
+    """An estimate trains nothing; all runs are in one file at the end."""
+    monkeypatch.setattr("attnkit.sweeps.run.start_workers", lambda *_: Inline())
+    file = folder.with_suffix(".toml")
+    file.write_text(changed(n_seeds=3, budget={"price_per_core_hour": 2}).to_toml())
+    code, output, errors = run("sweep", str(file), "--resume", "--estimate")
+    assert (code, output) == (0, "")
+    assert errors.startswith("8 runs to train, 16 finished before: about ")
+    assert errors.endswith("for each worker; cost 0.00\n")
+    code, output, errors = run("sweep", str(file), "--resume")
+    assert (code, f"\n24 runs in {folder}; all of" in output) == (0, True)
+    assert "8 of 8 runs, 1 workers" in errors
+    assert len(SweepResult.load(folder / "runs.parquet").runs) == 24
+    code, output, _ = run("sweep", str(file), "--check", "2")
+    assert (code, output.startswith("6 runs of 2 cells were trained again on ")) == (0, True)
+    assert output.endswith(": 6 equal to the bit\n")
 
 
-def _end_once(marker: str) -> str:
-    if not Path(marker).exists():
-        Path(marker).touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-    return "done"
-
-
-def _end_always() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
+# processes
 
 
 @pytest.mark.server
 def test_local_workers_repeat_what_a_killed_one_had(tmp_path):
     """A task whose worker is killed once succeeds; one whose worker always ends raises."""
+    once = "p = pathlib.Path(marker)\nif not p.exists():\n    p.touch()\n    os.abort()"
     executor = LocalExecutor(1)
     try:
-        assert executor.submit(_end_once, str(tmp_path / "marker")).result(60) == "done"
+        names = {"marker": str(tmp_path / "marker")}
+        task = executor.submit(exec, f"import os, pathlib\n{once}", names)
+        assert task.exception(60) is None
         with pytest.raises(Exception, match="terminated abruptly"):
-            executor.submit(_end_always).result(60)
+            executor.submit(os.abort).result(60)
         assert executor.submit(os.getpid).result(60) != os.getpid()
     finally:
         executor.shutdown(cancel_futures=True)
@@ -356,15 +306,14 @@ def test_local_workers_repeat_what_a_killed_one_had(tmp_path):
 
 @pytest.mark.server
 def test_a_killed_command_leaves_no_worker_and_goes_on(tmp_path, long, seed):
-    """After SIGKILL at moments drawn from the seed, --resume trains the rest, each run once.
+    """After SIGKILL at moments drawn from the seed, the rest is trained, each run once.
 
-    Two commands and their workers start for each kill; ten kills at night.
+    A command and its worker import torch; ten kills at night.
     """
     base = {**SMALL.base, "steps": 100, "evaluate_every": 50}
-    axes = {"d_head": [2, 3, 5], "n_entries": [2, 3, 5]}
-    sweep = Sweep(**{**SMALL.to_dict(), "base": base, "axes": axes})
+    sweep = changed(base=base, axes={"d_head": [2, 3, 5], "n_entries": [2, 3, 5]})
     _, alone = run_inline(sweep, tmp_path / "alone")
-    draw, environment = random.Random(seed), environment_with_package()
+    draw, environment = random.Random(seed), environment_with_package() | {N_CORES: "1"}
     for kill in range(10 if long else 1):
         file, folder = tmp_path / f"{kill}.toml", tmp_path / str(kill)
         file.write_text(sweep.to_toml())
@@ -375,28 +324,10 @@ def test_a_killed_command_leaves_no_worker_and_goes_on(tmp_path, long, seed):
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(draw.uniform(0, 0.5))
             process.kill()
-        _, alive = psutil.wait_procs(workers, timeout=30)
-        assert not alive
-        assert 0 < len(SweepResult.read(SweepFolder(str(folder)), sweep).runs) <= sweep.n_runs
-        again = [*command, "--resume"]
-        ended = subprocess.run(again, env=environment, capture_output=True, text=True)
-        assert ended.returncode == 0, f"seed {seed}, kill {kill}: {ended.stderr}"
-        result = SweepResult.load(folder / "runs.parquet")
-        assert len(result.runs) == sweep.n_runs
-        assert not result.runs.duplicated(["cell", "seed"]).any()
-        numbers = ["cell", "seed", "accuracy", "loss", "score_symmetry"]
-        pd.testing.assert_frame_equal(result.runs[numbers], alone.runs[numbers])
-
-
-@pytest.mark.server
-def test_a_script_whose_workers_start_it_again_is_told_why(tmp_path):
-    """Without `if __name__ == "__main__":` no worker starts, and no cell is recorded as failed."""
-    script = tmp_path / "script.py"
-    script.write_text("from attnkit.sweeps.run import start_workers\nstart_workers('local', 10**6)")
-    environment = environment_with_package()
-    ended = subprocess.run(
-        [sys.executable, str(script)], env=environment, capture_output=True, text=True
-    )
-    message = ended.stderr.splitlines()[-1]
-    assert "InvalidSweep: place: no worker process can start here" in message
-    assert 'if __name__ == "__main__":' in message
+        assert not psutil.wait_procs(workers, timeout=30)[1]
+        n_kept = len(read(folder, sweep).runs)
+        assert n_kept > 0
+        n_trained, result = run_inline(sweep, folder)
+        assert n_trained == sweep.n_runs - n_kept, f"seed {seed}, kill {kill}"
+        assert failed(result).empty
+        pd.testing.assert_frame_equal(result.runs[NUMBERS], alone.runs[NUMBERS])
