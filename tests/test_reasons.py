@@ -76,10 +76,7 @@ def looking(itself, right=0.1, accuracy=0.4, n_others=0):
 
 
 def rising(*curves, loss=None, kind="phonebook", pattern=None, **given):
-    """Return a finished snapshot from curves of accuracy, for every variant one for each seed.
-
-    Losses (e, variant, seed) are 1 unless given, and attention has equal shares.
-    """
+    """Return a finished snapshot from curves of accuracy, for every variant one for each seed."""
     rows = np.array(curves, float).transpose(2, 0, 1)
     experiment = tiny(kind, **{"n_seeds": rows.shape[2], "sharing": ["Q=K"], **given})
     snapshot = finished(experiment, rows, np.ones_like(rows) if loss is None else loss)
@@ -102,10 +99,7 @@ def check(kind, words, snapshot, variant="Q=K", seed=0):
 
 
 def test_mirrored_scores_are_told_with_both_of_the_pair():
-    """Every condition is needed; the plateau of seven numbers is 0.57.
-
-    A variant with fewer evaluations than the others is judged by its own last one.
-    """
+    """Every condition is needed; the plateau of seven numbers is 0.57."""
     whole = report()
     assert reason(whole, Variant("QKV"), 0) is None  # which solves the task
     check(

@@ -51,11 +51,7 @@ def rows_of(text):
 
 
 def test_a_run_is_trained_twice_as_long_beside_itself_untied():
-    """Tied where it ended, or halfway where too few steps are left; a rate constant, if it fell.
-
-    Warm-up takes as many steps as before; evaluations become rarer if there would be too many.
-    At most five seeds of the run are taken, the chosen one among them.
-    """
+    """Tied where it ended, or halfway; with its own warm-up and at most five of its seeds."""
     run = tiny("reverse", steps=40)
     experiment = train_on(run, 0, "QKV", KEEP_K, MOST)
     assert [variant.value for variant in experiment.sharing] == ["QKV", KEEP_K]

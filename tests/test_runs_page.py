@@ -8,9 +8,8 @@ from dataclasses import replace
 
 import pytest
 from finished import finished, store_finished
-from idle import DASHBOARD, PATIENCE, idle_service, show
+from idle import idle_service, link_of, open_page, show
 from kinds import tiny
-from streamlit.testing.v1 import AppTest
 
 from attnkit.analysis.inspection.result import InspectionResult
 from attnkit.experiment import Experiment
@@ -53,15 +52,9 @@ def downloads(monkeypatch):
     return offered
 
 
-def visit(*hashes, **state):
+def visit(*hashes):
     """Open the page with a link."""
-    tab = AppTest.from_file(DASHBOARD, default_timeout=PATIENCE)
-    for name, value in state.items():
-        tab.session_state[name] = value
-    tab.switch_page("pages/runs.py")
-    if hashes:
-        tab.query_params["run"] = ",".join(hashes)
-    return show(tab)
+    return open_page("runs", **({"run": ",".join(hashes)} if hashes else {}))
 
 
 def texts(tab):
@@ -73,12 +66,6 @@ def texts(tab):
 def concluded(tab):
     """Return the sentence above all."""
     return tab.markdown[0].value.replace("\\", "")
-
-
-def link(tab):
-    """Return what the address names."""
-    values = tab.query_params["run"]
-    return values if isinstance(values, str) else ",".join(values)
 
 
 def chosen(tab):
@@ -98,13 +85,9 @@ def replayed(tab):
 
 
 def test_the_history_is_listed_newest_first_and_searched(store, monkeypatch):
-    """By the name somebody gave, or one that says what it is; to list counts as no use.
-
-    Large results are read at several drawings, so that the table opens soon.
-    """
+    """Listing counts as no use, and reads large results at several drawings."""
     tab = visit()
     assert "train one in the Lab, and it is kept" in texts(tab)
-    assert [one.proto.label for one in tab.get("page_link")] == ["Open the Lab"]
     assert not tab.dataframe
     first = store_finished(store, tiny("directed", n_seeds=3))
     store_finished(store, tiny("directed", n_seeds=3, first_seed=1, d_head=5), 0.9)
@@ -113,7 +96,7 @@ def test_the_history_is_listed_newest_first_and_searched(store, monkeypatch):
     used = [entry.used_at for entry in store.entries()]
     with monkeypatch.context() as patched:
         patched.setattr(runs, "_READ_BYTES", 1)
-        assert visit().dataframe[0].value["reached"].notna().sum() == 1
+        assert show(tab).dataframe[0].value["reached"].notna().sum() == 1
     tab = visit()
     table = tab.dataframe[0].value
     assert [entry.used_at for entry in store.entries()] == used
@@ -121,18 +104,14 @@ def test_the_history_is_listed_newest_first_and_searched(store, monkeypatch):
     assert table["name"].tolist() == names
     assert table["runs"].tolist() == [2, 15, 15]
     assert "First seed 1" in table["changed"][1]
-    assert table["reached"].tolist() == [
-        "QKV 50%",
-        "QKV 90%, Q=K 90%, K=V 90%, Q=V 90%, …",
-        "QKV 50%, Q=K 50%, K=V 50%, Q=V 50%, …",
-    ]
-    counts = {0: "No experiment fits", 1: "1 experiment fits", 2: "2 experiments fit"}
+    reached = [f"QKV {n}, Q=K {n}, K=V {n}, Q=V {n}, …" for n in ("90%", "50%")]
+    assert table["reached"].tolist() == ["QKV 50%", *reached]
+    found = ["No experiment fits", "1 experiment fits", "2 experiments fit"]
     for searched, n_found in [("relation", 2), ("ours", 1), ("nothing", 0), ("head width 5", 1)]:
         tab.text_input(key="runs_search").set_value(searched)
         show(tab)
         assert sum(len(frame.value) for frame in tab.dataframe) == n_found, searched
-        assert bool(tab.info) == (n_found == 0)
-        assert concluded(tab).startswith(counts[n_found])
+        assert concluded(tab).startswith(found[n_found])
 
 
 def test_a_comparison_shows_settings_numbers_pairs_and_whole_downloads(three, downloads):
@@ -147,7 +126,7 @@ def test_a_comparison_shows_settings_numbers_pairs_and_whole_downloads(three, do
     assert set(between["n_pairs"]) == {2}
     assert between["difference"].tolist() == pytest.approx([-40] * 5)
     assert concluded(tab) == "The accuracy of QKV differs most: 90% in A, 50% in B."
-    assert link(tab) == f"{three[1]},{three[0]}"
+    assert link_of(tab)["run"] == f"{three[1]},{three[0]}"
 
     csv_text = downloads["Every evaluation as CSV"]().decode()
     rows = list(csv.DictReader(io.StringIO(csv_text)))
@@ -209,9 +188,9 @@ def test_experiments_of_two_tasks_have_no_pairs_and_that_is_said(three, store):
     tab = visit(three[0], three[2])
     assert set(tab.dataframe[-1].value["n_pairs"]) == {0}
     assert "No pairs: B." in texts(tab)
-    tab = visit(store_finished(store, Experiment(task="language")))
-    assert "Loss on held-out examples, by training step" in texts(tab)
-    assert "All are the task's defaults." in texts(tab)
+    text = texts(visit(store_finished(store, Experiment(task="language"))))
+    assert "Loss on held-out examples, by training step" in text
+    assert "All are the task's defaults." in text
 
 
 def test_what_a_link_names_in_vain_is_told_and_names_are_no_markup(three, store):
@@ -222,7 +201,7 @@ def test_what_a_link_names_in_vain_is_told_and_names_are_no_markup(three, store)
     assert "0123456789abcdef" in said
     assert "\\<b\\>\\*x\\*" in said
     assert len(chosen(tab)) == 1
-    assert link(tab) == three[0]
+    assert link_of(tab)["run"] == three[0]
     assert not show(tab).warning
     tab.menu_button(key=f"change_{three[0]}").click_index(2)
     assert len(chosen(show(tab))) == 2
@@ -247,13 +226,13 @@ def test_an_experiment_is_renamed_pinned_left_and_deleted(three, store):
     show(tab.switch_page("pages/guide.py"))
     tab.query_params.clear()
     show(tab.switch_page("pages/runs.py"))
-    assert link(tab) == ",".join(three[:2])
+    assert link_of(tab)["run"] == ",".join(three[:2])
 
     for answer, left in {"keep": three[:2], "confirm_delete": [three[1]]}.items():
         tab.menu_button(key=menu).click_index(2)
         show(tab).button(key=answer).click()
         assert len(chosen(show(tab))) == len(left)
-        assert link(tab) == ",".join(left)
+        assert link_of(tab)["run"] == ",".join(left)
     assert three[0] not in [entry.hash for entry in store.entries()]
 
 
@@ -262,23 +241,17 @@ def test_on_a_hosted_copy_only_the_owner_changes_what_is_stored(three, monkeypat
     monkeypatch.setenv("ATTNKIT_HOSTED", "true")
     monkeypatch.setenv("ATTNKIT_OWNER_SECRET", "a secret that is long enough")
     server_settings.cache_clear()
+    tab = visit(three[0])
     for owner in (False, True):
-        tab = visit(three[0], owner=owner)
-        assert len(tab.menu_button) == owner
+        tab.session_state["owner"] = owner
+        assert len(show(tab).menu_button) == owner
         assert len(chosen(tab)) == 1
 
 
-def test_downloads_fill_no_memory(three, downloads, monkeypatch):
+def test_downloads_fill_no_memory(downloads, monkeypatch):
     """One is written at a time; too many evaluations are refused with a reason, fewer if hosted."""
-    visit(three[0])
-    held = []
-    monkeypatch.setattr(
-        run_comparison, "to_json", lambda _: str(held.append(run_comparison._WRITING.locked()))
-    )
-    downloads["Settings and runs as JSON"]()
-    assert held == [True]
-    assert not run_comparison._WRITING.locked()
-    said = []
+    held, said, locked = [], [], run_comparison._WRITING.locked
+    monkeypatch.setattr(run_comparison, "to_json", lambda _: str(held.append(locked())))
     monkeypatch.setattr(run_comparison.st, "caption", said.append)
     for hosted, limit in {"false": 400_000, "true": 100_000}.items():
         monkeypatch.setenv("ATTNKIT_HOSTED", hosted)
@@ -288,7 +261,10 @@ def test_downloads_fill_no_memory(three, downloads, monkeypatch):
             monkeypatch.setattr(run_comparison, "n_evaluations", lambda _, n=n_rows: n)
             run_comparison.downloads([])
             assert len(downloads) == (2 if n_rows == limit else 0)
+            for write in (*downloads.values(),)[1:]:
+                write()
         assert f"{limit + 1:,} evaluations are too many for one download" in said[-1]
+    assert (held, locked()) == ([True, True], False)
 
 
 def test_troubles_of_the_store_are_told(three, monkeypatch):
@@ -334,6 +310,6 @@ def test_ticked_rows_join_what_is_chosen_outside_of_the_table():
     picked, rows = Runs(chosen=list("abcdefgh")), list("abcdefghi")
     before = picked.key_of_table(rows)
     picked.take_rows(rows, range(9))
-    assert picked.chosen == list("abcdefgh")
+    assert picked.chosen == rows[:-1]
     assert f"At most {MOST}" in picked.problems[0]
     assert picked.key_of_table(rows) != before  # else its tick would stay
