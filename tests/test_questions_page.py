@@ -150,42 +150,34 @@ def choose_claim(tab, name):
     return show(tab)
 
 
-def test_a_question_is_answered_with_its_reason_numbers_and_a_picture(shipped, seed):
-    """And with what is found on the first claim, the verdicts, and the asker's words, in turn."""
-    question = random.Random(seed).choice(list(QUESTIONS.values()))
-    tab = visit_at("questions", question=question.id)
-    text, verdicts = said(tab), verdicts_of(shipped.values())
-    numbers = number_sentences(question, shipped)
-    first, verdict = shipped[question.claims[0]], verdicts[question.claims[0]]
-    answer = short_answer(question, shipped, verdicts)
-    reason = " ".join(reason_sentences(question, shipped, verdicts))
-    assert text.index(answer) < text.index(reason) < text.index(numbers[0])
-    statement = statement_with_verdict(first, verdict).split("“")[0]
-    for words in (*numbers, main_found(first, verdict), statement, question.asked, question.source):
-        assert words in text
-    assert f"attnkit {first.version}, claim {first.hash}" in texts_in([folded(tab)])
-    long = any(name in first.curves and one.up_to > 1 for name, one in arms_of(first).items())
-    assert pictures(tab) == {"shipped", *(["learning"] if long else [])}
-    assert {f"open_{name}" for name in question.claims} <= {button.key for button in tab.button}
-    assert (tab.radio[0].options, tab.radio[0].value) == (list(question.guesses), None)
-
-
-def test_the_evidence_that_ships_answers_questions_in_few_plain_words(seed, long):
-    """The page reads what is in the package; commands, hashes and versions are folded."""
-    tab, known = visit_at("questions"), record.load_shipped()
-    some = {WHY.id, SWEPT, *random.Random(seed).sample(list(SHOWN), 2)}
-    for question in (one for name, one in SHOWN.items() if long or name in some):
-        tab = view(tab, question.id)
-        assert ("Not run yet" in said(tab)) == (question.claims[0] not in known)
-        assert link_of(tab) == ({} if question is WHY else {"question": question.id})
-        labels = [button.label for button in tab.button]
-        labels += [*tab.radio[0].options, *(one.title for one in QUESTIONS.values()), *links(tab)]
-        text = " ".join([in_sight(tab), *labels])
+def test_a_question_is_answered_in_few_plain_words_with_its_reason_numbers_and_a_picture(
+    shipped, seed
+):
+    """And with its first claim and the asker's words; commands, hashes and versions are folded."""
+    verdicts = verdicts_of(shipped.values())
+    for name in {SWEPT, random.Random(seed).choice(list(QUESTIONS))}:
+        question = SHOWN[name]
+        tab = visit_at("questions", question=question.id)
+        text, numbers = said(tab), number_sentences(question, shipped)
+        first, verdict = shipped[question.claims[0]], verdicts[question.claims[0]]
+        answer = short_answer(question, shipped, verdicts)
+        reason = " ".join(reason_sentences(question, shipped, verdicts))
+        assert text.index(answer) < text.index(reason) < text.index(numbers[0])
+        statement = statement_with_verdict(first, verdict).split("“")[0]
+        for words in (*numbers, main_found(first, verdict), statement, question.asked):
+            assert words in text
+        assert f"attnkit {first.version}, claim {first.hash}" in texts_in([folded(tab)])
+        long = any(name in first.curves and one.up_to > 1 for name, one in arms_of(first).items())
+        assert pictures(tab) == {"shipped", *(["learning"] if long else [])}
+        assert {f"open_{name}" for name in question.claims} <= {b.key for b in tab.button}
+        assert (tab.radio[0].options, tab.radio[0].value) == (list(question.guesses), None)
+        if question.sweep:
+            result = shipped_sweeps.load_shipped(question.sweep)
+            assert conclusion(result, *list(result.sweep.axes)[:2]).text in text
+        labels = [*(button.label for button in tab.button), *tab.radio[0].options, *links(tab)]
+        text = " ".join([in_sight(tab), *labels, *(one.title for one in QUESTIONS.values())])
         assert len(text.split()) < MOST_WORDS, question.id
         assert not re.search(r"[0-9a-f]{16}|attnkit|python|Holm|Student", text), question.id
-        if question.id == SWEPT:
-            result = shipped_sweeps.load_shipped(question.sweep)
-            assert conclusion(result, *list(result.sweep.axes)[:2]).text in said(tab)
 
 
 def test_without_evidence_and_sweep_it_says_what_to_type(nothing_shipped, monkeypatch, tmp_path):

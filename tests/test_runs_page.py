@@ -1,7 +1,5 @@
 """The Runs page without a browser: history, choice by link, comparison, changes, troubles."""
 
-import csv
-import io
 import json
 from contextlib import closing
 from dataclasses import replace
@@ -122,19 +120,13 @@ def test_a_comparison_shows_settings_numbers_pairs_and_whole_downloads(three, do
     assert settings.set_index("Setting").loc["Head width"].tolist() == ["5", "6"]
     assert "Steps" not in settings["Setting"].tolist()
     assert reached["last"].tolist() == [90] * 5 + [50] * 5
-    assert set(within["n_pairs"]) == {3}
-    assert set(between["n_pairs"]) == {2}
+    assert (set(within["n_pairs"]), set(between["n_pairs"])) == ({3}, {2})
     assert between["difference"].tolist() == pytest.approx([-40] * 5)
     assert concluded(tab) == "The accuracy of QKV differs most: 90% in A, 50% in B."
-    assert link_of(tab)["run"] == f"{three[1]},{three[0]}"
-
-    csv_text = downloads["Every evaluation as CSV"]().decode()
-    rows = list(csv.DictReader(io.StringIO(csv_text)))
-    assert len(rows) == 2 * 5 * 3 * 3
-    assert {row["experiment"] for row in rows} == set(three[:2])
+    rows = downloads["Every evaluation as CSV"]().decode().splitlines()
+    assert len(rows) == 1 + 2 * 5 * 3 * 3
     told = json.loads(downloads["Settings and runs as JSON"]())["experiments"]
-    assert [one["hash"] for one in told] == [three[1], three[0]]
-
+    assert [one["hash"] for one in told] == link_of(tab)["run"].split(",") == [three[1], three[0]]
     choice(tab, "Measure").set_value("loss")
     choice(tab, "Variants").set_value(["QKV", "K=V"])
     show(tab)
@@ -150,15 +142,14 @@ def test_a_single_experiment_is_replayed_and_has_no_partner(three):
     tab = visit(three[1])
     (fold,) = (expander for expander in tab.expander if expander.label == "Settings")
     assert "Head width" in fold.dataframe[0].value["Setting"].tolist()
-    assert len(tab.dataframe) == 4
     assert concluded(tab) == "Directed relation: all 5 variants reach 90% accuracy."
     assert "Experiments against each other" not in texts(tab)
     links = [element.proto for element in tab.get("page_link")]
     assert [link.page for link in links] == ["", "attention"]
     assert all(f"run={three[1]}" in link.query_string for link in links)
-    film = replayed(tab)
-    assert film.header["steps"] == [0, 4, 8]
-    assert film.header["sentences"] == [
+    header = replayed(tab).header
+    assert header["steps"] == [0, 4, 8]
+    assert header["sentences"] == [
         "Untrained, all 5 variants reach 10% accuracy.",
         "At step 4, all 5 variants reach 50% accuracy.",
         "At step 8, all 5 variants reach 90% accuracy.",
@@ -220,14 +211,11 @@ def test_an_experiment_is_renamed_pinned_left_and_deleted(three, store):
     show(tab)
     assert [entry.hash for entry in store.entries() if entry.pinned] == [three[0]]
     assert tab.menu_button(key=menu).options[1].endswith("Unpin")
-
     tab.button(key=f"leave_{three[2]}").click()
-    show(tab)
-    show(tab.switch_page("pages/guide.py"))
+    show(show(tab).switch_page("pages/guide.py"))
     tab.query_params.clear()
     show(tab.switch_page("pages/runs.py"))
     assert link_of(tab)["run"] == ",".join(three[:2])
-
     for answer, left in {"keep": three[:2], "confirm_delete": [three[1]]}.items():
         tab.menu_button(key=menu).click_index(2)
         show(tab).button(key=answer).click()
@@ -273,15 +261,14 @@ def test_troubles_of_the_store_are_told(three, monkeypatch):
     def full(*_, **__):
         raise Unavailable("the disk is full")
 
-    with monkeypatch.context() as broken:
-        broken.setattr(ResultStore, "snapshot", lambda *_: None)  # a torn row
-        tab = visit(three[0])
-        assert "Cannot be read by this copy" in tab.warning[0].value
-        assert not chosen(tab)
-    with monkeypatch.context() as broken:
-        broken.setattr(ResultStore, "entries", full)
-        tab = visit(three[0])
-        assert "cannot be read now: the disk is full\\." in tab.warning[0].value
+    for method, fails, told in (
+        ("snapshot", lambda *_: None, "Cannot be read by this copy"),  # a torn row
+        ("entries", full, "cannot be read now: the disk is full\\."),
+    ):
+        with monkeypatch.context() as broken:
+            broken.setattr(ResultStore, method, fails)
+            tab = visit(three[0])
+            assert told in tab.warning[0].value
     assert len(chosen(show(tab))) == 1
     with monkeypatch.context() as broken:
         broken.setattr(ResultStore, "pin", full)
