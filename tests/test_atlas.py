@@ -142,7 +142,7 @@ def test_the_grid_has_every_head_in_its_cell(heads):
         assert re.search(r"median −?\d", panel["alt"])
         assert re.search(r"random −?\d", panel["note"])
     made = heads.assign(cos_qk=-0.05, cos_qk_random=0.0, cos_qk_random_sd=0.03)
-    made.loc[made.index[3:5], "cos_qk_random_sd"] = [0.01, math.nan]
+    made.loc[made.index[3:5], "cos_qk_random_sd"] = [0.02, math.nan]
     assert atlas_panels(made, COSINE)["panels"][0]["below"] == [[0, 0, 0, 1, 0], [0, 0, 0, 0, 0]]
 
 

@@ -140,14 +140,12 @@ def test_the_main_statement_is_the_first_that_decides():
     """So what is found agrees with the verdict; what only stands alone is called probable."""
     claim = claim_of(no_worse("K=V", "QKV"), no_worse("Q=K", "QKV"))
     evidence = made_up(claim, MadeUp(**QUIET, QKV=1.0, K_V=1.0, Q_K=0.5))
-    assert main_statement(evidence, "did not hold")[0] is claim.statements[1]
-    assert main_statement(evidence, "undecided")[0] is claim.statements[0]
-    assert main_found(evidence, "did not hold") == (
-        "Q=K is worse than QKV by more than 5 points (50% against 100%, 17 seeds)."
-    )
+    found = [main_statement(evidence, verdict)[0] for verdict in ("undecided", "did not hold")]
+    assert found == list(claim.statements)
+    told = "Q=K is worse than QKV by more than 5 points (50% against 100%, 17 seeds)."
+    assert main_found(evidence, "did not hold") == told
     evidence = unable(claim_of(worse("Q=K", "QKV")))
-    alone, together = (main_found(evidence, verdict) for verdict in ("held", "undecided"))
-    assert together == f"Probably: {alone}"
+    assert [main_found(evidence, v) for v in ("held", "undecided")] == [told, f"Probably: {told}"]
     open_ = made_up(claim_of(worse("Q=K", "QKV")), MadeUp(**QUIET, QKV=nan))
     assert main_found(open_, "undecided").startswith("The seeds do not decide this: Q=K is worse")
 
@@ -317,9 +315,8 @@ def test_the_links_set_up_what_was_compared():
     """Every claim's open in the Lab, which shows so many columns."""
     for name, claim in CLAIMS.items():
         trials = quick_trials(claim, evidence_of_all()[name], 0)
-        found = lab_links([trial.experiment for trial in trials])
-        assert len({label for label, _ in found}) == len(trials)
-        for (_, params), trial in zip(found, trials, strict=True):
+        found = dict(lab_links([trial.experiment for trial in trials]))
+        for params, trial in zip(found.values(), trials, strict=True):
             experiment, opened = trial.experiment, from_params(params)
             assert opened.sharing == experiment.sharing[:MOST_COLUMNS]
             assert opened.replace(sharing=experiment.sharing) == experiment

