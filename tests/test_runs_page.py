@@ -294,6 +294,8 @@ def test_ticked_rows_join_what_is_chosen_outside_of_the_table():
     picked = Runs(chosen=["a", "c"])
     picked.take_rows(["b", "c", "d"], [0, 2, 3])  # the last one has left the table meanwhile
     assert picked.chosen == ["a", "b", "d"]
+    picked.take_rows(["a", "c"], [0, 1])  # those that are there keep their letters
+    assert picked.chosen == ["a", "b", "d", "c"]
     picked, rows = Runs(chosen=list("abcdefgh")), list("abcdefghi")
     before = picked.key_of_table(rows)
     picked.take_rows(rows, range(9))
