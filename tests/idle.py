@@ -108,8 +108,21 @@ def visit(**params):
     return show(tab)
 
 
+def open_page(name, **params):
+    """Open a page with a link, as the first one of a tab."""
+    tab = AppTest.from_file(DASHBOARD, default_timeout=PATIENCE)
+    tab.query_params.update(params)
+    return show(tab.switch_page(f"pages/{name}.py"))
+
+
 def show(tab):
     """Run the page; it must not fail."""
     tab.run()
     assert not tab.exception
     return tab
+
+
+def link_of(tab):
+    """Return the address as one value per name."""
+    params = tab.query_params.items()
+    return {name: value if isinstance(value, str) else value[0] for name, value in params}

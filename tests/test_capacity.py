@@ -2,7 +2,6 @@
 
 import json
 import math
-import random
 import re
 from dataclasses import replace
 
@@ -10,11 +9,9 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from made_sweeps import ENTRIES, WIDTHS, failed, from_width, logistic, made_sweep, without
-from reference import DOZEN
 from scipy import stats
 from searching import briefly
 
@@ -28,17 +25,14 @@ from attnkit.analysis.capacity import (
     runs_at,
     slice_at,
 )
-from attnkit.analysis.conclusion import conclusion, label_of
+from attnkit.analysis.conclusion import conclusion
 from attnkit.analysis.logistic import half_point
-from attnkit.experiment import Experiment
 from attnkit.figures.frontier import (
     describe_frontier,
     describe_matching,
     plot_frontier,
     plot_matching,
 )
-from attnkit.model.decode import Decoder
-from attnkit.model.model import Model
 from attnkit.sweeps import SweepResult
 
 X, Y = "d_head", "n_entries"
@@ -93,8 +87,7 @@ def test_a_slice_keeps_the_index_of_its_rows():
     """The page finds the cell of a row by it; axes that there are not are refused by name."""
     table = cells(WHOLE)
     part = slice_at(table, {"n_entries": 8})
-    assert set(part["n_entries"]) == {8}
-    assert (table.loc[part.index] == part)["d_head"].all()
+    assert part.index.tolist() == table.index[table["n_entries"] == 8].tolist()
     with pytest.raises(ValueError, match=r"fixed: got 'd_model', allowed d_head, n_entries"):
         slice_at(table, {"d_model": 3})
     with pytest.raises(ValueError, match="fixed: has no 'n_entries'"):
@@ -114,21 +107,16 @@ def test_differences_are_paired_by_seed():
     for row in table.to_dict("records"):
         pairs = groups[row["d_head"], row["n_entries"]]
         gaps = (pairs["accuracy_x"] - pairs["accuracy_y"]).to_numpy()
+        ratios = np.log2(pairs["steps_to_threshold_x"] / pairs["steps_to_threshold_y"])
         assert row["n_pairs"] == len(gaps) == (4 if row["d_head"] == 3 else 5)
-        found = [row["difference"], row["low"], row["high"]]
-        assert found == pytest.approx(mean_of(gaps))
+        assert [row["difference"], row["low"], row["high"]] == pytest.approx(mean_of(gaps))
         assert row["clear"] == (row["low"] > 0 or row["high"] < 0)
-        ratios = pairs["steps_to_threshold_x"] / pairs["steps_to_threshold_y"]
         assert row["n_steps_pairs"] == ratios.notna().sum()
-        expected = np.log2(ratios).mean()
-        assert row["steps_difference"] == pytest.approx(expected, nan_ok=True)
+        assert row["steps_difference"] == pytest.approx(ratios.mean(), nan_ok=True)
     assert table["clear"].any()
     table = difference(WHOLE, "QKV", "QKV")
-    assert (table["difference"] == 0).all()
     assert not table["clear"].any()
-    table = difference(WHOLE, "Q=V", "QKV")  # which was not trained
-    assert table.empty
-    assert "steps_clear" in table.columns
+    assert difference(WHOLE, "Q=V", "QKV").empty  # which was not trained
 
 
 # the frontier, and costs of equal accuracy
@@ -158,31 +146,26 @@ def test_no_other_cell_beats_those_on_the_frontier(drawn):
 
 def test_costs_of_equal_accuracy_are_compared_between_cells_too():
     """On the logarithm of the cost; an accuracy that is never reached has none."""
-    a = frame(parameters=[100, 200, 400], accuracy=[0.2, 0.6, 1.0])
-    matched = matching_cost(
-        a, frame(parameters=[200, 400, 800], accuracy=a["accuracy"]), "parameters"
-    )
-    assert matched["accuracy"].tolist() == [0.2, 0.6, 1.0]
-    for column in ("ratio", "low", "high"):
-        assert matched[column].to_numpy() == pytest.approx(2)
-    a = frame(parameters=[100, 400], accuracy=[0.0, 1.0])
-    b = frame(parameters=[100, 150, 400], accuracy=[0.0, 0.5, 1.0])
-    middle = matching_cost(a, b, "parameters").set_index("accuracy").loc[0.5]
+
+    def matched(of_a, of_b, spread=0.0):
+        a, b = (frame(parameters=list(one), accuracy=list(one.values())) for one in (of_a, of_b))
+        b["accuracy_low"], b["accuracy_high"] = b["accuracy"] - spread, b["accuracy"] + spread
+        return matching_cost(a, b, "parameters").set_index("accuracy", drop=False)
+
+    table = matched({100: 0.2, 200: 0.6, 400: 1.0}, {200: 0.2, 400: 0.6, 800: 1.0})
+    assert table["accuracy"].tolist() == [0.2, 0.6, 1.0]
+    assert table[["ratio", "low", "high"]].to_numpy() == pytest.approx(2)
+    middle = matched({100: 0.0, 400: 1.0}, {100: 0.0, 150: 0.5, 400: 1.0}).loc[0.5]
     assert [middle["a"], middle["ratio"]] == pytest.approx([200, 0.75])
-    last = matching_cost(a, frame(parameters=[100, 200], accuracy=[0.2, 0.7]), "parameters").iloc[
-        -1
-    ]
+    last = matched({100: 0.0, 400: 1.0}, {100: 0.2, 200: 0.7}).iloc[-1]
     assert last["accuracy"] == 1.0
     assert last[["b", "ratio", "high"]].isna().all()
-    a = frame(parameters=[100, 400], accuracy=[0.0, 0.9])
-    b = frame(parameters=[100, 400, 1600], accuracy=[0.0, 0.9, 0.95])
-    b["accuracy_low"], b["accuracy_high"] = b["accuracy"] - 0.1, b["accuracy"] + 0.1
-    last = matching_cost(a, b, "parameters").iloc[-1]
+    last = matched({100: 0.0, 400: 0.9}, {100: 0.0, 400: 0.9, 1600: 0.95}, 0.1).iloc[-1]
     assert last["b"] == pytest.approx(400)
     assert 100 < last["b_low"] < 400
     assert last["b_high"] == last["high"] == math.inf
-    assert matching_cost(a, a[:0], "parameters").empty
-    assert matching_cost(a[:0], a, "parameters").empty
+    for a, b in (({}, {100: 0.2}), ({100: 0.2}, {})):
+        assert matched(a, b).empty
 
 
 TABLE = slice_at(cells(failed(WHOLE, d_head=12, sharing="K=V")), {"n_entries": 4})
@@ -199,11 +182,10 @@ def accepted(figure):
 
 def test_the_frontier_is_drawn_with_all_cells_and_described():
     """Every cell is a dot with the index of its row; names stand at changes of the variant."""
+    trained = TABLE.index[TABLE["accuracy"].notna()]
     for cost in COSTS:
-        figure = plot_frontier(TABLE, cost)
-        accepted(figure)
+        figure = accepted(plot_frontier(TABLE, cost))
         others, line, best = figure["data"]
-        trained = TABLE.index[TABLE["accuracy"].notna()]
         assert sorted(others["customdata"] + best["customdata"]) == sorted(trained)
         assert best["customdata"] == frontier(TABLE, cost).index.tolist()
         assert line["x"] == best["x"] == TABLE.loc[best["customdata"], cost].tolist()
@@ -214,51 +196,30 @@ def test_the_frontier_is_drawn_with_all_cells_and_described():
         "Accuracy against KV-cache floats per token. On the frontier stand 3 of 15 cells: "
         "QKV 0% for 2, K=V 0% for 2, QKV 100% for 6."
     )
-    for n_rows in (0, 1):
-        accepted(plot_frontier(TABLE[:n_rows], "parameters"))
-        text = describe_frontier(TABLE[:n_rows], "parameters")
-        assert ("Nothing has been trained" in text) == (n_rows == 0)
+    accepted(plot_frontier(TABLE[:0], "parameters"))
+    assert "Nothing has been trained" in describe_frontier(TABLE[:0], "parameters")
 
 
 def test_costs_of_equal_accuracy_are_drawn_and_described():
     """Also where limits are infinite and where B never reaches the accuracy."""
-    for cost in COSTS:
-        matched = matching_cost(OF["QKV"], OF["K=V"], cost)
-        short = matching_cost(OF["QKV"], OF["K=V"][:4], cost)
-        endless = matched.copy()
-        endless.loc[0, ["high", "low"]] = math.inf, 0.0
-        for table in (matched, short, endless, matched[:0]):
-            line = plot_matching(table, cost, NAMES)
-            accepted(line)
-            assert line["data"][1]["y"] == table["ratio"].dropna().tolist()
-
-    def told(of_b, least=0.0):
-        return describe_matching(matching_cost(OF["QKV"], of_b, KV_CACHE, least), KV_CACHE, NAMES)
-
-    text = told(OF["K=V"])
+    matched = matching_cost(OF["QKV"], OF["K=V"], KV_CACHE)
+    endless = matched.copy()
+    endless.loc[0, ["high", "low"]] = math.inf, 0.0
+    short = matching_cost(OF["QKV"], OF["K=V"][:4], KV_CACHE)
+    for table in (matched, short, endless, matched[:0]):
+        line = accepted(plot_matching(table, KV_CACHE, NAMES))
+        assert line["data"][1]["y"] == table["ratio"].dropna().tolist()
+    text = describe_matching(matched, KV_CACHE, NAMES)
+    assert text.startswith("It depends on the accuracy.")
     assert "KV-cache floats per token of K=V as a multiple of those of QKV" in text
     assert "100%: 2.00 times (2.00 to 2.00)" in text
-    assert text.startswith("It depends on the accuracy.")
-    assert told(OF["K=V"], 0.5).startswith("K=V needs more for the same")
-    assert "100%: K=V never reaches it" in told(OF["K=V"][:4])
-    assert "Nothing has been trained" in told(OF["K=V"][:0])
-
-
-def test_costs_are_those_of_a_real_decoder(seed):
-    """Floats that a decoder keeps per token and numbers of parameters, at a width that is drawn."""
-    drawn = random.Random(seed)
-    for variant in DOZEN:
-        d_head = drawn.choice([4, 6, 16])
-        settings = {"n_entries": 4, "n_layers": 2, "d_mlp": 5, "d_head": d_head, "causal": True}
-        experiment = Experiment(task="directed", sharing=[variant], n_seeds=1, **settings)
-        model = Model(experiment, experiment.seeds, torch.device("cpu"), tied=experiment.sharing)
-        decoder = Decoder(model, 0)
-        for token in torch.zeros(3, 2, dtype=torch.long):
-            decoder.read(token)
-        costs = experiment.costs(variant)
-        assert decoder.floats_per_token == costs.kv_cache, (variant, d_head)
-        numbers = sum(value.numel() for value in model.run_parameters(0).values())
-        assert numbers == costs.parameters, (variant, d_head)
+    half = matching_cost(OF["QKV"], OF["K=V"], KV_CACHE, 0.5)
+    for table, words in (
+        (half, "K=V needs more for the same"),
+        (short, "100%: K=V never reaches it"),
+        (matched[:0], "Nothing has been trained"),
+    ):
+        assert words in describe_matching(table, KV_CACHE, NAMES)
 
 
 # boundaries
@@ -274,27 +235,18 @@ def wider(**needed):
 
 
 def test_a_known_half_point_is_found_and_its_band_covers_what_is_not_known():
-    """From many runs to within a few percent."""
-    values = np.log2(WIDTHS)
+    """From many runs to within a few percent; bands of 95% cover 180 to 200 of 200 draws."""
+    values, generator, n_covered = np.log2(WIDTHS), np.random.default_rng(0), 0
     share = 1 / (1 + np.exp(-3 * (values - np.log2(5))))
     found = half_point(values, 1000 * share, np.full(len(values), 1000.0))
     assert 2**found.value == pytest.approx(5, rel=0.03)
-    assert found.low < np.log2(5) < found.high
-    assert 2 ** (found.high - found.low) < 1.15
+    assert found.low < np.log2(5) < found.high < found.low + np.log2(1.15)
     found = half_point(values, np.repeat([0, 5.0], 4), FIVE)
-    assert 4 < 2**found.value < 6
-    assert 3 < 2**found.low < 4.5
-    assert 5.5 < 2**found.high < 8
+    assert 3 < 2**found.low < 4.5 < 2**found.value < 5.5 < 2**found.high < 8
     for solved, value in ((0.0, math.inf), (5.0, -math.inf)):
         found = half_point(values, np.full(8, solved), FIVE)
         assert found.value == value
         assert math.isinf(found.low) != math.isinf(found.high)
-
-
-def test_bands_cover_the_true_point_about_as_often_as_they_say():
-    """Between 180 and 200 of 200 draws with five seeds each are covered."""
-    generator, values = np.random.default_rng(0), np.log2(WIDTHS)
-    n_covered = 0
     for _ in range(200):
         true = generator.uniform(np.log2(2.5), np.log2(10))
         solved = generator.binomial(5, 1 / (1 + np.exp(-4 * (values - true))))
@@ -317,18 +269,17 @@ def test_a_falling_axis_is_the_mirror_of_a_rising_one(solved):
 def test_a_boundary_has_a_point_at_every_value_of_the_other_axis():
     """In the order of the sweep, between widths that fail and succeed; the same every time."""
     found, again = (boundary(WHOLE, "K=V", X, Y) for _ in range(2))
-    assert found.at == list(ENTRIES)
-    assert found.rises
+    assert (found.at, found.rises) == (list(ENTRIES), True)
     assert ((found.half > 4) & (found.half < 6)).all()
     assert ((found.low < found.half) & (found.half < found.high)).all()
     assert np.array_equal(found.low, again.low)
-    holed = failed(without(WHOLE, d_head=12, n_entries=4), d_head=8, n_entries=8)
-    part = boundary(holed, "K=V", X, Y)
+    part = boundary(
+        failed(without(WHOLE, d_head=12, n_entries=4), d_head=8, n_entries=8), "K=V", X, Y
+    )
     assert part.at == found.at
     assert part.half == pytest.approx(found.half, rel=0.1)
-    runs = WHOLE.runs
-    single = SweepResult(WHOLE.sweep, runs[(runs[Y] != 4) | (runs[X] == 3)])
-    assert boundary(single, "K=V", X, Y).at == [2, 8, 16]
+    single = WHOLE.runs[(WHOLE.runs[Y] != 4) | (WHOLE.runs[X] == 3)]
+    assert boundary(SweepResult(WHOLE.sweep, single), "K=V", X, Y).at == [2, 8, 16]
 
 
 def test_a_boundary_is_found_on_axes_of_every_kind():
@@ -345,10 +296,8 @@ def test_a_boundary_is_found_on_axes_of_every_kind():
     assert found.half[0] < 3 < 6 < found.half[1]
     (half,) = boundary(made_sweep(from_width(QKV=3, KV=6), axes={X: WIDTHS}), "QKV", X).half
     assert 2 < half < 3
-    zero = made_sweep(
-        lambda sharing, point: float(point["d_mlp"] >= 16),
-        axes={"d_mlp": (0, 8, 16, 32), Y: ENTRIES},
-    )
+    axes = {"d_mlp": (0, 8, 16, 32), Y: ENTRIES}
+    zero = made_sweep(lambda sharing, point: float(point["d_mlp"] >= 16), axes=axes)
     found = boundary(zero, "QKV", "d_mlp", Y)
     assert ((found.half > 8) & (found.half < 16)).all()
     assert not found.has_ratios
@@ -357,23 +306,21 @@ def test_a_boundary_is_found_on_axes_of_every_kind():
 
 def test_there_is_no_boundary_where_nothing_separates_runs():
     """If all or none of them solve the task, along texts, or at the one value of a sweep begun."""
-    for chance in (0.0, 1.0):
-        assert boundary(made_sweep(lambda sharing, point, c=chance: c), "QKV", X, Y) is None
-    result = made_sweep(
-        lambda sharing, point: float(point["positions"] == "none"),
-        axes={"positions": ("none", "learned"), Y: ENTRIES},
-    )
-    assert boundary(result, "QKV", "positions", Y) is None
+    axes = {"positions": ("none", "learned"), Y: ENTRIES}
+    texts = made_sweep(lambda _, point: float(point["positions"] == "none"), axes=axes)
     whole = made_sweep(lambda sharing, point: float(point[Y] <= 4))
     begun = SweepResult(whole.sweep, whole.runs[whole.runs[X] == 8].reset_index(drop=True))
-    assert boundary(begun, "QKV", X, Y) is None
+    for result, along in (
+        *((made_sweep(lambda *_, c=chance: c), X) for chance in (0.0, 1.0)),
+        *((texts, "positions"), (begun, X)),
+    ):
+        assert boundary(result, "QKV", along, Y) is None
 
 
 def test_the_smallest_width_is_that_from_which_on_all_seeds_succeed():
     """Failures at wider heads count; infinite if the widest fails, with none below the first."""
     table = smallest(WHOLE, "K=V", X, Y)
-    assert table["smallest"].tolist() == [6] * 4
-    assert table["below"].tolist() == [4] * 4
+    assert (table["smallest"].tolist(), table["below"].tolist()) == ([6] * 4, [4] * 4)
     runs = WHOLE.runs.copy()
     late = (runs["sharing"] == "K=V") & (runs[X] == 8) & (runs[Y] == 4) & (runs["seed"] == 0)
     runs.loc[late, "steps_to_threshold"] = math.nan
@@ -382,8 +329,7 @@ def test_the_smallest_width_is_that_from_which_on_all_seeds_succeed():
     assert smallest(result, "K=V", X, Y, share=0.8)["smallest"].tolist() == [6] * 4
     extreme = made_sweep(from_width(QKV=1, KV=99))
     table = smallest(extreme, "K=V", X, Y)
-    assert table["smallest"].tolist() == [math.inf] * 4
-    assert table["below"].tolist() == [16] * 4
+    assert (table["smallest"].tolist(), table["below"].tolist()) == ([math.inf] * 4, [16] * 4)
     assert smallest(extreme, "QKV", X, Y)["below"].isna().all()
 
 
@@ -395,18 +341,15 @@ def test_ratios_are_found_with_their_intervals_against_any_baseline():
     assert table.loc["Q=K", "low"] < 1 < table.loc["Q=K", "high"]
     assert table["n_compared"].tolist() == [4, 4]
     there, back = table.loc["K=V"], ratios(result, X, Y, baseline="K=V").iloc[0]
-    assert there["ratio"] == pytest.approx(1 / back["ratio"])
-    assert there["low"] == pytest.approx(1 / back["high"])
+    expected = [1 / back[end] for end in ("ratio", "high", "low")]
+    assert [there[end] for end in ("ratio", "low", "high")] == pytest.approx(expected)
     table = ratios(WHOLE, X, Y, baseline="Q=V")
     assert table["ratio"].isna().all()
     assert table["sharing"].tolist() == ["QKV", "K=V"]
 
 
 def test_a_mean_ratio_has_the_intervals_of_both_boundaries():
-    """As Zou and Donner add them, on logarithms; the values at which one lies outside are left out.
-
-    Here log₂ of the ratios are 1 and 3, and all distances to limits are 1 below and 2 above.
-    """
+    """As Zou and Donner add them: log₂ ratios of 1 and 3, with limits 1 below and 2 above."""
     limits = [2.0, 4.0, 8.0], [1.0, 2.0, 4.0], [8.0, 16.0, 32.0]
     b = Boundary("QKV", X, Y, [2, 4, 8], *map(np.array, limits), rises=True, has_ratios=True)
     factors = np.array([2.0, 8.0, math.inf])
@@ -468,15 +411,12 @@ def test_the_conclusion_says_which_variant_needs_the_most_and_by_how_much():
 
 def test_a_sentence_names_few_of_many_variants_and_the_rows_that_ratios_leave_out():
     """The others are counted. A variant that fails more rows is not less demanding."""
-    others = [f"QKV d_mlp={4 * k}" for k in range(1, 9)]
-    text = concluded(
-        made_sweep(
-            lambda sharing, point: float(point[X] >= (3 if sharing == "QKV" else 8)),
-            sharing=("QKV", *others),
-        )
+    names = ("QKV", *(f"QKV d_mlp={4 * k}" for k in range(1, 9)))
+    many = made_sweep(
+        lambda sharing, point: float(point[X] >= (3 if sharing == "QKV" else 8)), sharing=names
     )
-    assert text.count("times (") == 3
-    assert text.endswith("4 others.")
+    assert concluded(many).count("times (") == 3
+    assert concluded(many).endswith("4 others.")
 
     def solves(sharing, point):
         return float(point[X] >= 3 and (sharing == "QKV" or (point[X] >= 6 and point[Y] <= 4)))
@@ -487,13 +427,6 @@ def test_a_sentence_names_few_of_many_variants_and_the_rows_that_ratios_leave_ou
     )
 
     def solves_few(sharing, point):
-        widths = {"QKV": 2, "Q=V": 8, "K=V": 3 if point[Y] == 2 else 99}
-        return float(point[X] >= widths[sharing])
+        return float(point[X] >= {"QKV": 2, "Q=V": 8, "K=V": 3 if point[Y] == 2 else 99}[sharing])
 
     assert "widest" not in concluded(made_sweep(solves_few, sharing=("QKV", "K=V", "Q=V")))
-
-
-def test_settings_have_their_labels():
-    """Labels of all tasks are known; a name that is no setting stays as it is."""
-    labels = {"d_head": "Head width", "n_hops": "Hops", "task": "Task", "no_such": "no_such"}
-    assert {name: label_of(name) for name in labels} == labels

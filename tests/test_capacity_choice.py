@@ -14,15 +14,8 @@ from attnkit.ui.capacity_choice import OWN, SECTIONS, CapacityChoice, Cell, cell
 from attnkit.ui.capacity_sections import table_of
 from attnkit.variants import Variant
 
-TINY = {
-    "task": "directed",
-    "n_values": 7,
-    "d_model": 16,
-    "steps": 6,
-    "evaluate_every": 3,
-    "batch_size": 16,
-    "n_eval": 16,
-}
+TINY = {"task": "directed", "n_values": 7, "d_model": 16}
+TINY |= {"steps": 6, "evaluate_every": 3, "batch_size": 16, "n_eval": 16}
 
 AXES = {"d_head": [2, 4, 8], "n_entries": [6, 8], "n_layers": [1, 2]}
 
@@ -58,10 +51,9 @@ def test_numbers_of_a_cell_are_those_of_its_row():
     """Accuracy, seeds that solve it, steps, costs and learning rate; or that it was not run."""
     result = made_up()
     row, text = row_of(result, WIDE), numbers_of(result, row_of(result, WIDE))
-    assert "Accuracy 100%" in text
-    assert "solved by 2 of 2 seeds, these after 200 steps" in text
-    assert f"{row['parameters']:,} parameters" in text
-    assert "Learning rate 0.005" in text
+    costs = f"{row['parameters']:,} parameters"
+    solved = "solved by 2 of 2 seeds, these after 200 steps"
+    assert all(told in text for told in ("Accuracy 100%", solved, costs, "Learning rate 0.005"))
     assert row_of(without(result, d_head=8, n_entries=6), WIDE) is None
     assert numbers_of(result, None).startswith("Not run")
     lost = failed(result, d_head=8, sharing="K=V")

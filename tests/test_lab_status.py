@@ -24,6 +24,7 @@ FULL, UNWATCHED = "because the queue was full", "because nobody watched it"
 STATES = [
     (replace(job("waiting"), snapshot=None), "Starting: the training process is", MOVING),
     (replace(job("failed", error="no memory"), snapshot=None), "failed: no memory. Press", OVER),
+    (replace(job("stopped"), snapshot=None), "Stopped: Step 0 of 600.", OVER),
     (job("waiting", begun=False), "place 3 in the queue, begins in about 2 min. 32 exp", MOVING),
     (job("stopped", begun=False, error=FULL), f"its turn came, {FULL}. Press **Train** to q", OVER),
     (job("stopped", begun=False), "Stopped before its turn came. Press **Train** to queue", OVER),

@@ -6,6 +6,7 @@ import time
 from dataclasses import replace
 
 import pytest
+from idle import link_of
 from small_claims import TINY, MadeUp, evidence_of_all, made_up, small_claim
 from test_inspection_page import turn_to, visit_at
 from visiting import PATIENCE, plain_text, press, show, visit
@@ -69,13 +70,14 @@ def ours(monkeypatch, nothing_shipped):
 
 @pytest.fixture
 def small(ours):
-    """A claim that trains in a moment, in two experiments."""
+    """A claim that trains in a moment, in two experiments, one of which is read twice."""
+    long = {**BOTH, "up_to": 2}
     return ours(
         arms=(
             *(arm(text, **TINY) for text in ("Q=K", "QKV")),
-            *(arm(text, f"{text}, married", **BOTH) for text in ("Q=K", "QKV")),
+            *(arm(text, f"{text}, married", **long) for text in ("Q=K", "QKV")),
         ),
-        statements=(worse("Q=K", "QKV"), worse("Q=K, married", "QKV, married")),
+        statements=(worse("Q=K", "QKV"), worse("Q=K, married", "QKV, married", at=2)),
         n_seeds=16,
     )
 
@@ -102,13 +104,8 @@ def in_sight(tab):
     return texts_in([e for e in kind if id(e) not in hidden] for kind in kinds)
 
 
-def address(tab):
-    """The query that the address bar shows."""
-    return {name: value for name, value in tab.query_params.items() if value}
-
-
 def rerun_of(tab, name="small"):
-    """What the visitor has trained of a claim."""
+    """Return what the visitor has trained of a claim."""
     return tab.session_state["reruns"].known[name]
 
 
@@ -122,11 +119,6 @@ def guess(tab, text=None):
     """Guess something."""
     tab.radio[0].set_value(text or tab.radio[0].options[0])
     return show(tab)
-
-
-def begin(tab):
-    """Guess something, and run it."""
-    return press(guess(tab), "run_claim")
 
 
 def watch_rerun(tab, name="small"):
@@ -158,42 +150,34 @@ def choose_claim(tab, name):
     return show(tab)
 
 
-def test_a_question_is_answered_with_its_reason_numbers_and_a_picture(shipped, seed):
-    """And with what is found on the first claim, the verdicts, and the asker's words, in turn."""
-    question = random.Random(seed).choice(list(QUESTIONS.values()))
-    tab = visit_at("questions", question=question.id)
-    text, verdicts = said(tab), verdicts_of(shipped.values())
-    numbers = number_sentences(question, shipped)
-    first, verdict = shipped[question.claims[0]], verdicts[question.claims[0]]
-    answer = short_answer(question, shipped, verdicts)
-    reason = " ".join(reason_sentences(question, shipped, verdicts))
-    assert text.index(answer) < text.index(reason) < text.index(numbers[0])
-    statement = statement_with_verdict(first, verdict).split("“")[0]
-    for words in (*numbers, main_found(first, verdict), statement, question.asked, question.source):
-        assert words in text
-    assert f"attnkit {first.version}, claim {first.hash}" in texts_in([folded(tab)])
-    long = any(name in first.curves and one.up_to > 1 for name, one in arms_of(first).items())
-    assert pictures(tab) == {"shipped", *(["learning"] if long else [])}
-    assert {f"open_{name}" for name in question.claims} <= {button.key for button in tab.button}
-    assert tab.radio[0].options == list(question.guesses)
-    assert tab.radio[0].value is None
-
-
-def test_the_evidence_that_ships_answers_every_question_in_few_plain_words():
-    """The page reads what is in the package; commands, hashes and versions are folded."""
-    tab, known = visit_at("questions"), record.load_shipped()
-    for question in SHOWN.values():
-        tab = view(tab, question.id)
-        assert ("Not run yet" in said(tab)) == (question.claims[0] not in known)
-        assert address(tab) == ({} if question is WHY else {"question": question.id})
-        labels = [button.label for button in tab.button]
-        labels += [*tab.radio[0].options, *(one.title for one in QUESTIONS.values()), *links(tab)]
-        text = " ".join([in_sight(tab), *labels])
+def test_a_question_is_answered_in_few_plain_words_with_its_reason_numbers_and_a_picture(
+    shipped, seed
+):
+    """And with its first claim and the asker's words; commands, hashes and versions are folded."""
+    verdicts = verdicts_of(shipped.values())
+    for name in {SWEPT, random.Random(seed).choice(list(QUESTIONS))}:
+        question = SHOWN[name]
+        tab = visit_at("questions", question=question.id)
+        text, numbers = said(tab), number_sentences(question, shipped)
+        first, verdict = shipped[question.claims[0]], verdicts[question.claims[0]]
+        answer = short_answer(question, shipped, verdicts)
+        reason = " ".join(reason_sentences(question, shipped, verdicts))
+        assert text.index(answer) < text.index(reason) < text.index(numbers[0])
+        statement = statement_with_verdict(first, verdict).split("“")[0]
+        for words in (*numbers, main_found(first, verdict), statement, question.asked):
+            assert words in text
+        assert f"attnkit {first.version}, claim {first.hash}" in texts_in([folded(tab)])
+        long = any(name in first.curves and one.up_to > 1 for name, one in arms_of(first).items())
+        assert pictures(tab) == {"shipped", *(["learning"] if long else [])}
+        assert {f"open_{name}" for name in question.claims} <= {b.key for b in tab.button}
+        assert (tab.radio[0].options, tab.radio[0].value) == (list(question.guesses), None)
+        if question.sweep:
+            result = shipped_sweeps.load_shipped(question.sweep)
+            assert conclusion(result, *list(result.sweep.axes)[:2]).text in text
+        labels = [*(button.label for button in tab.button), *tab.radio[0].options, *links(tab)]
+        text = " ".join([in_sight(tab), *labels, *(one.title for one in QUESTIONS.values())])
         assert len(text.split()) < MOST_WORDS, question.id
         assert not re.search(r"[0-9a-f]{16}|attnkit|python|Holm|Student", text), question.id
-        if question.id == SWEPT:
-            result = shipped_sweeps.load_shipped(question.sweep)
-            assert conclusion(result, *list(result.sweep.axes)[:2]).text in said(tab)
 
 
 def test_without_evidence_and_sweep_it_says_what_to_type(nothing_shipped, monkeypatch, tmp_path):
@@ -212,8 +196,6 @@ def test_without_evidence_and_sweep_it_says_what_to_type(nothing_shipped, monkey
     tab = view(tab, NEW)
     assert "Not run yet." in said(tab)
     assert "decided predictions" not in said(tab)
-    tab = choose_claim(view(tab, ALL), "one_matrix")
-    assert "python -m attnkit claims one_matrix" in texts_in([folded(tab)])
 
 
 def test_a_faulty_link_is_told_once_and_the_address_is_then_a_good_one(shipped):
@@ -224,8 +206,7 @@ def test_a_faulty_link_is_told_once_and_the_address_is_then_a_good_one(shipped):
     ):
         tab = visit_at("questions", **link)
         assert f"The link has {told}" in said(tab)
-        assert tab.get("bidi_component")
-        assert address(tab) == then
+        assert link_of(tab) == then
         assert "The link has" not in said(view(tab, "value"))
 
 
@@ -233,32 +214,31 @@ def test_claims_open_from_questions_links_and_their_table_with_all_evidence(ship
     """Who says it, what was expected, statements, learning rates, seeds, ways into the Lab."""
     verdicts, records = verdicts_of(shipped.values()), list(shipped.values())
     tab = press(visit_at("questions", question="two_spaces"), "open_direction")
-    assert address(tab) == {"claim": "direction"}
+    assert link_of(tab) == {"claim": "direction"}
     evidence, text = shipped["direction"], said(tab)
     claim, verdict = evidence.claim, verdicts["direction"]
-    found = main_found(evidence, verdict)
-    statements = [statement.text for statement in evidence.statements]
-    for words in (claim.question, claim.says, claim.source, claim.prediction, found, *statements):
+    for words in (
+        *(claim.question, claim.says, claim.source, claim.prediction),
+        *(main_found(evidence, verdict), seen_in_words(claim, evidence)),
+        *(statement.text for statement in evidence.statements),
+        *(f"**{verdict}**, as predicted.", "has stopped rising by 19,200 steps"),
+    ):
         assert words in text
-    assert f"**{verdict}**, as predicted." in text
-    assert seen_in_words(claim, evidence) in text
     assert f"seeds {evidence.seeds[0]} to " in texts_in([folded(tab)])
-    assert "has stopped rising by 19,200 steps" in text
     assert pictures(tab) == {"shipped", "learning", "differences"}
     assert "How learning rates were found" in [fold.label for fold in tab.expander]
     assert len(links(tab)) == len(evidence.experiments)
     tab.query_params.clear()
     tab = turn_to(turn_to(tab, "guide"), "questions")
-    assert address(tab) == {"claim": "direction"}
+    assert link_of(tab) == {"claim": "direction"}
     assert tab.selectbox(key=CLAIM).value == "direction"
-    assert address(choose_claim(tab, None)) == {"claim": ALL}
+    assert link_of(choose_claim(tab, None)) == {"claim": ALL}
     assert list(tab.dataframe[0].value.columns) == ["claim", "verdict", "found"]
     assert score_in_words(records) not in said(tab)
     tab.toggle(key="all_columns").set_value(True)
     show(tab)
     assert list(tab.dataframe[0].value.columns) == list(claims_table(shipped, verdicts).columns)
-    assert score_in_words(records) in said(tab)
-    assert total_in_words(records) in said(tab)
+    assert all(total in said(tab) for total in (score_in_words(records), total_in_words(records)))
     wrong = next(name for name, verdict in verdicts.items() if verdict != CLAIMS[name].expected)
     assert f"; we predicted “{CLAIMS[wrong].expected}”" in said(choose_claim(tab, wrong))
 
@@ -273,10 +253,10 @@ def test_new_claims_are_listed_with_what_became_of_their_predictions(shipped):
     places = [texts.index(main_found(one, verdicts[one.claim.id])) for one in decided]
     assert places == sorted(places)
     assert all(cache_in_words(one.claim) in texts for one in decided)
-    assert address(tab) == {"question": "new"}
+    assert link_of(tab) == {"question": "new"}
     tab = press(tab, f"open_new_{decided[0].claim.id}")
-    assert address(tab) == {"claim": decided[0].claim.id}
-    assert address(press(tab, "back_to_new")) == {"question": "new"}
+    assert link_of(tab) == {"claim": decided[0].claim.id}
+    assert link_of(press(tab, "back_to_new")) == {"question": "new"}
 
 
 def test_nothing_is_given_away_in_the_quiet_mode(shipped):
@@ -295,11 +275,11 @@ def test_nothing_is_given_away_in_the_quiet_mode(shipped):
     tab = view(tab, NEW)
     assert "“Guess first” is on, so this list is hidden" in said(tab)
     assert "decided predictions" not in said(tab)
-    tab = choose_claim(view(tab, ALL), "direction")
+    tab, claim = choose_claim(view(tab, ALL), "direction"), CLAIMS["direction"]
+    text = said(tab)
     assert list(tab.dataframe[0].value.columns) == ["claim", "source"]
-    assert total_in_words(list(shipped.values())) not in said(tab)
-    assert CLAIMS["direction"].says in said(tab)
-    assert CLAIMS["direction"].prediction not in said(tab)
+    assert total_in_words(list(shipped.values())) not in text
+    assert (claim.says in text, claim.prediction in text) == (True, False)
     assert not pictures(tab)
 
 
@@ -319,19 +299,14 @@ def test_a_claim_is_guessed_run_on_new_seeds_and_told_beside_the_guess(small):
     assert (first.finished, first.n_finished) == (True, 2)
     assert len(first.seeds) == small.quick_seeds == 8
     assert min(first.seeds) >= claim_rerun.FIRST_SEED
-    for words in (
-        "Your guess was ",
-        f"{first.seeds[0]} to {first.seeds[-1]}",
-        "Learning rates were each task’s own",
-        "| your run |",
-    ):
+    told = ("Your guess was ", "Learning rates were each task’s own", "| your run |")
+    for words in (*told, f"{first.seeds[0]} to {first.seeds[-1]}"):
         assert words in said(tab)
     assert pictures(tab) == {"own_small"}
     scores = first.evidence().scores
-    assert set(scores) == {one.name for one in small.arms}
-    assert all(own["accuracy"].shape == (1, 8) for own in scores.values())
-    tab = watch_rerun(press(tab, "run_claim"))
-    assert not set(rerun_of(tab).seeds) & set(first.seeds)
+    found = {name: own["accuracy"].shape for name, own in scores.items()}
+    assert found == {one.name: (one.up_to, 8) for one in small.arms}
+    assert not set(rerun_of(press(tab, "run_claim")).seeds) & set(first.seeds)
 
 
 def test_a_run_beside_shipped_evidence_takes_its_rates_and_a_wrong_guess_its_reason(
@@ -358,9 +333,9 @@ def test_a_run_beside_shipped_evidence_takes_its_rates_and_a_wrong_guess_its_rea
 
 def test_a_run_stops_for_another_claim_and_is_taken_up_again_with_its_seeds(ours, monkeypatch):
     """At most one trains for a visitor, and the page has said so; a refusal is told until then."""
-    for name, steps in (("slow", 20_000), ("small", 1000)):
-        long = {**TINY, "steps": steps, "evaluate_every": steps // 100}
-        pair = (arm("Q=K", **long), arm("QKV", **long))
+    for name, steps in (("slow", 20_000), ("small", 60)):
+        settings = {**TINY, "steps": steps, "evaluate_every": steps // 20}
+        pair = (arm("Q=K", **settings), arm("QKV", **settings))
         ours(name, title=f"A {name} claim", arms=pair, statements=(worse("Q=K", "QKV"),))
 
     def refuse(*_, **__):
@@ -369,7 +344,7 @@ def test_a_run_stops_for_another_claim_and_is_taken_up_again_with_its_seeds(ours
     tab = visit_at("questions", claim="slow")
     with monkeypatch.context() as patched:
         patched.setattr(TrainingService, "submit", refuse)
-        tab = begin(tab)
+        tab = press(guess(tab), "run_claim")
         assert "Not accepted: 12 experiments wait already." in said(tab)
         assert "Not accepted" in said(show(tab))
     tab, first = press(tab, "go_on_claim"), rerun_of(tab, "slow")
@@ -377,7 +352,7 @@ def test_a_run_stops_for_another_claim_and_is_taken_up_again_with_its_seeds(ours
     job, seeds = first.job_id, first.seeds
     tab = choose_claim(tab, "small")
     assert "“A slow claim” trains for you now: it stops if you run this." in said(tab)
-    tab = press(begin(tab), "stop_claim")
+    tab = press(guess(tab), "run_claim")
     assert training_service().look(job).over
     tab = press(choose_claim(tab, "slow"), "go_on_claim")
     assert rerun_of(tab, "slow") is first
@@ -385,8 +360,6 @@ def test_a_run_stops_for_another_claim_and_is_taken_up_again_with_its_seeds(ours
     tab = press(tab, "stop_claim")
     assert first.problem == "Stopped."
     assert "Stopped." in said(tab)
-    tab = watch_rerun(press(choose_claim(tab, "small"), "go_on_claim"))
-    assert rerun_of(tab).finished
 
 
 def test_a_claim_whose_arms_cannot_be_trained_says_why(ours):
@@ -394,21 +367,3 @@ def test_a_claim_whose_arms_cannot_be_trained_says_why(ours):
     ours("faulty", arms=(arm("QKV", d_head=-1), arm("Q=K", d_head=-1)))
     tab = visit_at("questions", claim="faulty")
     assert "This claim cannot be run: d_head: got -1, allowed" in plain_text(tab.error[0])
-
-
-def test_a_long_run_of_a_visitor_is_read_where_its_statement_reads_it(ours):
-    """Its scores are those at 1, 2 and 4 times the steps."""
-    long = {**TINY, "up_to": 4}
-    ours(
-        arms=(arm("Q=K", **long), arm("QKV", **{**long, "d_head": 5})),
-        statements=(worse("Q=K", "QKV", 2, measure="steps_to_solve", at=4),),
-        n_seeds=12,
-    )
-    tab = begin(visit_at("questions", claim="small"))
-    partial = rerun_of(tab).evidence()
-    assert {len(own["accuracy"]) for own in partial.scores.values()} <= {1, 3}
-    tab = watch_rerun(tab)
-    evidence = rerun_of(tab).evidence()
-    assert all(own["steps_to_solve"].shape == (3, 6) for own in evidence.scores.values())
-    assert "Median steps to solve: Q=K never, QKV never." in said(tab)
-    assert evidence.findings[0].n_alike == 6

@@ -1,16 +1,13 @@
 """The Runs page without a browser: history, choice by link, comparison, changes, troubles."""
 
-import csv
-import io
 import json
 from contextlib import closing
 from dataclasses import replace
 
 import pytest
 from finished import finished, store_finished
-from idle import DASHBOARD, PATIENCE, idle_service, show
+from idle import idle_service, link_of, open_page, show
 from kinds import tiny
-from streamlit.testing.v1 import AppTest
 
 from attnkit.analysis.inspection.result import InspectionResult
 from attnkit.experiment import Experiment
@@ -53,15 +50,9 @@ def downloads(monkeypatch):
     return offered
 
 
-def visit(*hashes, **state):
+def visit(*hashes):
     """Open the page with a link."""
-    tab = AppTest.from_file(DASHBOARD, default_timeout=PATIENCE)
-    for name, value in state.items():
-        tab.session_state[name] = value
-    tab.switch_page("pages/runs.py")
-    if hashes:
-        tab.query_params["run"] = ",".join(hashes)
-    return show(tab)
+    return open_page("runs", **({"run": ",".join(hashes)} if hashes else {}))
 
 
 def texts(tab):
@@ -73,12 +64,6 @@ def texts(tab):
 def concluded(tab):
     """Return the sentence above all."""
     return tab.markdown[0].value.replace("\\", "")
-
-
-def link(tab):
-    """Return what the address names."""
-    values = tab.query_params["run"]
-    return values if isinstance(values, str) else ",".join(values)
 
 
 def chosen(tab):
@@ -98,13 +83,9 @@ def replayed(tab):
 
 
 def test_the_history_is_listed_newest_first_and_searched(store, monkeypatch):
-    """By the name somebody gave, or one that says what it is; to list counts as no use.
-
-    Large results are read at several drawings, so that the table opens soon.
-    """
+    """Listing counts as no use, and reads large results at several drawings."""
     tab = visit()
     assert "train one in the Lab, and it is kept" in texts(tab)
-    assert [one.proto.label for one in tab.get("page_link")] == ["Open the Lab"]
     assert not tab.dataframe
     first = store_finished(store, tiny("directed", n_seeds=3))
     store_finished(store, tiny("directed", n_seeds=3, first_seed=1, d_head=5), 0.9)
@@ -113,7 +94,7 @@ def test_the_history_is_listed_newest_first_and_searched(store, monkeypatch):
     used = [entry.used_at for entry in store.entries()]
     with monkeypatch.context() as patched:
         patched.setattr(runs, "_READ_BYTES", 1)
-        assert visit().dataframe[0].value["reached"].notna().sum() == 1
+        assert show(tab).dataframe[0].value["reached"].notna().sum() == 1
     tab = visit()
     table = tab.dataframe[0].value
     assert [entry.used_at for entry in store.entries()] == used
@@ -121,18 +102,14 @@ def test_the_history_is_listed_newest_first_and_searched(store, monkeypatch):
     assert table["name"].tolist() == names
     assert table["runs"].tolist() == [2, 15, 15]
     assert "First seed 1" in table["changed"][1]
-    assert table["reached"].tolist() == [
-        "QKV 50%",
-        "QKV 90%, Q=K 90%, K=V 90%, Q=V 90%, …",
-        "QKV 50%, Q=K 50%, K=V 50%, Q=V 50%, …",
-    ]
-    counts = {0: "No experiment fits", 1: "1 experiment fits", 2: "2 experiments fit"}
+    reached = [f"QKV {n}, Q=K {n}, K=V {n}, Q=V {n}, …" for n in ("90%", "50%")]
+    assert table["reached"].tolist() == ["QKV 50%", *reached]
+    found = ["No experiment fits", "1 experiment fits", "2 experiments fit"]
     for searched, n_found in [("relation", 2), ("ours", 1), ("nothing", 0), ("head width 5", 1)]:
         tab.text_input(key="runs_search").set_value(searched)
         show(tab)
         assert sum(len(frame.value) for frame in tab.dataframe) == n_found, searched
-        assert bool(tab.info) == (n_found == 0)
-        assert concluded(tab).startswith(counts[n_found])
+        assert concluded(tab).startswith(found[n_found])
 
 
 def test_a_comparison_shows_settings_numbers_pairs_and_whole_downloads(three, downloads):
@@ -143,19 +120,13 @@ def test_a_comparison_shows_settings_numbers_pairs_and_whole_downloads(three, do
     assert settings.set_index("Setting").loc["Head width"].tolist() == ["5", "6"]
     assert "Steps" not in settings["Setting"].tolist()
     assert reached["last"].tolist() == [90] * 5 + [50] * 5
-    assert set(within["n_pairs"]) == {3}
-    assert set(between["n_pairs"]) == {2}
+    assert (set(within["n_pairs"]), set(between["n_pairs"])) == ({3}, {2})
     assert between["difference"].tolist() == pytest.approx([-40] * 5)
     assert concluded(tab) == "The accuracy of QKV differs most: 90% in A, 50% in B."
-    assert link(tab) == f"{three[1]},{three[0]}"
-
-    csv_text = downloads["Every evaluation as CSV"]().decode()
-    rows = list(csv.DictReader(io.StringIO(csv_text)))
-    assert len(rows) == 2 * 5 * 3 * 3
-    assert {row["experiment"] for row in rows} == set(three[:2])
+    rows = downloads["Every evaluation as CSV"]().decode().splitlines()
+    assert len(rows) == 1 + 2 * 5 * 3 * 3
     told = json.loads(downloads["Settings and runs as JSON"]())["experiments"]
-    assert [one["hash"] for one in told] == [three[1], three[0]]
-
+    assert [one["hash"] for one in told] == link_of(tab)["run"].split(",") == [three[1], three[0]]
     choice(tab, "Measure").set_value("loss")
     choice(tab, "Variants").set_value(["QKV", "K=V"])
     show(tab)
@@ -171,15 +142,14 @@ def test_a_single_experiment_is_replayed_and_has_no_partner(three):
     tab = visit(three[1])
     (fold,) = (expander for expander in tab.expander if expander.label == "Settings")
     assert "Head width" in fold.dataframe[0].value["Setting"].tolist()
-    assert len(tab.dataframe) == 4
     assert concluded(tab) == "Directed relation: all 5 variants reach 90% accuracy."
     assert "Experiments against each other" not in texts(tab)
     links = [element.proto for element in tab.get("page_link")]
     assert [link.page for link in links] == ["", "attention"]
     assert all(f"run={three[1]}" in link.query_string for link in links)
-    film = replayed(tab)
-    assert film.header["steps"] == [0, 4, 8]
-    assert film.header["sentences"] == [
+    header = replayed(tab).header
+    assert header["steps"] == [0, 4, 8]
+    assert header["sentences"] == [
         "Untrained, all 5 variants reach 10% accuracy.",
         "At step 4, all 5 variants reach 50% accuracy.",
         "At step 8, all 5 variants reach 90% accuracy.",
@@ -209,9 +179,9 @@ def test_experiments_of_two_tasks_have_no_pairs_and_that_is_said(three, store):
     tab = visit(three[0], three[2])
     assert set(tab.dataframe[-1].value["n_pairs"]) == {0}
     assert "No pairs: B." in texts(tab)
-    tab = visit(store_finished(store, Experiment(task="language")))
-    assert "Loss on held-out examples, by training step" in texts(tab)
-    assert "All are the task's defaults." in texts(tab)
+    text = texts(visit(store_finished(store, Experiment(task="language"))))
+    assert "Loss on held-out examples, by training step" in text
+    assert "All are the task's defaults." in text
 
 
 def test_what_a_link_names_in_vain_is_told_and_names_are_no_markup(three, store):
@@ -222,7 +192,7 @@ def test_what_a_link_names_in_vain_is_told_and_names_are_no_markup(three, store)
     assert "0123456789abcdef" in said
     assert "\\<b\\>\\*x\\*" in said
     assert len(chosen(tab)) == 1
-    assert link(tab) == three[0]
+    assert link_of(tab)["run"] == three[0]
     assert not show(tab).warning
     tab.menu_button(key=f"change_{three[0]}").click_index(2)
     assert len(chosen(show(tab))) == 2
@@ -241,19 +211,16 @@ def test_an_experiment_is_renamed_pinned_left_and_deleted(three, store):
     show(tab)
     assert [entry.hash for entry in store.entries() if entry.pinned] == [three[0]]
     assert tab.menu_button(key=menu).options[1].endswith("Unpin")
-
     tab.button(key=f"leave_{three[2]}").click()
-    show(tab)
-    show(tab.switch_page("pages/guide.py"))
+    show(show(tab).switch_page("pages/guide.py"))
     tab.query_params.clear()
     show(tab.switch_page("pages/runs.py"))
-    assert link(tab) == ",".join(three[:2])
-
+    assert link_of(tab)["run"] == ",".join(three[:2])
     for answer, left in {"keep": three[:2], "confirm_delete": [three[1]]}.items():
         tab.menu_button(key=menu).click_index(2)
         show(tab).button(key=answer).click()
         assert len(chosen(show(tab))) == len(left)
-        assert link(tab) == ",".join(left)
+        assert link_of(tab)["run"] == ",".join(left)
     assert three[0] not in [entry.hash for entry in store.entries()]
 
 
@@ -262,23 +229,17 @@ def test_on_a_hosted_copy_only_the_owner_changes_what_is_stored(three, monkeypat
     monkeypatch.setenv("ATTNKIT_HOSTED", "true")
     monkeypatch.setenv("ATTNKIT_OWNER_SECRET", "a secret that is long enough")
     server_settings.cache_clear()
+    tab = visit(three[0])
     for owner in (False, True):
-        tab = visit(three[0], owner=owner)
-        assert len(tab.menu_button) == owner
+        tab.session_state["owner"] = owner
+        assert len(show(tab).menu_button) == owner
         assert len(chosen(tab)) == 1
 
 
-def test_downloads_fill_no_memory(three, downloads, monkeypatch):
+def test_downloads_fill_no_memory(downloads, monkeypatch):
     """One is written at a time; too many evaluations are refused with a reason, fewer if hosted."""
-    visit(three[0])
-    held = []
-    monkeypatch.setattr(
-        run_comparison, "to_json", lambda _: str(held.append(run_comparison._WRITING.locked()))
-    )
-    downloads["Settings and runs as JSON"]()
-    assert held == [True]
-    assert not run_comparison._WRITING.locked()
-    said = []
+    held, said, locked = [], [], run_comparison._WRITING.locked
+    monkeypatch.setattr(run_comparison, "to_json", lambda _: str(held.append(locked())))
     monkeypatch.setattr(run_comparison.st, "caption", said.append)
     for hosted, limit in {"false": 400_000, "true": 100_000}.items():
         monkeypatch.setenv("ATTNKIT_HOSTED", hosted)
@@ -288,7 +249,10 @@ def test_downloads_fill_no_memory(three, downloads, monkeypatch):
             monkeypatch.setattr(run_comparison, "n_evaluations", lambda _, n=n_rows: n)
             run_comparison.downloads([])
             assert len(downloads) == (2 if n_rows == limit else 0)
+            for write in (*downloads.values(),)[1:]:
+                write()
         assert f"{limit + 1:,} evaluations are too many for one download" in said[-1]
+    assert (held, locked()) == ([True, True], False)
 
 
 def test_troubles_of_the_store_are_told(three, monkeypatch):
@@ -297,15 +261,14 @@ def test_troubles_of_the_store_are_told(three, monkeypatch):
     def full(*_, **__):
         raise Unavailable("the disk is full")
 
-    with monkeypatch.context() as broken:
-        broken.setattr(ResultStore, "snapshot", lambda *_: None)  # a torn row
-        tab = visit(three[0])
-        assert "Cannot be read by this copy" in tab.warning[0].value
-        assert not chosen(tab)
-    with monkeypatch.context() as broken:
-        broken.setattr(ResultStore, "entries", full)
-        tab = visit(three[0])
-        assert "cannot be read now: the disk is full\\." in tab.warning[0].value
+    for method, fails, told in (
+        ("snapshot", lambda *_: None, "Cannot be read by this copy"),  # a torn row
+        ("entries", full, "cannot be read now: the disk is full\\."),
+    ):
+        with monkeypatch.context() as broken:
+            broken.setattr(ResultStore, method, fails)
+            tab = visit(three[0])
+            assert told in tab.warning[0].value
     assert len(chosen(show(tab))) == 1
     with monkeypatch.context() as broken:
         broken.setattr(ResultStore, "pin", full)
@@ -331,9 +294,11 @@ def test_ticked_rows_join_what_is_chosen_outside_of_the_table():
     picked = Runs(chosen=["a", "c"])
     picked.take_rows(["b", "c", "d"], [0, 2, 3])  # the last one has left the table meanwhile
     assert picked.chosen == ["a", "b", "d"]
+    picked.take_rows(["a", "c"], [0, 1])  # those that are there keep their letters
+    assert picked.chosen == ["a", "b", "d", "c"]
     picked, rows = Runs(chosen=list("abcdefgh")), list("abcdefghi")
     before = picked.key_of_table(rows)
     picked.take_rows(rows, range(9))
-    assert picked.chosen == list("abcdefgh")
+    assert picked.chosen == rows[:-1]
     assert f"At most {MOST}" in picked.problems[0]
     assert picked.key_of_table(rows) != before  # else its tick would stay

@@ -202,8 +202,8 @@ def test_an_impossible_text_is_refused_with_a_reason():
         for text in texts.split("|"):
             assert reason in str(refusal(Variant, text)), text
             error = refusal(Experiment, sharing=[text])
-            assert reason in str(error), text
             assert [problem.field for problem in error.problems] == ["sharing"]
+            assert reason in str(error), text
 
 
 def test_a_long_text_is_refused_before_its_words_are_read(monkeypatch):
@@ -258,11 +258,9 @@ def test_a_partition_is_its_sharing_and_a_copy_of_a_variant_is_one():
     """A partition is a key in the place of its sharing; variants can be sent to processes."""
     for sharing in Sharing:
         variant = Variant(sharing)
-        assert {sharing: 1}[variant] == 1
-        assert variant.sharing == sharing
-        assert variant.is_partition
+        assert ({sharing: 1}[variant], variant.sharing, variant.is_partition) == (1, sharing, True)
     variant = Variant("QKV n_heads=4 kv_heads=1 tie=K=V")
-    for again in (copy.copy(variant), copy.deepcopy(variant), pickle.loads(pickle.dumps(variant))):
+    for again in (copy.deepcopy(variant), pickle.loads(pickle.dumps(variant))):
         assert (type(again), again, again.options) == (Variant, variant, variant.options)
 
 
@@ -272,23 +270,10 @@ def test_lists_are_read_once_each_and_in_one_order():
     expected = ("QKV", "K=V", "QKV keyless", "Q=K unit_key self_mask")
     for given_as in (texts, texts[::-1], set(texts), ",".join(texts)):
         assert read_variants(given_as) == expected
-    experiment = Experiment(sharing=texts)
-    assert experiment.hash == Experiment(sharing=expected).hash
-    assert experiment.settings()["sharing"] == list(expected)
+    assert Experiment(sharing=texts).settings()["sharing"] == list(expected)
     many = [f"QKV temperature={i + 1}" for i in range(101)]
     assert "there are 101, allowed at most 100" in str(refusal(read_variants, many))
     assert len(read_variants(many[:100])) == 100
-
-
-def test_stages_are_what_it_is_trained_as():
-    """All options but those of the tie stay."""
-    for text, stages in {
-        "QKV keyless": ["QKV keyless"],
-        "QKV tie=K=V tie_by=keep_K tie_at=0.2": ["QKV", "K=V"],
-        "QKV start=Q=K tie=Q=K": ["QKV start=Q=K", "Q=K"],
-        "QKV kv_rank=3 tie=K=V": ["QKV kv_rank=3", "K=V kv_rank=3"],
-    }.items():
-        assert list(Variant(text).stages) == stages
 
 
 # The catalogue
@@ -300,21 +285,17 @@ def test_an_entry_says_what_it_is_and_goes_with_every_task():
     for named in CATALOGUE.values():
         assert min(len(named.explanation) - 20, len(named.source)) > 10, named.name
         assert names_of(Variant(named.variant)) == [named]
-        for typed in (named.variant, named.name.upper(), f"  {named.name.title()} "):
+        for typed in (named.variant, f"  {named.name.title()} "):
             assert Variant(typed).value == named.variant, typed
         for task in TASKS:
             error = refusal(Experiment, task=task, sharing=[named.variant])
-            if NEEDS_ONE_SIDE & named.variant.given.keys() and TASKS[task]().n_source:
-                assert "not go with an encoder and a decoder" in str(error), (named.name, task)
-            else:
-                assert error is None, (named.name, task)
+            one_side = NEEDS_ONE_SIDE & named.variant.given.keys() and TASKS[task]().n_source
+            assert (error is not None) == bool(one_side), (named.name, task)
+            assert not one_side or "not go with an encoder and a decoder" in str(error)
 
 
 def test_the_catalogue_is_searched_by_name_alias_and_description():
-    """Entries whose name or alias has the words come first; letters within a word do not count.
-
-    "linear" once offered learned positions, which have its letters in this order.
-    """
+    """By whole words: "linear" once offered learned positions, which have its letters."""
     for query, found in {
         "multi query": ["MQA", "K=V + MQA"],
         "DeepSeek": ["K=V + MQA", "MLA", "MLA with K=V"],
@@ -327,9 +308,8 @@ def test_the_catalogue_is_searched_by_name_alias_and_description():
         " - ": [],
     }.items():
         names = [named.name for named in search(query)]
-        assert names[: len(found)] == found
-        assert bool(names) == bool(found)
-        assert query != "linear" or "Learned positions" not in names
+        assert (names[: len(found)], bool(names)) == (found, bool(found)), query
+    assert "Learned positions" not in [named.name for named in search("linear")]
 
 
 # Names and options of one's own
@@ -351,8 +331,7 @@ def test_a_name_of_one_s_own_is_typed_like_any_other(untouched):
         named = register("My  Thin = GQA", "n_heads=4 d_k=3 kv_heads=2")
     assert named.variant == "QKV n_heads=4 d_k=3 kv_heads=2"
     assert Experiment(sharing="  MY THIN=  gqa").sharing == (named.variant,)
-    assert names_of(named.variant) == [named]
-    assert [one for one in CATALOGUE.values() if one == named] == [named]
+    assert names_of(named.variant) == [one for one in CATALOGUE.values() if one == named] == [named]
 
 
 def option(**attributes):
@@ -368,14 +347,12 @@ def test_names_and_options_that_clash_are_refused(untouched):
         ("q=k n_heads=2", "K=V", "the text form of another variant"),
         ("K=V keyless=", "K=V keyless", "keys are made from values"),
         ("one, two", "K=V", "without commas"),
-        ("Mine", "K=V keyles", "did you mean keyless"),
     ]:
         with pytest.raises(ValueError, match=reason):
             register(name, text)
     for attributes, reason in [
         ({"name": "keyless"}, r"but attnkit\.variants\.keyless\.KeylessOption has this"),
         ({"name": "no help"}, "name: got .*allowed small letters"),
-        ({"name": ""}, "name: got .*allowed small letters"),
         ({"help": ""}, "help: own_word has none"),
     ]:
         with pytest.raises(ValueError, match=reason):
@@ -383,16 +360,17 @@ def test_names_and_options_that_clash_are_refused(untouched):
     assert before == (CATALOGUE, OPTIONS)
 
 
-@pytest.mark.parametrize("hook", ["check", "resize", "rewire"])
-def test_an_option_that_fails_is_told_as_bad_input(untouched, hook):
+def test_an_option_that_fails_is_told_as_bad_input(untouched):
     """Whatever it raises; the Lab and the command line show the reason."""
 
     def fail(*_):
         raise TypeError("not like this")
 
-    register_option(option(**{hook: fail}))
-    error = refusal(Experiment, sharing=["QKV own_word"])
-    assert "a word of it fails (TypeError: not like this)" in str(error)
+    for hook in ("check", "resize", "rewire"):
+        OPTIONS.pop("own_word", None)
+        register_option(option(**{hook: fail}))
+        error = refusal(Experiment, sharing=["QKV own_word"])
+        assert "a word of it fails (TypeError: not like this)" in str(error), hook
 
 
 def test_a_module_that_prints_and_exits_is_a_problem_in_words(tmp_path, monkeypatch, capsys):

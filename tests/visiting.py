@@ -5,8 +5,7 @@ import json
 import re
 import time
 
-from idle import DASHBOARD, PATIENCE
-from streamlit.testing.v1 import AppTest
+from idle import DASHBOARD, PATIENCE, show, visit  # noqa: F401
 
 from attnkit.experiment.experiment import settings
 from attnkit.ui.service import training_service
@@ -31,23 +30,9 @@ FRESH_SEED = (str(seed) for seed in itertools.count(100))
 """Seeds that no other test uses, as a known link opens the training that is there."""
 
 
-def visit(**params):
-    """Open the dashboard with a link."""
-    tab = AppTest.from_file(DASHBOARD, default_timeout=PATIENCE)
-    tab.query_params.update(params)
-    return show(tab)
-
-
 def visit_small(**params):
     """Open a small experiment that nobody has trained yet."""
     return visit(**{**SMALL, "first_seed": next(FRESH_SEED), **params})
-
-
-def show(tab):
-    """Run the page, which must not fail."""
-    tab.run()
-    assert not tab.exception
-    return tab
 
 
 def press(tab, key):

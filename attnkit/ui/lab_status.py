@@ -29,6 +29,9 @@ def status_line(lab: Lab, job: Job | None, snapshot: Snapshot | None, *, is_vali
         return f"Training failed: {plain(job.error)}. Press **Train** to try again."
     if not job.begun:
         return queue_line(job)
+    if job.snapshot is None and job.state == "stopped":
+        why = f" {plain(job.error)}" if job.error else ""
+        return f"Stopped{why}: Step 0 of {job.experiment.training.steps}."
     if job.snapshot is None:
         return "Starting: the training process is getting ready."
     return _line_of_training(lab, job, job.snapshot, is_valid=is_valid)
