@@ -115,9 +115,18 @@ SWITCHES = """() => [...document.querySelectorAll(
 
 LETTERS = """() => document.querySelector('.ak-board-chart text').getBoundingClientRect().height"""
 
-BEYOND = """() => [...document.querySelectorAll('.ak-board .ak-previous[d*=L]')].filter((node) =>
-  node.getBoundingClientRect().right
-    > node.ownerSVGElement.getBoundingClientRect().right).length"""
+BEYOND = """() => {
+  const around = (node) => node.matches('.ak-board-chart *') ? node.ownerSVGElement
+    : node.closest('.ak-board-map').querySelector('canvas');
+  const curves = ':is(.ak-line, .ak-band, .ak-previous)[d*=L]';
+  const drawn = document.querySelectorAll(`.ak-board ${curves}, .ak-board-lines, .ak-target`);
+  return [...drawn].filter((node) => {
+    const [box, area] = [node, around(node)].map((one) => one.getBoundingClientRect());
+    return box.left < area.left - 2 || box.right > area.right + 2
+      || box.top < area.top - 2 || box.bottom > area.bottom + 2;
+  }).map((node) => node.className.baseVal);
+}"""
+"""Curves that leave their charts, and lines and frames that leave their maps."""
 
 
 @pytest.fixture(scope="module")
@@ -177,6 +186,7 @@ def test_the_finished_example_is_in_one_view(lab):
         lab.emulate_media(color_scheme="dark")
         assert not moved(found, boxes(lab, window))
         lab.emulate_media(color_scheme="light")
+    assert lab.evaluate(BEYOND) == []
     assert lab.evaluate(SMALL_TEXTS) == []
     assert lab.evaluate(LABELS) == [24] * 5  # eight names twice, and eight answers
     boxes(lab, (1280, 720))
@@ -250,7 +260,7 @@ def test_a_stopped_run_leaves_the_focus_and_its_curve_where_they_belong(page, ad
     press(page, "train")
     expect(status_line(page)).to_contain_text("30 of 30")
     expect(page.locator(".ak-board .ak-previous[d*=L]")).to_have_count(1)
-    assert page.evaluate(BEYOND) == 0
+    assert page.evaluate(BEYOND) == []
 
 
 def test_keys_read_all_charts_and_lead_through_the_example(lab):
