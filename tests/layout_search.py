@@ -20,6 +20,9 @@ LEAST = (320, 400)
 ALL_IN_VIEW = (1280, 640)
 """Width and height from which on all measures of five variants are in one view."""
 
+TWO_BANDS = ((680, 820), (1250, 1440))
+"""Least and largest width and height of windows in which five columns stand in two bands."""
+
 PAGES = (
     *("attention", "asymmetry", "similarity", "surgery", "atlas", "variants", "guide", "runs"),
     *(f"questions?question={name}" for name in (*QUESTIONS, "new")),
@@ -75,24 +78,30 @@ class Visit:
     projector: bool = False
     windows: list[tuple[int, int]] = field(default_factory=list)
     all_in_view: bool = False
+    two_bands: bool = False
 
 
 def draw_visits(seed, n_windows, per_visit):
-    """Draw visits that look at `n_windows` windows in all, `per_visit` of them each."""
+    """Draw visits that look at `n_windows` windows in all, `per_visit` of them each.
+
+    The first window of every fifth visit shows the columns of the Lab in two bands.
+    """
     rng = random.Random(seed)
-    return [_draw_visit(rng, per_visit) for _ in range(n_windows // per_visit)]
+    return [_draw_visit(rng, per_visit, k % 5 == 0) for k in range(n_windows // per_visit)]
 
 
-def _draw_visit(rng, n_windows):
+def _draw_visit(rng, n_windows, two_bands):
     windows = [_draw_window(rng) for _ in range(n_windows)]
+    if two_bands:
+        windows[0] = tuple(rng.randint(*side) for side in TWO_BANDS)
     theme = rng.choice(("light", "dark"))
-    if rng.random() < 0.4:
+    if not two_bands and rng.random() < 0.4:
         page = rng.choice((*PAGES, f"questions?claim={rng.choice(list(CLAIMS))}"))
         return Visit(page, "page", theme, rng.random() < 0.15, windows)
-    state = rng.choice(STATES)
+    state = "example" if two_bands else rng.choice(STATES)
     task = "directed" if rng.random() < 0.4 else rng.choice(list(TASKS))
     fields = {"v": 1, "task": task}
-    if rng.random() < 0.4:
+    if not two_bands and rng.random() < 0.4:
         fields["sharing"] = ",".join(_draw_variants(rng))
     if rng.random() < 0.4:
         fields["hide"] = ",".join(rng.sample(list(GROUPS), rng.randint(1, 3)))
@@ -105,10 +114,10 @@ def _draw_visit(rng, n_windows):
         "message": {"n_heads": 999, "no_such_field": 1},
         "guess": {"quiet": 1},
     }[state]
-    projector = rng.random() < 0.1
+    projector = not two_bands and rng.random() < 0.1
     plain = state in ("example", "untrained", "finished") and "sharing" not in fields
     path = "?" + "&".join(f"{name}={quote(str(value), safe=',')}" for name, value in fields.items())
-    return Visit(path, state, theme, projector, windows, plain and not projector)
+    return Visit(path, state, theme, projector, windows, plain and not projector, two_bands)
 
 
 def _draw_window(rng):
@@ -143,7 +152,7 @@ def search(arrive, leave, address, visits, pictures):
         page.goto(f"{address}/{visit.path}")
         page.wait_for_function(READY, polling=250)
         _bring_about(page, visit)
-        for window in visit.windows:
+        for place, window in enumerate(visit.windows):
             page.set_viewport_size({"width": window[0], "height": window[1]})
             page.wait_for_timeout(50)
             page.evaluate("document.querySelector('[data-testid=stMain]').scrollTo(0, 0)")
@@ -152,7 +161,8 @@ def search(arrive, leave, address, visits, pictures):
             else:
                 page.wait_for_function(READY, polling=250)
             wide = all(side >= least for side, least in zip(window, ALL_IN_VIEW, strict=True))
-            wanted = {"measuresInView": visit.all_in_view and wide}
+            bands = visit.two_bands and place == 0
+            wanted = {"measuresInView": visit.all_in_view and wide, "twoBands": bands}
             faults = page.evaluate(FAULTS, wanted)
             if faults:
                 page.screenshot(path=Path(pictures) / f"{number}-{window[0]}x{window[1]}.png")

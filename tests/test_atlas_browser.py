@@ -66,9 +66,11 @@ def test_heads_are_chosen_by_keys_and_by_the_pointer(opened):
     page.get_by_role("grid").first.focus()
     for key in ("ArrowUp", "ArrowUp", "ArrowRight", "ArrowRight", "Enter", "Home", "Space"):
         page.keyboard.press(key)
+    for key in ("ArrowDown", "ArrowRight", "ArrowLeft", "Enter"):
+        page.keyboard.press(key)
     page.keyboard.press("Control+End")
     page.keyboard.press("Enter")
-    ends = [[READER, "encoder", layer, head] for layer, head in [(0, 4), (0, 0), (1, 4)]]
+    ends = [[READER, "encoder", layer, head] for layer, head in [(0, 4), (0, 0), (1, 0), (1, 4)]]
     assert chosen(page) == ends
     active = page.get_by_role("grid").first.get_attribute("aria-activedescendant")
     assert page.locator(f"#{active}").get_attribute("aria-label").startswith("layer 1, head 4")

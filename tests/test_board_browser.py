@@ -10,7 +10,7 @@ import re
 
 import pytest
 from browsing import LONG
-from lab_browsing import open_lab, press, status_line
+from lab_browsing import open_lab, press, status_line, wait_for_figure
 from playwright.sync_api import TimeoutError as OutOfTime
 from playwright.sync_api import expect
 
@@ -115,9 +115,18 @@ SWITCHES = """() => [...document.querySelectorAll(
 
 LETTERS = """() => document.querySelector('.ak-board-chart text').getBoundingClientRect().height"""
 
-BEYOND = """() => [...document.querySelectorAll('.ak-board .ak-previous[d*=L]')].filter((node) =>
-  node.getBoundingClientRect().right
-    > node.ownerSVGElement.getBoundingClientRect().right).length"""
+BEYOND = """() => {
+  const around = (node) => node.matches('.ak-board-chart *') ? node.ownerSVGElement
+    : node.closest('.ak-board-map').querySelector('canvas');
+  const curves = ':is(.ak-line, .ak-band, .ak-previous)[d*=L]';
+  const drawn = document.querySelectorAll(`.ak-board ${curves}, .ak-board-lines, .ak-target`);
+  return [...drawn].filter((node) => {
+    const [box, area] = [node, around(node)].map((one) => one.getBoundingClientRect());
+    return box.left < area.left - 2 || box.right > area.right + 2
+      || box.top < area.top - 2 || box.bottom > area.bottom + 2;
+  }).map((node) => node.className.baseVal);
+}"""
+"""Curves that leave their charts, and lines and frames that leave their maps."""
 
 
 @pytest.fixture(scope="module")
@@ -177,6 +186,7 @@ def test_the_finished_example_is_in_one_view(lab):
         lab.emulate_media(color_scheme="dark")
         assert not moved(found, boxes(lab, window))
         lab.emulate_media(color_scheme="light")
+    assert lab.evaluate(BEYOND) == []
     assert lab.evaluate(SMALL_TEXTS) == []
     assert lab.evaluate(LABELS) == [24] * 5  # eight names twice, and eight answers
     boxes(lab, (1280, 720))
@@ -189,6 +199,21 @@ def test_the_finished_example_is_in_one_view(lab):
         assert_in_window(boxes(lab, window), 5, window)
     switch.evaluate("(node) => node.click()")
     lab.wait_for_function(f"(before) => ({LETTERS})() < 1.4 * before", arg=before)
+
+
+def test_no_word_of_a_setting_is_broken(lab, seed):
+    """However narrow or wide the sidebar is pulled."""
+    resize(lab, (1440, 900))
+    lab.locator("[data-testid=stSidebar] summary").click()
+    edge = lab.locator("[data-testid=stSidebarResizeHandle]")
+    at = edge.bounding_box()["x"] + edge.bounding_box()["width"] / 2
+    for width in (60, random.Random(seed).randint(200, 700), at):
+        box = edge.bounding_box()
+        lab.mouse.move(box["x"] + box["width"] / 2, 400)
+        lab.mouse.down()
+        lab.mouse.move(width, 400, steps=2)
+        lab.mouse.up()
+        assert lab.evaluate(BROKEN_WORDS) == []
 
 
 def test_a_run_moves_nothing_and_keeps_the_focus(page, address):
@@ -217,31 +242,25 @@ def test_a_run_moves_nothing_and_keeps_the_focus(page, address):
     assert [moved(*pair) for pair in zip(before, after, strict=True)] == [{}, {}]
 
 
-def test_the_focus_goes_to_the_button_that_takes_the_place_of_train(page, address):
-    """Pause while it trains, and back to Train, which is then called Resume."""
+def test_a_stopped_run_leaves_the_focus_and_its_curve_where_they_belong(page, address):
+    """Keys lead from Train to Pause and back; a longer curve from before ends with its chart."""
     open_lab(page, address, "?v=1&sharing=QKV&n_seeds=1&steps=20000&first_seed=960")
     train, pause = (page.locator(f".st-key-{key} button") for key in ("train", "pause"))
     train.focus()
     page.keyboard.press("Enter")
     expect(pause).to_be_focused()
+    wait_for_figure(page, 40)
     page.keyboard.press("Enter")
     expect(train).to_have_text(re.compile("Resume"))
     expect(train).to_be_focused()
     press(page, "stop")
-
-
-def test_the_curve_of_a_longer_run_before_ends_with_its_chart(page, address):
-    """It does not run into the next column."""
-    open_lab(page, address, "?v=1&first_seed=300&steps=60&n_seeds=2")
-    press(page, "train")
-    expect(status_line(page)).to_contain_text("Finished")
     page.locator(".st-key-set_steps input").fill("30")
     page.keyboard.press("Enter")
     page.wait_for_url("**steps=30**")
     press(page, "train")
     expect(status_line(page)).to_contain_text("30 of 30")
-    expect(page.locator(".ak-board .ak-previous[d*=L]")).to_have_count(5)
-    assert page.evaluate(BEYOND) == 0
+    expect(page.locator(".ak-board .ak-previous[d*=L]")).to_have_count(1)
+    assert page.evaluate(BEYOND) == []
 
 
 def test_keys_read_all_charts_and_lead_through_the_example(lab):
@@ -340,20 +359,6 @@ def test_the_tour_hides_nothing_that_it_points_at(lab, seed, long):
     lab.locator(".ak-tour > button").evaluate("(node) => node.click()")
     lab.keyboard.press("Escape")
     expect(card).to_be_hidden()
-
-
-def test_no_word_of_a_setting_is_broken(page, address, seed):
-    """However narrow or wide the sidebar is pulled."""
-    open_lab(page, address)
-    page.locator("[data-testid=stSidebar] summary").click()
-    edge = page.locator("[data-testid=stSidebarResizeHandle]")
-    for width in (60, random.Random(seed).randint(200, 700)):
-        box = edge.bounding_box()
-        page.mouse.move(box["x"] + box["width"] / 2, 400)
-        page.mouse.down()
-        page.mouse.move(width, 400, steps=2)
-        page.mouse.up()
-        assert page.evaluate(BROKEN_WORDS) == []
 
 
 @pytest.mark.parametrize("has_touch", [pytest.param(False, marks=pytest.mark.long), True])

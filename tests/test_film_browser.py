@@ -257,8 +257,11 @@ def test_every_figure_is_saved_as_csv(opened, recorded):
     assert all(tables.values())
     exact = [float(value) for value in list(tables["maps"][0].values())[3:]]
     np.testing.assert_allclose(exact, inspected.framed["0.map"][4, 0], rtol=1e-6)
+    titles = inspected.header["layers"][0]["column_titles"]
     for what in ("q", "products", "masked", "z", "head_out", "logits"):
         rows = [r for r in tables["lookup"] if (r["variant"], r["what"]) == ("Q=K", what)]
+        if what in ("products", "masked"):
+            assert {row["entry"] for row in rows} == set(titles)
         told = [float(row["value"]) for row in rows]
         np.testing.assert_allclose(told, inspected.framed[f"1.{what}"][4].ravel(), rtol=1e-6)
 
@@ -288,6 +291,7 @@ def test_a_head_is_previewed_locked_and_unlocked(opened, recorded):
     other.click()
     page.mouse.move(1, 1)
     expect(other).to_have_attribute("aria-pressed", "true")
+    expect(figure(page, "heads").locator("[aria-pressed=true]")).to_have_count(3)  # one each
     expect(shown).to_have_text("Shown: head 2 (locked)")
     followed = inspected.header["query_index"]
     told = {"layer": 0, "head": 1, "query_index": followed}

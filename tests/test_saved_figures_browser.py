@@ -1,4 +1,4 @@
-"""Saved figures in a real Chromium: files and paper show what the screen shows.
+"""Saved figures and printed pages in a real Chromium: they show what the screen shows.
 
 Pages, windows, themes, variants and sheets are drawn from `--seed`; `--long` draws many more.
 """
@@ -10,7 +10,6 @@ import re
 import shutil
 import subprocess
 import unicodedata
-from itertools import combinations
 from xml.etree import ElementTree
 
 import numpy as np
@@ -24,6 +23,11 @@ from attnkit.training.camera import record
 from attnkit.ui.standalone import standalone_html
 
 pytestmark = [pytest.mark.browser, pytest.mark.server]
+
+FILES = ["attention.html", "asymmetry.html", "similarity.html"]
+FILMS = ["attention", "asymmetry", "similarity", "surgery"]
+FIGURES_OF_RECORDS = ["capacity", "atlas", "questions"]
+KINDS = [["lab"], FILES, FILMS, FIGURES_OF_RECORDS, ["runs", "guide", "variants"]]
 
 NEAR = 2.0
 """Pixels by which a letter may stand elsewhere in a file."""
@@ -111,15 +115,14 @@ IN_FILE = (
 """Letters of a file, drawn without the style sheets of the page."""
 
 
-def drawn(what, seed, long, always, others):
-    """Yield generators of random choices with a page each: some, or all pages ten times.
+def drawn(seed, long):
+    """Return generators of random choices with a page each: by day one of each kind of page.
 
-    By day these are some pages always and one drawn of each further group.
+    At night these are all pages, ten times.
     """
-    choice = random.Random(f"{what} {seed}")
-    by_day = [*always, *(choice.choice(group) for group in others)]
-    order = [*always, *(one for group in others for one in group)] * 10 if long else by_day
-    return [(random.Random(f"{what} {seed} {k} {page}"), page) for k, page in enumerate(order)]
+    choice = random.Random(seed)
+    order = [one for kind in KINDS for one in kind] * 10 if long else map(choice.choice, KINDS)
+    return [(random.Random(f"{seed} {k} {page}"), page) for k, page in enumerate(order)]
 
 
 def lacking(some, others):
@@ -188,15 +191,15 @@ def film():
     return record(tiny("directed", sharing=variants, n_heads=2, d_head=6, steps=12))
 
 
-def open_figures(page, address, choice, name, film, folder):
-    """Open a page with figures in a window of some width, in the state that is drawn."""
-    page.set_viewport_size({"width": choice.randint(700, 1600), "height": 6000})
+def open_page(page, address, choice, name, film, folder, long):
+    """Open a page in a window of some width, in the state that is drawn."""
+    page.set_viewport_size({"width": choice.randint(800, 1600), "height": 6000})
     page.emulate_media(color_scheme=choice.choice(["light", "dark"]))
-    if name in ("attention", "symmetry", "similarity"):
-        path = folder / f"{name}.html"
-        component = {"symmetry": "asymmetry"}.get(name, name)
-        blob = inspect(film, Inspection(name)).to_bytes()
-        path.write_text(standalone_html("Figures", component, blob))
+    if name in FILES:
+        path, component = folder / name, name.removesuffix(".html")
+        view = {"asymmetry": "symmetry"}.get(component, component)
+        blob = inspect(film, Inspection(view)).to_bytes()
+        path.write_text(standalone_html("Film", component, blob))
         page.goto(path.as_uri())
         page.locator(".ak-more > summary").click()
         page.locator(".ak-range").fill(str(choice.randint(0, 6)))
@@ -204,40 +207,16 @@ def open_figures(page, address, choice, name, film, folder):
             """() => { const { step, described } = document.querySelector('.ak-film').dataset;
             return step !== undefined && step === described; }"""
         )
-    elif name == "lab":
-        sharing = choice.sample(VARIANTS, choice.randint(2, 6))
-        query = "&".join(["v=1", "sharing=" + ",".join(sharing).replace("+", "%2B")])
-        page.goto(f"{address}/?{choice.choice(['', query])}")
-        page.wait_for_selector(".ak-board[data-draws] canvas")
+        return
+    sharing = ",".join(choice.sample(VARIANTS, choice.randint(2, 6))).replace("+", "%2B")
+    drawn_link = choice.choice(["", f"?v=1&sharing={sharing}"]) if long else ""
+    page.goto(f"{address}/{drawn_link if name == 'lab' else name}")
+    page.wait_for_selector(DRAWN.get(name, "h1"), state="attached")
+    if name == "lab" and long:
         page.locator(".st-key-larger summary").first.click()
         page.wait_for_selector(".st-key-measures .ak-plot[data-draws]")
-    else:
-        page.goto(f"{address}/{name}")
-        page.wait_for_selector(".ak-plot[data-draws]")
-    page.wait_for_function(
-        "document.fonts.status === 'loaded' && !document.querySelector('[data-stale=true]')"
-    )
-    page.evaluate(AT_REST)
+    page.wait_for_function(READY)
 
-
-def test_saved_files_show_what_the_screen_shows(visitors, address, film, tmp_path, seed, long):
-    """Every letter and every shape, of figures that can be saved.
-
-    Three kinds of pages are opened, and each file is compared with a picture of the screen.
-    """
-    others = (["attention", "symmetry", "similarity"], ["capacity", "atlas"])
-    for choice, name in drawn("saved", seed, long, ["lab"], others):
-        page = visitors.arrive()
-        open_figures(page, address, choice, name, film, tmp_path)
-        numbers = list(range(page.evaluate(FIGURES)))
-        assert numbers
-        for number in choice.sample(numbers, min(1 + long, len(numbers))):
-            assert_saved_as_shown(page, number)
-        visitors.leave(page)
-
-
-FILMS, TABLES = ["attention", "asymmetry", "similarity", "surgery"], ["runs", "guide", "variants"]
-FIGURES_OF_RECORDS = ["capacity", "atlas", "questions"]
 
 WITH_ALL_FIVE = {"lab", "attention", "asymmetry", "similarity", "surgery", "capacity", "guide"}
 """Pages whose figures have all five sharings."""
@@ -250,6 +229,19 @@ FIGURE_WORDS = """() => [...document.querySelectorAll(`.ak-board-head *, .ak-boa
   .filter((node) => !node.children.length && node.checkVisibility({visibilityProperty: true}))
   .map((node) => node.textContent)"""
 """Texts that figures have in every width; the Lab's rows have shorter names in narrow ones."""
+
+SIDEBAR_WORDS = """() => {
+  const main = document.querySelector('[data-testid=stMain]').textContent;
+  return [...document.querySelectorAll('[data-testid=stSidebar] *')]
+    .filter((node) => !node.children.length)
+    .flatMap((node) => node.textContent.split(/\\s+/))
+    .filter((word) => word && !main.includes(word)); }"""
+"""Words of the navigation and the settings that the page itself has not."""
+
+READY = """() => document.fonts.status === 'loaded' && !document.querySelector('[data-stale=true]')
+  && document.querySelector('[data-test-script-state=notRunning]')
+  && Object.hasOwn(history, 'pushState')"""
+"""Whether the page is at rest and its own script has come."""
 
 DRAWN = {"lab": ".ak-board[data-draws] canvas", "surgery": ".ak-ways table", "guide": ".ak-card"}
 DRAWN |= dict.fromkeys(["attention", "asymmetry", "similarity"], ".ak-film[data-described='600']")
@@ -279,15 +271,19 @@ def words_of(path):
         )
 
 
-def covered(one, other):
-    """Return which share of the smaller of two words the other covers, in their middles.
+def covered(words):
+    """Return pairs of words that cover each other's middles by 30% of the smaller one.
 
     A word's box is higher than its letters, so that boxes of lines below each other may overlap.
     """
-    (_, a, b, c, d), (_, e, f, g, h) = one, other
-    shared = max(0, min(c, g) - max(a, e))
-    shared *= max(0, min(d - (d - b) / 4, h - (h - f) / 4) - max(b + (d - b) / 4, f + (h - f) / 4))
-    return shared / max(1e-9, min((c - a) * (d - b), (g - e) * (h - f)) / 2)
+    left, top, right, bottom = np.array([box for _, *box in words]).T
+    area, edge = (right - left) * (bottom - top) / 2, (bottom - top) / 4
+    sides = (left, right), (top + edge, bottom - edge)
+    shared = np.prod(
+        [(np.minimum.outer(b, b) - np.maximum.outer(a, a)).clip(0) for a, b in sides], axis=0
+    )
+    over = np.triu(shared > 0.3 * np.minimum.outer(area, area), 1)
+    return [(words[i], words[j]) for i, j in np.argwhere(over)]
 
 
 def typed(words):
@@ -295,43 +291,55 @@ def typed(words):
     return unicodedata.normalize("NFKC", "".join(words))
 
 
-def test_pages_are_printed_whole(visitors, address, poppler, tmp_path, seed, long):
-    """On any sheet, from any window: nothing cut, nothing over another, no controls, light.
+def assert_printed_whole(page, name, choice, folder):
+    """Check a printed page: light, nothing cut or over another, no navigation, no controls."""
+    least = 800 if name == "lab" else 390  # in a wide window the sidebar is open
+    page.set_viewport_size(
+        {"width": choice.randint(least, 1700), "height": choice.randint(640, 1100)}
+    )
+    page.evaluate(AT_REST)
+    shown, sidebar = page.evaluate(FIGURE_WORDS), page.evaluate(SIDEBAR_WORDS)
+    assert sidebar or name != "lab"
+    path = folder / f"{name}.pdf"
+    sheet = {"format": choice.choice(["A4", "Letter"]), "landscape": choice.random() < 0.5}
+    page.pdf(path=path, print_background=True, **sheet)
+    sheets = list(words_of(path))
+    for (width, height), words in sheets:
+        assert words, "an empty sheet"
+        for word, left, top, right, bottom in words:
+            assert min(left, top, width - right, height - bottom) > 15, word
+        upright = [word for word in words if len(word[0]) > 1]  # turned ones come in letters
+        assert covered(upright) == []
+    printed = [word for _, words in sheets for word, *_ in words]
+    assert {w for text in shown for w in text.split() if typed(w) not in typed(printed)} == set()
+    assert not {"Save", "Projector", "Downloads", *sidebar} & set(printed)
+    if name in WITH_ALL_FIVE:
+        assert {"QKV", "Q=K", "K=V", "Q=V", "Q=K=V"} <= set(printed)
+    command = ["pdftoppm", "-r", "72", "-png", path, folder / name]
+    subprocess.run(command, check=True)
+    pictures = [Image.open(one).convert("RGB") for one in folder.glob(f"{name}-*.png")]
+    assert {picture.getpixel((x, 4)) for picture in pictures for x in (4, 300)} == {(255,) * 3}
+    inks = np.concatenate([np.asarray(picture, int).reshape(-1, 3) for picture in pictures])
+    dark = np.abs(inks - (68, 1, 84)).sum(-1) < 60
+    assert dark.sum() >= WITH_MAPS.get(name, 0)
+    for one in folder.glob(f"{name}-*.png"):
+        one.unlink()
 
-    Four pages are printed and their words read again.
+
+def test_files_and_paper_show_what_the_screen_shows(
+    visitors, address, poppler, film, tmp_path, seed, long
+):
+    """Every letter and every shape, of figures that are saved and of pages that are printed.
+
+    Five pages are opened; files are compared with pictures of the screen, prints are read again.
     """
-    for choice, name in drawn("printed", seed, long, ["lab"], [FILMS, FIGURES_OF_RECORDS, TABLES]):
-        page = visitors.arrive(choice.randint(390, 1700), choice.randint(640, 1100))
-        page.emulate_media(color_scheme=choice.choice(["light", "dark"]))
-        page.goto(f"{address}/{'' if name == 'lab' else name}")
-        page.wait_for_selector(DRAWN.get(name, "h1"), state="attached")
-        page.wait_for_function("document.querySelector('[data-test-script-state=notRunning]')")
-        page.wait_for_function("Object.hasOwn(history, 'pushState')")  # the page's script has come
-        shown = page.evaluate(FIGURE_WORDS)
-        path = tmp_path / f"{name}.pdf"
-        sheet = {"format": choice.choice(["A4", "Letter"]), "landscape": choice.random() < 0.5}
-        page.pdf(path=path, print_background=True, **sheet)
+    for choice, name in drawn(seed, long):
+        page = visitors.arrive()
+        open_page(page, address, choice, name, film, tmp_path, long)
+        numbers = list(range(page.evaluate(FIGURES)))
+        assert numbers or name not in ("lab", *FILES, *FIGURES_OF_RECORDS)
+        for number in choice.sample(numbers, min(1 + long, len(numbers))):
+            assert_saved_as_shown(page, number)
+        if name not in FILES:
+            assert_printed_whole(page, name, choice, tmp_path)
         visitors.leave(page)
-        sheets = list(words_of(path))
-        for (width, height), words in sheets:
-            assert words, "an empty sheet"
-            for word, left, top, right, bottom in words:
-                assert min(left, top, width - right, height - bottom) > 15, word
-            upright = [word for word in words if len(word[0]) > 1]  # turned ones come in letters
-            assert [pair for pair in combinations(upright, 2) if covered(*pair) > 0.3] == []
-        printed = [word for _, words in sheets for word, *_ in words]
-        assert {
-            w for text in shown for w in text.split() if typed(w) not in typed(printed)
-        } == set()
-        assert not {"Save", "Projector", "Downloads"} & set(printed)
-        if name in WITH_ALL_FIVE:
-            assert {"QKV", "Q=K", "K=V", "Q=V", "Q=K=V"} <= set(printed)
-        command = ["pdftoppm", "-r", "72", "-png", path, tmp_path / name]
-        subprocess.run(command, check=True)
-        pictures = [Image.open(one).convert("RGB") for one in tmp_path.glob(f"{name}-*.png")]
-        assert {picture.getpixel((x, 4)) for picture in pictures for x in (4, 300)} == {(255,) * 3}
-        inks = np.concatenate([np.asarray(picture, int).reshape(-1, 3) for picture in pictures])
-        dark = np.abs(inks - (68, 1, 84)).sum(-1) < 60
-        assert dark.sum() >= WITH_MAPS.get(name, 0)
-        for one in tmp_path.glob(f"{name}-*.png"):
-            one.unlink()

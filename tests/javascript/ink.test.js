@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import PALETTE from "../../attnkit/variants/palette.json" with { type: "json" };
 import { ticks } from "../../attnkit/ui/assets/charts.js";
-import { diverging, limitOf, number, ordinal, sequential, share } from "../../attnkit/ui/assets/ink.js";
+import { diverging, limitOf, number, ordinal, paint, sequential, share } from "../../attnkit/ui/assets/ink.js";
 import { columnsFor } from "../../attnkit/ui/assets/panels.js";
 import { csvOf } from "../../attnkit/ui/assets/save.js";
 
@@ -29,6 +29,16 @@ test("scales end in the palette's colours and keep beyond their ends", () => {
   assert.deepEqual([0, 0.5, 9].map((v) => hex(weights.css(v))), [viridis[0], viridis.at(-1), viridis.at(-1)]);
   assert.deepEqual([-2, -9, 2].map((v) => hex(scores.css(v))), [blueRed[0], blueRed[0], blueRed.at(-1)]);
   assert.equal(scores.css(NaN), "rgb(140,140,140)");
+});
+
+test("the pixels of a map have the colours of its scale, and grey where there is no number", () => {
+  globalThis.ImageData ??= class {
+    constructor(width, height) { this.data = new Uint8ClampedArray(4 * width * height); }
+  };
+  let drawn;
+  const scale = sequential(1), values = [0, 1, NaN];
+  paint({ width: 3, height: 1, getContext: () => ({ putImageData: ({ data }) => { drawn = [...data]; } }) }, values, scale);
+  assert.deepEqual(drawn, values.flatMap((value) => [...scale.css(value).match(/\d+/g).map(Number), 255]));
 });
 
 test("a scale of zeros has a middle", () => {

@@ -1,7 +1,7 @@
 // What no reader would accept of a page's layout, as a list of sentences; empty where all is well.
 // tests/layout_search.py evaluates this function in a real page, which is scrolled to its top.
 
-export function layoutFaults({ measuresInView }) {
+export function layoutFaults({ measuresInView, twoBands }) {
   const faults = [], NEAR = 1.5;
   const main = document.querySelector("[data-testid=stMain]");
   const describe = (node) => {
@@ -130,5 +130,8 @@ export function layoutFaults({ measuresInView }) {
     if (!parts.length) faults.push("there is no board");
     if (outside.length) faults.push(`a measure out of view, down to ${Math.round(Math.max(...outside.map((node) => node.getBoundingClientRect().bottom)))} px: ${describe(outside.at(-1))}`);
   }
+
+  // 7. Narrow columns stand in two bands where the window is high enough.
+  if (twoBands && !document.querySelector(".ak-board-column.ak-below")) faults.push("the columns stand in one band");
   return [...new Set(faults)];
 }
