@@ -58,6 +58,8 @@ MOVING = """() => document.querySelector('.ak-board-column canvas')
   && document.querySelector('.ak-board').dataset.step > 0"""
 
 
+FOLDED = ":is([data-testid=stExpander] details, .ak-more):not([open]) > summary"
+
 CLOSE = """() => innerWidth <= 768
   && document.querySelector('[data-testid=stSidebarCollapseButton] button')?.click()"""
 """Closes a sidebar that lies over the page."""
@@ -79,6 +81,7 @@ class Visit:
     windows: list[tuple[int, int]] = field(default_factory=list)
     all_in_view: bool = False
     two_bands: bool = False
+    unfolded: bool = False
 
 
 def draw_visits(seed, n_windows, per_visit):
@@ -97,7 +100,8 @@ def _draw_visit(rng, n_windows, two_bands):
     theme = rng.choice(("light", "dark"))
     if not two_bands and rng.random() < 0.4:
         page = rng.choice((*PAGES, f"questions?claim={rng.choice(list(CLAIMS))}"))
-        return Visit(page, "page", theme, rng.random() < 0.15, windows)
+        projector, unfolded = rng.random() < 0.15, rng.random() < 0.5
+        return Visit(page, "page", theme, projector, windows, unfolded=unfolded)
     state = "example" if two_bands else rng.choice(STATES)
     task = "directed" if rng.random() < 0.4 else rng.choice(list(TASKS))
     fields = {"v": 1, "task": task}
@@ -172,8 +176,17 @@ def search(arrive, leave, address, visits, pictures):
         leave(page)
 
 
+def open_folds(page):
+    """Open all that a press unfolds on a page."""
+    for fold in page.locator(FOLDED).all()[::-1]:
+        fold.evaluate("(summary) => summary.click()")
+
+
 def _bring_about(page, visit):
     """Bring the page into the state of a visit."""
+    if visit.unfolded:
+        open_folds(page)
+        page.wait_for_function(READY, polling=250)
     if visit.projector:
         open_sidebar = page.locator("[data-testid=stExpandSidebarButton]")
         if open_sidebar.is_visible():
@@ -195,5 +208,5 @@ def _bring_about(page, visit):
 def told(visit, window, faults):
     """Return a finding in a line that says how to see it again."""
     where = f"{visit.path or '/'} ({visit.state}, {visit.theme}"
-    where += ", projector)" if visit.projector else ")"
+    where += ", projector)" if visit.projector else ", unfolded)" if visit.unfolded else ")"
     return f"{window[0]} x {window[1]} {where}: {'; '.join(faults)}"

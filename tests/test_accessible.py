@@ -18,6 +18,7 @@ from browsing import OWNER_SECRET
 from crowd import hosted
 from finished import store_finished
 from kinds import tiny
+from layout_search import open_folds
 from playwright.sync_api import Page, expect
 from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
 
@@ -316,9 +317,7 @@ def test_everybody_can_use_a_page(page, links, name, seed, long):
         assert_leads_with_its_conclusion(page)
     else:
         assert height <= 2500
-    folds = ":is([data-testid=stExpander] details, .ak-more):not([open]) > summary"
-    for fold in page.locator(folds).all()[::-1]:
-        fold.evaluate("(summary) => summary.click()")
+    open_folds(page)
     settle(page, name not in NO_FIGURE)
     show(page, WIDE)
     faults = {"axe": grave_faults(page)}

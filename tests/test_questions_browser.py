@@ -3,8 +3,9 @@
 from pathlib import Path
 
 import pytest
+from layout_search import FAULTS
 from playwright.sync_api import expect
-from test_accessible import CUT, NARROW, WIDE, grave_faults, settle, show
+from test_accessible import NARROW, WIDE, grave_faults, settle, show
 
 from attnkit.claims import CLAIMS
 
@@ -27,11 +28,11 @@ def open_page(visitors, link):
 
 
 def check(page, looks):
-    """Find no serious fault for those who hear the page, and nothing cut."""
+    """Find no serious fault for those who hear the page, and none of layout."""
     for width, scheme in looks:
         show(page, width, scheme)
         assert grave_faults(page) == []
-        assert page.evaluate(CUT) == []
+        assert page.evaluate(FAULTS, {}) == []
 
 
 def test_a_question_leads_to_its_evidence_and_on_into_the_lab(visitors, address, long):
