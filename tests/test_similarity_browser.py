@@ -21,6 +21,14 @@ ALL_DRAWN = """() => [...document.querySelectorAll('.ak-film-figure')]
   .every((one) => !one.checkVisibility() || one.querySelector('.ak-film-body[aria-label]'))"""
 """Each figure is drawn once it has come into sight, also those that were folded away."""
 
+BANDS = """() => [...document.querySelectorAll('[data-figure=alike] td[title]')].map((cell) => {
+  const [low, high] = cell.title.match(/\\d\\.\\d+/g).map(Number), bar = cell.querySelector('svg');
+  const band = cell.querySelector('rect'), width = bar.getAttribute('width');
+  const [x, wide] = ['x', 'width'].map((name) => Number(band.getAttribute(name)));
+  return [x / width - low, (x + wide) / width - high];
+})"""
+"""How far the ends of each grey band are from the numbers that are said of it."""
+
 PLACES = """(panel) => [...document.querySelectorAll('[data-figure=map] .ak-panel')[panel]
   .querySelectorAll('.ak-point')].map((point) => point.getAttribute('transform'))"""
 
@@ -78,6 +86,9 @@ def test_everything_is_shown_as_it_was_found(opened, people):
             words = "same matrix" if column == shared else re.compile(r"^\d\.\d\d [▲▼=]$")
             expect(pair(page, variant, column)).to_have_text(words)
     assert "Q and K one and the same." in label(page, "alike")
+    bands = page.evaluate(BANDS)
+    assert bands
+    assert max(abs(gap) for band in bands for gap in band) < 0.02, bands
     places = page.evaluate(PLACES, 1)
     assert places[0::3] == places[1::3] != places[2::3]
     places = page.evaluate(PLACES, 2)

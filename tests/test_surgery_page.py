@@ -283,6 +283,13 @@ def test_a_shipped_example_is_shown_again_without_training(monkeypatch):
     assert "Change one thing and train it at once" in said(tab)
 
 
+BARS = """() => [...document.querySelectorAll('.ak-ways tr:has(.ak-bar)')].map((row) => {
+  const [filled, bar] = ['.ak-bar i', '.ak-bar'].map((name) => row.querySelector(name).offsetWidth);
+  return [filled / bar, parseFloat(row.lastElementChild.innerText) / 100];
+})"""
+"""How far the bar of each way is filled, and its accuracy."""
+
+
 @pytest.mark.browser
 def test_tied_trained_on_and_taken_away_in_a_browser(visitors, address):
     """By keyboard: move α, choose, train on, see the curve grow on one node, take it away."""
@@ -292,6 +299,9 @@ def test_tied_trained_on_and_taken_away_in_a_browser(visitors, address):
     page.locator(".st-key-train_here button").click()
     expect(page.locator(".st-key-ways_table caption")).to_have_count(4)
     expect(page.get_by_text("Trained for 400 steps")).to_be_visible()
+    bars = page.evaluate(BARS)
+    assert bars
+    assert all(abs(filled - accuracy) < 0.03 for filled, accuracy in bars), bars
     page.locator(".st-key-tying_alpha input[type=range]").focus()
     for _ in range(2):
         page.keyboard.press("ArrowRight")
