@@ -90,7 +90,7 @@ class Tab:
             component's data.
     """
 
-    def __init__(self, port: int, link: str = "", page: str = "", patience: float = 30.0) -> None:
+    def __init__(self, port: int, link: str = "", page: str = "", patience: float = 120.0) -> None:
         self.link = link
         self.run = Run("")
         self.bytes_received = 0
