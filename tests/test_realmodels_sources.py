@@ -181,7 +181,9 @@ def test_the_command_writes_a_row_per_head_and_per_layer(bert, tmp_path, capsys)
     atlas = Atlas.load(out, portraits)
     assert atlas.portrait("tiny-bert", "encoder", 1, 2).shown > 0
     assert main(["models", str(bert), "--offset", "4"]) == 2
-    assert "rotary positions" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "rotary positions" in error
+    assert error.count("\n") == 1  # the progress bar leaves no line
     write_bert(tmp_path / "other" / "tiny-bert")
     assert (
         main(["models", str(bert), str(tmp_path / "other" / "tiny-bert"), "--out", str(out)]) == 0
