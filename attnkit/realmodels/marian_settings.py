@@ -10,8 +10,8 @@ import re
 from typing import Any
 
 from attnkit.realmodels.base import quote
+from attnkit.realmodels.binary_file import damaged
 from attnkit.realmodels.configuration import Configuration
-from attnkit.realmodels.cursor import damaged
 
 FIELD = re.compile(r"([A-Za-z][\w-]*):(?: +(.*))?")
 """A line that begins an option."""

@@ -16,7 +16,7 @@ from attnkit.realmodels.ctranslate2_file import ctranslate2_model
 from attnkit.realmodels.families import hugging_face_layers
 from attnkit.realmodels.gguf_file import gguf_model
 from attnkit.realmodels.marian_file import marian_model
-from attnkit.realmodels.marian_header import is_marian
+from attnkit.realmodels.marian_tensors import is_marian
 from attnkit.realmodels.notes import others
 from attnkit.realmodels.safetensors_file import open_safetensors
 
