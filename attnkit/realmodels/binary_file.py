@@ -51,7 +51,8 @@ def reading(path: Path) -> Iterator[None]:
     except Unreadable:
         raise
     except OSError as error:
-        raise Unreadable(f"{path.name} cannot be read: {error.strerror or _line(error)}") from error
+        reason = error.strerror or _line(error)
+        raise Unreadable(f"{path.name}: cannot be opened ({reason})") from error
     except Exception as error:  # which one depends on the library and on the damage
         raise damaged(path.name, _line(error)) from error
 

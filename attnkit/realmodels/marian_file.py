@@ -2,7 +2,7 @@
 
 A weight is a matrix of inputs × outputs. Quantised ones, intgemm8 and intgemm16, are stored
 transposed, except for embeddings (`Wemb`), and hold round(weight × multiplier); the multiplier is
-behind the numbers. A tensor of bytes, special:model.yml, is the configuration.
+behind the numbers. A tensor of bytes, special:model.yml, is the configuration in YAML.
 
 Source: src/models/transformer.h for names and norms, and
 src/tensors/cpu/expression_graph_packable.h for quantised weights, of browsermt/marian-dev and
@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import yaml
 from jaxtyping import Float
 
 from attnkit.realmodels.base import (
@@ -32,7 +33,6 @@ from attnkit.realmodels.base import (
 )
 from attnkit.realmodels.binary_file import check_finite, check_has, damaged, reading
 from attnkit.realmodels.configuration import Configuration
-from attnkit.realmodels.marian_settings import parse_settings
 from attnkit.realmodels.marian_tensors import CONFIGURATION, Load, read_bin, read_npz
 from attnkit.realmodels.notes import REPEATED, quantised
 from attnkit.realmodels.rows import build_projections, check_n_layers
@@ -64,6 +64,8 @@ VERSION = re.compile(r"v?([0-9]{1,4})\.([0-9]{1,4})")
 NORM_NAMES = {"n": "ln", "r": "rms"}
 """Part of a norm's name, by the letter of the norm in an option such as `transformer-preprocess`:
 layer norm and RMS norm."""
+
+MAX_CONFIGURATION_BYTES = 2**18
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,8 +133,12 @@ def open_marian(path: Path) -> MarianFile:
             "the file that Marian's training or marian-conv wrote"
         )
     with reading(path):
-        text = load(CONFIGURATION).tobytes().rstrip(b"\0").decode()
-    return MarianFile(path, types, load, parse_settings(path.name, CONFIGURATION, text))
+        text = load(CONFIGURATION).tobytes().rstrip(b"\0")
+        options = yaml.safe_load(text) if len(text) <= MAX_CONFIGURATION_BYTES else None
+    if not isinstance(options, dict):
+        raise damaged(path.name, f"its {CONFIGURATION} has {len(text):,} bytes and no options")
+    settings = Configuration(options, f"{path.name}: {CONFIGURATION}")
+    return MarianFile(path, types, load, settings)
 
 
 def marian_model(path: Path) -> RealModel:

@@ -43,37 +43,13 @@ CONFIGURATION = "special:model.yml"
 """Name of the tensor whose bytes are the model's configuration."""
 
 TYPES = {
-    0x101: "int8",
-    0x102: "int16",
-    0x104: "int32",
-    0x108: "int64",
-    0x201: "uint8",
-    0x202: "uint16",
-    0x204: "uint32",
-    0x208: "uint64",
-    0x402: "float16",
-    0x404: "float32",
-    0x408: "float64",
-    0x4101: "intgemm8",  # browsermt's number
-    0x4102: "intgemm16",
-    0x10001: "intgemm8",  # marian-nmt's number
-    0x10002: "intgemm16",
+    kind + n_bytes: f"{name}{8 * n_bytes}"
+    for kind, name in ((0x100, "int"), (0x200, "uint"), (0x400, "float"))
+    for n_bytes in ((2, 4, 8) if name == "float" else (1, 2, 4, 8))
 }
+TYPES |= {0x4101: "intgemm8", 0x4102: "intgemm16"}  # browsermt's numbers
+TYPES |= {0x10001: "intgemm8", 0x10002: "intgemm16"}  # marian-nmt's numbers
 """Number types that do not depend on the processor, by their numbers in *.bin."""
-
-PREPARED_TYPES = {
-    0x802: "packed16",
-    0x1801: "packed8avx2",
-    0x2801: "packed8avx512",
-    0x11001: "intgemm8avx2",
-    0x12001: "intgemm8avx512",
-    0x13001: "intgemm8avx512vnni",
-    0x18001: "intgemm8ssse3",
-    0x11002: "intgemm16avx2",
-    0x12002: "intgemm16avx512",
-    0x14002: "intgemm16sse2",
-}
-"""Number types whose bytes are arranged for one kind of processor, by their numbers in *.bin."""
 
 MULTIPLIER_BYTES = 4
 """Size of the number behind an intgemm tensor by which its weights were multiplied."""
@@ -156,16 +132,10 @@ def _entry(
     cursor: Cursor, name: str, shape: tuple[int, ...], number: int, n_bytes: int
 ) -> TensorEntry:
     """Return the entry of a tensor, and skip its data."""
-    if number in PREPARED_TYPES:
-        raise Unreadable(
-            f"{cursor.name} has {quote(name)} in {PREPARED_TYPES[number]}: its bytes are "
-            "arranged for one kind of processor, which is not undone here; convert the *.npz "
-            "again with marian-conv --gemm-type intgemm8"
-        )
     if number not in TYPES:
         raise Unreadable(
-            f"{cursor.name} has {quote(name)} in type {number:,}, which is not known; known "
-            "types are " + ", ".join(dict.fromkeys(TYPES.values()))
+            f"{cursor.name} has {quote(name)} in type {number:#x}, which is not known or for one "
+            "kind of processor; convert the *.npz again with marian-conv --gemm-type intgemm8"
         )
     number_type = TYPES[number]
     needed = _dtype(number_type).itemsize * math.prod(shape)
