@@ -9,21 +9,25 @@ import os
 import re
 import resource
 import signal
+import struct
 from importlib.util import find_spec
 
 import numpy as np
 import pytest
 from damaged_files import (
+    ROWS,
+    SIZES,
     WRITERS,
     damaged,
     false_numbers,
     intact,
+    key,
     refused,
     sizes_for,
     special,
     write,
 )
-from model_files import File, Sizes, encode, llama
+from model_files import File, Sizes, encode, gguf_file, llama
 
 from attnkit.foundation.process import limit_memory
 from attnkit.realmodels import Unreadable, measure_model, open_model
@@ -174,6 +178,14 @@ def test_a_large_model_is_read_one_layer_at_a_time(tmp_path):
     """Five layers at once would be too much."""
     size, n = read_one_at_a_time(str(write_sparse(tmp_path)), 6, spare=50)
     assert (n, size) == (6, pytest.approx(3 * 2048**2 * 4 / 2**20, rel=0.001))
+
+
+def test_a_large_vocabulary_takes_little_memory(tmp_path):
+    """The library's own reader of GGUF would need 1.3 GB for these 800,000 texts."""
+    more = key(9, "IQ", 8, 800_000) + struct.pack("<Q4s", 4, b"word") * 800_000
+    path = write(tmp_path, 0, gguf_file(SIZES, ROWS, more=more))
+    with limited(50):
+        assert len(open_model(str(path)).layers) == SIZES.n_layers
 
 
 @pytest.mark.weights

@@ -23,12 +23,15 @@ from attnkit.realmodels.base import Unreadable, listing, quote
 MAX_ENTRIES = 2**14
 """Largest number of tensors, keys or aliases of a file."""
 
-MAX_AXES = 8
+MAX_AXES, MAX_TEXT_BYTES = 8, 2**16
 
 
-def damaged(file: str, reason: str) -> Unreadable:
+COPY_AGAIN = "copy or download it again"
+
+
+def damaged(file: str, reason: str, advice: str = COPY_AGAIN) -> Unreadable:
     """Return the error to raise for a file that contradicts itself."""
-    return Unreadable(f"{file} is damaged: {reason}; copy or download it again")
+    return Unreadable(f"{file} is damaged: {reason}; {advice}")
 
 
 def check_n_entries(file: str, n: int, what: str) -> None:
@@ -38,8 +41,12 @@ def check_n_entries(file: str, n: int, what: str) -> None:
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[None]:
+def reading(path: Path, advice: str = COPY_AGAIN) -> Iterator[None]:
     """Raise Unreadable for whatever a library raises while it reads a file.
+
+    Args:
+        path: The file.
+        advice: What to do if the file is damaged, for the message.
 
     Raises:
         Unreadable: If the path is not a file, or the code in the context raises an error.
@@ -54,7 +61,7 @@ def reading(path: Path) -> Iterator[None]:
         reason = error.strerror or _line(error)
         raise Unreadable(f"{path.name}: cannot be opened ({reason})") from error
     except Exception as error:  # which one depends on the library and on the damage
-        raise damaged(path.name, _line(error)) from error
+        raise damaged(path.name, _line(error), advice) from error
 
 
 def _line(error: Exception) -> str:
@@ -167,6 +174,10 @@ class Cursor:
 
     def text(self, n_bytes: int) -> str:
         """Read a text up to its closing zero; bytes that are not UTF-8 are replaced."""
+        if n_bytes > MAX_TEXT_BYTES:
+            raise damaged(
+                self.name, f"a name has {n_bytes:,} bytes; allowed are {MAX_TEXT_BYTES:,}"
+            )
         start = self.skip(n_bytes)
         text = self.data[start : self.position].decode("utf-8", errors="replace")
         return text.partition("\0")[0]

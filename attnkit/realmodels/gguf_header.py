@@ -25,6 +25,10 @@ Value = int | float | bool | str | list[int | float | bool]
 MAX_TEXT_BYTES = 2**26
 MAX_LISTED_TEXTS = 2**22
 
+_ADVICE = (
+    "copy or download it again; if it is whole, upgrade the package gguf, or convert the model "
+    "again with a current llama.cpp"
+)
 _LENGTH = struct.Struct("<Q")
 
 
@@ -38,7 +42,7 @@ def read_header(path: Path) -> tuple[dict[str, Value], dict[str, TensorEntry]]:
     Raises:
         Unreadable: If it is not a GGUF file, has another version, or is damaged.
     """
-    with reading(path), np.errstate(over="raise"):
+    with reading(path, _ADVICE), np.errstate(over="raise"):
         reader = _Reader(path)
         metadata = {
             name: field.contents()

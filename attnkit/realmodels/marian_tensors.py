@@ -87,7 +87,7 @@ def read_npz(path: Path) -> tuple[dict[str, str], Load]:
 
 
 def _load_array(path: Path, name: str) -> Array:
-    with reading(path), np.load(path) as archive:
+    with reading(path), np.load(path, allow_pickle=False) as archive:
         size = archive.zip.getinfo(f"{name}.npy").file_size
         if size > path.stat().st_size:
             raise Unreadable(
