@@ -340,16 +340,7 @@ def bin_file(tensors, text=None, *, number=FLOAT32, alignment=256, claims=None):
 
 
 def npz_file(tensors, text=None):
-    """Write a *.npz of Marian; the numbers are those of the archive's directory."""
+    """Write a *.npz of Marian."""
     file = io.BytesIO()
     np.savez(file, **with_configuration(tensors, text))
-    data = file.getvalue()
-    end, first, last = data.rindex(b"PK\5\6"), data.index(b"PK\1\2"), data.rindex(b"PK\1\2")
-    fields = {
-        "directory size": (end + 12, "I"), "directory place": (end + 16, "I"),
-        "member flags": (first + 8, "H"), "member method": (first + 10, "H"),
-        "member size": (first + 20, "I"), "member full size": (first + 24, "I"),
-        "member place": (first + 42, "I"), "last member place": (last + 42, "I"),
-        "local start": (0, "H"), "local name": (26, "H"),
-    }  # fmt: skip
-    return File("model.npz", data, fields)
+    return File("model.npz", file.getvalue())

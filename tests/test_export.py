@@ -1,7 +1,6 @@
 """What is taken away: modules compute what was trained with nothing but torch; code is code."""
 
 import ast
-import io
 import shlex
 import subprocess
 import sys
@@ -25,6 +24,7 @@ from reference import (
     shake,
     sized,
 )
+from safetensors.torch import load
 
 from attnkit.__main__ import main
 from attnkit.analysis.export import (
@@ -33,7 +33,6 @@ from attnkit.analysis.export import (
     export_files,
     module_code,
     module_weights,
-    torch_file,
 )
 from attnkit.experiment import Experiment
 from attnkit.model.initial import generator_for
@@ -72,8 +71,8 @@ def check(experiment, model):
     """Modules answer as the model did, and in double precision as the formula does."""
     tokens, found = answered(model)
     for variant, (own, logits) in found.items():
-        weights = torch_file(module_weights(experiment, variant, own))
-        assert weights == torch_file(module_weights(experiment, variant, own))  # the same bytes
+        weights = module_weights(experiment, variant, own)
+        assert weights == module_weights(experiment, variant, own)  # the same bytes
         module = module_of(module_code(experiment, variant), weights)
         assert module(tokens).dtype == torch.float32
         assert off(module(tokens), logits) <= 1e-5
@@ -92,7 +91,7 @@ def module_of(source, weights):
     names = {}
     exec(source, names)
     module = names["Transformer"]().requires_grad_(False)
-    module.load_state_dict(torch.load(io.BytesIO(weights), weights_only=True))
+    module.load_state_dict(load(weights))
     return module
 
 
@@ -121,7 +120,7 @@ def test_a_module_answers_as_the_model_where_values_are_short():
     own["0.W_O"] *= 1e6
     tokens, found = answered(model)
     ((variant, (own, logits)),) = found.items()
-    weights = torch_file(module_weights(experiment, variant, own))
+    weights = module_weights(experiment, variant, own)
     assert off(module_of(module_code(experiment, variant), weights)(tokens), logits) <= 1e-5
 
 
@@ -222,12 +221,12 @@ def test_a_result_is_taken_away_as_files(tmp_path, capsys):
     paths = map(Path, capsys.readouterr().out.splitlines())
     written = {p.relative_to(tmp_path / "out").as_posix(): p.read_bytes() for p in paths}
     assert written == export_files(Result.load(tmp_path / "saved"))
-    folders = ["Q=K", "QKV_tie=K=V_tie_by=keep_K"]
-    names = {f"{one}/{name}" for one in folders for name in ("module.py", "seed_0/weights.pt")}
+    folders, weights = ["Q=K", "QKV_tie=K=V_tie_by=keep_K"], "seed_0/weights.safetensors"
+    names = {f"{one}/{name}" for one in folders for name in ("module.py", weights)}
     assert set(written) == {"experiment.py", *names}
     tokens = experiment.task.draw(7, generator_for(0, "taken"), held_out=False).tokens
     for folder, (variant, _), own in zip(folders, experiment.runs, result.parameters, strict=True):
-        module = module_of(written[f"{folder}/module.py"], written[f"{folder}/seed_0/weights.pt"])
+        module = module_of(written[f"{folder}/module.py"], written[f"{folder}/{weights}"])
         check_exactly(module, experiment, variant, own, tokens)
 
 

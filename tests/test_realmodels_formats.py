@@ -283,7 +283,7 @@ def test_quantised_weights_of_gguf_are_those_its_package_makes(tmp_path, name):
             # Blocks lie within rows, so the order of rows does not matter.
             rounded = gguf.quants.dequantize(gguf.quants.quantize(rows, quantised), quantised)
             np.testing.assert_array_equal(getattr(layer.read(), f"W_{role}"), per_head(rounded, n))
-    assert open_gguf(path).type_of("blk.0.attn_q.weight") == name
+    assert open_gguf(path).entries["blk.0.attn_q.weight"].type == name
     assert any(name in note for note in read.notes) == (name != "BF16")
 
 

@@ -87,53 +87,33 @@ def test_what_a_folder_holds_is_found(tmp_path):
     assert np.array_equal(open_safetensors(index).read("two"), tensors()["two"])
 
 
-def test_an_index_names_files_of_its_folder_only(tmp_path):
-    """Whatever a file says, no other is opened, neither by a path nor by a link."""
-    save_file(tensors(), tmp_path / "a.safetensors")
-    for name in ("../a.safetensors", "/etc/passwd", "x/../../a.safetensors", "..\\a", "c:a", ".."):
-        said = message(sharded(tmp_path / "model", one=name))
-        assert "must lie in the same folder" in said, name
-    index = sharded(tmp_path / "model", one="link.safetensors")
-    link = index.parent / "link.safetensors"
-    link.symlink_to(tmp_path / "a.safetensors")
-    assert "is a link out of the folder" in message(index)
-    link.unlink()
-    link.symlink_to(link.name)
-    assert "model.safetensors.index.json" in message(index)
-
-
 def test_damaged_files_are_refused_with_what_is_wrong_in_them(tmp_path):
-    """Also where the library would believe the file, and by its shape where it is too large."""
+    """The message is that of the library for a header, and ours for an index and for values."""
     path = sharded(tmp_path)
-    many = json.dumps({"weight_map": {str(i): f"{i}.safetensors" for i in range(1_001)}})
     for index, says in (
-        (b"", "not JSON"),
+        (b"", "is damaged: Expecting value"),
         (b"[]", "weight_map is missing"),
         (b'{"weight_map": [1]}', "weight_map is missing"),
-        (b'{"weight_map": {"one": 7}}', "the file of 'one' is 7; it must be a file's name"),
-        (b'{"weight_map": {"one": "none.safetensors"}}', "'none.safetensors' is not there"),
-        (b'{"weight_map": {"one": "\\u0000"}}', "damaged, or not a safetensors file"),
+        (b'{"weight_map": {"one": 7}}', "the file of 'one' is 7, which is not there"),
+        (b'{"weight_map": {"one": "none.safetensors"}}', "'none.safetensors', which is not there"),
+        (b'{"weight_map": {"one": "\\u0000"}}', "which is not there"),
         (b'{"weight_map": {"four": "a.safetensors"}}', "no tensor 'four', which the index says"),
-        (b"\xff\xfe\x00", "not JSON"),
-        (b"[" * 1_000_000, "nested too deeply"),
+        (b"\xff\xfe\x00", "is damaged"),
+        (b"[" * 1_000_000, "is damaged"),
         (b" " * 9_000_000, "larger than 8,000,000 bytes"),
-        (many.encode(), "names 1,001 files; at most 1,000"),
     ):
         path.write_bytes(index)
         assert says in message(path)
     path, one = tmp_path / "model.safetensors", entry("F32", [2], 0, 8)
-    twice = b'{"a":%b,"a":%b}' % ((json.dumps(one).encode(),) * 2)
     for stored, says in (
-        (b"", "header would be 0 bytes"),
+        (b"", "header too small"),
         (encode({"a": one}, bytes(4)), "not fully covered"),
-        (encode({"a": one}, b"", length=2**64 - 1), "cut short, or not a safetensors file"),
-        (encode(b" " * 5_000_000, b""), "at most 4,000,000 are read"),
+        (encode({"a": one}, b"", length=2**64 - 1), "header too large"),
         (encode({"a": one, "b": entry("F32", [2], 4, 12)}, bytes(12)), "invalid offset"),
         (encode({"a": entry("F32", [2**40, 2**40], 0, 8)}, bytes(8)), "overflow"),
-        (encode({"a": entry("F32", [0, 2**62], 0, 0)}, b""), "too big"),
+        (encode({"a": entry("F32", [0, 2**62], 0, 0)}, b""), "is damaged"),
         (encode(b'{"a":' + b"[" * 10**6, b""), "recursion limit"),
         (encode(b'{"\xff":1}', b""), "invalid UTF-8"),
-        (encode(twice, bytes(8)), "the name 'a' occurs twice"),
         (encode({"a": entry("I8", [2], 0, 2)}, bytes(2)), "'a' is of type I8 (quantised"),
         (encode({"a": entry("F4", [2], 0, 1)}, bytes(1)), "one of F64, F32, F16, BF16"),
         (encode({"a": one}, np.float32([1, -np.inf]).tobytes()), "'a' holds numbers that are not"),
@@ -141,12 +121,8 @@ def test_damaged_files_are_refused_with_what_is_wrong_in_them(tmp_path):
     ):
         path.write_bytes(stored)
         assert says in message(path)
-    path.write_bytes(encode({"a": entry("F16", [2**15, 2**15], 0, 2**31)}, b""))
-    with path.open("ab") as file:
-        file.truncate(path.stat().st_size + 2**31)
-    assert "at most 536,870,912 numbers are read" in message(path)
     path.unlink()
-    assert "there is no such file" in message(path)
+    assert "model.safetensors is not a file" in message(path)
     path.mkdir()
     assert "no .safetensors file in this folder" in message(path)
 
@@ -161,5 +137,5 @@ def test_a_file_that_changes_meanwhile_is_refused(tmp_path):
     save_file({"one": np.ones((2, 2), np.float32)}, path)
     with pytest.raises(Unreadable, match="changed while it was read"):
         file.read("one")
-    with pytest.raises(Unreadable, match="damaged, or not a safetensors file"):
+    with pytest.raises(Unreadable, match="is damaged"):
         file.read("two")

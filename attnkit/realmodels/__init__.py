@@ -10,8 +10,8 @@
 | `safetensors_file`, `families`, `layouts`, `configuration`, `rotary` | read Hugging Face models |
 | `stack`, `layer_sizes`, `latent`, `tensor_checks` | what a family's layers must have, and checks |
 | `gguf_file`, `gguf_header`, `ctranslate2_file` | read the files of llama.cpp and CTranslate2 |
-| `marian_file`, `marian_header`, `marian_settings` | read Marian's files |
-| `cursor`, `rows` | parts of the readers of all formats but safetensors |
+| `marian_file`, `marian_tensors` | read Marian's files |
+| `binary_file`, `rows` | parts that the readers of several formats share |
 | `measures`, `chance`, `portraits` | measures of one layer, their random levels, drawing data |
 | `atlas` | table of all heads and layers of models |
 | `activations` | similarity of queries, keys and values when a model reads text |

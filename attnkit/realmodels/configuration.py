@@ -1,6 +1,6 @@
 """Access to the fields of a model's configuration, each checked when it is read.
 
-A configuration comes from the same source as the weights and may be damaged or hostile. The error
+A configuration comes from the same source as the weights and may be damaged. The error
 for a wrong value names the field, the value and what is allowed.
 """
 

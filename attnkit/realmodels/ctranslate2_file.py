@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 import re
-import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -35,11 +34,17 @@ from attnkit.realmodels.base import (
     listing,
     quote,
 )
-from attnkit.realmodels.cursor import Cursor, check_finite, damaged, open_header, read_bytes
+from attnkit.realmodels.binary_file import (
+    BinaryFile,
+    Cursor,
+    TensorEntry,
+    check_finite,
+    damaged,
+    open_header,
+)
 from attnkit.realmodels.notes import BIASED, NORMED, SLOPED, WINDOWED, quantised, scaled
 from attnkit.realmodels.rows import QKV, OptionalQKV, build_projections, check_n_layers, split_rows
 
-U8, U16, U32 = struct.Struct("B"), struct.Struct("<H"), struct.Struct("<I")
 TYPES = ("float32", "int8", "int16", "int32", "float16", "bfloat16")
 """Number types; the file stores their index."""
 
@@ -47,8 +52,6 @@ DTYPES = {"bfloat16": np.dtype("<u2")} | {
     name: np.dtype(name).newbyteorder("<") for name in TYPES if name != "bfloat16"
 }
 VERSIONS, MAX_PLAUSIBLE_VERSION = range(4, 7), 99
-MAX_TENSORS = 2**14
-MAX_AXES = 8
 
 FAMILIES = {
     "WhisperSpec": "whisper",
@@ -67,43 +70,19 @@ LINEAR_SCALING = 0
 """The only `rotary_scaling_type` that is read."""
 
 
-@dataclass(frozen=True)
-class TensorEntry:
-    """Place and type of a tensor in a model.bin.
-
-    Attributes:
-        shape: Shape; a linear layer's weight is (outputs, inputs).
-        type: Number type, one of `TYPES`.
-        offset: First byte, from the start of the file.
-        n_bytes: Size in bytes.
-    """
-
-    shape: tuple[int, ...]
-    type: str
-    offset: int
-    n_bytes: int
-
-
 @dataclass(frozen=True, eq=False)
-class CTranslate2File:
+class CTranslate2File(BinaryFile):
     """CTranslate2 file whose tensors have been listed; it is a `TensorFile`.
 
+    Aliases are names of entries, too.
+
     Attributes:
-        path: The file.
         specification: Name of the model's specification, such as "WhisperSpec".
-        entries: Entry of every tensor, by name and by alias.
         settings: Values of the tensors that are one number, by name.
     """
 
-    path: Path
     specification: str
-    entries: Mapping[str, TensorEntry]
     settings: Mapping[str, float]
-
-    @property
-    def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Shape of every tensor, by name; a linear layer's weight is (outputs, inputs)."""
-        return {name: entry.shape for name, entry in self.entries.items()}
 
     def read(self, name: str) -> Float[np.ndarray, "..."]:
         """Read one tensor in single precision; integers are divided by their scale.
@@ -111,17 +90,12 @@ class CTranslate2File:
         Raises:
             Unreadable: If the tensor is missing, packed in 4 bits, or not finite.
         """
-        entry = self.entries.get(name)
-        if entry is None:
-            raise Unreadable(
-                f"{self.path.name} has no tensor {quote(name)}; it has {listing(self.entries)}"
-            )
+        raw, entry = self.read_bytes(name), self.entries[name]
         if f"{name}_zero" in self.entries:
             raise Unreadable(
                 f"{self.path.name} has {quote(name)} packed in 4 bits (AWQ), which is not read; "
                 "convert the model with --quantization float16"
             )
-        raw = read_bytes(self.path, entry.offset, entry.n_bytes, name)
         values = _values(raw, entry.type).reshape(entry.shape)
         if entry.type.startswith("int") and entry.shape and not name.endswith("_scale"):
             if f"{name}_scale" not in self.entries:
@@ -166,20 +140,19 @@ def open_ctranslate2(path: Path) -> CTranslate2File:
     """
     with open_header(path) as cursor:
         _check_version(cursor)
-        specification = _text(cursor, "the specification")
-        cursor.number(U32, "the revision")
+        specification = cursor.text(cursor.number("H"))
+        cursor.number("I")  # the revision
         entries: dict[str, TensorEntry] = {}
         settings: dict[str, float] = {}
         aliases: dict[str, str] = {}
-        for i in range(_count(cursor, "tensors")):
-            name = _new_name(cursor, entries, f"tensor {i}")
+        for _ in range(cursor.count("I", "tensors")):
+            name = cursor.text(cursor.number("H"))
             entries[name] = entry = _entry(cursor, quote(name))
             if entry.shape == ():
                 raw = np.frombuffer(cursor.data[entry.offset : cursor.position], np.uint8)
                 settings[name] = float(_values(raw, entry.type)[0])
-        for i in range(_count(cursor, "aliases")):
-            alias = _new_name(cursor, entries, f"alias {i}")
-            name = _text(cursor, f"the tensor of alias {i}")
+        for _ in range(cursor.count("I", "aliases")):
+            alias, name = (cursor.text(cursor.number("H")) for _ in range(2))
             if name not in entries:
                 raise damaged(path.name, f"{quote(alias)} is an alias of no tensor")
             entries[alias] = entries[name]
@@ -188,13 +161,13 @@ def open_ctranslate2(path: Path) -> CTranslate2File:
             for suffix in ("_scale", "_zero"):
                 if name + suffix in entries:
                     entries.setdefault(alias + suffix, entries[name + suffix])
-    return CTranslate2File(path, specification, entries, settings)
+    return CTranslate2File(path, entries, specification, settings)
 
 
 def _check_version(cursor: Cursor) -> None:
     if cursor.data[:2] == b"PK" or cursor.data[:1] == b"\x80":
         raise Unreadable(f"{cursor.name} is a pickle; {CONVERT}")
-    version = cursor.number(U32, "the version")
+    version = cursor.number("I")
     if version > MAX_PLAUSIBLE_VERSION:  # it may be text, or a pickle of the oldest protocol
         raise Unreadable(
             f"{cursor.name} is a file of neither CTranslate2 nor Marian, which would begin with a "
@@ -207,48 +180,22 @@ def _check_version(cursor: Cursor) -> None:
         )
 
 
-def _text(cursor: Cursor, what: str) -> str:
-    """Read a text and remove its closing zero."""
-    n_bytes = cursor.number(U16, f"the length of {what}")
-    return cursor.text(n_bytes, what).partition("\0")[0]
-
-
-def _count(cursor: Cursor, what: str) -> int:
-    """Read the number of tensors or aliases."""
-    n = cursor.number(U32, f"the number of {what}")
-    if n > MAX_TENSORS:
-        raise damaged(cursor.name, f"it claims {n:,} {what}; allowed are {MAX_TENSORS:,}")
-    return n
-
-
-def _new_name(cursor: Cursor, entries: Mapping[str, TensorEntry], what: str) -> str:
-    name = _text(cursor, f"the name of {what}")
-    if not name:
-        raise damaged(cursor.name, f"{what} has an empty name")
-    if name in entries:
-        raise damaged(cursor.name, f"{what} has the name {quote(name)}, which is already in use")
-    return name
-
-
 def _entry(cursor: Cursor, what: str) -> TensorEntry:
     """Read a tensor's shape, type and size, and skip its data."""
-    rank = cursor.number(U8, f"the rank of {what}")
-    if rank > MAX_AXES:
-        raise damaged(cursor.name, f"{what} has rank {rank}; allowed are 0 to {MAX_AXES}")
-    shape = cursor.numbers("I", rank, f"the shape of {what}")
-    type_index = cursor.number(U8, f"the type of {what}")
+    shape = cursor.shape("I", cursor.number("B"))
+    type_index = cursor.number("B")
     if type_index >= len(TYPES):
         raise Unreadable(
             f"{cursor.name} has {what} in type {type_index}, which is not known; known are "
             + ", ".join(f"{i} {name}" for i, name in enumerate(TYPES))
         )
-    n_bytes = cursor.number(U32, f"the size of {what}")
+    n_bytes = cursor.number("I")
     needed = DTYPES[TYPES[type_index]].itemsize * math.prod(shape)
     if n_bytes != needed:
         raise damaged(
             cursor.name, f"{what} of shape {shape} has {n_bytes:,} bytes, but needs {needed:,}"
         )
-    return TensorEntry(shape, TYPES[type_index], cursor.skip(n_bytes, what), n_bytes)
+    return TensorEntry(shape, TYPES[type_index], cursor.skip(n_bytes), n_bytes)
 
 
 def ctranslate2_model(path: Path) -> RealModel:

@@ -15,8 +15,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
-from types import ModuleType
 
+import gguf
+import gguf.quants
 import numpy as np
 from jaxtyping import Float
 
@@ -31,34 +32,21 @@ from attnkit.realmodels.base import (
     listing,
     quote,
 )
-from attnkit.realmodels.cursor import check_finite, damaged, read_bytes
-from attnkit.realmodels.gguf_header import TensorEntry, Value, is_integer, read_header
+from attnkit.realmodels.binary_file import BinaryFile, check_finite, damaged
+from attnkit.realmodels.gguf_header import Value, read_header
 from attnkit.realmodels.notes import BIASED, CAPPED, NORMED, WINDOWED, quantised, scaled
 from attnkit.realmodels.rows import QKV, OptionalQKV, build_projections, check_n_layers, split_rows
 
 
 @dataclass(frozen=True, eq=False)
-class GgufFile:
+class GgufFile(BinaryFile):
     """GGUF file whose header has been read; it is a `TensorFile`.
 
     Attributes:
-        path: The file.
-        metadata: Values of the header's keys, without long ones.
-        entries: Entry of every tensor, by name.
+        metadata: Values of the header's keys, without the tokenizer.
     """
 
-    path: Path
     metadata: Mapping[str, Value]
-    entries: Mapping[str, TensorEntry]
-
-    @property
-    def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Shape of every tensor, by name; a linear layer's weight is (outputs, inputs)."""
-        return {name: entry.shape for name, entry in self.entries.items()}
-
-    def type_of(self, name: str) -> str:
-        """Return the name of a tensor's number type, such as "Q4_1"."""
-        return str(_library().GGMLQuantizationType(self.entries[name].type).name)
 
     def read(self, name: str) -> Float[np.ndarray, "..."]:
         """Read one tensor in single precision; the file is open only during this call.
@@ -66,21 +54,15 @@ class GgufFile:
         Raises:
             Unreadable: If the tensor is missing, of an unsupported type, or not finite.
         """
-        entry = self.entries.get(name)
-        if entry is None:
-            raise Unreadable(
-                f"{self.path.name} has no tensor {quote(name)}; it has {listing(self.entries)}"
-            )
-        raw = read_bytes(self.path, entry.offset, entry.n_bytes, name)
-        library = _library()
+        raw, entry = self.read_bytes(name), self.entries[name]
         with np.errstate(all="ignore"):  # `check_finite` finds damaged scales
             try:
-                values = library.quants.dequantize(
-                    raw.reshape(*entry.shape[:-1], -1), library.GGMLQuantizationType(entry.type)
+                values = gguf.quants.dequantize(
+                    raw.reshape(*entry.shape[:-1], -1), gguf.GGMLQuantizationType[entry.type]
                 )
             except NotImplementedError as error:
                 raise Unreadable(
-                    f"{self.path.name} has {quote(name)} in {self.type_of(name)}, which is not "
+                    f"{self.path.name} has {quote(name)} in {entry.type}, which is not "
                     "read; convert the model to F16 or Q8_0"
                 ) from error
         values = np.asarray(values, np.float32).reshape(entry.shape)
@@ -93,16 +75,8 @@ def open_gguf(path: Path) -> GgufFile:
     Raises:
         Unreadable: If it is not a GGUF file, has another version, or is damaged.
     """
-    blocks = {int(number): sizes for number, sizes in _library().GGML_QUANT_SIZES.items()}
-    return GgufFile(path, *read_header(path, blocks))
-
-
-def _library() -> ModuleType:
-    """Import the package `gguf` on first use, because that takes longer than reading a header."""
-    import gguf
-    import gguf.quants
-
-    return gguf
+    metadata, entries = read_header(path)
+    return GgufFile(path, entries, metadata)
 
 
 @dataclass(frozen=True)
@@ -209,7 +183,7 @@ def _model_name(file: GgufFile) -> str:
 
 def _notes(file: GgufFile, family: str, prefixes: list[str]) -> tuple[str, ...]:
     weights = [f"{prefix}_{role}.weight" for prefix in prefixes for role in ("q", "k", "v", "qkv")]
-    types = {file.type_of(w) for w in weights if w in file.entries} - set(UNQUANTISED)
+    types = {file.entries[w].type for w in weights if w in file.entries} - set(UNQUANTISED)
     applies = {
         NORMED: any(
             f"{prefix}_{role}_norm.weight" in file.entries for prefix in prefixes for role in "qk"
@@ -225,7 +199,7 @@ def _notes(file: GgufFile, family: str, prefixes: list[str]) -> tuple[str, ...]:
 def _number(file: GgufFile, key: str, default: float) -> float:
     """Return a key's number, or the default if the key is missing."""
     value = file.metadata.get(key, default)
-    if isinstance(value, bool | str | tuple) or not math.isfinite(value):
+    if isinstance(value, bool | str | list) or not math.isfinite(value):
         raise damaged(file.path.name, f"{key} is {quote(value)} and not a number")
     return value
 
@@ -233,9 +207,9 @@ def _number(file: GgufFile, key: str, default: float) -> float:
 def _positive_integer(file: GgufFile, key: str, block: int = 0, default: int | None = None) -> int:
     """Return a key's integer, which holds for all blocks, or the item of its list for one block."""
     value = file.metadata.get(key, default)
-    if isinstance(value, tuple):
+    if isinstance(value, list):
         value = value[block] if block < len(value) else None
-    if not is_integer(value) or not 0 < value < 2**16:
+    if type(value) is not int or not 0 < value < 2**16:
         raise damaged(
             file.path.name, f"{key} is {quote(value)}, but it must be a positive whole number"
         )

@@ -2,7 +2,7 @@
 
 A weight is a matrix of inputs × outputs. Quantised ones, intgemm8 and intgemm16, are stored
 transposed, except for embeddings (`Wemb`), and hold round(weight × multiplier); the multiplier is
-behind the numbers. A tensor of bytes, special:model.yml, is the configuration.
+behind the numbers. A tensor of bytes, special:model.yml, is the configuration in YAML.
 
 Source: src/models/transformer.h for names and norms, and
 src/tensors/cpu/expression_graph_packable.h for quantised weights, of browsermt/marian-dev and
@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import yaml
 from jaxtyping import Float
 
 from attnkit.realmodels.base import (
@@ -30,16 +31,9 @@ from attnkit.realmodels.base import (
     listing,
     quote,
 )
+from attnkit.realmodels.binary_file import check_finite, check_has, damaged, reading
 from attnkit.realmodels.configuration import Configuration
-from attnkit.realmodels.cursor import check_finite, damaged, read_bytes
-from attnkit.realmodels.marian_header import (
-    CONFIGURATION,
-    MULTIPLIER_BYTES,
-    TensorEntry,
-    dtype_of,
-    read_header,
-)
-from attnkit.realmodels.marian_settings import parse_settings
+from attnkit.realmodels.marian_tensors import CONFIGURATION, Load, read_bin, read_npz
 from attnkit.realmodels.notes import REPEATED, quantised
 from attnkit.realmodels.rows import build_projections, check_n_layers
 
@@ -71,10 +65,6 @@ NORM_NAMES = {"n": "ln", "r": "rms"}
 """Part of a norm's name, by the letter of the norm in an option such as `transformer-preprocess`:
 layer norm and RMS norm."""
 
-TRANSPOSABLE = 16
-"""Divisor of both sides of every quantised weight that can be read. Marian's `Transpose10` mixes up
-the numbers of weights of other shapes, and Marian's translator refuses such a file."""
-
 MAX_CONFIGURATION_BYTES = 2**18
 
 
@@ -84,12 +74,14 @@ class MarianFile:
 
     Attributes:
         path: The file.
-        entries: Entry of every tensor, by name.
+        types: Number type of every tensor, by name; empty in a *.npz.
+        load: Function that reads a tensor by name.
         settings: The configuration.
     """
 
     path: Path
-    entries: Mapping[str, TensorEntry]
+    types: Mapping[str, str]
+    load: Load
     settings: Configuration
 
     def read(self, name: str) -> Float[np.ndarray, "..."]:
@@ -102,42 +94,14 @@ class MarianFile:
             Unreadable: If the tensor is missing, holds bytes or indices, is not finite, or is
                 quantised and has a shape that Marian stores wrongly.
         """
-        entry = self.entries.get(name)
-        if entry is None:
+        check_has(self.path, name, self.types)
+        values = self.load(name)
+        if values.dtype.kind != "f":
             raise Unreadable(
-                f"{self.path.name} has no tensor {quote(name)}; it has {listing(self.entries)}"
+                f"{self.path.name} has {quote(name)} in {values.dtype}, which no weights have"
             )
-        raw = read_bytes(self.path, entry.offset, entry.n_bytes, name)
         with np.errstate(all="ignore"):  # `check_finite` finds values that are too large
-            if entry.type.startswith("intgemm"):
-                values = self._dequantised(raw, entry, name)
-            elif entry.type.startswith("float"):
-                values = raw.view(dtype_of(entry.type)).astype(np.float32).reshape(entry.shape)
-            else:
-                raise Unreadable(
-                    f"{self.path.name} has {quote(name)} in {entry.type}, which no weights have"
-                )
-        return check_finite(values, self.path.name, name)
-
-    def _dequantised(self, raw: np.ndarray, entry: TensorEntry, name: str) -> Array:
-        """Return the weights that a quantised tensor stands for, in the tensor's shape."""
-        multiplier = raw[-MULTIPLIER_BYTES:].view("<f4")
-        if not 0 < multiplier < np.inf:
-            raise damaged(
-                self.path.name,
-                f"the multiplier of {quote(name)} is {multiplier[0]:g}; it must be a finite number "
-                "above 0",
-            )
-        values = raw[:-MULTIPLIER_BYTES].view(dtype_of(entry.type)).astype(np.float32)
-        values /= multiplier
-        is_transposed = "Wemb" not in name
-        if is_transposed and any(side % TRANSPOSABLE for side in entry.shape):
-            raise Unreadable(
-                f"{self.path.name} has {quote(name)} of shape {entry.shape} in {entry.type}; "
-                f"marian-conv mixes up such weights unless both sides are multiples of "
-                f"{TRANSPOSABLE}; use the *.npz from which this file was made"
-            )
-        return values.reshape(entry.shape[::-1]).T if is_transposed else values.reshape(entry.shape)
+            return check_finite(values.astype(np.float32), self.path.name, name)
 
     def word(self, option: str, default: str, allowed: Iterable[str] = ()) -> str:
         """Return an option that is a text, and one of the allowed ones if any are given.
@@ -159,27 +123,22 @@ def open_marian(path: Path) -> MarianFile:
     """Read the header and the configuration of a Marian file.
 
     Raises:
-        Unreadable: As by `read_header`, or if there is no configuration or it cannot be read.
+        Unreadable: As by `read_bin` and `read_npz`, or if there is no configuration or it cannot
+            be read.
     """
-    entries = read_header(path)
-    entry = entries.get(CONFIGURATION)
-    if entry is None:
+    types, load = read_npz(path) if path.suffix == ".npz" else read_bin(path)
+    if CONFIGURATION not in types:
         raise Unreadable(
             f"{path.name} has no {CONFIGURATION}, which says how many heads the model has; take "
             "the file that Marian's training or marian-conv wrote"
         )
-    if entry.type not in ("int8", "uint8") or entry.n_bytes > MAX_CONFIGURATION_BYTES:
-        raise damaged(
-            path.name,
-            f"its {CONFIGURATION} has {entry.n_bytes:,} bytes in {entry.type}; allowed are "
-            f"{MAX_CONFIGURATION_BYTES:,} in int8",
-        )
-    raw = read_bytes(path, entry.offset, entry.n_bytes, CONFIGURATION).tobytes()
-    try:
-        text = raw.rstrip(b"\0").decode()
-    except UnicodeDecodeError as error:
-        raise damaged(path.name, f"its {CONFIGURATION} is not UTF-8") from error
-    return MarianFile(path, entries, parse_settings(path.name, CONFIGURATION, text))
+    with reading(path):
+        text = load(CONFIGURATION).tobytes().rstrip(b"\0")
+        options = yaml.safe_load(text) if len(text) <= MAX_CONFIGURATION_BYTES else None
+    if not isinstance(options, dict):
+        raise damaged(path.name, f"its {CONFIGURATION} has {len(text):,} bytes and no options")
+    settings = Configuration(options, f"{path.name}: {CONFIGURATION}")
+    return MarianFile(path, types, load, settings)
 
 
 def marian_model(path: Path) -> RealModel:
@@ -199,7 +158,7 @@ def marian_model(path: Path) -> RealModel:
         for i, scope in enumerate(scopes)
     )
     if not layers:
-        raise Unreadable(f"{path.name} has no attention; it has {listing(file.entries)}")
+        raise Unreadable(f"{path.name} has no attention; it has {listing(file.types)}")
     scopes = [scope for scopes in stacks.values() for scope in scopes]
     name = path.resolve().parent.name
     return RealModel(name, "marian", "Marian", layers, _notes(file, scopes))
@@ -244,7 +203,7 @@ def _tied_layers(file: MarianFile, n_layers: int) -> list[int]:
 
 def _check_layers(file: MarianFile, stacks: Mapping[Kind, list[str]]) -> None:
     """Raise Unreadable unless the file holds exactly the layers of the configuration."""
-    matches = (QUERY_WEIGHT.fullmatch(name) for name in file.entries)
+    matches = (QUERY_WEIGHT.fullmatch(name) for name in file.types)
     present = {match[1] for match in matches if match}
     stated = {scope for scopes in stacks.values() for scope in scopes}
     if missing := stated - present:
@@ -257,7 +216,7 @@ def _check_layers(file: MarianFile, stacks: Mapping[Kind, list[str]]) -> None:
 
 
 def _notes(file: MarianFile, scopes: list[str]) -> tuple[str, ...]:
-    types = {file.entries[f"{scope}_Wq"].type for scope in scopes}
+    types = {file.types[f"{scope}_Wq"] for scope in scopes}
     types = {name for name in types if name.startswith("intgemm")}
     tied = _tied_layers(file, file.settings.count("dec-depth"))
     has_norm = bool(_norm(file, "transformer-preprocess"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from jaxtyping import Float
 
 from attnkit.realmodels.base import Array, Projections, Rope, bias_per_head, per_head
-from attnkit.realmodels.cursor import damaged
+from attnkit.realmodels.binary_file import damaged
 
 MAX_LAYERS = 2**12
 

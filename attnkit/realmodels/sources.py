@@ -12,11 +12,12 @@ from typing import Any
 
 from attnkit.foundation.extras import install_hint
 from attnkit.realmodels.base import CONVERT, RealModel, Unreadable, folder_name, listing
+from attnkit.realmodels.binary_file import reading
 from attnkit.realmodels.ctranslate2_file import ctranslate2_model
 from attnkit.realmodels.families import hugging_face_layers
 from attnkit.realmodels.gguf_file import gguf_model
 from attnkit.realmodels.marian_file import marian_model
-from attnkit.realmodels.marian_header import is_marian
+from attnkit.realmodels.marian_tensors import is_marian
 from attnkit.realmodels.notes import others
 from attnkit.realmodels.safetensors_file import open_safetensors
 
@@ -192,21 +193,15 @@ def _hugging_face_model(path: Path, name: str) -> RealModel:
 
 
 def _read_config(path: Path) -> dict[str, Any]:
-    try:
-        if not path.is_file():
-            raise Unreadable(
-                f"{folder_name(path.parent)}: there is no config.json beside the weights, which "
-                "says how many heads the model has"
-            )
+    if not path.is_file():
+        raise Unreadable(
+            f"{folder_name(path.parent)}: there is no config.json beside the weights, which "
+            "says how many heads the model has"
+        )
+    with reading(path):
         if path.stat().st_size > _MAX_CONFIG_BYTES:
             raise Unreadable(f"config.json: larger than {_MAX_CONFIG_BYTES:,} bytes")
-        text = path.read_bytes()
-    except OSError as error:
-        raise Unreadable(f"config.json: cannot be opened ({error.strerror})") from error
-    try:
-        config = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise Unreadable("config.json: not JSON, or cut short; download it again") from error
+        config = json.loads(path.read_bytes())
     if not isinstance(config, dict):
         raise Unreadable("config.json: must be an object of settings")
     return config

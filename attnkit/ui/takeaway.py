@@ -13,7 +13,6 @@ from attnkit.analysis.export import (
     folder_of,
     module_code,
     module_weights,
-    torch_file,
 )
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.result import InspectionResult
@@ -101,7 +100,7 @@ def _module(subject: Subject) -> None:
     experiment = subject.experiment
     st.markdown(
         "**A variant as a PyTorch module**: the whole model in one short file that needs nothing "
-        "but torch, and its weights of this seed."
+        "but torch, and its weights of this seed, which `safetensors` reads."
     )
     variants = list(experiment.sharing)
     variant: Variant = st.selectbox(
@@ -121,9 +120,9 @@ def _module(subject: Subject) -> None:
         job = subject.ask_for_film()
         if job is not None and job.state == "finished":
             st.download_button(
-                "Weights (.pt)",
+                "Weights (.safetensors)",
                 lambda: _weights(subject, variant),
-                "weights.pt",  # the name that the module loads
+                "weights.safetensors",  # the name that the module loads
                 "application/octet-stream",
                 icon=":material/weight:",
                 on_click="ignore",
@@ -133,7 +132,7 @@ def _module(subject: Subject) -> None:
 
 
 def _weights(subject: Subject, variant: Variant) -> bytes:
-    """Return a variant's weights as `torch.load` reads them, with the names of its module.
+    """Return a variant's weights as a safetensors file, with the names of its module.
 
     Raises:
         RuntimeError: If the film with the weights is gone.
@@ -147,7 +146,7 @@ def _weights(subject: Subject, variant: Variant) -> bytes:
         for name, array in InspectionResult.from_bytes(blob).fixed.items()
         if name.startswith(prefix)
     }
-    return torch_file(module_weights(subject.experiment, variant, weights))
+    return module_weights(subject.experiment, variant, weights)
 
 
 def _code(subject: Subject) -> None:

@@ -6,7 +6,7 @@ This package imports no torch, so that pages can use all of it.
 from attnkit.analysis.export.bundle import export_files, folder_of
 from attnkit.analysis.export.experiment import command_line, experiment_code
 from attnkit.analysis.export.module import module_code
-from attnkit.analysis.export.weights import module_weights, torch_file
+from attnkit.analysis.export.weights import module_weights
 
 __all__ = [
     "command_line",
@@ -15,5 +15,4 @@ __all__ = [
     "folder_of",
     "module_code",
     "module_weights",
-    "torch_file",
 ]

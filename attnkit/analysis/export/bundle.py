@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from attnkit.analysis.export.experiment import command_line, experiment_code
 from attnkit.analysis.export.module import module_code
-from attnkit.analysis.export.weights import module_weights, torch_file
+from attnkit.analysis.export.weights import module_weights
 
 if TYPE_CHECKING:
     from attnkit.training.results import Result
@@ -30,7 +30,7 @@ def export_files(result: Result) -> dict[str, bytes]:
         folder = folder_of(variant)
         files[f"{folder}/module.py"] = module_code(experiment, variant).encode()
         weights = module_weights(experiment, variant, parameters)
-        files[f"{folder}/seed_{seed}/weights.pt"] = torch_file(weights)
+        files[f"{folder}/seed_{seed}/weights.safetensors"] = weights
     return files
 
 

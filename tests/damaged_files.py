@@ -1,11 +1,10 @@
-"""Damaged model files: drawn, with one false number, or built to take a reader down."""
+"""Damaged model files: drawn, with one false number, or with parts that contradict each other."""
 
 import io
 import json
 import os
 import re
 import struct
-import zipfile
 from dataclasses import replace
 
 import numpy as np
@@ -27,6 +26,7 @@ from model_files import (
     npz_file,
     safetensors_file,
     transformer,
+    with_configuration,
 )
 
 NAN, INF = float("nan"), float("inf")
@@ -130,28 +130,17 @@ def damaged(rng, file):
     return f"{kind} at {start}", replace(file, data=bytes(data))
 
 
-# must be refused
-
-HARMLESS = re.compile(
-    r"block_count|revision|pre_norm|rotary_dim is none|type.* is one more"
-    r"|(Wemb|logit|_bo|_ln_).* side \d is one more"
-)
-"""Numbers that are not used, of tensors that are not read, and types that are no wider."""
+# one false number
 
 
 def false_numbers(file):
     """Yield copies in which one number of the header is 0, one more, or the largest there is."""
     for name, (place, code) in file.fields.items():
-        if code in "fd" and name.endswith(("freq_base", "rotary_base")):
-            for value in (0.0, -1.0, NAN, INF):
-                yield f"{name} is {value}", replace(file, data=file.with_field(name, value))
-        elif code not in "fd":
+        if code not in "fd":
             (true,) = struct.unpack_from("<" + code, file.data, place)
             largest = 2 ** (8 * struct.calcsize(code) - code.islower()) - 1
-            for words, value in (("none", 0), ("one more", true + 1), ("the largest", largest)):
-                what = f"{name} is {words}"
-                if value != true and value <= largest and not HARMLESS.search(what):
-                    yield what, replace(file, data=file.with_field(name, value))
+            for value in {0, min(true + 1, largest), largest} - {true}:
+                yield f"{name} is {value}", replace(file, data=file.with_field(name, value))
 
 
 FALSE = {
@@ -159,18 +148,18 @@ FALSE = {
         "version": (1, 3 << 24), "tensors": (2**14 + 1,), f"{Q} type": (15, 26, 28),
         f"{Q} side 0": (31, 256, 2**63, 2**64 - 8), f"{Q} side 1": (7, 2**32),
         f"{Q} offset": (7, 2**64 - 32), "llama.attention.head_count": (3,),
-        "llama.attention.head_count_kv": (8,),
+        "llama.attention.head_count_kv": (8,), "llama.rope.freq_base": (0.0, NAN, INF),
     },
     "ctranslate2": {
         f"{W} type": (4, 6), f"{W} size": (4 * 16 * 32 - 4,), "decoder/num_heads": (-3,),
+        f"{SELF.format(0)}/rotary_base": (-1.0, NAN),
     },
     "marian bin": {
         "version": (1 << 32,), "padding": (2**20,), f"{MARIAN_Q} side 0": (-8, 16),
-        f"{MARIAN_Q} type": (0x101, 0x104, 0x11001), f"{MARIAN_Q} size": (140, 2**30),
-        "special:model.yml type": (0x404, INTGEMM8),
+        f"{MARIAN_Q} type": (0x101, 0x11001), f"{MARIAN_Q} size": (140, 2**30),
     },
 }  # fmt: skip
-"""Further values that no reader may believe."""
+"""Values that must be refused."""
 
 
 def safetensors_cases():
@@ -181,7 +170,6 @@ def safetensors_cases():
         "large": b" " * 2**23,
         "digits": b'{"model_type": "llama", "hidden_size": ' + b"9" * 6000 + b"}",
         "not UTF-8": b'{"model_type": "\xff"}',
-        "other type": {**config, "model_type": "m" * 10**5},
         "lines": {**config, "model_type": "be\nrt\r\x1b[31m"},
     }.items():
         yield damage, replace(file, beside={"config.json": told})
@@ -220,7 +208,7 @@ def gguf_cases():
     }
     more = {
         "lists in lists": key(9, "IQ", 9, 1) + struct.pack("<IQ", 9, 1) * 2000,
-        "empty texts": key(9, "IQ", 8, 2**21) + bytes(2**24),
+        "empty texts": key(9, "IQ", 8, 2**22 + 1) + bytes(2**24),
         "text in a list": key(9, "IQQ", 8, 2, 2**63),
         "key again": struct.pack("<Q", 17) + b"llama.block_count" + bytes(8),
     }
@@ -256,23 +244,6 @@ def ctranslate2_cases():
         yield damage, ctranslate2_file(SIZES, ROWS, **instead)
 
 
-def numpy_file(shape, descr="<f4", length=None):
-    """Encode an array whose header says this; `length` may differ from the header's."""
-    raw = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
-    start = b"\x93NUMPY\1\0" + struct.pack("<H", len(raw) if length is None else length)
-    return start + raw + np.ones((8, 8), np.float32).tobytes()
-
-
-def zip_file(members, compression=0, twice=False):
-    """Encode a zip file; `twice` repeats the directory's entry of the first member."""
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w", compression) as archive:
-        for name, raw in members.items():
-            archive.writestr(name, raw)
-        archive.filelist += archive.filelist[:1] * twice
-    return out.getvalue()
-
-
 def marian_cases():
     """Yield *.bin and *.npz that are refused for another reason than a false number."""
     sizes = sizes_for("marian")
@@ -283,26 +254,16 @@ def marian_cases():
         "empty": "",
         "not UTF-8": text.encode() + b"\nname: \xff\xfe",
         "json": '{"type": "transformer"}',
-        "twice": text + "\ntype: transformer",
-        "tag": "!!python/object/apply:os.system ['true']\n" + text,
         "tab": text + "\n\tmore: 1\n}",
         "huge": text.replace("heads: 4", "heads: " + "9" * 5000),
-        "anchor": text.replace("heads: 4", "heads: &a 4"),
         "fraction": text.replace("heads: 4", "heads: 4.0"),
         "deep": text.replace("enc-depth: 2", "enc-depth: 1000000"),
         "tied": text.replace("  []", "\n".join(["  - 1"] * 10_000)),
-        "long": text + "\n" + "# x\n" * 2**17,
     }.items():
         yield damage, bin_file(tensors, told)
         yield damage, npz_file(tensors, told)
-    false = {
-        "twice": {"name": b"encoder_l1_self_Wk\0"},
-        "not UTF-8": {"name": b"encoder_\xff\xfe\0"},
-        "zero inside": {"name": b"encoder\0self_Wq\0"},
-        "no zero": {"name": b"encoder_l1_self_Wq"},
-        "half": {"number": 0x402, "raw": np.full(64, NAN, np.float16).tobytes()},
-        "double": {"number": 0x408, "raw": np.full(64, 1e300).tobytes()},
-    }
+    half = np.full(64, NAN, np.float16).tobytes()
+    false = {"half": {"number": 0x402, "raw": half}, "twice": {"name": b"encoder_l1_self_Wk\0"}}
     for x in (0.0, -8.0, NAN, INF, 1e-45):
         false[f"by {x}"] = {"number": INTGEMM8, "raw": b"\1" * 64 + struct.pack("<f", x)}
     for damage, claims in false.items():
@@ -316,36 +277,23 @@ def marian_cases():
         yield damage, bin_file(marian(sizes, rows, **instead), text)
     many = {f"encoder_l{i}_self_Wq": np.ones((1, 1), np.float32) for i in range(1, 2**14 - 1)}
     yield "many", bin_file(many, text, alignment=1)
-    with zipfile.ZipFile(io.BytesIO(npz_file(tensors, text).data)) as archive:
-        members = {name: archive.read(name) for name in archive.namelist()}
-    bomb = numpy_file("(5000, 5000)") + bytes(10**8)
-    archives = {
-        "empty": zip_file({}),
-        "compressed": zip_file(members, zipfile.ZIP_DEFLATED),
-        "bomb": zip_file({**members, f"{MARIAN_Q}.npy": bomb}, zipfile.ZIP_DEFLATED),
-        "twice": zip_file(members, twice=True),
-        "pickle": b"\x80\x02cposix\nsystem\nX\x04\0\0\0exit\x85R.",
-    }
-    shapes = ["(8, 9)", "(0, 8)", "(-8, -8)", "(8, , 8)", "(" * 900, "(" + "9" * 900 + ", 8)"]
-    for raw in (
-        bytes(200),
-        b"\x93NUMPY",
-        b"\x93NUMPY\2\0" + bytes(200),
-        *(numpy_file("(8, 8)", descr) for descr in (">f4", "|O", "<f9", "<i1")),
-        *map(numpy_file, [*shapes, "(" + "1, " * 200 + ")"]),
-        *(numpy_file("(8, 8)", length=length) for length in (0, 10, 65535)),
-    ):
-        archives[f"{raw[:90]!r}"] = zip_file({**members, f"{MARIAN_Q}.npy": raw})
-    for damage, data in archives.items():
-        yield damage, File("model.npz", data)
+    for damage, w in {
+        "object": np.array([{}]),
+        "empty": np.ones((0, 8), np.float32),
+        "flat": normal(RNG, 64),
+        "bytes": np.ones((8, 8), np.int8),
+    }.items():
+        yield f"array, {damage}", npz_file(marian(sizes, rows, **{MARIAN_Q: w}), text)
+    out = io.BytesIO()
+    bomb = np.zeros((5000, 5000), np.float32)
+    np.savez_compressed(out, **with_configuration(tensors | {MARIAN_Q: bomb}, text))
+    yield "bomb", File("model.npz", out.getvalue())
 
 
 def refused():
     """Yield all files that must be refused, with what is wrong in them."""
     for name in WRITERS:
         file = intact(name)
-        for what, false in false_numbers(file):
-            yield f"{name}: {what}", false
         for one, values in FALSE.get(name, {}).items():
             for value in values:
                 data = file.with_field(one, value)
