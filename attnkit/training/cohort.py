@@ -222,7 +222,7 @@ def tie(
             yield name, old[name]
             continue
         tied_roles = next(roles for roles in after.classes if roles[0] == name[-1])
-        source_role = kept_role(variant, tied_roles)
+        source_role = kept_role(variant.parts, tied_roles)
         source_roles = tied_roles if source_role is None else (source_role,)
         owners = dict.fromkeys(before.owner(role) for role in source_roles)
         yield name, torch.stack([old[name[:-1] + owner] for owner in owners]).mean(0)
