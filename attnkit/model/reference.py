@@ -120,7 +120,7 @@ class Transformer:
         heads, places = self.heads(layer), self.places(layer, x, only_answers=only_answers)
         i, j, mask = places.query_numbers, places.key_numbers, places.mask
         rows = self.norm(x, f"{layer}.ln1")  # (s, b, n, m)
-        stored = heads.store(rows[:, :, places.keys])  # tied roles are one entry, (s, b, h, j, d)
+        stored = heads.store(rows[:, :, places.keys])  # x W: one entry for each class of tied roles
         k, v = map(heads.for_all_heads, heads.keys_and_values(stored, j, below))  # (s, b, h, j, d)
         q = heads.queries(rows[:, :, places.queries], places.tied(stored), i)  # (s, b, h, i, d)
         scores = heads.scores(q, k, i, j)  # (s, b, h, p, i, j)

@@ -118,6 +118,7 @@ class Cohort:
         ]
 
     def _train_step(self) -> None:
+        """Take one optimiser step on the next batch."""
         training = self.experiment.training
         tokens, labels = self._data.next()
         self.model.differentiate(tokens, labels)
@@ -125,58 +126,20 @@ class Cohort:
             self.model.clip(training.clip)
         self._optimiser.step(training.learning_rate_factor(self.step))
 
-    def _set_task(self, task: Task) -> None:
-        """Train and evaluate on a task from this step on."""
-        self._data = TrainingData(self.experiment, self.seeds, self.device, task)
-        trained_on = self._data.evaluation_examples()
-        self._evaluator = Evaluator(self.experiment, self.seeds, self.device, task, trained_on)
-
-    def _start_main_task_if_due(self) -> None:
-        """After the earlier task, freeze the embedding and draw all other parameters anew."""
-        if self.step != self.experiment.training.earlier_steps:
-            return
-        old, self._frozen = self.model, True
-        self.model = self._make_model({v for v, due in self._tie_steps.items() if due < self.step})
-        for run in range(self.model.n_runs):
-            self.model.run_parameters(run)[EMBEDDING].copy_(old.run_parameters(run)[EMBEDDING])
-        self._optimiser = self._make_optimiser()
-        self._set_task(self.experiment.task)
-
-    def _make_model(self, tied: Collection[Variant] = ()) -> Model:
-        model_class: type[Model] = Model
-        if self._on_kernel:
-            from attnkit.model.kernel.model import KernelModel
-
-            model_class = KernelModel
-        return model_class(
-            self.experiment,
-            self.seeds,
-            self.device,
-            sharing=self.sharing,
-            tied=tied,
-            embedding_frozen=self._frozen,
-        )
-
-    def _make_optimiser(self) -> Adam:
-        rates = [
-            (self.model.block(run), self._learning_rate(variant))
-            for run, (variant, _) in enumerate(self.runs)
-        ]
-        if len({rate for _, rate in rates}) == 1:
-            rates = [(slice(None), rates[0][1])]
-        adam_class: type[Adam] = Adam
-        if self._on_kernel:
-            from attnkit.model.kernel.model import KernelAdam
-
-            adam_class = KernelAdam
-        return adam_class(self.model.numbers, self.model.gradient, rates)
-
-    def _learning_rate(self, variant: Variant) -> float:
-        option = variant.given.get("learning_rate")
-        return self.experiment.training.learning_rate if option is None else float(option.value)
+    def _evaluate(self) -> None:
+        """Add an evaluation; a run whose loss is not finite has diverged, and has no others."""
+        attention = self._attention_curves or self.step == self.experiment.training.steps
+        evaluation = self._evaluator.evaluate(self.model, self.step, attention=attention)
+        lost = ~np.isfinite(evaluation.metrics["loss"])
+        self.diverged_at[lost & (self.diverged_at < 0)] = self.step
+        evaluation.clear(self.diverged_at >= 0)
+        self.evaluations.append(evaluation)
 
     def _tie_due_variants(self) -> None:
-        """Tie the variants that are due at this step, with parameters made from the untied ones."""
+        """Tie the variants that are due at this step.
+
+        Parameters and Adam's moments of tied roles are made from the untied ones; see `tie`.
+        """
         if self.step not in self._tie_steps.values():
             return
         old, optimiser = self.model, self._optimiser
@@ -195,14 +158,57 @@ class Cohort:
                 for name, value in tie(variant, old.run_parameters(run, source), new):
                     new[name].copy_(value)
 
-    def _evaluate(self) -> None:
-        """Add an evaluation; a run whose loss is not finite has diverged, and has no others."""
-        attention = self._attention_curves or self.step == self.experiment.training.steps
-        evaluation = self._evaluator.evaluate(self.model, self.step, attention=attention)
-        lost = ~np.isfinite(evaluation.metrics["loss"])
-        self.diverged_at[lost & (self.diverged_at < 0)] = self.step
-        evaluation.clear(self.diverged_at >= 0)
-        self.evaluations.append(evaluation)
+    def _start_main_task_if_due(self) -> None:
+        """After the earlier task, freeze the embedding and draw all other parameters anew."""
+        if self.step != self.experiment.training.earlier_steps:
+            return
+        old, self._frozen = self.model, True
+        self.model = self._make_model({v for v, due in self._tie_steps.items() if due < self.step})
+        for run in range(self.model.n_runs):
+            self.model.run_parameters(run)[EMBEDDING].copy_(old.run_parameters(run)[EMBEDDING])
+        self._optimiser = self._make_optimiser()
+        self._set_task(self.experiment.task)
+
+    def _set_task(self, task: Task) -> None:
+        """Train and evaluate on a task from this step on."""
+        self._data = TrainingData(self.experiment, self.seeds, self.device, task)
+        trained_on = self._data.evaluation_examples()
+        self._evaluator = Evaluator(self.experiment, self.seeds, self.device, task, trained_on)
+
+    def _make_model(self, tied: Collection[Variant] = ()) -> Model:
+        """Return a model with initial parameters, in which these variants are tied already."""
+        model_class: type[Model] = Model
+        if self._on_kernel:
+            from attnkit.model.kernel.model import KernelModel
+
+            model_class = KernelModel
+        return model_class(
+            self.experiment,
+            self.seeds,
+            self.device,
+            sharing=self.sharing,
+            tied=tied,
+            embedding_frozen=self._frozen,
+        )
+
+    def _make_optimiser(self) -> Adam:
+        """Return an optimiser of the model that begins at its first step."""
+        rates = [
+            (self.model.block(run), self._learning_rate(variant))
+            for run, (variant, _) in enumerate(self.runs)
+        ]
+        if len({rate for _, rate in rates}) == 1:
+            rates = [(slice(None), rates[0][1])]
+        adam_class: type[Adam] = Adam
+        if self._on_kernel:
+            from attnkit.model.kernel.model import KernelAdam
+
+            adam_class = KernelAdam
+        return adam_class(self.model.numbers, self.model.gradient, rates)
+
+    def _learning_rate(self, variant: Variant) -> float:
+        option = variant.given.get("learning_rate")
+        return self.experiment.training.learning_rate if option is None else float(option.value)
 
 
 def tie(
@@ -216,7 +222,7 @@ def tie(
         new: Parameters of the run after; only their names are used.
     """
     before, after = variant.stages[0].sharing, variant.stages[-1].sharing
-    for name in new:
+    for name in new:  # such as "0.W_K", whose last letter is the first role of its class
         has_role = name[-4:-1] in (".W_", ".b_") and name[-1] in ROLES
         if old.keys() == new.keys() or not has_role:
             yield name, old[name]

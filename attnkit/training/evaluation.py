@@ -93,15 +93,14 @@ class Evaluator:
             attention: Whether attention is measured; otherwise its metrics are NaN.
         """
         recording = Recording(model, self._n_heads, self.held_out, self.trained_on)
-        of_runs = {
-            name: metric.measure(recording)
-            for name, metric in METRICS.items()
-            if attention or not isinstance(metric, AttentionMetric)
-        }
         no_symmetry = recording.nan(len(model.layer_specs), self._n_heads)
+        by_name = dict.fromkeys(METRICS, recording.nan())
+        for name, metric in METRICS.items():
+            if attention or not isinstance(metric, AttentionMetric):
+                by_name[name] = metric.measure(recording)
         return Evaluation(
             step,
-            {name: _as_numpy(of_runs.get(name, recording.nan())) for name in METRICS},
+            {name: _as_numpy(values) for name, values in by_name.items()},
             _as_numpy(recording.head_symmetry if attention else no_symmetry),
             _as_numpy(self._slice_accuracy(recording)),
         )
@@ -129,6 +128,7 @@ class Evaluator:
         NaN.
         """
         n_examples, n_ctx = len(examples.tokens), model.task.n_ctx
+        # Batches of a multiple of ALIGNED examples round a run the same in every cohort.
         repeated = examples.take(torch.arange(n_examples + -n_examples % ALIGNED) % n_examples)
         same_for_all = stack([repeated] * len(model.seeds), model.device)
         logits, layers = record(model, same_for_all.tokens)
@@ -139,7 +139,7 @@ class Evaluator:
             lambda layer, spec: _full_size(mean_scores(layer), spec, n_ctx, torch.nan),
             self._n_heads,
         )
-        # Heads come before the batch there: (r, l, h, b, i, j).
+        # Both are (r, l, h, b, i, j), because `by_head` takes heads first.
         of_runs = logits.argmax(-1), pattern.movedim(3, 1), scores.movedim(3, 1)
         answers, patterns, all_scores = (_as_numpy(values)[:, :n_examples] for values in of_runs)
         return answers, patterns, all_scores
@@ -279,7 +279,7 @@ def record(
 ) -> tuple[Float[Tensor, "r b a c"], RecordedLayers]:
     """Return the logits of all runs, and the scores and patterns of every attention layer."""
     n_layers, recorded = len(model.layer_specs), list[Layer]()
-    logits = model.logits(tokens, recorded)
+    logits = model.logits(tokens, recorded)  # records all layers of a variant, then of the next
     layers = []
     for index in range(n_layers):
         groups: list[tuple[slice, Layer]] = []
