@@ -4,8 +4,9 @@ import numpy as np
 from kinds import tiny
 
 from attnkit.analysis.comparison import LETTERS, ComparedExperiment
+from attnkit.training.metrics import METRICS
 from attnkit.training.results import Result
-from attnkit.training.snapshot import METRICS, Probe, Snapshot
+from attnkit.training.snapshot import Probe, Snapshot
 
 THREE_SEEDS = [[0.1, 0.2, 0.3], [0.8, 0.4, 0.5], [0.5, 0.6, 1.0]]
 """Three evaluations of three seeds."""

@@ -25,7 +25,7 @@ from attnkit.analysis.comparison import (
     to_json,
     variants_of,
 )
-from attnkit.training.snapshot import METRICS
+from attnkit.training.metrics import METRICS
 from attnkit.variants import Variant
 
 QKV = Variant("QKV")

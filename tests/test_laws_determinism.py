@@ -12,7 +12,7 @@ from trained_runs import all_bits, every_kind, trained
 from attnkit.experiment.experiment import Experiment, from_text
 from attnkit.training import Training, stream
 from attnkit.training import training as training_module
-from attnkit.training.snapshot import METRICS
+from attnkit.training.metrics import METRICS
 
 
 @every_kind

@@ -16,7 +16,7 @@ from searching import briefly
 from trained_runs import bits, differing_names, every_kind, one_cohort, trained
 
 from attnkit.experiment.experiment import Experiment
-from attnkit.training.snapshot import METRICS
+from attnkit.training.metrics import METRICS
 from attnkit.variants import CATALOGUE
 
 

@@ -13,7 +13,7 @@ from attnkit.model.initial import generator_for
 from attnkit.training import Training
 from attnkit.training.cohort import Cohort
 from attnkit.training.data import TrainingData
-from attnkit.training.snapshot import METRICS
+from attnkit.training.metrics import METRICS
 from attnkit.variants import Variant
 
 CPU = torch.device("cpu")
@@ -97,7 +97,7 @@ def test_each_phase_has_its_own_data():
     cohort = Cohort(experiment, [0, 1], CPU)
     for step, asked in ((0, earlier), (7, earlier), (8, task), (9, task)):
         cohort.advance(step - cohort.step)
-        for examples in (cohort._held_out, cohort._trained_on):
+        for examples in (cohort._evaluator.held_out, cohort._evaluator.trained_on):
             check(examples.tokens, asked)
 
 

@@ -17,8 +17,9 @@ from same import assert_same
 from attnkit.experiment import Experiment
 from attnkit.foundation.machine import processor_kind
 from attnkit.training import Training
+from attnkit.training.metrics import METRICS
 from attnkit.training.results import Result
-from attnkit.training.snapshot import METRICS, Snapshot
+from attnkit.training.snapshot import Snapshot
 
 
 def trained(kind, n_steps=5, **settings):

@@ -12,7 +12,7 @@ from searching import briefly
 
 from attnkit.model.initial import generator_for
 from attnkit.tasks import NOTHING, TASKS, Examples
-from attnkit.training import cohort as cohort_module
+from attnkit.training import evaluation as evaluation_module
 from attnkit.training.cohort import Cohort
 from attnkit.training.data import TrainingData, draw_probe, held_out_examples, unstack
 
@@ -148,9 +148,9 @@ def test_held_out_examples_are_answered_in_parts(kind, together, monkeypatch):
         return Examples(*(part if part is None else part[:, :together] for part in parts))
 
     with monkeypatch.context() as only:
-        only.setattr(cohort_module, "held_out_examples", first_part)
+        only.setattr(evaluation_module, "held_out_examples", first_part)
         (first,) = Cohort(tiny(kind, **given), [0, 1], CPU).evaluations
-    monkeypatch.setattr(cohort_module, "MEASURED_TOGETHER", together)
+    monkeypatch.setattr(evaluation_module, "MEASURED_TOGETHER", together)
     (found,) = Cohort(tiny(kind, **given), [0, 1], CPU).evaluations
     for name in ("accuracy", "training_accuracy"):
         np.testing.assert_array_equal(found.metrics[name], expected.metrics[name])

@@ -15,8 +15,9 @@ from attnkit.model.model import SELF_MASK
 from attnkit.model.reference import Layer
 from attnkit.tasks import NOTHING, TASKS
 from attnkit.training import training as training_module
-from attnkit.training.cohort import Cohort, _mean_scores
-from attnkit.training.snapshot import METRICS
+from attnkit.training.cohort import Cohort
+from attnkit.training.evaluation import mean_scores
+from attnkit.training.metrics import METRICS
 from attnkit.training.training import RUNS_PER_COHORT, Training, plan_cohorts, stream, train
 from attnkit.variants.sharing import Sharing
 
@@ -134,7 +135,7 @@ def test_answers_scores_and_patterns_of_a_cohort_belong_together():
     expected = torch.from_numpy(masked).softmax(-1)
     np.testing.assert_allclose(pattern, expected, rtol=1e-4, atol=1e-6)
     maps = torch.arange(6.0).view(1, 1, 6, 1, 1)
-    found = _mean_scores(Layer(maps, torch.zeros(1, 1, 2, 1, 1)))
+    found = mean_scores(Layer(maps, torch.zeros(1, 1, 2, 1, 1)))
     assert found.flatten().tolist() == [1, 4]
 
 

@@ -10,7 +10,7 @@ from kinds import KINDS
 from attnkit.training import Training
 from attnkit.training import training as training_module
 from attnkit.training.engine import kernel_knows
-from attnkit.training.snapshot import METRICS
+from attnkit.training.metrics import METRICS
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
 

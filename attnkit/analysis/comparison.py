@@ -16,8 +16,9 @@ from jaxtyping import Float
 
 from attnkit.experiment.experiment import Experiment, settings
 from attnkit.tasks import TASKS
+from attnkit.training.metrics import METRICS
 from attnkit.training.results import Result
-from attnkit.training.snapshot import METRICS, Snapshot
+from attnkit.training.snapshot import Snapshot
 from attnkit.training.statistics import mean_interval, paired_difference, standard_deviation
 from attnkit.variants import Variant
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float64
 
+from attnkit.training.metrics import SHOWN
 from attnkit.training.snapshot import Snapshot
 
 SOLVED = 0.95
@@ -67,9 +68,8 @@ def _all_along(metric: str) -> Callable[[Snapshot, int], PerRun]:
 
 def _until(snapshot: Snapshot, metric: str, step: int) -> np.ndarray:
     """Return the history of a metric up to a step, (e, r)."""
-    history = snapshot.asymmetry if metric == "asymmetry" else snapshot.history[metric]
     end = int(np.searchsorted(snapshot.eval_steps, step, "right"))
-    return history[: max(1, end)].astype(np.float64)
+    return snapshot.curve(metric)[: max(1, end)].astype(np.float64)
 
 
 def _at_tie(snapshot: Snapshot, step: int) -> PerRun:
@@ -110,22 +110,13 @@ MEASURES: dict[str, Measure] = {
         Measure(
             "loss_all_along", "mean loss during training", -1, "nats", True, _all_along("loss")
         ),
-        Measure("asymmetry", "asymmetry of the scores", 0, "", True, _at("asymmetry")),
-        Measure(
-            "weight_symmetry",
-            "symmetry of W_Q W_Kᵀ",
-            0,
-            "",
-            True,
-            _at("weight_symmetry"),
-        ),
-        Measure(
-            "mass_on_target",
-            "attention on the right token",
-            1,
-            "",
-            False,
-            _at("mass_on_target"),
+        *(
+            Measure(name, SHOWN[name].title, better, "", compares_means, _at(name))
+            for name, better, compares_means in (
+                ("asymmetry", 0, True),
+                ("weight_symmetry", 0, True),
+                ("mass_on_target", 1, False),
+            )
         ),
     )
 }

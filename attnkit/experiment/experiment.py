@@ -109,7 +109,7 @@ class Experiment(_Runs, Displayed):
                 Adjusted(self._stacked, None, "", 0.0).wire(variant, self.task)
             except ValueError as error:
                 raise disagreement("sharing", variant.value, f"but {error}", *_SHAPING) from None
-            share = tie_share(variant)
+            share = tie_share(variant.parts)
             if "tie" in variant.given and share > 0 and self.tie_step(variant) == 0:
                 most = max(1, round(share * self.training.steps))
                 allowed = f"at most {most}, so that {variant} is trained untied first"
@@ -255,7 +255,7 @@ class Experiment(_Runs, Displayed):
         if "tie" not in variant.given:
             return 0
         cadence, steps = self.training.evaluate_every, self.training.steps
-        return min(round(tie_share(variant) * steps / cadence) * cadence, steps)
+        return min(round(tie_share(variant.parts) * steps / cadence) * cadence, steps)
 
     def task_at(self, step: int) -> Task:
         """Return the task that is trained after a number of steps: this one or the earlier one."""

@@ -30,6 +30,7 @@ from attnkit.figures.strips import (
     value_in_words,
     x_axis,
 )
+from attnkit.training.metrics import SHOWN
 from attnkit.training.statistics import mean_interval
 from attnkit.variants.palette import REFERENCE
 
@@ -38,9 +39,6 @@ EVIDENCE_KEY = "A small mark is one seed; the large mark is the mean, its bar th
 
 _LABEL = 19
 """Most characters in a line of an arm's name, which leave room for the figure on a phone."""
-
-_BOUNDS = {"asymmetry": (0.0, 1.0), "weight_symmetry": (-1.0, 1.0), "mass_on_target": (0.0, 1.0)}
-"""Range of possible values of measures; accuracies range from 0 to 100%."""
 
 _INCLUDED = {"asymmetry": (0.0, 0.5), "weight_symmetry": (0.0, 1.0), "mass_on_target": (0.0, 1.0)}
 """Range of values of a measure that the axis always includes."""
@@ -176,9 +174,11 @@ def _limits(row: _Row, measure: Measure) -> tuple[float, float]:
 
 
 def _bounds(measure: Measure) -> tuple[float, float]:
+    """Return the range of possible values, where it is known; shares in percent."""
     if measure.unit == "points":
         return 0.0, 100.0
-    return _BOUNDS.get(measure.name, (-math.inf, math.inf))
+    known = not measure.unit and measure.name in SHOWN
+    return SHOWN[measure.name].limits if known else (-math.inf, math.inf)
 
 
 def _range(measure: Measure, rows: Sequence[_Row]) -> tuple[float, float]:

@@ -14,20 +14,15 @@ from attnkit.analysis.comparison import Metric
 from attnkit.analysis.inspection.result import InspectionResult
 from attnkit.analysis.reached import levels_in_words
 from attnkit.figures.panels import thin
+from attnkit.training.metrics import SHOWN
 from attnkit.training.snapshot import Snapshot
 from attnkit.training.statistics import mean_interval
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
 from attnkit.variants.palette import colors_of
 
-CURVES = {
-    "accuracy": "Accuracy on held-out examples",
-    "loss": "Loss on held-out examples",
-    "asymmetry": "Asymmetry of the scores",
-    "mass_on_target": "Attention on the right token",
-    "mass_on_reverse": "Attention on the mirrored entry",
-}
-"""Curves by name of the measure, with their titles; those without a number are left out."""
+CURVES = ("accuracy", "loss", "asymmetry", "mass_on_target", "mass_on_reverse")
+"""Metrics that have a curve; those without a number are left out."""
 
 
 def replay(snapshot: Snapshot, variants: Sequence[Variant], metric: Metric) -> bytes:
@@ -41,14 +36,13 @@ def replay(snapshot: Snapshot, variants: Sequence[Variant], metric: Metric) -> b
     experiment = snapshot.experiment
     steps, moments = thin(snapshot.eval_steps)
     columns = [experiment.sharing.index(variant) for variant in variants]
-    measured = {**snapshot.history, "asymmetry": snapshot.asymmetry}
     arrays: dict[str, np.ndarray] = {}
     for name in CURVES:
-        values = snapshot.per_sharing(measured[name])[moments][:, columns]
+        values = snapshot.per_sharing(snapshot.curve(name))[moments][:, columns]
         if np.isnan(values).all() and name != metric:
             continue
         interval = mean_interval(values)
-        top = None if name == "loss" else 1.0
+        top = SHOWN[name].limits[1]
         arrays[name] = interval.mean
         arrays[f"{name}_low"] = interval.low.clip(0, top)
         arrays[f"{name}_high"] = interval.high.clip(0, top)
@@ -65,7 +59,7 @@ def replay(snapshot: Snapshot, variants: Sequence[Variant], metric: Metric) -> b
         "n_seeds": experiment.n_seeds,
         "steps": steps.tolist(),
         "total_steps": experiment.training.steps,
-        "curves": {name: title for name, title in CURVES.items() if name in arrays},
+        "curves": {name: SHOWN[name].heading for name in CURVES if name in arrays},
         "sentences": [
             levels_in_words(
                 variants, means.tolist(), metric, f"At step {step}, " if step else "Untrained, "

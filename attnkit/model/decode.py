@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from attnkit.model.heads import Heads
+from attnkit.model.heads import KeysAndValues
 from attnkit.model.model import SELF_MASK, Model
 
 
@@ -55,50 +55,43 @@ class Decoder:
         """Number of tokens that have been read."""
         return max((rows.shape[3] for cache in self.cache for rows in cache.values()), default=0)
 
-    @property
-    def floats_per_token(self) -> int:
-        """Number of floats in the cache for every token, summed over all layers."""
-        n_numbers = sum(rows.numel() for cache in self.cache for rows in cache.values())
-        return n_numbers // max(self.n_tokens, 1)
-
     @torch.no_grad()
     def read(self, token: Int64[Tensor, " fields"]) -> Float[Tensor, " c"]:
         """Read the next token and return its logits."""
         position, transformer = self.n_tokens, self._transformer
         x = transformer.embed(token.view(1, 1, 1, -1), position)  # (1, 1, 1, m)
-        for layer, heads in enumerate(self._heads):
-            x = x + self._attend(layer, heads, transformer.norm(x, f"{layer}.ln1"), position)
+        below = list[KeysAndValues]()
+        for layer in range(len(self._heads)):
+            x = x + self._attend(layer, transformer.norm(x, f"{layer}.ln1"), position, below)
             if f"{layer}.W_in" in transformer.weights:
                 x = x + transformer.mlp(layer, x)
         return transformer.read_out(x).view(-1)
 
-    def _attend(self, layer: int, heads: Heads, token: Tensor, position: int) -> Tensor:
-        """Return the vector that a layer's attention adds to the newest token's residual stream."""
-        wiring, store = self._wiring, dict[str, Tensor]()
+    def _attend(
+        self, layer: int, token: Tensor, position: int, below: list[KeysAndValues]
+    ) -> Tensor:
+        """Return the vector that a layer's attention adds to the newest token's residual stream.
+
+        The keys and values of the layer are appended to those of all lower layers, `below`.
+        """
+        heads, cache = self._heads[layer], self.cache[layer]
         key_positions = torch.arange(position + 1, device=token.device)
         query_positions = key_positions[-1:]
-        if wiring.leader(layer) == layer:
-            cache = self.cache[layer]
-            store = kept = heads.store(token)
-            if self._ready:
-                new_k, new_v = heads.keys_and_values(store, query_positions)
-                kept = {"K": new_k} if new_v is new_k else {"K": new_k, "V": new_v}
-            for name, rows in kept.items():
-                cache[name] = torch.cat([cache[name], rows], 3) if name in cache else rows
-        key_leader, value_leader = wiring.leader(layer, "K"), wiring.leader(layer, "V")
-        k, v = self._cached(key_leader, key_positions)
-        if value_leader != key_leader:
-            _, v = self._cached(value_leader, key_positions)
-        q = heads.queries(token, store, query_positions)
+        stored = kept = heads.store(token)
+        if stored and self._ready:
+            new_k, new_v = heads.keys_and_values(stored, query_positions)
+            kept = {"K": new_k} if new_v is new_k else {"K": new_k, "V": new_v}
+        for name, rows in kept.items():
+            cache[name] = torch.cat([cache[name], rows], 3) if name in cache else rows
+        if stored and self._ready:
+            ready = cache["K"], cache.get("V", cache["K"])
+        else:
+            ready = heads.keys_and_values(cache, key_positions, below)
+        k, v = map(heads.for_all_heads, ready)
+        below.append((k, v))
+        q = heads.queries(token, stored, query_positions)
         scores = heads.scores(q, k, query_positions, key_positions)
-        if wiring.sizes.self_mask:
+        if self._wiring.sizes.self_mask:
             scores[..., -1] += SELF_MASK
         z = heads.mix(heads.pattern(scores), v, v[:, :, :, -1:], query_positions)
         return heads.output(z)
-
-    def _cached(self, layer: int, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the keys and values of all tokens in a layer that computes its own."""
-        cache = self.cache[layer]
-        if self._ready:
-            return cache["K"], cache.get("V", cache["K"])
-        return self._heads[layer].keys_and_values(cache, positions)

@@ -9,6 +9,9 @@ Index letters as in `attnkit.model.reference`; rows are (s, b, h, i, d).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TypeAlias
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -16,6 +19,9 @@ from torch import Tensor
 from attnkit.model.products import product, project
 from attnkit.variants.sharing import Role
 from attnkit.variants.wiring import TOKEN, Wiring
+
+KeysAndValues: TypeAlias = tuple[Tensor, Tensor]
+"""Keys and values of one layer, each (s, b, h, j, d)."""
 
 
 class Heads:
@@ -40,19 +46,28 @@ class Heads:
         self._leaders = leaders or {}
 
     def store(self, x: Float[Tensor, "s b i m"]) -> dict[str, Tensor]:
-        """Return the vectors of these tokens that a decoder caches: name → (s, b, h, i, d)."""
+        """Return the vectors of these tokens that a decoder caches: name → (s, b, h, i, d).
+
+        There are none if the layer uses the keys and values of a lower layer.
+        """
+        if self._leaders:
+            return {}
         return {name: self._project(name, x, {}) for name in self.wiring.stored}
 
-    def keys_and_values(self, store: dict[str, Tensor], positions: Tensor) -> tuple[Tensor, Tensor]:
+    def keys_and_values(
+        self, store: dict[str, Tensor], positions: Tensor, below: Sequence[KeysAndValues] = ()
+    ) -> KeysAndValues:
         """Return the keys and values of the stored tokens, after all rules.
 
-        Both are the same tensor if keys enter the scores as values enter the output. This layer
-        must compute its own keys and values.
+        Both are the same tensor if keys enter the scores as values enter the output.
 
         Args:
             store: Vectors of the tokens, as returned by `store`.
             positions: Positions of the stored tokens, (j,).
+            below: Keys and values of all lower layers; needed if this layer uses them.
         """
+        if self._leaders:
+            return below[self._leaders["K"].layer][0], below[self._leaders["V"].layer][1]
         roles = self.wiring.roles
         k = self._project(roles["K"], None, store)
         v = k if roles["V"] == roles["K"] else self._project(roles["V"], None, store)
@@ -77,7 +92,6 @@ class Heads:
         """Return scaled scores before masks, (s, b, h, p, i, j); one map if maps are added."""
         wiring = self.wiring
         q = q * wiring.scale
-        k = self.for_all_heads(k)
         flat = product(q.flatten(0, 2), k.flatten(0, 2).transpose(1, 2))
         heads = (wiring.sizes.n_heads, wiring.n_maps)
         scores = flat.view(*q.shape[:2], *heads, q.shape[3], k.shape[3])
@@ -109,10 +123,8 @@ class Heads:
             own: Values at the query positions; None if queries and keys are different sequences.
             positions: Query positions, (i,).
         """
-        v = self.for_all_heads(v)
         z = product(pattern.flatten(0, 2), v.flatten(0, 2))
         z = z.view(*pattern.shape[:4], v.shape[-1])
-        own = None if own is None else self.for_all_heads(own)
         for rule in self.wiring.rules:
             z = rule.finish(z, own, self.weights, positions, self.wiring, self.layer)
         return z

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from torch import Tensor
 
 from attnkit.variants.size import ALIGNED
@@ -28,6 +28,16 @@ def project(rows: Float[Tensor, "s t m"], W: Float[Tensor, "s m n"]) -> Float[Te
     """Return rows @ W, where W holds one weight for each run."""
     result: Tensor = _Product.apply(rows, W, True)  # type: ignore[no-untyped-call]
     return result
+
+
+def look_up(
+    table: Float[Tensor, "s v m"], tokens: Int64[Tensor, "s b n fields"]
+) -> list[Float[Tensor, "s b n m"]]:
+    """Return the rows of each run's table for the tokens, one tensor for each field."""
+    offsets = torch.arange(len(table), device=table.device) * table.shape[1]
+    fields = (tokens + offsets[:, None, None, None]).flatten(0, 2).unbind(1)
+    of_all_runs = table.flatten(0, 1)
+    return [of_all_runs.index_select(0, rows).view(*tokens.shape[:3], -1) for rows in fields]
 
 
 class _Product(torch.autograd.Function):

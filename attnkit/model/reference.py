@@ -1,8 +1,16 @@
 """The toy transformer in plain PyTorch: start reading here.
 
 A `Transformer` computes the logits of all runs of one variant, one run per seed, as one batch, and
-PyTorch differentiates them. This module does not depend on the sharing: tied roles read the same
-vector, which `attnkit.model.heads` takes from the variant's wiring.
+PyTorch differentiates them. Its methods stand in the order of the computation: `embed`, then
+`attention` and `mlp` in every layer, then `read_out`.
+
+Nothing in this module depends on the sharing: tied roles read the same vector. What few layers need
+stands apart:
+
+- `attnkit.model.heads` applies the rules of a variant, such as unit keys or rotary positions, and
+  gives a layer the keys and values of a lower one, if the variant shares them.
+- `attnkit.model.places` lists the positions with queries and keys: all of them, except with an
+  encoder and a decoder, and where only the answers are read.
 
 Lean blocks are pre-norm, have no biases, and use RMSNorm without gain (the linear map that follows
 absorbs a gain). Standard blocks are those of PyTorch, with LayerNorm before attention and MLP. With
@@ -26,61 +34,12 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from attnkit.experiment.layer_specs import LayerSpec
-from attnkit.model.heads import Heads
-from attnkit.model.products import project
+from attnkit.model.heads import Heads, KeysAndValues
+from attnkit.model.places import Places
+from attnkit.model.products import look_up, project
 from attnkit.tasks.base import NOTHING
 from attnkit.variants import Wiring
 from attnkit.variants.sharing import Role
-
-
-@dataclass(frozen=True)
-class Layer:
-    """Scores and attention pattern of one layer, recorded for metrics.
-
-    Attributes:
-        scores: Scaled scores before masks and softmax; the maps of a head are adjacent.
-        pattern: Attention pattern, the softmax of the masked scores.
-    """
-
-    scores: Float[Tensor, "s b hp i j"]
-    pattern: Float[Tensor, "s b h i j"]
-
-
-@dataclass(frozen=True, eq=False)
-class Stages:
-    """All intermediate results of one attention layer, in the order of the computation.
-
-    Attributes:
-        spec: Query positions (i) and key positions (j) of the layer.
-        query_positions: Query positions that were computed; the last layer may skip some.
-        heads: Attention heads with their weights.
-        x: Residual stream before the layer, at all positions.
-        rows: Normalised `x`, which the layer projects.
-        q: Queries after all rules.
-        k: Keys after all rules, repeated for the query heads that share them.
-        v: Values after all rules, repeated for the query heads that share them.
-        bottom_v: Values of the first layer, which upper layers may use.
-        scores: Scaled scores with biases, before masks.
-        masked: Scores plus mask, the input of the softmax.
-        pattern: Attention pattern.
-        z: Sum of the values of every head, weighted by its pattern, after all rules.
-        added: Output of the layer, which is added to the residual stream at the query positions.
-    """
-
-    spec: LayerSpec
-    query_positions: slice
-    heads: Heads
-    x: Float[Tensor, "s b n m"]
-    rows: Float[Tensor, "s b n m"]
-    q: Float[Tensor, "s b hp i d"]
-    k: Float[Tensor, "s b hp j d"]
-    v: Float[Tensor, "s b h j d"]
-    bottom_v: Float[Tensor, "s b h j d"]
-    scores: Float[Tensor, "s b h p i j"]
-    masked: Float[Tensor, "s b h p i j"]
-    pattern: Float[Tensor, "s b h i j"]
-    z: Float[Tensor, "s b h i d"]
-    added: Float[Tensor, "s b i m"]
 
 
 class Transformer:
@@ -115,13 +74,13 @@ class Transformer:
             tokens: One batch for each seed.
             layers: List to which the scores and the pattern of every layer are appended, if given.
         """
-        x = self.embed(tokens)  # (s, b, n, m)
-        stages = None
+        x, below = self.embed(tokens), list[KeysAndValues]()  # x: (s, b, n, m)
         for layer in range(len(self.layer_specs)):
             # Only the logits read the last layer, so it computes the answering positions only.
             last = layer == len(self.layer_specs) - 1 and layers is None
-            stages = self.attend(layer, x, stages, only_answers=last)
+            stages = self.attention(layer, x, below, only_answers=last)
             x = self.stream_after(layer, stages)
+            below.append((stages.k, stages.v))
             if layers is not None:
                 layers.append(Layer(stages.scores.flatten(2, 3), stages.pattern))
         return self.read_out(x)
@@ -135,23 +94,18 @@ class Transformer:
             tokens: Tokens at consecutive positions.
             position: Position of the first token.
         """
-        W_E = self.weights["W_E"]  # (s, v, m)
-        offsets = torch.arange(len(W_E), device=W_E.device) * W_E.shape[1]
-        fields = (tokens + offsets[:, None, None, None]).flatten(0, 2).unbind(1)
-        table = W_E.flatten(0, 1)
-        x = reduce(torch.add, (table.index_select(0, rows) for rows in fields))
-        x = x.view(*tokens.shape[:3], -1)
+        x = reduce(torch.add, look_up(self.weights["W_E"], tokens))
         if "W_pos" in self.weights:  # (s, n, m)
             x = x + self.weights["W_pos"][:, None, position : position + x.shape[2]]
         if "b_E" in self.weights:  # (s, m)
             x = x + self.weights["b_E"][:, None, None]
         return x
 
-    def attend(
+    def attention(
         self,
         layer: int,
         x: Float[Tensor, "s b n m"],
-        previous: Stages | None,
+        below: Sequence[KeysAndValues] = (),
         *,
         only_answers: bool = False,
     ) -> Stages:
@@ -160,52 +114,31 @@ class Transformer:
         Args:
             layer: Index of the layer, from 0.
             x: Residual stream before the layer.
-            previous: Results of the previous layer; None for the first layer.
+            below: Keys and values of all lower layers, which some variants use again.
             only_answers: Whether the answering positions are the only query positions.
         """
-        spec, heads = self.layer_specs[layer], self.heads(layer)
-        mask, skipped = self.masks[layer], 0
-        if only_answers:
-            skipped = spec.n_queries - self.n_answers
-        first_query, end = spec.query_positions
-        query_positions = slice(first_query + skipped, end)
-        numbers = torch.arange(x.shape[2], device=x.device)  # both sides count from 0
-        q_numbers, k_numbers = numbers[skipped : spec.n_queries], numbers[: spec.n_keys]
+        heads, places = self.heads(layer), self.places(layer, x, only_answers=only_answers)
+        i, j, mask = places.query_numbers, places.key_numbers, places.mask
         rows = self.norm(x, f"{layer}.ln1")  # (s, b, n, m)
-        query_store: dict[str, Tensor] = {}
-        if self.wiring.leader(layer) == layer:
-            store = heads.store(rows[:, :, slice(*spec.key_positions)])
-            k, v = map(heads.for_all_heads, heads.keys_and_values(store, k_numbers))
-            if spec.square:  # tied queries are the stored keys or values of the same positions
-                query_store = {name: vectors[:, :, :, skipped:] for name, vectors in store.items()}
-        else:  # the previous layer has the leader's keys, and the values unless these change
-            assert previous is not None
-            same = self.wiring.leader(layer, "V") == self.wiring.leader(layer - 1, "V")
-            k, v = previous.k, previous.v if same else previous.bottom_v
-        bottom_v = v if previous is None else previous.bottom_v
-        q = heads.queries(rows[:, :, query_positions], query_store, q_numbers)  # (s, b, h, i, d)
-        scores = heads.scores(q, k, q_numbers, k_numbers)  # (s, b, h, p, i, j)
-        masked = scores if mask is None else scores + mask[skipped:]
+        stored = heads.store(rows[:, :, places.keys])  # x W: one entry for each class of tied roles
+        k, v = map(heads.for_all_heads, heads.keys_and_values(stored, j, below))  # (s, b, h, j, d)
+        q = heads.queries(rows[:, :, places.queries], places.tied(stored), i)  # (s, b, h, i, d)
+        scores = heads.scores(q, k, i, j)  # (s, b, h, p, i, j)
+        masked = scores if mask is None else scores + mask
         pattern = heads.pattern(masked)  # (s, b, h, i, j)
-        own = v[:, :, :, skipped:] if spec.square else None
-        z = heads.mix(pattern, v, own, q_numbers)  # (s, b, h, i, d)
+        z = heads.mix(pattern, v, places.own(v), i)  # (s, b, h, i, d)
         added = heads.output(z)  # (s, b, i, m)
-        attended = q, k, v, bottom_v, scores, masked, pattern, z, added
-        return Stages(spec, query_positions, heads, x, rows, *attended)
+        return Stages(places, heads, x, rows, q, k, v, scores, masked, pattern, z, added)
 
     def stream_after(self, layer: int, stages: Stages) -> Float[Tensor, "s b n m"]:
-        """Return the residual stream after a layer's attention and MLP.
+        """Return the residual stream after a layer, to which attention and then the MLP add.
 
         If the layer skipped query positions, the answering positions are the only ones returned.
         """
-        spec, x = stages.spec, stages.x
-        updated = x[:, :, stages.query_positions] + stages.added
+        x = stages.x[:, :, stages.places.queries] + stages.added
         if f"{layer}.W_in" in self.weights:
-            updated = updated + self.mlp(layer, updated)
-        if stages.query_positions.start > spec.query_positions[0] or updated.shape == x.shape:
-            return updated
-        first, end = spec.query_positions
-        return torch.cat([x[:, :, :first], updated, x[:, :, end:]], 2)
+            x = x + self.mlp(layer, x)
+        return stages.places.put_back(stages.x, x)
 
     def mlp(self, layer: int, x: Float[Tensor, "s b i m"]) -> Float[Tensor, "s b i m"]:
         """Return the output of an MLP: gelu(norm(x) W_in) W_out."""
@@ -240,6 +173,12 @@ class Transformer:
         lend = {role: self.heads(leader) for role, leader in leaders.items() if leader != layer}
         return Heads(self.wiring, layer, weights, lend)
 
+    def places(self, layer: int, x: Float[Tensor, "s b n m"], *, only_answers: bool) -> Places:
+        """Return the positions of a layer's queries and keys."""
+        spec = self.layer_specs[layer]
+        n_skipped = spec.n_queries - self.n_answers if only_answers else 0
+        return Places(spec, self.masks[layer], n_skipped, x.device)
+
 
 def cross_entropy(
     logits: Float[Tensor, "s b a c"], labels: Int64[Tensor, "s b a"]
@@ -250,3 +189,54 @@ def cross_entropy(
     )
     n_labels = (labels != NOTHING).flatten(1).sum(1)
     return losses.view(len(labels), -1).sum(1) / n_labels
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Scores and attention pattern of one layer, recorded for metrics.
+
+    Attributes:
+        scores: Scaled scores before masks and softmax; the maps of a head are adjacent.
+        pattern: Attention pattern, the softmax of the masked scores.
+    """
+
+    scores: Float[Tensor, "s b hp i j"]
+    pattern: Float[Tensor, "s b h i j"]
+
+
+@dataclass(frozen=True, eq=False)
+class Stages:
+    """All intermediate results of one attention layer, in the order of the computation.
+
+    Attributes:
+        places: Query positions (i) and key positions (j).
+        heads: Attention heads with their weights.
+        x: Residual stream before the layer, at all positions.
+        rows: Normalised `x`, which the layer projects.
+        q: Queries after all rules.
+        k: Keys after all rules, repeated for the query heads that share them.
+        v: Values after all rules, repeated for the query heads that share them.
+        scores: Scaled scores with biases, before masks.
+        masked: Scores plus mask, the input of the softmax.
+        pattern: Attention pattern.
+        z: Sum of the values of every head, weighted by its pattern, after all rules.
+        added: Output of the layer, which is added to the residual stream at the query positions.
+    """
+
+    places: Places
+    heads: Heads
+    x: Float[Tensor, "s b n m"]
+    rows: Float[Tensor, "s b n m"]
+    q: Float[Tensor, "s b hp i d"]
+    k: Float[Tensor, "s b hp j d"]
+    v: Float[Tensor, "s b h j d"]
+    scores: Float[Tensor, "s b h p i j"]
+    masked: Float[Tensor, "s b h p i j"]
+    pattern: Float[Tensor, "s b h i j"]
+    z: Float[Tensor, "s b h i d"]
+    added: Float[Tensor, "s b i m"]
+
+    @property
+    def spec(self) -> LayerSpec:
+        """Specification of the layer."""
+        return self.places.spec

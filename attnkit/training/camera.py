@@ -9,8 +9,8 @@ import numpy as np
 from attnkit.experiment import Experiment
 from attnkit.foundation.machine import processor_kind
 from attnkit.training.film import Film, Frame, filmed_steps
+from attnkit.training.metrics import METRICS
 from attnkit.training.progress import Progress, display_for
-from attnkit.training.snapshot import METRICS
 from attnkit.training.training import Training
 
 

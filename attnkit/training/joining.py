@@ -14,8 +14,9 @@ import numpy as np
 
 from attnkit.experiment import Experiment
 from attnkit.training.film import Film, Frame
+from attnkit.training.metrics import METRICS
 from attnkit.training.results import Result
-from attnkit.training.snapshot import METRICS, Probe, Snapshot
+from attnkit.training.snapshot import Probe, Snapshot
 from attnkit.variants import Variant
 
 _SHARED = ("tokens", "labels", "target", "reverse")

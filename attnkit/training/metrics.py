@@ -1,24 +1,60 @@
-"""Metrics of a model: pure functions of tensors, batched over runs and heads.
+"""Metrics: what is measured of every run at each evaluation, and the formulas.
 
-| metric | invariant to scale | range |
-|---|---|---|
-| `accuracy`, `slice_accuracy` | yes | 0 … 1, higher is better |
-| `loss` | no | 0 …, lower is better |
-| `score_symmetry` | yes | −1 antisymmetric … 1 symmetric |
-| `weight_symmetry` | yes | −1 … 1 |
-| `directionality` | yes | −1 keys … 0 symmetric … 1 queries; the transpose changes its sign |
-| `symmetry_error` | yes | 0 symmetric … 2 |
-| `mass_at` | – | 0 … 1; below 0 where a pattern is subtracted |
+`METRICS` is the only list of metrics; histories, tables and files follow it. To add a metric, add
+an entry to it: what it is called on screen, its range, and how it is computed from a `Recording`.
+The formulas are pure functions of tensors, batched over runs and heads. All are invariant to the
+scale of the scores except `loss`. This module imports torch inside functions only, because pages
+read the titles of metrics.
 """
 
 from __future__ import annotations
 
-import torch
-import torch.nn.functional as F
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
 from jaxtyping import Bool, Float, Int64
-from torch import Tensor
 
 from attnkit.tasks.base import NOTHING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from attnkit.training.evaluation import Recording
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A number of every run that is shown over training.
+
+    Attributes:
+        title: Name on screen, in the middle of a sentence.
+        limits: Smallest and largest possible value.
+    """
+
+    title: str
+    limits: tuple[float, float]
+
+    @property
+    def heading(self) -> str:
+        """Name on screen, with a capital letter."""
+        return self.title[0].upper() + self.title[1:]
+
+
+@dataclass(frozen=True)
+class MeasuredMetric(Metric):
+    """A metric that evaluations measure.
+
+    Attributes:
+        measure: Function that returns the metric of every run, (r,); NaN where it is undefined.
+    """
+
+    measure: Callable[[Recording], Tensor]
+
+
+class AttentionMetric(MeasuredMetric):
+    """A metric of scores, patterns or their weights, which a training can leave out."""
 
 
 def accuracy(
@@ -45,6 +81,8 @@ def slice_accuracy(
         slices: Index of the group of every answer, below `n_slices`.
         n_slices: Number of groups.
     """
+    import torch
+
     right = _is_right(logits, labels)
     groups = [(labels != NOTHING) & (slices == index) for index in range(n_slices)]
     shares = [(right & group).sum((1, 2)).double() / group.sum((1, 2)) for group in groups]
@@ -57,12 +95,14 @@ def _is_right(
     """Return which labels have a larger logit than all other classes, much faster than `argmax`."""
     labelled = labels != NOTHING
     index = labels.where(labelled, 0).unsqueeze(-1)
-    others = logits.scatter(-1, index, -torch.inf)
+    others = logits.scatter(-1, index, -math.inf)
     return (logits.gather(-1, index).squeeze(-1) > others.amax(-1)) & labelled
 
 
 def loss(logits: Float[Tensor, "r b a c"], labels: Int64[Tensor, "r b a"]) -> Float[Tensor, " r"]:
     """Return the mean cross-entropy in nats over labelled positions; lower is better."""
+    import torch.nn.functional as F
+
     losses = F.cross_entropy(
         logits.flatten(0, 2), labels.flatten(), ignore_index=NOTHING, reduction="none"
     ).view(len(labels), -1)
@@ -72,7 +112,8 @@ def loss(logits: Float[Tensor, "r b a c"], labels: Int64[Tensor, "r b a"]) -> Fl
 def score_symmetry(scores: Float[Tensor, "*n i i"]) -> Float[Tensor, "*n"]:
     """Return (‖S_s‖² − ‖S_a‖²) / ‖S‖² of square matrices; 1 where S is all zero.
 
-    S_s and S_a are the symmetric and the antisymmetric part of S.
+    It is 1 for symmetric and −1 for antisymmetric matrices. S_s and S_a are the symmetric and the
+    antisymmetric part of S.
 
     Args:
         scores: Scores before mask and softmax, with the diagonal.
@@ -82,13 +123,13 @@ def score_symmetry(scores: Float[Tensor, "*n i i"]) -> Float[Tensor, "*n"]:
     """
     size = scores.square().sum((-2, -1))
     mirrored = (scores * scores.transpose(-2, -1)).sum((-2, -1))
-    return torch.where(size == 0, torch.ones_like(size), mirrored / size)
+    return (mirrored / size).masked_fill(size == 0, 1.0)
 
 
 def weight_symmetry(
     w_q: Float[Tensor, "*n m d"], w_k: Float[Tensor, "*n m d"]
 ) -> Float[Tensor, "*n"]:
-    """Return the score symmetry of W_Q W_Kᵀ, without forming that matrix: tr(CC) / tr(AB).
+    """Return the score symmetry of W_Q W_Kᵀ, −1 … 1, without forming that matrix: tr(CC) / tr(AB).
 
     A = W_QᵀW_Q, B = W_KᵀW_K, C = W_KᵀW_Q. It is 1 where the product is all zero.
 
@@ -100,7 +141,7 @@ def weight_symmetry(
     c = w_k.transpose(-2, -1) @ w_q
     mirrored = (c * c.transpose(-2, -1)).sum((-2, -1))
     size = (a * b).sum((-2, -1))
-    return torch.where(size == 0, torch.ones_like(size), mirrored / size)
+    return (mirrored / size).masked_fill(size == 0, 1.0)
 
 
 def directionality(
@@ -110,7 +151,8 @@ def directionality(
 
     r is the sum over rows of max(0, ‖row‖ − (mean + 2·std)), with mean and population std of the
     norms of all rows; c is the same sum over columns. Rows are directions of the query's token,
-    columns of the key's token. Above 0, a few directions of the query's token stand out.
+    columns of the key's token. Above 0, a few directions of the query's token stand out. The
+    transpose changes its sign.
 
     Source:
         Saponati et al. 2025, arXiv 2502.10927, where code and table differ in sign.
@@ -124,7 +166,7 @@ def directionality(
         sums.append(excess.masked_fill(excess <= _ROUNDING * limit, 0.0).sum(-1))
     rows, columns = sums
     total = rows + columns
-    return torch.where(total == 0, total, (rows - columns) / total)
+    return ((rows - columns) / total).masked_fill(total == 0, 0.0)
 
 
 _ROUNDING = 1e-5
@@ -132,7 +174,9 @@ _ROUNDING = 1e-5
 
 
 def symmetry_error(scores: Float[Tensor, "r ... i i"]) -> Float[Tensor, " r"]:
-    """Return max|S − Sᵀ| / max|S| of each run; it is rounding error where queries equal keys."""
+    """Return max|S − Sᵀ| / max|S| of each run, 0 … 2; rounding error where queries equal keys."""
+    import torch
+
     gap = (scores - scores.transpose(-2, -1)).abs().flatten(1).amax(1)
     return gap / scores.abs().flatten(1).amax(1).clamp_min(torch.finfo(scores.dtype).tiny)
 
@@ -147,10 +191,50 @@ def mass_at(
         position: Key position for every answer; `NOTHING` is left out.
 
     Returns:
-        The mean over examples, answers and heads; NaN if no answer has a key position.
+        The mean over examples, answers and heads, 0 … 1, or below 0 where a pattern is subtracted;
+        NaN if no answer has a key position.
     """
     answering = pattern[..., -position.shape[-1] :, :]
     index = position[:, :, None, :, None].expand(*answering.shape[:-1], 1)
     present = index != NOTHING
     mass = answering.gather(-1, index.clamp_min(0)).double() * present
     return mass.sum((1, 2, 3, 4)) / present.sum((1, 2, 3, 4))
+
+
+METRICS: dict[str, MeasuredMetric] = {
+    "accuracy": MeasuredMetric(
+        "accuracy on held-out examples", (0.0, 1.0), lambda run: accuracy(run.logits, run.labels)
+    ),
+    "training_accuracy": MeasuredMetric(
+        "accuracy on training examples", (0.0, 1.0), lambda run: run.training_accuracy()
+    ),
+    "loss": MeasuredMetric(
+        "loss on held-out examples", (0.0, math.inf), lambda run: loss(run.logits, run.labels)
+    ),
+    "score_symmetry": AttentionMetric(
+        "symmetry of the scores", (-1.0, 1.0), lambda run: run.head_symmetry.nanmean((1, 2))
+    ),
+    "symmetry_error": AttentionMetric(
+        "largest difference between the scores of a pair",
+        (0.0, 2.0),
+        lambda run: run.of_square_layers(symmetry_error).nan_to_num(0.0).amax(1),
+    ),
+    "weight_symmetry": AttentionMetric(
+        "symmetry of W_Q W_Kᵀ", (-1.0, 1.0), lambda run: run.weight_symmetry()
+    ),
+    "mass_on_target": AttentionMetric(
+        "attention on the right token", (0.0, 1.0), lambda run: run.mass_on(run.held_out.target)
+    ),
+    "mass_on_reverse": AttentionMetric(
+        "attention on the mirrored entry",
+        (0.0, 1.0),
+        lambda run: run.mass_on(run.held_out.reverse),
+    ),
+}
+"""Metrics of a history by name, in the order of the tables."""
+
+ASYMMETRY = "asymmetry"
+"""Name of the metric (1 − score symmetry) / 2, which `Snapshot.asymmetry` derives."""
+
+SHOWN: dict[str, Metric] = {**METRICS, ASYMMETRY: Metric("asymmetry of the scores", (0.0, 1.0))}
+"""Metrics that pages and claims can show, by name."""

@@ -19,6 +19,7 @@ from safetensors.numpy import save as save_arrays
 from attnkit.experiment import Experiment, from_text
 from attnkit.foundation.display import Plotted
 from attnkit.training.engine import Engine, in_words
+from attnkit.training.metrics import ASYMMETRY, METRICS
 
 THRESHOLD = 0.99
 """Accuracy from which a run counts as having solved its task."""
@@ -31,18 +32,6 @@ CONSECUTIVE = 3
 """Number of consecutive evaluations at the threshold that are needed to reach it."""
 
 Status = Literal["running", "finished", "stopped"]
-
-METRICS = (
-    "accuracy",
-    "training_accuracy",
-    "loss",
-    "score_symmetry",
-    "symmetry_error",
-    "weight_symmetry",
-    "mass_on_target",
-    "mass_on_reverse",
-)
-"""Names of the metrics of a history, in the order of the tables."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,7 +126,7 @@ class Snapshot(Plotted):
         It can differ from the last row of the history; see `last_evaluation`.
         """
         last = self.last_evaluation
-        latest: np.ndarray = self.history[metric][last, np.arange(len(last))]
+        latest: np.ndarray = self.curve(metric)[last, np.arange(len(last))]
         return latest
 
     @property
@@ -149,6 +138,10 @@ class Snapshot(Plotted):
         evaluated = np.isfinite(self.history["loss"][::-1])
         behind = np.where(self.diverged_at < 0, evaluated.argmax(0), 0)
         return len(self.eval_steps) - 1 - behind
+
+    def curve(self, metric: str) -> Float32[np.ndarray, "e r"]:
+        """Return a metric of the history, or the asymmetry that follows from it."""
+        return self.asymmetry if metric == ASYMMETRY else self.history[metric]
 
     @property
     def asymmetry(self) -> Float32[np.ndarray, "e r"]:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attnkit.training.failure import Failure, failure_of
-from attnkit.training.snapshot import METRICS, Snapshot
+from attnkit.training.metrics import METRICS, SHOWN
+from attnkit.training.snapshot import Snapshot
 from attnkit.training.statistics import mean_interval, paired_difference
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
@@ -26,8 +27,7 @@ def run_table(snapshot: Snapshot) -> pd.DataFrame:
     table["sharing"] = [sharing.value for sharing, _ in experiment.runs]
     for name in METRICS:
         table[name] = snapshot.latest(name).astype(np.float64)
-    asymmetry = (1 - snapshot.latest("score_symmetry")) / 2
-    table.insert(5, "asymmetry", asymmetry.astype(np.float64))
+    table.insert(5, "asymmetry", snapshot.latest("asymmetry").astype(np.float64))
     table.insert(4, "steps_to_threshold", snapshot.steps_to_threshold())
     table["diverged_at"] = np.where(snapshot.diverged_at < 0, np.nan, snapshot.diverged_at)
     table["attention_parameters"] = [experiment.costs(v).attention for v, _ in experiment.runs]
@@ -52,7 +52,7 @@ def sharing_table(snapshot: Snapshot) -> pd.DataFrame:
 
     experiment = snapshot.experiment
     sharings = [sharing.value for sharing in experiment.sharing]
-    last = {name: snapshot.per_sharing(snapshot.latest(name)) for name in METRICS}
+    last = {name: snapshot.per_sharing(snapshot.latest(name)) for name in SHOWN}
     accuracy = mean_interval(last["accuracy"])
     steps = snapshot.per_sharing(snapshot.steps_to_threshold())
     table = pd.DataFrame(
@@ -65,7 +65,7 @@ def sharing_table(snapshot: Snapshot) -> pd.DataFrame:
             "loss": mean_interval(last["loss"]).mean,
             "solved": (~np.isnan(steps)).sum(-1),
             "steps_to_threshold": mean_interval(steps).mean,
-            "asymmetry": mean_interval((1 - last["score_symmetry"]) / 2).mean,
+            "asymmetry": mean_interval(last["asymmetry"]).mean,
             "mass_on_target": mean_interval(last["mass_on_target"]).mean,
             "mass_on_reverse": mean_interval(last["mass_on_reverse"]).mean,
             "diverged": snapshot.per_sharing(snapshot.diverged_at >= 0).sum(-1),
@@ -197,17 +197,12 @@ def _finding_on_loss(snapshot: Snapshot, loss_to_beat: float) -> str:
 def measures_finding(snapshot: Snapshot) -> str:
     """Return sentences on attention at the last evaluation: each variant's means over seeds."""
     titles = [title_of(variant) for variant in snapshot.experiment.sharing]
-    measures = {
-        "Asymmetry of the scores": (1 - snapshot.latest("score_symmetry")) / 2,
-        "Attention on the right token": snapshot.latest("mass_on_target"),
-        "Attention on the mirrored entry": snapshot.latest("mass_on_reverse"),
-    }
     sentences = []
-    for label, values in measures.items():
-        means = mean_interval(snapshot.per_sharing(values)).mean
+    for name in ("asymmetry", "mass_on_target", "mass_on_reverse"):
+        means = mean_interval(snapshot.per_sharing(snapshot.latest(name))).mean
         pairs = zip(titles, means, strict=True)
         texts = [f"{title} {two_decimals(mean)}" for title, mean in pairs if mean == mean]
-        sentences += [f"{label}: {', '.join(texts)}."] if texts else []
+        sentences += [f"{SHOWN[name].heading}: {', '.join(texts)}."] if texts else []
     return " ".join(sentences) or "No number: this task has neither."
 
 
@@ -217,7 +212,7 @@ def asymmetry_in_words(snapshot: Snapshot, variant: Variant) -> str:
     They are called the same only if they differ by rounding with every seed that has scores.
     """
     index = snapshot.experiment.sharing.index(variant)
-    values = snapshot.per_sharing((1 - snapshot.latest("score_symmetry")) / 2)[index]
+    values = snapshot.per_sharing(snapshot.latest("asymmetry"))[index]
     same = snapshot.per_sharing(snapshot.same_both_ways)[index]
     mean = float(mean_interval(values).mean)
     if np.isnan(mean):

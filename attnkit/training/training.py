@@ -31,9 +31,10 @@ from attnkit.tasks import NOTHING
 from attnkit.training.cohort import Cohort
 from attnkit.training.data import draw_probe
 from attnkit.training.engine import Engine, kernel_knows, ready_engine
+from attnkit.training.metrics import METRICS
 from attnkit.training.progress import Progress, display_for
 from attnkit.training.results import Result
-from attnkit.training.snapshot import METRICS, Probe, Snapshot, Status
+from attnkit.training.snapshot import Probe, Snapshot, Status
 from attnkit.variants import Variant
 
 RUNS_PER_COHORT = 10

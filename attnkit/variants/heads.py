@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from attnkit.variants.catalogue import register
-from attnkit.variants.options import CountOption, WidthOption, register_option
+from attnkit.variants.options import CountOption, Parts, WidthOption, register_option
 from attnkit.variants.sharing import Sharing
 from attnkit.variants.wiring import Sizes
-
-if TYPE_CHECKING:
-    from attnkit.variants.text import Variant
 
 FAMILY = "Heads and widths"
 
@@ -53,12 +50,12 @@ class _OneWidthOption(WidthOption):
     other: ClassVar[str]
     samples = ("3", "d/2", "2d")
 
-    def check(self, variant: Variant) -> None:
+    def check(self, parts: Parts) -> None:
         """Refuse values that are tied to queries or keys of another width."""
-        tied = variant.sharing not in (Sharing.QKV, Sharing.Q_K)
-        if tied and self.other not in variant.given:
+        tied = parts.sharing not in (Sharing.QKV, Sharing.Q_K)
+        if tied and self.other not in parts.given:
             raise ValueError(
-                f"{self.name} does not go with {variant.sharing}: values that are tied to queries "
+                f"{self.name} does not go with {parts.sharing}: values that are tied to queries "
                 "or keys have the same width; set d_head"
             )
 
@@ -102,11 +99,11 @@ class KeyValueHeadsOption(CountOption):
     samples = ("1", "2", "4")
     place = 14
 
-    def check(self, variant: Variant) -> None:
+    def check(self, parts: Parts) -> None:
         """Refuse queries that are tied to keys or values of fewer heads."""
-        if "=" in variant.sharing and variant.sharing is not Sharing.K_V:
+        if "=" in parts.sharing and parts.sharing is not Sharing.K_V:
             raise ValueError(
-                f"kv_heads does not go with {variant.sharing}: queries that are tied to keys or "
+                f"kv_heads does not go with {parts.sharing}: queries that are tied to keys or "
                 "values have the same number of heads; set n_heads"
             )
 

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from attnkit.variants.catalogue import register
-from attnkit.variants.options import Option, register_option
+from attnkit.variants.options import Option, Parts, register_option
 from attnkit.variants.sharing import Sharing
 from attnkit.variants.wiring import Vector, Weight, Wiring
-
-if TYPE_CHECKING:
-    from attnkit.variants.text import Variant
 
 
 @register_option
@@ -24,13 +19,11 @@ class KeylessOption(Option):
     help = "Keys are computed from the values of the same head."
     place = 22
 
-    def check(self, variant: Variant) -> None:
+    def check(self, parts: Parts) -> None:
         """Refuse sharings and identities that give keys a matrix or the token."""
-        if variant.sharing not in (Sharing.QKV, Sharing.Q_V):
-            raise ValueError(
-                f"keyless does not go with {variant.sharing}: keys are made from values"
-            )
-        if "K" in variant.identity:
+        if parts.sharing not in (Sharing.QKV, Sharing.Q_V):
+            raise ValueError(f"keyless does not go with {parts.sharing}: keys are made from values")
+        if "K" in parts.identity:
             raise ValueError("keyless does not go with K=I: keys are made from values")
 
     def rewire(self, wiring: Wiring) -> None:

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from attnkit.variants.catalogue import register
-from attnkit.variants.options import WidthOption, refuse, register_option
+from attnkit.variants.options import Parts, WidthOption, refuse, register_option
 from attnkit.variants.sharing import Sharing
 from attnkit.variants.wiring import TOKEN, Wiring
-
-if TYPE_CHECKING:
-    from attnkit.variants.text import Variant
 
 FAMILY = "Low rank"
 
@@ -28,16 +23,16 @@ class LatentOption(WidthOption):
     samples = ("3", "m/4", "d")
     place = 20
 
-    def check(self, variant: Variant) -> None:
+    def check(self, parts: Parts) -> None:
         """Refuse tied queries, identities, and other options that compute keys."""
-        if variant.sharing not in (Sharing.QKV, Sharing.K_V):
+        if parts.sharing not in (Sharing.QKV, Sharing.K_V):
             raise ValueError(
-                f"kv_rank does not go with {variant.sharing}: queries come from the token, keys "
+                f"kv_rank does not go with {parts.sharing}: queries come from the token, keys "
                 "and values from the narrow vector"
             )
-        if {"K", "V"} & set(variant.identity):
+        if {"K", "V"} & set(parts.identity):
             raise ValueError("kv_rank does not go with K=I or V=I: they would not be narrow")
-        refuse(variant, self.name, "k_rank", "keyless", because="both define how keys are computed")
+        refuse(parts, self.name, "k_rank", "keyless", because="both define how keys are computed")
 
     def rewire(self, wiring: Wiring) -> None:
         """Put the narrow vector between the token and its keys and values."""
@@ -59,15 +54,15 @@ class KeyRankOption(WidthOption):
     samples = ("3", "m/4", "d")
     place = 21
 
-    def check(self, variant: Variant) -> None:
+    def check(self, parts: Parts) -> None:
         """Refuse keys that are tied, that are the token, or that are computed from values."""
-        if variant.sharing not in (Sharing.QKV, Sharing.Q_V):
+        if parts.sharing not in (Sharing.QKV, Sharing.Q_V):
             raise ValueError(
-                f"k_rank does not go with {variant.sharing}: keys must have a matrix of their own"
+                f"k_rank does not go with {parts.sharing}: keys must have a matrix of their own"
             )
-        if "K" in variant.identity:
+        if "K" in parts.identity:
             raise ValueError("k_rank does not go with K=I: keys must have a matrix")
-        refuse(variant, self.name, "keyless", because="both define how keys are computed")
+        refuse(parts, self.name, "keyless", because="both define how keys are computed")
 
     def rewire(self, wiring: Wiring) -> None:
         """Put the narrow vector between the token and its key."""

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from attnkit.variants.catalogue import register
 from attnkit.variants.options import (
     ChoiceOption,
     CountOption,
     Option,
+    Parts,
     refuse,
     register_option,
 )
 from attnkit.variants.sharing import Sharing
 from attnkit.variants.wiring import Wiring
-
-if TYPE_CHECKING:
-    from attnkit.variants.text import Variant
 
 FAMILY = "Across layers"
 
@@ -47,9 +43,9 @@ class ReuseOption(CountOption):
     samples = ("2", "3")
     place = 61
 
-    def check(self, variant: Variant) -> None:
+    def check(self, parts: Parts) -> None:
         """Refuse tied queries, because every layer computes its own."""
-        _require_queries_of_their_own(self, variant)
+        _require_queries_of_their_own(self, parts)
 
     def rewire(self, wiring: Wiring) -> None:
         """Set the number of layers that share keys and values."""
@@ -75,21 +71,21 @@ class SourceLayersOption(ChoiceOption):
     least_layers = 4
     place = 62
 
-    def check(self, variant: Variant) -> None:
+    def check(self, parts: Parts) -> None:
         """Refuse tied queries, and another choice of layers."""
-        _require_queries_of_their_own(self, variant)
-        refuse(variant, self.name, "kv_every", because="both choose layers for keys and values")
+        _require_queries_of_their_own(self, parts)
+        refuse(parts, self.name, "kv_every", because="both choose layers for keys and values")
 
     def rewire(self, wiring: Wiring) -> None:
         """Let the upper half of the layers use keys and values of layers below."""
         wiring.bottom_middle = True
 
 
-def _require_queries_of_their_own(option: Option, variant: Variant) -> None:
+def _require_queries_of_their_own(option: Option, parts: Parts) -> None:
     """Raise ValueError if queries are tied to keys or values, which some layers do not compute."""
-    if variant.sharing not in (Sharing.QKV, Sharing.K_V):
+    if parts.sharing not in (Sharing.QKV, Sharing.K_V):
         raise ValueError(
-            f"{option.name} does not go with {variant.sharing}: queries are computed in every "
+            f"{option.name} does not go with {parts.sharing}: queries are computed in every "
             "layer, keys and values are not"
         )
 

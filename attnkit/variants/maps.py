@@ -6,14 +6,12 @@ import math
 from typing import TYPE_CHECKING
 
 from attnkit.variants.catalogue import register
-from attnkit.variants.options import Option, refuse, register_option
+from attnkit.variants.options import Option, Parts, refuse, register_option
 from attnkit.variants.rules import Code
 from attnkit.variants.wiring import TOKEN, Sizes, Weight, Wiring
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from attnkit.variants.text import Variant
 
 FAMILY = "Four matrices"
 
@@ -21,17 +19,17 @@ FAMILY = "Four matrices"
 class _TwoMaps(Option):
     """Base class of options with two queries, two keys and one value per head."""
 
-    def check(self, variant: Variant) -> None:
+    def check(self, parts: Parts) -> None:
         """Refuse tied values, identities, and other options that compute keys."""
-        if variant.sharing.owner("V") != "V":
+        if parts.sharing.owner("V") != "V":
             raise ValueError(
-                f"{self.name} does not go with {variant.sharing}: there are two keys and queries "
+                f"{self.name} does not go with {parts.sharing}: there are two keys and queries "
                 "per head, but one value"
             )
-        if {"Q", "K"} & set(variant.identity):
+        if {"Q", "K"} & set(parts.identity):
             raise ValueError(f"{self.name} does not go with Q=I or K=I: both maps would be one")
         refuse(
-            variant,
+            parts,
             self.name,
             *({"sum", "diff"} - {self.name}),
             "kv_rank",

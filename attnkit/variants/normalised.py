@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from attnkit.variants.catalogue import register
-from attnkit.variants.options import Option, refuse, register_option
+from attnkit.variants.options import Option, Parts, refuse, register_option
 from attnkit.variants.rules import Code
 from attnkit.variants.sharing import Role
 from attnkit.variants.wiring import Weight, Wiring
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from attnkit.variants.text import Variant
 
 
 @register_option
@@ -29,10 +27,10 @@ class NormalisedOption(Option):
     diagonal = True
     place = 32
 
-    def check(self, variant: Variant) -> None:
+    def check(self, parts: Parts) -> None:
         """Refuse other options that normalise or scale queries or keys."""
-        refuse(variant, self.name, "unit_key", because="both set the length of keys")
-        refuse(variant, self.name, "scaled", "signed", because="its gains are factors already")
+        refuse(parts, self.name, "unit_key", because="both set the length of keys")
+        refuse(parts, self.name, "scaled", "signed", because="its gains are factors already")
 
     def rewire(self, wiring: Wiring) -> None:
         """Add the gains of queries and of keys, which start at 1."""

@@ -1,5 +1,7 @@
 """Options of a variant: the words of its text form besides the sharing, and their registry.
 
+`Parts` are a sharing, the roles that are the token, and options, which check each other.
+
 To add a way of sharing, register a subclass of `Option` with `register_option`, in a module of
 this package or in a plugin, and add it to the catalogue. Reading, writing, costs, training, the
 command line, the Lab and the law tests then support it.
@@ -8,16 +10,20 @@ command line, the Lab and the law tests then support it.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from attnkit.foundation.registry import name_taken, origin_of
 from attnkit.variants.rules import Rule
+from attnkit.variants.sharing import Role, Sharing
 from attnkit.variants.width import Width
 
 if TYPE_CHECKING:
-    from attnkit.variants.text import Variant
     from attnkit.variants.wiring import Wiring
+
+IDENTITY = "I"
+"""Letter that marks a role without a matrix, which is the token itself."""
 
 
 @dataclass(frozen=True)
@@ -73,8 +79,69 @@ class Option(Rule):
         """Text of the value in the text form."""
         return str(self.value)
 
-    def check(self, variant: Variant) -> None:
+    def check(self, parts: Parts) -> None:
         """Raise ValueError, with the reason, if the rest of the variant excludes this option."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Parts of a variant; `text` is their canonical text form, which a `Variant` is.
+
+    Attributes:
+        sharing: Partition of the roles into classes of tied roles.
+        identity: Tied roles that are the token itself; empty if all roles have a matrix.
+        options: Options in the order in which they are applied.
+    """
+
+    sharing: Sharing
+    identity: tuple[Role, ...]
+    options: tuple[Option, ...]
+
+    @property
+    def given(self) -> dict[str, Option]:
+        """Options by name."""
+        return {option.name: option for option in self.options}
+
+    @cached_property
+    def text(self) -> str:
+        """Canonical text form."""
+        words = [] if len(self.identity) > 1 else [self.sharing.value]
+        if self.identity:
+            words.append("=".join([*self.identity, IDENTITY]))
+        return " ".join([*words, *map(str, self.options)])
+
+    def checked(self) -> Parts:
+        """Return the parts without options that change nothing.
+
+        Raises:
+            ValueError: If the parts do not go together; the message says why.
+        """
+        for option in self.options:
+            option.check(self)
+        kept = tuple(option for option in self.options if option.value != option.implied)
+        return replace(self, options=kept)
+
+    def replacing(self, option: Option) -> Parts:
+        """Return the parts with this option instead of the option of the same name, if any."""
+        options = tuple(option if old.name == option.name else old for old in self.options)
+        return replace(self, options=options)
+
+    def without(self, *names: str) -> Parts:
+        """Return the parts without the options of these names."""
+        kept = tuple(option for option in self.options if option.name not in names)
+        return replace(self, options=kept)
+
+    @property
+    def stages(self) -> tuple[Parts, ...]:
+        """Parts with which the variant is trained in turn: its own, or untied and then tied.
+
+        Raises:
+            ValueError: If the parts of a stage do not go together.
+        """
+        if "tie" not in self.given:
+            return (self,)
+        before = self.without(*TIE_OPTIONS).checked()
+        return before, replace(before.without("start"), sharing=self.given["tie"].value).checked()
 
 
 class CountOption(Option):
@@ -192,8 +259,8 @@ def register_option(option_type: _OptionType) -> _OptionType:
     return option_type
 
 
-def refuse(variant: Variant, name: str, *others: str, because: str) -> None:
-    """Raise ValueError if the variant has any of the other options besides the option `name`."""
+def refuse(parts: Parts, name: str, *others: str, because: str) -> None:
+    """Raise ValueError if there is any of the other options besides the option `name`."""
     for other in others:
-        if other in variant.given:
+        if other in parts.given:
             raise ValueError(f"{name} does not go with {other}: {because}")

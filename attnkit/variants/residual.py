@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from attnkit.variants.catalogue import register
-from attnkit.variants.options import WidthOption, refuse, register_option
+from attnkit.variants.options import Parts, WidthOption, refuse, register_option
 from attnkit.variants.sharing import Sharing
 from attnkit.variants.wiring import TOKEN, Vector, Weight, Wiring
-
-if TYPE_CHECKING:
-    from attnkit.variants.text import Variant
 
 
 @register_option
@@ -30,18 +25,18 @@ class ResidualOption(WidthOption):
     samples = ("2", "3", "m/4")
     place = 23
 
-    def check(self, variant: Variant) -> None:
+    def check(self, parts: Parts) -> None:
         """Refuse tied queries, identities, and options that compute or tie keys otherwise."""
-        if variant.sharing not in (Sharing.QKV, Sharing.K_V):
+        if parts.sharing not in (Sharing.QKV, Sharing.K_V):
             raise ValueError(
-                f"kv_residual does not go with {variant.sharing}: queries must not be tied, "
+                f"kv_residual does not go with {parts.sharing}: queries must not be tied, "
                 "because all heads share one key and one value"
             )
-        if {"K", "V"} & set(variant.identity):
+        if {"K", "V"} & set(parts.identity):
             raise ValueError("kv_residual does not go with K=I or V=I: they must have matrices")
         others = ("kv_rank", "k_rank", "keyless", "sum", "diff")
-        refuse(variant, self.name, *others, because="both define how keys are computed")
-        refuse(variant, self.name, "tie", because="keys and values have several matrices each")
+        refuse(parts, self.name, *others, because="both define how keys are computed")
+        refuse(parts, self.name, "tie", because="keys and values have several matrices each")
 
     def rewire(self, wiring: Wiring) -> None:
         """Replace keys and values by the sum of a shared vector and of residuals."""

@@ -6,15 +6,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from attnkit.variants.catalogue import register
-from attnkit.variants.options import EvenWidthOption, Option, refuse, register_option
+from attnkit.variants.options import EvenWidthOption, Option, Parts, refuse, register_option
 from attnkit.variants.position_rules import POSITIONS, rotated
 from attnkit.variants.rules import Code
 from attnkit.variants.wiring import Wiring
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from attnkit.variants.text import Variant
 
 FAMILY = "Positions"
 
@@ -73,11 +71,11 @@ class RotateValuesOption(Option):
             raise ValueError(cls.allowed)
         return cls("only")
 
-    def check(self, variant: Variant) -> None:
+    def check(self, parts: Parts) -> None:
         """Refuse rules of values if the values are the keys."""
-        if variant.sharing.owner("V") == variant.sharing.owner("K"):
-            because = f"with {variant.sharing} and rotated values, values are the keys"
-            refuse(variant, self.name, "scaled", "v_norm", because=because)
+        if parts.sharing.owner("V") == parts.sharing.owner("K"):
+            because = f"with {parts.sharing} and rotated values, values are the keys"
+            refuse(parts, self.name, "scaled", "v_norm", because=because)
 
     def rewire(self, wiring: Wiring) -> None:
         """Let the position scheme rotate values."""

@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from attnkit.variants.catalogue import register
-from attnkit.variants.options import Option, refuse, register_option
+from attnkit.variants.options import Option, Parts, refuse, register_option
 from attnkit.variants.rules import Code
 from attnkit.variants.sharing import Role
 from attnkit.variants.wiring import Weight, Wiring
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from attnkit.variants.text import Variant
 
 FAMILY = "Partly tied"
 
@@ -64,14 +62,14 @@ class SignedOption(Option):
     linear = True
     place = 31
 
-    def check(self, variant: Variant) -> None:
+    def check(self, parts: Parts) -> None:
         """Refuse keys that are not tied to queries, and options that scale keys otherwise."""
-        if not variant.sharing.symmetric:
+        if not parts.sharing.symmetric:
             raise ValueError(
-                f"signed does not go with {variant.sharing}: keys must be queries, Q=K or Q=K=V"
+                f"signed does not go with {parts.sharing}: keys must be queries, Q=K or Q=K=V"
             )
-        refuse(variant, self.name, "unit_key", because="scores would not be symmetric")
-        refuse(variant, self.name, "scaled", because="both give keys factors of their own")
+        refuse(parts, self.name, "unit_key", because="scores would not be symmetric")
+        refuse(parts, self.name, "scaled", because="both give keys factors of their own")
 
     def rewire(self, wiring: Wiring) -> None:
         """Add the diagonal D, which starts at +1, −1, +1, −1, …"""

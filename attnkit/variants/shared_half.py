@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from attnkit.variants.catalogue import register
-from attnkit.variants.options import Option, refuse, register_option
+from attnkit.variants.options import Option, Parts, refuse, register_option
 from attnkit.variants.position_rules import POSITIONS
 from attnkit.variants.sharing import Sharing
 from attnkit.variants.wiring import TOKEN, Vector, Wiring
-
-if TYPE_CHECKING:
-    from attnkit.variants.text import Variant
 
 
 @register_option
@@ -30,16 +26,16 @@ class SharedHalfOption(Option):
     help = "Half of each key is half of the value; the other half is one vector for all heads."
     place = 24
 
-    def check(self, variant: Variant) -> None:
+    def check(self, parts: Parts) -> None:
         """Refuse keys that are not tied to values, and other choices of what is rotated."""
-        if variant.sharing is not Sharing.K_V:
+        if parts.sharing is not Sharing.K_V:
             raise ValueError(
-                f"shared_half does not go with {variant.sharing}: keys must be tied to values "
+                f"shared_half does not go with {parts.sharing}: keys must be tied to values "
                 "only, K=V"
             )
-        refuse(variant, self.name, "kv_residual", because="both define how keys are computed")
+        refuse(parts, self.name, "kv_residual", because="both define how keys are computed")
         because = "RoPE rotates the shared half of keys"
-        refuse(variant, self.name, "rope_width", "rotate_values", because=because)
+        refuse(parts, self.name, "rope_width", "rotate_values", because=because)
 
     def rewire(self, wiring: Wiring) -> None:
         """Add the shared half, and build keys from it and from values."""

@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from attnkit.variants.catalogue import register
-from attnkit.variants.options import EvenWidthOption, refuse, register_option
+from attnkit.variants.options import EvenWidthOption, Parts, refuse, register_option
 from attnkit.variants.rules import Code
 from attnkit.variants.sharing import Role
 from attnkit.variants.wiring import Wiring
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from attnkit.variants.text import Variant
 
 
 @register_option
@@ -42,14 +40,14 @@ class SkewOption(EvenWidthOption):
     linear = True
     place = 29
 
-    def check(self, variant: Variant) -> None:
+    def check(self, parts: Parts) -> None:
         """Refuse keys that are not tied to queries, and options that give keys other factors."""
-        if not variant.sharing.symmetric:
+        if not parts.sharing.symmetric:
             raise ValueError(
-                f"skew does not go with {variant.sharing}: keys must be queries, Q=K or Q=K=V"
+                f"skew does not go with {parts.sharing}: keys must be queries, Q=K or Q=K=V"
             )
         because = "its factors would mix the symmetric and the antisymmetric part of the scores"
-        refuse(variant, self.name, "scaled", "signed", "qk_norm", because=because)
+        refuse(parts, self.name, "scaled", "signed", "qk_norm", because=because)
 
     def rewire(self, wiring: Wiring) -> None:
         """Refuse a skew part that is odd or wider than keys."""

@@ -15,22 +15,18 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Self
 
 from attnkit.foundation.display import Displayed
 from attnkit.variants.names import CATALOGUE, find, normalised
-from attnkit.variants.options import OPTIONS, TIE_OPTIONS, Option
+from attnkit.variants.options import IDENTITY, OPTIONS, Option, Parts
 from attnkit.variants.position_rules import POSITIONS
 from attnkit.variants.sharing import ROLES, Role, Sharing
 from attnkit.variants.wiring import Sizes, Wiring, build_wiring
 
 if TYPE_CHECKING:
     from attnkit.variants.size import Size
-
-IDENTITY = "I"
-"""Letter that marks a role without a matrix, which is the token itself."""
 
 LONGEST = 200
 """Maximum length of a text form, in characters."""
@@ -62,7 +58,7 @@ class Variant(Displayed, str):
     why.
     """
 
-    _parsed: _Parsed
+    _parts: Parts
 
     def __new__(cls, text: str) -> Self:
         """Read a text; return a variant unchanged.
@@ -76,40 +72,45 @@ class Variant(Displayed, str):
         if isinstance(text, cls):
             return text
         try:
-            parsed = _read(normalised(str(text)))
+            parts = _read(normalised(str(text)))
         except ValueError as error:
             raise InvalidVariant(str(text), str(error)) from None
         except Exception as error:  # from an option of a plugin
             reason = f"a word of it fails ({type(error).__name__}: {error})"
             raise InvalidVariant(str(text), reason) from None
-        variant = super().__new__(cls, parsed.text)
-        variant._parsed = parsed
+        variant = super().__new__(cls, parts.text)
+        variant._parts = parts
         return variant
 
     @property
     def value(self) -> str:
         """Canonical text as a plain str."""
-        return self._parsed.text
+        return self._parts.text
+
+    @property
+    def parts(self) -> Parts:
+        """Sharing, identities and options."""
+        return self._parts
 
     @property
     def sharing(self) -> Sharing:
         """Partition of the roles into classes of tied roles."""
-        return self._parsed.sharing
+        return self._parts.sharing
 
     @property
     def identity(self) -> tuple[Role, ...]:
         """Tied roles that are the token itself; empty if all roles have a matrix."""
-        return self._parsed.identity
+        return self._parts.identity
 
     @property
     def options(self) -> tuple[Option, ...]:
         """Options in the order in which they are applied."""
-        return self._parsed.options
+        return self._parts.options
 
     @property
     def given(self) -> dict[str, Option]:
         """Options by name."""
-        return {option.name: option for option in self.options}
+        return self._parts.given
 
     @property
     def is_partition(self) -> bool:
@@ -143,22 +144,16 @@ class Variant(Displayed, str):
         Raises:
             ValueError: If the tied stage is no variant.
         """
-        if "tie" not in self.given:
-            return (self,)
-        before = self.without(*TIE_OPTIONS)
-        sharing: Sharing = self.given["tie"].value
-        options = tuple(option for option in before.options if option.name != "start")
-        return before, Variant(_written(sharing, self.identity, options))
+        stages = self._parts.stages
+        return (self,) if len(stages) == 1 else tuple(Variant(stage.text) for stage in stages)
 
     def replacing(self, option: Option) -> Variant:
         """Return the variant with this option instead of its option of the same name, if any."""
-        options = tuple(option if old.name == option.name else old for old in self.options)
-        return Variant(_written(self.sharing, self.identity, options))
+        return Variant(self._parts.replacing(option).text)
 
     def without(self, *names: str) -> Variant:
         """Return the variant without the options of these names."""
-        options = tuple(option for option in self.options if option.name not in names)
-        return Variant(_written(self.sharing, self.identity, options))
+        return Variant(self._parts.without(*names).text)
 
     def wire(self, size: Size, n_ctx: int, *, two_sided: bool = False) -> Wiring:
         """Return the wiring of the variant, of its last stage, at the sizes of an experiment.
@@ -183,16 +178,6 @@ class Variant(Displayed, str):
 
     def __reduce__(self) -> tuple[type[Variant], tuple[str]]:
         return Variant, (self.value,)
-
-
-@dataclass(frozen=True)
-class _Parsed:
-    """A parsed text form; `text` is its canonical form."""
-
-    sharing: Sharing
-    identity: tuple[Role, ...]
-    options: tuple[Option, ...]
-    text: str
 
 
 def read_variants(value: object) -> tuple[Variant, ...]:
@@ -228,7 +213,7 @@ def _rank(variant: Variant) -> tuple[bool, int, str]:
     return not variant.is_partition, list(Sharing).index(variant.sharing), variant.value
 
 
-def _read(text: str) -> _Parsed:
+def _read(text: str) -> Parts:
     """Read a name, a name with words that change or extend its variant, or a text form."""
     if len(text) > LONGEST:  # checked first, because the search for names takes every word
         raise ValueError(f"at most {LONGEST} characters")
@@ -247,7 +232,7 @@ def _read(text: str) -> _Parsed:
 
 
 @lru_cache(4096)
-def _parse(text: str) -> _Parsed:
+def _parse(text: str) -> Parts:
     if len(text) > LONGEST:
         raise ValueError(f"at most {LONGEST} characters")
     classes: list[set[str]] = []
@@ -267,15 +252,11 @@ def _parse(text: str) -> _Parsed:
         raise ValueError(f"nothing is named, allowed: {known_words()}")
     sharing, identity = _partition(classes)
     options = tuple(by_name[name] for name in OPTIONS if name in by_name)
-    variant = str.__new__(Variant, "")
-    variant._parsed = _Parsed(sharing, identity, options, "")
-    for option in options:
-        option.check(variant)
-    options = tuple(option for option in options if option.value != option.implied)
-    written = _written(sharing, identity, options)
-    if len(written) > LONGEST:
-        raise ValueError(f"at most {LONGEST} characters, and written out it has {len(written)}")
-    return _Parsed(sharing, identity, options, written)
+    parts = Parts(sharing, identity, options).checked()
+    if len(parts.text) > LONGEST:
+        n_written = len(parts.text)
+        raise ValueError(f"at most {LONGEST} characters, and written out it has {n_written}")
+    return parts
 
 
 def _roles(word: str) -> set[str] | None:
@@ -345,14 +326,6 @@ def _option(word: str, text: str) -> Option:
     except ValueError as error:
         got = repr(value) if value else "nothing"
         raise ValueError(f"{name}: got {got}, allowed {error}") from None
-
-
-def _written(sharing: Sharing, identity: tuple[Role, ...], options: tuple[Option, ...]) -> str:
-    """Return the canonical text form."""
-    words = [] if len(identity) > 1 else [sharing.value]
-    if identity:
-        words.append("=".join([*identity, IDENTITY]))
-    return " ".join([*words, *map(str, options)])
 
 
 @lru_cache(1024)

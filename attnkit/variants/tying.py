@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from attnkit.variants.catalogue import register
-from attnkit.variants.options import ChoiceOption, NumberOption, Option, register_option
+from attnkit.variants.options import ChoiceOption, NumberOption, Option, Parts, register_option
 from attnkit.variants.sharing import Role, Sharing
 from attnkit.variants.wiring import Wiring
-
-if TYPE_CHECKING:
-    from attnkit.variants.text import Variant
 
 FAMILY = "Tied for a time"
 
@@ -32,9 +29,9 @@ class _SharingOption(Option):
                 return cls(sharing)
         raise ValueError("one of Q=K, K=V, Q=V, Q=K=V")
 
-    def check(self, variant: Variant) -> None:
+    def check(self, parts: Parts) -> None:
         """Refuse a sharing that ties nothing new, unties roles, or ties roles without a matrix."""
-        finer, coarser = variant.sharing, self.value
+        finer, coarser = parts.sharing, self.value
         stay_tied = all(
             len({coarser.owner(role) for role in members}) == 1 for members in finer.classes
         )
@@ -43,7 +40,7 @@ class _SharingOption(Option):
                 f"{self.name}={coarser} does not go with {finer}: it must tie more than the "
                 "variant does, and untie nothing"
             )
-        if _tied_roles(coarser) & set(variant.identity):
+        if _tied_roles(coarser) & set(parts.identity):
             raise ValueError(f"{self.name}={coarser}: a role that is the token has no matrix")
 
 
@@ -88,10 +85,10 @@ class TieOption(_SharingOption):
     place = 71
     plain = True
 
-    def check(self, variant: Variant) -> None:
+    def check(self, parts: Parts) -> None:
         """Refuse a variant whose tied stage is no variant."""
-        super().check(variant)
-        _ = variant.stages
+        super().check(parts)
+        _ = parts.stages
 
 
 @register_option
@@ -107,9 +104,9 @@ class TieByOption(ChoiceOption):
     place = 72
     plain = True
 
-    def check(self, variant: Variant) -> None:
+    def check(self, parts: Parts) -> None:
         """Refuse to keep the matrix of a role that is not tied."""
-        sharing = _require_tie(variant, self.name)
+        sharing = _require_tie(parts, self.name)
         role = self.value[-1]
         if self.value != "average" and role not in _tied_roles(sharing):
             raise ValueError(
@@ -130,16 +127,16 @@ class TieAtOption(NumberOption):
     place = 73
     plain = True
 
-    def check(self, variant: Variant) -> None:
+    def check(self, parts: Parts) -> None:
         """Refuse a variant without the option `tie`."""
-        _require_tie(variant, self.name)
+        _require_tie(parts, self.name)
 
 
-def _require_tie(variant: Variant, name: str) -> Sharing:
+def _require_tie(parts: Parts, name: str) -> Sharing:
     """Return the value of the option `tie`, which the option `name` needs."""
-    if "tie" not in variant.given:
+    if "tie" not in parts.given:
         raise ValueError(f"{name} needs tie as well, for example tie=K=V")
-    sharing: Sharing = variant.given["tie"].value
+    sharing: Sharing = parts.given["tie"].value
     return sharing
 
 
@@ -156,16 +153,16 @@ class LearningRateOption(NumberOption):
     plain = True
 
 
-def tie_share(variant: Variant) -> float:
+def tie_share(parts: Parts) -> float:
     """Return the share of the steps after which a variant is tied."""
-    option = variant.given.get("tie_at")
+    option = parts.given.get("tie_at")
     share: float = TieAtOption.implied if option is None else option.value
     return share
 
 
-def kept_role(variant: Variant, members: tuple[Role, ...]) -> Role | None:
+def kept_role(parts: Parts, members: tuple[Role, ...]) -> Role | None:
     """Return the role whose matrix a class of tied roles keeps; None if it keeps the average."""
-    option = variant.given.get("tie_by")
+    option = parts.given.get("tie_by")
     if option is None or option.value == "average" or option.value[-1] not in members:
         return None
     role: Role = option.value[-1]

@@ -75,7 +75,7 @@ class Replay:
     def forward(self, tokens: Int64[Tensor, "b n fields"]) -> Replayed:
         """Run a batch, the same for all frames, and record every stage."""
         x = self._transformer.embed(tokens.expand(len(self.model.seeds), *tokens.shape))
-        return self._continue([self._transformer.attend(0, x, None)])
+        return self._continue([self._transformer.attention(0, x)])
 
     @torch.no_grad()
     def with_head_outputs(
@@ -90,7 +90,8 @@ class Replay:
         """Compute the remaining layers and the logits from the stages of the first layers."""
         x = self._transformer.stream_after(len(stages) - 1, stages[-1])
         while len(stages) < len(self.model.layer_specs):
-            stages.append(self._transformer.attend(len(stages), x, stages[-1]))
+            below = [(layer.k, layer.v) for layer in stages]
+            stages.append(self._transformer.attention(len(stages), x, below))
             x = self._transformer.stream_after(len(stages) - 1, stages[-1])
         return Replayed(stages, self._transformer.read_out(x))
 

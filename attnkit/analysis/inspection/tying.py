@@ -381,12 +381,11 @@ def _keys_and_values(
     layers: list[list[Tensor]] = [[] for _ in transformer.layer_specs]
     roles = transformer.wiring.roles
     for batch in tokens.split(max(1, MEASURED_TOGETHER // len(tokens)), 1):
-        x, stages = transformer.embed(batch.contiguous()), None
+        x = transformer.embed(batch.contiguous())
         for layer, batches in enumerate(layers):
-            stages = transformer.attend(layer, x, stages)
+            stages = transformer.attention(layer, x)
             x = transformer.stream_after(layer, stages)
-            rows = stages.rows[:, :, slice(*stages.spec.key_positions)]
-            store = stages.heads.store(rows)
+            store = stages.heads.store(stages.rows[:, :, stages.places.keys])
             keys, values = store[roles["K"]], store[roles["V"]]
             unchanged = stages.heads.for_all_heads(values)
             if not torch.equal(stages.v.nan_to_num(), unchanged.nan_to_num()):

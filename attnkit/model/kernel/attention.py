@@ -307,8 +307,7 @@ def _adjust(run, layer, q, k, v, numbers, scratch, n):
         adjust(adjusted[1], k, rows, layer.d_k, factors, skew, gains, unit, rotations, numbers)
     if layer.v_adjusted != NONE:
         rows = n_keys, 0, n_keys, 0
-        factors = layer.D_V
-        adjust(adjusted[2], v, rows, layer.d_v, factors, 0, run.no_gain, 0, nothing, numbers)
+        adjust(adjusted[2], v, rows, layer.d_v, layer.D_V, 0, NONE, 0, nothing, numbers)
     return adjusted
 
 
@@ -333,5 +332,4 @@ def _adjust_back(run, layer, q, k, v, dq, dk, dv, d_adjusted, numbers, gradient,
         )
     if layer.v_adjusted != NONE:
         rows = n_keys, 0, n_keys, 0
-        factors, gains = layer.D_V, run.no_gain
-        adjust_back(dv, dv_out, v, rows, layer.d_v, factors, 0, gains, 0, nothing, parameters)
+        adjust_back(dv, dv_out, v, rows, layer.d_v, layer.D_V, 0, NONE, 0, nothing, parameters)

@@ -61,12 +61,11 @@ LAYER = np.dtype(
 
 RUN = _table(
     *("n_ctx", "n_fields", "d_model", "d_vocab", "n_classes", "answers_from", "n_together"),
-    *("W_E", "W_pos", "b_E", "W_U", "normed", "inverse", "answers", "logits", "no_gain"),
+    *("W_E", "W_pos", "b_E", "W_U", "normed", "inverse", "answers", "logits"),
     *("final_norm", "rows", "ln_final_w", "ln_final_b"),
     *("x", "dx", "n_last", "x_last", "dx_last", "answers_in_last"),
     *("x_window", "d_window", "d_rows", "d_query_rows", "d_key_rows", "dz", "d_hidden"),
     *("transposed_head", "d_pattern", "n_scratch", "n_numbers"),
     *("rotations", "n_rotations", "d_rotation"),
 )
-"""One run: sizes, offsets of the parameters outside the layers, and offsets in scratch memory.
-`no_gain` is always `NONE`."""
+"""One run: sizes, offsets of the parameters outside the layers, and offsets in scratch memory."""
