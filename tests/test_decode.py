@@ -43,8 +43,8 @@ def test_decoding_gives_the_logits_of_the_whole_sequence(variant, blocks):
         decoder = Decoder(model, 1, ready=ready)
         found = torch.stack([decoder.read(token) for token in tokens[1, 0]])
         assert_close(found, model.logits(tokens)[1, 0], atol=1e-5, rtol=1e-4)
-        n_cached = sum(rows.numel() for cache in decoder.cache for rows in cache.values())
-        assert (decoder.n_tokens, n_cached) == (5, 5 * n_floats)
+        cached = [rows.numel() for cache in decoder.cache for rows in cache.values()]
+        assert (decoder.n_tokens, sum(cached)) == (5, 5 * n_floats)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from searching import briefly
 from trained_runs import bits, differing_names, every_kind, one_cohort, trained
 
 from attnkit.experiment.experiment import Experiment
-from attnkit.training.metrics import METRICS
 from attnkit.variants import CATALOGUE
 
 
@@ -110,9 +109,8 @@ def test_a_poisoned_run_is_marked_and_leaves_its_neighbours_alone(name):
     expected = [10 if other == run else -1 for other in range(experiment.n_runs)]
     assert poisoned.snapshot.diverged_at.tolist() == expected
     assert poisoned.table["diverged_at"].iloc[run] == 10
-    for metric in METRICS:
-        values = poisoned.snapshot.history[metric][:, run]
-        assert np.isnan(values).tolist() == [False, False, True, True, True], metric
+    for metric, values in poisoned.snapshot.history.items():
+        assert np.isnan(values[:, run]).tolist() == [False, False, True, True, True], metric
     assert np.isnan(poisoned.snapshot.head_symmetry[run]).all()
     for other in {*range(experiment.n_runs)} - {run}:
         assert not np.isnan(poisoned.snapshot.head_symmetry[other]).any()

@@ -10,7 +10,6 @@ from kinds import KINDS
 from attnkit.training import Training
 from attnkit.training import training as training_module
 from attnkit.training.engine import kernel_knows
-from attnkit.training.metrics import METRICS
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
@@ -43,7 +42,7 @@ def bits(result, run):
     variant, _ = result.experiment.runs[run]
     n_heads = result.experiment.wiring(variant).sizes.n_heads
     arrays = {f"parameter {name}": value for name, value in result.parameters[run].items()}
-    arrays |= {name: snapshot.history[name][:, run] for name in METRICS}
+    arrays |= {name: values[:, run] for name, values in snapshot.history.items()}
     arrays["head_symmetry"] = snapshot.head_symmetry[run, :, :n_heads]
     arrays["probe answers"] = snapshot.probe.answers[run]
     arrays["probe pattern"] = snapshot.probe.pattern[run, :, :n_heads]

@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 import torch
-from jaxtyping import Float32, Int64
 from torch import Tensor
 
 from attnkit.experiment import Experiment
@@ -21,7 +20,7 @@ from attnkit.model.parameters import EMBEDDING
 from attnkit.tasks import Examples, Task
 from attnkit.training.data import TrainingData
 from attnkit.training.engine import Engine, kernel_knows
-from attnkit.training.evaluation import Evaluation, Evaluator
+from attnkit.training.evaluation import Evaluation, Evaluator, RunAnswers
 from attnkit.variants import Variant
 from attnkit.variants.sharing import ROLES
 from attnkit.variants.tying import kept_role
@@ -92,13 +91,7 @@ class Cohort:
             if self.step % training.evaluate_every == 0 or self.step == training.steps:
                 self._evaluate()
 
-    def answer(
-        self, examples: Examples
-    ) -> tuple[
-        Int64[np.ndarray, "r b a"],
-        Float32[np.ndarray, "r b l h i j"],
-        Float32[np.ndarray, "r b l h i j"],
-    ]:
+    def answer(self, examples: Examples) -> RunAnswers:
         """Return the answers, patterns and scores of every run on a batch; see `Evaluator`."""
         return self._evaluator.answer(self.model, examples)
 

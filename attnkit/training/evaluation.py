@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -30,6 +31,13 @@ from attnkit.training import metrics
 from attnkit.training.data import held_out_examples, stack, unstack
 from attnkit.training.metrics import METRICS, AttentionMetric
 from attnkit.variants.size import ALIGNED
+
+RunAnswers: TypeAlias = tuple[
+    Int64[np.ndarray, "r b a"],
+    Float32[np.ndarray, "r b l h i j"],
+    Float32[np.ndarray, "r b l h i j"],
+]
+"""Answers, attention patterns and scores of every run on a batch."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,13 +122,7 @@ class Evaluator:
         of_runs = recording.for_runs(slices.to(recording.logits.device))
         return metrics.slice_accuracy(recording.logits, recording.labels, of_runs, self._n_slices)
 
-    def answer(
-        self, model: Model, examples: Examples
-    ) -> tuple[
-        Int64[np.ndarray, "r b a"],
-        Float32[np.ndarray, "r b l h i j"],
-        Float32[np.ndarray, "r b l h i j"],
-    ]:
+    def answer(self, model: Model, examples: Examples) -> RunAnswers:
         """Return the answers, the attention patterns and the scores of every run on a batch.
 
         Scores are scaled, before masks and softmax; where a head has several maps, they are the
@@ -132,17 +134,18 @@ class Evaluator:
         repeated = examples.take(torch.arange(n_examples + -n_examples % ALIGNED) % n_examples)
         same_for_all = stack([repeated] * len(model.seeds), model.device)
         logits, layers = record(model, same_for_all.tokens)
-        pattern = layers.by_head(
-            lambda layer, spec: _full_size(layer.pattern, spec, n_ctx, 0.0), self._n_heads
+
+        def by_example(values: Callable[[Layer], Tensor], fill: float) -> Tensor:
+            by_head = layers.by_head(
+                lambda layer, spec: _full_size(values(layer), spec, n_ctx, fill), self._n_heads
+            )  # (r, l, h, b, i, j)
+            return by_head.movedim(3, 1)
+
+        attention = by_example(lambda layer: layer.pattern, 0.0), by_example(mean_scores, torch.nan)
+        answers, patterns, scores = (
+            _as_numpy(values)[:, :n_examples] for values in (logits.argmax(-1), *attention)
         )
-        scores = layers.by_head(
-            lambda layer, spec: _full_size(mean_scores(layer), spec, n_ctx, torch.nan),
-            self._n_heads,
-        )
-        # Both are (r, l, h, b, i, j), because `by_head` takes heads first.
-        of_runs = logits.argmax(-1), pattern.movedim(3, 1), scores.movedim(3, 1)
-        answers, patterns, all_scores = (_as_numpy(values)[:, :n_examples] for values in of_runs)
-        return answers, patterns, all_scores
+        return answers, patterns, scores
 
 
 class Recording:
