@@ -137,6 +137,7 @@ export function layoutFaults({ measuresInView, twoBands }) {
   // 7. The buttons that are fixed at the end of a phone's window take one row.
   const buttons = [...document.querySelectorAll(".st-key-actions button")].filter((node) => shown(node) && node.clientWidth > 1);
   const middles = buttons.map((node) => node.getBoundingClientRect()).map(({ top, bottom }) => (top + bottom) / 2);
-  if (buttons.some((node) => floats(node)) && Math.max(...middles) - Math.min(...middles) > 20) faults.push("the buttons of the Lab stand in two rows");
+  const fixed = buttons.some((node) => around(node).some((at) => styleOf(at).position === "fixed"));
+  if (fixed && Math.max(...middles) - Math.min(...middles) > 20) faults.push("the buttons of the Lab stand in two rows");
   return [...new Set(faults)];
 }
