@@ -135,7 +135,7 @@ export function layoutFaults({ measuresInView, twoBands }) {
   if (twoBands && !document.querySelector(".ak-board-column.ak-below")) faults.push("the columns stand in one band");
 
   // 7. The buttons that are fixed at the end of a phone's window take one row.
-  const buttons = [...document.querySelectorAll(".st-key-actions button")].filter((node) => shown(node) && node.clientWidth > 1);
+  const buttons = [...document.querySelectorAll(":is(.st-key-train, .st-key-pause, .st-key-step, .st-key-stop, .st-key-reset, .st-key-new_seeds) button")].filter((node) => shown(node) && node.clientWidth > 1);
   const middles = buttons.map((node) => node.getBoundingClientRect()).map(({ top, bottom }) => (top + bottom) / 2);
   const fixed = buttons.some((node) => around(node).some((at) => styleOf(at).position === "fixed"));
   if (fixed && Math.max(...middles) - Math.min(...middles) > 20) faults.push("the buttons of the Lab stand in two rows");
