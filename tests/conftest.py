@@ -44,10 +44,7 @@ def pytest_configure(config):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers():
-    """Run one process for every core that may be used, also where two share a physical one.
-
-    One more makes it no faster: 12:26 minutes instead of 11:45 on two cores.
-    """
+    """Run one process for every core that may be used; one more makes it no faster."""
     return n_cores()
 
 
