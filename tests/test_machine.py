@@ -15,7 +15,7 @@ TOTAL = psutil.virtual_memory().total / 2**20
 
 
 def test_the_kind_of_a_processor_is_its_maker_and_its_vectors(monkeypatch):
-    """Where the maker is not known, the architecture."""
+    """The architecture is named where the maker is not known."""
     monkeypatch.setattr(machine.platform, "machine", lambda: "arm64")
     for name, vectors, kind in (
         ("Intel(R) Xeon(R) Processor", "AVX512", "Intel AVX-512"),
@@ -37,7 +37,7 @@ def test_a_process_holds_memory():
 
 
 def test_a_container_has_what_its_limit_leaves(tmp_path):
-    """What the kernel can take back at once, files it has read, counts as free.
+    """Files that the kernel has read and can drop at once count as free memory.
 
     Without a container or a limit, which is `max` or a huge number, the machine is all.
     """

@@ -72,7 +72,7 @@ YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 
 
 
 def frequencies(n_layers=3, **config):
-    """Of every layer of a Llama with this configuration; None where positions are not turned."""
+    """Return the frequencies of a Llama's layers; None where no position is rotated."""
     _, read, _ = read_all(llama_file(n_layers), LLAMA | {"num_hidden_layers": n_layers} | config)
     return [None if one.rope is None else one.rope.frequencies.tolist() for one in read]
 

@@ -82,7 +82,7 @@ def test_quantised_weights_are_divided_by_their_multiplier(tmp_path, number, ali
 
 
 def test_weights_that_cannot_be_read_are_refused(tmp_path):
-    """Those that Marian transposes wrongly, and those for one kind of processor."""
+    """Weights that Marian transposes wrongly, or that suit one kind of processor, are refused."""
     path = written(tmp_path / "model.bin", transformer(24), number=INTGEMM8)
     with pytest.raises(Unreadable, match=r"multiples of 16; use the \*\.npz"):
         marian_model(path).layers[0].read()

@@ -194,7 +194,7 @@ def test_the_command_writes_a_row_per_head_and_per_layer(bert, tmp_path, capsys)
 
 
 def test_interrupts_and_full_disks_lose_nothing(bert, tmp_path, monkeypatch, capsys):
-    """What is finished is kept, and the old file stays whole until the new one is."""
+    """Finished models are kept, and the old file stays whole until the new one is."""
     write_bert(tmp_path / "second")
     calls, out = iter([measure_model, _raise(KeyboardInterrupt())]), tmp_path / "atlas.parquet"
     with monkeypatch.context() as patch:

@@ -350,7 +350,7 @@ def test_every_shipped_example_has_sentences_for_people():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_snapshot_of_the_first_steps_makes_a_reason_fail(kind):
-    """Whatever is not known yet."""
+    """Reasons and headlines can be computed at every step, whatever is not known yet."""
     training = Training(tiny(kind, n_seeds=1), "cpu")
     for _ in range(3):
         snapshot = training.snapshot()

@@ -32,7 +32,7 @@ def further(text=KEEP_K, seed=0, most=MOST, variant="QKV", **given):
 
 @cache
 def inspected(view, kind, *sharing, **given):
-    """What a view finds in the film of a small run's first seed, to its end."""
+    """Return what a view finds in the film of a small run's first seed."""
     training = Training(tiny(kind, **{**given, "sharing": sharing, "n_seeds": 1}))
     camera = Camera(training)
     while not training.finished:
@@ -115,7 +115,7 @@ def snapshot_of(tied, status="finished", untied=1.0, before=(0.1, 0.6), **given)
 
 
 def told(*tied, **given):
-    """What is found in a run."""
+    """Return what is found in a run."""
     return recovery_of(snapshot_of(tied, **given))
 
 

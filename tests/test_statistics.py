@@ -25,7 +25,7 @@ def expected_of(values, level):
 
 @given(ROWS, st.sampled_from([0.5, 0.9, 0.95, 0.99]))
 def test_intervals_and_deviations_agree_with_scipy(values, level):
-    """Of every row, without its gaps; a paired difference is that of the differences."""
+    """Intervals are those of every row without its gaps; paired ones are of the differences."""
     before = values.copy()
     for rows, found in (
         (values, mean_interval(values, level)),

@@ -68,7 +68,7 @@ LOST = {
 
 @dataclasses.dataclass
 class Row:
-    """What a store should hold of a result; `lacks` names what cannot be read of it."""
+    """Expected content of a store for one result; `lacks` names the parts that are unreadable."""
 
     blobs: tuple
     maker: tuple
@@ -84,7 +84,7 @@ class Row:
 
 
 class Model:
-    """What a store of one megabyte should do; its rows are in the order of their use."""
+    """Model of a store of one megabyte; its rows are in the order of their use."""
 
     def __init__(self, where, store, clock):
         self.where, self.store, self.clock, self.rows = where, store, clock, {}

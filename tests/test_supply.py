@@ -104,7 +104,7 @@ def test_training_accuracy_is_measured_on_as_many_as_are_held_out():
 
 @pytest.mark.parametrize("kind", ["reverse", "language", "transfer", "mqar", "neighbours"])
 def test_accuracies_are_shares_of_right_answers(kind):
-    """Of every run, on what it trains on and in each of the task's groups of what is held out."""
+    """Accuracies of every run, on its training examples and in each group of held-out ones."""
     experiment = tiny(kind, n_train=32, n_eval=32)
     task, cohort = experiment.task, Cohort(experiment, [0, 1], CPU)
     cohort.advance(8)

@@ -89,7 +89,7 @@ def mark_of(tab):
 
 
 def refuse(*_, **__):
-    """In place of a service that takes experiments."""
+    """Refuse an experiment, as a full service does."""
     raise Refused("12 experiments wait already")
 
 

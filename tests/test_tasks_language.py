@@ -136,7 +136,7 @@ def test_windows_begin_wherever_one_side_goes_on_long_enough(n_characters, stret
 @pytest.mark.parametrize("held_out", [False, True])
 @pytest.mark.parametrize("objective", ["next", "masked"])
 def test_examples_are_windows_of_their_side_drawn_evenly(objective, held_out):
-    """What is asked follows, or is hidden; so many windows begin with the commonest character."""
+    """Each label follows its character or is hidden; windows begin anywhere in the text."""
     task, ids = Language(objective=objective, length=16), read_corpus().ids
     examples = task.draw(20_000, seeded(), held_out=held_out)
     tokens, labels = examples.tokens[:, :, 0], examples.labels

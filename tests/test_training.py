@@ -74,7 +74,7 @@ MISSING = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_snapshot_has_the_numbers_of_its_task(kind):
-    """What a task does not have is NaN, not zero; arrays have the documented shapes."""
+    """Metrics that a task does not have are NaN; arrays have the documented shapes."""
     given = {"n_layers": 2, "n_heads": 2, "n_seeds": 2, "evaluate_every": 5}
     experiment = tiny(kind, sharing=["QKV", "Q=K=V"], **given)
     training = Training(experiment, "cpu")
