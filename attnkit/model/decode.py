@@ -77,19 +77,19 @@ class Decoder:
         heads, cache = self._heads[layer], self.cache[layer]
         key_positions = torch.arange(position + 1, device=token.device)
         query_positions = key_positions[-1:]
-        stored = kept = heads.store(token)
-        if stored and self._ready:
-            new_k, new_v = heads.keys_and_values(stored, query_positions)
+        projected = kept = heads.project(token)
+        if projected and self._ready:
+            new_k, new_v = heads.keys_and_values(projected, query_positions)
             kept = {"K": new_k} if new_v is new_k else {"K": new_k, "V": new_v}
         for name, rows in kept.items():
             cache[name] = torch.cat([cache[name], rows], 3) if name in cache else rows
-        if stored and self._ready:
+        if projected and self._ready:
             ready = cache["K"], cache.get("V", cache["K"])
         else:
             ready = heads.keys_and_values(cache, key_positions, below)
         k, v = map(heads.for_all_heads, ready)
         below.append((k, v))
-        q = heads.queries(token, stored, query_positions)
+        q = heads.queries(token, projected, query_positions)
         scores = heads.scores(q, k, query_positions, key_positions)
         if self._wiring.sizes.self_mask:
             scores[..., -1] += SELF_MASK

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from attnkit.model.products import product, project
 from attnkit.variants.sharing import Role
-from attnkit.variants.wiring import TOKEN, Wiring
+from attnkit.variants.wiring import TOKEN, Vector, Wiring
 
 KeysAndValues: TypeAlias = tuple[Tensor, Tensor]
 """Keys and values of one layer, each (s, b, h, j, d)."""
@@ -45,46 +45,48 @@ class Heads:
         self.wiring, self.layer, self.weights = wiring, layer, weights
         self._leaders = leaders or {}
 
-    def store(self, x: Float[Tensor, "s b i m"]) -> dict[str, Tensor]:
-        """Return the vectors of these tokens that a decoder caches: name → (s, b, h, i, d).
+    def project(self, x: Float[Tensor, "s b i m"]) -> dict[str, Tensor]:
+        """Return the vectors x W of these tokens from which keys and values are computed.
 
+        There is one for each class of tied roles: name → (s, b, h, i, d). A decoder caches them.
         There are none if the layer uses the keys and values of a lower layer.
         """
-        if self._leaders:
-            return {}
-        return {name: self._project(name, x, {}) for name in self.wiring.stored}
+        names = [] if self._leaders else self.wiring.stored
+        return {name: self._vector(name, {TOKEN: x}) for name in names}
 
     def keys_and_values(
-        self, store: dict[str, Tensor], positions: Tensor, below: Sequence[KeysAndValues] = ()
+        self, projected: dict[str, Tensor], positions: Tensor, below: Sequence[KeysAndValues] = ()
     ) -> KeysAndValues:
-        """Return the keys and values of the stored tokens, after all rules.
+        """Return the keys and values of some tokens, after all rules.
 
         Both are the same tensor if keys enter the scores as values enter the output.
 
         Args:
-            store: Vectors of the tokens, as returned by `store`.
-            positions: Positions of the stored tokens, (j,).
+            projected: Vectors of the tokens, as returned by `project`.
+            positions: Positions of the tokens, (j,).
             below: Keys and values of all lower layers; needed if this layer uses them.
         """
         if self._leaders:
             return below[self._leaders["K"].layer][0], below[self._leaders["V"].layer][1]
         roles = self.wiring.roles
-        k = self._project(roles["K"], None, store)
-        v = k if roles["V"] == roles["K"] else self._project(roles["V"], None, store)
+        k = self._vector(roles["K"], projected)
+        v = k if roles["V"] == roles["K"] else self._vector(roles["V"], projected)
         k = self._adjust("K", k, positions)
         return k, k if self.wiring.value_is_key else self._adjust("V", v, positions)
 
     def queries(
-        self, x: Float[Tensor, "s b i m"], store: dict[str, Tensor], positions: Tensor
+        self, x: Float[Tensor, "s b i m"], projected: dict[str, Tensor], positions: Tensor
     ) -> Tensor:
         """Return the queries of some tokens, after all rules.
 
         Args:
             x: Residual stream of the tokens, normalised.
-            store: Stored vectors of the same tokens, from which tied queries are taken.
+            projected: Vectors of the same tokens, as returned by `project`; tied queries are among
+                them.
             positions: Positions of the tokens, (i,).
         """
-        return self._adjust("Q", self._project(self.wiring.roles["Q"], x, store), positions)
+        q = self._vector(self.wiring.roles["Q"], projected | {TOKEN: x})
+        return self._adjust("Q", q, positions)
 
     def scores(
         self, q: Tensor, k: Tensor, query_positions: Tensor, key_positions: Tensor
@@ -150,7 +152,7 @@ class Heads:
         n_seeds = len(weight) if source.weights else 1
         eye = torch.eye(d_model, dtype=weight.dtype, device=weight.device)
         eye = eye.expand(n_seeds, 1, -1, -1)
-        rows = source._project(self.wiring.roles[role], eye, {}, biased=False)
+        rows = source._vector(self.wiring.roles[role], {TOKEN: eye}, biased=False)
         positions = torch.zeros(d_model, dtype=torch.long, device=weight.device)
         for rule in self.wiring.rules:
             if rule.linear:
@@ -162,29 +164,33 @@ class Heads:
             heads = maps.transpose(2, 3).flatten(3)
         return heads
 
-    def _project(
-        self, name: str, x: Tensor | None, known: dict[str, Tensor], *, biased: bool = True
-    ) -> Tensor:
-        """Return the rows of a vector, (s, b, h, i, d): from `known`, else from its input."""
-        if name in known:
-            return known[name]
-        vector = self.wiring.vectors[name]
-        if vector.reads == TOKEN:
-            assert x is not None
-            inputs = x
-        else:
-            rows = self._project(vector.reads, x, known, biased=biased)  # (s, b, h, i, d)
+    def _vector(
+        self, name: str, known: dict[str, Tensor], *, biased: bool = True
+    ) -> Float[Tensor, "s b h i d"]:
+        """Return a vector of the wiring, computed from the known ones along the graph."""
+        rows = dict(known)
+        for needed in self.wiring.order(name):
+            if needed not in rows:
+                rows[needed] = self._compute(self.wiring.vectors[needed], rows, biased=biased)
+        return rows[name]
+
+    def _compute(
+        self, vector: Vector, rows: dict[str, Tensor], *, biased: bool
+    ) -> Float[Tensor, "s b h i d"]:
+        """Return a vector, computed from the rows of the vectors that it reads."""
+        inputs = rows[vector.reads]
+        if vector.reads != TOKEN:  # (s, b, h, i, d)
             if vector.per_head:
-                rows = self._through_heads(rows, vector.weight)
+                inputs = self._through_heads(inputs, vector.weight)
             if vector.adds:
-                rows = rows + self._project(vector.adds, x, known, biased=biased)
+                inputs = inputs + rows[vector.adds]
             if vector.joins:
-                first = self._project(vector.joins, x, known, biased=biased)
-                first = first.expand(-1, -1, vector.n_heads, -1, -1)
-                rows = torch.cat([first, rows[..., : vector.width - first.shape[-1]]], -1)
+                first = rows[vector.joins].expand(-1, -1, vector.n_heads, -1, -1)
+                rest = inputs[..., : vector.width - first.shape[-1]]
+                inputs = torch.cat([first, rest], -1)
             if vector.per_head or vector.joins:
-                return rows
-            inputs = rows.transpose(2, 3).flatten(3)
+                return inputs
+            inputs = inputs.transpose(2, 3).flatten(3)
         n_seeds, n_batch, n_ctx, _ = inputs.shape
         if vector.weight is not None:
             flat = inputs.reshape(n_seeds, n_batch * n_ctx, -1)

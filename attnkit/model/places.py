@@ -61,14 +61,14 @@ class Places:
         """Mask that is added to the scores; None if there is none."""
         return None if self.full_mask is None else self.full_mask[self.n_skipped :]
 
-    def tied(self, stored: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return the stored vectors of the query positions, which tied queries are.
+    def tied(self, projected: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return the projected vectors of the query positions, which tied queries are.
 
         There are none if queries and keys are different sequences, as in cross-attention.
         """
         if not self.spec.square:
             return {}
-        return {name: vectors[:, :, :, self.n_skipped :] for name, vectors in stored.items()}
+        return {name: vectors[:, :, :, self.n_skipped :] for name, vectors in projected.items()}
 
     def own(self, v: Float[Tensor, "s b h j d"]) -> Float[Tensor, "s b h i d"] | None:
         """Return the values of the query positions; None if keys are another sequence."""

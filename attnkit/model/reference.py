@@ -120,9 +120,10 @@ class Transformer:
         heads, places = self.heads(layer), self.places(layer, x, only_answers=only_answers)
         i, j, mask = places.query_numbers, places.key_numbers, places.mask
         rows = self.norm(x, f"{layer}.ln1")  # (s, b, n, m)
-        stored = heads.store(rows[:, :, places.keys])  # x W: one entry for each class of tied roles
-        k, v = map(heads.for_all_heads, heads.keys_and_values(stored, j, below))  # (s, b, h, j, d)
-        q = heads.queries(rows[:, :, places.queries], places.tied(stored), i)  # (s, b, h, i, d)
+        projected = heads.project(rows[:, :, places.keys])  # x W, one for each class of tied roles
+        k, v = heads.keys_and_values(projected, j, below)
+        k, v = heads.for_all_heads(k), heads.for_all_heads(v)  # (s, b, h, j, d)
+        q = heads.queries(rows[:, :, places.queries], places.tied(projected), i)  # (s, b, h, i, d)
         scores = heads.scores(q, k, i, j)  # (s, b, h, p, i, j)
         masked = scores if mask is None else scores + mask
         pattern = heads.pattern(masked)  # (s, b, h, i, j)

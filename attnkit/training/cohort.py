@@ -7,6 +7,7 @@ thread at a time trains it, and it gives the same bits whatever runs beside it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
@@ -22,8 +23,10 @@ from attnkit.training.data import TrainingData
 from attnkit.training.engine import Engine, kernel_knows
 from attnkit.training.evaluation import Evaluation, Evaluator, RunAnswers
 from attnkit.variants import Variant
-from attnkit.variants.sharing import ROLES
 from attnkit.variants.tying import kept_role
+
+_ROLE_PARAMETER = re.compile(r"(\d+\.[Wb]_)([QKV])")
+"""Name of the matrix or bias of tied roles: its layer and kind, then the first of these roles."""
 
 
 class Cohort:
@@ -215,13 +218,14 @@ def tie(
         new: Parameters of the run after; only their names are used.
     """
     before, after = variant.stages[0].sharing, variant.stages[-1].sharing
-    for name in new:  # such as "0.W_K", whose last letter is the first role of its class
-        has_role = name[-4:-1] in (".W_", ".b_") and name[-1] in ROLES
-        if old.keys() == new.keys() or not has_role:
+    for name in new:
+        named = _ROLE_PARAMETER.fullmatch(name)
+        if old.keys() == new.keys() or named is None:
             yield name, old[name]
             continue
-        tied_roles = next(roles for roles in after.classes if roles[0] == name[-1])
+        layer, first = named.groups()
+        tied_roles = next(roles for roles in after.classes if roles[0] == first)
         source_role = kept_role(variant.parts, tied_roles)
         source_roles = tied_roles if source_role is None else (source_role,)
         owners = dict.fromkeys(before.owner(role) for role in source_roles)
-        yield name, torch.stack([old[name[:-1] + owner] for owner in owners]).mean(0)
+        yield name, torch.stack([old[layer + owner] for owner in owners]).mean(0)

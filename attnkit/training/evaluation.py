@@ -242,8 +242,8 @@ class RecordedLayers:
 
     Attributes:
         specs: Specifications of the layers.
-        groups: For every layer, slices of the runs that have layers of equal shapes, with the
-            layers of these runs. Neighbouring variants of equal shapes are measured together,
+        groups: For every layer, ranges of neighbouring runs whose layers have equal shapes, with
+            the layers of these runs. Neighbouring variants of equal shapes are measured together,
             because small calls take longer than their arithmetic.
     """
 
@@ -254,7 +254,7 @@ class RecordedLayers:
         """Return a measurement of every attention layer of every run, (r, l, …).
 
         Args:
-            measure: Function of a layer of some runs, its specification, and the slice of these
+            measure: Function of a layer of some runs, its specification, and the range of these
                 runs; it returns one value for each of them.
         """
         per_layer = [

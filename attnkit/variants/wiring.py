@@ -209,6 +209,10 @@ class Wiring:
         sources = [source for source in self.vectors[name].sources if source != TOKEN]
         return [name, *(before for source in sources for before in self.chain(source))]
 
+    def order(self, name: str) -> list[str]:
+        """Return the names of `chain` in the order in which their vectors can be computed."""
+        return list(dict.fromkeys(reversed(self.chain(name))))
+
     def project(self, name: str, reads: str, n_heads: int, width: int) -> None:
         """Add a vector and its matrix W_name."""
         n_read = self.sizes.d_model if reads == TOKEN else self.vectors[reads].n_numbers

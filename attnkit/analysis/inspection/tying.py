@@ -385,8 +385,8 @@ def _keys_and_values(
         for layer, batches in enumerate(layers):
             stages = transformer.attention(layer, x)
             x = transformer.stream_after(layer, stages)
-            store = stages.heads.store(stages.rows[:, :, stages.places.keys])
-            keys, values = store[roles["K"]], store[roles["V"]]
+            projected = stages.heads.project(stages.rows[:, :, stages.places.keys])
+            keys, values = projected[roles["K"]], projected[roles["V"]]
             unchanged = stages.heads.for_all_heads(values)
             if not torch.equal(stages.v.nan_to_num(), unchanged.nan_to_num()):
                 raise CannotBeTied(variant, "a rule changes the values after W_V")
