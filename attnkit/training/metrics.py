@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from jaxtyping import Bool, Float, Int64
@@ -31,10 +31,12 @@ class Metric:
     Attributes:
         title: Name on screen, in the middle of a sentence.
         limits: Smallest and largest possible value.
+        in_summary: Whether tables with one row per variant have its mean over seeds.
     """
 
     title: str
     limits: tuple[float, float]
+    in_summary: bool = field(default=True, kw_only=True)
 
     @property
     def heading(self) -> str:
@@ -212,15 +214,22 @@ METRICS: dict[str, MeasuredMetric] = {
         "loss on held-out examples", (0.0, math.inf), lambda run: loss(run.logits, run.labels)
     ),
     "score_symmetry": AttentionMetric(
-        "symmetry of the scores", (-1.0, 1.0), lambda run: run.head_symmetry.nanmean((1, 2))
+        "symmetry of the scores",
+        (-1.0, 1.0),
+        lambda run: run.head_symmetry.nanmean((1, 2)),
+        in_summary=False,
     ),
     "symmetry_error": AttentionMetric(
         "largest difference between the scores of a pair",
         (0.0, 2.0),
         lambda run: run.of_square_layers(symmetry_error).nan_to_num(0.0).amax(1),
+        in_summary=False,
     ),
     "weight_symmetry": AttentionMetric(
-        "symmetry of W_Q W_Kᵀ", (-1.0, 1.0), lambda run: run.weight_symmetry()
+        "symmetry of W_Q W_Kᵀ",
+        (-1.0, 1.0),
+        lambda run: run.weight_symmetry(),
+        in_summary=False,
     ),
     "mass_on_target": AttentionMetric(
         "attention on the right token", (0.0, 1.0), lambda run: run.mass_on(run.held_out.target)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from attnkit.experiment import Experiment
 from attnkit.training.failure import Failure, failure_of
-from attnkit.training.metrics import METRICS, SHOWN
+from attnkit.training.metrics import SHOWN
 from attnkit.training.snapshot import Snapshot
 from attnkit.training.statistics import mean_interval, paired_difference
 from attnkit.variants import Variant
@@ -23,22 +25,29 @@ def run_table(snapshot: Snapshot) -> pd.DataFrame:
     import pandas as pd
 
     experiment = snapshot.experiment
-    table = pd.DataFrame(experiment.runs, columns=["sharing", "seed"])
-    table["sharing"] = [sharing.value for sharing, _ in experiment.runs]
-    for name in METRICS:
-        table[name] = snapshot.latest(name).astype(np.float64)
-    table.insert(5, "asymmetry", snapshot.latest("asymmetry").astype(np.float64))
-    table.insert(4, "steps_to_threshold", snapshot.steps_to_threshold())
-    table["diverged_at"] = np.where(snapshot.diverged_at < 0, np.nan, snapshot.diverged_at)
-    table["attention_parameters"] = [experiment.costs(v).attention for v, _ in experiment.runs]
-    table["parameters"] = [experiment.costs(sharing).parameters for sharing, _ in experiment.runs]
-    table["kv_cache_floats_per_token"] = [
-        experiment.costs(sharing).kv_cache for sharing, _ in experiment.runs
-    ]
-    table["multiply_adds_per_token"] = [
-        experiment.costs(variant).multiply_adds for variant, _ in experiment.runs
-    ]
-    return table
+    variants = [variant for variant, _ in experiment.runs]
+    metrics = {name: snapshot.latest(name).astype(np.float64) for name in SHOWN}
+    return pd.DataFrame(
+        {
+            "sharing": [variant.value for variant in variants],
+            "seed": [seed for _, seed in experiment.runs],
+            "steps_to_threshold": snapshot.steps_to_threshold(),
+            **metrics,
+            "diverged_at": np.where(snapshot.diverged_at < 0, np.nan, snapshot.diverged_at),
+            "attention_parameters": [experiment.costs(v).attention for v in variants],
+            **_costs(experiment, variants),
+        }
+    )
+
+
+def _costs(experiment: Experiment, variants: Sequence[Variant]) -> dict[str, list[int]]:
+    """Return the columns of the costs of variants that both tables have."""
+    costs = [experiment.costs(variant) for variant in variants]
+    return {
+        "parameters": [cost.parameters for cost in costs],
+        "kv_cache_floats_per_token": [cost.kv_cache for cost in costs],
+        "multiply_adds_per_token": [cost.multiply_adds for cost in costs],
+    }
 
 
 def sharing_table(snapshot: Snapshot) -> pd.DataFrame:
@@ -55,25 +64,22 @@ def sharing_table(snapshot: Snapshot) -> pd.DataFrame:
     last = {name: snapshot.per_sharing(snapshot.latest(name)) for name in SHOWN}
     accuracy = mean_interval(last["accuracy"])
     steps = snapshot.per_sharing(snapshot.steps_to_threshold())
+    means = {
+        name: mean_interval(last[name]).mean
+        for name, metric in SHOWN.items()
+        if metric.in_summary and name != "accuracy"
+    }
     table = pd.DataFrame(
         {
             "sharing": sharings,
             "accuracy": accuracy.mean,
             "accuracy_low": accuracy.low,
             "accuracy_high": accuracy.high,
-            "training_accuracy": mean_interval(last["training_accuracy"]).mean,
-            "loss": mean_interval(last["loss"]).mean,
             "solved": (~np.isnan(steps)).sum(-1),
             "steps_to_threshold": mean_interval(steps).mean,
-            "asymmetry": mean_interval(last["asymmetry"]).mean,
-            "mass_on_target": mean_interval(last["mass_on_target"]).mean,
-            "mass_on_reverse": mean_interval(last["mass_on_reverse"]).mean,
+            **means,
             "diverged": snapshot.per_sharing(snapshot.diverged_at >= 0).sum(-1),
-            "parameters": [experiment.costs(s).parameters for s in experiment.sharing],
-            "kv_cache_floats_per_token": [experiment.costs(s).kv_cache for s in experiment.sharing],
-            "multiply_adds_per_token": [
-                experiment.costs(s).multiply_adds for s in experiment.sharing
-            ],
+            **_costs(experiment, experiment.sharing),
         }
     )
     if Sharing.QKV.value in sharings and len(sharings) > 1:
