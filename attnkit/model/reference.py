@@ -17,9 +17,12 @@ absorbs a gain). Standard blocks are those of PyTorch, with LayerNorm before att
 a final norm there is one more LayerNorm before the unembedding, as in the authors' re-run of
 arXiv 2606.04032.
 
-Index letters: `r` run, `s` seed, `b` batch, `n` position, `i` query position, `j` key position,
-`a` answering position, `h` head, `p` score map of a head, `m` d_model, `d` d_head, `f` d_mlp,
-`v` vocabulary, `c` class, `t` = b·i flattened.
+Parameters have names such as `W_E` and, in layer 0, `0.W_Q`; `attnkit.model.model` lists them.
+Tied roles have one matrix, which is called by the first of them.
+
+Index letters: `s` seed (here one run, because all runs are of one variant), `b` batch, `n`
+position, `fields` numbers of a token, `i` query position, `j` key position, `a` answering position,
+`h` head, `p` score map of a head, `m` d_model, `d` d_head, `f` d_mlp, `k` any width, `c` class.
 """
 
 from __future__ import annotations
@@ -47,7 +50,7 @@ class Transformer:
 
     Args:
         wiring: Vectors, roles and rules of the variant's attention.
-        weights: Parameters by name, with a leading axis of seeds.
+        weights: Parameters by name, with a leading axis of seeds; see `Model`.
         layer_specs: Specifications of the attention layers.
         masks: For every layer, the mask that is added to its scores, (i, j), or None.
         n_answers: Number of answering positions, which are the last ones.
@@ -72,11 +75,13 @@ class Transformer:
 
         Args:
             tokens: One batch for each seed.
-            layers: List to which the scores and the pattern of every layer are appended, if given.
+            layers: List to which the scores and the pattern of every layer are appended, for all
+                positions. None: nothing is recorded, and the last layer computes the answering
+                positions only, because only the logits read it.
         """
-        x, below = self.embed(tokens), list[KeysAndValues]()  # x: (s, b, n, m)
+        x = self.embed(tokens)  # (s, b, n, m)
+        below: list[KeysAndValues] = []
         for layer in range(len(self.layer_specs)):
-            # Only the logits read the last layer, so it computes the answering positions only.
             last = layer == len(self.layer_specs) - 1 and layers is None
             stages = self.attention(layer, x, below, only_answers=last)
             x = self.stream_after(layer, stages)
@@ -94,7 +99,7 @@ class Transformer:
             tokens: Tokens at consecutive positions.
             position: Position of the first token.
         """
-        x = reduce(torch.add, look_up(self.weights["W_E"], tokens))
+        x = reduce(torch.add, look_up(self.weights["W_E"], tokens))  # one vector for each field
         if "W_pos" in self.weights:  # (s, n, m)
             x = x + self.weights["W_pos"][:, None, position : position + x.shape[2]]
         if "b_E" in self.weights:  # (s, m)
@@ -111,6 +116,8 @@ class Transformer:
     ) -> Stages:
         """Compute one attention layer: softmax(q kᵀ / √d + mask) v W_O.
 
+        The heads divide by √d, and their rules may change every step.
+
         Args:
             layer: Index of the layer, from 0.
             x: Residual stream before the layer.
@@ -120,10 +127,11 @@ class Transformer:
         heads, places = self.heads(layer), self.places(layer, x, only_answers=only_answers)
         i, j, mask = places.query_numbers, places.key_numbers, places.mask
         rows = self.norm(x, f"{layer}.ln1")  # (s, b, n, m)
-        projected = heads.project(rows[:, :, places.keys])  # x W, one for each class of tied roles
+        projected = heads.project(rows[:, :, places.keys])  # x W, of which keys and values are made
         k, v = heads.keys_and_values(projected, j, below)
         k, v = heads.for_all_heads(k), heads.for_all_heads(v)  # (s, b, h, j, d)
-        q = heads.queries(rows[:, :, places.queries], places.tied(projected), i)  # (s, b, h, i, d)
+        tied = places.tied(projected)  # queries that are tied to keys or values are taken from here
+        q = heads.queries(rows[:, :, places.queries], tied, i)  # (s, b, h, i, d)
         scores = heads.scores(q, k, i, j)  # (s, b, h, p, i, j)
         masked = scores if mask is None else scores + mask
         pattern = heads.pattern(masked)  # (s, b, h, i, j)
@@ -134,7 +142,7 @@ class Transformer:
     def stream_after(self, layer: int, stages: Stages) -> Float[Tensor, "s b n m"]:
         """Return the residual stream after a layer, to which attention and then the MLP add.
 
-        If the layer skipped query positions, the answering positions are the only ones returned.
+        If the layer skipped query positions, n is the number of answering positions.
         """
         x = stages.x[:, :, stages.places.queries] + stages.added
         if f"{layer}.W_in" in self.weights:
@@ -154,6 +162,7 @@ class Transformer:
     def norm(self, x: Float[Tensor, "s b n m"], name: str) -> Float[Tensor, "s b n m"]:
         """Return the rows after LayerNorm in standard blocks, and after RMSNorm in lean blocks."""
         if not self.wiring.sizes.standard:
+            # The norm, squared, takes less time and memory than the mean of squares.
             mean_square = torch.linalg.vector_norm(x, dim=-1, keepdim=True).square() / x.shape[-1]
             normed: Tensor = x * (mean_square + 1e-6).rsqrt()
             return normed
@@ -170,9 +179,9 @@ class Transformer:
         """Return the attention heads of a layer."""
         weights = {name: self.weights[full] for name, full in self.wiring.names(layer).items()}
         roles: tuple[Role, ...] = ("K", "V")
-        leaders = {role: self.wiring.leader(layer, role) for role in roles}
-        lend = {role: self.heads(leader) for role, leader in leaders.items() if leader != layer}
-        return Heads(self.wiring, layer, weights, lend)
+        numbers = {role: self.wiring.leader(layer, role) for role in roles}
+        leaders = {role: self.heads(number) for role, number in numbers.items() if number != layer}
+        return Heads(self.wiring, layer, weights, leaders)
 
     def places(self, layer: int, x: Float[Tensor, "s b n m"], *, only_answers: bool) -> Places:
         """Return the positions of a layer's queries and keys."""

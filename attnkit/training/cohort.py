@@ -37,8 +37,8 @@ class Cohort:
         seeds: Seeds of the experiment that this cohort trains.
         device: The device that trains.
         sharing: Variants of the experiment that this cohort trains. None: all.
-        engine: Engine to train with. "kernel" requires that the kernel can train all variants;
-            otherwise torch trains them.
+        engine: Engine to train with. If the kernel cannot train all variants, torch trains them,
+            also if the engine is "kernel".
         attention_curves: Whether every evaluation measures attention. If not, only the last one
             does, and these metrics are NaN in the others.
 
@@ -75,7 +75,7 @@ class Cohort:
         self._optimiser = self._make_optimiser()
         self._tie_steps = {v: experiment.tie_step(v) for v in self.sharing if len(v.stages) > 1}
         self._set_task(experiment.task_at(0))
-        self._tie_due_variants()
+        self._tie_due_variants()  # a variant may be tied from its initial numbers on
         self._evaluate()
 
     @property
@@ -99,7 +99,7 @@ class Cohort:
         return self._evaluator.answer(self.model, examples)
 
     def parameters(self, seed: int | None = None) -> list[dict[str, np.ndarray]]:
-        """Return a copy of the parameters of each run, by name; tied parameters are absent.
+        """Return a copy of the parameters of each run, by name; tied roles have one matrix.
 
         Args:
             seed: Seed of the runs to copy. None: all runs.
@@ -155,10 +155,15 @@ class Cohort:
                     new[name].copy_(value)
 
     def _start_main_task_if_due(self) -> None:
-        """After the earlier task, freeze the embedding and draw all other parameters anew."""
+        """After the earlier task, freeze the embedding and draw all other parameters anew.
+
+        Some tasks have an earlier task, whose steps are `earlier_steps`; see `Task.earlier`.
+        """
         if self.step != self.experiment.training.earlier_steps:
             return
-        old, self._frozen = self.model, True
+        old = self.model
+        self._frozen = True  # for `_make_model`
+        # Variants that are due at this very step are tied afterwards, by `_tie_due_variants`.
         self.model = self._make_model({v for v, due in self._tie_steps.items() if due < self.step})
         for run in range(self.model.n_runs):
             self.model.run_parameters(run)[EMBEDDING].copy_(old.run_parameters(run)[EMBEDDING])
@@ -210,7 +215,10 @@ class Cohort:
 def tie(
     variant: Variant, old: dict[str, Tensor], new: dict[str, Tensor]
 ) -> Iterator[tuple[str, Tensor]]:
-    """Yield the parameters of a run after variants were tied; it may be a run of another variant.
+    """Yield the parameters of a run after variants were tied, by name.
+
+    Roles that become one class get the mean of their matrices, or the one that the variant keeps.
+    All other parameters stay as they are, and so do those of a run that is not tied now.
 
     Args:
         variant: The variant of the run.
@@ -218,9 +226,10 @@ def tie(
         new: Parameters of the run after; only their names are used.
     """
     before, after = variant.stages[0].sharing, variant.stages[-1].sharing
+    is_tied_now = old.keys() != new.keys()
     for name in new:
         named = _ROLE_PARAMETER.fullmatch(name)
-        if old.keys() == new.keys() or named is None:
+        if not is_tied_now or named is None:
             yield name, old[name]
             continue
         layer, first = named.groups()

@@ -99,10 +99,18 @@ class TrainingData:
 def held_out_examples(
     experiment: Experiment, seeds: Sequence[int], device: torch.device, task: Task | None = None
 ) -> Examples:
-    """Return the held-out examples of every seed, (s, b, …)."""
+    """Return the held-out examples of every seed, (s, b, …).
+
+    Raises:
+        ValueError: If the task gives an answer that is none of its classes.
+    """
     n_eval, task = experiment.training.n_eval, task or experiment.task
     generators = [generator_for(seed, "evaluation") for seed in seeds]
-    return stack([task.draw(n_eval, g, held_out=True) for g in generators], device)
+    examples = stack([task.draw(n_eval, g, held_out=True) for g in generators], device)
+    largest = int(examples.labels.max())
+    if largest >= task.n_classes:
+        raise ValueError(f"{task.name}: got label {largest}, but n_classes is {task.n_classes}")
+    return examples
 
 
 def draw_probe(task: Task) -> Examples:

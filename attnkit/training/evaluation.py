@@ -106,6 +106,9 @@ class Evaluator:
         for name, metric in METRICS.items():
             if attention or not isinstance(metric, AttentionMetric):
                 by_name[name] = metric.measure(recording)
+                if by_name[name].shape != (model.n_runs,):
+                    shape = tuple(by_name[name].shape)
+                    raise ValueError(f"{name}: got shape {shape}, expected ({model.n_runs},)")
         return Evaluation(
             step,
             {name: _as_numpy(values) for name, values in by_name.items()},
@@ -171,7 +174,8 @@ class Recording:
         self.held_out: Examples = held_out
         self._trained_on = trained_on
         first, *others = held_out.tokens.split(MEASURED_TOGETHER, 1)
-        logits, self.layers = record(model, first)
+        logits, layers = record(model, first)
+        self.layers: RecordedLayers = layers
         self.logits: Tensor = torch.cat([logits, *map(model.logits, others)], 1)
         self.labels: Tensor = self.for_runs(held_out.labels)
 
