@@ -92,6 +92,16 @@ def test_relative_links_lead_to_files():
     assert missing == []
 
 
+def test_changes_in_the_recipes_apply():
+    """The lines that a recipe's diff keeps or removes stand in one file, in this order."""
+    files = [*ROOT.glob("attnkit/**/*.py"), *ROOT.glob("tests/*.py")]
+    sources = [file.read_text(encoding="utf-8") for file in files]
+    contributing = (ROOT / "docs" / "contributing.md").read_text(encoding="utf-8")
+    for diff in re.findall(r"```diff\n(.*?)```", contributing, re.DOTALL):
+        kept = "".join(line[1:] + "\n" for line in diff.splitlines() if line[0] != "+")
+        assert any(kept in source for source in sources), diff
+
+
 @pytest.mark.parametrize("section", SECTIONS)
 def test_python_of_a_section_runs(section, untouched, monkeypatch):
     """Its blocks run one after the other as one module, then the tests that they define."""
