@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from attnkit.variants.catalogue import register
 from attnkit.variants.options import Option, register_option
-from attnkit.variants.rules import Code
+from attnkit.variants.rules import Code, Layer
 from attnkit.variants.wiring import Wiring
 
 if TYPE_CHECKING:
@@ -39,22 +39,13 @@ class ExclusiveOption(Option):
                 "exclusive needs d_v of at least 2, but it is 1: no direction would be left"
             )
 
-    def finish(
-        self,
-        z: Tensor,
-        own: Tensor | None,
-        weights: dict[str, Tensor],
-        positions: Tensor,
-        wiring: Wiring,
-        layer: int,
-    ) -> Tensor:
+    def finish(self, z: Tensor, own: Tensor | None, positions: Tensor, layer: Layer) -> Tensor:
         """Subtract the projection of the output onto the own value."""
         assert own is not None
         unit = own * (own.square().sum(-1, keepdim=True) + 1e-12).rsqrt()
         return z - (z * unit).sum(-1, keepdim=True) * unit
 
     def code(self, wiring: Wiring) -> Code:
-        """Return the code that subtracts the projection onto the own value."""
         return Code(
             finish=(
                 "unit = v * (v.square().sum(-1, keepdim=True) + 1e-12).rsqrt()",

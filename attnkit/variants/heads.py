@@ -25,7 +25,6 @@ class HeadsOption(CountOption):
     plain = True
 
     def resize(self, sizes: Sizes) -> None:
-        """Set the number of heads."""
         sizes.n_heads = self.value
 
 
@@ -40,7 +39,6 @@ class HeadWidthOption(WidthOption):
     plain = True
 
     def resize(self, sizes: Sizes) -> None:
-        """Set the width of queries, keys and values."""
         sizes.d_head = self.value.resolve(self.name, sizes)
 
 
@@ -70,7 +68,6 @@ class KeyWidthOption(_OneWidthOption):
     place = 12
 
     def resize(self, sizes: Sizes) -> None:
-        """Set the width of queries and keys."""
         sizes.d_k = self.value.resolve(self.name, sizes)
 
 
@@ -84,7 +81,6 @@ class ValueWidthOption(_OneWidthOption):
     place = 13
 
     def resize(self, sizes: Sizes) -> None:
-        """Set the width of values."""
         sizes.d_v = self.value.resolve(self.name, sizes)
 
 
@@ -108,7 +104,6 @@ class KeyValueHeadsOption(CountOption):
             )
 
     def resize(self, sizes: Sizes) -> None:
-        """Set the number of key and value heads."""
         if sizes.n_heads % self.value:
             raise ValueError(
                 f"kv_heads={self.value} does not divide n_heads={sizes.n_heads}: all groups of "
@@ -130,7 +125,6 @@ class MlpOption(CountOption):
     plain = True
 
     def resize(self, sizes: Sizes) -> None:
-        """Set the width of the MLP."""
         sizes.d_mlp = self.value
 
 

@@ -27,7 +27,6 @@ class SharedLayersOption(Option):
     place = 60
 
     def rewire(self, wiring: Wiring) -> None:
-        """Let all layers use the parameters of the first."""
         wiring.shared_layers = True
 
 
@@ -48,7 +47,6 @@ class ReuseOption(CountOption):
         _require_queries_of_their_own(self, parts)
 
     def rewire(self, wiring: Wiring) -> None:
-        """Set the number of layers that share keys and values."""
         wiring.reuse = self.value
 
 
@@ -77,7 +75,6 @@ class SourceLayersOption(ChoiceOption):
         refuse(parts, self.name, "kv_every", because="both choose layers for keys and values")
 
     def rewire(self, wiring: Wiring) -> None:
-        """Let the upper half of the layers use keys and values of layers below."""
         wiring.bottom_middle = True
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from attnkit.variants.catalogue import register
 from attnkit.variants.options import Option, Parts, refuse, register_option
-from attnkit.variants.rules import Code
+from attnkit.variants.rules import Code, Layer
 from attnkit.variants.sharing import Role
 from attnkit.variants.wiring import Weight, Wiring
 
@@ -37,22 +37,14 @@ class NormalisedOption(Option):
         for role in ("Q", "K"):
             wiring.weights[f"g_{role}"] = Weight((wiring.sizes.d_k,), fill=(1.0,), role=role)
 
-    def adjust(
-        self,
-        role: Role,
-        rows: Tensor,
-        weights: dict[str, Tensor],
-        positions: Tensor,
-        wiring: Wiring,
-    ) -> Tensor:
+    def adjust(self, role: Role, rows: Tensor, positions: Tensor, layer: Layer) -> Tensor:
         """Divide queries and keys by their root mean square and multiply them by the gains."""
         if role == "V":
             return rows
         inverse = (rows.square().mean(-1, keepdim=True) + 1e-6).rsqrt()
-        return rows * inverse * weights[f"g_{role}"][:, None, None, None]
+        return rows * inverse * layer.weights[f"g_{role}"][:, None, None, None]
 
     def code(self, wiring: Wiring) -> Code:
-        """Return the code that normalises queries and keys."""
         normed = "nn.functional.rms_norm({}, ({},), self.g_{}, 1e-6)".format
         width = wiring.sizes.d_k
         return Code(adjust={"Q": normed("q", width, "Q"), "K": normed("k", width, "K")})
@@ -70,21 +62,13 @@ class ValueNormOption(Option):
     help = "Values are normalised, without gains."
     place = 32
 
-    def adjust(
-        self,
-        role: Role,
-        rows: Tensor,
-        weights: dict[str, Tensor],
-        positions: Tensor,
-        wiring: Wiring,
-    ) -> Tensor:
+    def adjust(self, role: Role, rows: Tensor, positions: Tensor, layer: Layer) -> Tensor:
         """Divide values by their root mean square."""
         if role != "V":
             return rows
         return rows * (rows.square().mean(-1, keepdim=True) + 1e-6).rsqrt()
 
     def code(self, wiring: Wiring) -> Code:
-        """Return the code that normalises values."""
         return Code(adjust={"V": f"nn.functional.rms_norm(v, ({wiring.sizes.d_v},), eps=1e-6)"})
 
 

@@ -153,7 +153,6 @@ class CountOption(Option):
 
     @classmethod
     def read(cls, text: str | None) -> Self:
-        """Read a whole number."""
         digits = text is not None and text.isascii() and text.isdecimal()
         if text is None or not digits or not cls.low <= int(text) <= cls.high:
             raise ValueError(f"a whole number from {cls.low} to {cls.high}")
@@ -173,7 +172,6 @@ class WidthOption(Option):
 
     @classmethod
     def read(cls, text: str | None) -> Self:
-        """Read a width."""
         return cls(Width.read(text or ""))
 
 
@@ -199,7 +197,6 @@ class NumberOption(Option):
 
     @classmethod
     def read(cls, text: str | None) -> Self:
-        """Read a number."""
         try:
             number = float("" if text is None or "_" in text else text)
         except ValueError:
@@ -222,7 +219,6 @@ class ChoiceOption(Option):
 
     @classmethod
     def read(cls, text: str | None) -> Self:
-        """Read one of the choices, in any case."""
         for choice in cls.choices:
             if text is not None and choice.lower() == text.lower():
                 return cls(choice)

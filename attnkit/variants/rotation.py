@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from attnkit.variants.catalogue import register
 from attnkit.variants.options import EvenWidthOption, Option, Parts, refuse, register_option
 from attnkit.variants.position_rules import POSITIONS, rotated
-from attnkit.variants.rules import Code
+from attnkit.variants.rules import Code, Layer
 from attnkit.variants.wiring import Wiring
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ class RopeWidthOption(EvenWidthOption):
     place = 36
 
     def rewire(self, wiring: Wiring) -> None:
-        """Set the rotated width."""
         _require_rotation(self, wiring)
         wiring.rotation = replace(wiring.rotation, width=self.width(wiring))
 
@@ -64,7 +63,6 @@ class RotateValuesOption(Option):
 
     @classmethod
     def read(cls, text: str | None) -> RotateValuesOption:
-        """Read `only`, or nothing."""
         if text is None:
             return _RotateValuesAndBack()
         if text.lower() != "only":
@@ -78,7 +76,6 @@ class RotateValuesOption(Option):
             refuse(parts, self.name, "scaled", "v_norm", because=because)
 
     def rewire(self, wiring: Wiring) -> None:
-        """Let the position scheme rotate values."""
         _require_rotation(self, wiring)
         wiring.rotation = replace(wiring.rotation, values=True)
 
@@ -87,24 +84,14 @@ class _RotateValuesAndBack(RotateValuesOption):
     """The bare word `rotate_values`: outputs are rotated back."""
 
     def rewire(self, wiring: Wiring) -> None:
-        """Let the position scheme rotate values, and outputs back."""
         super().rewire(wiring)
         wiring.rotation = replace(wiring.rotation, back=True)
 
-    def finish(
-        self,
-        z: Tensor,
-        own: Tensor | None,
-        weights: dict[str, Tensor],
-        positions: Tensor,
-        wiring: Wiring,
-        layer: int,
-    ) -> Tensor:
+    def finish(self, z: Tensor, own: Tensor | None, positions: Tensor, layer: Layer) -> Tensor:
         """Rotate the output of the heads back by the position of the query."""
-        return rotated(z, -positions, wiring.rotation.width)
+        return rotated(z, -positions, layer.wiring.rotation.width)
 
     def code(self, wiring: Wiring) -> Code:
-        """Return the code that rotates back with the function of the position scheme."""
         return Code(finish=("z = rotate(z, -1)",))
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from attnkit.variants.catalogue import register
 from attnkit.variants.options import ChoiceOption, NumberOption, Option, register_option
-from attnkit.variants.rules import Code
+from attnkit.variants.rules import Code, Layer
 from attnkit.variants.sharing import Role
 from attnkit.variants.wiring import Sizes, Wiring
 
@@ -33,24 +33,15 @@ class UnitKeyOption(Option):
     place = 32
 
     def rewire(self, wiring: Wiring) -> None:
-        """Set the scale to 1, so that scores are ‖q‖ cos θ."""
-        wiring.scale = 1.0
+        wiring.scale = 1.0  # so that scores are ‖q‖ cos θ
 
-    def adjust(
-        self,
-        role: Role,
-        rows: Tensor,
-        weights: dict[str, Tensor],
-        positions: Tensor,
-        wiring: Wiring,
-    ) -> Tensor:
+    def adjust(self, role: Role, rows: Tensor, positions: Tensor, layer: Layer) -> Tensor:
         """Divide keys by their length."""
         if role != "K":
             return rows
         return rows * (rows.square().sum(-1, keepdim=True) + 1e-12).rsqrt()
 
     def code(self, wiring: Wiring) -> Code:
-        """Return the code that divides keys by their length."""
         return Code(adjust={"K": "nn.functional.normalize(k, dim=-1)"})
 
 
@@ -66,7 +57,6 @@ class TemperatureOption(NumberOption):
     place = 33
 
     def rewire(self, wiring: Wiring) -> None:
-        """Set the scale to the inverse of the temperature."""
         wiring.scale = 1 / self.value
 
 
@@ -91,7 +81,6 @@ class SelfMaskOption(ChoiceOption):
         return self.name if self.value == "yes" else f"{self.name}=no"
 
     def resize(self, sizes: Sizes) -> None:
-        """Set whether there is a self-mask."""
         sizes.self_mask = self.value == "yes"
 
 

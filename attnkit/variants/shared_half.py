@@ -38,7 +38,6 @@ class SharedHalfOption(Option):
         refuse(parts, self.name, "rope_width", "rotate_values", because=because)
 
     def rewire(self, wiring: Wiring) -> None:
-        """Add the shared half, and build keys from it and from values."""
         d_k, rotates = wiring.sizes.d_k, POSITIONS[wiring.sizes.positions].rotates
         divisor = 4 if rotates else 2
         if d_k % divisor:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from attnkit.variants.catalogue import register
 from attnkit.variants.options import EvenWidthOption, Parts, refuse, register_option
-from attnkit.variants.rules import Code
+from attnkit.variants.rules import Code, Layer
 from attnkit.variants.sharing import Role
 from attnkit.variants.wiring import Wiring
 
@@ -58,25 +58,17 @@ class SkewOption(EvenWidthOption):
                 f"{d_k}"
             )
 
-    def adjust(
-        self,
-        role: Role,
-        rows: Tensor,
-        weights: dict[str, Tensor],
-        positions: Tensor,
-        wiring: Wiring,
-    ) -> Tensor:
+    def adjust(self, role: Role, rows: Tensor, positions: Tensor, layer: Layer) -> Tensor:
         """Replace keys [s, a, b] by [s, b, −a]."""
         import torch
 
         if role != "K":
             return rows
-        half = self.width(wiring) // 2
+        half = self.width(layer.wiring) // 2
         s, a, b = rows.split([rows.shape[-1] - 2 * half, half, half], -1)
         return torch.cat([s, b, -a], -1)
 
     def code(self, wiring: Wiring) -> Code:
-        """Return the code that exchanges both halves of the skew part and negates one."""
         d_k, width = wiring.sizes.d_k, self.width(wiring)
         first, second = d_k - width, d_k - width // 2
         parts = [f"k[..., :{first}]"] if first else []
