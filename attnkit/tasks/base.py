@@ -17,12 +17,13 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from attnkit.foundation.registry import name_taken, origin_of
+from attnkit.foundation.settings import disagreement
 
 if TYPE_CHECKING:
     import torch
@@ -124,6 +125,9 @@ class Task(BaseModel, ABC):
         label_legend: How to read a label of two names, for example "name: boss"; empty if labels
             need no explanation.
         simple_model: The model whose loss is `loss_to_beat`.
+        at_most: Settings of the task that must not exceed another one: name → name of the other.
+
+    Attributes that are the same at all settings can be class attributes, too.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -140,6 +144,15 @@ class Task(BaseModel, ABC):
     slice_title: ClassVar[str] = ""
     label_legend: ClassVar[str] = ""
     simple_model: ClassVar[str] = "a model that sees no context"
+    at_most: ClassVar[dict[str, str]] = {}
+
+    @model_validator(mode="after")
+    def _check_at_most(self) -> Self:
+        for name, other in self.at_most.items():
+            value, most = getattr(self, name), getattr(self, other)
+            if value > most:
+                raise disagreement(name, value, f"at most {other} ({most})", other)
+        return self
 
     @property
     def n_fields(self) -> int:

@@ -66,6 +66,8 @@ class FuzzyRecall(Task):
     }
     full_size: ClassVar[dict[str, Any]] = {"batch_size": 64}
     slice_title: ClassVar[str] = "Tokens of the key"
+    sparse: ClassVar[bool] = True
+    ordered: ClassVar[bool] = True
 
     n_pairs: int = dial(4, "Pairs", "Keys with their values; each is asked once.", ge=2, le=32)
     n_longest: int = dial(
@@ -105,14 +107,6 @@ class FuzzyRecall(Task):
     @property
     def answers_from(self) -> int:
         return 2 * sum(self._sizes)
-
-    @property
-    def sparse(self) -> bool:
-        return True
-
-    @property
-    def ordered(self) -> bool:
-        return True
 
     @property
     def chance(self) -> float:

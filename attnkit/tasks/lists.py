@@ -61,6 +61,7 @@ class Lists(Task):
     overrides: ClassVar[dict[str, Any]] = SMALL
     full_size: ClassVar[dict[str, Any]] = PUBLISHED
     slice_title: ClassVar[str] = "Place"
+    answers_from: ClassVar[int] = 0
 
     length: int = dial(10, "Length", "Symbols in a list; each place answers.", ge=2, le=64)
     n_symbols: int = dial(10, "Symbols", "Symbols that lists are made of.", ge=8, le=64)
@@ -76,10 +77,6 @@ class Lists(Task):
     @property
     def n_ctx(self) -> int:
         return self.length
-
-    @property
-    def answers_from(self) -> int:
-        return 0
 
     @property
     def slice_names(self) -> tuple[str, ...]:

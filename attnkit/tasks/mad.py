@@ -58,6 +58,9 @@ class NoisyRecall(Task):
         "evaluate_every": 20,
     }
     slice_title: ClassVar[str] = "Earlier occurrences of the key"
+    answers_from: ClassVar[int] = 2
+    sparse: ClassVar[bool] = True
+    ordered: ClassVar[bool] = True
 
     n_pairs: int = dial(12, "Pairs", "Pairs in the stream, noise included.", ge=4, le=128)
     n_keys: int = dial(8, "Keys", "Different keys.", ge=4, le=64)
@@ -83,18 +86,6 @@ class NoisyRecall(Task):
     @property
     def n_ctx(self) -> int:
         return 2 * self.n_pairs - 1
-
-    @property
-    def answers_from(self) -> int:
-        return 2
-
-    @property
-    def sparse(self) -> bool:
-        return True
-
-    @property
-    def ordered(self) -> bool:
-        return True
 
     @property
     def chance(self) -> float:

@@ -58,6 +58,7 @@ class Mqar(Task):
     }
     full_size: ClassVar[dict[str, Any]] = {"batch_size": 64}
     slice_title: ClassVar[str] = "Tokens from the key to its query"
+    sparse: ClassVar[bool] = True
 
     n_tokens: int = dial(
         64,
@@ -113,10 +114,6 @@ class Mqar(Task):
     @property
     def answers_from(self) -> int:
         return 2 * self.n_pairs
-
-    @property
-    def sparse(self) -> bool:
-        return True
 
     @property
     def chance(self) -> float:
