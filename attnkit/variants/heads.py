@@ -94,14 +94,9 @@ class KeyValueHeadsOption(CountOption):
     allowed = "a whole number that divides n_heads"
     samples = ("1", "2", "4")
     place = 14
-
-    def check(self, parts: Parts) -> None:
-        """Refuse queries that are tied to keys or values of fewer heads."""
-        if "=" in parts.sharing and parts.sharing is not Sharing.K_V:
-            raise ValueError(
-                f"kv_heads does not go with {parts.sharing}: queries that are tied to keys or "
-                "values have the same number of heads; set n_heads"
-            )
+    refuses = {
+        "Q=K Q=V Q=K=V": "tied queries have as many heads as keys or values; set n_heads",
+    }
 
     def resize(self, sizes: Sizes) -> None:
         if sizes.n_heads % self.value:

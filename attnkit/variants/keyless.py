@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from attnkit.variants.catalogue import register
-from attnkit.variants.options import Option, Parts, register_option
-from attnkit.variants.sharing import Sharing
+from attnkit.variants.options import Option, register_option
 from attnkit.variants.wiring import Vector, Weight, Wiring
 
 
@@ -18,13 +17,9 @@ class KeylessOption(Option):
     name = "keyless"
     help = "Keys are computed from the values of the same head."
     place = 22
-
-    def check(self, parts: Parts) -> None:
-        """Refuse sharings and identities that give keys a matrix or the token."""
-        if parts.sharing not in (Sharing.QKV, Sharing.Q_V):
-            raise ValueError(f"keyless does not go with {parts.sharing}: keys are made from values")
-        if "K" in parts.identity:
-            raise ValueError("keyless does not go with K=I: keys are made from values")
+    refuses = {
+        "Q=K K=V Q=K=V K=I": "keys are made from values",
+    }
 
     def rewire(self, wiring: Wiring) -> None:
         """Replace the key projection by a matrix per head that reads the values."""

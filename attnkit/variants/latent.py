@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from attnkit.variants.catalogue import register
-from attnkit.variants.options import Parts, WidthOption, refuse, register_option
-from attnkit.variants.sharing import Sharing
+from attnkit.variants.options import WidthOption, register_option
 from attnkit.variants.wiring import TOKEN, Wiring
 
 FAMILY = "Low rank"
@@ -22,17 +21,11 @@ class LatentOption(WidthOption):
     help = "Keys and values are computed from one narrow vector, and only that vector is cached."
     samples = ("3", "m/4", "d")
     place = 20
-
-    def check(self, parts: Parts) -> None:
-        """Refuse tied queries, identities, and other options that compute keys."""
-        if parts.sharing not in (Sharing.QKV, Sharing.K_V):
-            raise ValueError(
-                f"kv_rank does not go with {parts.sharing}: queries come from the token, keys "
-                "and values from the narrow vector"
-            )
-        if {"K", "V"} & set(parts.identity):
-            raise ValueError("kv_rank does not go with K=I or V=I: they would not be narrow")
-        refuse(parts, self.name, "k_rank", "keyless", because="both define how keys are computed")
+    refuses = {
+        "Q=K Q=V Q=K=V": "queries come from the token, keys and values from the narrow vector",
+        "K=I V=I": "it would not be narrow",
+        "k_rank keyless": "both define how keys are computed",
+    }
 
     def rewire(self, wiring: Wiring) -> None:
         """Put the narrow vector between the token and its keys and values."""
@@ -53,16 +46,10 @@ class KeyRankOption(WidthOption):
     help = "Keys are computed from a narrow vector of their own."
     samples = ("3", "m/4", "d")
     place = 21
-
-    def check(self, parts: Parts) -> None:
-        """Refuse keys that are tied, that are the token, or that are computed from values."""
-        if parts.sharing not in (Sharing.QKV, Sharing.Q_V):
-            raise ValueError(
-                f"k_rank does not go with {parts.sharing}: keys must have a matrix of their own"
-            )
-        if "K" in parts.identity:
-            raise ValueError("k_rank does not go with K=I: keys must have a matrix")
-        refuse(parts, self.name, "keyless", because="both define how keys are computed")
+    refuses = {
+        "Q=K K=V Q=K=V K=I": "keys must have a matrix of their own",
+        "keyless": "both define how keys are computed",
+    }
 
     def rewire(self, wiring: Wiring) -> None:
         """Put the narrow vector between the token and its key."""

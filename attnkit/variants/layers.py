@@ -7,14 +7,13 @@ from attnkit.variants.options import (
     ChoiceOption,
     CountOption,
     Option,
-    Parts,
-    refuse,
     register_option,
 )
-from attnkit.variants.sharing import Sharing
 from attnkit.variants.wiring import Wiring
 
 FAMILY = "Across layers"
+
+_OWN_QUERIES = "queries are computed in every layer, keys and values are not"
 
 
 @register_option
@@ -41,10 +40,9 @@ class ReuseOption(CountOption):
     allowed = "a whole number from 2 to 4"
     samples = ("2", "3")
     place = 61
-
-    def check(self, parts: Parts) -> None:
-        """Refuse tied queries, because every layer computes its own."""
-        _require_queries_of_their_own(self, parts)
+    refuses = {
+        "Q=K Q=V Q=K=V": _OWN_QUERIES,
+    }
 
     def rewire(self, wiring: Wiring) -> None:
         wiring.reuse = self.value
@@ -68,23 +66,13 @@ class SourceLayersOption(ChoiceOption):
     samples = choices
     least_layers = 4
     place = 62
-
-    def check(self, parts: Parts) -> None:
-        """Refuse tied queries, and another choice of layers."""
-        _require_queries_of_their_own(self, parts)
-        refuse(parts, self.name, "kv_every", because="both choose layers for keys and values")
+    refuses = {
+        "Q=K Q=V Q=K=V": _OWN_QUERIES,
+        "kv_every": "both choose layers for keys and values",
+    }
 
     def rewire(self, wiring: Wiring) -> None:
         wiring.bottom_middle = True
-
-
-def _require_queries_of_their_own(option: Option, parts: Parts) -> None:
-    """Raise ValueError if queries are tied to keys or values, which some layers do not compute."""
-    if parts.sharing not in (Sharing.QKV, Sharing.K_V):
-        raise ValueError(
-            f"{option.name} does not go with {parts.sharing}: queries are computed in every "
-            "layer, keys and values are not"
-        )
 
 
 register(

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from attnkit.variants.catalogue import register
-from attnkit.variants.options import Option, Parts, refuse, register_option
+from attnkit.variants.options import Option, register_option
 from attnkit.variants.rules import Code, Layer
 from attnkit.variants.wiring import TOKEN, Sizes, Weight, Wiring
 
@@ -19,24 +19,11 @@ FAMILY = "Four matrices"
 class _TwoMaps(Option):
     """Base class of options with two queries, two keys and one value per head."""
 
-    def check(self, parts: Parts) -> None:
-        """Refuse tied values, identities, and other options that compute keys."""
-        if parts.sharing.owner("V") != "V":
-            raise ValueError(
-                f"{self.name} does not go with {parts.sharing}: there are two keys and queries "
-                "per head, but one value"
-            )
-        if {"Q", "K"} & set(parts.identity):
-            raise ValueError(f"{self.name} does not go with Q=I or K=I: both maps would be one")
-        refuse(
-            parts,
-            self.name,
-            *({"sum", "diff"} - {self.name}),
-            "kv_rank",
-            "k_rank",
-            "keyless",
-            because="it makes two keys per head",
-        )
+    refuses = {
+        "K=V Q=V Q=K=V": "there are two keys and queries per head, but one value",
+        "Q=I K=I": "both maps would be one",
+        "sum diff kv_rank k_rank keyless": "it makes two keys per head",
+    }
 
     def resize(self, sizes: Sizes) -> None:
         """Refuse grouped keys, which two maps do not support."""

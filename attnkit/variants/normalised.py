@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from attnkit.variants.catalogue import register
-from attnkit.variants.options import Option, Parts, refuse, register_option
+from attnkit.variants.options import Option, register_option
 from attnkit.variants.rules import Code, Layer
 from attnkit.variants.sharing import Role
 from attnkit.variants.wiring import Weight, Wiring
@@ -26,11 +26,10 @@ class NormalisedOption(Option):
     help = "Queries and keys are normalised, each with learnt gains."
     diagonal = True
     place = 32
-
-    def check(self, parts: Parts) -> None:
-        """Refuse other options that normalise or scale queries or keys."""
-        refuse(parts, self.name, "unit_key", because="both set the length of keys")
-        refuse(parts, self.name, "scaled", "signed", because="its gains are factors already")
+    refuses = {
+        "unit_key": "both set the length of keys",
+        "scaled signed": "its gains are factors already",
+    }
 
     def rewire(self, wiring: Wiring) -> None:
         """Add the gains of queries and of keys, which start at 1."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from attnkit.variants.catalogue import register
-from attnkit.variants.options import Parts, WidthOption, refuse, register_option
-from attnkit.variants.sharing import Sharing
+from attnkit.variants.options import WidthOption, register_option
 from attnkit.variants.wiring import TOKEN, Vector, Weight, Wiring
 
 
@@ -24,19 +23,12 @@ class ResidualOption(WidthOption):
     help = "All heads share keys and values, and each head adds a low-rank residual of its own."
     samples = ("2", "3", "m/4")
     place = 23
-
-    def check(self, parts: Parts) -> None:
-        """Refuse tied queries, identities, and options that compute or tie keys otherwise."""
-        if parts.sharing not in (Sharing.QKV, Sharing.K_V):
-            raise ValueError(
-                f"kv_residual does not go with {parts.sharing}: queries must not be tied, "
-                "because all heads share one key and one value"
-            )
-        if {"K", "V"} & set(parts.identity):
-            raise ValueError("kv_residual does not go with K=I or V=I: they must have matrices")
-        others = ("kv_rank", "k_rank", "keyless", "sum", "diff")
-        refuse(parts, self.name, *others, because="both define how keys are computed")
-        refuse(parts, self.name, "tie", because="keys and values have several matrices each")
+    refuses = {
+        "Q=K Q=V Q=K=V": "queries must not be tied, because all heads share one key and one value",
+        "K=I V=I": "keys and values must have matrices",
+        "kv_rank k_rank keyless sum diff": "both define how keys are computed",
+        "tie": "keys and values have several matrices each",
+    }
 
     def rewire(self, wiring: Wiring) -> None:
         """Replace keys and values by the sum of a shared vector and of residuals."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from attnkit.variants.catalogue import register
-from attnkit.variants.options import Option, Parts, refuse, register_option
+from attnkit.variants.options import Option, register_option
 from attnkit.variants.rules import Code, Layer
 from attnkit.variants.sharing import Role
 from attnkit.variants.wiring import Weight, Wiring
@@ -53,15 +53,11 @@ class SignedOption(Option):
     diagonal = True
     linear = True
     place = 31
-
-    def check(self, parts: Parts) -> None:
-        """Refuse keys that are not tied to queries, and options that scale keys otherwise."""
-        if not parts.sharing.symmetric:
-            raise ValueError(
-                f"signed does not go with {parts.sharing}: keys must be queries, Q=K or Q=K=V"
-            )
-        refuse(parts, self.name, "unit_key", because="scores would not be symmetric")
-        refuse(parts, self.name, "scaled", because="both give keys factors of their own")
+    refuses = {
+        "QKV K=V Q=V": "keys must be queries, Q=K or Q=K=V",
+        "unit_key": "scores would not be symmetric",
+        "scaled": "both give keys factors of their own",
+    }
 
     def rewire(self, wiring: Wiring) -> None:
         """Add the diagonal D, which starts at +1, −1, +1, −1, …"""

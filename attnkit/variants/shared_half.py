@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from attnkit.variants.catalogue import register
-from attnkit.variants.options import Option, Parts, refuse, register_option
+from attnkit.variants.options import Option, register_option
 from attnkit.variants.position_rules import POSITIONS
-from attnkit.variants.sharing import Sharing
 from attnkit.variants.wiring import TOKEN, Vector, Wiring
 
 
@@ -25,17 +24,11 @@ class SharedHalfOption(Option):
     name = "shared_half"
     help = "Half of each key is half of the value; the other half is one vector for all heads."
     place = 24
-
-    def check(self, parts: Parts) -> None:
-        """Refuse keys that are not tied to values, and other choices of what is rotated."""
-        if parts.sharing is not Sharing.K_V:
-            raise ValueError(
-                f"shared_half does not go with {parts.sharing}: keys must be tied to values "
-                "only, K=V"
-            )
-        refuse(parts, self.name, "kv_residual", because="both define how keys are computed")
-        because = "RoPE rotates the shared half of keys"
-        refuse(parts, self.name, "rope_width", "rotate_values", because=because)
+    refuses = {
+        "QKV Q=K Q=V Q=K=V": "keys must be tied to values only, K=V",
+        "kv_residual": "both define how keys are computed",
+        "rope_width rotate_values": "RoPE rotates the shared half of keys",
+    }
 
     def rewire(self, wiring: Wiring) -> None:
         d_k, rotates = wiring.sizes.d_k, POSITIONS[wiring.sizes.positions].rotates

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from attnkit.variants.catalogue import register
-from attnkit.variants.options import EvenWidthOption, Parts, refuse, register_option
+from attnkit.variants.options import EvenWidthOption, register_option
 from attnkit.variants.rules import Code, Layer
 from attnkit.variants.sharing import Role
 from attnkit.variants.wiring import Wiring
@@ -39,15 +39,10 @@ class SkewOption(EvenWidthOption):
     asymmetric = True
     linear = True
     place = 29
-
-    def check(self, parts: Parts) -> None:
-        """Refuse keys that are not tied to queries, and options that give keys other factors."""
-        if not parts.sharing.symmetric:
-            raise ValueError(
-                f"skew does not go with {parts.sharing}: keys must be queries, Q=K or Q=K=V"
-            )
-        because = "its factors would mix the symmetric and the antisymmetric part of the scores"
-        refuse(parts, self.name, "scaled", "signed", "qk_norm", because=because)
+    refuses = {
+        "QKV K=V Q=V": "keys must be queries, Q=K or Q=K=V",
+        "scaled signed qk_norm": "its factors would mix the symmetric and the skew part of scores",
+    }
 
     def rewire(self, wiring: Wiring) -> None:
         """Refuse a skew part that is odd or wider than keys."""
