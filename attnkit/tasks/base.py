@@ -62,7 +62,7 @@ class Examples:
         tokens: Ids below the task's `d_vocab`, (b, i, fields). A token's embedding is the sum
             over its fields.
         labels: Class of each answer, below the task's `n_classes`, (b, a). `NOTHING` at positions
-            without a question, which only `Task.sparse` tasks have.
+            without a question.
         target: Position of the token that holds the answer, (b, a). `NOTHING` where no single
             token does.
         reverse: Position of the entry whose target is this query position, (b, a). None if the
@@ -185,11 +185,6 @@ class Task(BaseModel, ABC):
         """First answer position; all later positions are answer positions, too."""
 
     @property
-    def sparse(self) -> bool:
-        """Whether some of the positions from `answers_from` on have no question."""
-        return False
-
-    @property
     def ordered(self) -> bool:
         """Whether later tokens contain the answers, so that the model must be causal."""
         return False
@@ -198,11 +193,6 @@ class Task(BaseModel, ABC):
     @abstractmethod
     def chance(self) -> float:
         """Expected accuracy of the guess that the task's docstring describes."""
-
-    @property
-    def loss_floor(self) -> float | None:
-        """Lowest mean cross-entropy that a model can reach, in nats; None if it is not known."""
-        return 0.0
 
     @property
     def loss_to_beat(self) -> float | None:

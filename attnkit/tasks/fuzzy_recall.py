@@ -66,7 +66,6 @@ class FuzzyRecall(Task):
     }
     full_size: ClassVar[dict[str, Any]] = {"batch_size": 64}
     slice_title: ClassVar[str] = "Tokens of the key"
-    sparse: ClassVar[bool] = True
     ordered: ClassVar[bool] = True
 
     n_pairs: int = dial(4, "Pairs", "Keys with their values; each is asked once.", ge=2, le=32)

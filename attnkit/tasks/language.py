@@ -178,7 +178,6 @@ class Language(Task):
     family: ClassVar[str] = "Text"
     corpus: ClassVar[bool] = True
     answers_from: ClassVar[int] = 0
-    loss_floor: ClassVar[None] = None
     simple_model: ClassVar[str] = "a bigram model"
     overrides: ClassVar[dict[str, Any]] = {
         "d_model": 48,
@@ -215,10 +214,6 @@ class Language(Task):
         le=0.5,
         allow_inf_nan=False,
     )
-
-    @property
-    def sparse(self) -> bool:
-        return self.objective == "masked"
 
     @property
     def ordered(self) -> bool:

@@ -59,7 +59,6 @@ class NoisyRecall(Task):
     }
     slice_title: ClassVar[str] = "Earlier occurrences of the key"
     answers_from: ClassVar[int] = 2
-    sparse: ClassVar[bool] = True
     ordered: ClassVar[bool] = True
 
     n_pairs: int = dial(12, "Pairs", "Pairs in the stream, noise included.", ge=4, le=128)

@@ -58,7 +58,6 @@ class Mqar(Task):
     }
     full_size: ClassVar[dict[str, Any]] = {"batch_size": 64}
     slice_title: ClassVar[str] = "Tokens from the key to its query"
-    sparse: ClassVar[bool] = True
 
     n_tokens: int = dial(
         64,

@@ -155,8 +155,6 @@ class Translation(Task):
     family: ClassVar[str] = "Text"
     source: ClassVar[str] = "the question “K should be the same with V” on Stack Exchange"
     corpus: ClassVar[bool] = True
-    sparse: ClassVar[bool] = True
-    loss_floor: ClassVar[None] = None
     slice_title: ClassVar[str] = "Translation"
     overrides: ClassVar[dict[str, Any]] = {
         "n_heads": 2,

@@ -34,11 +34,6 @@ class Sharing(StrEnum):
         return next(members[0] for members in self.classes if role in members)
 
     @property
-    def n_matrices(self) -> int:
-        """Number of projection matrices of Q, K and V: 1, 2 or 3."""
-        return len(self.classes)
-
-    @property
     def symmetric(self) -> bool:
         """Whether queries and keys are the same vectors, so that scores are symmetric."""
         return self.owner("K") == "Q"
