@@ -351,7 +351,7 @@ def test_names_and_options_that_clash_are_refused(untouched):
         with pytest.raises(ValueError, match=reason):
             register(name, text)
     for attributes, reason in [
-        ({"name": "keyless"}, r"but attnkit\.variants\.keyless\.KeylessOption has this"),
+        ({"name": "keyless"}, r"but attnkit\.variants\.low_rank\.KeylessOption has this"),
         ({"name": "no help"}, "name: got .*allowed small letters"),
         ({"help": ""}, "help: own_word has none"),
     ]:

@@ -46,7 +46,7 @@ class RotaryPositions(Positions):
     """Rotation of queries and keys by angles that grow with their position.
 
     Components c and c + d/2 are a pair, rotated by the angle position · 10000^(−2c/d). The options
-    in `attnkit.variants.rotation` choose how many components are rotated, and whether values are.
+    in `attnkit.variants.positions` choose how many components are rotated, and whether values are.
 
     Source:
         Su et al. 2021, arXiv 2104.09864, with the pairs of GPT-NeoX.
