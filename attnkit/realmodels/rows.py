@@ -45,7 +45,6 @@ def attention_layers(
     """Return the layers of a file: encoder first, then causal, then cross-attention.
 
     Args:
-        file: The file.
         found: Kind and block of every layer, by the beginning of its tensors' names.
         count_heads: Function of beginning and block that returns the number of query heads, and of
             key and value heads.
@@ -89,12 +88,7 @@ def split_linear(
     """Split a fused linear layer into the weights and biases of queries, keys and values.
 
     Args:
-        file: Name of the file in messages.
-        name: Name of the layer in messages.
-        weight: The layer's weight.
-        bias: The layer's bias, or None.
         n_heads: Number of query heads; 0 for a layer that computes keys and values only.
-        n_kv_heads: Number of key and value heads.
         d_head: Width of a query head and of a key head; computed from the rows if None.
         d_value: Width of a value head; `d_head` if None.
 
@@ -131,14 +125,8 @@ def build_projections(
     """Return the projections of a layer from the rows of its queries, keys and values.
 
     Args:
-        file: Name of the file in messages.
-        name: Name of the layer in messages.
         weights: Weights of queries, keys and values; rows are outputs, head by head.
-        biases: Biases of queries, keys and values.
-        n_heads: Number of query heads.
-        n_kv_heads: Number of key and value heads.
         gains: Gain of the norm before the queries, and of the norm before keys and values.
-        rope: Rotary positions, or None.
 
     Raises:
         Unreadable: If the rows cannot be divided among the heads, or shapes contradict each other.

@@ -256,7 +256,6 @@ class Task(BaseModel, ABC):
         """Return the token ids whose embeddings are fixed, and these embeddings; None if none are.
 
         Args:
-            d_model: Width of the embedding.
             generator: Generator of the seed, in the same state for all variants.
         """
         return None

@@ -109,7 +109,6 @@ class Rule:
             own: Values at the query positions, after all rules, of the same shape as `z`; None if
                 queries and keys are different sequences, as in cross-attention.
             positions: Query positions, (i,).
-            layer: The layer.
         """
         return z
 

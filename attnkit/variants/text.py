@@ -76,9 +76,6 @@ class Variant(Displayed, str):
     def __new__(cls, text: str) -> Self:
         """Read a text; return a variant unchanged.
 
-        Args:
-            text: A text form, or a name of the catalogue.
-
         Raises:
             InvalidVariant: If the text is no variant.
         """
@@ -144,8 +141,6 @@ class Variant(Displayed, str):
         """Return the wiring of the variant, of its last stage, at the sizes of an experiment.
 
         Args:
-            size: Sizes of the model.
-            n_ctx: Sequence length.
             two_sided: Whether the model has an encoder and a decoder.
 
         Raises:
