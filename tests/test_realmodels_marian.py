@@ -137,7 +137,7 @@ def test_a_wrong_option_is_named(tmp_path):
         ({"transformer_heads": None}, "transformer-heads is missing"),
         ({"transformer_heads": 0}, "transformer-heads is 0"),
         ({"transformer_heads": "three"}, "transformer-heads is 'three'"),
-        ({"transformer_heads": 5}, "5 key and value heads of width 8 need (40, 42)"),
+        ({"transformer_heads": 5}, "5 heads cannot share equally"),
         ({"transformer_decoder_autoreg": "mamba"}, "autoreg is 'mamba'; it must be one of"),
         ({"transformer_tied_layers": [1, 3]}, "is [1, 3]; it must list a layer from 1 to 2"),
         ({"transformer_tied_layers": "one"}, "is 'one'; it must list a layer from 1 to 2"),

@@ -45,6 +45,7 @@ def reading(path: Path, advice: str = COPY_AGAIN) -> Iterator[None]:
     """Raise Unreadable for whatever a library raises while it reads a file.
 
     Args:
+        path: The file.
         advice: What to do if the file is damaged, for the message.
 
     Raises:

@@ -16,6 +16,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -24,11 +25,13 @@ from jaxtyping import Float
 from attnkit.realmodels.base import (
     CONVERT,
     Array,
+    AttentionLayer,
     Kind,
     Projections,
     RealModel,
     Rope,
     Unreadable,
+    listing,
     quote,
 )
 from attnkit.realmodels.binary_file import (
@@ -40,7 +43,7 @@ from attnkit.realmodels.binary_file import (
     open_header,
 )
 from attnkit.realmodels.notes import BIASED, NORMED, SLOPED, WINDOWED, quantised, scaled
-from attnkit.realmodels.rows import attention_layers, build_projections, split_linear
+from attnkit.realmodels.rows import QKV, OptionalQKV, build_projections, check_n_layers, split_rows
 
 TYPES = ("float32", "int8", "int16", "int32", "float16", "bfloat16")
 """Number types; the file stores their index."""
@@ -203,23 +206,35 @@ def ctranslate2_model(path: Path) -> RealModel:
             contradict each other.
     """
     file = open_ctranslate2(path)
-    found: dict[str, tuple[Kind, int]] = {}
+    kinds = list(Kind)
+    layer_keys = []  # index of the kind, block, stack and scope of every layer
     for tensor in file.entries:
         if match := QUERY_WEIGHT.fullmatch(tensor):
             scope, stack, block, attention = match.groups()
             kind = Kind.ENCODER if stack == "encoder" else Kind.CAUSAL
-            found[scope] = Kind.CROSS if attention == "attention" else kind, int(block)
-
-    def count_heads(scope: str, _: int) -> tuple[int, int]:
-        n_heads = _positive_integer(file, f"{scope.partition('/')[0]}/num_heads")
+            kind = Kind.CROSS if attention == "attention" else kind
+            layer_keys.append((kinds.index(kind), int(block), stack, scope))
+    if not layer_keys:
+        raise Unreadable(f"{path.name} has no attention by name; it has {listing(file.entries)}")
+    check_n_layers(path.name, len(layer_keys))
+    layers = []
+    indices = {kind: count() for kind in Kind}
+    for kind_index, _, stack, scope in sorted(layer_keys):
+        kind = kinds[kind_index]
+        n_heads = _positive_integer(file, f"{stack}/num_heads")
         default = 1 if file.setting(f"{scope}/multi_query", 0) else n_heads
-        return n_heads, _positive_integer(file, f"{scope}/num_heads_kv", default)
-
-    layers = attention_layers(file, found, count_heads, partial(_read, file))
+        n_kv_heads = _positive_integer(file, f"{scope}/num_heads_kv", default)
+        if n_heads % n_kv_heads:
+            raise damaged(
+                path.name, f"{n_heads} query heads cannot share {n_kv_heads} key and value heads"
+            )
+        read = partial(_read, file, scope, n_heads, n_kv_heads)
+        layers.append(AttentionLayer(kind, next(indices[kind]), n_heads, n_kv_heads, read))
     specification = quote(file.specification).strip("'")
     family = FAMILIES.get(file.specification, specification.removesuffix("Spec"))
+    scopes = [scope for *_, scope in layer_keys]
     name = path.resolve().parent.name
-    return RealModel(name, family, "CTranslate2", layers, _notes(file, list(found)))
+    return RealModel(name, family, "CTranslate2", tuple(layers), _notes(file, scopes))
 
 
 def _notes(file: CTranslate2File, scopes: list[str]) -> tuple[str, ...]:
@@ -253,19 +268,26 @@ def _scaling(file: CTranslate2File, scope: str) -> int | None:
     return None if scaling < 0 else scaling
 
 
-def _read(
-    file: CTranslate2File, scope: str, block: int, n_heads: int, n_kv_heads: int
-) -> Projections:
+def _read(file: CTranslate2File, scope: str, n_heads: int, n_kv_heads: int) -> Projections:
     """Read the layer whose tensors have names that begin with `scope`."""
     what = quote(scope)
     is_self_attention = scope.endswith("self_attention")
+    weights: QKV
+    biases: OptionalQKV
     weight, bias = _linear(file, f"{scope}/linear_0")
     if is_self_attention:
-        weights, biases = split_linear(file.path.name, what, weight, bias, n_heads, n_kv_heads)
+        counts = n_heads, n_kv_heads
+        weights = split_rows(file.path.name, what, weight, *counts)
+        biases = (
+            (None, None, None) if bias is None else split_rows(file.path.name, what, bias, *counts)
+        )
     else:
-        of_others = _linear(file, f"{scope}/linear_1")
-        (_, k, v), (_, b_k, b_v) = split_linear(file.path.name, what, *of_others, 0, n_kv_heads)
-        weights, biases = (weight, k, v), (bias, b_k, b_v)
+        kv_weight, kv_bias = _linear(file, f"{scope}/linear_1")
+        _, k, v = split_rows(file.path.name, what, kv_weight, 0, n_kv_heads)
+        weights, biases = (weight, k, v), (bias, None, None)
+        if kv_bias is not None:
+            _, b_k, b_v = split_rows(file.path.name, what, kv_bias, 0, n_kv_heads)
+            biases = bias, b_k, b_v
     d_head = len(weights[0]) // n_heads
     head_dim = _positive_integer(file, f"{scope}/head_dim", d_head or 1)
     if head_dim != d_head:
@@ -283,7 +305,13 @@ def _read(
 
 def _linear(file: CTranslate2File, name: str) -> tuple[Array, Array | None]:
     """Read a linear layer's weight and its bias, if it has one."""
-    return file.read(f"{name}/weight"), _optional(file, f"{name}/bias")
+    weight, bias = file.read(f"{name}/weight"), _optional(file, f"{name}/bias")
+    if weight.ndim != 2 or (bias is not None and bias.shape != weight.shape[:1]):
+        shape = None if bias is None else bias.shape
+        raise damaged(
+            file.path.name, f"{quote(name)} has a weight of {weight.shape} and a bias of {shape}"
+        )
+    return weight, bias
 
 
 def _gain(file: CTranslate2File, scope: str) -> Array | None:

@@ -75,6 +75,10 @@ def hugging_face_layers(
 ) -> tuple[str, tuple[AttentionLayer, ...], tuple[str, ...]]:
     """Find a model's attention layers.
 
+    Args:
+        tensors: The model's file.
+        config: Its config.json.
+
     Returns:
         The model_type; the layers, encoder first, then causal, then cross-attention; and notes.
 

@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 import gguf
@@ -22,17 +23,19 @@ from jaxtyping import Float
 
 from attnkit.realmodels.base import (
     Array,
+    AttentionLayer,
     Kind,
     Projections,
     RealModel,
     Rope,
     Unreadable,
+    listing,
     quote,
 )
 from attnkit.realmodels.binary_file import BinaryFile, check_finite, damaged
 from attnkit.realmodels.gguf_header import Value, read_header
 from attnkit.realmodels.notes import BIASED, CAPPED, NORMED, WINDOWED, quantised, scaled
-from attnkit.realmodels.rows import attention_layers, build_projections, split_linear
+from attnkit.realmodels.rows import QKV, OptionalQKV, build_projections, check_n_layers, split_rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,23 +144,33 @@ def gguf_model(path: Path) -> RealModel:
             "llama-gguf-split --merge"
         )
     architecture = ARCHITECTURES[family]
-    found: dict[str, tuple[Kind, int]] = {}
+    kinds = list(Kind)
+    layer_keys = set()  # index of the kind, block and prefix of every layer
     for tensor in file.entries:
         if match := QUERY_WEIGHT.fullmatch(tensor):
             stack, block, attention = match.groups()
             kind = {"enc.": Kind.ENCODER, "dec.": Kind.CAUSAL}.get(stack, architecture.kind)
             kind = Kind.CROSS if attention == "cross_attn" else kind
-            found[f"{stack}blk.{block}.{attention}"] = kind, int(block)
+            layer_keys.add((kinds.index(kind), int(block), f"{stack}blk.{block}.{attention}"))
+    if not layer_keys:
+        raise Unreadable(f"{path.name} has no attention by name; it has {listing(file.entries)}")
+    check_n_layers(path.name, len(layer_keys))
     rotary, rotary_notes = _rotary_settings(file, family, architecture)
-
-    def count_heads(_: str, block: int) -> tuple[int, int]:
+    layers = []
+    indices = {kind: count() for kind in Kind}
+    for kind_index, block, prefix in sorted(layer_keys):
+        kind = kinds[kind_index]
         n_heads = _positive_integer(file, f"{family}.attention.head_count", block)
-        key = f"{family}.attention.head_count_kv"
-        return n_heads, _positive_integer(file, key, block, n_heads)
-
-    layers = attention_layers(file, found, count_heads, partial(_read, file, family, rotary))
-    notes = (*_notes(file, family, list(found)), *rotary_notes)
-    return RealModel(_model_name(file), family, "GGUF", layers, notes)
+        n_kv_heads = _positive_integer(file, f"{family}.attention.head_count_kv", block, n_heads)
+        if n_heads % n_kv_heads:
+            raise damaged(
+                path.name, f"{n_heads} query heads cannot share {n_kv_heads} key and value heads"
+            )
+        read = partial(_read, file, family, prefix, block, n_heads, n_kv_heads, rotary)
+        layers.append(AttentionLayer(kind, next(indices[kind]), n_heads, n_kv_heads, read))
+    prefixes = [prefix for *_, prefix in layer_keys]
+    notes = (*_notes(file, family, prefixes), *rotary_notes)
+    return RealModel(_model_name(file), family, "GGUF", tuple(layers), notes)
 
 
 def _model_name(file: GgufFile) -> str:
@@ -271,19 +284,23 @@ def _rotary_settings(
 def _read(
     file: GgufFile,
     family: str,
-    rotary: RotarySettings | None,
     prefix: str,
     block: int,
     n_heads: int,
     n_kv_heads: int,
+    rotary: RotarySettings | None,
 ) -> Projections:
     """Read the layer whose tensors have names with this prefix."""
     architecture, what = ARCHITECTURES[family], quote(prefix)
     widths = [_optional_width(file, f"{family}.attention.{key}_length") for key in ("key", "value")]
+    weights: QKV
+    biases: OptionalQKV
     if f"{prefix}_qkv.weight" in file.entries:
         fused, bias = file.read(f"{prefix}_qkv.weight"), _optional(file, f"{prefix}_qkv.bias")
-        counts = n_heads, n_kv_heads
-        weights, biases = split_linear(file.path.name, what, fused, bias, *counts, *widths)
+        weights = split_rows(file.path.name, what, fused, n_heads, n_kv_heads, *widths)
+        biases = (None, None, None)
+        if bias is not None:
+            biases = split_rows(file.path.name, what, bias, n_heads, n_kv_heads, *widths)
     else:
         q, k, v = (file.read(f"{prefix}_{role}.weight") for role in "qkv")
         b_q, b_k, b_v = (_optional(file, f"{prefix}_{role}.bias") for role in "qkv")

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from jaxtyping import Float
 
 from attnkit.realmodels.base import (
     Array,
@@ -175,12 +174,16 @@ def _read(tensors: TensorFile, attention: str, norm: str, widths: _Widths) -> Pr
 
 
 def _product(
-    first: Float[Array, "r m"],
-    bias: Float[Array, " r"] | None,
-    gain: Float[Array, " r"],
-    second: Float[Array, "h r d"],
-) -> tuple[Float[Array, "h m d"], Float[Array, "h d"] | None]:
-    """Return the product of both steps with the gain between them, and of the first step's bias."""
+    first: Array, bias: Array | None, gain: Array, second: Array
+) -> tuple[Array, Array | None]:
+    """Return the product of both steps, (h, m, d), and of the first step's bias, (h, d).
+
+    Args:
+        first: Weight of the first step, (r, m).
+        bias: Bias of the first step, (r,), or None.
+        gain: Gain of the norm between the steps, (r,).
+        second: Weight of the second step by head, (h, r, d).
+    """
     scaled = gain[:, None] * second
     product = np.ascontiguousarray(np.matmul(first.T, scaled))
     return product, None if bias is None else np.matmul(bias, scaled)

@@ -57,6 +57,8 @@ def ropes(
     A layer has None if it has no rotary positions or their scaling is not computed.
 
     Args:
+        rotary: Rotary positions of the family.
+        config: The model's configuration.
         d_heads: Width of a head in every layer.
     """
     n_layers = len(d_heads)

@@ -27,6 +27,9 @@ def check_shape(tensors: TensorFile, name: str, shape: tuple[int, ...], reason: 
     """Raise Unreadable unless a tensor is present and has a shape.
 
     Args:
+        tensors: The model's file.
+        name: Name of the tensor.
+        shape: Shape that the configuration says.
         reason: Fields and values from which the shape follows, for the message.
     """
     actual = tensors.shapes.get(name)

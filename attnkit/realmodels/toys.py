@@ -63,6 +63,10 @@ def toy_model(result: Result, variant: Variant) -> RealModel:
     """Return the runs of one variant as one model that has the heads of all seeds.
 
     Head h of the seed with index s is head s · n_heads + h of the model.
+
+    Args:
+        result: Result of a finished experiment.
+        variant: One of the experiment's variants.
     """
     import torch
 
