@@ -125,6 +125,7 @@ class Task(BaseModel, ABC):
         label_legend: How to read a label of two names, for example "name: boss"; empty if labels
             need no explanation.
         simple_model: The model whose loss is `loss_to_beat`.
+        first_number: Number that displays class 0, if classes are displayed as numbers.
         at_most: Settings of the task that must not exceed another one: name → name of the other.
 
     Attributes that are the same at all settings can be class attributes, too.
@@ -145,6 +146,7 @@ class Task(BaseModel, ABC):
     label_legend: ClassVar[str] = ""
     simple_model: ClassVar[str] = "a model that sees no context"
     at_most: ClassVar[dict[str, str]] = {}
+    first_number: ClassVar[int] = 10
 
     @model_validator(mode="after")
     def _check_at_most(self) -> Self:
@@ -229,7 +231,7 @@ class Task(BaseModel, ABC):
 
     def answer_text(self, answer: int) -> str:
         """Return the text that displays a class."""
-        return f"{answer + 10}"
+        return f"{answer + self.first_number}"
 
     @property
     def fingerprint(self) -> str:
