@@ -9,11 +9,10 @@ from contextlib import contextmanager, suppress
 
 from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
+from visitor import HOST
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidMessage
 from websockets.frames import Opcode
 from websockets.sync.client import connect
-
-from attnkit.bench.visitor import HOST
 
 FOREIGN = "127.0.0.2"
 """Another address of loopback, from which attackers come. Nothing here leaves loopback."""

@@ -134,8 +134,7 @@ def server_store(tmp_path_factory):
 def port(server_store):
     """The port of the dashboard server that all tests of this process visit; it has an owner."""
     from browsing import OWNER_SECRET
-
-    from attnkit.bench.visitor import dashboard
+    from visitor import dashboard
 
     environment = {
         "ATTNKIT_STORE": str(server_store),

@@ -6,8 +6,7 @@ from tempfile import TemporaryDirectory
 
 import psutil
 from dockerfile import read
-
-from attnkit.bench.visitor import dashboard
+from visitor import dashboard
 
 SMALL = "sharing=QKV,Q%3DK&n_seeds=1&steps=40&n_entries=5&n_names=11&n_values=7&d_head=3"
 """An experiment of a moment, as in a link."""

@@ -21,8 +21,7 @@ from pathlib import Path
 
 import psutil
 from dockerfile import ROOT, Dockerfile, read
-
-from attnkit.bench.visitor import HOST, Visitor
+from visitor import HOST, Visitor
 
 USER = 1000
 PATIENCE = 300.0

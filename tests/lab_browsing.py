@@ -4,8 +4,7 @@ import contextlib
 import re
 
 from playwright.sync_api import Page
-
-from attnkit.bench.visitor import dashboard
+from visitor import dashboard
 
 GALLERY = ".st-key-gallery"
 

@@ -18,8 +18,7 @@ from pathlib import Path
 from lab_browsing import open_lab
 from PIL import Image
 from playwright.sync_api import Page, sync_playwright
-
-from attnkit.bench.visitor import HOST, dashboard
+from visitor import HOST, dashboard
 
 SIZE = (960, 520)
 """Width and height of the picture in pixels; the window is half as large again."""

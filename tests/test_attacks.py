@@ -20,9 +20,9 @@ from attacks import (
     with_states,
 )
 from crowd import hosted
+from visitor import Visitor
 from websockets.exceptions import ConnectionClosed
 
-from attnkit.bench.visitor import Visitor
 from attnkit.ui import guard
 
 pytestmark = pytest.mark.server

@@ -7,15 +7,15 @@ from collections import Counter
 
 import pytest
 import torch
+from benchmark.bound import SplitBound, WholeBound, products
+from benchmark.cases import CASES, N_RUNS
+from benchmark.compare import Comparison, Rates, Ratio
+from benchmark.contenders import BUILDERS, CHECKED_STEPS, Team
+from benchmark.loop import Loop, PeerTransformer
+from benchmark.parts import measure_parts
+from benchmark.report import Report, describe_machine
+from benchmark.true_bound import TrueBound, needed_products
 
-from attnkit.bench.bound import SplitBound, WholeBound, products
-from attnkit.bench.cases import CASES, N_RUNS
-from attnkit.bench.compare import Comparison, Rates, Ratio
-from attnkit.bench.contenders import BUILDERS, CHECKED_STEPS, Team
-from attnkit.bench.loop import Loop, PeerTransformer
-from attnkit.bench.parts import measure_parts
-from attnkit.bench.report import Report, describe_machine
-from attnkit.bench.true_bound import TrueBound, needed_products
 from attnkit.model.kernel.description import describe
 from attnkit.model.model import Model
 from attnkit.variants.sharing import Sharing
@@ -66,7 +66,7 @@ def test_the_true_bound_counts_what_a_step_needs():
 
 def test_parts_and_bounds_are_measured(monkeypatch, threads):
     """Every part of a training takes time; bounds count steps times runs."""
-    monkeypatch.setattr("attnkit.bench.parts._TRIED_SECONDS", 0.0)
+    monkeypatch.setattr("benchmark.parts._TRIED_SECONDS", 0.0)
     parts = measure_parts(TINY)
     assert set(parts.per_step) == {"data", "gradients", "Adam"}
     assert all(value > 0 for value in [*parts.per_step.values(), *parts.others.values()])

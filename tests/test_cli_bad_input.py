@@ -180,12 +180,17 @@ def test_several_mistakes_are_told_at_once(run):
 
 
 def test_what_the_machine_lacks_is_bad_input(run, monkeypatch):
-    """A module that cannot be imported, and memory: one line that says what to change."""
+    """A module, the repository, and memory: one line that says what to change."""
     with monkeypatch.context() as patch:
         patch.setenv("ATTNKIT_MODULES", "nowhere_to_be_found")
         code, _, errors = run("tasks")
     assert (code, errors.count("\n")) == (2, 1)
     assert "ATTNKIT_MODULES: 'nowhere_to_be_found' cannot be imported" in errors
+    with monkeypatch.context() as patch:
+        patch.setattr("attnkit.command.bench._TESTS", Path("nowhere"))
+        code, _, errors = run("bench")
+    assert (code, errors.count("\n")) == (2, 1)
+    assert "the benchmark comes with the repository" in errors
 
     def fail(*_):
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory")

@@ -9,8 +9,7 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 from crowd import SMALL, finished, hosted
-
-from attnkit.bench.visitor import Visitor
+from visitor import Visitor
 
 pytestmark = [pytest.mark.server, pytest.mark.long, pytest.mark.alone]
 

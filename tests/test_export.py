@@ -184,7 +184,7 @@ def test_an_option_without_lines_is_told(monkeypatch):
         name = "doubled"
         help = "Queries are twice as long."
 
-        def adjust(self, role, rows, weights, at, wiring):
+        def adjust(self, role, rows, positions, layer):
             return 2 * rows if role == "Q" else rows
 
     monkeypatch.setitem(OPTIONS, "doubled", Doubled)

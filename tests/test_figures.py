@@ -284,7 +284,7 @@ def test_diagrams_show_every_matrix_within_their_frame():
         svg = drawing(sharing)
         assert len(svg.findall("path")) == 3
         assert sharing.value in svg.attrib["aria-label"]
-        assert texts(svg) == ["W"] * sharing.n_matrices + ["Q", "K", "V"]
+        assert texts(svg) == ["W"] * len(sharing.classes) + ["Q", "K", "V"]
 
 
 def test_diagrams_show_what_a_word_does():

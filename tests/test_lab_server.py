@@ -13,9 +13,9 @@ import psutil
 import pytest
 from children import child
 from visiting import SMALL
+from visitor import Visitor
 
 import attnkit as ak
-from attnkit.bench.visitor import Visitor
 from attnkit.experiment import Experiment
 from attnkit.foundation.process import environment_with_package
 from attnkit.ui import launch

@@ -38,9 +38,8 @@ def test_what_pages_need_imports_neither_torch_nor_streamlit():
 
 
 def test_only_pages_import_streamlit_and_they_import_no_torch():
-    """Nor the model; the one exception is the benchmark's client, which speaks its protocol."""
+    """Nor the model."""
     core = {path for path in PACKAGE.rglob("*.py") if PACKAGE / "ui" not in path.parents}
-    core.remove(PACKAGE / "bench" / "streamlit_tab.py")
     found = [path for path in core for name in imports_of(path) if name.startswith("streamlit")]
     assert found == []
     pages = [ROOT / "dashboard.py", *(ROOT / "pages").glob("*.py"), *PACKAGE.glob("figures/*.py")]

@@ -7,9 +7,9 @@ import pytest
 from browsing import OWNER_SECRET
 from idle import DASHBOARD, PATIENCE, show, visit
 from streamlit.testing.v1 import AppTest
+from visitor import Visitor
 from waiting import wait_until
 
-from attnkit.bench.visitor import Visitor
 from attnkit.experiment import Experiment
 from attnkit.service import logs
 from attnkit.service.jobs import Watcher

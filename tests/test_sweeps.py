@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import psutil
 import pytest
+from benchmark.sweep_driver import simulate
 from children import child
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +20,6 @@ from inline_sweeps import SMALL, Inline, changed, run_inline
 from searching import briefly
 
 import attnkit as ak
-from attnkit.bench.sweep_driver import simulate
 from attnkit.foundation.process import N_CORES, environment_with_package
 from attnkit.sweeps import Sweep, SweepResult
 from attnkit.sweeps.chunk import ChunkReport
@@ -110,7 +110,7 @@ def test_estimates_are_corrected_by_what_chunks_take():
 def test_a_simulated_driver_submits_every_cell_and_resumes(tmp_path, monkeypatch):
     """The missing runs after the resumption are those of the chunks without a part."""
     widths = Sweep(axes={"d_head": list(range(1, 17))}, n_seeds=1)
-    monkeypatch.setattr("attnkit.bench.sweep_driver.simulated_sweep", lambda n_cells: widths)
+    monkeypatch.setattr("benchmark.sweep_driver.simulated_sweep", lambda n_cells: widths)
     simulation = simulate(80, SweepFolder(str(tmp_path)))
     assert simulation.n_cells == 80
     assert simulation.n_chunks > 10

@@ -122,9 +122,7 @@ def test_numbers_of_a_task_go_together(cls, data):
     assert 0 <= task.n_source <= task.answers_from < task.n_ctx
     assert 0 < task.chance < 1
     assert task.plateau is None or task.chance < task.plateau < 1
-    floor, beaten = task.loss_floor or 0.0, task.loss_to_beat
-    assert 0 <= floor < math.log(task.n_classes)
-    assert beaten is None or floor < beaten < math.log(task.n_classes)
+    assert task.loss_to_beat is None or 0 < task.loss_to_beat < math.log(task.n_classes)
     again = cls(**task.model_dump())
     assert (again, hash(again)) == (task, hash(task))
     assert all(isinstance(value, (bool, int, float, str)) for value in task.model_dump().values())
@@ -156,7 +154,7 @@ def test_examples_keep_the_contract(cls, data):
     assert all(part.shape == (n, task.n_ctx - task.answers_from) for part in (labels, *positions))
     assert all(part.dtype == torch.int64 for part in parts(examples))
     assert 0 <= tokens.min() <= tokens.max() < task.d_vocab
-    assert (NOTHING if task.sparse else 0) <= labels.min() <= labels.max() < task.n_classes
+    assert NOTHING <= labels.min() <= labels.max() < task.n_classes
     for position in positions:
         assert NOTHING <= position.min() <= position.max() < task.n_ctx
     asked = labels != NOTHING

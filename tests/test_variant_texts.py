@@ -169,13 +169,13 @@ IMPOSSIBLE = """
     keys must be queries ← QKV signed | K=V skew=2
     does not go with unit_key ← Q=K signed unit_key
     both set the length of keys ← Q=K unit_key qk_norm
-    would mix the symmetric and the antisymmetric part ← Q=K skew=2 qk_norm
+    would mix the symmetric and the skew part ← Q=K skew=2 qk_norm
     with K=V and rotated values, values are the keys ← K=V scaled rotate_values
     allowed `only`, or no value ← QKV rotate_values=back
     queries are computed in every layer ← Q=K kv_from=bottom_middle | Q=K kv_every=2
     both choose layers for keys and values ← QKV kv_from=bottom_middle kv_every=2
     queries must not be tied ← Q=K kv_residual=2
-    they must have matrices ← QKV K=I kv_residual=2
+    keys and values must have matrices ← QKV K=I kv_residual=2
     several matrices each ← QKV kv_residual=2 tie=K=V
     keys must be tied to values only, K=V ← QKV shared_half
     RoPE rotates the shared half ← K=V shared_half rope_width=2
@@ -351,7 +351,7 @@ def test_names_and_options_that_clash_are_refused(untouched):
         with pytest.raises(ValueError, match=reason):
             register(name, text)
     for attributes, reason in [
-        ({"name": "keyless"}, r"but attnkit\.variants\.keyless\.KeylessOption has this"),
+        ({"name": "keyless"}, r"but attnkit\.variants\.low_rank\.KeylessOption has this"),
         ({"name": "no help"}, "name: got .*allowed small letters"),
         ({"help": ""}, "help: own_word has none"),
     ]:

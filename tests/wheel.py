@@ -141,6 +141,10 @@ def use_commands(command: Path, place: Path) -> None:
     report = place / "claims.json"
     run(command, "claims", CLAIM, "--quick", "--json", report, folder=place)
     (claim,) = json.loads(report.read_text(encoding="utf-8"))["claims"]
+    bench = subprocess.run(
+        [command, "bench"], cwd=place, env=environment(place), stderr=subprocess.PIPE
+    )
+    assert (bench.returncode, bench.stderr.count(b"\n")) == (2, 1), bench.stderr
     say(f"trained, and {CLAIM} {claim['verdict']}, in {time.monotonic() - began:.0f} s")
 
 

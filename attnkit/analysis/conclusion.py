@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from attnkit.analysis.boundary import Boundary, MeanRatio, boundary, mean_ratio
 from attnkit.analysis.capacity import Swept, runs_at
+from attnkit.analysis.reached import joined
 from attnkit.experiment.experiment import settings
 from attnkit.foundation.settings import Value
 from attnkit.tasks import TASKS
@@ -94,7 +95,6 @@ def direction_note(task: str, solving: Collection[str]) -> str:
     """Return why variants with symmetric scores solve a task, unlike a relation with a direction.
 
     Args:
-        task: Name of the task.
         solving: Text forms of variants that solve it in some run.
 
     Returns:
@@ -126,13 +126,14 @@ def _sentences(
         text = f"Share of the runs that solve the task: {', '.join(each)}."
         return text, False
     never, always = ([n for n in trained if shares[n] == share] for share in (0, 1))
-    sentences = [f"{_names(never)} never solve{'s' * (len(never) == 1)} the task here."]
-    sentences = sentences if never else []
+    sentences = []
+    if never:
+        sentences.append(f"{_names(never)} never solve{'s' * (len(never) == 1)} the task here.")
     base = "QKV" if "QKV" in found else next(iter(found))
     compared = {name: mean_ratio(line, found[base]) for name, line in found.items() if name != base}
     has_ratios = any(ratio.n_compared for ratio in compared.values())
     if has_ratios:
-        answer = _Answer(_Words(x), base, found, compared)
+        answer = _Answer(x, base, found, compared)
         sentences += answer.sentences(complete=not never)
         sentences += _beyond(list(found.values()))
     else:
@@ -142,40 +143,31 @@ def _sentences(
     return " ".join(sentences), has_ratios
 
 
-@dataclass(frozen=True)
-class _Words:
-    """Words for an axis."""
+def _most_in_words(x: str, ratio: MeanRatio, base: str, *, rises: bool) -> str:
+    """Say that one variant needs the largest value of an axis, after its name."""
+    times, label = f"about {_times(ratio.ratio)} times", f"“{label_of(x)}”"
+    if not rises:
+        return f"fails first as {label} grows: at {times} the value of {base}"
+    noun, adjective, superlative = _WORDS.get(x, (label, "large", "largest"))
+    return f"needs the {superlative} {noun}: {times} as {adjective} as {base}"
 
-    x: str
 
-    @property
-    def label(self) -> str:
-        return f"“{label_of(self.x)}”"
-
-    def most(self, ratio: MeanRatio, base: str, *, rises: bool) -> str:
-        """Say that one variant needs the most, after its name."""
-        times = f"about {_times(ratio.ratio)} times"
-        if not rises:
-            return f"fails first as {self.label} grows: at {times} the value of {base}"
-        noun, adjective, superlative = _WORDS.get(self.x, (self.label, "large", "largest"))
-        return f"needs the {superlative} {noun}: {times} as {adjective} as {base}"
-
-    def more(self, ratio: MeanRatio, base: str, *, rises: bool) -> str:
-        """Say how much a variant needs, after its name."""
-        times = f"about {_times(ratio.ratio)} times"
-        if not rises:
-            return f"fails from {times} the {self.label} of {base} on"
-        noun, adjective, _ = _WORDS.get(self.x, (f"a value of {self.label}", "large", "largest"))
-        if adjective == "many":
-            return f"needs {times} as many {noun} as {base}"
-        return f"needs {noun} {times} as {adjective} as {base}"
+def _more_in_words(x: str, ratio: MeanRatio, base: str, *, rises: bool) -> str:
+    """Say how large a value of an axis a variant needs, after its name."""
+    times, label = f"about {_times(ratio.ratio)} times", f"“{label_of(x)}”"
+    if not rises:
+        return f"fails from {times} the {label} of {base} on"
+    noun, adjective, _ = _WORDS.get(x, (f"a value of {label}", "large", "largest"))
+    if adjective == "many":
+        return f"needs {times} as many {noun} as {base}"
+    return f"needs {noun} {times} as {adjective} as {base}"
 
 
 @dataclass(frozen=True)
 class _Answer:
     """The boundaries of several variants, compared with that of one of them."""
 
-    words: _Words
+    x: str
     base: str
     found: dict[str, Boundary]
     compared: dict[str, MeanRatio]
@@ -199,12 +191,12 @@ class _Answer:
         kinds = chain(["95% interval "], repeat(""))  # the first interval says what it is
         most = [name for name in clear if complete and self._needs_most(name)]
         for name in most:
-            said = self.words.most(known[name], base, rises=rises)
+            said = _most_in_words(self.x, known[name], base, rises=rises)
             limits = f"{next(kinds)}{_limits(known[name])}"
             sentences.append(f"{_title(name)} {said} ({limits} times).")
         rest = [name for name in clear if name not in most]
         if rest:
-            said = self.words.more(known[rest[0]], base, rises=rises)
+            said = _more_in_words(self.x, known[rest[0]], base, rises=rises)
             limits = f"{next(kinds)}{_limits(known[rest[0]])}"
             texts = [f"{_title(rest[0])} {said} ({limits} times)"]
             texts += [
@@ -266,7 +258,7 @@ def _beyond(found: Sequence[Boundary]) -> list[str]:
             str(at) for at, measured in zip(line.at, line.measured, strict=True) if not measured
         ]
         if rows and line.y is not None:
-            texts.append(f"{_title(line.sharing)} at {_listed(rows)}")
+            texts.append(f"{_title(line.sharing)} at {joined(rows)}")
     if not texts:
         return []
     x, y = label_of(found[0].x), label_of(found[0].y or "")
@@ -298,7 +290,7 @@ def _title(sharing: str) -> str:
 
 
 def _names(sharings: Sequence[str]) -> str:
-    return _listed(_shortened([_title(name) for name in sharings]))
+    return joined(_shortened([_title(name) for name in sharings]))
 
 
 def _shortened(texts: list[str]) -> list[str]:
@@ -306,8 +298,3 @@ def _shortened(texts: list[str]) -> list[str]:
     if len(texts) <= _MOST:
         return texts
     return [*texts[: _MOST - 1], f"{len(texts) - _MOST + 1} others"]
-
-
-def _listed(texts: Sequence[str]) -> str:
-    """Return texts as a list in words."""
-    return " and ".join(filter(None, [", ".join(texts[:-1]), *texts[-1:]]))

@@ -49,9 +49,8 @@ def half_point(
     *,
     rises: bool = True,
     reach: float = 1.0,
-    level: float = 0.95,
 ) -> HalfPoint:
-    """Return the value at which half of the runs succeed, with its band.
+    """Return the value at which half of the runs succeed, with its 95% band.
 
     The likelihood is computed on a grid, so the result is always the same.
 
@@ -61,7 +60,6 @@ def half_point(
         n_runs: Number of runs at each value.
         rises: Whether more runs succeed at larger values.
         reach: Distance outside of the tested values up to which limits are searched.
-        level: Probability that the band covers the true point.
     """
     lowest, highest = float(values.min()), float(values.max())
     grid = _grid_of(tuple(values.tolist()), rises, reach)
@@ -73,7 +71,7 @@ def half_point(
     profile = penalised.max(1)
     best, points = int(profile.argmax()), grid.points
     value = float(points[best])
-    inside = np.flatnonzero(profile >= profile[best] - chi2.ppf(level, 1) / 2)
+    inside = np.flatnonzero(profile >= profile[best] - chi2.ppf(0.95, 1) / 2)
     low, high = float(points[inside[0]]), float(points[inside[-1]])
     return HalfPoint(
         -np.inf if value < lowest else np.inf if value > highest else value,

@@ -54,9 +54,7 @@ def levels_in_words(
     """Return one sentence about the means of an experiment's variants.
 
     Args:
-        variants: The variants.
         means: Mean of each variant; NaN if it has none.
-        metric: What the means are.
         lead: How the sentence begins, such as "At step 250, ".
     """
     sign = 1 if metric == "loss" else -1
@@ -152,7 +150,7 @@ def joined(texts: Sequence[str]) -> str:
     return f"{', '.join(others)} and {last}" if others else last
 
 
-def level_in_words(value: float, metric: Metric) -> str:
+def level_in_words(value: float, metric: Metric = "accuracy") -> str:
     """Return a mean accuracy in percent, or a mean loss; "diverged" if it is none."""
     if math.isnan(value):
         return "diverged"

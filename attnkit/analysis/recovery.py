@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+from attnkit.analysis.reached import joined, level_in_words
 from attnkit.experiment import Experiment
 from attnkit.foundation.settings import InvalidExperiment
 from attnkit.training.snapshot import Snapshot
@@ -148,10 +149,7 @@ class Recovery:
         seeds = f" (mean of {n_seeds} seeds)" if n_seeds > 1 else ""
         if np.isnan(self.now.mean):
             return f"With {steps}, {name} has diverged."
-        now, untied_now = (
-            "diverged" if np.isnan(interval.mean) else percent(float(interval.mean))
-            for interval in (self.now, self.untied_now)
-        )
+        now, untied_now = (level_in_words(float(v.mean)) for v in (self.now, self.untied_now))
         if not self.finished:
             return f"After {steps}, {name} has {now}, the same model untied {untied_now}{seeds}."
         if self.now.mean > self.before.mean + NEAR:
@@ -179,7 +177,7 @@ class Recovery:
             return ""
         verb = "is" if len(names) == 1 else "are"
         end = "worse than before" if self.came_back else "as good as before"
-        return f"; {' and '.join(names)} {verb} {end}"
+        return f"; {joined(names)} {verb} {end}"
 
     @property
     def _return(self) -> str:

@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64
 
+from attnkit.analysis.reached import level_in_words
 from attnkit.experiment import Experiment
 from attnkit.foundation.settings import InvalidExperiment
 from attnkit.training.snapshot import Snapshot
 from attnkit.training.statistics import mean_interval, paired_difference
-from attnkit.training.summary import percent, percent_interval
+from attnkit.training.summary import percent_interval
 from attnkit.variants import InvalidVariant, Variant
 from attnkit.variants.catalogue import title_of
 from attnkit.variants.sharing import Sharing
@@ -161,20 +162,15 @@ def effect_sentences(before: Outcome, after: Outcome, setting: str) -> list[str]
         if twin is None or twin not in after.accuracy:
             continue
         new_title = "" if twin == variant else f" ({title_of(twin)})"
-        old = accuracy_text(before.mean(variant))
+        old = level_in_words(before.mean(variant))
         if setting != "sharing":
             old += f" with {state_of(before.experiment, setting)}"
-        new = accuracy_text(after.mean(twin))
+        new = level_in_words(after.mean(twin))
         new += f" with {state_of(after.experiment, setting)}{new_title}"
         verdict = verdict_on(before.accuracy[variant], after.accuracy[twin], goal_of(before, after))
         certainty = _certainty(after.accuracy[twin])
         sentences.append(f"{title_of(variant)}: {old} → {new} ({certainty}): {verdict}.")
     return sentences
-
-
-def accuracy_text(accuracy: float) -> str:
-    """Return an accuracy in percent, or "diverged" for NaN."""
-    return "diverged" if np.isnan(accuracy) else percent(accuracy)
 
 
 def _certainty(accuracy: Float64[np.ndarray, " s"]) -> str:

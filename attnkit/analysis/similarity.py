@@ -182,7 +182,6 @@ def random_band(
     d_model: int,
     d_a: int,
     d_b: int,
-    n_draws: int = N_DRAWS,
 ) -> Band:
     """Return the band of a measure of weights for independent Gaussian matrices of these shapes.
 
@@ -194,7 +193,7 @@ def random_band(
             generator.normal(size=(n_drawn, d_model, d_a)),
             generator.normal(size=(n_drawn, d_model, d_b)),
         )
-        for n_drawn in _batch_sizes(n_draws, d_model * (d_a + d_b))
+        for n_drawn in _batch_sizes(N_DRAWS, d_model * (d_a + d_b))
     ]
     return Band.of(np.concatenate(values))
 

@@ -1,4 +1,7 @@
-"""The command `bench`: measure training speed against bounds, baselines and peers."""
+"""The command `bench`: measure training speed against bounds, baselines and peers.
+
+The benchmark is in `tests/benchmark` of the repository and not in the wheel.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,9 @@ from attnkit.variants.sharing import Sharing
 
 _MOST = 1000
 """Largest number of runs and of rounds."""
+
+_TESTS = Path(__file__).parents[2] / "tests"
+"""Folder of the package `benchmark`, in a checkout of the repository."""
 
 
 def add(commands: Commands) -> None:
@@ -35,8 +41,16 @@ def add(commands: Commands) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from attnkit.bench.cases import CASES, N_RUNS
-    from attnkit.bench.report import run
+    if not (_TESTS / "benchmark").is_dir():
+        raise BadInput(
+            "bench: the benchmark comes with the repository of attnkit, not with the installed "
+            "package; in a copy of the repository, run pip install -e '.[dev]' and then "
+            "python -m attnkit bench"
+        )
+    sys.path.insert(0, str(_TESTS))
+    from benchmark.cases import CASES, N_RUNS
+    from benchmark.report import run
+
     from attnkit.command.marks import write_between_marks
 
     check_files(arguments, "json", "table")

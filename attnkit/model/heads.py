@@ -17,6 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from attnkit.model.products import product, project
+from attnkit.variants.rules import Layer
 from attnkit.variants.sharing import Role
 from attnkit.variants.wiring import TOKEN, Vector, Wiring
 
@@ -43,6 +44,7 @@ class Heads:
         leaders: dict[Role, Heads] | None = None,
     ) -> None:
         self.wiring, self.layer, self.weights = wiring, layer, weights
+        self._rule_layer = Layer(wiring, layer, weights)
         self._leaders = leaders or {}
 
     def project(self, x: Float[Tensor, "s b i m"]) -> dict[str, Tensor]:
@@ -98,9 +100,9 @@ class Heads:
         heads = (wiring.sizes.n_heads, wiring.n_maps)
         scores = flat.view(*q.shape[:2], *heads, q.shape[3], k.shape[3])
         for rule in wiring.rules:
-            scores = rule.merge(scores, self.weights)
+            scores = rule.merge(scores, self._rule_layer)
         for rule in wiring.rules:
-            bias = rule.bias(self.weights, query_positions, key_positions, wiring)
+            bias = rule.bias(query_positions, key_positions, self._rule_layer)
             if bias is not None:
                 scores = scores + bias.unsqueeze(3)
         return scores
@@ -111,7 +113,7 @@ class Heads:
         if pattern.shape[3] == 1:
             return pattern.squeeze(3)
         for rule in self.wiring.rules:
-            pattern = rule.combine(pattern, self.weights, self.layer)
+            pattern = rule.combine(pattern, self._rule_layer)
         return pattern
 
     def mix(
@@ -128,7 +130,7 @@ class Heads:
         z = product(pattern.flatten(0, 2), v.flatten(0, 2))
         z = z.view(*pattern.shape[:4], v.shape[-1])
         for rule in self.wiring.rules:
-            z = rule.finish(z, own, self.weights, positions, self.wiring, self.layer)
+            z = rule.finish(z, own, positions, self._rule_layer)
         return z
 
     def output(self, z: Float[Tensor, "s b h i d"]) -> Float[Tensor, "s b i m"]:
@@ -156,7 +158,7 @@ class Heads:
         positions = torch.zeros(d_model, dtype=torch.long, device=weight.device)
         for rule in self.wiring.rules:
             if rule.linear:
-                rows = rule.adjust(role, rows, source.weights, positions, self.wiring)
+                rows = rule.adjust(role, rows, positions, source._rule_layer)
         heads = self.for_all_heads(rows)[:, 0]
         if self.wiring.adds_maps and role != "V":
             # Added maps are one bilinear form: their dimensions are concatenated.
@@ -212,7 +214,7 @@ class Heads:
 
     def _adjust(self, role: Role, rows: Tensor, positions: Tensor) -> Tensor:
         for rule in self.wiring.rules:
-            rows = rule.adjust(role, rows, self.weights, positions, self.wiring)
+            rows = rule.adjust(role, rows, positions, self._rule_layer)
         return rows
 
     def for_all_heads(self, rows: Tensor) -> Tensor:

@@ -17,12 +17,13 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from attnkit.foundation.registry import name_taken, origin_of
+from attnkit.foundation.settings import disagreement
 
 if TYPE_CHECKING:
     import torch
@@ -61,7 +62,7 @@ class Examples:
         tokens: Ids below the task's `d_vocab`, (b, i, fields). A token's embedding is the sum
             over its fields.
         labels: Class of each answer, below the task's `n_classes`, (b, a). `NOTHING` at positions
-            without a question, which only `Task.sparse` tasks have.
+            without a question.
         target: Position of the token that holds the answer, (b, a). `NOTHING` where no single
             token does.
         reverse: Position of the entry whose target is this query position, (b, a). None if the
@@ -124,6 +125,10 @@ class Task(BaseModel, ABC):
         label_legend: How to read a label of two names, for example "name: boss"; empty if labels
             need no explanation.
         simple_model: The model whose loss is `loss_to_beat`.
+        first_number: Number that displays class 0, if classes are displayed as numbers.
+        at_most: Settings of the task that must not exceed another one: name → name of the other.
+
+    Attributes that are the same at all settings can be class attributes, too.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -140,6 +145,16 @@ class Task(BaseModel, ABC):
     slice_title: ClassVar[str] = ""
     label_legend: ClassVar[str] = ""
     simple_model: ClassVar[str] = "a model that sees no context"
+    at_most: ClassVar[dict[str, str]] = {}
+    first_number: ClassVar[int] = 10
+
+    @model_validator(mode="after")
+    def _check_at_most(self) -> Self:
+        for name, other in self.at_most.items():
+            value, most = getattr(self, name), getattr(self, other)
+            if value > most:
+                raise disagreement(name, value, f"at most {other} ({most})", other)
+        return self
 
     @property
     def n_fields(self) -> int:
@@ -172,11 +187,6 @@ class Task(BaseModel, ABC):
         """First answer position; all later positions are answer positions, too."""
 
     @property
-    def sparse(self) -> bool:
-        """Whether some of the positions from `answers_from` on have no question."""
-        return False
-
-    @property
     def ordered(self) -> bool:
         """Whether later tokens contain the answers, so that the model must be causal."""
         return False
@@ -185,11 +195,6 @@ class Task(BaseModel, ABC):
     @abstractmethod
     def chance(self) -> float:
         """Expected accuracy of the guess that the task's docstring describes."""
-
-    @property
-    def loss_floor(self) -> float | None:
-        """Lowest mean cross-entropy that a model can reach, in nats; None if it is not known."""
-        return 0.0
 
     @property
     def loss_to_beat(self) -> float | None:
@@ -226,7 +231,7 @@ class Task(BaseModel, ABC):
 
     def answer_text(self, answer: int) -> str:
         """Return the text that displays a class."""
-        return f"{answer + 10}"
+        return f"{answer + self.first_number}"
 
     @property
     def fingerprint(self) -> str:
@@ -253,7 +258,6 @@ class Task(BaseModel, ABC):
         """Return the token ids whose embeddings are fixed, and these embeddings; None if none are.
 
         Args:
-            d_model: Width of the embedding.
             generator: Generator of the seed, in the same state for all variants.
         """
         return None

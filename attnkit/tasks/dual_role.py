@@ -8,11 +8,11 @@ import numpy as np
 from pydantic import model_validator
 
 from attnkit.foundation.settings import dial, disagreement
-from attnkit.tasks.base import NAMES, Examples, Label, Task, choose, register_task
+from attnkit.tasks.base import NAMES, Examples, Label, choose, register_task
+from attnkit.tasks.book import AskingBook
 
 if TYPE_CHECKING:
     import torch
-    from torch import Tensor
 
 
 _CIRCLE = 3
@@ -20,7 +20,7 @@ _CIRCLE = 3
 
 
 @register_task
-class DualRole(Task):
+class DualRole(AskingBook):
     """Every name asks for the number of the next name in its circle; the previous is a decoy.
 
     The circles, of three names each, are the same in all books. No token says which name is next,
@@ -47,7 +47,7 @@ class DualRole(Task):
     question: ClassVar[str] = (
         "After Ada comes Ben, then Cem, then Ada again: what is the next one's number?"
     )
-    family: ClassVar[str] = "Questions people ask"
+    n_fields: ClassVar[int] = 2
     source: ClassVar[str] = "the answer “smell the smell of failure” on Stack Exchange"
     overrides: ClassVar[dict[str, Any]] = {"d_head": 16, "self_mask": True, "steps": 600}
 
@@ -63,10 +63,6 @@ class DualRole(Task):
         return self
 
     @property
-    def n_fields(self) -> int:
-        return 2
-
-    @property
     def d_vocab(self) -> int:
         return self.n_names + self.n_values
 
@@ -77,15 +73,6 @@ class DualRole(Task):
     @property
     def n_ctx(self) -> int:
         return _CIRCLE * self.n_circles
-
-    @property
-    def answers_from(self) -> int:
-        return 0
-
-    @property
-    def chance(self) -> float:
-        others = self.n_ctx - 1
-        return 1 / others + (1 - 1 / others) / self.n_values
 
     @property
     def plateau(self) -> float:
@@ -103,9 +90,6 @@ class DualRole(Task):
         target = position.roll(-1, 2).flatten(1).gather(1, order)
         reverse = position.roll(1, 2).flatten(1).gather(1, order)
         return Examples(tokens, values.gather(1, target), target, reverse)
-
-    def book(self, tokens: Tensor) -> Tensor:
-        return tokens
 
     def label(self, tokens: np.ndarray) -> list[Label]:
         labels = []

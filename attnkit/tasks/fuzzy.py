@@ -11,7 +11,8 @@ import numpy as np
 from pydantic import model_validator
 
 from attnkit.foundation.settings import dial, disagreement
-from attnkit.tasks.base import Examples, Label, Task, choose, register_task
+from attnkit.tasks.base import Examples, Label, choose, register_task
+from attnkit.tasks.book import Book, entry_label
 
 if TYPE_CHECKING:
     import torch
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @register_task
-class FuzzyPhonebook(Task):
+class FuzzyPhonebook(Book):
     """Look up misspelt names: the book lists `name number`, then asks for every name once.
 
     A token has one id for every letter of its name, and a letter has another id at every place,
@@ -44,7 +45,6 @@ class FuzzyPhonebook(Task):
     title: ClassVar[str] = "Fuzzy phone book"
     place: ClassVar[int] = 30
     question: ClassVar[str] = "A name is misspelt: what is the number of the nearest name?"
-    family: ClassVar[str] = "Questions people ask"
     source: ClassVar[str] = "the answer “similar to Jindrich” on Stack Exchange"
     default_query: ClassVar[str] = "Jintrich"
     """Default query for a visitor's own book in the Lab."""
@@ -99,16 +99,8 @@ class FuzzyPhonebook(Task):
         return self.n_values
 
     @property
-    def n_ctx(self) -> int:
-        return 2 * self.n_entries
-
-    @property
     def answers_from(self) -> int:
         return self.n_entries
-
-    @property
-    def chance(self) -> float:
-        return 1 / self.n_entries + (1 - 1 / self.n_entries) / self.n_values
 
     def make_examples(self, n_examples: int, generator: torch.Generator) -> Examples:
         import torch
@@ -129,19 +121,16 @@ class FuzzyPhonebook(Task):
         tokens[:, :n, -1] = n_letters * self.n_alphabet + values
         return Examples(tokens, values.gather(1, target), target, None)
 
-    def book(self, tokens: Tensor) -> Tensor:
-        return tokens[:, : self.n_entries]
-
     def label(self, tokens: np.ndarray) -> list[Label]:
         labels = []
         first = np.arange(self.n_letters) * self.n_alphabet
         for *letters, value in tokens.tolist():
             name = "".join(ascii_uppercase[letter] for letter in letters - first)
-            if value == self.d_vocab - 1:
-                labels.append(Label(f"{name} ?", f"{name} ?", f"{name} ?"))
-            else:
-                number = self.answer_text(value - self.n_letters * self.n_alphabet)
-                labels.append(Label(name, f"{name} {number}", f"{name} {number}"))
+            is_blank = value == self.d_vocab - 1
+            first_value = self.n_letters * self.n_alphabet
+            labels.append(
+                entry_label(name, "?" if is_blank else self.answer_text(value - first_value))
+            )
         return labels
 
     def _names(self, n_examples: int, generator: torch.Generator) -> Int64[Tensor, "b n letters"]:

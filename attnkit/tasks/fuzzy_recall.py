@@ -66,6 +66,8 @@ class FuzzyRecall(Task):
     }
     full_size: ClassVar[dict[str, Any]] = {"batch_size": 64}
     slice_title: ClassVar[str] = "Tokens of the key"
+    ordered: ClassVar[bool] = True
+    first_number: ClassVar[int] = 0
 
     n_pairs: int = dial(4, "Pairs", "Keys with their values; each is asked once.", ge=2, le=32)
     n_longest: int = dial(
@@ -105,14 +107,6 @@ class FuzzyRecall(Task):
     @property
     def answers_from(self) -> int:
         return 2 * sum(self._sizes)
-
-    @property
-    def sparse(self) -> bool:
-        return True
-
-    @property
-    def ordered(self) -> bool:
-        return True
 
     @property
     def chance(self) -> float:
@@ -176,9 +170,6 @@ class FuzzyRecall(Task):
             query = f"{' '.join(question)} ?" if position >= self.answers_from else text
             labels.append(Label(text, query, f"{'key' if is_key else 'value'} {text}"))
         return labels
-
-    def answer_text(self, answer: int) -> str:
-        return f"{answer}"
 
     @property
     def slice_names(self) -> tuple[str, ...]:

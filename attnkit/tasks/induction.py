@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from string import ascii_letters
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from pydantic import model_validator
 
-from attnkit.foundation.settings import dial, disagreement
+from attnkit.foundation.settings import dial
 from attnkit.tasks.base import Examples, Label, Task, choose, in_order, register_task
 
 if TYPE_CHECKING:
@@ -47,16 +46,10 @@ class Induction(Task):
         "d_head": 32,
         "steps": 500,
     }
+    at_most: ClassVar[dict[str, str]] = {"n_seen": "n_tokens"}
 
     n_seen: int = dial(8, "Tokens", "Tokens in the row; all but the last are asked.", ge=5, le=48)
     n_tokens: int = dial(16, "Vocabulary", "Tokens that the row is drawn from.", ge=8, le=52)
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if self.n_seen > self.n_tokens:
-            allowed = f"at most n_tokens ({self.n_tokens})"
-            raise disagreement("n_seen", self.n_seen, allowed, "n_tokens")
-        return self
 
     @property
     def d_vocab(self) -> int:

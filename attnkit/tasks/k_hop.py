@@ -8,7 +8,8 @@ import numpy as np
 from pydantic import model_validator
 
 from attnkit.foundation.settings import dial, disagreement
-from attnkit.tasks.base import NAMES, Examples, Label, Task, choose, register_task
+from attnkit.tasks.base import NAMES, Examples, Label, choose, register_task
+from attnkit.tasks.book import Book
 
 if TYPE_CHECKING:
     import torch
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @register_task
-class KHop(Task):
+class KHop(Book):
     """Find the name that is several hops after another, in a cycle of entries `name: next name`.
 
     Each name is asked once. One layer can follow one hop; two layers can follow two, because
@@ -48,6 +49,7 @@ class KHop(Task):
     }
     full_size: ClassVar[dict[str, Any]] = {"n_seeds": 5}
     slice_title: ClassVar[str] = "Hops"
+    at_most: ClassVar[dict[str, str]] = {"fewest_hops": "n_hops"}
 
     n_names: int = dial(8, "Names", "Names in the cycle; each is asked once.", ge=6, le=32)
     n_hops: int = dial(2, "Hops", "Largest number of hops in a question.", ge=1, le=8)
@@ -55,17 +57,10 @@ class KHop(Task):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.fewest_hops > self.n_hops:
-            allowed = f"at most n_hops ({self.n_hops})"
-            raise disagreement("fewest_hops", self.fewest_hops, allowed, "n_hops")
         if self.n_hops >= self.n_names:
             allowed = f"at most {self.n_names - 1}, below n_names"
             raise disagreement("n_hops", self.n_hops, allowed, "n_names")
         return self
-
-    @property
-    def n_fields(self) -> int:
-        return 2
 
     @property
     def d_vocab(self) -> int:
@@ -74,10 +69,6 @@ class KHop(Task):
     @property
     def n_classes(self) -> int:
         return self.n_names
-
-    @property
-    def n_ctx(self) -> int:
-        return 2 * self.n_names
 
     @property
     def answers_from(self) -> int:
@@ -101,9 +92,6 @@ class KHop(Task):
         position = torch.arange(n).expand(n_examples, -1)
         target = torch.zeros_like(entries).scatter(1, entries, position).gather(1, last)
         return Examples(torch.cat([book, questions], 1), following.gather(1, last), target, None)
-
-    def book(self, tokens: Tensor) -> Tensor:
-        return tokens[:, : self.n_names]
 
     def label(self, tokens: np.ndarray) -> list[Label]:
         labels = []

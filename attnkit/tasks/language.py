@@ -177,6 +177,7 @@ class Language(Task):
     source: ClassVar[str] = "Python's own help topics, those of Python 3.11"
     family: ClassVar[str] = "Text"
     corpus: ClassVar[bool] = True
+    answers_from: ClassVar[int] = 0
     simple_model: ClassVar[str] = "a bigram model"
     overrides: ClassVar[dict[str, Any]] = {
         "d_model": 48,
@@ -215,10 +216,6 @@ class Language(Task):
     )
 
     @property
-    def sparse(self) -> bool:
-        return self.objective == "masked"
-
-    @property
     def ordered(self) -> bool:
         return self.objective == "next"
 
@@ -235,16 +232,8 @@ class Language(Task):
         return self.length
 
     @property
-    def answers_from(self) -> int:
-        return 0
-
-    @property
     def chance(self) -> float:
         return read_corpus().largest_share
-
-    @property
-    def loss_floor(self) -> None:
-        return None
 
     @property
     def loss_to_beat(self) -> float:

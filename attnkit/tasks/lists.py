@@ -61,6 +61,8 @@ class Lists(Task):
     overrides: ClassVar[dict[str, Any]] = SMALL
     full_size: ClassVar[dict[str, Any]] = PUBLISHED
     slice_title: ClassVar[str] = "Place"
+    answers_from: ClassVar[int] = 0
+    first_number: ClassVar[int] = 0
 
     length: int = dial(10, "Length", "Symbols in a list; each place answers.", ge=2, le=64)
     n_symbols: int = dial(10, "Symbols", "Symbols that lists are made of.", ge=8, le=64)
@@ -76,10 +78,6 @@ class Lists(Task):
     @property
     def n_ctx(self) -> int:
         return self.length
-
-    @property
-    def answers_from(self) -> int:
-        return 0
 
     @property
     def slice_names(self) -> tuple[str, ...]:
@@ -111,9 +109,6 @@ class Lists(Task):
             Label(f"{symbol}", f"{place}: {symbol}", f"place {place}: {symbol}")
             for place, (symbol,) in enumerate(tokens.tolist(), 1)
         ]
-
-    def answer_text(self, answer: int) -> str:
-        return f"{answer}"
 
 
 def _positions(symbols: Int64[Tensor, "b i"]) -> Int64[Tensor, "b i"]:

@@ -58,6 +58,9 @@ class NoisyRecall(Task):
         "evaluate_every": 20,
     }
     slice_title: ClassVar[str] = "Earlier occurrences of the key"
+    answers_from: ClassVar[int] = 2
+    ordered: ClassVar[bool] = True
+    first_number: ClassVar[int] = 0
 
     n_pairs: int = dial(12, "Pairs", "Pairs in the stream, noise included.", ge=4, le=128)
     n_keys: int = dial(8, "Keys", "Different keys.", ge=4, le=64)
@@ -83,18 +86,6 @@ class NoisyRecall(Task):
     @property
     def n_ctx(self) -> int:
         return 2 * self.n_pairs - 1
-
-    @property
-    def answers_from(self) -> int:
-        return 2
-
-    @property
-    def sparse(self) -> bool:
-        return True
-
-    @property
-    def ordered(self) -> bool:
-        return True
 
     @property
     def chance(self) -> float:
@@ -159,9 +150,6 @@ class NoisyRecall(Task):
                 labels.append(Label(noise, noise, f"noise {noise}"))
         return labels
 
-    def answer_text(self, answer: int) -> str:
-        return f"{answer}"
-
     @property
     def slice_names(self) -> tuple[str, ...]:
         return ("once", "twice", "more often")
@@ -225,6 +213,7 @@ class SelectiveCopy(Task):
         "evaluate_every": 20,
     }
     slice_title: ClassVar[str] = "Place among the tokens"
+    first_number: ClassVar[int] = 0
 
     n_tokens: int = dial(
         16, "Vocabulary", "Token ids, including the blank and the mark.", ge=8, le=128
@@ -298,9 +287,6 @@ class SelectiveCopy(Task):
         ]
         queries = [f"token {rank} ?" for rank in range(1, self.n_copied + 1)]
         return stream + [Label("·", query, query) for query in queries]
-
-    def answer_text(self, answer: int) -> str:
-        return f"{answer}"
 
     @property
     def slice_names(self) -> tuple[str, ...]:

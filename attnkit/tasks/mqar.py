@@ -115,10 +115,6 @@ class Mqar(Task):
         return 2 * self.n_pairs
 
     @property
-    def sparse(self) -> bool:
-        return True
-
-    @property
     def chance(self) -> float:
         return 1 / self.n_pairs
 

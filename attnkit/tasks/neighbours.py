@@ -10,7 +10,8 @@ import numpy as np
 from pydantic import model_validator
 
 from attnkit.foundation.settings import dial, disagreement
-from attnkit.tasks.base import NAMES, Examples, Label, Task, choose, register_task
+from attnkit.tasks.base import NAMES, Examples, Label, choose, register_task
+from attnkit.tasks.book import Book
 
 if TYPE_CHECKING:
     import torch
@@ -24,7 +25,7 @@ _RANKS = ("1st", "2nd", "3rd")
 
 
 @register_task
-class Neighbours(Task):
+class Neighbours(Book):
     """Ask for the numbers of a name's neighbours one by one; their vectors are almost alike.
 
     Names come in families of four. Several members of each family in the book are entries, with
@@ -50,10 +51,10 @@ class Neighbours(Task):
     title: ClassVar[str] = "Neighbours"
     place: ClassVar[int] = 40
     question: ClassVar[str] = "“network” is near “neural” and “social”: what are their numbers?"
-    family: ClassVar[str] = "Questions people ask"
     source: ClassVar[str] = "the answer “neural … social … network” on Stack Exchange"
     overrides: ClassVar[dict[str, Any]] = {"d_head": 16, "self_mask": False, "steps": 600}
     slice_title: ClassVar[str] = "Neighbour"
+    at_most: ClassVar[dict[str, str]] = {"n_asking": "n_families"}
 
     n_asking: int = dial(
         4, "Families in the book", "One member of each family is the query.", ge=2, le=6
@@ -76,9 +77,6 @@ class Neighbours(Task):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.n_asking > self.n_families:
-            allowed = f"at most n_families ({self.n_families})"
-            raise disagreement("n_asking", self.n_asking, allowed, "n_families")
         if self.n_values < self.n_entries:
             allowed = f"at least {self.n_entries}: the numbers of a book differ"
             raise disagreement("n_values", self.n_values, allowed, "n_asking", "n_alike")
@@ -95,20 +93,12 @@ class Neighbours(Task):
         return MEMBERS * self.n_families
 
     @property
-    def n_fields(self) -> int:
-        return 2
-
-    @property
     def d_vocab(self) -> int:
         return self.n_names + self.n_values + self.n_alike
 
     @property
     def n_classes(self) -> int:
         return self.n_values
-
-    @property
-    def n_ctx(self) -> int:
-        return 2 * self.n_entries
 
     @property
     def answers_from(self) -> int:
@@ -135,9 +125,6 @@ class Neighbours(Task):
         entries = entries.gather(1, order[:, :, None].expand(-1, -1, 2))
         questions = torch.stack([queries, self.n_names + self.n_values + ranks], -1)
         return Examples(torch.cat([entries, questions], 1), values, order.argsort(1), None)
-
-    def book(self, tokens: Tensor) -> Tensor:
-        return tokens[:, : self.n_entries]
 
     def fixed_embedding(
         self, d_model: int, generator: torch.Generator

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from pydantic import model_validator
 
-from attnkit.foundation.settings import dial, disagreement
-from attnkit.tasks.base import NAMES, Examples, Label, Task, choose, register_task
+from attnkit.foundation.settings import dial
+from attnkit.tasks.base import NAMES, Examples, Label, choose, register_task
+from attnkit.tasks.book import Book, entry_label
 
 if TYPE_CHECKING:
     import torch
-    from torch import Tensor
 
 
 @register_task
-class Phonebook(Task):
+class Phonebook(Book):
     """Look up numbers: the book lists `name number`, then asks for every name once.
 
     ```
@@ -33,26 +32,15 @@ class Phonebook(Task):
     title: ClassVar[str] = "Phone book"
     place: ClassVar[int] = 0
     question: ClassVar[str] = "Each name is asked once: what is its number?"
-    family: ClassVar[str] = "Questions people ask"
     source: ClassVar[str] = "the answer “similar to Jindrich” on Stack Exchange"
     default_query: ClassVar[str] = "Jindřich"
     """Default query for a visitor's own book in the Lab."""
     overrides: ClassVar[dict[str, Any]] = {"d_head": 8, "self_mask": False, "steps": 600}
+    at_most: ClassVar[dict[str, str]] = {"n_entries": "n_names"}
 
     n_entries: int = dial(8, "Entries", "Entries in the book; each is asked once.", ge=2, le=32)
     n_names: int = dial(32, "Names", "Names that entries are drawn from.", ge=4, le=64)
     n_values: int = dial(32, "Numbers", "Different numbers an entry can have.", ge=4, le=64)
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if self.n_entries > self.n_names:
-            allowed = f"at most n_names ({self.n_names})"
-            raise disagreement("n_entries", self.n_entries, allowed, "n_names")
-        return self
-
-    @property
-    def n_fields(self) -> int:
-        return 2
 
     @property
     def d_vocab(self) -> int:
@@ -63,16 +51,8 @@ class Phonebook(Task):
         return self.n_values
 
     @property
-    def n_ctx(self) -> int:
-        return 2 * self.n_entries
-
-    @property
     def answers_from(self) -> int:
         return self.n_entries
-
-    @property
-    def chance(self) -> float:
-        return 1 / self.n_entries + (1 - 1 / self.n_entries) / self.n_values
 
     def make_examples(self, n_examples: int, generator: torch.Generator) -> Examples:
         import torch
@@ -86,17 +66,10 @@ class Phonebook(Task):
         questions = torch.stack([names.gather(1, target), blank], dim=-1)
         return Examples(torch.cat([entries, questions], 1), values.gather(1, target), target, None)
 
-    def book(self, tokens: Tensor) -> Tensor:
-        return tokens[:, : self.n_entries]
-
     def label(self, tokens: np.ndarray) -> list[Label]:
         labels = []
         for name, value in tokens.tolist():
-            if value == self.n_names + self.n_values:
-                query = f"{NAMES[name]} ?"
-                labels.append(Label(query, query, query))
-            else:
-                number = self.answer_text(value - self.n_names)
-                text = f"{NAMES[name]} {number}"
-                labels.append(Label(NAMES[name], text, text))
+            is_blank = value == self.n_names + self.n_values
+            number = "?" if is_blank else self.answer_text(value - self.n_names)
+            labels.append(entry_label(NAMES[name], number))
         return labels

@@ -2,43 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from pydantic import model_validator
 
-from attnkit.foundation.settings import dial, disagreement
-from attnkit.tasks.base import NAMES, Examples, Label, Task, choose, register_task
+from attnkit.foundation.settings import dial
+from attnkit.tasks.base import NAMES, Examples, Label, choose, register_task
+from attnkit.tasks.book import AskingBook
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
 
-class Relation(Task):
+class Relation(AskingBook):
     """Entries `name, other name, number`: each entry asks for the number of its other name.
 
     Chance is the number of a random other entry.
     """
 
-    family: ClassVar[str] = "Questions people ask"
+    n_fields: ClassVar[int] = 3
+    at_most: ClassVar[dict[str, str]] = {"n_entries": "n_names"}
     between: ClassVar[str]
     """Text between the two names of an entry; no arrow, because arrows stand for scores."""
 
     n_entries: int = dial(8, "Entries", "People in the book; each answers once.", ge=4, le=16)
     n_names: int = dial(32, "Names", "Names that entries are drawn from.", ge=4, le=64)
     n_values: int = dial(32, "Numbers", "Different numbers an entry can have.", ge=4, le=64)
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if self.n_entries > self.n_names:
-            allowed = f"at most n_names ({self.n_names})"
-            raise disagreement("n_entries", self.n_entries, allowed, "n_names")
-        return self
-
-    @property
-    def n_fields(self) -> int:
-        return 3
 
     @property
     def d_vocab(self) -> int:
@@ -51,18 +41,6 @@ class Relation(Task):
     @property
     def n_ctx(self) -> int:
         return self.n_entries
-
-    @property
-    def answers_from(self) -> int:
-        return 0
-
-    @property
-    def chance(self) -> float:
-        others = self.n_entries - 1
-        return 1 / others + (1 - 1 / others) / self.n_values
-
-    def book(self, tokens: Tensor) -> Tensor:
-        return tokens
 
     def label(self, tokens: np.ndarray) -> list[Label]:
         labels = []

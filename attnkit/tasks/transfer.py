@@ -8,21 +8,20 @@ import numpy as np
 from pydantic import model_validator
 
 from attnkit.foundation.settings import dial, disagreement
-from attnkit.tasks.base import NAMES, Examples, Label, Task, choose, register_task
+from attnkit.tasks.base import NAMES, Examples, Label, choose, register_task
+from attnkit.tasks.book import Book, entry_label
 
 if TYPE_CHECKING:
     import torch
-    from torch import Tensor
 
 
-class Lookup(Task):
+class Lookup(Book):
     """List different entries `name number`, then repeat each with one of its two fields hidden.
 
     Names, numbers and the two blanks share one range of ids, in this order; the classes are the
     names, then the numbers.
     """
 
-    family: ClassVar[str] = "Questions people ask"
     source: ClassVar[str] = "the answer “same basic embedding” on Stack Exchange"
     hidden: ClassVar[int]
     """Field that is hidden and asked for: 0 the name, 1 the number."""
@@ -39,20 +38,12 @@ class Lookup(Task):
         return self
 
     @property
-    def n_fields(self) -> int:
-        return 2
-
-    @property
     def d_vocab(self) -> int:
         return self.n_classes + 2
 
     @property
     def n_classes(self) -> int:
         return self.n_names + self.n_values
-
-    @property
-    def n_ctx(self) -> int:
-        return 2 * self.n_entries
 
     @property
     def answers_from(self) -> int:
@@ -74,20 +65,15 @@ class Lookup(Task):
         questions[:, :, self.hidden] = self.n_classes + self.hidden
         return Examples(torch.cat([entries, questions], 1), labels, target, None)
 
-    def book(self, tokens: Tensor) -> Tensor:
-        return tokens[:, : self.n_entries]
-
     def answer_text(self, answer: int) -> str:
         is_name = answer < self.n_names
         return NAMES[answer] if is_name else super().answer_text(answer - self.n_names)
 
     def label(self, tokens: np.ndarray) -> list[Label]:
-        labels = []
-        for token in tokens.tolist():
-            fields = [self.answer_text(field) if field < self.n_classes else "?" for field in token]
-            text = " ".join(fields)
-            labels.append(Label(text if "?" in fields else fields[0], text, text))
-        return labels
+        return [
+            entry_label(*(self.answer_text(f) if f < self.n_classes else "?" for f in token))
+            for token in tokens.tolist()
+        ]
 
 
 class Before(Lookup):

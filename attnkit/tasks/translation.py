@@ -10,12 +10,11 @@ import hashlib
 from collections import Counter
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import model_validator
 
-from attnkit.foundation.settings import dial, disagreement
+from attnkit.foundation.settings import dial
 from attnkit.tasks.base import (
     NAMES,
     NOTHING,
@@ -68,19 +67,13 @@ class Dictionary(Task):
     source: ClassVar[str] = "the question “K should be the same with V” on Stack Exchange"
     overrides: ClassVar[dict[str, Any]] = {"d_head": 16, "positions": "learned", "steps": 300}
     slice_title: ClassVar[str] = "Place"
+    at_most: ClassVar[dict[str, str]] = {"n_words": "n_vocab"}
 
     n_words: int = dial(8, "Words", "Names in a sentence.", ge=2, le=16)
     n_vocab: int = dial(32, "Dictionary", "Names that have a number.", ge=8, le=64)
     order: Literal["same", "reversed"] = dial(
         "same", "Order", "Order of the numbers, compared with the names."
     )
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if self.n_words > self.n_vocab:
-            allowed = f"at most n_vocab ({self.n_vocab})"
-            raise disagreement("n_words", self.n_words, allowed, "n_vocab")
-        return self
 
     @property
     def d_vocab(self) -> int:
@@ -195,17 +188,9 @@ class Translation(Task):
         return self.n_source
 
     @property
-    def sparse(self) -> bool:
-        return True
-
-    @property
     def chance(self) -> float:
         counts = np.bincount(self._stock.labels[self._stock.labels != NOTHING])
         return float(counts.max() / counts.sum())
-
-    @property
-    def loss_floor(self) -> None:
-        return None
 
     @property
     def pairs(self) -> tuple[tuple[str, str], ...]:

@@ -16,12 +16,10 @@ from typing import TYPE_CHECKING, Literal, cast, get_args
 
 from attnkit.foundation.display import jupyter_shell
 from attnkit.foundation.settings import PREFIX, InvalidExperiment, InvalidSettings, Problem
-from attnkit.variants.normalised import NormalisedOption
 from attnkit.variants.position_rules import RotaryPositions
 from attnkit.variants.rules import HOOKS, Rule
 from attnkit.variants.scaling import ScaledOption, SignedOption
-from attnkit.variants.scores import UnitKeyOption
-from attnkit.variants.skew import SkewOption
+from attnkit.variants.scores import NormalisedOption, SkewOption, UnitKeyOption
 from attnkit.variants.wiring import TOKEN
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 import streamlit as st
 
+from attnkit.analysis.reached import level_in_words
 from attnkit.analysis.rescue import (
     Change,
     Outcome,
-    accuracy_text,
     changes_of,
     effect_sentences,
     symmetric_variants,
@@ -109,11 +109,13 @@ def _finished(lab: Lab, job: Job | None) -> Snapshot | None:
 def _standing(outcome: Outcome) -> str:
     """Return the accuracy of the variants whose scores must be symmetric, in one sentence."""
     symmetric = symmetric_variants(outcome.experiment)
-    parts = [f"{title_of(variant)} {accuracy_text(outcome.mean(variant))}" for variant in symmetric]
+    parts = [
+        f"{title_of(variant)} {level_in_words(outcome.mean(variant))}" for variant in symmetric
+    ]
     n_seeds, reference = outcome.experiment.n_seeds, outcome.reference
     mean = f", mean of {n_seeds} seeds" if n_seeds > 1 else ""
     if reference is not None:
-        parts[-1] += f" ({title_of(reference)} {accuracy_text(outcome.mean(reference))})"
+        parts[-1] += f" ({title_of(reference)} {level_in_words(outcome.mean(reference))})"
     return plain(f"Accuracy{mean}: {', '.join(parts)}. Change one thing and train it at once:")
 
 

@@ -1,13 +1,15 @@
-"""Options for the number and the widths of heads: MHA, GQA, MQA, thin keys, wide values."""
+"""Options for the number and the widths of heads: MHA, GQA, MQA, thin keys, tied groups."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar
 
 from attnkit.variants.catalogue import register
-from attnkit.variants.options import CountOption, Parts, WidthOption, register_option
+from attnkit.variants.options import CountOption, Option, Parts, WidthOption, register_option
+from attnkit.variants.position_rules import POSITIONS
 from attnkit.variants.sharing import Sharing
-from attnkit.variants.wiring import Sizes
+from attnkit.variants.wiring import TOKEN, Sizes, Vector, Wiring
 
 FAMILY = "Heads and widths"
 
@@ -25,7 +27,6 @@ class HeadsOption(CountOption):
     plain = True
 
     def resize(self, sizes: Sizes) -> None:
-        """Set the number of heads."""
         sizes.n_heads = self.value
 
 
@@ -40,7 +41,6 @@ class HeadWidthOption(WidthOption):
     plain = True
 
     def resize(self, sizes: Sizes) -> None:
-        """Set the width of queries, keys and values."""
         sizes.d_head = self.value.resolve(self.name, sizes)
 
 
@@ -70,7 +70,6 @@ class KeyWidthOption(_OneWidthOption):
     place = 12
 
     def resize(self, sizes: Sizes) -> None:
-        """Set the width of queries and keys."""
         sizes.d_k = self.value.resolve(self.name, sizes)
 
 
@@ -84,7 +83,6 @@ class ValueWidthOption(_OneWidthOption):
     place = 13
 
     def resize(self, sizes: Sizes) -> None:
-        """Set the width of values."""
         sizes.d_v = self.value.resolve(self.name, sizes)
 
 
@@ -98,17 +96,11 @@ class KeyValueHeadsOption(CountOption):
     allowed = "a whole number that divides n_heads"
     samples = ("1", "2", "4")
     place = 14
-
-    def check(self, parts: Parts) -> None:
-        """Refuse queries that are tied to keys or values of fewer heads."""
-        if "=" in parts.sharing and parts.sharing is not Sharing.K_V:
-            raise ValueError(
-                f"kv_heads does not go with {parts.sharing}: queries that are tied to keys or "
-                "values have the same number of heads; set n_heads"
-            )
+    refuses = {
+        "Q=K Q=V Q=K=V": "tied queries have as many heads as keys or values; set n_heads",
+    }
 
     def resize(self, sizes: Sizes) -> None:
-        """Set the number of key and value heads."""
         if sizes.n_heads % self.value:
             raise ValueError(
                 f"kv_heads={self.value} does not divide n_heads={sizes.n_heads}: all groups of "
@@ -130,7 +122,6 @@ class MlpOption(CountOption):
     plain = True
 
     def resize(self, sizes: Sizes) -> None:
-        """Set the width of the MLP."""
         sizes.d_mlp = self.value
 
 
@@ -195,4 +186,50 @@ register(
     "values must agree.",
     "a question asked in online discussions",
     FAMILY,
+)
+
+
+@register_option
+class SharedHalfOption(Option):
+    """Keys of two halves: one vector r for all heads, and the first half of the head's value.
+
+    The vector r is half as wide as a key. RoPE rotates only r and the same half of each query,
+    so values are not rotated. A decoder caches r and the values.
+
+    Source:
+        Zadouri et al. 2025, arXiv 2505.21487 (grouped tied attention), with r first and not last.
+    """
+
+    name = "shared_half"
+    help = "Half of each key is half of the value; the other half is one vector for all heads."
+    place = 24
+    refuses = {
+        "QKV Q=K Q=V Q=K=V": "keys must be tied to values only, K=V",
+        "kv_residual": "both define how keys are computed",
+        "rope_width rotate_values": "RoPE rotates the shared half of keys",
+    }
+
+    def rewire(self, wiring: Wiring) -> None:
+        d_k, rotates = wiring.sizes.d_k, POSITIONS[wiring.sizes.positions].rotates
+        divisor = 4 if rotates else 2
+        if d_k % divisor:
+            scheme = " with positions=rope" if rotates else ""
+            raise ValueError(f"shared_half{scheme} needs a d_k divisible by {divisor}, not {d_k}")
+        values = wiring.roles["V"]
+        wiring.project("R", TOKEN, 1, d_k // 2)
+        wiring.vectors["RT"] = Vector(values, None, wiring.sizes.kv_heads, d_k, joins="R")
+        wiring.roles["K"] = "RT"
+        if rotates:
+            wiring.rotation = replace(wiring.rotation, width=d_k // 2)
+
+
+register(
+    "Grouped tied",
+    "K=V n_heads=4 kv_heads=2 shared_half",
+    "Grouped tied attention: half of a key is half of the value of its group, and the other half "
+    "is one vector for all heads. With RoPE only this half is rotated, so values are not, and a "
+    "decoder keeps one value per group and one half.",
+    "Zadouri et al. 2025, arXiv 2505.21487 (openreview 8ixiZ1b8rr)",
+    FAMILY,
+    aliases=("GTA", "grouped-tied attention"),
 )

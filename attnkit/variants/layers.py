@@ -7,14 +7,13 @@ from attnkit.variants.options import (
     ChoiceOption,
     CountOption,
     Option,
-    Parts,
-    refuse,
     register_option,
 )
-from attnkit.variants.sharing import Sharing
 from attnkit.variants.wiring import Wiring
 
 FAMILY = "Across layers"
+
+_OWN_QUERIES = "queries are computed in every layer, keys and values are not"
 
 
 @register_option
@@ -27,7 +26,6 @@ class SharedLayersOption(Option):
     place = 60
 
     def rewire(self, wiring: Wiring) -> None:
-        """Let all layers use the parameters of the first."""
         wiring.shared_layers = True
 
 
@@ -42,13 +40,11 @@ class ReuseOption(CountOption):
     allowed = "a whole number from 2 to 4"
     samples = ("2", "3")
     place = 61
-
-    def check(self, parts: Parts) -> None:
-        """Refuse tied queries, because every layer computes its own."""
-        _require_queries_of_their_own(self, parts)
+    refuses = {
+        "Q=K Q=V Q=K=V": _OWN_QUERIES,
+    }
 
     def rewire(self, wiring: Wiring) -> None:
-        """Set the number of layers that share keys and values."""
         wiring.reuse = self.value
 
 
@@ -70,24 +66,13 @@ class SourceLayersOption(ChoiceOption):
     samples = choices
     least_layers = 4
     place = 62
-
-    def check(self, parts: Parts) -> None:
-        """Refuse tied queries, and another choice of layers."""
-        _require_queries_of_their_own(self, parts)
-        refuse(parts, self.name, "kv_every", because="both choose layers for keys and values")
+    refuses = {
+        "Q=K Q=V Q=K=V": _OWN_QUERIES,
+        "kv_every": "both choose layers for keys and values",
+    }
 
     def rewire(self, wiring: Wiring) -> None:
-        """Let the upper half of the layers use keys and values of layers below."""
         wiring.bottom_middle = True
-
-
-def _require_queries_of_their_own(option: Option, parts: Parts) -> None:
-    """Raise ValueError if queries are tied to keys or values, which some layers do not compute."""
-    if parts.sharing not in (Sharing.QKV, Sharing.K_V):
-        raise ValueError(
-            f"{option.name} does not go with {parts.sharing}: queries are computed in every "
-            "layer, keys and values are not"
-        )
 
 
 register(

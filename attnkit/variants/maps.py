@@ -6,8 +6,8 @@ import math
 from typing import TYPE_CHECKING
 
 from attnkit.variants.catalogue import register
-from attnkit.variants.options import Option, Parts, refuse, register_option
-from attnkit.variants.rules import Code
+from attnkit.variants.options import Option, register_option
+from attnkit.variants.rules import Code, Layer
 from attnkit.variants.wiring import TOKEN, Sizes, Weight, Wiring
 
 if TYPE_CHECKING:
@@ -19,24 +19,11 @@ FAMILY = "Four matrices"
 class _TwoMaps(Option):
     """Base class of options with two queries, two keys and one value per head."""
 
-    def check(self, parts: Parts) -> None:
-        """Refuse tied values, identities, and other options that compute keys."""
-        if parts.sharing.owner("V") != "V":
-            raise ValueError(
-                f"{self.name} does not go with {parts.sharing}: there are two keys and queries "
-                "per head, but one value"
-            )
-        if {"Q", "K"} & set(parts.identity):
-            raise ValueError(f"{self.name} does not go with Q=I or K=I: both maps would be one")
-        refuse(
-            parts,
-            self.name,
-            *({"sum", "diff"} - {self.name}),
-            "kv_rank",
-            "k_rank",
-            "keyless",
-            because="it makes two keys per head",
-        )
+    refuses = {
+        "K=V Q=V Q=K=V": "there are two keys and queries per head, but one value",
+        "Q=I K=I": "both maps would be one",
+        "sum diff kv_rank k_rank keyless": "it makes two keys per head",
+    }
 
     def resize(self, sizes: Sizes) -> None:
         """Refuse grouped keys, which two maps do not support."""
@@ -60,16 +47,14 @@ class SumOption(_TwoMaps):
     place = 25
 
     def rewire(self, wiring: Wiring) -> None:
-        """Set up two maps that are added before the softmax."""
         super().rewire(wiring)
         wiring.adds_maps = True
 
-    def merge(self, scores: Tensor, weights: dict[str, Tensor]) -> Tensor:
+    def merge(self, scores: Tensor, layer: Layer) -> Tensor:
         """Return the sum of the maps."""
         return scores.sum(3, keepdim=True)
 
     def code(self, wiring: Wiring) -> Code:
-        """Return the code that adds the maps."""
         return Code(merge=("scores = scores.sum(1)  # add both maps",))
 
 
@@ -89,34 +74,25 @@ class DifferentialOption(_TwoMaps):
     place = 26
 
     def rewire(self, wiring: Wiring) -> None:
-        """Set up two maps and the vectors from which λ is computed."""
         super().rewire(wiring)
         for name in ("lambda_q1", "lambda_k1", "lambda_q2", "lambda_k2"):
             wiring.weights[name] = Weight((wiring.sizes.d_k,), 0.1)
 
-    def combine(self, pattern: Tensor, weights: dict[str, Tensor], layer: int) -> Tensor:
+    def combine(self, pattern: Tensor, layer: Layer) -> Tensor:
         """Return P₁ − λ P₂."""
         first, second = (
-            (weights[f"lambda_q{i}"] * weights[f"lambda_k{i}"]).sum(-1).exp() for i in (1, 2)
+            (layer.weights[f"lambda_q{i}"] * layer.weights[f"lambda_k{i}"]).sum(-1).exp()
+            for i in (1, 2)
         )
-        strength = first - second + self.initial(layer)  # λ, (s,)
+        strength = first - second + self.initial(layer.index)  # λ, (s,)
         return pattern[:, :, :, 0] - strength.view(-1, 1, 1, 1, 1) * pattern[:, :, :, 1]
 
-    def finish(
-        self,
-        z: Tensor,
-        own: Tensor | None,
-        weights: dict[str, Tensor],
-        positions: Tensor,
-        wiring: Wiring,
-        layer: int,
-    ) -> Tensor:
+    def finish(self, z: Tensor, own: Tensor | None, positions: Tensor, layer: Layer) -> Tensor:
         """Normalise the output of every head and multiply it by 1 − λ_init."""
         mean_square = z.square().mean(-1, keepdim=True) + 1e-5
-        return z * mean_square.rsqrt() * (1 - self.initial(layer))
+        return z * mean_square.rsqrt() * (1 - self.initial(layer.index))
 
     def code(self, wiring: Wiring) -> Code:
-        """Return the code that sets λ_init, subtracts the patterns and normalises every head."""
         first, second = (f"(self.lambda_q{i} @ self.lambda_k{i}).exp()" for i in (1, 2))
         normed = f"nn.functional.rms_norm(z, ({wiring.sizes.d_v},), eps=1e-5)"
         return Code(

@@ -41,6 +41,8 @@ class Option(Rule):
         diagonal: Whether it multiplies tied queries and keys by different factors. Scores then
             stay symmetric unless positions rotate the vectors.
         least_layers: Smallest number of layers with which it has an effect.
+        refuses: Why it does not go with some words: words with spaces between them → reason. A word
+            is a sharing, a role without a matrix such as V=I, or the name of another option.
 
     Attributes:
         value: The value that was read; True without one.
@@ -56,6 +58,7 @@ class Option(Rule):
     asymmetric: ClassVar[bool] = False
     diagonal: ClassVar[bool] = False
     least_layers: ClassVar[int] = 1
+    refuses: ClassVar[dict[str, str]] = {}
 
     @classmethod
     def read(cls, text: str | None) -> Self:
@@ -81,6 +84,8 @@ class Option(Rule):
 
     def check(self, parts: Parts) -> None:
         """Raise ValueError, with the reason, if the rest of the variant excludes this option."""
+        for words, reason in self.refuses.items():
+            refuse(parts, self.name, *words.split(), because=reason)
 
 
 @dataclass(frozen=True)
@@ -153,7 +158,6 @@ class CountOption(Option):
 
     @classmethod
     def read(cls, text: str | None) -> Self:
-        """Read a whole number."""
         digits = text is not None and text.isascii() and text.isdecimal()
         if text is None or not digits or not cls.low <= int(text) <= cls.high:
             raise ValueError(f"a whole number from {cls.low} to {cls.high}")
@@ -173,7 +177,6 @@ class WidthOption(Option):
 
     @classmethod
     def read(cls, text: str | None) -> Self:
-        """Read a width."""
         return cls(Width.read(text or ""))
 
 
@@ -199,7 +202,6 @@ class NumberOption(Option):
 
     @classmethod
     def read(cls, text: str | None) -> Self:
-        """Read a number."""
         try:
             number = float("" if text is None or "_" in text else text)
         except ValueError:
@@ -222,7 +224,6 @@ class ChoiceOption(Option):
 
     @classmethod
     def read(cls, text: str | None) -> Self:
-        """Read one of the choices, in any case."""
         for choice in cls.choices:
             if text is not None and choice.lower() == text.lower():
                 return cls(choice)
@@ -259,8 +260,10 @@ def register_option(option_type: _OptionType) -> _OptionType:
     return option_type
 
 
-def refuse(parts: Parts, name: str, *others: str, because: str) -> None:
-    """Raise ValueError if there is any of the other options besides the option `name`."""
-    for other in others:
-        if other in parts.given:
-            raise ValueError(f"{name} does not go with {other}: {because}")
+def refuse(parts: Parts, name: str, *words: str, because: str) -> None:
+    """Raise ValueError if a variant has any of these words besides the option `name`."""
+    without_matrix = {f"{role}={IDENTITY}" for role in parts.identity}
+    present = {parts.sharing.value, *without_matrix, *parts.given} - {name}
+    for word in words:
+        if word in present:
+            raise ValueError(f"{name} does not go with {word}: {because}")

@@ -20,7 +20,6 @@ class OutputOption(ChoiceOption):
     place = 1
 
     def rewire(self, wiring: Wiring) -> None:
-        """Leave W_O out."""
         if wiring.n_inner != wiring.sizes.d_model:
             raise ValueError(
                 f"O=I needs n_heads · d_v = d_model, but {wiring.sizes.n_heads} · "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from attnkit.variants.rules import Code, Rule
+from attnkit.variants.rules import Code, Layer, Rule
 from attnkit.variants.sharing import Role
 from attnkit.variants.wiring import Weight, Wiring
 
@@ -46,7 +46,7 @@ class RotaryPositions(Positions):
     """Rotation of queries and keys by angles that grow with their position.
 
     Components c and c + d/2 are a pair, rotated by the angle position · 10000^(−2c/d). The options
-    in `attnkit.variants.rotation` choose how many components are rotated, and whether values are.
+    in `attnkit.variants.positions` choose how many components are rotated, and whether values are.
 
     Source:
         Su et al. 2021, arXiv 2104.09864, with the pairs of GPT-NeoX.
@@ -70,21 +70,13 @@ class RotaryPositions(Positions):
                     f"which is {width}"
                 )
 
-    def adjust(
-        self,
-        role: Role,
-        rows: Tensor,
-        weights: dict[str, Tensor],
-        positions: Tensor,
-        wiring: Wiring,
-    ) -> Tensor:
+    def adjust(self, role: Role, rows: Tensor, positions: Tensor, layer: Layer) -> Tensor:
         """Rotate queries and keys, and values if the wiring says so."""
-        if role == "V" and not wiring.rotation.values:
+        if role == "V" and not layer.wiring.rotation.values:
             return rows
-        return rotated(rows, positions, wiring.rotation.width)
+        return rotated(rows, positions, layer.wiring.rotation.width)
 
     def code(self, wiring: Wiring) -> Code:
-        """Return the code that rotates queries, keys and perhaps values, with a function."""
         values = wiring.rotation.values and not wiring.value_is_key
         adjusted: dict[Role, str] = {"Q": "rotate(q)", "K": "rotate(k)"}
         return Code(
@@ -142,26 +134,19 @@ class LinearPositions(Positions):
     help = "Scores fall with the distance; symmetric scores stay symmetric."
     plain = False
 
-    def bias(
-        self,
-        weights: dict[str, Tensor],
-        query_positions: Tensor,
-        key_positions: Tensor,
-        wiring: Wiring,
-    ) -> Tensor:
+    def bias(self, query_positions: Tensor, key_positions: Tensor, layer: Layer) -> Tensor:
         """Return −slope · |i − j|."""
         import torch
 
-        n_heads = wiring.sizes.n_heads
+        n_heads = layer.wiring.sizes.n_heads
         head = torch.arange(1, n_heads + 1, device=query_positions.device, dtype=torch.float32)
         slopes = 2 ** (-8 * head / n_heads)
         distance = (query_positions[:, None] - key_positions[None, :]).abs()
         return (-slopes[:, None, None] * distance)[None, None]
 
     def code(self, wiring: Wiring) -> Code:
-        """Return the code that subtracts the penalty; a single head has the last slope."""
         n_heads = wiring.sizes.n_heads
-        if n_heads == 1:
+        if n_heads == 1:  # it has the last slope
             return Code(bias=(_INDICES, "scores = scores - 2**-8 * (i[:, None] - j).abs()"))
         slopes = f"slopes = 2 ** (-8 * torch.arange(1, {n_heads + 1}).to(x) / {n_heads})"
         penalty = "scores = scores - slopes[:, None, None] * (i[:, None] - j).abs()"
@@ -185,19 +170,12 @@ class RelativePositions(Positions):
         shape = (wiring.sizes.n_heads, 2 * wiring.sizes.n_ctx - 1)
         wiring.weights["b_offset"] = Weight(shape, fill=(0.0,))
 
-    def bias(
-        self,
-        weights: dict[str, Tensor],
-        query_positions: Tensor,
-        key_positions: Tensor,
-        wiring: Wiring,
-    ) -> Tensor:
+    def bias(self, query_positions: Tensor, key_positions: Tensor, layer: Layer) -> Tensor:
         """Return b[i − j]."""
-        offset = query_positions[:, None] - key_positions[None, :] + wiring.sizes.n_ctx - 1
-        return weights["b_offset"][:, :, offset].unsqueeze(1)
+        offset = query_positions[:, None] - key_positions[None, :] + layer.wiring.sizes.n_ctx - 1
+        return layer.weights["b_offset"][:, :, offset].unsqueeze(1)
 
     def code(self, wiring: Wiring) -> Code:
-        """Return the code that adds the bias of each offset."""
         added = f"self.b_offset[:, i[:, None] - j + {wiring.sizes.n_ctx - 1}]"
         return Code(bias=(_INDICES, f"scores = scores + {added}"))
 
@@ -215,18 +193,12 @@ class KeyPositions(Positions):
         shape = (wiring.sizes.n_heads, wiring.sizes.n_ctx)
         wiring.weights["b_key"] = Weight(shape, fill=(0.0,))
 
-    def bias(
-        self,
-        weights: dict[str, Tensor],
-        query_positions: Tensor,
-        key_positions: Tensor,
-        wiring: Wiring,
-    ) -> Tensor:
+    def bias(self, query_positions: Tensor, key_positions: Tensor, layer: Layer) -> Tensor:
         """Return g(j), the bias of each key position."""
-        return weights["b_key"][:, :, key_positions][:, None, :, None, :]
+        return layer.weights["b_key"][:, :, key_positions][:, None, :, None, :]
 
     def code(self, wiring: Wiring) -> Code:
-        """Return the code that adds the bias; encoder and decoder each count from 0."""
+        # Encoder and decoder each count from 0.
         n_keys = ", : scores.shape[-1]" if wiring.sizes.two_sided else ""
         return Code(bias=(f"scores = scores + self.b_key[:, None{n_keys}]",))
 
@@ -251,35 +223,20 @@ class PlusPositions(Positions):
     plain = False
 
     def rewire(self, wiring: Wiring) -> None:
-        """Add the weights of a 1×1 convolution over the channels, shared by the heads."""
         wiring.weights["w_plus"] = Weight((CHANNELS,), 0.02)
         wiring.weights["b_plus"] = Weight((1,), fill=(0.0,))
 
-    def adjust(
-        self,
-        role: Role,
-        rows: Tensor,
-        weights: dict[str, Tensor],
-        positions: Tensor,
-        wiring: Wiring,
-    ) -> Tensor:
+    def adjust(self, role: Role, rows: Tensor, positions: Tensor, layer: Layer) -> Tensor:
         """Multiply queries by Σw, which multiplies the scores by it."""
-        return rows * weights["w_plus"].sum(-1).view(-1, 1, 1, 1, 1) if role == "Q" else rows
+        return rows * layer.weights["w_plus"].sum(-1).view(-1, 1, 1, 1, 1) if role == "Q" else rows
 
-    def bias(
-        self,
-        weights: dict[str, Tensor],
-        query_positions: Tensor,
-        key_positions: Tensor,
-        wiring: Wiring,
-    ) -> Tensor:
+    def bias(self, query_positions: Tensor, key_positions: Tensor, layer: Layer) -> Tensor:
         """Return Σ_c w_c P_ijc + b."""
         features = plus_features(query_positions, key_positions)
-        mixed = (features * weights["w_plus"][:, None, None, :]).sum(-1)  # (s, i, j)
-        return (mixed + weights["b_plus"][:, :, None])[:, None, None]
+        mixed = (features * layer.weights["w_plus"][:, None, None, :]).sum(-1)  # (s, i, j)
+        return (mixed + layer.weights["b_plus"][:, :, None])[:, None, None]
 
     def code(self, wiring: Wiring) -> Code:
-        """Return the code that adds the features of query positions and of key positions."""
         half = CHANNELS // 2
         sinusoid = f"(of_i @ self.w_plus[:{half}])[:, None] + of_j @ self.w_plus[{half}:]"
         return Code(

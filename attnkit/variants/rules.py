@@ -47,6 +47,21 @@ class Code:
     finish: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class Layer:
+    """An attention layer, as rules see it.
+
+    Attributes:
+        wiring: Wiring of the variant.
+        index: Index of the layer, from 0.
+        weights: Weights of the layer by their names in the wiring, with a leading axis of seeds.
+    """
+
+    wiring: Wiring
+    index: int
+    weights: dict[str, Tensor]
+
+
 class Rule:
     """Effect of one word of a variant, or of its position scheme, as hooks of the engine.
 
@@ -70,54 +85,30 @@ class Rule:
     def rewire(self, wiring: Wiring) -> None:
         """Change vectors, roles and weights. Raises ValueError if the sizes do not allow it."""
 
-    def adjust(
-        self,
-        role: Role,
-        rows: Tensor,
-        weights: dict[str, Tensor],
-        positions: Tensor,
-        wiring: Wiring,
-    ) -> Tensor:
+    def adjust(self, role: Role, rows: Tensor, positions: Tensor, layer: Layer) -> Tensor:
         """Return the rows of a role as the scores or the output use them; `positions` is (i,)."""
         return rows
 
-    def bias(
-        self,
-        weights: dict[str, Tensor],
-        query_positions: Tensor,
-        key_positions: Tensor,
-        wiring: Wiring,
-    ) -> Tensor | None:
+    def bias(self, query_positions: Tensor, key_positions: Tensor, layer: Layer) -> Tensor | None:
         """Return the bias of the scores, (s or 1, 1, h or 1, i, j); None if there is none."""
         return None
 
-    def merge(self, scores: Tensor, weights: dict[str, Tensor]) -> Tensor:
+    def merge(self, scores: Tensor, layer: Layer) -> Tensor:
         """Return the changed scores before mask and softmax, (s, b, h, maps, i, j)."""
         return scores
 
-    def combine(self, pattern: Tensor, weights: dict[str, Tensor], layer: int) -> Tensor:
+    def combine(self, pattern: Tensor, layer: Layer) -> Tensor:
         """Return one pattern, (s, b, h, i, j), for those of several maps, (s, b, h, maps, i, j)."""
         return pattern
 
-    def finish(
-        self,
-        z: Tensor,
-        own: Tensor | None,
-        weights: dict[str, Tensor],
-        positions: Tensor,
-        wiring: Wiring,
-        layer: int,
-    ) -> Tensor:
+    def finish(self, z: Tensor, own: Tensor | None, positions: Tensor, layer: Layer) -> Tensor:
         """Return the changed output of the heads before W_O, (s, b, h, i, d).
 
         Args:
             z: Output of the heads.
             own: Values at the query positions, after all rules, of the same shape as `z`; None if
                 queries and keys are different sequences, as in cross-attention.
-            weights: Weights of the layer.
             positions: Query positions, (i,).
-            wiring: Wiring of the variant.
-            layer: Index of the layer, from 0.
         """
         return z
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from attnkit.variants.catalogue import register
-from attnkit.variants.options import Option, Parts, refuse, register_option
-from attnkit.variants.rules import Code
+from attnkit.variants.options import Option, register_option
+from attnkit.variants.rules import Code, Layer
 from attnkit.variants.sharing import Role
 from attnkit.variants.wiring import Weight, Wiring
 
@@ -33,19 +33,11 @@ class ScaledOption(Option):
             shape = (vector.n_heads, 1, vector.width)
             wiring.weights[f"D_{role}"] = Weight(shape, fill=(1.0,), role=role)
 
-    def adjust(
-        self,
-        role: Role,
-        rows: Tensor,
-        weights: dict[str, Tensor],
-        positions: Tensor,
-        wiring: Wiring,
-    ) -> Tensor:
+    def adjust(self, role: Role, rows: Tensor, positions: Tensor, layer: Layer) -> Tensor:
         """Multiply the rows by the diagonal of their role."""
-        return rows * weights[f"D_{role}"].unsqueeze(1)
+        return rows * layer.weights[f"D_{role}"].unsqueeze(1)
 
     def code(self, wiring: Wiring) -> Code:
-        """Return the code that multiplies the rows of every role by its diagonal."""
         return Code(adjust={role: f"{role.lower()} * self.D_{role}" for role in wiring.roles})
 
 
@@ -61,15 +53,11 @@ class SignedOption(Option):
     diagonal = True
     linear = True
     place = 31
-
-    def check(self, parts: Parts) -> None:
-        """Refuse keys that are not tied to queries, and options that scale keys otherwise."""
-        if not parts.sharing.symmetric:
-            raise ValueError(
-                f"signed does not go with {parts.sharing}: keys must be queries, Q=K or Q=K=V"
-            )
-        refuse(parts, self.name, "unit_key", because="scores would not be symmetric")
-        refuse(parts, self.name, "scaled", because="both give keys factors of their own")
+    refuses = {
+        "QKV K=V Q=V": "keys must be queries, Q=K or Q=K=V",
+        "unit_key": "scores would not be symmetric",
+        "scaled": "both give keys factors of their own",
+    }
 
     def rewire(self, wiring: Wiring) -> None:
         """Add the diagonal D, which starts at +1, −1, +1, −1, …"""
@@ -77,19 +65,11 @@ class SignedOption(Option):
         shape = (vector.n_heads, 1, vector.width)
         wiring.weights["D"] = Weight(shape, fill=(1.0, -1.0))
 
-    def adjust(
-        self,
-        role: Role,
-        rows: Tensor,
-        weights: dict[str, Tensor],
-        positions: Tensor,
-        wiring: Wiring,
-    ) -> Tensor:
+    def adjust(self, role: Role, rows: Tensor, positions: Tensor, layer: Layer) -> Tensor:
         """Multiply keys by D."""
-        return rows * weights["D"].unsqueeze(1) if role == "K" else rows
+        return rows * layer.weights["D"].unsqueeze(1) if role == "K" else rows
 
     def code(self, wiring: Wiring) -> Code:
-        """Return the code that multiplies keys by D."""
         return Code(adjust={"K": "k * self.D"})
 
 

@@ -1,19 +1,153 @@
-"""Options for computing scores from queries and keys: unit keys, temperature, self-mask."""
+"""Options of scores and outputs of heads: unit keys, norms, temperature, self-mask, skew part."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from attnkit.variants.catalogue import register
-from attnkit.variants.options import ChoiceOption, NumberOption, Option, register_option
-from attnkit.variants.rules import Code
+from attnkit.variants.options import (
+    ChoiceOption,
+    EvenWidthOption,
+    NumberOption,
+    Option,
+    register_option,
+)
+from attnkit.variants.rules import Code, Layer
 from attnkit.variants.sharing import Role
-from attnkit.variants.wiring import Sizes, Wiring
+from attnkit.variants.wiring import Sizes, Weight, Wiring
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 FAMILY = "Scores"
+
+
+@register_option
+class ExclusiveOption(Option):
+    """Output of every head, made orthogonal to the token's own value: z − (z·v / ‖v‖²) v.
+
+    Source:
+        Zhai 2026, arXiv 2603.09078.
+    """
+
+    name = "exclusive"
+    help = "What a head reads out is made orthogonal to the token's own value."
+    place = 40
+
+    def rewire(self, wiring: Wiring) -> None:
+        """Refuse cross-attention and values of one number."""
+        if wiring.sizes.two_sided:
+            raise ValueError(
+                "exclusive does not go with an encoder and a decoder: in cross-attention a token "
+                "has no value of its own among those that it sees"
+            )
+        if wiring.sizes.d_v < 2:
+            raise ValueError(
+                "exclusive needs d_v of at least 2, but it is 1: no direction would be left"
+            )
+
+    def finish(self, z: Tensor, own: Tensor | None, positions: Tensor, layer: Layer) -> Tensor:
+        """Subtract the projection of the output onto the own value."""
+        assert own is not None
+        unit = own * (own.square().sum(-1, keepdim=True) + 1e-12).rsqrt()
+        return z - (z * unit).sum(-1, keepdim=True) * unit
+
+    def code(self, wiring: Wiring) -> Code:
+        return Code(
+            finish=(
+                "unit = v * (v.square().sum(-1, keepdim=True) + 1e-12).rsqrt()",
+                "z = z - (z * unit).sum(-1, keepdim=True) * unit  # orthogonal to the own value",
+            )
+        )
+
+
+_SOURCE = "Zhai 2026, arXiv 2603.09078"
+register(
+    "Exclusive",
+    "QKV exclusive",
+    "Exclusive self-attention: what a head reads out is made orthogonal to the token's own value. "
+    "The idea of the source: the residual stream carries the token already.",
+    _SOURCE,
+    FAMILY,
+    aliases=("exclusive self-attention", "XSA"),
+)
+register(
+    "Exclusive Q=K",
+    "Q=K exclusive",
+    "With Q=K a token tends to attend to itself. A self-mask changes the pattern; exclusive "
+    "self-attention changes the output and removes the direction of the token's own value.",
+    f"after {_SOURCE}",
+    FAMILY,
+    aliases=("exclusive self-attention with shared query and key", "XSA"),
+)
+
+
+@register_option
+class NormalisedOption(Option):
+    """RMSNorm of queries and of keys, with one vector of gains for each, shared by the heads.
+
+    Source:
+        Dehghani et al. 2023, arXiv 2302.05442, section 2; there with LayerNorm.
+    """
+
+    name = "qk_norm"
+    help = "Queries and keys are normalised, each with learnt gains."
+    diagonal = True
+    place = 32
+    refuses = {
+        "unit_key": "both set the length of keys",
+        "scaled signed": "its gains are factors already",
+    }
+
+    def rewire(self, wiring: Wiring) -> None:
+        """Add the gains of queries and of keys, which start at 1."""
+        for role in ("Q", "K"):
+            wiring.weights[f"g_{role}"] = Weight((wiring.sizes.d_k,), fill=(1.0,), role=role)
+
+    def adjust(self, role: Role, rows: Tensor, positions: Tensor, layer: Layer) -> Tensor:
+        """Divide queries and keys by their root mean square and multiply them by the gains."""
+        if role == "V":
+            return rows
+        inverse = (rows.square().mean(-1, keepdim=True) + 1e-6).rsqrt()
+        return rows * inverse * layer.weights[f"g_{role}"][:, None, None, None]
+
+    def code(self, wiring: Wiring) -> Code:
+        normed = "nn.functional.rms_norm({}, ({},), self.g_{}, 1e-6)".format
+        width = wiring.sizes.d_k
+        return Code(adjust={"Q": normed("q", width, "Q"), "K": normed("k", width, "K")})
+
+
+@register_option
+class ValueNormOption(Option):
+    """RMSNorm of values without gains.
+
+    Source:
+        Gemma 4's code, which normalises the values of every layer.
+    """
+
+    name = "v_norm"
+    help = "Values are normalised, without gains."
+    place = 32
+
+    def adjust(self, role: Role, rows: Tensor, positions: Tensor, layer: Layer) -> Tensor:
+        """Divide values by their root mean square."""
+        if role != "V":
+            return rows
+        return rows * (rows.square().mean(-1, keepdim=True) + 1e-6).rsqrt()
+
+    def code(self, wiring: Wiring) -> Code:
+        return Code(adjust={"V": f"nn.functional.rms_norm(v, ({wiring.sizes.d_v},), eps=1e-6)"})
+
+
+register(
+    "QK-norm",
+    "QKV qk_norm",
+    "Queries and keys are normalised before the scores are computed, as in large models, to keep "
+    "scores from growing.",
+    "Dehghani et al. 2023, arXiv 2302.05442; Henry et al. 2020, arXiv 2010.04245",
+    FAMILY,
+    aliases=("query-key normalisation", "query-key normalization", "QKNorm"),
+)
 
 
 @register_option
@@ -33,24 +167,15 @@ class UnitKeyOption(Option):
     place = 32
 
     def rewire(self, wiring: Wiring) -> None:
-        """Set the scale to 1, so that scores are ‖q‖ cos θ."""
-        wiring.scale = 1.0
+        wiring.scale = 1.0  # so that scores are ‖q‖ cos θ
 
-    def adjust(
-        self,
-        role: Role,
-        rows: Tensor,
-        weights: dict[str, Tensor],
-        positions: Tensor,
-        wiring: Wiring,
-    ) -> Tensor:
+    def adjust(self, role: Role, rows: Tensor, positions: Tensor, layer: Layer) -> Tensor:
         """Divide keys by their length."""
         if role != "K":
             return rows
         return rows * (rows.square().sum(-1, keepdim=True) + 1e-12).rsqrt()
 
     def code(self, wiring: Wiring) -> Code:
-        """Return the code that divides keys by their length."""
         return Code(adjust={"K": "nn.functional.normalize(k, dim=-1)"})
 
 
@@ -66,7 +191,6 @@ class TemperatureOption(NumberOption):
     place = 33
 
     def rewire(self, wiring: Wiring) -> None:
-        """Set the scale to the inverse of the temperature."""
         wiring.scale = 1 / self.value
 
 
@@ -91,7 +215,6 @@ class SelfMaskOption(ChoiceOption):
         return self.name if self.value == "yes" else f"{self.name}=no"
 
     def resize(self, sizes: Sizes) -> None:
-        """Set whether there is a self-mask."""
         sizes.self_mask = self.value == "yes"
 
 
@@ -114,4 +237,73 @@ register(
     "after Kitaev et al. 2020, arXiv 2001.04451",
     FAMILY,
     aliases=("shared-QK attention",),
+)
+
+
+@register_option
+class SkewOption(EvenWidthOption):
+    """Antisymmetric part of tied scores, without a parameter; the value is its rank.
+
+    The query is q = [s, a, b], where a and b are half as wide as the value of the option. The key
+    is k = [s, b, −a]. The score s_i·s_j + a_i·b_j − b_i·a_j is the sum of a symmetric part and an
+    antisymmetric part. Tied values are q, not k.
+
+    RoPE rotates q and k afterwards, so scores depend on the offset of two tokens only. It rotates
+    the exchanged numbers with others, though, so the antisymmetric part may have a higher rank,
+    unless the skew part is as wide as the key: then the exchange and the rotation commute.
+
+    Source:
+        The question is that of arXiv 2605.18826; the construction is the project's own.
+    """
+
+    name = "skew"
+    help = (
+        "In a part of each key both halves are exchanged and one is negated, which makes a part of "
+        "the scores antisymmetric."
+    )
+    samples = ("2", "4", "d")
+    asymmetric = True
+    linear = True
+    place = 29
+    refuses = {
+        "QKV K=V Q=V": "keys must be queries, Q=K or Q=K=V",
+        "scaled signed qk_norm": "its factors would mix the symmetric and the skew part of scores",
+    }
+
+    def rewire(self, wiring: Wiring) -> None:
+        """Refuse a skew part that is odd or wider than keys."""
+        width, d_k = self.width(wiring), wiring.sizes.d_k
+        if width > d_k:
+            raise ValueError(
+                f"skew={self.value} is {width} here, allowed an even number up to d_k, which is "
+                f"{d_k}"
+            )
+
+    def adjust(self, role: Role, rows: Tensor, positions: Tensor, layer: Layer) -> Tensor:
+        """Replace keys [s, a, b] by [s, b, −a]."""
+        import torch
+
+        if role != "K":
+            return rows
+        half = self.width(layer.wiring) // 2
+        s, a, b = rows.split([rows.shape[-1] - 2 * half, half, half], -1)
+        return torch.cat([s, b, -a], -1)
+
+    def code(self, wiring: Wiring) -> Code:
+        d_k, width = wiring.sizes.d_k, self.width(wiring)
+        first, second = d_k - width, d_k - width // 2
+        parts = [f"k[..., :{first}]"] if first else []
+        parts += [f"k[..., {second}:]", f"-k[..., {first or ''}:{second}]"]
+        return Code(adjust={"K": f"torch.cat([{', '.join(parts)}], -1)"})
+
+
+register(
+    "Q=K with a skew part",
+    "Q=K skew=2",
+    "Queries and keys share a matrix, but two numbers of each key are exchanged, and one of them "
+    "is negated. This adds an antisymmetric part of rank 2 to the symmetric scores, without any "
+    "parameter. A larger skew part leaves less room for the symmetric part.",
+    "the question: arXiv 2605.18826; the construction is the project's own",
+    FAMILY,
+    aliases=("antisymmetric part", "skew-symmetric scores", "how much asymmetry"),
 )

@@ -33,15 +33,6 @@ class Sharing(StrEnum):
         """Return the first role of a role's class, after which their parameter is named."""
         return next(members[0] for members in self.classes if role in members)
 
-    def owns(self, role: Role) -> bool:
-        """Return whether a parameter is named after this role."""
-        return self.owner(role) == role
-
-    @property
-    def n_matrices(self) -> int:
-        """Number of projection matrices of Q, K and V: 1, 2 or 3."""
-        return len(self.classes)
-
     @property
     def symmetric(self) -> bool:
         """Whether queries and keys are the same vectors, so that scores are symmetric."""

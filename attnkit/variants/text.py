@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Self
 
@@ -56,15 +56,25 @@ class Variant(Displayed, str):
     A variant is read from a text form or from a name of the catalogue; case and spaces do not
     matter. A text that is no variant raises `InvalidVariant`, which says which word is wrong and
     why.
+
+    Attributes:
+        value: Canonical text as a plain str.
+        parts: Sharing, identities and options.
+        sharing: Partition of the roles into classes of tied roles.
+        identity: Tied roles that are the token itself; empty if all roles have a matrix.
+        options: Options in the order in which they are applied.
+        given: Options by name.
     """
 
-    _parts: Parts
+    value: str
+    parts: Parts
+    sharing: Sharing
+    identity: tuple[Role, ...]
+    options: tuple[Option, ...]
+    given: Mapping[str, Option]
 
     def __new__(cls, text: str) -> Self:
         """Read a text; return a variant unchanged.
-
-        Args:
-            text: A text form, or a name of the catalogue.
 
         Raises:
             InvalidVariant: If the text is no variant.
@@ -79,38 +89,10 @@ class Variant(Displayed, str):
             reason = f"a word of it fails ({type(error).__name__}: {error})"
             raise InvalidVariant(str(text), reason) from None
         variant = super().__new__(cls, parts.text)
-        variant._parts = parts
+        variant.value, variant.parts, variant.given = parts.text, parts, parts.given
+        variant.sharing, variant.identity = parts.sharing, parts.identity
+        variant.options = parts.options
         return variant
-
-    @property
-    def value(self) -> str:
-        """Canonical text as a plain str."""
-        return self._parts.text
-
-    @property
-    def parts(self) -> Parts:
-        """Sharing, identities and options."""
-        return self._parts
-
-    @property
-    def sharing(self) -> Sharing:
-        """Partition of the roles into classes of tied roles."""
-        return self._parts.sharing
-
-    @property
-    def identity(self) -> tuple[Role, ...]:
-        """Tied roles that are the token itself; empty if all roles have a matrix."""
-        return self._parts.identity
-
-    @property
-    def options(self) -> tuple[Option, ...]:
-        """Options in the order in which they are applied."""
-        return self._parts.options
-
-    @property
-    def given(self) -> dict[str, Option]:
-        """Options by name."""
-        return self._parts.given
 
     @property
     def is_partition(self) -> bool:
@@ -144,23 +126,21 @@ class Variant(Displayed, str):
         Raises:
             ValueError: If the tied stage is no variant.
         """
-        stages = self._parts.stages
+        stages = self.parts.stages
         return (self,) if len(stages) == 1 else tuple(Variant(stage.text) for stage in stages)
 
     def replacing(self, option: Option) -> Variant:
         """Return the variant with this option instead of its option of the same name, if any."""
-        return Variant(self._parts.replacing(option).text)
+        return Variant(self.parts.replacing(option).text)
 
     def without(self, *names: str) -> Variant:
         """Return the variant without the options of these names."""
-        return Variant(self._parts.without(*names).text)
+        return Variant(self.parts.without(*names).text)
 
     def wire(self, size: Size, n_ctx: int, *, two_sided: bool = False) -> Wiring:
         """Return the wiring of the variant, of its last stage, at the sizes of an experiment.
 
         Args:
-            size: Sizes of the model.
-            n_ctx: Sequence length.
             two_sided: Whether the model has an encoder and a decoder.
 
         Raises:

@@ -50,10 +50,6 @@ class Width:
     def resolve(self, name: str, sizes: Sizes) -> int:
         """Return the width at these sizes.
 
-        Args:
-            name: Name of the option for error messages.
-            sizes: Sizes of the variant.
-
         Raises:
             ValueError: If it is no whole number from 1 to `WIDEST`.
         """

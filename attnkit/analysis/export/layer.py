@@ -191,8 +191,6 @@ class LayerSource:
         """Yield the line of a vector, after those of vectors that it is computed from.
 
         Args:
-            name: Name of the vector in the wiring.
-            roles: Roles that are computed.
             source: Variable of the normalised residual stream.
             variables: Vector → variable, of vectors with a line; new ones are added.
         """

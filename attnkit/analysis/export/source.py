@@ -28,9 +28,9 @@ def assignments(values: Mapping[str, str], *, packed: bool) -> Iterator[str]:
         yield _assignment(names, values)
 
 
-def indented(lines: Iterable[str], by: int = 4) -> Iterator[str]:
-    """Yield lines with `by` spaces in front."""
-    return (" " * by + line for line in lines)
+def indented(lines: Iterable[str]) -> Iterator[str]:
+    """Yield lines with four spaces in front."""
+    return ("    " + line for line in lines)
 
 
 def method(head: str, docstring: str, lines: Iterable[str]) -> list[str]:

@@ -19,10 +19,9 @@ from attnkit.model.kernel.tables import LAYER, MATRIX, NONE, RUN
 from attnkit.tasks import Task
 from attnkit.variants.position_rules import RotaryPositions
 from attnkit.variants.rules import Rule
-from attnkit.variants.scores import UnitKeyOption
+from attnkit.variants.scores import SkewOption, UnitKeyOption
 from attnkit.variants.sharing import ROLES, Role
 from attnkit.variants.size import ALIGNED
-from attnkit.variants.skew import SkewOption
 from attnkit.variants.wiring import TOKEN, Wiring
 
 ROWS_TOGETHER = 64

@@ -39,7 +39,7 @@ class Attention(nn.Module):
             {
                 role: nn.Linear(size.d_model, inner, bias=False)
                 for role in ("Q", "K", "V")
-                if self.sharing.owns(role)
+                if self.sharing.owner(role) == role
             }
         )
         self.out = nn.Linear(inner, size.d_model, bias=False)

@@ -17,8 +17,8 @@ from typing import Any
 from urllib.request import urlopen
 
 import numpy as np
+from streamlit_tab import HOST, WIDGETS, Tab, id_of, user_key
 
-from attnkit.bench.streamlit_tab import HOST, WIDGETS, Tab, id_of, user_key
 from attnkit.ui.launch import dashboard_script
 
 __all__ = ["HOST", "Visitor", "dashboard"]

@@ -12,16 +12,16 @@ from statistics import median
 from subprocess import SubprocessError
 from typing import TYPE_CHECKING, Any
 
-from attnkit.bench.cases import CASES, N_RUNS
-from attnkit.bench.compare import ROUNDS, Comparison, Rates, compare, measure_growth
-from attnkit.bench.parts import Parts, measure_parts
-from attnkit.bench.supply import measure_supply
 from attnkit.foundation.machine import processor_name
 from attnkit.foundation.process import n_cores
 from attnkit.tasks import TASKS
+from benchmark.cases import CASES, N_RUNS
+from benchmark.compare import ROUNDS, Comparison, Rates, compare, measure_growth
+from benchmark.parts import Parts, measure_parts
+from benchmark.supply import measure_supply
 
 if TYPE_CHECKING:
-    from attnkit.bench.live import LiveRates
+    from benchmark.live import LiveRates
 
 _GROWTH_RUNS = 15
 _WIDTHS = (16, 32, 64, 128)
@@ -144,7 +144,7 @@ def run(
             report.supply[task] = measure_supply(task, rounds)
             say(_supply_line({task: report.supply[task]}))
         if live:
-            from attnkit.bench.live import measure_live
+            from benchmark.live import measure_live
 
             try:
                 report.live = measure_live(rounds)
@@ -260,7 +260,7 @@ def _supply_line(supply: dict[str, Rates]) -> str:
 
 
 def _live_lines(live: LiveRates) -> str:
-    from attnkit.bench.live import N_WATCHING
+    from benchmark.live import N_WATCHING
 
     ratios = ", ".join(f"{n} watching {live.of_headless(n)}" for n in N_WATCHING)
     watched, headless = median(live.click_to_solved), median(live.headless_to_solved)

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any, Protocol, Self
 
-from attnkit.bench.cases import Case
 from attnkit.foundation.process import n_cores, prepare_for_training
+from benchmark.cases import Case
 
 CHECKED_STEPS = 20
 """Number of steps after which the losses of contenders are compared."""
@@ -62,7 +62,7 @@ def _loop(n_threads: int) -> Callable[[Case, int], _Contender]:
     def build(case: Case, n_runs: int) -> _Contender:
         import torch
 
-        from attnkit.bench.loop import Loop
+        from benchmark.loop import Loop
 
         torch.set_num_threads(n_threads)
         experiment = case.experiment(n_runs)
@@ -75,7 +75,7 @@ def _process(index: int) -> Callable[[Case, int], _Contender]:
     def build(case: Case, n_runs: int) -> _Contender:
         import torch
 
-        from attnkit.bench.loop import Loop
+        from benchmark.loop import Loop
 
         torch.set_num_threads(1)
         experiment = case.experiment(n_runs)
@@ -89,7 +89,7 @@ def _peer(n_threads: int) -> Callable[[Case, int], _Contender]:
     def build(case: Case, n_runs: int) -> _Contender:
         import torch
 
-        from attnkit.bench.loop import Loop, PeerTransformer
+        from benchmark.loop import Loop, PeerTransformer
 
         torch.set_num_threads(n_threads)
         experiment = case.experiment(1)
@@ -99,21 +99,21 @@ def _peer(n_threads: int) -> Callable[[Case, int], _Contender]:
 
 
 def _whole_bound(case: Case, n_runs: int) -> _Contender:
-    from attnkit.bench.bound import WholeBound
+    from benchmark.bound import WholeBound
 
     prepare_for_training()
     return WholeBound(case.experiment(n_runs))
 
 
 def _split_bound(case: Case, n_runs: int) -> _Contender:
-    from attnkit.bench.bound import SplitBound
+    from benchmark.bound import SplitBound
 
     prepare_for_training()
     return SplitBound(case.experiment(n_runs))
 
 
 def _true_bound(case: Case, n_runs: int) -> _Contender:
-    from attnkit.bench.true_bound import TrueBound
+    from benchmark.true_bound import TrueBound
 
     prepare_for_training()
     return TrueBound(case.experiment(n_runs))

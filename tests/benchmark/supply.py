@@ -7,11 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
-from attnkit.bench.compare import ROUNDS, Rates
 from attnkit.experiment import Experiment
 from attnkit.foundation.process import n_cores
 from attnkit.model.initial import generator_for
 from attnkit.training import Training
+from benchmark.compare import ROUNDS, Rates
 
 _TURN_SECONDS = 0.3
 """Approximate length of a turn."""

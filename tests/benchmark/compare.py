@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import torch
 
-from attnkit.bench.cases import Case
-from attnkit.bench.contenders import THREADS, Team
 from attnkit.foundation.process import n_cores
 from attnkit.training.engine import choose_engine
+from benchmark.cases import Case
+from benchmark.contenders import THREADS, Team
 
 ROUNDS = 5
 """Default number of rounds; in each, every contender has one turn."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import torch
 
-from attnkit.bench.cases import Case
 from attnkit.training import Training
+from benchmark.cases import Case
 
 _TRIED_SECONDS = 0.3
 """Approximate time for which each part is repeated."""

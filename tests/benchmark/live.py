@@ -8,10 +8,11 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from attnkit.bench.compare import Rates, Ratio
-from attnkit.bench.visitor import Visitor, dashboard
+from visitor import Visitor, dashboard
+
 from attnkit.experiment import Experiment
 from attnkit.service.service import TrainingService
+from benchmark.compare import Rates, Ratio
 
 N_WATCHING = (0, 1, 4)
 """Numbers of visitors; with 0 the training service trains without any page."""

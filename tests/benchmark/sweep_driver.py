@@ -1,8 +1,8 @@
 """Time and memory of the driver of a large sweep, without any training.
 
-`python -m attnkit.bench.sweep_driver 1000000` plans a sweep of a million cells, hands all chunks to
-workers that do nothing, and resumes after nine tenths of the parts. The parts have the columns and
-about the size of real ones; writing them is the work of workers and is not counted.
+`python tests/benchmark/sweep_driver.py 1000000` plans a sweep of a million cells, hands all chunks
+to workers that do nothing, and resumes after nine tenths of the parts. The parts have the columns
+and about the size of real ones; writing them is the work of workers and is not counted.
 """
 
 from __future__ import annotations

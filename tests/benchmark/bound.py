@@ -44,7 +44,10 @@ def products(experiment: Experiment, n_seeds: int) -> list[Product]:
     n_runs, inner = n_seeds * len(experiment.sharing), size.n_heads * size.d_head
     n_tokens = n_batch * task.n_ctx
     n_matrices = n_runs * n_batch * size.n_heads
-    owners = [n_seeds * sum(v.sharing.owns(role) for v in experiment.sharing) for role in ROLES]
+    owners = [
+        n_seeds * sum(variant.sharing.owner(role) == role for variant in experiment.sharing)
+        for role in ROLES
+    ]
     shapes = []
     for _ in range(size.n_layers):
         shapes += [(n, n_tokens, size.d_model, inner) for n in owners if n]
