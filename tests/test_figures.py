@@ -106,11 +106,10 @@ def test_lines_beside_curves_are_drawn_where_they_hold():
     two_heads = replace(directed, experiment=directed.experiment.replace(n_heads=2))
 
     def dashes(figure):
-        return [trace["line"].get("dash") for trace in figure["data"]]
+        return [level["line"]["dash"] for level in figure["layout"]["shapes"]]
 
     def upright(figure):
-        marks = [t for t in figure["data"] if len(set(unpacked(t["x"]).tolist())) == 1]
-        return [unpacked(mark["x"])[0] for mark in marks if "hovertemplate" not in mark]
+        return [one["x0"] for one in figure["layout"]["shapes"] if "domain" not in one["xref"]]
 
     assert dashes(plot_accuracy(directed)).count("longdashdot") == 2
     assert "longdashdot" not in dashes(plot_accuracy(two_heads))
@@ -118,9 +117,8 @@ def test_lines_beside_curves_are_drawn_where_they_hold():
     assert [len(measures_legend(trained(task))) for task in ("directed", "phonebook")] == [3, 2]
 
     to_beat = text.experiment.task.loss_to_beat
-    dotted = [trace for trace in plot_loss(text)["data"] if trace["line"].get("dash") == "dot"]
-    assert len(dotted) == 5
-    np.testing.assert_allclose(unpacked(dotted[0]["y"]), to_beat, rtol=1e-6)
+    levels = plot_loss(text)["layout"]["shapes"]
+    assert [(one["y0"], one["line"]["dash"]) for one in levels] == [(to_beat, "dot")] * 5
     assert {"dash": "dot", "text": f"a bigram model {to_beat:.2f}"} in loss_legend(text, None)
 
     for plot in (plot_accuracy, plot_attention_measures):

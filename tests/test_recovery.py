@@ -177,13 +177,12 @@ def test_the_outcome_names_other_sharings_that_ended_the_other_way():
 def test_the_figure_shows_both_and_where_it_is_tied_and_the_table_every_evaluation():
     """Plotly takes it; the legend names every line."""
     snapshot = snapshot_of([[0.2, 0.4], [0.6, 0.8]], text="QKV tie=Q=K")
-    curves, at = {}, []
-    for trace in go.Figure(plot_recovery(snapshot)).data:
-        x, y = (np.frombuffer(base64.b64decode(trace[axis]["bdata"]), "f4") for axis in "xy")
-        at += [x[0]] if len(x) == 2 and x[0] == x[1] else []
+    figure, curves = go.Figure(plot_recovery(snapshot)), {}
+    for trace in figure.data:
         if trace.hovertemplate:
+            y = np.frombuffer(base64.b64decode(trace.y["bdata"]), "f4")
             curves[trace.hovertemplate.split()[0]] = y
-    assert at == [40]
+    assert [one.x0 for one in figure.layout.shapes if one.x0 == one.x1] == [40]
     np.testing.assert_allclose(curves["tied"], [0.1, 0.6, 0.3, 0.7], rtol=1e-6)
     np.testing.assert_allclose(curves["untied"], [0.1, 0.6, 1, 1], rtol=1e-6)
     assert "tied at step 40" in recovery_legend(snapshot)[0]["text"]

@@ -4,26 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from attnkit.figures.panels import (
-    Figure,
-    Title,
-    Trace,
-    band,
-    level,
-    line,
-    mean_line,
-    panels_layout,
-    scale_losses,
-    thin,
-)
+from attnkit.analysis.comparison import Metric
+from attnkit.figures.marks import Mark, curve, level, mean_curve
+from attnkit.figures.panels import SHARES, Axis, Figure, Panel, draw_live, thin, titles_of
 from attnkit.training.snapshot import Snapshot
 from attnkit.training.statistics import mean_interval
 from attnkit.training.summary import percent
 from attnkit.variants import Variant
-from attnkit.variants.catalogue import second_line_of, title_of
 from attnkit.variants.palette import REFERENCE, colors_of, translucent
 
 _LINE_STYLES = {"asymmetry": "solid", "right token": "dash", "mirrored entry": "dot"}
@@ -44,7 +35,7 @@ def plot_accuracy(snapshot: Snapshot, previous: Snapshot | None = None) -> Figur
         levels.append([(experiment.task.chance, "dot"), (start[index], "dash")])
         if experiment.plateau is not None and stays_at_plateau(variant):
             levels[-1].append((experiment.plateau, "longdashdot"))
-    return _plot_metric("accuracy", snapshot, previous, levels, (-0.02, 1.04), 1.0)
+    return _plot_metric("accuracy", snapshot, previous, levels, 1.0)
 
 
 def plot_loss(snapshot: Snapshot, previous: Snapshot | None = None) -> Figure:
@@ -58,48 +49,38 @@ def plot_loss(snapshot: Snapshot, previous: Snapshot | None = None) -> Figure:
     top = 1.05 * max([math.log(task.n_classes), task.loss_to_beat or 0.0, *at_start.tolist()])
     levels = [[] if task.loss_to_beat is None else [(task.loss_to_beat, "dot")]]
     n_variants = len(snapshot.experiment.sharing)
-    figure = _plot_metric("loss", snapshot, previous, levels * n_variants, (0.0, top), top)
-    scale_losses(figure["layout"], top)
-    return figure
+    return _plot_metric("loss", snapshot, previous, levels * n_variants, top)
 
 
 def _plot_metric(
-    name: str,
+    name: Metric,
     snapshot: Snapshot,
     previous: Snapshot | None,
     levels: Sequence[Sequence[tuple[float, str]]],
-    ends: tuple[float, float],
     top: float,
 ) -> Figure:
     """Plot the history of a metric, one panel per variant.
 
     Args:
-        name: "accuracy" or "loss".
+        name: Name of the metric.
         snapshot: Snapshot of the experiment.
         previous: Snapshot of an earlier experiment.
         levels: (value, dash) of the reference levels of each variant.
-        ends: Ends of the line that marks the switch of tasks.
         top: Highest value of an interval's limits.
     """
     experiment = snapshot.experiment
     steps, indices = thin(snapshot.eval_steps)
     values = snapshot.per_sharing(snapshot.history[name])[indices]  # (e, variant, seed)
-    interval = mean_interval(values)
-    span = [0, experiment.training.steps]
-    traces: list[Trace] = []
+    panels = []
     colors = colors_of(experiment.sharing)
-    for panel, (variant, color) in enumerate(zip(experiment.sharing, colors, strict=True)):
-        traces += [level(panel, span, value, dash) for value, dash in levels[panel]]
-        traces += _switch_line(panel, snapshot, ends)
+    for index, (variant, color) in enumerate(zip(experiment.sharing, colors, strict=True)):
+        marks = [level(value, dash, width=1.2) for value, dash in levels[index]]
+        marks += _switch_line(snapshot)
         if previous is not None and variant in previous.experiment.sharing:
-            traces.append(_previous(panel, previous, variant, name))
-        low, high = (limit[:, panel].clip(0, top) for limit in (interval.low, interval.high))
-        traces += [
-            band(panel, steps, low, high, color),
-            _single_runs(panel, steps, values[:, panel], color),
-            mean_line(panel, steps, interval.mean[:, panel], color, low=low, high=high),
-        ]
-    return {"data": traces, "layout": _layout(colors, span, snapshot)}
+            marks.append(_previous(previous, variant, name))
+        area, line = mean_curve(steps, values[:, index], color, top=top)
+        panels.append([*marks, area, _single_runs(steps, values[:, index], color), line])
+    return _variant_panels(panels, snapshot, metric_axis(name, top))
 
 
 def loss_legend(snapshot: Snapshot, previous: Snapshot | None) -> list[dict[str, str]]:
@@ -116,27 +97,32 @@ def loss_legend(snapshot: Snapshot, previous: Snapshot | None) -> list[dict[str,
 
 def plot_attention_measures(snapshot: Snapshot) -> Figure:
     """Plot score asymmetry, and attention on the right token and on the mirrored entry."""
-    experiment = snapshot.experiment
     steps, indices = thin(snapshot.eval_steps)
-    span = [0, experiment.training.steps]
-    colors = colors_of(experiment.sharing)
-    traces: list[Trace] = []
-    for panel in range(len(colors)):
-        traces += _switch_line(panel, snapshot, (-0.02, 1.04))
+    colors = colors_of(snapshot.experiment.sharing)
+    panels = [_switch_line(snapshot) for _ in colors]
     for name, values in _attention_measures(snapshot).items():
-        interval = mean_interval(snapshot.per_sharing(values)[indices])
-        for panel, color in enumerate(colors):
-            mean, low, high = (
-                limit[:, panel] for limit in (interval.mean, interval.low, interval.high)
-            )
-            if np.isnan(mean).all():
-                continue
-            traces.append(band(panel, steps, low.clip(0, 1), high.clip(0, 1), color))
-            curve = mean_line(panel, steps, mean, color, low=low, high=high)
-            curve["line"]["dash"] = _LINE_STYLES[name]
-            curve["hovertemplate"] = f"{name} {curve['hovertemplate']}"
-            traces.append(curve)
-    return {"data": traces, "layout": _layout(colors, span, snapshot)}
+        of_seeds = snapshot.per_sharing(values)[indices]  # (e, variant, seed)
+        for index, color in enumerate(colors):
+            if not np.isnan(of_seeds[:, index]).all():
+                dash = _LINE_STYLES[name]
+                panels[index] += mean_curve(steps, of_seeds[:, index], color, dash=dash, name=name)
+    return _variant_panels(panels, snapshot, metric_axis("accuracy", 1.0))
+
+
+def _variant_panels(panels: Sequence[Sequence[Mark]], snapshot: Snapshot, y: Axis) -> Figure:
+    """Return a live figure of marks over the steps of training, a panel per variant."""
+    experiment = snapshot.experiment
+    x = Axis(0, experiment.training.steps, "steps", n_ticks=3)
+    titles = titles_of(experiment.sharing)
+    drawn = [Panel(x, y, marks, title) for marks, title in zip(panels, titles, strict=True)]
+    return draw_live(drawn, experiment.hash, snapshot.step)
+
+
+def metric_axis(metric: Metric, top: float) -> Axis:
+    """Return the vertical axis of a metric that ends at `top`; accuracies end at 1."""
+    if metric == "loss":
+        return Axis(0.0, top, n_ticks=5)
+    return replace(SHARES, texts=("0", "", "½", "", "1"))
 
 
 def _attention_measures(snapshot: Snapshot) -> dict[str, np.ndarray]:
@@ -192,37 +178,22 @@ def stays_at_plateau(variant: Variant) -> bool:
     return variant.is_partition and variant.sharing.symmetric
 
 
-def _switch_line(panel: int, snapshot: Snapshot, ends: tuple[float, float]) -> list[Trace]:
+def _switch_line(snapshot: Snapshot) -> list[Mark]:
     """Return a vertical line at the switch from an earlier task to the task, if there is one."""
     step = snapshot.experiment.training.earlier_steps
-    if not step:
-        return []
-    style = {"color": REFERENCE, "width": 1}
-    return [line(panel, np.full(2, step), np.array(ends), **style)]
+    return [level(step, "solid", upright=True, width=1)] if step else []
 
 
-def _previous(panel: int, previous: Snapshot, variant: Variant, name: str) -> Trace:
+def _previous(previous: Snapshot, variant: Variant, name: str) -> Mark:
     steps, indices = thin(previous.eval_steps)
     index = previous.experiment.sharing.index(variant)
     values = previous.per_sharing(previous.history[name])[indices, index]
-    color = translucent(REFERENCE, 0.55)
-    return line(panel, steps, mean_interval(values).mean, color=color, width=3)
+    return curve(steps, mean_interval(values).mean, translucent(REFERENCE, 0.55), width=3)
 
 
-def _single_runs(panel: int, steps: np.ndarray, values: np.ndarray, color: str) -> Trace:
-    """Return the lines of all seeds, (e, seed), as one trace with gaps between them."""
+def _single_runs(steps: np.ndarray, values: np.ndarray, color: str) -> Mark:
+    """Return the lines of all seeds, (e, seed), as one curve with gaps between them."""
     n_seeds = values.shape[1]
     x = np.append(steps.astype(np.float32), np.nan)
-    y = np.vstack([values, np.full((1, n_seeds), np.nan)]).T.ravel()
-    runs = line(panel, np.tile(x, n_seeds), y, color=translucent(color, 0.4), width=1)
-    return {**runs, "meta": "single runs"}
-
-
-def _layout(colors: list[str], span: list[int], snapshot: Snapshot) -> Figure:
-    """Return the layout with one panel per variant, in its colour."""
-    titles = [
-        Title(title_of(variant), second_line_of(variant), color)
-        for variant, color in zip(snapshot.experiment.sharing, colors, strict=True)
-    ]
-    revision = snapshot.experiment.hash
-    return panels_layout(titles, span, revision=revision, step=snapshot.step)
+    y = np.vstack([values, np.full(n_seeds, np.nan)]).T.ravel()
+    return curve(np.tile(x, n_seeds), y, translucent(color, 0.4), width=1)

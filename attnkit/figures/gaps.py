@@ -10,9 +10,10 @@ import numpy as np
 import pandas as pd
 
 from attnkit.analysis.conclusion import label_of, two_digits
-from attnkit.figures.grid import CellGrid, GridAxis, text_of
-from attnkit.figures.panels import Figure, Trace
-from attnkit.figures.phase import UNKNOWN, color_bar
+from attnkit.figures.grid import Grid, text_of
+from attnkit.figures.marks import Mark, words
+from attnkit.figures.panels import Scale
+from attnkit.figures.phase import UNKNOWN
 from attnkit.variants.palette import BLUE_RED, REFERENCE, translucent
 
 DifferenceMeasure = Literal["accuracy", "steps_to_threshold"]
@@ -40,26 +41,15 @@ def difference_text(value: float, measure: DifferenceMeasure) -> str:
     return f"×{ratio:.1f}" if 0.95 <= ratio < 9.95 else f"×{two_digits(ratio)}"
 
 
-def difference_axis(table: pd.DataFrame, measure: DifferenceMeasure, height: int) -> Figure:
-    """Return the scale of colours, white at no difference, and its bar below the cells.
-
-    Args:
-        table: Rows of `difference`.
-        measure: The measure.
-        height: Height of the figure in pixels.
-    """
-    most = _largest(table, measure)
+def difference_scale(table: pd.DataFrame, measure: DifferenceMeasure) -> Scale:
+    """Return the scale of the colours of rows of `difference`, clear at no difference."""
     title = "Difference of accuracy, percentage points"
     if measure == "steps_to_threshold":
         title = "Ratio of the steps to 99%"
-    ticks = [-most, 0.0, most]
+    most = _largest(table, measure)
+    ticks = (-most, 0.0, most)
     texts = [difference_text(tick, measure) for tick in ticks]
-    return {
-        "cmin": -most,
-        "cmax": most,
-        "colorscale": [[0, BLUE_RED[0]], [0.5, _NONE], [1, BLUE_RED[-1]]],
-        "colorbar": {**color_bar(title, height), "tickvals": ticks, "ticktext": texts},
-    }
+    return Scale(-most, most, (BLUE_RED[0], _NONE, BLUE_RED[-1]), title, ticks, texts)
 
 
 def _largest(table: pd.DataFrame, measure: DifferenceMeasure) -> float:
@@ -68,35 +58,23 @@ def _largest(table: pd.DataFrame, measure: DifferenceMeasure) -> float:
     return float(largest) if largest > 0 else 1.0
 
 
-def difference_traces(
-    table: pd.DataFrame, x: GridAxis, y: GridAxis, measure: DifferenceMeasure
-) -> list[Trace]:
+def difference_marks(table: pd.DataFrame, grid: Grid, measure: DifferenceMeasure) -> list[Mark]:
     """Return the cells, grey where there is no difference to take, and the numbers in them."""
     column, clear = difference_columns(measure)
-    grid = CellGrid.of(table, x, y)
     values = table[column].to_numpy(float)
-    base = grid.heatmap(_tips(table, x, y, measure))
+    tips = _tips(table, grid, measure)
     unknown = np.where(np.isnan(values), 0.0, np.nan)
     marked = table[table[clear].to_numpy(bool)]
     strong = (marked[column].abs() > _DARK * _largest(table, measure)).to_numpy()
-    return [
-        {**base, **UNKNOWN, "z": grid.numbers(unknown)},
-        {**base, "z": grid.numbers(values), "coloraxis": "coloraxis"},
-        {**_numbers(marked[strong], x, y, measure), "textfont": {"size": 12, "color": "#ffffff"}},
-        _numbers(marked[~strong], x, y, measure),
-    ]
+    marks = [grid.cells(table, unknown, tips, UNKNOWN), grid.cells(table, values, tips)]
+    for rows, color in ((marked[strong], "#ffffff"), (marked[~strong], "")):
+        texts = [difference_text(value, measure) for value in rows[column]]
+        places = grid.x.positions_of(rows), grid.y.positions_of(rows)
+        marks.append(words(*places, texts, color=color))
+    return marks
 
 
-def _numbers(rows: pd.DataFrame, x: GridAxis, y: GridAxis, measure: DifferenceMeasure) -> Trace:
-    """Return the differences of some rows as texts in their cells, in the colour of text."""
-    column, _ = difference_columns(measure)
-    at_x, at_y = (axis.positions_of(rows) for axis in (x, y))
-    texts = [difference_text(value, measure) for value in rows[column]]
-    trace: Trace = {"type": "scatter", "mode": "text", "x": at_x, "y": at_y, "text": texts}
-    return {**trace, "textfont": {"size": 12}, "hoverinfo": "skip"}
-
-
-def _tips(table: pd.DataFrame, x: GridAxis, y: GridAxis, measure: DifferenceMeasure) -> list[str]:
+def _tips(table: pd.DataFrame, grid: Grid, measure: DifferenceMeasure) -> list[str]:
     """Return the texts shown on hover."""
     prefix = "" if measure == "accuracy" else "steps_"
     column, _ = difference_columns(measure)
@@ -104,7 +82,7 @@ def _tips(table: pd.DataFrame, x: GridAxis, y: GridAxis, measure: DifferenceMeas
     for row in table.to_dict("records"):
         where = ", ".join(
             f"{escape(label_of(axis.name))} {text_of(row[axis.name])}"
-            for axis in (x, y)
+            for axis in (grid.x, grid.y)
             if axis.name
         )
         middle, low, high = (

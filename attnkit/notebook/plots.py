@@ -7,7 +7,6 @@ readable on light and on dark backgrounds.
 from __future__ import annotations
 
 import inspect
-import math
 import textwrap
 from collections.abc import Callable, Sequence
 from html import escape
@@ -37,7 +36,6 @@ from attnkit.notebook.model_plots import (
 )
 from attnkit.training.results import Result
 from attnkit.training.snapshot import Snapshot
-from attnkit.variants.palette import REFERENCE, translucent
 
 THEMES = {"": "#767676", "light": "#222222", "dark": "#eeeeee"}
 """Colour of texts for a theme; the first one is readable on light and on dark."""
@@ -47,8 +45,8 @@ _NAMES = {
 }  # fmt: skip
 """Names of the styles of lines in a legend."""
 
-_PER_ROW, _ROW, _TOP, _LINE = 5, 230, 34, 17
-"""Most panels in a row; heights in pixels of a row, of the title and of a line below it."""
+_TOP, _LINE = 34, 17
+"""Heights in pixels of the title and of a line below it."""
 
 _LEGEND = {"orientation": "v", "x": 1.02, "xanchor": "left", "y": 1, "yanchor": "top"}
 """Place of a legend: on the right, where no title is."""
@@ -94,13 +92,10 @@ def _finished(figure: Figure, title: str, reading: str, ink: str) -> go.Figure:
     """Return a figure with its title and the colour of its texts."""
     lines = textwrap.wrap(reading, 120)
     small = "<br>".join(f'<span style="font-size:12px">{escape(line)}</span>' for line in lines)
-    layout = dict(figure["layout"])
-    margin = dict(layout.get("margin", {}))
-    top = _TOP + _LINE * len(lines)
-    margin["t"] = margin.get("t", 0) + top
-    height = layout.get("height", 400) + top
+    layout, top = figure["layout"], _TOP + _LINE * len(lines)
+    height = layout["height"] + top
     layout |= {
-        "margin": margin,
+        "margin": {**layout["margin"], "t": layout["margin"]["t"] + top},
         "height": height,
         "title": {
             "text": f"<b>{escape(title)}</b><br>{small}",
@@ -112,60 +107,34 @@ def _finished(figure: Figure, title: str, reading: str, ink: str) -> go.Figure:
             "yanchor": "top",
             "yref": "container",
         },
-        "font": {**layout.get("font", {}), "color": ink},
+        "font": {"color": ink},
         "legend": {**layout.get("legend", {}), **_LEGEND},
         "template": None,
     }
     return go.Figure({"data": figure["data"], "layout": layout})
 
 
-def wrapped(figure: Figure) -> Figure:
-    """Return a figure whose panels stand in rows of at most `_PER_ROW`."""
-    layout = figure["layout"]
-    n = layout["meta"]["panels"]
-    n_columns = min(n, _PER_ROW)
-    n_rows = math.ceil(n / n_columns)
-    gap_x, gap_y = 0.035, 60 / (n_rows * _ROW)
-    width = (1 - gap_x * (n_columns - 1)) / n_columns
-    height = (1 - gap_y * (n_rows - 1)) / n_rows
-    for panel in range(n):
-        row, column = divmod(panel, n_columns)
-        suffix = "" if panel == 0 else str(panel + 1)
-        left = column * (width + gap_x)
-        bottom = max(0.0, 1 - row * (height + gap_y) - height)
-        layout[f"xaxis{suffix}"] |= {"domain": [left, min(1.0, left + width)]}
-        layout[f"yaxis{suffix}"] |= {"domain": [bottom, min(1.0, bottom + height)]}
-    return {**figure, "layout": {**layout, "height": n_rows * _ROW}}
-
-
-def _curves(figure: Figure, legend: Sequence[dict[str, str]]) -> tuple[Figure, str]:
-    """Return a figure of curves in rows, with the x axis named, and its legend in words."""
-    for name, axis in figure["layout"].items():
-        if name.startswith(("xaxis", "yaxis")):
-            axis["gridcolor"] = translucent(REFERENCE, 0.3)
-        if name.startswith("xaxis"):
-            axis["title"] = {"text": "steps", "font": {"size": 12}, "standoff": 2}
+def _in_words(legend: Sequence[dict[str, str]]) -> str:
+    """Return a legend in words."""
     words = [f"{_NAMES[entry['dash']]}: {entry['text']}" for entry in legend]
     reading = ". ".join(text[0].upper() + text[1:] for text in words)
-    return wrapped(figure), f"{reading}." if reading else ""
+    return f"{reading}." if reading else ""
 
 
 def _accuracy(snapshot: Snapshot) -> tuple[Figure, str, str]:
-    figure, reading = _curves(plot_accuracy(snapshot), accuracy_legend(snapshot, None))
-    return figure, f"{snapshot.experiment.task.title}: accuracy on held-out examples", reading
+    title = f"{snapshot.experiment.task.title}: accuracy on held-out examples"
+    return plot_accuracy(snapshot), title, _in_words(accuracy_legend(snapshot, None))
 
 
 def _loss(snapshot: Snapshot) -> tuple[Figure, str, str]:
-    figure, reading = _curves(plot_loss(snapshot), loss_legend(snapshot, None))
     title = f"{snapshot.experiment.task.title}: loss on held-out examples, nats"
-    return figure, title, reading
+    return plot_loss(snapshot), title, _in_words(loss_legend(snapshot, None))
 
 
 def _asymmetry(snapshot: Snapshot) -> tuple[Figure, str, str]:
-    legend = measures_legend(snapshot)
-    figure, reading = _curves(plot_attention_measures(snapshot), legend)
     title = f"{snapshot.experiment.task.title}: symmetry of scores, direction of attention"
-    return figure, title, reading or "This task has neither."
+    reading = _in_words(measures_legend(snapshot)) or "This task has neither."
+    return plot_attention_measures(snapshot), title, reading
 
 
 _RUNS: dict[str, Draw] = {
