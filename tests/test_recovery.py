@@ -15,7 +15,7 @@ from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.views import inspect
 from attnkit.analysis.recovery import curve_table, recovery_of, repeats, tied_variant, train_on
 from attnkit.figures.heads import Ablation, ablations_of, heads_csv, heads_table, overall_finding
-from attnkit.figures.recovery import plot_recovery, recovery_legend
+from attnkit.figures.recovery import plot_recovery
 from attnkit.figures.ties import Way, next_way, ways_csv, ways_of, ways_table
 from attnkit.foundation.settings import InvalidExperiment
 from attnkit.training import Training, train
@@ -185,7 +185,7 @@ def test_the_figure_shows_both_and_where_it_is_tied_and_the_table_every_evaluati
     assert [one.x0 for one in figure.layout.shapes if one.x0 == one.x1] == [40]
     np.testing.assert_allclose(curves["tied"], [0.1, 0.6, 0.3, 0.7], rtol=1e-6)
     np.testing.assert_allclose(curves["untied"], [0.1, 0.6, 1, 1], rtol=1e-6)
-    assert "tied at step 40" in recovery_legend(snapshot)[0]["text"]
+    assert "tied at step 40" in figure.layout.meta["legend"][0]["text"]
     rows = rows_of(curve_table(snapshot))
     assert len(rows) == 4 * 4
     found = [rows[11][name] for name in ("step", "sharing", "seed", "accuracy", "loss")]

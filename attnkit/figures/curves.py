@@ -17,7 +17,16 @@ from attnkit.training.summary import percent
 from attnkit.variants import Variant
 from attnkit.variants.palette import REFERENCE, colors_of, translucent
 
-_LINE_STYLES = {"asymmetry": "solid", "right token": "dash", "mirrored entry": "dot"}
+_MEASURES = {
+    "asymmetry": ("solid", "asymmetry of the scores: 0 if a pair scores alike both ways, about ½ "
+    "if its two scores are unrelated (mean over heads and layers)"),
+    "right token": ("dash", "attention on the token that holds the answer"),
+    "mirrored entry": ("dot", "attention on the mirrored entry, which points back at the query"),
+}  # fmt: skip
+"""Dash and description of each measure of attention."""
+
+Level = tuple[float, str, str]
+"""Value, dash and name of a reference level."""
 
 
 def plot_accuracy(snapshot: Snapshot, previous: Snapshot | None = None) -> Figure:
@@ -27,15 +36,19 @@ def plot_accuracy(snapshot: Snapshot, previous: Snapshot | None = None) -> Figur
         snapshot: Snapshot of the experiment.
         previous: Snapshot of an earlier experiment, drawn in grey for the variants of both.
     """
-    experiment = snapshot.experiment
-    accuracy = snapshot.per_sharing(snapshot.history["accuracy"])
-    start = mean_interval(accuracy[0]).mean
-    levels = []
-    for index, variant in enumerate(experiment.sharing):
-        levels.append([(experiment.task.chance, "dot"), (start[index], "dash")])
-        if experiment.plateau is not None and stays_at_plateau(variant):
-            levels[-1].append((experiment.plateau, "longdashdot"))
-    return _plot_metric("accuracy", snapshot, previous, levels, 1.0)
+    experiment, n = snapshot.experiment, snapshot.experiment.n_seeds
+    chance = (experiment.task.chance, "dot", f"chance {percent(experiment.task.chance)}")
+    start = mean_interval(snapshot.per_sharing(snapshot.history["accuracy"])[0]).mean
+    levels: list[list[Level]] = [[chance, (value, "dash", "untrained")] for value in start]
+    if experiment.plateau is not None:
+        text = f"guess between two entries {percent(experiment.plateau)}"
+        for variant, of_variant in zip(experiment.sharing, levels, strict=True):
+            if stays_at_plateau(variant):
+                of_variant.append((experiment.plateau, "longdashdot", text))
+    legend = {f"mean of {n} seeds, 95% interval": "solid", "each seed": "thin"}
+    if n == 1:
+        legend = {"accuracy of the one seed": "solid"}
+    return _plot_metric("accuracy", snapshot, previous, levels, legend, 1.0)
 
 
 def plot_loss(snapshot: Snapshot, previous: Snapshot | None = None) -> Figure:
@@ -43,20 +56,24 @@ def plot_loss(snapshot: Snapshot, previous: Snapshot | None = None) -> Figure:
 
     Arguments are those of `plot_accuracy`.
     """
-    task = snapshot.experiment.task
+    task, to_beat = snapshot.experiment.task, snapshot.experiment.task.loss_to_beat
     at_start = snapshot.per_sharing(snapshot.history["loss"])[0]
     at_start = at_start[np.isfinite(at_start)]
-    top = 1.05 * max([math.log(task.n_classes), task.loss_to_beat or 0.0, *at_start.tolist()])
-    levels = [[] if task.loss_to_beat is None else [(task.loss_to_beat, "dot")]]
+    top = 1.05 * max([math.log(task.n_classes), to_beat or 0.0, *at_start.tolist()])
+    levels: list[Level] = []
+    if to_beat is not None:
+        levels = [(to_beat, "dot", f"{task.simple_model} {to_beat:.2f}")]
+    legend = {"loss (cross-entropy), mean of seeds": "solid"}
     n_variants = len(snapshot.experiment.sharing)
-    return _plot_metric("loss", snapshot, previous, levels * n_variants, top)
+    return _plot_metric("loss", snapshot, previous, [levels] * n_variants, legend, top)
 
 
 def _plot_metric(
     name: Metric,
     snapshot: Snapshot,
     previous: Snapshot | None,
-    levels: Sequence[Sequence[tuple[float, str]]],
+    levels: Sequence[Sequence[Level]],
+    legend: dict[str, str],
     top: float,
 ) -> Figure:
     """Plot the history of a metric, one panel per variant.
@@ -65,7 +82,8 @@ def _plot_metric(
         name: Name of the metric.
         snapshot: Snapshot of the experiment.
         previous: Snapshot of an earlier experiment.
-        levels: (value, dash) of the reference levels of each variant.
+        levels: Reference levels of each variant.
+        legend: Description and dash of the curves.
         top: Highest value of an interval's limits.
     """
     experiment = snapshot.experiment
@@ -74,48 +92,45 @@ def _plot_metric(
     panels = []
     colors = colors_of(experiment.sharing)
     for index, (variant, color) in enumerate(zip(experiment.sharing, colors, strict=True)):
-        marks = [level(value, dash, width=1.2) for value, dash in levels[index]]
+        marks = [level(value, dash, width=1.2) for value, dash, _ in levels[index]]
         marks += _switch_line(snapshot)
         if previous is not None and variant in previous.experiment.sharing:
             marks.append(_previous(previous, variant, name))
         area, line = mean_curve(steps, values[:, index], color, top=top)
         panels.append([*marks, area, _single_runs(steps, values[:, index], color), line])
-    return _variant_panels(panels, snapshot, metric_axis(name, top))
-
-
-def loss_legend(snapshot: Snapshot, previous: Snapshot | None) -> list[dict[str, str]]:
-    """Return the legend of `plot_loss`: a text for each style of line."""
-    experiment = snapshot.experiment
-    entries = [{"dash": "solid", "text": "loss (cross-entropy), mean of seeds"}]
-    if experiment.task.loss_to_beat is not None:
-        text = f"{experiment.task.simple_model} {experiment.task.loss_to_beat:.2f}"
-        entries.append({"dash": "dot", "text": text})
+    legend |= {text: dash for of_variant in levels for _, dash, text in of_variant}
+    if experiment.training.earlier_steps:
+        legend["vertical line: the embedding is frozen, and all else starts anew"] = "thin"
     if previous is not None:
-        entries.append({"dash": "previous", "text": "previous experiment"})
-    return entries
+        legend["previous experiment"] = "previous"
+    return _variant_panels(panels, legend, snapshot, metric_axis(name, top))
 
 
 def plot_attention_measures(snapshot: Snapshot) -> Figure:
     """Plot score asymmetry, and attention on the right token and on the mirrored entry."""
     steps, indices = thin(snapshot.eval_steps)
-    colors = colors_of(snapshot.experiment.sharing)
-    panels = [_switch_line(snapshot) for _ in colors]
-    for name, values in _attention_measures(snapshot).items():
+    history, colors = snapshot.history, colors_of(snapshot.experiment.sharing)
+    panels, legend = [_switch_line(snapshot) for _ in colors], {}
+    measured = (snapshot.asymmetry, history["mass_on_target"], history["mass_on_reverse"])
+    for (name, (dash, text)), values in zip(_MEASURES.items(), measured, strict=True):
         of_seeds = snapshot.per_sharing(values)[indices]  # (e, variant, seed)
         for index, color in enumerate(colors):
             if not np.isnan(of_seeds[:, index]).all():
-                dash = _LINE_STYLES[name]
+                legend[text] = dash
                 panels[index] += mean_curve(steps, of_seeds[:, index], color, dash=dash, name=name)
-    return _variant_panels(panels, snapshot, metric_axis("accuracy", 1.0))
+    return _variant_panels(panels, legend, snapshot, metric_axis("accuracy", 1.0))
 
 
-def _variant_panels(panels: Sequence[Sequence[Mark]], snapshot: Snapshot, y: Axis) -> Figure:
+def _variant_panels(
+    panels: Sequence[Sequence[Mark]], legend: dict[str, str], snapshot: Snapshot, y: Axis
+) -> Figure:
     """Return a live figure of marks over the steps of training, a panel per variant."""
     experiment = snapshot.experiment
     x = Axis(0, experiment.training.steps, "steps", n_ticks=3)
     titles = titles_of(experiment.sharing)
     drawn = [Panel(x, y, marks, title) for marks, title in zip(panels, titles, strict=True)]
-    return draw_live(drawn, experiment.hash, snapshot.step)
+    entries = [{"dash": dash, "text": text} for text, dash in legend.items()]
+    return draw_live(drawn, entries, experiment.hash, snapshot.step)
 
 
 def metric_axis(metric: Metric, top: float) -> Axis:
@@ -123,54 +138,6 @@ def metric_axis(metric: Metric, top: float) -> Axis:
     if metric == "loss":
         return Axis(0.0, top, n_ticks=5)
     return replace(SHARES, texts=("0", "", "½", "", "1"))
-
-
-def _attention_measures(snapshot: Snapshot) -> dict[str, np.ndarray]:
-    return {
-        "asymmetry": snapshot.asymmetry,
-        "right token": snapshot.history["mass_on_target"],
-        "mirrored entry": snapshot.history["mass_on_reverse"],
-    }
-
-
-def accuracy_legend(snapshot: Snapshot, previous: Snapshot | None) -> list[dict[str, str]]:
-    """Return the legend of `plot_accuracy`: a text for each style of line."""
-    experiment = snapshot.experiment
-    entries = [
-        {"dash": "solid", "text": f"mean of {experiment.n_seeds} seeds, 95% interval"},
-        {"dash": "thin", "text": "each seed"},
-    ]
-    if experiment.n_seeds == 1:
-        entries = [{"dash": "solid", "text": "accuracy of the one seed"}]
-    entries += [
-        {"dash": "dot", "text": f"chance {percent(experiment.task.chance)}"},
-        {"dash": "dash", "text": "untrained"},
-    ]
-    if experiment.plateau is not None and any(map(stays_at_plateau, experiment.sharing)):
-        text = f"guess between two entries {percent(experiment.plateau)}"
-        entries.append({"dash": "longdashdot", "text": text})
-    if experiment.training.earlier_steps:
-        text = "vertical line: the embedding is frozen, and all else starts anew"
-        entries.append({"dash": "thin", "text": text})
-    if previous is not None:
-        entries.append({"dash": "previous", "text": "previous experiment"})
-    return entries
-
-
-def measures_legend(snapshot: Snapshot) -> list[dict[str, str]]:
-    """Return the legend of `plot_attention_measures`: a text for each style of line."""
-    texts = {
-        "asymmetry": "asymmetry of the scores: 0 if a pair scores alike both ways, about ½ if its "
-        "two scores are unrelated (mean over heads and layers)",
-        "right token": "attention on the token that holds the answer",
-        "mirrored entry": "attention on the mirrored entry, which points back at the query",
-    }
-    values = _attention_measures(snapshot)
-    return [
-        {"dash": dash, "text": texts[name]}
-        for name, dash in _LINE_STYLES.items()
-        if not np.isnan(values[name]).all()
-    ]
 
 
 def stays_at_plateau(variant: Variant) -> bool:

@@ -14,7 +14,7 @@ from attnkit.claims.statements import Statement
 from attnkit.evidence.record import Evidence
 from attnkit.evidence.verdict import Finding, differences, judge_statement
 from attnkit.evidence.words import difference_in_words, finding_in_words
-from attnkit.figures.marks import Mark, dots, level, region, row_offsets, text
+from attnkit.figures.marks import STRIPE, Mark, dots, level, region, row_offsets, text
 from attnkit.figures.panels import Axis, Figure, Panel, draw
 from attnkit.figures.strips import (
     LINE,
@@ -36,9 +36,6 @@ DIFFERENCES_KEY = (
 
 REGION = translucent(REFERENCE, 0.3)
 """Colour of the region in which a statement holds: grey, as colours mean variants."""
-
-_STRIP = translucent(REFERENCE, 0.09)
-"""Colour behind the dots of a row."""
 
 _HEADING = 48
 """Most characters in a line of text above a row."""
@@ -118,7 +115,7 @@ class _Difference:
         bounds = (self.scale * self.statement.low, self.scale * self.statement.high)
         marks = [
             text("<br>".join(self.lines), None, top, y_anchor="top", is_html=True),
-            region(None, ends, _STRIP),
+            region(None, ends, STRIPE),
             region((max(low, bounds[0]), min(high, bounds[1])), ends, REGION),
             *(
                 level(bound, "solid", upright=True, ends=ends)

@@ -1,6 +1,8 @@
 """Marks of figures: curves, bands, dots, bars, cells, levels, regions and texts.
 
 A mark is a trace, a shape or an annotation in Plotly's schema that does not know its panel yet.
+Sizes, widths and shifts are in pixels; dashes, symbols and shapes of lines have Plotly's names;
+texts shown on hover are HTML.
 """
 
 from __future__ import annotations
@@ -18,6 +20,9 @@ from attnkit.variants.palette import REFERENCE, translucent
 
 OUTLINE = {"color": REFERENCE, "width": 1}
 """Outline of large dots, without which blue is hard to see on a dark page."""
+
+STRIPE = translucent(REFERENCE, 0.09)
+"""Colour behind every other row."""
 
 WHOLE = "domain"
 """Name of the coordinates from 0 to 1 over a whole panel."""
@@ -52,31 +57,18 @@ def curve(
     shape: str = "linear",
     symbol: str = "",
     size: int = 8,
+    edge: dict[str, Any] | None = None,
     **told: Any,
 ) -> Mark:
-    """Return a line through points, with dots on them if there is a symbol.
+    """Return a line through points, NaN for gaps, with dots on them if there is a symbol.
 
-    Args:
-        x: Horizontal places.
-        y: Vertical places, NaN for a gap.
-        color: Colour; empty for that of the text on the page.
-        width: Width in pixels.
-        dash: Plotly's name of the dash.
-        shape: Plotly's name of the shape between points.
-        symbol: Plotly's name of the dots' symbol; empty for none.
-        size: Diameter of the dots in pixels.
-        **told: See `_points`.
+    Without a colour it has that of the text on the page. `told` are arguments of `_points`.
     """
     line = {"width": width, "dash": dash} | ({"color": color} if color else {})
     line |= {"shape": shape} if shape != "linear" else {}
     if not symbol:
         return _points("lines", x, y, line=line, **told)
-    marker = {
-        "symbol": symbol,
-        "size": size,
-        "color": color,
-        "line": told.pop("edge", {"width": 0}),
-    }
+    marker = {"symbol": symbol, "size": size, "color": color, "line": edge or {"width": 0}}
     return _points("lines+markers", x, y, line=line, marker=marker, cliponaxis=False, **told)
 
 
@@ -93,15 +85,7 @@ def dots(
 ) -> Mark:
     """Return dots, all alike or each with a colour and a symbol of its own.
 
-    Args:
-        x: Horizontal places.
-        y: Vertical places.
-        color: Colour.
-        symbol: Plotly's name of the symbol.
-        size: Diameter in pixels.
-        opacity: Opacity from 0 to 1.
-        edge: Outline in Plotly's schema; None for none.
-        **told: See `_points`.
+    `edge` is their outline in Plotly's schema; `told` are arguments of `_points`.
     """
     marker = {"symbol": symbol, "size": size, "color": color, "opacity": opacity}
     marker["line"] = edge or {"width": 0}
@@ -129,12 +113,12 @@ def _points(
     """Return points in Plotly's schema.
 
     Args:
-        mode: Plotly's name of what is drawn at the points.
+        mode: What is drawn at the points.
         x: Horizontal places.
         y: Vertical places.
         name: Name in the legend; empty for none.
-        tips: Texts shown on hover as HTML, one per point.
-        hover: Plotly's template of the text shown on hover, in place of `tips`.
+        tips: Texts shown on hover, one per point.
+        hover: Template of the text shown on hover, in place of `tips`.
         keys: What a page receives if a point is pressed, one per point.
         **values: Further values in Plotly's schema.
     """
@@ -145,10 +129,9 @@ def _points(
     values |= {} if keys is None else {"customdata": list(keys)}
     # A saved file may be shown in a wider font: names have spare room.
     named = {"name": escape(name) + "\u00a0" * (3 + len(name) // 8)} if name else {}
-    values |= {"showlegend": bool(name), **named}
-    return Mark(
-        "data", {"type": "scatter", "mode": mode, "x": np.asarray(x), "y": np.asarray(y), **values}
-    )
+    places = {"x": np.asarray(x), "y": np.asarray(y)}
+    style = {"type": "scatter", "mode": mode, "showlegend": bool(name)}
+    return Mark("data", {**style, **places, **named, **values})
 
 
 def limits(interval: Interval, color: str, thickness: float) -> dict[str, Any]:
@@ -217,24 +200,23 @@ def cells(
     keys: Sequence[Sequence[Any]] | None = None,
     color: str = "",
 ) -> Mark:
-    """Return a map of numbers, coloured by the scale of the figure.
+    """Return (rows, columns) numbers as cells in the colours of the figure's scale, or in one.
 
-    Args:
-        x: Horizontal places of the columns.
-        y: Vertical places of the rows.
-        numbers: (rows, columns) numbers, NaN for no cell.
-        tips: (rows, columns) texts shown on hover as HTML.
-        keys: (rows, columns) what a page receives if a cell is pressed.
-        color: Colour of all cells, in place of the scale.
+    There is no cell at NaN. `tips` are texts shown on hover, and `keys` what a page receives if a
+    cell is pressed.
     """
     look: dict[str, Any] = {"coloraxis": "coloraxis"}
     if color:
         look = {"colorscale": [[0, color], [1, color]], "showscale": False}
-    values = {"type": "heatmap", "x": np.asarray(x), "y": np.asarray(y), "z": listed(numbers)}
+    values: dict[str, Any] = {
+        "type": "heatmap",
+        "x": np.asarray(x),
+        "y": np.asarray(y),
+        "z": listed(numbers),
+    }
     style = {"xgap": 1, "ygap": 1, "hoverongaps": False, "hoverinfo": "text", "hovertext": tips}
-    return Mark(
-        "data", {**values, **style, **look, **({} if keys is None else {"customdata": keys})}
-    )
+    values |= {} if keys is None else {"customdata": keys}
+    return Mark("data", {**values, **style, **look})
 
 
 def level(
@@ -248,13 +230,7 @@ def level(
 ) -> Mark:
     """Return a horizontal or upright reference line below the other marks.
 
-    Args:
-        value: Where it stands.
-        dash: Plotly's name of the dash.
-        upright: Whether it is upright, at a place of the horizontal axis.
-        ends: Its ends; None for a line over the whole panel.
-        color: Colour.
-        width: Width in pixels.
+    It stands at `value`, and reaches over the whole panel if it has no `ends`.
     """
     place = {"x": (value, value), "y": ends} if upright else {"x": ends, "y": (value, value)}
     return _shape("line", place["x"], place["y"], {"color": color, "width": width, "dash": dash})
@@ -272,9 +248,7 @@ def frame(x: tuple[float, float], y: tuple[float, float], color: str, width: flo
 
 def stripes(n: int) -> list[Mark]:
     """Return a background for every other of the rows at 0, 1, 2, …"""
-    return [
-        region(None, (row - 0.5, row + 0.5), translucent(REFERENCE, 0.09)) for row in range(0, n, 2)
-    ]
+    return [region(None, (row - 0.5, row + 0.5), STRIPE) for row in range(0, n, 2)]
 
 
 def _shape(
@@ -311,10 +285,9 @@ def text(
         y: Vertical place; None for the upper edge of the panel.
         x_anchor: Part of the text that stands at `x`: "left", "center" or "right".
         y_anchor: Part of the text that stands at `y`: "bottom", "middle" or "top".
-        size: Height of the letters in pixels.
-        shift: Pixels to the right and upwards by which it is moved.
-        pointer: Pixels to the right and downwards of the text from its place, if a line connects
-            both.
+        size: Size of the letters.
+        shift: Shift to the right and upwards.
+        pointer: Shift to the right and downwards, with a line from the place to the text.
         color: Colour of this line.
         is_html: Whether the text is HTML.
     """

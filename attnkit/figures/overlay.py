@@ -60,22 +60,17 @@ def plot_overlay(
         marks = [] if reference is None else [level(reference[0], width=1.2)]
         marks += [mark for layer in zip(*curves, strict=True) for mark in layer]
         panels.append(Panel(x, y, marks, Title(title_of(variant), second_line_of(variant))))
-    revision = "-".join([metric, *(one.experiment.hash for one in compared)])
-    return draw_live(panels, revision, last)
-
-
-def overlay_legend(compared: Sequence[ComparedExperiment], metric: Metric) -> list[dict[str, str]]:
-    """Return the legend of `plot_overlay`: a text for each style of line."""
-    entries = []
-    for one in compared:
-        color, dash = style_of(one)
-        entries.append({"dash": dash, "color": color, "text": f"{one.letter} {one.name}"})
-    reference = _reference_level(compared, metric)
+    legend = [
+        {"dash": dash, "color": color, "text": f"{one.letter} {one.name}"}
+        for one in compared
+        for color, dash in [style_of(one)]
+    ]
     if reference is not None:
         value, name = reference
         text = percent(value) if metric == "accuracy" else f"{value:.2f}"
-        entries.append({"dash": "dot", "text": f"{name} {text}"})
-    return entries
+        legend.append({"dash": "dot", "text": f"{name} {text}"})
+    revision = "-".join([metric, *(one.experiment.hash for one in compared)])
+    return draw_live(panels, legend, revision, last)
 
 
 def _curve(

@@ -141,10 +141,12 @@ class Live:
     """State of a figure that a page draws again and again, wraps and can zoom into.
 
     Attributes:
+        legend: Dash and text of every style of line, and its colour if no panel has another one.
         revision: Identifier of the content; zoom and hover are kept while it stays the same.
         step: Current step of training.
     """
 
+    legend: Sequence[dict[str, str]]
     revision: str
     step: int
 
@@ -212,7 +214,8 @@ def draw(
     if legend:
         layout["legend"] = _LEGENDS[legend]
     if live:
-        layout |= {"uirevision": live.revision, "meta": {"panels": len(panels), "step": live.step}}
+        layout["uirevision"] = live.revision
+        layout["meta"] = {"panels": len(panels), "step": live.step, "legend": live.legend}
     if scale:
         layout["coloraxis"] = _color_axis(scale, sum(heights[:1]), total, few=few)
     for index, panel in enumerate(panels):
@@ -244,15 +247,14 @@ def draw(
     return figure
 
 
-def draw_live(panels: Sequence[Panel], revision: str, step: int) -> Figure:
+def draw_live(
+    panels: Sequence[Panel], legend: Sequence[dict[str, str]], revision: str, step: int
+) -> Figure:
     """Return a figure that a page draws again and again, and arranges in rows of its own.
 
-    Args:
-        panels: The panels; their height is that in a notebook.
-        revision: Identifier of the content; zoom and hover are kept while it stays the same.
-        step: Current step of training.
+    The arguments are `panels`, whose height is that in a notebook, and the attributes of `Live`.
     """
-    panels, live = [replace(panel, height=176) for panel in panels], Live(revision, step)
+    panels, live = [replace(panel, height=176) for panel in panels], Live(legend, revision, step)
     return draw(panels, columns=5, gap=0.035, left=34, right=8, top=24, bottom=38, live=live)
 
 

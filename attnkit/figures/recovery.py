@@ -19,13 +19,19 @@ def plot_recovery(snapshot: Snapshot) -> Figure:
     untied = tied.stages[0]
     steps, indices = thin(snapshot.eval_steps)
     accuracy = snapshot.per_sharing(snapshot.history["accuracy"])[indices]
-    color = color_of(tied)
-    marks = [
-        level(experiment.task.chance, width=1.2),
-        level(experiment.tie_step(tied), "solid", upright=True, width=1),
+    color, chance, tie_step = color_of(tied), experiment.task.chance, experiment.tie_step(tied)
+    seeds = f", mean of {experiment.n_seeds} seeds, 95% interval" if experiment.n_seeds > 1 else ""
+    legend = [
+        {"dash": "solid", "color": color, "text": f"tied at step {tie_step}{seeds}"},
+        {"dash": "dash", "color": REFERENCE, "text": "the same, never tied"},
+        {"dash": "thin", "text": "vertical line: the step at which it is tied"},
+        {"dash": "dot", "text": f"chance {percent(chance)}"},
     ]
+    marks = [level(chance, width=1.2), level(tie_step, "solid", upright=True, width=1)]
     if _becomes_symmetric(tied) and experiment.plateau is not None:
         marks.append(level(experiment.plateau, "longdashdot", width=1.2))
+        text = f"guess between two entries {percent(experiment.plateau)}"
+        legend.append({"dash": "longdashdot", "text": text})
     of_untied, of_tied = (accuracy[:, experiment.sharing.index(one)] for one in (untied, tied))
     curves = (
         mean_curve(steps, of_untied, REFERENCE, dash="dash", name="untied"),
@@ -35,28 +41,7 @@ def plot_recovery(snapshot: Snapshot) -> Figure:
     title = Title(f"{untied.value}, then {tied.stages[-1].value}", tied.value, color)
     x = Axis(0, experiment.training.steps, "steps", n_ticks=3)
     panel = Panel(x, metric_axis("accuracy", 1.0), marks, title)
-    return draw_live([panel], experiment.hash, snapshot.step)
-
-
-def recovery_legend(snapshot: Snapshot) -> list[dict[str, str]]:
-    """Return the legend of `plot_recovery`: a text for each style of line."""
-    experiment = snapshot.experiment
-    tied = tied_variant(experiment)
-    seeds = f", mean of {experiment.n_seeds} seeds, 95% interval" if experiment.n_seeds > 1 else ""
-    entries = [
-        {
-            "dash": "solid",
-            "color": color_of(tied),
-            "text": f"tied at step {experiment.tie_step(tied)}{seeds}",
-        },
-        {"dash": "dash", "color": REFERENCE, "text": "the same, never tied"},
-        {"dash": "thin", "text": "vertical line: the step at which it is tied"},
-        {"dash": "dot", "text": f"chance {percent(experiment.task.chance)}"},
-    ]
-    if _becomes_symmetric(tied) and experiment.plateau is not None:
-        text = f"guess between two entries {percent(experiment.plateau)}"
-        entries.append({"dash": "longdashdot", "text": text})
-    return entries
+    return draw_live([panel], legend, experiment.hash, snapshot.step)
 
 
 def color_of(tied: Variant) -> str:
