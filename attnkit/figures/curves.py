@@ -10,7 +10,16 @@ import numpy as np
 
 from attnkit.analysis.comparison import Metric
 from attnkit.figures.marks import Mark, curve, level, mean_curve
-from attnkit.figures.panels import SHARES, Axis, Figure, Panel, draw_live, thin, titles_of
+from attnkit.figures.panels import (
+    MAX_POINTS,
+    SHARES,
+    Axis,
+    Figure,
+    Panel,
+    draw_live,
+    thin,
+    titles_of,
+)
 from attnkit.training.snapshot import Snapshot
 from attnkit.training.statistics import mean_interval
 from attnkit.training.summary import percent
@@ -29,6 +38,10 @@ Level = tuple[float, str, str]
 """Value, dash and name of a reference level."""
 
 
+Curves = tuple[list[Panel], list[dict[str, str]]]
+"""A panel for each variant, and the dash and text of each style of line."""
+
+
 def plot_accuracy(snapshot: Snapshot, previous: Snapshot | None = None) -> Figure:
     """Plot held-out accuracy over steps: mean with 95% interval, all seeds, reference levels.
 
@@ -36,6 +49,25 @@ def plot_accuracy(snapshot: Snapshot, previous: Snapshot | None = None) -> Figur
         snapshot: Snapshot of the experiment.
         previous: Snapshot of an earlier experiment, drawn in grey for the variants of both.
     """
+    return _drawn(snapshot, accuracy_curves(snapshot, previous))
+
+
+def plot_loss(snapshot: Snapshot, previous: Snapshot | None = None) -> Figure:
+    """Plot held-out cross-entropy over steps, in nats, with the loss of a simple model to beat.
+
+    Arguments are those of `plot_accuracy`.
+    """
+    return _drawn(snapshot, loss_curves(snapshot, previous))
+
+
+def _drawn(snapshot: Snapshot, curves: Curves) -> Figure:
+    return draw_live(*curves, snapshot.experiment.hash, snapshot.step)
+
+
+def accuracy_curves(
+    snapshot: Snapshot, previous: Snapshot | None = None, most: int = MAX_POINTS
+) -> Curves:
+    """Return the panels of `plot_accuracy`, with curves of at most so many points."""
     experiment, n = snapshot.experiment, snapshot.experiment.n_seeds
     chance = (experiment.task.chance, "dot", f"chance {percent(experiment.task.chance)}")
     start = mean_interval(snapshot.per_sharing(snapshot.history["accuracy"])[0]).mean
@@ -48,14 +80,13 @@ def plot_accuracy(snapshot: Snapshot, previous: Snapshot | None = None) -> Figur
     legend = {f"mean of {n} seeds, 95% interval": "solid", "each seed": "thin"}
     if n == 1:
         legend = {"accuracy of the one seed": "solid"}
-    return _plot_metric("accuracy", snapshot, previous, levels, legend, 1.0)
+    return _metric_curves("accuracy", snapshot, previous, most, levels, legend, 1.0)
 
 
-def plot_loss(snapshot: Snapshot, previous: Snapshot | None = None) -> Figure:
-    """Plot held-out cross-entropy over steps, in nats, with the loss of a simple model to beat.
-
-    Arguments are those of `plot_accuracy`.
-    """
+def loss_curves(
+    snapshot: Snapshot, previous: Snapshot | None = None, most: int = MAX_POINTS
+) -> Curves:
+    """Return the panels of `plot_loss`, with curves of at most so many points."""
     task, to_beat = snapshot.experiment.task, snapshot.experiment.task.loss_to_beat
     at_start = snapshot.per_sharing(snapshot.history["loss"])[0]
     at_start = at_start[np.isfinite(at_start)]
@@ -65,29 +96,32 @@ def plot_loss(snapshot: Snapshot, previous: Snapshot | None = None) -> Figure:
         levels = [(to_beat, "dot", f"{task.simple_model} {to_beat:.2f}")]
     legend = {"loss (cross-entropy), mean of seeds": "solid"}
     n_variants = len(snapshot.experiment.sharing)
-    return _plot_metric("loss", snapshot, previous, [levels] * n_variants, legend, top)
+    levels_of_all = [levels] * n_variants
+    return _metric_curves("loss", snapshot, previous, most, levels_of_all, legend, top)
 
 
-def _plot_metric(
+def _metric_curves(
     name: Metric,
     snapshot: Snapshot,
     previous: Snapshot | None,
+    most: int,
     levels: Sequence[Sequence[Level]],
     legend: dict[str, str],
     top: float,
-) -> Figure:
-    """Plot the history of a metric, one panel per variant.
+) -> Curves:
+    """Return the panels of the history of a metric.
 
     Args:
         name: Name of the metric.
         snapshot: Snapshot of the experiment.
         previous: Snapshot of an earlier experiment.
+        most: Most points of a curve.
         levels: Reference levels of each variant.
         legend: Description and dash of the curves.
         top: Highest value of an interval's limits.
     """
     experiment = snapshot.experiment
-    steps, indices = thin(snapshot.eval_steps)
+    steps, indices = thin(snapshot.eval_steps, most)
     values = snapshot.per_sharing(snapshot.history[name])[indices]  # (e, variant, seed)
     panels = []
     colors = colors_of(experiment.sharing)
@@ -118,19 +152,20 @@ def plot_attention_measures(snapshot: Snapshot) -> Figure:
             if not np.isnan(of_seeds[:, index]).all():
                 legend[text] = dash
                 panels[index] += mean_curve(steps, of_seeds[:, index], color, dash=dash, name=name)
-    return _variant_panels(panels, legend, snapshot, metric_axis("accuracy", 1.0))
+    curves = _variant_panels(panels, legend, snapshot, metric_axis("accuracy", 1.0))
+    return _drawn(snapshot, curves)
 
 
 def _variant_panels(
     panels: Sequence[Sequence[Mark]], legend: dict[str, str], snapshot: Snapshot, y: Axis
-) -> Figure:
-    """Return a live figure of marks over the steps of training, a panel per variant."""
+) -> Curves:
+    """Return panels of marks over the steps of training, one per variant, and their legend."""
     experiment = snapshot.experiment
     x = Axis(0, experiment.training.steps, "steps", n_ticks=3)
     titles = titles_of(experiment.sharing)
     drawn = [Panel(x, y, marks, title) for marks, title in zip(panels, titles, strict=True)]
     entries = [{"dash": dash, "text": text} for text, dash in legend.items()]
-    return draw_live(drawn, entries, experiment.hash, snapshot.step)
+    return drawn, entries
 
 
 def metric_axis(metric: Metric, top: float) -> Axis:

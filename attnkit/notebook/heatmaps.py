@@ -148,31 +148,43 @@ def _heatmaps(
             does not have.
         scale: Scale of the colours.
     """
+    drawn = [
+        map_panel(axes, values, Title(name, "", color, note))
+        for (name, note, values), color in zip(
+            panels, colors_of(snapshot.experiment.sharing), strict=True
+        )
+    ]
+    below = 14 + _LETTER * max(map(len, axes["columns"]))
+    return draw(drawn, columns=5, right=30, bottom=below, scale=scale)
+
+
+def map_panel(axes: dict[str, Any], values: np.ndarray | None, title: Title) -> Panel:
+    """Return a map of one variant.
+
+    Args:
+        axes: Texts of rows and columns and the marked entries, from `axes_of`.
+        values: (rows, columns) numbers; None for a variant without them.
+        title: Title of the panel.
+    """
     rows, columns = axes["rows"], axes["columns"]
     at_x, at_y = range(len(columns)), range(len(rows))
     angle = -90 if any(len(name) > 1 for name in columns) else 0
     x_names, y_names = ([escape(name) for name in names] for names in (columns, rows))
     x = Axis(-0.5, len(columns) - 0.5, "", at_x, x_names, grid=False, angle=angle)
     y = Axis(len(rows) - 0.5, -0.5, "", at_y, y_names, grid=False)
-    height, drawn = max(_LEAST, _CELL * len(rows)), []
-    for (name, note, values), color in zip(
-        panels, colors_of(snapshot.experiment.sharing), strict=True
-    ):
-        marks: list[Mark] = []
-        if values is not None:
-            tips = [
-                [
-                    f"{escape(f'{name}: “{row}” to “{title}”')}: {value:.2f}"
-                    for title, value in zip(axes["column_titles"], of_row, strict=True)
-                ]
-                for row, of_row in zip(rows, values, strict=True)
+    marks: list[Mark] = []
+    if values is not None:
+        tips = [
+            [
+                f"{escape(f'{title.name}: “{row}” to “{column}”')}: {value:.2f}"
+                for column, value in zip(axes["column_titles"], of_row, strict=True)
             ]
-            numbers = np.round(values.astype(np.float64), 4)
-            marks = [cells(at_x, at_y, numbers, tips=tips), *_frames(axes["target"])]
-            marks += _circles(axes["reverse"])
-        drawn.append(Panel(x, y, marks, Title(name, "", color, note), height))
-    below = 14 + _LETTER * max(map(len, columns))
-    return draw(drawn, columns=5, right=30, bottom=below, scale=scale)
+            for row, of_row in zip(rows, values, strict=True)
+        ]
+        numbers = np.round(values.astype(np.float64), 4)
+        marks = [cells(at_x, at_y, numbers, tips=tips), *_frames(axes["target"])]
+        marks += _circles(axes["reverse"])
+    return Panel(x, y, marks, title, max(_LEAST, _CELL * len(rows)))
 
 
 def _frames(columns: list[int]) -> list[Mark]:
