@@ -16,16 +16,14 @@ from attnkit.analysis.capacity import (
     slice_at,
 )
 from attnkit.figures.capacity import (
-    describe_difference,
     describe_phase,
     describe_slice,
     phase_key,
-    plot_difference,
     plot_phase,
     plot_slice,
     with_mark,
 )
-from attnkit.figures.gaps import difference_text
+from attnkit.figures.gaps import describe_difference, difference_text, plot_difference
 from attnkit.figures.grid import GridAxis, cell_texts
 from attnkit.variants.palette import COLORS
 from attnkit.variants.sharing import Sharing

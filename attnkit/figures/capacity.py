@@ -11,13 +11,6 @@ import pandas as pd
 
 from attnkit.analysis.boundary import Boundary
 from attnkit.analysis.conclusion import label_of, two_digits
-from attnkit.figures.gaps import (
-    DifferenceMeasure,
-    difference_columns,
-    difference_marks,
-    difference_scale,
-    difference_text,
-)
 from attnkit.figures.grid import GAP, Grid, GridAxis, cell_texts, titles_in
 from attnkit.figures.marks import OUTLINE, Mark, curve, dots, limits
 from attnkit.figures.panels import SHARES, Axis, Figure, Panel, Title, draw
@@ -27,7 +20,6 @@ from attnkit.foundation.settings import Value
 from attnkit.training.statistics import Interval
 from attnkit.training.summary import percent
 from attnkit.variants import Variant
-from attnkit.variants.catalogue import title_of
 
 
 def plot_phase(
@@ -223,55 +215,3 @@ def describe_slice(table: pd.DataFrame, x: str, measure: Measure = "accuracy") -
         ]
         texts.append(f"{title.name} {', '.join(values) or 'none'}")
     return f"{MEASURES[measure]} by {label_of(x)}. {'; '.join(texts)}."
-
-
-def plot_difference(
-    table: pd.DataFrame,
-    x: str,
-    y: str | None,
-    names: tuple[str, str],
-    measure: DifferenceMeasure = "accuracy",
-    values: Mapping[str, Sequence[Value]] | None = None,
-) -> Figure:
-    """Plot the differences of two variants over two axes, A − B.
-
-    Cells whose interval excludes 0 contain the difference: in percentage points of accuracy, or as
-    the ratio of the steps. `customdata` of a cell is the index of its row in the table.
-
-    Args:
-        table: Rows of `difference`, one per point.
-        x: Horizontal axis.
-        y: Vertical axis; None for a single row.
-        names: Text forms of A and B.
-        measure: "accuracy" or "steps_to_threshold".
-        values: All values of the axes, where the table still lacks some; default: those it has.
-    """
-    a, b = (title_of(Variant(name)) for name in names)
-    grid = Grid.of(table, x, y, values)
-    panel = grid.panel(difference_marks(table, grid, measure), Title(f"{a} − {b}"), 1)
-    return draw([panel], right=10, scale=difference_scale(table, measure))
-
-
-def describe_difference(
-    table: pd.DataFrame,
-    x: str,
-    y: str | None,
-    names: tuple[str, str],
-    measure: DifferenceMeasure = "accuracy",
-) -> str:
-    """Describe in words what `plot_difference` shows."""
-    a, b = (title_of(Variant(name)) for name in names)
-    column, clear = difference_columns(measure)
-    by = f"{label_of(x)}" + (f" and {label_of(y)}" if y is not None else "")
-    known = table[table[column].notna()]
-    if known.empty:
-        return f"{MEASURES[measure]}, {a} minus {b}, by {by}. No cell has both."
-    low, high = (
-        difference_text(end, measure) for end in (known[column].min(), known[column].max())
-    )
-    signs = np.sign(known.loc[known[clear], column])
-    return (
-        f"{MEASURES[measure]}, {a} minus {b}, by {by}. {len(known)} cells, {low} to {high}; it is "
-        f"clearly higher for {a} in {int((signs > 0).sum())} of them, and for {b} in "
-        f"{int((signs < 0).sum())}."
-    )

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from attnkit.analysis.comparison import Metric
+from attnkit.experiment import Experiment
 from attnkit.figures.marks import Mark, curve, level, mean_curve
 from attnkit.figures.panels import (
     MAX_POINTS,
@@ -34,9 +35,6 @@ _MEASURES = {
 }  # fmt: skip
 """Dash and description of each measure of attention."""
 
-Level = tuple[float, str, str]
-"""Value, dash and name of a reference level."""
-
 
 Curves = tuple[list[Panel], list[dict[str, str]]]
 """A panel for each variant, and the dash and text of each style of line."""
@@ -49,7 +47,7 @@ def plot_accuracy(snapshot: Snapshot, previous: Snapshot | None = None) -> Figur
         snapshot: Snapshot of the experiment.
         previous: Snapshot of an earlier experiment, drawn in grey for the variants of both.
     """
-    return _drawn(snapshot, accuracy_curves(snapshot, previous))
+    return _drawn(snapshot, metric_curves("accuracy", snapshot, previous))
 
 
 def plot_loss(snapshot: Snapshot, previous: Snapshot | None = None) -> Figure:
@@ -57,87 +55,69 @@ def plot_loss(snapshot: Snapshot, previous: Snapshot | None = None) -> Figure:
 
     Arguments are those of `plot_accuracy`.
     """
-    return _drawn(snapshot, loss_curves(snapshot, previous))
+    return _drawn(snapshot, metric_curves("loss", snapshot, previous))
 
 
 def _drawn(snapshot: Snapshot, curves: Curves) -> Figure:
     return draw_live(*curves, snapshot.experiment.hash, snapshot.step)
 
 
-def accuracy_curves(
-    snapshot: Snapshot, previous: Snapshot | None = None, most: int = MAX_POINTS
+def metric_curves(
+    metric: Metric, snapshot: Snapshot, previous: Snapshot | None = None, most: int = MAX_POINTS
 ) -> Curves:
-    """Return the panels of `plot_accuracy`, with curves of at most so many points."""
+    """Return the panels of the history of a metric, with curves of at most so many points."""
     experiment, n = snapshot.experiment, snapshot.experiment.n_seeds
-    chance = (experiment.task.chance, "dot", f"chance {percent(experiment.task.chance)}")
-    start = mean_interval(snapshot.per_sharing(snapshot.history["accuracy"])[0]).mean
-    levels: list[list[Level]] = [[chance, (value, "dash", "untrained")] for value in start]
-    if experiment.plateau is not None:
-        text = f"guess between two entries {percent(experiment.plateau)}"
-        for variant, of_variant in zip(experiment.sharing, levels, strict=True):
-            if stays_at_plateau(variant):
-                of_variant.append((experiment.plateau, "longdashdot", text))
-    legend = {f"mean of {n} seeds, 95% interval": "solid", "each seed": "thin"}
-    if n == 1:
-        legend = {"accuracy of the one seed": "solid"}
-    return _metric_curves("accuracy", snapshot, previous, most, levels, legend, 1.0)
-
-
-def loss_curves(
-    snapshot: Snapshot, previous: Snapshot | None = None, most: int = MAX_POINTS
-) -> Curves:
-    """Return the panels of `plot_loss`, with curves of at most so many points."""
-    task, to_beat = snapshot.experiment.task, snapshot.experiment.task.loss_to_beat
-    at_start = snapshot.per_sharing(snapshot.history["loss"])[0]
-    at_start = at_start[np.isfinite(at_start)]
-    top = 1.05 * max([math.log(task.n_classes), to_beat or 0.0, *at_start.tolist()])
-    levels: list[Level] = []
-    if to_beat is not None:
-        levels = [(to_beat, "dot", f"{task.simple_model} {to_beat:.2f}")]
-    legend = {"loss (cross-entropy), mean of seeds": "solid"}
-    n_variants = len(snapshot.experiment.sharing)
-    levels_of_all = [levels] * n_variants
-    return _metric_curves("loss", snapshot, previous, most, levels_of_all, legend, top)
-
-
-def _metric_curves(
-    name: Metric,
-    snapshot: Snapshot,
-    previous: Snapshot | None,
-    most: int,
-    levels: Sequence[Sequence[Level]],
-    legend: dict[str, str],
-    top: float,
-) -> Curves:
-    """Return the panels of the history of a metric.
-
-    Args:
-        name: Name of the metric.
-        snapshot: Snapshot of the experiment.
-        previous: Snapshot of an earlier experiment.
-        most: Most points of a curve.
-        levels: Reference levels of each variant.
-        legend: Description and dash of the curves.
-        top: Highest value of an interval's limits.
-    """
-    experiment = snapshot.experiment
+    at_start = snapshot.per_sharing(snapshot.history[metric])[0]
     steps, indices = thin(snapshot.eval_steps, most)
-    values = snapshot.per_sharing(snapshot.history[name])[indices]  # (e, variant, seed)
+    values = snapshot.per_sharing(snapshot.history[metric])[indices]  # (e, variant, seed)
+    levels = [
+        _levels(metric, experiment, variant, of_seeds)
+        for variant, of_seeds in zip(experiment.sharing, at_start, strict=True)
+    ]
+    top = 1.0
+    if metric == "loss":
+        ends = [math.log(experiment.task.n_classes), experiment.task.loss_to_beat or 0.0]
+        top = 1.05 * max([*ends, *at_start[np.isfinite(at_start)].tolist()])
     panels = []
     colors = colors_of(experiment.sharing)
     for index, (variant, color) in enumerate(zip(experiment.sharing, colors, strict=True)):
         marks = [level(value, dash, width=1.2) for value, dash, _ in levels[index]]
         marks += _switch_line(snapshot)
         if previous is not None and variant in previous.experiment.sharing:
-            marks.append(_previous(previous, variant, name))
+            marks.append(_previous(previous, variant, metric))
         area, line = mean_curve(steps, values[:, index], color, top=top)
         panels.append([*marks, area, _single_runs(steps, values[:, index], color), line])
+    legend = {f"{metric} of the one seed": "solid"}
+    if n > 1:
+        legend = {f"mean of {n} seeds, 95% interval": "solid", "each seed": "thin"}
     legend |= {text: dash for of_variant in levels for _, dash, text in of_variant}
     if experiment.training.earlier_steps:
         legend["vertical line: the embedding is frozen, and all else starts anew"] = "thin"
     if previous is not None:
         legend["previous experiment"] = "previous"
-    return _variant_panels(panels, legend, snapshot, metric_axis(name, top))
+    return _variant_panels(panels, legend, snapshot, metric_axis(metric, top))
+
+
+def _levels(
+    metric: Metric, experiment: Experiment, variant: Variant, at_start: np.ndarray
+) -> list[tuple[float, str, str]]:
+    """Return value, dash and name of the reference levels of a variant.
+
+    Args:
+        metric: The metric.
+        experiment: The experiment.
+        variant: The variant.
+        at_start: (s,) values of the metric before training.
+    """
+    task, plateau = experiment.task, experiment.plateau
+    if metric == "loss":
+        to_beat = task.loss_to_beat
+        return [] if to_beat is None else [(to_beat, "dot", f"{task.simple_model} {to_beat:.2f}")]
+    levels = [(task.chance, "dot", f"chance {percent(task.chance)}")]
+    levels.append((float(mean_interval(at_start).mean), "dash", "untrained"))
+    if plateau is not None and stays_at_plateau(variant):
+        levels.append((plateau, "longdashdot", f"guess between two entries {percent(plateau)}"))
+    return levels
 
 
 def plot_attention_measures(snapshot: Snapshot) -> Figure:

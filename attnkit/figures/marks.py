@@ -139,7 +139,7 @@ def limits(interval: Interval, color: str, thickness: float) -> dict[str, Any]:
 
     They have no caps, which would hide the shape of a dot with a short bar.
     """
-    mean, low, high = map(np.asarray, (interval.mean, interval.low, interval.high))
+    mean, low, high = map(np.atleast_1d, (interval.mean, interval.low, interval.high))
     sizes = {"array": high - mean, "arrayminus": mean - low}
     ends = {name: listed(np.nan_to_num(size)) for name, size in sizes.items()}
     style = {"color": color, "thickness": thickness, "width": 0}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from attnkit.claims.base import Arm
@@ -31,13 +29,17 @@ LINE = 16
 
 def mean_mark(interval: Interval, y: float, color: str, symbol: str, tip: str) -> Mark:
     """Return a large mark at a mean, with a bar between its limits if both are finite."""
-    at, bar = [interval.mean], None
-    if np.isfinite(interval.low) and np.isfinite(interval.high):
-        bar = limits(
-            Interval(*np.array([[interval.mean], [interval.low], [interval.high]])), color, 4
-        )
-    look: dict[str, Any] = {"symbol": symbol, "size": 13, "edge": OUTLINE, "error_x": bar}
-    return dots(at, [y], color, **look, tips=[tip])
+    known = np.isfinite(interval.low) and np.isfinite(interval.high)
+    return dots(
+        [interval.mean],
+        [y],
+        color,
+        symbol=symbol,
+        size=13,
+        edge=OUTLINE,
+        error_x=limits(interval, color, 4) if known else None,
+        tips=[tip],
+    )
 
 
 def color_and_symbol(arm: Arm | None) -> tuple[str, str]:

@@ -14,7 +14,7 @@ import numpy as np
 from attnkit.analysis.attention_map import telling_layer
 from attnkit.analysis.reasons import headline
 from attnkit.figures.board import board
-from attnkit.figures.curves import accuracy_curves, loss_curves, metric_axis
+from attnkit.figures.curves import metric_axis, metric_curves
 from attnkit.figures.marks import level, mean_curve, text
 from attnkit.figures.panels import Panel, Title, thin
 from attnkit.notebook.drawings import MOST_POINTS, drawing
@@ -133,8 +133,7 @@ def _board(snapshot: Snapshot) -> list[str]:
     experiment = snapshot.experiment
     layer = telling_layer(experiment.layer_specs)
     words = board(snapshot, experiment, experiment.first_seed, layer, head=0)
-    columns_of = accuracy_curves if words["quantity"] == "accuracy" else loss_curves
-    panels, legend = columns_of(snapshot, most=MOST_POINTS)
+    panels, legend = metric_curves(words["quantity"], snapshot, most=MOST_POINTS)
     n = len(panels[:MOST_COLUMNS])
     width = max(_NARROWEST, min(_BOARD // n, _WIDEST))
     columns = [_column(snapshot, words, index, panels[index], width) for index in range(n)]
