@@ -22,7 +22,7 @@ from attnkit.figures.panels import (
     titles_of,
 )
 from attnkit.training.snapshot import Snapshot
-from attnkit.training.statistics import mean_interval
+from attnkit.training.statistics import Interval, mean_interval
 from attnkit.training.summary import percent
 from attnkit.variants import Variant
 from attnkit.variants.palette import REFERENCE, colors_of, translucent
@@ -70,22 +70,19 @@ def metric_curves(
     at_start = snapshot.per_sharing(snapshot.history[metric])[0]
     steps, indices = thin(snapshot.eval_steps, most)
     values = snapshot.per_sharing(snapshot.history[metric])[indices]  # (e, variant, seed)
-    levels = [
-        _levels(metric, experiment, variant, of_seeds)
-        for variant, of_seeds in zip(experiment.sharing, at_start, strict=True)
-    ]
+    levels = _levels(metric, experiment, at_start)
     top = 1.0
     if metric == "loss":
         ends = [math.log(experiment.task.n_classes), experiment.task.loss_to_beat or 0.0]
         top = 1.05 * max([*ends, *at_start[np.isfinite(at_start)].tolist()])
-    panels = []
+    panels, intervals = [], intervals_of(values)
     colors = colors_of(experiment.sharing)
     for index, (variant, color) in enumerate(zip(experiment.sharing, colors, strict=True)):
         marks = [level(value, dash, width=1.2) for value, dash, _ in levels[index]]
         marks += _switch_line(snapshot)
         if previous is not None and variant in previous.experiment.sharing:
             marks.append(_previous(previous, variant, metric))
-        area, line = mean_curve(steps, values[:, index], color, top=top)
+        area, line = mean_curve(steps, intervals[index], color, top=top)
         panels.append([*marks, area, _single_runs(steps, values[:, index], color), line])
     legend = {f"{metric} of the one seed": "solid"}
     if n > 1:
@@ -99,25 +96,37 @@ def metric_curves(
 
 
 def _levels(
-    metric: Metric, experiment: Experiment, variant: Variant, at_start: np.ndarray
-) -> list[tuple[float, str, str]]:
-    """Return value, dash and name of the reference levels of a variant.
+    metric: Metric, experiment: Experiment, at_start: np.ndarray
+) -> list[list[tuple[float, str, str]]]:
+    """Return value, dash and name of the reference levels of every variant.
 
     Args:
         metric: The metric.
         experiment: The experiment.
-        variant: The variant.
-        at_start: (s,) values of the metric before training.
+        at_start: (variant, seed) values of the metric before training.
     """
     task, plateau = experiment.task, experiment.plateau
     if metric == "loss":
         to_beat = task.loss_to_beat
-        return [] if to_beat is None else [(to_beat, "dot", f"{task.simple_model} {to_beat:.2f}")]
-    levels = [(task.chance, "dot", f"chance {percent(task.chance)}")]
-    levels.append((float(mean_interval(at_start).mean), "dash", "untrained"))
-    if plateau is not None and stays_at_plateau(variant):
-        levels.append((plateau, "longdashdot", f"guess between two entries {percent(plateau)}"))
+        if to_beat is None:
+            return [[] for _ in at_start]
+        return [[(to_beat, "dot", f"{task.simple_model} {to_beat:.2f}")] for _ in at_start]
+    chance = (task.chance, "dot", f"chance {percent(task.chance)}")
+    starts = mean_interval(at_start).mean.tolist()
+    levels = [[chance, (start, "dash", "untrained")] for start in starts]
+    if plateau is not None:
+        text = f"guess between two entries {percent(plateau)}"
+        for variant, of_variant in zip(experiment.sharing, levels, strict=True):
+            if stays_at_plateau(variant):
+                of_variant.append((plateau, "longdashdot", text))
     return levels
+
+
+def intervals_of(values: np.ndarray) -> list[Interval]:
+    """Return the interval over seeds for every variant, from (e, variant, seed) values."""
+    interval = mean_interval(values)
+    limits = (interval.mean.T, interval.low.T, interval.high.T)
+    return [Interval(*of_variant) for of_variant in zip(*limits, strict=True)]
 
 
 def plot_attention_measures(snapshot: Snapshot) -> Figure:
@@ -127,11 +136,11 @@ def plot_attention_measures(snapshot: Snapshot) -> Figure:
     panels, legend = [_switch_line(snapshot) for _ in colors], {}
     measured = (snapshot.asymmetry, history["mass_on_target"], history["mass_on_reverse"])
     for (name, (dash, text)), values in zip(_MEASURES.items(), measured, strict=True):
-        of_seeds = snapshot.per_sharing(values)[indices]  # (e, variant, seed)
-        for index, color in enumerate(colors):
-            if not np.isnan(of_seeds[:, index]).all():
+        intervals = intervals_of(snapshot.per_sharing(values)[indices])
+        for marks, interval, color in zip(panels, intervals, colors, strict=True):
+            if not np.isnan(interval.mean).all():
                 legend[text] = dash
-                panels[index] += mean_curve(steps, of_seeds[:, index], color, dash=dash, name=name)
+                marks += mean_curve(steps, interval, color, dash=dash, name=name)
     curves = _variant_panels(panels, legend, snapshot, metric_axis("accuracy", 1.0))
     return _drawn(snapshot, curves)
 

@@ -137,7 +137,7 @@ def plot_matching(table: pd.DataFrame, cost: Cost, names: tuple[str, str]) -> Fi
         curve(accuracy, ratio, b.color, symbol=symbol, tips=tips),
         text(f"{COSTS[cost]}: {b.name} as a multiple of {a.name}", size=13, shift=(-50, 6)),
     ]
-    ticks = _ratio_ticks(bottom, top)
+    ticks = _round_ticks(bottom, top, finest=0.01)
     y = Axis(bottom, top, "", ticks, [f"×{tick:g}" for tick in ticks], log=True)
     x = replace(SHARES, high=1.02, title="Accuracy that both reach")
     return draw([Panel(x, y, marks, height=298)], left=56, right=20, top=34)
@@ -153,21 +153,6 @@ def _matching_text(row: dict[object, float], a: str, b: str) -> str:
         f"accuracy {percent(row['accuracy'])}<br>{escape(a)} {row['a']:,.0f}, "
         f"{escape(b)} {row['b']:,.0f}<br>{row['ratio']:.2f} times (95% interval {limits})"
     )
-
-
-def _ratio_ticks(low: float, high: float) -> list[float]:
-    """Return round ratios between two limits: few of them, and 1 among them."""
-    for candidates in (
-        [1 + 0.01 * k for k in range(-20, 21)],
-        [1 + 0.05 * k for k in range(-10, 21)],
-        [0.1 * k for k in range(1, 31)],
-        [0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4, 6, 8],
-        [2.0**k for k in range(-10, 11)],
-    ):
-        inside = [round(tick, 3) for tick in candidates if low <= tick <= high]
-        if len(inside) <= 8 and candidates[0] <= low and high <= candidates[-1]:
-            return inside
-    return [1.0]
 
 
 def describe_matching(table: pd.DataFrame, cost: Cost, names: tuple[str, str]) -> str:
@@ -206,21 +191,30 @@ def _cost_axis(costs: np.ndarray, title: str) -> Axis:
         return Axis(title=title)
     low, high = float(costs.min()), float(costs.max())
     span = max(high / low, 10**0.05)
-    ticks = _round_ticks(low, high)
+    ticks = _round_ticks(low, high, finest=1.0)
     texts = [f"{tick:,.0f}" for tick in ticks]
     return Axis(low / span**0.2, high * span**0.04, title, ticks, texts, log=True)
 
 
-def _round_ticks(low: float, high: float, most: int = 6) -> list[float]:
-    """Return round numbers between two limits: as many as possible, but not more than `most`."""
-    finest = 10.0 ** math.floor(math.log10(high - low + 1) - 1)
-    candidates = [
-        [step * k for k in range(math.ceil(low / step), math.floor(high / step) + 1)]
-        for step in (finest * digit for digit in (1, 2, 5, 10, 20, 50))
-    ]
+def _round_ticks(low: float, high: float, finest: float, most: int = 7) -> list[float]:
+    """Return round numbers between two limits: as many as possible, but not more than `most`.
+
+    Args:
+        low: Lower limit.
+        high: Upper limit.
+        finest: Smallest distance of two numbers if they are equally far from each other.
+        most: Largest number of ticks.
+    """
     if high / low > 4:
         powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
         of_digits = [(1, 2, 3, 5, 7), (1, 2, 5), (1, 3), (1,)]
         candidates = [[d * 10.0**power for power in powers for d in ds] for ds in of_digits]
+    else:
+        steps = [finest * digit * 10.0**power for power in range(12) for digit in (1, 2, 5)]
+        candidates = [
+            [step * k for k in range(math.ceil(low / step), math.floor(high / step) + 1)]
+            for step in steps
+            if (high - low) / step < 100
+        ]
     fitting = [[tick for tick in ticks if low <= tick <= high] for ticks in candidates]
     return next((ticks for ticks in fitting if len(ticks) <= most), fitting[-1])

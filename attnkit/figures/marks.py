@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from attnkit.training.statistics import Interval, mean_interval
+from attnkit.training.statistics import Interval
 from attnkit.variants.palette import REFERENCE, translucent
 
 OUTLINE = {"color": REFERENCE, "width": 1}
@@ -43,8 +43,9 @@ class Mark:
     @property
     def known(self) -> bool:
         """Whether it has a place: a level at NaN is not drawn."""
-        places = (self.values[f"{letter}{end}"] for letter in "xy" for end in "01")
-        return self.part != "shapes" or all(place == place for place in places)
+        if self.part != "shapes":
+            return True
+        return not any(math.isnan(self.values[place]) for place in ("x0", "y0", "x1", "y1"))
 
 
 def curve(
@@ -159,26 +160,26 @@ def band(
 
 def mean_curve(
     x: np.ndarray,
-    values: np.ndarray,
+    interval: Interval,
     color: str,
     *,
     top: float = 1.0,
     dash: str = "solid",
     name: str = "",
 ) -> tuple[Mark, Mark]:
-    """Return the band of a 95% interval, and the line of the mean, which tells its limits on hover.
+    """Return the band of an interval, and the line of the mean, which tells its limits on hover.
 
     Args:
         x: (e,) steps, or other places.
-        values: (e, s) values of all seeds.
+        interval: (e,) mean and limits over seeds.
         color: Colour of both; empty for a line in the colour of the text on the page.
         top: Largest possible value, at which limits end; the smallest one is 0.
         dash: Dash of the line.
         name: Word before the numbers on hover.
     """
-    interval = mean_interval(values)
     low, high = interval.low.clip(0, top), interval.high.clip(0, top)
-    texts = [f" [{a:.2f}, {b:.2f}]" if a == a else "" for a, b in zip(low, high, strict=True)]
+    ends = zip(low.tolist(), high.tolist(), strict=True)
+    texts = [f" [{a:.2f}, {b:.2f}]" if a == a else "" for a, b in ends]
     hover = f"{name} %{{y:.2f}}%{{text}}".strip()
     line = curve(x, interval.mean, color, dash=dash, hover=hover, text=texts)
     return band(x, low, high, color or REFERENCE), line

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from attnkit.analysis.comparison import ComparedExperiment, Metric
-from attnkit.figures.curves import metric_axis
+from attnkit.figures.curves import intervals_of, metric_axis
 from attnkit.figures.marks import Mark, level, mean_curve, words
 from attnkit.figures.panels import Axis, Figure, Panel, Title, draw_live, thin
 from attnkit.training.summary import percent
@@ -86,7 +86,9 @@ def _curve(
     values = snapshot.per_sharing(snapshot.history[metric])[indices]
     index = compared.experiment.sharing.index(variant)
     color = "" if color == INK else color
-    area, line = mean_curve(steps, values[:, index], color, top=top, dash=dash, name=letter)
+    area, line = mean_curve(
+        steps, intervals_of(values)[index], color, top=top, dash=dash, name=letter
+    )
     place = round((ord(letter) - ord("A") + 1) / (n_compared + 1) * (len(steps) - 1))
     return area, line, words(steps[[place]], line.values["y"][[place]], [letter], below=True)
 

@@ -324,12 +324,9 @@ def _placed(mark: Mark, panel: Panel, suffix: str, live: Live | None) -> Figure:
     """Return a mark in Plotly's schema with the axes of its panel."""
     values, axes = mark.values, (("x", panel.x), ("y", panel.y))
     if mark.part == "data":
-        numbers = {
-            name: (_packed if live else listed)(values[name])
-            for name in ("x", "y")
-            if isinstance(values[name], np.ndarray)
-        }
-        return {**values, **numbers, "xaxis": f"x{suffix}", "yaxis": f"y{suffix}"}
+        written = _packed if live else listed
+        places = {"x": written(values["x"]), "y": written(values["y"])}
+        return {**values, **places, "xaxis": f"x{suffix}", "yaxis": f"y{suffix}"}
     placed = dict(values)
     for letter, axis in axes:
         of_panel = values.get(f"{letter}ref") == WHOLE

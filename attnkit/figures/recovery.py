@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from attnkit.analysis.recovery import tied_variant
-from attnkit.figures.curves import metric_axis, stays_at_plateau
+from attnkit.figures.curves import intervals_of, metric_axis, stays_at_plateau
 from attnkit.figures.marks import level, mean_curve
 from attnkit.figures.panels import Axis, Figure, Panel, Title, draw_live, thin
 from attnkit.training.snapshot import Snapshot
@@ -18,7 +18,7 @@ def plot_recovery(snapshot: Snapshot) -> Figure:
     tied = tied_variant(experiment)
     untied = tied.stages[0]
     steps, indices = thin(snapshot.eval_steps)
-    accuracy = snapshot.per_sharing(snapshot.history["accuracy"])[indices]
+    accuracy = intervals_of(snapshot.per_sharing(snapshot.history["accuracy"])[indices])
     color, chance, tie_step = color_of(tied), experiment.task.chance, experiment.tie_step(tied)
     seeds = f", mean of {experiment.n_seeds} seeds, 95% interval" if experiment.n_seeds > 1 else ""
     legend = [
@@ -32,7 +32,7 @@ def plot_recovery(snapshot: Snapshot) -> Figure:
         marks.append(level(experiment.plateau, "longdashdot", width=1.2))
         text = f"guess between two entries {percent(experiment.plateau)}"
         legend.append({"dash": "longdashdot", "text": text})
-    of_untied, of_tied = (accuracy[:, experiment.sharing.index(one)] for one in (untied, tied))
+    of_untied, of_tied = (accuracy[experiment.sharing.index(one)] for one in (untied, tied))
     curves = (
         mean_curve(steps, of_untied, REFERENCE, dash="dash", name="untied"),
         mean_curve(steps, of_tied, color, name="tied"),

@@ -62,7 +62,7 @@ def plot_mixtures(result: TyingResult, alpha: float) -> Figure:
         alpha: The chosen share of W_K, one of `ALPHAS`.
     """
     before = float(mean_interval(result.before).mean)
-    area, line = mean_curve(np.array(ALPHAS), result.mixed.T, COLOR)
+    area, line = mean_curve(np.array(ALPHAS), mean_interval(result.mixed.T), COLOR)
     at_alpha = line.values["y"][[ALPHAS.index(alpha)]]
     marks = [
         level(result.chance, width=1.2),

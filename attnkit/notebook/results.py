@@ -22,6 +22,7 @@ from attnkit.notebook.heatmaps import map_panel
 from attnkit.notebook.style import card, grid, paragraph, swatch, table
 from attnkit.training.results import Result
 from attnkit.training.snapshot import CONSECUTIVE, THRESHOLD, Snapshot
+from attnkit.training.statistics import mean_interval
 from attnkit.training.summary import (
     finding,
     percent,
@@ -174,8 +175,8 @@ def _column(snapshot: Snapshot, words: dict[str, Any], index: int, panel: Panel,
     value = column["asymmetry_value"]
     parts.append(_label(f"Score asymmetry: {value}"))
     steps, indices = thin(snapshot.eval_steps, MOST_POINTS)
-    asymmetry = snapshot.per_sharing(snapshot.asymmetry)[indices, index]
-    if np.isfinite(asymmetry).any():
+    asymmetry = mean_interval(snapshot.per_sharing(snapshot.asymmetry)[indices, index])
+    if np.isfinite(asymmetry.mean).any():
         marks = [level(0.5), *mean_curve(steps, asymmetry, column["color"])]
         small = replace(panel, y=metric_axis("accuracy", 1.0), marks=marks, height=53)
         parts.append(drawing(small, width, f"Score asymmetry of {name}; now {value}"))
