@@ -200,6 +200,7 @@ def cells(
     tips: Sequence[Sequence[str | None]],
     keys: Sequence[Sequence[Any]] | None = None,
     color: str = "",
+    gap: int = 1,
 ) -> Mark:
     """Return (rows, columns) numbers as cells in the colours of the figure's scale, or in one.
 
@@ -215,7 +216,7 @@ def cells(
         "y": np.asarray(y),
         "z": listed(numbers),
     }
-    style = {"xgap": 1, "ygap": 1, "hoverongaps": False, "hoverinfo": "text", "hovertext": tips}
+    style = {"xgap": gap, "ygap": gap, "hoverongaps": False, "hoverinfo": "text", "hovertext": tips}
     values |= {} if keys is None else {"customdata": keys}
     return Mark("data", {**values, **style, **look})
 

@@ -65,7 +65,8 @@ def plot_split(portrait: Portrait) -> Figure:
             ]
             for query, row in zip(numbers, part, strict=True)
         ]
-        panels.append(Panel(x, y, [cells(numbers, numbers, part, tips=tips)], Title(title), 256))
+        marks = [cells(numbers, numbers, part, tips=tips, gap=0)]
+        panels.append(Panel(x, y, marks, Title(title), 256))
     return draw(panels, columns=2, gap=0.08, right=8, scale=Scale(-limit, limit, BLUE_RED))
 
 
