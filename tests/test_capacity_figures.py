@@ -16,16 +16,14 @@ from attnkit.analysis.capacity import (
     slice_at,
 )
 from attnkit.figures.capacity import (
-    describe_difference,
     describe_phase,
     describe_slice,
     phase_key,
-    plot_difference,
     plot_phase,
     plot_slice,
     with_mark,
 )
-from attnkit.figures.gaps import difference_text
+from attnkit.figures.gaps import describe_difference, difference_text, plot_difference
 from attnkit.figures.grid import GridAxis, cell_texts
 from attnkit.variants.palette import COLORS
 from attnkit.variants.sharing import Sharing
@@ -154,7 +152,7 @@ def test_a_phase_diagram_and_its_cells_are_told_in_words():
     assert lines[:3] == ["<b>K=V</b>", "Head width 16, Entries 2", "accuracy 100%"]
     for told in ("5 of 5 seeds solve it, after 202 steps on average", "floats per token 32"):
         assert any(told in line for line in lines)
-    labels = GridAxis("d_head", WIDTHS).layout(160)["ticktext"]  # without room for all
+    labels = GridAxis("d_head", WIDTHS).axis(160).texts  # without room for all
     assert labels == ["1", "2", "", "4", "", "8", "", "16"]
 
 

@@ -30,9 +30,6 @@ from attnkit.figures import board as boards
 from attnkit.figures.answers import answers_table
 from attnkit.figures.board import board, planned_board
 from attnkit.figures.curves import (
-    accuracy_legend,
-    loss_legend,
-    measures_legend,
     plot_accuracy,
     plot_attention_measures,
     plot_loss,
@@ -76,6 +73,11 @@ def means(figure):
     return [trace for trace in figure["data"] if "hovertemplate" in trace]
 
 
+def legend(figure):
+    """The texts of the styles of lines."""
+    return figure["layout"]["meta"]["legend"]
+
+
 def test_curves_show_the_history(snapshot):
     """One mean line per sharing, in its colour; long histories are thinned for display only."""
     for plot in (plot_accuracy, plot_attention_measures, plot_loss):
@@ -96,8 +98,7 @@ def test_curves_show_the_history(snapshot):
     assert unpacked(line["x"])[-1] == n - 1
     both = plot_accuracy(snapshot, snapshot)
     assert len(both["data"]) == len(plot_accuracy(snapshot)["data"]) + len(lines)
-    legend = accuracy_legend(snapshot, snapshot)
-    assert {"dash": "previous", "text": "previous experiment"} in legend
+    assert {"dash": "previous", "text": "previous experiment"} in legend(both)
 
 
 def test_lines_beside_curves_are_drawn_where_they_hold():
@@ -106,27 +107,26 @@ def test_lines_beside_curves_are_drawn_where_they_hold():
     two_heads = replace(directed, experiment=directed.experiment.replace(n_heads=2))
 
     def dashes(figure):
-        return [trace["line"].get("dash") for trace in figure["data"]]
+        return [level["line"]["dash"] for level in figure["layout"]["shapes"]]
 
     def upright(figure):
-        marks = [t for t in figure["data"] if len(set(unpacked(t["x"]).tolist())) == 1]
-        return [unpacked(mark["x"])[0] for mark in marks if "hovertemplate" not in mark]
+        return [one["x0"] for one in figure["layout"]["shapes"] if "domain" not in one["xref"]]
 
     assert dashes(plot_accuracy(directed)).count("longdashdot") == 2
     assert "longdashdot" not in dashes(plot_accuracy(two_heads))
-    assert "longdashdot" not in {entry["dash"] for entry in accuracy_legend(two_heads, None)}
-    assert [len(measures_legend(trained(task))) for task in ("directed", "phonebook")] == [3, 2]
+    assert "longdashdot" not in {entry["dash"] for entry in legend(plot_accuracy(two_heads))}
+    of_measures = [plot_attention_measures(trained(task)) for task in ("directed", "phonebook")]
+    assert [len(legend(figure)) for figure in of_measures] == [3, 2]
 
     to_beat = text.experiment.task.loss_to_beat
-    dotted = [trace for trace in plot_loss(text)["data"] if trace["line"].get("dash") == "dot"]
-    assert len(dotted) == 5
-    np.testing.assert_allclose(unpacked(dotted[0]["y"]), to_beat, rtol=1e-6)
-    assert {"dash": "dot", "text": f"a bigram model {to_beat:.2f}"} in loss_legend(text, None)
+    levels = plot_loss(text)["layout"]["shapes"]
+    assert [(one["y0"], one["line"]["dash"]) for one in levels] == [(to_beat, "dot")] * 5
+    assert {"dash": "dot", "text": f"a bigram model {to_beat:.2f}"} in legend(plot_loss(text))
 
     for plot in (plot_accuracy, plot_attention_measures):
         assert upright(plot(turned))[:5] == [1] * 5
     assert not upright(plot_accuracy(directed))
-    assert any("vertical" in entry["text"] for entry in accuracy_legend(turned, None))
+    assert any("vertical" in entry["text"] for entry in legend(plot_accuracy(turned)))
 
     alone = plot_accuracy(train(tiny("directed", n_seeds=1, steps=2), "cpu").snapshot)
     assert all(len(unpacked(trace["x"])) == 0 for trace in alone["data"] if trace.get("fill"))

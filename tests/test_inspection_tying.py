@@ -364,7 +364,7 @@ def test_what_is_drawn_and_taken_away_are_the_numbers():
         figure = go.Figure(plot_mixtures(result, 0.3))
         (mark,) = [trace for trace in figure.data if trace.mode == "markers"]
         assert mark.x == (0.3,)
-        np.testing.assert_allclose(mark.y[0], result.mixed[:, 6].mean(), atol=1e-5)
+        np.testing.assert_allclose(np.array(mark.y, float)[0], result.mixed[:, 6].mean(), atol=1e-5)
         assert "keep W_V" in figure.layout.xaxis.ticktext[0]
         assert "keep W_K" in figure.layout.xaxis.ticktext[-1]
     labels = [mixture_label(alpha) for alpha in (0.0, 0.35, 0.5, 1.0)]

@@ -9,7 +9,7 @@ from finished import THREE_SEEDS, finished, letters, one_variant
 from kinds import tiny
 
 from attnkit.analysis.comparison import LETTERS
-from attnkit.figures.overlay import INK, STYLES, overlay_legend, plot_overlay, style_of
+from attnkit.figures.overlay import INK, STYLES, plot_overlay, style_of
 from attnkit.figures.panels import MAX_POINTS
 from attnkit.training.summary import percent
 from attnkit.variants import Variant
@@ -66,7 +66,8 @@ def test_the_legend_names_letters_and_the_level_that_all_share():
     first, other = one_variant(THREE_SEEDS), one_variant(THREE_SEEDS, kind="reverse")
     chance = f"chance {percent(first.experiment.task.chance)}"
     alone, both = (
-        overlay_legend(letters(*some), "accuracy") for some in ((first,), (first, other))
+        plot_overlay(letters(*some), [], "accuracy")["layout"]["meta"]["legend"]
+        for some in ((first,), (first, other))
     )
     assert [entry["text"] for entry in alone] == ["A name A", chance]
     assert [entry["text"] for entry in both] == ["A name A", "B name B"]

@@ -15,7 +15,7 @@ from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.views import inspect
 from attnkit.analysis.recovery import curve_table, recovery_of, repeats, tied_variant, train_on
 from attnkit.figures.heads import Ablation, ablations_of, heads_csv, heads_table, overall_finding
-from attnkit.figures.recovery import plot_recovery, recovery_legend
+from attnkit.figures.recovery import plot_recovery
 from attnkit.figures.ties import Way, next_way, ways_csv, ways_of, ways_table
 from attnkit.foundation.settings import InvalidExperiment
 from attnkit.training import Training, train
@@ -177,16 +177,15 @@ def test_the_outcome_names_other_sharings_that_ended_the_other_way():
 def test_the_figure_shows_both_and_where_it_is_tied_and_the_table_every_evaluation():
     """Plotly takes it; the legend names every line."""
     snapshot = snapshot_of([[0.2, 0.4], [0.6, 0.8]], text="QKV tie=Q=K")
-    curves, at = {}, []
-    for trace in go.Figure(plot_recovery(snapshot)).data:
-        x, y = (np.frombuffer(base64.b64decode(trace[axis]["bdata"]), "f4") for axis in "xy")
-        at += [x[0]] if len(x) == 2 and x[0] == x[1] else []
+    figure, curves = go.Figure(plot_recovery(snapshot)), {}
+    for trace in figure.data:
         if trace.hovertemplate:
+            y = np.frombuffer(base64.b64decode(trace.y["bdata"]), "f4")
             curves[trace.hovertemplate.split()[0]] = y
-    assert at == [40]
+    assert [one.x0 for one in figure.layout.shapes if one.x0 == one.x1] == [40]
     np.testing.assert_allclose(curves["tied"], [0.1, 0.6, 0.3, 0.7], rtol=1e-6)
     np.testing.assert_allclose(curves["untied"], [0.1, 0.6, 1, 1], rtol=1e-6)
-    assert "tied at step 40" in recovery_legend(snapshot)[0]["text"]
+    assert "tied at step 40" in figure.layout.meta["legend"][0]["text"]
     rows = rows_of(curve_table(snapshot))
     assert len(rows) == 4 * 4
     found = [rows[11][name] for name in ("step", "sharing", "seed", "accuracy", "loss")]

@@ -16,18 +16,17 @@ import pandas as pd
 
 from attnkit.figures.groups import (
     INKS,
-    LEGEND,
     TOY,
     Group,
     describe_groups,
     groups_of,
-    legend_text,
     looks_of_groups,
     number_text,
     random_of,
 )
-from attnkit.figures.panels import Figure, Trace
-from attnkit.figures.strips import LINE, STRIPE, bare_layout, row_offsets, x_axis
+from attnkit.figures.marks import Mark, curve, dots, level, region, row_offsets, stripes
+from attnkit.figures.panels import SHARES, Axis, Figure, Panel, draw, row_axis
+from attnkit.figures.strips import LINE
 from attnkit.realmodels.measures import Measure
 from attnkit.variants.palette import REFERENCE, translucent
 
@@ -112,28 +111,15 @@ def _is_below_random(heads: pd.DataFrame, measure: str) -> np.ndarray:
 
 def plot_distribution(groups: list[Group], measure: Measure) -> Figure:
     """Plot a row per group: a dot per head, their median, and the random level as a grey band."""
-    traces = [trace for y, group in enumerate(groups) for trace in _strip(group, y, measure)]
     ends = [end for group in groups for end in (group.values.min(), group.values.max())]
     ends += [mean for group in groups for mean in group.random[:1] if math.isfinite(mean)]
     low, high = min(ends, default=0.0), max(ends, default=1.0)
     margin = 0.04 * (high - low) or 0.1
-    layout = {
-        **bare_layout(),
-        "margin": {"l": 8, "r": 14, "t": 8, "b": 44},
-        "height": (2 * LINE + 22) * max(1, len(groups)) + 52,
-        "xaxis": x_axis(low - margin, high + margin, measure.title),
-        "yaxis": {
-            "range": [len(groups) - 0.5, -0.5],
-            "tickvals": list(range(len(groups))),
-            "ticktext": [_label(group) for group in groups],
-            "automargin": True,
-            "fixedrange": True,
-            "showgrid": False,
-            "zeroline": False,
-        },
-        "shapes": [shape for y, group in enumerate(groups) for shape in _background(group, y)],
-    }
-    return {"data": traces, "layout": layout}
+    x = Axis(low - margin, high + margin, measure.title)
+    marks = stripes(len(groups))
+    marks += [mark for y, group in enumerate(groups) for mark in _row(group, y, measure)]
+    height = (2 * LINE + 22) * max(1, len(groups))
+    return draw([Panel(x, row_axis([_label(group) for group in groups]), marks, height=height)])
 
 
 def _label(group: Group) -> str:
@@ -146,33 +132,31 @@ _NAME = 22
 """Most characters of a model's name beside a row, which leave room for the figure on a phone."""
 
 
-def _strip(group: Group, y: int, measure: Measure) -> Iterator[Trace]:
-    n = len(group.values)
-    yield {
-        "type": "scatter",
-        "mode": "markers",
-        "x": _rounded(group.values),
-        "y": [y - 0.36 + 0.72 * offset for offset in row_offsets(n)],
-        "marker": {
-            "symbol": group.symbol,
-            "size": 7 if n < 100 else 5,
-            "color": group.color,
-            "opacity": 0.7,
-            "line": _edge(group),
-        },
-        "hoverinfo": "text",
-        "hovertext": group.tips(measure.title),
-    }
-    yield {
-        "type": "scatter",
-        "mode": "markers",
-        "x": [group.median],
-        "y": [y],
-        "marker": {"symbol": group.symbol, "size": 15, "color": group.color, "line": _MEDIAN_EDGE},
-        "hoverinfo": "text",
-        "hovertext": [f"{escape(group.name)}<br>{group.in_words}"],
-    }
+def _row(group: Group, y: int, measure: Measure) -> Iterator[Mark]:
+    """Yield the random level as a dotted line in a band, a dot per head, and their median."""
+    n, (mean, sd) = len(group.values), group.random
+    ends = (y - 0.46, y + 0.46)
+    if math.isfinite(mean) and math.isfinite(sd):
+        yield region((mean - sd, mean + sd), ends, translucent(REFERENCE, 0.45))
+    if math.isfinite(mean):
+        yield level(mean, upright=True, ends=ends)
+    yield dots(
+        group.values,
+        [y - 0.36 + 0.72 * offset for offset in row_offsets(n)],
+        group.color,
+        symbol=group.symbol,
+        size=7 if n < _MANY else 5,
+        opacity=0.7,
+        edge=_edge(group),
+        tips=group.tips(measure.title),
+    )
+    tip = f"{escape(group.name)}<br>{group.in_words}"
+    look: dict[str, Any] = {"symbol": group.symbol, "size": 15}
+    yield dots([group.median], [y], group.color, **look, edge=_MEDIAN_EDGE, tips=[tip])
 
+
+_MANY = 100
+"""Number of heads from which their dots are smaller."""
 
 _MEDIAN_EDGE = {"color": "#ffffff", "width": 2}
 
@@ -185,103 +169,46 @@ def _edge(group: Group) -> dict[str, Any]:
     return {"width": 1.3} if group.is_toy else {"color": REFERENCE, "width": 0.5}
 
 
-def _background(group: Group, y: int) -> Iterator[dict[str, Any]]:
-    """Yield a stripe for every other row, and the random level as a dotted line in a band."""
-    if y % 2 == 0:
-        yield {
-            "type": "rect",
-            "xref": "paper",
-            "x0": 0,
-            "x1": 1,
-            "y0": y - 0.5,
-            "y1": y + 0.5,
-            "fillcolor": STRIPE,
-            "line": {"width": 0},
-            "layer": "below",
-        }
-    mean, sd = group.random
-    if not math.isfinite(mean):
-        return
-    if math.isfinite(sd):
-        yield {
-            "type": "rect",
-            "x0": mean - sd,
-            "x1": mean + sd,
-            "y0": y - 0.46,
-            "y1": y + 0.46,
-            "fillcolor": translucent(REFERENCE, 0.45),
-            "line": {"width": 0},
-            "layer": "below",
-        }
-    yield _random_line(x0=mean, x1=mean, y0=y - 0.46, y1=y + 0.46)
-
-
-def _random_line(color: str = REFERENCE, **ends: Any) -> dict[str, Any]:
-    return {
-        "type": "line",
-        "line": {"color": color, "width": 1.5, "dash": "dot"},
-        "layer": "below",
-        **ends,
-    }
-
-
 def plot_scatter(heads: pd.DataFrame, x: Measure, y: Measure) -> Figure:
     """Plot two measures against each other, a dot per head.
 
     Dotted lines are random levels, in a model's colour where they differ.
     """
     pairs = _paired(heads, x, y)
-    shapes = [
-        *_random_levels([a for a, _ in pairs], "x", "y"),
-        *_random_levels([b for _, b in pairs], "y", "x"),
-    ]
-    traces = [
-        {
-            "type": "scatter",
-            "mode": "markers",
-            "name": legend_text(a.name),
-            "x": _rounded(a.values),
-            "y": _rounded(b.values),
-            "marker": {
-                "symbol": a.symbol,
-                "size": 8 if len(a.values) < 100 else 6,
-                "color": a.color,
-                "opacity": 0.75,
-                "line": _edge(a),
-            },
-            "hoverinfo": "text",
-            "hovertext": [
+    marks = [*_random_levels([a for a, _ in pairs], upright=True)]
+    marks += _random_levels([b for _, b in pairs])
+    marks += [
+        dots(
+            a.values,
+            b.values,
+            a.color,
+            symbol=a.symbol,
+            size=8 if len(a.values) < _MANY else 6,
+            opacity=0.75,
+            edge=_edge(a),
+            name=a.name,
+            tips=[
                 f"{tip}<br>{escape(y.title)} {number_text(value)}"
                 for tip, value in zip(a.tips(x.title), b.values, strict=True)
             ],
-        }
+        )
         for a, b in pairs
     ]
-    layout = {
-        **bare_layout(),
-        "showlegend": True,
-        "legend": dict(LEGEND, itemsizing="constant"),
-        "margin": {"l": 8, "r": 14, "t": 8, "b": 44},
-        "height": 460,
-        "xaxis": _free_axis(x.title),
-        "yaxis": {**_free_axis(y.title), "automargin": True},
-        "shapes": shapes,
-    }
-    return {"data": traces, "layout": layout}
+    panel = Panel(Axis(title=x.title), Axis(title=y.title), marks, height=410)
+    return draw([panel], legend="above")
 
 
-def _random_levels(groups: list[Group], axis: str, other: str) -> Iterator[dict[str, Any]]:
+def _random_levels(groups: list[Group], *, upright: bool = False) -> Iterator[Mark]:
     """Yield lines for random levels across a scatter; one grey line if all are about the same."""
     compared = [group for group in _real_models(groups) if math.isfinite(group.random[0])]
     if not compared:
         return
     levels = {(group.color, group.random[0]) for group in compared}
-    middle = float(np.mean([level for _, level in levels]))
+    middle = float(np.mean([mean for _, mean in levels]))
     if all(abs(group.random[0] - middle) <= max(_ABOUT, group.random[1]) for group in compared):
         levels = {(REFERENCE, middle)}
-    for color, level in sorted(levels):
-        across = {f"{axis}0": level, f"{axis}1": level, f"{other}0": 0, f"{other}1": 1}
-        yield _random_line(color, **across, **{f"{other}ref": "paper"})
+    for color, mean in sorted(levels):
+        yield level(mean, upright=upright, color=color)
 
 
 def _real_models(groups: list[Group]) -> list[Group]:
@@ -327,52 +254,28 @@ def _paired(heads: pd.DataFrame, x: Measure, y: Measure) -> list[tuple[Group, Gr
 
 def plot_depth(a: Group, b: Group, measure: Measure) -> Figure:
     """Plot the heads of two groups by relative depth, with the median of every layer."""
-    traces: list[Trace] = []
+    marks: list[Mark] = []
     for group, color, dash in _styled(a, b):
         depth = relative_depth(group.heads)
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "x": _rounded(depth),
-                "y": _rounded(group.values),
-                "marker": {"symbol": group.symbol, "size": 6, "color": color, "opacity": 0.5},
-                "hoverinfo": "text",
-                "hovertext": group.tips(measure.title),
-                "showlegend": False,
-            }
-        )
         medians = pd.Series(group.values).groupby(depth).median()
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "lines+markers",
-                "name": legend_text(f"{group.name}: median of a layer"),
-                "x": _rounded(medians.index.to_numpy()),
-                "y": _rounded(medians.to_numpy()),
-                "line": {"color": color, "width": 2.5, "dash": dash},
-                "marker": {"symbol": group.symbol, "size": 9, "color": color},
-                "hovertemplate": f"median {measure.title}: %{{y:.3f}}<extra></extra>",
-            }
-        )
-    layout = {
-        **bare_layout(),
-        "showlegend": True,
-        "legend": LEGEND,
-        "margin": {"l": 8, "r": 14, "t": 8, "b": 44},
-        "height": 400,
-        "xaxis": {
-            **x_axis(-0.03, 1.03, "Depth: 0 the first layer, 1 the last"),
-            "tickvals": [0, 0.25, 0.5, 0.75, 1],
-        },
-        "yaxis": {**_free_axis(measure.title), "automargin": True},
-        "shapes": [
-            _random_line(color, x0=0, x1=1, xref="paper", y0=group.random[0], y1=group.random[0])
-            for group, color, _ in _styled(a, b)
-            if math.isfinite(group.random[0])
-        ],
-    }
-    return {"data": traces, "layout": layout}
+        if math.isfinite(group.random[0]):
+            marks.append(level(group.random[0], color=color))
+        look: dict[str, Any] = {"symbol": group.symbol, "size": 6, "opacity": 0.5}
+        marks += [
+            dots(depth, group.values, color, **look, tips=group.tips(measure.title)),
+            curve(
+                medians.index,
+                medians,
+                color,
+                dash=dash,
+                symbol=group.symbol,
+                size=9,
+                name=f"{group.name}: median of a layer",
+                hover=f"median {escape(measure.title)}: %{{y:.3f}}",
+            ),
+        ]
+    x = Axis(-0.03, 1.03, "Depth: 0 the first layer, 1 the last", SHARES.ticks)
+    return draw([Panel(x, Axis(title=measure.title), marks, height=350)], legend="above")
 
 
 def _styled(a: Group, b: Group) -> Iterator[tuple[Group, str, str]]:
@@ -394,17 +297,3 @@ def relative_depth(heads: pd.DataFrame) -> np.ndarray:
     layers = heads["layer"].to_numpy(float)
     depth: np.ndarray = layers / max(1.0, float(layers.max(initial=0.0)))
     return depth
-
-
-def _free_axis(title: str) -> dict[str, Any]:
-    return {
-        "title": {"text": escape(title), "font": {"size": 13}, "standoff": 6},
-        "nticks": 6,
-        "zeroline": False,
-        "gridcolor": translucent(REFERENCE, 0.3),
-        "fixedrange": True,
-    }
-
-
-def _rounded(values: np.ndarray) -> list[float]:
-    return [float(f"{value:.4g}") for value in values]

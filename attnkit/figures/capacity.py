@@ -1,41 +1,25 @@
-"""Figures of a sweep: phase diagrams with boundaries, and slices through them.
-
-They are plain dictionaries in Plotly's schema, with descriptions in words.
-"""
+"""Figures of a sweep: phase diagrams with boundaries, and slices; with descriptions in words."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
 from attnkit.analysis.boundary import Boundary
 from attnkit.analysis.conclusion import label_of, two_digits
-from attnkit.figures.gaps import (
-    DifferenceMeasure,
-    difference_axis,
-    difference_columns,
-    difference_text,
-    difference_traces,
-)
-from attnkit.figures.grid import (
-    GridAxis,
-    PanelGrid,
-    axis_suffix,
-    cell_texts,
-    titles_of,
-    variants_in,
-)
-from attnkit.figures.groups import LEGEND, legend_text
-from attnkit.figures.panels import Figure, Title, Trace
-from attnkit.figures.phase import MEASURES, Measure, boundary_traces, cell_traces, color_axis
-from attnkit.figures.strips import OUTLINE, SYMBOLS, bare_layout
+from attnkit.figures.grid import GAP, Grid, GridAxis, cell_texts, titles_in
+from attnkit.figures.marks import OUTLINE, Mark, curve, dots, limits
+from attnkit.figures.panels import SHARES, Axis, Figure, Panel, Title, draw
+from attnkit.figures.phase import MEASURES, Measure, boundary_marks, cell_marks, scale_of
+from attnkit.figures.strips import SYMBOLS
 from attnkit.foundation.settings import Value
+from attnkit.training.statistics import Interval
 from attnkit.training.summary import percent
 from attnkit.variants import Variant
-from attnkit.variants.palette import REFERENCE, translucent
 
 
 def plot_phase(
@@ -60,21 +44,15 @@ def plot_phase(
         columns: Most panels beside each other.
         values: All values of the axes, where the table still lacks some; default: those it has.
     """
-    across, upwards = GridAxis.of(table, x, values), GridAxis.of(table, y, values)
-    sharings = variants_in(table)
-    grid = PanelGrid(max(len(sharings), 1), columns, across, upwards)
-    layout = grid.layout(titles_of(sharings))
-    layout["coloraxis"] = color_axis(table, measure, columns, grid.height)
-    traces: list[Trace] = []
-    for panel, sharing in enumerate(sharings):
-        axes = {"xaxis": f"x{axis_suffix(panel)}", "yaxis": f"y{axis_suffix(panel)}"}
-        rows = table[table["sharing"] == sharing]
-        found = [one for one in boundaries if (one.sharing, one.x, one.y) == (sharing, x, y)]
-        panel_traces = cell_traces(rows, across, upwards, measure)
-        for one in found:
-            panel_traces += boundary_traces(one, across, upwards)
-        traces += [trace | axes for trace in panel_traces]
-    return {"data": traces, "layout": layout}
+    grid, titles = Grid.of(table, x, y, values, columns), titles_in(table)
+    panels = []
+    for sharing, title in titles.items():
+        marks = cell_marks(table[table["sharing"] == sharing], grid, measure)
+        for one in boundaries:
+            if (one.sharing, one.x, one.y) == (sharing, x, y):
+                marks += boundary_marks(one, grid.x, grid.y)
+        panels.append(grid.panel(marks, title, len(titles)))
+    return draw(panels, columns=columns, gap=GAP, right=10, scale=scale_of(table, measure))
 
 
 def phase_key(
@@ -114,9 +92,6 @@ def _fails_beyond(table: pd.DataFrame, line: Boundary) -> bool:
     return bool(beyond.any())
 
 
-_RING = {"symbol": "circle-open", "size": 11}
-
-
 def with_mark(figure: Figure, index: int) -> Figure:
     """Return a phase diagram with a ring in one cell.
 
@@ -127,14 +102,13 @@ def with_mark(figure: Figure, index: int) -> Figure:
     for trace in figure["data"]:
         for y, row in zip(trace["y"], trace.get("customdata", ()), strict=False):
             if trace["type"] == "heatmap" and index in row:
-                ring: Trace = {name: trace[name] for name in ("xaxis", "yaxis")}
-                ring |= {"type": "scatter", "mode": "markers", "hoverinfo": "skip"}
-                ring |= {"x": [trace["x"][row.index(index)]], "y": [y]}
+                place = {name: trace[name] for name in ("xaxis", "yaxis")}
+                place |= {"x": [trace["x"][row.index(index)]], "y": [y]}
                 rings = [
-                    {**ring, "marker": {**_RING, "color": color, "line": {"width": width}}}
+                    dots([], [], color, symbol="circle-open", size=11, edge={"width": width}).values
                     for color, width in (("#000000", 5), ("#ffffff", 2))
                 ]
-                return {**figure, "data": [*figure["data"], *rings]}
+                return {**figure, "data": [*figure["data"], *(ring | place for ring in rings)]}
     return figure
 
 
@@ -148,7 +122,7 @@ def describe_phase(
     """Describe in words what `plot_phase` shows."""
     by = f" by {label_of(x)}" + (f" and {label_of(y)}" if y is not None else "")
     texts = []
-    for sharing, title in zip(variants_in(table), titles_of(variants_in(table)), strict=True):
+    for sharing, title in titles_in(table).items():
         rows = table[table["sharing"] == sharing]
         trained, values = rows[rows["n_seeds"] > 0], rows[measure].dropna()
         text = f"{title.name}: {len(trained)} cells"
@@ -179,89 +153,58 @@ def plot_slice(table: pd.DataFrame, x: str, measure: Measure = "accuracy") -> Fi
         x: Horizontal axis.
         measure: Column of the vertical axis.
     """
-    axis = GridAxis.of(table, x)
-    sharings = variants_in(table)
-    traces: list[Trace] = []
-    for index, (sharing, title) in enumerate(zip(sharings, titles_of(sharings), strict=True)):
+    axis, titles = GridAxis.of(table, x), titles_in(table)
+    marks = []
+    for index, (sharing, title) in enumerate(titles.items()):
         rows = table[(table["sharing"] == sharing) & (table["n_seeds"] > 0)]
         places = [axis.values.index(value) for value in rows[x].tolist()]
         rows = rows.iloc[np.argsort(places)]
-        shift = 0.4 * (index - (len(sharings) - 1) / 2) / max(len(sharings), 5)
-        at_x = axis.shifted(sorted(places), shift).tolist()
-        traces.append({"x": at_x, **_line(rows, x, measure, sharing, title)})
-    layout = {
-        **bare_layout(),
-        "showlegend": True,
-        "legend": LEGEND,
-        "margin": {"l": 56, "r": 14, "t": 8, "b": 48},
-        "height": 400,
-        "xaxis": {
-            **axis.layout(600),
-            "title": {"text": axis.title, "font": {"size": 13}, "standoff": 6},
-        },
-        "yaxis": _upright(table, measure),
-    }
-    return {"data": traces, "layout": layout}
+        shift = 0.4 * (index - (len(titles) - 1) / 2) / max(len(titles), 5)
+        at_x = axis.shifted(sorted(places), shift)
+        marks.append(_line(rows, at_x, x, measure, sharing, title))
+    panel = Panel(axis.axis(600), _upright(table, measure), marks, height=344)
+    return draw([panel], legend="above")
 
 
-def _line(rows: pd.DataFrame, x: str, measure: Measure, sharing: str, title: Title) -> Trace:
-    """Return the line of a variant without its places, with 95% intervals of accuracy."""
+def _line(
+    rows: pd.DataFrame, at_x: np.ndarray, x: str, measure: Measure, sharing: str, title: Title
+) -> Mark:
+    """Return the line of a variant, with 95% intervals of accuracy."""
     values = rows[measure].to_numpy(float)
-    trace: Trace = {
-        "type": "scatter",
-        "mode": "lines+markers",
-        "name": legend_text(title.name),
-        "y": [None if value != value else float(f"{value:.5g}") for value in values],
-        "line": {"color": title.color, "width": 2},
-        "marker": {
-            "symbol": SYMBOLS[Variant(sharing).sharing],
-            "size": 9,
-            "color": title.color,
-            "line": OUTLINE,
-        },
-        "hoverinfo": "text",
-        "hovertext": cell_texts(rows, [x]),
-        "customdata": rows.index.tolist(),
-        "cliponaxis": False,
-    }
+    bars = None
     if measure == "accuracy":
         low, high = (rows[f"accuracy_{end}"].clip(0, 1).to_numpy(float) for end in ("low", "high"))
-        trace["error_y"] = {
-            "type": "data",
-            "symmetric": False,
-            "array": np.nan_to_num(high - values).round(5).tolist(),
-            "arrayminus": np.nan_to_num(values - low).round(5).tolist(),
-            "color": title.color,
-            "thickness": 1.5,
-            "width": 0,
-        }
-    return trace
+        bars = limits(Interval(values, low, high), title.color, 1.5)
+    return curve(
+        at_x,
+        values,
+        title.color,
+        width=2,
+        symbol=SYMBOLS[Variant(sharing).sharing],
+        size=9,
+        edge=OUTLINE,
+        name=title.name,
+        tips=cell_texts(rows, [x]),
+        keys=rows.index.tolist(),
+        error_y=bars,
+    )
 
 
-def _upright(table: pd.DataFrame, measure: Measure) -> Figure:
+def _upright(table: pd.DataFrame, measure: Measure) -> Axis:
     """Return the vertical axis of a measure."""
-    axis: Figure = {
-        "title": {"text": MEASURES[measure], "font": {"size": 13}, "standoff": 8},
-        "zeroline": False,
-        "gridcolor": translucent(REFERENCE, 0.3),
-        "fixedrange": True,
-    }
-    if measure == "steps_to_threshold":
-        steps = table[measure].dropna().to_numpy(float)
-        ticks = [k * 10.0**power for power in range(8) for k in (1, 2, 3, 5, 7)]
-        low, high = (steps.min() / 1.2, steps.max() * 1.2) if len(steps) else (1.0, 10.0)
-        ends = {"range": [math.log10(low), math.log10(high)]}
-        texts = [f"{tick:,.0f}" for tick in ticks]
-        return {**axis, **ends, "type": "log", "tickvals": ticks, "ticktext": texts}
-    ticks = [0, 0.25, 0.5, 0.75, 1]
-    texts = [f"{tick:.0%}" for tick in ticks]
-    return {**axis, "range": [-0.02, 1.04], "tickvals": ticks, "ticktext": texts}
+    if measure != "steps_to_threshold":
+        return replace(SHARES, title=MEASURES[measure])
+    steps = table[measure].dropna().to_numpy(float)
+    ticks = [k * 10.0**power for power in range(8) for k in (1, 2, 3, 5, 7)]
+    low, high = (steps.min() / 1.2, steps.max() * 1.2) if len(steps) else (1.0, 10.0)
+    texts = [f"{tick:,.0f}" for tick in ticks]
+    return Axis(float(low), float(high), MEASURES[measure], ticks, texts, log=True)
 
 
 def describe_slice(table: pd.DataFrame, x: str, measure: Measure = "accuracy") -> str:
     """Describe in words what `plot_slice` shows."""
     texts = []
-    for sharing, title in zip(variants_in(table), titles_of(variants_in(table)), strict=True):
+    for sharing, title in titles_in(table).items():
         rows = table[(table["sharing"] == sharing) & (table["n_seeds"] > 0)]
         values = [
             f"{value:g}: {_in_words(score, measure)}"
@@ -272,59 +215,3 @@ def describe_slice(table: pd.DataFrame, x: str, measure: Measure = "accuracy") -
         ]
         texts.append(f"{title.name} {', '.join(values) or 'none'}")
     return f"{MEASURES[measure]} by {label_of(x)}. {'; '.join(texts)}."
-
-
-def plot_difference(
-    table: pd.DataFrame,
-    x: str,
-    y: str | None,
-    names: tuple[str, str],
-    measure: DifferenceMeasure = "accuracy",
-    values: Mapping[str, Sequence[Value]] | None = None,
-) -> Figure:
-    """Plot the differences of two variants over two axes, A − B.
-
-    Cells whose interval excludes 0 contain the difference: in percentage points of accuracy, or as
-    the ratio of the steps. `customdata` of a cell is the index of its row in the table.
-
-    Args:
-        table: Rows of `difference`, one per point.
-        x: Horizontal axis.
-        y: Vertical axis; None for a single row.
-        names: Text forms of A and B.
-        measure: "accuracy" or "steps_to_threshold".
-        values: All values of the axes, where the table still lacks some; default: those it has.
-    """
-    across, upwards = GridAxis.of(table, x, values), GridAxis.of(table, y, values)
-    a, b = (title.name for title in titles_of(names))
-    grid = PanelGrid(1, 1, across, upwards)
-    layout = grid.layout([Title(f"{a} − {b}")])
-    return {
-        "data": difference_traces(table, across, upwards, measure),
-        "layout": {**layout, "coloraxis": difference_axis(table, measure, grid.height)},
-    }
-
-
-def describe_difference(
-    table: pd.DataFrame,
-    x: str,
-    y: str | None,
-    names: tuple[str, str],
-    measure: DifferenceMeasure = "accuracy",
-) -> str:
-    """Describe in words what `plot_difference` shows."""
-    a, b = (title.name for title in titles_of(names))
-    column, clear = difference_columns(measure)
-    by = f"{label_of(x)}" + (f" and {label_of(y)}" if y is not None else "")
-    known = table[table[column].notna()]
-    if known.empty:
-        return f"{MEASURES[measure]}, {a} minus {b}, by {by}. No cell has both."
-    low, high = (
-        difference_text(end, measure) for end in (known[column].min(), known[column].max())
-    )
-    signs = np.sign(known.loc[known[clear], column])
-    return (
-        f"{MEASURES[measure]}, {a} minus {b}, by {by}. {len(known)} cells, {low} to {high}; it is "
-        f"clearly higher for {a} in {int((signs > 0).sum())} of them, and for {b} in "
-        f"{int((signs < 0).sum())}."
-    )

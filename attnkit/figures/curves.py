@@ -4,29 +4,40 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
+from attnkit.analysis.comparison import Metric
+from attnkit.experiment import Experiment
+from attnkit.figures.marks import Mark, curve, level, mean_curve
 from attnkit.figures.panels import (
+    MAX_POINTS,
+    SHARES,
+    Axis,
     Figure,
-    Title,
-    Trace,
-    band,
-    level,
-    line,
-    mean_line,
-    panels_layout,
-    scale_losses,
+    Panel,
+    draw_live,
     thin,
+    titles_of,
 )
 from attnkit.training.snapshot import Snapshot
-from attnkit.training.statistics import mean_interval
+from attnkit.training.statistics import Interval, mean_interval
 from attnkit.training.summary import percent
 from attnkit.variants import Variant
-from attnkit.variants.catalogue import second_line_of, title_of
 from attnkit.variants.palette import REFERENCE, colors_of, translucent
 
-_LINE_STYLES = {"asymmetry": "solid", "right token": "dash", "mirrored entry": "dot"}
+_MEASURES = {
+    "asymmetry": ("solid", "asymmetry of the scores: 0 if a pair scores alike both ways, about ½ "
+    "if its two scores are unrelated (mean over heads and layers)"),
+    "right token": ("dash", "attention on the token that holds the answer"),
+    "mirrored entry": ("dot", "attention on the mirrored entry, which points back at the query"),
+}  # fmt: skip
+"""Dash and description of each measure of attention."""
+
+
+Curves = tuple[list[Panel], list[dict[str, str]]]
+"""A panel for each variant, and the dash and text of each style of line."""
 
 
 def plot_accuracy(snapshot: Snapshot, previous: Snapshot | None = None) -> Figure:
@@ -36,15 +47,7 @@ def plot_accuracy(snapshot: Snapshot, previous: Snapshot | None = None) -> Figur
         snapshot: Snapshot of the experiment.
         previous: Snapshot of an earlier experiment, drawn in grey for the variants of both.
     """
-    experiment = snapshot.experiment
-    accuracy = snapshot.per_sharing(snapshot.history["accuracy"])
-    start = mean_interval(accuracy[0]).mean
-    levels = []
-    for index, variant in enumerate(experiment.sharing):
-        levels.append([(experiment.task.chance, "dot"), (start[index], "dash")])
-        if experiment.plateau is not None and stays_at_plateau(variant):
-            levels[-1].append((experiment.plateau, "longdashdot"))
-    return _plot_metric("accuracy", snapshot, previous, levels, (-0.02, 1.04), 1.0)
+    return _drawn(snapshot, metric_curves("accuracy", snapshot, previous))
 
 
 def plot_loss(snapshot: Snapshot, previous: Snapshot | None = None) -> Figure:
@@ -52,139 +55,113 @@ def plot_loss(snapshot: Snapshot, previous: Snapshot | None = None) -> Figure:
 
     Arguments are those of `plot_accuracy`.
     """
-    task = snapshot.experiment.task
-    at_start = snapshot.per_sharing(snapshot.history["loss"])[0]
-    at_start = at_start[np.isfinite(at_start)]
-    top = 1.05 * max([math.log(task.n_classes), task.loss_to_beat or 0.0, *at_start.tolist()])
-    levels = [[] if task.loss_to_beat is None else [(task.loss_to_beat, "dot")]]
-    n_variants = len(snapshot.experiment.sharing)
-    figure = _plot_metric("loss", snapshot, previous, levels * n_variants, (0.0, top), top)
-    scale_losses(figure["layout"], top)
-    return figure
+    return _drawn(snapshot, metric_curves("loss", snapshot, previous))
 
 
-def _plot_metric(
-    name: str,
-    snapshot: Snapshot,
-    previous: Snapshot | None,
-    levels: Sequence[Sequence[tuple[float, str]]],
-    ends: tuple[float, float],
-    top: float,
-) -> Figure:
-    """Plot the history of a metric, one panel per variant.
+def _drawn(snapshot: Snapshot, curves: Curves) -> Figure:
+    return draw_live(*curves, snapshot.experiment.hash, snapshot.step)
+
+
+def metric_curves(
+    metric: Metric, snapshot: Snapshot, previous: Snapshot | None = None, most: int = MAX_POINTS
+) -> Curves:
+    """Return the panels of the history of a metric, with curves of at most so many points."""
+    experiment, n = snapshot.experiment, snapshot.experiment.n_seeds
+    at_start = snapshot.per_sharing(snapshot.history[metric])[0]
+    steps, indices = thin(snapshot.eval_steps, most)
+    values = snapshot.per_sharing(snapshot.history[metric])[indices]  # (e, variant, seed)
+    levels = _levels(metric, experiment, at_start)
+    top = 1.0
+    if metric == "loss":
+        ends = [math.log(experiment.task.n_classes), experiment.task.loss_to_beat or 0.0]
+        top = 1.05 * max([*ends, *at_start[np.isfinite(at_start)].tolist()])
+    panels, intervals = [], intervals_of(values)
+    colors = colors_of(experiment.sharing)
+    for index, (variant, color) in enumerate(zip(experiment.sharing, colors, strict=True)):
+        marks = [level(value, dash, width=1.2) for value, dash, _ in levels[index]]
+        marks += _switch_line(snapshot)
+        if previous is not None and variant in previous.experiment.sharing:
+            marks.append(_previous(previous, variant, metric))
+        area, line = mean_curve(steps, intervals[index], color, top=top)
+        panels.append([*marks, area, _single_runs(steps, values[:, index], color), line])
+    legend = {f"{metric} of the one seed": "solid"}
+    if n > 1:
+        legend = {f"mean of {n} seeds, 95% interval": "solid", "each seed": "thin"}
+    legend |= {text: dash for of_variant in levels for _, dash, text in of_variant}
+    if experiment.training.earlier_steps:
+        legend["vertical line: the embedding is frozen, and all else starts anew"] = "thin"
+    if previous is not None:
+        legend["previous experiment"] = "previous"
+    return _variant_panels(panels, legend, snapshot, metric_axis(metric, top))
+
+
+def _levels(
+    metric: Metric, experiment: Experiment, at_start: np.ndarray
+) -> list[list[tuple[float, str, str]]]:
+    """Return value, dash and name of the reference levels of every variant.
 
     Args:
-        name: "accuracy" or "loss".
-        snapshot: Snapshot of the experiment.
-        previous: Snapshot of an earlier experiment.
-        levels: (value, dash) of the reference levels of each variant.
-        ends: Ends of the line that marks the switch of tasks.
-        top: Highest value of an interval's limits.
+        metric: The metric.
+        experiment: The experiment.
+        at_start: (variant, seed) values of the metric before training.
     """
-    experiment = snapshot.experiment
-    steps, indices = thin(snapshot.eval_steps)
-    values = snapshot.per_sharing(snapshot.history[name])[indices]  # (e, variant, seed)
+    task, plateau = experiment.task, experiment.plateau
+    if metric == "loss":
+        to_beat = task.loss_to_beat
+        if to_beat is None:
+            return [[] for _ in at_start]
+        return [[(to_beat, "dot", f"{task.simple_model} {to_beat:.2f}")] for _ in at_start]
+    chance = (task.chance, "dot", f"chance {percent(task.chance)}")
+    starts = mean_interval(at_start).mean.tolist()
+    levels = [[chance, (start, "dash", "untrained")] for start in starts]
+    if plateau is not None:
+        text = f"guess between two entries {percent(plateau)}"
+        for variant, of_variant in zip(experiment.sharing, levels, strict=True):
+            if stays_at_plateau(variant):
+                of_variant.append((plateau, "longdashdot", text))
+    return levels
+
+
+def intervals_of(values: np.ndarray) -> list[Interval]:
+    """Return the interval over seeds for every variant, from (e, variant, seed) values."""
     interval = mean_interval(values)
-    span = [0, experiment.training.steps]
-    traces: list[Trace] = []
-    colors = colors_of(experiment.sharing)
-    for panel, (variant, color) in enumerate(zip(experiment.sharing, colors, strict=True)):
-        traces += [level(panel, span, value, dash) for value, dash in levels[panel]]
-        traces += _switch_line(panel, snapshot, ends)
-        if previous is not None and variant in previous.experiment.sharing:
-            traces.append(_previous(panel, previous, variant, name))
-        low, high = (limit[:, panel].clip(0, top) for limit in (interval.low, interval.high))
-        traces += [
-            band(panel, steps, low, high, color),
-            _single_runs(panel, steps, values[:, panel], color),
-            mean_line(panel, steps, interval.mean[:, panel], color, low=low, high=high),
-        ]
-    return {"data": traces, "layout": _layout(colors, span, snapshot)}
-
-
-def loss_legend(snapshot: Snapshot, previous: Snapshot | None) -> list[dict[str, str]]:
-    """Return the legend of `plot_loss`: a text for each style of line."""
-    experiment = snapshot.experiment
-    entries = [{"dash": "solid", "text": "loss (cross-entropy), mean of seeds"}]
-    if experiment.task.loss_to_beat is not None:
-        text = f"{experiment.task.simple_model} {experiment.task.loss_to_beat:.2f}"
-        entries.append({"dash": "dot", "text": text})
-    if previous is not None:
-        entries.append({"dash": "previous", "text": "previous experiment"})
-    return entries
+    limits = (interval.mean.T, interval.low.T, interval.high.T)
+    return [Interval(*of_variant) for of_variant in zip(*limits, strict=True)]
 
 
 def plot_attention_measures(snapshot: Snapshot) -> Figure:
     """Plot score asymmetry, and attention on the right token and on the mirrored entry."""
-    experiment = snapshot.experiment
     steps, indices = thin(snapshot.eval_steps)
-    span = [0, experiment.training.steps]
-    colors = colors_of(experiment.sharing)
-    traces: list[Trace] = []
-    for panel in range(len(colors)):
-        traces += _switch_line(panel, snapshot, (-0.02, 1.04))
-    for name, values in _attention_measures(snapshot).items():
-        interval = mean_interval(snapshot.per_sharing(values)[indices])
-        for panel, color in enumerate(colors):
-            mean, low, high = (
-                limit[:, panel] for limit in (interval.mean, interval.low, interval.high)
-            )
-            if np.isnan(mean).all():
-                continue
-            traces.append(band(panel, steps, low.clip(0, 1), high.clip(0, 1), color))
-            curve = mean_line(panel, steps, mean, color, low=low, high=high)
-            curve["line"]["dash"] = _LINE_STYLES[name]
-            curve["hovertemplate"] = f"{name} {curve['hovertemplate']}"
-            traces.append(curve)
-    return {"data": traces, "layout": _layout(colors, span, snapshot)}
+    history, colors = snapshot.history, colors_of(snapshot.experiment.sharing)
+    panels, legend = [_switch_line(snapshot) for _ in colors], {}
+    measured = (snapshot.asymmetry, history["mass_on_target"], history["mass_on_reverse"])
+    for (name, (dash, text)), values in zip(_MEASURES.items(), measured, strict=True):
+        intervals = intervals_of(snapshot.per_sharing(values)[indices])
+        for marks, interval, color in zip(panels, intervals, colors, strict=True):
+            if not np.isnan(interval.mean).all():
+                legend[text] = dash
+                marks += mean_curve(steps, interval, color, dash=dash, name=name)
+    curves = _variant_panels(panels, legend, snapshot, metric_axis("accuracy", 1.0))
+    return _drawn(snapshot, curves)
 
 
-def _attention_measures(snapshot: Snapshot) -> dict[str, np.ndarray]:
-    return {
-        "asymmetry": snapshot.asymmetry,
-        "right token": snapshot.history["mass_on_target"],
-        "mirrored entry": snapshot.history["mass_on_reverse"],
-    }
-
-
-def accuracy_legend(snapshot: Snapshot, previous: Snapshot | None) -> list[dict[str, str]]:
-    """Return the legend of `plot_accuracy`: a text for each style of line."""
+def _variant_panels(
+    panels: Sequence[Sequence[Mark]], legend: dict[str, str], snapshot: Snapshot, y: Axis
+) -> Curves:
+    """Return panels of marks over the steps of training, one per variant, and their legend."""
     experiment = snapshot.experiment
-    entries = [
-        {"dash": "solid", "text": f"mean of {experiment.n_seeds} seeds, 95% interval"},
-        {"dash": "thin", "text": "each seed"},
-    ]
-    if experiment.n_seeds == 1:
-        entries = [{"dash": "solid", "text": "accuracy of the one seed"}]
-    entries += [
-        {"dash": "dot", "text": f"chance {percent(experiment.task.chance)}"},
-        {"dash": "dash", "text": "untrained"},
-    ]
-    if experiment.plateau is not None and any(map(stays_at_plateau, experiment.sharing)):
-        text = f"guess between two entries {percent(experiment.plateau)}"
-        entries.append({"dash": "longdashdot", "text": text})
-    if experiment.training.earlier_steps:
-        text = "vertical line: the embedding is frozen, and all else starts anew"
-        entries.append({"dash": "thin", "text": text})
-    if previous is not None:
-        entries.append({"dash": "previous", "text": "previous experiment"})
-    return entries
+    x = Axis(0, experiment.training.steps, "steps", n_ticks=3)
+    titles = titles_of(experiment.sharing)
+    drawn = [Panel(x, y, marks, title) for marks, title in zip(panels, titles, strict=True)]
+    entries = [{"dash": dash, "text": text} for text, dash in legend.items()]
+    return drawn, entries
 
 
-def measures_legend(snapshot: Snapshot) -> list[dict[str, str]]:
-    """Return the legend of `plot_attention_measures`: a text for each style of line."""
-    texts = {
-        "asymmetry": "asymmetry of the scores: 0 if a pair scores alike both ways, about ½ if its "
-        "two scores are unrelated (mean over heads and layers)",
-        "right token": "attention on the token that holds the answer",
-        "mirrored entry": "attention on the mirrored entry, which points back at the query",
-    }
-    values = _attention_measures(snapshot)
-    return [
-        {"dash": dash, "text": texts[name]}
-        for name, dash in _LINE_STYLES.items()
-        if not np.isnan(values[name]).all()
-    ]
+def metric_axis(metric: Metric, top: float) -> Axis:
+    """Return the vertical axis of a metric that ends at `top`; accuracies end at 1."""
+    if metric == "loss":
+        return Axis(0.0, top, n_ticks=5)
+    return replace(SHARES, texts=("0", "", "½", "", "1"))
 
 
 def stays_at_plateau(variant: Variant) -> bool:
@@ -192,37 +169,22 @@ def stays_at_plateau(variant: Variant) -> bool:
     return variant.is_partition and variant.sharing.symmetric
 
 
-def _switch_line(panel: int, snapshot: Snapshot, ends: tuple[float, float]) -> list[Trace]:
+def _switch_line(snapshot: Snapshot) -> list[Mark]:
     """Return a vertical line at the switch from an earlier task to the task, if there is one."""
     step = snapshot.experiment.training.earlier_steps
-    if not step:
-        return []
-    style = {"color": REFERENCE, "width": 1}
-    return [line(panel, np.full(2, step), np.array(ends), **style)]
+    return [level(step, "solid", upright=True, width=1)] if step else []
 
 
-def _previous(panel: int, previous: Snapshot, variant: Variant, name: str) -> Trace:
+def _previous(previous: Snapshot, variant: Variant, name: str) -> Mark:
     steps, indices = thin(previous.eval_steps)
     index = previous.experiment.sharing.index(variant)
     values = previous.per_sharing(previous.history[name])[indices, index]
-    color = translucent(REFERENCE, 0.55)
-    return line(panel, steps, mean_interval(values).mean, color=color, width=3)
+    return curve(steps, mean_interval(values).mean, translucent(REFERENCE, 0.55), width=3)
 
 
-def _single_runs(panel: int, steps: np.ndarray, values: np.ndarray, color: str) -> Trace:
-    """Return the lines of all seeds, (e, seed), as one trace with gaps between them."""
+def _single_runs(steps: np.ndarray, values: np.ndarray, color: str) -> Mark:
+    """Return the lines of all seeds, (e, seed), as one curve with gaps between them."""
     n_seeds = values.shape[1]
     x = np.append(steps.astype(np.float32), np.nan)
-    y = np.vstack([values, np.full((1, n_seeds), np.nan)]).T.ravel()
-    runs = line(panel, np.tile(x, n_seeds), y, color=translucent(color, 0.4), width=1)
-    return {**runs, "meta": "single runs"}
-
-
-def _layout(colors: list[str], span: list[int], snapshot: Snapshot) -> Figure:
-    """Return the layout with one panel per variant, in its colour."""
-    titles = [
-        Title(title_of(variant), second_line_of(variant), color)
-        for variant, color in zip(snapshot.experiment.sharing, colors, strict=True)
-    ]
-    revision = snapshot.experiment.hash
-    return panels_layout(titles, span, revision=revision, step=snapshot.step)
+    y = np.vstack([values, np.full(n_seeds, np.nan)]).T.ravel()
+    return curve(np.tile(x, n_seeds), y, translucent(color, 0.4), width=1)

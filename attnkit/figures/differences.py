@@ -1,7 +1,4 @@
-"""Figure of the differences between arms, pair by pair, and the regions of the statements.
-
-It is a plain dictionary in Plotly's schema, with a description in words.
-"""
+"""Figure of the differences between arms, pair by pair, and the regions of the statements."""
 
 from __future__ import annotations
 
@@ -17,19 +14,17 @@ from attnkit.claims.statements import Statement
 from attnkit.evidence.record import Evidence
 from attnkit.evidence.verdict import Finding, differences, judge_statement
 from attnkit.evidence.words import difference_in_words, finding_in_words
-from attnkit.figures.panels import Figure, Trace
+from attnkit.figures.marks import STRIPE, Mark, dots, level, region, row_offsets, text
+from attnkit.figures.panels import Axis, Figure, Panel, draw
 from attnkit.figures.strips import (
     LINE,
-    STRIPE,
     arms_of,
     axis_title,
-    bare_layout,
     color_and_symbol,
     mean_mark,
-    row_offsets,
     scale_of,
-    x_axis,
 )
+from attnkit.training.statistics import Interval
 from attnkit.variants.palette import REFERENCE, translucent
 
 DIFFERENCES_KEY = (
@@ -45,49 +40,27 @@ REGION = translucent(REFERENCE, 0.3)
 _HEADING = 48
 """Most characters in a line of text above a row."""
 
-_STRIP, _AXIS = 34, 52
-"""Heights in pixels of the dots of a row, and of an axis with ticks and title."""
+_HEIGHT = 34
+"""Height of the dots of a row in pixels."""
 
 
 def plot_differences(evidence: Evidence) -> Figure:
     """Plot the pairs of every statement in a row, with mean and region; a panel for every unit."""
-    panels: dict[str, list[_Difference]] = {}
+    groups: dict[str, list[_Difference]] = {}
     for row in _differences_of(evidence):
-        panels.setdefault(row.group, []).append(row)
-    total = sum(row.height for rows in panels.values() for row in rows) + _AXIS * len(panels)
-    layout = {
-        **bare_layout(),
-        "margin": {"l": 8, "r": 8, "t": 6, "b": 0},
-        "height": max(total, _AXIS) + 6,
-        "shapes": [],
-        "annotations": [],
-    }
-    traces: list[Trace] = []
-    above = 0
-    for panel, rows in enumerate(panels.values()):
-        height = sum(row.height for row in rows)
-        suffix = "" if panel == 0 else str(panel + 1)
-        low, high = _span(rows)
-        layout[f"xaxis{suffix}"] = {
-            **x_axis(low, high, _title(rows)),
-            "anchor": f"y{suffix}",
-            "showgrid": False,  # Lines would cross the text above the rows.
-        }
-        layout[f"yaxis{suffix}"] = {
-            "range": [height, 0],  # The unit is one pixel.
-            "domain": [1 - (above + height) / total, 1 - above / total],
-            "anchor": f"x{suffix}",
-            "visible": False,
-            "fixedrange": True,
-        }
-        top = 0
-        for row in rows:
-            traces += row.traces(suffix, top, low, high)
-            layout["shapes"] += row.shapes(suffix, top, low, high)
-            layout["annotations"].append(row.heading(suffix, top))
-            top += row.height
-        above += height + _AXIS
-    return {"data": traces, "layout": layout}
+        groups.setdefault(row.group, []).append(row)
+    return draw([_panel(rows) for rows in groups.values()], right=8, top=6, bottom=46)
+
+
+def _panel(rows: Sequence[_Difference]) -> Panel:
+    """Return the panel of rows with the same unit; the unit of its vertical axis is one pixel."""
+    low, high = _span(rows)
+    marks, top = [], 0
+    for row in rows:
+        marks += row.marks(top, low, high)
+        top += row.height
+    x = Axis(low, high, _title(rows), grid=False)  # Lines would cross the text above the rows.
+    return Panel(x, Axis(top, 0, visible=False), marks, height=top)
 
 
 def describe_differences(evidence: Evidence) -> str:
@@ -130,104 +103,60 @@ class _Difference:
     @property
     def height(self) -> int:
         """Height of the row in pixels."""
-        return LINE * len(self.lines) + _STRIP + 14
+        return LINE * len(self.lines) + _HEIGHT + 14
 
-    def heading(self, suffix: str, top: int) -> dict[str, object]:
-        """Return the text above the row as a Plotly annotation."""
-        return {
-            "text": "<br>".join(self.lines),
-            "xref": f"x{suffix} domain",
-            "yref": f"y{suffix}",
-            "x": 0,
-            "y": top,
-            "xanchor": "left",
-            "yanchor": "top",
-            "align": "left",
-            "showarrow": False,
-            "font": {"size": 12},
-        }
+    def marks(self, top: int, low: float, high: float) -> list[Mark]:
+        """Return the row below `top`: text, region, limits, zero, pairs, and mean with interval.
 
-    def shapes(self, suffix: str, top: int, low: float, high: float) -> list[dict[str, object]]:
-        """Return the region, its limits, and zero as Plotly shapes."""
-        bottom = top + self.height - 10
-        upper = bottom - _STRIP
-        limits = (self.scale * self.statement.low, self.scale * self.statement.high)
-        region = {
-            "type": "rect",
-            **_rectangle(suffix, max(low, limits[0]), min(high, limits[1]), upper, bottom),
-            "fillcolor": REGION,
-            "line": {"width": 0},
-            "layer": "below",
-        }
-        strip = {
-            "type": "rect",
-            **_rectangle(suffix, low, high, upper, bottom),
-            "fillcolor": STRIPE,
-            "line": {"width": 0},
-            "layer": "below",
-        }
-        lines = [(limit, "solid") for limit in limits if math.isfinite(limit) and limit]
-        vertical_lines = [
-            {
-                "type": "line",
-                **_rectangle(suffix, x, x, upper, bottom),
-                "line": {"color": REFERENCE, "width": 1.5, "dash": dash},
-                "layer": "below",
-            }
-            for x, dash in (*lines, (0.0, "dot"))
+        Infinite pairs stand at the edges of the axis from `low` to `high`.
+        """
+        lower = top + self.height - 10
+        ends = (lower - _HEIGHT, lower)
+        bounds = (self.scale * self.statement.low, self.scale * self.statement.high)
+        marks = [
+            text("<br>".join(self.lines), None, top, y_anchor="top", is_html=True),
+            region(None, ends, STRIPE),
+            region((max(low, bounds[0]), min(high, bounds[1])), ends, REGION),
+            *(
+                level(bound, "solid", upright=True, ends=ends)
+                for bound in bounds
+                if math.isfinite(bound) and bound
+            ),
+            level(0.0, upright=True, ends=ends),
         ]
-        return [strip, region, *vertical_lines]
-
-    def traces(self, suffix: str, top: int, low: float, high: float) -> list[Trace]:
-        """Return the pairs, with infinite ones at the edge, and their mean with its interval."""
         color = color_and_symbol(arms_of(self.evidence).get(self.statement.left))[0]
-        middle = top + self.height - 10 - _STRIP / 2
-        axes = {"xaxis": f"x{suffix}", "yaxis": f"y{suffix}"}
+        middle = lower - _HEIGHT / 2
         present = ~np.isnan(self.values)
         values = self.values[present]
-        low_limit, high_limit = self.statement.low, self.statement.high
-        inside = (values > low_limit) | math.isinf(low_limit)
-        inside &= (values < high_limit) | math.isinf(high_limit)
+        inside = (values > self.statement.low) | math.isinf(self.statement.low)
+        inside &= (values < self.statement.high) | math.isinf(self.statement.high)
         seeds = np.array(self.evidence.seeds)[: len(self.values)][present]
         inset = 0.02 * (high - low)
         edges = {-math.inf: "triangle-left", math.inf: "triangle-right"}
-        symbols = [edges.get(value, "circle") for value in values]
-        pairs = {
-            "type": "scatter",
-            "mode": "markers",
-            "x": (self.scale * values).clip(low + inset, high - inset).tolist(),
-            "y": [middle + 5 + 10 * (offset - 0.5) for offset in row_offsets(len(values))],
-            "marker": {
-                "symbol": [
-                    symbol if is_inside else f"{symbol}-open"
-                    for symbol, is_inside in zip(symbols, inside, strict=True)
+        marks.append(
+            dots(
+                (self.scale * values).clip(low + inset, high - inset),
+                [middle + 5 + 10 * (offset - 0.5) for offset in row_offsets(len(values))],
+                color,
+                symbol=[
+                    edges.get(value, "circle") + ("" if is_inside else "-open")
+                    for value, is_inside in zip(values, inside, strict=True)
                 ],
-                "size": 8,
-                "color": color,
-                "opacity": 0.8,
-                "line": {"color": color, "width": 1.5},
-            },
-            "cliponaxis": False,
-            "hoverinfo": "text",
-            "hovertext": [
-                f"seed {seed}: {difference_in_words(value, self.statement)}"
-                for seed, value in zip(seeds, values, strict=True)
-            ],
-            "showlegend": False,
-            **axes,
-        }
-        finding = self.finding
-        if math.isnan(finding.effect):
-            return [pairs]
-        mean, mean_low, mean_high = (
-            self.scale * value
-            for value in (finding.effect, finding.effect_low, finding.effect_high)
+                size=8,
+                opacity=0.8,
+                edge={"color": color, "width": 1.5},
+                tips=[
+                    f"seed {seed}: {difference_in_words(value, self.statement)}"
+                    for seed, value in zip(seeds, values, strict=True)
+                ],
+            )
         )
-        text = escape(self.in_words)
-        return [
-            pairs,
-            mean_mark(mean, mean_low, mean_high, middle - 9, color, "diamond", text, axes),
-        ]
+        found = self.finding
+        if not math.isnan(found.effect):
+            numbers = np.array([found.effect, found.effect_low, found.effect_high])
+            effect = Interval(*(self.scale * numbers))
+            marks.append(mean_mark(effect, middle - 9, color, "diamond", escape(self.in_words)))
+        return marks
 
 
 def _differences_of(evidence: Evidence) -> list[_Difference]:
@@ -265,8 +194,3 @@ def _span(rows: Sequence[_Difference]) -> tuple[float, float]:
     low, high = min(finite), max(finite)
     margin = 0.1 * (high - low) or 1.0
     return low - margin, high + margin
-
-
-def _rectangle(suffix: str, x0: float, x1: float, y0: float, y1: float) -> dict[str, object]:
-    axes = {"xref": f"x{suffix}", "yref": f"y{suffix}"}
-    return {**axes, "x0": x0, "x1": x1, "y0": y0, "y1": y1}

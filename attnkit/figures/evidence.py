@@ -1,7 +1,6 @@
 """Figure of the evidence for a claim: the scores of all seeds, arm by arm.
 
-It is a plain dictionary in Plotly's schema, with a description in words. Evidence of a run in
-progress may lack arms and seeds; what is there is plotted.
+Evidence of a run in progress may lack arms and seeds; what is there is plotted.
 """
 
 from __future__ import annotations
@@ -9,6 +8,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Sequence
+from dataclasses import replace
 from html import escape
 
 import numpy as np
@@ -16,23 +16,19 @@ import numpy as np
 from attnkit.claims.base import Arm
 from attnkit.claims.measures import MEASURES, Measure
 from attnkit.evidence.record import Evidence
-from attnkit.figures.panels import Figure, Trace
+from attnkit.figures.marks import Mark, dots, level, row_offsets, stripes, text
+from attnkit.figures.panels import Axis, Figure, Panel, draw, row_axis
 from attnkit.figures.strips import (
     LINE,
-    STRIPE,
     arms_of,
     axis_title,
-    bare_layout,
     color_and_symbol,
     mean_mark,
-    row_offsets,
     scale_of,
     value_in_words,
-    x_axis,
 )
 from attnkit.training.metrics import SHOWN
-from attnkit.training.statistics import mean_interval
-from attnkit.variants.palette import REFERENCE
+from attnkit.training.statistics import Interval, mean_interval
 
 EVIDENCE_KEY = "A small mark is one seed; the large mark is the mean, its bar the 95% interval."
 """How to read `plot_evidence`."""
@@ -53,34 +49,12 @@ def plot_evidence(evidence: Evidence, measure: str | None = None) -> Figure:
     """
     plotted = _measure(evidence, measure)
     rows = _rows_of(evidence, plotted)
-    traces = [trace for y, row in enumerate(rows) for trace in _row_traces(row, plotted, float(y))]
     labels = [row.label for row in rows]
     tallest = max((label.count("<br>") + 1 for label in labels), default=1)
-    layout = {
-        **bare_layout(),
-        "margin": {"l": 8, "r": 14, "t": 24, "b": 44},
-        "height": max(40, LINE * tallest + 8) * max(1, len(rows)) + 68,
-        "xaxis": x_axis(*_range(plotted, rows), axis_title(plotted)),
-        "yaxis": {
-            "range": [len(rows) - 0.5, -0.5],
-            "tickvals": list(range(len(rows))),
-            "ticktext": labels,
-            "automargin": True,
-            "fixedrange": True,
-            "showgrid": False,
-            "zeroline": False,
-        },
-        "shapes": [_stripe(y) for y in range(0, len(rows), 2)],
-    }
-    if plotted.unit == "points":
-        layout["xaxis"] |= {"tickvals": [0, 25, 50, 75, 100]}
-        _draw_chance(layout, rows)
-    if plotted.unit == "doublings":
-        low, high = layout["xaxis"]["range"]
-        powers = list(range(math.ceil(low), math.floor(high) + 1))
-        powers = powers[:: 1 + len(powers) // 6]
-        layout["xaxis"] |= {"tickvals": powers, "ticktext": [f"{2**power:,}" for power in powers]}
-    return {"data": traces, "layout": layout}
+    marks = stripes(len(rows)) + (_chance(rows) if plotted.unit == "points" else [])
+    marks += [mark for y, row in enumerate(rows) for mark in _row_marks(row, plotted, y)]
+    height = max(40, LINE * tallest + 8) * max(1, len(rows))
+    return draw([Panel(_axis(plotted, rows), row_axis(labels), marks, height=height)], top=24)
 
 
 def describe_evidence(evidence: Evidence, measure: str | None = None) -> str:
@@ -128,28 +102,21 @@ class _Row:
         return "<br>".join([*map(escape, lines), *self.notes])
 
 
-def _row_traces(row: _Row, measure: Measure, y: float) -> list[Trace]:
+def _row_marks(row: _Row, measure: Measure, y: int) -> list[Mark]:
     """Return the marks of a row at height y: seeds below, their mean above."""
     rate = "" if row.rate is None else f"<br>learning rate {row.rate:g}"
     name = escape(row.title)
-    dots = {
-        "type": "scatter",
-        "mode": "markers",
-        "x": row.values.tolist(),
-        "y": [y + 0.02 + 0.3 * offset for offset in row_offsets(len(row.values))],
-        "marker": {"symbol": row.symbol, "size": 7, "color": row.color, "opacity": 0.75},
-        "hoverinfo": "text",
-        "hovertext": [
-            f"{name}<br>seed {seed}: {value_in_words(value, measure)}{rate}"
-            for seed, value in zip(row.seeds, row.values, strict=True)
-        ],
-        "showlegend": False,
-    }
-    if math.isnan(row.mean):
-        return [dots]
-    low, high = _limits(row, measure)
-    text = f"{name}<br>{_row_in_words(row, measure)}{rate}"
-    return [dots, mean_mark(row.mean, low, high, y - 0.2, row.color, row.symbol, text, {})]
+    tips = [
+        f"{name}<br>seed {seed}: {value_in_words(value, measure)}{rate}"
+        for seed, value in zip(row.seeds, row.values, strict=True)
+    ]
+    places = [y + 0.02 + 0.3 * offset for offset in row_offsets(len(row.values))]
+    marks = [dots(row.values, places, row.color, symbol=row.symbol, opacity=0.75, tips=tips)]
+    if not math.isnan(row.mean):
+        tip = f"{name}<br>{_row_in_words(row, measure)}{rate}"
+        interval = Interval(*np.array([row.mean, *_limits(row, measure)]))
+        marks.append(mean_mark(interval, y - 0.2, row.color, row.symbol, tip))
+    return marks
 
 
 def _row_in_words(row: _Row, measure: Measure) -> str:
@@ -181,46 +148,32 @@ def _bounds(measure: Measure) -> tuple[float, float]:
     return SHOWN[measure.name].limits if known else (-math.inf, math.inf)
 
 
-def _range(measure: Measure, rows: Sequence[_Row]) -> tuple[float, float]:
-    """Return the range of the horizontal axis."""
+def _axis(measure: Measure, rows: Sequence[_Row]) -> Axis:
+    """Return the horizontal axis."""
     ends = [end for row in rows for end in (*row.values, *_limits(row, measure))]
     ends += _bounds(measure) if measure.unit == "points" else _INCLUDED.get(measure.name, ())
     finite = [float(end) for end in ends if math.isfinite(end)] or [0.0, 1.0]
     margin = 0.03 * (max(finite) - min(finite)) or 0.1
-    return min(finite) - margin, max(finite) + margin
+    axis = Axis(min(finite) - margin, max(finite) + margin, axis_title(measure))
+    if measure.unit == "points":
+        return replace(axis, ticks=(0, 25, 50, 75, 100))
+    if measure.unit != "doublings":
+        return axis
+    powers = list(range(math.ceil(min(finite) - margin), math.floor(max(finite) + margin) + 1))
+    powers = powers[:: 1 + len(powers) // 6]
+    return replace(axis, ticks=powers, texts=[f"{2**power:,}" for power in powers])
 
 
-def _draw_chance(layout: Figure, rows: Sequence[_Row]) -> None:
-    """Add a dotted line at the chance level of every row, and its value, to the layout."""
-    chances = [row.chance for row in rows if row.chance is not None]
-    if not chances:
-        return
-    for y, row in enumerate(rows):
-        if row.chance is not None:
-            layout["shapes"].append(
-                {
-                    "type": "line",
-                    "x0": row.chance,
-                    "x1": row.chance,
-                    "y0": y - 0.5,
-                    "y1": y + 0.5,
-                    "line": {"color": REFERENCE, "width": 1.5, "dash": "dot"},
-                    "layer": "below",
-                }
-            )
-    low, high = (f"{end:.3g}" for end in (min(chances), max(chances)))
-    layout["annotations"] = [
-        {
-            "text": f"chance {low}%" if low == high else f"chance {low} to {high}%",
-            "x": min(chances),
-            "y": 1,
-            "yref": "paper",
-            "xanchor": "center" if min(chances) > 15 else "left",
-            "yanchor": "bottom",
-            "showarrow": False,
-            "font": {"size": 12},
-        }
-    ]
+def _chance(rows: Sequence[_Row]) -> list[Mark]:
+    """Return a dotted line at the chance level of every row, and its value above them."""
+    known = [(y, row.chance) for y, row in enumerate(rows) if row.chance is not None]
+    if not known:
+        return []
+    least, most = (end(chance for _, chance in known) for end in (min, max))
+    low, high = f"{least:.3g}", f"{most:.3g}"
+    words = f"chance {low}%" if low == high else f"chance {low} to {high}%"
+    lines = [level(chance, upright=True, ends=(y - 0.5, y + 0.5)) for y, chance in known]
+    return [*lines, text(words, least, x_anchor="center" if least > 15 else "left")]
 
 
 def _measure(evidence: Evidence, name: str | None) -> Measure:
@@ -243,17 +196,3 @@ def _read_at(evidence: Evidence, name: str) -> int:
         if name in statement.arms:
             return statement.at
     return evidence.claim.statements[0].at
-
-
-def _stripe(y: int) -> dict[str, object]:
-    return {
-        "type": "rect",
-        "xref": "paper",
-        "x0": 0,
-        "x1": 1,
-        "y0": y - 0.5,
-        "y1": y + 0.5,
-        "fillcolor": STRIPE,
-        "line": {"width": 0},
-        "layer": "below",
-    }

@@ -1,4 +1,4 @@
-"""Parts of figures over the grid of a sweep: axes, cells, panels in rows, and texts of cells."""
+"""Parts of figures over the grid of a sweep: axes with as many labels as fit, cells, and texts."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from textwrap import wrap
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,12 @@ import pandas as pd
 from attnkit.analysis.boundary import is_logarithmic
 from attnkit.analysis.capacity import COSTS
 from attnkit.analysis.conclusion import label_of
-from attnkit.figures.panels import Figure, Title, Trace
+from attnkit.figures.marks import Mark, cells
+from attnkit.figures.panels import Axis, Panel, Title, titles_of
 from attnkit.foundation.settings import Value
 from attnkit.training.summary import percent, percent_interval
 from attnkit.variants import Variant
-from attnkit.variants.catalogue import second_line_of, title_of
-from attnkit.variants.palette import colors_of
+from attnkit.variants.catalogue import title_of
 
 _SPREAD = 4.0
 """Smallest ratio of the largest to the smallest value of a logarithmic axis."""
@@ -27,13 +28,10 @@ _SPREAD = 4.0
 _LABEL, _LINE = 26, 16
 """Smallest width, and height, in pixels of the label of a tick."""
 
-_TITLE, _TICKS, _AXIS_TITLE, _COLOR_BAR = 26, 26, 22, 70
-"""Heights in pixels: title of a panel, its ticks, the title of the axis, and the colour bar."""
+GAP = 0.015
+"""Gap between two panels, as a share of the width of all of them."""
 
-_LEFT, _RIGHT, _GAP = 52, 10, 14
-"""Widths in pixels: left and right of all panels, and between two of them."""
-
-_WIDTH, _NARROW = 1040, 350
+_WIDTH, _NARROW = 978, 288
 """Widths in pixels for which labels are chosen: with four columns or more, and with fewer."""
 
 
@@ -75,7 +73,7 @@ class GridAxis:
     @property
     def title(self) -> str:
         """Label of the setting."""
-        return escape(label_of(self.name)) if self.name else ""
+        return label_of(self.name) if self.name else ""
 
     @property
     def logarithmic(self) -> bool:
@@ -131,26 +129,16 @@ class GridAxis:
         factor = (high / low) ** (share / len(self.values)) if self.logarithmic else 1.0
         return at * factor if self.logarithmic else at + share
 
-    def layout(self, pixels: float, *, upright: bool = False) -> Figure:
-        """Return the axis in Plotly's schema, with as many labels as fit into its length.
+    def axis(self, pixels: float, *, upright: bool = False) -> Axis:
+        """Return the axis of a panel, with as many labels as fit into its length.
 
         Args:
             pixels: Length of the axis.
             upright: Whether labels stand above each other.
         """
-        low, high = self.edges
-        ends = [math.log10(low), math.log10(high)] if self.logarithmic else [low, high]
-        return {
-            "type": "log" if self.logarithmic else "linear",
-            "range": ends,
-            "tickvals": self.positions.tolist(),
-            "ticktext": self._labels(pixels, upright=upright),
-            "tickangle": 0,
-            "ticks": "",
-            "showgrid": False,
-            "zeroline": False,
-            "fixedrange": True,
-        }
+        labels = self._labels(pixels, upright=upright)
+        positions = self.positions.tolist()
+        return Axis(*self.edges, self.title, positions, labels, self.logarithmic, grid=False)
 
     def _labels(self, pixels: float, *, upright: bool) -> list[str]:
         """Return the labels of ticks, empty where there is no room: first for powers of two."""
@@ -178,108 +166,64 @@ def text_of(value: Value) -> str:
 
 
 @dataclass(frozen=True)
-class PanelGrid:
-    """Panels with the same axes, in rows.
+class Grid:
+    """Axes of all panels of a figure.
 
     Attributes:
-        n_panels: Number of panels.
-        columns: Most panels in a row.
         x: Horizontal axis.
         y: Vertical axis.
-        below: Height in pixels below the title of the horizontal axis, for a colour bar.
+        columns: Most panels in a row.
     """
 
-    n_panels: int
-    columns: int
     x: GridAxis
     y: GridAxis
-    below: int = _COLOR_BAR
+    columns: int
 
-    @property
-    def panel_height(self) -> int:
-        """Height of the cells of a panel in pixels."""
-        return int(np.clip(34 * len(self.y.values), 44, 230))
+    @classmethod
+    def of(
+        cls,
+        table: pd.DataFrame,
+        x: str,
+        y: str | None,
+        every: Mapping[str, Sequence[Value]] | None,
+        columns: int = 1,
+    ) -> Grid:
+        """Return the axes of a table; arguments are those of `GridAxis.of`."""
+        return cls(GridAxis.of(table, x, every), GridAxis.of(table, y, every), columns)
 
-    @property
-    def height(self) -> int:
-        """Height of the figure in pixels."""
-        rows = -(-self.n_panels // self.columns)
-        return rows * (_TITLE + self.panel_height + _TICKS) + _AXIS_TITLE + self.below
-
-    def layout(self, titles: Sequence[Title]) -> Figure:
-        """Return the layout: axes, titles, margins and height."""
-        columns = min(self.columns, self.n_panels)
+    def panel(self, marks: Sequence[Mark], title: Title, n_panels: int) -> Panel:
+        """Return one of the panels of a figure."""
         width = _WIDTH if self.columns >= 4 else _NARROW
-        inner = width - _LEFT - _RIGHT
-        cell = (inner - _GAP * (columns - 1)) / columns
-        top, bottom = _TITLE, _TICKS + _AXIS_TITLE + self.below
-        area = self.height - top - bottom
-        step = _TITLE + self.panel_height + _TICKS
-        layout: Figure = {
-            "showlegend": False,
-            "hovermode": "closest",
-            "dragmode": False,
-            "paper_bgcolor": "rgba(0,0,0,0)",
-            "plot_bgcolor": "rgba(0,0,0,0)",
-            "height": self.height,
-            "margin": {"l": _LEFT if self.y.name else _RIGHT, "r": _RIGHT, "t": top, "b": bottom},
-            "annotations": [],
-        }
-        for panel, title in enumerate(titles):
-            row, column = divmod(panel, columns)
-            suffix = axis_suffix(panel)
-            upper = 1 - row * step / area
-            start = column * (cell + _GAP) / inner
-            layout[f"xaxis{suffix}"] = {
-                **self.x.layout(cell),
-                "anchor": f"y{suffix}",
-                "domain": [start, min(1.0, start + cell / inner)],
-            }
-            layout[f"yaxis{suffix}"] = {
-                **self.y.layout(self.panel_height, upright=True),
-                "anchor": f"x{suffix}",
-                "domain": [max(0.0, upper - self.panel_height / area), upper],
-                "showticklabels": column == 0 and bool(self.y.name),
-                "automargin": column == 0,
-                "title": {"text": self.y.title if column == 0 else "", "standoff": 4},
-            }
-            layout["annotations"].append(_heading(title, suffix))
-        layout["annotations"].append(
-            {
-                "text": self.x.title,
-                "xref": "paper",
-                "yref": "paper",
-                "x": 0.5,
-                "y": 0,
-                "yshift": -_TICKS,
-                "yanchor": "top",
-                "showarrow": False,
-                "font": {"size": 13},
-            }
+        n_columns = min(self.columns, n_panels)
+        cell = width * (1 - GAP * (n_columns - 1)) / n_columns
+        height = int(np.clip(34 * len(self.y.values), 44, 230))
+        return Panel(self.x.axis(cell), self.y.axis(height, upright=True), marks, title, height)
+
+    def cells(
+        self, rows: pd.DataFrame, values: np.ndarray, tips: Sequence[str], color: str = ""
+    ) -> Mark:
+        """Return the cells of the rows of a table; a cell's key is the index of its row.
+
+        Args:
+            rows: The rows.
+            values: A number per row, NaN for no cell.
+            tips: Texts shown on hover as HTML, one per row.
+            color: Colour of all cells, in place of the scale.
+        """
+        x, y = self.x.values, self.y.values
+        ys = rows[self.y.name].tolist() if self.y.name else [""] * len(rows)
+        numbers = np.full((len(y), len(x)), np.nan)
+        texts: list[list[str | None]] = [[None] * len(x) for _ in y]
+        keys: list[list[int | None]] = [[None] * len(x) for _ in y]
+        xs, of_rows = (
+            rows[self.x.name].tolist(),
+            zip(values, tips, rows.index.tolist(), strict=True),
         )
-        return layout
-
-
-def _heading(title: Title, suffix: str) -> Figure:
-    """Return the title of a panel as an annotation."""
-    square = f'<span style="color:{title.color}">■</span> ' if title.color else ""
-    return {
-        "text": f"{square}<b>{escape(title.name)}</b>",
-        "hovertext": escape(title.second),
-        "xref": f"x{suffix} domain",
-        "yref": f"y{suffix} domain",
-        "x": 0,
-        "y": 1,
-        "xanchor": "left",
-        "yanchor": "bottom",
-        "showarrow": False,
-        "font": {"size": 14},
-    }
-
-
-def axis_suffix(panel: int) -> str:
-    """Return the suffix of the names of a panel's axes."""
-    return "" if panel == 0 else str(panel + 1)
+        for at_x, at_y, (value, tip, key) in zip(xs, ys, of_rows, strict=True):
+            i, j = y.index(at_y), x.index(at_x)
+            numbers[i, j], texts[i][j], keys[i][j] = value, tip, key
+        places = self.x.positions, self.y.positions
+        return cells(*places, numbers, tips=texts, keys=keys, color=color)
 
 
 def variants_in(table: pd.DataFrame) -> list[str]:
@@ -287,66 +231,10 @@ def variants_in(table: pd.DataFrame) -> list[str]:
     return list(dict.fromkeys(table["sharing"].tolist()))
 
 
-def titles_of(sharings: Sequence[str]) -> list[Title]:
-    """Return the title of each variant, with its colour."""
-    variants = [Variant(sharing) for sharing in sharings]
-    return [
-        Title(title_of(variant), second_line_of(variant), color)
-        for variant, color in zip(variants, colors_of(variants), strict=True)
-    ]
-
-
-@dataclass(frozen=True, eq=False)
-class CellGrid:
-    """Rows of a table laid out as a grid of cells.
-
-    Attributes:
-        rows: (y, x) numbers of rows of `table`, −1 where there is none.
-        table: The table.
-        x: Axis from left to right.
-        y: Axis upwards.
-    """
-
-    rows: np.ndarray
-    table: pd.DataFrame
-    x: GridAxis
-    y: GridAxis
-
-    @classmethod
-    def of(cls, table: pd.DataFrame, x: GridAxis, y: GridAxis) -> CellGrid:
-        """Lay the rows of a table out."""
-        rows = np.full((len(y.values), len(x.values)), -1)
-        columns = {value: place for place, value in enumerate(x.values)}
-        lines = {value: place for place, value in enumerate(y.values)}
-        ys = table[y.name].tolist() if y.name else [""] * len(table)
-        for row, (at_x, at_y) in enumerate(zip(table[x.name].tolist(), ys, strict=True)):
-            rows[lines[at_y], columns[at_x]] = row
-        return cls(rows, table, x, y)
-
-    def numbers(self, values: np.ndarray) -> list[list[float | None]]:
-        """Return one number per row of the table as a grid, None where there is none."""
-        return self._laid_out([None if v != v else float(f"{v:.5g}") for v in values.tolist()])
-
-    def heatmap(self, texts: Sequence[str]) -> Trace:
-        """Return a trace of the cells without their numbers.
-
-        Args:
-            texts: What is shown while the pointer is on a cell, one text per row of the table.
-        """
-        return {
-            "type": "heatmap",
-            "x": self.x.positions.tolist(),
-            "y": self.y.positions.tolist(),
-            "xgap": 1,
-            "ygap": 1,
-            "hoverongaps": False,
-            "hoverinfo": "text",
-            "hovertext": self._laid_out(texts),
-            "customdata": self._laid_out(self.table.index.tolist()),
-        }
-
-    def _laid_out(self, values: Sequence[Any]) -> list[list[Any]]:
-        return [[values[row] if row >= 0 else None for row in line] for line in self.rows.tolist()]
+def titles_in(table: pd.DataFrame) -> dict[str, Title]:
+    """Return text form → title for the variants of a table in their order."""
+    sharings = variants_in(table)
+    return dict(zip(sharings, titles_of([Variant(one) for one in sharings]), strict=True))
 
 
 def cell_texts(table: pd.DataFrame, axes: Sequence[str]) -> list[str]:
@@ -363,7 +251,9 @@ def _cell_text(row: Mapping[Hashable, Any], axes: Sequence[str]) -> str:
     where = ", ".join(f"{escape(label_of(name))} {text_of(row[name])}" for name in axes)
     lines = [f"<b>{escape(title_of(Variant(row['sharing'])))}</b>", where]
     if not row["n_seeds"]:
-        return "<br>".join([*lines, "Could not be trained:", *_wrapped(str(row["error"]))])
+        return "<br>".join(
+            [*lines, "Could not be trained:", *map(escape, wrap(str(row["error"]), 60))]
+        )
     limits = percent_interval(row["accuracy_low"], row["accuracy_high"])
     interval = f" (95% interval {limits})" if " to " in limits else ""
     lines.append(f"accuracy {percent(row['accuracy'])}{interval}")
@@ -378,12 +268,3 @@ def _cell_text(row: Mapping[Hashable, Any], axes: Sequence[str]) -> str:
         if name in row and row[name] == row[name]
     ]
     return "<br>".join(lines)
-
-
-def _wrapped(text: str, most: int = 60) -> list[str]:
-    words, lines = text.split(), [""]
-    for word in words:
-        if lines[-1] and len(lines[-1]) + len(word) >= most:
-            lines.append("")
-        lines[-1] = f"{lines[-1]} {word}".strip()
-    return [escape(line) for line in lines]

@@ -17,16 +17,6 @@ from attnkit.realmodels.atlas import K_IS_V, KV_PLACE
 from attnkit.realmodels.measures import OF_ACTIVATIONS, Measure
 from attnkit.variants.palette import COLORS, FURTHER
 
-LEGEND = {
-    "orientation": "h",
-    "y": 1.02,
-    "yanchor": "bottom",
-    "x": 0,
-    "itemclick": False,
-    "itemdoubleclick": False,
-}
-"""Plotly legend above a figure, without reaction to clicks."""
-
 INKS = (FURTHER[1], FURTHER[3], FURTHER[2], FURTHER[0])
 """Colours of real models; none is the colour of a sharing, which toy models have."""
 
@@ -48,11 +38,6 @@ TOY = "toy"
 
 _OF_KEYS_AND_VALUES = ("_k", "_v", "_kv")
 """Endings of the names of measures that do not depend on queries."""
-
-
-def legend_text(text: str) -> str:
-    """Return a legend entry with spare room, since a saved file may be shown in a wider font."""
-    return escape(text) + "\u00a0" * (3 + len(text) // 8)
 
 
 def number_text(value: float) -> str:

@@ -1,14 +1,11 @@
-"""Figure of the learning curves of a claim's arms: accuracy or loss by logarithm of the steps.
-
-It is a plain dictionary in Plotly's schema, with a description in words.
-"""
+"""Figure of the learning curves of a claim's arms: accuracy or loss by logarithm of the steps."""
 
 from __future__ import annotations
 
 import math
 import textwrap
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 
 import numpy as np
@@ -18,10 +15,10 @@ from attnkit.claims.measures import multiples
 from attnkit.claims.statements import Statement
 from attnkit.evidence.record import Curve, Evidence
 from attnkit.evidence.words import rises_in_words
-from attnkit.figures.panels import Figure, Trace
-from attnkit.figures.strips import arms_of, bare_layout, color_and_symbol
+from attnkit.figures.marks import Mark, band, curve, dots, level, text
+from attnkit.figures.panels import Axis, Figure, Panel, draw
+from attnkit.figures.strips import arms_of, color_and_symbol
 from attnkit.training.summary import percent
-from attnkit.variants.palette import REFERENCE, translucent
 
 LEARNING_KEY = (
     "A line is the mean over seeds, its band the middle half of them; a mark stands at every "
@@ -36,11 +33,8 @@ _DASHES = ("solid", "dash", "dashdot", "longdash", "dot")
 _LABEL, _LINE, _GAP = 16, 14, 7
 """Most characters in a line of a label; height of such a line and gap between labels in pixels."""
 
-_TOP, _PLOT, _AXIS = 28, 230, 52
-"""Heights in pixels: space above a panel, the smallest panel, and its axis with title."""
-
-_NAME = 20
-"""Height in pixels of a name in a legend."""
+_PLOT = 230
+"""Height of the smallest panel in pixels."""
 
 NARROW = 480
 """Width in pixels of a figure up to which the names of arms stand below the panels."""
@@ -102,25 +96,9 @@ def plot_course(evidence: Evidence, statement: Statement, *, narrow: bool = Fals
 
 def _stacked(panels: list[list[_Line]], least: int, narrow: bool) -> Figure:
     """Return the figure of panels below each other, each at least so many pixels high."""
-    heights = [
-        least if narrow else max(least, sum(_LINE * len(line.label) + _GAP for line in lines))
-        for lines in panels
-    ]
-    n_names = sum(map(len, panels)) if narrow else 0
-    total = sum(heights) + (_TOP + _AXIS) * len(panels) + _NAME * n_names
-    layout: Figure = {**bare_layout(), "height": total, "shapes": [], "annotations": []}
+    drawn = [_panel(lines, least, narrow) for lines in panels]
     right = 12 if narrow else 28 + 6 * panels[0][0].label_width
-    layout["margin"] = {"l": 46, "r": right, "t": 0, "b": 0}
-    layout["legend"] = {"x": 0, "xanchor": "left", "y": 0, "yanchor": "bottom"}
-    layout["showlegend"] = narrow
-    traces: list[Trace] = []
-    below = total
-    for index, (lines, height) in enumerate(zip(panels, heights, strict=True)):
-        suffix = "" if index == 0 else str(index + 1)
-        domain = [(below - _TOP - height) / total, (below - _TOP) / total]
-        traces += _Panel(lines, suffix, height).add_to(layout, domain, narrow)
-        below -= _TOP + height + _AXIS
-    return {"data": traces, "layout": layout}
+    return draw(drawn, left=46, right=right, top=28, bottom=52, legend="below" if narrow else "")
 
 
 def describe_learning(evidence: Evidence) -> str:
@@ -187,106 +165,65 @@ def _panels_of(
     return list(panels.values())
 
 
-class _Panel:
-    """A panel of the figure: lines of one task with the same base steps."""
+def _panel(lines: list[_Line], least: int, narrow: bool) -> Panel:
+    """Return the panel of the lines of one task with the same base steps.
 
-    def __init__(self, lines: list[_Line], suffix: str, height: int) -> None:
-        self.lines, self.suffix, self.height = lines, suffix, height
-        self.task, self.base_steps = lines[0].arm.experiment.task, lines[0].arm.base_steps
-        self.is_loss = lines[0].curve.by == "loss"
-        self.first = self.base_steps / 8
-        self.last = max(float(line.curve.steps[-1]) for line in lines)
-        self.level = self.task.loss_to_beat if self.is_loss else 100 * self.task.chance
-        low, high = 0.0, 100.0
-        if self.is_loss:
-            ends = [line.scaled(v) for line in lines for v in (line.curve.low, line.curve.high)]
-            low, high = float(min(map(np.min, ends))), float(max(map(np.max, ends)))
-        low, high = float(min(low, self.level or low)), float(max(high, self.level or high))
-        margin = 0.03 * (high - low)
-        self.low, self.high = low - margin, high + margin
+    Args:
+        lines: The lines.
+        least: Smallest height in pixels.
+        narrow: Whether a legend names the lines; otherwise labels stand beside them.
+    """
+    task, base = lines[0].arm.experiment.task, lines[0].arm.base_steps
+    is_loss = lines[0].curve.by == "loss"
+    last = max(float(line.curve.steps[-1]) for line in lines)
+    to_beat = task.loss_to_beat if is_loss else 100 * task.chance
+    ends = [0.0, 100.0]
+    if is_loss:
+        drawn = [line.scaled(v) for line in lines for v in (line.curve.low, line.curve.high)]
+        ends = [float(end) for values in drawn for end in (values.min(), values.max())]
+    ends += [] if to_beat is None else [to_beat]
+    margin = 0.03 * (max(ends) - min(ends))
+    low, high = min(ends) - margin, max(ends) + margin
+    y = Axis(low, high)
+    if not is_loss:
+        y = replace(y, ticks=range(0, 101, 25), texts=[f"{tick}%" for tick in range(0, 101, 25)])
+    powers = range(-3, math.floor(math.log2(last / base)) + 1)
+    labelled_every = 1 if len(powers) <= 5 else 2
+    texts = ["" if p % labelled_every else f"{base * 2.0**p:,.0f}" for p in powers]
+    x = Axis(base / 8, last, "steps", [base * 2.0**power for power in powers], texts, log=True)
+    marks = [
+        text("loss, nats" if is_loss else "accuracy", shift=(-42, 0)),
+        level(base, "dash", upright=True),
+        text(f"{base:,} steps", base, high, x_anchor="right" if base == last else "left"),
+    ]
+    if to_beat is not None:
+        name = f"{task.simple_model} {to_beat:.2f}" if is_loss else f"chance {to_beat:.3g}%"
+        below = is_loss or to_beat > 10  # Curves rise from chance, and losses fall.
+        anchor = "top" if below else "bottom"
+        marks += [level(to_beat), text(name, base / 8, to_beat, y_anchor=anchor)]
+    height = max(least, 0 if narrow else sum(_LINE * len(line.label) + _GAP for line in lines))
+    marks += [mark for line in lines for mark in _marks_of(line, last, narrow)]
+    marks += [] if narrow else _labels(lines, (low, high), last, height)
+    return Panel(x, y, marks, height=height)
 
-    def add_to(self, layout: Figure, domain: list[float], narrow: bool) -> list[Trace]:
-        """Add axes, levels and, beside the lines, labels to a layout, and return the traces."""
-        self._add_axes(layout, domain)
-        self._add_levels(layout)
-        if not narrow:
-            self._add_labels(layout)
-        axes = {"xaxis": f"x{self.suffix}", "yaxis": f"y{self.suffix}"}
-        return [
-            trace | axes for line in self.lines for trace in _traces_of(line, self.last, narrow)
-        ]
 
-    def _add_axes(self, layout: Figure, domain: list[float]) -> None:
-        powers = range(-3, math.floor(math.log2(self.last / self.base_steps)) + 1)
-        labelled_every = 1 if len(powers) <= 5 else 2
-        grid = {"gridcolor": translucent(REFERENCE, 0.3), "zeroline": False, "fixedrange": True}
-        layout[f"xaxis{self.suffix}"] = grid | {
-            "type": "log",
-            "range": [math.log10(self.first), math.log10(self.last)],
-            "tickvals": [self.base_steps * 2.0**power for power in powers],
-            "ticktext": [
-                "" if power % labelled_every else f"{self.base_steps * 2.0**power:,.0f}"
-                for power in powers
-            ],
-            "tickangle": 0,
-            "title": {"text": "steps", "font": {"size": 13}, "standoff": 4},
-            "anchor": f"y{self.suffix}",
-        }
-        percents = [0, 25, 50, 75, 100]
-        percent_ticks = {"tickvals": percents, "ticktext": [f"{value}%" for value in percents]}
-        layout[f"yaxis{self.suffix}"] = (
-            grid
-            | ({"nticks": 6} if self.is_loss else percent_ticks)
-            | {"range": [self.low, self.high], "domain": domain, "anchor": f"x{self.suffix}"}
+def _labels(lines: list[_Line], span: tuple[float, float], last: float, height: int) -> list[Mark]:
+    """Return the names of the arms beside the ends of their lines, without overlaps."""
+    ends = [float(line.scaled(line.curve.mean)[-1]) for line in lines]
+    tips = [float(np.interp(end, span, [height, 0])) for end in ends]
+    middles = _spread(tips, [_LINE * len(line.label) for line in lines], height)
+    return [
+        text(
+            "<br>".join(line.label),
+            last,
+            end,
+            y_anchor="middle",
+            pointer=(16, middle - tip),
+            color=color_and_symbol(line.arm)[0],
+            is_html=True,
         )
-
-    def _add_levels(self, layout: Figure) -> None:
-        """Add the name of the vertical axis, the end of a short run, and the level to beat."""
-        refs = {"xref": f"x{self.suffix} domain", "yref": f"y{self.suffix} domain"}
-        corner = {"x": 0, "y": 1, "xshift": -42, "xanchor": "left", "yanchor": "bottom"}
-        text = "loss, nats" if self.is_loss else "accuracy"
-        name = {"text": text, "font": {"size": 12}, "showarrow": False}
-        layout["annotations"].append({**name, **corner, **refs})
-        base = self.base_steps
-        ends = {"x0": base, "x1": base, "y0": self.low, "y1": self.high}
-        self._add_level(layout, "dash", f"{base:,} steps", ends)
-        if self.level is not None:
-            text = f"{self.task.simple_model} {self.level:.2f}"
-            if not self.is_loss:
-                text = f"chance {self.level:.3g}%"
-            below = self.is_loss or self.level > 10  # Curves rise from chance, and losses fall.
-            ends = {"x0": self.first, "x1": self.last, "y0": self.level, "y1": self.level}
-            self._add_level(layout, "dot", text, ends, below)
-
-    def _add_level(
-        self, layout: Figure, dash: str, text: str, ends: dict[str, float], below: bool = False
-    ) -> None:
-        """Add a grey line between two points, and a text above or below its left or upper end."""
-        refs = {"xref": f"x{self.suffix}", "yref": f"y{self.suffix}"}
-        line = {"color": REFERENCE, "width": 1.5, "dash": dash}
-        layout["shapes"].append({"type": "line", **refs, **ends, "line": line, "layer": "below"})
-        point = {"x": math.log10(ends["x0"]), "y": ends["y1"], **refs}
-        at_end = ends["x0"] == self.last  # where a text to the right of it would be cut
-        anchors = {
-            "xanchor": "right" if at_end else "left",
-            "yanchor": "top" if below else "bottom",
-            "showarrow": False,
-        }
-        layout["annotations"].append({"text": text, **point, **anchors, "font": {"size": 12}})
-
-    def _add_labels(self, layout: Figure) -> None:
-        """Add the names of the arms beside the ends of their lines, without overlaps."""
-        ends = [float(line.scaled(line.curve.mean)[-1]) for line in self.lines]
-        tips = [self.height * (self.high - end) / (self.high - self.low) for end in ends]
-        middles = _spread(tips, [_LINE * len(line.label) for line in self.lines], self.height)
-        refs = {"xref": f"x{self.suffix}", "yref": f"y{self.suffix}"}
-        for line, end, tip, middle in zip(self.lines, ends, tips, middles, strict=True):
-            text = {"text": "<br>".join(line.label), "font": {"size": 12}}
-            point = {"x": math.log10(self.last), "y": end, **refs}
-            place = {"ax": 16, "ay": middle - tip, "xanchor": "left", "align": "left"}
-            color = color_and_symbol(line.arm)[0]
-            arrow = {"arrowhead": 0, "arrowwidth": 1.5, "arrowcolor": color}
-            layout["annotations"].append({**text, **point, **place, **arrow})
+        for line, end, tip, middle in zip(lines, ends, tips, middles, strict=True)
+    ]
 
 
 def _spread(tips: list[float], heights: list[int], total: int) -> list[float]:
@@ -308,49 +245,30 @@ def _spread(tips: list[float], heights: list[int], total: int) -> list[float]:
     return [top + height / 2 for top, height in zip(tops, heights, strict=True)]
 
 
-def _traces_of(line: _Line, last: float, named: bool) -> list[Trace]:
-    """Return the band of an arm, its line, its marks, and a line at its last value until `last`.
+def _marks_of(line: _Line, last: float, named: bool) -> list[Mark]:
+    """Return the band of an arm, its line, its dots, and a line at its last value until `last`.
 
     Args:
+        line: The arm.
+        last: Right end of the panel.
         named: Whether a legend names the line.
     """
-    arm, curve = line.arm, line.curve
-    steps = line.drawn(curve.steps)
-    mean, low, high = map(line.scaled, (curve.mean, curve.low, curve.high))
-    (color, symbol), form = color_and_symbol(arm), _form(curve)
-    scale = 0.01 if curve.by == "accuracy" else 1.0
-    texts = [
+    arm, by_steps = line.arm, line.curve
+    steps = line.drawn(by_steps.steps)
+    mean, low, high = map(line.scaled, (by_steps.mean, by_steps.low, by_steps.high))
+    (color, symbol), form = color_and_symbol(arm), _form(by_steps)
+    scale = 0.01 if by_steps.by == "accuracy" else 1.0
+    tips = [
         f"{escape(arm.name)}<br>{step:,.0f} steps: mean {form(scale * a)}, "
         f"quartiles {form(scale * b)} to {form(scale * c)}"
         for step, a, b, c in zip(steps, mean, low, high, strict=True)
     ]
-    marks = [arm.base_steps * times for times in multiples(arm.up_to)]
-    outline = {"x": np.r_[steps, steps[::-1]].tolist(), "y": np.r_[high, low[::-1]].tolist()}
-    fill = {"fill": "toself", "fillcolor": translucent(color, 0.15), "line": {"width": 0}}
-    style = {"color": color, "width": 2.5, "dash": line.dash}
-    traces: list[Trace] = [
-        {**outline, **fill},
-        {
-            "x": steps.tolist(),
-            "y": mean.tolist(),
-            "line": style,
-            "hovertext": texts,
-            "name": escape(arm.name),
-            "showlegend": named,
-        },
-        {
-            "x": marks,
-            "y": np.interp(marks, steps, mean).tolist(),
-            "mode": "markers",
-            "marker": {"symbol": symbol, "size": 8, "color": color},
-            "cliponaxis": False,
-        },
+    at = [arm.base_steps * times for times in multiples(arm.up_to)]
+    marks = [
+        band(steps, low, high, color, 0.15),
+        curve(steps, mean, color, dash=line.dash, tips=tips, name=arm.name if named else ""),
+        dots(at, np.interp(at, steps, mean), color, symbol=symbol, size=8),
     ]
     if steps[-1] < last:
-        thin = {"color": color, "width": 1.2, "dash": "dot"}
-        traces.append({"x": [float(steps[-1]), last], "y": [float(mean[-1])] * 2, "line": thin})
-    defaults = {"type": "scatter", "mode": "lines", "showlegend": False}
-    return [
-        {**defaults, "hoverinfo": "text" if "hovertext" in trace else "skip", **trace}
-        for trace in traces
-    ]
+        marks.append(curve([steps[-1], last], mean[[-1, -1]], color, width=1.2, dash="dot"))
+    return marks

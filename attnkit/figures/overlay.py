@@ -8,19 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from attnkit.analysis.comparison import ComparedExperiment, Metric
-from attnkit.figures.panels import (
-    Figure,
-    Title,
-    Trace,
-    band,
-    level,
-    line,
-    mean_line,
-    panels_layout,
-    scale_losses,
-    thin,
-)
-from attnkit.training.statistics import mean_interval
+from attnkit.figures.curves import intervals_of, metric_axis
+from attnkit.figures.marks import Mark, level, mean_curve, words
+from attnkit.figures.panels import Axis, Figure, Panel, Title, draw_live, thin
 from attnkit.training.summary import percent
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import second_line_of, title_of
@@ -57,75 +47,50 @@ def plot_overlay(
         variants: Variants, each in a panel with a line per experiment that has it.
         metric: "accuracy" or "loss".
     """
-    span = [0, max(one.experiment.training.steps for one in compared)]
+    last = max(one.experiment.training.steps for one in compared)
     reference, top = _reference_level(compared, metric), _top(compared, metric)
-    traces: list[Trace] = []
-    for panel, variant in enumerate(variants):
-        if reference is not None:
-            traces.append(level(panel, span, reference[0], "dot"))
+    x, y = Axis(0, last, "steps", n_ticks=3), metric_axis(metric, top)
+    panels = []
+    for variant in variants:
         curves = [
-            _curve(panel, one, variant, metric, top, len(compared))
+            _curve(one, variant, metric, top, len(compared))
             for one in compared
             if variant in one.experiment.sharing
         ]
-        traces += [area for area, _, _ in curves]  # Bands lie under all lines.
-        traces += [mean for _, mean, _ in curves]
-        traces += [letter for _, _, letter in curves]
-    titles = [Title(title_of(variant), second_line_of(variant)) for variant in variants]
-    revision = "-".join([metric, *(one.experiment.hash for one in compared)])
-    layout = panels_layout(titles, span, revision=revision, step=span[1])
-    if metric == "loss":
-        scale_losses(layout, top)
-    return {"data": traces, "layout": layout}
-
-
-def overlay_legend(compared: Sequence[ComparedExperiment], metric: Metric) -> list[dict[str, str]]:
-    """Return the legend of `plot_overlay`: a text for each style of line."""
-    entries = []
-    for one in compared:
-        color, dash = style_of(one)
-        entries.append({"dash": dash, "color": color, "text": f"{one.letter} {one.name}"})
-    reference = _reference_level(compared, metric)
+        marks = [] if reference is None else [level(reference[0], width=1.2)]
+        marks += [mark for layer in zip(*curves, strict=True) for mark in layer]
+        panels.append(Panel(x, y, marks, Title(title_of(variant), second_line_of(variant))))
+    legend = [
+        {"dash": dash, "color": color, "text": f"{one.letter} {one.name}"}
+        for one in compared
+        for color, dash in [style_of(one)]
+    ]
     if reference is not None:
         value, name = reference
         text = percent(value) if metric == "accuracy" else f"{value:.2f}"
-        entries.append({"dash": "dot", "text": f"{name} {text}"})
-    return entries
+        legend.append({"dash": "dot", "text": f"{name} {text}"})
+    revision = "-".join([metric, *(one.experiment.hash for one in compared)])
+    return draw_live(panels, legend, revision, last)
 
 
 def _curve(
-    panel: int,
-    compared: ComparedExperiment,
-    variant: Variant,
-    metric: Metric,
-    top: float,
-    n_compared: int,
-) -> tuple[Trace, Trace, Trace]:
-    """Return the band and the mean of a variant of an experiment, and the letter on its line."""
-    color, dash = style_of(compared)
+    compared: ComparedExperiment, variant: Variant, metric: Metric, top: float, n_compared: int
+) -> tuple[Mark, Mark, Mark]:
+    """Return the band and the mean of a variant of an experiment, and the letter below its line.
+
+    Bands lie under all lines. Letters of equal lines stand beside each other.
+    """
+    (color, dash), letter = style_of(compared), compared.letter
     snapshot = compared.snapshot
     steps, indices = thin(snapshot.eval_steps)
-    values = snapshot.per_sharing(snapshot.history[metric])
-    interval = mean_interval(values[indices, compared.experiment.sharing.index(variant)])
-    low, high = interval.low.clip(0, top), interval.high.clip(0, top)
-    curve = mean_line(panel, steps, interval.mean, color, low=low, high=high)
-    curve["line"]["dash"] = dash
-    if color == INK:
-        del curve["line"]["color"]
-    curve["hovertemplate"] = f"{compared.letter} {curve['hovertemplate']}"
-    area = band(panel, steps, low, high, REFERENCE)
-    return area, curve, _letter(panel, compared.letter, steps, interval.mean, n_compared)
-
-
-def _letter(panel: int, letter: str, steps: np.ndarray, mean: np.ndarray, n: int) -> Trace:
-    """Return a letter below its line; letters of equal lines stand beside each other."""
-    place = round((ord(letter) - ord("A") + 1) / (n + 1) * (len(steps) - 1))
-    return {
-        **line(panel, steps[place : place + 1], mean[place : place + 1]),
-        "mode": "text",
-        "text": [letter],
-        "textposition": "bottom center",
-    }
+    values = snapshot.per_sharing(snapshot.history[metric])[indices]
+    index = compared.experiment.sharing.index(variant)
+    color = "" if color == INK else color
+    area, line = mean_curve(
+        steps, intervals_of(values)[index], color, top=top, dash=dash, name=letter
+    )
+    place = round((ord(letter) - ord("A") + 1) / (n_compared + 1) * (len(steps) - 1))
+    return area, line, words(steps[[place]], line.values["y"][[place]], [letter], below=True)
 
 
 def _reference_level(

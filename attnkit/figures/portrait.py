@@ -1,24 +1,20 @@
 """Figures of one head of a real model: the two parts of W_Q W_Kᵀ, its spectra, principal angles.
 
-They are drawn from a `Portrait` as plain Plotly dictionaries, each with a description in words.
+They are drawn from a `Portrait`, each with a description in words.
 """
 
 from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
-from attnkit.figures.groups import LEGEND, legend_text, number_text
-from attnkit.figures.panels import Figure, Trace
-from attnkit.figures.strips import bare_layout
+from attnkit.figures.groups import number_text
+from attnkit.figures.marks import bars, cells, curve, level
+from attnkit.figures.panels import Axis, Figure, Panel, Scale, Title, draw
 from attnkit.realmodels.portraits import Portrait
-from attnkit.variants.palette import BLUE_RED, REFERENCE, translucent
-
-BLUE_RED_SCALE = [[index / (len(BLUE_RED) - 1), color] for index, color in enumerate(BLUE_RED)]
-"""Colour scale of all maps of signed numbers: blue below 0, red above."""
+from attnkit.variants.palette import BLUE_RED, REFERENCE
 
 PAIR_NAMES = {"qk": "Q and K", "qv": "Q and V", "kv": "K and V"}
 
@@ -55,76 +51,23 @@ def energy_of(portrait: Portrait) -> float:
 def plot_split(portrait: Portrait) -> Figure:
     """Plot the symmetric and the skew part of W_Q W_Kᵀ as two maps on one colour scale."""
     limit = float(np.abs(portrait.matrix).max(initial=0.0)) or 1.0
-    share = energy_of(portrait)
-    n = len(portrait.matrix)
-    data: list[Trace] = []
-    layout: dict[str, Any] = {
-        **bare_layout(),
-        "height": 330,
-        "margin": {"l": 44, "r": 8, "t": 30, "b": 44},
-        "annotations": [],
-    }
+    share, numbers = energy_of(portrait), np.arange(1, len(portrait.matrix) + 1)
+    end, ticks = len(numbers) + 0.5, [1, *range(5, len(numbers) + 1, 5)]
+    x = Axis(0.5, end, "direction of keys", ticks, grid=False)
+    y = Axis(end, 0.5, "direction of queries", ticks, grid=False)
     titles = (f"symmetric, {_percent(share)} (chance 50%)", f"skew, {_percent(1 - share)}")
-    for panel, (part, title) in enumerate(zip(parts_of(portrait), titles, strict=True)):
-        suffix = "" if panel == 0 else "2"
-        data.append(
-            {
-                "type": "heatmap",
-                "z": [[float(f"{value:.3g}") for value in row] for row in part],
-                "x": list(range(1, n + 1)),
-                "y": list(range(1, n + 1)),
-                "zmin": -limit,
-                "zmax": limit,
-                "colorscale": BLUE_RED_SCALE,
-                "showscale": panel == 1,
-                "colorbar": {"thickness": 10, "outlinewidth": 0, "nticks": 5},
-                "xaxis": f"x{suffix}",
-                "yaxis": f"y{suffix}",
-                "hovertemplate": "query %{y}, key %{x}: %{z:.3g}<extra></extra>",
-            }
-        )
-        domain = [0.0, 0.46] if panel == 0 else [0.54, 1.0]
-        layout[f"xaxis{suffix}"] = {
-            **_map_axis(n),
-            "domain": domain,
-            "anchor": f"y{suffix}",
-            "title": {"text": "direction of keys", "font": {"size": 12}, "standoff": 8},
-        }
-        layout[f"yaxis{suffix}"] = {
-            **_map_axis(n),
-            "range": [n + 0.5, 0.5],
-            "anchor": f"x{suffix}",
-            **(
-                {"title": {"text": "direction of queries", "font": {"size": 12}, "standoff": 8}}
-                if panel == 0
-                else {}
-            ),
-        }
-        layout["annotations"].append(_panel_title(title, domain[0]))
-    return {"data": data, "layout": layout}
-
-
-def _map_axis(n: int) -> dict[str, Any]:
-    return {
-        "range": [0.5, n + 0.5],
-        "tickvals": [1, *range(5, n + 1, 5)],
-        "showgrid": False,
-        "zeroline": False,
-        "fixedrange": True,
-    }
-
-
-def _panel_title(text: str, x: float) -> dict[str, Any]:
-    return {
-        "text": f"<b>{text}</b>",
-        "x": x,
-        "y": 1,
-        "xref": "paper",
-        "yref": "paper",
-        "xanchor": "left",
-        "yanchor": "bottom",
-        "showarrow": False,
-    }
+    panels = []
+    for part, title in zip(parts_of(portrait), titles, strict=True):
+        tips = [
+            [
+                f"query {query}, key {key}: {value:.3g}"
+                for key, value in zip(numbers, row, strict=True)
+            ]
+            for query, row in zip(numbers, part, strict=True)
+        ]
+        marks = [cells(numbers, numbers, part, tips=tips, gap=0)]
+        panels.append(Panel(x, y, marks, Title(title), 256))
+    return draw(panels, columns=2, gap=0.08, right=8, scale=Scale(-limit, limit, BLUE_RED))
 
 
 def describe_split(portrait: Portrait) -> str:
@@ -151,54 +94,26 @@ def plot_spectra(portrait: Portrait) -> Figure:
         ("skew part", portrait.skew, [INK] * len(portrait.skew)),
     ]
     top = float(max(np.abs(values).max(initial=0.0) for _, values, _ in panels)) or 1.0
-    low = min(0.0, float(symmetric.min(initial=0.0)))
-    layout: dict[str, Any] = {
-        **bare_layout(),
-        "height": 260,
-        "bargap": 0.15,
-        "margin": {"l": 8, "r": 8, "t": 30, "b": 34},
-        "annotations": [],
-    }
-    data: list[Trace] = []
-    for panel, (title, values, colors) in enumerate(panels):
-        suffix = "" if panel == 0 else str(panel + 1)
-        start = panel * (1 + _GAP) / 3
-        data.append(
-            {
-                "type": "bar",
-                "x": list(range(1, len(values) + 1)),
-                "y": [float(f"{value:.3g}") for value in values],
-                "marker": {"color": colors, "line": {"width": 0}},
-                "xaxis": f"x{suffix}",
-                "yaxis": f"y{suffix}",
-                "hovertemplate": f"{title}, number %{{x}}: %{{y:.3g}}<extra></extra>",
-            }
+    y = Axis(1.08 * min(0.0, float(symmetric.min(initial=0.0))), 1.08 * top, n_ticks=5)
+    drawn = [
+        Panel(
+            Axis(0.4, len(values) + 0.6, n_ticks=4, grid=False),
+            y,
+            [
+                level(0.0, "solid", width=1),
+                bars(
+                    np.arange(1, len(values) + 1),
+                    values,
+                    colors,
+                    f"{title}, number %{{x}}: %{{y:.3g}}",
+                ),
+            ],
+            Title(title),
+            height=200,
         )
-        layout[f"xaxis{suffix}"] = {
-            "domain": [start, min(1.0, start + (1 - 2 * _GAP) / 3)],
-            "anchor": f"y{suffix}",
-            "range": [0.4, len(values) + 0.6],
-            "nticks": 4,
-            "showgrid": False,
-            "zeroline": False,
-            "fixedrange": True,
-        }
-        layout[f"yaxis{suffix}"] = {
-            "range": [low * 1.08, top * 1.08],
-            "anchor": f"x{suffix}",
-            "nticks": 5,
-            "showticklabels": panel == 0,
-            "automargin": True,
-            "gridcolor": translucent(REFERENCE, 0.3),
-            "zerolinecolor": REFERENCE,
-            "fixedrange": True,
-        }
-        layout["annotations"].append(_panel_title(title, start))
-    return {"data": data, "layout": layout}
-
-
-_GAP = 0.05
-"""Gap between panels, as a share of the figure's width."""
+        for title, values, colors in panels
+    ]
+    return draw(drawn, columns=3, gap=0.05, right=8)
 
 
 def describe_spectra(portrait: Portrait) -> str:
@@ -225,56 +140,28 @@ def plot_angles(portrait: Portrait, d_model: int) -> Figure:
 
     A dotted line shows random subspaces of a stream of width `d_model`.
     """
-    data: list[Trace] = []
-    for pair, name in PAIR_NAMES.items():
-        dash, symbol = _PAIR_LOOKS[pair]
-        squares = portrait.angles[pair] ** 2
-        data.append(
-            {
-                "type": "scatter",
-                "mode": "lines+markers",
-                "name": legend_text(f"{name}, mean {number_text(float(squares.mean()))}"),
-                "x": list(range(1, len(squares) + 1)),
-                "y": [float(f"{value:.3g}") for value in squares],
-                "line": {"color": INK, "width": 2, "dash": dash},
-                "marker": {"color": INK, "symbol": symbol, "size": 7},
-                "hovertemplate": f"{name}, angle %{{x}}: %{{y:.3f}}<extra></extra>",
-            }
-        )
     chance = random_squares(d_model, len(portrait.angles["qk"]))
-    data.append(
-        {
-            "type": "scatter",
-            "mode": "lines",
-            "name": legend_text(f"random, mean {number_text(float(chance.mean()))}"),
-            "x": list(range(1, len(chance) + 1)),
-            "y": [float(f"{value:.3g}") for value in chance],
-            "line": {"color": REFERENCE, "width": 2, "dash": "dot"},
-            "hovertemplate": "random, angle %{x}: %{y:.3f}<extra></extra>",
-        }
-    )
-    axis = {"zeroline": False, "fixedrange": True, "gridcolor": translucent(REFERENCE, 0.3)}
-    layout = {
-        **bare_layout(),
-        "showlegend": True,
-        "legend": LEGEND,
-        "height": 300,
-        "margin": {"l": 8, "r": 14, "t": 8, "b": 40},
-        "xaxis": {
-            **axis,
-            "title": {"text": "principal angle, smallest first", "font": {"size": 13}},
-            "range": [0.5, len(chance) + 0.5],
-            "nticks": 6,
-        },
-        "yaxis": {
-            **axis,
-            "title": {"text": "cos²: 1 the same direction", "font": {"size": 13}},
-            "range": [-0.02, 1.02],
-            "nticks": 6,
-            "automargin": True,
-        },
-    }
-    return {"data": data, "layout": layout}
+    lines = [
+        (name, portrait.angles[pair] ** 2, INK, *_PAIR_LOOKS[pair])
+        for pair, name in PAIR_NAMES.items()
+    ]
+    marks = [
+        curve(
+            np.arange(1, len(squares) + 1),
+            squares,
+            color,
+            width=2,
+            dash=dash,
+            symbol=symbol,
+            size=7,
+            name=f"{name}, mean {number_text(float(squares.mean()))}",
+            hover=f"{name}, angle %{{x}}: %{{y:.3f}}",
+        )
+        for name, squares, color, dash, symbol in (*lines, ("random", chance, REFERENCE, "dot", ""))
+    ]
+    x = Axis(0.5, len(chance) + 0.5, "principal angle, smallest first")
+    y = Axis(-0.02, 1.02, "cos²: 1 the same direction")
+    return draw([Panel(x, y, marks, height=250)], legend="above")
 
 
 def describe_angles(portrait: Portrait, d_model: int) -> str:

@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from attnkit.analysis.recovery import tied_variant
-from attnkit.figures.curves import stays_at_plateau
-from attnkit.figures.panels import (
-    Figure,
-    Title,
-    Trace,
-    band,
-    level,
-    line,
-    mean_line,
-    panels_layout,
-    thin,
-)
+from attnkit.figures.curves import intervals_of, metric_axis, stays_at_plateau
+from attnkit.figures.marks import level, mean_curve
+from attnkit.figures.panels import Axis, Figure, Panel, Title, draw_live, thin
 from attnkit.training.snapshot import Snapshot
-from attnkit.training.statistics import mean_interval
 from attnkit.training.summary import percent
 from attnkit.variants import Variant
 from attnkit.variants.palette import COLORS, REFERENCE
-
-_LOW, _HIGH = -0.02, 1.04
-"""Ends of the vertical axis."""
 
 
 def plot_recovery(snapshot: Snapshot) -> Figure:
@@ -33,51 +18,30 @@ def plot_recovery(snapshot: Snapshot) -> Figure:
     tied = tied_variant(experiment)
     untied = tied.stages[0]
     steps, indices = thin(snapshot.eval_steps)
-    accuracy = snapshot.per_sharing(snapshot.history["accuracy"])[indices]
-    interval = mean_interval(accuracy)
-    span = [0, experiment.training.steps]
-    tie_step = np.full(2, experiment.tie_step(tied))
-    traces: list[Trace] = [
-        level(0, span, experiment.task.chance, "dot"),
-        line(0, tie_step, np.array([_LOW, _HIGH]), color=REFERENCE, width=1),
-    ]
-    if _becomes_symmetric(tied) and experiment.plateau is not None:
-        traces.append(level(0, span, experiment.plateau, "longdashdot"))
-    curves: list[Trace] = []
-    for variant, color, dash in ((untied, REFERENCE, "dash"), (tied, color_of(tied), "solid")):
-        index = experiment.sharing.index(variant)
-        mean = interval.mean[:, index]
-        low, high = (limit[:, index].clip(0, 1) for limit in (interval.low, interval.high))
-        traces.append(band(0, steps, low, high, color))
-        curve = mean_line(0, steps, mean, color, low=low, high=high)
-        curve["line"]["dash"] = dash
-        name = "tied" if variant == tied else "untied"
-        curve["hovertemplate"] = f"{name} {curve['hovertemplate']}"
-        curves.append(curve)
-    title = Title(f"{untied.value}, then {tied.stages[-1].value}", tied.value, color_of(tied))
-    layout = panels_layout([title], span, revision=experiment.hash, step=snapshot.step)
-    return {"data": traces + curves, "layout": layout}
-
-
-def recovery_legend(snapshot: Snapshot) -> list[dict[str, str]]:
-    """Return the legend of `plot_recovery`: a text for each style of line."""
-    experiment = snapshot.experiment
-    tied = tied_variant(experiment)
+    accuracy = intervals_of(snapshot.per_sharing(snapshot.history["accuracy"])[indices])
+    color, chance, tie_step = color_of(tied), experiment.task.chance, experiment.tie_step(tied)
     seeds = f", mean of {experiment.n_seeds} seeds, 95% interval" if experiment.n_seeds > 1 else ""
-    entries = [
-        {
-            "dash": "solid",
-            "color": color_of(tied),
-            "text": f"tied at step {experiment.tie_step(tied)}{seeds}",
-        },
+    legend = [
+        {"dash": "solid", "color": color, "text": f"tied at step {tie_step}{seeds}"},
         {"dash": "dash", "color": REFERENCE, "text": "the same, never tied"},
         {"dash": "thin", "text": "vertical line: the step at which it is tied"},
-        {"dash": "dot", "text": f"chance {percent(experiment.task.chance)}"},
+        {"dash": "dot", "text": f"chance {percent(chance)}"},
     ]
+    marks = [level(chance, width=1.2), level(tie_step, "solid", upright=True, width=1)]
     if _becomes_symmetric(tied) and experiment.plateau is not None:
+        marks.append(level(experiment.plateau, "longdashdot", width=1.2))
         text = f"guess between two entries {percent(experiment.plateau)}"
-        entries.append({"dash": "longdashdot", "text": text})
-    return entries
+        legend.append({"dash": "longdashdot", "text": text})
+    of_untied, of_tied = (accuracy[experiment.sharing.index(one)] for one in (untied, tied))
+    curves = (
+        mean_curve(steps, of_untied, REFERENCE, dash="dash", name="untied"),
+        mean_curve(steps, of_tied, color, name="tied"),
+    )
+    marks += [mark for layer in zip(*curves, strict=True) for mark in layer]
+    title = Title(f"{untied.value}, then {tied.stages[-1].value}", tied.value, color)
+    x = Axis(0, experiment.training.steps, "steps", n_ticks=3)
+    panel = Panel(x, metric_axis("accuracy", 1.0), marks, title)
+    return draw_live([panel], legend, experiment.hash, snapshot.step)
 
 
 def color_of(tied: Variant) -> str:

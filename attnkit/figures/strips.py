@@ -1,17 +1,17 @@
-"""Parts of figures with rows of dots: layout, axis, marks, offsets, and texts of values."""
+"""What figures of claims share: looks of the arms, means with intervals, and texts of values."""
 
 from __future__ import annotations
 
-import math
-from html import escape
+import numpy as np
 
 from attnkit.claims.base import Arm
 from attnkit.claims.measures import Measure
 from attnkit.evidence.record import Evidence
-from attnkit.figures.panels import Figure, Trace
+from attnkit.figures.marks import OUTLINE, Mark, dots, limits
+from attnkit.training.statistics import Interval
 from attnkit.training.summary import percent
 from attnkit.variants import Variant
-from attnkit.variants.palette import COLORS, REFERENCE, translucent
+from attnkit.variants.palette import COLORS, REFERENCE
 from attnkit.variants.sharing import Sharing
 
 SYMBOLS: dict[Sharing, str] = {
@@ -23,78 +23,23 @@ SYMBOLS: dict[Sharing, str] = {
 }
 """Plotly symbol of each sharing, so that arms differ in more than colour."""
 
-STRIPE = translucent(REFERENCE, 0.09)
-"""Background colour of every other row."""
-
-OUTLINE = {"color": REFERENCE, "width": 1}
-"""Outline of large marks, without which blue is hard to see on a dark page."""
-
 LINE = 16
 """Height of a line of text in pixels."""
 
 
-def bare_layout() -> Figure:
-    """Return the layout of a figure without zoom and legend, on the background of the page."""
-    return {
-        "showlegend": False,
-        "hovermode": "closest",
-        "dragmode": False,
-        "paper_bgcolor": "rgba(0,0,0,0)",
-        "plot_bgcolor": "rgba(0,0,0,0)",
-    }
-
-
-def x_axis(low: float, high: float, title: str) -> Figure:
-    """Return a horizontal axis from `low` to `high`."""
-    return {
-        "range": [low, high],
-        "title": {"text": escape(title), "font": {"size": 13}, "standoff": 6},
-        "nticks": 6,
-        "zeroline": False,
-        "gridcolor": translucent(REFERENCE, 0.3),
-        "fixedrange": True,
-    }
-
-
-def mean_mark(
-    mean: float,
-    low: float,
-    high: float,
-    y: float,
-    color: str,
-    symbol: str,
-    text: str,
-    axes: dict[str, str],
-) -> Trace:
-    """Return a large mark at a mean, with a bar from `low` to `high` if both are finite."""
-    trace: Trace = {
-        "type": "scatter",
-        "mode": "markers",
-        "x": [mean],
-        "y": [y],
-        "marker": {"symbol": symbol, "size": 13, "color": color, "line": OUTLINE},
-        "hoverinfo": "text",
-        "hovertext": [text],
-        "cliponaxis": False,
-        "showlegend": False,
-        **axes,
-    }
-    if math.isfinite(low) and math.isfinite(high):
-        trace["error_x"] = {
-            "type": "data",
-            "symmetric": False,
-            "array": [high - mean],
-            "arrayminus": [mean - low],
-            "color": color,
-            "thickness": 4,
-            "width": 0,  # Caps would hide the shape of a mark with a short bar.
-        }
-    return trace
-
-
-def row_offsets(n: int) -> list[float]:
-    """Return n offsets within a row, from 0 to 1, evenly spread and always the same."""
-    return [(0.618034 * (index + 1)) % 1 for index in range(n)]
+def mean_mark(interval: Interval, y: float, color: str, symbol: str, tip: str) -> Mark:
+    """Return a large mark at a mean, with a bar between its limits if both are finite."""
+    known = np.isfinite(interval.low) and np.isfinite(interval.high)
+    return dots(
+        [interval.mean],
+        [y],
+        color,
+        symbol=symbol,
+        size=13,
+        edge=OUTLINE,
+        error_x=limits(interval, color, 4) if known else None,
+        tips=[tip],
+    )
 
 
 def color_and_symbol(arm: Arm | None) -> tuple[str, str]:

@@ -10,20 +10,17 @@ import numpy as np
 from attnkit.analysis.inspection.result import InspectionResult
 from attnkit.analysis.recovery import percent_of
 from attnkit.analysis.tying import ALPHAS, MIXTURE_NAMES, Repair, TyingResult
-from attnkit.figures.panels import Figure, Trace, band, level, line, mean_line
-from attnkit.figures.strips import OUTLINE, bare_layout
+from attnkit.figures.marks import OUTLINE, dots, level, mean_curve
+from attnkit.figures.panels import SHARES, Axis, Figure, Panel, draw
 from attnkit.figures.ties import accuracy_cells, legend_of_levels
 from attnkit.training.statistics import mean_interval
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
-from attnkit.variants.palette import COLORS, REFERENCE
+from attnkit.variants.palette import COLORS
 from attnkit.variants.sharing import Sharing
 
 COLOR = COLORS[Sharing.K_V]
 """Colour of the sharing that all these ways lead to."""
-
-_HEIGHT = 280
-"""Height of `plot_mixtures` in pixels."""
 
 
 def tying_results(inspected: InspectionResult) -> tuple[list[TyingResult], list[str]]:
@@ -64,49 +61,21 @@ def plot_mixtures(result: TyingResult, alpha: float) -> Figure:
         result: The measured variant.
         alpha: The chosen share of W_K, one of `ALPHAS`.
     """
-    interval = mean_interval(result.mixed.T)
-    alphas, before = np.array(ALPHAS), float(mean_interval(result.before).mean)
-    low, high = (limit.clip(0, 1) for limit in (interval.low, interval.high))
-    chosen = ALPHAS.index(alpha)
-    mark: Trace = {
-        "type": "scatter",
-        "mode": "markers",
-        "x": [alpha],
-        "y": [round(float(interval.mean[chosen]), 5)],
-        "marker": {"size": 14, "color": COLOR, "line": {**OUTLINE, "width": 2}},
-        "hoverinfo": "skip",
-        "cliponaxis": False,
-    }
-    traces = [
-        level(0, [0, 1], result.chance, "dot"),
-        level(0, [0, 1], before, "solid"),
-        line(0, np.full(2, alpha), np.array([0.0, 1.0]), color=REFERENCE, width=1),
-        band(0, alphas, low, high, COLOR),
-        mean_line(0, alphas, interval.mean, COLOR, low=low, high=high),
-        mark,
+    before = float(mean_interval(result.before).mean)
+    area, line = mean_curve(np.array(ALPHAS), mean_interval(result.mixed.T), COLOR)
+    at_alpha = line.values["y"][[ALPHAS.index(alpha)]]
+    marks = [
+        level(result.chance, width=1.2),
+        level(before, "solid", width=1.2),
+        level(alpha, "solid", upright=True, width=1),
+        area,
+        line,
+        dots([alpha], at_alpha, COLOR, size=14, edge={**OUTLINE, "width": 2}),
     ]
     ticks = (0.0, 0.25, 0.5, 0.75, 1.0)
-    layout = {
-        **bare_layout(),
-        "hovermode": "x",
-        "height": _HEIGHT,
-        "margin": {"l": 46, "r": 40, "t": 14, "b": 52},
-        "xaxis": {
-            "range": [0, 1],
-            "tickvals": ticks,
-            "ticktext": [f"{tick:g}<br>{MIXTURE_NAMES.get(tick, '')}" for tick in ticks],
-            "zeroline": False,
-            "fixedrange": True,
-        },
-        "yaxis": {
-            "range": [-0.02, 1.04],
-            "tickvals": [0, 0.25, 0.5, 0.75, 1],
-            "ticktext": ["0%", "25%", "50%", "75%", "100%"],
-            "zeroline": False,
-            "fixedrange": True,
-        },
-    }
-    return {"data": traces, "layout": layout}
+    texts = [f"{tick:g}<br>{MIXTURE_NAMES.get(tick, '')}" for tick in ticks]
+    panel = Panel(Axis(0, 1, "", ticks, texts), SHARES, marks, height=214)
+    return draw([panel], left=46, right=40, top=14, bottom=52, hover="x")
 
 
 def repairs_table(result: TyingResult) -> str:

@@ -13,8 +13,11 @@ from attnkit.claims.statements import Statement
 from attnkit.evidence.record import Curve, Evidence, load_shipped, shipped_verdicts
 from attnkit.evidence.verdict import MARKS, Finding
 from attnkit.evidence.words import prediction_in_words, rows_of, seen_in_words
+from attnkit.figures.marks import band, level
+from attnkit.figures.marks import curve as curve_mark
+from attnkit.figures.panels import SHARES, Axis, Panel, thin
 from attnkit.figures.strips import arms_of, color_and_symbol
-from attnkit.notebook.drawings import Chart, interval, thin
+from attnkit.notebook.drawings import MOST_POINTS, drawing, interval
 from attnkit.notebook.style import card, grid, paragraph, swatch, table
 from attnkit.training.engine import in_words
 from attnkit.training.summary import percent
@@ -85,7 +88,7 @@ def _interval(statement: Statement, finding: Finding) -> str:
         return "–"
     limits = [finding.effect, finding.effect_low, finding.effect_high]
     region = (statement.low, statement.high)
-    return interval(*limits, region=region, label=f"Interval of: {statement.text}")
+    return interval(*limits, holds=region, label=f"Interval of: {statement.text}")
 
 
 def _curves(evidence: Evidence) -> str:
@@ -107,20 +110,20 @@ def _arm(arm: Arm, curve: Curve) -> str:
     """Return the learning curve of an arm with its last mean."""
     color, _ = color_and_symbol(arm)
     scores = curve.by == "accuracy"
-    finite = curve.high[np.isfinite(curve.high)]
-    top = 1.0 if scores else 1.05 * float(finite.max(initial=0.0)) or 1.0
-    chart = Chart(_WIDTH, 104, int(curve.steps[-1]), top, as_percent=scores)
-    chosen = thin(curve.steps)
-    steps, mean, low, high = (v[chosen] for v in (curve.steps, curve.mean, curve.low, curve.high))
-    parts = [chart.band(steps, low, high, color), chart.curve(steps, mean, color, "line")]
+    steps, chosen = thin(curve.steps, MOST_POINTS)
+    mean, low, high = (values[chosen] for values in (curve.mean, curve.low, curve.high))
+    marks = [band(steps, low, high, color, 0.25), curve_mark(steps, mean, color)]
+    top = 1.05 * float(high[np.isfinite(high)].max(initial=0.0)) or 1.0
+    y = SHARES if scores else Axis(0.0, top)
     if scores:
-        parts.insert(0, chart.level(arm.experiment.task.chance, "dot"))
+        marks.insert(0, level(arm.experiment.task.chance))
+    panel = Panel(Axis(0, int(steps[-1]), "steps"), y, marks, height=83)
     last = float(curve.mean[-1])
     value = percent(last) if scores else f"{last:.2f} nats"
-    drawing = chart.draw(parts, f"{curve.by} of {arm.name} over training steps; at last {value}")
+    label = f"{curve.by} of {arm.name} over training steps; at last {value}"
     return (
         f'<div class="column"><div>{swatch(color)}<b>{escape(arm.name)}</b>: '
-        f"{escape(curve.by)} {value}</div>{drawing}</div>"
+        f"{escape(curve.by)} {value}</div>{drawing(panel, _WIDTH, label)}</div>"
     )
 
 

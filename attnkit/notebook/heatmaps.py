@@ -17,17 +17,15 @@ from attnkit.analysis.attention_map import (
     telling_layer,
 )
 from attnkit.figures.maps import attention_maps
-from attnkit.figures.panels import Figure
+from attnkit.figures.marks import Mark, cells, dots, frame
+from attnkit.figures.panels import Axis, Figure, Panel, Scale, Title, draw
 from attnkit.foundation.settings import shown
 from attnkit.training.snapshot import Snapshot
 from attnkit.variants.catalogue import title_of
 from attnkit.variants.palette import BLUE_RED, VIRIDIS, colors_of
 
-_PER_ROW, _GAP = 5, 0.04
-"""Most panels in a row, and the gap between two of them as a share of the width."""
-
-_CELL, _LEAST, _TITLE = 22, 150, 26
-"""Heights in pixels: a row of cells, the lowest panel, and a panel's title."""
+_CELL, _LEAST, _LETTER = 22, 150, 7
+"""Heights in pixels: a row of cells, the lowest panel, and a letter of the upright names below."""
 
 _INSET, _CIRCLE = 0.42, 12
 """Distance of a frame from the middle of a cell in cells; diameter of a circle in pixels."""
@@ -61,8 +59,7 @@ def plot_attention(
         levels = np.frombuffer(b64decode(panel["cells"]), np.uint8).reshape(shape)
         note = panel["lacking"] or panel["summary"]
         panels.append((panel["name"], note, None if panel["lacking"] else levels / 255))
-    colors = {"cmin": 0, "cmax": 1, "colorscale": _scale(VIRIDIS)}
-    figure = _heatmaps(snapshot, maps, panels, colors)
+    figure = _heatmaps(snapshot, maps, panels, Scale(0, 1, VIRIDIS))
     title = f"{snapshot.experiment.task.title}: attention{_where(snapshot, chosen)}"
     reading = "Each row looks at the brighter columns. Frame: the right one. "
     circles = "Circle: the entry that points back. " if max(maps["reverse"]) >= 0 else ""
@@ -97,8 +94,7 @@ def plot_scores(
         panels.append((title_of(variant), "", values[frame.rows][:, frame.columns]))
     finite = [np.abs(v[np.isfinite(v)]).max(initial=0.0) for _, _, v in panels if v is not None]
     most = float(max(finite, default=0.0)) or 1.0
-    colors = {"cmin": -most, "cmax": most, "colorscale": _scale(BLUE_RED)}
-    figure = _heatmaps(snapshot, axes, panels, colors)
+    figure = _heatmaps(snapshot, axes, panels, Scale(-most, most, BLUE_RED))
     title = f"{experiment.task.title}: scores before softmax{_where(snapshot, chosen)}"
     return figure, title, f"Blue below 0, red above. Frame: the right column. {axes['cut']}"
 
@@ -137,175 +133,79 @@ def _where(snapshot: Snapshot, chosen: tuple[int, int, int | None]) -> str:
     return f", {', '.join(parts)}"
 
 
-def _scale(colors: tuple[str, ...]) -> list[list[Any]]:
-    return [[i / (len(colors) - 1), color] for i, color in enumerate(colors)]
-
-
 def _heatmaps(
     snapshot: Snapshot,
     axes: dict[str, Any],
     panels: list[tuple[str, str, np.ndarray | None]],
-    colors: dict[str, Any],
+    scale: Scale,
 ) -> Figure:
-    """Return a panel per variant: a heat map, frames around right entries, circles, a title.
+    """Return a panel per variant: cells, frames around right entries, circles, and a title.
 
     Args:
         snapshot: The snapshot.
         axes: Texts of rows and columns and the marked entries, from `axes_of`.
         panels: Name, note and values (rows, columns) of each variant; None for values that it
             does not have.
-        colors: Range and scale of the colours.
+        scale: Scale of the colours.
     """
-    n_columns = min(len(panels), _PER_ROW)
-    n_rows = -(-len(panels) // n_columns)
-    high = max(_LEAST, _CELL * len(axes["rows"]))
-    row_height = high + _TITLE + _below(axes)
-    total = n_rows * row_height
-    width = (1 - _GAP * (n_columns - 1)) / n_columns
-    layout: Figure = {
-        "height": total,
-        "margin": {"l": 8, "r": 30, "t": 0, "b": 0},
-        "paper_bgcolor": "rgba(0,0,0,0)",
-        "plot_bgcolor": "rgba(0,0,0,0)",
-        "coloraxis": {**colors, "colorbar": _bar(high, total)},
-        "annotations": [],
-        "shapes": [],
-    }
-    traces = []
-    inks = colors_of(snapshot.experiment.sharing)
-    for i, (name, note, values) in enumerate(panels):
-        row, column = divmod(i, n_columns)
-        left, top = column * (width + _GAP), 1 - (row * row_height + _TITLE) / total
-        across = [left, min(1.0, left + width)]
-        upright = [max(0.0, top - high / total), top]
-        suffix = "" if i == 0 else str(i + 1)
-        _add_axes(layout, axes, suffix, across, upright, named=column == 0)
-        square = f'<span style="color:{inks[i]}">■</span>'
-        layout["annotations"].append(
-            {
-                "text": f"{square} <b>{escape(name)}</b> {escape(note)}",
-                "x": 0,
-                "y": 1,
-                "xanchor": "left",
-                "yanchor": "bottom",
-                "showarrow": False,
-                "xref": f"x{suffix} domain",
-                "yref": f"y{suffix} domain",
-            }
+    drawn = [
+        map_panel(axes, values, Title(name, "", color, note))
+        for (name, note, values), color in zip(
+            panels, colors_of(snapshot.experiment.sharing), strict=True
         )
-        if values is not None:
-            traces.append(_heatmap(values, axes, name, suffix))
-            layout["shapes"] += _frames(axes["target"], suffix)
-            traces += _circles(axes["reverse"], suffix)
-    return {"data": traces, "layout": layout}
-
-
-def _below(axes: dict[str, Any]) -> int:
-    """Return the height in pixels of the names below a map."""
-    return 14 + 7 * max(map(len, axes["columns"]))
-
-
-def _bar(high: int, total: int) -> Figure:
-    """Return the colour bar, which is as high as the first row of maps."""
-    return {
-        "thickness": 10,
-        "outlinewidth": 0,
-        "len": high / total,
-        "y": 1 - _TITLE / total,
-        "yanchor": "top",
-    }
-
-
-def _add_axes(
-    layout: Figure,
-    axes: dict[str, Any],
-    suffix: str,
-    across: list[float],
-    upright: list[float],
-    *,
-    named: bool,
-) -> None:
-    """Add the axes of a panel; rows are named in the first panel of a row only."""
-    axis = {"showgrid": False, "zeroline": False, "tickfont": {"size": 11}, "fixedrange": True}
-    n_rows, n_columns = len(axes["rows"]), len(axes["columns"])
-    layout[f"xaxis{suffix}"] = axis | {
-        "domain": across,
-        "anchor": f"y{suffix}",
-        "tickvals": list(range(n_columns)),
-        "ticktext": [escape(text) for text in axes["columns"]],
-        "range": [-0.5, n_columns - 0.5],
-        "tickangle": -90 if any(len(text) > 1 for text in axes["columns"]) else 0,
-    }
-    layout[f"yaxis{suffix}"] = axis | {
-        "domain": upright,
-        "anchor": f"x{suffix}",
-        "tickvals": list(range(n_rows)),
-        "ticktext": [escape(text) for text in axes["rows"]] if named else [""] * n_rows,
-        "range": [n_rows - 0.5, -0.5],
-        "automargin": named,
-    }
-
-
-def _heatmap(values: np.ndarray, axes: dict[str, Any], name: str, suffix: str) -> dict[str, Any]:
-    tips = [
-        [escape(f"{name}: “{row}” to “{title}”") for title in axes["column_titles"]]
-        for row in axes["rows"]
     ]
-    return {
-        "type": "heatmap",
-        "z": [[round(float(v), 4) if np.isfinite(v) else None for v in row] for row in values],
-        "coloraxis": "coloraxis",
-        "text": tips,
-        "hovertemplate": "%{text}: %{z:.2f}<extra></extra>",
-        "xgap": 1,
-        "ygap": 1,
-        "xaxis": f"x{suffix}",
-        "yaxis": f"y{suffix}",
-    }
+    below = 14 + _LETTER * max(map(len, axes["columns"]))
+    return draw(drawn, columns=5, right=30, bottom=below, scale=scale)
 
 
-def _frames(columns: list[int], suffix: str) -> list[dict[str, Any]]:
+def map_panel(axes: dict[str, Any], values: np.ndarray | None, title: Title) -> Panel:
+    """Return a map of one variant.
+
+    Args:
+        axes: Texts of rows and columns and the marked entries, from `axes_of`.
+        values: (rows, columns) numbers; None for a variant without them.
+        title: Title of the panel.
+    """
+    rows, columns = axes["rows"], axes["columns"]
+    at_x, at_y = range(len(columns)), range(len(rows))
+    angle = -90 if any(len(name) > 1 for name in columns) else 0
+    x_names, y_names = ([escape(name) for name in names] for names in (columns, rows))
+    x = Axis(-0.5, len(columns) - 0.5, "", at_x, x_names, grid=False, angle=angle)
+    y = Axis(len(rows) - 0.5, -0.5, "", at_y, y_names, grid=False)
+    marks: list[Mark] = []
+    if values is not None:
+        tips = [
+            [
+                f"{escape(f'{title.name}: “{row}” to “{column}”')}: {value:.2f}"
+                for column, value in zip(axes["column_titles"], of_row, strict=True)
+            ]
+            for row, of_row in zip(rows, values, strict=True)
+        ]
+        numbers = np.round(values.astype(np.float64), 4)
+        marks = [cells(at_x, at_y, numbers, tips=tips), *_frames(axes["target"])]
+        marks += _circles(axes["reverse"])
+    return Panel(x, y, marks, title, max(_LEAST, _CELL * len(rows)))
+
+
+def _frames(columns: list[int]) -> list[Mark]:
     """Return frames around one column of each row, none where it is negative."""
     return [
-        {
-            "type": "rect",
-            "xref": f"x{suffix}",
-            "yref": f"y{suffix}",
-            "x0": column - _INSET,
-            "x1": column + _INSET,
-            "y0": row - _INSET,
-            "y1": row + _INSET,
-            "line": {"color": color, "width": width},
-        }
+        frame((column - _INSET, column + _INSET), (row - _INSET, row + _INSET), color, width)
         for row, column in enumerate(columns)
         if column >= 0
         for color, width in _MARK
     ]
 
 
-def _circles(columns: list[int], suffix: str) -> list[dict[str, Any]]:
+def _circles(columns: list[int]) -> list[Mark]:
     """Return circles in one column of each row, none where it is negative.
 
     They are points and not shapes, which would be ellipses in cells that are no squares.
     """
-    places = [(column, row) for row, column in enumerate(columns) if column >= 0]
+    rows = [row for row, column in enumerate(columns) if column >= 0]
+    x = [columns[row] for row in rows]
     return [
-        {
-            "type": "scatter",
-            "mode": "markers",
-            "x": [column for column, _ in places],
-            "y": [row for _, row in places],
-            "xaxis": f"x{suffix}",
-            "yaxis": f"y{suffix}",
-            "marker": {
-                "symbol": "circle-open",
-                "size": _CIRCLE,
-                "color": color,
-                "line": {"width": width},
-            },
-            "hoverinfo": "skip",
-            "showlegend": False,
-        }
+        dots(x, rows, color, symbol="circle-open", size=_CIRCLE, edge={"width": width})
         for color, width in _MARK
-        if places
+        if rows
     ]

@@ -7,37 +7,38 @@ readable on light and on dark backgrounds.
 from __future__ import annotations
 
 import inspect
-import math
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from html import escape
 from typing import Any
 
 import plotly.graph_objects as go
 
-from attnkit.figures.curves import (
-    accuracy_legend,
-    loss_legend,
-    measures_legend,
-    plot_accuracy,
-    plot_attention_measures,
-    plot_loss,
-)
+from attnkit.claims import Claim
+from attnkit.evidence.record import Evidence, load_shipped
+from attnkit.figures.atlas import describe_scatter, plot_distribution, plot_scatter
+from attnkit.figures.curves import plot_accuracy, plot_attention_measures, plot_loss
+from attnkit.figures.differences import DIFFERENCES_KEY, plot_differences
+from attnkit.figures.evidence import EVIDENCE_KEY, plot_evidence
+from attnkit.figures.groups import groups_of, heads_in
+from attnkit.figures.learning import LEARNING_KEY, plot_learning
 from attnkit.figures.panels import Figure
+from attnkit.figures.portrait import (
+    describe_angles,
+    describe_spectra,
+    describe_split,
+    plot_angles,
+    plot_spectra,
+    plot_split,
+)
 from attnkit.foundation.display import Displayed
 from attnkit.foundation.settings import allowed_names, shown
-from attnkit.notebook.evidence_plots import plot_arms, plot_long_runs, plot_pairs
 from attnkit.notebook.heatmaps import plot_attention, plot_scores
-from attnkit.notebook.model_plots import (
-    plot_directions,
-    plot_measure,
-    plot_measures,
-    plot_parts,
-    plot_values,
-)
+from attnkit.realmodels.atlas import Atlas, MeasuredHead
+from attnkit.realmodels.measures import MEASURES, Measure
+from attnkit.realmodels.portraits import Portrait
 from attnkit.training.results import Result
 from attnkit.training.snapshot import Snapshot
-from attnkit.variants.palette import REFERENCE, translucent
 
 THEMES = {"": "#767676", "light": "#222222", "dark": "#eeeeee"}
 """Colour of texts for a theme; the first one is readable on light and on dark."""
@@ -47,14 +48,17 @@ _NAMES = {
 }  # fmt: skip
 """Names of the styles of lines in a legend."""
 
-_PER_ROW, _ROW, _TOP, _LINE = 5, 230, 34, 17
-"""Most panels in a row; heights in pixels of a row, of the title and of a line below it."""
+_TOP, _LINE = 34, 17
+"""Heights in pixels of the title and of a line below it."""
 
 _LEGEND = {"orientation": "v", "x": 1.02, "xanchor": "left", "y": 1, "yanchor": "top"}
 """Place of a legend: on the right, where no title is."""
 
-Draw = Callable[..., tuple[Figure, str, str]]
-"""Function that returns a figure, its title, and a sentence that says how to read it."""
+Titled = tuple[Figure, str, str]
+"""A figure, its title, and a sentence that says how to read it."""
+
+Draw = Callable[..., Titled]
+"""Function that draws a value with further options."""
 
 
 def plot(value: Displayed, kind: str = "", theme: str | None = None, **options: Any) -> go.Figure:
@@ -94,13 +98,10 @@ def _finished(figure: Figure, title: str, reading: str, ink: str) -> go.Figure:
     """Return a figure with its title and the colour of its texts."""
     lines = textwrap.wrap(reading, 120)
     small = "<br>".join(f'<span style="font-size:12px">{escape(line)}</span>' for line in lines)
-    layout = dict(figure["layout"])
-    margin = dict(layout.get("margin", {}))
-    top = _TOP + _LINE * len(lines)
-    margin["t"] = margin.get("t", 0) + top
-    height = layout.get("height", 400) + top
+    layout, top = figure["layout"], _TOP + _LINE * len(lines)
+    height = layout["height"] + top
     layout |= {
-        "margin": margin,
+        "margin": {**layout["margin"], "t": layout["margin"]["t"] + top},
         "height": height,
         "title": {
             "text": f"<b>{escape(title)}</b><br>{small}",
@@ -112,81 +113,130 @@ def _finished(figure: Figure, title: str, reading: str, ink: str) -> go.Figure:
             "yanchor": "top",
             "yref": "container",
         },
-        "font": {**layout.get("font", {}), "color": ink},
+        "font": {"color": ink},
         "legend": {**layout.get("legend", {}), **_LEGEND},
         "template": None,
     }
     return go.Figure({"data": figure["data"], "layout": layout})
 
 
-def wrapped(figure: Figure) -> Figure:
-    """Return a figure whose panels stand in rows of at most `_PER_ROW`."""
-    layout = figure["layout"]
-    n = layout["meta"]["panels"]
-    n_columns = min(n, _PER_ROW)
-    n_rows = math.ceil(n / n_columns)
-    gap_x, gap_y = 0.035, 60 / (n_rows * _ROW)
-    width = (1 - gap_x * (n_columns - 1)) / n_columns
-    height = (1 - gap_y * (n_rows - 1)) / n_rows
-    for panel in range(n):
-        row, column = divmod(panel, n_columns)
-        suffix = "" if panel == 0 else str(panel + 1)
-        left = column * (width + gap_x)
-        bottom = max(0.0, 1 - row * (height + gap_y) - height)
-        layout[f"xaxis{suffix}"] |= {"domain": [left, min(1.0, left + width)]}
-        layout[f"yaxis{suffix}"] |= {"domain": [bottom, min(1.0, bottom + height)]}
-    return {**figure, "layout": {**layout, "height": n_rows * _ROW}}
+def _curves(plot: Callable[[Snapshot], Figure], words: str) -> Draw:
+    """Return what draws curves with a title, and with their legend in words."""
+
+    def drawn(snapshot: Snapshot) -> Titled:
+        figure = plot(snapshot)
+        legend = figure["layout"]["meta"]["legend"]
+        reading = [f"{_NAMES[entry['dash']].capitalize()}: {entry['text']}." for entry in legend]
+        title = f"{snapshot.experiment.task.title}: {words}"
+        return figure, title, " ".join(reading) or "This task has neither."
+
+    return drawn
 
 
-def _curves(figure: Figure, legend: Sequence[dict[str, str]]) -> tuple[Figure, str]:
-    """Return a figure of curves in rows, with the x axis named, and its legend in words."""
-    for name, axis in figure["layout"].items():
-        if name.startswith(("xaxis", "yaxis")):
-            axis["gridcolor"] = translucent(REFERENCE, 0.3)
-        if name.startswith("xaxis"):
-            axis["title"] = {"text": "steps", "font": {"size": 12}, "standoff": 2}
-    words = [f"{_NAMES[entry['dash']]}: {entry['text']}" for entry in legend]
-    reading = ". ".join(text[0].upper() + text[1:] for text in words)
-    return wrapped(figure), f"{reading}." if reading else ""
+def _record(plot: Callable[[Evidence], Figure | None], reading: str) -> Draw:
+    """Return what draws a record, or the record of a claim that ships."""
+
+    def drawn(value: Claim | Evidence) -> Titled:
+        evidence = _evidence(value)
+        figure = plot(evidence)
+        if figure is None:
+            raise ValueError(
+                "kind: got 'learning', allowed scores, differences: this claim has no long runs"
+            )
+        return figure, evidence.claim.title, reading
+
+    return drawn
 
 
-def _accuracy(snapshot: Snapshot) -> tuple[Figure, str, str]:
-    figure, reading = _curves(plot_accuracy(snapshot), accuracy_legend(snapshot, None))
-    return figure, f"{snapshot.experiment.task.title}: accuracy on held-out examples", reading
+def _evidence(value: Claim | Evidence) -> Evidence:
+    """Return a record, or the shipped record of a claim.
+
+    Raises:
+        ValueError: If no record of the claim ships.
+    """
+    if isinstance(value, Evidence):
+        return value
+    record = load_shipped().get(value.id)
+    if record is None or record.claim != value:
+        raise ValueError(f"claim: got {value.id!r}, allowed one whose record ships, or a record")
+    return record
 
 
-def _loss(snapshot: Snapshot) -> tuple[Figure, str, str]:
-    figure, reading = _curves(plot_loss(snapshot), loss_legend(snapshot, None))
-    title = f"{snapshot.experiment.task.title}: loss on held-out examples, nats"
-    return figure, title, reading
+def _head(
+    plot: Callable[[Portrait, int], Figure], describe: Callable[[Portrait, int], str], words: str
+) -> Draw:
+    """Return what draws the portrait of a head, from it and the width of its model."""
+
+    def drawn(head: MeasuredHead) -> Titled:
+        if head.portrait is None:
+            raise ValueError(f"head: got {head.in_words!r}, allowed one whose portrait was kept")
+        portrait, d_model = head.portrait, int(head.row["d_model"])
+        title = f"{head.in_words}: {words}"
+        return plot(portrait, d_model), title, describe(portrait, d_model)
+
+    return drawn
 
 
-def _asymmetry(snapshot: Snapshot) -> tuple[Figure, str, str]:
-    legend = measures_legend(snapshot)
-    figure, reading = _curves(plot_attention_measures(snapshot), legend)
-    title = f"{snapshot.experiment.task.title}: symmetry of scores, direction of attention"
-    return figure, title, reading or "This task has neither."
+def _distribution(atlas: Atlas, measure: str = "overlap_qk") -> Titled:
+    """Plot a dot per head, a row per model and kind of layer, beside random matrices."""
+    chosen = _measure("measure", measure)
+    heads = heads_in(atlas.table, fold=False, offset=0)
+    reading = "A dot is a head, the large mark the median. Grey: random matrices of this shape."
+    return plot_distribution(groups_of(heads, chosen.name), chosen), chosen.title, reading
+
+
+def _scatter(atlas: Atlas, x: str = "overlap_qk", y: str = "symmetry") -> Titled:
+    """Plot two measures against each other, a dot per head."""
+    a, b = _measure("x", x), _measure("y", y)
+    heads = heads_in(atlas.table, fold=False, offset=0)
+    return plot_scatter(heads, a, b), f"{b.title} against {a.title}", describe_scatter(heads, a, b)
+
+
+def _measure(field: str, name: str) -> Measure:
+    """Return the measure of a name.
+
+    Raises:
+        ValueError: If there is none; the message names the field.
+    """
+    if name not in list(MEASURES):
+        allowed = allowed_names(MEASURES, str(name))
+        raise ValueError(f"{field}: got {shown(name, quoted=True)}, allowed {allowed}")
+    return MEASURES[name]
 
 
 _RUNS: dict[str, Draw] = {
-    "accuracy": _accuracy,
-    "loss": _loss,
+    "accuracy": _curves(plot_accuracy, "accuracy on held-out examples"),
+    "loss": _curves(plot_loss, "loss on held-out examples, nats"),
     "attention": plot_attention,
     "scores": plot_scores,
-    "asymmetry": _asymmetry,
+    "asymmetry": _curves(plot_attention_measures, "symmetry of scores, direction of attention"),
 }
 
 _CLAIMS: dict[str, Draw] = {
-    "scores": plot_arms,
-    "differences": plot_pairs,
-    "learning": plot_long_runs,
+    "scores": _record(plot_evidence, EVIDENCE_KEY),
+    "differences": _record(plot_differences, DIFFERENCES_KEY),
+    "learning": _record(plot_learning, LEARNING_KEY),
+}
+
+_HEADS: dict[str, Draw] = {
+    "split": _head(
+        lambda portrait, _: plot_split(portrait),
+        lambda portrait, _: describe_split(portrait),
+        "W_Q W_Kᵀ in two parts",
+    ),
+    "spectra": _head(
+        lambda portrait, _: plot_spectra(portrait),
+        lambda portrait, _: describe_spectra(portrait),
+        "spectra",
+    ),
+    "angles": _head(plot_angles, describe_angles, "do Q, K and V read the same directions?"),
 }
 
 _KINDS: dict[str, dict[str, Draw]] = {
     "Snapshot": _RUNS,
     "Claim": _CLAIMS,
     "Evidence": _CLAIMS,
-    "Atlas": {"distribution": plot_measure, "scatter": plot_measures},
-    "MeasuredHead": {"split": plot_parts, "spectra": plot_values, "angles": plot_directions},
+    "Atlas": {"distribution": _distribution, "scatter": _scatter},
+    "MeasuredHead": _HEADS,
 }
 """Figures by the name of a type and their own name; the first one is drawn by default."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from base64 import b64decode
+from collections.abc import Sequence
+from dataclasses import replace
 from html import escape
 from typing import Any
 
@@ -12,10 +14,15 @@ import numpy as np
 from attnkit.analysis.attention_map import telling_layer
 from attnkit.analysis.reasons import headline
 from attnkit.figures.board import board
-from attnkit.notebook.drawings import Chart, attention_map, thin
+from attnkit.figures.curves import metric_axis, metric_curves
+from attnkit.figures.marks import level, mean_curve, text
+from attnkit.figures.panels import Panel, Title, thin
+from attnkit.notebook.drawings import MOST_POINTS, drawing
+from attnkit.notebook.heatmaps import map_panel
 from attnkit.notebook.style import card, grid, paragraph, swatch, table
 from attnkit.training.results import Result
 from attnkit.training.snapshot import CONSECUTIVE, THRESHOLD, Snapshot
+from attnkit.training.statistics import mean_interval
 from attnkit.training.summary import (
     finding,
     percent,
@@ -37,6 +44,9 @@ _BOARD = 950
 
 _NARROWEST, _WIDEST = 186, 400
 """Smallest and largest natural width of a column in pixels."""
+
+_ROW, _SHORT = 15, 260
+"""Height of a row of a map, and width below which its rows have short names, in pixels."""
 
 _SHRUNK = 0.84
 """Share of its natural width to which a column shrinks before the columns wrap."""
@@ -123,116 +133,90 @@ def _board(snapshot: Snapshot) -> list[str]:
     """Return the drawings of the variants side by side, and how to read them."""
     experiment = snapshot.experiment
     layer = telling_layer(experiment.layer_specs)
-    drawing = board(snapshot, experiment, experiment.first_seed, layer, head=0)
-    shown = drawing["columns"][:MOST_COLUMNS]
-    width = max(_NARROWEST, min(_BOARD // len(shown), _WIDEST))
-    notes = []
-    if len(shown) < len(drawing["columns"]):
-        notes.append(
-            f"Drawn are the first {len(shown)} of {len(drawing['columns'])} variants; "
-            "the table has all."
-        )
-    notes += [_reading(drawing), _which(snapshot, layer)]
-    columns = [_column(column, drawing, width) for column in shown]
+    words = board(snapshot, experiment, experiment.first_seed, layer, head=0)
+    panels, legend = metric_curves(words["quantity"], snapshot, most=MOST_POINTS)
+    n = len(panels[:MOST_COLUMNS])
+    width = max(_NARROWEST, min(_BOARD // n, _WIDEST))
+    columns = [_column(snapshot, words, index, panels[index], width) for index in range(n)]
+    notes = [_reading(legend, words["maps"]), _which(snapshot, layer)]
+    if n < len(panels):
+        notes.insert(0, f"Drawn are the first {n} of {len(panels)} variants; the table has all.")
     return [
         grid(columns, round(_SHRUNK * width)),
         paragraph(" ".join(filter(None, notes)), "quiet small"),
     ]
 
 
-def _column(column: dict[str, Any], drawing: dict[str, Any], width: int) -> str:
-    """Return the drawings of one variant."""
-    quantity = "Loss" if drawing["quantity"] == "loss" else "Accuracy"
+def _column(snapshot: Snapshot, words: dict[str, Any], index: int, panel: Panel, width: int) -> str:
+    """Return the drawings of one variant.
+
+    Args:
+        snapshot: The snapshot.
+        words: The Lab's board of the snapshot, which has all texts.
+        index: Place of the variant.
+        panel: Its learning curve.
+        width: Width in pixels.
+    """
+    column, quantity = words["columns"][index], words["quantity"].capitalize()
+    name, now = column["name"], f"over training steps; now {column['value']}"
     head = (
-        f'<div class="head"><div><b>{escape(column["name"])}</b>'
+        f'<div class="head"><div><b>{escape(name)}</b>'
         f'<span class="value">{escape(column["value"])}</span>'
         f'<span class="quiet small">{escape(column["note"])}</span></div>{column["diagram"]}</div>'
     )
-    curve = _curve(column, drawing, width, f"{quantity} of {column['name']}")
-    parts = [head, _label(f"{quantity} on held-out examples"), curve]
-    panel, maps = column["map"], drawing["maps"]
-    parts.append(_label("Attention on one example"))
-    if panel["lacking"]:
-        parts.append(paragraph(panel["lacking"], "quiet"))
-    else:
-        shape = len(maps["rows"]), len(maps["columns"])
-        levels = np.frombuffer(b64decode(panel["cells"]), np.uint8).reshape(shape)
-        axes = {**maps, "answer_letters": _letters(drawing)}
-        parts.append(attention_map(axes, panel, levels, drawing["mark"], width))
+    most = MOST_RUNS * (MOST_POINTS + 1)
+    marks = [mark for mark in panel.marks if np.size(mark.values.get("x", 0)) <= most]
+    curve = replace(panel, marks=marks, height=83)
+    parts = [head, _label(f"{quantity} on held-out examples")]
+    parts.append(drawing(curve, width, f"{quantity} of {name} {now}"))
+    parts += [_label("Attention on one example"), _map(words["maps"], column["map"], width)]
     scores = [score["text"] for score in column["scores"]]
     parts.append(paragraph(f"Scores: {', '.join(scores)}" if scores else "", "quiet small"))
     value = column["asymmetry_value"]
     parts.append(_label(f"Score asymmetry: {value}"))
-    if any(np.isfinite(_floats(column["asymmetry"]["mean"]))):
-        parts.append(_asymmetry(column, drawing, width))
+    steps, indices = thin(snapshot.eval_steps, MOST_POINTS)
+    asymmetry = mean_interval(snapshot.per_sharing(snapshot.asymmetry)[indices, index])
+    if np.isfinite(asymmetry.mean).any():
+        marks = [level(0.5), *mean_curve(steps, asymmetry, column["color"])]
+        small = replace(panel, y=metric_axis("accuracy", 1.0), marks=marks, height=53)
+        parts.append(drawing(small, width, f"Score asymmetry of {name}; now {value}"))
     parts.append(f'<p class="quiet small">{escape(column["facts"])}.</p>')
-    label = escape(column["name"], quote=True)
+    label = escape(name, quote=True)
     return f'<div class="column" role="group" aria-label="{label}">{"".join(parts)}</div>'
+
+
+def _map(maps: dict[str, Any], panel: dict[str, Any], width: int) -> str:
+    """Return the attention map of a variant, with its answers; a text if it has none."""
+    if panel["lacking"]:
+        return paragraph(panel["lacking"], "quiet")
+    rows = maps["short_rows"] if maps["short_rows"] and width < _SHORT else maps["rows"]
+    shape = len(rows), len(maps["columns"])
+    levels = np.frombuffer(b64decode(panel["cells"]), np.uint8).reshape(shape) / 255
+    drawn = map_panel({**maps, "rows": rows}, levels, Title(panel["name"]))
+    answers = [
+        text(f"{answer} {'✓' if right else '✗'}", shape[1] - 0.5, row)
+        for row, (answer, right) in enumerate(zip(panel["answers"], panel["right"], strict=True))
+        if right is not None
+    ]
+    drawn = replace(drawn, marks=[*drawn.marks, *answers], height=_ROW * len(rows))
+    return drawing(drawn, width, f"Attention map of {panel['name']}: {panel['summary']}")
 
 
 def _label(text: str) -> str:
     return f'<div class="label">{escape(text)}</div>'
 
 
-def _letters(drawing: dict[str, Any]) -> int:
-    """Return the width of the answers beside the maps in characters."""
-    panels = [column["map"] for column in drawing["columns"]]
-    return max((len(text) for panel in panels for text in panel["answers"]), default=0)
-
-
-def _curve(column: dict[str, Any], drawing: dict[str, Any], width: int, name: str) -> str:
-    """Return the learning curve of a variant: levels, seeds, interval and mean."""
-    as_percent = drawing["quantity"] == "accuracy"
-    chart = Chart(width, 104, drawing["last_step"], drawing["top"], as_percent)
-    steps = _floats(drawing["steps"])
-    parts = [chart.level(level["value"], level["dash"]) for level in column["levels"]]
-    parts += [chart.upright(drawing["turn"])] if drawing["turn"] else []
-    runs = _floats(column["curve"]["runs"]).reshape(-1, len(steps))
-    parts += _lines(chart, steps, column["curve"], column["color"], runs)
-    return chart.draw(parts, f"{name} over training steps; now {column['value']}")
-
-
-def _asymmetry(column: dict[str, Any], drawing: dict[str, Any], width: int) -> str:
-    """Return the curve of a variant's score asymmetry."""
-    chart = Chart(width, 74, drawing["last_step"])
-    lines = _lines(chart, _floats(drawing["steps"]), column["asymmetry"], column["color"])
-    label = f"Score asymmetry of {column['name']}; now {column['asymmetry_value']}"
-    return chart.draw([chart.level(0.5, "dot"), *lines], label)
-
-
-def _lines(
-    chart: Chart,
-    steps: np.ndarray,
-    curve: dict[str, str],
-    color: str,
-    runs: np.ndarray | None = None,
-) -> list[str]:
-    """Return the interval, the single runs (if there are few) and the mean of a curve."""
-    chosen = thin(steps)
-    steps = steps[chosen]
-    mean, low, high = (_floats(curve[name])[chosen] for name in ("mean", "low", "high"))
-    parts = [chart.band(steps, low, high, color)]
-    if runs is not None and 1 < len(runs) <= MOST_RUNS:
-        parts += [chart.curve(steps, run[chosen], color, "run") for run in runs]
-    return [*parts, chart.curve(steps, mean, color, "line")]
-
-
-def _reading(drawing: dict[str, Any]) -> str:
+def _reading(legend: Sequence[dict[str, str]], maps: dict[str, Any]) -> str:
     """Return how to read the drawings."""
     names = {"solid": "Line", "thin": "Thin lines", "dot": "Dotted", "dash": "Dashed"}
-    legend = [
-        f"{names.get(entry['dash'], 'Dashes and dots')}: {entry['text']}."
-        for entry in drawing["legend"]
-    ]
-    maps = drawing["maps"]
-    mirrored = any(column >= 0 for column in maps["reverse"])
-    legend.append("Each row of a map looks at the brighter columns; ✓ ✗ mark its answer.")
+    texts = [f"{names.get(entry['dash'], 'Dashes and dots')}: {entry['text']}." for entry in legend]
+    texts.append("Each row of a map looks at the brighter columns; ✓ ✗ mark its answer.")
     if any(column >= 0 for column in maps["target"]):
-        legend.append("Frame: the right column.")
-    if mirrored:
-        legend.append("Circle: the entry that points back.")
-    legend.append("Asymmetry 0: the scores are the same both ways; 0.5: unrelated.")
-    return " ".join([*legend, maps["cut"]])
+        texts.append("Frame: the right column.")
+    if any(column >= 0 for column in maps["reverse"]):
+        texts.append("Circle: the entry that points back.")
+    texts.append("Asymmetry 0: the scores are the same both ways; 0.5: unrelated.")
+    return " ".join([*texts, maps["cut"]])
 
 
 def _which(snapshot: Snapshot, layer: int) -> str:
@@ -251,8 +235,3 @@ def _footnote(snapshot: Snapshot) -> str:
     seconds = snapshot.seconds
     took = f"{seconds:.1f} seconds" if seconds < 90 else f"{seconds / 60:.1f} minutes"
     return f"Trained in {took} by {snapshot.trained_by}." if snapshot.step else ""
-
-
-def _floats(packed: str) -> np.ndarray:
-    """Return the values of the board's packed arrays."""
-    return np.frombuffer(b64decode(packed), "<f4")

@@ -53,17 +53,9 @@ _RULES = """
 & .plot { width: 100%; height: auto; overflow: visible; max-width: none; }
 & svg text { fill: currentColor; font-family: system-ui, -apple-system, "Segoe UI", sans-serif; }
 & .plot text { font-size: 11px; }
-& .plot path { stroke: currentColor; vector-effect: non-scaling-stroke; }
-& svg path { fill: none; }
-& .rule { stroke-opacity: .2; }
-& .level { stroke-opacity: .7; stroke-width: 1.2px; }
-& .run { stroke-opacity: .4; stroke-width: 1px; }
-& .line { stroke-width: 2.4px; stroke-linejoin: round; }
-& .plot .band { stroke: none; fill-opacity: .25; }
-& .plot .halo { stroke: #000; stroke-width: 4px; stroke-opacity: .75; }
-& .plot .mark { stroke: #fff; stroke-width: 1.8px; }
-& .plot .dot { fill: currentColor; }
-& .region { fill: currentColor; fill-opacity: .2; }
+& .plot path { vector-effect: non-scaling-stroke; stroke-linejoin: round; }
+& .plot .rule { stroke: currentColor; stroke-opacity: .2; }
+& path:not([fill]) { fill: none; }
 & .map { max-width: 260px; }
 & .end { text-anchor: end; }
 & .middle { text-anchor: middle; }

@@ -7,7 +7,6 @@ import streamlit as st
 from attnkit.analysis.attention_map import telling_layer
 from attnkit.experiment import Experiment
 from attnkit.figures.board import asymmetry_over_steps
-from attnkit.figures.curves import accuracy_legend, loss_legend, measures_legend
 from attnkit.training.snapshot import Snapshot
 from attnkit.ui import components, words
 from attnkit.ui.lab import Lab
@@ -123,7 +122,6 @@ def larger_charts(lab: Lab, snapshot: Snapshot) -> None:
             st.subheader("Loss on held-out examples, by training step", anchor=False)
             components.live_figure(
                 plot_loss(snapshot, previous),
-                loss_legend(snapshot, previous),
                 key="loss",
                 file=f"{name}-loss",
                 asymmetry=asymmetry,
@@ -132,7 +130,6 @@ def larger_charts(lab: Lab, snapshot: Snapshot) -> None:
         st.subheader("Accuracy on held-out examples, by training step", anchor=False)
         components.live_figure(
             plot_accuracy(snapshot, previous),
-            accuracy_legend(snapshot, previous),
             key="accuracy",
             file=f"{name}-accuracy",
             asymmetry=asymmetry,
@@ -141,7 +138,6 @@ def larger_charts(lab: Lab, snapshot: Snapshot) -> None:
         st.subheader("Symmetry of the scores, direction of the attention", anchor=False)
         components.live_figure(
             plot_attention_measures(snapshot),
-            measures_legend(snapshot),
             key="measures",
             file=f"{name}-measures",
             asymmetry=asymmetry,

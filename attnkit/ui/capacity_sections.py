@@ -11,12 +11,7 @@ import streamlit as st
 
 from attnkit.analysis.capacity import COSTS, cells, difference, matching_cost, slice_at
 from attnkit.analysis.conclusion import label_of
-from attnkit.figures.capacity import (
-    describe_difference,
-    describe_slice,
-    plot_difference,
-    plot_slice,
-)
+from attnkit.figures.capacity import describe_slice, plot_slice
 from attnkit.figures.frontier import (
     FRONTIER_KEY,
     describe_frontier,
@@ -24,7 +19,7 @@ from attnkit.figures.frontier import (
     plot_frontier,
     plot_matching,
 )
-from attnkit.figures.gaps import DifferenceMeasure
+from attnkit.figures.gaps import DifferenceMeasure, describe_difference, plot_difference
 from attnkit.figures.panels import Figure
 from attnkit.figures.phase import MEASURES
 from attnkit.foundation.settings import Value

@@ -140,7 +140,6 @@ def load_plotly() -> None:
 
 def live_figure(
     figure: Figure,
-    legend: list[dict[str, str]],
     *,
     key: str,
     alt: str,
@@ -151,7 +150,6 @@ def live_figure(
 
     Args:
         figure: The figure, one object for all visitors of a run.
-        legend: Entries of the legend above the panels.
         key: Key of the component.
         alt: Description for people who do not see the figure.
         file: Name of the files in which it can be saved, see `load_board`; empty if it cannot be.
@@ -159,7 +157,7 @@ def live_figure(
     """
     data = {
         "figure": figure,
-        "legend": legend,
+        "legend": figure["layout"]["meta"]["legend"],
         "height": PANEL_HEIGHT,
         "narrowest": NARROWEST,
         "alt": alt,

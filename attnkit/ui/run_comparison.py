@@ -24,7 +24,7 @@ from attnkit.analysis.comparison import (
     variants_of,
 )
 from attnkit.analysis.reached import level_in_words, metric_of
-from attnkit.figures.overlay import overlay_legend, plot_overlay
+from attnkit.figures.overlay import plot_overlay
 from attnkit.figures.replay import replay
 from attnkit.service.server import server_settings
 from attnkit.training.summary import whole_percent
@@ -70,7 +70,6 @@ def comparison(compared: Sequence[ComparedExperiment]) -> None:
     else:
         components.live_figure(
             plot_overlay(compared, variants, metric),
-            overlay_legend(compared, metric),
             key="overlay",
             alt=f"{_MEASURES[metric]} over steps. At the end: {_means_in_words(summary, metric)}",
         )

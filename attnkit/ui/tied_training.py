@@ -17,7 +17,7 @@ from attnkit.analysis.recovery import (
 )
 from attnkit.experiment.experiment import Experiment, settings
 from attnkit.experiment.links import link_params
-from attnkit.figures.recovery import plot_recovery, recovery_legend
+from attnkit.figures.recovery import plot_recovery
 from attnkit.service.jobs import Job
 from attnkit.service.server import server_settings
 from attnkit.service.service import Refused
@@ -145,7 +145,6 @@ def show_recovery(subject: Subject, operation: TiedTraining) -> None:
     finding = "Not tied yet: both are one and the same." if recovery is None else recovery.finding
     components.live_figure(
         plot_recovery(snapshot),
-        recovery_legend(snapshot),
         key="recovery",
         alt=f"Accuracy on held-out examples over steps. {finding}",
     )
