@@ -60,12 +60,14 @@ def replay(snapshot: Snapshot, variants: Sequence[Variant], metric: Metric) -> b
         "steps": steps.tolist(),
         "total_steps": experiment.training.steps,
         "curves": {name: SHOWN[name].heading for name in CURVES if name in arrays},
-        "sentences": [
-            levels_in_words(
-                variants, means.tolist(), metric, f"At step {step}, " if step else "Untrained, "
-            )
-            for step, means in zip(steps, arrays[metric], strict=True)
-        ],
+        "sentences": {
+            "conclusion": [
+                levels_in_words(
+                    variants, means.tolist(), metric, f"At step {step}, " if step else "Untrained, "
+                )
+                for step, means in zip(steps, arrays[metric], strict=True)
+            ]
+        },
         "variants": [
             {"name": title_of(variant), "text": variant.value, "color": colors[variant]}
             for variant in variants

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64
 
+from attnkit.analysis.inspection.alikeness import alikeness_sentences, head_table
 from attnkit.analysis.inspection.inspected_example import InspectedExample
 from attnkit.analysis.inspection.probes import N_EXAMPLES, examples_of, size_refusal
 from attnkit.analysis.inspection.replay import batched_replays, replays
@@ -82,22 +83,20 @@ def inspect_similarity(film: Film, inspection: Inspection) -> InspectionResult:
     inspected = InspectedExample.at(experiment, inspection)
     spec = inspected.spec
     tokens = _mapped_tokens(inspected)
-    framed: Arrays = {}
+    framed: Arrays = with_measures(film)
     fixed: Arrays = {}
     notes = [_notes(experiment.wiring(variant), inspected.head) for variant in experiment.sharing]
-    if film.frames:
-        framed |= with_measures(film)
-        for p, variant in enumerate(experiment.sharing):
-            of_variant = [_measured(film, variant, inspected)]
-            try:
-                of_variant.append(_mapped(film, variant, inspected, tokens))
-            except ValueError:  # the weights do not fit a book of this size
-                if not inspected.is_custom_book:
-                    raise
-                notes[p]["refusal"] = size_refusal(experiment, inspected.experiment, variant)
-            for new_framed, new_fixed in of_variant:
-                framed |= {f"{p}.{name}": array for name, array in new_framed.items()}
-                fixed |= {f"{p}.{name}": array for name, array in new_fixed.items()}
+    for p, variant in enumerate(experiment.sharing):
+        of_variant = [_measured(film, variant, inspected)]
+        try:
+            of_variant.append(_mapped(film, variant, inspected, tokens))
+        except ValueError:  # the weights do not fit a book of this size
+            if not inspected.is_custom_book:
+                raise
+            notes[p]["refusal"] = size_refusal(experiment, inspected.experiment, variant)
+        for new_framed, new_fixed in of_variant:
+            framed |= {f"{p}.{name}": array for name, array in new_framed.items()}
+            fixed |= {f"{p}.{name}": array for name, array in new_fixed.items()}
     header: dict[str, Any] = {
         **header_of(film, inspection),
         "pairs": ["".join(pair) for pair in PAIRS],
@@ -114,6 +113,9 @@ def inspect_similarity(film: Film, inspection: Inspection) -> InspectionResult:
         "d_model": experiment.size.d_model,
         "notes": notes,
     }
+    header["sentences"] = alikeness_sentences(header, framed)
+    heads, in_words = head_table(header, fixed)
+    header["newest"] = {"heads": heads, "heads_in_words": in_words}
     return InspectionResult(header, framed, fixed)
 
 

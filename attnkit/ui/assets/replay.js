@@ -65,7 +65,6 @@ const curves = (measure, main) => ({
 
 export default function showReplay(component) {
   return filmPage(component, {
-    conclude: (film) => film.header.sentences[film.at],
     figures: [curves("accuracy", true), curves("loss", true)],
     more: ["accuracy", "loss", "asymmetry", "mass_on_target", "mass_on_reverse"].map((measure) => curves(measure, false)),
   });
