@@ -128,6 +128,8 @@ def test_a_replay_has_the_means_and_limits_of_every_stored_evaluation():
     both, second = (film_of(one([1, 0.5]), variants) for variants in (FIVE[:2], FIVE[1:2]))
     assert second.header["variants"] == both.header["variants"][1:]
     assert list(both.header["curves"]) == ["accuracy", "loss"]
+    assert film.header["hints"]["accuracy"] == "Means of 3 seeds; bands: 95% intervals."
+    assert both.header["hints"] == dict.fromkeys(["accuracy", "loss"], "Means of 2 seeds.")
     accuracy = np.linspace(0, 1, 1001)[:, None] * [1.0, 1.0]
     header = film_of(one_variant(accuracy, steps=1000), FIVE[:1]).header
     assert len(header["steps"]) < 200

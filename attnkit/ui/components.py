@@ -199,7 +199,7 @@ def picture(
 
 
 def load_board() -> None:
-    """Put the code and style of the board, of Save and of the Lab in the page, before the board.
+    """Put the code and style of the board and of the Lab in the page, before the board.
 
     A component's code is sent with every change of its data, and the code that draws the board is
     much larger than the data of a tick.

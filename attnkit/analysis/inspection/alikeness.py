@@ -124,8 +124,7 @@ def marked(values: np.ndarray, sides: np.ndarray) -> np.ndarray:
 
 
 def head_table(header: Mapping[str, Any], fixed: Mapping[str, np.ndarray]) -> tuple[list[Any], str]:
-    """Return the cells of a table of all heads, by variant, layer and head; and what they have in
-    common in words.
+    """Return a table's cells by variant, layer and head, and what all heads have in common.
 
     Args:
         header: Header of the view.

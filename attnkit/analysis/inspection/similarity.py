@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from attnkit.analysis.inspection.alikeness import alikeness_sentences, head_table
-from attnkit.analysis.inspection.inspected_example import InspectedExample
+from attnkit.analysis.inspection.inspected_example import InspectedExample, indices_of
 from attnkit.analysis.inspection.probes import N_EXAMPLES, examples_of, size_refusal
 from attnkit.analysis.inspection.replay import batched_replays, replays
 from attnkit.analysis.inspection.request import Inspection
@@ -107,7 +107,7 @@ def inspect_similarity(film: Film, inspection: Inspection) -> InspectionResult:
         "full_labels": [inspected.labels[i].full for i in tokens],
         "asks": [i in range(*spec.query_positions) for i in tokens],
         "looked_at": [i in range(*spec.key_positions) for i in tokens],
-        "target": _targets(inspected, tokens),
+        "target": indices_of(inspected.map_example.target, tokens, inspected.experiment.task),
         "n_tokens": len(_all_positions(spec)),
         "n_examples": N_EXAMPLES,
         "d_model": experiment.size.d_model,
@@ -145,14 +145,6 @@ def _all_positions(spec: LayerSpec) -> range:
         min(spec.query_positions[0], spec.key_positions[0]),
         max(spec.query_positions[1], spec.key_positions[1]),
     )
-
-
-def _targets(inspected: InspectedExample, tokens: list[int]) -> list[int]:
-    """Return for each token of the joint map the index, among them, of its entry; −1 if absent."""
-    first = inspected.experiment.task.answers_from
-    target_of = dict(enumerate(inspected.map_example.target.tolist(), first))
-    index_of = {token: i for i, token in enumerate(tokens)}
-    return [index_of.get(target_of.get(token, NOTHING), NOTHING) for token in tokens]
 
 
 def _notes(wiring: Wiring, head: int) -> dict[str, Any]:

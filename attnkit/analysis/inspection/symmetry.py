@@ -17,7 +17,11 @@ from jaxtyping import Float32, Float64
 from torch import Tensor
 
 from attnkit.analysis.inspection.direction import direction_sentences, table_columns
-from attnkit.analysis.inspection.inspected_example import layer_spec_of, single_examples
+from attnkit.analysis.inspection.inspected_example import (
+    indices_of,
+    layer_spec_of,
+    single_examples,
+)
 from attnkit.analysis.inspection.probes import N_EXAMPLES, example_for, examples_of
 from attnkit.analysis.inspection.replay import Replay, film_parts, replays
 from attnkit.analysis.inspection.request import Inspection
@@ -133,12 +137,8 @@ def _indices_of(
     """Return for each sent position the index, among them, of its entry; −1 if none is sent."""
     if entries is None:
         return [NOTHING] * len(positions)
-    first = task.answers_from
-    index_at = {spec.key_positions[0] + position: i for i, position in enumerate(positions)}
-    return [
-        index_at.get(int(entries[0, position - first]), NOTHING) if position >= first else NOTHING
-        for position in index_at
-    ]
+    sent = [spec.key_positions[0] + position for position in positions]
+    return indices_of(entries[0].numpy(), sent, task)
 
 
 def _pair_of(

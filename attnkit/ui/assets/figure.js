@@ -75,7 +75,7 @@ function themed(root, given) {
     paper_bgcolor: "rgba(0,0,0,0)",
     plot_bgcolor: "rgba(0,0,0,0)",
     font: { ...given.font, color: text, family: ink.fontFamily },
-    colorway: [text], // of lines without a colour of their own
+    ...(given.meta?.panels && { colorway: [text] }), // of lines without a colour of their own
     hoverlabel: { font: { size: 12, color: paper }, bgcolor: text },
   };
 }
