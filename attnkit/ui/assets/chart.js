@@ -34,32 +34,34 @@ export function chartFrame(parent, { width, height, margin, curves, levels = [],
   const bands = curves.map(({ color }) => svg("path", { fill: color ?? "none", class: "ak-band" }, node));
   const lines = curves.map(({ color, dash, className: own }) => svg("path", { class: own ?? "ak-line", stroke: color ?? "", "stroke-dasharray": dash ?? "" }, node));
   const cursor = svg("path", { class: "ak-cursor" }, node);
-  const scale = { last: 1, low: 0, high: 1 };
-  const x = (step) => round(left + ((right - left) * step) / scale.last);
-  const y = (value) => round(bottom - ((bottom - top) * (clamp(value, scale.low, scale.high) - scale.low)) / (scale.high - scale.low));
-  const at = (steps, values) => (k) => `${x(steps[k])} ${y(values[k])}`;
+  const scale = { across: right - left, low: 0, high: 1, down: bottom - top }; // of both axes; pixels per step and unit
+  const x = (step) => round(left + step * scale.across);
+  const y = (value) => round(bottom - (clamp(value, scale.low, scale.high) - scale.low) * scale.down);
 
   /** A line through the points that are numbers; a step back begins another one. */
-  function lineOf(steps, values) {
+  function lineOf(xs, values) {
     let text = "", open = false;
-    const place = at(steps, values);
     for (let k = 0; k < values.length; k++) {
       const known = Number.isFinite(values[k]);
-      if (known) text += `${open && steps[k] >= steps[k - 1] ? "L" : "M"}${place(k)}`;
+      if (known) text += `${open && xs[k] >= xs[k - 1] ? "L" : "M"}${xs[k]} ${y(values[k])}`;
       open = known;
     }
     return text;
   }
 
-  function bandOf(steps, low, high) {
-    const known = [...low.keys()].filter((k) => Number.isFinite(low[k]) && Number.isFinite(high[k]));
-    const corners = [...known.map(at(steps, high)), ...known.reverse().map(at(steps, low))];
-    return corners.length ? `M${corners.join("L")}Z` : "";
+  function bandOf(xs, low, high) {
+    let there = "", back = "";
+    for (let k = 0; k < low.length; k++) {
+      if (!Number.isFinite(low[k]) || !Number.isFinite(high[k])) continue;
+      there += `${there ? "L" : "M"}${xs[k]} ${y(high[k])}`;
+      back = `L${xs[k]} ${y(low[k])}${back}`;
+    }
+    return there && `${there}${back}Z`;
   }
 
   return {
     node, left, right, top, bottom, x, y,
-    scaleTo: (last, low, high) => Object.assign(scale, { last, low, high }),
+    scaleTo: (last, low, high) => Object.assign(scale, { across: (right - left) / last, low, high, down: (bottom - top) / (high - low) }),
     drawAxis(down, across, caption) {
       axis.replaceChildren();
       for (const [value, text] of down) {
@@ -70,8 +72,9 @@ export function chartFrame(parent, { width, height, margin, curves, levels = [],
       if (caption) svg("text", { x: (left + right) / 2, y: height - 3, "text-anchor": "middle", class: "ak-quiet" }, axis).textContent = caption;
     },
     draw(k, steps, values, low = [], high = []) {
-      set(lines[k], "d", lineOf(steps, values));
-      set(bands[k], "d", bandOf(steps, low, high));
+      const xs = Array.from(steps, x);
+      set(lines[k], "d", lineOf(xs, values));
+      set(bands[k], "d", bandOf(xs, low, high));
     },
     drawLevel(k, value) {
       const { line, words } = drawnLevels[k];
@@ -81,7 +84,7 @@ export function chartFrame(parent, { width, height, margin, curves, levels = [],
     pointAt: (step) => set(cursor, "d", step === null ? "" : `M${x(step)} ${top}V${bottom}`),
     onStep(seen, gone, pressed) {
       const over = svg("rect", { x: left, y: top, width: right - left, height: bottom - top, class: "ak-over" }, node);
-      const stepOf = (event) => ((placeIn(node, event).x - left) / (right - left)) * scale.last;
+      const stepOf = (event) => (placeIn(node, event).x - left) / scale.across;
       over.onpointermove = (event) => seen(stepOf(event), event);
       over.onpointerleave = gone;
       over.onclick = pressed && ((event) => pressed(stepOf(event)));

@@ -79,7 +79,7 @@ export function heatMap(host, parent, given) {
       for (const name of ["ak-halo", "ak-reverse"]) svg("circle", { ...place, class: name }, over);
     }
   });
-  const kept = { values: new Float32Array(rows.length * columns.length) };
+  const kept = { values: new Float32Array(rows.length * columns.length), row: -1 };
   const place = (event) => {
     const { x, y } = placeIn(node, event), i = Math.floor((y - top) / h), j = Math.floor((x - left) / w);
     return [i in rows ? i : -1, j in columns ? j : -1];
@@ -117,9 +117,12 @@ export function heatMap(host, parent, given) {
     update(values, scale, { row = -1, answers: texts, right: rightNow } = {}) {
       kept.values = values;
       paint(canvas, values, scale);
-      show(chosen, row >= 0);
-      if (row >= 0) set(chosen, "transform", `translate(0 ${top + row * h})`);
-      rowLabels.forEach((label, i) => label.classList.toggle("ak-chosen-name", i === row));
+      if (row !== kept.row) {
+        kept.row = row;
+        show(chosen, row >= 0);
+        set(chosen, "transform", `translate(0 ${top + row * h})`);
+        rowLabels.forEach((label, i) => label.classList.toggle("ak-chosen-name", i === row));
+      }
       answers.forEach((answer, i) => {
         const mark = rightNow[i] === null ? "" : rightNow[i] ? "✓" : "✗";
         say(answer, named(i) ? `${texts[i]} ${mark}`.trim() : "");
