@@ -78,7 +78,7 @@ def test_heads_are_chosen_by_keys_and_by_the_pointer(opened):
     (row,) = heads_of(made_atlas().table, model=WRITER, kind="causal", layer=0, head=1).itertuples()
     told = cell(page, CAUSAL, 0, 1).get_attribute("aria-label").rpartition(": ")[2]
     assert float(told.replace("−", "-")) == pytest.approx(row.cos_qk, abs=0.006)
-    tip = page.locator(".ak-atlas-tip")
+    tip = page.locator(".ak-tip")
     for by in ("keys", "pointer"):
         if by == "keys":
             page.get_by_role("grid").nth(CAUSAL).focus()

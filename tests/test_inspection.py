@@ -271,7 +271,7 @@ def test_a_head_that_a_variant_lacks_is_told():
     film = film_of()
     found = inspected(film, head=1)
     for place, own in enumerate(found.header["variants"]):
-        assert own["lacking"] == ("It has 1 head only." if own["n_heads"] == 1 else "")
+        assert own["lacking"] == f"It has {own['n_heads']} head{'s' * (own['n_heads'] > 1)} only."
         check(film, place, found)
 
 

@@ -120,7 +120,7 @@ def test_a_replay_has_the_means_and_limits_of_every_stored_evaluation():
     assert (low < film.framed["accuracy"][:, 0]).all()
     assert ((low >= 0) & (high <= 1)).all()
     assert film.header["steps"] == [0, 4, 8]
-    assert film.header["sentences"] == [
+    assert film.header["sentences"]["conclusion"] == [
         "Untrained, QKV reaches 20% accuracy.",
         "At step 4, QKV reaches 57% accuracy.",
         "At step 8, QKV reaches 70% accuracy.",
@@ -128,8 +128,10 @@ def test_a_replay_has_the_means_and_limits_of_every_stored_evaluation():
     both, second = (film_of(one([1, 0.5]), variants) for variants in (FIVE[:2], FIVE[1:2]))
     assert second.header["variants"] == both.header["variants"][1:]
     assert list(both.header["curves"]) == ["accuracy", "loss"]
+    assert film.header["hints"]["accuracy"] == "Means of 3 seeds; bands: 95% intervals."
+    assert both.header["hints"] == dict.fromkeys(["accuracy", "loss"], "Means of 2 seeds.")
     accuracy = np.linspace(0, 1, 1001)[:, None] * [1.0, 1.0]
     header = film_of(one_variant(accuracy, steps=1000), FIVE[:1]).header
     assert len(header["steps"]) < 200
     assert header["steps"][-1] == 1000
-    assert header["sentences"][-1] == "At step 1000, QKV reaches 100% accuracy."
+    assert header["sentences"]["conclusion"][-1] == "At step 1000, QKV reaches 100% accuracy."

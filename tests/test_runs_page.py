@@ -149,7 +149,7 @@ def test_a_single_experiment_is_replayed_and_has_no_partner(three):
     assert all(f"run={three[1]}" in link.query_string for link in links)
     header = replayed(tab).header
     assert header["steps"] == [0, 4, 8]
-    assert header["sentences"] == [
+    assert header["sentences"]["conclusion"] == [
         "Untrained, all 5 variants reach 10% accuracy.",
         "At step 4, all 5 variants reach 50% accuracy.",
         "At step 8, all 5 variants reach 90% accuracy.",
@@ -157,7 +157,7 @@ def test_a_single_experiment_is_replayed_and_has_no_partner(three):
     choice(tab, "Variants").set_value(["K=V"])
     film = replayed(show(tab))
     assert [variant["name"] for variant in film.header["variants"]] == ["K=V"]
-    assert film.header["sentences"][-1] == "At step 8, K=V reaches 90% accuracy."
+    assert film.header["sentences"]["conclusion"][-1] == "At step 8, K=V reaches 90% accuracy."
     assert film.framed["accuracy"].shape == (3, 1)
 
 

@@ -41,8 +41,7 @@ FIGURES = """() => {
   const bodyOf = (menu) => menu.closest('.ak-film-figure')?.querySelector('.ak-film-body')
     ?? menu.closest('.ak-atlas')?.querySelector('.ak-atlas-panels')
     ?? menu.closest('.ak-board')?.querySelector('.ak-board-grid')
-    ?? menu.closest('.ak-figure')?.querySelector('.ak-plot')
-    ?? menu.parentElement.parentElement.querySelector('.ak-chart');
+    ?? menu.closest('.ak-figure').querySelector('.ak-plot');
   const menus = [...document.querySelectorAll('.ak-save')].filter((menu) => menu.checkVisibility());
   menus.forEach((menu, k) => {
     menu.dataset.menu = k;
@@ -225,7 +224,7 @@ WITH_MAPS = {"lab": 1000, "attention": 1000, "capacity": 1000}
 """Pages with maps, and how many pixels of their maps are of the darkest colours on paper."""
 
 FIGURE_WORDS = """() => [...document.querySelectorAll(`.ak-board-head *, .ak-board-chart text,
-    .ak-board-pair span, .ak-film-body :is(text, td), .ak-chart text, .ak-atlas-panel b`)]
+    .ak-board-pair span, .ak-film-body :is(text, td), .ak-plot text, .ak-atlas-panel b`)]
   .filter((node) => !node.children.length && node.checkVisibility({visibilityProperty: true}))
   .map((node) => node.textContent)"""
 """Texts that figures have in every width; the Lab's rows have shorter names in narrow ones."""

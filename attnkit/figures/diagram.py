@@ -7,11 +7,12 @@ operation on a role's vectors; options that cannot be drawn are notes in small t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
 
+from attnkit.analysis.inspection.sentences import listed
 from attnkit.variants import Option, Variant, Wiring
 from attnkit.variants.sharing import ROLES, Role
 from attnkit.variants.wiring import TOKEN
@@ -148,14 +149,14 @@ def _in_words(variant: Variant, wiring: Wiring) -> str:
         vector = wiring.vectors[name]
         roles = [role for role in ROLES if wiring.roles[role] == name]
         if vector.weight is None and vector.reads == TOKEN:
-            parts.append(f"{_listed(roles)} {'is' if len(roles) == 1 else 'are'} the token itself")
+            parts.append(f"{listed(roles)} {'is' if len(roles) == 1 else 'are'} the token itself")
         elif len(roles) > 1:
-            parts.append(f"{_listed(roles)} share one")
+            parts.append(f"{listed(roles)} share one")
         if vector.reads != TOKEN:
             source_roles = [role for role in ROLES if wiring.roles[role] == vector.reads]
-            source = _listed(source_roles) if source_roles else "a narrow vector"
+            source = listed(source_roles) if source_roles else "a narrow vector"
             shared = " and a vector that all heads share" * bool(vector.adds or vector.joins)
-            parts.append(f"{_listed(roles)} made from {source}{shared}")
+            parts.append(f"{listed(roles)} made from {source}{shared}")
     parts += [mark.words for name, mark in _MARKS.items() if name in _operations(variant, wiring)]
     if sizes := _role_sizes(wiring):
         parts.append(", ".join(f"{role} {size}" for role, size in sizes.items()))
@@ -297,8 +298,3 @@ def _notes(variant: Variant, wiring: Wiring) -> list[str]:
 
 def _ordinal(number: int) -> str:
     return {2: "2nd", 3: "3rd"}.get(number, f"{number}th")
-
-
-def _listed(names: Iterable[str]) -> str:
-    *first, last = names
-    return f"{', '.join(first)} and {last}" if first else last

@@ -36,7 +36,7 @@ def replay(snapshot: Snapshot, variants: Sequence[Variant], metric: Metric) -> b
     experiment = snapshot.experiment
     steps, moments = thin(snapshot.eval_steps)
     columns = [experiment.sharing.index(variant) for variant in variants]
-    arrays: dict[str, np.ndarray] = {}
+    arrays, hints = dict[str, np.ndarray](), dict[str, str]()
     for name in CURVES:
         values = snapshot.per_sharing(snapshot.curve(name))[moments][:, columns]
         if np.isnan(values).all() and name != metric:
@@ -44,8 +44,12 @@ def replay(snapshot: Snapshot, variants: Sequence[Variant], metric: Metric) -> b
         interval = mean_interval(values)
         top = SHOWN[name].limits[1]
         arrays[name] = interval.mean
-        arrays[f"{name}_low"] = interval.low.clip(0, top)
-        arrays[f"{name}_high"] = interval.high.clip(0, top)
+        low, high = interval.low.clip(0, top), interval.high.clip(0, top)
+        arrays |= {f"{name}_low": low, f"{name}_high": high}
+        bands = "; bands: 95% intervals" * bool((high > low).any())
+        hints[name] = f"Means of {experiment.n_seeds} seeds{bands}."
+        if experiment.n_seeds == 1:
+            hints[name] = "One seed."
     colors = dict(zip(experiment.sharing, colors_of(experiment.sharing), strict=True))
     header = {
         "film": experiment.hash,
@@ -56,16 +60,18 @@ def replay(snapshot: Snapshot, variants: Sequence[Variant], metric: Metric) -> b
         "chance": experiment.task.chance,
         "loss_to_beat": experiment.task.loss_to_beat,
         "simple_model": experiment.task.simple_model,
-        "n_seeds": experiment.n_seeds,
+        "hints": hints,
         "steps": steps.tolist(),
         "total_steps": experiment.training.steps,
         "curves": {name: SHOWN[name].heading for name in CURVES if name in arrays},
-        "sentences": [
-            levels_in_words(
-                variants, means.tolist(), metric, f"At step {step}, " if step else "Untrained, "
-            )
-            for step, means in zip(steps, arrays[metric], strict=True)
-        ],
+        "sentences": {
+            "conclusion": [
+                levels_in_words(
+                    variants, means.tolist(), metric, f"At step {step}, " if step else "Untrained, "
+                )
+                for step, means in zip(steps, arrays[metric], strict=True)
+            ]
+        },
         "variants": [
             {"name": title_of(variant), "text": variant.value, "color": colors[variant]}
             for variant in variants

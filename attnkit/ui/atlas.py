@@ -19,8 +19,9 @@ from attnkit.realmodels.measures import MEASURES
 from attnkit.realmodels.shipped import OFFSETS
 from attnkit.ui import components
 from attnkit.ui.address import Linked, open_choice, shortened
-from attnkit.ui.bundle import script
+from attnkit.ui.bundle import asset, script
 from attnkit.ui.measured_models import MOST_ATLASES, measured_models
+from attnkit.ui.standalone import film_style
 
 T = TypeVar("T")
 
@@ -251,7 +252,7 @@ def grid(
 def picture(figure: Figure, *, key: str, alt: str, title: str) -> None:
     """Draw a figure that has a height of its own, with a menu that saves it."""
     name = "attnkit-atlas-" + re.sub(r"\W+", "-", key.removeprefix("atlas_"))
-    components.saved_picture(figure, key=key, alt=alt, title=title, file=name)
+    components.picture(figure, key=key, alt=alt, title=title, file=name)
 
 
 @cache
@@ -259,7 +260,7 @@ def _grid_component() -> Any:
     return st.components.v2.component(
         "attnkit_atlas",
         js=script("atlas"),
-        css=components.saved_style(),
+        css=film_style() + asset("atlas.css"),
         isolate_styles=False,
     )
 

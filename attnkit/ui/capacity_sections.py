@@ -239,7 +239,7 @@ def pick(
 
 def _figure(name: str, figure: Figure, finding: str, title: str, table: pd.DataFrame) -> None:
     """Draw the figure of a section, with a description for people who do not see it."""
-    components.saved_picture(
+    components.picture(
         figure,
         key=f"capacity_{name}_figure",
         alt=finding,

@@ -128,13 +128,11 @@ def _plotly_loader() -> Any:
     assert spec.origin is not None
     library = Path(spec.origin).parent / "package_data" / "plotly.min.js"
     source = library.read_text(encoding="utf-8")
-    return st.components.v2.component(
-        "attnkit_plotly", js=f"{source}\nexport default function () {{}}\n"
-    )
+    return st.components.v2.component("attnkit_plotly", js=f"{source}\n{script('saving')}")
 
 
 def load_plotly() -> None:
-    """Put plotly.js in the page; call once per page, after the first content."""
+    """Put plotly.js and what saves figures in the page; call once, after the first content."""
     _plotly_loader()(key="plotly_js", height=0)
 
 
@@ -152,84 +150,54 @@ def live_figure(
         figure: The figure, one object for all visitors of a run.
         key: Key of the component.
         alt: Description for people who do not see the figure.
-        file: Name of the files in which it can be saved, see `load_board`; empty if it cannot be.
+        file: Name of the files in which it can be saved; empty if it cannot be.
         asymmetry: Return value of `attnkit.figures.board.asymmetry_over_steps`, for these files.
     """
-    data = {
+    data: dict[str, Any] = {
         "figure": figure,
         "legend": figure["layout"]["meta"]["legend"],
-        "height": PANEL_HEIGHT,
-        "narrowest": NARROWEST,
+        "panels": {"height": PANEL_HEIGHT, "narrowest": NARROWEST},
         "alt": alt,
-        "file": file,
-        "asymmetry": asymmetry,
     }
+    if file:
+        title = alt.partition(". ")[0]
+        data["save"] = {"title": title, "name": file, "asymmetry": asymmetry}
     _component("figure")(key=key, data=_PACKED.of(figure, lambda: data, alt))
 
 
 def picture(
-    figure: Figure, *, key: str, alt: str, narrower: Mapping[int, Figure] | None = None
-) -> None:
-    """Draw a figure that has a height of its own; it may change at every tick.
-
-    Args:
-        narrower: Figures for places of at most so many pixels, from wide to narrow.
-    """
-    data = {"figure": figure, "alt": alt, "narrower": _narrower(narrower)}
-    _component("picture")(key=key, data=_packed(data))
-
-
-def _narrower(figures: Mapping[int, Figure] | None) -> list[dict[str, Any]]:
-    return [{"most": most, "figure": figure} for most, figure in (figures or {}).items()]
-
-
-def saved_picture(
     figure: Figure,
     *,
     key: str,
     alt: str,
-    title: str,
-    file: str,
     narrower: Mapping[int, Figure] | None = None,
+    title: str = "",
+    file: str = "",
     table: Mapping[str, Any] | None = None,
     picked: Callable[[], None] | None = None,
 ) -> None:
-    """Draw a figure that has a height of its own, with a menu that saves it.
+    """Draw a figure that has a height of its own; it may change at every tick.
 
     Args:
         figure: The figure.
         key: Key of the component.
         alt: Description for people who do not see the figure.
+        narrower: Figures for places of at most so many pixels, from wide to narrow.
         title: Heading of the saved figure.
-        file: Name of the files in which it is saved, without a suffix.
-        narrower: Figures for pages of at most so many pixels, from wide to narrow.
+        file: Name of the files in which it can be saved, without a suffix; empty if it cannot be.
         table: `columns` and `rows` of the file of comma-separated values; None for every mark.
         picked: Called when a mark was pressed; `st.session_state[key].picked` is its `customdata`.
     """
-    data: dict[str, Any] = {"figure": figure, "alt": alt, "title": title, "name": file}
-    data |= {"narrower": _narrower(narrower)}
-    data |= {} if table is None else {"table": table}
-    if picked is None:
-        _saved_component()(key=key, data=_packed(data))
-    else:
-        data |= {"picks": True}
-        _saved_component()(key=key, data=_packed(data), on_picked_change=picked)
-
-
-@cache
-def _saved_component() -> Any:
-    return st.components.v2.component(
-        "attnkit_saved", js=script("saved"), css=saved_style(), isolate_styles=False
-    )
-
-
-def saved_style() -> str:
-    """Return the style of figures with a menu that saves them, and of the atlas."""
-    return asset("lab.css") + asset("film.css") + asset("atlas.css")
+    data: dict[str, Any] = {"figure": figure, "alt": alt, "picks": picked is not None}
+    data["narrower"] = [{"most": most, "figure": one} for most, one in (narrower or {}).items()]
+    if file:
+        data["save"] = {"title": title, "name": file, "table": table}
+    events = {} if picked is None else {"on_picked_change": picked}
+    _component("figure")(key=key, data=_packed(data), **events)
 
 
 def load_board() -> None:
-    """Put the code and style of the board, of Save and of the Lab in the page, before the board.
+    """Put the code and style of the board and of the Lab in the page, before the board.
 
     A component's code is sent with every change of its data, and the code that draws the board is
     much larger than the data of a tick.

@@ -1,10 +1,9 @@
-// What the figures of the pages compute from a film: maps, symmetric parts, projections, verdicts.
+// What the figures of the pages compute from a film: maps, symmetric parts, projections.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { partsOf } from "../../attnkit/ui/assets/asymmetry.js";
-import { findingOf, mapOf } from "../../attnkit/ui/assets/followed.js";
+import { mapOf } from "../../attnkit/ui/assets/followed.js";
 import { project } from "../../attnkit/ui/assets/joint.js";
-import { saidOf } from "../../attnkit/ui/assets/pairs.js";
 
 /** A film of one frame that holds some arrays: name → [shape, values]. */
 function filmOf(header, arrays, variants = [{ name: "Q=K", n_heads: 2 }]) {
@@ -35,17 +34,6 @@ test("the mean of all heads has rows that still sum to 1", () => {
   near(mapOf(film, 0, { layer: 0, head: null }), [0.6, 0.4]);
 });
 
-test("a finding names the weights and marks a wrong answer", () => {
-  const header = {
-    layer: 0, row: 0, target: 1, reverse: 0, right: 4, texts: { 3: "31", 4: "14" },
-    layers: [{ columns: ["Ada", "Ben"], column_titles: ["Ada, 31", "Ben, 14"] }],
-  };
-  const logits = { "0.logits": [[2], [0, 0]], "0.answers": [[1], [3]], "0.top": [[1], [Math.log(0.75)]], "0.total": [[1], [0]] };
-  const film = filmOf(header, { "0.weights": [[2], [0.9, 0.1]], ...logits });
-  assert.equal(findingOf(film, 0),
-    "10% of its attention is on the right entry, 90% on the one that points back; it answers 31 ✗ with probability 75%: 31 is held by Ada, 90% of its attention.");
-});
-
 test("a projection tells how much of the spread it shows", () => {
   // Two queries that differ along x, and along a third axis that the plane leaves out.
   const arrays = {
@@ -55,14 +43,4 @@ test("a projection tells how much of the spread it shows", () => {
   const kept = { x: new Float64Array(2), y: new Float64Array(2) };
   project(filmOf({ tokens: [0, 1] }, arrays), 0, [{ r: 0, i: 0 }, { r: 0, i: 1 }], 0, kept);
   near([...kept.x, ...kept.y, kept.share], [2, -2, 0, 0, 0.5]);
-});
-
-test("a pair is compared with random matrices, and one matrix is called one", () => {
-  const header = { pairs: ["QK"], measures: ["cos_weights", "cka_weights", "cka_activations"], notes: [{}] };
-  const random = [[1, 3, 3], [0, -0.1, 0.1, 0.3, 0.2, 0.4, 0.5, 0.4, 0.6]];
-  const said = (...alike) => saidOf(filmOf(header, { "0.alike": [[1, 3], alike], "0.random": random }), 0, 0);
-  assert.equal(said(0.5, 0.9, 0.5).verdict, "weights more alike than random, activations as alike as random.");
-  assert.equal(said(0, 0.1, 0.2).verdict, "less alike than random.");
-  assert.equal(said(1, 1, 1).verdict, "one and the same.");
-  assert.equal(said(1, 1, 0.7).verdict, "one matrix, but different vectors: what acts on them after it differs.");
 });

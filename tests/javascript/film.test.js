@@ -1,7 +1,7 @@
 // Films: the blob that the server sends, and the frames that a page reads from it.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { newFilm, readTensors, takeBlob } from "../../attnkit/ui/assets/film.js";
+import { newFilm, takeBlob } from "../../attnkit/ui/assets/film.js";
 
 /** Pack arrays of bytes as safetensors does: {name: [dtype, shape, Uint8Array]}. */
 function packed(header, tensors) {
@@ -25,34 +25,12 @@ const floats = (...values) => new Uint8Array(new Float32Array(values).buffer);
 const header = (steps, more = {}) => ({ film: "f", view: "v", framed: ["a"], steps, variants: [], request: {}, ...more });
 const frames = (steps, ...values) => packed(header(steps), { a: ["F32", [steps.length, 2], floats(...values)] });
 
-test("numbers of 16 bits are read exactly", () => {
-  // 1, −2, the smallest subnormal, the largest number, −0, infinity, no number
-  const bits = new Uint16Array([0x3c00, 0xc000, 0x0001, 0x7bff, 0x8000, 0x7c00, 0x7e00]);
-  const { arrays } = readTensors(packed({}, { h: ["F16", [7], new Uint8Array(bits.buffer)] }));
-  assert.deepEqual([...arrays.h.data], [1, -2, 2 ** -24, 65504, -0, Infinity, NaN]);
-});
-
-test("arrays may begin at any byte of the blob", () => {
-  const { arrays } = readTensors(packed({}, { odd: ["U8", [1], new Uint8Array([7])], f: ["F32", [2], floats(0.5, -3)] }));
-  assert.deepEqual([...arrays.odd.data, ...arrays.f.data], [7, 0.5, -3]);
-});
-
 test("further frames of one film are added in the order of their steps", () => {
   const film = newFilm();
   takeBlob(film, frames([0, 20], 1, 2, 5, 6));
   takeBlob(film, frames([10], 3, 4));
   assert.deepEqual(film.steps, [0, 10, 20]);
   assert.deepEqual(film.line("a", [1]), [2, 4, 6]);
-});
-
-test("the newest frame is followed until a visitor has chosen another", () => {
-  const film = newFilm();
-  takeBlob(film, frames([0], 1, 2));
-  takeBlob(film, frames([10], 3, 4));
-  assert.equal(film.step, 10);
-  Object.assign(film, { following: false, at: 0 });
-  takeBlob(film, frames([20], 5, 6));
-  assert.equal(film.step, 0);
 });
 
 test("the answer to another question replaces all frames", () => {

@@ -19,7 +19,7 @@ from attnkit.analysis.reasons import told_query
 from attnkit.analysis.responses import Example
 from attnkit.experiment import Experiment
 from attnkit.experiment.layer_specs import LayerSpec
-from attnkit.tasks import NOTHING, Examples, Label
+from attnkit.tasks import NOTHING, Examples, Label, Task
 
 MOST_CLASSES = 128
 """Most classes for which all logits are sent; of more, only those of the example's answers are."""
@@ -252,6 +252,13 @@ def _numbers_of(example: Example) -> Int64[np.ndarray, " n"]:
     numbers = example.tokens[: len(example.labels), -1]
     classes: np.ndarray = numbers - numbers[0]
     return classes
+
+
+def indices_of(entries: Int64[np.ndarray, " a"], positions: list[int], task: Task) -> list[int]:
+    """Return for each of some positions the index, among them, of its entry; −1 if it has none."""
+    entry_of = dict(enumerate(entries.tolist(), task.answers_from))
+    index_of = {position: i for i, position in enumerate(positions)}
+    return [index_of.get(entry_of.get(position, NOTHING), NOTHING) for position in positions]
 
 
 def single_examples(examples: Examples) -> Iterator[Example]:

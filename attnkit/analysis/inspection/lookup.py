@@ -9,8 +9,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from attnkit.analysis.attention_map import MapLayout, lacking_note, levels_of, shown_columns
+from attnkit.analysis.attention_map import MapLayout, levels_of, shown_columns
 from attnkit.analysis.inspection.inspected_example import InspectedExample, single_examples
+from attnkit.analysis.inspection.looked_up import lookup_sentences
 from attnkit.analysis.inspection.mass import mass_of
 from attnkit.analysis.inspection.probes import N_EXAMPLES, examples_of, size_refusal
 from attnkit.analysis.inspection.replay import Replay, Replayed, batched_replays
@@ -54,6 +55,7 @@ def inspect_attention(film: Film, inspection: Inspection) -> InspectionResult:
     answered = [array for name, array in framed.items() if name.endswith(".answers")]
     header |= inspected.header(answered)
     header["thinned"] = len(thinned.frames) < len(film.frames)
+    header["sentences"] = lookup_sentences(header, framed)
     return InspectionResult(header, framed, {})
 
 
@@ -101,14 +103,12 @@ def _arrays(
         arrays["mass"] = mass_of(film, variant)
         framed |= {f"{index}.{name}": array for name, array in arrays.items()}
         wiring = inspected.experiment.wiring(variant)
-        headers.append(_header_of_variant(wiring, inspected.head, refusal))
+        headers.append(_header_of_variant(wiring, refusal))
     return framed, headers
 
 
-def _header_of_variant(wiring: Wiring, head: int, refusal: str) -> dict[str, Any]:
-    n_heads = wiring.sizes.n_heads
+def _header_of_variant(wiring: Wiring, refusal: str) -> dict[str, Any]:
     return {
-        "lacking": lacking_note(n_heads) if head >= n_heads else "",
         "refusal": refusal,
         "n_maps": wiring.n_maps,
         "n_score_maps": 1 if wiring.adds_maps else wiring.n_maps,

@@ -7,6 +7,7 @@ array, then the numbers. This module imports no torch.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
+from attnkit.analysis.attention_map import lacking_note
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.training.failure import failure
 from attnkit.training.film import Film
@@ -27,7 +29,8 @@ class InspectionResult:
     """Result of an inspection.
 
     Attributes:
-        header: Plain values; `header_of` returns those that all views have.
+        header: Plain values; `header_of` returns those that all views have. Its "sentences"
+            are lists over the frames, and its "newest" values are those of the last frame.
         framed: Arrays with a leading axis of frames, by name. The names of those of the variant
             with index p begin with `p.`.
         fixed: Arrays without such an axis, by name.
@@ -38,22 +41,37 @@ class InspectionResult:
     fixed: dict[str, np.ndarray]
 
     def to_bytes(self) -> bytes:
-        """Return the header and the arrays as a safetensors blob."""
+        """Return header and arrays as a safetensors blob, in which each sentence stands once."""
+        numbers = dict[str, int]()
+        sentences = {
+            name: _mapped(texts, lambda text: numbers.setdefault(text, len(numbers)))
+            for name, texts in self.header["sentences"].items()
+        }
         named = {name: np.ascontiguousarray(a) for name, a in {**self.framed, **self.fixed}.items()}
         header = {**self.header, "framed": sorted(self.framed)}
-        return save_arrays(named, metadata={"inspected": json.dumps(header)})
+        header |= {"sentences": sentences, "all_sentences": list(numbers)}
+        return save_arrays(named, metadata={"inspected": json.dumps(header, ensure_ascii=False)})
 
     @staticmethod
     def from_bytes(blob: bytes) -> InspectionResult:
         """Create a result from the blob of `to_bytes`."""
         arrays = load_arrays(blob)
         header = json.loads(metadata_of(blob)["inspected"])
-        framed = set(header.pop("framed"))
+        framed, texts = set(header.pop("framed")), header.pop("all_sentences")
+        for name, numbers in header["sentences"].items():
+            header["sentences"][name] = _mapped(numbers, texts.__getitem__)
         return InspectionResult(
             header,
             {name: array for name, array in arrays.items() if name in framed},
             {name: array for name, array in arrays.items() if name not in framed},
         )
+
+
+def _mapped(nested: Any, function: Callable[[Any], Any]) -> Any:
+    """Return nested lists with a function applied to all that are no lists."""
+    if isinstance(nested, list):
+        return [_mapped(part, function) for part in nested]
+    return function(nested)
 
 
 def header_of(film: Film, inspection: Inspection) -> dict[str, Any]:
@@ -73,6 +91,7 @@ def header_of(film: Film, inspection: Inspection) -> dict[str, Any]:
         "task": experiment.task.name,
         "title": experiment.task.title,
         "failure": told,
+        "sentences": {},
         "chance": experiment.task.chance,
         "seed": experiment.first_seed,
         "steps": film.steps,
@@ -84,7 +103,8 @@ def header_of(film: Film, inspection: Inspection) -> dict[str, Any]:
                 "text": variant.value,
                 "color": color,
                 "classes": ["".join(members) for members in variant.sharing.classes],
-                "n_heads": experiment.wiring(variant).sizes.n_heads,
+                "n_heads": (n_heads := experiment.wiring(variant).sizes.n_heads),
+                "lacking": lacking_note(n_heads),
             }
             for variant, color in colored
         ],

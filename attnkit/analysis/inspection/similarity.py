@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64
 
-from attnkit.analysis.inspection.inspected_example import InspectedExample
+from attnkit.analysis.inspection.alikeness import alikeness_sentences, head_table
+from attnkit.analysis.inspection.inspected_example import InspectedExample, indices_of
 from attnkit.analysis.inspection.probes import N_EXAMPLES, examples_of, size_refusal
 from attnkit.analysis.inspection.replay import batched_replays, replays
 from attnkit.analysis.inspection.request import Inspection
@@ -82,22 +83,20 @@ def inspect_similarity(film: Film, inspection: Inspection) -> InspectionResult:
     inspected = InspectedExample.at(experiment, inspection)
     spec = inspected.spec
     tokens = _mapped_tokens(inspected)
-    framed: Arrays = {}
+    framed: Arrays = with_measures(film)
     fixed: Arrays = {}
     notes = [_notes(experiment.wiring(variant), inspected.head) for variant in experiment.sharing]
-    if film.frames:
-        framed |= with_measures(film)
-        for p, variant in enumerate(experiment.sharing):
-            of_variant = [_measured(film, variant, inspected)]
-            try:
-                of_variant.append(_mapped(film, variant, inspected, tokens))
-            except ValueError:  # the weights do not fit a book of this size
-                if not inspected.is_custom_book:
-                    raise
-                notes[p]["refusal"] = size_refusal(experiment, inspected.experiment, variant)
-            for new_framed, new_fixed in of_variant:
-                framed |= {f"{p}.{name}": array for name, array in new_framed.items()}
-                fixed |= {f"{p}.{name}": array for name, array in new_fixed.items()}
+    for p, variant in enumerate(experiment.sharing):
+        of_variant = [_measured(film, variant, inspected)]
+        try:
+            of_variant.append(_mapped(film, variant, inspected, tokens))
+        except ValueError:  # the weights do not fit a book of this size
+            if not inspected.is_custom_book:
+                raise
+            notes[p]["refusal"] = size_refusal(experiment, inspected.experiment, variant)
+        for new_framed, new_fixed in of_variant:
+            framed |= {f"{p}.{name}": array for name, array in new_framed.items()}
+            fixed |= {f"{p}.{name}": array for name, array in new_fixed.items()}
     header: dict[str, Any] = {
         **header_of(film, inspection),
         "pairs": ["".join(pair) for pair in PAIRS],
@@ -108,12 +107,15 @@ def inspect_similarity(film: Film, inspection: Inspection) -> InspectionResult:
         "full_labels": [inspected.labels[i].full for i in tokens],
         "asks": [i in range(*spec.query_positions) for i in tokens],
         "looked_at": [i in range(*spec.key_positions) for i in tokens],
-        "target": _targets(inspected, tokens),
+        "target": indices_of(inspected.map_example.target, tokens, inspected.experiment.task),
         "n_tokens": len(_all_positions(spec)),
         "n_examples": N_EXAMPLES,
         "d_model": experiment.size.d_model,
         "notes": notes,
     }
+    header["sentences"] = alikeness_sentences(header, framed)
+    heads, in_words = head_table(header, fixed)
+    header["newest"] = {"heads": heads, "heads_in_words": in_words}
     return InspectionResult(header, framed, fixed)
 
 
@@ -143,14 +145,6 @@ def _all_positions(spec: LayerSpec) -> range:
         min(spec.query_positions[0], spec.key_positions[0]),
         max(spec.query_positions[1], spec.key_positions[1]),
     )
-
-
-def _targets(inspected: InspectedExample, tokens: list[int]) -> list[int]:
-    """Return for each token of the joint map the index, among them, of its entry; −1 if absent."""
-    first = inspected.experiment.task.answers_from
-    target_of = dict(enumerate(inspected.map_example.target.tolist(), first))
-    index_of = {token: i for i, token in enumerate(tokens)}
-    return [index_of.get(target_of.get(token, NOTHING), NOTHING) for token in tokens]
 
 
 def _notes(wiring: Wiring, head: int) -> dict[str, Any]:

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Float64, Int64
+from torch import Tensor
 
 from attnkit.analysis.inspection.replay import (
     Replay,
@@ -193,11 +195,19 @@ def refusal_of(error: InvalidVariant | InvalidExperiment, sharing: Sharing) -> s
     return as_sentence(text if first in OPTIONS else text[0].upper() + text[1:])
 
 
-def _accuracy(model: Model, examples: Examples) -> float:
-    """Return the accuracy of a model of one run, computed as in training."""
-    batches = examples.tokens.unsqueeze(0).split(MEASURED_TOGETHER, 1)
+def accuracy_of(
+    model: Model, tokens: Int64[Tensor, "s b n fields"], labels: Int64[Tensor, "s b a"]
+) -> Float64[np.ndarray, " s"]:
+    """Return the accuracy of every run of a model on its examples, computed as in training."""
+    batches = tokens.split(max(1, MEASURED_TOGETHER // len(tokens)), 1)
     logits = torch.cat([model.logits(batch.contiguous()) for batch in batches], 1)
-    return float(metrics.accuracy(logits, examples.labels.unsqueeze(0)))
+    accuracy: np.ndarray = metrics.accuracy(logits, labels).numpy()
+    return accuracy
+
+
+def _accuracy(model: Model, examples: Examples) -> float:
+    """Return the accuracy of a model of one run."""
+    return float(accuracy_of(model, examples.tokens[None], examples.labels[None])[0])
 
 
 def _examples_of(film: Film) -> Examples:

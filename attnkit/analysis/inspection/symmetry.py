@@ -16,7 +16,12 @@ import torch
 from jaxtyping import Float32, Float64
 from torch import Tensor
 
-from attnkit.analysis.inspection.inspected_example import layer_spec_of, single_examples
+from attnkit.analysis.inspection.direction import direction_sentences, table_columns
+from attnkit.analysis.inspection.inspected_example import (
+    indices_of,
+    layer_spec_of,
+    single_examples,
+)
 from attnkit.analysis.inspection.probes import N_EXAMPLES, example_for, examples_of
 from attnkit.analysis.inspection.replay import Replay, film_parts, replays
 from attnkit.analysis.inspection.request import Inspection
@@ -38,6 +43,8 @@ MOST_BYTES = 2**21
 """Most bytes of the maps of all frames; larger maps are sent for fewer frames."""
 
 _STAGES = ("scores", "masked", "pattern")
+
+_UNEQUAL = " So even with Q = K the scores are not exactly symmetric."
 
 
 def inspect_symmetry(film: Film, inspection: Inspection) -> InspectionResult:
@@ -93,8 +100,14 @@ def inspect_symmetry(film: Film, inspection: Inspection) -> InspectionResult:
         "stages": list(_STAGES),
         "causal": spec.causal,
         "pair": _pair_of(example, positions, spec, sized.task),
+        "n_masses": sum(
+            entries is not None and bool((entries != NOTHING).any())
+            for entries in (many.target, many.reverse)
+        ),
         "notes": [_notes(film.experiment.wiring(variant)) for variant in film.experiment.sharing],
     }
+    header["columns"] = table_columns(header)
+    header["sentences"] = direction_sentences(header, framed)
     return InspectionResult(header, framed, {})
 
 
@@ -124,12 +137,8 @@ def _indices_of(
     """Return for each sent position the index, among them, of its entry; −1 if none is sent."""
     if entries is None:
         return [NOTHING] * len(positions)
-    first = task.answers_from
-    index_at = {spec.key_positions[0] + position: i for i, position in enumerate(positions)}
-    return [
-        index_at.get(int(entries[0, position - first]), NOTHING) if position >= first else NOTHING
-        for position in index_at
-    ]
+    sent = [spec.key_positions[0] + position for position in positions]
+    return indices_of(entries[0].numpy(), sent, task)
 
 
 def _pair_of(
@@ -258,13 +267,14 @@ def _tensors_of_layer(replay: Replay, layer: int, stages: Stages) -> dict[str, T
 
 def _notes(wiring: Wiring) -> dict[str, Any]:
     """Return what a page says of a variant's positions and of its rules that break the symmetry."""
-    breaking = [rule for rule in wiring.rules if getattr(rule, "asymmetric", False)]
     positions = POSITIONS[wiring.sizes.positions]
+    breaking = [rule for rule in wiring.rules if getattr(rule, "asymmetric", False)]
+    rules = [getattr(rule, "help", "") + _UNEQUAL for rule in breaking if rule is not positions]
+    if positions.name != "none":
+        effect = "" if "symmetric" in positions.help else " That keeps Q = K symmetric."
+        rules.insert(0, positions.help + (_UNEQUAL if positions.asymmetric else effect))
     return {
-        "positions": positions.name,
-        "help": positions.help,
-        "breaks": positions.asymmetric,
-        "breaking": [getattr(rule, "help", "") for rule in breaking if rule is not positions],
+        "rules": " ".join(rules),
         "n_maps": 1 if wiring.adds_maps else wiring.n_maps,
         "self_mask": wiring.sizes.self_mask,
     }

@@ -17,7 +17,7 @@ from torch import Tensor
 from attnkit.analysis.inspection.replay import fill, is_tied
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.result import InspectionResult, header_of, with_measures
-from attnkit.analysis.inspection.surgery import MOST_EXAMPLES, refusal_of, tyings
+from attnkit.analysis.inspection.surgery import MOST_EXAMPLES, accuracy_of, refusal_of, tyings
 from attnkit.analysis.linear_maps import (
     linear_map,
     orthogonal_map,
@@ -33,7 +33,6 @@ from attnkit.experiment.training_settings import MEASURED_TOGETHER
 from attnkit.foundation.settings import InvalidExperiment
 from attnkit.model.model import Model
 from attnkit.model.reference import Transformer
-from attnkit.training import metrics
 from attnkit.training.data import TrainingData, held_out_examples
 from attnkit.training.engine import choose_engine, is_ready, kernel_knows
 from attnkit.training.film import Film
@@ -143,7 +142,7 @@ def measure_tying(
     maps, cka = _fitted(model, variant, experiment, step, repairs)
     finite = np.array([all(np.isfinite(v).all() for v in run.values()) for run in parameters])
     arrays = {
-        "before": _accuracy(model, examples),
+        "before": accuracy_of(model, *examples),
         "mixed": _mixed(model, variant, tied, examples),
         "repaired": _repaired(tied, maps, examples),
         "cka": cka,
@@ -254,15 +253,6 @@ def _why_not_absorbed(wiring: Wiring) -> str:
     return ""
 
 
-def _accuracy(model: Model, examples: TokensAndLabels) -> Float64[np.ndarray, " s"]:
-    """Return the accuracy of every run of a model on the examples of its seed."""
-    tokens, labels = examples
-    batches = tokens.split(max(1, MEASURED_TOGETHER // len(tokens)), 1)
-    logits = torch.cat([model.logits(batch.contiguous()) for batch in batches], 1)
-    accuracy: np.ndarray = metrics.accuracy(logits, labels).numpy()
-    return accuracy
-
-
 def _mixed(
     model: Model, variant: Variant, tied: Model, examples: TokensAndLabels
 ) -> Float64[np.ndarray, "s a"]:
@@ -274,7 +264,7 @@ def _mixed(
     for alpha in ALPHAS:
         for name in of_keys:
             new[name].copy_(alpha * old[name] + (1 - alpha) * old[f"{name[:-1]}V"])
-        accuracies.append(_accuracy(tied, examples))
+        accuracies.append(accuracy_of(tied, *examples))
     return np.stack(accuracies, 1)
 
 
@@ -296,7 +286,7 @@ def _repaired(
     for of_repair in maps:
         for layer, (output, old) in enumerate(zip(outputs, kept, strict=True)):
             output.copy_(absorbed(old, torch.from_numpy(of_repair[:, layer])))
-        accuracies.append(_accuracy(tied, examples))
+        accuracies.append(accuracy_of(tied, *examples))
     return np.stack(accuracies, 1)
 
 

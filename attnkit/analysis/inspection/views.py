@@ -11,8 +11,19 @@ from attnkit.analysis.inspection.similarity import inspect_similarity
 from attnkit.analysis.inspection.surgery import inspect_heads, inspect_ties
 from attnkit.analysis.inspection.symmetry import inspect_symmetry
 from attnkit.analysis.inspection.tying import inspect_tying
-from attnkit.analysis.inspection.weights import inspect_weights
 from attnkit.training.film import Film
+
+
+def inspect_weights(film: Film, inspection: Inspection) -> InspectionResult:
+    """Return the parameters of every variant at the last frame; `0/W_E` is of the first variant."""
+    last = film.frames[-1]
+    fixed = {
+        f"{index}/{name}": array
+        for index, parameters in enumerate(last.parameters)
+        for name, array in parameters.items()
+    }
+    return InspectionResult(header_of(film.at(last.step), inspection), {}, fixed)
+
 
 VIEWS: dict[View, Callable[[Film, Inspection], InspectionResult]] = {
     "examples": inspect_examples,

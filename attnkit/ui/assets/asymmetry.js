@@ -2,19 +2,19 @@
 // Arrays are those of attnkit/analysis/inspection/symmetry.py.
 
 import {
-  chosenHead, chosenLayer, concludeDirection, cutText, directionTable, hasHead, hasMass, mapsOf, ROUNDING,
-  scoreMaps, square,
+  chosenHead, chosenLayer, cutText, directionTable, hasHead, mapsOf, scoreMaps, square,
 } from "./direction.js";
 import {
-  bars, clamp, diverging, el, heatMap, limitOf, number, panelGrid, panelTitle, percent,
+  bars, diverging, el, limitOf, number, panelGrid, panelTitle, percent,
   scaleLegend, share, textWidth,
 } from "./ink.js";
-import { lacks, titled } from "./heads.js";
-import { columnsChart, lineChart } from "./charts.js";
+import { heatMap } from "./maps.js";
+import { titled } from "./heads.js";
+import { chartsFigure, columnsChart } from "./charts.js";
 import { filmPage } from "./film.js";
 import { say } from "./panels.js";
 
-const NARROWEST = 170;
+const NARROWEST = 170, ROUNDING = 1e-5; // as in attnkit/analysis/inspection/direction.py
 const A_FORMULA = "a = ‖S − Sᵀ‖² / 4‖S‖² = (1 − s)/2";
 
 /** A share of a squared norm: 0% or 100% only if it differs from that by rounding, else with as many digits as it takes. */
@@ -91,7 +91,7 @@ const parts = {
     }));
   },
   finding: (film) => film.variants.map((variant, p) => {
-    if (!hasHead(film, p)) return `${variant.name}: ${lacks(variant)}`;
+    if (!hasHead(film, p)) return `${variant.name}: ${variant.lacking}`;
     const [even, odd] = film.part(`${p}.shares`, [0]);
     return `${variant.name}: ${percentOf(even)} symmetric, ${percentOf(odd)} antisymmetric; ${eigenvalueText(film, p, 0)}.`;
   }).join(" "),
@@ -118,66 +118,32 @@ function eigenvalueText(film, p, m) {
   return `${below} of ${values.length} eigenvalues below zero, ${percentOf(part)} of ‖Sₛ‖²`;
 }
 
-/** Charts side by side, one per entry of `charts`: {title, options}. */
-function chartsIn(film, body, charts, least = 300) {
-  const grid = panelGrid(film, body, charts.length, least);
-  return charts.map(({ title, ...options }, k) => {
-    if (title) el("div", "ak-panel-title", grid.boxes[k], title);
-    return lineChart(film, grid.boxes[k], { width: grid.inner, height: 180, ...options });
-  });
-}
-
 const overVariants = (film, name, indices) => film.variants.map((variant, p) => ({ ...variant, values: () => film.line(`${p}.${name}`, indices) }));
-const updateAll = (_film, charts) => charts.forEach((chart) => chart.update());
-
-/** A table of named lines over the steps: [name, values per frame]. */
-const overSteps = (film, lines) => ({
-  columns: ["step", ...lines.map(([name]) => name)],
-  rows: film.steps.map((step, k) => [step, ...lines.map(([, values]) => values[k])]),
-});
 
 const nHeads = (film) => film.shape("0.a")[1];
 
-const overTraining = {
+const overTraining = chartsFigure({
   name: "asymmetry",
   title: (film) => ["Asymmetry over training", film.header.places?.length > 1 && film.header.places[chosenLayer(film)]].filter(Boolean).join(" · "),
   hint: `${A_FORMULA}: 0 if all pairs score alike both ways, about ½ if the two scores of a pair are unrelated, 1 if they are opposite; mean over held-out examples. An untrained model has about ½ already, so a only describes the scores. The evidence for a direction is where the attention goes, above.`,
-  height: 210,
   shown: square,
-  build: (film, body) => chartsIn(film, body, Array.from({ length: nHeads(film) }, (_, h) => ({
+  least: 260,
+  charts: (film) => Array.from({ length: nHeads(film) }, (_, h) => ({
     title: nHeads(film) > 1 ? `Head ${h + 1}` : "",
     lines: overVariants(film, "a", [chosenLayer(film), h]),
     low: 0, high: 1, label: "asymmetry a", levels: [{ value: 0.5, text: "½: unrelated, or untrained" }],
-  })), 260),
-  update: updateAll,
-  finding: (film) => film.variants.map((variant, p) => {
-    const own = Array.from(film.part(`${p}.a`, [chosenLayer(film)])).filter(Number.isFinite);
-    return `${variant.name}: asymmetry ${own.map(share).join(", ") || "–"}${own.length > 1 ? " by head" : ""}.`;
-  }).join(" "),
-  table: (film) => overSteps(film, film.variants.flatMap((variant, p) => Array.from({ length: variant.n_heads }, (_, h) => [
-    `${variant.text}, head ${h + 1}`, film.line(`${p}.a`, [chosenLayer(film), h]),
-  ]))),
-};
+  })),
+});
 
-const MASSES = ["on the right entry", "on the mirrored entry"];
-
-const mass = {
+const mass = chartsFigure({
   name: "mass",
   title: "Where the attention goes",
   hint: "Share of each question's attention on the entry that holds its answer, and on the one that points the other way; mean over held-out examples, heads and layers. Scores that are the same both ways give both the same share, unless something else tells them apart.",
-  height: 210,
-  shown: (film) => hasMass(film, 0),
-  shape: (film) => hasMass(film, 1),
-  build: (film, body) => chartsIn(film, body, MASSES.slice(0, hasMass(film, 1) ? 2 : 1).map((text, c) => ({
-    lines: overVariants(film, "mass", [c]), low: 0, high: 1, text: percent, label: `attention ${text}`,
-  }))),
-  update: updateAll,
-  finding: (film) => film.variants.map((variant, p) => {
-    const own = film.get(`${p}.mass`);
-    return `${variant.name}: ${MASSES.map((text, c) => Number.isFinite(own[c]) && `${percent(own[c])} ${text}`).filter(Boolean).join(", ")}.`;
-  }).join(" "),
-  table: (film) => overSteps(film, film.variants.flatMap((variant, p) => MASSES.map((text, c) => [`${variant.text}, ${text}`, film.line(`${p}.mass`, [c])]))),
-};
+  shown: (film) => film.header.n_masses > 0,
+  charts: (film) => ["right", "mirrored"].slice(0, film.header.n_masses).map((entry, c) => ({
+    lines: overVariants(film, "mass", [c]), low: 0, high: 1, text: percent, label: `attention on the ${entry} entry`,
+  })),
+});
 
 const STAGES = ["S", "after the mask", "after the softmax"];
 
@@ -214,44 +180,14 @@ const stages = {
 
 const MEASURES = [["weight_symmetry", "symmetry s"], ["directionality", "directionality d"]];
 
-const weights = {
+const weights = chartsFigure({
   name: "weights",
   title: titled("The weights: M = W_Q W_Kᵀ"),
   hint: "s = (‖Mₛ‖² − ‖Mₐ‖²)/‖M‖²: 1 symmetric, 0 random, −1 antisymmetric. d = (r − c)/(r + c), where r adds up by how much row norms of M exceed their mean + 2 standard deviations, and c the same of columns: above 0, a few directions stand out in the query's token; below 0, in the key's token; 0 if nothing does. Q = K forces s = 1 and d = 0. Saponati et al. 2025.",
-  height: 210,
-  build: (film, body) => chartsIn(film, body, MEASURES.map(([name, label]) => ({
+  charts: (film) => MEASURES.map(([name, label]) => ({
     lines: overVariants(film, name, [chosenLayer(film), chosenHead(film)]), low: -1, high: 1, label, levels: [{ value: 0, text: "" }],
-  }))),
-  update: updateAll,
-  finding: (film) => film.variants.map((variant, p) => `${variant.name}: ${MEASURES.map(([name, label]) => `${label} ${number(film.value(`${p}.${name}`, [chosenLayer(film), chosenHead(film)]))}`).join(", ")}.`).join(" "),
-  table: (film) => overSteps(film, film.variants.flatMap((variant, p) => MEASURES.map(([name, label]) => [`${variant.text}, ${label}`, film.line(`${p}.${name}`, [chosenLayer(film), chosenHead(film)])]))),
-};
-
-/** Which shown pair differs most between its two directions. */
-function widest(film, p, m) {
-  const n = film.header.labels.length, s = film.part(`${p}.scores`, [m]), best = { gap: 0, i: 0, j: 0 };
-  for (let i = 0; i < n; i++) for (let j = 0; j < i; j++) {
-    const gap = Math.abs(s[i * n + j] - s[j * n + i]);
-    if (gap > best.gap) Object.assign(best, { gap, i, j });
-  }
-  return best;
-}
-
-function breakText(film, p) {
-  const [, odd] = film.part(`${p}.shares`, [0]), relative = film.value(`${p}.error`, [chosenLayer(film), 1]);
-  if (!Number.isFinite(odd)) return "The run diverged.";
-  if (relative < ROUNDING) return "Nothing breaks it: all pairs score alike both ways.";
-  const { labels } = film.header, { gap, i, j } = widest(film, p, 0);
-  const same = clamp(film.part(`${p}.positional`, [0])[0], 0, 1);
-  return `Farthest apart: ${labels[j]} and ${labels[i]}, by ${number(gap)}. ${percentOf(same)} of Sₐ is the same in every example: it depends on the position or the kind of token there, not on which token it is; the rest does.`;
-}
-
-function ruleText({ positions, help, breaks, breaking }) {
-  const rules = breaking.map((text) => `${text} So even with Q = K the scores are not exactly symmetric.`);
-  const effect = breaks ? " So even with Q = K the scores are not exactly symmetric." : help.includes("symmetric") ? "" : " That keeps Q = K symmetric.";
-  if (positions !== "none") rules.unshift(help + effect);
-  return rules.join(" ");
-}
+  })),
+});
 
 const breakers = {
   name: "breakers",
@@ -266,7 +202,7 @@ const breakers = {
       const box = grid.boxes[p];
       panelTitle(box, variant);
       if (!hasHead(film, p)) {
-        el("p", "", box, lacks(variant));
+        el("p", "", box, variant.lacking);
         return null;
       }
       const tokens = labels.map((_, k) => k);
@@ -275,7 +211,7 @@ const breakers = {
         tell: (k, value) => `${labels[k]} (position ${k + 1}): ${number(value, 3)}`,
       }));
       const words = el("p", "ak-break", box, "");
-      if (ruleText(notes[p])) el("p", "ak-break", box, ruleText(notes[p]));
+      if (notes[p].rules) el("p", "ak-break", box, notes[p].rules);
       return { charts, words };
     });
   },
@@ -284,10 +220,10 @@ const breakers = {
     const high = limitOf(...all) || 1;
     drawn.forEach((one, p) => {
       one?.charts.forEach((chart, m) => chart.update(film.part(`${p}.gap`, [m]), 0, high));
-      if (one) say(one.words, breakText(film, p));
+      if (one) say(one.words, film.said("breakers")[p]);
     });
   },
-  finding: (film) => film.variants.map((variant, p) => `${variant.name}: ${hasHead(film, p) ? `${breakText(film, p)} ${ruleText(film.header.notes[p])}` : lacks(variant)}`).join(" "),
+  finding: (film) => film.variants.map(({ name }, p) => `${name}: ${film.said("breakers")[p]} ${film.header.notes[p].rules}`).join(" "),
   table: (film) => ({
     columns: ["variant", "map", "position", "token", "mean |S_ij − S_ji|"],
     rows: film.variants.flatMap((variant, p) => (hasHead(film, p) ? Array.from({ length: film.header.notes[p].n_maps }, (_, m) => Array.from(film.part(`${p}.gap`, [m]), (gap, k) => [variant.text, m + 1, k + 1, film.header.all_labels[k], gap])).flat() : [])),
@@ -296,7 +232,6 @@ const breakers = {
 
 export default function showAsymmetry(component) {
   return filmPage(component, {
-    conclude: concludeDirection,
     figures: [directionTable, scoreMaps],
     more: [mass, overTraining, parts, stages, breakers, weights],
   });

@@ -3,29 +3,21 @@
 // data: {panels: [{model, kind, note, alt, layers, heads, values, below}], measure, low, high,
 //        beyond, signed, alt, chosen: [model, kind, layer, head] | null}
 
-import { once, onWidth, say, states, unpacked, whenGone } from "./panels.js";
-import { clamp, diverging, el, number, placeIn, scaleLegend, sequential, set, show } from "./ink.js";
+import { mounted, onWidth, say, unpacked } from "./panels.js";
+import { clamp, diverging, el, number, scaleLegend, sequential, set, show } from "./ink.js";
+import { tipIn } from "./maps.js";
 import { saveMenu } from "./save.js";
 
 const CELL = 20, CELL_LEAST = 6, CELL_MOST = 48, TALLEST = 480, GAP = 28, PANEL_LEAST = 150;
 const INKS = ["#000000", "#ffffff"];
 
 export default function showAtlas({ data: packed, parentElement, setTriggerValue }) {
-  const data = unpacked(packed);
-  const root = once(parentElement, "div", "ak-atlas");
-  let state = states.get(root);
-  if (!state) {
-    state = mount(root);
-    states.set(root, state);
-  }
-  state.data = data;
+  const { root, state, gone } = mounted(parentElement, "ak-atlas", mount);
+  state.data = unpacked(packed);
   state.choose = (panel, i, j) =>
     setTriggerValue("chosen", [panel.model, panel.kind, panel.layers[i], panel.heads[j]]);
   draw(root, state);
-  return whenGone(root, () => {
-    state.endWidth();
-    states.delete(root);
-  });
+  return gone;
 }
 
 function mount(root) {
@@ -42,8 +34,8 @@ function mount(root) {
   }));
   state.body = el("div", "ak-atlas-panels", root);
   state.body.setAttribute("role", "group");
-  state.tip = el("div", "ak-tip ak-atlas-tip", root, "");
-  state.endWidth = onWidth(root, () => draw(root, state));
+  state.tip = tipIn(root);
+  state.ends = [onWidth(root, () => draw(root, state))];
   return state;
 }
 
@@ -59,7 +51,7 @@ function draw(root, state) {
   const shape = JSON.stringify([width, data.panels.map(({ model, kind, layers, heads }) => [model, kind, layers, heads])]);
   if (state.shape !== shape) {
     state.shape = shape;
-    state.tip.style.display = "none";
+    state.tip.hide();
     state.grids = data.panels.map((panel, place) => buildGrid(state, panel, place, width));
     arrange(state, width);
   }
@@ -157,7 +149,7 @@ function buildGrid(state, first, place, width) {
   };
   const hide = () => {
     grid.cells[grid.at[0]][grid.at[1]].classList.remove("ak-pointed");
-    state.tip.style.display = "none";
+    state.tip.hide();
   };
   const of = (event) => event.target.closest?.(".ak-atlas-cell")?.dataset.at.split(" ").map(Number);
   table.onpointermove = (event) => {
@@ -223,15 +215,10 @@ function fill(state, grid, panel, scale) {
   grid.chosen = own;
 }
 
-/** The number of a cell, above it. */
-function tell(state, grid, i, j) {
-  const { panel } = grid, { tip } = state;
-  say(tip, `${panel.model}, ${panel.kind}\n${placeOf(panel, i, j)}: ${valueText(panel.values[i][j])}`);
-  tip.style.display = "block";
-  const cell = grid.cells[i][j].getBoundingClientRect();
-  const { x, y, width } = placeIn(tip.parentElement, { clientX: cell.left + cell.width / 2, clientY: cell.top });
-  tip.style.left = `${clamp(x - tip.offsetWidth / 2, 0, Math.max(0, width - tip.offsetWidth))}px`;
-  tip.style.top = `${y - tip.offsetHeight - 6}px`;
+/** Tell the number of a cell, beside it. */
+function tell({ tip }, { panel, cells }, i, j) {
+  const { left, right, top } = cells[i][j].getBoundingClientRect();
+  tip.show(`${panel.model}, ${panel.kind}\n${placeOf(panel, i, j)}: ${valueText(panel.values[i][j])}`, { clientX: (left + right) / 2, clientY: top });
 }
 
 /** Black or white, whichever stands out more. */

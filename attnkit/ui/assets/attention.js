@@ -2,13 +2,14 @@
 // Arrays and header: attnkit/analysis/inspection/lookup.py. The stages of the lookup stand in lookup.js.
 
 import {
-  answerOf, chosenPlace, columnsOf, concludeLookup, findingOf, followed, followedRow, lackingOf,
-  looksOf, mapOf, mostHeads, placeText, short, shownPlace,
+  chosenPlace, columnsOf, followed, followedRow, lackingOf, mapOf, mostHeads, placeText, short,
+  shownPlace, toldOfLookup,
 } from "./followed.js";
 import {
-  clamp, el, heatMap, paint, panelGrid, panelTitle, percent, scaleLegend, sequential, set, show,
+  clamp, el, paint, panelGrid, panelTitle, percent, scaleLegend, sequential, set, show,
   textWidth,
 } from "./ink.js";
+import { heatMap } from "./maps.js";
 import { filmPage } from "./film.js";
 import { lookupFigure } from "./lookup.js";
 import { differenceFigure, massFigure } from "./contrast.js";
@@ -33,13 +34,14 @@ const findingFigure = {
       return el("span", "", item, "");
     });
   },
-  update: (film, lines) => lines.forEach((line, p) => say(line, findingOf(film, p))),
-  finding: (film) => `At step ${film.step}: ` + film.variants.map((variant, p) => `${variant.name}: ${findingOf(film, p)}`).join(" "),
+  update: (film, lines) => lines.forEach((line, p) => say(line, film.said("finding")[p])),
+  finding: toldOfLookup,
   table: (film) => ({
     columns: ["step", "variant", "token", "weight_on_right", "weight_on_reversed", "answer", "is_right", "probability", "asymmetry"],
     rows: film.variants.map((variant, p) => {
-      const looks = looksOf(film, p), answer = answerOf(film, p);
-      return [film.step, variant.name, followed(film), looks?.right, looks?.reverse, answer?.text, answer?.right, answer?.probability, film.value("asymmetry", [p])];
+      const { header } = film, [weights, answers, right, top, total] = ["weights", "answers", "right", "top", "total"].map((name) => film.shape(`${p}.${name}`) && film.get(`${p}.${name}`));
+      const answer = top ? [header.texts[answers[header.row]], right[header.row] === 255 ? "" : right[header.row] === 1, Math.exp(top[0] - total[0])] : ["", "", ""];
+      return [film.step, variant.name, followed(film), weights?.[header.target], weights?.[header.reverse], ...answer, film.value("asymmetry", [p])];
     }),
   }),
 };
@@ -88,7 +90,7 @@ const mapsFigure = {
       "Rows are queries, columns are keys; brighter is more attention.",
       film.served ? "Press a row to follow that token." : "",
       layer.target.some((column) => column >= 0) ? "Outlined: the entry that holds the right answer." : "",
-      layer.reverse.some((column) => column >= 0) ? "Dot in the corner: the entry that points back." : "",
+      layer.reverse.some((column) => column >= 0) ? "Circle: the entry that points back." : "",
       layer.right.some((right) => right >= 0) ? "✓ and ✗: what is answered." : "",
       layer.cut,
     ].filter(Boolean).join(" ");
@@ -223,10 +225,7 @@ const gridFigure = {
       paint(canvas, film.part(`${p}.grid.${l}`, [head]), scale);
     }
   },
-  finding: (film) => `At step ${film.step}: the head with the most attention on the right entries. ` + film.variants.map((variant, p) => {
-    const best = bestHead(film, p);
-    return best ? `${variant.name}: ${percent(best.mass)} in ${placeText(film, best)}.` : `${variant.name}: not known.`;
-  }).join(" "),
+  finding: (film) => `At step ${film.step}: the head with the most attention on the right entries. ${film.variants.map(({ name }, p) => `${name}: ${film.said("heads")[p]}.`).join(" ")}`,
   table: (film) => ({
     columns: ["step", "variant", "layer", "head", "mass_on_right", "mass_on_reversed"],
     rows: film.variants.flatMap((variant, p) => film.header.layers.flatMap((_, l) => Array.from({ length: variant.n_heads }, (__, h) => [
@@ -235,20 +234,8 @@ const gridFigure = {
   }),
 };
 
-function bestHead(film, p) {
-  let best = null;
-  film.header.layers.forEach((_, layer) => {
-    for (let head = 0; head < film.variants[p].n_heads; head++) {
-      const mass = film.value(`${p}.mass`, [layer, head, 0]);
-      if (!Number.isNaN(mass) && !(best?.mass >= mass)) best = { layer, head, mass };
-    }
-  });
-  return best;
-}
-
 export default function showAttention(component) {
   return filmPage(component, {
-    conclude: concludeLookup,
     figures: [findingFigure, mapsFigure, gridFigure, lookupFigure],
     more: [differenceFigure, massFigure],
   });

@@ -1,30 +1,20 @@
 // One card per variant: what is tied.
 // data: {cards: [{name, text, diagram, color, note}], narrowest}
 
-import {
-  columnsFor, once, onWidth, say, setTextForm, states, unpacked, whenGone,
-} from "./panels.js";
+import { columnsFor, mounted, onWidth, setTextForm, unpacked } from "./panels.js";
+import { el } from "./ink.js";
 
 export default function showCards({ data: packed, parentElement }) {
-  const data = unpacked(packed);
-  const root = once(parentElement, "div", "ak-cards");
-  let state = states.get(root);
-  if (!state) {
-    state = {};
-    states.set(root, state);
-    state.endWidth = onWidth(root, () => arrange(root, state));
-  }
-  state.data = data;
-  const drawn = JSON.stringify(data.cards.map(({ name, text, color, diagram }) => [name, text, color, diagram]));
-  if (state.drawn !== drawn) {
-    state.drawn = drawn;
-    root.replaceChildren(...data.cards.map(build));
-  }
-  arrange(root, state);
-  return whenGone(root, () => {
-    state.endWidth();
-    states.delete(root);
+  const { root, state, gone } = mounted(parentElement, "ak-cards", (root) => {
+    const made = { ends: [onWidth(root, () => arrange(root, made))] };
+    return made;
   });
+  state.data = unpacked(packed);
+  const drawn = JSON.stringify(state.data.cards);
+  if (state.drawn !== drawn) root.replaceChildren(...state.data.cards.map(build));
+  state.drawn = drawn;
+  arrange(root, state);
+  return gone;
 }
 
 function arrange(root, state) {
@@ -32,15 +22,13 @@ function arrange(root, state) {
   root.style.gridTemplateColumns = `repeat(${columns}, minmax(0, 1fr))`;
 }
 
-function build(card) {
-  const box = document.createElement("div");
-  box.className = "ak-card";
-  box.style.borderTopColor = card.color;
-  box.innerHTML = `<b></b><div class="ak-text"></div>${card.diagram}<div class="ak-note"></div>`;
-  const name = box.querySelector("b");
-  setTextForm(name, card.name);
-  name.classList.toggle("ak-long", card.name.length > 18);
-  setTextForm(box.querySelector(".ak-text"), card.text);
-  say(box.querySelector(".ak-note"), card.note);
+function build({ name, text, color, diagram, note }) {
+  const box = el("div", "ak-card");
+  box.style.borderTopColor = color;
+  const title = el("b", name.length > 18 ? "ak-long" : "", box);
+  setTextForm(title, name);
+  setTextForm(el("div", "ak-text", box), text);
+  box.insertAdjacentHTML("beforeend", diagram);
+  el("div", "ak-note", box, note);
   return box;
 }

@@ -1,12 +1,14 @@
 // Charts of films: lines over training steps with a cursor at the shown step, upright bars, scatters.
 //
 //   lineChart(film, parent, options)   .update()      lines are read anew when the film has grown
+//   chartsFigure({charts, …})                    a figure of line charts, with its words and its table
 //   columnsChart(film, parent, options)   .update(values, low, high)
 //   scatter(film, parent, options)     .update(x, y, limit)
 
-import { clamp, el, limitOf, number, pointedIn, set, show, svg } from "./ink.js";
+import { clamp, el, limitOf, number, panelGrid, set, share, show, svg } from "./ink.js";
+import { chartFrame, DASHES, lineSample, placeMark, SHAPES } from "./chart.js";
+import { pointedIn } from "./maps.js";
 
-const DASHES = { solid: "", dash: "6 4", dot: "2 3", dashdot: "7 3 2 3", longdash: "11 4", longdashdot: "9 3 2 3" };
 const IN_TURN = ["solid", "dash", "dot", "dashdot", "longdash", "longdashdot"];
 
 /** The stroke pattern of a variant's lines: a second cue besides its colour. */
@@ -30,114 +32,77 @@ export function ticks(low, high, n) {
  */
 export function lineChart(film, parent, { lines, levels = [], width, height = 190, label = "", text, ...axis }) {
   width = Math.floor(width ?? (parent.clientWidth || film.width));
+  const curves = lines.map((line, v) => ({ color: line.color, dash: dashOf(line, v) }));
   const margin = { left: 44, right: 12, top: label ? 22 : 8, bottom: 34 };
-  const node = svg("svg", { width, height, class: "ak-chart", "aria-hidden": "true" }, parent);
-  if (label) svg("text", { x: 2, y: 12, class: "ak-quiet" }, node).textContent = label;
-  const right = width - margin.right, bottom = height - margin.bottom;
-  const grid = svg("g", { class: "ak-axis" }, node);
-  const bands = lines.map(({ color, low }) => low && svg("path", { fill: color, class: "ak-band" }, node));
-  const drawnLevels = levels.map(({ text }) => {
-    const group = svg("g", { class: "ak-level" }, node);
-    const line = svg("path", {}, group);
-    const words = svg("text", { x: right - 2, "text-anchor": "end" }, group);
-    words.textContent = text;
-    return { line, words };
-  });
-  const paths = lines.map((line, v) => svg("path", {
-    class: "ak-line", stroke: line.color, "stroke-dasharray": dashOf(line, v),
-  }, node));
-  const cursor = svg("path", { class: "ak-cursor" }, node);
-  const dots = lines.map(({ color, shape }) => svg("path", { d: SHAPES[shape] ?? SHAPES.circle, fill: color, class: "ak-dot" }, node));
-  const over = svg("rect", {
-    x: margin.left, y: margin.top, width: right - margin.left, height: bottom - margin.top, class: "ak-over",
-  }, node);
+  const chart = chartFrame(parent, { width, height, margin, curves, levels, label, className: "ak-chart" });
+  const dots = lines.map(({ color, shape = "circle" }) => svg("path", { d: SHAPES[shape], fill: color, class: "ak-dot" }, chart.node));
   const kept = { version: -1 };
-  const x = (step) => margin.left + ((right - margin.left) * step) / (film.header.total_steps || film.steps.at(-1) || 1);
-  const y = (value) => bottom - ((bottom - margin.top) * (clamp(value, kept.low, kept.high) - kept.low)) / (kept.high - kept.low || 1);
-  const line = (values) => {
-    let d = "", down = false;
-    values.forEach((value, k) => {
-      if (Number.isFinite(value)) d += `${down ? "L" : "M"}${x(film.steps[k]).toFixed(1)} ${y(value).toFixed(1)}`;
-      down = Number.isFinite(value);
-    });
-    return d;
-  };
 
   function grow() {
     kept.version = film.version;
     kept.values = lines.map((one) => Array.from(one.values()));
-    kept.low = axis.low ?? Infinity;
-    kept.high = axis.high ?? -Infinity;
-    const limits = lines.map((one) => [one.low ? Array.from(one.low()) : [], one.high ? Array.from(one.high()) : []]);
-    for (const value of [...kept.values, ...limits.flat()].flat().concat(levels.map((level) => level.value))) {
-      if (!Number.isFinite(value)) continue;
-      if (axis.low === undefined && value < kept.low) kept.low = value;
-      if (axis.high === undefined && value > kept.high) kept.high = value;
-    }
-    if (!(kept.high > kept.low)) [kept.low, kept.high] = [Math.min(0, kept.low) || 0, Math.max(kept.low, 0) || 1];
-    drawAxis();
-    paths.forEach((path, v) => set(path, "d", line(kept.values[v])));
-    bands.forEach((band, v) => {
-      if (!band) return;
-      const [low, high] = limits[v], known = film.steps.map((_, k) => k).filter((k) => Number.isFinite(low[k]) && Number.isFinite(high[k]));
-      const edge = (values, order) => order.map((k) => `${x(film.steps[k]).toFixed(1)} ${y(values[k]).toFixed(1)}`).join("L");
-      set(band, "d", known.length ? `M${edge(high, known)}L${edge(low, known.toReversed())}Z` : "");
-    });
-    levels.forEach(({ value }, i) => {
-      set(drawnLevels[i].line, "d", `M${margin.left} ${y(value).toFixed(1)}H${right}`);
-      set(drawnLevels[i].words, "y", (y(value) - 4 < margin.top + 8 ? y(value) + 14 : y(value) - 4).toFixed(1));
-    });
-  }
-
-  function drawAxis() {
-    const down = ticks(kept.low, kept.high, 4), across = ticks(0, film.header.total_steps || film.steps.at(-1) || 1, Math.max(2, Math.floor(width / 110)));
-    const wanted = JSON.stringify([down, across, kept.low, kept.high]);
-    if (kept.axis === wanted) return;
+    const limits = lines.map(({ low, high }) => [low ? Array.from(low()) : [], high ? Array.from(high()) : []]);
+    const known = [...kept.values, ...limits.flat(), levels.map(({ value }) => value)].flat().filter(Number.isFinite);
+    let low = axis.low ?? known.reduce((a, b) => Math.min(a, b), Infinity), high = axis.high ?? known.reduce((a, b) => Math.max(a, b), -Infinity);
+    if (!(high > low)) [low, high] = [Math.min(0, low) || 0, Math.max(low, 0) || 1];
+    const last = film.header.total_steps || film.steps.at(-1) || 1;
+    chart.scaleTo(last, low, high);
+    const down = ticks(low, high, 4).map((value) => [value, text ? text(value) : number(value, value % 1 ? 2 : 0)]);
+    const across = ticks(0, last, Math.max(2, Math.floor(width / 110))).map((step) => [step, number(step, 0)]);
+    const wanted = JSON.stringify([down, across, low, high]);
+    if (kept.axis !== wanted) chart.drawAxis(down, across, "training step");
     kept.axis = wanted;
-    grid.replaceChildren();
-    for (const value of down) {
-      svg("path", { d: `M${margin.left} ${y(value).toFixed(1)}H${right}` }, grid);
-      svg("text", { x: margin.left - 6, y: y(value) + 4, "text-anchor": "end" }, grid).textContent = text ? text(value) : number(value, value % 1 ? 2 : 0);
-    }
-    across.forEach((step) => {
-      svg("text", { x: x(step), y: bottom + 16, "text-anchor": "middle" }, grid).textContent = number(step, 0);
-    });
-    svg("text", { x: (margin.left + right) / 2, y: height - 3, "text-anchor": "middle", class: "ak-quiet" }, grid).textContent = "training step";
+    kept.values.forEach((values, v) => chart.draw(v, film.steps, values, ...limits[v]));
+    levels.forEach(({ value }, i) => chart.drawLevel(i, value));
   }
 
   const told = (k) => [`step ${film.steps[k]}`, ...lines.map((one, v) => `${one.name}: ${(text ?? number)(kept.values[v][k])}`)].join("\n");
-  const nearest = (event) => {
-    const box = over.getBoundingClientRect(), part = (event.clientX - box.left) / box.width;
-    return film.nearest(part * (film.header.total_steps || film.steps.at(-1) || 1));
-  };
-  over.onpointermove = (event) => film.steps.length && film.tip.show(told(nearest(event)), event);
-  over.onpointerleave = () => film.tip.hide();
-  over.onclick = (event) => film.steps.length && film.go(nearest(event));
+  chart.onStep((step, event) => film.steps.length && film.tip.show(told(film.nearest(step)), event), film.tip.hide, (step) => film.steps.length && film.go(film.nearest(step)));
   return {
-    node,
+    node: chart.node,
     update() {
       if (kept.version !== film.version) grow();
       if (!film.steps.length) return;
-      const at = x(film.step).toFixed(1);
-      set(cursor, "d", `M${at} ${margin.top}V${bottom}`);
-      dots.forEach((dot, v) => {
-        const value = kept.values[v][film.at];
-        show(dot, Number.isFinite(value));
-        if (!Number.isFinite(value)) return;
-        set(dot, "transform", `translate(${at} ${y(value).toFixed(1)})`);
-      });
+      chart.pointAt(film.step);
+      dots.forEach((dot, v) => placeMark(dot, chart.x(film.step), chart.y(kept.values[v][film.at]), Number.isFinite(kept.values[v][film.at])));
     },
   };
 }
+
+/**
+ * A figure of charts side by side. `charts(film)` gives for each chart what lineChart takes, and a
+ * title; the lines of all charts are the same variants in the same order. `least`: pixels of a chart.
+ */
+export const chartsFigure = ({ charts, least = 300, ...figure }) => ({
+  height: 210,
+  build(film, body) {
+    const all = charts(film), grid = panelGrid(film, body, all.length, least);
+    return all.map(({ title, ...chart }, k) => {
+      if (title) el("div", "ak-panel-title", grid.boxes[k], title);
+      return lineChart(film, grid.boxes[k], { width: grid.inner, height: 180, ...chart });
+    });
+  },
+  update: (_, drawn) => drawn.forEach((chart) => chart.update()),
+  finding: (film) => `At step ${film.step} of ${film.header.total_steps}: ` + film.variants.map(({ name }, v) => {
+    const known = charts(film).map(({ title, label, lines, text = share }) => [[label, title].filter(Boolean).join(", "), text(lines[v].values()[film.at])]);
+    return `${name}: ${known.filter(([, value]) => value !== "–").map((part) => part.join(" ")).join(", ") || "–"}.`;
+  }).join(" "),
+  table(film) {
+    const values = charts(film).map(({ lines }) => lines.map((line) => line.values()));
+    return {
+      columns: ["step", "variant", ...charts(film).map(({ title, label }) => [label, title].filter(Boolean).join(", "))],
+      rows: film.steps.flatMap((step, k) => film.variants.map(({ text }, v) => [step, text, ...values.map((lines) => lines[v][k])])),
+    };
+  },
+  ...figure,
+});
 
 /** Colour, dash and name of every line, for a chart that no player bar explains. */
 export function lineLegend(parent, lines) {
   const node = el("div", "ak-film-legend", parent);
   lines.forEach((line, v) => {
     const item = el("span", "", node);
-    const sample = svg("svg", { width: 30, height: 8, "aria-hidden": "true" }, item);
-    svg("path", { d: "M1 4H29", class: "ak-line", stroke: line.color, "stroke-dasharray": dashOf(line, v) }, sample);
-    if (line.shape) svg("path", { d: SHAPES[line.shape], fill: line.color, transform: "translate(15 4)" }, sample);
+    lineSample(item, { ...line, style: "solid", dash: dashOf(line, v) });
     el("span", "", item, line.name);
   });
 }
@@ -167,12 +132,6 @@ export function columnsChart(film, parent, { n, width, height = 64, tell, tokens
     },
   };
 }
-
-export const SHAPES = {
-  circle: "M-4.5 0A4.5 4.5 0 1 0 4.5 0A4.5 4.5 0 1 0 -4.5 0Z",
-  square: "M-4 -4H4V4H-4Z",
-  triangle: "M0 -5.2L5 3.8H-5Z",
-};
 
 /**
  * Points on two axes of one scale, 0 in the middle. Options: points [{shape: circle | square |

@@ -1,10 +1,11 @@
 // The Attention page: the maps of two variants subtracted, and what training does to attention.
 
 import {
-  diverging, el, heatMap, limitOf, number, panelGrid, percent, scaleLegend, show,
+  diverging, el, limitOf, number, percent, scaleLegend, show,
 } from "./ink.js";
+import { heatMap } from "./maps.js";
 import { chosenPlace, columnsOf, lackingOf, mapOf, placeText, shownPlace } from "./followed.js";
-import { lineChart } from "./charts.js";
+import { chartsFigure } from "./charts.js";
 import { say } from "./panels.js";
 
 /** Which two variants are compared: those chosen, else QKV and Q=K, else the first two. */
@@ -115,38 +116,20 @@ const massLines = (film, which) => film.variants.map((variant, p) => ({
 /** Whether a task has right (0) or mirrored (1) entries to look at. */
 const hasMass = (film, which) => massLines(film, which).some((line) => line.values().some((value) => !Number.isNaN(value)));
 
-export const massFigure = {
+export const massFigure = chartsFigure({
   name: "mass",
   title: "Accuracy and attention, by training step",
   hint: (film) => "The vertical line is the moment shown; press anywhere to go there. Attention is the mean over " +
     `${film.header.n_examples} held-out examples${placeText(film, chosenPlace(film)) && `, ${placeText(film, chosenPlace(film))}`}.`,
-  height: 230,
   shape: (film) => [chosenPlace(film), hasMass(film, 0), hasMass(film, 1)],
-  build(film, body) {
-    const there = [0, 1].filter((which) => hasMass(film, which));
-    const grid = panelGrid(film, body, 1 + there.length, 300);
+  charts(film) {
+    const { chance } = film.header, shares = { low: 0, high: 1, text: percent };
     const accuracy = film.variants.map((variant, p) => ({ ...variant, values: () => film.line("accuracy", [p]) }));
-    const room = { width: grid.inner, low: 0, high: 1, text: percent }, { chance } = film.header;
-    const levels = chance > 0 ? [{ value: chance, text: `chance ${percent(chance)}` }] : [];
     return [
-      lineChart(film, grid.boxes[0], { ...room, lines: accuracy, levels, label: "accuracy" }),
-      ...there.map((which, i) => lineChart(film, grid.boxes[i + 1], {
-        ...room, lines: massLines(film, which), label: `attention on the ${which ? "mirrored" : "right"} entry`,
+      { ...shares, lines: accuracy, levels: chance > 0 ? [{ value: chance, text: `chance ${percent(chance)}` }] : [], label: "accuracy" },
+      ...[0, 1].filter((which) => hasMass(film, which)).map((which) => ({
+        ...shares, lines: massLines(film, which), label: `attention on the ${which ? "mirrored" : "right"} entry`,
       })),
     ];
   },
-  update: (_, charts) => charts.forEach((chart) => chart.update()),
-  finding: (film) => `At step ${film.step} of ${film.header.total_steps}: ` + film.variants.map((variant, p) => {
-    const mass = [0, 1].map((which) => massOf(film, p, chosenPlace(film), which, film.at));
-    const parts = [`accuracy ${percent(film.value("accuracy", [p]))}`];
-    if (!Number.isNaN(mass[0])) parts.push(`attention on the right entry ${percent(mass[0])}`);
-    if (!Number.isNaN(mass[1])) parts.push(`on the mirrored one ${percent(mass[1])}`);
-    return `${variant.name}: ${parts.join(", ")}.`;
-  }).join(" "),
-  table: (film) => ({
-    columns: ["step", "variant", "accuracy", "asymmetry", "mass_on_right", "mass_on_reversed"],
-    rows: film.steps.flatMap((step, k) => film.variants.map((variant, p) => [
-      step, variant.name, ...["accuracy", "asymmetry"].map((name) => film.value(name, [p], k)), ...[0, 1].map((which) => massOf(film, p, chosenPlace(film), which, k)),
-    ])),
-  }),
-};
+});

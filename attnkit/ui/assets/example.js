@@ -3,82 +3,48 @@
 // so do the arrow keys, from one that is asked to the next.
 // data: {cells: [{token, full, asked, answer, target, reverse}], n_source, note, message}
 
-import { once, onWidth, states, unpacked, whenGone } from "./panels.js";
+import { mounted, onWidth, unpacked } from "./panels.js";
+import { el, show, svg } from "./ink.js";
 
 export default function showExample({ data: packed, parentElement }) {
-  const data = unpacked(packed);
-  const root = once(parentElement, "div", "ak-example");
-  let state = states.get(root);
-  if (!state) {
-    state = {};
-    states.set(root, state);
-    state.endWidth = onWidth(root, () => drawArc(state));
-  }
-  const wanted = JSON.stringify(data);
-  if (state.drawn !== wanted) {
-    state.drawn = wanted;
-    build(root, state, data);
-  }
-  return whenGone(root, () => {
-    state.endWidth();
-    states.delete(root);
+  const data = unpacked(packed), { root, state, gone } = mounted(parentElement, "ak-example", (root) => {
+    const made = { ends: [onWidth(root, () => drawArc(made))] };
+    return made;
   });
+  const wanted = JSON.stringify(data);
+  if (state.drawn !== wanted) build(root, state, data);
+  state.drawn = wanted;
+  return gone;
 }
 
 function build(root, state, data) {
   root.replaceChildren();
-  const words = document.createElement("div");
-  words.className = "ak-example-note";
-  words.textContent = data.message || data.note;
-  const scroll = document.createElement("div");
-  scroll.className = "ak-example-scroll";
+  const scroll = el("div", "ak-example-scroll", root), strip = el("div", "ak-example-strip", scroll);
+  el("div", "ak-example-note", root, data.message || data.note);
   scroll.tabIndex = data.cells.length ? 0 : -1;
   scroll.setAttribute("role", "group");
-  const asked = data.cells.filter((cell) => cell.asked).length;
-  scroll.setAttribute("aria-label", `An example of ${data.cells.length} tokens, ${asked} of them ` +
+  scroll.setAttribute("aria-label", `An example of ${data.cells.length} tokens, ${data.cells.filter(({ asked }) => asked).length} of them ` +
     "asked. Arrow keys left and right go from one that is asked to the next.");
   scroll.onkeydown = (event) => step(state, event);
-  const strip = document.createElement("div");
-  strip.className = "ak-example-strip";
   if (data.cells.length) strip.setAttribute("role", "list");
-  scroll.append(strip);
-  root.append(scroll, words);
-  state.strip = strip;
-  state.cells = data.cells.map((cell, i) => {
-    if (data.n_source && (i === 0 || i === data.n_source)) {
-      const side = document.createElement("div");
-      side.className = "ak-side";
-      side.textContent = i ? "decoder" : "encoder";
-      strip.append(side);
-    }
-    const box = document.createElement("div");
-    box.className = "ak-token-box" + (cell.asked ? " ak-asked" : "");
+  state.cells = data.cells.map(({ token, full, asked, answer, target }, i) => {
+    if (data.n_source && (i === 0 || i === data.n_source)) el("div", "ak-side", strip, i ? "decoder" : "encoder");
+    const box = el("div", `ak-token-box${asked ? " ak-asked" : ""}`, strip);
+    const told = `position ${i}: ${full}${asked ? `; asked, right answer ${answer}` : ""}${target >= 0 ? `, at position ${target}` : ""}`;
     box.setAttribute("role", "listitem");
-    let said = `position ${i}: ${cell.full}`;
-    if (cell.asked) said += `; asked, right answer ${cell.answer}`;
-    if (cell.target >= 0) said += `, at position ${cell.target}`;
-    box.setAttribute("aria-label", said);
-    box.title = said;
-    for (const [part, text] of [["place", i], ["said", cell.token], ["right", cell.answer]]) {
-      const line = document.createElement("span");
-      line.className = `ak-${part}`;
-      line.textContent = text;
-      box.append(line);
-    }
-    if (cell.asked) box.onmouseenter = () => choose(state, i);
-    strip.append(box);
+    box.setAttribute("aria-label", told);
+    box.title = told;
+    for (const [part, text] of [["place", i], ["said", token], ["right", answer]]) el("span", `ak-${part}`, box, String(text));
+    if (asked) box.onmouseenter = () => choose(state, i);
     return box;
   });
   state.data = data;
-  state.arc = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-  state.arc.classList.add("ak-example-arc");
-  state.arc.setAttribute("aria-hidden", "true");
-  state.arc.innerHTML = '<path class="ak-arc"/><path class="ak-arc"/>';
-  strip.append(state.arc);
-  strip.onmouseleave = () => choose(state, state.first);
-  const apart = data.cells.findIndex((cell, i) => cell.target >= 0 && cell.target !== i);
-  state.first = apart >= 0 ? apart : data.cells.findIndex((cell) => cell.asked);
-  choose(state, state.first);
+  state.arc = svg("svg", { class: "ak-example-arc", "aria-hidden": "true" }, strip);
+  for (let k = 0; k < 2; k++) svg("path", { class: "ak-arc" }, state.arc);
+  strip.onmouseleave = () => choose(state, first);
+  const apart = data.cells.findIndex(({ target }, i) => target >= 0 && target !== i);
+  const first = apart >= 0 ? apart : data.cells.findIndex(({ asked }) => asked);
+  choose(state, first);
   document.fonts?.ready.then(() => drawArc(state));
 }
 
@@ -108,7 +74,7 @@ function drawArc(state) {
   const cell = state.data?.cells[state.chosen], paths = state.arc?.children;
   if (!paths) return;
   const from = state.cells[state.chosen], to = cell && state.cells[cell.target];
-  state.arc.style.display = from && to ? "" : "none";
+  show(state.arc, Boolean(from && to));
   if (!from || !to) return;
   const x0 = from.offsetLeft + from.offsetWidth / 2, y0 = from.offsetTop + 14;
   let x1 = to.offsetLeft + to.offsetWidth / 2;

@@ -2,11 +2,11 @@
 // A page's component (its file is joined after panels.js, ink.js, charts.js, trace.js, save.js and this one):
 //
 //   export default function showPage(component) {           // {data: bytes, parentElement, setTriggerValue}
-//     return filmPage(component, { conclude, figures: [accuracy], more: [loss] });
+//     return filmPage(component, { figures: [accuracy], more: [loss] });
 //   }
 //
-// `conclude(film)` is the sentence to take away, at the shown step; it stands above the player. Of a
-// training that failed, `header.failure` stands there instead.
+// The sentence to take away, `film.said("conclusion")`, stands above the player. Of a training that
+// failed, `header.failure` stands there instead.
 // The figures of `more` are folded away under "More figures" until the visitor opens them.
 //
 // A figure is a plain object; `film.at` is the place of the shown frame, `film.step` its step:
@@ -27,6 +27,7 @@
 //   film.get(name, k = film.at) → values of frame k, or of a constant array; film.shape(name)
 //   film.part(name, [v, h, …], k) → the values below these leading indices, without copying
 //   film.value(name, [v, …], k) → one number     film.line(name, [v, …]) → it, for every frame
+//   film.said(name, k) → the texts of frame k among the header's sentences, which Python has composed
 //   film.go(k), film.nearest(step), film.redraw()
 //   film.picked, film.pick({layer, head, query_index})  what the visitor chose; told to Python
 //   film.own                                       what a page keeps in the browser only
@@ -34,10 +35,12 @@
 //   film.link.point(token), film.link.on(node, seen)   a token pointed at, in all figures
 //   film.tip.show(text, event), film.tip.hide()
 
-import { isPrinting, once, onSight, onWidth, say, states, whenGone } from "./panels.js";
-import { clamp, el, number, percent, placeIn, set, show, svg } from "./ink.js";
+import { isPrinting, mounted, onSight, onWidth, say } from "./panels.js";
+import { clamp, el, number, percent, set, show, svg } from "./ink.js";
 import { saveMenu } from "./save.js";
+import { lineSample } from "./chart.js";
 import { dashOf } from "./charts.js";
+import { tipIn } from "./maps.js";
 
 const PLAY_SECONDS = 6, REST = 250;
 const DECODED = {
@@ -88,6 +91,7 @@ export function newFilm() {
     },
     value: (name, indices, k) => film.part(name, indices, k)[0],
     line: (name, indices) => film.steps.map((_, k) => film.value(name, indices, k)),
+    said: (name, k = film.at) => film.frames.get(film.steps[k])?.sentences[name],
     nearest: (step) => film.steps.reduce((best, s, k) => (Math.abs(s - step) < Math.abs(film.steps[best] - step) ? k : best), 0),
   };
   return film;
@@ -108,10 +112,12 @@ export function takeBlob(film, blob) {
   for (const name of ["layer", "head", "query_index"]) picked[name] = header[name] ?? asked[name] ?? 0;
   const told = JSON.stringify(picked); // as the answer says it, until the visitor picks another
   if (told !== film.told) Object.assign(film, { told, picked: { ...film.picked, ...picked } });
-  film.header = header;
+  const { sentences = {}, all_sentences: texts = [], ...about } = header; // each text stands once, under its number
+  const read = (one) => (Array.isArray(one) ? one.map(read) : texts[one]);
+  film.header = about;
   film.constants = Object.fromEntries(Object.entries(arrays).filter(([name]) => !framed.has(name)));
   header.steps.forEach((step, f) => {
-    const frame = {};
+    const frame = { sentences: Object.fromEntries(Object.entries(sentences).map(([name, all]) => [name, read(all[f])])) };
     for (const name of framed) {
       const size = shapes[name].reduce((a, b) => a * b, 1);
       frame[name] = arrays[name].data.subarray(f * size, (f + 1) * size);
@@ -125,12 +131,7 @@ export function takeBlob(film, blob) {
 
 /** What a component's default export calls: mounts once, and takes every blob that comes. */
 export function filmPage({ data, parentElement, setTriggerValue }, view) {
-  const root = once(parentElement, "div", "ak-film");
-  let state = states.get(root);
-  if (!state) {
-    state = mount(root, view);
-    states.set(root, state);
-  }
+  const { state, gone } = mounted(parentElement, "ak-film", (root) => mount(root, view));
   state.setTriggerValue = setTriggerValue;
   if (data?.byteLength) {
     takeBlob(state.film, data);
@@ -139,16 +140,12 @@ export function filmPage({ data, parentElement, setTriggerValue }, view) {
     const since = state.film.header.since ?? -1; // the last step of what was sent before
     if (since >= 0 && !state.film.frames.has(since)) setTriggerValue?.("resend", state.film.header.film);
   }
-  return whenGone(root, () => {
-    state.ends.forEach((end) => end());
-    pause(state);
-    states.delete(root);
-  });
+  return gone;
 }
 
 function mount(root, view) {
   const film = newFilm();
-  const state = { root, view, film, figures: [], ends: [], moves: 0 };
+  const state = { root, view, film, figures: [], ends: [() => pause(state)], moves: 0 };
   Object.defineProperty(film, "served", { get: () => Boolean(state.setTriggerValue) });
   film.width = root.clientWidth || 1000;
   film.tip = tipIn(root);
@@ -166,7 +163,7 @@ function mount(root, view) {
     state.setTriggerValue?.("picked", { ...film.picked }); // told also if it was the last one, too
     film.redraw();
   };
-  state.conclusion = view.conclude ? el("p", "ak-conclusion", root, "") : null;
+  state.conclusion = el("p", "ak-conclusion", root, "");
   state.player = buildPlayer(state);
   view.mount?.(film, root);
   state.figures = view.figures.map((definition) => buildFrame(state, definition, root));
@@ -195,24 +192,6 @@ function linking() {
         if (node.isConnected) call(token);
         else seen.delete(node);
       }
-    },
-  };
-}
-
-function tipIn(root) {
-  const tip = once(root, "div", "ak-tip");
-  tip.classList.add("ak-film-tip");
-  const hide = () => show(tip, (tip.shown = false));
-  root.addEventListener("keydown", (event) => event.key === "Escape" && hide());
-  return {
-    hide,
-    say: (text) => say(tip, text),
-    show(text, event) {
-      say(tip, text);
-      tip.style.display = "block";
-      const { x, y, width } = placeIn(root, event), high = tip.offsetHeight;
-      tip.style.left = `${clamp(x + 14, 0, Math.max(0, width - tip.offsetWidth))}px`;
-      tip.style.top = `${event.clientY - high * (tip.currentCSSZoom ?? 1) < 70 ? y + 20 : y - 14 - high}px`;
     },
   };
 }
@@ -255,7 +234,7 @@ const textOf = (words, film) => (typeof words === "function" ? words(film) : wor
 /** After news: which figures are there, and which must be built anew. */
 function arrangeFigures(state) {
   const { film } = state;
-  const { steps, live, since, texts, failure, ...header } = film.header;
+  const { steps, live, since, texts, failure, newest, ...header } = film.header;
   const shape = JSON.stringify([header, film.width]);
   for (const figure of state.figures) {
     const { definition } = figure;
@@ -342,8 +321,7 @@ function arrangePlayer(state) {
   player.legend.replaceChildren();
   player.values = film.variants.map((variant, v) => {
     const item = el("span", "", player.legend);
-    const sample = svg("svg", { width: 30, height: 8, "aria-hidden": "true" }, item);
-    svg("path", { d: "M1 4H29", class: "ak-line", stroke: variant.color, "stroke-dasharray": dashOf(variant, v) }, sample);
+    lineSample(item, { color: variant.color, dash: dashOf(variant, v) });
     el("span", "", item, variant.name);
     return el("b", "", item, "");
   });
@@ -380,7 +358,7 @@ function drawAll(state) {
   const began = performance.now();
   if (!state.film.steps.length) return;
   drawPlayer(state);
-  if (state.conclusion) say(state.conclusion, (state.film.step && state.film.header.failure) || state.view.conclude(state.film));
+  say(state.conclusion, (state.film.step && state.film.header.failure) || (state.film.said("conclusion") ?? ""));
   for (const figure of state.figures) {
     figure.stale = true;
     if (figure.visible && figure.section.style.display !== "none") draw(state, figure);

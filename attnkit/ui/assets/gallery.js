@@ -2,108 +2,71 @@
 // needs no answer from the server.
 // data: {families: [{title, tasks: [{name, title, question, source, thumbnail}]}], current}
 
-import { once, say, states, unpacked, whenGone } from "./panels.js";
+import { mounted, say, unpacked } from "./panels.js";
+import { el } from "./ink.js";
 
 export default function showGallery({ data: packed, parentElement, setTriggerValue }) {
-  const data = unpacked(packed);
-  const root = once(parentElement, "div", "ak-gallery");
-  let state = states.get(root);
-  if (!state) {
-    state = {};
-    states.set(root, state);
-    buildDialog(root, state);
-  }
+  const data = unpacked(packed), { state, gone } = mounted(parentElement, "ak-gallery", buildDialog);
   state.choose = (name) => setTriggerValue("chosen", name);
-  const all = data.families.flatMap((family) => family.tasks);
-  const current = all.find((task) => task.name === data.current);
+  const current = data.families.flatMap(({ tasks }) => tasks).find(({ name }) => name === data.current);
   if (current) fillCard(state.button, current);
   const wanted = JSON.stringify([data.families, data.current]);
-  if (state.drawn !== wanted) {
-    state.drawn = wanted;
-    buildCards(state, data);
-  }
-  return whenGone(root, () => states.delete(root));
+  if (state.drawn !== wanted) buildCards(state, data);
+  state.drawn = wanted;
+  return gone;
 }
 
-function buildDialog(root, state) {
-  state.button = cardNode("ak-chosen-task");
-  state.button.setAttribute("aria-haspopup", "dialog");
-  const more = document.createElement("span");
-  more.className = "ak-open";
-  more.textContent = "Change task";
-  state.button.append(more);
-  state.dialog = document.createElement("dialog");
-  state.dialog.className = "ak-dialog";
-  state.dialog.setAttribute("aria-label", "Choose a task");
-  const head = document.createElement("div");
-  head.className = "ak-dialog-head";
-  head.innerHTML = "<b>What should the models learn?</b>";
-  const close = document.createElement("button");
+function buildDialog(root) {
+  const open = cardNode("ak-chosen-task", root), dialog = el("dialog", "ak-dialog", root);
+  open.setAttribute("aria-haspopup", "dialog");
+  el("span", "ak-open", open, "Change task");
+  dialog.setAttribute("aria-label", "Choose a task");
+  const head = el("div", "ak-dialog-head", dialog);
+  el("b", "", head, "What should the models learn?");
+  const close = el("button", "ak-close", head, "Close"), cards = el("div", "ak-families", dialog);
   close.type = "button";
-  close.className = "ak-close";
-  close.textContent = "Close";
-  close.onclick = () => state.dialog.close();
-  head.append(close);
-  state.cards = document.createElement("div");
-  state.cards.className = "ak-families";
-  state.dialog.append(head, state.cards);
-  state.dialog.onclick = (event) => {
-    if (event.target === state.dialog) state.dialog.close();
+  close.onclick = () => dialog.close();
+  dialog.onclick = ({ target }) => target === dialog && dialog.close();
+  open.onclick = () => {
+    dialog.showModal();
+    cards.querySelector("[aria-current=true]")?.focus();
   };
-  state.button.onclick = () => {
-    state.dialog.showModal();
-    state.cards.querySelector("[aria-current=true]")?.focus();
-  };
-  root.append(state.button, state.dialog);
+  return { button: open, dialog, cards };
 }
 
-function buildCards(state, data) {
-  const focused = state.cards.contains(document.activeElement) && document.activeElement.dataset.task;
-  state.cards.replaceChildren(...data.families.map(({ title, tasks }) => {
-    const family = document.createElement("section");
+function buildCards({ cards, dialog, choose }, { families, current }) {
+  const focused = cards.contains(document.activeElement) && document.activeElement.dataset.task;
+  cards.replaceChildren();
+  for (const { title, tasks } of families) {
+    const family = el("section", "", cards);
     family.setAttribute("aria-label", title);
-    const heading = document.createElement("div");
-    heading.className = "ak-family";
-    heading.textContent = title;
-    const grid = document.createElement("div");
-    grid.className = "ak-tasks";
-    grid.append(...tasks.map((task) => {
-      const card = cardNode("ak-task");
+    el("div", "ak-family", family, title);
+    const grid = el("div", "ak-tasks", family);
+    for (const task of tasks) {
+      const card = cardNode("ak-task", grid);
       fillCard(card, task);
       card.dataset.task = task.name;
-      card.setAttribute("aria-current", String(task.name === data.current));
-      if (task.source) {
-        const source = document.createElement("span");
-        source.className = "ak-source";
-        source.textContent = `Source: ${task.source}`;
-        card.querySelector(".ak-words").append(source);
-      }
+      card.setAttribute("aria-current", String(task.name === current));
+      if (task.source) el("span", "ak-source", card.querySelector(".ak-words"), `Source: ${task.source}`);
       card.onclick = () => {
-        state.dialog?.close();
-        if (task.name !== data.current || !state.dialog) state.choose(task.name);
+        dialog.close();
+        if (task.name !== current) choose(task.name);
       };
-      return card;
-    }));
-    family.append(heading, grid);
-    return family;
-  }));
-  if (focused) state.cards.querySelector(`[data-task="${focused}"]`)?.focus();
+    }
+  }
+  if (focused) cards.querySelector(`[data-task="${focused}"]`)?.focus();
 }
 
-function cardNode(className) {
-  const card = document.createElement("button");
+function cardNode(className, parent) {
+  const card = el("button", className, parent);
   card.type = "button";
-  card.className = className;
   card.innerHTML = '<span class="ak-picture"></span><span class="ak-words"><b></b><span class="ak-question"></span></span>';
   return card;
 }
 
 function fillCard(card, { title, question, thumbnail }) {
   const picture = card.querySelector(".ak-picture");
-  if (picture.dataset.drawn !== thumbnail) {
-    picture.dataset.drawn = thumbnail;
-    picture.innerHTML = thumbnail;
-  }
+  if (picture.dataset.drawn !== thumbnail) picture.innerHTML = picture.dataset.drawn = thumbnail;
   say(card.querySelector("b"), title);
   say(card.querySelector(".ak-question"), question);
 }

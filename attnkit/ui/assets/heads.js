@@ -1,6 +1,4 @@
-// Which head is shown, in words; and what a variant with fewer heads lacks.
-
-export const lacks = ({ n_heads }) => `It has ${n_heads} head${n_heads > 1 ? "s" : ""} only.`;
+// Which head is shown, in words.
 
 /** The layer and the head that were asked for, where there is a choice. */
 function whichHead({ header }) {

@@ -1,4 +1,4 @@
-// What figures of films are drawn with. Every primitive makes its nodes once, under a parent, and
+// What figures are drawn with. Every primitive makes its nodes once, under a parent, and
 // returns {node, update(…)}, which changes attributes and texts only: nothing is ever replaced.
 //
 //   el(tag, class, parent, text)  svg(tag, attributes, parent)  say(node, text)
@@ -7,22 +7,19 @@
 //   scaleLegend(parent)                              .update(scale, "what it measures", words of both ends)
 //   panelGrid(film, parent, n, least)                n boxes side by side, wrapping
 //   panelTitle(parent, variant)                      .update(summary)
-//   heatMap(film, parent, options)                   .update(values, scale, {row, answers, right})
-//   strip(film, parent, options)                     .update(values, scale)
 //   bars(film, parent, options)                      .update(values, {low, high, texts})
-// Charts over steps and scatters stand in charts.js.
+// Maps stand in maps.js, the frame of charts in chart.js, charts and scatters of films in charts.js.
 
 import PALETTE from "../../variants/palette.json" with { type: "json" };
 import { columnsFor, say, setTextForm } from "./panels.js";
 
-const ROW_LEAST = 16;
 let ruler;
 
 /** Pixels that the longest of some texts takes in a figure, as bold as it may get. */
 export function textWidth(texts) {
   if (!ruler) {
     ruler = document.createElement("canvas").getContext("2d");
-    ruler.font = `700 12px ${getComputedStyle(document.querySelector(".ak-film") ?? document.body).fontFamily}`;
+    ruler.font = `700 12px ${getComputedStyle(document.querySelector(".ak-film, .ak-board") ?? document.body).fontFamily}`;
   }
   return Math.ceil(texts.reduce((most, text) => Math.max(most, ruler.measureText(text).width), 0));
 }
@@ -82,18 +79,14 @@ export function share(value) {
   return Number.isFinite(value) ? decimals(value, size >= 0.005 || size < 1e-6 ? 2 : size >= 1e-4 ? 4 : 6) : "–";
 }
 
-/** Two numbers as texts that are equal if the numbers are the same, and else differ. */
-export function twoNumbers(first, second, same) {
-  if (same || !Number.isFinite(first) || !Number.isFinite(second)) return [share(first), share(same ? first : second)];
-  const texts = [[share(first), share(second)], ...[3, 4, 5, 6].map((n) => [decimals(first, n), decimals(second, n)])];
-  return texts.find(([one, other]) => one !== other) ?? texts[0];
-}
-
 /** Where a pointer is in an element, and the element's width, in the element's own pixels: it may be zoomed. */
 export function placeIn(element, event) {
   const box = element.getBoundingClientRect(), zoom = element.currentCSSZoom ?? 1;
   return { x: (event.clientX - box.left) / zoom, y: (event.clientY - box.top) / zoom, width: box.width / zoom };
 }
+
+/** A length in a drawing, as short as it may be. */
+export const round = (value) => Math.round(value * 100) / 100;
 
 export const clamp = (value, low, high) => Math.max(low, Math.min(high, value));
 
@@ -201,158 +194,6 @@ export function panelTitle(parent, { name, text, color }) {
   node.title = text ?? name;
   const summary = el("span", "", node, "");
   return { node, update: (words) => say(summary, words) };
-}
-
-/**
- * A map of rows × columns: a canvas of one pixel per cell under an overlay of labels and marks.
- * Options: rows, columns (labels); width (room for all of it); rowTokens, columnTokens (positions
- * in the sequence, for linking); target, reverse (a column per row, −1: none); answers (pixels
- * of room at the right); tell(i, j, value) (words on hover); onRow(i); bare (no labels); cell
- * (pixels of a cell, else by the width); least (pixels of the narrowest cell); rowTitle, columnTitle
- */
-export function heatMap(film, parent, given) {
-  const { rows, columns, width, rowTokens = [], columnTokens = [], target = [], reverse = [], bare } = given;
-  const left = bare ? 0 : 10 + textWidth(rows);
-  const right = given.answers ? 22 + given.answers : 0;
-  const head = bare ? 0 : Math.max(20, 10 + textWidth(columns));
-  const top = head + (given.columnTitle ? 16 : 0);
-  const fitting = Math.floor(((width - left - right) / columns.length) * 2) / 2;
-  const w = given.cell ?? clamp(fitting, given.least ?? 9, given.most ?? 28);
-  const h = given.cellHeight ?? (bare ? w : clamp(w, ROW_LEAST, 24));
-  const node = el("div", "ak-heat", parent);
-  const size = { width: left + columns.length * w + right, height: top + rows.length * h + 2 };
-  Object.assign(node.style, { width: `${size.width}px`, height: `${size.height}px` });
-  const canvas = el("canvas", "", node);
-  Object.assign(canvas, { width: columns.length, height: rows.length });
-  canvas.style.cssText = `left:${left}px;top:${top}px;width:${columns.length * w}px;height:${rows.length * h}px`;
-  const over = svg("svg", { ...size, "aria-hidden": "true" }, node);
-  if (given.columnTitle) svg("text", { x: left, y: 11, class: "ak-quiet" }, over).textContent = given.columnTitle;
-  if (!bare) {
-    const letters = clamp(w + 1, 4, 12); // names of narrow columns are smaller: none is left out
-    columns.forEach((text, j) => {
-      const x = left + (j + 0.5) * w + letters / 3, y = top - 5;
-      const name = svg("text", { x, y, transform: `rotate(-90 ${x} ${y})` }, over);
-      name.style.fontSize = `${letters}px`;
-      name.textContent = text;
-    });
-  }
-  const rowLabels = bare ? [] : rows.map((text, i) => {
-    const label = svg("text", { x: left - 6, y: top + (i + 0.5) * h + 4, "text-anchor": "end" }, over);
-    label.textContent = text;
-    return label;
-  });
-  const chosen = svg("g", {}, over);
-  for (const name of ["ak-halo", "ak-row"]) svg("rect", { x: left - 1, y: -1, width: columns.length * w + 2, height: h + 2, class: name }, chosen);
-  show(chosen, false);
-  const linked = svg("rect", { y: top, width: w, height: rows.length * h, class: "ak-linked" }, over);
-  show(linked, false);
-  const answers = [];
-  rows.forEach((_, i) => {
-    const y = top + i * h;
-    if (given.answers) answers.push(svg("text", { x: left + columns.length * w + 6, y: y + h / 2 + 4 }, over));
-    // Marks stay at the edge of a cell, so that its colour is seen.
-    if (target[i] >= 0) {
-      const place = { x: left + target[i] * w + 1, y: y + 1, width: Math.max(2, w - 2), height: h - 2 };
-      for (const name of ["ak-halo", "ak-target"]) svg("rect", { ...place, class: name }, over);
-    }
-    if (reverse[i] >= 0) {
-      const r = clamp(w / 6, 1.5, 2.5);
-      svg("circle", { cx: left + (reverse[i] + 1) * w - r - 1.5, cy: y + r + 1.5, r, class: "ak-reverse" }, over);
-    }
-  });
-  const kept = { values: new Float32Array(rows.length * columns.length) };
-  const place = (event) => {
-    const { x, y } = placeIn(node, event), i = Math.floor((y - top) / h), j = Math.floor((x - left) / w);
-    return [i >= 0 && i < rows.length ? i : -1, j >= 0 && j < columns.length ? j : -1];
-  };
-  node.onpointermove = (event) => {
-    const [i, j] = place(event);
-    kept.at = i >= 0 && j >= 0 ? [i, j] : null;
-    film.link.point(j >= 0 ? columnTokens[j] : i >= 0 ? rowTokens[i] : undefined);
-    if (kept.at) film.tip.show(told(i, j), event);
-    else film.tip.hide();
-  };
-  node.onpointerleave = () => {
-    kept.at = null;
-    film.link.point();
-    film.tip.hide();
-  };
-  const told = (i, j) => {
-    const value = kept.values[i * columns.length + j];
-    return given.tell ? given.tell(i, j, value) : `${rows[i]}, ${columns[j]}: ${number(value, 3)}`;
-  };
-  if (given.onRow) {
-    node.classList.add("ak-pressable");
-    node.onclick = (event) => {
-      const [i] = place(event);
-      if (i >= 0) given.onRow(i);
-    };
-  }
-  film.link.on(node, (token) => {
-    const j = token === undefined ? -1 : columnTokens.indexOf(token);
-    show(linked, j >= 0);
-    if (j >= 0) set(linked, "x", left + j * w);
-    rowLabels.forEach((label, i) => label.classList.toggle("ak-said-now", token !== undefined && rowTokens[i] === token));
-  });
-  return {
-    node,
-    canvas,
-    update(values, scale, { row = -1, answers: texts, right: rightNow } = {}) {
-      kept.values = values;
-      paint(canvas, values, scale);
-      show(chosen, row >= 0);
-      if (row >= 0) set(chosen, "transform", `translate(0 ${top + row * h})`);
-      rowLabels.forEach((label, i) => label.classList.toggle("ak-chosen-name", i === row));
-      answers.forEach((answer, i) => {
-        const mark = rightNow[i] === null ? "" : rightNow[i] ? "✓" : "✗";
-        say(answer, mark ? `${texts[i]} ${mark}` : texts[i]);
-        set(answer, "class", mark ? (rightNow[i] ? "ak-right" : "ak-wrong") : "");
-      });
-      if (kept.at) film.tip.say(told(kept.at[0], kept.at[1]));
-    },
-  };
-}
-
-/**
- * Tell what is pointed at in a drawing of `n` values side by side; returns what tells it anew.
- * Options: n, tell(k), tokens (positions, for linking, if the values are tokens')
- */
-export function pointedIn(film, drawing, { n, tell, tokens }) {
-  let at;
-  drawing.onpointermove = (event) => {
-    const box = drawing.getBoundingClientRect();
-    at = clamp(Math.floor(((event.clientX - box.left) / box.width) * n), 0, n - 1);
-    if (tokens) film.link.point(tokens[at]);
-    film.tip.show(tell(at), event);
-  };
-  drawing.onpointerleave = () => {
-    at = undefined;
-    if (tokens) film.link.point();
-    film.tip.hide();
-  };
-  return () => at === undefined || film.tip.say(tell(at));
-}
-
-/**
- * A vector as a row of coloured cells. Options: n, width, height (14), tell(k, value), tokens
- * (positions, for linking, if the cells are tokens)
- */
-export function strip(film, parent, { n, width, height = 14, tell, tokens }) {
-  const node = el("div", "ak-strip", parent);
-  const canvas = el("canvas", "", node);
-  Object.assign(canvas, { width: n, height: 1 });
-  canvas.style.cssText = `width:${width}px;height:${height}px`;
-  const kept = { values: new Float32Array(n) };
-  const told = (k) => (tell ? tell(k, kept.values[k]) : `${k + 1} of ${n}: ${number(kept.values[k], 3)}`);
-  const tellAnew = pointedIn(film, canvas, { n, tell: told, tokens });
-  return {
-    node,
-    update(values, scale) {
-      kept.values = values;
-      paint(canvas, values, scale);
-      tellAnew();
-    },
-  };
 }
 
 /**

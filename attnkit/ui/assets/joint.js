@@ -2,7 +2,7 @@
 
 import PALETTE from "../../variants/palette.json" with { type: "json" };
 import { alikeAt, markLegend, notesOf, pairName, TWIN } from "./pairs.js";
-import { lacks, titled } from "./heads.js";
+import { titled } from "./heads.js";
 import { el, limitOf, number, panelGrid, panelTitle, set, svg } from "./ink.js";
 import { scatter } from "./charts.js";
 
@@ -20,7 +20,7 @@ function openMark(mark, { color, scale }) {
 }
 
 /** Why a variant has no map; empty if it has one. */
-const notMapped = (film, p) => (notesOf(film, p).has_head ? notesOf(film, p).refusal : lacks(film.variants[p]));
+const notMapped = (film, p) => (notesOf(film, p).has_head ? notesOf(film, p).refusal : film.variants[p].lacking);
 
 /** Roles that a token has in this layer and that are in the plane. */
 function pointsOf(film, p) {

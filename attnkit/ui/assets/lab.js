@@ -1,42 +1,34 @@
 // What the Lab adds to Streamlit's own buttons: the one that opens the sidebar is called Settings,
 // and the focus stays in the bar when the button that has it is switched off.
 
-import { once, states, whenGone } from "./panels.js";
+import { mounted } from "./panels.js";
 import showBoard from "./board.js";
-import { saveMenu } from "./save.js";
 
 const OPENER = "[data-testid=stExpandSidebarButton]";
 const INSTEAD = { train: ["pause", "stop"], pause: ["train"], step: ["pause", "train"], stop: ["train"] };
 
 // The board's own component is small: it finds what draws the board here, see late.js.
 window.attnkitBoard = showBoard;
-window.attnkitSave = saveMenu;
 
 export default function showLab({ parentElement }) {
-  const root = once(parentElement, "div", "ak-lab");
-  let state = states.get(root);
-  if (!state) {
-    state = { home: null, moving: false };
-    states.set(root, state);
-    const listeners = {
-      click: ({ target }) => (state.home = keyOf(target)),
-      focusin: ({ target }) => state.moving || (state.home = keyOf(target)),
-      focusout: ({ target }) => state.moving || target.disabled || (state.home = null),
-    };
-    for (const [name, listener] of Object.entries(listeners)) document.addEventListener(name, listener, true);
-    const switched = new MutationObserver(() => keepFocus(state)), header = new MutationObserver(nameOpener);
-    switched.observe(document.body, { subtree: true, attributeFilter: ["disabled"] });
-    header.observe(document.querySelector("[data-testid=stHeader]"), { subtree: true, childList: true });
-    nameOpener();
-    state.end = () => {
-      for (const [name, listener] of Object.entries(listeners)) document.removeEventListener(name, listener, true);
-      switched.disconnect();
-      header.disconnect();
-      document.querySelector(OPENER)?.setAttribute("aria-label", "Expand sidebar");
-      states.delete(root);
-    };
-  }
-  return whenGone(root, state.end);
+  return mounted(parentElement, "ak-lab", watchButtons).gone;
+}
+
+function watchButtons() {
+  const state = { home: null, moving: false }, ends = new AbortController();
+  const listeners = {
+    click: ({ target }) => (state.home = keyOf(target)),
+    focusin: ({ target }) => state.moving || (state.home = keyOf(target)),
+    focusout: ({ target }) => state.moving || target.disabled || (state.home = null),
+  };
+  for (const [name, listener] of Object.entries(listeners)) document.addEventListener(name, listener, { capture: true, signal: ends.signal });
+  const switched = new MutationObserver(() => keepFocus(state)), header = new MutationObserver(nameOpener);
+  switched.observe(document.body, { subtree: true, attributeFilter: ["disabled"] });
+  header.observe(document.querySelector("[data-testid=stHeader]"), { subtree: true, childList: true });
+  nameOpener();
+  const rename = () => document.querySelector(OPENER)?.setAttribute("aria-label", "Expand sidebar");
+  state.ends = [() => ends.abort(), () => switched.disconnect(), () => header.disconnect(), rename];
+  return state;
 }
 
 const nameOpener = () => document.querySelector(OPENER)?.setAttribute("aria-label", "Settings");

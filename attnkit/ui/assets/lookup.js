@@ -2,9 +2,10 @@
 
 import {
   bars, clamp, diverging, el, limitOf, number, ordinal, paint, panelGrid, panelTitle, percent, placeIn,
-  set, strip, svg, textWidth,
+  set, svg, textWidth,
 } from "./ink.js";
-import { columnsOf, findingOf, followed, isLate, mostHeads, placeText, short } from "./followed.js";
+import { strip } from "./maps.js";
+import { columnsOf, followed, isLate, mostHeads, placeText, short, toldOfLookup } from "./followed.js";
 import { say } from "./panels.js";
 
 const LONGEST_NAME = 14; // letters of an entry in the table; of longer ones only its name
@@ -286,7 +287,7 @@ export const lookupFigure = {
     node.classList.toggle("ak-faded", isLate(film));
     updates.forEach((update) => update());
   },
-  finding: (film) => `The lookup of ${followed(film)} at step ${film.step}. ` + film.variants.map((variant, p) => `${variant.name}: ${findingOf(film, p)}`).join(" "),
+  finding: toldOfLookup,
   table(film) {
     const { header } = film, layer = header.layers[header.layer], rows = [];
     film.variants.forEach((variant, p) => {

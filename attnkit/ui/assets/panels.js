@@ -116,10 +116,10 @@ function fitToPaper() {
 }
 
 /**
- * The cleanup that a component returns. Streamlit also calls the cleanup of a draw that was
+ * A cleanup for `end`. Streamlit also calls the cleanup of a draw that was
  * overtaken by the next one before it had returned, so it counts only once `root` is out of the page.
  */
-export function whenGone(root, end) {
+function whenGone(root, end) {
   return () => setTimeout(() => root.isConnected || end());
 }
 
@@ -134,4 +134,22 @@ export function whenPlotly(state, then) {
   }, 40);
 }
 
-export const states = new WeakMap();
+const states = new WeakMap();
+
+/**
+ * The root of a component and its state, which `build(root)` makes at the first draw; `gone` is the
+ * cleanup that the component returns, which calls the functions in `state.ends`.
+ */
+export function mounted(parent, className, build) {
+  const root = once(parent, "div", className);
+  if (!states.has(root)) states.set(root, build(root));
+  const state = states.get(root);
+  const gone = whenGone(root, () => {
+    for (const end of state.ends ?? []) end();
+    states.delete(root);
+  });
+  return { root, state, gone };
+}
+
+/** Whether the state is still that of a root in the page. */
+export const isMounted = (root, state) => states.get(root) === state;

@@ -1,32 +1,11 @@
 // Replay of a finished experiment: its stored evaluations as curves, under the player of all films.
 // Arrays and header: attnkit/figures/replay.py.
 
-import { number, percent } from "./ink.js";
-import { lineChart } from "./charts.js";
+import { percent } from "./ink.js";
+import { chartsFigure } from "./charts.js";
 import { filmPage } from "./film.js";
 
 const IN_NATS = "loss", OF_SCORES = "asymmetry"; // all other measures are shares, told in percent
-
-const isShare = (measure) => measure !== IN_NATS && measure !== OF_SCORES;
-const isMain = (film, measure) => film.header.request.metric === measure;
-
-/** What all variants have at the shown step, in words. */
-export function valuesOf(film, measure) {
-  const told = isShare(measure) ? percent : (value) => number(value, 2);
-  const values = film.variants.map(({ name }, v) => `${name} ${told(film.value(measure, [v]))}`);
-  return `${film.header.curves[measure]} at step ${film.step}: ${values.join(", ")}.`;
-}
-
-/** Whose mean is drawn, and what the bands are, if there are any. */
-export function meansOf(film, measure) {
-  const seeds = film.header.n_seeds;
-  if (seeds === 1) return "One seed.";
-  const varies = film.variants.some((_, v) => {
-    const low = film.line(`${measure}_low`, [v]);
-    return film.line(`${measure}_high`, [v]).some((high, k) => high > low[k]);
-  });
-  return `Means of ${seeds} seeds${varies ? "; bands: 95% intervals" : ""}.`;
-}
 
 function levelsOf({ header }, measure) {
   if (measure === "accuracy") return [{ value: header.chance, text: "chance" }];
@@ -35,37 +14,34 @@ function levelsOf({ header }, measure) {
 }
 
 /** The curves of one measure; `main` is whether it is the one that the sentence is about. */
-const curves = (measure, main) => ({
+const curves = (measure, main) => chartsFigure({
   name: main ? measure : `more-${measure}`,
   title: (film) => film.header.curves[measure] ?? "",
-  hint: (film) => (measure in film.header.curves ? meansOf(film, measure) : ""),
+  hint: (film) => film.header.hints[measure] ?? "",
   height: 240,
-  shown: (film) => measure in film.header.curves && isMain(film, measure) === main,
-  build(film, body) {
-    const curveOf = (end, v) => () => film.line(`${measure}${end}`, [v]);
-    return lineChart(film, body, {
-      lines: film.variants.map(({ name, color }, v) => ({ name, color, values: curveOf("", v), low: curveOf("_low", v), high: curveOf("_high", v) })),
-      levels: levelsOf(film, measure),
-      height: 240,
-      low: 0,
-      ...(measure === IN_NATS ? {} : { high: 1 }),
-      ...(isShare(measure) ? { text: percent } : {}),
-    });
+  shown: ({ header }) => measure in header.curves && (header.request.metric === measure) === main,
+  charts: (film) => [{
+    lines: film.variants.map(({ name, color }, v) => {
+      const [values, low, high] = ["", "_low", "_high"].map((end) => () => film.line(`${measure}${end}`, [v]));
+      return { name, color, values, low, high };
+    }),
+    levels: levelsOf(film, measure),
+    height: 240,
+    low: 0,
+    ...(measure === IN_NATS ? {} : { high: 1 }),
+    ...(measure === IN_NATS || measure === OF_SCORES ? {} : { text: percent }),
+  }],
+  table(film) {
+    const names = [measure, `${measure}_low`, `${measure}_high`, ...(measure === OF_SCORES ? [] : [OF_SCORES])];
+    return {
+      columns: ["step", "variant", measure, "low", "high", ...names.slice(3)],
+      rows: film.steps.flatMap((step, k) => film.variants.map(({ text }, v) => [step, text, ...names.map((name) => (film.shape(name) ? film.value(name, [v], k) : NaN))])),
+    };
   },
-  update: (_, chart) => chart.update(),
-  finding: (film) => valuesOf(film, measure),
-  table: (film) => ({
-    columns: ["step", "variant", measure, "low", "high", ...(measure === OF_SCORES ? [] : [OF_SCORES])],
-    rows: film.steps.flatMap((step, k) => film.variants.map(({ text }, v) => {
-      const names = [measure, `${measure}_low`, `${measure}_high`, ...(measure === OF_SCORES ? [] : [OF_SCORES])];
-      return [step, text, ...names.map((name) => (film.shape(name) ? film.value(name, [v], k) : NaN))];
-    })),
-  }),
 });
 
 export default function showReplay(component) {
   return filmPage(component, {
-    conclude: (film) => film.header.sentences[film.at],
     figures: [curves("accuracy", true), curves("loss", true)],
     more: ["accuracy", "loss", "asymmetry", "mass_on_target", "mass_on_reverse"].map((measure) => curves(measure, false)),
   });

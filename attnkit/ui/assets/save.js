@@ -1,7 +1,7 @@
 // Taking a figure away: what its box shows as SVG or PNG, and its numbers as CSV.
 
-import { el, set } from "./ink.js";
-import { escaped, paperOf, round, traced } from "./trace.js";
+import { el, round, set } from "./ink.js";
+import { escaped, paperOf, traced } from "./trace.js";
 
 const EDGE = 12, LINE = 20, SHEET_LEAST = 320;
 

@@ -1,31 +1,31 @@
 // The Similarity page: how alike queries, keys and values are, in weights and in activations.
 // Arrays are those of attnkit/analysis/inspection/similarity.py.
 
-import { lacks, titled } from "./heads.js";
+import { titled } from "./heads.js";
 import { clamp, el, number, panelGrid, panelTitle, set, share, show, svg } from "./ink.js";
 import {
-  alikeAt, beside, concludeAlike, isOneMatrix, markLegend, MARKS, notesOf, PAIR_INK, pairName, RANDOM,
-  randomAt, range, readsAll, saidOf, TWIN,
+  alikeAt, markLegend, notesOf, PAIR_INK, pairName, RANDOM, randomAt, range, readsAll,
 } from "./pairs.js";
-import { lineChart, lineLegend, SHAPES } from "./charts.js";
-import { variantHeading, variantTable } from "./tables.js";
+import { chartFrame, placeMark, SHAPES } from "./chart.js";
+import { lineChart, lineLegend } from "./charts.js";
+import { tableFigure, variantHeading } from "./tables.js";
 import { filmPage } from "./film.js";
 import { jointFigure } from "./joint.js";
 import { say } from "./panels.js";
 
 const NARROWEST = 170, BAR = 84, BAR_HEIGHT = 12;
 
-/** A number with a mark beside random matrices, over a bar from 0 to 1 with their range in grey. */
-function alikeCell(cell) {
-  const text = el("span", "", cell, ""), node = svg("svg", { width: BAR, height: BAR_HEIGHT, class: "ak-alike-bar", "aria-hidden": "true" }, cell);
+/** A bar from 0 to 1 below a number, with the range of random matrices in grey. */
+function alikeBar(cell) {
+  const node = svg("svg", { width: BAR, height: BAR_HEIGHT, class: "ak-alike-bar", "aria-hidden": "true" }, cell);
   svg("path", { d: `M0 ${BAR_HEIGHT / 2}H${BAR}`, class: "ak-zero" }, node);
   const band = svg("rect", { y: 1, height: BAR_HEIGHT - 2, fill: RANDOM, "fill-opacity": 0.45 }, node);
   const mark = svg("path", { d: `M0 0V${BAR_HEIGHT}`, stroke: "currentColor", "stroke-width": 2.5 }, node);
   const at = (value) => BAR * clamp(value, 0, 1);
-  return (words, value, [, low, high]) => {
-    say(text, words);
-    show(node, Number.isFinite(value));
-    if (!Number.isFinite(value)) return;
+  return (value, [, low, high]) => {
+    const shown = /\d/.test(cell.firstChild.data) && Number.isFinite(low);
+    show(node, shown);
+    if (!shown) return;
     set(mark, "transform", `translate(${at(value).toFixed(1)} 0)`);
     set(band, "x", at(low).toFixed(1));
     set(band, "width", Math.max(1, at(high) - at(low)).toFixed(1));
@@ -33,33 +33,25 @@ function alikeCell(cell) {
   };
 }
 
-/** What the table says of a pair: a text, and the value with its random range if there is a bar. */
-function alikeText(film, p, c) {
-  const value = alikeAt(film, p, c, "cka_activations"), random = randomAt(film, p, c, "cka_activations");
-  if (!notesOf(film, p).has_head) return ["no such head", NaN, random];
-  if (isOneMatrix(film, p, c) && !(value <= TWIN)) return ["same matrix", NaN, random];
-  if (!Number.isFinite(value)) return ["no token has both", NaN, random];
-  return [`${share(value)}${MARKS[beside(value, random)] ?? ""}`, Number.isFinite(random[1]) ? value : NaN, random];
-}
-
-const verdicts = {
+const alikeTable = tableFigure({
   name: "alike",
   title: titled("How alike are their vectors?"),
   hint: "CKA: 1 if both arrange the tokens alike, 0 if their arrangements have nothing in common. Grey: what random matrices give on the same inputs, in 95 of 100 draws. ▲ more alike, ▼ less alike, = as alike.",
   height: 200,
-  build(film, body) {
-    const cells = variantTable(film, body, film.header.pairs.map(pairName));
-    return cells.map((row) => row.map(alikeCell));
-  },
-  update: (film, drawn) => drawn.forEach((row, p) => row.forEach((update, c) => update(...alikeText(film, p, c)))),
-  finding: (film) => film.variants.map((variant, p) => {
-    if (!notesOf(film, p).has_head) return `${variant.name}: ${lacks(variant)}`;
-    return `${variant.name}: ${film.header.pairs.map((_, c) => {
-      const { name, verdict, numbers } = saidOf(film, p, c);
-      return `${name} ${verdict} ${numbers}`;
-    }).join(" ")}`;
-  }).join(" "),
+  columns: (film) => film.header.pairs.map(pairName),
   table: (film) => measureTable(film, film.header.measures, [film.at]),
+});
+
+const verdicts = {
+  ...alikeTable,
+  build(film, body) {
+    const cells = alikeTable.build(film, body);
+    return { cells, bars: cells.map((row) => row.map(alikeBar)) };
+  },
+  update(film, { cells, bars }) {
+    alikeTable.update(film, cells);
+    bars.forEach((row, p) => row.forEach((draw, c) => draw(alikeAt(film, p, c, "cka_activations"), randomAt(film, p, c, "cka_activations"))));
+  },
 };
 
 /** Measures with their random ranges, at some frames. */
@@ -97,7 +89,7 @@ function overTraining({ name, title, hint, measures, shown }) {
         const box = grid.boxes[p];
         panelTitle(box, variant);
         if (!notesOf(film, p).has_head) {
-          el("div", "ak-panel-note", box, lacks(variant));
+          el("div", "ak-panel-note", box, variant.lacking);
           return [];
         }
         const charts = measures.map((measure) => {
@@ -124,7 +116,7 @@ function overTraining({ name, title, hint, measures, shown }) {
           return `${label} ${share(value)}${Number.isFinite(random[0]) ? ` (random ${range(random)})` : ""}`;
         });
         return `${pairName(pair)}: ${numbers.join(", ")}`;
-      }) : [lacks(variant)];
+      }) : [variant.lacking];
       return `${variant.name}. ${parts.join("; ")}.`;
     }).join(" "),
     table: (film) => measureTable(film, names, film.steps.map((_, k) => k)),
@@ -155,44 +147,27 @@ const activations = overTraining({
 
 /** Principal angles of each pair as dots, with what random matrices give behind. */
 function anglesChart(film, parent, p, width) {
-  const [n_pairs, n] = film.shape(`${p}.angles`), height = 190;
-  const margin = { left: 40, right: 10, top: 22, bottom: 34 };
-  const node = svg("svg", { width, height, class: "ak-chart", "aria-hidden": "true" }, parent);
-  svg("text", { x: 2, y: 12, class: "ak-quiet" }, node).textContent = "degrees";
-  const right = width - margin.right, bottom = height - margin.bottom;
-  const x = (k) => margin.left + ((right - margin.left) * (k + 0.5)) / n;
-  const y = (angle) => bottom - ((bottom - margin.top) * angle) / 90;
-  const axis = svg("g", { class: "ak-axis" }, node);
-  for (const angle of [0, 30, 60, 90]) {
-    svg("path", { d: `M${margin.left} ${y(angle)}H${right}` }, axis);
-    svg("text", { x: margin.left - 6, y: y(angle) + 4, "text-anchor": "end" }, axis).textContent = angle;
-  }
-  const every = Math.ceil((n * 24) / (right - margin.left));
-  for (let k = 0; k < n; k += every) svg("text", { x: x(k), y: bottom + 16, "text-anchor": "middle" }, axis).textContent = k + 1;
-  svg("text", { x: (margin.left + right) / 2, y: height - 3, "text-anchor": "middle", class: "ak-quiet" }, axis).textContent = "which angle, smallest first";
+  const [n_pairs, n] = film.shape(`${p}.angles`), margin = { left: 40, right: 10, top: 22, bottom: 34 };
+  const chart = chartFrame(parent, { width, height: 190, margin, curves: [{ color: RANDOM }], label: "degrees", className: "ak-chart" });
+  const places = Array.from({ length: n }, (_, k) => k + 0.5), every = Math.ceil((n * 24) / (chart.right - chart.left));
+  chart.scaleTo(n, 0, 90);
+  chart.drawAxis([0, 30, 60, 90].map((angle) => [angle, angle]), places.flatMap((place, k) => (k % every ? [] : [[place, k + 1]])), "which angle, smallest first");
   const random = film.get(`${p}.random_angles`), c = [0, 1, 2].find((each) => Number.isFinite(random[each * n * 3])) ?? 0;
-  const limits = (z) => Array.from({ length: n }, (_, k) => random[(c * n + k) * 3 + z]);
-  const [low, high] = [limits(1), limits(2)], known = [...low.keys()].filter((k) => Number.isFinite(low[k]));
-  const edge = (values, order) => order.map((k) => `${x(k).toFixed(1)} ${y(values[k]).toFixed(1)}`).join("L");
-  if (known.length) svg("path", { d: `M${edge(high, known)}L${edge(low, known.toReversed())}Z`, fill: RANDOM, class: "ak-band", stroke: RANDOM, "stroke-width": 1.5, "stroke-opacity": 0.5 }, node);
+  const [low, high] = [1, 2].map((z) => places.map((_, k) => random[(c * n + k) * 3 + z]));
+  chart.draw(0, places, [], low, high);
   const dots = Array.from({ length: n_pairs * n }, (_, at) => {
-    const pair = film.header.pairs[Math.floor(at / n)];
-    return svg("path", { d: SHAPES[PAIR_INK[pair].shape], fill: PAIR_INK[pair].color, class: "ak-angle" }, node);
+    const { shape, color } = PAIR_INK[film.header.pairs[Math.floor(at / n)]];
+    return svg("path", { d: SHAPES[shape], fill: color, class: "ak-angle", transform: "scale(0.75)" }, svg("g", {}, chart.node));
   });
-  const over = svg("rect", { x: margin.left, y: margin.top, width: right - margin.left, height: bottom - margin.top, class: "ak-over" }, node);
-  over.onpointermove = (event) => {
-    const box = over.getBoundingClientRect(), k = clamp(Math.floor(((event.clientX - box.left) / box.width) * n), 0, n - 1);
+  chart.onStep((place, event) => {
+    const k = clamp(Math.floor(place), 0, n - 1);
     const values = film.header.pairs.map((pair, of) => `${pairName(pair)}: ${number(film.value(`${p}.angles`, [of, k]), 1)}°`);
     film.tip.show([`angle ${k + 1} of ${n}`, ...values, `random: ${number(low[k], 0)}° to ${number(high[k], 0)}°`].join("\n"), event);
-  };
-  over.onpointerleave = () => film.tip.hide();
+  }, film.tip.hide);
   return {
     update() {
       const angles = film.get(`${p}.angles`);
-      dots.forEach((dot, at) => {
-        show(dot, Number.isFinite(angles[at]));
-        if (Number.isFinite(angles[at])) set(dot, "transform", `translate(${x(at % n).toFixed(1)} ${y(angles[at]).toFixed(1)}) scale(0.75)`);
-      });
+      dots.forEach((dot, at) => placeMark(dot.parentNode, chart.x(places[at % n]), chart.y(angles[at]), Number.isFinite(angles[at])));
     },
   };
 }
@@ -209,14 +184,14 @@ const angles = {
     const grid = panelGrid(film, body, film.variants.length, NARROWEST, 2);
     return film.variants.flatMap((variant, p) => {
       panelTitle(grid.boxes[p], variant);
-      const note = !notesOf(film, p).has_head ? lacks(variant) : readsAll(film, p) ? "Its heads are as wide as the model: each reads everything." : "";
+      const note = !notesOf(film, p).has_head ? variant.lacking : readsAll(film, p) ? "Its heads are as wide as the model: each reads everything." : "";
       if (note) el("div", "ak-panel-note", grid.boxes[p], note);
       return note ? [] : [anglesChart(film, grid.boxes[p], p, grid.inner)];
     });
   },
   update: (_, charts) => charts.forEach((chart) => chart.update()),
   finding: (film) => film.variants.map((variant, p) => {
-    if (!notesOf(film, p).has_head) return `${variant.name}: ${lacks(variant)}`;
+    if (!notesOf(film, p).has_head) return `${variant.name}: ${variant.lacking}`;
     const n = film.shape(`${p}.angles`)[1];
     return `${variant.name}: ${film.header.pairs.map((pair, c) => {
       const own = Array.from(film.part(`${p}.angles`, [c])).filter(Number.isFinite);
@@ -236,20 +211,8 @@ const angles = {
 
 const SHORT_NAMES = { cos_weights: "cosine", overlap: "overlap", cka_weights: "CKA", cos_activations: "cosine", cka_activations: "CKA" };
 
-/** All heads of the newest frame: [variant, layer, head, [[value, side] per measure and pair]]. */
-function headRows(film) {
-  const { pairs, measures, places } = film.header;
-  return film.variants.flatMap((variant, p) => places.flatMap((place, l) => Array.from({ length: variant.n_heads }, (_, head) => {
-    const n_heads = film.shape(`${p}.table`)[1];
-    const table = film.get(`${p}.table`), random = film.get(`${p}.table_random`);
-    const cells = pairs.flatMap((_, c) => measures.map((_, m) => {
-      const value = table[((l * n_heads + head) * pairs.length + c) * measures.length + m];
-      const from = ((l * pairs.length + c) * measures.length + m) * 3;
-      return [value, value > TWIN ? NaN : beside(value, random.subarray(from, from + 3))];
-    }));
-    return { variant, place, head, cells };
-  })));
-}
+/** What `each(variant, p, layer, head)` gives, for every head. */
+const headsOf = (film, each) => film.variants.flatMap((variant, p) => film.header.places.flatMap((_, l) => Array.from({ length: variant.n_heads }, (__, head) => each(variant, p, l, head))));
 
 const heads = {
   name: "heads",
@@ -271,36 +234,32 @@ const heads = {
       measures.forEach((name, m) => (el("th", m ? "" : "ak-group", third, SHORT_NAMES[name]).scope = "col"));
     }
     const rows = el("tbody", "", table);
-    return headRows(film).map(({ variant, place, head, cells }) => {
+    return headsOf(film, (variant, p, l, head) => {
       const row = el("tr", "", rows);
       variantHeading(row, variant);
-      el("td", "", row, place.replace(/^Layer /, ""));
+      el("td", "", row, film.header.places[l].replace(/^Layer /, ""));
       el("td", "", row, `${head + 1}`);
-      return cells.map((_, at) => el("td", at % measures.length ? "" : "ak-group", row, ""));
+      return film.header.newest.heads[p][l][head].map((_, at) => el("td", at % measures.length ? "" : "ak-group", row, ""));
     });
   },
   update(film, drawn) {
     if (drawn.version === film.version) return;
     drawn.version = film.version;
-    headRows(film).forEach(({ cells }, i) => cells.forEach(([value, side], at) => {
-      say(drawn[i][at], `${share(value)}${MARKS[side] ?? ""}`);
-      set(drawn[i][at], "data-side", Number.isNaN(side) ? "" : side);
+    headsOf(film, (_, p, l, head) => film.header.newest.heads[p][l][head]).forEach((cells, i) => cells.forEach((text, at) => {
+      say(drawn[i][at], text);
+      drawn[i][at].classList.toggle("ak-apart", /[▲▼]/.test(text));
     }));
   },
-  finding(film) {
-    const { pairs, measures } = film.header, rows = headRows(film);
-    return pairs.map((pair, c) => {
-      const sides = rows.map(({ cells }) => cells[c * measures.length + measures.indexOf("cka_weights")][1]).filter(Number.isFinite);
-      const count = (side) => sides.filter((each) => each === side).length;
-      return `${pairName(pair)}: of ${sides.length} heads with matrices of their own, ${count(1)} have weights more alike than random, ${count(-1)} less.`;
-    }).join(" ");
-  },
+  finding: (film) => film.header.newest.heads_in_words,
   table: (film) => ({
     columns: ["variant", "layer", "head", ...film.header.pairs.flatMap((pair) => film.header.measures.map((name) => `${pair} ${name}`))],
-    rows: headRows(film).map(({ variant, place, head, cells }) => [variant.text, place, head + 1, ...cells.map(([value]) => value)]),
+    rows: headsOf(film, (variant, p, l, head) => {
+      const [, n, pairs, measures] = film.shape(`${p}.table`), size = pairs * measures, from = (l * n + head) * size;
+      return [variant.text, film.header.places[l], head + 1, ...film.get(`${p}.table`).subarray(from, from + size)];
+    }),
   }),
 };
 
 export default function showSimilarity(component) {
-  return filmPage(component, { conclude: concludeAlike, figures: [verdicts], more: [activations, weights, angles, jointFigure, heads] });
+  return filmPage(component, { figures: [verdicts], more: [activations, weights, angles, jointFigure, heads] });
 }

@@ -1,7 +1,7 @@
 // Tables in figures, with a row for each variant. Nodes are made once; updates change texts only.
 
 import { el } from "./ink.js";
-import { setTextForm } from "./panels.js";
+import { say, setTextForm } from "./panels.js";
 
 /** The heading of a variant's row: its colour and its name. */
 export function variantHeading(row, { name, text, color }) {
@@ -25,3 +25,12 @@ export function variantTable(film, parent, columns) {
     return columns.map(() => el("td", "", row, ""));
   });
 }
+
+/** A figure that is a table of the texts of its name that Python sends: a row per variant, a cell per column. */
+export const tableFigure = ({ columns, ...figure }) => ({
+  shape: columns,
+  build: (film, body) => variantTable(film, body, columns(film)),
+  update: (film, cells) => film.said(figure.name).forEach((row, p) => row.forEach((text, c) => say(cells[p][c], text))),
+  finding: (film) => film.said(figure.name).map((row, p) => `${film.variants[p].name}: ${columns(film).map((heading, c) => `${heading} ${row[c]}`).join(", ")}.`).join(" "),
+  ...figure,
+});

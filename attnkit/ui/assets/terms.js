@@ -3,7 +3,7 @@
 // no node of Streamlit or of another component is touched. This component is on every page, so it also
 // keeps a press on a help icon from flipping the switch whose label the icon stands in.
 
-import { once, onPrint, say, states, unpacked, whenGone } from "./panels.js";
+import { mounted, once, onPrint, say, unpacked } from "./panels.js";
 import { clamp } from "./ink.js";
 
 const PAUSE = 500, HELP = "label [data-testid=stTooltipIcon]", PRESS = ["pointerdown", "mousedown", "click"];
@@ -11,12 +11,7 @@ const SKIPPED = "h1, a, button, summary, input, textarea, select, pre, svg, .kat
 
 /** Data as in page.js. */
 export function showTerms({ data: packed, parentElement }) {
-  const root = once(parentElement, "div", "ak-terms");
-  if (!states.has(root)) states.set(root, begin(root, unpacked(packed).hints));
-  return whenGone(root, () => {
-    states.get(root)?.end();
-    states.delete(root);
-  });
+  return mounted(parentElement, "ak-terms", (root) => begin(root, unpacked(packed).hints)).gone;
 }
 
 /** Pattern and meaning by spelling in lower case. */
@@ -121,15 +116,12 @@ function begin(root, hints) {
   observer.observe(page, { childList: true, characterData: true, subtree: true });
   page.addEventListener("toggle", () => { waiting ||= setTimeout(mark, PAUSE); }, { ...listening, capture: true });
   waiting = setTimeout(mark, PAUSE);
-  const endPrint = onPrint(hide); // so that pages without figures are printed by the same rules
-  return {
-    end() {
-      endPrint();
-      observer.disconnect();
-      ends.abort();
-      clearTimeout(waiting);
-      cancelAnimationFrame(frame);
-      globalThis.CSS?.highlights?.delete("ak-term");
-    },
+  const end = () => {
+    observer.disconnect();
+    ends.abort();
+    clearTimeout(waiting);
+    cancelAnimationFrame(frame);
+    globalThis.CSS?.highlights?.delete("ak-term");
   };
+  return { ends: [onPrint(hide), end] }; // onPrint, so that pages without figures are printed by the same rules
 }

@@ -2,25 +2,17 @@
 // Everything on the page can be used meanwhile, and Escape leaves the tour.
 // data: {stops: [{targets: CSS selector, title, text}], requests: times it was to begin by itself}
 
-import { once, say, states, unpacked, whenGone } from "./panels.js";
+import { mounted, say, unpacked } from "./panels.js";
 import { clamp, el, show } from "./ink.js";
 
 const AWAY = 10, CHECKS = 250, WIDEST = 380;
 const HEAD = "[data-testid=stLayoutWrapper]:has(> .st-key-bar)";
 
 export default function showTour({ data: packed, parentElement }) {
-  const data = unpacked(packed), root = once(parentElement, "div", "ak-tour");
-  let state = states.get(root);
-  if (!state) {
-    state = build(root, data.stops);
-    states.set(root, state);
-  }
+  const data = unpacked(packed), { state, gone } = mounted(parentElement, "ak-tour", (root) => build(root, data.stops));
   if (data.requests > (globalThis.attnkitTours ?? 0)) state.go(0);
   globalThis.attnkitTours = data.requests; // this script may be loaded again
-  return whenGone(root, () => {
-    state.leave();
-    states.delete(root);
-  });
+  return gone;
 }
 
 function button(parent, text, press) {
@@ -47,7 +39,7 @@ function build(root, stops) {
   };
   const quit = button(row, "Leave", leave), back = button(row, "Back", () => go(state.at - 1));
   const next = button(row, "Next", () => (state.at + 1 < stops.length ? go(state.at + 1) : leave()));
-  const state = { at: 0, checking: 0, leave, go };
+  const state = { at: 0, checking: 0, go, ends: [leave] };
   quit.className = "ak-tour-leave";
   next.className = "ak-tour-next";
   root.addEventListener("keydown", (event) => event.key === "Escape" && leave());

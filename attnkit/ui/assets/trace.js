@@ -2,7 +2,7 @@
 // the screen has them. Programs that read SVG differ, so the file has only what all of them know:
 // shapes, texts, groups and clips; opaque colours with an opacity beside them; no style sheet.
 
-import { painted } from "./ink.js";
+import { painted, round } from "./ink.js";
 
 /** Properties that children take from their parent, with the values that a file begins with. */
 const INHERITED = {
@@ -17,8 +17,6 @@ const DRAWN = new Set(["path", "rect", "circle", "ellipse", "line", "polyline", 
 const LEFT_OUT = "details, .ak-not-saved, .ak-tip, title, desc, script, style";
 
 export const escaped = (text) => text.replace(/[&<>"]/g, (c) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[c]);
-
-export const round = (value) => Math.round(value * 100) / 100;
 
 const tag = (name, attributes, inside = "") => {
   const told = Object.entries(attributes).filter(([, value]) => value !== undefined && value !== "").map(([key, value]) => ` ${key}="${escaped(String(value))}"`);

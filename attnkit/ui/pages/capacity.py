@@ -240,7 +240,7 @@ def show_phase(choice: CapacityChoice) -> None:
     figures = phase.figures
     if row is not None:
         figures = {most: with_mark(one, int(str(row.name))) for most, one in figures.items()}
-    components.saved_picture(
+    components.picture(
         figures[0],
         key=PHASE,
         alt=phase.finding,
