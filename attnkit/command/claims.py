@@ -53,9 +53,9 @@ def add(commands: Commands) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     from attnkit.claims import CLAIMS
     from attnkit.command.marks import write_between_marks
-    from attnkit.evidence.record import SHIPPED, load_shipped, to_json
+    from attnkit.evidence.presentation import readable, to_markdown
+    from attnkit.evidence.record import SHIPPED, Records, load_shipped
     from attnkit.evidence.trials import FIRST_SEED
-    from attnkit.evidence.words import readable, to_markdown
     from attnkit.figures.evidence_report import to_html
 
     for name in arguments.claims:
@@ -80,15 +80,15 @@ def _run(arguments: argparse.Namespace) -> int:
             print(f"nothing is shipped for {', '.join(missing)}", file=sys.stderr)
     else:
         evidence, interrupted = _gather(arguments, chosen, first_seed)
-    in_table = evidence
+    records = in_table = Records.of(evidence)
     with Saving() as saving:
-        saving.file("--json", arguments.json, to_json(evidence))
-        if evidence:
-            saving.file("--html", arguments.html, to_html(evidence) if arguments.html else "")
+        saving.file("--json", arguments.json, records.to_json())
+        if records:
+            saving.file("--html", arguments.html, to_html(records) if arguments.html else "")
         if arguments.ship and not interrupted:
-            records = {**load_shipped(), **{record.claim.id: record for record in evidence}}
-            in_table = [records[name] for name in CLAIMS if name in records]
-            saving.file("--ship", str(SHIPPED), to_json(in_table))
+            known = {**load_shipped(), **records}
+            in_table = Records({name: known[name] for name in CLAIMS if name in known})
+            saving.file("--ship", str(SHIPPED), in_table.to_json(summarised=False))
         if arguments.table is not None and not interrupted:
             table = to_markdown(in_table)
             target = Path(arguments.table)
@@ -96,9 +96,9 @@ def _run(arguments: argparse.Namespace) -> int:
                 "--table", arguments.table, lambda: write_between_marks(target, "claims", table)
             )
         if arguments.json == SCREEN:
-            sys.stdout.write(to_json(evidence))
-        elif evidence:
-            print(readable(evidence))
+            sys.stdout.write(records.to_json())
+        elif records:
+            print(readable(records))
     return INTERRUPTED if interrupted else 0
 
 

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import TypeAdapter
 
 from attnkit import __version__
-from attnkit.claims import Claim
+from attnkit.claims import Claim, Verdict
 from attnkit.claims.base import Arm
 from attnkit.claims.measures import MEASURES, measured, multiples
 from attnkit.evidence.record import Curve, Evidence, FirstRun
+from attnkit.evidence.stored import Array
 from attnkit.evidence.trials import (
     FIRST_SEED,
     Trial,
@@ -47,37 +49,11 @@ class Measurements:
         seconds: Seconds of training.
     """
 
-    scores: Scores
-    steps: np.ndarray
-    accuracy: np.ndarray
-    loss: np.ndarray
+    scores: Mapping[str, Array]
+    steps: Array
+    accuracy: Array
+    loss: Array
     seconds: float
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON: NaN as null, infinity as a string."""
-        curves = {"steps": self.steps, "accuracy": self.accuracy, "loss": self.loss}
-        return {
-            "scores": {name: _listed(values) for name, values in self.scores.items()},
-            **{name: _listed(np.asarray(values, np.float64)) for name, values in curves.items()},
-            "seconds": self.seconds,
-        }
-
-    @staticmethod
-    def from_dict(data: Mapping[str, Any]) -> Measurements:
-        """Create measurements from the output of `to_dict`.
-
-        Raises:
-            KeyError: If a key is missing.
-            TypeError: If a value is no array of numbers.
-            ValueError: If an array is not rectangular.
-        """
-        curves = ("steps", "accuracy", "loss")
-        arrays = {name: np.array(data[name], np.float64) for name in curves}
-        return Measurements(
-            scores={name: np.array(data["scores"][name], np.float64) for name in MEASURES},
-            seconds=float(data["seconds"]),
-            **arrays,
-        )
 
     @staticmethod
     def of(result: Result, up_to: int) -> Measurements:
@@ -119,10 +95,7 @@ class Measurements:
         )
 
 
-def _listed(values: np.ndarray) -> list[Any]:
-    if values.ndim > 1:
-        return [_listed(row) for row in values]
-    return [None if np.isnan(v) else v if np.isfinite(v) else "inf" for v in values.tolist()]
+_MEASUREMENTS = TypeAdapter(Measurements)
 
 
 class Interrupted(Exception):
@@ -216,7 +189,7 @@ class Bench:
         """Write the measurements of an experiment with one variant to the cache."""
         path = self._path(experiment, up_to)
         origin = {"engine": self.engine, "processor": self.processor}
-        self._write(path, measurements.to_dict() | origin)
+        self._write(path, _MEASUREMENTS.dump_python(measurements, mode="json") | origin)
         self._measured_here.add(path.name)
 
     def _cached(self, experiment: Experiment, up_to: int) -> Measurements | None:
@@ -226,13 +199,14 @@ class Bench:
             return None
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
-            cached = Measurements.from_dict(data)
+            cached = _MEASUREMENTS.validate_python(data)
             origin = (data["engine"], data["processor"])
         except (OSError, ValueError, KeyError, TypeError):
             return None  # The file is missing or incomplete: the experiment is trained again.
         scores_shape = (len(multiples(up_to)), experiment.n_runs)
         curve_shape = (len(cached.steps), experiment.n_runs)
-        valid = all(values.shape == scores_shape for values in cached.scores.values())
+        valid = cached.scores.keys() == MEASURES.keys()
+        valid = valid and all(values.shape == scores_shape for values in cached.scores.values())
         valid = valid and cached.accuracy.shape == cached.loss.shape == curve_shape
         return cached if valid and origin == (self.engine, self.processor) else None
 
@@ -283,7 +257,8 @@ def _gather_one(
         version=__version__,
         hash=claim.hash,
         quick=quick,
-        seeds=tuple(range(first_seed, first_seed + n_seeds)),
+        first_seed=first_seed,
+        n_seeds=n_seeds,
         scores={},
         tuned={},
         experiments=(),
@@ -300,12 +275,12 @@ def _gather_one(
     else:
         evidence = _with_arms(evidence, claim.arms, bench, {})
         findings = zip(claim.statements, evidence.findings, strict=True)
-        if any(s.unable and finding.verdict == "held" for s, finding in findings):
+        if any(s.unable and finding.verdict is Verdict.HELD for s, finding in findings):
             evidence = _with_arms(evidence, claim.confirmation()[0], bench, {})
     return replace(
         evidence,
         model_steps=bench.model_steps - model_steps,
-        seconds=bench.seconds - seconds,
+        seconds=round(bench.seconds - seconds, 1),
     )
 
 
@@ -320,7 +295,7 @@ def _with_arms(
     if len(tuned) < len(arms):
         tuned = tune(arms, bench)
     rates = {name: choice.rate for name, choice in tuned.items()}
-    trials = comparing_trials(arms, rates, len(evidence.seeds), evidence.seeds[0])
+    trials = comparing_trials(arms, rates, evidence.n_seeds, evidence.first_seed)
     scores: dict[str, Scores] = {}
     curves: dict[str, Curve] = {}
     for trial in trials:

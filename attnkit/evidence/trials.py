@@ -16,6 +16,7 @@ import numpy as np
 
 from attnkit.claims.base import Arm
 from attnkit.claims.measures import measured
+from attnkit.evidence.stored import Number
 from attnkit.experiment import Experiment
 from attnkit.foundation.settings import InvalidExperiment
 from attnkit.training.snapshot import Snapshot
@@ -92,7 +93,7 @@ class Tuned:
     """
 
     rate: float
-    tried: dict[float, float] = field(default_factory=dict)
+    tried: Mapping[float, Number] = field(default_factory=dict)
     by: str = "accuracy"
 
     def in_words(self, rate: float) -> str:
