@@ -81,8 +81,14 @@ class MadeUp(Bench):
                 known = np.resize(known, 6)[: len(times)]
                 found["accuracy"][:, run] = known
                 found["loss"][:, run] = 1 - known
-        steps = np.array(times) * (experiment.training.steps // trial.up_to)
-        return Measurements(found, steps, found["accuracy"], found["loss"], 1.0)
+        steps = np.array(times) * (experiment.training.steps / trial.up_to)
+        n = len(trial.cells)
+        parts = {name: np.split(values, n, -1) for name, values in found.items()}
+        each = [{name: parts[name][index] for name in parts} for index in range(n)]
+        return {
+            cell: Measurements(own, steps, own["accuracy"], own["loss"], 1 / n)
+            for cell, own in zip(trial.cells, each, strict=True)
+        }
 
 
 def made_up(claim, bench=None, **options):

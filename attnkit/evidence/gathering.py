@@ -34,18 +34,16 @@ from attnkit.training.engine import ready_engine
 from attnkit.training.results import Result
 from attnkit.training.training import pick_device, train
 
-Scores = dict[str, np.ndarray]
-
 
 @dataclass(frozen=True)
 class Measurements:
-    """Scores and learning curves of a finished experiment with r runs.
+    """Scores and learning curves of the s runs of a variant.
 
     Attributes:
-        scores: Measure → (k, r) scores at 1, 2, 4, ... times the base steps.
+        scores: Measure → (k, s) scores at 1, 2, 4, ... times the base steps.
         steps: (e,) steps of the evaluations.
-        accuracy: (e, r) accuracy at the evaluations.
-        loss: (e, r) loss at the evaluations, in nats.
+        accuracy: (e, s) accuracy at the evaluations.
+        loss: (e, s) loss at the evaluations, in nats.
         seconds: Seconds of training.
     """
 
@@ -56,43 +54,25 @@ class Measurements:
     seconds: float
 
     @staticmethod
-    def of(result: Result, up_to: int) -> Measurements:
-        """Measure a finished experiment that was trained for `up_to` times its base steps."""
-        snapshot = result.snapshot
-        return Measurements(
-            measured(snapshot, up_to),
-            snapshot.eval_steps,
-            snapshot.history["accuracy"].astype(np.float64),
-            snapshot.history["loss"].astype(np.float64),
-            result.seconds,
+    def of(result: Result, up_to: int) -> list[Measurements]:
+        """Measure every variant of an experiment, trained for `up_to` times its base steps."""
+        snapshot, n = result.snapshot, len(result.snapshot.experiment.sharing)
+        scores = measured(snapshot, up_to)
+        parts = {name: np.split(values, n, -1) for name, values in scores.items()}
+        accuracy, loss = (
+            np.split(snapshot.history[name].astype(np.float64), n, -1)
+            for name in ("accuracy", "loss")
         )
-
-    def split(self, n_parts: int) -> list[Measurements]:
-        """Split the runs, and the time, into equal parts that follow each other."""
-        scores = {name: np.split(values, n_parts, -1) for name, values in self.scores.items()}
-        accuracy, loss = (np.split(values, n_parts, -1) for values in (self.accuracy, self.loss))
         return [
             Measurements(
-                {name: values[index] for name, values in scores.items()},
-                self.steps,
+                {name: parts[name][index] for name in parts},
+                snapshot.eval_steps.astype(np.float64),
                 accuracy[index],
                 loss[index],
-                self.seconds / n_parts,
+                result.seconds / n,
             )
-            for index in range(n_parts)
+            for index in range(n)
         ]
-
-    @staticmethod
-    def join(parts: Sequence[Measurements]) -> Measurements:
-        """Join the runs of parts that have the same evaluations."""
-        names = parts[0].scores
-        return Measurements(
-            {name: np.concatenate([part.scores[name] for part in parts], -1) for name in names},
-            parts[0].steps,
-            np.concatenate([part.accuracy for part in parts], -1),
-            np.concatenate([part.loss for part in parts], -1),
-            sum(part.seconds for part in parts),
-        )
 
 
 _MEASUREMENTS = TypeAdapter(Measurements)
@@ -136,8 +116,8 @@ class Bench:
         self.engine = ready_engine(pick_device(device))
         self.processor = processor_kind(pick_device(device))
 
-    def measure(self, trial: Trial) -> Measurements:
-        """Return the measurements of a trial's experiment, training only what is not cached.
+    def measure(self, trial: Trial) -> dict[tuple[str, float], Measurements]:
+        """Return (name of the arm, learning rate) → measurements, training what is not cached.
 
         Runs do not depend on each other, so every variant is cached by itself and all claims share
         the cache.
@@ -154,14 +134,13 @@ class Bench:
             result = train(untrained, device=self._device, progress=False)
             if result.snapshot.status != "finished":
                 raise Interrupted
-            parts = Measurements.of(result, trial.up_to).split(len(missing))
-            for variant, measurements in zip(missing, parts, strict=True):
-                self._cache(alone[variant], trial.up_to, measurements)
-                by_variant[variant] = measurements
-        joined = Measurements.join([part for part in by_variant.values() if part is not None])
-        self.seconds += joined.seconds
+            for variant, found in zip(missing, Measurements.of(result, trial.up_to), strict=True):
+                self._cache(alone[variant], trial.up_to, found)
+                by_variant[variant] = found
+        measurements = [found for found in by_variant.values() if found is not None]
+        self.seconds += sum(found.seconds for found in measurements)
         self.model_steps += experiment.n_runs * experiment.training.steps
-        return joined
+        return dict(zip(trial.cells, measurements, strict=True))
 
     def say(self, text: str) -> None:
         """Report progress."""
@@ -296,30 +275,24 @@ def _with_arms(
         tuned = tune(arms, bench)
     rates = {name: choice.rate for name, choice in tuned.items()}
     trials = comparing_trials(arms, rates, evidence.n_seeds, evidence.first_seed)
-    scores: dict[str, Scores] = {}
+    scores: dict[str, Mapping[str, np.ndarray]] = {}
     curves: dict[str, Curve] = {}
     for trial in trials:
-        measurements = bench.measure(trial)
-        scores |= trial.split(measurements.scores)
-        curves |= _curves(trial, measurements)
+        by = "loss" if trial.experiment.task.corpus else "accuracy"
+        for (name, _), found in bench.measure(trial).items():
+            scores[name] = found.scores
+            curves[name] = Curve.of(found.steps, getattr(found, by), by)
     measures = sorted(
         {"accuracy", "loss", *(statement.measure for statement in evidence.claim.statements)}
     )
-    scores = {arm.name: {m: scores[arm.name][m] for m in measures} for arm in arms}
+    scored = {arm.name: {m: scores[arm.name][m] for m in measures} for arm in arms}
     return replace(
         evidence,
-        scores={**evidence.scores, **scores},
+        scores={**evidence.scores, **scored},
         curves={**evidence.curves, **{arm.name: curves[arm.name] for arm in arms}},
         tuned={**evidence.tuned, **tuned},
         experiments=(*evidence.experiments, *(trial.experiment.to_text() for trial in trials)),
     )
-
-
-def _curves(trial: Trial, measurements: Measurements) -> dict[str, Curve]:
-    """Return arm → its learning curve: of the loss on text, otherwise of the accuracy."""
-    by = "loss" if trial.experiment.task.corpus else "accuracy"
-    cells = trial.per_cell(measurements.loss if by == "loss" else measurements.accuracy)
-    return {name: Curve.of(measurements.steps, values, by) for (name, _), values in cells.items()}
 
 
 def tune(arms: Sequence[Arm], bench: Bench) -> dict[str, Tuned]:
@@ -328,13 +301,10 @@ def tune(arms: Sequence[Arm], bench: Bench) -> dict[str, Tuned]:
     Returns:
         Name of the arm → its learning rate, or that of the arm named by `rate_of`.
     """
-    tried: dict[str, dict[float, Scores]] = {arm.name: {} for arm in arms}
+    tried: dict[str, dict[float, dict[str, np.ndarray]]] = {arm.name: {} for arm in arms}
     for trial in tuning_trials(arms):
-        measurements = bench.measure(trial)
-        for measure in ("accuracy", "loss"):
-            cells = trial.per_cell(measurements.scores[measure][-1])
-            for (name, rate), values in cells.items():
-                tried[name].setdefault(rate, {})[measure] = values
+        for (name, rate), found in bench.measure(trial).items():
+            tried[name][rate] = {by: found.scores[by][-1] for by in ("accuracy", "loss")}
     tuned = {
         arm.name: choose_rate(tried[arm.name], tuning_measure(arm))
         for arm in arms

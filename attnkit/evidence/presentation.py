@@ -32,13 +32,6 @@ class Outcome(StrEnum):
     TRUE = "came true"
     OPEN = "is undecided"
 
-    @staticmethod
-    def of(claim: Claim, verdict: Verdict) -> Outcome:
-        """Return what became of the prediction of a claim with this verdict."""
-        if verdict == claim.expected:
-            return Outcome.TRUE
-        return Outcome.OPEN if verdict is Verdict.UNDECIDED else Outcome.WRONG
-
 
 @dataclass(frozen=True)
 class ClaimInWords:
@@ -56,8 +49,10 @@ class ClaimInWords:
 
     @property
     def outcome(self) -> Outcome | None:
-        """What became of the prediction."""
-        return None if self.verdict is None else Outcome.of(self.claim, self.verdict)
+        """What became of the prediction; None without a verdict."""
+        if self.verdict in (None, self.claim.expected):
+            return None if self.verdict is None else Outcome.TRUE
+        return Outcome.OPEN if self.verdict is Verdict.UNDECIDED else Outcome.WRONG
 
     @property
     def verdict_line(self) -> str:
@@ -65,18 +60,13 @@ class ClaimInWords:
         return "not run yet" if self.verdict is None else f"{self.verdict.mark} {self.verdict}"
 
     @property
-    def predicted_line(self) -> str:
-        """The predicted verdict, and whether the prediction was changed later."""
-        changed = self.evidence is not None and self.evidence.changed
-        return self.claim.expected + (" (changed since the first run began)" if changed else "")
-
-    @property
     def reason(self) -> str:
         """The reason for the verdict; empty for a predicted one without a recorded reason."""
-        if self.claim.reason or self.outcome in (None, Outcome.TRUE):
-            return self.claim.reason if self.verdict is not None else ""
-        is_open = self.outcome is Outcome.OPEN
-        return "The seeds do not settle it." if is_open else "The reason is unknown."
+        unknown = {
+            Outcome.WRONG: "The reason is unknown.",
+            Outcome.OPEN: "The seeds do not settle it.",
+        }
+        return "" if self.outcome is None else self.claim.reason or unknown.get(self.outcome, "")
 
     @property
     def found(self) -> str:
@@ -162,7 +152,7 @@ class ClaimInWords:
             "Source": claim.source,
             "Prediction": f"{claim.prediction} Expected verdict: {claim.expected}.{outcome}",
             "Seen before": self.seen,
-            "Verdict": self.cells["verdict"] if is_known else "",
+            "Verdict": self.cells["verdict_in_full"] if is_known else "",
             "Reason": self.reason,
             "Tested": "" if is_known else f"{tested}.",
             "Record": self.made or "No record of this claim ships with this version.",
@@ -172,15 +162,20 @@ class ClaimInWords:
     @property
     def cells(self) -> dict[str, str]:
         """Cells of a row in tables of all claims, by the names of `COLUMNS`."""
-        alone = None if self.evidence is None else self.evidence.judgement.verdict
+        record = self.evidence
+        alone = None if record is None else record.judgement.verdict
         stricter = "" if alone in (None, self.verdict) else f" (read alone: {alone})"
+        changed = (
+            "" if record is None or not record.changed else " (changed since the first run began)"
+        )
         came_true = {Outcome.TRUE: "yes", Outcome.OPEN: "? undecided", Outcome.WRONG: "✗ no"}
         return {
             "claim": self.claim.title,
-            "verdict": self.verdict_line + stricter,
+            "verdict": self.verdict_line,
+            "verdict_in_full": self.verdict_line + stricter,
             "found": self.found,
             "numbers": self.found_in_numbers,
-            "predicted": self.predicted_line,
+            "predicted": self.claim.expected + changed,
             "came_true": "" if self.outcome is None else came_true[self.outcome],
             "seen": self.claim.seen,
             "source": self.claim.source,
@@ -191,6 +186,7 @@ class ClaimInWords:
 COLUMNS = {
     "claim": "Claim",
     "verdict": "Verdict",
+    "verdict_in_full": "Verdict",
     "found": "Found",
     "numbers": "Found",
     "predicted": "Predicted",
@@ -254,7 +250,7 @@ def readable(records: Records) -> str:
 
 def to_markdown(records: Records) -> str:
     """Return the table of docs/claims.md: verdicts, predictions, and what we had seen before."""
-    columns = ("claim", "verdict", "predicted", "seen", "numbers")
+    columns = ("claim", "verdict_in_full", "predicted", "seen", "numbers")
     lines = [f"| {' | '.join(COLUMNS[name] for name in columns)} |", f"|{'---|' * len(columns)}"]
     for words in claims_in_words(records):
         cells = {**words.cells, "claim": f"`{words.claim.id}` {words.claim.title}"}

@@ -55,7 +55,9 @@ def values_in_words(evidence: Evidence, statement: Statement, finding: Finding) 
     """
     unit = statement.measured.unit
     if unit == "doublings":
-        texts = [_steps(evidence, statement, arm) for arm in statement.arms]
+        values = evidence.scores_at(statement.measure, statement.at)
+        medians = (float(np.median(values[name])) for name in statement.arms)
+        texts = [f"{2**x:,.0f}" if x < math.inf else "never" for x in medians]
         unit = "steps, median"
     else:
         means = [evidence.mean(name, statement.measure, statement.at) for name in statement.arms]
@@ -66,28 +68,6 @@ def values_in_words(evidence: Evidence, statement: Statement, finding: Finding) 
         unit = "" if is_share else unit
     n_seeds = f"{finding.n_pairs} seed{'s' * (finding.n_pairs != 1)}"
     return f"{' against '.join(texts)} {unit}".rstrip() + f", {n_seeds}"
-
-
-def means_in_words(record: Evidence) -> str:
-    """Return the means of the arms of the first statement in a few words; medians of steps."""
-    statement = record.claim.statements[0]
-    measure = statement.measured
-    if measure.unit == "doublings":
-        texts = [f"{arm} {_steps(record, statement, arm)}" for arm in statement.arms]
-        return f"Median {measure.title}: {', '.join(texts)}."
-    texts = []
-    for arm in statement.arms:
-        mean = record.mean(arm, statement.measure, statement.at)
-        is_share = measure.unit == "points"
-        unit = "" if is_share or math.isnan(mean) else f" {measure.unit}".rstrip()
-        texts.append(f"{arm} {_value(mean, is_share)}{unit}")
-    return f"Mean {measure.title.removeprefix('mean ')}: {', '.join(texts)}."
-
-
-def _steps(evidence: Evidence, statement: Statement, arm: str) -> str:
-    """Return the median number of steps until the runs of an arm solve their task."""
-    doublings = float(np.median(evidence.scores_at(statement.measure, statement.at)[arm]))
-    return f"{2**doublings:,.0f}" if doublings < math.inf else "never"
 
 
 def _value(mean: float, is_share: bool) -> str:

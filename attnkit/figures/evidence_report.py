@@ -165,7 +165,7 @@ def _quick(records: Records) -> str:
 def _summary(records: Records, claims: Sequence[ClaimInWords]) -> str:
     found = list(records.verdicts.values())
     counts = ", ".join(f"{found.count(verdict)} {verdict}" for verdict in Verdict)
-    columns = ("claim", "source", "predicted", "came_true", "seen", "verdict", "numbers")
+    columns = ("claim", "source", "predicted", "came_true", "seen", "verdict_in_full", "numbers")
     table = Table("All verdicts", [COLUMNS[name] for name in columns], [])
     rows = [
         [_link(words), *(escape(words.cells[name]) for name in columns[1:])] for words in claims

@@ -9,7 +9,6 @@ import streamlit as st
 from attnkit.claims import Claim, Verdict
 from attnkit.evidence.presentation import ClaimInWords, disagreement
 from attnkit.evidence.record import Evidence
-from attnkit.evidence.words import means_in_words
 from attnkit.experiment import Experiment, from_text
 from attnkit.figures.evidence import describe_evidence, plot_evidence
 from attnkit.foundation.settings import InvalidExperiment
@@ -160,7 +159,7 @@ def _show_outcome(rerun: ClaimRerun, words: ClaimInWords, reason: str) -> None:
         sentences.append(f"**{guess_in_words(rerun.guess, own_verdict, verdict)}**")
         if rerun.guess is not (own_verdict if verdict is None else verdict):
             sentences.append(plain(reason))
-    sentences.append(plain(means_in_words(evidence)))
+    sentences.append(plain(ClaimInWords(rerun.claim, evidence, own_verdict).found))
     sentences.append(disagreement(words, own_verdict))
     if rerun.untuned:
         sentences.append("Learning rates were each task’s own, for none is tuned yet.")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import pandas as pd
 import streamlit as st
 
-from attnkit.claims import CLAIMS
+from attnkit.claims import CLAIMS, Verdict
 from attnkit.evidence import record
 from attnkit.evidence.presentation import (
     COLUMNS,
@@ -119,25 +120,30 @@ def is_hidden(name: str) -> bool:
     return is_quiet() and (rerun is None or not rerun.finished)
 
 
-def show_question(answer: Answer, choice: QuestionChoice) -> None:
-    """Draw a question with its answer and a way to train the models again.
+@contextmanager
+def beside_run(
+    words: ClaimInWords, question: str, guesses: Mapping[str, Verdict], reason: str
+) -> Iterator[None]:
+    """Draw a way to train the models of a claim again below what the block draws.
 
-    A visitor in the quiet mode guesses first, above the answer.
+    A visitor in the quiet mode guesses first, above it.
     """
+    if is_quiet():
+        claim_rerun_area(words, question, guesses, reason)
+    yield
+    if not is_quiet():
+        claim_rerun_area(words, question, guesses, reason)
+
+
+def show_question(answer: Answer, choice: QuestionChoice) -> None:
+    """Draw a question with its answer and a way to train the models again."""
     question = answer.question
     words = words_of(question.claims[0], answer.records)
-
-    def run() -> None:
-        claim_rerun_area(words, question.guess, question.guesses, answer.reason)
-
-    if is_quiet():
-        run()
-    if not is_hidden(words.claim.id):
-        show_answer(answer, words, choice)
-    if answer.asked:
-        st.caption(plain(answer.asked))
-    if not is_quiet():
-        run()
+    with beside_run(words, question.guess, question.guesses, answer.reason):
+        if not is_hidden(words.claim.id):
+            show_answer(answer, words, choice)
+        if answer.asked:
+            st.caption(plain(answer.asked))
 
 
 def show_answer(answer: Answer, words: ClaimInWords, choice: QuestionChoice) -> None:
@@ -271,16 +277,8 @@ def all_claims(choice: QuestionChoice, records: Records) -> None:
 
 
 def show_claim(words: ClaimInWords, choice: QuestionChoice) -> None:
-    """Draw what is found on a claim, and a way to train its models again.
-
-    A visitor in the quiet mode guesses first, above what is found.
-    """
-    claim = words.claim
-
-    def run() -> None:
-        question = f"What will {claim.quick_seeds} new seeds say about this claim?"
-        claim_rerun_area(words, question, BETS, words.reason)
-
+    """Draw what is found on a claim, and a way to train its models again."""
+    claim, evidence, hidden = words.claim, words.evidence, is_hidden(words.claim.id)
     st.subheader(plain(claim.title), anchor=False)
     if claim.is_new:
         st.button(
@@ -291,16 +289,14 @@ def show_claim(words: ClaimInWords, choice: QuestionChoice) -> None:
             args=(NEW,),
             key="back_to_new",
         )
-    if words.evidence is None or is_hidden(claim.id):
+    if evidence is None or hidden:
         show_source(words)
-    if is_quiet():
-        run()
-    if words.evidence is None:
-        not_run_yet([claim.id])
-    elif not is_hidden(claim.id):
-        show_evidence(words, words.evidence)
-    if not is_quiet():
-        run()
+    question = f"What will {claim.quick_seeds} new seeds say about this claim?"
+    with beside_run(words, question, BETS, words.reason):
+        if evidence is None:
+            not_run_yet([claim.id])
+        elif not hidden:
+            show_evidence(words, evidence)
 
 
 def show_source(words: ClaimInWords) -> None:
