@@ -16,7 +16,7 @@ from attnkit.foundation.plugins import PLUGINS
 
 if TYPE_CHECKING:
     from attnkit.claims import Claim
-    from attnkit.evidence.record import Evidence
+    from attnkit.evidence.record import Records
 
 LAST_FIRST_SEED = 800_000
 """Largest first seed; learning rates of claims are tuned on larger seeds."""
@@ -72,21 +72,21 @@ def _run(arguments: argparse.Namespace) -> int:
     check_table(arguments.table, "claims")
     chosen = [CLAIMS[name] for name in dict.fromkeys(arguments.claims or CLAIMS)]
     interrupted = False
+    shipped = load_shipped()
     if arguments.list:
-        shipped = load_shipped()
-        evidence = [shipped[claim.id] for claim in chosen if claim.id in shipped]
+        records = Records.of(shipped[claim.id] for claim in chosen if claim.id in shipped)
         missing = [claim.id for claim in chosen if claim.id not in shipped]
         if missing:
             print(f"nothing is shipped for {', '.join(missing)}", file=sys.stderr)
     else:
-        evidence, interrupted = _gather(arguments, chosen, first_seed)
-    records = in_table = Records.of(evidence)
+        records, interrupted = _gather(arguments, chosen, first_seed)
+    in_table = records
     with Saving() as saving:
         saving.file("--json", arguments.json, records.to_json())
         if records:
             saving.file("--html", arguments.html, to_html(records) if arguments.html else "")
         if arguments.ship and not interrupted:
-            known = {**load_shipped(), **records}
+            known = shipped | records
             in_table = Records({name: known[name] for name in CLAIMS if name in known})
             saving.file("--ship", str(SHIPPED), in_table.to_json(summarised=False))
         if arguments.table is not None and not interrupted:
@@ -104,13 +104,13 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _gather(
     arguments: argparse.Namespace, chosen: list[Claim], first_seed: int
-) -> tuple[list[Evidence], bool]:
-    """Return the evidence that was gathered, and whether gathering was interrupted."""
+) -> tuple[Records, bool]:
+    """Return the records that were gathered, and whether gathering was interrupted."""
     from platformdirs import user_cache_path
 
     from attnkit import __version__
     from attnkit.evidence.gathering import Bench, Interrupted, gather
-    from attnkit.evidence.record import load_shipped
+    from attnkit.evidence.record import Records, load_shipped
     from attnkit.foundation.process import prepare_for_training
     from attnkit.training.training import pick_device
 
@@ -127,14 +127,14 @@ def _gather(
         lambda text: print(text, file=sys.stderr, flush=True),
         fresh=arguments.fresh,
     )
-    finished: list[Evidence] = []
+    finished = Records()
     gathered = gather(
         chosen, bench, quick=arguments.quick, first_seed=first_seed, records=load_shipped()
     )
     try:
         with enough_memory(), interrupts:
             for evidence in gathered:
-                finished.append(evidence)
+                finished[evidence.claim.id] = evidence
                 verdict, seconds = evidence.judgement.verdict, evidence.seconds
                 line = f"    read alone: {verdict}, {seconds:.0f} s of training"
                 print(line, file=sys.stderr, flush=True)

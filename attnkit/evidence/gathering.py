@@ -29,6 +29,7 @@ from attnkit.evidence.trials import (
 )
 from attnkit.evidence.verdict import RULE_HASH
 from attnkit.experiment import Experiment
+from attnkit.foundation.files import write_file
 from attnkit.foundation.machine import processor_kind
 from attnkit.training.engine import ready_engine
 from attnkit.training.results import Result
@@ -94,6 +95,7 @@ class Bench:
     Attributes:
         engine: Engine that trains. Measurements of other engines are ignored.
         processor: Kind of processor. Measurements on other kinds are ignored.
+        say: Called with a line of text about the claim in progress.
         seconds: Seconds of training behind all returned measurements, cached ones included.
         model_steps: Optimiser steps of single runs behind all returned measurements.
     """
@@ -112,7 +114,7 @@ class Bench:
         self._fresh = fresh
         self._measured_here: set[str] = set()
         self._device = device
-        self._say = say
+        self.say = say
         self.engine = ready_engine(pick_device(device))
         self.processor = processor_kind(pick_device(device))
 
@@ -141,10 +143,6 @@ class Bench:
         self.seconds += sum(found.seconds for found in measurements)
         self.model_steps += experiment.n_runs * experiment.training.steps
         return dict(zip(trial.cells, measurements, strict=True))
-
-    def say(self, text: str) -> None:
-        """Report progress."""
-        self._say(text)
 
     def begin(self, claim: Claim) -> FirstRun:
         """Return the date, prediction and rule of the first run of a claim.
@@ -191,9 +189,7 @@ class Bench:
 
     def _write(self, path: Path, data: Mapping[str, Any]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_suffix(".part")
-        unfinished.write_text(json.dumps(data), encoding="utf-8")
-        unfinished.replace(path)
+        write_file(path, json.dumps(data))
 
 
 def gather(

@@ -142,19 +142,20 @@ class ClaimInWords:
 
     @property
     def facts(self) -> dict[str, str]:
-        """Heading → text of all that is known about the claim, in the order of a reader."""
+        """Heading → text of all that is known about the claim, the answer first."""
         claim, is_known = self.claim, self.verdict is not None
         outcome = f" This prediction {self.outcome}." if is_known else ""
         tested = "; ".join(statement.text for statement in claim.statements)
         facts = {
             "Question": claim.question,
+            "Found": self.found,
+            "Verdict": self.cells["verdict_in_full"] if is_known else "",
+            "Reason": self.reason,
+            "Tested": "" if is_known else f"{tested}.",
             "Claim": claim.says,
             "Source": claim.source,
             "Prediction": f"{claim.prediction} Expected verdict: {claim.expected}.{outcome}",
             "Seen before": self.seen,
-            "Verdict": self.cells["verdict_in_full"] if is_known else "",
-            "Reason": self.reason,
-            "Tested": "" if is_known else f"{tested}.",
             "Record": self.made or "No record of this claim ships with this version.",
         }
         return {name: text for name, text in facts.items() if text}
