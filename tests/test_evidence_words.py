@@ -62,6 +62,7 @@ OPPOSITES = [
     (no_worse("a", "b", measure="mean_accuracy"), "a is worse than b by more than 5 points"),
     (better("a", "b", 0.1, text="By hand"), "a is at most 10 points better than b"),
     (better("a", "b", 0), "a is at most as good as b"),
+    (worse("a", "b", 0), "a is at least as good as b"),
     (worse("a", "b", 0, measure="loss"), "a has a lower loss than b"),
     (
         worse("a", "b", 0.01, measure="loss_all_along"),

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 from attnkit.claims.measures import MEASURES, Measure
 
 RELEVANT_DIFFERENCE = 0.05
 """Smallest difference of accuracies that matters, unless a statement names another."""
+
+Word = Literal["better", "worse"]
 
 _UNNAMED = ("accuracy", "mean_accuracy", "loss")
 """Measures that a comparison does not name."""
@@ -107,7 +110,7 @@ def worse(
     Raises:
         ValueError: If neither direction of the measure is better.
     """
-    return _compared(left, right, -by, False, measure, at, unable, text, in_words)
+    return _compared(left, right, by, "worse", True, measure, at, unable, text, in_words)
 
 
 def better(
@@ -124,7 +127,7 @@ def better(
 
     Arguments are those of `worse`.
     """
-    return _compared(left, right, by, True, measure, at, False, text, in_words)
+    return _compared(left, right, by, "better", True, measure, at, False, text, in_words)
 
 
 def no_worse(
@@ -141,21 +144,22 @@ def no_worse(
 
     Arguments are those of `worse`.
     """
-    return _compared(left, right, -within, True, measure, at, False, text, in_words)
+    return _compared(left, right, within, "worse", False, measure, at, False, text, in_words)
 
 
 def _compared(
     left: str,
     right: str,
-    gain: float,
-    is_above: bool,
+    by: float,
+    word: Word,
+    is_beyond: bool,
     measure: str,
     at: int,
     unable: bool,
     text: str,
     in_words: tuple[str, str] | None,
 ) -> Statement:
-    """Return the statement that what `left` gains over `right` is above or below an amount.
+    """Return the statement that `left` is better or worse than `right`, beyond an amount or not.
 
     Raises:
         ValueError: If neither direction of the measure is better.
@@ -164,12 +168,12 @@ def _compared(
     if measure not in directions:
         raise ValueError(f"measure: got {measure!r}, allowed {', '.join(directions)}")
     held, opposite = (
-        _sentence(MEASURES[measure], left, right, gain, above, in_words)
-        for above in (is_above, not is_above)
+        _sentence(MEASURES[measure], left, right, by, word, beyond, in_words)
+        for beyond in (is_beyond, not is_beyond)
     )
-    limit = directions[measure] * gain
-    above_limit = is_above == (directions[measure] > 0)
-    low, high = (limit, math.inf) if above_limit else (-math.inf, limit)
+    direction = directions[measure] if word == "better" else -directions[measure]
+    limit = direction * by
+    low, high = (limit, math.inf) if is_beyond == (direction > 0) else (-math.inf, limit)
     return Statement(text or held, opposite, left, right, measure, low, high, at=at, unable=unable)
 
 
@@ -177,31 +181,32 @@ def _sentence(
     measure: Measure,
     left: str,
     right: str,
-    gain: float,
-    is_above: bool,
+    by: float,
+    word: Word,
+    is_beyond: bool,
     in_words: tuple[str, str] | None,
 ) -> str:
-    """Return that what `left` gains over `right` is above or below an amount, in words.
+    """Return that `left` is better or worse than `right`, by more than an amount or at most by it.
 
     A condition with which the names of both arms end stands in front.
     """
     (left_name, _, condition), (right_name, _, other) = left.partition(", "), right.partition(", ")
     if condition and condition == other:
         left, right = f"{condition[0].upper()}{condition[1:]}: {left_name}", right_name
-    word = "better" if gain > 0 else "worse"
-    is_beyond = is_above == (gain > 0)
-    how_much = "more than" if is_beyond else "at most"
     if measure.unit == "doublings":
         slow, fast = (left, right) if word == "worse" else (right, left)
-        return f"{slow} needs {how_much} {2 ** abs(gain):g} times the steps of {fast}"
-    is_mean = not gain and measure.compares_means
+        how_many = "more than" if is_beyond else "at most"
+        return f"{slow} needs {how_many} {2**by:g} times the steps of {fast}"
+    is_mean = not by and measure.compares_means
     subject, object_ = in_words or (f"{left} {'has' if is_mean else 'is'}", right)
     if is_mean:
-        side = "higher" if is_above == (measure.better > 0) else "lower"
-        return f"{subject} a {side} {measure.title} than {object_}"
-    if not gain:
-        return f"{subject} {'better than' if is_above else 'at most as good as'} {object_}"
-    number = f"{100 * abs(gain):g}" if measure.unit == "points" else f"{abs(gain):g}"
+        is_higher = (is_beyond == (word == "better")) == (measure.better > 0)
+        return f"{subject} a {'higher' if is_higher else 'lower'} {measure.title} than {object_}"
+    if not by and not is_beyond:
+        return f"{subject} at {'most' if word == 'better' else 'least'} as good as {object_}"
+    if not by:
+        return f"{subject} {word} than {object_}"
+    number = f"{100 * by:g}" if measure.unit == "points" else f"{by:g}"
     amount = f"{number} {measure.unit}".rstrip()
     where = "" if measure.name in _UNNAMED else f" in {measure.title}"
     if is_beyond:
