@@ -31,6 +31,20 @@ class Table:
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
 
+    @property
+    def narrow(self) -> Table:
+        """The same in three columns, for small screens: the middle ones become one."""
+        first, *names, last = self.head
+        rows = [
+            (
+                title,
+                " ".join(f"{n}: {text}." for n, text in zip(names, cells, strict=True) if text),
+                end,
+            )
+            for title, *cells, end in self.rows
+        ]
+        return Table(self.caption, (first, "Numbers", last), rows)
+
 
 def found_in_words(statement: Statement, verdict: Verdict) -> str:
     """Return what is found on a statement if it has this verdict; without a full stop."""

@@ -325,7 +325,7 @@ def show_evidence(words: ClaimInWords, evidence: Evidence) -> None:
         for name in ("Prediction", "Seen before"):
             st.markdown(f"**{name}:** {plain(words.facts[name])}")
     with st.expander("All statements, and their seeds one by one"):
-        st.markdown(markdown_table(statements_table(evidence)))
+        st.markdown(markdown_table(statements_table(evidence).narrow))
         components.picture(
             plot_differences(evidence),
             key="picture_differences",
@@ -334,7 +334,7 @@ def show_evidence(words: ClaimInWords, evidence: Evidence) -> None:
         st.caption(DIFFERENCES_KEY)
     show_learning(evidence)
     with st.expander("How learning rates were found"):
-        st.markdown(markdown_table(tuning_table(evidence.tuned)))
+        st.markdown(markdown_table(tuning_table(evidence.tuned).narrow))
 
 
 def downloads(records: Records) -> None:
