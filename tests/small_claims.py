@@ -11,7 +11,7 @@ from attnkit.claims.base import Claim, arm
 from attnkit.claims.measures import MEASURES, multiples
 from attnkit.claims.statements import worse
 from attnkit.evidence.gathering import Bench, Measurements, gather
-from attnkit.evidence.record import FirstRun
+from attnkit.evidence.record import FirstRun, Records
 from attnkit.evidence.verdict import RULE_HASH
 
 TINY = {
@@ -81,8 +81,14 @@ class MadeUp(Bench):
                 known = np.resize(known, 6)[: len(times)]
                 found["accuracy"][:, run] = known
                 found["loss"][:, run] = 1 - known
-        steps = np.array(times) * (experiment.training.steps // trial.up_to)
-        return Measurements(found, steps, found["accuracy"], found["loss"], 1.0)
+        steps = np.array(times) * (experiment.training.steps / trial.up_to)
+        n = len(trial.cells)
+        parts = {name: np.split(values, n, -1) for name, values in found.items()}
+        each = [{name: parts[name][index] for name in parts} for index in range(n)]
+        return {
+            cell: Measurements(own, steps, own["accuracy"], own["loss"], 1 / n)
+            for cell, own in zip(trial.cells, each, strict=True)
+        }
 
 
 def made_up(claim, bench=None, **options):
@@ -93,8 +99,6 @@ def made_up(claim, bench=None, **options):
 
 @cache
 def evidence_of_all():
-    """Return made-up evidence for every claim by its id: Q=K fails, and K=V learns slowly."""
+    """Return made-up records of every claim: Q=K fails, and K=V learns slowly."""
     levels = {"QKV": 0.99, "Q_K": 0.5, "Q_K_V": 0.5, "K_V": [0.3, 0.4, 0.5, 0.6, 0.9, 0.97]}
-    return {
-        name: made_up(claim, MadeUp(lambda _: None, **levels)) for name, claim in CLAIMS.items()
-    }
+    return Records.of(made_up(one, MadeUp(lambda _: None, **levels)) for one in CLAIMS.values())

@@ -127,6 +127,7 @@ def arms_of(*arms):
 WRONG = [
     ({"statements": (worse("Q=V", "QKV"),)}, "statements: got the arm 'Q=V', allowed Q=K, K=V"),
     ({"statements": ()}, "statements: got none, allowed one or more"),
+    ({"expected": "true"}, "expected: got 'true', allowed held, did not hold, undecided"),
     (arms_of((["Q=K", "QKV"], {})), "arms: got 'QKV' twice, allowed each name once"),
     (arms_of((["Q=K"], {}), (["QKV", "again"], {})), "arms: got 'again', allowed an arm that diff"),
     *(  # neither what is not there, nor what takes another's, nor its own
@@ -149,7 +150,7 @@ def test_a_claim_that_cannot_be_judged_is_refused():
 def test_an_unknown_measure_is_refused():
     """It names those there are; of a symmetry, neither way is better."""
     with pytest.raises(ValueError, match=r"measure: got 'speed', allowed accuracy, "):
-        Statement("It is fast", "QKV", measure="speed")
+        Statement("It is fast", "It is slow", "QKV", measure="speed")
     for builder in (worse, better, no_worse):
         for measure in ("asymmetry", "speed"):
             with pytest.raises(ValueError, match=rf"measure: got '{measure}', allowed accuracy, "):
@@ -161,8 +162,8 @@ def test_an_unknown_measure_is_refused():
         {"right": "QKV", "low": 0, "second_left": "K=V", "second_right": "Q=K"},
     ):
         with pytest.raises(ValueError, match=r"measure: got 'accuracy'.* allowed otherwise mean_a"):
-            Statement("It is so", "Q=K", **wrong)
-        Statement("It is so", "Q=K", measure="loss", **wrong)
+            Statement("It is so", "It is not so", "Q=K", **wrong)
+        Statement("It is so", "It is not so", "Q=K", measure="loss", **wrong)
 
 
 # builders

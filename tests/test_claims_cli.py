@@ -12,9 +12,9 @@ from attnkit import __version__
 from attnkit.claims import CLAIMS
 from attnkit.command.marks import marks
 from attnkit.evidence import gathering, record
-from attnkit.evidence.record import load_shipped, to_json
+from attnkit.evidence.presentation import readable, to_markdown
+from attnkit.evidence.record import Records, load_shipped
 from attnkit.evidence.trials import FIRST_SEED
-from attnkit.evidence.words import readable, to_markdown
 from attnkit.training import train
 from attnkit.training.results import Result
 
@@ -54,7 +54,7 @@ def trained(monkeypatch):
 def shipped():
     """Ship evidence for the first claim."""
     evidence = made_up(CLAIMS["first"], MadeUp(QKV=1.0, Q_K=0.5, say=lambda _: None))
-    record.SHIPPED.write_text(to_json([evidence]), encoding="utf-8")
+    record.SHIPPED.write_text(Records.of([evidence]).to_json(), encoding="utf-8")
     return evidence
 
 
@@ -100,7 +100,7 @@ def test_claims_are_run_and_told_on_the_screen_or_in_a_file(claims, tmp_path):
     assert [one["id"] for one in told] == ["second", "first"]
     (told,) = told_in(claims("first", "--json", "-"))
     assert (told["id"], told["seeds"], told["quick"]) == ("first", 6, False)
-    assert (told["attnkit"], told["first_seed"]) == (__version__, FIRST_SEED)
+    assert (told["version"], told["first_seed"]) == (__version__, FIRST_SEED)
     path = tmp_path / "numbers.json"
     code, output, _ = claims("--quick", "--first-seed", "17", "--json", str(path))
     assert code == 0
@@ -115,7 +115,7 @@ def test_what_is_shipped_is_listed_and_written(claims, trained, shipped, tmp_pat
     """Nothing is trained; what is not shipped is told beside the table."""
     code, output, errors = claims("--list")
     assert code == 0
-    assert output == readable([load_shipped()["first"]]) + "\n"
+    assert output == readable(load_shipped()) + "\n"
     assert errors == "nothing is shipped for second\n"
     page, file = tmp_path / "page.html", tmp_path / "page.md"
     file.write_text(f"# Before\n{BEGIN}\nold\n{END}\nAfter.\n", encoding="utf-8")
@@ -123,7 +123,7 @@ def test_what_is_shipped_is_listed_and_written(claims, trained, shipped, tmp_pat
     written = page.read_text(encoding="utf-8")
     assert written.lower().startswith("<!doctype html>")
     assert CLAIMS["first"].title in written
-    table = to_markdown([load_shipped()["first"]])
+    table = to_markdown(load_shipped())
     assert file.read_text(encoding="utf-8") == f"# Before\n{BEGIN}\n{table}\n{END}\nAfter.\n"
     assert trained == []
 
@@ -137,7 +137,7 @@ def test_shipping_one_claim_keeps_the_others_and_shipping_all_replaces_them(clai
         found = load_shipped()
         assert list(found) == list(CLAIMS)
         assert (found["first"].to_dict() == shipped.to_dict()) == is_kept
-    assert output == readable(found.values()) + "\n"
+    assert output == readable(found) + "\n"
 
 
 # going on
@@ -162,7 +162,7 @@ def test_the_quick_form_takes_over_shipped_learning_rates(claims, trained, shipp
     """Of those that are judged; only what is compared is trained."""
     (told,) = told_in(claims("first", "--quick", "--json", "-"))
     assert len(trained) == 1
-    rates = {name: own["learning_rate"] for name, own in told["tuning"].items()}
+    rates = {name: own["rate"] for name, own in told["tuned"].items()}
     assert rates == {name: shipped.tuned[name].rate for name in ("Q=K", "QKV")}
 
 

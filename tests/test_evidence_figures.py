@@ -34,7 +34,7 @@ CLAIM = small_claim(
     statements=(
         worse("Q=K", "QKV"),
         better("QKV", "Q=K", 0.3, measure="loss"),
-        Statement("The loss of QKV is small", "QKV", measure="loss", low=-1, high=0.5),
+        Statement("QKV is good", "QKV is not good", "QKV", measure="loss", low=-1, high=0.5),
     ),
     n_seeds=N_SEEDS,
 )

@@ -12,7 +12,7 @@ from small_claims import MadeUp, made_up, small_claim
 from attnkit.claims import CLAIMS
 from attnkit.claims.statements import better, worse
 from attnkit.evidence import record
-from attnkit.evidence.record import Evidence, load_shipped, to_json, verdicts_of
+from attnkit.evidence.record import Evidence, Records, load_shipped
 from attnkit.experiment import from_text
 from attnkit.foundation.machine import processor_kind
 
@@ -74,13 +74,13 @@ def test_a_record_is_read_as_it_was_written(known, accuracy, options, monkeypatc
             expected = getattr(curve, array)
             np.testing.assert_allclose(getattr(after.curves[name], array), expected, rtol=1e-3)
     with pytest.raises(KeyError, match="gone"):
-        Evidence.from_dict({**before.to_dict(), "id": "gone"})
+        Evidence.from_dict({**before.to_dict(), "claim": "gone"})
 
 
 def test_json_has_every_promised_key(known):
     """The public interface: a list of claims, one on a line, plain values."""
     lost = made_up(small_claim("second"), MadeUp(QKV=nan, Q_K=nan))
-    text = to_json([unable(known), lost])
+    text = Records.of([unable(known), lost]).to_json()
     first, *lines, last = text.splitlines()
     assert (first, last, len(lines)) == ('{"claims": [', "]}", 2)
     assert [json.loads(line.rstrip(","))["id"] for line in lines] == ["small", "second"]
@@ -98,25 +98,22 @@ def test_json_has_every_promised_key(known):
         "changed_since": "",
     }
     assert {name: one[name] for name in expected} == expected
-    assert one["begun"]["prediction"] == known.prediction_hash
+    assert one["first_run"]["prediction"] == known.prediction_hash
     assert (other["effect"], other["verdict"]) == (None, "undecided")
     assert other["scores"]["QKV"]["accuracy"] == [[None] * 17]
-    assert json.loads(to_json([])) == {"claims": []}
+    assert json.loads(Records().to_json()) == {"claims": []}
 
 
-@pytest.mark.parametrize(
-    ("measure", "decided_by"), [("accuracy", "pairs of seeds"), ("loss", "mean difference")]
-)
-def test_the_interval_is_that_of_the_effect(measure, decided_by):
+@pytest.mark.parametrize(("measure", "method"), [("accuracy", "pairs"), ("loss", "mean")])
+def test_the_interval_is_that_of_the_effect(measure, method):
     """It is so whatever decides; the numbers of pairs stand beside it."""
     claim = small_claim(statements=(worse("Q=K", "QKV", 0.3, measure=measure),))
-    told = made_up(claim).to_dict()
+    (told,) = json.loads(Records.of([made_up(claim)]).to_json())["claims"]
     (main,) = told["statements"]
-    assert told["decided_by"] == decided_by
-    assert told["interval"] == main["effect_interval"]
+    assert main["method"] == method
+    assert told["interval"] == [main["effect_low"], main["effect_high"]]
     assert told["interval"][0] < told["effect"] < told["interval"][1]
-    low, high = main["share_interval"]
-    assert low <= main["n_worse"] / main["n_pairs"] <= high
+    assert main["share_low"] <= main["n_worse"] / main["n_pairs"] <= main["share_high"]
     assert main["n_pairs"] == 17
 
 
@@ -169,11 +166,11 @@ def test_full_records_are_read_together_and_quick_ones_alone():
     claims = [small_claim(f"claim_{n}", n_seeds=7) for n in range(10)]
     many = [unable(claim) for claim in claims[:3]]
     assert {one.judgement.verdict for one in many} == {"held"}
-    assert verdicts_of(many[:1]) == {"claim_0": "held"}
+    assert Records.of(many[:1]).verdicts == {"claim_0": "held"}
     many += [made_up(claim, MadeUp(QKV=nan)) for claim in claims[3:]]
-    assert set(verdicts_of(many).values()) == {"undecided"}
+    assert set(Records.of(many).verdicts.values()) == {"undecided"}
     quick = [unable(claim, quick=True) for claim in claims]
-    verdicts = verdicts_of([*quick, unable(small_claim("full"))])
+    verdicts = Records.of([*quick, unable(small_claim("full"))]).verdicts
     assert set(verdicts.values()) == {"held"}
     assert list(verdicts) == [*(claim.id for claim in claims), "full"]
 
@@ -186,7 +183,8 @@ def test_what_is_shipped_is_read_in_the_order_of_claims(shipped, monkeypatch):
     assert load_shipped() == {}
     load_shipped.cache_clear()
     claims = [small_claim(name) for name in ("first", "second", "third", "fourth")]
-    shipped.write_text(to_json(map(unable, claims[::-1])), encoding="utf-8")
+    text = Records.of(map(unable, claims[::-1])).to_json(summarised=False)
+    shipped.write_text(text, encoding="utf-8")
     worded = replace(claims[1], title="Another")
     changed = replace(claims[2], statements=(better("Q=K", "QKV"),))
     for claim in (claims[0], worded, changed):

@@ -6,34 +6,35 @@ from math import inf, nan
 import numpy as np
 from small_claims import TINY, MadeUp, evidence_of_all, made_up, small_claim
 
-from attnkit.claims import CLAIMS
+from attnkit.claims import CLAIMS, Verdict
 from attnkit.claims.base import arm
 from attnkit.claims.statements import Statement, better, no_worse, worse
-from attnkit.evidence import new_claims
-from attnkit.evidence.found import found_in_words, main_found, main_statement, values_in_words
-from attnkit.evidence.new_claims import OPEN, TRUE, WRONG, cache_in_words, new_records
-from attnkit.evidence.record import verdicts_of
+from attnkit.evidence import presentation
+from attnkit.evidence.presentation import (
+    ClaimInWords,
+    Outcome,
+    cache_in_words,
+    claims_in_words,
+    disagreement,
+    new_claims,
+    readable,
+    score_in_words,
+    to_markdown,
+)
+from attnkit.evidence.record import Records
 from attnkit.evidence.verdict import judge_statement
 from attnkit.evidence.words import (
     finding_in_words,
-    main_finding,
-    readable,
+    found_in_words,
+    main_statement,
     rises_in_words,
-    rows_of,
-    score_in_words,
-    seen_in_words,
-    to_markdown,
+    statements_table,
+    tuning_table,
+    values_in_words,
 )
 from attnkit.experiment.experiment import from_params
 from attnkit.ui.claim_rerun import quick_trials
-from attnkit.ui.evidence import (
-    claims_table,
-    disagreement,
-    guess_in_words,
-    lab_links,
-    statement_with_verdict,
-    tuning_table,
-)
+from attnkit.ui.evidence import guess_in_words, lab_links, markdown_table
 from attnkit.ui.lab import MOST_COLUMNS
 from attnkit.ui.markdown import plain
 
@@ -49,63 +50,48 @@ def unable(claim, **options):
 
 
 def by_hand(*arms, measure="loss", **given):
-    """Return a statement whose text is its author's."""
-    return Statement("By hand", *arms, measure=measure, **given)
+    """Return a statement whose texts are its author's."""
+    return Statement("By hand", "Not by hand", *arms, measure=measure, **given)
 
 
-ASYMMETRY, SYMMETRY = "The asymmetry of the scores of a", {"measure": "asymmetry"}
-STEPS = {"measure": "steps_to_solve", "text": "By hand"}
+HELD, FAILED, UNDECIDED = Verdict
+STEPS, SYMMETRY = {"measure": "steps_to_solve"}, {"measure": "asymmetry"}
 OPPOSITES = [
     (worse("a", "b"), "a is at most 5 points worse than b"),
     (worse("a, sums", "b, sums"), "Sums: a is at most 5 points worse than b"),
     (no_worse("a", "b", measure="mean_accuracy"), "a is worse than b by more than 5 points"),
-    (better("a", "b", 0.1), "a is at most 10 points better than b"),
-    (better("a", "b", 0, text="By hand"), "a is at most as good as b"),
-    (worse("a", "b", 0, measure="loss", text="By hand"), "a is at least as good as b"),
+    (better("a", "b", 0.1, text="By hand"), "a is at most 10 points better than b"),
+    (better("a", "b", 0), "a is at most as good as b"),
+    (worse("a", "b", 0), "a is at least as good as b"),
+    (worse("a", "b", 0, measure="loss"), "a has a lower loss than b"),
     (
-        worse("a", "b", 0.01, measure="loss_all_along", text="By hand"),
+        worse("a", "b", 0.01, measure="loss_all_along"),
         "a is at most 0.01 nats worse than b in mean loss during training",
     ),
     (worse("a", "b", 2, **STEPS), "a needs at most 4 times the steps of b"),
     (no_worse("a", "b", 1, **STEPS), "a needs more than 2 times the steps of b"),
     (better("a", "b", 1, **STEPS), "b needs at most 2 times the steps of a"),
-    (by_hand("a", "b", low=0.2, **SYMMETRY), f"{ASYMMETRY} is at most 0.2 higher than that of b"),
-    (by_hand("a", "b", high=-0.2, **SYMMETRY), f"{ASYMMETRY} is at most 0.2 lower than that of b"),
-    (by_hand("a", "b", high=0, **SYMMETRY), f"{ASYMMETRY} is at least as high as that of b"),
-    (by_hand("a", high=0.1, **SYMMETRY), "Asymmetry of the scores of a is above 0.1"),
-    (
-        by_hand("a", "b", low=-0.1, high=0.1),
-        "The difference in loss between a and b is not within −0.1 nats to 0.1 nats",
-    ),
-    (
-        by_hand("a", "b", high=0.03, second_left="c", second_right="d"),
-        "The difference between a and b exceeds that between c and d by more than 0.03 nats",
-    ),
+    (worse("a", "b", in_words=("Keys are", "c")), "Keys are at most 5 points worse than c"),
+    (by_hand("a"), "Not by hand"),
 ]
 
 
 def test_a_statement_that_did_not_hold_becomes_its_opposite():
-    """No text has a double negative; a claim can bring its own words, also for one verdict only."""
+    """No text has a double negative, and what confirms an inability has an opposite, too."""
     for statement, opposite in OPPOSITES:
-        assert found_in_words(statement, "did not hold") == opposite
-        if statement.text == "By hand":
-            assert found_in_words(statement, "held") == "By hand"
-    held = found_in_words(no_worse("a, sums", "b, sums"), "held")
-    assert held == found_in_words(worse("a, sums", "b, sums"), "did not hold")
-    undecided = found_in_words(worse("a", "b"), "undecided")
-    assert undecided == f"The seeds do not decide this: {worse('a', 'b').text}"
-    for statement in (one for claim in CLAIMS.values() for one in claim.statements):
-        texts = [found_in_words(statement, v) for v in ("held", "did not hold", "undecided")]
-        assert len(set(texts)) == 3, texts
-        assert not any("did not hold" in text for text in texts)
-    both = worse("a", "b").worded(held="It is worse", failed="It is no worse")
-    one = worse("a", "b").worded(failed="It is no worse")
-    for statement, held in ((both, "It is worse"), (one, worse("a", "b").text)):
-        found = [found_in_words(statement, verdict) for verdict in ("held", "did not hold")]
-        assert found == [held, "It is no worse"]
-    statement = worse("Q=K", "QKV", unable=True).worded(held="At first it is worse")
-    _, (confirming, _) = small_claim(statements=(statement,)).confirmation()
-    assert found_in_words(confirming, "held") == confirming.text
+        assert statement.opposite == opposite
+    for options in ({}, STEPS, {"measure": "loss"}, {"in_words": ("Keys are", "values")}):
+        one, other = worse("a", "b", 1, **options), no_worse("a", "b", 1, **options)
+        assert (one.text, one.opposite) == (other.opposite, other.text)
+    for claim in CLAIMS.values():
+        for statement in (*claim.statements, *claim.confirmation()[1]):
+            texts = [found_in_words(statement, verdict) for verdict in Verdict]
+            assert len(set(texts)) == 3, texts
+            assert not any("did not hold" in text for text in texts)
+    assert found_in_words(worse("no a", "b"), HELD).startswith("No a is worse")
+    assert found_in_words(by_hand("a"), UNDECIDED) == "The seeds do not decide this: By hand"
+    _, (confirming, _) = small_claim().confirmation()
+    assert found_in_words(confirming, FAILED).endswith("worse than QKV after 192 steps")
 
 
 def claim_of(*statements):
@@ -113,13 +99,13 @@ def claim_of(*statements):
     return small_claim(statements=statements)
 
 
-TWO = Statement("By hand", "Q=K", "QKV", "loss", high=0.1, second_left="K=V", second_right="QKV")
+TWO = by_hand("Q=K", "QKV", high=0.1, second_left="K=V", second_right="QKV")
 VALUES = {
     worse("Q=K", "QKV"): "50% against 99%",
     worse("K=V", "QKV"): "diverged against 99%",
     worse("Q=K", "QKV", measure="loss"): "0.50 against 0.00 nats",
     TWO: "0.50 against diverged nats",
-    Statement("By hand", "QKV", measure="mean_accuracy", high=0.5): "100%",
+    by_hand("QKV", measure="mean_accuracy", high=0.5): "100%",
     worse("Q=K", "QKV", 2, measure="steps_to_solve"): "never against 1,024 steps, median",
 }
 
@@ -140,14 +126,16 @@ def test_the_main_statement_is_the_first_that_decides():
     """So what is found agrees with the verdict; what only stands alone is called probable."""
     claim = claim_of(no_worse("K=V", "QKV"), no_worse("Q=K", "QKV"))
     evidence = made_up(claim, MadeUp(**QUIET, QKV=1.0, K_V=1.0, Q_K=0.5))
-    found = [main_statement(evidence, verdict)[0] for verdict in ("undecided", "did not hold")]
+    found = [main_statement(evidence, verdict)[0] for verdict in (UNDECIDED, FAILED)]
     assert found == list(claim.statements)
     told = "Q=K is worse than QKV by more than 5 points (50% against 100%, 17 seeds)."
-    assert main_found(evidence, "did not hold") == told
-    evidence = unable(claim_of(worse("Q=K", "QKV")))
-    assert [main_found(evidence, v) for v in ("held", "undecided")] == [told, f"Probably: {told}"]
-    open_ = made_up(claim_of(worse("Q=K", "QKV")), MadeUp(**QUIET, QKV=nan))
-    assert main_found(open_, "undecided").startswith("The seeds do not decide this: Q=K is worse")
+    assert ClaimInWords(claim, evidence, FAILED).found == told
+    claim = claim_of(worse("Q=K", "QKV"))
+    found = [ClaimInWords(claim, unable(claim), verdict).found for verdict in (HELD, UNDECIDED)]
+    assert found == [told, f"Probably: {told}"]
+    open_ = made_up(claim, MadeUp(**QUIET, QKV=nan))
+    found = ClaimInWords(claim, open_, UNDECIDED).found
+    assert found.startswith("The seeds do not decide this: Q=K is worse")
 
 
 FINDINGS = [
@@ -178,13 +166,14 @@ def test_a_finding_is_told_in_a_few_words():
 
 def test_a_statement_is_told_cell_by_cell():
     """Failures of both arms, pairs, median, mean, and the verdict."""
-    first, longer, _ = rows_of(unable(small_claim()))
-    assert first.solved == "Q=K: 0 of 17; QKV: 17 of 17"
-    assert first.pairs == "worse with 17 of 17 seeds, better with 0, alike with 0"
-    assert (first.median, first.verdict) == ("−50.0 points", "held")
-    assert longer.solved.startswith("Q=K, 192 steps: 0 of 17; ")
-    (row,) = rows_of(unable(claim_of(worse("Q=K", "QKV", measure="loss"))))
-    assert (row.solved, row.pairs, row.median) == ("", "", "+0.500 nats")
+    first, (_, longer, *_), _ = statements_table(unable(small_claim())).rows
+    _, solved, pairs, median, _, verdict = first
+    assert solved == "Q=K: 0 of 17; QKV: 17 of 17"
+    assert pairs == "worse with 17 of 17 seeds, better with 0, alike with 0"
+    assert (median, verdict) == ("−50.0 points", "✓ held")
+    assert longer.startswith("Q=K, 192 steps: 0 of 17; ")
+    ((_, *cells),) = statements_table(unable(claim_of(worse("Q=K", "QKV", measure="loss")))).rows
+    assert cells[:3] == ["", "", "+0.500 nats"]
 
 
 def test_it_is_told_whether_accuracy_still_rises():
@@ -220,7 +209,7 @@ def test_what_had_been_seen_is_told_with_a_prediction():
         (both, "The rule and the prediction have been changed since the"),
         (unable(claim), "Neither the prediction nor the rule has been changed"),
     ):
-        assert told in seen_in_words(claim, *filter(None, [run])), told
+        assert told in ClaimInWords(claim, run).seen, told
 
 
 def test_tables_have_a_line_for_every_claim_and_the_score_of_all():
@@ -228,24 +217,24 @@ def test_tables_have_a_line_for_every_claim_and_the_score_of_all():
     right = unable(small_claim("right", n_seeds=40))
     wrong = made_up(small_claim("wrong", seen="a prototype"), MadeUp(QKV=1.0, Q_K=1.0))
     later = replace(right, claim=small_claim("later", n_seeds=40, prediction="It holds now."))
-    records = [right, wrong, later, made_up(small_claim("open"), MadeUp(QKV=nan))]
+    records = Records.of([right, wrong, later, made_up(small_claim("open"), MadeUp(QKV=nan))])
     score = (
         "Predictions that came true: 2 of 3 where we had seen nothing, "
         "0 of 1 where we had seen a prototype."
     )
     assert score_in_words(records) == score
-    assert score_in_words([]) == ""
+    assert score_in_words(Records()) == ""
     _, first, second, *_, last = readable(records).splitlines()
     assert first.split()[:4] == ["right", "held", "nothing", "Q=K"]
     assert second.split()[:5] == ["wrong", "undecided", "held", "a", "prototype"]
-    assert first.endswith(main_finding(right))
+    assert first.endswith(claims_in_words(records)[0].found_in_numbers)
     assert last.startswith(score)
     assert "read together (Holm)" in last
-    assert "read alone" in readable([unable(small_claim(), quick=True)])
+    assert "read alone" in readable(Records.of([unable(small_claim(), quick=True)]))
     head, line, *rows, _, last = to_markdown(records).splitlines()
     assert {row.count("|") for row in (head, line, *rows)} == {6}
-    assert rows[0].startswith("| `right` A small claim | held | held | nothing | Q=K is worse ")
-    assert rows[1].startswith("| `wrong` A small claim | undecided (read alone: did not hold) |")
+    assert rows[0].startswith("| `right` A small claim | ✓ held | held | nothing | Q=K is worse ")
+    assert rows[1].startswith("| `wrong` A small claim | ? undecided (read alone: did not hold) |")
     assert "| held (changed since the first run began) | nothing |" in rows[2]
     assert last.startswith(score)
 
@@ -261,12 +250,14 @@ def test_new_claims_are_listed_with_failed_predictions_first(monkeypatch):
         "unrun": {"is_new": True},
     }
     claims = {name: small_claim(name, n_seeds=6, **given) for name, given in fields.items()}
-    monkeypatch.setattr(new_claims, "CLAIMS", claims)
-    records = {name: made_up(claims[name]) for name in claims if name != "unrun"}
-    undecided = dict.fromkeys(("open", "expected"), "undecided")
-    found = new_records(records, dict.fromkeys(records, "held") | undecided)
-    names = [(outcome, [one.claim.id for one in ones]) for outcome, ones in found.items()]
-    assert names == [(WRONG, ["wrong"]), (TRUE, ["right"]), (OPEN, ["open", "expected"])]
+    monkeypatch.setattr(presentation, "CLAIMS", claims)
+    records = Records.of(made_up(claims[name]) for name in claims if name != "unrun")
+    undecided = dict.fromkeys(("open", "expected"), UNDECIDED)
+    records.verdicts = dict.fromkeys(records, HELD) | undecided
+    found = new_claims(records).items()
+    names = [(outcome, [words.claim.id for words in group]) for outcome, group in found]
+    wrong, true, undecided = Outcome
+    assert names == [(wrong, ["wrong"]), (true, ["right"]), (undecided, ["open", "expected"])]
 
 
 def test_sizes_of_caches_are_told_as_far_as_they_differ():
@@ -289,26 +280,24 @@ def test_sizes_of_caches_are_told_as_far_as_they_differ():
 # what pages say
 
 
-def test_predictions_that_failed_are_seen_as_such_in_the_table_of_claims():
+def test_predictions_that_failed_are_seen_as_such_in_the_cells_of_claims():
     """So are those that nothing decides; without evidence all claims stand there as not run."""
     records = evidence_of_all()
-    verdicts = verdicts_of(records.values())
-    wrong = [name for name, verdict in verdicts.items() if verdict != CLAIMS[name].expected]
-    undecided = [name for name in wrong if verdicts[name] == "undecided"]
-    table = claims_table(records, verdicts)
-    assert list(table.claim) == [claim.title for claim in CLAIMS.values()]
-    assert (table.came_true == "? undecided").sum() == len(undecided)
-    assert table.came_true.isin(["✗ no", "? undecided"]).sum() == len(wrong) > 0
-    assert set(claims_table({}, {}).verdict) == {"not run yet"}
-    for name, evidence in records.items():
-        verdict, told = verdicts[name], statement_with_verdict(evidence, verdicts[name])
-        alone = main_statement(evidence, verdict)[1].verdict
-        assert ("Read together" in told) == (verdict == "undecided" != alone)
-        assert verdict == "undecided" or f"**{verdict}**" in told
+    words = claims_in_words(records, CLAIMS.values())
+    wrong = [one for one in words if one.verdict != one.claim.expected]
+    undecided = [one for one in wrong if one.verdict is UNDECIDED]
+    came_true = [one.cells["came_true"] for one in words]
+    assert came_true.count("? undecided") == len(undecided)
+    assert came_true.count("✗ no") + len(undecided) == len(wrong) > 0
+    none = claims_in_words(Records(), CLAIMS.values())
+    assert {one.cells["verdict"] for one in none} == {"not run yet"}
+    for one in words:
+        alone = main_statement(one.evidence, one.verdict)[1].verdict
+        assert ("Read together" in one.tested) == (one.verdict is UNDECIDED is not alone)
+        assert one.verdict is UNDECIDED or one.verdict in one.tested
     tuned = records["ranking"].tuned
-    table = tuning_table(tuned)
-    assert table.count("✓") == len(tuned)
-    assert all(plain(name) in table for name in (*tuned, "loss"))
+    table = markdown_table(tuning_table(tuned))
+    assert all(plain(name) in table for name in (*tuned, "loss", f"{tuned['QKV'].rate:g}"))
 
 
 def test_the_links_set_up_what_was_compared():
@@ -325,19 +314,20 @@ def test_the_links_set_up_what_was_compared():
 def test_a_run_is_explained_beside_the_shipped_verdict_and_a_guess_judged_by_more_seeds():
     """In a plain sentence where they differ; by the run itself where nothing is shipped."""
     one, two = small_claim(), claim_of(worse("Q=K", "QKV"), worse("K=V", "QKV"))
-    assert disagreement(one, "held", "held", 17) == disagreement(one, "held", None, 0) == ""
-    few = disagreement(one, "undecided", "held", 17)
-    assert few == "8 seeds are few: no verdict. The shipped one rests on 17."
-    for claim, here, shipped, told in (
-        (two, "undecided", "did not hold", "2 things at once"),
-        (one, "held", "undecided", "stricter"),
-        (one, "held", "did not hold", "the opposite of the shipped 17"),
+    assert disagreement(ClaimInWords(one), HELD) == ""
+    for claim, own, shipped, told in (
+        (one, HELD, HELD, None),
+        (one, UNDECIDED, HELD, "8 seeds are few: no verdict. The shipped one rests on 17."),
+        (two, UNDECIDED, FAILED, "2 things at once"),
+        (one, HELD, UNDECIDED, "stricter"),
+        (one, HELD, FAILED, "the opposite of the shipped 17"),
     ):
-        assert told in disagreement(claim, here, shipped, 17)
+        text = disagreement(ClaimInWords(claim, unable(claim), shipped), own)
+        assert told in text if told else text == ""
     for run, shipped, told in (
-        ("held", None, "Your guess was right."),
-        ("undecided", None, "Your guess was wrong."),
-        ("held", "held", "Your guess was right."),
-        ("undecided", "held", "By the shipped evidence your guess was right."),
+        (HELD, None, "Your guess was right."),
+        (UNDECIDED, None, "Your guess was wrong."),
+        (HELD, HELD, "Your guess was right."),
+        (UNDECIDED, HELD, "By the shipped evidence your guess was right."),
     ):
-        assert guess_in_words("held", run, shipped) == told
+        assert guess_in_words(HELD, run, shipped) == told

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from attnkit.command.marks import marks, split_at_marks, write_between_marks
+from attnkit.evidence.presentation import to_markdown
 from attnkit.evidence.record import load_shipped
-from attnkit.evidence.words import to_markdown
 
 CLAIMS = Path(__file__).parents[1] / "docs" / "claims.md"
 
@@ -31,6 +31,4 @@ def test_the_table_of_claims_is_that_of_the_shipped_evidence():
     begin, end = marks("claims")
     text = CLAIMS.read_text(encoding="utf-8")
     shipped = load_shipped()
-    assert not shipped or text.split(begin)[1].split(end)[0].strip() == to_markdown(
-        shipped.values()
-    )
+    assert not shipped or text.split(begin)[1].split(end)[0].strip() == to_markdown(shipped)

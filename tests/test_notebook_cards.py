@@ -15,9 +15,9 @@ from trained_runs import trained
 
 import attnkit as ak
 from attnkit.claims import CLAIMS
-from attnkit.evidence.question import short_answer
+from attnkit.evidence.question import Answer
 from attnkit.evidence.questions import QUESTIONS
-from attnkit.evidence.record import load_shipped, verdicts_of
+from attnkit.evidence.record import load_shipped
 from attnkit.examples import load_example
 from attnkit.figures.panels import Figure
 from attnkit.notebook import style
@@ -80,7 +80,7 @@ def test_every_value_has_a_small_card():
         assert ("Verdict:" in small(claim, 80_000)) == (name in records), name
     for question in QUESTIONS.values():
         text = small(question, 20_000)
-        assert short_answer(question, records, verdicts_of(records.values())) in text
+        assert Answer(question, records).conclusion in text
         assert text.count("✓") + text.count("✗") + text.count("?") >= len(question.claims)
         assert all(name in text for name in question.claims)
         assert question.source in text
@@ -140,7 +140,7 @@ def test_many_variants_have_few_drawings_and_a_whole_table(many):
 def test_records_atlases_and_heads_have_cards():
     """A record has its own verdict, an atlas a row per model, a head its measures and pictures."""
     record = load_shipped()["one_matrix"]
-    assert f"Verdict: {record.judgement.verdict}." in words(record._repr_html_())
+    assert f"✗ {record.judgement.verdict}" in words(record._repr_html_())
     text = words(small_claim("unmeasured")._repr_html_())  # a plugin's, before it runs
     assert "No record of this claim ships" in text
     atlas = load_atlas()
@@ -176,7 +176,7 @@ def test_texts_of_users_are_escaped(monkeypatch):
     monkeypatch.setattr("attnkit.notebook.results.title_of", lambda variant: HOSTILE)
     claim = CLAIMS["one_matrix"]
     texts = dict.fromkeys(("title", "question", "source", "says", "prediction"), HOSTILE)
-    evil_claim = dataclasses.replace(claim, **texts, _by_name={})
+    evil_claim = dataclasses.replace(claim, **texts)
     table = load_atlas().table.replace({"model": {"all-MiniLM-L6-v2": HOSTILE}})
     atlas = Atlas(table)
     question = dataclasses.replace(QUESTIONS["value"], title=HOSTILE, asked=HOSTILE)

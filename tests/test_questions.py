@@ -3,7 +3,6 @@
 import re
 from dataclasses import replace
 from itertools import product
-from typing import get_args
 
 import numpy as np
 import pytest
@@ -13,12 +12,11 @@ from attnkit.claims import CLAIMS, Verdict
 from attnkit.claims.base import arm
 from attnkit.claims.statements import no_worse, worse
 from attnkit.evidence.gathering import gather
-from attnkit.evidence.question import number_sentences, reason_sentences, short_answer
+from attnkit.evidence.question import Answer, Numbers, Sentence
 from attnkit.evidence.questions import QUESTIONS
-from attnkit.evidence.record import load_shipped, verdicts_of
-from attnkit.evidence.sentences import Numbers, Sentence, conclusion_of
+from attnkit.evidence.record import Records, load_shipped
 
-VERDICTS = get_args(Verdict)
+VERDICTS = tuple(Verdict)
 ANSWERS = ("Yes", "No", "It depends", "Not decided", "Probably yes", "Probably not")
 """Words with which a short answer may begin."""
 
@@ -30,9 +28,9 @@ NAMED = {name for question in QUESTIONS.values() for name in question.claims}
 
 @pytest.fixture(scope="module")
 def evidence():
-    """Return claim's id → made-up evidence with the arms and measures of gathered evidence."""
+    """Return made-up records with the arms and measures of gathered ones."""
     bench = MadeUp(lambda _: None, QKV=1.0, K_V=0.5)  # so that long arms confirm it
-    return {one.claim.id: one for one in gather([CLAIMS[name] for name in NAMED], bench)}
+    return Records.of(gather([CLAIMS[name] for name in NAMED], bench))
 
 
 def well_formed(*sentences):
@@ -69,7 +67,7 @@ def test_a_question_can_be_asked_guessed_and_answered(question, evidence):
         for clause in question.conclusion:
             text = clause.text(verdict)
             assert re.match(r"(yes|no|not decided)\b", text)
-            assert text.startswith("not decided") == (verdict == "undecided")
+            assert text.startswith("not decided") == (verdict is Verdict.UNDECIDED)
             assert not re.search(r"\d|\.$", text)
         reasons = [sentence.text(verdict) for sentence in question.reason]
         assert well_formed(*reasons)
@@ -80,27 +78,31 @@ def test_a_question_can_be_asked_guessed_and_answered(question, evidence):
         assert told.startswith(ANSWERS)
         assert len(told.split()) <= MOST_WORDS + 2
 
-    whole = number_sentences(question, evidence)
+    whole = Answer(question, evidence).numbers
     assert len(whole) == len({numbers.claim for numbers in question.numbers}) in (3, 4)
     assert well_formed(*whole)
     assert all(re.search(r"\d", text) and "not run" not in text for text in whole)
     assert all("{" in numbers.template for numbers in question.numbers)
     missing = question.numbers[0].claim
-    some = {name: one for name, one in evidence.items() if name != missing}
-    assert number_sentences(question, some) == whole[1:]
-    reasons = reason_sentences(question, evidence, dict.fromkeys(evidence, "undecided"))
-    assert len(reasons) == len(question.reason)
-    assert reason_sentences(question, {}, {}) == number_sentences(question, {}) == []
-    assert short_answer(question, {}, {}) == ""
+    some = Answer(question, Records({n: one for n, one in evidence.items() if n != missing}))
+    assert some.numbers == whole[1:]
+    assert missing in some.missing
+    nothing = Answer(question, Records())
+    assert nothing.reason == nothing.conclusion == ""
+    assert nothing.numbers == []
+
+
+def asked(*conclusion):
+    """Return a question with other clauses of its short answer."""
+    return replace(QUESTIONS["value"], conclusion=conclusion)
 
 
 def said_by(question, verdicts):
     """Return the clauses of a question with these verdicts, joined as the page joins them."""
     texts = [c.text(v) for c, v in zip(question.conclusion, verdicts, strict=True)]
-    claims = [Sentence(f"claim_{i}", text, text, text) for i, text in enumerate(texts)]
-    records = {one.claim: made_up(small_claim(one.claim)) for one in claims}
-    read = {name: record.judgement.verdict for name, record in records.items()}
-    return conclusion_of(claims, records, read)
+    clauses = [Sentence(f"claim_{i}", text, text, text) for i, text in enumerate(texts)]
+    records = Records.of(made_up(small_claim(one.claim)) for one in clauses)
+    return Answer(asked(*clauses), records).conclusion
 
 
 BY_SHARING = small_claim(
@@ -129,13 +131,14 @@ def test_an_answer_follows_from_statements_and_the_verdict(accuracy, verdict, to
         Sentence(BY_SHARING.id, *(f"{a} for {what}" for a in ("yes", "no", "not decided")), at)
         for at, what in enumerate("ab")
     ]
-    known = {BY_SHARING.id: record}
-    assert conclusion_of(clauses, known, {BY_SHARING.id: verdict}) == told
-    texts = {"held": "Yes.", "did not hold": "No.", "undecided": "Open."}
+    records = Records.of([record])
+    records.verdicts = {BY_SHARING.id: Verdict(verdict)}
+    assert Answer(asked(*clauses), records).conclusion == told
+    texts = dict(zip(Verdict, ("Yes.", "No.", "Open."), strict=True))
     whole, part = (Sentence("small", *texts.values(), at) for at in (None, 0))
-    assert whole.in_words(record, verdict) == texts[verdict]
+    assert whole.in_words(record, Verdict(verdict)) == texts[verdict]
     agrees = record.findings[0].verdict == verdict
-    assert part.in_words(record, verdict) == (texts[verdict] if agrees else "Open.")
+    assert part.in_words(record, Verdict(verdict)) == (texts[verdict] if agrees else "Open.")
 
 
 def test_numbers_are_means_over_seeds_at_multiples_of_the_steps(evidence):
@@ -162,22 +165,22 @@ def test_numbers_are_means_over_seeds_at_multiples_of_the_steps(evidence):
 
 def test_what_diverged_or_was_not_run_is_told_in_words(evidence):
     """No text has a number that is none; the quick form has only arms that are judged."""
-    lost = {
-        name: replace(
+    lost = Records.of(
+        replace(
             record,
             scores={
                 arm: {measure: np.full_like(values, np.nan) for measure, values in own.items()}
                 for arm, own in record.scores.items()
             },
         )
-        for name, record in evidence.items()
-    }
-    told = [text for one in QUESTIONS.values() for text in number_sentences(one, lost)]
+        for record in evidence.values()
+    )
+    told = [text for one in QUESTIONS.values() for text in Answer(one, lost).numbers]
     assert well_formed(*told)
     assert any("nothing (diverged)" in text for text in told)
     assert any("more than we gave" in text for text in told)
-    quick = {n: made_up(CLAIMS[n], MadeUp(lambda _: None), quick=True) for n in NAMED}
-    told = [text for one in QUESTIONS.values() for text in number_sentences(one, quick)]
+    quick = Records.of(made_up(CLAIMS[n], MadeUp(lambda _: None), quick=True) for n in NAMED)
+    told = [text for one in QUESTIONS.values() for text in Answer(one, quick).numbers]
     assert well_formed(*told)
     assert any("not run" in text for text in told)
 
@@ -185,12 +188,11 @@ def test_what_diverged_or_was_not_run_is_told_in_words(evidence):
 def test_shipped_answers_read_well():
     """As far as evidence is shipped; what does not hold has a reason, or an honest “unknown”."""
     shipped = load_shipped()
-    verdicts = verdicts_of(shipped.values())
     for question in QUESTIONS.values():
-        answer = short_answer(question, shipped, verdicts)
-        assert not shipped or (well_formed(answer) and answer.startswith(ANSWERS))
-        assert len(answer.split()) <= MOST_WORDS
-        texts = reason_sentences(question, shipped, verdicts) + number_sentences(question, shipped)
-        assert well_formed(*texts)
-    failed = [name for name, verdict in verdicts.items() if verdict == "did not hold"]
+        answer = Answer(question, shipped)
+        text = answer.conclusion
+        assert not shipped or (well_formed(text) and text.startswith(ANSWERS))
+        assert len(text.split()) <= MOST_WORDS
+        assert well_formed(*filter(None, [answer.reason, *answer.numbers]))
+    failed = [name for name, verdict in shipped.verdicts.items() if verdict is Verdict.FAILED]
     assert [name for name in failed if not CLAIMS[name].reason] == []

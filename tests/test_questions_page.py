@@ -16,18 +16,23 @@ from attnkit.claims import CLAIMS
 from attnkit.claims.base import arm
 from attnkit.claims.statements import worse
 from attnkit.evidence import record
-from attnkit.evidence.found import main_found
-from attnkit.evidence.new_claims import TRUE, WRONG, cache_in_words, new_records
-from attnkit.evidence.question import number_sentences, reason_sentences, short_answer
+from attnkit.evidence.presentation import (
+    Outcome,
+    cache_in_words,
+    claims_in_words,
+    new_claims,
+    score_in_words,
+    total_in_words,
+)
+from attnkit.evidence.question import Answer
 from attnkit.evidence.questions import QUESTIONS, WHY
-from attnkit.evidence.record import verdicts_of
-from attnkit.evidence.words import score_in_words, seen_in_words, total_in_words
+from attnkit.evidence.record import Records
 from attnkit.figures.strips import arms_of
 from attnkit.service.service import Refused, TrainingService
 from attnkit.sweeps import shipped as shipped_sweeps
 from attnkit.ui import claim_rerun
-from attnkit.ui.evidence import BETS, claims_table, statement_with_verdict
 from attnkit.ui.markdown import plain
+from attnkit.ui.pages.questions import BETS
 from attnkit.ui.question_choice import ALL, CLAIM, NEW, SHOWN, VIEW
 from attnkit.ui.service import training_service
 
@@ -53,7 +58,7 @@ def shipped(monkeypatch):
 @pytest.fixture
 def nothing_shipped(monkeypatch):
     """No evidence at all."""
-    monkeypatch.setattr(record, "load_shipped", dict)
+    monkeypatch.setattr(record, "load_shipped", Records)
 
 
 @pytest.fixture
@@ -154,18 +159,15 @@ def test_a_question_is_answered_in_few_plain_words_with_its_reason_numbers_and_a
     shipped, seed
 ):
     """And with its first claim and the asker's words; commands, hashes and versions are folded."""
-    verdicts = verdicts_of(shipped.values())
     for name in {SWEPT, random.Random(seed).choice(list(QUESTIONS))}:
-        question = SHOWN[name]
+        question, answer = SHOWN[name], Answer(SHOWN[name], shipped)
         tab = visit_at("questions", question=question.id)
-        text, numbers = said(tab), number_sentences(question, shipped)
-        first, verdict = shipped[question.claims[0]], verdicts[question.claims[0]]
-        answer = short_answer(question, shipped, verdicts)
-        reason = " ".join(reason_sentences(question, shipped, verdicts))
-        assert text.index(answer) < text.index(reason) < text.index(numbers[0])
-        statement = statement_with_verdict(first, verdict).split("“")[0]
-        for words in (*numbers, main_found(first, verdict), statement, question.asked):
-            assert words in text
+        text, first = said(tab), shipped[question.claims[0]]
+        (words,) = claims_in_words(shipped, [first.claim])
+        order = (answer.conclusion, answer.reason, answer.numbers[0])
+        assert sorted(order, key=text.index) == list(order)
+        for told in (*answer.numbers, words.found, words.tested, question.asked):
+            assert told in text
         assert f"attnkit {first.version}, claim {first.hash}" in texts_in([folded(tab)])
         long = any(name in first.curves and one.up_to > 1 for name, one in arms_of(first).items())
         assert pictures(tab) == {"shipped", *(["learning"] if long else [])}
@@ -212,19 +214,18 @@ def test_a_faulty_link_is_told_once_and_the_address_is_then_a_good_one(shipped):
 
 def test_claims_open_from_questions_links_and_their_table_with_all_evidence(shipped):
     """Who says it, what was expected, statements, learning rates, seeds, ways into the Lab."""
-    verdicts, records = verdicts_of(shipped.values()), list(shipped.values())
     tab = press(visit_at("questions", question="two_spaces"), "open_direction")
     assert link_of(tab) == {"claim": "direction"}
     evidence, text = shipped["direction"], said(tab)
-    claim, verdict = evidence.claim, verdicts["direction"]
-    for words in (
-        *(claim.question, claim.says, claim.source, claim.prediction),
-        *(main_found(evidence, verdict), seen_in_words(claim, evidence)),
+    (words,) = claims_in_words(shipped, [evidence.claim])
+    claim = words.claim
+    for told in (
+        *(claim.question, claim.says, claim.source, claim.prediction, words.found, words.seen),
         *(statement.text for statement in evidence.statements),
-        *(f"**{verdict}**, as predicted.", "has stopped rising by 19,200 steps"),
+        *(f"**{words.verdict}**, as predicted.", "has stopped rising by 19,200 steps"),
     ):
-        assert words in text
-    assert f"seeds {evidence.seeds[0]} to " in texts_in([folded(tab)])
+        assert told in text
+    assert f"seeds, from {evidence.seeds[0]} to " in texts_in([folded(tab)])
     assert pictures(tab) == {"shipped", "learning", "differences"}
     assert "How learning rates were found" in [fold.label for fold in tab.expander]
     assert len(links(tab)) == len(evidence.experiments)
@@ -234,25 +235,26 @@ def test_claims_open_from_questions_links_and_their_table_with_all_evidence(ship
     assert tab.selectbox(key=CLAIM).value == "direction"
     assert link_of(choose_claim(tab, None)) == {"claim": ALL}
     assert list(tab.dataframe[0].value.columns) == ["claim", "verdict", "found"]
-    assert score_in_words(records) not in said(tab)
+    assert score_in_words(shipped) not in said(tab)
     tab.toggle(key="all_columns").set_value(True)
     show(tab)
-    assert list(tab.dataframe[0].value.columns) == list(claims_table(shipped, verdicts).columns)
-    assert all(total in said(tab) for total in (score_in_words(records), total_in_words(records)))
-    wrong = next(name for name, verdict in verdicts.items() if verdict != CLAIMS[name].expected)
+    assert {"predicted", "came_true", "seen", "source"} < set(tab.dataframe[0].value.columns)
+    assert all(total in said(tab) for total in (score_in_words(shipped), total_in_words(shipped)))
+    verdicts = shipped.verdicts.items()
+    wrong = next(name for name, verdict in verdicts if verdict != CLAIMS[name].expected)
     assert f"; we predicted “{CLAIMS[wrong].expected}”" in said(choose_claim(tab, wrong))
 
 
 def test_new_claims_are_listed_with_what_became_of_their_predictions(shipped):
     """Each decided one has a figure and a button; the others have a button."""
     tab = visit_at("questions", question="new")
-    verdicts = verdicts_of(shipped.values())
-    found = new_records(shipped, verdicts)
-    decided, texts = [*found[WRONG], *found[TRUE]], said(tab)
-    assert f"{len(found[WRONG])} of our {len(decided)} decided predictions were wrong" in texts
-    places = [texts.index(main_found(one, verdicts[one.claim.id])) for one in decided]
+    found, texts = new_claims(shipped), said(tab)
+    decided = [*found[Outcome.WRONG], *found[Outcome.TRUE]]
+    n_wrong = len(found[Outcome.WRONG])
+    assert f"{n_wrong} of our {len(decided)} decided predictions were wrong" in texts
+    places = [texts.index(words.found) for words in decided]
     assert places == sorted(places)
-    assert all(cache_in_words(one.claim) in texts for one in decided)
+    assert all(cache_in_words(words.claim) in texts for words in decided)
     assert link_of(tab) == {"question": "new"}
     tab = press(tab, f"open_new_{decided[0].claim.id}")
     assert link_of(tab) == {"claim": decided[0].claim.id}
@@ -262,10 +264,9 @@ def test_new_claims_are_listed_with_what_became_of_their_predictions(shipped):
 def test_nothing_is_given_away_in_the_quiet_mode(shipped):
     """Neither answer, claim, list nor sweep, until a guess, which stands above all else."""
     tab = show(visit(quiet="1").switch_page("pages/questions.py"))
-    verdicts = verdicts_of(shipped.values())
     assert plain(WHY.guess) in tab.radio[0].label
     assert tab.subheader[0].value == "Predict, then run it now"
-    hidden = [short_answer(WHY, shipped, verdicts), *number_sentences(WHY, shipped)]
+    hidden = [Answer(WHY, shipped).conclusion, *Answer(WHY, shipped).numbers]
     assert not any(text in said(tab) for text in hidden)
     assert not [button for button in tab.button if (button.key or "").startswith("open_")]
     assert not pictures(tab)
@@ -278,7 +279,7 @@ def test_nothing_is_given_away_in_the_quiet_mode(shipped):
     tab, claim = choose_claim(view(tab, ALL), "direction"), CLAIMS["direction"]
     text = said(tab)
     assert list(tab.dataframe[0].value.columns) == ["claim", "source"]
-    assert total_in_words(list(shipped.values())) not in text
+    assert total_in_words(shipped) not in text
     assert (claim.says in text, claim.prediction in text) == (True, False)
     assert not pictures(tab)
 
@@ -316,8 +317,8 @@ def test_a_run_beside_shipped_evidence_takes_its_rates_and_a_wrong_guess_its_rea
     told = replace(small, reason="Because it is so.")
     monkeypatch.setitem(CLAIMS, "small", told)
     evidence = made_up(told, MadeUp(lambda _: None, QKV=1.0, Q_K=1.0))
-    monkeypatch.setattr(record, "load_shipped", lambda: {"small": evidence})
-    verdict = verdicts_of([evidence])["small"]
+    monkeypatch.setattr(record, "load_shipped", lambda: Records.of([evidence]))
+    verdict = evidence.judgement.verdict
     assert verdict != "held"
     tab = visit_at("questions", claim="small")
     for means, wrong in (("held", True), (verdict, False)):

@@ -12,12 +12,13 @@ import numpy as np
 from small_claims import MadeUp, evidence_of_all, made_up
 
 from attnkit.claims import CLAIMS
-from attnkit.evidence.question import number_sentences, reason_sentences, short_answer
+from attnkit.evidence.presentation import claims_in_words, score_in_words
+from attnkit.evidence.question import Answer
 from attnkit.evidence.questions import QUESTIONS
-from attnkit.evidence.record import verdicts_of
+from attnkit.evidence.record import Records
 from attnkit.evidence.trials import Tuned
 from attnkit.evidence.verdict import RULE
-from attnkit.evidence.words import rises_in_words, rows_of, score_in_words, seen_in_words
+from attnkit.evidence.words import rises_in_words, statements_table
 from attnkit.figures.differences import plot_differences
 from attnkit.figures.evidence import plot_evidence
 from attnkit.figures.evidence_report import to_html
@@ -75,8 +76,8 @@ class Reader(HTMLParser):
 
 @cache
 def records():
-    """Return the evidence for all claims."""
-    return list(map(tuned, evidence_of_all().values()))
+    """Return the records of all claims."""
+    return Records.of(map(tuned, evidence_of_all().values()))
 
 
 @cache
@@ -93,7 +94,7 @@ def read():
 
 def of_one(evidence):
     """Return what a page of one claim says."""
-    return Reader(to_html([evidence])).text
+    return Reader(to_html(Records.of([evidence]))).text
 
 
 def test_the_page_is_whole_can_be_heard_and_needs_nothing_else():
@@ -120,14 +121,12 @@ def test_the_page_is_whole_can_be_heard_and_needs_nothing_else():
 
 def test_claims_are_told_in_full():
     """With source, prediction, what had been seen, statements, tuning, and links as text."""
-    for evidence in records():
-        claim = evidence.claim
-        said = (claim.title, claim.question, claim.says, claim.source, claim.prediction, claim.hash)
-        more = (seen_in_words(claim, evidence), rises_in_words(evidence), evidence.experiments[0])
-        assert read().tells(*said, *more)
-        for row in rows_of(evidence):
-            cells = (row.text, row.solved, row.pairs, row.median, row.mean)
-            assert read().tells(" ".join(filter(None, cells)))
+    for words in claims_in_words(records()):
+        evidence = words.evidence
+        more = (words.claim.title, rises_in_words(evidence), evidence.experiments[0])
+        assert read().tells(*words.facts.values(), *more)
+        for row in statements_table(evidence).rows:
+            assert read().tells(" ".join(filter(None, row)))
     assert read().tells("0.005: diverged, 0.01: 90.0%")
     assert "before the run" not in read().text.replace("before the runs of the record begin", "")
 
@@ -135,7 +134,7 @@ def test_claims_are_told_in_full():
 def test_figures_are_those_of_the_records():
     """Each has its words; that of learning stands under the seeds where arms are trained long."""
     plots = (plot_evidence, plot_learning, plot_differences)
-    expected = [plot(one) for one in records() for plot in plots if plot(one) is not None]
+    expected = [plot(one) for one in records().values() for plot in plots if plot(one) is not None]
     assert len(expected) > 2 * len(records())
     assert read().figures == json.loads(json.dumps(expected))
     images = [attrs for _, attrs in read().tags if attrs.get("role") == "img"]
@@ -145,18 +144,17 @@ def test_figures_are_those_of_the_records():
 
 def test_verdicts_and_answers_are_those_that_stand_together():
     """In words, whatever their colours are; the rule is a list, without marks of Markdown."""
-    known, verdicts = {one.claim.id: one for one in records()}, verdicts_of(records())
-    n_wrong = sum(verdicts[one.claim.id] != one.claim.expected for one in records())
+    claims = claims_in_words(records())
+    n_wrong = sum(words.verdict != words.claim.expected for words in claims)
     assert read().tells(score_in_words(records()))
-    assert read().text.count("(wrong)") == n_wrong > 0
-    for name, verdict in verdicts.items():
-        section = page().split(f'<section class="claim" id="{name}"')[1].split("</section>")[0]
-        assert f"</span> {verdict}</span>" in section.split("<dt>Verdict</dt>")[1].split("</dd>")[0]
+    assert read().text.count(": we predicted “") == n_wrong > 0
+    for words in claims:
+        section = page().split(f'<section class="claim" id="{words.claim.id}"')[1]
+        assert words.verdict in section.split("<dt>Verdict</dt>")[1].split("</dd>")[0]
     for question in QUESTIONS.values():
-        reason = " ".join(reason_sentences(question, known, verdicts))
-        answer = short_answer(question, known, verdicts)
-        assert answer
-        assert read().tells(answer, reason, *number_sentences(question, known))
+        answer = Answer(question, records())
+        assert answer.conclusion
+        assert read().tells(answer.conclusion, answer.reason, *answer.numbers)
     for item in re.split(r"(?m)^\d+\. ", RULE)[1:]:
         words = " ".join(item.replace("**", "").split())
         assert words in re.sub(r" ([:.,;])", r"\1", read().text)
@@ -169,7 +167,7 @@ def test_what_is_missing_or_was_changed_is_told():
     needed = QUESTIONS["translation"].claims[0]
     assert "Not on this page" in of_one(made(CLAIMS[needed]))
     quick = [made(CLAIMS[name], quick=True) for one in QUESTIONS.values() for name in one.claims]
-    text = Reader(to_html(list({one.claim.id: one for one in quick}.values()))).text
+    text = Reader(to_html(Records.of(quick))).text
     assert "{" not in text
     assert "Quick form" in text
     assert "Quick form" not in read().text
@@ -190,7 +188,9 @@ def test_what_claims_say_is_no_markup():
     statements = tuple(replace(one, text=hostile) for one in claim.statements)
     texts = dict.fromkeys(("title", "question", "source", "says", "prediction", "reason"), hostile)
     evidence = made(replace(claim, **texts, statements=statements))
-    found = Reader(to_html([replace(evidence, experiments=(hostile,), version=hostile)]))
+    found = Reader(
+        to_html(Records.of([replace(evidence, experiments=(hostile,), version=hostile)]))
+    )
     assert found.open == []
     assert not any(tag == "img" for tag, _ in found.tags)
     assert sum(tag == "script" for tag, _ in found.tags) == 5  # three figures, Plotly, ours

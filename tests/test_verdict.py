@@ -42,7 +42,7 @@ REGION = st.one_of(
 
 def about(measure, low=-inf, high=inf):
     """Return a statement about the mean of one arm."""
-    return Statement("", "arm", measure=measure, low=low, high=high)
+    return Statement("", "", "arm", measure=measure, low=low, high=high)
 
 
 @cache
@@ -166,7 +166,7 @@ def test_differences_are_taken_seed_by_seed():
         (["a", "b", None, None], [5, 4, nan, 5]),
         (names, [-1, -4, nan, nan]),
     ):
-        statement = Statement("", *arms[:2], "loss", second_left=arms[2], second_right=arms[3])
+        statement = Statement("", "", *arms[:2], "loss", second_left=arms[2], second_right=arms[3])
         np.testing.assert_array_equal(differences(statement, scores), expected)
         shorter = {**scores, arms[1] or "a": scores[arms[1] or "a"][:2]}
         np.testing.assert_array_equal(differences(statement, shorter), expected[:2])

@@ -12,14 +12,27 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Any, Literal
 
 from attnkit.claims.statements import Statement
 from attnkit.experiment import Experiment
 from attnkit.foundation.display import Plotted
 
-Verdict = Literal["held", "did not hold", "undecided"]
+
+class Verdict(StrEnum):
+    """What the seeds say about a claim or one of its statements."""
+
+    HELD = "held"
+    FAILED = "did not hold"
+    UNDECIDED = "undecided"
+
+    @property
+    def mark(self) -> str:
+        """Mark beside the verdict, so that no verdict is recognised by its colour alone."""
+        return {Verdict.HELD: "✓", Verdict.FAILED: "✗", Verdict.UNDECIDED: "?"}[self]
+
 
 Seen = Literal["nothing", "a prototype", "an earlier run"]
 """Results of a comparison that we had seen when we wrote its prediction.
@@ -143,6 +156,19 @@ def arm(
     return Arm(name or variant, variant, settings, up_to, tuned_at, rate_of=rate_of)
 
 
+def arms(*variants: str | tuple[str, str], on: str = "", **settings: Any) -> tuple[Arm, ...]:
+    """Return arms that differ in their variants only.
+
+    Args:
+        *variants: Variants, or pairs of a variant and the name of its arm.
+        on: Condition with which all names end after a comma, such as "phone book".
+        **settings: Further arguments of `arm`.
+    """
+    pairs = [(one, one) if isinstance(one, str) else one for one in variants]
+    ending = f", {on}" if on else ""
+    return tuple(arm(variant, f"{name}{ending}", **settings) for variant, name in pairs)
+
+
 @dataclass(frozen=True, repr=False)
 class Claim(Plotted):
     """A sentence about sharing that can be true or false, and its test.
@@ -180,7 +206,6 @@ class Claim(Plotted):
     reason: str = ""
     family: str = "What people ask"
     is_new: bool = False
-    _by_name: dict[str, Arm] = field(default_factory=dict, repr=False, compare=False)
 
     def __repr__(self) -> str:
         """Return a short description; the arms and statements would fill many screens."""
@@ -190,9 +215,13 @@ class Claim(Plotted):
         """Check that arms differ and that statements and arms name arms that exist.
 
         Raises:
-            ValueError: If two arms are alike, a statement names an arm that is missing, there is no
-                statement, or an arm uses the learning rate of one that is not tuned.
+            ValueError: If there is no such verdict, two arms are alike, a statement names an arm
+                that is missing, there is no statement, or an arm uses the learning rate of one that
+                is not tuned.
         """
+        if self.expected not in list(Verdict):
+            raise ValueError(f"expected: got {self.expected!r}, allowed {', '.join(Verdict)}")
+        object.__setattr__(self, "expected", Verdict(self.expected))
         for index, arm in enumerate(self.arms):
             for other in self.arms[:index]:
                 if arm.name == other.name:
@@ -200,19 +229,16 @@ class Claim(Plotted):
                 if replace(arm, name=other.name) == other:
                     allowed = f"an arm that differs from {other.name}"
                     raise ValueError(f"arms: got {arm.name!r}, allowed {allowed}")
-            self._by_name[arm.name] = arm
         tuned = [arm.name for arm in self.arms if not arm.rate_of]
         for arm in self.arms:
             if arm.rate_of and arm.rate_of not in tuned:
                 raise ValueError(f"rate_of: got {arm.rate_of!r}, allowed {', '.join(tuned)}")
         if not self.statements:
             raise ValueError("statements: got none, allowed one or more")
-        for statement in self.statements:
-            for name in statement.arms:
-                if name not in self._by_name:
-                    raise ValueError(
-                        f"statements: got the arm {name!r}, allowed {', '.join(self._by_name)}"
-                    )
+        names = [arm.name for arm in self.arms]
+        for name in (name for statement in self.statements for name in statement.arms):
+            if name not in names:
+                raise ValueError(f"statements: got the arm {name!r}, allowed {', '.join(names)}")
 
     @property
     def quick_seeds(self) -> int:
@@ -242,22 +268,21 @@ class Claim(Plotted):
         for statement in self.statements:
             if not statement.unable:
                 continue
-            short = self._by_name[statement.left]
+            short = next(arm for arm in self.arms if arm.name == statement.left)
             for long in (short.longest(), short.scheduled()):
                 if long not in arms:
                     arms.append(long)
-                condition = f"also after {LONGEST * short.base_steps:,} steps"
+                condition = f"after {LONGEST * short.base_steps:,} steps"
                 if long.finer_rates:
                     condition += " with a schedule and more learning rates"
                 statements.append(
                     replace(
                         statement,
-                        text=f"{statement.text}, {condition}",
+                        text=f"{statement.text}, also {condition}",
+                        opposite=f"{statement.opposite} {condition}",
                         left=long.name,
                         at=LONGEST,
                         unable=False,
-                        if_held="",
-                        if_not="",
                     )
                 )
         return tuple(arms), tuple(statements)
@@ -266,25 +291,16 @@ class Claim(Plotted):
     def hash(self) -> str:
         """Sixteen hexadecimal digits that identify arms and statements, whatever their wording."""
         further_arms, further_statements = self.confirmation()
-        arms = (*self.arms, *further_arms)
-        statements = (*self.statements, *further_statements)
+        trained = ("name", "up_to", "tuned_at", "finer_rates", "rate_of", "most_seeds")
         compared = ("left", "right", "second_left", "second_right", "measure", "at")
         data = {
             "arms": [
-                [
-                    arm.name,
-                    arm.up_to,
-                    arm.tuned_at,
-                    arm.finer_rates,
-                    arm.rate_of,
-                    arm.most_seeds,
-                    arm.experiment.to_json(),
-                ]
-                for arm in arms
+                [getattr(arm, name) for name in trained] + [arm.experiment.to_json()]
+                for arm in (*self.arms, *further_arms)
             ],
             "statements": [
                 [getattr(s, name) for name in compared] + [str(s.low), str(s.high)]
-                for s in statements
+                for s in (*self.statements, *further_statements)
             ],
             "n_seeds": self.n_seeds,
         }
@@ -303,11 +319,22 @@ def _digest(value: Any) -> str:
 FAMILIES = ("What people ask", "What papers say", "Our own")
 """Headings under which claims are listed, in their order."""
 
-RAISED = (
-    "The number of seeds was raised from 20 to 40 after the first 20 had been seen: when all "
-    "verdicts are read together, 20 seeds cannot show “no worse”, even if no seed is worse."
-)
-"""Note of claims that got more seeds after their first runs."""
+FIRST_PASS = "after a first pass on other seeds the number of seeds was raised from 12 to 20"
+"""Part of the notes of claims that got more seeds before the record."""
+
+
+def raised(shown: str = "worse") -> str:
+    """Return the note of claims that got more seeds after their first runs.
+
+    Args:
+        shown: "worse" or "better", of which fewer seeds cannot show that no seed is so.
+    """
+    return (
+        "The number of seeds was raised from 20 to 40 after the first 20 had been seen: when all "
+        f"verdicts are read together, 20 seeds cannot show “no {shown}”, even if no seed is "
+        f"{shown}."
+    )
+
 
 CLAIMS: dict[str, Claim] = {}
 """All claims by id."""

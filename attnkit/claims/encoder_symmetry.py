@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from attnkit.claims.base import Claim, arm, register_claim
+from attnkit.claims.base import Claim, Verdict, arm, register_claim
 from attnkit.claims.statements import Statement
 
 _TEXT: dict[str, Any] = {
@@ -25,34 +25,32 @@ ARMS = (
     arm("QKV", "causal", **_TEXT),
 )
 
-register_claim(
-    Claim(
-        id="encoder_symmetry",
-        title="Encoders become more symmetric than causal models",
-        question="On the same text, do models that see both sides end with more symmetric W_Q W_Kᵀ "
-        "than causal ones?",
-        source="Saponati et al., ICML 2025, arXiv 2502.10927 (median over layers: BERT .51, GPT-2 "
-        ".15)",
-        says="Bidirectional training makes query–key matrices symmetric, autoregressive training "
-        "makes them directional.",
-        prediction="It holds, but small after 1500 steps: by more than 0.05. In a first pass, on "
-        "larger models that had learnt nothing yet, it was the other way round.",
-        expected="held",
-        seen="an earlier run",
-        seen_note="A first pass on larger models had come out the other way; the models were then "
-        "made smaller and trained for 1,500 steps in place of 250, and the expected "
-        "verdict was kept.",
-        arms=ARMS,
-        statements=(
-            Statement(
-                "Symmetry is higher by more than 0.05 if the model sees both sides",
-                "both sides",
-                "causal",
-                "weight_symmetry",
-                low=0.05,
-            ),
+CLAIM = Claim(
+    id="encoder_symmetry",
+    title="Encoders become more symmetric than causal models",
+    question="On the same text, do models that see both sides end with more symmetric W_Q W_Kᵀ "
+    "than causal ones?",
+    source="Saponati et al., ICML 2025, arXiv 2502.10927 (median over layers: BERT .51, GPT-2 .15)",
+    says="Bidirectional training makes query–key matrices symmetric, autoregressive training makes "
+    "them directional.",
+    prediction="It holds, but small after 1500 steps: by more than 0.05. In a first pass, on "
+    "larger models that had learnt nothing yet, it was the other way round.",
+    expected=Verdict.HELD,
+    seen="an earlier run",
+    seen_note="A first pass on larger models had come out the other way; the models were then made "
+    "smaller and trained for 1,500 steps in place of 250, and the expected verdict was kept.",
+    arms=ARMS,
+    statements=(
+        Statement(
+            "Symmetry is higher by more than 0.05 if the model sees both sides",
+            "Symmetry is higher by at most 0.05 if the model sees both sides",
+            "both sides",
+            "causal",
+            "weight_symmetry",
+            low=0.05,
         ),
-        n_seeds=24,
-        family="What papers say",
-    )
+    ),
+    n_seeds=24,
+    family="What papers say",
 )
+register_claim(CLAIM)

@@ -1,49 +1,46 @@
 """Exclusive self-attention as a rescue of Q=K without a self-mask."""
 
-from typing import Any
-
-from attnkit.claims.base import RAISED, Claim, arm, register_claim
+from attnkit.claims.base import Claim, Verdict, arms, raised, register_claim
 from attnkit.claims.statements import better, no_worse
 
-_SETTINGS: dict[str, Any] = {"task": "induction", "up_to": 8}
-
-register_claim(
-    Claim(
-        id="exclusive_rescues",
-        title="Exclusive self-attention replaces the self-mask of Q=K",
-        question="With Q=K a token attends to itself. Does it help to take its own value out of "
-        "what it reads?",
-        source="after arXiv 2603.09078 (exclusive self-attention; there with three matrices)",
-        says="Attention should not read what the token knows already: with outputs orthogonal to "
-        "the token's own value, language models improve.",
-        prediction="It does not hold. On induction without a self-mask, Q=K becomes better by more "
-        "than 5 points, but stays behind Q=K with the self-mask at the default number of steps, "
-        "because the pattern still spends its mass on the token itself.",
-        expected="did not hold",
-        seen="nothing",
-        seen_note="The variant had not been trained when the prediction was committed; Q=K with "
-        "and without the self-mask is known from another claim. " + RAISED,
-        arms=(
-            arm("Q=K exclusive", "Q=K, exclusive", **_SETTINGS),
-            arm("Q=K", **_SETTINGS),
-            arm("Q=K self_mask", "Q=K, self-mask", **_SETTINGS),
-            arm("QKV exclusive", "QKV, exclusive", **_SETTINGS),
-            arm("QKV", **_SETTINGS),
-        ),
-        statements=(
-            no_worse("Q=K, exclusive", "Q=K, self-mask").worded(
-                held="On induction, Q=K with exclusive self-attention is at most 5 points worse "
-                "than Q=K with the self-mask",
-                failed="On induction, Q=K with exclusive self-attention is worse than Q=K with "
-                "the self-mask by more than 5 points",
+CLAIM = Claim(
+    id="exclusive_rescues",
+    title="Exclusive self-attention replaces the self-mask of Q=K",
+    question="With Q=K a token attends to itself. Does it help to take its own value out of what "
+    "it reads?",
+    source="after arXiv 2603.09078 (exclusive self-attention; there with three matrices)",
+    says="Attention should not read what the token knows already: with outputs orthogonal to the "
+    "token's own value, language models improve.",
+    prediction="It does not hold. On induction without a self-mask, Q=K becomes better by more "
+    "than 5 points, but stays behind Q=K with the self-mask at the default number of steps, "
+    "because the pattern still spends its mass on the token itself.",
+    expected=Verdict.FAILED,
+    reason="With Q=K a token attends mostly to itself. Exclusive self-attention does not prevent "
+    "that, but removes from the output what points along the token’s own value. Here this helps as "
+    "much as the self-mask, with all 40 seeds.",
+    seen_note="The variant had not been trained when the prediction was committed; Q=K with and "
+    "without the self-mask is known from another claim. " + raised(),
+    arms=arms(
+        ("Q=K exclusive", "Q=K, exclusive"),
+        "Q=K",
+        ("Q=K self_mask", "Q=K, self-mask"),
+        ("QKV exclusive", "QKV, exclusive"),
+        "QKV",
+        task="induction",
+        up_to=8,
+    ),
+    statements=(
+        no_worse(
+            "Q=K, exclusive",
+            "Q=K, self-mask",
+            in_words=(
+                "On induction, Q=K with exclusive self-attention is",
+                "Q=K with the self-mask",
             ),
-            better("Q=K, exclusive", "Q=K"),
         ),
-        n_seeds=40,
-        reason="With Q=K a token attends mostly to itself. Exclusive self-attention does not "
-        "prevent that, but removes from the output what points along the token’s own value. Here "
-        "this helps as much as the self-mask, with all 40 seeds.",
-        family="What papers say",
-        is_new=True,
-    )
+        better("Q=K, exclusive", "Q=K"),
+    ),
+    family="What papers say",
+    is_new=True,
 )
+register_claim(CLAIM)

@@ -1,43 +1,33 @@
 """Q=K followed by an MLP on a relation with a direction."""
 
-from typing import Any
-
-from attnkit.claims.base import Claim, arm, register_claim
+from attnkit.claims.base import Claim, Verdict, arm, arms, raised, register_claim
 from attnkit.claims.statements import better
 
 UP_TO = 8
 
-_LONG: dict[str, Any] = {"task": "directed", "steps": 1500, "up_to": UP_TO}
-
 ARMS = (
-    arm("Q=K", "Q=K", **_LONG),
-    arm("Q=K d_mlp=128", "Q=K, MLP 128", **_LONG),
-    arm("Q=K", "Q=K, 2 layers", **_LONG, n_layers=2),
+    *arms("Q=K", ("Q=K d_mlp=128", "Q=K, MLP 128"), task="directed", steps=1500, up_to=UP_TO),
+    arm("Q=K", "Q=K, 2 layers", task="directed", steps=1500, up_to=UP_TO, n_layers=2),
 )
 
-register_claim(
-    Claim(
-        id="mlp_buys_direction",
-        title="At width 32, an MLP gives Q=K direction back",
-        question="Q=K finds successor and predecessor alike. Can an MLP then tell them apart?",
-        source="attnkit's own, after a prototype",
-        says="With an MLP after attention, Q=K gets beyond an accuracy of one half, where it stays "
-        "without one.",
-        prediction="It holds after 4500 steps: a prototype reached 0.83 with a wider model and "
-        "3000 to 4000 steps. In a first pass on other seeds 1500 steps were not enough.",
-        expected="held",
-        reason="At width 32 accuracy does not rise within 12,000 steps. With a model 64 wide, Q=K "
-        "with an MLP of 128 got beyond one half: 75 to 84% after 8,000 steps, six of six seeds.",
-        seen="an earlier run",
-        seen_note="A prototype with a wider model had reached 0.83 with an MLP; a first pass on "
-        "other seeds had not come out as expected, and the number of steps was then "
-        "raised from 1,500 to 4,500. The record reads both arms after 12,000. "
-        "The number of seeds was raised from 20 to 40 after the first 20 of the record had been "
-        "seen: 20 cannot show “no better” when all verdicts are read together, even if no seed is "
-        "better.",
-        arms=ARMS,
-        statements=(better("Q=K, MLP 128", "Q=K", 0.1, at=UP_TO),),
-        n_seeds=40,
-        family="Our own",
-    )
+CLAIM = Claim(
+    id="mlp_buys_direction",
+    title="At width 32, an MLP gives Q=K direction back",
+    question="Q=K finds successor and predecessor alike. Can an MLP then tell them apart?",
+    source="attnkit's own, after a prototype",
+    says="With an MLP after attention, Q=K gets beyond an accuracy of one half, where it stays "
+    "without one.",
+    prediction="It holds after 4500 steps: a prototype reached 0.83 with a wider model and 3000 to "
+    "4000 steps. In a first pass on other seeds 1500 steps were not enough.",
+    expected=Verdict.HELD,
+    reason="At width 32 accuracy does not rise within 12,000 steps. With a model 64 wide, Q=K with "
+    "an MLP of 128 got beyond one half: 75 to 84% after 8,000 steps, six of six seeds.",
+    seen="an earlier run",
+    seen_note="A prototype with a wider model had reached 0.83 with an MLP; a first pass on other "
+    "seeds had not come out as expected, and the number of steps was then raised from 1,500 to "
+    "4,500. The record reads both arms after 12,000. " + raised("better"),
+    arms=ARMS,
+    statements=(better("Q=K, MLP 128", "Q=K", 0.1, at=UP_TO),),
+    family="Our own",
 )
+register_claim(CLAIM)

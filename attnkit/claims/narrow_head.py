@@ -1,43 +1,42 @@
 """K=V in a narrow head: unable to learn, or only slow."""
 
-from attnkit.claims.base import Claim, arm, register_claim
+from attnkit.claims.base import Claim, Verdict, arm, arms, register_claim
 from attnkit.claims.statements import worse
 
-_UP_TO = 32
-
-register_claim(
-    Claim(
-        id="narrow_head",
-        title="K=V cannot work in a head 3 numbers wide",
-        question="With three numbers per head, can one vector be both address and content?",
-        source="Robin, Stack Exchange 2019, “Why K and V are not the same in Transformer "
-        "attention?”",
-        says="“By forcing K and V to play the same role, you lose the capacity of the model to "
-        "distinguish between key interaction and value composition.”",
-        prediction="It does not hold: long runs of an audit reached 95 to 100% between 6,000 and "
-        "18,000 steps. K=V learns slowly there; it is not unable.",
-        expected="did not hold",
-        reason="K=V needs far more steps in so narrow a head. The four of 40 seeds that had not "
-        "solved the task by then all solve it with a schedule, warm-up and clipped gradients.",
-        seen="an earlier run",
-        seen_note="The first prediction was that it holds; it was split off from another claim "
-        "after a first pass. An audit with three seeds then trained K=V for 18,000 "
-        "steps, and the prediction was written anew. After the record the arm QKV, 2 wide was "
-        "added, which is shown and not judged.",
-        arms=(
-            arm("QKV d_head=3", "QKV, 3 wide", task="phonebook", up_to=_UP_TO),
-            arm("K=V d_head=3", "K=V, 3 wide", task="phonebook", up_to=_UP_TO),
-            arm("K=V d_head=2", "K=V, 2 wide", task="phonebook", up_to=_UP_TO),
-            arm("QKV d_head=2", "QKV, 2 wide", task="phonebook", up_to=8, tuned_at=8),
+CLAIM = Claim(
+    id="narrow_head",
+    title="K=V cannot work in a head 3 numbers wide",
+    question="With three numbers per head, can one vector be both address and content?",
+    source="Robin, Stack Exchange 2019, “Why K and V are not the same in Transformer attention?”",
+    says="“By forcing K and V to play the same role, you lose the capacity of the model to "
+    "distinguish between key interaction and value composition.”",
+    prediction="It does not hold: long runs of an audit reached 95 to 100% between 6,000 and "
+    "18,000 steps. K=V learns slowly there; it is not unable.",
+    expected=Verdict.FAILED,
+    reason="K=V needs far more steps in so narrow a head. The four of 40 seeds that had not solved "
+    "the task by then all solve it with a schedule, warm-up and clipped gradients.",
+    seen="an earlier run",
+    seen_note="The first prediction was that it holds; it was split off from another claim after a "
+    "first pass. An audit with three seeds then trained K=V for 18,000 steps, and the prediction "
+    "was written anew. After the record the arm QKV, 2 wide was added, which is shown and not "
+    "judged.",
+    arms=(
+        *arms(
+            ("QKV d_head=3", "QKV, 3 wide"),
+            ("K=V d_head=3", "K=V, 3 wide"),
+            ("K=V d_head=2", "K=V, 2 wide"),
+            task="phonebook",
+            up_to=32,
         ),
-        statements=(
-            worse(
-                "K=V, 3 wide",
-                "QKV, 3 wide",
-                at=_UP_TO,
-                text="After 32 times the steps K=V is still worse than QKV, both 3 wide, by more "
-                "than 5 points",
-            ),
+        arm("QKV d_head=2", "QKV, 2 wide", task="phonebook", up_to=8, tuned_at=8),
+    ),
+    statements=(
+        worse(
+            "K=V, 3 wide",
+            "QKV, 3 wide",
+            at=32,
+            in_words=("After 32 times the steps, in heads 3 wide, K=V is", "QKV"),
         ),
-    )
+    ),
 )
+register_claim(CLAIM)

@@ -1,46 +1,37 @@
 """Attention with and without projections on a new task for a frozen embedding."""
 
-from attnkit.claims.base import Claim, arm, register_claim
+from attnkit.claims.base import FIRST_PASS, Claim, Verdict, arm, arms, register_claim
 from attnkit.claims.statements import worse
 
-ARMS = (
-    arm("QKV", task="transfer"),
-    arm("QKV V=I d_head=m/h", "V=I", task="transfer"),
-    arm("Q=K=V=I O=I d_head=m/h", "no matrix", task="transfer"),
-)
+_NO_MATRIX = "Q=K=V=I O=I d_head=m/h"
 
-register_claim(
-    Claim(
-        id="one_embedding",
-        title="With a frozen embedding, attention without matrices fails",
-        question="An embedding has learnt one task and is frozen. Can it serve a new one without "
-        "projections?",
-        source="attnkit's own, after the second answer in a thread on the use of the value, Stack "
-        "Exchange",
-        says="The answer speaks of W_V alone, which is a claim of its own. Here all matrices are "
-        "left out: then a frozen embedding does not serve a new task.",
-        prediction="It holds: without any matrix scores are what the frozen embedding happens to "
-        "give, and it was made for another question.",
-        expected="held",
-        seen="a prototype",
-        seen_note="Untuned runs of a close relative, Q=K=V, had failed on this task; after a "
-        "first pass on other seeds the number of seeds was raised from 12 to 20, and "
-        "the prediction was left as it was. After the record the title was made narrower and "
-        "the arm with the self-mask added, which is shown and not judged: a second reader had "
-        "found that it solves the task.",
-        reason="Without any matrix questions give nearly all of their attention to questions, a "
-        "third of it to themselves. With the self-mask, in both tasks, 39 of 40 runs learn the new "
-        "one in as many steps.",
-        arms=(
-            *ARMS,
-            arm(
-                "Q=K=V=I O=I d_head=m/h self_mask",
-                "no matrix, self-mask",
-                task="transfer",
-                up_to=4,
-            ),
-        ),
-        statements=(worse("no matrix", "QKV", unable=True),),
-        family="Our own",
-    )
+ARMS = arms("QKV", ("QKV V=I d_head=m/h", "V=I"), (_NO_MATRIX, "no matrix"), task="transfer")
+
+CLAIM = Claim(
+    id="one_embedding",
+    title="With a frozen embedding, attention without matrices fails",
+    question="An embedding has learnt one task and is frozen. Can it serve a new one without "
+    "projections?",
+    source="attnkit's own, after the second answer in a thread on the use of the value, Stack "
+    "Exchange",
+    says="The answer speaks of W_V alone, which is a claim of its own. Here all matrices are left "
+    "out: then a frozen embedding does not serve a new task.",
+    prediction="It holds: without any matrix scores are what the frozen embedding happens to give, "
+    "and it was made for another question.",
+    expected=Verdict.HELD,
+    reason="Without any matrix questions give nearly all of their attention to questions, a third "
+    "of it to themselves. With the self-mask, in both tasks, 39 of 40 runs learn the new one in as "
+    "many steps.",
+    seen="a prototype",
+    seen_note=f"Untuned runs of a close relative, Q=K=V, had failed on this task; {FIRST_PASS}, "
+    "and the prediction was left as it was. After the record the title was made narrower and the "
+    "arm with the self-mask added, which is shown and not judged: a second reader had found that "
+    "it solves the task.",
+    arms=(
+        *ARMS,
+        arm(f"{_NO_MATRIX} self_mask", "no matrix, self-mask", task="transfer", up_to=4),
+    ),
+    statements=(worse("no matrix", "QKV", unable=True),),
+    family="Our own",
 )
+register_claim(CLAIM)

@@ -1,42 +1,41 @@
 """Parameters that K=V needs in a narrow head to do as well as QKV."""
 
-from attnkit.claims.base import Claim, arm, register_claim
+from attnkit.claims.base import Claim, Verdict, arms, register_claim
 from attnkit.claims.statements import no_worse, worse
 
-ARMS = tuple(
-    arm(f"{sharing} d_head={width}", f"{sharing}, {width} wide", task="phonebook")
-    for sharing in ("QKV", "K=V")
-    for width in (2, 3, 4, 5, 6, 8)
-)
-
-register_claim(
-    Claim(
-        id="parameters",
-        title="In a narrow head K=V needs more parameters than QKV",
-        question="How much wider must a narrow head be for K=V to do as well?",
-        source="Robin, Stack Exchange 2019, “Why K and V are not the same in Transformer "
-        "attention?”",
-        says="With one matrix for keys and values “you'll lose a lot of expressiveness and might "
-        "need much more parameters to achieve similar performances”.",
-        prediction="It holds: at equal parameters (4 wide) about half of the runs fall behind, as "
-        "an earlier record showed, and with half as many again (6 wide) none does.",
-        expected="held",
-        seen="an earlier run",
-        seen_note="We first expected “held”; a first pass on other seeds had left it open, and "
-        "the prediction was then changed to “undecided”. After the record the arms 5 wide were "
-        "added, which are shown and not judged, and the title was made narrower.",
-        arms=ARMS,
-        statements=(
-            worse(
-                "K=V, 4 wide",
-                "QKV, 3 wide",
-                text="K=V is worse than QKV with as many attention parameters (4 and 3 wide)",
-            ),
-            no_worse(
-                "K=V, 6 wide",
-                "QKV, 3 wide",
-                text="With half as many attention parameters again (6 wide) K=V does as well",
-            ),
+CLAIM = Claim(
+    id="parameters",
+    title="In a narrow head K=V needs more parameters than QKV",
+    question="How much wider must a narrow head be for K=V to do as well?",
+    source="Robin, Stack Exchange 2019, “Why K and V are not the same in Transformer attention?”",
+    says="With one matrix for keys and values “you'll lose a lot of expressiveness and might need "
+    "much more parameters to achieve similar performances”.",
+    prediction="It holds: at equal parameters (4 wide) about half of the runs fall behind, as an "
+    "earlier record showed, and with half as many again (6 wide) none does.",
+    expected=Verdict.HELD,
+    seen="an earlier run",
+    seen_note="We first expected “held”; a first pass on other seeds had left it open, and the "
+    "prediction was then changed to “undecided”. After the record the arms 5 wide were added, "
+    "which are shown and not judged, and the title was made narrower.",
+    arms=arms(
+        *(
+            (f"{sharing} d_head={width}", f"{sharing}, {width} wide")
+            for sharing in ("QKV", "K=V")
+            for width in (2, 3, 4, 5, 6, 8)
         ),
-    )
+        task="phonebook",
+    ),
+    statements=(
+        worse(
+            "K=V, 4 wide",
+            "QKV, 3 wide",
+            text="K=V is worse than QKV with as many attention parameters (4 and 3 wide)",
+        ),
+        no_worse(
+            "K=V, 6 wide",
+            "QKV, 3 wide",
+            text="With half as many attention parameters again (6 wide) K=V does as well",
+        ),
+    ),
 )
+register_claim(CLAIM)

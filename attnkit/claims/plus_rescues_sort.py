@@ -1,48 +1,42 @@
 """The two-dimensional position bias (X)⁺ on sorting."""
 
-from typing import Any
-
-from attnkit.claims.base import Claim, arm, register_claim
+from attnkit.claims.base import Claim, Verdict, arms, register_claim
 from attnkit.claims.statements import better
 
-_SORT: dict[str, Any] = {
-    "task": "sort",
-    "length": 16,
-    "d_mlp": 256,
-    "batch_size": 128,
-    "n_heads": 2,
-    "d_head": 32,
-}
-
-register_claim(
-    Claim(
-        id="plus_rescues_sort",
-        title="A bias of positions helps sorting, with and without Q=K",
-        question="Does a bias of positions on the scores help where they must be symmetric?",
-        source="Kayyam et al. 2026, arXiv 2606.04032, and the authors' seeded re-run (SORT, two "
-        "layers, two heads: Q=K 0.488, (Q=K)⁺ 0.684)",
-        says="(Q=K)⁺ sorts better than Q=K, and (X)⁺ better than X in most cells.",
-        prediction="It holds: with and without Q=K the bias of positions gave a few points, and "
-        "the authors' own cells say the same. All that is left of (X)⁺ after the softmax is a bias "
-        "of keys and a temperature.",
-        expected="held",
-        reason="Two things come together: the self-mask alone brings Q=K (78%) to QKV (79%), and "
-        "the bias of positions brings both to about 84%.",
-        seen="an earlier run",
-        seen_note="An earlier record and an audit had shown Q=K .74, (Q=K)⁺ .88, QKV .85 and QKV⁺ "
-        ".88, with a set-up that lacked the last LayerNorm of the source.",
-        arms=(
-            arm("Q=K", **_SORT),
-            arm("Q=K self_mask", "Q=K, self-mask", **_SORT),
-            arm("Q=K positions=learned_plus", "(Q=K)⁺", **_SORT),
-            arm("QKV", **_SORT),
-            arm("QKV positions=learned_plus", "QKV⁺", **_SORT),
-        ),
-        statements=(
-            better("(Q=K)⁺", "Q=K", 0.02, measure="mean_accuracy"),
-            better("QKV⁺", "QKV", 0.02, measure="mean_accuracy"),
-        ),
-        n_seeds=12,
-        family="What papers say",
-    )
+CLAIM = Claim(
+    id="plus_rescues_sort",
+    title="A bias of positions helps sorting, with and without Q=K",
+    question="Does a bias of positions on the scores help where they must be symmetric?",
+    source="Kayyam et al. 2026, arXiv 2606.04032, and the authors' seeded re-run (SORT, two "
+    "layers, two heads: Q=K 0.488, (Q=K)⁺ 0.684)",
+    says="(Q=K)⁺ sorts better than Q=K, and (X)⁺ better than X in most cells.",
+    prediction="It holds: with and without Q=K the bias of positions gave a few points, and the "
+    "authors' own cells say the same. All that is left of (X)⁺ after the softmax is a bias of keys "
+    "and a temperature.",
+    expected=Verdict.HELD,
+    reason="Two things come together: the self-mask alone brings Q=K (78%) to QKV (79%), and the "
+    "bias of positions brings both to about 84%.",
+    seen="an earlier run",
+    seen_note="An earlier record and an audit had shown Q=K .74, (Q=K)⁺ .88, QKV .85 and QKV⁺ .88, "
+    "with a set-up that lacked the last LayerNorm of the source.",
+    arms=arms(
+        "Q=K",
+        ("Q=K self_mask", "Q=K, self-mask"),
+        ("Q=K positions=learned_plus", "(Q=K)⁺"),
+        "QKV",
+        ("QKV positions=learned_plus", "QKV⁺"),
+        task="sort",
+        length=16,
+        d_mlp=256,
+        batch_size=128,
+        n_heads=2,
+        d_head=32,
+    ),
+    statements=(
+        better("(Q=K)⁺", "Q=K", 0.02, measure="mean_accuracy"),
+        better("QKV⁺", "QKV", 0.02, measure="mean_accuracy"),
+    ),
+    n_seeds=12,
+    family="What papers say",
 )
+register_claim(CLAIM)

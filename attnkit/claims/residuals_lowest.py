@@ -1,10 +1,10 @@
 """Low-rank residuals over shared keys and values, beside others with half of the KV cache."""
 
-from attnkit.claims.base import Claim, register_claim
+from attnkit.claims.base import Claim, Verdict, register_claim
 from attnkit.claims.statements import better
 from attnkit.claims.values_from_bottom import ARMS, SEEN_NOTE, UP_TO
 
-RIVALS = {
+_RIVALS = {
     "K=V": "K=V",
     "two key heads of four": "two key and value heads for four",
     "every second layer": "keys and values of every second layer",
@@ -12,41 +12,35 @@ RIVALS = {
 }
 """Arms that low-rank residuals are compared with, with their names in sentences."""
 
-register_claim(
-    Claim(
-        id="residuals_lowest",
-        title="At half of the cache, low-rank residuals have the lowest loss on text",
-        question="Keys and values may take half of the cache. What is the best way to halve them?",
-        source="LRKV, arXiv 2601.11471 (45 to 53% of the cache, and the lowest loss)",
-        says="Heads that share keys and values, each with a low-rank residual of its own, need "
-        "about half of the cache and have the lowest loss.",
-        prediction="It holds: with four layers and four heads, residuals of rank 4 have a lower "
-        "loss than K=V, than two key heads for four, than keys and values of every second layer, "
-        "and than values of the bottom and keys of the middle layer.",
-        expected="held",
-        seen="nothing",
-        seen_note=SEEN_NOTE,
-        arms=ARMS,
-        statements=tuple(
-            better(
-                "low-rank residuals",
-                rival,
-                0,
-                measure="loss",
-                at=UP_TO,
-                text=f"Low-rank residuals have a lower loss than {rival}",
-            ).worded(
-                failed="At half of the KV cache, low-rank residuals have a higher loss on text "
-                f"than {words}"
-            )
-            for rival, words in RIVALS.items()
-        ),
-        n_seeds=10,
-        reason="All four heads share one key and one value of 16 numbers, and each has only 4 "
-        "numbers of its own for either. The loss is that of K=V, far above that of two whole key "
-        "and value heads. The source's models are larger; whether wider heads change the order "
-        "was not tested.",
-        family="What papers say",
-        is_new=True,
-    )
+CLAIM = Claim(
+    id="residuals_lowest",
+    title="At half of the cache, low-rank residuals have the lowest loss on text",
+    question="Keys and values may take half of the cache. What is the best way to halve them?",
+    source="LRKV, arXiv 2601.11471 (45 to 53% of the cache, and the lowest loss)",
+    says="Heads that share keys and values, each with a low-rank residual of its own, need about "
+    "half of the cache and have the lowest loss.",
+    prediction="It holds: with four layers and four heads, residuals of rank 4 have a lower loss "
+    "than K=V, than two key heads for four, than keys and values of every second layer, and than "
+    "values of the bottom and keys of the middle layer.",
+    expected=Verdict.HELD,
+    reason="All four heads share one key and one value of 16 numbers, and each has only 4 numbers "
+    "of its own for either. The loss is that of K=V, far above that of two whole key and value "
+    "heads. The source's models are larger; whether wider heads change the order was not tested.",
+    seen_note=SEEN_NOTE,
+    arms=ARMS,
+    statements=tuple(
+        better(
+            "low-rank residuals",
+            rival,
+            0,
+            measure="loss",
+            at=UP_TO,
+            in_words=("On text, at half of the KV cache, low-rank residuals have", words),
+        )
+        for rival, words in _RIVALS.items()
+    ),
+    n_seeds=10,
+    family="What papers say",
+    is_new=True,
 )
+register_claim(CLAIM)

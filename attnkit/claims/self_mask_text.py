@@ -1,29 +1,28 @@
 """Q=K and QKV on text, each with and without the self-mask."""
 
-from attnkit.claims.base import Claim, register_claim
+from attnkit.claims.base import Claim, Verdict, register_claim
 from attnkit.claims.reformer_text import ARMS, UP_TO
 from attnkit.claims.statements import no_worse, worse
 
-register_claim(
-    Claim(
-        id="self_mask_text",
-        title="On text, Q=K falls behind QKV only without the self-mask",
-        question="Q=K is worse than QKV on text. Is sharing the cause, or that a token attends to "
-        "itself?",
-        source="attnkit's own, after Kitaev et al. 2020, arXiv 2001.04451, section 2",
-        says="With the self-mask in both, Q=K loses nothing; without it in either, it does.",
-        prediction="It holds: in an audit of 600 steps Q=K without the self-mask lost 0.4 nats, "
-        "and with it gained 0.08 on QKV without it. QKV with the self-mask was not in the audit; "
-        "it should be about as good as without.",
-        expected="held",
-        seen="an earlier run",
-        seen_note="An audit with four seeds and 600 steps had shown three of the four arms.",
-        arms=ARMS,
-        statements=(
-            worse("Q=K", "QKV", 0.03, measure="loss", at=UP_TO),
-            no_worse("Q=K, self-mask", "QKV, self-mask", 0.03, measure="loss", at=UP_TO),
-        ),
-        n_seeds=10,
-        family="Our own",
-    )
+CLAIM = Claim(
+    id="self_mask_text",
+    title="On text, Q=K falls behind QKV only without the self-mask",
+    question="Q=K is worse than QKV on text. Is sharing the cause, or that a token attends to "
+    "itself?",
+    source="attnkit's own, after Kitaev et al. 2020, arXiv 2001.04451, section 2",
+    says="With the self-mask in both, Q=K loses nothing; without it in either, it does.",
+    prediction="It holds: in an audit of 600 steps Q=K without the self-mask lost 0.4 nats, and "
+    "with it gained 0.08 on QKV without it. QKV with the self-mask was not in the audit; it should "
+    "be about as good as without.",
+    expected=Verdict.HELD,
+    seen="an earlier run",
+    seen_note="An audit with four seeds and 600 steps had shown three of the four arms.",
+    arms=ARMS,
+    statements=(
+        worse("Q=K", "QKV", 0.03, measure="loss", at=UP_TO),
+        no_worse("Q=K, self-mask", "QKV, self-mask", 0.03, measure="loss", at=UP_TO),
+    ),
+    n_seeds=10,
+    family="Our own",
 )
+register_claim(CLAIM)

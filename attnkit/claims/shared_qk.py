@@ -1,44 +1,46 @@
 """Q=K on relations that are symmetric by nature."""
 
-from attnkit.claims.base import Claim, arm, register_claim
+from attnkit.claims.base import FIRST_PASS, Claim, Verdict, arms, register_claim
 from attnkit.claims.statements import no_worse
 
-register_claim(
-    Claim(
-        id="shared_qk",
-        title="In heads 8 wide, Q=K finds mutual connections as well as QKV",
-        question="With W_Q = W_K, would we still find useful connections?",
-        source="the first answer in a thread on W_Q and W_K, Stack Exchange 2023, after Kitaev et "
-        "al. 2020, arXiv 2001.04451",
-        says="“Yes: you'd find useful connections still. … A shared query-key space does not "
-        "perform worse than regular attention; … it appears to train slightly faster.”",
-        prediction="It holds where the relation is symmetric: looking up a name needs likeness. "
-        "Q=K was faster on the phone book.",
-        expected="held",
-        seen="a prototype",
-        seen_note="A prototype and untuned runs had shown Q=K doing as well and learning the "
-        "phone book faster; after a first pass on other seeds the number of seeds was "
-        "raised from 12 to 20, and the prediction was left as it was. After the record the arms "
-        "2 wide were added, which are shown and not judged, and the title was made narrower.",
-        arms=(
-            arm("QKV", "QKV, phone book", task="phonebook"),
-            arm("Q=K", "Q=K, phone book", task="phonebook"),
-            arm("QKV d_head=2", "QKV, 2 wide", task="phonebook", up_to=8, tuned_at=8),
-            arm("Q=K d_head=2", "Q=K, 2 wide", task="phonebook", up_to=8, tuned_at=8),
-            arm("QKV", "QKV, married", task="mutual"),
-            arm("Q=K", "Q=K, married", task="mutual"),
+CLAIM = Claim(
+    id="shared_qk",
+    title="In heads 8 wide, Q=K finds mutual connections as well as QKV",
+    question="With W_Q = W_K, would we still find useful connections?",
+    source="the first answer in a thread on W_Q and W_K, Stack Exchange 2023, after Kitaev et al. "
+    "2020, arXiv 2001.04451",
+    says="“Yes: you'd find useful connections still. … A shared query-key space does not perform "
+    "worse than regular attention; … it appears to train slightly faster.”",
+    prediction="It holds where the relation is symmetric: looking up a name needs likeness. Q=K "
+    "was faster on the phone book.",
+    expected=Verdict.HELD,
+    seen="a prototype",
+    seen_note="A prototype and untuned runs had shown Q=K doing as well and learning the phone "
+    f"book faster; {FIRST_PASS}, and the prediction was left as it was. After the record the arms "
+    "2 wide were added, which are shown and not judged, and the title was made narrower.",
+    arms=(
+        *arms("QKV", "Q=K", on="phone book", task="phonebook"),
+        *arms(
+            ("QKV d_head=2", "QKV"),
+            ("Q=K d_head=2", "Q=K"),
+            on="2 wide",
+            task="phonebook",
+            up_to=8,
+            tuned_at=8,
         ),
-        statements=(
-            no_worse("Q=K, phone book", "QKV, phone book"),
-            no_worse("Q=K, married", "QKV, married"),
-            no_worse(
-                "Q=K, phone book",
-                "QKV, phone book",
-                0.02,
-                measure="accuracy_all_along",
-                text="Q=K learns the phone book no more slowly: at most 2 points less mean "
-                "accuracy during training",
-            ),
+        *arms("QKV", "Q=K", on="married", task="mutual"),
+    ),
+    statements=(
+        no_worse("Q=K, phone book", "QKV, phone book"),
+        no_worse("Q=K, married", "QKV, married"),
+        no_worse(
+            "Q=K, phone book",
+            "QKV, phone book",
+            0.02,
+            measure="accuracy_all_along",
+            text="Q=K learns the phone book no more slowly: at most 2 points less mean accuracy "
+            "during training",
         ),
-    )
+    ),
 )
+register_claim(CLAIM)

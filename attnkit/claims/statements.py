@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Literal
 
 from attnkit.claims.measures import MEASURES, Measure
 
 RELEVANT_DIFFERENCE = 0.05
 """Smallest difference of accuracies that matters, unless a statement names another."""
+
+Word = Literal["better", "worse"]
+
+_UNNAMED = ("accuracy", "mean_accuracy", "loss")
+"""Measures that a comparison does not name."""
 
 
 @dataclass(frozen=True)
@@ -16,7 +22,8 @@ class Statement:
     """A difference between two arms, and the region in which it lies if the claim is true.
 
     Attributes:
-        text: The statement in words.
+        text: The statement in words, without a full stop.
+        opposite: What is found if the statement does not hold, in positive words.
         left: Name of an arm.
         right: Name of the arm that is subtracted from `left`; None for the left arm alone.
         measure: Name of a measure in `MEASURES`.
@@ -29,11 +36,10 @@ class Statement:
             so long is read at its last step.
         unable: Whether the statement says that the left arm cannot do something. Then it must also
             hold after `LONGEST` times the steps, with a constant learning rate and with a schedule.
-        if_held: What is found if the statement holds, in plain words; empty for `text`.
-        if_not: What is found if it does not hold; empty for words that are made from the names.
     """
 
     text: str
+    opposite: str
     left: str
     right: str | None = None
     measure: str = "accuracy"
@@ -43,8 +49,6 @@ class Statement:
     second_right: str | None = None
     at: int = 1
     unable: bool = False
-    if_held: str = ""
-    if_not: str = ""
 
     def __post_init__(self) -> None:
         """Check the measure.
@@ -67,10 +71,6 @@ class Statement:
                 f"allowed otherwise {allowed}"
             )
 
-    def worded(self, *, held: str = "", failed: str = "") -> Statement:
-        """Return this statement with plain words for what is found, see `if_held` and `if_not`."""
-        return replace(self, if_held=held, if_not=failed)
-
     @property
     def measured(self) -> Measure:
         """The measure on which the arms are compared."""
@@ -92,6 +92,7 @@ def worse(
     at: int = 1,
     unable: bool = False,
     text: str = "",
+    in_words: tuple[str, str] | None = None,
 ) -> Statement:
     """Return the statement that `left` is worse than `right` by more than an amount.
 
@@ -102,14 +103,14 @@ def worse(
         measure: Name of a measure of which one direction is better.
         at: Multiple of the base steps at which both are read.
         unable: Whether the statement says that `left` cannot do something, see `Statement`.
-        text: The statement in words; by default written from the names.
+        text: The statement in words; by default written like its opposite.
+        in_words: Subject and object of the statement and its opposite, the subject with its verb,
+            as in ("On recall, two key heads are", "four"); by default the names of the arms.
 
     Raises:
         ValueError: If neither direction of the measure is better.
     """
-    low, high = _beyond(-by, measure)
-    text = text or f"{left} is worse than {right} by more than {_amount(measure, by)}"
-    return Statement(text, left, right, measure, low, high, at=at, unable=unable)
+    return _compared(left, right, by, "worse", True, measure, at, unable, text, in_words)
 
 
 def better(
@@ -120,14 +121,13 @@ def better(
     measure: str = "accuracy",
     at: int = 1,
     text: str = "",
+    in_words: tuple[str, str] | None = None,
 ) -> Statement:
     """Return the statement that `left` is better than `right` by more than an amount.
 
     Arguments are those of `worse`.
     """
-    high, low = (-limit for limit in _beyond(-by, measure))
-    text = text or f"{left} is better than {right} by more than {_amount(measure, by)}"
-    return Statement(text, left, right, measure, low, high, at=at)
+    return _compared(left, right, by, "better", True, measure, at, False, text, in_words)
 
 
 def no_worse(
@@ -138,18 +138,28 @@ def no_worse(
     measure: str = "accuracy",
     at: int = 1,
     text: str = "",
+    in_words: tuple[str, str] | None = None,
 ) -> Statement:
     """Return the statement that `left` is worse than `right` by at most an amount.
 
     Arguments are those of `worse`.
     """
-    high, low = (-limit for limit in _beyond(within, measure))
-    text = text or f"{left} is at most {_amount(measure, within)} worse than {right}"
-    return Statement(text, left, right, measure, low, high, at=at)
+    return _compared(left, right, within, "worse", False, measure, at, False, text, in_words)
 
 
-def _beyond(limit: float, measure: str) -> tuple[float, float]:
-    """Return the region of differences that are worse than a limit; negative limits are worse.
+def _compared(
+    left: str,
+    right: str,
+    by: float,
+    word: Word,
+    is_beyond: bool,
+    measure: str,
+    at: int,
+    unable: bool,
+    text: str,
+    in_words: tuple[str, str] | None,
+) -> Statement:
+    """Return the statement that `left` is better or worse than `right`, beyond an amount or not.
 
     Raises:
         ValueError: If neither direction of the measure is better.
@@ -157,11 +167,48 @@ def _beyond(limit: float, measure: str) -> tuple[float, float]:
     directions = {name: entry.better for name, entry in MEASURES.items() if entry.better}
     if measure not in directions:
         raise ValueError(f"measure: got {measure!r}, allowed {', '.join(directions)}")
-    return (-math.inf, limit) if directions[measure] > 0 else (-limit, math.inf)
+    held, opposite = (
+        _sentence(MEASURES[measure], left, right, by, word, beyond, in_words)
+        for beyond in (is_beyond, not is_beyond)
+    )
+    direction = directions[measure] if word == "better" else -directions[measure]
+    limit = direction * by
+    low, high = (limit, math.inf) if is_beyond == (direction > 0) else (-math.inf, limit)
+    return Statement(text or held, opposite, left, right, measure, low, high, at=at, unable=unable)
 
 
-def _amount(name: str, amount: float) -> str:
-    measure = MEASURES[name]
-    number = f"{100 * amount:g}" if measure.unit == "points" else f"{amount:g}"
-    title = f" of {measure.title}" if name not in ("accuracy", "loss") else ""
-    return f"{number} {measure.unit}".strip() + title
+def _sentence(
+    measure: Measure,
+    left: str,
+    right: str,
+    by: float,
+    word: Word,
+    is_beyond: bool,
+    in_words: tuple[str, str] | None,
+) -> str:
+    """Return that `left` is better or worse than `right`, by more than an amount or at most by it.
+
+    A condition with which the names of both arms end stands in front.
+    """
+    (left_name, _, condition), (right_name, _, other) = left.partition(", "), right.partition(", ")
+    if condition and condition == other:
+        left, right = f"{condition[0].upper()}{condition[1:]}: {left_name}", right_name
+    if measure.unit == "doublings":
+        slow, fast = (left, right) if word == "worse" else (right, left)
+        how_many = "more than" if is_beyond else "at most"
+        return f"{slow} needs {how_many} {2**by:g} times the steps of {fast}"
+    is_mean = not by and measure.compares_means
+    subject, object_ = in_words or (f"{left} {'has' if is_mean else 'is'}", right)
+    if is_mean:
+        is_higher = (is_beyond == (word == "better")) == (measure.better > 0)
+        return f"{subject} a {'higher' if is_higher else 'lower'} {measure.title} than {object_}"
+    if not by and not is_beyond:
+        return f"{subject} at {'most' if word == 'better' else 'least'} as good as {object_}"
+    if not by:
+        return f"{subject} {word} than {object_}"
+    number = f"{100 * by:g}" if measure.unit == "points" else f"{by:g}"
+    amount = f"{number} {measure.unit}".rstrip()
+    where = "" if measure.name in _UNNAMED else f" in {measure.title}"
+    if is_beyond:
+        return f"{subject} {word} than {object_} by more than {amount}{where}"
+    return f"{subject} at most {amount} {word} than {object_}{where}"

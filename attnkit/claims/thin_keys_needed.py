@@ -1,29 +1,28 @@
 """Whether queries and keys narrower than log₂ N numbers can select one of N entries."""
 
-from attnkit.claims.base import Claim, register_claim
+from attnkit.claims.base import Claim, Verdict, register_claim
 from attnkit.claims.statements import worse
 from attnkit.claims.thin_keys import ARMS, UP_TO
 
-register_claim(
-    Claim(
-        id="thin_keys_needed",
-        title="Fewer than log₂ N numbers are not enough",
-        question="Do queries and keys need log₂ N numbers to select one of N entries?",
-        source="reported: Thin Keys, arXiv 2603.04427 (abstract)",
-        says="Selecting among N needs about log₂ N dimensions.",
-        prediction="It does not hold: an audit found 3 numbers enough for 32 entries, and 2 nearly "
-        "enough for 8. A circle of unit vectors in two dimensions has room for any number of "
-        "directions; the price is precision.",
-        expected="did not hold",
-        reason="Unit vectors in a plane or in space have room for many directions: 3 numbers tell "
-        "32 entries apart, 2 numbers 8. With 1 number, models have 72% right after 4,800 steps.",
-        arms=ARMS,
-        statements=(
-            worse("32 entries, 3", "32 entries, 16", at=UP_TO),
-            worse("8 entries, 2", "8 entries, 16", at=UP_TO),
-        ),
-        seen="an earlier run",
-        seen_note="An audit had trained these widths with three or four seeds.",
-        family="What papers say",
-    )
+CLAIM = Claim(
+    id="thin_keys_needed",
+    title="Fewer than log₂ N numbers are not enough",
+    question="Do queries and keys need log₂ N numbers to select one of N entries?",
+    source="reported: Thin Keys, arXiv 2603.04427 (abstract)",
+    says="Selecting among N needs about log₂ N dimensions.",
+    prediction="It does not hold: an audit found 3 numbers enough for 32 entries, and 2 nearly "
+    "enough for 8. A circle of unit vectors in two dimensions has room for any number of "
+    "directions; the price is precision.",
+    expected=Verdict.FAILED,
+    reason="Unit vectors in a plane or in space have room for many directions: 3 numbers tell 32 "
+    "entries apart, 2 numbers 8. With 1 number, models have 72% right after 4,800 steps.",
+    seen="an earlier run",
+    seen_note="An audit had trained these widths with three or four seeds.",
+    arms=ARMS,
+    statements=(
+        worse("32 entries, 3", "32 entries, 16", at=UP_TO),
+        worse("8 entries, 2", "8 entries, 16", at=UP_TO),
+    ),
+    family="What papers say",
 )
+register_claim(CLAIM)

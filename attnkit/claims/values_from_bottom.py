@@ -1,32 +1,27 @@
 """Keys and values of other layers, at half of the KV cache, on text."""
 
-from typing import Any
-
-from attnkit.claims.base import Claim, arm, register_claim
+from attnkit.claims.base import Claim, Verdict, arms, register_claim
 from attnkit.claims.statements import better
 
 UP_TO = 2
 """Arms are read after 1,200 steps; they are tuned after 600."""
 
-_SETTINGS: dict[str, Any] = {
-    "task": "language",
-    "length": 64,
-    "d_model": 64,
-    "n_heads": 4,
-    "n_layers": 4,
-    "d_mlp": 128,
-    "steps": 600,
-    "up_to": UP_TO,
-    "evaluate_every": 60,
-}
-
-ARMS = (
-    arm("QKV kv_from=bottom_middle", "bottom and middle", **_SETTINGS),
-    arm("QKV kv_every=2", "every second layer", **_SETTINGS),
-    arm("QKV kv_residual=4", "low-rank residuals", **_SETTINGS),
-    arm("K=V", **_SETTINGS),
-    arm("QKV kv_heads=2", "two key heads of four", **_SETTINGS),
-    arm("QKV", "QKV (twice the cache)", **_SETTINGS),
+ARMS = arms(
+    ("QKV kv_from=bottom_middle", "bottom and middle"),
+    ("QKV kv_every=2", "every second layer"),
+    ("QKV kv_residual=4", "low-rank residuals"),
+    "K=V",
+    ("QKV kv_heads=2", "two key heads of four"),
+    ("QKV", "QKV (twice the cache)"),
+    task="language",
+    length=64,
+    d_model=64,
+    n_heads=4,
+    n_layers=4,
+    d_mlp=128,
+    steps=600,
+    up_to=UP_TO,
+    evaluate_every=60,
 )
 
 SEEN_NOTE = (
@@ -34,37 +29,34 @@ SEEN_NOTE = (
     "and QKV are known from other claims on text, with fewer layers."
 )
 
-register_claim(
-    Claim(
-        id="values_from_bottom",
-        title="Values of the bottom layer and keys of the middle beat sharing every second layer",
-        question="At half of the KV cache, should upper layers use the values of the bottom layer "
-        "and the keys of the middle one, or those of the layer below?",
-        source="FusedKV-Lite, arXiv 2512.03870",
-        says="Top layers want values from the bottom layer and keys from the middle: half of the "
-        "cache, and a lower loss.",
-        prediction="It does not hold: on text with four layers, its loss is not lower than that of "
-        "keys and values of every second layer.",
-        expected="did not hold",
-        seen="nothing",
-        seen_note=SEEN_NOTE,
-        arms=ARMS,
-        statements=(
-            better(
-                "bottom and middle",
-                "every second layer",
-                0,
-                measure="loss",
-                at=UP_TO,
-                text="Values of the bottom layer and keys of the middle have a lower loss than "
+CLAIM = Claim(
+    id="values_from_bottom",
+    title="Values of the bottom layer and keys of the middle beat sharing every second layer",
+    question="At half of the KV cache, should upper layers use the values of the bottom layer and "
+    "the keys of the middle one, or those of the layer below?",
+    source="FusedKV-Lite, arXiv 2512.03870",
+    says="Top layers want values from the bottom layer and keys from the middle: half of the "
+    "cache, and a lower loss.",
+    prediction="It does not hold: on text with four layers, its loss is not lower than that of "
+    "keys and values of every second layer.",
+    expected=Verdict.FAILED,
+    seen_note=SEEN_NOTE,
+    arms=ARMS,
+    statements=(
+        better(
+            "bottom and middle",
+            "every second layer",
+            0,
+            measure="loss",
+            at=UP_TO,
+            in_words=(
+                "On text, values of the bottom layer and keys of the middle have",
                 "keys and values of every second layer",
-            ).worded(
-                failed="Values of the bottom layer and keys of the middle have a higher loss on "
-                "text than keys and values of every second layer",
             ),
         ),
-        n_seeds=10,
-        family="What papers say",
-        is_new=True,
-    )
+    ),
+    n_seeds=10,
+    family="What papers say",
+    is_new=True,
 )
+register_claim(CLAIM)

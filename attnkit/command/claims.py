@@ -16,7 +16,7 @@ from attnkit.foundation.plugins import PLUGINS
 
 if TYPE_CHECKING:
     from attnkit.claims import Claim
-    from attnkit.evidence.record import Evidence
+    from attnkit.evidence.record import Records
 
 LAST_FIRST_SEED = 800_000
 """Largest first seed; learning rates of claims are tuned on larger seeds."""
@@ -53,9 +53,9 @@ def add(commands: Commands) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     from attnkit.claims import CLAIMS
     from attnkit.command.marks import write_between_marks
-    from attnkit.evidence.record import SHIPPED, load_shipped, to_json
+    from attnkit.evidence.presentation import readable, to_markdown
+    from attnkit.evidence.record import SHIPPED, Records, load_shipped
     from attnkit.evidence.trials import FIRST_SEED
-    from attnkit.evidence.words import readable, to_markdown
     from attnkit.figures.evidence_report import to_html
 
     for name in arguments.claims:
@@ -72,23 +72,23 @@ def _run(arguments: argparse.Namespace) -> int:
     check_table(arguments.table, "claims")
     chosen = [CLAIMS[name] for name in dict.fromkeys(arguments.claims or CLAIMS)]
     interrupted = False
+    shipped = load_shipped()
     if arguments.list:
-        shipped = load_shipped()
-        evidence = [shipped[claim.id] for claim in chosen if claim.id in shipped]
+        records = Records.of(shipped[claim.id] for claim in chosen if claim.id in shipped)
         missing = [claim.id for claim in chosen if claim.id not in shipped]
         if missing:
             print(f"nothing is shipped for {', '.join(missing)}", file=sys.stderr)
     else:
-        evidence, interrupted = _gather(arguments, chosen, first_seed)
-    in_table = evidence
+        records, interrupted = _gather(arguments, chosen, first_seed)
+    in_table = records
     with Saving() as saving:
-        saving.file("--json", arguments.json, to_json(evidence))
-        if evidence:
-            saving.file("--html", arguments.html, to_html(evidence) if arguments.html else "")
+        saving.file("--json", arguments.json, records.to_json())
+        if records:
+            saving.file("--html", arguments.html, to_html(records) if arguments.html else "")
         if arguments.ship and not interrupted:
-            records = {**load_shipped(), **{record.claim.id: record for record in evidence}}
-            in_table = [records[name] for name in CLAIMS if name in records]
-            saving.file("--ship", str(SHIPPED), to_json(in_table))
+            known = shipped | records
+            in_table = Records({name: known[name] for name in CLAIMS if name in known})
+            saving.file("--ship", str(SHIPPED), in_table.to_json(summarised=False))
         if arguments.table is not None and not interrupted:
             table = to_markdown(in_table)
             target = Path(arguments.table)
@@ -96,21 +96,21 @@ def _run(arguments: argparse.Namespace) -> int:
                 "--table", arguments.table, lambda: write_between_marks(target, "claims", table)
             )
         if arguments.json == SCREEN:
-            sys.stdout.write(to_json(evidence))
-        elif evidence:
-            print(readable(evidence))
+            sys.stdout.write(records.to_json())
+        elif records:
+            print(readable(records))
     return INTERRUPTED if interrupted else 0
 
 
 def _gather(
     arguments: argparse.Namespace, chosen: list[Claim], first_seed: int
-) -> tuple[list[Evidence], bool]:
-    """Return the evidence that was gathered, and whether gathering was interrupted."""
+) -> tuple[Records, bool]:
+    """Return the records that were gathered, and whether gathering was interrupted."""
     from platformdirs import user_cache_path
 
     from attnkit import __version__
     from attnkit.evidence.gathering import Bench, Interrupted, gather
-    from attnkit.evidence.record import load_shipped
+    from attnkit.evidence.record import Records, load_shipped
     from attnkit.foundation.process import prepare_for_training
     from attnkit.training.training import pick_device
 
@@ -127,14 +127,14 @@ def _gather(
         lambda text: print(text, file=sys.stderr, flush=True),
         fresh=arguments.fresh,
     )
-    finished: list[Evidence] = []
+    finished = Records()
     gathered = gather(
         chosen, bench, quick=arguments.quick, first_seed=first_seed, records=load_shipped()
     )
     try:
         with enough_memory(), interrupts:
             for evidence in gathered:
-                finished.append(evidence)
+                finished[evidence.claim.id] = evidence
                 verdict, seconds = evidence.judgement.verdict, evidence.seconds
                 line = f"    read alone: {verdict}, {seconds:.0f} s of training"
                 print(line, file=sys.stderr, flush=True)

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import TypeAdapter
 
 from attnkit import __version__
-from attnkit.claims import Claim
+from attnkit.claims import Claim, Verdict
 from attnkit.claims.base import Arm
 from attnkit.claims.measures import MEASURES, measured, multiples
 from attnkit.evidence.record import Curve, Evidence, FirstRun
+from attnkit.evidence.stored import Array
 from attnkit.evidence.trials import (
     FIRST_SEED,
     Trial,
@@ -27,102 +29,54 @@ from attnkit.evidence.trials import (
 )
 from attnkit.evidence.verdict import RULE_HASH
 from attnkit.experiment import Experiment
+from attnkit.foundation.files import write_file
 from attnkit.foundation.machine import processor_kind
 from attnkit.training.engine import ready_engine
 from attnkit.training.results import Result
 from attnkit.training.training import pick_device, train
 
-Scores = dict[str, np.ndarray]
-
 
 @dataclass(frozen=True)
 class Measurements:
-    """Scores and learning curves of a finished experiment with r runs.
+    """Scores and learning curves of the s runs of a variant.
 
     Attributes:
-        scores: Measure → (k, r) scores at 1, 2, 4, ... times the base steps.
+        scores: Measure → (k, s) scores at 1, 2, 4, ... times the base steps.
         steps: (e,) steps of the evaluations.
-        accuracy: (e, r) accuracy at the evaluations.
-        loss: (e, r) loss at the evaluations, in nats.
+        accuracy: (e, s) accuracy at the evaluations.
+        loss: (e, s) loss at the evaluations, in nats.
         seconds: Seconds of training.
     """
 
-    scores: Scores
-    steps: np.ndarray
-    accuracy: np.ndarray
-    loss: np.ndarray
+    scores: Mapping[str, Array]
+    steps: Array
+    accuracy: Array
+    loss: Array
     seconds: float
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON: NaN as null, infinity as a string."""
-        curves = {"steps": self.steps, "accuracy": self.accuracy, "loss": self.loss}
-        return {
-            "scores": {name: _listed(values) for name, values in self.scores.items()},
-            **{name: _listed(np.asarray(values, np.float64)) for name, values in curves.items()},
-            "seconds": self.seconds,
-        }
-
     @staticmethod
-    def from_dict(data: Mapping[str, Any]) -> Measurements:
-        """Create measurements from the output of `to_dict`.
-
-        Raises:
-            KeyError: If a key is missing.
-            TypeError: If a value is no array of numbers.
-            ValueError: If an array is not rectangular.
-        """
-        curves = ("steps", "accuracy", "loss")
-        arrays = {name: np.array(data[name], np.float64) for name in curves}
-        return Measurements(
-            scores={name: np.array(data["scores"][name], np.float64) for name in MEASURES},
-            seconds=float(data["seconds"]),
-            **arrays,
+    def of(result: Result, up_to: int) -> list[Measurements]:
+        """Measure every variant of an experiment, trained for `up_to` times its base steps."""
+        snapshot, n = result.snapshot, len(result.snapshot.experiment.sharing)
+        scores = measured(snapshot, up_to)
+        parts = {name: np.split(values, n, -1) for name, values in scores.items()}
+        accuracy, loss = (
+            np.split(snapshot.history[name].astype(np.float64), n, -1)
+            for name in ("accuracy", "loss")
         )
-
-    @staticmethod
-    def of(result: Result, up_to: int) -> Measurements:
-        """Measure a finished experiment that was trained for `up_to` times its base steps."""
-        snapshot = result.snapshot
-        return Measurements(
-            measured(snapshot, up_to),
-            snapshot.eval_steps,
-            snapshot.history["accuracy"].astype(np.float64),
-            snapshot.history["loss"].astype(np.float64),
-            result.seconds,
-        )
-
-    def split(self, n_parts: int) -> list[Measurements]:
-        """Split the runs, and the time, into equal parts that follow each other."""
-        scores = {name: np.split(values, n_parts, -1) for name, values in self.scores.items()}
-        accuracy, loss = (np.split(values, n_parts, -1) for values in (self.accuracy, self.loss))
         return [
             Measurements(
-                {name: values[index] for name, values in scores.items()},
-                self.steps,
+                {name: parts[name][index] for name in parts},
+                snapshot.eval_steps.astype(np.float64),
                 accuracy[index],
                 loss[index],
-                self.seconds / n_parts,
+                result.seconds / n,
             )
-            for index in range(n_parts)
+            for index in range(n)
         ]
 
-    @staticmethod
-    def join(parts: Sequence[Measurements]) -> Measurements:
-        """Join the runs of parts that have the same evaluations."""
-        names = parts[0].scores
-        return Measurements(
-            {name: np.concatenate([part.scores[name] for part in parts], -1) for name in names},
-            parts[0].steps,
-            np.concatenate([part.accuracy for part in parts], -1),
-            np.concatenate([part.loss for part in parts], -1),
-            sum(part.seconds for part in parts),
-        )
 
-
-def _listed(values: np.ndarray) -> list[Any]:
-    if values.ndim > 1:
-        return [_listed(row) for row in values]
-    return [None if np.isnan(v) else v if np.isfinite(v) else "inf" for v in values.tolist()]
+_MEASUREMENTS = TypeAdapter(Measurements)
 
 
 class Interrupted(Exception):
@@ -141,6 +95,7 @@ class Bench:
     Attributes:
         engine: Engine that trains. Measurements of other engines are ignored.
         processor: Kind of processor. Measurements on other kinds are ignored.
+        say: Called with a line of text about the claim in progress.
         seconds: Seconds of training behind all returned measurements, cached ones included.
         model_steps: Optimiser steps of single runs behind all returned measurements.
     """
@@ -159,12 +114,12 @@ class Bench:
         self._fresh = fresh
         self._measured_here: set[str] = set()
         self._device = device
-        self._say = say
+        self.say = say
         self.engine = ready_engine(pick_device(device))
         self.processor = processor_kind(pick_device(device))
 
-    def measure(self, trial: Trial) -> Measurements:
-        """Return the measurements of a trial's experiment, training only what is not cached.
+    def measure(self, trial: Trial) -> dict[tuple[str, float], Measurements]:
+        """Return (name of the arm, learning rate) → measurements, training what is not cached.
 
         Runs do not depend on each other, so every variant is cached by itself and all claims share
         the cache.
@@ -181,18 +136,13 @@ class Bench:
             result = train(untrained, device=self._device, progress=False)
             if result.snapshot.status != "finished":
                 raise Interrupted
-            parts = Measurements.of(result, trial.up_to).split(len(missing))
-            for variant, measurements in zip(missing, parts, strict=True):
-                self._cache(alone[variant], trial.up_to, measurements)
-                by_variant[variant] = measurements
-        joined = Measurements.join([part for part in by_variant.values() if part is not None])
-        self.seconds += joined.seconds
+            for variant, found in zip(missing, Measurements.of(result, trial.up_to), strict=True):
+                self._cache(alone[variant], trial.up_to, found)
+                by_variant[variant] = found
+        measurements = [found for found in by_variant.values() if found is not None]
+        self.seconds += sum(found.seconds for found in measurements)
         self.model_steps += experiment.n_runs * experiment.training.steps
-        return joined
-
-    def say(self, text: str) -> None:
-        """Report progress."""
-        self._say(text)
+        return dict(zip(trial.cells, measurements, strict=True))
 
     def begin(self, claim: Claim) -> FirstRun:
         """Return the date, prediction and rule of the first run of a claim.
@@ -216,7 +166,7 @@ class Bench:
         """Write the measurements of an experiment with one variant to the cache."""
         path = self._path(experiment, up_to)
         origin = {"engine": self.engine, "processor": self.processor}
-        self._write(path, measurements.to_dict() | origin)
+        self._write(path, _MEASUREMENTS.dump_python(measurements, mode="json") | origin)
         self._measured_here.add(path.name)
 
     def _cached(self, experiment: Experiment, up_to: int) -> Measurements | None:
@@ -226,21 +176,20 @@ class Bench:
             return None
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
-            cached = Measurements.from_dict(data)
+            cached = _MEASUREMENTS.validate_python(data)
             origin = (data["engine"], data["processor"])
         except (OSError, ValueError, KeyError, TypeError):
             return None  # The file is missing or incomplete: the experiment is trained again.
         scores_shape = (len(multiples(up_to)), experiment.n_runs)
         curve_shape = (len(cached.steps), experiment.n_runs)
-        valid = all(values.shape == scores_shape for values in cached.scores.values())
+        valid = cached.scores.keys() == MEASURES.keys()
+        valid = valid and all(values.shape == scores_shape for values in cached.scores.values())
         valid = valid and cached.accuracy.shape == cached.loss.shape == curve_shape
         return cached if valid and origin == (self.engine, self.processor) else None
 
     def _write(self, path: Path, data: Mapping[str, Any]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_suffix(".part")
-        unfinished.write_text(json.dumps(data), encoding="utf-8")
-        unfinished.replace(path)
+        write_file(path, json.dumps(data))
 
 
 def gather(
@@ -283,7 +232,8 @@ def _gather_one(
         version=__version__,
         hash=claim.hash,
         quick=quick,
-        seeds=tuple(range(first_seed, first_seed + n_seeds)),
+        first_seed=first_seed,
+        n_seeds=n_seeds,
         scores={},
         tuned={},
         experiments=(),
@@ -300,12 +250,12 @@ def _gather_one(
     else:
         evidence = _with_arms(evidence, claim.arms, bench, {})
         findings = zip(claim.statements, evidence.findings, strict=True)
-        if any(s.unable and finding.verdict == "held" for s, finding in findings):
+        if any(s.unable and finding.verdict is Verdict.HELD for s, finding in findings):
             evidence = _with_arms(evidence, claim.confirmation()[0], bench, {})
     return replace(
         evidence,
         model_steps=bench.model_steps - model_steps,
-        seconds=bench.seconds - seconds,
+        seconds=round(bench.seconds - seconds, 1),
     )
 
 
@@ -320,31 +270,25 @@ def _with_arms(
     if len(tuned) < len(arms):
         tuned = tune(arms, bench)
     rates = {name: choice.rate for name, choice in tuned.items()}
-    trials = comparing_trials(arms, rates, len(evidence.seeds), evidence.seeds[0])
-    scores: dict[str, Scores] = {}
+    trials = comparing_trials(arms, rates, evidence.n_seeds, evidence.first_seed)
+    scores: dict[str, Mapping[str, np.ndarray]] = {}
     curves: dict[str, Curve] = {}
     for trial in trials:
-        measurements = bench.measure(trial)
-        scores |= trial.split(measurements.scores)
-        curves |= _curves(trial, measurements)
+        by = "loss" if trial.experiment.task.corpus else "accuracy"
+        for (name, _), found in bench.measure(trial).items():
+            scores[name] = found.scores
+            curves[name] = Curve.of(found.steps, getattr(found, by), by)
     measures = sorted(
         {"accuracy", "loss", *(statement.measure for statement in evidence.claim.statements)}
     )
-    scores = {arm.name: {m: scores[arm.name][m] for m in measures} for arm in arms}
+    scored = {arm.name: {m: scores[arm.name][m] for m in measures} for arm in arms}
     return replace(
         evidence,
-        scores={**evidence.scores, **scores},
+        scores={**evidence.scores, **scored},
         curves={**evidence.curves, **{arm.name: curves[arm.name] for arm in arms}},
         tuned={**evidence.tuned, **tuned},
         experiments=(*evidence.experiments, *(trial.experiment.to_text() for trial in trials)),
     )
-
-
-def _curves(trial: Trial, measurements: Measurements) -> dict[str, Curve]:
-    """Return arm → its learning curve: of the loss on text, otherwise of the accuracy."""
-    by = "loss" if trial.experiment.task.corpus else "accuracy"
-    cells = trial.per_cell(measurements.loss if by == "loss" else measurements.accuracy)
-    return {name: Curve.of(measurements.steps, values, by) for (name, _), values in cells.items()}
 
 
 def tune(arms: Sequence[Arm], bench: Bench) -> dict[str, Tuned]:
@@ -353,13 +297,10 @@ def tune(arms: Sequence[Arm], bench: Bench) -> dict[str, Tuned]:
     Returns:
         Name of the arm → its learning rate, or that of the arm named by `rate_of`.
     """
-    tried: dict[str, dict[float, Scores]] = {arm.name: {} for arm in arms}
+    tried: dict[str, dict[float, dict[str, np.ndarray]]] = {arm.name: {} for arm in arms}
     for trial in tuning_trials(arms):
-        measurements = bench.measure(trial)
-        for measure in ("accuracy", "loss"):
-            cells = trial.per_cell(measurements.scores[measure][-1])
-            for (name, rate), values in cells.items():
-                tried[name].setdefault(rate, {})[measure] = values
+        for (name, rate), found in bench.measure(trial).items():
+            tried[name][rate] = {by: found.scores[by][-1] for by in ("accuracy", "loss")}
     tuned = {
         arm.name: choose_rate(tried[arm.name], tuning_measure(arm))
         for arm in arms

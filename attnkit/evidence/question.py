@@ -6,13 +6,110 @@ answers.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from attnkit.claims import Verdict
-from attnkit.evidence.record import Evidence
-from attnkit.evidence.sentences import Numbers, Sentence, conclusion_of
+from attnkit.evidence.record import Evidence, Records
 from attnkit.foundation.display import Displayed
+from attnkit.training.summary import percent
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A sentence without numbers, with one text per verdict.
+
+    Attributes:
+        claim: Id of the claim whose verdict selects the text.
+        held: Text if the claim held.
+        failed: Text if the claim did not hold.
+        undecided: Text if the claim is undecided.
+        statement: Index of the statement whose verdict, read alone, selects the text; None for the
+            verdict on the claim.
+    """
+
+    claim: str
+    held: str
+    failed: str
+    undecided: str
+    statement: int | None = None
+
+    def text(self, verdict: Verdict) -> str:
+        """Return the text for a verdict."""
+        texts = {
+            Verdict.HELD: self.held,
+            Verdict.FAILED: self.failed,
+            Verdict.UNDECIDED: self.undecided,
+        }
+        return texts[verdict]
+
+    def verdict_alone(self, evidence: Evidence) -> Verdict:
+        """Return the verdict on the claim, or on its statement, if the evidence is read alone."""
+        if self.statement is None:
+            return evidence.judgement.verdict
+        return evidence.findings[self.statement].verdict
+
+    def in_words(self, evidence: Evidence, verdict: Verdict) -> str:
+        """Return the text for evidence; a statement counts if the verdict on the claim agrees.
+
+        Args:
+            evidence: Evidence for the claim.
+            verdict: Verdict on the claim, read together with all others.
+        """
+        agrees = self.verdict_alone(evidence) is verdict
+        return self.text(verdict if agrees or self.statement is None else Verdict.UNDECIDED)
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """A text with numbers of the evidence for a claim.
+
+    In the template `{arm}` is the mean accuracy of an arm in percent, `{arm:loss}` its mean of
+    another measure, and `{arm:solved}` the number of its runs that have solved the task, all after
+    the base steps. `{arm:@8}`, `{arm:loss@8}` and `{arm:solved@8}` are read at 8 times the base
+    steps. `{arm:steps}` is the median number of steps to solve the task, and `{arm:rises}` says
+    whether accuracy still rises at the last step.
+
+    Attributes:
+        claim: Id of the claim.
+        template: The text.
+    """
+
+    claim: str
+    template: str
+
+    def in_words(self, evidence: Evidence) -> str:
+        """Return the text with the numbers of the evidence."""
+
+        def number(field: re.Match[str]) -> str:
+            arm, _, form = field[1].partition(":")
+            return _number(evidence, arm, form)
+
+        return re.sub(r"\{([^}]*)\}", number, self.template)
+
+
+def _number(evidence: Evidence, arm: str, form: str) -> str:
+    """Return a result of an arm in words, see `Numbers`."""
+    if arm not in evidence.scores:  # the quick form leaves some arms out
+        return "not run"
+    if form == "rises":
+        return "and it still rises" if evidence.still_rises(arm) else "where it no longer rises"
+    if form == "steps":
+        doublings = evidence.scores[arm]["steps_to_solve"][-1]
+        median = np.median(np.where(np.isnan(doublings), np.inf, doublings))
+        return f"{2**median:,.0f}" if np.isfinite(median) else "more than we gave"
+    name, _, times = form.partition("@")
+    measure, at = name or "accuracy", int(times or 1)
+    if measure == "solved":
+        n_solved, n = evidence.n_solved(arm, at)
+        return f"{n_solved} of {n}"
+    mean = evidence.mean(arm, measure, at)
+    if np.isnan(mean):
+        return "nothing (diverged)"
+    return f"{mean:.2f}" if measure in ("loss", "asymmetry") else percent(mean)
 
 
 @dataclass(frozen=True, repr=False)
@@ -24,7 +121,8 @@ class Question(Displayed):
         title: The question in a few words.
         asked: Quotation from the thread; empty if the question is our own.
         source: Citation of the thread; empty if the question is our own.
-        conclusion: Clauses of the short answer, see `conclusion_of`.
+        conclusion: Clauses of the short answer, without a full stop. Each begins with "yes", "no"
+            or "not decided" in a question of others.
         reason: Reason for the answer, in one or two sentences.
         numbers: Numbers behind the answer.
         claims: Ids of the claims that the answer rests on. The page plots the first one, and
@@ -51,37 +149,69 @@ class Question(Displayed):
         return f"<Question: {self.title}>"
 
 
-def short_answer(
-    question: Question, records: Mapping[str, Evidence], verdicts: Mapping[str, Verdict]
-) -> str:
-    """Return the answer in one sentence; empty if its claims have no evidence.
+@dataclass(frozen=True)
+class Answer:
+    """The answer to a question, as far as its claims have evidence; texts are empty without any.
 
-    Args:
+    Attributes:
         question: The question.
-        records: Id of the claim → its evidence.
-        verdicts: Id of the claim → its verdict.
+        records: Records of the claims that are read together.
     """
-    return conclusion_of(question.conclusion, records, verdicts)
 
+    question: Question
+    records: Records
 
-def reason_sentences(
-    question: Question, records: Mapping[str, Evidence], verdicts: Mapping[str, Verdict]
-) -> list[str]:
-    """Return the reason for an answer, as far as its claims have evidence.
+    @property
+    def conclusion(self) -> str:
+        """The answer in one sentence.
 
-    Arguments are those of `short_answer`.
-    """
-    return [
-        sentence.in_words(records[sentence.claim], verdicts[sentence.claim])
-        for sentence in question.reason
-        if sentence.claim in records
-    ]
+        A clause is called probable if it stands when its claim is read alone, and not when all
+        claims are read together. If one clause says yes and another one no, the answer begins with
+        "It depends".
+        """
+        texts, answers = [], set()
+        for clause in self.question.conclusion:
+            if clause.claim not in self.records:
+                continue
+            alone = clause.verdict_alone(self.records[clause.claim])
+            text = clause.text(alone)
+            answers.add(text.split()[0].strip(",:"))
+            if alone not in (Verdict.UNDECIDED, self.records.verdicts[clause.claim]):
+                text = "probably " + re.sub(r"^no\b", "not", text)
+            texts.append(text)
+        if {"yes", "no"} <= answers:
+            return f"It depends: {', '.join(texts)}."
+        joined = ", and ".join(texts)
+        return f"{joined[0].upper()}{joined[1:]}." if joined else ""
 
+    @property
+    def reason(self) -> str:
+        """The reason for the answer."""
+        return " ".join(
+            sentence.in_words(self.records[sentence.claim], self.records.verdicts[sentence.claim])
+            for sentence in self.question.reason
+            if sentence.claim in self.records
+        )
 
-def number_sentences(question: Question, records: Mapping[str, Evidence]) -> list[str]:
-    """Return the numbers behind an answer, as far as its claims have evidence."""
-    return [
-        numbers.in_words(records[numbers.claim])
-        for numbers in question.numbers
-        if numbers.claim in records
-    ]
+    @property
+    def numbers(self) -> list[str]:
+        """The numbers behind the answer, in sentences."""
+        return [
+            numbers.in_words(self.records[numbers.claim])
+            for numbers in self.question.numbers
+            if numbers.claim in self.records
+        ]
+
+    @property
+    def missing(self) -> list[str]:
+        """Ids of the claims that the answer speaks of and that have no record."""
+        question = self.question
+        used = [sentence.claim for sentence in (*question.conclusion, *question.reason)]
+        used += [numbers.claim for numbers in question.numbers]
+        return [name for name in dict.fromkeys(used) if name not in self.records]
+
+    @property
+    def asked(self) -> str:
+        """Who asked the question, in their words; empty if the question is our own."""
+        question = self.question
+        return f"Asked: “{question.asked}” ({question.source})" if question.asked else ""

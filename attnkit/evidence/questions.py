@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
-from attnkit.evidence.question import Question
-from attnkit.evidence.sentences import Numbers, Sentence
+from attnkit.claims import Verdict
+from attnkit.evidence.question import Numbers, Question, Sentence
 
-_UNDECIDED = "These seeds will not tell"
+
+def guesses(held: str, failed: str) -> dict[str, Verdict]:
+    """Return guess → the verdict that it predicts."""
+    undecided = "These seeds will not tell"
+    return {held: Verdict.HELD, failed: Verdict.FAILED, undecided: Verdict.UNDECIDED}
+
+
+def _clause(claim: str, held: str, topic: str, statement: int | None = None) -> Sentence:
+    """Return a clause that answers "yes" or "no" for a topic if a claim held, or its opposite."""
+    failed = "no" if held == "yes" else "yes"
+    return Sentence(
+        claim, f"{held} {topic}", f"{failed} {topic}", f"not decided {topic}", statement=statement
+    )
+
 
 _ROLES = (
     "The key decides how much attention a token gets; the value is what the token then passes on."
@@ -65,11 +78,7 @@ _QUESTIONS = (
         ),
         claims=("cross_attention", "narrow_head_slow", "ranking", "mqa_stacks"),
         guess="Train both on two small translations. Will K=V be worse?",
-        guesses={
-            "Yes, it will be worse": "held",
-            "No, it will do as well": "did not hold",
-            _UNDECIDED: "undecided",
-        },
+        guesses=guesses("Yes, it will be worse", "No, it will do as well"),
     ),
     Question(
         id="value",
@@ -113,11 +122,7 @@ _QUESTIONS = (
         ),
         claims=("no_value", "value_for_new_tasks", "one_embedding", "rotated_values"),
         guess="Take the value matrix away. Will models do worse?",
-        guesses={
-            "No, they will do as well": "held",
-            "Yes, something will be lost": "did not hold",
-            _UNDECIDED: "undecided",
-        },
+        guesses=guesses("No, they will do as well", "Yes, something will be lost"),
     ),
     Question(
         id="two_spaces",
@@ -133,13 +138,7 @@ _QUESTIONS = (
                 failed="no for a relation with a direction",
                 undecided="not decided for a relation with a direction",
             ),
-            Sentence(
-                "shared_qk",
-                held="no for a mutual relation",
-                failed="yes for a mutual relation",
-                undecided="not decided for a mutual relation",
-                statement=1,
-            ),
+            _clause("shared_qk", "no", "for a mutual relation", statement=1),
         ),
         reason=(
             Sentence(
@@ -194,11 +193,7 @@ _QUESTIONS = (
         ),
         guess="Ada reports to Cem, Cem to Dia. Will Q=K fall behind QKV in finding whom Ada "
         "reports to?",
-        guesses={
-            "Yes, it cannot tell direction": "held",
-            "No, it will learn it": "did not hold",
-            _UNDECIDED: "undecided",
-        },
+        guesses=guesses("Yes, it cannot tell direction", "No, it will learn it"),
     ),
     Question(
         id="expressiveness",
@@ -208,19 +203,8 @@ _QUESTIONS = (
         source="a comment on “Why K and V are not the same in Transformer attention?”, Stack "
         "Exchange 2019",
         conclusion=(
-            Sentence(
-                "narrow_head_slow",
-                held="yes for how fast a narrow head learns",
-                failed="no for how fast a narrow head learns",
-                undecided="not decided for how fast a narrow head learns",
-                statement=0,
-            ),
-            Sentence(
-                "narrow_head",
-                held="yes for what it has learnt in the end",
-                failed="no for what it has learnt in the end",
-                undecided="not decided for what it has learnt in the end",
-            ),
+            _clause("narrow_head_slow", "yes", "for how fast a narrow head learns", statement=0),
+            _clause("narrow_head", "yes", "for what it has learnt in the end"),
         ),
         reason=(
             Sentence(
@@ -271,11 +255,7 @@ _QUESTIONS = (
         ),
         guess="Make heads 3 numbers wide, then 8. Will K=V need more than four times the steps of "
         "QKV in the narrow ones only?",
-        guesses={
-            "Yes, only in the narrow ones": "held",
-            "No, in both or in neither": "did not hold",
-            _UNDECIDED: "undecided",
-        },
+        guesses=guesses("Yes, only in the narrow ones", "No, in both or in neither"),
         sweep="width_tuned",
     ),
     Question(
@@ -286,20 +266,8 @@ _QUESTIONS = (
         "from two different semantic subspaces? Is this still some kind of similiarity …?",
         source="Hans-Peter Stricker, Stack Exchange",
         conclusion=(
-            Sentence(
-                "one_matrix",
-                held="yes for a mutual relation",
-                failed="no for a mutual relation",
-                undecided="not decided for a mutual relation",
-                statement=2,
-            ),
-            Sentence(
-                "one_matrix",
-                held="yes for a relation with a direction",
-                failed="no for a relation with a direction",
-                undecided="not decided for a relation with a direction",
-                statement=0,
-            ),
+            _clause("one_matrix", "yes", "for a mutual relation", statement=2),
+            _clause("one_matrix", "yes", "for a relation with a direction", statement=0),
         ),
         reason=(
             Sentence(
@@ -335,11 +303,7 @@ _QUESTIONS = (
         ),
         claims=("one_matrix", "symmetry_follows", "ranking"),
         guess="One matrix for all (Q=K=V) on three relations. Will it do as well as three?",
-        guesses={
-            "Yes, on all of them": "held",
-            "No, not on all": "did not hold",
-            _UNDECIDED: "undecided",
-        },
+        guesses=guesses("Yes, on all of them", "No, not on all"),
     ),
 )
 

@@ -1,23 +1,26 @@
 """Records of evidence: scores of all seeds, tuned learning rates, and the findings from them.
 
-Records are stored as JSON. `python -m attnkit claims --ship` writes `shipped.json`, the records
-that ship with the package. Verdicts are computed anew whenever a record is read.
+The fields of `Evidence` are all that a record writes, as JSON, and all that is read. Verdicts are
+computed anew whenever a record is read. `python -m attnkit claims --ship` writes `shipped.json`,
+the records that ship with the package.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import PlainSerializer, PlainValidator, TypeAdapter
 
 from attnkit.claims import CLAIMS, Claim, Verdict
 from attnkit.claims.measures import SOLVED
 from attnkit.claims.statements import Statement
+from attnkit.evidence.stored import DrawnArray, SingleArray, plain
 from attnkit.evidence.trials import Tuned
 from attnkit.evidence.verdict import (
     RULE_HASH,
@@ -49,11 +52,11 @@ class Curve:
         by: The metric: "accuracy", or "loss" on text.
     """
 
-    steps: np.ndarray
-    mean: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-    solved: np.ndarray
+    steps: DrawnArray
+    mean: DrawnArray
+    low: DrawnArray
+    high: DrawnArray
+    solved: DrawnArray
     by: str = "accuracy"
 
     @staticmethod
@@ -66,23 +69,6 @@ class Curve:
             np.nanquantile(values, q, axis=1) if len(values) else steps for q in (0.25, 0.75)
         )
         return Curve(steps, np.nanmean(values, 1), low, high, solved, by)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON, rounded to the precision of a figure."""
-        arrays = {name: array for name, array in vars(self).items() if name != "by"}
-        rounded = {name: [float(f"{v:.4g}") for v in array] for name, array in arrays.items()}
-        return rounded | {"by": self.by}
-
-    @staticmethod
-    def from_dict(data: Mapping[str, Any]) -> Curve:
-        """Create a curve from the output of `to_dict`.
-
-        Raises:
-            KeyError: If a key is missing.
-        """
-        names = ("steps", "mean", "low", "high", "solved")
-        arrays = {name: np.array(data[name], np.float64) for name in names}
-        return Curve(**arrays, by=data["by"])
 
 
 @dataclass(frozen=True)
@@ -109,7 +95,8 @@ class Evidence(Plotted):
         version: Version of attnkit.
         hash: Hash of the claim when it was measured.
         quick: Whether this is the quick form: fewer seeds, no arms that confirm an inability.
-        seeds: The seeds of the arms; some arms have only the first of them.
+        first_seed: First seed of the arms; the others follow.
+        n_seeds: Number of seeds; some arms have only the first of them.
         scores: Arm → measure → (k, s) scores at 1, 2, 4, ... times the base steps; NaN where a run
             diverged.
         tuned: Arm → its learning rate, and the rates that were tried.
@@ -123,12 +110,15 @@ class Evidence(Plotted):
         first_run: Date, prediction and rule at the time when the first run began.
     """
 
-    claim: Claim
+    claim: Annotated[
+        Claim, PlainValidator(lambda name: CLAIMS[name]), PlainSerializer(lambda claim: claim.id)
+    ]
     version: str
     hash: str
     quick: bool
-    seeds: tuple[int, ...]
-    scores: Mapping[str, Mapping[str, np.ndarray]]
+    first_seed: int
+    n_seeds: int
+    scores: Mapping[str, Mapping[str, SingleArray]]
     tuned: Mapping[str, Tuned]
     experiments: tuple[str, ...]
     model_steps: int
@@ -141,7 +131,12 @@ class Evidence(Plotted):
 
     def __repr__(self) -> str:
         """Return a short description; the scores and curves would fill many screens."""
-        return f"<Evidence for {self.claim.id}, {len(self.seeds)} seeds>"
+        return f"<Evidence for {self.claim.id}, {self.n_seeds} seeds>"
+
+    @property
+    def seeds(self) -> range:
+        """The seeds of the arms."""
+        return range(self.first_seed, self.first_seed + self.n_seeds)
 
     @property
     def statements(self) -> tuple[Statement, ...]:
@@ -210,163 +205,98 @@ class Evidence(Plotted):
         n_readings = len(self.scores[arm]["accuracy"])
         return still_rises(np.array([self.mean(arm, at=2**k) for k in range(n_readings)]))
 
-    def to_dict(self, together: Verdict | None = None) -> dict[str, Any]:
-        """Return plain values for JSON: NaN as null, infinity as a string.
-
-        Args:
-            together: Verdict of this claim if several are read together, see `verdicts_of`.
-        """
-        main = self.findings[0]
-        return {
-            "id": self.claim.id,
-            "title": self.claim.title,
-            "source": self.claim.source,
-            "says": self.claim.says,
-            "prediction": self.claim.prediction,
-            "predicted": self.claim.expected,
-            "verdict": together or self.judgement.verdict,
-            "verdict_alone": self.judgement.verdict,
-            "p": self.judgement.p,
-            "effect": _plain(main.effect),
-            "interval": [_plain(main.effect_low), _plain(main.effect_high)],
-            "decided_by": "mean difference" if main.method == "mean" else "pairs of seeds",
-            "seen": self.claim.seen,
-            "begun": vars(self.first_run),
-            "changed_since": self.changed,
-            "seeds": len(self.seeds),
-            "statements": [
-                _statement_to_dict(statement, finding)
-                for statement, finding in zip(self.statements, self.findings, strict=True)
-            ],
-            "attnkit": self.version,
-            "hash": self.hash,
-            "quick": self.quick,
-            "first_seed": self.seeds[0],
-            "scores": {
-                name: {
-                    measure: [[_plain(value) for value in row] for row in values]
-                    for measure, values in by_measure.items()
-                }
-                for name, by_measure in self.scores.items()
-            },
-            "curves": {name: curve.to_dict() for name, curve in self.curves.items()},
-            "tuning": {
-                name: {
-                    "learning_rate": tuned.rate,
-                    "by": tuned.by,
-                    "tried": {f"{rate:g}": _plain(value) for rate, value in tuned.tried.items()},
-                    "at_edge": tuned.at_edge,
-                }
-                for name, tuned in self.tuned.items()
-            },
-            "experiments": list(self.experiments),
-            "texts": dict(self.texts),
-            "model_steps": self.model_steps,
-            "seconds": round(self.seconds, 1),
-            "engine": self.engine,
-            "processor": self.processor,
-        }
+    def to_dict(self) -> dict[str, Any]:
+        """Return the record for JSON."""
+        data: dict[str, Any] = _RECORD.dump_python(self, mode="json")
+        return data
 
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> Evidence:
         """Create evidence from the output of `to_dict`.
 
         Raises:
-            KeyError: If the claim does not exist, or a key is missing.
+            KeyError: If the claim does not exist.
+            ValueError: If a field is missing or has the wrong type.
         """
-        first, n_seeds = int(data["first_seed"]), int(data["seeds"])
-        return Evidence(
-            claim=CLAIMS[data["id"]],
-            version=data["attnkit"],
-            hash=data["hash"],
-            quick=data["quick"],
-            seeds=tuple(range(first, first + n_seeds)),
-            scores={
-                name: {m: np.array(values, np.float64) for m, values in by_measure.items()}
-                for name, by_measure in data["scores"].items()
-            },
-            tuned={
-                name: Tuned(
-                    tuning["learning_rate"],
-                    {float(r): np.nan if v is None else v for r, v in tuning["tried"].items()},
-                    tuning["by"],
-                )
-                for name, tuning in data["tuning"].items()
-            },
-            experiments=tuple(data["experiments"]),
-            model_steps=data["model_steps"],
-            seconds=data["seconds"],
-            curves={name: Curve.from_dict(curve) for name, curve in data["curves"].items()},
-            texts=data["texts"],
-            engine=data["engine"],
-            processor=data["processor"],
-            first_run=FirstRun(**data["begun"]),
+        return _RECORD.validate_python(dict(data))
+
+
+_RECORD = TypeAdapter(Evidence)
+
+
+class Records(dict[str, Evidence]):
+    """Records by the ids of their claims; full records are read together, quick ones alone."""
+
+    @staticmethod
+    def of(records: Iterable[Evidence]) -> Records:
+        """Return records in their order."""
+        return Records({record.claim.id: record for record in records})
+
+    @cached_property
+    def verdicts(self) -> dict[str, Verdict]:
+        """The verdict by the claim's id."""
+        full = [record for record in self.values() if not record.quick]
+        together = judge_together([record.judgement for record in full])
+        alone = {name: record.judgement.verdict for name, record in self.items()}
+        return alone | {r.claim.id: v for r, v in zip(full, together, strict=True)}
+
+    def to_json(self, *, summarised: bool = True) -> str:
+        """Return the records as JSON, one claim per line.
+
+        Args:
+            summarised: Whether what follows from a record stands in front of it, for readers of the
+                JSON; attnkit itself reads the record alone.
+        """
+        entries = (
+            {**(_summary(record, self.verdicts[name]) if summarised else {}), **record.to_dict()}
+            for name, record in self.items()
         )
+        lines = [json.dumps(entry, ensure_ascii=False, allow_nan=False) for entry in entries]
+        return '{"claims": [\n' + ",\n".join(lines) + "\n]}\n"
 
 
-def _statement_to_dict(statement: Statement, finding: Finding) -> dict[str, Any]:
-    return {
-        "text": statement.text,
-        "measure": statement.measure,
-        "method": finding.method,
-        "at": statement.at,
-        "n_pairs": finding.n_pairs,
-        "n_worse": finding.n_worse,
-        "n_better": finding.n_better,
-        "share_interval": [finding.share_low, finding.share_high],
-        "median": _plain(finding.median),
-        "effect": _plain(finding.effect),
-        "effect_interval": [_plain(finding.effect_low), _plain(finding.effect_high)],
-        "verdict": finding.verdict,
-    }
-
-
-def verdicts_of(records: Iterable[Evidence]) -> dict[str, Verdict]:
-    """Return id of the claim → verdict: full records are read together, quick ones alone."""
-    records = list(records)
-    full = [record for record in records if not record.quick]
-    together = judge_together([record.judgement for record in full])
-    verdicts = {record.claim.id: record.judgement.verdict for record in records}
-    corrected = {record.claim.id: verdict for record, verdict in zip(full, together, strict=True)}
-    return verdicts | corrected
-
-
-def to_json(records: Iterable[Evidence]) -> str:
-    """Return records that are read together as JSON, one claim per line."""
-    records = list(records)
-    verdicts = verdicts_of(records)
-    lines = [
-        json.dumps(record.to_dict(verdicts[record.claim.id]), ensure_ascii=False, allow_nan=False)
-        for record in records
+def _summary(record: Evidence, verdict: Verdict) -> dict[str, Any]:
+    """Return what a record says about its claim, with its verdict read with all others."""
+    claim, main = record.claim, record.findings[0]
+    statements = [
+        {"text": statement.text, "measure": statement.measure, "at": statement.at}
+        | {"verdict": finding.verdict, **asdict(finding)}
+        for statement, finding in zip(record.statements, record.findings, strict=True)
     ]
-    return '{"claims": [\n' + ",\n".join(lines) + "\n]}\n"
+    summary = {
+        "id": claim.id,
+        "title": claim.title,
+        "source": claim.source,
+        "says": claim.says,
+        "prediction": claim.prediction,
+        "predicted": claim.expected,
+        "verdict": verdict,
+        "verdict_alone": record.judgement.verdict,
+        "p": record.judgement.p,
+        "effect": main.effect,
+        "interval": [main.effect_low, main.effect_high],
+        "seen": claim.seen,
+        "changed_since": record.changed,
+        "seeds": record.n_seeds,
+        "statements": statements,
+    }
+    return {name: plain(value, 9) for name, value in summary.items()}
 
 
 @cache
-def load_shipped() -> dict[str, Evidence]:
-    """Return id of the claim → its shipped record, in the order of `CLAIMS`.
+def load_shipped() -> Records:
+    """Return the shipped records, in the order of `CLAIMS`.
 
     Claims whose arms or statements differ from those of the record are left out.
     """
     if not SHIPPED.is_file():
-        return {}
+        return Records()
     entries = json.loads(SHIPPED.read_text(encoding="utf-8"))["claims"]
-    by_id = {entry["id"]: entry for entry in entries}
-    return {
-        name: Evidence.from_dict(by_id[name])
-        for name, claim in CLAIMS.items()
-        if name in by_id and by_id[name]["hash"] == claim.hash
-    }
-
-
-@cache
-def shipped_verdicts() -> dict[str, Verdict]:
-    """Return the verdicts of all shipped records, read together."""
-    return verdicts_of(load_shipped().values())
-
-
-def _plain(value: float) -> float | str | None:
-    """Return a number for JSON, with as many digits as single precision holds."""
-    if np.isnan(value):
-        return None
-    return float(f"{value:.9g}") if np.isfinite(value) else str(value)
+    by_id = {entry["claim"]: entry for entry in entries}
+    return Records(
+        {
+            name: Evidence.from_dict(by_id[name])
+            for name, claim in CLAIMS.items()
+            if name in by_id and by_id[name]["hash"] == claim.hash
+        }
+    )

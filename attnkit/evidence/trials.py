@@ -16,6 +16,7 @@ import numpy as np
 
 from attnkit.claims.base import Arm
 from attnkit.claims.measures import measured
+from attnkit.evidence.stored import Number
 from attnkit.experiment import Experiment
 from attnkit.foundation.settings import InvalidExperiment
 from attnkit.training.snapshot import Snapshot
@@ -60,25 +61,16 @@ class Trial:
     cells: tuple[tuple[str, float], ...]
     up_to: int = 1
 
-    def per_cell(self, values: np.ndarray) -> dict[tuple[str, float], np.ndarray]:
-        """Split values of runs, (..., r), by cell: (name of the arm, learning rate) → (..., s)."""
-        n_seeds = self.experiment.n_seeds
-        return {
-            cell: values[..., index * n_seeds : (index + 1) * n_seeds]
-            for index, cell in enumerate(self.cells)
-        }
-
-    def split(self, scores: Mapping[str, np.ndarray]) -> dict[str, dict[str, np.ndarray]]:
-        """Split measure → (..., r) into arm → measure → (..., s), at one learning rate per arm."""
-        by_arm: dict[str, dict[str, np.ndarray]] = {name: {} for name, _ in self.cells}
-        for measure, values in scores.items():
-            for (name, _), values_of_arm in self.per_cell(values).items():
-                by_arm[name][measure] = values_of_arm
-        return by_arm
-
     def scores(self, snapshot: Snapshot) -> dict[str, dict[str, np.ndarray]]:
         """Read all measures from a snapshot of the experiment: arm → measure → (k, s)."""
-        return self.split(measured(snapshot, self.up_to))
+        parts = {
+            measure: np.split(values, len(self.cells), -1)
+            for measure, values in measured(snapshot, self.up_to).items()
+        }
+        return {
+            name: {measure: parts[measure][index] for measure in parts}
+            for index, (name, _) in enumerate(self.cells)
+        }
 
 
 @dataclass(frozen=True)
@@ -92,7 +84,7 @@ class Tuned:
     """
 
     rate: float
-    tried: dict[float, float] = field(default_factory=dict)
+    tried: Mapping[float, Number] = field(default_factory=dict)
     by: str = "accuracy"
 
     def in_words(self, rate: float) -> str:

@@ -53,9 +53,6 @@ STILL_RISES = 0.02
 
 Method = Literal["pairs", "mean"]
 
-MARKS: dict[Verdict, str] = {"held": "✓", "did not hold": "✗", "undecided": "?"}
-"""Marks beside the verdicts, so that no verdict is recognised by its colour alone."""
-
 RULE = f"""
 1. A claim says in numbers what must hold, for example “Q=K is worse than QKV by more than 5
 points”. That and our prediction are written down before the runs of the record begin; what had been
@@ -127,8 +124,8 @@ class Finding:
     def verdict(self) -> Verdict:
         """The verdict on this statement alone."""
         if self.p_held <= 1 - LEVEL:
-            return "held"
-        return "did not hold" if self.p_not <= 1 - LEVEL else "undecided"
+            return Verdict.HELD
+        return Verdict.FAILED if self.p_not <= 1 - LEVEL else Verdict.UNDECIDED
 
 
 @dataclass(frozen=True)
@@ -274,10 +271,10 @@ def judge(findings: Sequence[Finding]) -> Judgement:
     p_not = min(1.0, len(findings) * min(finding.p_not for finding in findings))
     alpha = 1 - LEVEL
     if p_held <= alpha and p_held <= p_not:
-        return Judgement("held", p_held)
+        return Judgement(Verdict.HELD, p_held)
     if p_not <= alpha:
-        return Judgement("did not hold", p_not)
-    return Judgement("undecided", min(p_held, p_not))
+        return Judgement(Verdict.FAILED, p_not)
+    return Judgement(Verdict.UNDECIDED, min(p_held, p_not))
 
 
 def judge_together(judgements: Sequence[Judgement]) -> list[Verdict]:
@@ -286,7 +283,7 @@ def judge_together(judgements: Sequence[Judgement]) -> list[Verdict]:
     The chance that any of them is wrong is at most 5%, however many there are.
     """
     order = sorted(range(len(judgements)), key=lambda index: judgements[index].p)
-    verdicts: list[Verdict] = ["undecided"] * len(judgements)
+    verdicts = [Verdict.UNDECIDED] * len(judgements)
     for rank, index in enumerate(order):
         if judgements[index].p > (1 - LEVEL) / (len(judgements) - rank):
             break

@@ -1,73 +1,130 @@
-"""Texts about evidence: findings, verdicts and predictions as sentences and tables."""
+"""Sentences and tables about statements and what is found on them; plain texts."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import get_args
 
 import numpy as np
 
-from attnkit.claims.base import Claim, Seen, Verdict
+from attnkit.claims import Verdict
 from attnkit.claims.measures import multiples
 from attnkit.claims.statements import Statement
-from attnkit.evidence.found import found_in_words, main_statement
-from attnkit.evidence.record import Evidence, verdicts_of
+from attnkit.evidence.record import Evidence
+from attnkit.evidence.trials import Tuned
 from attnkit.evidence.verdict import Finding
+from attnkit.training.summary import percent
 
 
 @dataclass(frozen=True)
-class Row:
-    """A row of a table: a statement and its finding, as one text per cell.
+class Table:
+    """A table of plain texts.
 
     Attributes:
-        text: The statement.
-        solved: Number of seeds of each arm that have solved the task; empty if means are compared.
-        pairs: Number of seeds with which the left arm is worse, better and alike; empty if means
-            are compared.
-        median: Median difference.
-        mean: Mean difference with its interval.
-        verdict: The verdict on this statement alone.
+        caption: What the table holds.
+        head: Headings of the columns.
+        rows: Cells; the first one of a row names it.
     """
 
-    text: str
-    solved: str
-    pairs: str
-    median: str
-    mean: str
-    verdict: Verdict
+    caption: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
 
     @property
-    def numbers(self) -> str:
-        """All numbers of the row in one text: counts, median and mean."""
-        cells = (
-            ("Solved", self.solved),
-            ("Seeds", self.pairs),
-            ("Median", self.median),
-            ("Mean", self.mean),
-        )
-        return " ".join(f"{name}: {cell}." for name, cell in cells if cell)
+    def narrow(self) -> Table:
+        """The same in three columns, for small screens: the middle ones become one."""
+        first, *names, last = self.head
+        rows = [
+            (
+                title,
+                " ".join(f"{n}: {text}." for n, text in zip(names, cells, strict=True) if text),
+                end,
+            )
+            for title, *cells, end in self.rows
+        ]
+        return Table(self.caption, (first, "Numbers", last), rows)
 
 
-def rows_of(evidence: Evidence) -> list[Row]:
-    """Return the table rows of evidence, one per statement."""
-    return [
-        Row(
+def found_in_words(statement: Statement, verdict: Verdict) -> str:
+    """Return what is found on a statement if it has this verdict; without a full stop."""
+    found = {
+        Verdict.HELD: statement.text,
+        Verdict.FAILED: statement.opposite,
+        Verdict.UNDECIDED: f"The seeds do not decide this: {statement.text}",
+    }
+    return capitalised(found[verdict])
+
+
+def main_statement(evidence: Evidence, verdict: Verdict) -> tuple[Statement, Finding]:
+    """Return the first statement that has the verdict on its claim; the first if none has."""
+    pairs = list(zip(evidence.statements, evidence.findings, strict=True))
+    return next((pair for pair in pairs if pair[1].verdict is verdict), pairs[0])
+
+
+def values_in_words(evidence: Evidence, statement: Statement, finding: Finding) -> str:
+    """Return the values of the arms that a statement compares, and the number of seeds.
+
+    They are means over seeds, and medians of steps. Of four arms, both differences are given.
+    """
+    unit = statement.measured.unit
+    if unit == "doublings":
+        values = evidence.scores_at(statement.measure, statement.at)
+        medians = (float(np.median(values[name])) for name in statement.arms)
+        texts = [f"{2**x:,.0f}" if x < math.inf else "never" for x in medians]
+        unit = "steps, median"
+    else:
+        means = [evidence.mean(name, statement.measure, statement.at) for name in statement.arms]
+        if len(means) == 4:
+            means = [means[0] - means[1], means[2] - means[3]]
+        is_share = unit == "points" or statement.measure == "mass_on_target"
+        texts = [_value(mean, is_share) for mean in means]
+        unit = "" if is_share else unit
+    n_seeds = f"{finding.n_pairs} seed{'s' * (finding.n_pairs != 1)}"
+    return f"{' against '.join(texts)} {unit}".rstrip() + f", {n_seeds}"
+
+
+def _value(mean: float, is_share: bool) -> str:
+    if math.isnan(mean):
+        return "diverged"
+    return percent(mean) if is_share else f"{mean:z.2f}".replace("-", "−")
+
+
+def capitalised(text: str) -> str:
+    """Return a text with a capital first letter."""
+    return text[:1].upper() + text[1:]
+
+
+def statements_table(evidence: Evidence) -> Table:
+    """Return a row for every statement: seeds that solve the task, pairs, median and mean."""
+    rows = [
+        (
             statement.text,
             _solved_in_words(evidence, statement),
             pairs_in_words(statement, finding) if finding.method == "pairs" else "",
             difference_in_words(finding.median, statement),
-            _mean_in_words(statement, finding),
-            finding.verdict,
+            mean_in_words(statement, finding),
+            f"{finding.verdict.mark} {finding.verdict}",
         )
         for statement, finding in zip(evidence.statements, evidence.findings, strict=True)
     ]
+    head = ("Tested", "Solved", "Seeds", "Median", "Mean", "Verdict, read alone")
+    return Table("All statements", head, rows)
+
+
+def tuning_table(tuned: Mapping[str, Tuned]) -> Table:
+    """Return a row for every arm: its learning rate and those that were tried."""
+    rows = []
+    for name, tuning in tuned.items():
+        tried = ", ".join(f"{rate:g}: {tuning.in_words(rate)}" for rate in sorted(tuning.tried))
+        rows.append((name, f"{tuning.rate:g}", tuning.by, tried, "yes" if tuning.at_edge else "no"))
+    head = ("Variant", "Learning rate", "Chosen by", "Tried (rate: mean)", "Best at the edge?")
+    return Table("How learning rates were found", head, rows)
 
 
 def finding_in_words(statement: Statement, finding: Finding) -> str:
     """Return the finding on a statement in a few words."""
-    mean = _mean_in_words(statement, finding)
+    mean = mean_in_words(statement, finding)
     if finding.method == "mean":
         n, n_lost = finding.n_pairs, finding.n_lost
         lost = f", diverged with {n_lost} of {n} seeds" if n_lost else ""
@@ -75,13 +132,6 @@ def finding_in_words(statement: Statement, finding: Finding) -> str:
     median = difference_in_words(finding.median, statement)
     averages = [f"{name} {value}" for name, value in (("median", median), ("mean", mean)) if value]
     return "; ".join(filter(None, [pairs_in_words(statement, finding), ", ".join(averages)]))
-
-
-def main_finding(evidence: Evidence) -> str:
-    """Return what is found on the main statement, and the numbers that show it."""
-    statement, finding = main_statement(evidence, evidence.judgement.verdict)
-    found = found_in_words(statement, finding.verdict)
-    return f"{found} ({finding_in_words(statement, finding)})"
 
 
 def pairs_in_words(statement: Statement, finding: Finding) -> str:
@@ -106,7 +156,8 @@ def difference_in_words(value: float, statement: Statement) -> str:
     return f"{number} {unit}".rstrip()
 
 
-def _mean_in_words(statement: Statement, finding: Finding) -> str:
+def mean_in_words(statement: Statement, finding: Finding) -> str:
+    """Return a mean difference with its interval; empty if it is NaN."""
     mean, low, high = (
         difference_in_words(value, statement)
         for value in (finding.effect, finding.effect_low, finding.effect_high)
@@ -142,91 +193,3 @@ def rises_in_words(evidence: Evidence) -> str:
             verb = "still rises at" if evidence.still_rises(arm.name) else "has stopped rising by"
             parts.append(f"{short.name}{condition} {verb} {arm.up_to * arm.base_steps:,} steps")
     return f"Accuracy: {'; '.join(dict.fromkeys(parts))}." if parts else ""
-
-
-def prediction_in_words(claim: Claim, verdict: Verdict) -> str:
-    """Return what became of a claim's prediction, as the end of a sentence."""
-    if verdict == claim.expected:
-        return "came true"
-    return "is undecided" if verdict == "undecided" else "was wrong"
-
-
-def seen_in_words(claim: Claim, record: Evidence | None = None) -> str:
-    """Return what we had seen before a prediction, and what was changed after it, in words."""
-    parts = [f"When it was written, we had seen {claim.seen} of this comparison."]
-    if claim.seen_note:
-        parts.append(claim.seen_note)
-    if record is None or not record.first_run.date:
-        return " ".join(parts)
-    parts.append(f"The first run of the record began on {record.first_run.date}.")
-    if record.changed:
-        verb = "have" if " and " in record.changed else "has"
-        changed = record.changed[0].upper() + record.changed[1:]
-        parts.append(f"{changed} {verb} been changed since the first run began.")
-    else:
-        parts.append("Neither the prediction nor the rule has been changed since.")
-    return " ".join(parts)
-
-
-def total_in_words(records: Sequence[Evidence]) -> str:
-    """Return how many of all predictions came true; empty if there are no records."""
-    verdicts = verdicts_of(records)
-    n_right = sum(verdicts[record.claim.id] == record.claim.expected for record in records)
-    return f"{n_right} of {len(records)} predictions came true." if records else ""
-
-
-def score_in_words(records: Sequence[Evidence]) -> str:
-    """Return the numbers of predictions that came true, by what we had seen before them."""
-    verdicts = verdicts_of(records)
-    parts = []
-    for seen in get_args(Seen):
-        claims = [record.claim for record in records if record.claim.seen == seen]
-        n_right = sum(verdicts[claim.id] == claim.expected for claim in claims)
-        if claims:
-            parts.append(f"{n_right} of {len(claims)} where we had seen {seen}")
-    return f"Predictions that came true: {', '.join(parts)}." if parts else ""
-
-
-def readable(records: Iterable[Evidence]) -> str:
-    """Return a plain-text table of verdicts, one claim per line, and a note on how to read it."""
-    records = list(records)
-    verdicts = verdicts_of(records)
-    lines = [f"{'claim':22} {'verdict':13} {'predicted':13} {'seen before':15} main finding"]
-    for record in records:
-        claim, verdict = record.claim, verdicts[record.claim.id]
-        predicted = "" if verdict == claim.expected else claim.expected
-        cells = f"{claim.id:22} {verdict:13} {predicted:13} {claim.seen:15}"
-        lines.append(f"{cells} {main_finding(record)}")
-    lines.append(f"\n{score_in_words(records)} {_reading_note(records)}")
-    return "\n".join(lines)
-
-
-def to_markdown(records: Iterable[Evidence]) -> str:
-    """Return the table of docs/claims.md: verdicts, predictions, and what we had seen before."""
-    records = list(records)
-    verdicts = verdicts_of(records)
-    head = ("claim", "verdict", "predicted", "seen before", "main finding")
-    lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
-    for record in records:
-        claim, verdict = record.claim, verdicts[record.claim.id]
-        alone = record.judgement.verdict
-        cells = (
-            f"`{claim.id}` {claim.title}",
-            verdict + (f" (read alone: {alone})" if alone != verdict else ""),
-            claim.expected + (" (changed since the first run began)" if record.changed else ""),
-            claim.seen,
-            main_finding(record),
-        )
-        lines.append(f"| {' | '.join(cells)} |")
-    lines += ["", f"{score_in_words(records)} {_reading_note(records)}"]
-    return "\n".join(lines)
-
-
-def _reading_note(records: Sequence[Evidence]) -> str:
-    if any(record.quick for record in records):
-        return "Quick form: each verdict is read alone, at 95%."
-    first = ", ".join(str(seed) for seed in sorted({record.seeds[0] for record in records}))
-    return (
-        "Verdicts are read together (Holm): the chance that any of them is wrong, at these sizes "
-        f"and learning rates, is at most 5%. Seeds count up from {first}."
-    )

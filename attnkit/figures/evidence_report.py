@@ -4,33 +4,27 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 
-from attnkit.claims import FAMILIES, Claim, Verdict
-from attnkit.evidence.question import (
-    Question,
-    number_sentences,
-    reason_sentences,
-    short_answer,
-)
-from attnkit.evidence.questions import QUESTIONS
-from attnkit.evidence.record import Evidence, verdicts_of
-from attnkit.evidence.trials import N_TUNING_SEEDS, RATES
-from attnkit.evidence.verdict import MARKS, RULE
-from attnkit.evidence.words import (
-    main_finding,
-    prediction_in_words,
-    rises_in_words,
-    rows_of,
+from attnkit.claims import FAMILIES, Verdict
+from attnkit.evidence.presentation import (
+    COLUMNS,
+    ClaimInWords,
+    Outcome,
+    claims_in_words,
     score_in_words,
-    seen_in_words,
 )
+from attnkit.evidence.question import Answer
+from attnkit.evidence.questions import QUESTIONS
+from attnkit.evidence.record import Evidence, Records
+from attnkit.evidence.trials import N_TUNING_SEEDS, RATES
+from attnkit.evidence.verdict import RULE
+from attnkit.evidence.words import Table, rises_in_words, statements_table, tuning_table
 from attnkit.figures.differences import DIFFERENCES_KEY, describe_differences, plot_differences
 from attnkit.figures.evidence import EVIDENCE_KEY, describe_evidence, plot_evidence
 from attnkit.figures.learning import LEARNING_KEY, describe_learning, plot_learning
 from attnkit.figures.panels import Figure
-from attnkit.training.engine import in_words
 
 TITLE = "Why do Q, K and V need different matrices? The evidence"
 
@@ -62,7 +56,6 @@ caption { text-align: left; font-weight: 600; padding: 4px 0; }
 th, td { text-align: left; vertical-align: top; padding: 5px 10px 5px 0;
   border-bottom: 1px solid var(--border); }
 thead th { border-bottom-width: 2px; }
-.verdict { font-weight: 600; white-space: nowrap; }
 .note { background: var(--soft); border-left: 4px solid var(--border); padding: 8px 14px;
   max-width: 48em; }
 .claim { border-top: 1px solid var(--border); margin-top: 28px; }
@@ -106,14 +99,14 @@ addEventListener("afterprint", () => { for (const node of plots) draw(node); });
 """
 
 
-def to_html(records: Sequence[Evidence]) -> str:
+def to_html(records: Records) -> str:
     """Return the HTML page of records that are read together.
 
     Its colours follow the light or dark mode of the system.
     """
     from plotly.offline import get_plotlyjs
 
-    verdicts = verdicts_of(records)
+    claims = claims_in_words(records)
     plotly = get_plotlyjs().replace("</script", "<\\/script")
     return f"""<!doctype html>
 <html lang="en">
@@ -130,11 +123,11 @@ def to_html(records: Sequence[Evidence]) -> str:
 {_about(records)}
 </header>
 <main id="content">
-{_summary(records, verdicts)}
-{_failed(records, verdicts)}
-{_answers(records, verdicts)}
+{_summary(records, claims)}
+{_failed(claims)}
+{_answers(records)}
 {_method()}
-{_claims(records, verdicts)}
+{_claims(claims)}
 </main>
 <script>{plotly}</script>
 <script>{_SCRIPT}</script>
@@ -143,8 +136,8 @@ def to_html(records: Sequence[Evidence]) -> str:
 """
 
 
-def _about(records: Sequence[Evidence]) -> str:
-    versions = ", ".join(dict.fromkeys(record.version for record in records)) or "none"
+def _about(records: Records) -> str:
+    versions = ", ".join(dict.fromkeys(record.version for record in records.values())) or "none"
     text = (
         "Transformers share the projections for queries, keys and values in different ways. "
         "People ask what sharing costs, and papers answer. Here each claim is tested with tiny "
@@ -157,87 +150,62 @@ def _about(records: Sequence[Evidence]) -> str:
     return f"<p>{text}</p>\n<p>{escape(facts)}</p>{_quick(records)}"
 
 
-def _quick(records: Sequence[Evidence]) -> str:
-    quick = [record for record in records if record.quick]
+def _quick(records: Records) -> str:
+    quick = [record for record in records.values() if record.quick]
     if not quick:
         return ""
     subject = "All records" if len(quick) == len(records) else f"{len(quick)} records"
     return (
         f'\n<p class="note"><strong>Quick form.</strong> {subject} here have only '
-        f"{len(quick[0].seeds)} seeds, each verdict is read alone, and nothing was trained longer "
+        f"{quick[0].n_seeds} seeds, each verdict is read alone, and nothing was trained longer "
         "to make sure of an inability. Intervals are wide; the full form may say otherwise.</p>"
     )
 
 
-def _summary(records: Sequence[Evidence], verdicts: Mapping[str, Verdict]) -> str:
-    counts = ", ".join(f"{list(verdicts.values()).count(verdict)} {verdict}" for verdict in MARKS)
-    rows = []
-    for record in records:
-        claim, verdict = record.claim, verdicts[record.claim.id]
-        rows.append(
-            [
-                f'<a href="#{escape(claim.id)}">{escape(claim.title)}</a>',
-                escape(claim.source),
-                escape(claim.expected)
-                + ("" if verdict == claim.expected else " <b>(wrong)</b>")
-                + (" (changed since the first run began)" if record.changed else ""),
-                escape(claim.seen),
-                _verdict(verdict),
-                escape(main_finding(record)),
-            ]
-        )
-    head = ("Claim", "Who says it", "We predicted", "Seen before", "Verdict", "Found")
+def _summary(records: Records, claims: Sequence[ClaimInWords]) -> str:
+    found = list(records.verdicts.values())
+    counts = ", ".join(f"{found.count(verdict)} {verdict}" for verdict in Verdict)
+    columns = ("claim", "source", "predicted", "came_true", "seen", "verdict_in_full", "numbers")
+    table = Table("All verdicts", [COLUMNS[name] for name in columns], [])
+    rows = [
+        [_link(words), *(escape(words.cells[name]) for name in columns[1:])] for words in claims
+    ]
     return (
         f"<h2>Verdicts</h2>\n<p>{escape(counts)}. {escape(score_in_words(records))}</p>\n"
-        f"{_table('All verdicts', head, rows)}"
+        f"{_table(table, rows)}"
     )
 
 
-def _failed(records: Sequence[Evidence], verdicts: Mapping[str, Verdict]) -> str:
-    failed = [
-        record.claim for record in records if verdicts[record.claim.id] != record.claim.expected
-    ]
-    if not failed:
-        return "<h2>Predictions that did not come true</h2>\n<p>None.</p>"
+def _failed(claims: Sequence[ClaimInWords]) -> str:
+    failed = [words for words in claims if words.outcome is not Outcome.TRUE]
     items = "\n".join(
-        f'<li><a href="#{escape(claim.id)}">{escape(claim.title)}</a>: we predicted '
-        f"“{escape(claim.expected)}”, the verdict is {_verdict(verdicts[claim.id])}. "
-        f"{escape(_reason(claim, verdicts[claim.id]))}</li>"
-        for claim in failed
+        f"<li>{_link(words)}: we predicted “{words.claim.expected}”, the verdict is "
+        f"{words.verdict_line}. {escape(words.reason)}</li>"
+        for words in failed
     )
-    return f"<h2>Predictions that did not come true</h2>\n<ul>\n{items}\n</ul>"
+    listed = f"<ul>\n{items}\n</ul>" if failed else "<p>None.</p>"
+    return f"<h2>Predictions that did not come true</h2>\n{listed}"
 
 
-def _answers(records: Sequence[Evidence], verdicts: Mapping[str, Verdict]) -> str:
-    by_id = {record.claim.id: record for record in records}
-    parts = [_answer(question, by_id, verdicts) for question in QUESTIONS.values()]
+def _answers(records: Records) -> str:
+    parts = [_answer(Answer(question, records)) for question in QUESTIONS.values()]
     answers = "\n".join(part for part in parts if part)
     return f"<h2>The questions that people asked</h2>\n{answers}" if answers else ""
 
 
-def _answer(
-    question: Question, by_id: Mapping[str, Evidence], verdicts: Mapping[str, Verdict]
-) -> str:
-    conclusion = short_answer(question, by_id, verdicts)
-    texts = number_sentences(question, by_id)
-    if not conclusion and not texts:
+def _answer(answer: Answer) -> str:
+    question, records = answer.question, answer.records
+    if not answer.conclusion and not answer.numbers:
         return ""
-    used = [sentence.claim for sentence in (*question.conclusion, *question.reason)]
-    used += [numbers.claim for numbers in question.numbers]
-    missing = [name for name in dict.fromkeys(used) if name not in by_id]
-    note = f"\n<p><i>(Not on this page: {escape(', '.join(missing))}.)</i></p>" if missing else ""
-    links = ", ".join(
-        f'<a href="#{escape(name)}">{escape(by_id[name].claim.title)}</a>'
-        for name in question.claims
-        if name in by_id
-    )
-    reason = escape(" ".join(reason_sentences(question, by_id, verdicts)))
-    items = "\n".join(f"<li>{escape(text)}</li>" for text in texts)
+    missing = escape(", ".join(answer.missing))
+    note = f"\n<p><i>(Not on this page: {missing}.)</i></p>" if missing else ""
+    rests_on = (records[name].claim for name in question.claims if name in records)
+    links = ", ".join(map(_link, claims_in_words(records, rests_on)))
     return (
         f"<h3>{escape(question.title)}</h3>\n"
-        f"<p><strong>{escape(conclusion)}</strong> {reason}</p>\n"
-        f"<ul>\n{items}\n</ul>{note}\n<p>Rests on: {links}.</p>\n"
-        f"<p><small>Asked: “{escape(question.asked)}” ({escape(question.source)})</small></p>"
+        f"<p><strong>{escape(answer.conclusion)}</strong> {escape(answer.reason)}</p>\n"
+        f"{_listed(map(escape, answer.numbers))}{note}\n<p>Rests on: {links}.</p>\n"
+        f"<p><small>{escape(answer.asked)}</small></p>"
     )
 
 
@@ -255,46 +223,26 @@ def _method() -> str:
     return f"<h2>How verdicts are made</h2>\n<ol>\n{rule}\n</ol>\n<p>{escape(tuning)}</p>"
 
 
-def _claims(records: Sequence[Evidence], verdicts: Mapping[str, Verdict]) -> str:
+def _claims(claims: Sequence[ClaimInWords]) -> str:
     parts = []
-    families = [*FAMILIES, *(record.claim.family for record in records)]
-    for family in dict.fromkeys(families):
-        sections = "\n".join(
-            _section(record, verdicts[record.claim.id])
-            for record in records
-            if record.claim.family == family
-        )
+    for family in dict.fromkeys((*FAMILIES, *(words.claim.family for words in claims))):
+        sections = [
+            _section(words, words.evidence)
+            for words in claims
+            if words.evidence is not None and words.claim.family == family
+        ]
         if sections:
-            parts.append(f"<h2>{escape(family)}</h2>\n{sections}")
+            parts += [f"<h2>{escape(family)}</h2>", *sections]
     return "\n".join(parts)
 
 
-def _section(evidence: Evidence, verdict: Verdict) -> str:
-    claim = evidence.claim
-    alone = evidence.judgement.verdict
-    verdict_text = _verdict(verdict)
-    if alone != verdict:
-        verdict_text += f" when read with all others; read alone: {escape(alone)}"
-    outcome = prediction_in_words(claim, verdict)
-    if outcome == "was wrong":
-        outcome = f"<strong>{outcome}</strong>"
-    seeds = f"{len(evidence.seeds)}, from {evidence.seeds[0]} to {evidence.seeds[-1]}"
-    facts = {
-        "Question": escape(claim.question),
-        "Claim": escape(claim.says),
-        "Source": escape(claim.source),
-        "Prediction": f"{escape(claim.prediction)} This prediction {outcome}.",
-        "Seen before": escape(seen_in_words(claim, evidence)),
-        "Verdict": verdict_text,
-        "Reason": escape(_reason(claim, verdict)),
-        "Seeds": escape(seeds + (" (quick form)" if evidence.quick else "")),
-        "Record": f"attnkit {escape(evidence.version)}, hash <code>{escape(evidence.hash)}</code>, "
-        f"trained by {escape(in_words(evidence.engine, evidence.processor))}",
-    }
-    terms = "\n".join(f"<dt>{term}</dt><dd>{fact}</dd>" for term, fact in facts.items() if fact)
-    name = escape(claim.id)
+def _section(words: ClaimInWords, evidence: Evidence) -> str:
+    name = escape(words.claim.id)
+    terms = "\n".join(
+        f"<dt>{term}</dt><dd>{escape(text)}</dd>" for term, text in words.facts.items()
+    )
     return f"""<section class="claim" id="{name}" aria-labelledby="{name}-title">
-<h3 id="{name}-title">{escape(claim.title)}</h3>
+<h3 id="{name}-title">{escape(words.claim.title)}</h3>
 <dl>
 {terms}
 </dl>
@@ -303,13 +251,11 @@ def _section(evidence: Evidence, verdict: Verdict) -> str:
 {_learning(evidence)}
 {_figure(plot_differences(evidence), describe_differences(evidence), DIFFERENCES_KEY)}
 </div>
-{_statements(evidence)}
+{_table(statements_table(evidence))}
 <details><summary>Learning rates, and the experiments to train again</summary>
-{_tuning(evidence)}
+{_table(tuning_table(evidence.tuned))}
 <p>To train one of them again, paste its text after <code>?</code> in the dashboard’s address.</p>
-<ul>
-{_listed(evidence.experiments)}
-</ul>
+{_listed(f"<code>{escape(text)}</code>" for text in evidence.experiments)}
 </details>
 </section>"""
 
@@ -332,54 +278,27 @@ def _learning(evidence: Evidence) -> str:
     return _figure(figure, describe_learning(evidence), LEARNING_KEY, rises_in_words(evidence))
 
 
-def _statements(evidence: Evidence) -> str:
-    rows = [
-        [
-            *map(escape, (row.text, row.solved, row.pairs, row.median, row.mean)),
-            _verdict(row.verdict),
-        ]
-        for row in rows_of(evidence)
-    ]
-    head = ("Tested", "Solved", "Seeds", "Median", "Mean", "Verdict, read alone")
-    return _table("All statements", head, rows)
+def _link(words: ClaimInWords) -> str:
+    return f'<a href="#{escape(words.claim.id)}">{escape(words.claim.title)}</a>'
 
 
-def _tuning(evidence: Evidence) -> str:
-    rows = []
-    for name, tuned in evidence.tuned.items():
-        tried = ", ".join(f"{rate:g}: {tuned.in_words(rate)}" for rate in tuned.tried)
-        edge = "at the edge of what was tried" if tuned.at_edge else "no"
-        cells = (name, f"{tuned.rate:g}", tuned.by, tried, edge)
-        rows.append([escape(cell) for cell in cells])
-    head = ("Arm", "Learning rate", "Chosen by", "Tried (rate: result)", "At the edge?")
-    return _table("How learning rates were found", head, rows)
-
-
-def _reason(claim: Claim, verdict: Verdict) -> str:
-    """Return the reason for a verdict; empty for a predicted one without a recorded reason."""
-    if claim.reason or verdict == claim.expected:
-        return claim.reason
-    return "The seeds do not settle it." if verdict == "undecided" else "The reason is unknown."
-
-
-def _verdict(verdict: Verdict) -> str:
-    mark = f'<span aria-hidden="true">{MARKS[verdict]}</span>'
-    return f'<span class="verdict">{mark} {verdict}</span>'
-
-
-def _table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table in a scrolling box; cells are HTML, and the first of a row is its header."""
-    headers = "".join(f'<th scope="col">{escape(name)}</th>' for name in head)
+def _table(table: Table, rows: Iterable[Sequence[str]] | None = None) -> str:
+    """Return a table in a scrolling box, with other rows in HTML if they are given."""
+    if rows is None:
+        rows = [[escape(cell) for cell in row] for row in table.rows]
+    headers = "".join(f'<th scope="col">{escape(name)}</th>' for name in table.head)
     body = "\n".join(
         f'<tr><th scope="row">{first}</th>{"".join(f"<td>{cell}</td>" for cell in rest)}</tr>'
         for first, *rest in rows
     )
+    caption = escape(table.caption)
     return (
-        f'<div class="wide" role="group" tabindex="0" aria-label="{escape(caption)}"><table>'
-        f"<caption>{escape(caption)}</caption><thead><tr>{headers}</tr></thead>\n"
+        f'<div class="wide" role="group" tabindex="0" aria-label="{caption}"><table>'
+        f"<caption>{caption}</caption><thead><tr>{headers}</tr></thead>\n"
         f"<tbody>{body}</tbody></table></div>"
     )
 
 
-def _listed(texts: Iterable[str]) -> str:
-    return "\n".join(f"<li><code>{escape(text)}</code></li>" for text in texts)
+def _listed(items: Iterable[str]) -> str:
+    """Return a list of items in HTML."""
+    return "<ul>\n" + "\n".join(f"<li>{item}</li>" for item in items) + "\n</ul>"

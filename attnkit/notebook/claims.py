@@ -7,19 +7,19 @@ from html import escape
 
 import numpy as np
 
-from attnkit.claims import Claim, Verdict
+from attnkit.claims import Claim
 from attnkit.claims.base import Arm
 from attnkit.claims.statements import Statement
-from attnkit.evidence.record import Curve, Evidence, load_shipped, shipped_verdicts
-from attnkit.evidence.verdict import MARKS, Finding
-from attnkit.evidence.words import prediction_in_words, rows_of, seen_in_words
+from attnkit.evidence.presentation import ClaimInWords, claims_in_words
+from attnkit.evidence.record import Curve, Evidence, load_shipped
+from attnkit.evidence.verdict import Finding
+from attnkit.evidence.words import statements_table
 from attnkit.figures.marks import band, level
 from attnkit.figures.marks import curve as curve_mark
 from attnkit.figures.panels import SHARES, Axis, Panel, thin
 from attnkit.figures.strips import arms_of, color_and_symbol
 from attnkit.notebook.drawings import MOST_POINTS, drawing, interval
 from attnkit.notebook.style import card, grid, paragraph, swatch, table
-from attnkit.training.engine import in_words
 from attnkit.training.summary import percent
 
 MOST_ARMS = 10
@@ -31,54 +31,36 @@ _WIDTH = 210
 
 def claim_card(claim: Claim) -> str:
     """Return the card of a claim, with its shipped record if it has one."""
-    record = load_shipped().get(claim.id)
-    if record is not None and record.claim == claim:
-        return _card(claim, record, shipped_verdicts()[claim.id])
-    return _card(claim, None, None)
+    (words,) = claims_in_words(load_shipped(), [claim])
+    has_record = words.evidence is not None and words.evidence.claim == claim
+    return _card(words if has_record else ClaimInWords(claim))
 
 
 def evidence_card(evidence: Evidence) -> str:
     """Return the card of a record, with its verdict read alone."""
-    return _card(evidence.claim, evidence, evidence.judgement.verdict)
+    return _card(ClaimInWords(evidence.claim, evidence, evidence.judgement.verdict))
 
 
-def _card(claim: Claim, evidence: Evidence | None, verdict: Verdict | None) -> str:
-    facts = {"Says": claim.says, "Source": claim.source}
-    facts["Prediction"] = f"{claim.prediction} Expected verdict: {claim.expected}."
-    facts["Seen before"] = seen_in_words(claim, evidence)
-    parts = [paragraph(claim.question, "quiet")]
-    if verdict is not None:
-        outcome = prediction_in_words(claim, verdict)
-        answer = f"{MARKS[verdict]} Verdict: {verdict}. The prediction {outcome}."
-        parts.append(f"<p><b>{escape(answer)}</b></p>")
-        facts["Reason"] = claim.reason
-    parts += [
-        f"<p><b>{name}:</b> {escape(text)}</p>" for name, text in facts.items() if text.strip()
-    ]
-    if evidence is None:
-        tested = "; ".join(statement.text for statement in claim.statements)
-        parts.append(f"<p><b>Tested:</b> {escape(tested)}.</p>")
-        parts.append(paragraph("No record of this claim ships with this version.", "quiet"))
-    else:
-        parts += [_statements(evidence), _curves(evidence), _footnote(evidence)]
-    return card(claim.title, *parts)
+def _card(words: ClaimInWords) -> str:
+    facts = [f"<p><b>{name}:</b> {escape(text)}</p>" for name, text in words.facts.items()]
+    evidence = words.evidence
+    figures = [] if evidence is None else [_statements(evidence), _curves(evidence)]
+    return card(words.claim.title, *facts, *figures)
 
 
 def _statements(evidence: Evidence) -> str:
     """Return the table of statements, with a drawing of each interval and its region."""
-    rows = []
-    findings = zip(rows_of(evidence), evidence.statements, evidence.findings, strict=True)
-    for row, statement, finding in findings:
-        numbers = [row.solved, row.pairs, row.median, row.mean]
-        cells = [f"{MARKS[row.verdict]} {row.verdict}", *(text or "–" for text in numbers)]
-        rows.append(
-            [escape(row.text), _interval(statement, finding), *(escape(cell) for cell in cells)]
-        )
-    heads = ("Tested", "Mean difference", "Read alone", "Solved", "Seeds", "Median", "Mean")
+    found = statements_table(evidence)
+    drawings = map(_interval, evidence.statements, evidence.findings)
+    rows = [
+        [escape(first), drawing, *(escape(text or "–") for text in rest)]
+        for (first, *rest), drawing in zip(found.rows, drawings, strict=True)
+    ]
     note = (
         "Grey: the region in which the statement holds. Mark and bar: mean difference and its 95% "
         "interval. Upright line: no difference."
     )
+    heads = (found.head[0], "Mean difference", *found.head[1:])
     return table(heads, rows, worded=True) + paragraph(note, "quiet small")
 
 
@@ -125,13 +107,3 @@ def _arm(arm: Arm, curve: Curve) -> str:
         f'<div class="column"><div>{swatch(color)}<b>{escape(arm.name)}</b>: '
         f"{escape(curve.by)} {value}</div>{drawing(panel, _WIDTH, label)}</div>"
     )
-
-
-def _footnote(evidence: Evidence) -> str:
-    seeds = evidence.seeds
-    form = ", quick form" if evidence.quick else ""
-    text = (
-        f"{len(seeds)} seeds, from {seeds[0]} to {seeds[-1]}{form}. attnkit {evidence.version}, "
-        f"trained by {in_words(evidence.engine, evidence.processor)}."
-    )
-    return paragraph(text, "quiet small")

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from html import escape
 
-from attnkit.claims import CLAIMS
-from attnkit.evidence.question import Question, number_sentences, reason_sentences, short_answer
-from attnkit.evidence.record import load_shipped, shipped_verdicts
-from attnkit.evidence.verdict import MARKS
+from attnkit.evidence.presentation import claims_in_words
+from attnkit.evidence.question import Answer, Question
+from attnkit.evidence.record import load_shipped
 from attnkit.notebook.style import card, paragraph
 
 MOST_CLAIMS = 4
@@ -16,21 +15,16 @@ MOST_CLAIMS = 4
 
 def question_card(question: Question) -> str:
     """Return the card of a question: the answer, its reason, its numbers and its claims."""
-    records, verdicts = load_shipped(), shipped_verdicts()
-    answer = escape(short_answer(question, records, verdicts))
-    numbers = [escape(text) for text in number_sentences(question, records)]
+    records = load_shipped()
+    answer = Answer(question, records)
+    rests_on = (records[name].claim for name in question.claims if name in records)
     claims = [
-        f"{MARKS[verdicts[name]]} {verdicts[name]}: {escape(CLAIMS[name].title)} "
-        f"(<code>{name}</code>)"
-        for name in question.claims
-        if name in records
+        f"{escape(words.verdict_line)}: {escape(words.claim.title)} (<code>{words.claim.id}</code>)"
+        for words in claims_in_words(records, rests_on)
     ]
-    parts = [
-        f'<p class="title">{answer}</p>' if answer else "",
-        paragraph(" ".join(reason_sentences(question, records, verdicts))),
-    ]
-    if numbers:
-        parts += ["<p><b>The numbers</b></p>", _bullets(numbers)]
+    parts = [paragraph(answer.conclusion, "title"), paragraph(answer.reason)]
+    if answer.numbers:
+        parts += ["<p><b>The numbers</b></p>", _bullets([escape(text) for text in answer.numbers])]
     if claims:
         first, others = claims[:MOST_CLAIMS], claims[MOST_CLAIMS:]
         parts += ["<p><b>The claims that the answer rests on</b></p>", _bullets(first)]
@@ -39,8 +33,7 @@ def question_card(question: Question) -> str:
             parts.append(f"<details>{summary}{_bullets(others)}</details>")
         hint = f'ak.CLAIMS["{question.claims[0]}"] shows the first one.'
         parts.append(paragraph(hint, "quiet small"))
-    parts.append(paragraph(f"Asked: “{question.asked}” ({question.source})", "quiet small"))
-    return card(question.title, *parts)
+    return card(question.title, *parts, paragraph(answer.asked, "quiet small"))
 
 
 def _bullets(items: list[str]) -> str:

@@ -78,7 +78,8 @@ class ClaimRerun(Series):
             version=__version__,
             hash=self.claim.hash,
             quick=True,
-            seeds=self.seeds,
+            first_seed=self.seeds[0],
+            n_seeds=len(self.seeds),
             scores={
                 arm.name: {name: measured.get(arm.name, {}).get(name, nothing) for name in measures}
                 for arm in self.claim.judged_arms

@@ -7,20 +7,14 @@ from collections.abc import Mapping
 import streamlit as st
 
 from attnkit.claims import Claim, Verdict
+from attnkit.evidence.presentation import ClaimInWords, disagreement
 from attnkit.evidence.record import Evidence
 from attnkit.experiment import Experiment, from_text
 from attnkit.figures.evidence import describe_evidence, plot_evidence
 from attnkit.foundation.settings import InvalidExperiment
 from attnkit.ui import components
 from attnkit.ui.claim_rerun import ClaimRerun, ClaimReruns, model_steps, open_reruns, quick_trials
-from attnkit.ui.evidence import (
-    ShippedEvidence,
-    beside_table,
-    disagreement,
-    guess_in_words,
-    lab_links,
-    means_in_words,
-)
+from attnkit.ui.evidence import beside_table, guess_in_words, lab_links
 from attnkit.ui.markdown import plain
 from attnkit.ui.presence import watcher
 
@@ -29,24 +23,19 @@ TICK_SECONDS = 0.4
 
 
 def claim_rerun_area(
-    claim: Claim,
-    shipped: ShippedEvidence,
-    question: str,
-    guesses: Mapping[str, Verdict],
-    reason: str,
+    words: ClaimInWords, question: str, guesses: Mapping[str, Verdict], reason: str
 ) -> None:
     """Draw a guess, the buttons and the outcome; drawn again by itself while a claim trains.
 
     Args:
-        claim: The claim.
-        shipped: Shipped evidence of all claims.
+        words: The claim and its shipped evidence.
         question: Question that the guess answers.
         guesses: Verdict by the text of each guess.
         reason: Reason for the shipped verdict, which follows a wrong guess; empty if unknown.
     """
     st.subheader("Predict, then run it now", anchor=False)
     try:
-        quick_trials(claim, shipped.records.get(claim.id), 0)
+        quick_trials(words.claim, words.evidence, 0)
     except InvalidExperiment as error:  # a claim of a plugin may be wrong
         st.error(plain(f"This claim cannot be run: {error}."), icon=":material/error:")
         return
@@ -54,9 +43,9 @@ def claim_rerun_area(
     moving = reruns.moving is not None
     with st.container(border=True, key="run_it"):
         st.fragment(_live_area, run_every=TICK_SECONDS if moving else None)(
-            claim, shipped, reruns, question, guesses, reason, moving
+            words, reruns, question, guesses, reason, moving
         )
-    _links_to_lab(claim, shipped.records.get(claim.id))
+    _links_to_lab(words)
 
 
 def show_picture(evidence: Evidence, key: str) -> None:
@@ -66,8 +55,7 @@ def show_picture(evidence: Evidence, key: str) -> None:
 
 
 def _live_area(
-    claim: Claim,
-    shipped: ShippedEvidence,
+    words: ClaimInWords,
     reruns: ClaimReruns,
     question: str,
     guesses: Mapping[str, Verdict],
@@ -78,13 +66,14 @@ def _live_area(
     reruns.follow(watcher())
     if drawn_moving and reruns.moving is None:
         st.rerun()
+    claim = words.claim
     rerun = reruns.known.get(claim.id)
     trains = rerun is not None and rerun is reruns.moving
     left, right = st.columns([5, 6], gap="large")
     with left:
         guess = _pick_guess(claim, question, list(guesses), disabled=trains)
-        _run_buttons(claim, shipped, reruns, None if guess is None else guesses[guess])
-        st.markdown(_status_line(claim, shipped.records.get(claim.id), reruns))
+        _run_buttons(words, reruns, None if guess is None else guesses[guess])
+        st.markdown(_status_line(words, reruns))
         if rerun is not None and trains:
             st.progress(rerun.share(rerun.job))
     with right:
@@ -92,7 +81,7 @@ def _live_area(
             st.markdown(f"**Your run**, seeds {rerun.seeds[0]} to {rerun.seeds[-1]}")
             show_picture(rerun.evidence(), f"own_{claim.id}")
     if rerun is not None and rerun.finished:
-        _show_outcome(rerun, shipped, reason)
+        _show_outcome(rerun, words, reason)
 
 
 def _pick_guess(claim: Claim, question: str, guesses: list[str], *, disabled: bool) -> str | None:
@@ -105,11 +94,9 @@ def _pick_guess(claim: Claim, question: str, guesses: list[str], *, disabled: bo
     return guess
 
 
-def _run_buttons(
-    claim: Claim, shipped: ShippedEvidence, reruns: ClaimReruns, guess: Verdict | None
-) -> None:
+def _run_buttons(words: ClaimInWords, reruns: ClaimReruns, guess: Verdict | None) -> None:
     """Draw the buttons that run a claim, resume it and stop it."""
-    rerun = reruns.known.get(claim.id)
+    rerun = reruns.known.get(words.claim.id)
     trains = rerun is not None and rerun is reruns.moving
     with st.container(horizontal=True, key="run_buttons"):
         # No callbacks: a button that its own press disables would not report the press.
@@ -123,7 +110,7 @@ def _run_buttons(
             if guess is None:
                 st.warning("Guess first: choose an answer above.")
             else:
-                reruns.begin(claim, shipped.records.get(claim.id), watcher(), guess)
+                reruns.begin(words.claim, words.evidence, watcher(), guess)
                 st.rerun()
         if rerun is not None and rerun.problem:
             if st.button("Go on", icon=":material/resume:", key="go_on_claim"):
@@ -134,14 +121,14 @@ def _run_buttons(
             st.rerun()
 
 
-def _status_line(claim: Claim, record: Evidence | None, reruns: ClaimReruns) -> str:
+def _status_line(words: ClaimInWords, reruns: ClaimReruns) -> str:
     """Return how far the training of a claim is; before it begins, what will be trained."""
-    rerun, moving = reruns.known.get(claim.id), reruns.moving
+    rerun, moving = reruns.known.get(words.claim.id), reruns.moving
     busy = ""
     if moving is not None and moving is not rerun:
         busy = f" “{plain(moving.claim.title)}” trains for you now: it stops if you run this."
     if rerun is None:
-        return _plan_text(claim, record) + busy
+        return _plan_text(words.claim, words.evidence) + busy
     if rerun.problem:
         return f":material/warning: {plain(rerun.problem)}{busy}"
     if rerun.finished:
@@ -160,37 +147,34 @@ def _plan_text(claim: Claim, record: Evidence | None) -> str:
     return f"{text}. That took about {max(seconds, 1):.0f} s when we recorded it."
 
 
-def _show_outcome(rerun: ClaimRerun, shipped: ShippedEvidence, reason: str) -> None:
+def _show_outcome(rerun: ClaimRerun, words: ClaimInWords, reason: str) -> None:
     """Draw the verdict of the run beside the shipped one, and whether the guess was right.
 
     A wrong guess is followed by the reason.
     """
-    name = rerun.claim.id
-    evidence, record = rerun.evidence(), shipped.records.get(name)
-    own_verdict, verdict = evidence.judgement.verdict, shipped.verdicts.get(name)
-    n_shipped = 0 if record is None else len(record.seeds)
+    evidence = rerun.evidence()
+    own_verdict, verdict = evidence.judgement.verdict, words.verdict
     sentences = []
     if rerun.guess is not None:
         sentences.append(f"**{guess_in_words(rerun.guess, own_verdict, verdict)}**")
-        if rerun.guess != (own_verdict if verdict is None else verdict):
+        if rerun.guess is not (own_verdict if verdict is None else verdict):
             sentences.append(plain(reason))
-    sentences.append(plain(means_in_words(evidence)))
-    sentences.append(disagreement(rerun.claim, own_verdict, verdict, n_shipped))
+    sentences.append(plain(ClaimInWords(rerun.claim, evidence, own_verdict).found))
+    sentences.append(disagreement(words, own_verdict))
     if rerun.untuned:
         sentences.append("Learning rates were each task’s own, for none is tuned yet.")
     with st.container(key="outcome"):
-        if any(sentences):
-            st.markdown(" ".join(filter(None, sentences)))
-        st.markdown(beside_table(evidence, record, verdict, own_verdict))
+        st.markdown(" ".join(filter(None, sentences)))
+        st.markdown(beside_table(evidence, words))
 
 
-def _links_to_lab(claim: Claim, record: Evidence | None) -> None:
+def _links_to_lab(words: ClaimInWords) -> None:
     """Draw links to the experiments that the shipped evidence compares, or a run would compare."""
     experiments: list[Experiment]
-    if record is None:
-        experiments = [trial.experiment for trial in quick_trials(claim, None, 0)]
+    if words.evidence is None:
+        experiments = [trial.experiment for trial in quick_trials(words.claim, None, 0)]
     else:
-        experiments = [from_text(text) for text in record.experiments]
+        experiments = [from_text(text) for text in words.evidence.experiments]
     with st.container(horizontal=True, key="lab_links"):
         for label, params in lab_links(experiments):
             st.page_link(

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
+import pandas as pd
 import streamlit as st
 
-from attnkit.claims import CLAIMS, Claim, Verdict
+from attnkit.claims import CLAIMS, Verdict
 from attnkit.evidence import record
-from attnkit.evidence.found import main_found
-from attnkit.evidence.question import (
-    Question,
-    number_sentences,
-    reason_sentences,
-    short_answer,
+from attnkit.evidence.presentation import (
+    COLUMNS,
+    ClaimInWords,
+    Outcome,
+    claims_in_words,
+    score_in_words,
+    total_in_words,
 )
-from attnkit.evidence.record import Evidence, to_json
+from attnkit.evidence.question import Answer
+from attnkit.evidence.questions import guesses
+from attnkit.evidence.record import Evidence, Records
 from attnkit.evidence.verdict import RULE
-from attnkit.evidence.words import rises_in_words, score_in_words, seen_in_words, total_in_words
+from attnkit.evidence.words import rises_in_words, statements_table, tuning_table
 from attnkit.figures.differences import DIFFERENCES_KEY, describe_differences, plot_differences
 from attnkit.figures.evidence import EVIDENCE_KEY
 from attnkit.figures.evidence_report import to_html
@@ -29,17 +34,7 @@ from attnkit.ui.address import is_quiet
 from attnkit.ui.capacity_choice import conclusion_of
 from attnkit.ui.claim_rerun import open_reruns
 from attnkit.ui.claim_rerun_area import claim_rerun_area, show_picture
-from attnkit.ui.evidence import (
-    BETS,
-    ICONS,
-    ShippedEvidence,
-    claims_table,
-    made_in_words,
-    statement_with_verdict,
-    statements_table,
-    tuning_table,
-    verdict_text,
-)
+from attnkit.ui.evidence import ICONS, markdown_table
 from attnkit.ui.markdown import plain
 from attnkit.ui.new_claims import show_new_claims
 from attnkit.ui.question_choice import (
@@ -53,17 +48,20 @@ from attnkit.ui.question_choice import (
 )
 from attnkit.ui.routing import require_route
 
-_COLUMNS = {
-    "claim": ("Claim", 330),
-    "verdict": ("Verdict", 120),
-    "found": ("Found", 560),
-    "predicted": ("Predicted", 115),
-    "came_true": ("As predicted", 85),
-    "seen": ("Seen before the prediction", 180),
-    "source": ("Who says it", 260),
-    "family": ("Kind", 130),
+_WIDTHS = {
+    "claim": 330,
+    "verdict": 120,
+    "found": 560,
+    "predicted": 115,
+    "came_true": 85,
+    "seen": 180,
+    "source": 260,
+    "family": 130,
 }
-"""Heading and width in pixels of the columns of all claims, by their name in `claims_table`."""
+"""Width in pixels of the columns of all claims, by their names in `COLUMNS`."""
+
+BETS = guesses("It will hold", "It will not hold")
+"""Guesses about a claim that belongs to no question, with the verdict that each predicts."""
 
 
 def draw() -> None:
@@ -71,7 +69,6 @@ def draw() -> None:
     require_route()
     choice = open_question_choice()
     records = record.load_shipped()
-    shipped = ShippedEvidence(records, record.verdicts_of(records.values()))
 
     st.title("Questions", anchor=False)
     st.caption(
@@ -93,23 +90,28 @@ def draw() -> None:
         wrap=True,
     )
     choice.view = st.session_state[VIEW] or choice.view
-    question = SHOWN.get(choice.view)
+    shown: str | None = None
     if choice.view == NEW:
-        show_new_claims(choice, shipped)
-    elif question is None:
-        show_claims(choice, shipped)
+        show_new_claims(choice, records)
+    elif choice.view == ALL:
+        shown = choice.claim
+        show_claims(choice, records)
     else:
-        show_question(question, choice, shipped)
+        shown = SHOWN[choice.view].claims[0]
+        show_question(Answer(SHOWN[choice.view], records), choice)
     with st.expander("How verdicts are made"):
         st.markdown(RULE)
-        name = choice.claim if choice.view == ALL else question and question.claims[0]
-        evidence = shipped.records.get(name or "")
-        if evidence is not None:
-            st.caption(plain(made_in_words(evidence)))
+        if shown is not None:
+            st.caption(plain(words_of(shown, records).made))
     if not is_quiet():
-        downloads(shipped)
+        downloads(records)
     choice.write_link()
     components.load_plotly()
+
+
+def words_of(name: str, records: Records) -> ClaimInWords:
+    """Return what is said about the claim of an id."""
+    return claims_in_words(records, [CLAIMS[name]])[0]
 
 
 def is_hidden(name: str) -> bool:
@@ -118,59 +120,66 @@ def is_hidden(name: str) -> bool:
     return is_quiet() and (rerun is None or not rerun.finished)
 
 
-def show_question(question: Question, choice: QuestionChoice, shipped: ShippedEvidence) -> None:
-    """Draw a question with its answer and a way to train the models again.
+@contextmanager
+def beside_run(
+    words: ClaimInWords, question: str, guesses: Mapping[str, Verdict], reason: str
+) -> Iterator[None]:
+    """Draw a way to train the models of a claim again below what the block draws.
 
-    A visitor in the quiet mode guesses first, above the answer.
+    A visitor in the quiet mode guesses first, above it.
     """
-    name = question.claims[0]
-    reason = " ".join(reason_sentences(question, shipped.records, shipped.verdicts))
-
-    def run() -> None:
-        claim_rerun_area(CLAIMS[name], shipped, question.guess, question.guesses, reason)
-
     if is_quiet():
-        run()
-    if not is_hidden(name):
-        show_answer(question, reason, choice, shipped)
-    if question.asked:
-        st.caption(plain(f"Asked: “{question.asked}” ({question.source})"))
+        claim_rerun_area(words, question, guesses, reason)
+    yield
     if not is_quiet():
-        run()
+        claim_rerun_area(words, question, guesses, reason)
 
 
-def show_answer(
-    question: Question, reason: str, choice: QuestionChoice, shipped: ShippedEvidence
-) -> None:
+def show_question(answer: Answer, choice: QuestionChoice) -> None:
+    """Draw a question with its answer and a way to train the models again."""
+    question = answer.question
+    words = words_of(question.claims[0], answer.records)
+    with beside_run(words, question.guess, question.guesses, answer.reason):
+        if not is_hidden(words.claim.id):
+            show_answer(answer, words, choice)
+        if answer.asked:
+            st.caption(plain(answer.asked))
+
+
+def show_answer(answer: Answer, words: ClaimInWords, choice: QuestionChoice) -> None:
     """Draw the short answer with its reason, a figure, numbers, and the claims it rests on."""
-    name = question.claims[0]
-    evidence = shipped.records.get(name)
-    conclusion = short_answer(question, shipped.records, shipped.verdicts)
-    if conclusion:
-        with st.container(key="conclusion"):
-            st.markdown(plain(conclusion))
-    if reason:
-        with st.container(key="reason"):
-            st.markdown(plain(reason))
+    question = answer.question
+    for key, text in (("conclusion", answer.conclusion), ("reason", answer.reason)):
+        if text:
+            with st.container(key=key):
+                st.markdown(plain(text))
     left, right = st.columns([6, 5], gap="large")
     with left:
-        if evidence is None:
-            not_run_yet(question.claims, shipped)
+        if words.evidence is None:
+            not_run_yet([name for name in question.claims if name not in answer.records])
         else:
-            verdict = shipped.verdicts[name]
-            show_picture(evidence, "shipped")
+            show_picture(words.evidence, "shipped")
             st.caption(EVIDENCE_KEY)
-            st.markdown(f"**Found.** {plain(main_found(evidence, verdict))}")
-            st.caption(statement_with_verdict(evidence, verdict))
-            show_learning(evidence)
+            st.markdown(f"**Found.** {plain(words.found)}")
+            st.caption(plain(words.tested))
+            show_learning(words.evidence)
     with right:
-        numbers = number_sentences(question, shipped.records)
-        if numbers:
-            st.markdown("\n".join(["**The numbers**\n", *(f"- {plain(text)}" for text in numbers)]))
+        if answer.numbers:
+            items = (f"- {plain(text)}" for text in answer.numbers)
+            st.markdown("\n".join(["**The numbers**\n", *items]))
         if question.sweep:
             show_sweep(question.sweep)
     st.caption("The answer rests on these claims. Press one to see its evidence.")
-    claim_buttons(question.claims, choice, shipped)
+    with st.container(horizontal=True, gap="xsmall", key="rests_on"):
+        for words in claims_in_words(answer.records, map(CLAIMS.__getitem__, question.claims)):
+            verdict = words.verdict
+            st.button(
+                f"**{verdict or words.verdict_line}**: {plain(words.claim.title)}",
+                icon=":material/radio_button_unchecked:" if verdict is None else ICONS[verdict],
+                on_click=choice.open_claim,
+                args=(words.claim.id,),
+                key=f"open_{words.claim.id}",
+            )
 
 
 def show_sweep(name: str) -> None:
@@ -189,27 +198,11 @@ def show_sweep(name: str) -> None:
     )
 
 
-def claim_buttons(names: Sequence[str], choice: QuestionChoice, shipped: ShippedEvidence) -> None:
-    """Draw a button for each of several claims, with its verdict, that opens its evidence."""
-    with st.container(horizontal=True, gap="xsmall", key="rests_on"):
-        for name in names:
-            verdict = shipped.verdicts.get(name)
-            word = "not run yet" if verdict is None else verdict
-            st.button(
-                f"**{word}**: {plain(CLAIMS[name].title)}",
-                icon=":material/radio_button_unchecked:" if verdict is None else ICONS[verdict],
-                on_click=choice.open_claim,
-                args=(name,),
-                key=f"open_{name}",
-            )
-
-
-def not_run_yet(names: Sequence[str], shipped: ShippedEvidence) -> None:
+def not_run_yet(missing: Sequence[str]) -> None:
     """Say that evidence is missing; the command that gathers it is folded."""
-    missing = " ".join(name for name in names if name not in shipped.records)
     st.info("Not run yet.")
     with st.expander("For programmers"):
-        st.markdown(f"To gather the evidence: `python -m attnkit claims {missing}`")
+        st.markdown(f"To gather the evidence: `python -m attnkit claims {' '.join(missing)}`")
 
 
 def show_learning(evidence: Evidence) -> None:
@@ -231,10 +224,10 @@ def show_learning(evidence: Evidence) -> None:
         st.caption(LEARNING_KEY)
 
 
-def show_claims(choice: QuestionChoice, shipped: ShippedEvidence) -> None:
+def show_claims(choice: QuestionChoice, records: Records) -> None:
     """Draw the table of all claims, and the chosen one in full."""
     with st.expander(f"All {len(CLAIMS)} claims", expanded=not choice.direct):
-        all_claims(choice, shipped)
+        all_claims(choice, records)
     st.selectbox(
         "Show the evidence for",
         list(CLAIMS),
@@ -245,17 +238,16 @@ def show_claims(choice: QuestionChoice, shipped: ShippedEvidence) -> None:
         on_change=lambda: choice.open_claim(st.session_state[CLAIM]),
     )
     if choice.claim is not None:
-        show_claim(CLAIMS[choice.claim], choice, shipped)
+        show_claim(words_of(choice.claim, records), choice)
 
 
-def all_claims(choice: QuestionChoice, shipped: ShippedEvidence) -> None:
+def all_claims(choice: QuestionChoice, records: Records) -> None:
     """Draw a table that can be sorted; choosing a row opens its claim."""
     columns = ["claim", "source"] if is_quiet() else ["claim", "verdict", "found"]
-    if shipped.verdicts and not is_quiet():
-        records = list(shipped.records.values())
+    if records and not is_quiet():
         st.markdown(f"{total_in_words(records)} Tick a row to see its evidence.")
         if st.toggle("Show all columns", key="all_columns"):
-            columns = list(_COLUMNS)
+            columns = list(_WIDTHS)
             st.caption(plain(score_in_words(records)))
     names, key = list(CLAIMS), f"claims_{choice.version}_{len(columns)}"
 
@@ -265,8 +257,9 @@ def all_claims(choice: QuestionChoice, shipped: ShippedEvidence) -> None:
             choice.open_claim(names[rows[0]])
             choice.direct = False
 
+    cells = [words.cells for words in claims_in_words(records, CLAIMS.values())]
     st.dataframe(
-        claims_table(shipped.records, shipped.verdicts)[columns],
+        pd.DataFrame(cells)[columns],
         hide_index=True,
         key=key,
         height=460,
@@ -276,25 +269,16 @@ def all_claims(choice: QuestionChoice, shipped: ShippedEvidence) -> None:
             "selection": {"rows": [] if choice.claim is None else [names.index(choice.claim)]}
         },
         column_config={
-            name: st.column_config.TextColumn(_COLUMNS[name][0], width=_COLUMNS[name][1])
+            name: st.column_config.TextColumn(COLUMNS[name], width=_WIDTHS[name])
             for name in columns
         },
-        alt="All claims: " + ", ".join(_COLUMNS[name][0] for name in columns),
+        alt="All claims: " + ", ".join(COLUMNS[name] for name in columns),
     )
 
 
-def show_claim(claim: Claim, choice: QuestionChoice, shipped: ShippedEvidence) -> None:
-    """Draw what is found on a claim, and a way to train its models again.
-
-    A visitor in the quiet mode guesses first, above what is found.
-    """
-
-    def run() -> None:
-        question = f"What will {claim.quick_seeds} new seeds say about this claim?"
-        claim_rerun_area(claim, shipped, question, BETS, reason)
-
-    evidence = shipped.records.get(claim.id)
-    reason = "" if evidence is None else claim.reason
+def show_claim(words: ClaimInWords, choice: QuestionChoice) -> None:
+    """Draw what is found on a claim, and a way to train its models again."""
+    claim, evidence, hidden = words.claim, words.evidence, is_hidden(words.claim.id)
     st.subheader(plain(claim.title), anchor=False)
     if claim.is_new:
         st.button(
@@ -305,45 +289,43 @@ def show_claim(claim: Claim, choice: QuestionChoice, shipped: ShippedEvidence) -
             args=(NEW,),
             key="back_to_new",
         )
-    if evidence is None or is_hidden(claim.id):
-        show_source(claim)
-    if is_quiet():
-        run()
-    if evidence is None:
-        not_run_yet([claim.id], shipped)
-    elif not is_hidden(claim.id):
-        show_evidence(evidence, shipped.verdicts[claim.id])
-    if not is_quiet():
-        run()
+    if evidence is None or hidden:
+        show_source(words)
+    question = f"What will {claim.quick_seeds} new seeds say about this claim?"
+    with beside_run(words, question, BETS, words.reason):
+        if evidence is None:
+            not_run_yet([claim.id])
+        elif not hidden:
+            show_evidence(words, evidence)
 
 
-def show_source(claim: Claim) -> None:
+def show_source(words: ClaimInWords) -> None:
     """Write the question of a claim, and who says what about it."""
-    st.markdown(plain(claim.question))
-    st.caption(plain(f"{claim.says} ({claim.source})"))
+    st.markdown(plain(words.claim.question))
+    st.caption(plain(f"{words.claim.says} ({words.claim.source})"))
 
 
-def show_evidence(evidence: Evidence, verdict: Verdict) -> None:
+def show_evidence(words: ClaimInWords, evidence: Evidence) -> None:
     """Draw what is found on a claim, its verdict and reason, the figure, and all details."""
-    claim = evidence.claim
     with st.container(key="conclusion"):
-        st.markdown(plain(main_found(evidence, verdict)))
+        st.markdown(plain(words.found))
     predicted = ", as predicted"
-    if verdict != claim.expected:
-        predicted = f"; we predicted “{claim.expected}”"
-    st.markdown(f"{verdict_text(verdict)}{predicted}. {plain(claim.reason)}")
+    if words.outcome is not Outcome.TRUE:
+        predicted = f"; we predicted “{words.claim.expected}”"
+    icon = ICONS[words.verdict] if words.verdict else ""
+    st.markdown(f"{icon} **{words.verdict}**{predicted}. {plain(words.reason)}")
     left, right = st.columns([6, 5], gap="large")
     with left:
         show_picture(evidence, "shipped")
         st.caption(EVIDENCE_KEY)
     with right:
-        show_source(claim)
-        st.caption(statement_with_verdict(evidence, verdict))
+        show_source(words)
+        st.caption(plain(words.tested))
     with st.expander("What was predicted, and what had been seen before"):
-        st.markdown(f"**Prediction:** {plain(claim.prediction)}")
-        st.markdown(f"**Seen before:** {plain(seen_in_words(claim, evidence))}")
+        for name in ("Prediction", "Seen before"):
+            st.markdown(f"**{name}:** {plain(words.facts[name])}")
     with st.expander("All statements, and their seeds one by one"):
-        st.markdown(statements_table(evidence))
+        st.markdown(markdown_table(statements_table(evidence).narrow))
         components.picture(
             plot_differences(evidence),
             key="picture_differences",
@@ -352,30 +334,25 @@ def show_evidence(evidence: Evidence, verdict: Verdict) -> None:
         st.caption(DIFFERENCES_KEY)
     show_learning(evidence)
     with st.expander("How learning rates were found"):
-        st.markdown(tuning_table(evidence.tuned))
+        st.markdown(markdown_table(tuning_table(evidence.tuned).narrow))
 
 
-def downloads(shipped: ShippedEvidence) -> None:
+def downloads(records: Records) -> None:
     """Draw the buttons that download all evidence."""
-    records = list(shipped.records.values())
     if not records:
         return
+    files = {
+        "json": ("All evidence as JSON", records.to_json, "application/json"),
+        "html": ("The report as one HTML page", lambda: to_html(records), "text/html"),
+    }
     with st.container(horizontal=True, key="claim_downloads"):
-        st.download_button(
-            "All evidence as JSON",
-            lambda: to_json(records),
-            "attnkit-claims.json",
-            "application/json",
-            icon=":material/download:",
-            on_click="ignore",
-            key="claims_json",
-        )
-        st.download_button(
-            "The report as one HTML page",
-            lambda: to_html(records),
-            "attnkit-claims.html",
-            "text/html",
-            icon=":material/download:",
-            on_click="ignore",
-            key="claims_html",
-        )
+        for kind, (label, content, mime) in files.items():
+            st.download_button(
+                label,
+                content,
+                f"attnkit-claims.{kind}",
+                mime,
+                icon=":material/download:",
+                on_click="ignore",
+                key=f"claims_{kind}",
+            )
