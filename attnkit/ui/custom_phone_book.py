@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from attnkit.analysis.attention_map import telling_layer
 from attnkit.analysis.custom_phone_book import (
@@ -17,6 +18,7 @@ from attnkit.figures.answers import answers_table
 from attnkit.service.jobs import Job
 from attnkit.tasks import Task
 from attnkit.tasks.fuzzy import FuzzyPhonebook
+from attnkit.tasks.phonebook import Phonebook
 from attnkit.ui import components
 from attnkit.ui.lab import Lab
 from attnkit.ui.markdown import plain
@@ -36,25 +38,8 @@ def custom_phone_book_area(lab: Lab) -> None:
     with st.container(border=True, key="custom_book"):
         st.markdown("**Ask the trained models** with a phone book of your own.")
         left, right = st.columns(2, gap="medium")
-        with left:
-            text = st.text_area(
-                "Your book",
-                key=f"book_{task.name}",
-                value=INITIAL_BOOK,
-                height=190,
-                max_chars=MOST_CHARACTERS,
-                help="A name and a number on each line. The number is what comes after the last "
-                "comma, semicolon, colon or tab; without one, it is the digits at the end of the "
-                "line. It consists of digits, spaces and ( ) . / + -. A book has 2 to "
-                f"{most_entries(task)} lines.",
-            )
+        text, name = book_fields(task, left, right)
         with right:
-            name = st.text_input(
-                "Whose number?" + " Misspell it" * isinstance(task, FuzzyPhonebook),
-                key=f"asked_{task.name}",
-                value=task.default_query,
-                max_chars=MOST_CHARACTERS,
-            )
             if isinstance(task, FuzzyPhonebook):
                 st.caption(
                     f"Names are read as their first {task.n_letters} letters or digits, without "
@@ -74,7 +59,38 @@ def custom_phone_book_area(lab: Lab) -> None:
                     format_func=lambda s: "the majority of seeds" if s is None else f"seed {s}",
                     key=f"asked_seed_{seeds[0]}_{len(seeds)}",
                 )
-        _answers(lab, job, task, str(text), str(name), seed)
+        _answers(lab, job, task, text, name, seed)
+
+
+def book_fields(
+    task: Phonebook | FuzzyPhonebook, left: DeltaGenerator, right: DeltaGenerator, prefix: str = ""
+) -> tuple[str, str]:
+    """Draw the fields of a book and of the name that is asked for, and return their texts.
+
+    Args:
+        task: The task.
+        left: Where the book is drawn.
+        right: Where the name is drawn.
+        prefix: Beginning of the keys of the fields.
+    """
+    text = left.text_area(
+        "Your book",
+        key=f"{prefix}book_{task.name}",
+        value=INITIAL_BOOK,
+        height=190,
+        max_chars=MOST_CHARACTERS,
+        help="A name and a number on each line. The number is what comes after the last "
+        "comma, semicolon, colon or tab; without one, it is the digits at the end of the "
+        "line. It consists of digits, spaces and ( ) . / + -. A book has 2 to "
+        f"{most_entries(task)} lines.",
+    )
+    name = right.text_input(
+        "Whose number?" + " Misspell it" * isinstance(task, FuzzyPhonebook),
+        key=f"{prefix}asked_{task.name}",
+        value=task.default_query,
+        max_chars=MOST_CHARACTERS,
+    )
+    return str(text), str(name)
 
 
 def _answers(lab: Lab, job: Job | None, task: Task, text: str, name: str, seed: int | None) -> None:

@@ -21,6 +21,8 @@ from attnkit.ui.address import is_quiet
 from attnkit.ui.lab import Lab
 from attnkit.ui.markdown import plain
 from attnkit.ui.render_cache import headline
+from attnkit.ui.session import lab_link
+from attnkit.ui.widgets import bound
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
 
@@ -73,17 +75,15 @@ def stop_before_first_run() -> None:
     """End a page that lists results with a link to the Lab, if the visitor is to guess first."""
     if awaits_first_run():
         st.info("Results are hidden until you have guessed in the Lab and trained it there.")
-        st.page_link("pages/lab.py", label="Open the Lab", icon=":material/science:")
+        lab_link("Open the Lab")
         st.stop()
 
 
 def quiet_switch(lab: Lab) -> None:
     """Let the visitor turn the quiet mode on and off."""
-    st.session_state[SWITCH] = lab.quiet
     st.toggle(
         "Guess first",
-        key=SWITCH,
-        on_change=lambda: lab.set_quiet(st.session_state[SWITCH]),
+        **bound(lab, "quiet", SWITCH, lab.set_quiet),
         help="Results stay hidden until you have guessed and pressed Train. The address of this "
         "page then opens in the same way.",
     )

@@ -16,6 +16,7 @@ from attnkit.ui.lab import Lab
 from attnkit.ui.markdown import plain
 from attnkit.ui.render_cache import sharing_table, slice_table
 from attnkit.ui.takeaway import page_as_file
+from attnkit.ui.widgets import download
 
 
 def numbers(lab: Lab, job: Job | None) -> None:
@@ -55,22 +56,10 @@ def numbers(lab: Lab, job: Job | None) -> None:
         runs = run_table(snapshot)
         row = st.container(horizontal=True)
         with row:
-            st.download_button(
-                "Runs as CSV",
-                runs.to_csv(index=False),
-                f"attnkit-{task.name}-runs.csv",
-                "text/csv",
-                icon=":material/download:",
-                on_click="ignore",
-            )
-            st.download_button(
-                "Experiment as JSON",
-                json.dumps(snapshot.experiment.settings(), indent=1, ensure_ascii=False),
-                f"attnkit-{task.name}-experiment.json",
-                "application/json",
-                icon=":material/download:",
-                on_click="ignore",
-            )
+            settings = json.dumps(snapshot.experiment.settings(), indent=1, ensure_ascii=False)
+            name = f"attnkit-{task.name}"
+            download("Runs as CSV", runs.to_csv(index=False), f"{name}-runs.csv", key="runs_csv")
+            download("Experiment as JSON", settings, f"{name}-experiment.json", key="settings_json")
             run = snapshot.experiment
             page_as_file(
                 Subject(lab, run.replace(n_seeds=1), run, row),

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache, wraps
@@ -31,6 +30,7 @@ from attnkit.training.summary import finding as _finding
 from attnkit.training.summary import measures_finding as _measures_finding
 from attnkit.training.summary import sharing_table as _sharing_table
 from attnkit.training.summary import slice_table as _slice_table
+from attnkit.ui.cache import Cache
 from attnkit.variants import Variant
 
 _MOST_RESULTS = 40
@@ -39,9 +39,7 @@ _MOST_RESULTS = 40
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
-_Results = OrderedDict[tuple[Any, ...], Any]
-
-_CACHE: weakref.WeakKeyDictionary[Snapshot, _Results] = weakref.WeakKeyDictionary()
+_CACHE: weakref.WeakKeyDictionary[Snapshot, Cache[Any]] = weakref.WeakKeyDictionary()
 _LOCK = threading.Lock()
 
 
@@ -59,16 +57,11 @@ def cached_with_snapshot(
         named = ((name, _key_of(value)) for name, value in sorted(kwargs.items()))
         key = (function, *map(_key_of, args), *named)
         with _LOCK:
-            results = _CACHE.setdefault(snapshot, OrderedDict())
-            if key in results:
-                results.move_to_end(key)
-                value: _T = results[key]
-                return value
-        value = function(snapshot, *args, **kwargs)  # two threads may compute it at once: no harm
-        with _LOCK:
-            results[key] = value
-            while len(results) > _MOST_RESULTS:
-                results.popitem(last=False)
+            results = _CACHE.setdefault(snapshot, Cache(_MOST_RESULTS))
+        kept = results.get(key)
+        if kept is None:  # two threads may compute it at once: no harm
+            kept = results.put(key, (function(snapshot, *args, **kwargs),))
+        value: _T = kept[0]
         return value
 
     return cached

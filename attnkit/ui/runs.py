@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
 
-import streamlit as st
-
 from attnkit.analysis.comparison import LETTERS, ComparedExperiment
 from attnkit.analysis.reached import in_a_cell
 from attnkit.foundation.settings import as_sentence
@@ -21,7 +19,8 @@ from attnkit.service.history import Search, name_of
 from attnkit.service.server import server_settings
 from attnkit.service.store import ResultStore, StoredEntry, Unavailable
 from attnkit.training.snapshot import Snapshot
-from attnkit.ui.address import Linked
+from attnkit.ui.address import Linked, LinkList, open_choice
+from attnkit.ui.cache import Cache
 from attnkit.ui.owner import is_signed_in
 
 MOST = len(LETTERS)
@@ -42,16 +41,10 @@ class Runs(Linked):
     problems: list[str] = field(default_factory=list)
     version: int = 0
 
-    def follow(self, link: str) -> None:
-        """Choose the experiments of a link, given as the value of `run`."""
-        self.link = _params(link)
-        texts = list(dict.fromkeys(text.strip() for text in link.split(",") if text.strip()))
-        wrong = [text for text in texts if not _HASH.fullmatch(text)]
-        if wrong:
-            self.problems.append(
-                f"The link names {_quoted(wrong)}, which is no experiment: 16 digits, 0 to f."
-            )
-        self._choose([text for text in texts if _HASH.fullmatch(text)])
+    def follow(self, params: dict[str, str]) -> None:
+        """Choose the experiments of a link."""
+        self.link = params
+        self._choose(_FIELD.read_all(params, self.problems))
         self.version += 1
 
     def take_rows(self, hashes: Sequence[str], rows: Sequence[int]) -> None:
@@ -77,7 +70,7 @@ class Runs(Linked):
 
     def write_link(self) -> None:
         """Write the chosen experiments into the address bar."""
-        self.set_link(_params(",".join(self.chosen)))
+        self.set_link(_FIELD.write_all(self.chosen))
 
     def _choose(self, hashes: list[str]) -> None:
         self.chosen = hashes[:MOST]
@@ -89,21 +82,9 @@ class Runs(Linked):
             )
 
 
-def _params(link: str) -> dict[str, str]:
-    return {"run": link} if link else {}
-
-
 def open_runs() -> Runs:
     """Return this visitor's choice, made from the link if it is new or the link has changed."""
-    link = st.query_params.get("run", "")
-    runs: Runs | None = st.session_state.get("runs")
-    if runs is None:
-        runs = st.session_state.runs = Runs()
-        runs.follow(link)
-    elif runs.is_called(_params(link), "runs"):
-        runs.follow(link)
-    st.session_state.page = "runs"
-    return runs
+    return open_choice("runs", "runs", Runs)
 
 
 def may_change() -> bool:
@@ -145,13 +126,11 @@ def what_each_reached(store: ResultStore, entries: Sequence[StoredEntry]) -> dic
     n_bytes, found = 0, {}
     for entry in entries:
         key = (entry.hash, entry.created_at)
-        text = _REACHED.get(key)  # another visitor's page may empty the cache
+        text = _REACHED.get(key)
         if text is None and n_bytes < _READ_BYTES:
             n_bytes += entry.n_bytes
             snapshot = store.peek(entry.hash)
-            if len(_REACHED) >= _MOST_REACHED:
-                _REACHED.clear()
-            text = _REACHED[key] = "" if snapshot is None else in_a_cell(snapshot)
+            text = _REACHED.put(key, "" if snapshot is None else in_a_cell(snapshot))
         if text is not None:
             found[entry.hash] = text
     return found
@@ -232,13 +211,15 @@ def _quoted(texts: Sequence[str]) -> str:
     return ", ".join(f"“{text if len(text) <= 60 else text[:57] + '...'}”" for text in texts[:MOST])
 
 
-_HASH = re.compile("[0-9a-f]{16}")
+_FIELD: LinkList[str] = LinkList(
+    "run",
+    "",
+    lambda text: text if re.fullmatch("[0-9a-f]{16}", text) else None,
+    "hashes of experiments, each with 16 digits from 0 to f",
+)
 
-_REACHED: dict[tuple[str, datetime], str] = {}
+_REACHED: Cache[str] = Cache(10_000)
 """What experiments reached, by hash and time of storing; empty if this copy cannot read it."""
-
-_MOST_REACHED = 10_000
-"""Entries of `_REACHED`, at most."""
 
 _READ_BYTES = 2**27
 """Size of the results that are read for one table, after which no further one is begun."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import streamlit as st
@@ -18,6 +19,7 @@ from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.result import InspectionResult
 from attnkit.ui.inspection import Subject
 from attnkit.ui.standalone import standalone_html
+from attnkit.ui.widgets import download
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
 
@@ -83,16 +85,8 @@ def page_as_file(
         note = f"{task}, seed {experiment.first_seed}: {names}."
         return standalone_html(title, component, blob, note, command_line(subject.run))
 
-    st.download_button(
-        label,
-        page,
-        f"attnkit-{experiment.task.name}-{component}.html",
-        "text/html",
-        icon=":material/html:",
-        on_click="ignore",
-        key="page_html",
-        help=help,
-    )
+    file = f"attnkit-{experiment.task.name}-{component}.html"
+    download(label, page, file, key="page_html", icon="html", help=help)
 
 
 def _module(subject: Subject) -> None:
@@ -108,26 +102,13 @@ def _module(subject: Subject) -> None:
     )
     code = module_code(experiment, variant)
     with st.container(horizontal=True):
-        st.download_button(
-            "Module (.py)",
-            code,
-            f"attnkit-{experiment.task.name}-{folder_of(variant)}.py",
-            "text/x-python",
-            icon=":material/code:",
-            on_click="ignore",
-            key="module_code",
-        )
+        file = f"attnkit-{experiment.task.name}-{folder_of(variant)}.py"
+        download("Module (.py)", code, file, key="module_code", icon="code")
         job = subject.ask_for_film()
         if job is not None and job.state == "finished":
-            st.download_button(
-                "Weights (.safetensors)",
-                lambda: _weights(subject, variant),
-                "weights.safetensors",  # the name that the module loads
-                "application/octet-stream",
-                icon=":material/weight:",
-                on_click="ignore",
-                key="module_weights",
-            )
+            file = "weights.safetensors"  # the name that the module loads
+            weights = partial(_weights, subject, variant)
+            download("Weights (.safetensors)", weights, file, key="module_weights", icon="weight")
     st.code(code, language="python", wrap_lines=True)
 
 

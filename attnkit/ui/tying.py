@@ -17,8 +17,10 @@ from attnkit.figures.tying import (
 )
 from attnkit.service.jobs import Job
 from attnkit.ui import components
-from attnkit.ui.inspection import Subject, moves, remember
+from attnkit.ui.inspection import Subject, remembered
 from attnkit.ui.markdown import plain
+from attnkit.ui.watched_job import moves
+from attnkit.ui.widgets import download
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
 
@@ -94,12 +96,11 @@ def show_tying(result: TyingResult, name: str, results: list[TyingResult]) -> No
         return
     curve, repairs = st.columns([3, 2], gap="medium")
     with curve:
-        remember("tying_alpha", ALPHAS, 0.5)
         alpha = st.select_slider(
             "α, the share of W_K in the mixture α W_K + (1 − α) W_V",
             ALPHAS,
             format_func=mixture_label,
-            key="tying_alpha",
+            **remembered("alpha", ALPHAS, 0.5, "tying_alpha"),
         )
         chosen = mixture_text(result, alpha)
         components.picture(
@@ -114,15 +115,8 @@ def show_tying(result: TyingResult, name: str, results: list[TyingResult]) -> No
         with st.container(key="repair_finding"):
             st.markdown(plain(result.repair_finding))
     st.caption(plain(_method(result)))
-    st.download_button(
-        "Accuracies as CSV",
-        lambda: tying_csv(results),
-        f"attnkit-{name}-surgery-mixtures.csv",
-        "text/csv",
-        icon=":material/download:",
-        on_click="ignore",
-        key="tying_csv",
-    )
+    file = f"attnkit-{name}-surgery-mixtures.csv"
+    download("Accuracies as CSV", lambda: tying_csv(results), file, key="tying_csv")
 
 
 def _pick(results: list[TyingResult]) -> TyingResult:
@@ -131,14 +125,13 @@ def _pick(results: list[TyingResult]) -> TyingResult:
         return results[0]
     variants = [result.variant for result in results]
     key = f"tying_variant_{'_'.join(variants)}"
-    remember(key, variants, variants[0])
     chosen = st.segmented_control(
         "Trained model",
         variants,
         required=True,
         format_func=lambda text: title_of(Variant(text)),
-        key=key,
         wrap=True,
+        **remembered(key, variants, variants[0], key),
     )
     return next((result for result in results if result.variant == chosen), results[0])
 

@@ -44,6 +44,7 @@ from attnkit.ui.live_sweep_area import live_bar, sweep_form_area
 from attnkit.ui.markdown import plain
 from attnkit.ui.presence import watcher
 from attnkit.ui.routing import require_route
+from attnkit.ui.widgets import bound, pick_section, warn_once
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
 
@@ -66,9 +67,7 @@ def draw() -> None:
     result = result_of(choice, live)
     if result is not None:
         choice.settle(result.sweep)
-    if choice.problems:
-        st.warning(plain(" ".join(choice.problems)), icon=":material/warning:")
-        choice.problems = []
+    warn_once(choice.problems)
     moving = live is not None and live.moving
     tick = TICK_SECONDS if moving else None
     if live is not None or result is not None:
@@ -147,34 +146,24 @@ def controls(choice: CapacityChoice, result: SweepResult) -> None:
             for side, label in (("x", "Across"), ("y", "Upwards")):
                 pick_axis(choice, result, side, label)
             pick_values(choice, result, choice.beside)
-            key = "capacity_variants"
-            st.session_state[key] = list(choice.variants)
-            st.multiselect(
-                "Variants",
-                sweep.sharing,
-                format_func=title_of,
-                key=key,
-                on_change=partial(take_variants, choice, result, key),
-            )
+            take = partial(take_variants, choice, result)
+            variants = bound(choice, "variants", "capacity_variants", take)
+            st.multiselect("Variants", sweep.sharing, format_func=title_of, **variants)
 
 
 def pick_axis(choice: CapacityChoice, result: SweepResult, side: str, label: str) -> None:
     """Let the visitor choose the axis of a side; the axis of the other side changes places."""
-    key = f"capacity_{side}"
-    st.session_state[key] = getattr(choice, side)
     st.selectbox(
         label,
         list(result.sweep.axes),
         format_func=label_of,
-        key=key,
-        on_change=lambda: choice.take_axis(side, st.session_state[key]),
+        **bound(choice, side, f"capacity_{side}", partial(choice.take_axis, side)),
         disabled=len(result.sweep.axes) < 2,
     )
 
 
-def take_variants(choice: CapacityChoice, result: SweepResult, key: str) -> None:
+def take_variants(choice: CapacityChoice, result: SweepResult, chosen: list[Variant]) -> None:
     """Show the chosen variants in the order of the sweep; at least one of them stays."""
-    chosen = st.session_state[key]
     choice.variants = tuple(v for v in result.sweep.sharing if v in chosen) or choice.variants
 
 
@@ -257,16 +246,7 @@ def show_phase(choice: CapacityChoice) -> None:
 
 def show_section(choice: CapacityChoice, result: SweepResult) -> None:
     """Draw the buttons that open a section, and the open section."""
-    key = "capacity_section"
-    st.session_state[key] = choice.section or None
-    st.segmented_control(
-        "Look closer",
-        list(SECTIONS),
-        format_func=SECTIONS.__getitem__,
-        key=key,
-        on_change=lambda: setattr(choice, "section", st.session_state[key] or ""),
-        wrap=True,
-    )
+    pick_section(choice, SECTIONS, "capacity_section")
     sections = {
         "slices": show_slices,
         "difference": show_difference,

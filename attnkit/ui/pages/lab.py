@@ -26,10 +26,11 @@ from attnkit.ui.markdown import plain
 from attnkit.ui.numbers import numbers
 from attnkit.ui.render_cache import planned_board
 from attnkit.ui.routing import require_route
-from attnkit.ui.service import training_service
-from attnkit.ui.session import automatic_switch, open_lab, spoken
+from attnkit.ui.service import duration_in_words, training_service
+from attnkit.ui.session import automatic_switch, open_lab
 from attnkit.ui.tour import tour_area
 from attnkit.ui.training_buttons import training_buttons
+from attnkit.ui.watched_job import show_refusal
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
 
@@ -103,9 +104,7 @@ def draw() -> None:
     guess_area(lab)
     with buttons:
         training_buttons(lab, experiment, job)
-    if lab.refusal:
-        st.warning(f"Not taken: {plain(lab.refusal)}.")
-        lab.refusal = ""
+    show_refusal(lab)
     moving = job is not None and not job.settled
     tick = tick_seconds()
     st.fragment(live_area, run_every=tick if moving else None)(
@@ -220,7 +219,7 @@ def fill_popovers(
 def full_size_button(lab: Lab, full: Experiment) -> None:
     """Draw the button that sets up the task at full size."""
     st.button(
-        f"Full size: about {spoken(training_service().estimate(full))}",
+        f"Full size: about {duration_in_words(training_service().estimate(full))}",
         icon=":material/open_in_full:",
         type="tertiary",
         on_click=lab.set_full_size,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
@@ -28,7 +26,7 @@ from attnkit.service.jobs import Job
 from attnkit.training.summary import percent
 from attnkit.ui import components
 from attnkit.ui.controls import labels_of
-from attnkit.ui.inspection import Subject, moves, open_subject
+from attnkit.ui.inspection import Subject, open_subject, remembered, show_failure
 from attnkit.ui.markdown import plain
 from attnkit.ui.routing import require_route
 from attnkit.ui.tied_training import (
@@ -38,6 +36,8 @@ from attnkit.ui.tied_training import (
     show_recovery,
 )
 from attnkit.ui.tying import mixtures_area
+from attnkit.ui.watched_job import moves, show_refusal, status_of
+from attnkit.ui.widgets import download
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
 
@@ -98,13 +98,7 @@ def newest_result(subject: Subject, view: View) -> InspectionResult | None:
     if isinstance(blob, str):
         st.error(plain(f"{blob}."), icon=":material/error:")
     elif job is not None and job.state == "failed":
-        st.error(f"Training failed: {plain(job.error)}.", icon=":material/error:")
-        st.button(
-            "Train it again",
-            icon=":material/replay:",
-            on_click=subject.try_again,
-            key=f"again_{view}",
-        )
+        show_failure(subject, job, f"again_{view}")
     else:
         st.info("There is no trained model yet: numbers appear as soon as training has begun.")
     return None
@@ -117,11 +111,7 @@ def status_line(subject: Subject, job: Job | None) -> str:
         return "Nothing is trained."
     if job.over:
         return f"Trained for {job.step} steps, seed {seed}."
-    if not job.begun:
-        return "Waiting for a turn to train it."
-    steps = subject.experiment.training.steps
-    verb = "Paused with" if job.state == "paused" else "Training"
-    return f"{verb} seed {seed}: step {job.step} of {steps}. Numbers are of the newest moment."
+    return f"Seed {seed}. {status_of(job)} Numbers are of the newest moment."
 
 
 def redraw_if_changed(subject: Subject, drawn_moving: bool) -> None:
@@ -151,9 +141,7 @@ def tie_area(subject: Subject, operation: TiedTraining, grows: bool, trains: boo
             show_ways(subject, operation, result, ways, conclusion)
         else:
             conclusion.markdown("These variants have one matrix for all: nothing is left to tie.")
-    if operation.refusal:
-        st.warning(f"Not taken: {plain(operation.refusal)}.")
-        operation.refusal = ""
+    show_refusal(operation)
     job = operation.job
     if trains and (job is None or job.over):
         st.rerun()
@@ -163,46 +151,28 @@ def tie_area(subject: Subject, operation: TiedTraining, grows: bool, trains: boo
 def pick_way(ways: list[Way]) -> Way:
     """Let the visitor choose the variant, the sharing that it is tied to, and how."""
     with st.container(horizontal=True, vertical_alignment="bottom", key="ways"):
-        variant = pick("Trained model", [way.variant for way in ways], "cut_variant", title)
-        ways = [way for way in ways if way.variant == variant]
-        tie = pick("Tie to", [way.tie for way in ways], "cut_tie")
-        ways = [way for way in ways if way.tie == tie]
-        how = pick("Matrix to use", [way.how for way in ways], "cut_by")
-    return next(way for way in ways if way.how == how)
+        for name, label in (
+            ("variant", "Trained model"),
+            ("tie", "Tie to"),
+            ("how", "Matrix to use"),
+        ):
+            options = list(dict.fromkeys(getattr(way, name) for way in ways))
+            key = f"cut_{name}_{'_'.join(options)}"
+            chosen = st.segmented_control(
+                label,
+                options,
+                required=True,
+                format_func=title if name == "variant" else str,
+                wrap=True,
+                **remembered(f"cut_{name}", options, options[0], key),
+            )
+            ways = [way for way in ways if getattr(way, name) == chosen] or ways
+    return ways[0]
 
 
-def pick(
-    label: str,
-    options: list[str],
-    name: str,
-    text_of: Callable[[str], str] = str,
-) -> str:
-    """Let the visitor choose one of several texts; the last choice stands if it is among them."""
-    different = list(dict.fromkeys(options))
-    key, last = key_of(name, different), st.session_state.get(f"last_{name}")
-    if key not in st.session_state:
-        st.session_state[key] = last if last in different else different[0]
-    chosen = st.segmented_control(
-        label, different, required=True, format_func=text_of, key=key, wrap=True
-    )
-    chosen = chosen if chosen in different else different[0]
-    st.session_state[f"last_{name}"] = chosen
-    return chosen
-
-
-def key_of(name: str, options: list[str]) -> str:
-    """Return the key of a picker, which is another one for other options."""
-    return f"{name}_{'_'.join(dict.fromkeys(options))}"
-
-
-def take_way(ways: list[Way], way: Way) -> None:
+def take_way(way: Way) -> None:
     """Set the pickers to one of the ways to tie the chosen variant."""
-    same_tie = [other.how for other in ways if other.tie == way.tie]
-    for name, options, value in (
-        ("cut_tie", [other.tie for other in ways], way.tie),
-        ("cut_by", same_tie, way.how),
-    ):
-        st.session_state[key_of(name, options)] = st.session_state[f"last_{name}"] = value
+    st.session_state["remembered"] |= {"cut_tie": way.tie, "cut_how": way.how}
 
 
 def title(text: str) -> str:
@@ -292,15 +262,8 @@ def train_buttons(
         ):
             operation.stop()
             st.rerun()
-        st.download_button(
-            "Accuracies as CSV",
-            lambda: ways_csv(ways),
-            f"attnkit-{subject.experiment.task.name}-surgery-tied.csv",
-            "text/csv",
-            icon=":material/download:",
-            on_click="ignore",
-            key="ways_csv",
-        )
+        file = f"attnkit-{subject.experiment.task.name}-surgery-tied.csv"
+        download("Accuracies as CSV", lambda: ways_csv(ways), file, key="ways_csv")
 
 
 def invite(operation: TiedTraining, ways: list[Way], chosen: Way, recovery: Recovery) -> None:
@@ -317,7 +280,7 @@ def invite(operation: TiedTraining, ways: list[Way], chosen: Way, recovery: Reco
             type="primary",
             icon=":material/arrow_forward:",
             on_click=take_way,
-            args=(ways, way),
+            args=(way,),
             key="try_next",
         )
         st.markdown(
@@ -371,13 +334,6 @@ def heads_area(subject: Subject, drawn_moving: bool) -> None:
             f"step {result.header['step']}. A head can go if accuracy falls by at most "
             f"{points(TOLERATED_LOSS)} without it."
         )
-        st.download_button(
-            "Accuracies as CSV",
-            lambda: heads_csv(ablations),
-            f"attnkit-{subject.experiment.task.name}-surgery-heads.csv",
-            "text/csv",
-            icon=":material/download:",
-            on_click="ignore",
-            key="heads_csv",
-        )
+        file = f"attnkit-{subject.experiment.task.name}-surgery-heads.csv"
+        download("Accuracies as CSV", lambda: heads_csv(ablations), file, key="heads_csv")
     redraw_if_changed(subject, drawn_moving)
