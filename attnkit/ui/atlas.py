@@ -158,9 +158,6 @@ class AtlasChoice(Linked):
         """Return the head to inspect: the chosen one, or the nearest that the table has.
 
         If none was chosen, it is the head whose measure is farthest from random matrices.
-
-        Args:
-            heads: One row per head, as from `heads_in`.
         """
         requested = self.head
         has_model = requested is not None and bool((heads["model"] == requested.model).any())

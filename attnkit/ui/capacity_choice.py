@@ -153,11 +153,7 @@ class CapacityChoice(Linked):
         self._unread = {}
 
     def settle(self, sweep: Sweep) -> None:
-        """Read the rest of the link, and replace what a sweep does not have by defaults.
-
-        Args:
-            sweep: The sweep that is shown.
-        """
+        """Read the rest of the link, and replace what a sweep does not have by defaults."""
         if self._settled_for == sweep:
             return
         self._settled_for = sweep

@@ -65,14 +65,7 @@ def custom_phone_book_area(lab: Lab) -> None:
 def book_fields(
     task: Phonebook | FuzzyPhonebook, left: DeltaGenerator, right: DeltaGenerator, prefix: str = ""
 ) -> tuple[str, str]:
-    """Draw the fields of a book and of the name that is asked for, and return their texts.
-
-    Args:
-        task: The task.
-        left: Where the book is drawn.
-        right: Where the name is drawn.
-        prefix: Beginning of the keys of the fields.
-    """
+    """Draw the fields of a book and of the name that is asked for, and return their texts."""
     text = left.text_area(
         "Your book",
         key=f"{prefix}book_{task.name}",

@@ -32,7 +32,7 @@ from attnkit.ui.markdown import plain
 from attnkit.ui.service import training_service, training_time
 from attnkit.ui.session import lab_link, open_lab
 from attnkit.ui.watched_job import moves, show_refusal, status_of
-from attnkit.ui.widgets import bound
+from attnkit.ui.widgets import bound, live
 from attnkit.variants.catalogue import title_of
 
 ATTENTION_TITLE = "What does one lookup do?"
@@ -93,13 +93,19 @@ class Subject:
         except Refused as error:
             self.lab.refusal = str(error)
 
-    def inspect(self, inspection: Inspection) -> bytes | str | None:
+    def inspect(self, inspection: Inspection, most: int = 0) -> bytes | str | None:
         """Return the result of an inspection as bytes.
 
         A text says why there is none; None means that the run has no film yet, or has failed.
+
+        Args:
+            inspection: The inspection.
+            most: Number of times that it is computed during a training, at most; 0 for any number.
         """
         job = self.ask_for_film()
-        return f"Not taken: {self.refusal}" if job is None else self._inspect(job, inspection)
+        if job is None:
+            return f"Not taken: {self.refusal}"
+        return self._inspect(job, inspection, most)
 
     def inspect_when_over(self, inspection: Inspection) -> bytes | str | None:
         """Return the result of an inspection, after waiting for the end of a training."""
@@ -119,11 +125,12 @@ class Subject:
         result = self._inspect(job, inspection) if job is not None and job.over else None
         return self.inspect(inspection) if result is None else result
 
-    def _inspect(self, job: Job, inspection: Inspection) -> bytes | str | None:
+    def _inspect(self, job: Job, inspection: Inspection, most: int = 0) -> bytes | str | None:
         """Return the result of an inspection of a job; see `inspect`."""
         if not job.begun or job.snapshot is None or job.state == "failed":
             return None
-        key = (job.id, job.state, job.step, inspection)
+        moment = job.step * most // job.experiment.training.steps if most else job.step
+        key = (job.id, job.over, moment, inspection)
         cached = _CACHE.get(key)
         if cached is not None:
             return cached
@@ -140,10 +147,6 @@ def open_subject(page: str, title: str) -> Subject:
     """Draw the head of a page, and return the run and seed that it looks into.
 
     If the run is not trained, the page ends with an offer to train it.
-
-    Args:
-        page: Name of the page in the address.
-        title: Title of the page.
     """
     lab = open_lab(page)
     job = lab.job
@@ -237,10 +240,12 @@ def show_film(subject: Subject, inspection: Inspection, component: str) -> None:
         component: Name of the component. `st.session_state[component].picked` holds what was
             pressed in its figures: any of layer, head and query_index (the index of the query).
     """
-    moving = moves(subject.ask_for_film())
     st.session_state[f"sent_{component}"] = _Sent()
-    st.fragment(_draw, run_every=TICK_SECONDS if moving else None)(
-        subject, inspection, component, moving
+    moving = moves(subject.ask_for_film())
+    live(
+        lambda: _draw(subject, inspection, component),
+        lambda: moves(subject.ask_for_film()),
+        TICK_SECONDS if moving else None,
     )
 
 
@@ -265,7 +270,7 @@ _HEIGHT = 600
 """Height in pixels of the placeholder until the first frame has come."""
 
 
-def _draw(subject: Subject, inspection: Inspection, component: str, moving: bool) -> None:
+def _draw(subject: Subject, inspection: Inspection, component: str) -> None:
     """Draw the status line and the component; drawn again at every tick."""
     if st.session_state.pop("picked_anew", False):  # the pickers above change, too
         st.rerun()
@@ -291,10 +296,8 @@ def _draw(subject: Subject, inspection: Inspection, component: str, moving: bool
             picked=partial(_take_picked, component),
             resend=partial(_send_all, component),
         )
-    elif moving:
+    elif moves(job):
         st.skeleton(height=_HEIGHT)
-    if moves(subject.ask_for_film()) != moving:  # it has ended, or is trained again for its film
-        st.rerun()
 
 
 def _fetch(subject: Subject, inspection: Inspection, sent: _Sent, *, all_frames: bool) -> None:
@@ -325,13 +328,7 @@ def _status(job: Job | None, subject: Subject) -> str:
 
 
 def show_failure(subject: Subject, job: Job, key: str) -> None:
-    """Draw why a training failed, and the button that begins it again.
-
-    Args:
-        subject: The inspected run.
-        job: The job that failed.
-        key: Key of the button.
-    """
+    """Draw why a training failed, and the button that begins it again."""
     st.markdown(status_of(job))
     st.button("Train it again", icon=":material/replay:", on_click=subject.try_again, key=key)
     show_refusal(subject.lab)

@@ -15,14 +15,7 @@ from attnkit.variants.catalogue import title_of
 
 
 def status_line(lab: Lab, job: Job | None, snapshot: Snapshot | None, *, is_valid: bool) -> str:
-    """Return one line about the run on screen; Markdown.
-
-    Args:
-        lab: The visitor's Lab.
-        job: Job on screen, if there is one.
-        snapshot: Snapshot on screen, of the job or of the shipped example.
-        is_valid: Whether the widgets describe an experiment.
-    """
+    """Return one line about the run on screen; Markdown."""
     if job is None:
         return _line_without_job(lab, snapshot, is_valid=is_valid)
     status = status_of(job, snapshot)

@@ -20,12 +20,7 @@ from attnkit.ui.widgets import download
 
 
 def numbers(lab: Lab, job: Job | None) -> None:
-    """Draw tables and downloads of the run on screen; while it trains, only a note.
-
-    Args:
-        lab: The visitor's Lab.
-        job: Job on screen, if there is one.
-    """
+    """Draw tables and downloads of the run on screen; while it trains, only a note."""
     snapshot = lab.shown(job)
     with st.expander("Numbers and downloads"):
         if snapshot is None:

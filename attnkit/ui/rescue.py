@@ -26,6 +26,7 @@ from attnkit.ui.lab import Lab
 from attnkit.ui.markdown import plain
 from attnkit.ui.service import training_service
 from attnkit.ui.watched_job import moves, show_refusal, status_of
+from attnkit.ui.widgets import live
 from attnkit.variants.catalogue import title_of
 
 TICK_SECONDS = 0.4
@@ -52,20 +53,18 @@ class Attempt:
 
 def what_rescues_it(lab: Lab) -> None:
     """Draw the section; it is drawn again by itself while the run trains."""
-    job_id, trains = _state_of(lab.job)
+    trains = moves(lab.job)
+
+    def state() -> tuple[str, bool]:
+        job = lab.job
+        return "" if job is None else job.id, moves(job)
+
     with st.container(border=True, key="rescue"):
-        st.fragment(_section, run_every=TICK_SECONDS if trains else None)(lab, (job_id, trains))
+        live(lambda: _section(lab), state, TICK_SECONDS if trains else None)
 
 
-def _state_of(job: Job | None) -> tuple[str, bool]:
-    """Return the id of the job on screen, and whether it trains."""
-    return "" if job is None else job.id, moves(job)
-
-
-def _section(lab: Lab, drawn: tuple[str, bool]) -> None:
+def _section(lab: Lab) -> None:
     job = lab.job
-    if _state_of(job) != drawn:
-        st.rerun()  # the whole page shows this run
     experiment = lab.experiment if job is None else job.experiment
     snapshot = _finished(lab, job)
     failure = None if snapshot is None else failure_of(snapshot)

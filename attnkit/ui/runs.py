@@ -5,7 +5,6 @@ The link is `?run=` with the hashes of the chosen experiments, so that a compari
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -48,12 +47,7 @@ class Runs(Linked):
         self.version += 1
 
     def take_rows(self, hashes: Sequence[str], rows: Sequence[int]) -> None:
-        """Choose rows of the table, and keep the experiments that are chosen outside of it.
-
-        Args:
-            hashes: Hashes of all rows.
-            rows: Indices of the chosen rows.
-        """
+        """Choose rows of the table, and keep the experiments that are chosen outside of it."""
         ticked = [hashes[row] for row in rows if row < len(hashes)]
         kept = [hash_ for hash_ in self.chosen if hash_ not in hashes or hash_ in ticked]
         self._choose(kept + [hash_ for hash_ in ticked if hash_ not in kept])
@@ -62,11 +56,6 @@ class Runs(Linked):
         """Remove experiments from the choice."""
         self.chosen = [hash_ for hash_ in self.chosen if hash_ not in hashes]
         self.version += 1
-
-    def key_of_table(self, hashes: Sequence[str]) -> str:
-        """Return the table's key; it depends on the rows, as Streamlit remembers row numbers."""
-        text = f"{self.version} {' '.join(hashes)}"
-        return f"history_{hashlib.blake2b(text.encode(), digest_size=6).hexdigest()}"
 
     def write_link(self) -> None:
         """Write the chosen experiments into the address bar."""
@@ -96,11 +85,6 @@ def list_entries(store: ResultStore, query: str, most: int) -> list[StoredEntry]
     """Return the newest entries, or those that match a search.
 
     Titles, which are shown but not stored, are searched in the newest entries only.
-
-    Args:
-        store: The store.
-        query: Text of the search; empty for the newest entries.
-        most: Number of entries, at most.
 
     Raises:
         Unavailable: If the store cannot be read.
@@ -138,11 +122,6 @@ def what_each_reached(store: ResultStore, entries: Sequence[StoredEntry]) -> dic
 
 def find_chosen(runs: Runs, store: ResultStore, read: Sequence[StoredEntry]) -> list[StoredEntry]:
     """Return the chosen entries; those that are not stored any more leave the choice.
-
-    Args:
-        runs: The visitor's choice.
-        store: The store.
-        read: Entries that have been read already.
 
     Raises:
         Unavailable: If the store cannot be read.

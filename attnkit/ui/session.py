@@ -63,12 +63,7 @@ def automatic_switch(lab: Lab) -> None:
 
 
 def lab_link(label: str, params: dict[str, str] | None = None) -> None:
-    """Draw a link that opens the Lab.
-
-    Args:
-        label: Text of the link.
-        params: Query parameters of an experiment; None for what the Lab shows already.
-    """
+    """Draw a link that opens the Lab."""
     link = None if params is None else with_hidden(params)
     st.page_link("pages/lab.py", label=label, icon=":material/science:", query_params=link)
 

@@ -25,14 +25,7 @@ from attnkit.variants.catalogue import title_of
 
 
 def take_away(subject: Subject, inspection: Inspection, component: str, title: str) -> None:
-    """Draw the downloads of a page that shows a film; they are made when the expander is opened.
-
-    Args:
-        subject: The run and seed.
-        inspection: Inspection that the page shows.
-        component: Name of the component that shows it.
-        title: Title of the page.
-    """
+    """Draw the downloads of a page that shows a film; they are made when the expander is opened."""
     expander = st.expander(
         "Downloads", icon=":material/download:", key="take_away", on_change="rerun"
     )
@@ -65,14 +58,6 @@ def page_as_file(
     """Draw the download of a page that shows a film, as one HTML file.
 
     The file is made when the button is pressed; a seed whose film is gone is then trained again.
-
-    Args:
-        subject: The run and seed.
-        inspection: Inspection that the page shows.
-        component: Name of the component that shows it.
-        title: Title of the page.
-        label: Text of the button.
-        help: What the button says when it is pointed at.
     """
     experiment = subject.experiment
 

@@ -50,23 +50,13 @@ class TiedTraining(WatchedJob):
     def plan(self, seed: int, variant: str, text: str) -> Experiment:
         """Return the experiment that ties a variant and trains on, see `train_on`.
 
-        Args:
-            seed: Seed of the inspected models.
-            variant: Text form of the inspected variant.
-            text: Text form of the variant that ties it.
-
         Raises:
             ValueError: If it cannot be trained on; the message says why.
         """
         return train_on(self.run, seed, variant, text, _most_steps(self.run))
 
     def begin(self, experiment: Experiment, label: str) -> None:
-        """Train an experiment; if it is finished or trains for somebody, show that job.
-
-        Args:
-            experiment: An experiment that `plan` has returned.
-            label: Label of the way to tie.
-        """
+        """Train an experiment; if it is finished or trains for somebody, show that job."""
         self.labels[tied_variant(experiment)] = label
         service = training_service()
         existing = service.find(experiment, self.watcher)

@@ -83,13 +83,7 @@ def _measured(subject: Subject, film: Job | None) -> bytes | str | None:
 
 
 def show_tying(result: TyingResult, name: str, results: list[TyingResult]) -> None:
-    """Draw one variant's mixtures and repairs, with what they show in words.
-
-    Args:
-        result: The chosen variant.
-        name: Name of the task in the name of the downloaded file.
-        results: All variants, for the file.
-    """
+    """Draw one variant's mixtures and repairs, with what they show in words."""
     with st.container(key="tying_finding"):
         st.markdown(f"**{plain(result.mixture_finding)}**")
     if result.has_diverged:

@@ -6,7 +6,6 @@ No parameters mean the first entry.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -41,12 +40,7 @@ class VariantChoice(Linked):
         self.version += 1
 
     def take_row(self, keys: Sequence[str], rows: Sequence[int]) -> None:
-        """Choose a row of the table.
-
-        Args:
-            keys: Keys of all rows in the catalogue.
-            rows: Index of the chosen row.
-        """
+        """Choose a row of the table."""
         if rows and rows[0] < len(keys):
             self.key = keys[rows[0]]
 
@@ -54,11 +48,6 @@ class VariantChoice(Linked):
         """Choose the first of these entries, unless one of them is chosen already."""
         if keys and key_of(self.entry.name) not in keys:
             self.key = keys[0]
-
-    def key_of_table(self, keys: Sequence[str]) -> str:
-        """Return the table's key; it depends on the rows, as Streamlit remembers row numbers."""
-        text = f"{self.version} {' '.join(keys)}"
-        return f"catalogue_{hashlib.blake2b(text.encode(), digest_size=6).hexdigest()}"
 
     def write_link(self) -> None:
         """Write the choice into the address bar."""

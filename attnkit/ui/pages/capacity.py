@@ -192,16 +192,7 @@ def phase_of(
     variants: tuple[Variant, ...],
     fixed: tuple[tuple[str, Value], ...],
 ) -> Phase:
-    """Return the phase diagram of a sweep; kept for the newest results.
-
-    Args:
-        result: The sweep.
-        x: Name of the axis across.
-        y: Name of the axis upwards; empty for none.
-        measure: Name of the measure.
-        variants: The variants that have a panel.
-        fixed: Names and values of all other axes.
-    """
+    """Return the phase diagram of a sweep; kept for the newest results."""
     table = shown_cells(result, variants, dict(fixed))
     trained = [v for v in variants if (table["n_seeds"][table["sharing"] == v] > 0).any()]
     found = [boundary(result, v, x, y or None, dict(fixed)) for v in trained]

@@ -36,7 +36,7 @@ from attnkit.ui.runs import (
 )
 from attnkit.ui.session import lab_link, with_hidden
 from attnkit.ui.storage import result_store
-from attnkit.ui.widgets import warn_once
+from attnkit.ui.widgets import key_of_table, warn_once
 
 MOST_LISTED = 200
 """Experiments in the table, the newest; older ones are found by searching."""
@@ -126,15 +126,9 @@ def conclusion(compared: Sequence[ComparedExperiment], n_listed: int, *, is_sear
 
 
 def history(runs: Runs, entries: Sequence[StoredEntry], reached: Mapping[str, str]) -> None:
-    """Draw the table of stored experiments, in which experiments are chosen.
-
-    Args:
-        runs: The visitor's choice.
-        entries: The experiments.
-        reached: What each reached, by hash.
-    """
+    """Draw the table of stored experiments, in which experiments are chosen."""
     hashes = [entry.hash for entry in entries]
-    key = runs.key_of_table(hashes)
+    key = key_of_table("history", runs.version, hashes)
     chosen_rows = [row for row, entry in enumerate(entries) if entry.hash in runs.chosen]
     with st.container(key="history"):
         st.dataframe(

@@ -37,7 +37,7 @@ from attnkit.ui.tied_training import (
 )
 from attnkit.ui.tying import mixtures_area
 from attnkit.ui.watched_job import moves, show_refusal, status_of
-from attnkit.ui.widgets import download
+from attnkit.ui.widgets import download, live
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
 
@@ -63,18 +63,21 @@ def draw() -> None:
     require_route()
     subject = open_subject("surgery", "What happens if trained matrices are tied?")
     operation = open_tied_training(subject.lab)
-    grows = moves(subject.ask_for_film())
-    look_seconds = LOOK_SECONDS if grows else None
-    job = operation.job
-    trains = job is not None and not job.over
+    trains = moves(operation.job)
 
-    st.fragment(tie_area, run_every=TICK_SECONDS if trains else look_seconds)(
-        subject, operation, grows, trains
+    def grows() -> bool:
+        return moves(subject.ask_for_film())
+
+    look_seconds = LOOK_SECONDS if grows() else None
+    live(
+        lambda: tie_area(subject, operation),
+        lambda: (grows(), moves(operation.job)),
+        TICK_SECONDS if trains else look_seconds,
     )
     st.subheader("Which mixture of W_K and W_V serves both?", anchor=False)
     st.fragment(mixtures_area)(subject)
     st.subheader("What if one head is switched off?", anchor=False)
-    st.fragment(heads_area, run_every=look_seconds)(subject, grows)
+    live(lambda: heads_area(subject), grows, look_seconds)
     st.caption(REPORTED)
     components.load_plotly()
 
@@ -84,16 +87,9 @@ def newest_result(subject: Subject, view: View) -> InspectionResult | None:
 
     While the models train, a result is reused until a tenth of the steps has passed.
     """
-    job, key = subject.ask_for_film(), f"newest_{view}"
-    known_job, known_step, known_blob = st.session_state.get(key, ("", 0, b""))
-    if job is not None and job.id == known_job and not job.over:
-        next_step = known_step + job.experiment.training.steps / LOOKS
-        if job.step < next_step:
-            return InspectionResult.from_bytes(known_blob)
-    blob = subject.inspect(Inspection(view))
+    job = subject.ask_for_film()
+    blob = subject.inspect(Inspection(view), LOOKS)
     if isinstance(blob, bytes):
-        if job is not None:
-            st.session_state[key] = (job.id, job.step, blob)
         return InspectionResult.from_bytes(blob)
     if isinstance(blob, str):
         st.error(plain(f"{blob}."), icon=":material/error:")
@@ -114,24 +110,8 @@ def status_line(subject: Subject, job: Job | None) -> str:
     return f"Seed {seed}. {status_of(job)} Numbers are of the newest moment."
 
 
-def redraw_if_changed(subject: Subject, drawn_moving: bool) -> None:
-    """Draw the page again if the film has begun or ceased to grow since it was drawn.
-
-    A finished film grows again if it had been forgotten and is trained once more.
-    """
-    if moves(subject.ask_for_film()) != drawn_moving:
-        st.rerun()
-
-
-def tie_area(subject: Subject, operation: TiedTraining, grows: bool, trains: bool) -> None:
-    """Draw what tying costs at once, and what further training does; drawn again at every tick.
-
-    Args:
-        subject: The inspected run.
-        operation: The visitor's tied training.
-        grows: Whether the film of the run grew when the page was drawn.
-        trains: Whether the tied training went on when the page was drawn.
-    """
+def tie_area(subject: Subject, operation: TiedTraining) -> None:
+    """Draw what tying costs at once, and what further training does; drawn again at every tick."""
     conclusion = st.container(key="conclusion")
     st.caption(status_line(subject, subject.ask_for_film()))
     result = newest_result(subject, "ties")
@@ -142,10 +122,6 @@ def tie_area(subject: Subject, operation: TiedTraining, grows: bool, trains: boo
         else:
             conclusion.markdown("These variants have one matrix for all: nothing is left to tie.")
     show_refusal(operation)
-    job = operation.job
-    if trains and (job is None or job.over):
-        st.rerun()
-    redraw_if_changed(subject, grows)
 
 
 def pick_way(ways: list[Way]) -> Way:
@@ -187,15 +163,7 @@ def show_ways(
     ways: list[Way],
     conclusion: DeltaGenerator,
 ) -> None:
-    """Draw all ways to tie one variant, the conclusion on the chosen one, and what comes next.
-
-    Args:
-        subject: The inspected run.
-        operation: The visitor's tied training.
-        result: Result of the view "ties".
-        ways: The ways in it.
-        conclusion: Where the conclusion is drawn.
-    """
+    """Draw all ways to tie one variant, the conclusion on the chosen one, and what comes next."""
     chosen = pick_way(ways)
     ways_here = [way for way in ways if way.variant == chosen.variant]
     plan, problem = plan_of(subject, operation, chosen)
@@ -233,16 +201,7 @@ def train_buttons(
     *,
     is_next: bool,
 ) -> None:
-    """Draw the buttons that train a tied model on and stop it, and the download of all ways.
-
-    Args:
-        subject: The inspected run.
-        operation: The visitor's tied training.
-        ways: The ways to download.
-        plan: The experiment that is trained; None if there is none.
-        label: Label of the way that it ties.
-        is_next: Whether training on is the next step.
-    """
+    """Draw the buttons that train a tied model on and stop it, and the download of all ways."""
     job = operation.job
     training = None if job is None or job.over else job.experiment
     with st.container(horizontal=True, vertical_alignment="center", key="operate"):
@@ -321,7 +280,7 @@ def plan_text(operation: TiedTraining, plan: Experiment) -> str:
     )
 
 
-def heads_area(subject: Subject, drawn_moving: bool) -> None:
+def heads_area(subject: Subject) -> None:
     """Draw the accuracy without each head."""
     result = newest_result(subject, "heads")
     if result is not None:
@@ -336,4 +295,3 @@ def heads_area(subject: Subject, drawn_moving: bool) -> None:
         )
         file = f"attnkit-{subject.experiment.task.name}-surgery-heads.csv"
         download("Accuracies as CSV", lambda: heads_csv(ablations), file, key="heads_csv")
-    redraw_if_changed(subject, drawn_moving)

@@ -18,7 +18,7 @@ from attnkit.ui.routing import require_route
 from attnkit.ui.session import lab_link
 from attnkit.ui.variant_choice import VariantChoice, open_variant_choice
 from attnkit.ui.variant_table import accuracy_in_words, catalogue_table, conclusion, note
-from attnkit.ui.widgets import table, warn_once
+from attnkit.ui.widgets import key_of_table, table, warn_once
 from attnkit.variants import CATALOGUE, OPTIONS, Named, Variant
 from attnkit.variants.catalogue import search
 from attnkit.variants.names import key_of
@@ -81,7 +81,7 @@ def show_table(choice: VariantChoice, recorded: RecordedVariants | None) -> None
         return
     keys = [key_of(entry.name) for entry in entries]
     choice.stay_among(keys)
-    key = choice.key_of_table(keys)
+    key = key_of_table("catalogue", choice.version, keys)
     st.dataframe(
         catalogue_table(entries, recorded),
         hide_index=True,
