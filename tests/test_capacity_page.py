@@ -62,12 +62,10 @@ def test_the_page_concludes_in_one_sentence_and_shows_a_diagram():
 
 def test_a_link_is_followed_kept_while_another_page_is_open_and_repaired_once():
     """The sweep of another visitor is told to be theirs; a shipped one is shown instead."""
-    params = {"sweep": CapacityChoice.sweep, "show": "matching", "x": "n_entries", "y": "d_head"}
-    params |= {"d_head": "8", "one": "Q=K", "other": "K=V", "cell": "8/6/K=V"}
-    tab = visit_at("capacity", **params)
+    params = {"sweep": CapacityChoice.sweep, "show": "matching", "x": "n_entries", "d_head": "8"}
+    params |= {"one": "Q=K", "cell": "8/6/K=V"}
+    tab = visit_at("capacity", **params, y="d_head", other="K=V")  # the last two are defaults
     assert not tab.warning
-    for default in ("y", "other"):
-        del params[default]
     assert link(tab) == params
     tab = turn_to(turn_to(tab, "guide"), "capacity")
     assert link(tab) == params

@@ -33,7 +33,6 @@ from attnkit.ui.widgets import bound, download
 
 def show_scatter(choice: AtlasChoice, heads: pd.DataFrame) -> None:
     """Draw two measures of all heads against each other."""
-    st.subheader("Two measures", anchor=False)
     with st.container(horizontal=True, key="atlas_axes"):
         pick_measure(choice, "Across", "x", 260)
         pick_measure(choice, "Upwards", "y", 260)
@@ -54,7 +53,6 @@ def show_one_head(
     choice: AtlasChoice, heads: pd.DataFrame, head: Head, shipped_atlas: Atlas | None
 ) -> None:
     """Draw one head, and lists that choose another one."""
-    st.subheader("One head", anchor="head")
     candidates = heads
     with st.container(horizontal=True, key="atlas_head"):
         for field, label in zip(Head._fields, ("Model", "Kind", "Layer", "Head"), strict=True):
@@ -89,7 +87,6 @@ def show_depth(
     choice: AtlasChoice, groups: list[Group], pair: tuple[Group, Group] | None, measure: Measure
 ) -> None:
     """Draw two models by relative depth."""
-    st.subheader("Two models", anchor=False)
     if pair is None:
         st.info("None of these models has this measure.")
         return
@@ -116,7 +113,6 @@ def show_depth(
 
 def show_numbers(atlas: Atlas, shipped_atlas: Atlas | None) -> None:
     """Draw the answer in numbers, what is not comparable, and the downloads of everything."""
-    st.subheader("The numbers", anchor=False)
     if shipped_atlas is not None:
         table = shipped_atlas.table
         st.caption(plain(f"“{QUESTION}”: {SOURCE}"))

@@ -72,7 +72,6 @@ def shown_cells(
 
 def show_slices(choice: CapacityChoice, result: SweepResult) -> None:
     """Draw the measure over one axis, a line per variant."""
-    st.subheader("Slices", anchor=False)
     with st.container(horizontal=True):
         pick_values(choice, result, [choice.y])
     table = shown_cells(result, choice.variants, without(choice, [choice.x]))
@@ -88,7 +87,6 @@ def show_slices(choice: CapacityChoice, result: SweepResult) -> None:
 
 def show_difference(choice: CapacityChoice, result: SweepResult) -> None:
     """Draw the differences of two variants, seed by seed, at every point."""
-    st.subheader("Difference of two variants", anchor=False)
     with st.container(horizontal=True):
         pick_pair(choice, result, ("One", "minus"))
     table = slice_at(difference(result, choice.one, choice.other), choice.beside)
@@ -105,7 +103,6 @@ def show_difference(choice: CapacityChoice, result: SweepResult) -> None:
 
 def show_frontier(choice: CapacityChoice, result: SweepResult) -> None:
     """Draw the accuracy of all variants against a cost."""
-    st.subheader("Accuracy and cost", anchor=False)
     with st.container(horizontal=True):
         pick_cost(choice)
         pick_values(choice, result, [choice.y])
@@ -117,7 +114,6 @@ def show_frontier(choice: CapacityChoice, result: SweepResult) -> None:
 
 def show_matching(choice: CapacityChoice, result: SweepResult) -> None:
     """Draw how much more one variant must cost to be as accurate as another."""
-    st.subheader("Cost of equal accuracy", anchor=False)
     with st.container(horizontal=True):
         pick_pair(choice, result, ("The accuracy of", "matched by"))
         pick_cost(choice)
@@ -134,7 +130,6 @@ def show_matching(choice: CapacityChoice, result: SweepResult) -> None:
 
 def show_numbers(choice: CapacityChoice, result: SweepResult) -> None:
     """Draw the table of the cells, and the downloads of everything."""
-    st.subheader("The numbers", anchor=False)
     table = shown_cells(result, choice.variants, choice.beside)
     titles = {name: label_of(name) for name in result.sweep.axes} | _TITLES
     titles |= MEASURES | {str(name): title for name, title in COSTS.items()}

@@ -5,20 +5,17 @@ from __future__ import annotations
 import streamlit as st
 
 from attnkit.analysis.custom_phone_book import (
-    ask,
     is_phone_book,
-    read_book,
     shortened,
 )
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.result import InspectionResult
 from attnkit.tasks.fuzzy import FuzzyPhonebook
-from attnkit.ui.custom_phone_book import MOST_PROBLEMS, book_fields
-from attnkit.ui.inspection import Subject, remembered
-from attnkit.ui.markdown import plain
+from attnkit.ui.custom_phone_book import book_fields, read_question
+from attnkit.ui.inspection import InspectedRun, remembered
 
 
-def pick_example(subject: Subject) -> Inspection | None:
+def pick_example(subject: InspectedRun) -> Inspection | None:
     """Draw the picker in the subject's row, and return the example as an inspection of attention.
 
     Held-out examples are sorted by their number of wrong answers, most first. Where the task is a
@@ -42,7 +39,7 @@ def pick_example(subject: Subject) -> Inspection | None:
     return _custom_book(subject) if is_custom else Inspection("attention", example=example)
 
 
-def _descriptions(subject: Subject) -> tuple[list[str], list[int]]:
+def _descriptions(subject: InspectedRun) -> tuple[list[str], list[int]]:
     """Return the description of every example, and the order in which they are listed.
 
     While the run trains, there is only the example of the Lab.
@@ -61,7 +58,7 @@ def _descriptions(subject: Subject) -> tuple[list[str], list[int]]:
     return descriptions, header["order"]
 
 
-def _custom_book(subject: Subject) -> Inspection | None:
+def _custom_book(subject: InspectedRun) -> Inspection | None:
     """Draw the fields of a book and a question, and return them as an inspection.
 
     None is returned while they have problems, which are shown.
@@ -75,13 +72,11 @@ def _custom_book(subject: Subject) -> Inspection | None:
             "To the models names and numbers are only labels, without spelling: yours take the "
             "places of theirs."
         )
-    book = read_book(text, task)
-    question = None if book.problems else ask(book, name, task)
-    problems = book.problems or (question.problems if question is not None else [])
-    if question is None or problems:
-        st.error("  \n".join(map(plain, problems[:MOST_PROBLEMS])), icon=":material/error:")
+    asked = read_question(task, text, name)
+    if asked is None:
         return None
-    right.caption(" ".join(map(plain, [*book.notes[:MOST_PROBLEMS], *question.notes])))
+    book, question, notes = asked
+    right.caption(notes)
     return Inspection(
         "attention",
         tokens=tuple(tuple(int(field) for field in token) for token in question.tokens),

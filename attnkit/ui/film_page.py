@@ -9,7 +9,7 @@ import streamlit as st
 
 from attnkit.analysis.inspection.request import Inspection, View
 from attnkit.ui.example_picker import pick_example
-from attnkit.ui.inspection import open_subject, pick_layer_and_head, show_film
+from attnkit.ui.inspection import open_inspected_run, pick_layer_and_head, show_film
 from attnkit.ui.lab import Lab
 from attnkit.ui.routing import require_route
 from attnkit.ui.takeaway import take_away
@@ -27,7 +27,7 @@ def film_page(
         below: Draws what stands between the figures and the downloads.
     """
     require_route()
-    subject = open_subject(page, title)
+    subject = open_inspected_run(page, title)
     layer, head = pick_layer_and_head(subject)
     example = pick_example(subject)
     if example is None:

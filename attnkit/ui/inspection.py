@@ -49,7 +49,7 @@ CACHE_BYTES = 2**25
 
 
 @dataclass
-class Subject:
+class InspectedRun:
     """One seed of a run that a page looks into.
 
     Attributes:
@@ -143,7 +143,7 @@ class Subject:
 _CACHE: Cache[bytes] = Cache(10_000, CACHE_BYTES, len)
 
 
-def open_subject(page: str, title: str) -> Subject:
+def open_inspected_run(page: str, title: str) -> InspectedRun:
     """Draw the head of a page, and return the run and seed that it looks into.
 
     If the run is not trained, the page ends with an offer to train it.
@@ -168,7 +168,7 @@ def open_subject(page: str, title: str) -> Subject:
     if not lab.is_trained:
         _offer_training(lab)
         st.stop()
-    return Subject(lab, experiment.replace(first_seed=seed, n_seeds=1), experiment, row)
+    return InspectedRun(lab, experiment.replace(first_seed=seed, n_seeds=1), experiment, row)
 
 
 def _offer_training(lab: Lab) -> None:
@@ -206,7 +206,7 @@ def remembered(name: str, options: Sequence[Any], default: Any, key: str = "") -
     return bound(memory, name, key or f"inspected_{name}")
 
 
-def pick_layer_and_head(subject: Subject) -> tuple[int, int]:
+def pick_layer_and_head(subject: InspectedRun) -> tuple[int, int]:
     """Draw the pickers where there is a choice, and return the indices of layer and head.
 
     The choices hold on all pages.
@@ -231,7 +231,7 @@ def pick_layer_and_head(subject: Subject) -> tuple[int, int]:
     return layer, head
 
 
-def show_film(subject: Subject, inspection: Inspection, component: str) -> None:
+def show_film(subject: InspectedRun, inspection: Inspection, component: str) -> None:
     """Draw the figures of an inspection, and add new frames while the run trains.
 
     Args:
@@ -270,7 +270,7 @@ _HEIGHT = 600
 """Height in pixels of the placeholder until the first frame has come."""
 
 
-def _draw(subject: Subject, inspection: Inspection, component: str) -> None:
+def _draw(subject: InspectedRun, inspection: Inspection, component: str) -> None:
     """Draw the status line and the component; drawn again at every tick."""
     if st.session_state.pop("picked_anew", False):  # the pickers above change, too
         st.rerun()
@@ -300,7 +300,7 @@ def _draw(subject: Subject, inspection: Inspection, component: str) -> None:
         st.skeleton(height=_HEIGHT)
 
 
-def _fetch(subject: Subject, inspection: Inspection, sent: _Sent, *, all_frames: bool) -> None:
+def _fetch(subject: InspectedRun, inspection: Inspection, sent: _Sent, *, all_frames: bool) -> None:
     """Request the new frames, or all of them."""
     result = subject.inspect(replace(inspection, since=-1 if all_frames else sent.step))
     if isinstance(result, str):
@@ -311,7 +311,7 @@ def _fetch(subject: Subject, inspection: Inspection, sent: _Sent, *, all_frames:
             sent.step, sent.blob = header["steps"][-1], result
 
 
-def _status(job: Job | None, subject: Subject) -> str:
+def _status(job: Job | None, subject: InspectedRun) -> str:
     """Return how far the training of the inspected run is.
 
     The text is empty for a run that has ended: the player says which step and seed it shows.
@@ -327,7 +327,7 @@ def _status(job: Job | None, subject: Subject) -> str:
     return f"{status_of(job)} The figures grow." if moves(job) and job.snapshot else status_of(job)
 
 
-def show_failure(subject: Subject, job: Job, key: str) -> None:
+def show_failure(subject: InspectedRun, job: Job, key: str) -> None:
     """Draw why a training failed, and the button that begins it again."""
     st.markdown(status_of(job))
     st.button("Train it again", icon=":material/replay:", on_click=subject.try_again, key=key)

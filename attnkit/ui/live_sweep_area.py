@@ -38,7 +38,6 @@ VALUES_HELP = "A list such as 2, 4, 8; or a range such as 2 … 64, in which eac
 
 def sweep_form_area(choice: CapacityChoice) -> None:
     """Draw the form of a sweep of the visitor's own."""
-    st.subheader("A sweep of your own", anchor=False)
     form: SweepForm = st.session_state.setdefault("sweep_form", SweepForm())
     with st.container(border=True, key="sweep_form_area"):
         st.fragment(_form_area)(form, choice)

@@ -11,7 +11,7 @@ from attnkit.analysis.export import experiment_code
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.service.jobs import Job
 from attnkit.training.summary import run_table
-from attnkit.ui.inspection import ATTENTION_TITLE, Subject
+from attnkit.ui.inspection import ATTENTION_TITLE, InspectedRun
 from attnkit.ui.lab import Lab
 from attnkit.ui.markdown import plain
 from attnkit.ui.render_cache import sharing_table, slice_table
@@ -57,7 +57,7 @@ def numbers(lab: Lab, job: Job | None) -> None:
             download("Experiment as JSON", settings, f"{name}-experiment.json", key="settings_json")
             run = snapshot.experiment
             page_as_file(
-                Subject(lab, run.replace(n_seeds=1), run, row),
+                InspectedRun(lab, run.replace(n_seeds=1), run, row),
                 Inspection("attention", layer=telling_layer(run.layer_specs)),
                 "attention",
                 ATTENTION_TITLE,

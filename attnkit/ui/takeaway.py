@@ -17,14 +17,14 @@ from attnkit.analysis.export import (
 )
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.result import InspectionResult
-from attnkit.ui.inspection import Subject
+from attnkit.ui.inspection import InspectedRun
 from attnkit.ui.standalone import standalone_html
 from attnkit.ui.widgets import download
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
 
 
-def take_away(subject: Subject, inspection: Inspection, component: str, title: str) -> None:
+def take_away(subject: InspectedRun, inspection: Inspection, component: str, title: str) -> None:
     """Draw the downloads of a page that shows a film; they are made when the expander is opened."""
     expander = st.expander(
         "Downloads", icon=":material/download:", key="take_away", on_change="rerun"
@@ -48,7 +48,7 @@ def take_away(subject: Subject, inspection: Inspection, component: str, title: s
 
 
 def page_as_file(
-    subject: Subject,
+    subject: InspectedRun,
     inspection: Inspection,
     component: str,
     title: str,
@@ -74,7 +74,7 @@ def page_as_file(
     download(label, page, file, key="page_html", icon="html", help=help)
 
 
-def _module(subject: Subject) -> None:
+def _module(subject: InspectedRun) -> None:
     """Draw the downloads of a variant: its PyTorch module and its weights."""
     experiment = subject.experiment
     st.markdown(
@@ -97,7 +97,7 @@ def _module(subject: Subject) -> None:
     st.code(code, language="python", wrap_lines=True)
 
 
-def _weights(subject: Subject, variant: Variant) -> bytes:
+def _weights(subject: InspectedRun, variant: Variant) -> bytes:
     """Return a variant's weights as a safetensors file, with the names of its module.
 
     Raises:
@@ -115,7 +115,7 @@ def _weights(subject: Subject, variant: Variant) -> bytes:
     return module_weights(subject.experiment, variant, weights)
 
 
-def _code(subject: Subject) -> None:
+def _code(subject: InspectedRun) -> None:
     """Draw the command and the Python code that train the experiment."""
     st.markdown("**This experiment** in a terminal, and in Python.")
     st.code(command_line(subject.run), language="bash", wrap_lines=True)

@@ -20,7 +20,7 @@ from attnkit.figures.recovery import plot_recovery, recovery_legend
 from attnkit.service.server import server_settings
 from attnkit.training.snapshot import Snapshot
 from attnkit.ui import components
-from attnkit.ui.inspection import Subject
+from attnkit.ui.inspection import InspectedRun
 from attnkit.ui.lab import Lab
 from attnkit.ui.markdown import plain
 from attnkit.ui.service import training_service
@@ -100,7 +100,7 @@ def open_tied_training(lab: Lab) -> TiedTraining:
     return operation
 
 
-def show_recovery(subject: Subject, operation: TiedTraining) -> None:
+def show_recovery(subject: InspectedRun, operation: TiedTraining) -> None:
     """Draw the fall and the recovery of accuracy in the tied training."""
     job = operation.job
     if job is None:
@@ -143,7 +143,7 @@ def trials_table(operation: TiedTraining) -> str:
     return table(header, rows, "lrrrrr")
 
 
-def recovery_downloads(subject: Subject, snapshot: Snapshot) -> None:
+def recovery_downloads(subject: InspectedRun, snapshot: Snapshot) -> None:
     """Draw the link that opens a tied training in the Lab, and the download of its curves."""
     with st.container(horizontal=True, vertical_alignment="center", key="take_away"):
         lab_link("Open it in the Lab", snapshot.experiment.to_params())

@@ -17,7 +17,7 @@ from attnkit.figures.tying import (
 )
 from attnkit.service.jobs import Job
 from attnkit.ui import components
-from attnkit.ui.inspection import Subject, remembered
+from attnkit.ui.inspection import InspectedRun, remembered
 from attnkit.ui.markdown import plain
 from attnkit.ui.watched_job import moves
 from attnkit.ui.widgets import download
@@ -28,7 +28,7 @@ _NO_ANSWER = "tying_no_answer"
 """Key in the session of the last text that came instead of a result, and its run and step."""
 
 
-def mixtures_area(subject: Subject) -> None:
+def mixtures_area(subject: InspectedRun) -> None:
     """Draw the accuracy of all mixtures of W_K and W_V, with a slider, and of the repairs.
 
     The training process computes them once, when the run has ended; moving the slider only moves
@@ -65,8 +65,8 @@ def mixtures_area(subject: Subject) -> None:
         st.caption(plain(f"{refusal}."))
 
 
-def _measured(subject: Subject, film: Job | None) -> bytes | str | None:
-    """Return what the training process measures; see `Subject.inspect_all_seeds`.
+def _measured(subject: InspectedRun, film: Job | None) -> bytes | str | None:
+    """Return what the training process measures; see `InspectedRun.inspect_all_seeds`.
 
     If it answers with a text, the text stays for this run and step, because every other drawing of
     the page would begin the same long computation once more.

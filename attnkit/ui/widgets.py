@@ -50,12 +50,15 @@ def bound(
     return {"key": key, "on_change": change}
 
 
-def pick_section(choice: Any, titles: Mapping[str, str], key: str) -> None:
-    """Draw the buttons that open a section; a second press closes it.
+def sections(
+    choice: Any, titles: Mapping[str, str], draw: Mapping[str, Callable[[], None]], key: str
+) -> None:
+    """Draw the buttons that open a section, and the open one; a second press closes it.
 
     Args:
         choice: Object whose `section` is the name of the open section; empty if none is open.
         titles: Titles of the sections by name.
+        draw: Functions that draw what stands below the title of a section.
         key: Key of the widget.
     """
     st.segmented_control(
@@ -65,6 +68,9 @@ def pick_section(choice: Any, titles: Mapping[str, str], key: str) -> None:
         wrap=True,
         **bound(choice, "section", key, lambda name: setattr(choice, "section", name or "")),
     )
+    if choice.section in draw:
+        st.subheader(titles[choice.section], anchor=choice.section)
+        draw[choice.section]()
 
 
 def download(

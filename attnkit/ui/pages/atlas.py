@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import pandas as pd
@@ -39,7 +40,7 @@ from attnkit.ui.custom_model import RUNNING, custom_model
 from attnkit.ui.head_portrait import head_in_words
 from attnkit.ui.markdown import plain, with_formulas
 from attnkit.ui.routing import require_route
-from attnkit.ui.widgets import bound, pick_section, warn_once
+from attnkit.ui.widgets import bound, sections, warn_once
 
 GRID = "atlas_grid"
 """Key of the grid of all heads."""
@@ -58,6 +59,7 @@ def draw() -> None:
         conclude(shipped_atlas.table)
     if atlas is None:
         warn_once(choice.problems)
+        st.subheader(SECTIONS["own"], anchor=False)
         show_custom_model(choice, None)
     else:
         show_figures(choice, atlas, shipped_atlas)
@@ -106,17 +108,18 @@ def show_figures(choice: AtlasChoice, atlas: Atlas, shipped_atlas: Atlas | None)
     show_grid(choice, heads, head, measure)
     if groups:
         show_distribution(groups, measure)
-    pick_section(choice, SECTIONS, "atlas_section")
-    if choice.section == "head":
-        show_one_head(choice, heads, head, shipped_atlas)
-    elif choice.section == "measures":
-        show_scatter(choice, heads)
-    elif choice.section == "models":
-        show_depth(choice, groups, pair, measure)
-    elif choice.section == "numbers":
-        show_numbers(atlas, shipped_atlas)
-    if choice.section == "own" or RUNNING in st.session_state:
-        show_custom_model(choice, shipped_atlas)
+    own = partial(show_custom_model, choice, shipped_atlas)
+    draw: dict[str, Callable[[], None]] = {
+        "head": lambda: show_one_head(choice, heads, head, shipped_atlas),
+        "measures": lambda: show_scatter(choice, heads),
+        "models": lambda: show_depth(choice, groups, pair, measure),
+        "numbers": lambda: show_numbers(atlas, shipped_atlas),
+        "own": own,
+    }
+    sections(choice, SECTIONS, draw, "atlas_section")
+    if choice.section != "own" and RUNNING in st.session_state:
+        st.subheader(SECTIONS["own"], anchor=False)
+        own()
 
 
 def controls(choice: AtlasChoice) -> None:
@@ -218,5 +221,4 @@ def groups_table(groups: list[Group]) -> pd.DataFrame:
 
 def show_custom_model(choice: AtlasChoice, shipped_atlas: Atlas | None) -> None:
     """Draw the section in which a visitor measures a model."""
-    st.subheader("A model of your own", anchor=False)
     custom_model(choice, () if shipped_atlas is None else shipped_atlas.table["model"].unique())

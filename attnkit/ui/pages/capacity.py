@@ -44,7 +44,7 @@ from attnkit.ui.live_sweep_area import live_bar, sweep_form_area
 from attnkit.ui.markdown import plain
 from attnkit.ui.presence import watcher
 from attnkit.ui.routing import require_route
-from attnkit.ui.widgets import bound, pick_section, warn_once
+from attnkit.ui.widgets import bound, sections, warn_once
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
 
@@ -75,9 +75,10 @@ def draw() -> None:
     if result is not None:
         controls(choice, result)
         st.fragment(show_phase, run_every=tick if choice.sweep == OWN else None)(choice)
-        show_section(choice, result)
+        show_sections(choice, result)
     else:
         pick(choice, "sweep", "Sweep", list(titles()), titles().__getitem__, width=340)
+        st.subheader(SECTIONS["live"], anchor=False)
         sweep_form_area(choice)
     choice.write_link()
     components.load_plotly()
@@ -235,17 +236,15 @@ def show_phase(choice: CapacityChoice) -> None:
     choice.write_link()
 
 
-def show_section(choice: CapacityChoice, result: SweepResult) -> None:
+def show_sections(choice: CapacityChoice, result: SweepResult) -> None:
     """Draw the buttons that open a section, and the open section."""
-    pick_section(choice, SECTIONS, "capacity_section")
-    sections = {
+    figures = {
         "slices": show_slices,
         "difference": show_difference,
         "frontier": show_frontier,
         "matching": show_matching,
         "numbers": show_numbers,
     }
-    if choice.section in sections and len(result.runs):
-        sections[choice.section](choice, result)
-    elif choice.section == "live":
-        sweep_form_area(choice)
+    draw = {name: partial(show, choice, result) for name, show in figures.items()}
+    draw = {**(draw if len(result.runs) else {}), "live": partial(sweep_form_area, choice)}
+    sections(choice, SECTIONS, draw, "capacity_section")

@@ -26,7 +26,7 @@ from attnkit.service.jobs import Job
 from attnkit.training.summary import percent
 from attnkit.ui import components
 from attnkit.ui.controls import labels_of
-from attnkit.ui.inspection import Subject, open_subject, remembered, show_failure
+from attnkit.ui.inspection import InspectedRun, open_inspected_run, remembered, show_failure
 from attnkit.ui.markdown import plain
 from attnkit.ui.routing import require_route
 from attnkit.ui.tied_training import (
@@ -61,7 +61,7 @@ REPORTED = (
 def draw() -> None:
     """Draw the page."""
     require_route()
-    subject = open_subject("surgery", "What happens if trained matrices are tied?")
+    subject = open_inspected_run("surgery", "What happens if trained matrices are tied?")
     operation = open_tied_training(subject.lab)
     trains = moves(operation.job)
 
@@ -82,7 +82,7 @@ def draw() -> None:
     components.load_plotly()
 
 
-def newest_result(subject: Subject, view: View) -> InspectionResult | None:
+def newest_result(subject: InspectedRun, view: View) -> InspectionResult | None:
     """Return what a view measures in the newest frame; None, with a message, if there is none.
 
     While the models train, a result is reused until a tenth of the steps has passed.
@@ -100,7 +100,7 @@ def newest_result(subject: Subject, view: View) -> InspectionResult | None:
     return None
 
 
-def status_line(subject: Subject, job: Job | None) -> str:
+def status_line(subject: InspectedRun, job: Job | None) -> str:
     """Return which models are measured, and how far they are trained."""
     seed = subject.experiment.first_seed
     if job is None or job.state == "failed":
@@ -110,7 +110,7 @@ def status_line(subject: Subject, job: Job | None) -> str:
     return f"Seed {seed}. {status_of(job)} Numbers are of the newest moment."
 
 
-def tie_area(subject: Subject, operation: TiedTraining) -> None:
+def tie_area(subject: InspectedRun, operation: TiedTraining) -> None:
     """Draw what tying costs at once, and what further training does; drawn again at every tick."""
     conclusion = st.container(key="conclusion")
     st.caption(status_line(subject, subject.ask_for_film()))
@@ -157,7 +157,7 @@ def title(text: str) -> str:
 
 
 def show_ways(
-    subject: Subject,
+    subject: InspectedRun,
     operation: TiedTraining,
     result: InspectionResult,
     ways: list[Way],
@@ -193,7 +193,7 @@ def show_ways(
 
 
 def train_buttons(
-    subject: Subject,
+    subject: InspectedRun,
     operation: TiedTraining,
     ways: list[Way],
     plan: Experiment | None,
@@ -250,7 +250,9 @@ def invite(operation: TiedTraining, ways: list[Way], chosen: Way, recovery: Reco
         )
 
 
-def plan_of(subject: Subject, operation: TiedTraining, way: Way) -> tuple[Experiment | None, str]:
+def plan_of(
+    subject: InspectedRun, operation: TiedTraining, way: Way
+) -> tuple[Experiment | None, str]:
     """Return the experiment that ties in this way and trains on, or the reason why none can."""
     if way.refusal:
         return None, "This way is not possible, so there is nothing to train on."
@@ -280,7 +282,7 @@ def plan_text(operation: TiedTraining, plan: Experiment) -> str:
     )
 
 
-def heads_area(subject: Subject) -> None:
+def heads_area(subject: InspectedRun) -> None:
     """Draw the accuracy without each head."""
     result = newest_result(subject, "heads")
     if result is not None:
