@@ -25,7 +25,6 @@ session's state."""
 LATE_SECONDS = 1.5
 """Seconds in which an address that was just overwritten counts as late, not as a new link."""
 
-
 MOST_CHARACTERS = 60
 """Characters of a faulty link that a message repeats."""
 

@@ -18,7 +18,7 @@ from attnkit.realmodels.atlas import PLACE, Atlas
 from attnkit.realmodels.measures import MEASURES
 from attnkit.realmodels.shipped import OFFSETS
 from attnkit.ui import components
-from attnkit.ui.address import Linked, LinkField, named, open_choice, shortened
+from attnkit.ui.address import Linked, LinkField, named, shortened
 from attnkit.ui.bundle import script
 from attnkit.ui.measured_models import MOST_ATLASES, measured_models
 from attnkit.ui.widgets import bound
@@ -199,11 +199,6 @@ class AtlasChoice(Linked):
     def write_link(self) -> None:
         """Write the choices into the address bar; what is the default is left out."""
         self.set_link(self.written(self._fields()))
-
-
-def open_atlas_choice() -> AtlasChoice:
-    """Return this visitor's choices, made from the link if they are new or it has changed."""
-    return open_choice("atlas", "atlas_chosen", AtlasChoice)
 
 
 def grid(

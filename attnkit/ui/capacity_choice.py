@@ -16,7 +16,7 @@ from attnkit.figures.phase import MEASURES, Measure
 from attnkit.foundation.settings import Value
 from attnkit.sweeps import Sweep, SweepResult
 from attnkit.sweeps.shipped import SHIPPED
-from attnkit.ui.address import Linked, LinkField, LinkList, named, open_choice
+from attnkit.ui.address import Linked, LinkField, LinkList, named
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
 
@@ -199,11 +199,6 @@ class CapacityChoice(Linked):
 def _variants_of(sweep: Sweep) -> LinkList[Variant]:
     """Return the field of the variants that have a panel."""
     return LinkList("variants", sweep.sharing[0], named(sweep.sharing))
-
-
-def open_capacity_choice() -> CapacityChoice:
-    """Return this visitor's choices, made from the link if they are new or it has changed."""
-    return open_choice("capacity", "capacity_chosen", CapacityChoice)
 
 
 def middle_of(values: Sequence[Value]) -> Value:

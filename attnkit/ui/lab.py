@@ -90,11 +90,6 @@ class Lab(RunOnScreen, Linked):
         full = full_size(task.name)
         return None if full == self.experiment else full
 
-    def set_full_size(self) -> None:
-        """Set up the task at full size; all other settings get their defaults."""
-        if self.full_size is not None:
-            self.set(self.full_size)
-
     def read_widgets(self) -> list[Problem]:
         """Take over the values of the widgets; return their problems if they are not valid."""
         task = self.experiment.task.name

@@ -63,7 +63,7 @@ def comparison(compared: Sequence[ComparedExperiment]) -> None:
 
     metric, variants = _measure_and_variants(compared)
     summary = summary_table(compared, metric)
-    summary = summary[summary["sharing"].isin([variant.value for variant in variants])]
+    summary = summary[summary["sharing"].isin(variants)]
     st.subheader(f"{_MEASURES[metric]} on held-out examples, by training step", anchor=False)
     if len(compared) == 1:
         blob = _replay(compared[0].snapshot, tuple(variants), metric)
@@ -167,16 +167,15 @@ def _measure_and_variants(compared: Sequence[ComparedExperiment]) -> tuple[Metri
         )
         chosen = variants
         if len(variants) > 1:
-            names = [variant.value for variant in variants]
             picked = st.pills(
                 "Variants",
-                names,
-                default=names[:_MOST_PANELS],
-                format_func=lambda name: title_of(Variant(name)),
+                variants,
+                default=variants[:_MOST_PANELS],
+                format_func=title_of,
                 selection_mode="multi",
-                key="variants_" + "_".join(names),
+                key="variants_" + "_".join(variants),
             )
-            chosen = [variant for variant in variants if variant.value in picked] or variants
+            chosen = [variant for variant in variants if variant in picked] or variants
     return metric, chosen
 
 
@@ -189,22 +188,20 @@ def _differences(
     if len(compared) == 1 and not has_others:
         return
     with st.expander("Differences, seed by seed", key="differences"):
-        names = [variant.value for variant in variants]
         if has_others:
             st.subheader("Variants against each other", anchor=False)
-            values = [variant.value for variant in baselines]
-            baseline = st.selectbox(
+            baseline: Variant = st.selectbox(
                 "Minus",
-                values,
-                index=values.index("QKV") if "QKV" in values else 0,
-                format_func=lambda name: title_of(Variant(name)),
+                baselines,
+                index=next((i for i, v in enumerate(baselines) if v == "QKV"), 0),
+                format_func=title_of,
                 key="minus_variant",
                 width=240,
             )
-            found = differences_within(compared, Variant(baseline), metric)
-            _difference_table(found, names, title_of(Variant(baseline)), metric)
+            found = differences_within(compared, baseline, metric)
+            _difference_table(found, variants, title_of(baseline), metric)
         if len(compared) > 1:
-            _differences_of_experiments(compared, names, metric)
+            _differences_of_experiments(compared, variants, metric)
         st.caption(
             "Mean of the pairs at the last evaluation with 95% limits (Student's t), each by "
             "itself: among twenty such intervals one is expected to miss. Where all pairs agree "
@@ -213,16 +210,16 @@ def _differences(
 
 
 def _differences_of_experiments(
-    compared: Sequence[ComparedExperiment], names: Sequence[str], metric: Metric
+    compared: Sequence[ComparedExperiment], variants: Sequence[Variant], metric: Metric
 ) -> None:
     """Draw the paired differences of experiments to one of them, for each variant."""
     st.subheader("Experiments against each other", anchor=False)
     letter = st.selectbox("Minus", [c.letter for c in compared], key="minus_experiment", width=240)
     reference = next(c for c in compared if c.letter == letter)
     differences = differences_between(compared, reference, metric)
-    if not _difference_table(differences, names, letter, metric):
+    if not _difference_table(differences, variants, letter, metric):
         st.caption(f"No other experiment has a variant of {letter}.")
-    has_no_pairs = differences["sharing"].isin(names) & (differences["n_pairs"] == 0)
+    has_no_pairs = differences["sharing"].isin(variants) & (differences["n_pairs"] == 0)
     unpaired = differences.loc[has_no_pairs, "experiment"].unique()
     if len(unpaired):
         st.caption(
@@ -232,14 +229,14 @@ def _differences_of_experiments(
 
 
 def _difference_table(
-    differences: pd.DataFrame, names: Sequence[str], reference: str, metric: Metric
+    differences: pd.DataFrame, variants: Sequence[Variant], reference: str, metric: Metric
 ) -> bool:
     """Draw paired differences of some variants; return whether there are any.
 
     Differences of accuracies are in percentage points.
     """
     is_share, columns = metric == "accuracy", ["difference", "low", "high"]
-    shown = differences[differences["sharing"].isin(names)].copy()
+    shown = differences[differences["sharing"].isin(variants)].copy()
     shown[columns] *= 100 if is_share else 1
     label = f"{_MEASURES[metric]} minus that of {reference}"
     number = partial(st.column_config.NumberColumn, format="%+.1f" if is_share else "%+.3f")

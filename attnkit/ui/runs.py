@@ -18,7 +18,7 @@ from attnkit.service.history import Search, name_of
 from attnkit.service.server import server_settings
 from attnkit.service.store import ResultStore, StoredEntry, Unavailable
 from attnkit.training.snapshot import Snapshot
-from attnkit.ui.address import Linked, LinkList, open_choice
+from attnkit.ui.address import Linked, LinkList
 from attnkit.ui.cache import Cache
 from attnkit.ui.owner import is_signed_in
 
@@ -69,11 +69,6 @@ class Runs(Linked):
                 f"At most {MOST} experiments can be compared, but {len(hashes)} were chosen: "
                 f"the first {MOST} are."
             )
-
-
-def open_runs() -> Runs:
-    """Return this visitor's choice, made from the link if it is new or the link has changed."""
-    return open_choice("runs", "runs", Runs)
 
 
 def may_change() -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from attnkit.ui.address import Linked, LinkField, open_choice
+from attnkit.ui.address import Linked, LinkField
 from attnkit.variants import CATALOGUE, InvalidVariant, Named, Variant, names_of
 from attnkit.variants.names import find, key_of
 
@@ -55,12 +55,7 @@ class VariantChoice(Linked):
         self.set_link({} if is_first else {"variant": self.entry.name})
 
 
-def open_variant_choice() -> VariantChoice:
-    """Return this visitor's choice, made from the link if it is new or the link has changed."""
-    return open_choice("variants", "opened_variant", VariantChoice)
-
-
-def _key_of_text(text: str) -> str | None:
+def key_of_text(text: str) -> str | None:
     """Return the key of the entry with this name or text form; None if there is none."""
     try:
         found = find(text.strip()) or next(iter(names_of(Variant(text))), None)
@@ -69,4 +64,4 @@ def _key_of_text(text: str) -> str | None:
     return None if found is None else key_of(found.name)
 
 
-_FIELD = LinkField("variant", "", _key_of_text, "a name in the table; the first is shown instead")
+_FIELD = LinkField("variant", "", key_of_text, "a name in the table; the first is shown instead")

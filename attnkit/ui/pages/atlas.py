@@ -24,6 +24,7 @@ from attnkit.realmodels.atlas import Atlas
 from attnkit.realmodels.base import Unreadable
 from attnkit.realmodels.measures import MEASURES, Measure
 from attnkit.ui import components
+from attnkit.ui.address import open_choice
 from attnkit.ui.atlas import (
     SECTIONS,
     AtlasChoice,
@@ -31,7 +32,6 @@ from attnkit.ui.atlas import (
     grid,
     heads_table,
     numbers,
-    open_atlas_choice,
     pick_measure,
     picture,
 )
@@ -49,7 +49,7 @@ GRID = "atlas_grid"
 def draw() -> None:
     """Draw the page."""
     require_route()
-    choice = open_atlas_choice()
+    choice = open_choice("atlas", "atlas_chosen", AtlasChoice)
     st.title("How similar are the three matrices in real models?", anchor=False)
     shipped_atlas = load_shipped()
     atlas = shipped_atlas

@@ -19,13 +19,13 @@ from attnkit.sweeps import SweepResult
 from attnkit.sweeps.shipped import SHIPPED, load_shipped
 from attnkit.sweeps.values import InvalidSweep
 from attnkit.ui import components
+from attnkit.ui.address import open_choice
 from attnkit.ui.capacity_card import row_of, show_card, take_mark
 from attnkit.ui.capacity_choice import (
     OWN,
     SECTIONS,
     CapacityChoice,
     conclusion_of,
-    open_capacity_choice,
 )
 from attnkit.ui.capacity_sections import (
     csv_table,
@@ -61,7 +61,7 @@ COLUMNS = {0: 5, 1000: 3, 640: 2}
 def draw() -> None:
     """Draw the page."""
     require_route()
-    choice, live = open_capacity_choice(), open_live_sweep()
+    choice, live = open_choice("capacity", "capacity_chosen", CapacityChoice), open_live_sweep()
     st.title("How much capacity does sharing need?", anchor=False)
     stop_before_first_run()
     result = result_of(choice, live)

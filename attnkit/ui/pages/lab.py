@@ -222,7 +222,8 @@ def full_size_button(lab: Lab, full: Experiment) -> None:
         f"Full size: about {duration_in_words(training_service().estimate(full))}",
         icon=":material/open_in_full:",
         type="tertiary",
-        on_click=lab.set_full_size,
+        on_click=lab.set,
+        args=(full,),
         key="full_size",
         help="The sizes that papers or our claims use for this task. The defaults are smaller, so "
         "that training is fast. All other settings go back to their defaults.",

@@ -19,6 +19,7 @@ from attnkit.service.store import (
     StoredEntry,
     Unavailable,
 )
+from attnkit.ui.address import open_choice
 from attnkit.ui.guess import stop_before_first_run
 from attnkit.ui.markdown import plain
 from attnkit.ui.routing import require_route
@@ -31,7 +32,6 @@ from attnkit.ui.runs import (
     find_chosen,
     list_entries,
     may_change,
-    open_runs,
     what_each_reached,
 )
 from attnkit.ui.session import lab_link, with_hidden
@@ -49,7 +49,7 @@ def draw() -> None:
     """Draw the page, as far as the store can be read."""
     require_route()
     st.title("Runs", anchor=False)
-    runs = open_runs()
+    runs = open_choice("runs", "runs", Runs)
     stop_before_first_run()
     store = result_store()
     try:

@@ -11,12 +11,13 @@ from attnkit.foundation.plugins import PLUGINS, import_plugins
 from attnkit.foundation.settings import InvalidExperiment
 from attnkit.tasks import TASKS
 from attnkit.ui import components
+from attnkit.ui.address import open_choice
 from attnkit.ui.composer import costs_line, other_names
 from attnkit.ui.guess import awaits_first_run
 from attnkit.ui.markdown import plain
 from attnkit.ui.routing import require_route
 from attnkit.ui.session import lab_link
-from attnkit.ui.variant_choice import VariantChoice, open_variant_choice
+from attnkit.ui.variant_choice import VariantChoice
 from attnkit.ui.variant_table import accuracy_in_words, catalogue_table, conclusion, note
 from attnkit.ui.widgets import key_of_table, table, warn_once
 from attnkit.variants import CATALOGUE, OPTIONS, Named, Variant
@@ -35,7 +36,7 @@ def draw() -> None:
     """Draw the table, and the chosen variant beside it."""
     require_route()
     problems = import_plugins()
-    choice = open_variant_choice()
+    choice = open_choice("variants", "opened_variant", VariantChoice)
     recorded = None if awaits_first_run() else load_recorded()
     st.title("Variants", anchor=False)
     with st.container(key="conclusion"):
