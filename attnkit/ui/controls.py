@@ -24,13 +24,7 @@ MOST_SEGMENTS = 3
 def setting_widgets(
     task: str, hidden: Collection[str] = (), problems: Sequence[Problem] = ()
 ) -> None:
-    """Draw one widget per setting of a task, in groups; its key is `set_` and the setting's name.
-
-    Args:
-        task: Name of the task.
-        hidden: Controls that a class link hides, see `attnkit.experiment.links.hideable`.
-        problems: Problems of the widgets' values; each is shown below its widget.
-    """
+    """Draw one widget per setting of a task, in groups; its key is `set_` and the name."""
     if "settings" in hidden:
         return
     labels = labels_of(task)

@@ -18,14 +18,7 @@ from attnkit.ui.takeaway import take_away
 def film_page(
     page: str, title: str, view: View, below: Callable[[Lab], None] = lambda lab: None
 ) -> None:
-    """Draw a page.
-
-    Args:
-        page: Name of the page in the address, and of the component that draws the figures.
-        title: Title of the page.
-        view: What is inspected.
-        below: Draws what stands between the figures and the downloads.
-    """
+    """Draw a page of a view; `below` draws between its figures and the downloads."""
     require_route()
     subject = open_inspected_run(page, title)
     layer, head = pick_layer_and_head(subject)

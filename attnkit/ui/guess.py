@@ -149,13 +149,7 @@ def outcome(guess: Guess, snapshot: Snapshot) -> str:
 
 
 def correction(named: Sequence[str], solved: Sequence[str], experiment: Experiment) -> str:
-    """Return what was wrong about a guess, in a sentence.
-
-    Args:
-        named: Text forms of the variants that were named; empty if "none of them" was.
-        solved: Text forms of the variants that have solved the task.
-        experiment: The experiment.
-    """
+    """Return what was wrong about a guess, in a sentence; variants are given as text forms."""
     wrong = [name for name in named if name not in solved]
     lacking = [name for name in solved if name not in named]
     text = f"You named {_listed(named)}"

@@ -65,10 +65,6 @@ class Lab(RunOnScreen, Linked):
         """Return the models' answers to a phone book, or the reason why there are none.
 
         The last answers are kept, and returned again while neither models nor book change.
-
-        Args:
-            job: Job of the models; None for those of the shipped example.
-            tokens: Tokens of the book and its question.
         """
         task, service = self.experiment.task.name, training_service()
         name = f"example {task}" if job is None else job.id

@@ -24,11 +24,7 @@ draws an empty box."""
 
 
 def open_lab(page: str = "lab") -> Lab:
-    """Return the Lab of this visitor, made from the link if it is new or the link has changed.
-
-    Args:
-        page: Name of the page that shows it; all such pages have links of the same form.
-    """
+    """Return the Lab of this visitor, made from the link if it is new or the link has changed."""
     params = st.query_params.to_dict()
     lab: Lab | None = st.session_state.get("lab")
     if lab is None:

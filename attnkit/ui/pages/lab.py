@@ -246,12 +246,7 @@ def tick_seconds() -> float:
 
 
 def await_examples(page: _Page, own_is_missing: bool) -> None:
-    """Draw the page again as soon as the missing examples have been drawn.
-
-    Args:
-        page: The present run of the page.
-        own_is_missing: Whether the example of the settings is missing; else only thumbnails are.
-    """
+    """Draw the page again as soon as the missing examples have been drawn."""
     if not own_is_missing and not task_examples.thumbnails_missing():
         page.redraw()
     if own_is_missing and page.lab.probe() is not None:
@@ -259,14 +254,7 @@ def await_examples(page: _Page, own_is_missing: bool) -> None:
 
 
 def live_area(page: _Page, drawn_moving: bool, tick: float, *, is_valid: bool) -> None:
-    """Draw everything that changes while models learn; drawn again at every tick.
-
-    Args:
-        page: The present run of the page.
-        drawn_moving: Whether the run was moving when the page was drawn.
-        tick: Seconds between two ticks when the page was drawn.
-        is_valid: Whether the widgets describe an experiment.
-    """
+    """Draw everything that changes while models learn; drawn again at every tick."""
     lab = page.lab
     job = lab.job
     snapshot = lab.shown(job)
