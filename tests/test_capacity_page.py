@@ -62,9 +62,9 @@ def test_the_page_concludes_in_one_sentence_and_shows_a_diagram():
 
 def test_a_link_is_followed_kept_while_another_page_is_open_and_repaired_once():
     """The sweep of another visitor is told to be theirs; a shipped one is shown instead."""
-    params = {"sweep": CapacityChoice.sweep, "show": "matching", "x": "n_entries", "y": "d_head"}
-    params |= {"d_head": "8", "one": "Q=K", "other": "K=V", "cell": "8/6/K=V"}
-    tab = visit_at("capacity", **params)
+    params = {"sweep": CapacityChoice.sweep, "show": "matching", "x": "n_entries", "d_head": "8"}
+    params |= {"one": "Q=K", "cell": "8/6/K=V"}
+    tab = visit_at("capacity", **params, y="d_head", other="K=V")  # the last two are defaults
     assert not tab.warning
     assert link(tab) == params
     tab = turn_to(turn_to(tab, "guide"), "capacity")
@@ -100,12 +100,12 @@ def test_a_cell_is_trained_in_the_lab_which_opens_even_if_that_is_refused(monkey
     def refuse(*_, **__):
         raise Refused("12 experiments wait already")
 
-    tab = press(visit_at("capacity", cell=WIDE.link), "capacity_lab")
+    tab = press(visit_at("capacity", cell=str(WIDE)), "capacity_lab")
     lab = tab.session_state["lab"]
     assert lab.experiment == lab_experiment(made_up(), WIDE)
     assert lab.job.state != "failed"
     monkeypatch.setattr(TrainingService, "submit", refuse)
-    tab = press(visit_at("capacity", cell=NARROW.link), "capacity_lab")
+    tab = press(visit_at("capacity", cell=str(NARROW)), "capacity_lab")
     assert tab.session_state["lab"].experiment == lab_experiment(made_up(), NARROW)
 
 

@@ -97,7 +97,7 @@ def test_the_card_says_all_about_the_variant_of_the_link(seed):
         others = named.variant != "QKV"
         assert link.label == ("Compare with QKV in the Lab" if others else "Open in the Lab")
     tab = open_page("variants", variant="<b>*x*</b>")
-    assert "asks for the variant “<b>*x*</b>”" in plain_text(tab.warning[0]).replace("\u2060", "")
+    assert "has variant='<b>*x*</b>'" in plain_text(tab.warning[0]).replace("\u2060", "")
     assert "\\<b\\>" in tab.warning[0].value
     assert tab.code[0].value == "QKV"
     assert not show(tab).warning

@@ -141,7 +141,7 @@ def test_a_faulty_link_and_a_refusal_are_told(monkeypatch):
     told = plain_text(tab.warning[0])
     assert told.startswith("The link was not fully understood. n_heads: got '99'")
     monkeypatch.setattr(TrainingService, "submit", refuse)
-    assert "60 experiments wait already" in press(tab, "train_here").error[0].value
+    assert "60 experiments wait already" in press(tab, "train_here").warning[-1].value
 
 
 @pytest.mark.parametrize(

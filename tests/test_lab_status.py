@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from attnkit.experiment import Experiment
 from attnkit.service.jobs import Job
 from attnkit.service.scheduler import Outlook
-from attnkit.ui import lab_status, training_buttons
+from attnkit.ui import lab_status, training_buttons, watched_job
 from attnkit.ui.lab import Lab
 from attnkit.ui.task_examples import shipped_example
 
@@ -47,7 +47,7 @@ def test_every_state_has_its_words_and_its_disabled_buttons(monkeypatch):
     for one, words, greyed in STATES:
         outlook = Outlook(place=0 if one.begun else 3, n_active=32, begins=100.0, ends=45.0)
         service = SimpleNamespace(outlook=lambda _, outlook=outlook: outlook)
-        monkeypatch.setattr(lab_status, "training_service", lambda service=service: service)
+        monkeypatch.setattr(watched_job, "training_service", lambda service=service: service)
         lab = Lab(Experiment())
         assert words in lab_status.status_line(lab, one, one.snapshot, is_valid=True)
         training_buttons.training_buttons(lab, lab.experiment, one)

@@ -179,7 +179,7 @@ def test_what_was_trained_before_is_shown_at_once(monkeypatch):
     first = finished(steps="20")
     link, trained_by = {**first.query_params}, job_of(first).snapshot.trained_by
     other = visit(**link)
-    assert status(other).startswith("Trained earlier: 20 steps")
+    assert status(other).startswith("Trained earlier: Step 20 of 20")
     other.number_input(key="set_d_head").set_value(4)
     watch(press(other, "train"), lambda job: job.over)
     other.number_input(key="set_d_head").set_value(3)
@@ -188,7 +188,7 @@ def test_what_was_trained_before_is_shown_at_once(monkeypatch):
     watch(other, lambda job: job.over)
     monkeypatch.setattr(training_service()._queue, "jobs", {})
     other = visit(**link)
-    assert status(other).startswith("Trained earlier: 20 steps, 2 models in ")
+    assert status(other).startswith("Trained earlier: Step 20 of 20, 2 models in ")
     assert trained_by not in status(other)
     assert any(f" by {plain(trained_by)}." in each.value for each in other.caption)
 

@@ -135,8 +135,8 @@ def test_the_owner_sees_the_queue_and_stops_one_experiment_or_all_of_an_address(
     assert f"{ADDRESS}: 2" in tab.selectbox(key="owner_address").options
 
     for box, button, chosen in [
-        ("owner_chosen", "owner_stop", ids[3]),
-        ("owner_address", "owner_stop_address", ADDRESS),
+        ("owner_chosen", "owner_chosen_stop", ids[3]),
+        ("owner_address", "owner_address_stop", ADDRESS),
     ]:
         assert tab.button(key=button).disabled
         tab.selectbox(key=box).set_value(chosen)
@@ -175,5 +175,5 @@ def test_tabs_are_counted_on_a_real_server(port):
         second.set("owner_secret", OWNER_SECRET)
         second.press("owner_sign_in")
         assert not [*first.exceptions, *second.exceptions]
-        assert second.has("owner_stop")
+        assert second.has("owner_chosen_stop")
         assert told_at(port) == before + 2

@@ -346,10 +346,10 @@ def test_a_run_stops_for_another_claim_and_is_taken_up_again_with_its_seeds(ours
     with monkeypatch.context() as patched:
         patched.setattr(TrainingService, "submit", refuse)
         tab = press(guess(tab), "run_claim")
-        assert "Not accepted: 12 experiments wait already." in said(tab)
-        assert "Not accepted" in said(show(tab))
+        assert "Not taken: 12 experiments wait already." in said(tab)
+        assert "Not taken" in said(show(tab))
     tab, first = press(tab, "go_on_claim"), rerun_of(tab, "slow")
-    assert "Not accepted" not in said(tab)
+    assert "Not taken" not in said(tab)
     job, seeds = first.job_id, first.seeds
     tab = choose_claim(tab, "small")
     assert "“A slow claim” trains for you now: it stops if you run this." in said(tab)

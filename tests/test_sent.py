@@ -187,7 +187,7 @@ def test_a_drawing_is_packed_once_and_bounded_by_its_bytes():
     for drawing in (drawings[0], drawings[2], drawings[3]):
         packed.of(drawing, lambda drawing=drawing: drawing)
         assert packed.of(drawings[1], dict, "words") is kept
-        assert packed.n_bytes <= 100
+        assert packed.kept.n_bytes <= 100
     assert packed.of(drawings[0], dict) == b"{}"
     assert len(packed.of([], lambda: {"text": "x" * 500})) > 500
-    assert packed.n_bytes == 0
+    assert packed.of(drawings[1], dict, "words") is kept  # nothing makes room for it

@@ -47,7 +47,7 @@ BAD = {
     RANGE.format(1, 8, 2, ", scale = 'cubic'"): "axes.d_head.scale",
     RANGE.format(1, 8, 2, ", step = 2"): "axes.d_head.step",
     "[axes]\nn_entries = [8, 16]\n[base]\nn_names = 12": "axes.n_entries",
-    f"[axes]\nd_head = {WIDE}\nsteps = {WIDE}\nn_eval = {WIDE}": "axes",
+    f"[axes]\nsteps = {WIDE}\nevaluate_every = {WIDE}\nearlier_steps = {WIDE}": "axes",
     "sharing = []": "sharing",
     "sharing = ['QKV learning_rate=0.1']": "sharing",
     "sharing = ['QKV', 'QKV kv_heads=2']": "sharing",

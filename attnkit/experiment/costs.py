@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 from attnkit.variants.options import WidthOption
@@ -143,6 +144,7 @@ class Adjusted:
         return variant.wire(self.size, task.n_ctx, two_sided=task.n_source > 0)
 
 
+@lru_cache(64)
 def equalise(
     variants: tuple[Variant, ...], size: Size, task: Task, equal: Equal
 ) -> dict[Variant, Adjusted]:

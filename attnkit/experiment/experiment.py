@@ -2,8 +2,7 @@
 
 An experiment is variants × seeds on one task; its field `sharing` lists the variants.
 Its settings are written flat everywhere (Python, command line, link, JSON) and stored in three
-groups: the task's dials, `Size`, `TrainingSettings`.
-Labels, help and bounds stand on the fields; `settings` reads them for widgets and help texts.
+groups: the task's dials, `Size`, `TrainingSettings`; their fields hold labels, help and bounds.
 This module does not import torch, because pages build experiments.
 """
 
@@ -13,7 +12,7 @@ import difflib
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any, Self
 from urllib.parse import parse_qsl, urlencode
 
@@ -22,7 +21,8 @@ from pydantic_core import ErrorDetails
 
 from attnkit.experiment.costs import Adjusted, Costs, Equal, count_costs, equalise
 from attnkit.experiment.layer_specs import LayerSpec, layer_specs_of
-from attnkit.experiment.training_settings import MEASURED_TOGETHER, TrainingSettings
+from attnkit.experiment.memory import check_memory, megabytes_of
+from attnkit.experiment.training_settings import TrainingSettings
 from attnkit.foundation.display import Displayed
 from attnkit.foundation.settings import (
     InvalidExperiment,
@@ -113,8 +113,8 @@ class Experiment(_Runs, Displayed):
             if "tie" in variant.given and share > 0 and self.tie_step(variant) == 0:
                 most = max(1, round(share * self.training.steps))
                 allowed = f"at most {most}, so that {variant} is trained untied first"
-                cadence = self.training.evaluate_every
-                raise disagreement("evaluate_every", cadence, allowed, "steps", "sharing")
+                given = self.training.evaluate_every
+                raise disagreement("evaluate_every", given, allowed, "steps", "sharing")
         return self
 
     @model_validator(mode="after")
@@ -136,50 +136,13 @@ class Experiment(_Runs, Displayed):
 
     @model_validator(mode="after")
     def _check_cost(self) -> Self:
-        training = self.training
-        at_once, permanent = self._numbers_per_seed()
-        for numbers, limit in ((at_once, _MOST_AT_ONCE), (permanent, _MOST_PERMANENT)):
-            if self.n_seeds * numbers > limit:
-                allowed = f"at most {limit // numbers} at these sizes"
-                if numbers > limit:
-                    allowed = "smaller sizes or batches: too large for a single seed"
-                others = (*_COSTLY, *type(self.task).model_fields, "task")
-                raise disagreement("n_seeds", self.n_seeds, allowed, *others)
-        least = -(-training.steps // _MAX_EVALUATIONS)
-        if training.evaluate_every < least:
-            allowed = f"at least {least} for {training.steps} steps"
-            raise disagreement("evaluate_every", training.evaluate_every, allowed, "steps")
+        check_memory(self)
         return self
-
-    def _numbers_per_seed(self) -> tuple[int, int]:
-        """Return the numbers in memory for one seed of all variants: during a step, and always."""
-        task, training = self.task, self.training
-        examples = max(training.batch_size, min(training.n_eval, MEASURED_TOGETHER))
-        answers = 2 * (training.batch_size + training.n_eval) * (task.n_ctx - task.answers_from)
-        at_once = permanent = 0
-        for variant in self.sharing:
-            wiring = self.wiring(variant)
-            per_token = 4 * max(wiring.n_inner, wiring.vectors[wiring.roles["Q"]].n_numbers)
-            per_token += 6 * wiring.sizes.d_model + 2 * wiring.sizes.d_mlp
-            per_token += 3 * wiring.sizes.n_heads * wiring.n_maps * task.n_ctx
-            at_once += examples * task.n_ctx * len(self.layer_specs) * per_token
-            at_once += answers * task.n_classes
-            # Parameter, gradient, two moments of Adam, and a temporary root.
-            permanent += 5 * count_costs(wiring, task).parameters
-            # Tokens, labels and positions have 64 bits, twice a float's.
-            permanent += 2 * training.n_train * task.n_ctx * (task.n_fields + 3)
-        return at_once, permanent
 
     @property
     def megabytes(self) -> float:
-        """Estimated memory of a training, in MiB.
-
-        It counts a third of a step's numbers, as not all exist at the same time. Measured on the
-        defaults of the tasks, large trainings take two thirds to all of the estimate, small ones
-        up to 50 MB more than it.
-        """
-        at_once, permanent = self._numbers_per_seed()
-        return self.n_seeds * 4 * (permanent + at_once / 3) / 2**20
+        """Estimated memory of a training, in MiB."""
+        return megabytes_of(self)
 
     @property
     def n_runs(self) -> int:
@@ -239,7 +202,7 @@ class Experiment(_Runs, Displayed):
         """
         if self.equal == "nothing":
             return Adjusted(self._stacked, None, "", 0.0)
-        by_variant = _equalised(self.sharing, self._stacked, self.task, self.equal)
+        by_variant = equalise(self.sharing, self._stacked, self.task, self.equal)
         adjusted = by_variant.get(Variant(variant))
         if adjusted is None:
             allowed = "the variants of this experiment"
@@ -422,38 +385,9 @@ def _unknown(name: str, value: Any, known: Iterable[str]) -> Problem:
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return ",".join(value) if isinstance(value, list) else str(value)
+    text = ",".join(value) if isinstance(value, list) else str(value)
+    return text.lower() if isinstance(value, bool) else text
 
-
-_equalised = lru_cache(64)(equalise)
-
-
-_COSTLY = (
-    "n_heads",
-    "n_layers",
-    "d_mlp",
-    "d_model",
-    "d_head",
-    "batch_size",
-    "n_eval",
-    "n_train",
-    "sharing",
-)
-"""Settings, besides seeds and the task's dials, that decide how much memory is needed."""
 
 _SHAPING = ("n_heads", "d_head", "d_model", "positions", "n_layers")
 """Settings that can make a variant impossible."""
-
-_MOST_AT_ONCE = 2**30
-"""Largest number of intermediate values in one step of all runs.
-
-Cohorts take turns, so that these values never exist all at the same time.
-"""
-
-_MOST_PERMANENT = 2**29
-"""Largest number of values that all runs together keep during the whole training."""
-
-_MAX_EVALUATIONS = 4000
-"""Largest number of evaluations; every snapshot carries all of them to the page."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, get_args
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Annotated, Any, get_args
 
-from pydantic import Field
+from pydantic import Field, TypeAdapter
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
@@ -150,6 +151,7 @@ class Setting:
         multiple_of: Number that divides every value; None for any value.
         choices: Allowed texts; empty if there are no fixed choices.
         choice_labels: Names of the choices on screen; empty if they are those in `choices`.
+        info: The pydantic field, by which values are read.
     """
 
     name: str
@@ -162,6 +164,21 @@ class Setting:
     multiple_of: int | None = None
     choices: tuple[str, ...] = ()
     choice_labels: tuple[str, ...] = ()
+    info: FieldInfo = field(default_factory=FieldInfo, compare=False, repr=False)
+
+    def read(self, value: Any) -> Value:
+        """Return a value as the field's type, read as a link, a file or a program has it.
+
+        Raises:
+            ValueError: If it is not allowed; `allowed` says what is.
+        """
+        if isinstance(value, bool) and self.kind is not bool:
+            raise ValueError("a number or a text is neither true nor false")
+        try:
+            read: Value = _reader(self).validate_python(value)
+        except OverflowError as error:
+            raise ValueError("too large a number") from error
+        return read
 
     def label_of(self, choice: str) -> str:
         """Return the name of a choice on screen."""
@@ -208,4 +225,11 @@ def setting_of(name: str, info: FieldInfo, default: Any) -> Setting:
         bounds.get("multiple_of"),
         choices,
         tuple(map(str, labels)),
+        info,
     )
+
+
+@lru_cache(256)
+def _reader(setting: Setting) -> TypeAdapter[Any]:
+    form: Any = Annotated[setting.info.annotation, setting.info]
+    return TypeAdapter(form)

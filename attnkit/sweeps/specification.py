@@ -33,6 +33,7 @@ import json
 import math
 import tomllib
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -42,13 +43,12 @@ from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 from pydantic_core import PydanticCustomError
 
 from attnkit.experiment.experiment import Experiment, default_settings
-from attnkit.foundation.settings import InvalidExperiment, Value, dial, shown
+from attnkit.foundation.settings import InvalidExperiment, Problem, Value, dial
 from attnkit.sweeps.values import (
     NOT_AN_AXIS,
     InvalidSweep,
-    error_in_words,
     known_setting,
-    problem,
+    problem_of,
     read_axis,
     read_task,
     read_value,
@@ -146,9 +146,7 @@ class Sweep(BaseModel):
         try:
             super().__init__(**values)
         except ValidationError as error:
-            raise InvalidSweep(
-                "; ".join(error_in_words(details, type(self)) for details in error.errors())
-            ) from None
+            raise InvalidSweep(*(problem_of(one, type(self)) for one in error.errors())) from None
         self._check_experiments()
 
     @field_validator("sharing", mode="before")
@@ -157,7 +155,7 @@ class Sweep(BaseModel):
         try:
             return read_variants(value)
         except InvalidVariant as error:
-            raise InvalidSweep(f"sharing: got {shown(error.text, quoted=True)}, {error}") from None
+            raise InvalidSweep(Problem("sharing", error.text, f"but {error}")) from None
 
     def _check_experiments(self) -> None:
         """Check every value of every axis while the others have their first value.
@@ -167,14 +165,14 @@ class Sweep(BaseModel):
         """
         if self.n_cells > MOST_CELLS:
             allowed = f"axes with at most {MOST_CELLS:,} cells together"
-            raise InvalidSweep(problem("axes", f"{self.n_cells:,} cells", allowed))
+            raise InvalidSweep(Problem("axes", f"{self.n_cells:,} cells", allowed))
         if self.rates.multiples != (1.0,) and "learning_rate" in self.axes:
             allowed = "[1], because learning_rate is an axis"
-            raise InvalidSweep(problem("rates.multiples", list(self.rates.multiples), allowed))
+            raise InvalidSweep(Problem("rates.multiples", list(self.rates.multiples), allowed))
         for variant in self.sharing:
             if "learning_rate" in variant.given:
                 allowed = "a variant without a learning rate; rates or an axis may vary it"
-                raise InvalidSweep(problem("sharing", str(variant), allowed))
+                raise InvalidSweep(Problem("sharing", str(variant), allowed))
         first = {name: values[0] for name, values in self.axes.items()}
         points = [first]
         points += [{**first, name: v} for name, values in self.axes.items() for v in values[1:]]
@@ -185,10 +183,10 @@ class Sweep(BaseModel):
             errors = {**at_point, **errors}
             possible |= set(self.sharing) - at_point.keys()
             if len(at_point) == len(self.sharing):
-                raise InvalidSweep(self._in_words(at_point[self.sharing[0]]))
+                raise InvalidSweep(*self._with_keys(at_point[self.sharing[0]]))
         for variant in self.sharing:
             if variant not in possible:
-                raise InvalidSweep(self._in_words(errors[variant]))
+                raise InvalidSweep(*self._with_keys(errors[variant]))
 
     def _errors_at(self, point: Mapping[str, Value]) -> dict[Variant, InvalidExperiment]:
         """Return the errors of the variants that are impossible at a point."""
@@ -203,10 +201,9 @@ class Sweep(BaseModel):
                 errors[variant] = error
         return errors
 
-    def _in_words(self, error: InvalidExperiment) -> str:
-        return "; ".join(
-            f"{self._key(p.field)}: {str(p).partition(': ')[2]}" for p in error.problems
-        )
+    def _with_keys(self, error: InvalidExperiment) -> list[Problem]:
+        """Return the problems of an experiment with the keys of the specification."""
+        return [replace(problem, field=self._key(problem.field)) for problem in error.problems]
 
     def __hash__(self) -> int:
         return hash(self.hash)

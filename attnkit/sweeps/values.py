@@ -10,21 +10,26 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
 from attnkit.experiment.experiment import DEFAULT_TASK, settings
-from attnkit.foundation.settings import Setting, Value, allowed_names, dial, setting_of, shown
+from attnkit.foundation.settings import Problem, Setting, Value, allowed_names, dial, setting_of
 from attnkit.tasks import TASKS
 
 NOT_AN_AXIS = ("sharing", "n_seeds", "first_seed", "equal")
 """Settings of an experiment that neither the base nor an axis of a sweep has."""
-
-_LARGEST = 1e300
-"""Numbers beyond this are refused before they are converted."""
 
 MOST_VALUES = 1000
 """Largest number of values of an axis."""
 
 
 class InvalidSweep(ValueError):
-    """Error for a sweep that cannot be used; its message names the key and what is allowed."""
+    """Error for a sweep that cannot be used; its message names the key and what is allowed.
+
+    Attributes:
+        problems: Every wrong value, or a message.
+    """
+
+    def __init__(self, *problems: Problem | str) -> None:
+        self.problems = problems
+        super().__init__("; ".join(map(str, problems)))
 
 
 class Axis(BaseModel):
@@ -71,7 +76,7 @@ def table_of(key: str, value: Any) -> Mapping[str, Any]:
         InvalidSweep: If it is none.
     """
     if not isinstance(value, Mapping):
-        raise InvalidSweep(problem(key, value, "a table of settings"))
+        raise InvalidSweep(Problem(key, value, "a table of settings"))
     return value
 
 
@@ -83,7 +88,7 @@ def read_task(values: Mapping[str, Any]) -> str:
     """
     task = table_of("base", values.get("base", {})).get("task", DEFAULT_TASK)
     if not isinstance(task, str) or task not in TASKS:
-        raise InvalidSweep(problem("base.task", task, allowed_names(TASKS, str(task))))
+        raise InvalidSweep(Problem("base.task", task, allowed_names(TASKS, str(task))))
     return task
 
 
@@ -102,22 +107,15 @@ def known_setting(key: str, name: str, task: str) -> Setting:
 
 
 def read_value(key: str, value: Any, setting: Setting) -> Value:
-    """Return a value of a setting as its type; its bounds are checked by the experiment.
+    """Return a value of a setting as its type.
 
     Raises:
-        InvalidSweep: If the value has another type.
+        InvalidSweep: If the value is not allowed.
     """
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    is_number = is_number and abs(value) < _LARGEST
-    if setting.kind is bool and isinstance(value, bool):
-        return value
-    if setting.kind is str and isinstance(value, str):
-        return value
-    if setting.kind is float and is_number and math.isfinite(value):
-        return float(value)
-    if setting.kind is int and is_number and float(value).is_integer():
-        return int(value)
-    raise InvalidSweep(problem(key, value, setting.allowed))
+    try:
+        return setting.read(value)
+    except ValueError:
+        raise InvalidSweep(Problem(key, value, setting.allowed)) from None
 
 
 def read_axis(name: str, values: Any, task: str) -> tuple[Value, ...]:
@@ -131,31 +129,31 @@ def read_axis(name: str, values: Any, task: str) -> tuple[Value, ...]:
         texts = values if isinstance(values, list | tuple) and values else [values]
         for text in texts:
             if not isinstance(text, str) or text not in TASKS:
-                raise InvalidSweep(problem(key, text, allowed_names(TASKS, str(text))))
+                raise InvalidSweep(Problem(key, text, allowed_names(TASKS, str(text))))
         return tuple(dict.fromkeys(texts))
     setting = known_setting("axes", name, task)
     if isinstance(values, Mapping | Axis):
         if setting.kind not in (int, float):
-            raise InvalidSweep(problem(key, "a range", f"a list, each value {setting.allowed}"))
+            raise InvalidSweep(Problem(key, "a range", f"a list, each value {setting.allowed}"))
         try:
             axis = values if isinstance(values, Axis) else Axis(**values)
             whole = setting.kind is int
             values = axis.values(whole=whole, multiple_of=setting.multiple_of or 1)
         except ValidationError as error:
-            problems = [error_in_words(details, Axis, (key,)) for details in error.errors()]
-            raise InvalidSweep("; ".join(problems)) from None
+            problems = [problem_of(details, Axis, (key,)) for details in error.errors()]
+            raise InvalidSweep(*problems) from None
         except ValueError as error:
-            raise InvalidSweep(problem(key, "a range", str(error))) from None
+            raise InvalidSweep(Problem(key, "a range", str(error))) from None
     if not isinstance(values, list | tuple) or not 1 <= len(values) <= MOST_VALUES:
         allowed = f"a list of 1 to {MOST_VALUES} values, or a range {{from, to, count, scale}}"
-        raise InvalidSweep(problem(key, values, allowed))
+        raise InvalidSweep(Problem(key, values, allowed))
     return tuple(dict.fromkeys(read_value(key, value, setting) for value in values))
 
 
-def error_in_words(
+def problem_of(
     details: ErrorDetails, model: type[BaseModel], before: tuple[str, ...] = ()
-) -> str:
-    """Return an error of pydantic as one line that names the key, the value, what is allowed.
+) -> Problem | str:
+    """Return an error of pydantic as a problem with the key of the specification.
 
     Args:
         details: The error.
@@ -164,39 +162,28 @@ def error_in_words(
     """
     error = details.get("ctx", {}).get("error")
     if isinstance(error, InvalidSweep):
-        return str(error)
+        return error.problems[0]
     path = [*before, *map(str, details["loc"])]
     for name in path[len(before) : -1]:
         annotation = model.model_fields[name].annotation if name in model.model_fields else None
-        model = (
-            annotation
-            if isinstance(annotation, type) and issubclass(annotation, BaseModel)
-            else model
-        )
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            model = annotation
     key, name = ".".join(path), path[-1]
+    fields = {info.alias or field: info for field, info in model.model_fields.items()}
     if details["type"] == "extra_forbidden":
-        known = [info.alias or field for field, info in model.model_fields.items()]
-        return f"{key}: is not a key of a sweep, allowed {allowed_names(known, name)}"
+        return f"{key}: is not a key of a sweep, allowed {allowed_names(fields, name)}"
+    allowed = _ALLOWED.get(details["type"], details["msg"])
+    if name in fields and fields[name].title is not None:
+        allowed = setting_of(name, fields[name], fields[name].default).allowed
     if details["type"] == "missing":
-        return f"{key}: is missing, allowed {_allowed(model, name, details)}"
-    return problem(key, details["input"], _allowed(model, name, details))
+        return f"{key}: is missing, allowed {allowed}"
+    return Problem(key, details["input"], allowed)
 
 
-def _allowed(model: type[BaseModel], name: str, details: ErrorDetails) -> str:
-    """Return what a field allows, from its metadata if it has any."""
-    by_alias = {info.alias or field: (field, info) for field, info in model.model_fields.items()}
-    if name in by_alias and by_alias[name][1].title is not None:
-        field, info = by_alias[name]
-        return setting_of(field, info, info.default).allowed
-    known = {
-        "float_parsing": "a number",
-        "tuple_type": "a list",
-        "dict_type": "a table",
-        "model_type": "a table",
-    }
-    return known.get(details["type"], details["msg"])
-
-
-def problem(key: str, value: Any, allowed: str) -> str:
-    """Return the message about a value that is not allowed."""
-    return f"{key}: got {shown(value, quoted=True)}, allowed {allowed}"
+_ALLOWED = {
+    "float_parsing": "a number",
+    "tuple_type": "a list",
+    "dict_type": "a table",
+    "model_type": "a table",
+}
+"""What fields without bounds allow, by pydantic's type of the error."""

@@ -1,5 +1,9 @@
 """The address bar: a page's choices as a link, and whether somebody has changed the link.
 
+A page declares each choice that its link carries as a `LinkField`: its name, what is allowed, and
+its default. Choices are read and written by this declaration, and wrong ones are reported with
+their name, their value and what is allowed.
+
 One visit to a page is one entry in the browser's history; `assets/history.js` lets a choice within
 the page change this entry. The address leaves out choices that are the default.
 """
@@ -7,9 +11,9 @@ the page change this entry. The address leaves out choices that are the default.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
@@ -20,6 +24,96 @@ session's state."""
 
 LATE_SECONDS = 1.5
 """Seconds in which an address that was just overwritten counts as late, not as a new link."""
+
+MOST_CHARACTERS = 60
+"""Characters of a faulty link that a message repeats."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class LinkField(Generic[T]):
+    """One choice that a link carries.
+
+    Attributes:
+        name: Name of the field in a link.
+        default: Value if the link does not have the field; a link leaves it out.
+        allowed: Values by their text in a link, or a function that reads a text and returns None
+            for one that is not allowed.
+        in_words: What is allowed, for messages; the texts of `allowed` if it is empty.
+        is_shown: Whether the page shows the choice now; a link leaves it out otherwise.
+    """
+
+    name: str
+    default: T
+    allowed: Mapping[str, T] | Callable[[str], T | None]
+    in_words: str = ""
+    is_shown: bool = True
+
+    def read(self, params: Mapping[str, str], problems: list[str], absent: T | None = None) -> T:
+        """Return the value in a link; the default, with a problem, if it is not allowed.
+
+        Args:
+            params: Query parameters.
+            problems: Receives what is wrong, in a sentence.
+            absent: Value if the link does not have the field, or it is wrong; the default if this
+                value is None, or is not allowed.
+        """
+        default = self.default if absent is None else absent
+        if isinstance(self.allowed, Mapping) and default not in self.allowed.values():
+            default = self.default
+        text = params.get(self.name)
+        value = default if text is None else self.value_of(text)
+        if text is not None and value is None:
+            problems.append(self.problem_with(text))
+        return default if value is None else value
+
+    def value_of(self, text: str) -> T | None:
+        """Return the value of a text; None if it is not allowed."""
+        return self.allowed.get(text) if isinstance(self.allowed, Mapping) else self.allowed(text)
+
+    def problem_with(self, text: str) -> str:
+        """Return the message about a text that is not allowed."""
+        allowed = self.in_words
+        if isinstance(self.allowed, Mapping):
+            allowed = allowed or ", ".join(self.allowed)
+        return f"The link has {self.name}={shortened(text)!r}. Allowed: {allowed}."
+
+    def write(self, value: T) -> dict[str, str]:
+        """Return the field of a link; none if the value is the default or is not shown."""
+        if value == self.default or not self.is_shown:
+            return {}
+        if isinstance(self.allowed, Mapping):
+            return {self.name: next(t for t, other in self.allowed.items() if other == value)}
+        return {self.name: str(value)}
+
+
+@dataclass(frozen=True)
+class LinkList(LinkField[T]):
+    """Several values that a link carries with commas between them; `default` is not used."""
+
+    def read_all(self, params: Mapping[str, str], problems: list[str]) -> list[T]:
+        """Return the allowed values in a link, each once; the others are one problem."""
+        texts = dict.fromkeys(text.strip() for text in params.get(self.name, "").split(","))
+        values = {text: self.value_of(text) for text in texts if text}
+        wrong = [text for text, value in values.items() if value is None]
+        if wrong:
+            problems.append(self.problem_with(",".join(wrong)))
+        return [value for value in values.values() if value is not None]
+
+    def write_all(self, values: Sequence[T]) -> dict[str, str]:
+        """Return the field of a link; none if there are no values."""
+        return {self.name: ",".join(map(str, values))} if values else {}
+
+
+def named(names: Iterable[T]) -> dict[str, T]:
+    """Return values by their text, for fields whose values are written as they are."""
+    return {str(name): name for name in names}
+
+
+def shortened(text: str) -> str:
+    """Return a text of a faulty link, cut to what a message repeats."""
+    return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}…"
 
 
 @dataclass(kw_only=True)
@@ -34,6 +128,11 @@ class Linked:
     link: dict[str, str] = field(default_factory=dict)
     _overwritten: tuple[dict[str, str], float] = field(default=({}, 0.0), repr=False)
 
+    def written(self, fields: Iterable[tuple[str, LinkField[Any]]]) -> dict[str, str]:
+        """Return the query parameters of attributes, each given by its name with its field."""
+        written = [declared.write(getattr(self, name)) for name, declared in fields]
+        return {name: text for one in written for name, text in one.items()}
+
     def set_link(self, link: dict[str, str]) -> None:
         """Write query parameters into the address bar; that of the quiet mode is added."""
         present, quiet = st.query_params.to_dict(), {QUIET: "1"} if is_quiet() else {}
@@ -42,6 +141,10 @@ class Linked:
             self._overwritten = (without_quiet(present), time.monotonic())
             st.query_params.from_dict(wanted)
         self.link = link
+
+    def follow(self, params: dict[str, str]) -> None:
+        """Take over the choices of a link."""
+        raise NotImplementedError
 
     def is_new_link(self, params: dict[str, str]) -> bool:
         """Return whether somebody changed the address, and not this page a moment ago.
@@ -94,24 +197,7 @@ def keep_quiet() -> None:
         st.query_params[QUIET] = "1"
 
 
-class _FollowsLink(Protocol):
-    """Choices that a link can name."""
-
-    def follow(self, params: dict[str, str]) -> None: ...
-
-    def is_called(self, params: dict[str, str], page: str) -> bool: ...
-
-
-MOST_CHARACTERS = 60
-"""Characters of a faulty link that a message repeats."""
-
-
-def shortened(text: str) -> str:
-    """Return a text of a faulty link, cut to what a message repeats."""
-    return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}…"
-
-
-_Choice = TypeVar("_Choice", bound=_FollowsLink)
+_Choice = TypeVar("_Choice", bound=Linked)
 
 
 def open_choice(page: str, key: str, make: Callable[[], _Choice]) -> _Choice:

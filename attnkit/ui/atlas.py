@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import pandas as pd
 import streamlit as st
@@ -18,15 +18,11 @@ from attnkit.realmodels.atlas import PLACE, Atlas
 from attnkit.realmodels.measures import MEASURES
 from attnkit.realmodels.shipped import OFFSETS
 from attnkit.ui import components
-from attnkit.ui.address import Linked, open_choice, shortened
+from attnkit.ui.address import Linked, LinkField, named, shortened
 from attnkit.ui.bundle import asset, script
 from attnkit.ui.measured_models import MOST_ATLASES, measured_models
 from attnkit.ui.standalone import film_style
-
-T = TypeVar("T")
-
-_COUNTINGS = {"once": True, "query": False}
-"""Values of `kv` in a link: a shared key and value head counts once, or once per query head."""
+from attnkit.ui.widgets import bound
 
 
 class Head(NamedTuple):
@@ -42,14 +38,13 @@ class Head(NamedTuple):
         """The position as text."""
         return f"{self.model}, {self.kind}, layer {self.layer}, head {self.head}"
 
-    @property
-    def link(self) -> str:
-        """The position as a link has it: model/kind/layer/head."""
-        return "/".join(map(str, self))
+    def __str__(self) -> str:
+        """Return the position as a link has it: model/kind/layer/head."""
+        return "/".join(map(str, tuple(self)))
 
     @classmethod
     def of(cls, text: str) -> Head | None:
-        """Read what `link` wrote; None if it is no head. A model's name may contain slashes."""
+        """Read what `str` wrote; None if it is no head. A model's name may contain slashes."""
         parts = text.rsplit("/", 3)
         if len(parts) != 4 or not (parts[2] + parts[3]).isdecimal() or not (parts[2] and parts[3]):
             return None
@@ -70,8 +65,9 @@ OVERVIEW = "overview"
 
 _SWITCH = {"0": False, "1": True}
 
-X, Y = "overlap_qk", "symmetry"
-"""Measures that the scatter shows at first."""
+OVERLAP = X = "overlap_qk"
+Y = "symmetry"
+"""Measures that the figures and the two axes of the scatter show at first."""
 
 
 @dataclass
@@ -95,7 +91,7 @@ class AtlasChoice(Linked):
         problems: Problems of the link, in sentences.
     """
 
-    measure: str = "overlap_qk"
+    measure: str = OVERLAP
     head: Head | None = None
     fold: bool = False
     offset: int = 0
@@ -111,6 +107,22 @@ class AtlasChoice(Linked):
     problems: list[str] = field(default_factory=list)
     _unchecked: set[str] = field(default_factory=set, repr=False)
 
+    def _fields(self) -> Iterator[tuple[str, LinkField[Any]]]:
+        """Yield every choice that a link carries, by the name of its attribute."""
+        measures = named(MEASURES)
+        yield "measure", LinkField("measure", OVERLAP, measures)
+        yield "head", LinkField("head", None, Head.of, "model/kind/layer/head")
+        opened = "" if self.head is None else "head"
+        yield "section", LinkField("show", opened, {OVERVIEW: "", **named(SECTIONS)})
+        yield "fold", LinkField("fold", False, _SWITCH)
+        yield "offset", LinkField("offset", 0, named(OFFSETS))
+        yield "once", LinkField("kv", True, {"once": True, "query": False})
+        yield "toys", LinkField("toys", False, _SWITCH)
+        yield "x", LinkField("x", X, measures)
+        yield "y", LinkField("y", Y, measures)
+        for side in ("one", "other", "mine"):
+            yield side, LinkField(side, "", str)
+
     def follow(self, params: dict[str, str]) -> None:
         """Take over the choices of a link, and note what is not allowed.
 
@@ -118,33 +130,11 @@ class AtlasChoice(Linked):
         """
         self.link, self.problems = params, []
         self._unchecked = {"head", "one", "other"} & set(params)
-        measures = {name: name for name in MEASURES}
-        self.measure = self._read("measure", measures, AtlasChoice.measure)
-        self.fold = self._read("fold", _SWITCH, False)
-        self.offset = self._read("offset", {str(offset): offset for offset in OFFSETS}, 0)
-        self.once = self._read("kv", _COUNTINGS, True)
-        self.toys = self._read("toys", _SWITCH, False)
-        self.x, self.y = self._read("x", measures, X), self._read("y", measures, Y)
-        sections = {OVERVIEW: "", **{name: name for name in SECTIONS}}
-        self.section = self._read("show", sections, "head" if "head" in params else "")
-        self.one, self.other = params.get("one", ""), params.get("other", "")
-        self.head = Head.of(params.get("head", ""))
-        if "head" in params and self.head is None:
-            self._complain("head", "model/kind/layer/head")
+        for name, declared in self._fields():
+            if name != "mine":
+                setattr(self, name, declared.read(params, self.problems))
         if params.get("mine", self.mine) != self.mine:
             self._open_measured(params["mine"])
-
-    def _read(self, name: str, allowed: Mapping[str, T], default: T) -> T:
-        """Return what a value of the link stands for; the default, with a note, if nothing."""
-        value = self.link.get(name)
-        if value is not None and value not in allowed:
-            self._complain(name, ", ".join(allowed))
-        return default if value is None else allowed.get(value, default)
-
-    def _complain(self, name: str, allowed: str) -> None:
-        self.problems.append(
-            f"The link has {name}={shortened(self.link[name])!r}. Allowed: {allowed}."
-        )
 
     def _open_measured(self, key: str) -> None:
         measured = measured_models().get(key)
@@ -169,9 +159,6 @@ class AtlasChoice(Linked):
         """Return the head to inspect: the chosen one, or the nearest that the table has.
 
         If none was chosen, it is the head whose measure is farthest from random matrices.
-
-        Args:
-            heads: One row per head, as from `heads_in`.
         """
         requested = self.head
         has_model = requested is not None and bool((heads["model"] == requested.model).any())
@@ -186,8 +173,8 @@ class AtlasChoice(Linked):
         found = Head(first["model"], first["kind"], int(first["layer"]), int(first["head"]))
         if "head" in self._unchecked and requested is not None and requested != found:
             problem = (
-                f"The link has head={shortened(requested.link)!r}, but there is no such head here; "
-                f"shown is {found.link}."
+                f"The link has head={shortened(str(requested))!r}, but there is no such head here; "
+                f"shown is {found}."
             )
             if not has_model and "mine" not in self.link:
                 problem += " A model that its sender measured is in their full link only."
@@ -204,32 +191,15 @@ class AtlasChoice(Linked):
             name = getattr(self, side)
             if name and name not in names:
                 if side in self._unchecked:
-                    self._complain(side, "; ".join(names))
+                    declared = LinkField(side, "", named(names), "; ".join(names))
+                    self.problems.append(declared.problem_with(name))
                 setattr(self, side, "")
         self._unchecked -= {"one", "other"}
         return names.get(self.one, one), names.get(self.other, other)
 
     def write_link(self) -> None:
         """Write the choices into the address bar; what is the default is left out."""
-        link = {} if self.measure == AtlasChoice.measure else {"measure": self.measure}
-        link |= {} if self.head is None else {"head": self.head.link}
-        if self.section != ("" if self.head is None else "head"):
-            link["show"] = self.section or OVERVIEW
-        link |= {"fold": "1"} if self.fold else {}
-        link |= {"offset": str(self.offset)} if self.offset else {}
-        link |= {} if self.once else {"kv": "query"}
-        link |= {"toys": "1"} if self.toys else {}
-        link |= {} if self.x == X else {"x": self.x}
-        link |= {} if self.y == Y else {"y": self.y}
-        link |= {
-            name: getattr(self, name) for name in ("one", "other", "mine") if getattr(self, name)
-        }
-        self.set_link(link)
-
-
-def open_atlas_choice() -> AtlasChoice:
-    """Return this visitor's choices, made from the link if they are new or it has changed."""
-    return open_choice("atlas", "atlas_chosen", AtlasChoice)
+        self.set_link(self.written(self._fields()))
 
 
 def grid(
@@ -280,23 +250,10 @@ def heads_table(heads: pd.DataFrame, measures: Sequence[str]) -> pd.DataFrame:
 
 def pick_measure(choice: AtlasChoice, label: str, field: str, width: int) -> None:
     """Let the visitor choose the measure that a field of their choice names."""
-    st.session_state[f"atlas_{field}"] = getattr(choice, field)
     st.selectbox(
         label,
         list(MEASURES),
-        format_func=title_of_measure,
-        key=f"atlas_{field}",
-        on_change=take,
-        args=(choice, field),
+        format_func=lambda name: MEASURES[name].title,
         width=width,
+        **bound(choice, field, f"atlas_{field}"),
     )
-
-
-def title_of_measure(name: str) -> str:
-    """Return the title of a measure."""
-    return MEASURES[name].title
-
-
-def take(choice: AtlasChoice, field: str) -> None:
-    """Set a field of the visitor's choice to the value of its widget."""
-    setattr(choice, field, st.session_state[f"atlas_{field}"])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 import pandas as pd
 import streamlit as st
@@ -22,15 +24,15 @@ from attnkit.realmodels.answer import (
 from attnkit.realmodels.atlas import Atlas
 from attnkit.realmodels.measures import MEASURES, Measure
 from attnkit.realmodels.portraits import Portrait
-from attnkit.ui.atlas import AtlasChoice, Head, heads_table, numbers, pick_measure, picture, take
+from attnkit.ui.atlas import AtlasChoice, Head, heads_table, numbers, pick_measure, picture
 from attnkit.ui.custom_model import LINK_SHOWS, ONLY_HERE
 from attnkit.ui.head_portrait import show_head
 from attnkit.ui.markdown import plain, with_formulas
+from attnkit.ui.widgets import bound, download
 
 
 def show_scatter(choice: AtlasChoice, heads: pd.DataFrame) -> None:
     """Draw two measures of all heads against each other."""
-    st.subheader("Two measures", anchor=False)
     with st.container(horizontal=True, key="atlas_axes"):
         pick_measure(choice, "Across", "x", 260)
         pick_measure(choice, "Upwards", "y", 260)
@@ -51,23 +53,15 @@ def show_one_head(
     choice: AtlasChoice, heads: pd.DataFrame, head: Head, shipped_atlas: Atlas | None
 ) -> None:
     """Draw one head, and lists that choose another one."""
-    st.subheader("One head", anchor="head")
     candidates = heads
     with st.container(horizontal=True, key="atlas_head"):
         for field, label in zip(Head._fields, ("Model", "Kind", "Layer", "Head"), strict=True):
             values = candidates[field].drop_duplicates()
             if field in ("layer", "head"):
                 values = values.sort_values()
-            key = f"atlas_head_{field}"
-            st.session_state[key] = getattr(head, field)
-            st.selectbox(
-                label,
-                list(values),
-                key=key,
-                on_change=take_head,
-                args=(choice,),
-                width=240 if field == "model" else 110,
-            )
+            width, key = 240 if field == "model" else 110, f"atlas_head_{field}"
+            take = partial(_take_head, choice, head, field)
+            st.selectbox(label, list(values), width=width, **bound(head, field, key, take))
             candidates = candidates[candidates[field] == getattr(head, field)]
     if choice.measured is not None and head.model in set(choice.measured.table["model"]):
         st.caption(LINK_SHOWS if choice.mine else ONLY_HERE)
@@ -76,10 +70,9 @@ def show_one_head(
     show_head(heads, head, portrait_of(head, [choice.measured, shipped_atlas], fold=choice.fold))
 
 
-def take_head(choice: AtlasChoice) -> None:
-    """Choose the head that the lists name; `AtlasChoice.find` takes the nearest if it is none."""
-    model, kind, layer, head = (st.session_state[f"atlas_head_{name}"] for name in Head._fields)
-    choice.head = Head(model, kind, int(layer), int(head))
+def _take_head(choice: AtlasChoice, head: Head, field: str, value: Any) -> None:
+    """Choose a head by one of the lists; `AtlasChoice.find` takes the nearest if it is none."""
+    choice.head = Head(*{**head._asdict(), field: value}.values())
 
 
 def portrait_of(head: Head, atlases: Sequence[Atlas | None], *, fold: bool) -> Portrait | None:
@@ -94,21 +87,14 @@ def show_depth(
     choice: AtlasChoice, groups: list[Group], pair: tuple[Group, Group] | None, measure: Measure
 ) -> None:
     """Draw two models by relative depth."""
-    st.subheader("Two models", anchor=False)
     if pair is None:
         st.info("None of these models has this measure.")
         return
     with st.container(horizontal=True, key="atlas_two"):
         for label, side, group in zip(("One", "Other"), ("one", "other"), pair, strict=True):
-            st.session_state[f"atlas_{side}"] = group.name
-            st.selectbox(
-                label,
-                [group.name for group in groups],
-                key=f"atlas_{side}",
-                on_change=take,
-                args=(choice, side),
-                width=300,
-            )
+            names, shown = [group.name for group in groups], {side: group.name}
+            take = partial(setattr, choice, side)
+            st.selectbox(label, names, width=300, **bound(shown, side, f"atlas_{side}", take))
     first, second = pair
     finding = describe_depth(first, second, measure)
     picture(
@@ -127,7 +113,6 @@ def show_depth(
 
 def show_numbers(atlas: Atlas, shipped_atlas: Atlas | None) -> None:
     """Draw the answer in numbers, what is not comparable, and the downloads of everything."""
-    st.subheader("The numbers", anchor=False)
     if shipped_atlas is not None:
         table = shipped_atlas.table
         st.caption(plain(f"“{QUESTION}”: {SOURCE}"))
@@ -143,18 +128,11 @@ def show_numbers(atlas: Atlas, shipped_atlas: Atlas | None) -> None:
 def downloads(table: pd.DataFrame) -> None:
     """Draw the downloads of all numbers, and the command that computes them, folded."""
     with st.container(horizontal=True, key="atlas_downloads"):
-        for ending, mime, write in (
-            ("csv", "text/csv", lambda: table.to_csv(index=False)),
-            ("parquet", "application/octet-stream", lambda: table.to_parquet(index=False)),
-        ):
-            st.download_button(
-                f"All numbers as {'CSV' if ending == 'csv' else 'Parquet'}",
-                write,
-                f"attnkit-atlas.{ending}",
-                mime,
-                icon=":material/download:",
-                on_click="ignore",
-                key=f"atlas_{ending}",
-            )
+        csv, parquet = (
+            lambda: str(table.to_csv(index=False)),
+            lambda: bytes(table.to_parquet(index=False)),
+        )
+        download("All numbers as CSV", csv, "attnkit-atlas.csv", key="atlas_csv")
+        download("All numbers as Parquet", parquet, "attnkit-atlas.parquet", key="atlas_parquet")
     with st.expander("For programmers: the same table from a terminal"):
         st.code(shipped.COMMAND, language="bash", wrap_lines=True)

@@ -18,6 +18,7 @@ from attnkit.ui.markdown import plain
 from attnkit.ui.presence import watcher
 from attnkit.ui.service import training_service
 from attnkit.ui.session import with_hidden
+from attnkit.ui.widgets import bound
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
 
@@ -58,14 +59,12 @@ def show_card(choice: CapacityChoice, result: SweepResult) -> None:
     if choice.cell is not None and choice.cell not in cells:
         cells.append(choice.cell)
     with st.container(border=True, key="capacity_cell"):
-        st.session_state["capacity_pick"] = choice.cell
         st.selectbox(
             "One cell",
             cells,
             format_func=lambda cell: cell.in_words(sweep),
             placeholder="Press a cell of the diagram, or choose one here",
-            key="capacity_pick",
-            on_change=lambda: setattr(choice, "cell", st.session_state["capacity_pick"]),
+            **bound(choice, "cell", "capacity_pick"),
         )
         if choice.cell is not None:
             show_cell(result, choice.cell)

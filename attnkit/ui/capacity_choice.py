@@ -5,10 +5,10 @@ Which values a choice may have depends on the sweep, so that `settle` reads them
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from attnkit.analysis.capacity import COSTS, Cost
 from attnkit.analysis.conclusion import Conclusion, conclusion, label_of
@@ -16,11 +16,9 @@ from attnkit.figures.phase import MEASURES, Measure
 from attnkit.foundation.settings import Value
 from attnkit.sweeps import Sweep, SweepResult
 from attnkit.sweeps.shipped import SHIPPED
-from attnkit.ui.address import Linked, open_choice, shortened
+from attnkit.ui.address import Linked, LinkField, LinkList, named
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
-
-T = TypeVar("T")
 
 OWN = "own"
 """Value of `sweep` in a link for the sweep that the visitor has run."""
@@ -53,9 +51,8 @@ class Cell(NamedTuple):
     point: tuple[Value, ...]
     variant: Variant
 
-    @property
-    def link(self) -> str:
-        """The cell as a link has it: the values of the axes, then the variant."""
+    def __str__(self) -> str:
+        """Return the cell as a link has it: the values of the axes, then the variant."""
         return "/".join([*map(text_of, self.point), self.variant])
 
     def in_words(self, sweep: Sweep) -> str:
@@ -101,6 +98,40 @@ class CapacityChoice(Linked):
     _unread: dict[str, str] = field(default_factory=dict, repr=False)
     _settled_for: Sweep | None = field(default=None, repr=False)
 
+    def _fields(self) -> Iterator[tuple[str, LinkField[Any]]]:
+        """Yield the choices that every sweep has, by the name of their attribute."""
+        costs = self.section in ("frontier", "matching")
+        yield "sweep", LinkField("sweep", CapacityChoice.sweep, named([*SHIPPED, OWN]))
+        yield "measure", LinkField("measure", CapacityChoice.measure, named(MEASURES))
+        yield "section", LinkField("show", "", named(SECTIONS))
+        yield "cost", LinkField("cost", CapacityChoice.cost, named(COSTS), is_shown=costs)
+
+    def _fields_of(self, sweep: Sweep) -> Iterator[tuple[str, LinkField[Any]]]:
+        """Yield the choices that depend on the sweep, but for the variants that have a panel."""
+        axes = list(sweep.axes)
+        yield "x", LinkField("x", (axes or [""])[0], named(axes))
+        others = [name for name in axes if name != self.x]
+        yield "y", LinkField("y", (others or [""])[0], named(others))
+        present, pair = named(sweep.sharing), default_pair(sweep.sharing)
+        compares = self.section in ("difference", "matching")
+        for side, variant in zip(("one", "other"), pair, strict=True):
+            yield side, LinkField(side, variant, present, is_shown=compares)
+        allowed = "the values of all axes, and a variant"
+        yield "cell", LinkField("cell", None, cells_by_link(sweep), allowed)
+
+    def _axis_fields(self, sweep: Sweep) -> dict[str, LinkField[Value]]:
+        """Return the fields of the axes' values, which a link has of axes that are not drawn."""
+        drawn = [self.x] if self.section in _OVER_ONE_AXIS else [self.x, self.y]
+        return {
+            name: LinkField(
+                name,
+                middle_of(values),
+                {text_of(value): value for value in values},
+                is_shown=name not in drawn,
+            )
+            for name, values in sweep.axes.items()
+        }
+
     def follow(self, params: dict[str, str]) -> None:
         """Take over a link; what depends on the sweep is left to `settle`.
 
@@ -110,70 +141,34 @@ class CapacityChoice(Linked):
         self.link, self.problems = params, []
         if params and _NAMES.isdisjoint(params):
             return
-        self._unread = dict(params)
-        self._settled_for = None
+        self._unread, self._settled_for = params, None
         self.x = self.y = ""
         self.fixed, self.cell = {}, None
         self.one = self.other = BASELINE
-        self.sweep = self._read("sweep", _names([*SHIPPED, OWN]), CapacityChoice.sweep)
-        self.measure = self._read("measure", _names(MEASURES), CapacityChoice.measure)
-        self.section = self._read("show", _names(SECTIONS), "")
-        self.cost = self._read("cost", _names(COSTS), CapacityChoice.cost)
+        for name, declared in self._fields():
+            setattr(self, name, declared.read(params, self.problems))
 
     def forget_link(self) -> None:
         """Leave out what a link says about a sweep that is not shown."""
         self._unread = {}
 
     def settle(self, sweep: Sweep) -> None:
-        """Read the rest of the link, and replace what a sweep does not have by defaults.
-
-        Args:
-            sweep: The sweep that is shown.
-        """
+        """Read the rest of the link, and replace what a sweep does not have by defaults."""
         if self._settled_for == sweep:
             return
         self._settled_for = sweep
-        axes = list(sweep.axes)
-        self.x = self._read("x", _names(axes), self.x if self.x in axes else (axes or [""])[0])
-        others = [name for name in axes if name != self.x]
-        self.y = self._read(
-            "y", _names(others), self.y if self.y in others else (others or [""])[0]
-        )
-        self.fixed = {
-            name: self._read(
-                name,
-                {text_of(value): value for value in values},
-                self.fixed[name] if self.fixed.get(name) in values else middle_of(values),
-            )
-            for name, values in sweep.axes.items()
-        }
-        self._settle_variants(sweep)
-        cells = {cell.link: cell for cell in cells_of(sweep)} if "cell" in self._unread else {}
-        kept = self.cell if self.cell is not None and has_cell(sweep, self.cell) else None
-        self.cell = self._read("cell", cells, kept, "the values of all axes, and a variant")
-        self._unread = {}
-
-    def _settle_variants(self, sweep: Sweep) -> None:
-        present = {str(variant): variant for variant in sweep.sharing}
-        named = self._unread.pop("variants", "")
-        known = tuple(present[name] for name in named.split(",") if name in present)
-        if named and len(known) <= named.count(","):
-            self._complain("variants", named, ", ".join(present))
-        self.variants = known or sweep.sharing[:MOST_PANELS]
-        if self.one == self.other or {self.one, self.other} - set(present):
+        if self.one == self.other or {self.one, self.other} - set(sweep.sharing):
             self.one, self.other = default_pair(sweep.sharing)
-        self.one = self._read("one", present, self.one)
-        self.other = self._read("other", present, self.other)
-
-    def _read(self, name: str, allowed: Mapping[str, T], default: T, in_words: str = "") -> T:
-        """Return what a text of the link stands for; the default, with a note, if nothing."""
-        text = self._unread.pop(name, None)
-        if text is not None and text not in allowed:
-            self._complain(name, text, in_words or ", ".join(allowed))
-        return default if text is None else allowed.get(text, default)
-
-    def _complain(self, name: str, text: str, allowed: str) -> None:
-        self.problems.append(f"The link has {name}={shortened(text)!r}. Allowed: {allowed}.")
+        for name, declared in self._fields_of(sweep):
+            value = declared.read(self._unread, self.problems, getattr(self, name))
+            setattr(self, name, value)
+        self.fixed = {
+            name: declared.read(self._unread, self.problems, self.fixed.get(name))
+            for name, declared in self._axis_fields(sweep).items()
+        }
+        variants = _variants_of(sweep).read_all(self._unread, self.problems)
+        self.variants = tuple(variants) or sweep.sharing[:MOST_PANELS]
+        self._unread = {}
 
     @property
     def beside(self) -> dict[str, Value]:
@@ -190,35 +185,20 @@ class CapacityChoice(Linked):
 
     def write_link(self) -> None:
         """Write the choices into the address bar; what is the default is left out."""
-        sweep, link = self._settled_for, dict[str, str]()
-        if self.measure != CapacityChoice.measure:
-            link["measure"] = self.measure
+        sweep, fields = self._settled_for, list(self._fields())
+        fields += [] if sweep is None else self._fields_of(sweep)
+        link = self.written(fields)
         if sweep is not None:
-            if [self.x, self.y] != [*sweep.axes, ""][:2]:
-                link |= {"x": self.x, "y": self.y}
-            drawn = [self.x] if self.section in _OVER_ONE_AXIS else [self.x, self.y]
-            link |= {
-                name: text_of(value)
-                for name, value in self.fixed.items()
-                if name not in drawn and value != middle_of(sweep.axes[name])
-            }
+            for name, declared in self._axis_fields(sweep).items():
+                link |= declared.write(self.fixed[name])
             if self.variants != sweep.sharing[:MOST_PANELS]:
-                link["variants"] = ",".join(self.variants)
-        link |= {"show": self.section} if self.section else {}
-        if self.section in ("difference", "matching"):
-            is_default = sweep is None or (self.one, self.other) == default_pair(sweep.sharing)
-            link |= {} if is_default else {"one": str(self.one), "other": str(self.other)}
-        if self.section in ("frontier", "matching") and self.cost != CapacityChoice.cost:
-            link["cost"] = self.cost
-        link |= {} if self.cell is None else {"cell": self.cell.link}
-        if link or self.sweep != CapacityChoice.sweep:
-            link["sweep"] = self.sweep
-        self.set_link({name: value for name, value in link.items() if value})
+                link |= _variants_of(sweep).write_all(self.variants)
+        self.set_link(link and {**link, "sweep": self.sweep})
 
 
-def open_capacity_choice() -> CapacityChoice:
-    """Return this visitor's choices, made from the link if they are new or it has changed."""
-    return open_choice("capacity", "capacity_chosen", CapacityChoice)
+def _variants_of(sweep: Sweep) -> LinkList[Variant]:
+    """Return the field of the variants that have a panel."""
+    return LinkList("variants", sweep.sharing[0], named(sweep.sharing))
 
 
 def middle_of(values: Sequence[Value]) -> Value:
@@ -239,12 +219,10 @@ def cells_of(sweep: Sweep) -> list[Cell]:
     return [Cell(point, variant) for variant in sweep.sharing for point in points]
 
 
-def has_cell(sweep: Sweep, cell: Cell) -> bool:
-    """Return whether a sweep has a cell."""
-    fits = len(cell.point) == len(sweep.axes) and cell.variant in sweep.sharing
-    return fits and all(
-        v in values for v, values in zip(cell.point, sweep.axes.values(), strict=True)
-    )
+@lru_cache(maxsize=16)
+def cells_by_link(sweep: Sweep) -> dict[str, Cell]:
+    """Return all cells of a sweep by their text in a link."""
+    return {str(cell): cell for cell in cells_of(sweep)}
 
 
 def text_of(value: Value) -> str:
@@ -252,10 +230,6 @@ def text_of(value: Value) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _names(names: Iterable[T]) -> dict[str, T]:
-    return {str(name): name for name in names}
 
 
 @lru_cache(maxsize=32)

@@ -31,6 +31,7 @@ from attnkit.ui.capacity_choice import (
 )
 from attnkit.ui.live_sweep_area import on_the_command_line
 from attnkit.ui.markdown import plain
+from attnkit.ui.widgets import bound, download
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
 
@@ -66,7 +67,6 @@ def shown_cells(
 
 def show_slices(choice: CapacityChoice, result: SweepResult) -> None:
     """Draw the measure over one axis, a line per variant."""
-    st.subheader("Slices", anchor=False)
     with st.container(horizontal=True):
         pick_values(choice, result, [choice.y])
     table = shown_cells(result, choice.variants, without(choice, [choice.x]))
@@ -82,7 +82,6 @@ def show_slices(choice: CapacityChoice, result: SweepResult) -> None:
 
 def show_difference(choice: CapacityChoice, result: SweepResult) -> None:
     """Draw the differences of two variants, seed by seed, at every point."""
-    st.subheader("Difference of two variants", anchor=False)
     with st.container(horizontal=True):
         pick_pair(choice, result, ("One", "minus"))
     table = slice_at(difference(result, choice.one, choice.other), choice.beside)
@@ -99,7 +98,6 @@ def show_difference(choice: CapacityChoice, result: SweepResult) -> None:
 
 def show_frontier(choice: CapacityChoice, result: SweepResult) -> None:
     """Draw the accuracy of all variants against a cost."""
-    st.subheader("Accuracy and cost", anchor=False)
     with st.container(horizontal=True):
         pick_cost(choice)
         pick_values(choice, result, [choice.y])
@@ -111,7 +109,6 @@ def show_frontier(choice: CapacityChoice, result: SweepResult) -> None:
 
 def show_matching(choice: CapacityChoice, result: SweepResult) -> None:
     """Draw how much more one variant must cost to be as accurate as another."""
-    st.subheader("Cost of equal accuracy", anchor=False)
     with st.container(horizontal=True):
         pick_pair(choice, result, ("The accuracy of", "matched by"))
         pick_cost(choice)
@@ -128,7 +125,6 @@ def show_matching(choice: CapacityChoice, result: SweepResult) -> None:
 
 def show_numbers(choice: CapacityChoice, result: SweepResult) -> None:
     """Draw the table of the cells, and the downloads of everything."""
-    st.subheader("The numbers", anchor=False)
     table = shown_cells(result, choice.variants, choice.beside)
     titles = {name: label_of(name) for name in result.sweep.axes} | _TITLES
     titles |= MEASURES | {str(name): title for name, title in COSTS.items()}
@@ -149,27 +145,12 @@ def show_numbers(choice: CapacityChoice, result: SweepResult) -> None:
 
 def downloads(choice: CapacityChoice, result: SweepResult) -> None:
     """Draw the buttons that download the runs, with the specification of the sweep."""
-    files: tuple[tuple[str, str, str, Callable[[], str | bytes]], ...] = (
-        ("Runs as CSV", "csv", "text/csv", lambda: runs_csv(result)),
-        (
-            "Result as Parquet",
-            "parquet",
-            "application/octet-stream",
-            result.to_bytes,
-        ),
-        ("Sweep as TOML", "toml", "application/toml", result.sweep.to_toml),
-    )
+    name = f"attnkit-sweep-{choice.sweep}"
+    csv, toml = partial(runs_csv, result), result.sweep.to_toml
     with st.container(horizontal=True, key="capacity_downloads"):
-        for label, ending, mime, write in files:
-            st.download_button(
-                label,
-                write,
-                f"attnkit-sweep-{choice.sweep}.{ending}",
-                mime,
-                icon=":material/download:",
-                on_click="ignore",
-                key=f"capacity_{ending}",
-            )
+        download("Runs as CSV", csv, f"{name}.csv", key="capacity_csv")
+        download("Result as Parquet", result.to_bytes, f"{name}.parquet", key="capacity_parquet")
+        download("Sweep as TOML", toml, f"{name}.toml", key="capacity_toml")
 
 
 def runs_csv(result: SweepResult) -> str:
@@ -188,20 +169,13 @@ def without(choice: CapacityChoice, names: Sequence[str]) -> dict[str, Value]:
 def pick_values(choice: CapacityChoice, result: SweepResult, names: Iterable[str]) -> None:
     """Let the visitor choose the values of axes that a figure does not draw."""
     for name in filter(None, names):
-        key = f"capacity_at_{name}"
-        st.session_state[key] = choice.fixed[name]
         st.selectbox(
             label_of(name),
             result.sweep.axes[name],
             format_func=text_of,
-            key=key,
-            on_change=partial(_take_value, choice, name, key),
             width=180,
+            **bound(choice.fixed, name, f"capacity_at_{name}"),
         )
-
-
-def _take_value(choice: CapacityChoice, name: str, key: str) -> None:
-    choice.fixed[name] = st.session_state[key]
 
 
 def pick_pair(choice: CapacityChoice, result: SweepResult, labels: tuple[str, str]) -> None:
@@ -225,16 +199,8 @@ def pick(
     width: int,
 ) -> None:
     """Let the visitor choose the value of a field of their choice from a list."""
-    key = f"capacity_{field}"
-    st.session_state[key] = getattr(choice, field)
-    st.selectbox(
-        label,
-        options,
-        format_func=in_words,
-        key=key,
-        on_change=lambda: setattr(choice, field, st.session_state[key]),
-        width=width,
-    )
+    widget = bound(choice, field, f"capacity_{field}")
+    st.selectbox(label, options, format_func=in_words, width=width, **widget)
 
 
 def _figure(name: str, figure: Figure, finding: str, title: str, table: pd.DataFrame) -> None:

@@ -8,8 +8,6 @@ wheel and is put in the page once, by a component that is mounted after the firs
 from __future__ import annotations
 
 import json
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.util import find_spec
@@ -25,6 +23,7 @@ from attnkit.figures.diagram import variant_diagram
 from attnkit.figures.panels import Figure
 from attnkit.tasks import FAMILIES, TASKS
 from attnkit.ui.bundle import asset, script
+from attnkit.ui.cache import Cache
 from attnkit.ui.render_cache import example_cells, task_thumbnail
 from attnkit.ui.standalone import film_style
 from attnkit.variants import Variant
@@ -76,23 +75,17 @@ def _packed(data: dict[str, Any]) -> bytes:
 
 
 class Packed:
-    """Cache of drawings as JSON bytes; the least recently used are dropped first.
+    """Cache of drawings as JSON bytes.
 
     A drawing, which nobody may change, is recognised by its identity, so it is kept beside its
-    bytes and should be about as large as they are. Several threads may use the cache at once.
+    bytes and should be about as large as they are.
 
     Args:
         most_bytes: Size of the cache, counted in JSON bytes.
-
-    Attributes:
-        n_bytes: Number of bytes in the cache.
     """
 
     def __init__(self, most_bytes: int) -> None:
-        self.n_bytes = 0
-        self._most_bytes = most_bytes
-        self._cached: OrderedDict[tuple[Any, ...], tuple[object, bytes]] = OrderedDict()
-        self._lock = threading.Lock()
+        self.kept: Cache[tuple[object, bytes]] = Cache(10_000, most_bytes, lambda one: len(one[1]))
 
     def of(self, drawing: object, data: Callable[[], dict[str, Any]], *more: Any) -> bytes:
         """Return the bytes of a drawing, from the cache if it was packed before.
@@ -103,19 +96,8 @@ class Packed:
             more: Values besides the drawing on which the data depend.
         """
         key = (id(drawing), *more)
-        with self._lock:
-            if key in self._cached:
-                self._cached.move_to_end(key)
-                return self._cached[key][1]
-        packed = _packed(data())
-        with self._lock:
-            if key not in self._cached:  # another thread may have been faster
-                self._cached[key] = (drawing, packed)
-                self.n_bytes += len(packed)
-            while self.n_bytes > self._most_bytes:
-                _, (_, oldest) = self._cached.popitem(last=False)
-                self.n_bytes -= len(oldest)
-        return packed
+        kept = self.kept.get(key) or self.kept.put(key, (drawing, _packed(data())))
+        return kept[1]
 
 
 _PACKED = Packed(2**24)

@@ -10,6 +10,7 @@ from attnkit.foundation.settings import InvalidExperiment, Problem, as_sentence
 from attnkit.ui import components
 from attnkit.ui.lab import MOST_COLUMNS, Lab
 from attnkit.ui.markdown import plain
+from attnkit.ui.variant_choice import key_of_text
 from attnkit.variants import CATALOGUE, InvalidVariant, Named, Variant, names_of
 from attnkit.variants.catalogue import search
 from attnkit.variants.names import find, key_of
@@ -198,12 +199,7 @@ def _take_match() -> None:
 
 def _take_name() -> None:
     """Choose the typed variant in the list of the catalogue, if the catalogue has it."""
-    text = str(st.session_state[_TEXT])
-    try:
-        named = find(text) or next(iter(names_of(Variant(text))), None)
-    except InvalidVariant:
-        named = None
-    st.session_state[_NAME] = key_of(named.name) if named else None
+    st.session_state[_NAME] = key_of_text(str(st.session_state[_TEXT]))
 
 
 def _add(lab: Lab, variant: Variant) -> None:

@@ -24,13 +24,7 @@ MOST_SEGMENTS = 3
 def setting_widgets(
     task: str, hidden: Collection[str] = (), problems: Sequence[Problem] = ()
 ) -> None:
-    """Draw one widget per setting of a task, in groups; its key is `set_` and the setting's name.
-
-    Args:
-        task: Name of the task.
-        hidden: Controls that a class link hides, see `attnkit.experiment.links.hideable`.
-        problems: Problems of the widgets' values; each is shown below its widget.
-    """
+    """Draw one widget per setting of a task, in groups; its key is `set_` and the name."""
     if "settings" in hidden:
         return
     labels = labels_of(task)
@@ -54,12 +48,7 @@ def labels_of(task: str) -> dict[str, str]:
 
 
 def _grid(group: Iterable[Setting], messages: Mapping[str, str]) -> None:
-    """Draw number fields two in a row, switches and choices in rows of their own.
-
-    Args:
-        group: The settings.
-        messages: Message about a wrong value by the setting's name; shown below its widget.
-    """
+    """Draw number fields two in a row, switches and choices in rows of their own."""
     group = list(group)
     numbers = [setting for setting in group if setting.kind in (int, float)]
     rows = [numbers[first : first + 2] for first in range(0, len(numbers), 2)]

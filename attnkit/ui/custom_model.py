@@ -36,20 +36,9 @@ LINK_SHOWS = (
 ONLY_HERE = "This model is too large to keep: it is gone when the page is loaded again."
 """Notes on who sees a measured model, if the server keeps it and if not."""
 
-_BOXES = {
-    "good": lambda words: st.success(words),
-    "bad": lambda words: st.error(words, icon=":material/error:"),
-    "stopped": lambda words: st.info(words),
-}
-
 
 def custom_model(choice: AtlasChoice, shipped: Iterable[str] = ()) -> None:
-    """Draw the section; it is drawn again by itself while a model is measured.
-
-    Args:
-        choice: The visitor's choices, which receive the measured models.
-        shipped: Names of models that an upload does not replace.
-    """
+    """Draw the section; it is drawn again by itself while a model is measured."""
     if server_settings().hosted:
         st.markdown(
             "Off on this copy, which many people share: it would read files of the server. A copy "
@@ -119,8 +108,8 @@ def _status(running: ModelMeasurement | None) -> None:
         st.progress(share, text=f"{progress}: {plain(running.name)}")
         return
     if OUTCOME in st.session_state:
-        box, message = st.session_state[OUTCOME]
-        _BOXES[box](plain(message))
+        kind, message = st.session_state[OUTCOME]
+        {"good": st.success, "bad": st.error, "stopped": st.info}[kind](plain(message))
 
 
 def _begin() -> None:

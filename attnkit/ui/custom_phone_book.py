@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from attnkit.analysis.attention_map import telling_layer
 from attnkit.analysis.custom_phone_book import (
     MOST_CHARACTERS,
+    Book,
+    BookQuery,
     ask,
     is_phone_book,
     most_entries,
@@ -15,11 +18,13 @@ from attnkit.analysis.custom_phone_book import (
 from attnkit.experiment import Experiment
 from attnkit.figures.answers import answers_table
 from attnkit.service.jobs import Job
-from attnkit.tasks import Task
 from attnkit.tasks.fuzzy import FuzzyPhonebook
+from attnkit.tasks.phonebook import Phonebook
 from attnkit.ui import components
 from attnkit.ui.lab import Lab
 from attnkit.ui.markdown import plain
+
+AnyPhonebook = Phonebook | FuzzyPhonebook
 
 MOST_PROBLEMS = 5
 """Problems of a book that are shown one by one."""
@@ -36,25 +41,8 @@ def custom_phone_book_area(lab: Lab) -> None:
     with st.container(border=True, key="custom_book"):
         st.markdown("**Ask the trained models** with a phone book of your own.")
         left, right = st.columns(2, gap="medium")
-        with left:
-            text = st.text_area(
-                "Your book",
-                key=f"book_{task.name}",
-                value=INITIAL_BOOK,
-                height=190,
-                max_chars=MOST_CHARACTERS,
-                help="A name and a number on each line. The number is what comes after the last "
-                "comma, semicolon, colon or tab; without one, it is the digits at the end of the "
-                "line. It consists of digits, spaces and ( ) . / + -. A book has 2 to "
-                f"{most_entries(task)} lines.",
-            )
+        text, name = book_fields(task, left, right)
         with right:
-            name = st.text_input(
-                "Whose number?" + " Misspell it" * isinstance(task, FuzzyPhonebook),
-                key=f"asked_{task.name}",
-                value=task.default_query,
-                max_chars=MOST_CHARACTERS,
-            )
             if isinstance(task, FuzzyPhonebook):
                 st.caption(
                     f"Names are read as their first {task.n_letters} letters or digits, without "
@@ -74,24 +62,58 @@ def custom_phone_book_area(lab: Lab) -> None:
                     format_func=lambda s: "the majority of seeds" if s is None else f"seed {s}",
                     key=f"asked_seed_{seeds[0]}_{len(seeds)}",
                 )
-        _answers(lab, job, task, str(text), str(name), seed)
+        _answers(lab, job, task, text, name, seed)
 
 
-def _answers(lab: Lab, job: Job | None, task: Task, text: str, name: str, seed: int | None) -> None:
-    """Draw the answers of the models to a book, or what is wrong with the book."""
+def book_fields(
+    task: AnyPhonebook, left: DeltaGenerator, right: DeltaGenerator, prefix: str = ""
+) -> tuple[str, str]:
+    """Draw the fields of a book and of the name that is asked for, and return their texts."""
+    text = left.text_area(
+        "Your book",
+        key=f"{prefix}book_{task.name}",
+        value=INITIAL_BOOK,
+        height=190,
+        max_chars=MOST_CHARACTERS,
+        help="A name and a number on each line. The number is what comes after the last "
+        "comma, semicolon, colon or tab; without one, it is the digits at the end of the "
+        "line. It consists of digits, spaces and ( ) . / + -. A book has 2 to "
+        f"{most_entries(task)} lines.",
+    )
+    name = right.text_input(
+        "Whose number?" + " Misspell it" * isinstance(task, FuzzyPhonebook),
+        key=f"{prefix}asked_{task.name}",
+        value=task.default_query,
+        max_chars=MOST_CHARACTERS,
+    )
+    return str(text), str(name)
+
+
+def read_question(task: AnyPhonebook, text: str, name: str) -> tuple[Book, BookQuery, str] | None:
+    """Return a book, the question to it, and notes on both; None, with a message, if one is wrong.
+
+    The notes are Markdown.
+    """
     book = read_book(text, task)
-    if book.problems:
-        problems = book.problems[:MOST_PROBLEMS]
-        n_more = len(book.problems) - len(problems)
-        lines = "line like these" if n_more == 1 else "lines like these"
-        problems += [f"… and {n_more} more {lines}."] if n_more else []
-        st.error("  \n".join(map(plain, problems)), icon=":material/error:")
+    question = None if book.problems else ask(book, name, task)
+    problems = book.problems if question is None else question.problems
+    if question is None or problems:
+        lines, n_more = problems[:MOST_PROBLEMS], len(problems) - MOST_PROBLEMS
+        more = "line like these" if n_more == 1 else "lines like these"
+        lines += [f"… and {n_more} more {more}."] if n_more > 0 else []
+        st.error("  \n".join(map(plain, lines)), icon=":material/error:")
+        return None
+    return book, question, " ".join(map(plain, [*book.notes[:MOST_PROBLEMS], *question.notes]))
+
+
+def _answers(
+    lab: Lab, job: Job | None, task: AnyPhonebook, text: str, name: str, seed: int | None
+) -> None:
+    """Draw the answers of the models to a book, or what is wrong with the book."""
+    asked = read_question(task, text, name)
+    if asked is None:
         return
-    question = ask(book, name, task)
-    notes = [*book.notes[:MOST_PROBLEMS], *question.notes]
-    if question.problems:
-        st.error(plain(" ".join(question.problems)), icon=":material/error:")
-        return
+    book, question, notes = asked
     experiment = _experiment_of_models(lab, job)
     if experiment is None:
         st.info("Your settings are not trained yet: press **Train**, then the models answer.")
@@ -111,7 +133,7 @@ def _answers(lab: Lab, job: Job | None, task: Task, text: str, name: str, seed: 
     caption += ", mean over heads of the last layer." if experiment.n_heads > 1 else "."
     if question.right:
         caption += " Outlined: the right entry."
-    st.caption(" ".join([caption, *map(plain, notes)]))
+    st.caption(f"{caption} {notes}".rstrip())
 
 
 def _experiment_of_models(lab: Lab, job: Job | None) -> Experiment | None:

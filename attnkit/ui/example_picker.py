@@ -5,22 +5,17 @@ from __future__ import annotations
 import streamlit as st
 
 from attnkit.analysis.custom_phone_book import (
-    MOST_CHARACTERS,
-    ask,
     is_phone_book,
-    most_entries,
-    read_book,
     shortened,
 )
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.result import InspectionResult
 from attnkit.tasks.fuzzy import FuzzyPhonebook
-from attnkit.ui.custom_phone_book import INITIAL_BOOK, MOST_PROBLEMS
-from attnkit.ui.inspection import Subject, remember
-from attnkit.ui.markdown import plain
+from attnkit.ui.custom_phone_book import book_fields, read_question
+from attnkit.ui.inspection import InspectedRun, remembered
 
 
-def pick_example(subject: Subject) -> Inspection | None:
+def pick_example(subject: InspectedRun) -> Inspection | None:
     """Draw the picker in the subject's row, and return the example as an inspection of attention.
 
     Held-out examples are sorted by their number of wrong answers, most first. Where the task is a
@@ -29,23 +24,22 @@ def pick_example(subject: Subject) -> Inspection | None:
     task = subject.experiment.task
     descriptions, order = _descriptions(subject)
     key = f"inspected_example_{subject.lab.filmed_id}_{len(order)}"  # a browser keeps old labels
-    remember(key, order, 0, "example")
-    remember("inspected_custom_book", (False, True), False)
+    own_book = remembered("custom_book", (False, True), False)
     is_custom = is_phone_book(task) and bool(st.session_state["inspected_custom_book"])
     example = subject.row.selectbox(
         "Example, most wrong answers first",
         order,
         format_func=descriptions.__getitem__,
-        key=key,
         width=320,
         disabled=is_custom,
+        **remembered("example", order, 0, key),
     )
     if is_phone_book(task):
-        subject.row.toggle("A phone book of your own", key="inspected_custom_book")
+        subject.row.toggle("A phone book of your own", **own_book)
     return _custom_book(subject) if is_custom else Inspection("attention", example=example)
 
 
-def _descriptions(subject: Subject) -> tuple[list[str], list[int]]:
+def _descriptions(subject: InspectedRun) -> tuple[list[str], list[int]]:
     """Return the description of every example, and the order in which they are listed.
 
     While the run trains, there is only the example of the Lab.
@@ -64,7 +58,7 @@ def _descriptions(subject: Subject) -> tuple[list[str], list[int]]:
     return descriptions, header["order"]
 
 
-def _custom_book(subject: Subject) -> Inspection | None:
+def _custom_book(subject: InspectedRun) -> Inspection | None:
     """Draw the fields of a book and a question, and return them as an inspection.
 
     None is returned while they have problems, which are shown.
@@ -72,33 +66,17 @@ def _custom_book(subject: Subject) -> Inspection | None:
     task = subject.experiment.task
     assert is_phone_book(task)
     left, right = st.columns(2, gap="medium")
-    text = left.text_area(
-        "Your book",
-        value=INITIAL_BOOK,
-        height=150,
-        max_chars=MOST_CHARACTERS,
-        key=f"inspected_book_{task.name}",
-        help="A name and a number on each line, separated by a comma, a semicolon, a colon, a tab "
-        f"or spaces; 2 to {most_entries(task)} lines.",
-    )
-    name = right.text_input(
-        "Whose number?",
-        value=task.default_query,
-        max_chars=MOST_CHARACTERS,
-        key=f"inspected_question_{task.name}",
-    )
+    text, name = book_fields(task, left, right, "inspected_")
     if not isinstance(task, FuzzyPhonebook):
         right.caption(
             "To the models names and numbers are only labels, without spelling: yours take the "
             "places of theirs."
         )
-    book = read_book(str(text), task)
-    question = None if book.problems else ask(book, str(name), task)
-    problems = book.problems or (question.problems if question is not None else [])
-    if question is None or problems:
-        st.error("  \n".join(map(plain, problems[:MOST_PROBLEMS])), icon=":material/error:")
+    asked = read_question(task, text, name)
+    if asked is None:
         return None
-    right.caption(" ".join(map(plain, [*book.notes[:MOST_PROBLEMS], *question.notes])))
+    book, question, notes = asked
+    right.caption(notes)
     return Inspection(
         "attention",
         tokens=tuple(tuple(int(field) for field in token) for token in question.tokens),

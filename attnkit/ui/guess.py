@@ -21,6 +21,8 @@ from attnkit.ui.address import is_quiet
 from attnkit.ui.lab import Lab
 from attnkit.ui.markdown import plain
 from attnkit.ui.render_cache import headline
+from attnkit.ui.session import lab_link
+from attnkit.ui.widgets import bound
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
 
@@ -73,17 +75,15 @@ def stop_before_first_run() -> None:
     """End a page that lists results with a link to the Lab, if the visitor is to guess first."""
     if awaits_first_run():
         st.info("Results are hidden until you have guessed in the Lab and trained it there.")
-        st.page_link("pages/lab.py", label="Open the Lab", icon=":material/science:")
+        lab_link("Open the Lab")
         st.stop()
 
 
 def quiet_switch(lab: Lab) -> None:
     """Let the visitor turn the quiet mode on and off."""
-    st.session_state[SWITCH] = lab.quiet
     st.toggle(
         "Guess first",
-        key=SWITCH,
-        on_change=lambda: lab.set_quiet(st.session_state[SWITCH]),
+        **bound(lab, "quiet", SWITCH, lab.set_quiet),
         help="Results stay hidden until you have guessed and pressed Train. The address of this "
         "page then opens in the same way.",
     )
@@ -149,13 +149,7 @@ def outcome(guess: Guess, snapshot: Snapshot) -> str:
 
 
 def correction(named: Sequence[str], solved: Sequence[str], experiment: Experiment) -> str:
-    """Return what was wrong about a guess, in a sentence.
-
-    Args:
-        named: Text forms of the variants that were named; empty if "none of them" was.
-        solved: Text forms of the variants that have solved the task.
-        experiment: The experiment.
-    """
+    """Return what was wrong about a guess, in a sentence; variants are given as text forms."""
     wrong = [name for name in named if name not in solved]
     lacking = [name for name in solved if name not in named]
     text = f"You named {_listed(named)}"

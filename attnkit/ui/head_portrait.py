@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pandas as pd
 import streamlit as st
 
 from attnkit.figures.groups import number_text
 from attnkit.figures.head_numbers import COLUMNS, head_numbers, random_at
+from attnkit.figures.panels import Figure
 from attnkit.figures.portrait import (
     PAIR_NAMES,
     describe_angles,
@@ -20,11 +22,12 @@ from attnkit.figures.portrait import (
     plot_split,
     random_squares,
 )
-from attnkit.realmodels.atlas import K_IS_V
+from attnkit.realmodels.atlas import K_IS_V, PLACE
 from attnkit.realmodels.measures import MEASURES
 from attnkit.realmodels.portraits import Portrait
 from attnkit.ui.atlas import Head, numbers, picture
 from attnkit.ui.markdown import plain, with_formulas
+from attnkit.ui.widgets import table
 
 TIED = "One matrix serves as W_K and as W_V here, so comparisons with W_V are left out."
 """Caption of a head whose layer has no W_V."""
@@ -32,13 +35,9 @@ TIED = "One matrix serves as W_K and as W_V here, so comparisons with W_V are le
 
 def row_of(heads: pd.DataFrame, head: Head) -> pd.Series:
     """Return the row of a head that the table has."""
-    rows = heads[
-        (heads["model"] == head.model)
-        & (heads["kind"] == head.kind)
-        & (heads["layer"] == head.layer)
-        & (heads["head"] == head.head)
-    ]
-    row: pd.Series = rows.iloc[0]
+    for name, value in zip(PLACE, head, strict=True):
+        heads = heads[heads[name] == value]
+    row: pd.Series = heads.iloc[0]
     return row
 
 
@@ -46,9 +45,7 @@ def numbers_table(heads: pd.DataFrame, head: Head) -> str:
     """Return a table of every measure of a head beside random matrices; Markdown."""
     row = row_of(heads, head)
     same_kind = heads[(heads["model"] == head.model) & (heads["kind"] == head.kind)]
-    lines = [f"| {' | '.join(COLUMNS)} |", "|---|--:|--:|--:|--:|"]
-    lines += [f"| {' | '.join(map(plain, cells))} |" for cells in head_numbers(row, same_kind)]
-    return "\n".join(lines)
+    return table(COLUMNS, (map(plain, cells) for cells in head_numbers(row, same_kind)), "lrrrr")
 
 
 def head_in_words(heads: pd.DataFrame, head: Head, measure: str) -> str:
@@ -83,38 +80,41 @@ def show_head(heads: pd.DataFrame, head: Head, portrait: Portrait | None) -> Non
 
 def show_portrait(portrait: Portrait, head: Head, d_model: int) -> None:
     """Draw two parts, three spectra and three sets of angles, each with finding and numbers."""
-    st.markdown("**W_Q W_Kᵀ in two parts**")
-    finding = describe_split(portrait)
-    picture(
-        plot_split(portrait),
-        key="atlas_split",
-        alt=f"{head.in_words}. {finding}",
-        title=f"{head.in_words}: W_Q W_Kᵀ in two parts",
-    )
+    split = describe_split(portrait)
     if head.kind == "cross":
-        finding += " Cross-attention reads two streams, so the split says nothing here: a control."
-    st.caption(plain(finding))
-    numbers("split", lambda: split_table(portrait), "Entries of both parts")
-    st.markdown("**Spectra**")
-    finding = describe_spectra(portrait)
-    picture(
-        plot_spectra(portrait),
-        key="atlas_spectra",
-        alt=f"{head.in_words}. {finding}",
-        title=f"{head.in_words}: spectra of W_Q W_Kᵀ",
+        split += " Cross-attention reads two streams, so the split says nothing here: a control."
+    parts: tuple[tuple[str, str, Figure, str, str, Callable[[], pd.DataFrame]], ...] = (
+        (
+            "split",
+            "W_Q W_Kᵀ in two parts",
+            plot_split(portrait),
+            split,
+            "Entries of both parts",
+            lambda: split_table(portrait),
+        ),
+        (
+            "spectra",
+            "Spectra of W_Q W_Kᵀ",
+            plot_spectra(portrait),
+            describe_spectra(portrait),
+            "Singular values and eigenvalues",
+            lambda: spectra_table(portrait),
+        ),
+        (
+            "angles",
+            "Principal angles: do Q, K and V read the same directions?",
+            plot_angles(portrait, d_model),
+            describe_angles(portrait, d_model),
+            "cos² of principal angles",
+            lambda: angles_table(portrait, d_model),
+        ),
     )
-    st.caption(plain(finding))
-    numbers("spectra", lambda: spectra_table(portrait), "Singular values and eigenvalues")
-    st.markdown("**Do Q, K and V read the same directions?**")
-    finding = describe_angles(portrait, d_model)
-    picture(
-        plot_angles(portrait, d_model),
-        key="atlas_angles",
-        alt=f"{head.in_words}. {finding}",
-        title=f"{head.in_words}: principal angles",
-    )
-    st.caption(plain(finding))
-    numbers("angles", lambda: angles_table(portrait, d_model), "cos² of principal angles")
+    for name, title, figure, finding, numbers_alt, make_table in parts:
+        st.markdown(f"**{title}**")
+        alt, saved = f"{head.in_words}. {finding}", f"{head.in_words}: {title}"
+        picture(figure, key=f"atlas_{name}", alt=alt, title=saved)
+        st.caption(plain(finding))
+        numbers(name, make_table, numbers_alt)
 
 
 def split_table(portrait: Portrait) -> pd.DataFrame:

@@ -10,11 +10,9 @@ browser adds them to those it has.
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from threading import Lock
 from typing import Any
 
 import streamlit as st
@@ -28,10 +26,13 @@ from attnkit.experiment.links import problems_in_words
 from attnkit.service.jobs import Job
 from attnkit.service.service import Refused
 from attnkit.ui import components
+from attnkit.ui.cache import Cache
 from attnkit.ui.lab import Lab
 from attnkit.ui.markdown import plain
-from attnkit.ui.service import training_service
-from attnkit.ui.session import open_lab, training_time
+from attnkit.ui.service import training_service, training_time
+from attnkit.ui.session import lab_link, open_lab
+from attnkit.ui.watched_job import moves, show_refusal, status_of
+from attnkit.ui.widgets import bound, live
 from attnkit.variants.catalogue import title_of
 
 ATTENTION_TITLE = "What does one lookup do?"
@@ -48,7 +49,7 @@ CACHE_BYTES = 2**25
 
 
 @dataclass
-class Subject:
+class InspectedRun:
     """One seed of a run that a page looks into.
 
     Attributes:
@@ -92,13 +93,19 @@ class Subject:
         except Refused as error:
             self.lab.refusal = str(error)
 
-    def inspect(self, inspection: Inspection) -> bytes | str | None:
+    def inspect(self, inspection: Inspection, most: int = 0) -> bytes | str | None:
         """Return the result of an inspection as bytes.
 
         A text says why there is none; None means that the run has no film yet, or has failed.
+
+        Args:
+            inspection: The inspection.
+            most: Number of times that it is computed during a training, at most; 0 for any number.
         """
         job = self.ask_for_film()
-        return f"Not taken: {self.refusal}" if job is None else self._inspect(job, inspection)
+        if job is None:
+            return f"Not taken: {self.refusal}"
+        return self._inspect(job, inspection, most)
 
     def inspect_when_over(self, inspection: Inspection) -> bytes | str | None:
         """Return the result of an inspection, after waiting for the end of a training."""
@@ -118,11 +125,12 @@ class Subject:
         result = self._inspect(job, inspection) if job is not None and job.over else None
         return self.inspect(inspection) if result is None else result
 
-    def _inspect(self, job: Job, inspection: Inspection) -> bytes | str | None:
+    def _inspect(self, job: Job, inspection: Inspection, most: int = 0) -> bytes | str | None:
         """Return the result of an inspection of a job; see `inspect`."""
         if not job.begun or job.snapshot is None or job.state == "failed":
             return None
-        key = (job.id, job.state, job.step, inspection)
+        moment = job.step * most // job.experiment.training.steps if most else job.step
+        key = (job.id, job.over, moment, inspection)
         cached = _CACHE.get(key)
         if cached is not None:
             return cached
@@ -132,37 +140,13 @@ class Subject:
         return result
 
 
-class _Blobs:
-    """Cache of inspections that drops the least recently used; several threads may use it."""
-
-    def __init__(self, most_bytes: int) -> None:
-        self._most_bytes, self._lock = most_bytes, Lock()
-        self._kept: OrderedDict[tuple[Any, ...], bytes] = OrderedDict()
-
-    def get(self, key: tuple[Any, ...]) -> bytes | None:
-        with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-            return self._kept.get(key)
-
-    def put(self, key: tuple[Any, ...], blob: bytes) -> None:
-        with self._lock:
-            self._kept[key] = blob
-            while sum(map(len, self._kept.values())) > self._most_bytes:
-                self._kept.popitem(last=False)
+_CACHE: Cache[bytes] = Cache(10_000, CACHE_BYTES, len)
 
 
-_CACHE = _Blobs(CACHE_BYTES)
-
-
-def open_subject(page: str, title: str) -> Subject:
+def open_inspected_run(page: str, title: str) -> InspectedRun:
     """Draw the head of a page, and return the run and seed that it looks into.
 
     If the run is not trained, the page ends with an offer to train it.
-
-    Args:
-        page: Name of the page in the address.
-        title: Title of the page.
     """
     lab = open_lab(page)
     job = lab.job
@@ -174,25 +158,22 @@ def open_subject(page: str, title: str) -> Subject:
     with row:
         names = ", ".join(title_of(variant) for variant in experiment.sharing)
         st.markdown(f"**{plain(experiment.task.title)}**: {plain(names)}")
-        st.page_link("pages/lab.py", label="Change it in the Lab", icon=":material/science:")
+        lab_link("Change it in the Lab")
         seed = experiment.first_seed
         if experiment.n_seeds > 1:
             seeds = list(experiment.seeds)
             key = f"inspected_seed_{seeds[0]}_{len(seeds)}"
-            remember(key, seeds, seed)
-            seed = st.selectbox("Seed", seeds, key=key, width=90)
+            seed = st.selectbox("Seed", seeds, width=90, **remembered(key, seeds, seed, key))
     lab.write_link()
     if not lab.is_trained:
         _offer_training(lab)
         st.stop()
-    return Subject(lab, experiment.replace(first_seed=seed, n_seeds=1), experiment, row)
+    return InspectedRun(lab, experiment.replace(first_seed=seed, n_seeds=1), experiment, row)
 
 
 def _offer_training(lab: Lab) -> None:
     """Draw the button that trains the settings, with the number of models and the seconds."""
-    if lab.refusal:
-        st.error(f"Not taken: {plain(lab.refusal)}.", icon=":material/error:")
-        lab.refusal = ""
+    show_refusal(lab)
     if lab.quiet:
         st.info("Not trained yet. Guess in the Lab what will come out, then train it there.")
         return
@@ -210,30 +191,22 @@ def _offer_training(lab: Lab) -> None:
     )
 
 
-def remember(key: str, options: Sequence[Any], default: Any, name: str = "") -> None:
-    """Set a picker to the value that was picked on another page, if that is an option here.
-
-    Streamlit forgets the widgets of a page that was left, and a widget of the same key on another
-    page is a new one. Call this before the widget, in every run of the page.
+def remembered(name: str, options: Sequence[Any], default: Any, key: str = "") -> dict[str, Any]:
+    """Return the arguments of a picker whose choice holds on all pages, see `bound`.
 
     Args:
-        key: Key of the widget.
-        options: Options of the widget.
-        default: Value if none was picked, or if it is no option here.
-        name: Name under which the value is remembered, if widgets of several keys share it.
+        name: Name under which the choice is remembered.
+        options: Options of the picker.
+        default: Choice if none was made, or if it is no option here.
+        key: Key of the widget; it is made of the name if empty.
     """
     memory: dict[str, Any] = st.session_state.setdefault("remembered", {})
-    page = st.session_state.page
-    if key in st.session_state:
-        memory[name or key] = st.session_state[key]
-    value = memory.get(name or key, default)
-    is_new = key not in st.session_state or memory.get(f"{key} on") != page
-    if is_new or value not in options:
-        st.session_state[key] = value if value in options else default
-    memory[f"{key} on"] = page
+    if memory.get(name) not in options:
+        memory[name] = default
+    return bound(memory, name, key or f"inspected_{name}")
 
 
-def pick_layer_and_head(subject: Subject) -> tuple[int, int]:
+def pick_layer_and_head(subject: InspectedRun) -> tuple[int, int]:
     """Draw the pickers where there is a choice, and return the indices of layer and head.
 
     The choices hold on all pages.
@@ -241,23 +214,24 @@ def pick_layer_and_head(subject: Subject) -> tuple[int, int]:
     layer_specs, n_heads = subject.experiment.layer_specs, subject.experiment.n_heads
     layer = head = 0
     if len(layer_specs) > 1:
-        remember("inspected_layer", range(len(layer_specs)), telling_layer(layer_specs))
+        layers = range(len(layer_specs))
         layer = subject.row.selectbox(
             "Layer",
-            range(len(layer_specs)),
+            layers,
             format_func=lambda i: layer_specs[i].title.removeprefix("Layer "),
-            key="inspected_layer",
             width=130,
+            **remembered("layer", layers, telling_layer(layer_specs)),
         )
     if n_heads > 1:
-        remember("inspected_head", range(n_heads), 0)
+        heads = range(n_heads)
+        widget = remembered("head", heads, 0)
         head = subject.row.selectbox(
-            "Head", range(n_heads), format_func=lambda i: f"{i + 1}", key="inspected_head", width=90
+            "Head", heads, format_func=lambda i: f"{i + 1}", width=90, **widget
         )
     return layer, head
 
 
-def show_film(subject: Subject, inspection: Inspection, component: str) -> None:
+def show_film(subject: InspectedRun, inspection: Inspection, component: str) -> None:
     """Draw the figures of an inspection, and add new frames while the run trains.
 
     Args:
@@ -266,16 +240,13 @@ def show_film(subject: Subject, inspection: Inspection, component: str) -> None:
         component: Name of the component. `st.session_state[component].picked` holds what was
             pressed in its figures: any of layer, head and query_index (the index of the query).
     """
-    moving = moves(subject.ask_for_film())
     st.session_state[f"sent_{component}"] = _Sent()
-    st.fragment(_draw, run_every=TICK_SECONDS if moving else None)(
-        subject, inspection, component, moving
+    moving = moves(subject.ask_for_film())
+    live(
+        lambda: _draw(subject, inspection, component),
+        lambda: moves(subject.ask_for_film()),
+        TICK_SECONDS if moving else None,
     )
-
-
-def moves(job: Job | None) -> bool:
-    """Return whether new frames of a job's film come by themselves."""
-    return job is not None and not job.over and job.state != "paused"
 
 
 @dataclass
@@ -299,7 +270,7 @@ _HEIGHT = 600
 """Height in pixels of the placeholder until the first frame has come."""
 
 
-def _draw(subject: Subject, inspection: Inspection, component: str, moving: bool) -> None:
+def _draw(subject: InspectedRun, inspection: Inspection, component: str) -> None:
     """Draw the status line and the component; drawn again at every tick."""
     if st.session_state.pop("picked_anew", False):  # the pickers above change, too
         st.rerun()
@@ -308,11 +279,7 @@ def _draw(subject: Subject, inspection: Inspection, component: str, moving: bool
     if job is not None and job.id != sent.film:
         sent.film, sent.step = job.id, -1
     if job is not None and job.state == "failed":
-        st.markdown(_status(job, subject))
-        st.button("Train it again", icon=":material/replay:", on_click=subject.try_again)
-        if subject.lab.refusal:
-            st.error(f"Not taken: {plain(subject.lab.refusal)}.", icon=":material/error:")
-            subject.lab.refusal = ""
+        show_failure(subject, job, f"again_{component}_failed")
     elif status := _status(job, subject):
         st.caption(status)
     if not sent.problem:
@@ -329,13 +296,11 @@ def _draw(subject: Subject, inspection: Inspection, component: str, moving: bool
             picked=partial(_take_picked, component),
             resend=partial(_send_all, component),
         )
-    elif moving:
+    elif moves(job):
         st.skeleton(height=_HEIGHT)
-    if moves(subject.ask_for_film()) != moving:  # it has ended, or is trained again for its film
-        st.rerun()
 
 
-def _fetch(subject: Subject, inspection: Inspection, sent: _Sent, *, all_frames: bool) -> None:
+def _fetch(subject: InspectedRun, inspection: Inspection, sent: _Sent, *, all_frames: bool) -> None:
     """Request the new frames, or all of them."""
     result = subject.inspect(replace(inspection, since=-1 if all_frames else sent.step))
     if isinstance(result, str):
@@ -346,37 +311,34 @@ def _fetch(subject: Subject, inspection: Inspection, sent: _Sent, *, all_frames:
             sent.step, sent.blob = header["steps"][-1], result
 
 
-def _status(job: Job | None, subject: Subject) -> str:
+def _status(job: Job | None, subject: InspectedRun) -> str:
     """Return how far the training of the inspected run is.
 
     The text is empty for a run that has ended: the player says which step and seed it shows.
     """
     if job is None:
         return "Nothing to look into."
-    if job.state == "failed":
-        return f"Training failed: {plain(job.error)}."
-    if job.state == "stopped" and not job.begun:
-        return f"Stopped before it began{f', {plain(job.error)}' if job.error else ''}."
-    if not job.begun or job.snapshot is None:
-        return "Waiting for a turn to train it." if not job.begun else "Training begins."
-    if job.over:
+    if job.over and job.begun and job.state != "failed":
         return ""
-    progress = f"step {job.step} of {job.experiment.training.steps}"
-    if job.state == "paused":
-        return f"Paused at {progress}."
-    if not job.kept and subject.lab.is_finished:
-        return (
-            f"Seed {subject.experiment.first_seed} is trained once more for these figures, with "
-            f"the same numbers: {progress}."
-        )
-    return f"Training: {progress}. The figures grow."
+    if moves(job) and job.step and not job.kept and subject.lab.is_finished:
+        seed = subject.experiment.first_seed
+        again = f"Seed {seed} is trained once more for these figures, with the same numbers."
+        return f"{again} {status_of(job)}"
+    return f"{status_of(job)} The figures grow." if moves(job) and job.snapshot else status_of(job)
+
+
+def show_failure(subject: InspectedRun, job: Job, key: str) -> None:
+    """Draw why a training failed, and the button that begins it again."""
+    st.markdown(status_of(job))
+    st.button("Train it again", icon=":material/replay:", on_click=subject.try_again, key=key)
+    show_refusal(subject.lab)
 
 
 def _take_picked(component: str) -> None:
     """Set the pickers to what was pressed in a figure."""
     for name, value in (st.session_state[component].picked or {}).items():
         if name in ("layer", "head", "query_index") and isinstance(value, int) and value >= 0:
-            st.session_state[f"inspected_{name}"] = value
+            st.session_state.setdefault("remembered", {})[name] = value
             st.session_state["picked_anew"] = True
 
 

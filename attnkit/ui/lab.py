@@ -65,10 +65,6 @@ class Lab(RunOnScreen, Linked):
         """Return the models' answers to a phone book, or the reason why there are none.
 
         The last answers are kept, and returned again while neither models nor book change.
-
-        Args:
-            job: Job of the models; None for those of the shipped example.
-            tokens: Tokens of the book and its question.
         """
         task, service = self.experiment.task.name, training_service()
         name = f"example {task}" if job is None else job.id
@@ -89,11 +85,6 @@ class Lab(RunOnScreen, Linked):
             return None
         full = full_size(task.name)
         return None if full == self.experiment else full
-
-    def set_full_size(self) -> None:
-        """Set up the task at full size; all other settings get their defaults."""
-        if self.full_size is not None:
-            self.set(self.full_size)
 
     def read_widgets(self) -> list[Problem]:
         """Take over the values of the widgets; return their problems if they are not valid."""
@@ -123,9 +114,9 @@ class Lab(RunOnScreen, Linked):
         job = self.job
         if job is not None and job.experiment == self.experiment:
             if job.state == "stopped":
-                self._begin(resumes=job)
+                self.submit(self.experiment, resumes=job)
             elif job.over:
-                self._begin()
+                self.submit(self.experiment)
             elif self.held is not None:
                 self.held = None
             else:
@@ -133,9 +124,9 @@ class Lab(RunOnScreen, Linked):
             return
         existing = None if self.opens_untrained else training_service().find(self.experiment)
         if existing is not None and existing.state == "finished":
-            self._show_found(existing)
+            self.show_found(existing)
         else:
-            self._begin(reuse=not self.opens_untrained)
+            self.submit(self.experiment, reuse=not self.opens_untrained)
 
     def follow_settings(self) -> None:
         """Show the finished run of changed settings; train them if that is fast and enabled.
@@ -153,9 +144,9 @@ class Lab(RunOnScreen, Linked):
         service = training_service()
         existing = service.find(self.experiment, self.watcher)
         if existing is not None and existing.state == "finished" and not self.opens_untrained:
-            self._show_found(existing)
+            self.show_found(existing)
         elif self.automatic and service.estimate(self.experiment) < FAST_SECONDS:
-            self._begin(reuse=True)
+            self.submit(self.experiment, reuse=True)
 
     def step(self) -> None:
         """Train to the next evaluation, from step 0 if the run on screen has other settings."""
@@ -163,16 +154,16 @@ class Lab(RunOnScreen, Linked):
             return
         job = self.job
         if job is not None and job.experiment == self.experiment and job.state == "stopped":
-            self._begin(paused=True, resumes=job)
+            self.submit(self.experiment, paused=True, resumes=job)
         elif job is None or job.experiment != self.experiment or job.over:
-            self._begin(paused=True)
+            self.submit(self.experiment, paused=True)
         if self.job_id and not self.refusal:
             training_service().step(self.job_id)
 
     def reset(self) -> None:
         """Go back to step 0: the same weights and the same data again."""
         if not self.read_widgets():
-            self._begin(paused=True)
+            self.submit(self.experiment, paused=True)
 
     def new_seeds(self) -> None:
         """Train the same settings on the next seeds; after the last seeds, on the first again."""
@@ -181,7 +172,7 @@ class Lab(RunOnScreen, Linked):
         limit = settings(self.experiment.task.name)["first_seed"].high or 0
         first = self.experiment.first_seed + self.experiment.n_seeds
         self.set(self.experiment.replace(first_seed=first if first <= limit else 0))
-        self._begin()
+        self.submit(self.experiment)
 
     @property
     def columns(self) -> list[str]:
@@ -259,12 +250,12 @@ class Lab(RunOnScreen, Linked):
             return
         existing = training_service().find(link.experiment, self.watcher)
         if existing is not None and existing.id != self.job_id:
-            self._show_found(existing)
+            self.show_found(existing)
 
     def set(self, experiment: Experiment) -> None:
         """Set up an experiment in all widgets; a job on another task leaves the screen."""
         if experiment.task.name != self.experiment.task.name:
-            self.leave_job()
+            self.leave()
             self.previous = None
         self.experiment = self._followed = experiment
         composed = [variant for variant in experiment.sharing if not variant.is_partition]
@@ -284,9 +275,9 @@ class Lab(RunOnScreen, Linked):
         """Turn the quiet mode on, which hides finished runs, or off, which shows them again."""
         self.quiet, job = quiet, self.job
         if quiet and job is not None and job.over:
-            self.leave_job()
+            self.leave()
             self.previous = None
         elif not self.opens_untrained and job is None:
             existing = training_service().find(self.experiment, self.watcher)
             if existing is not None:
-                self._show_found(existing)
+                self.show_found(existing)

@@ -22,6 +22,7 @@ from attnkit.ui.sweep_form import (
     on_screen,
     problems_here,
 )
+from attnkit.ui.widgets import bound
 from attnkit.variants import CATALOGUE, Variant
 from attnkit.variants.catalogue import title_of
 from attnkit.variants.sharing import Sharing
@@ -37,7 +38,6 @@ VALUES_HELP = "A list such as 2, 4, 8; or a range such as 2 … 64, in which eac
 
 def sweep_form_area(choice: CapacityChoice) -> None:
     """Draw the form of a sweep of the visitor's own."""
-    st.subheader("A sweep of your own", anchor=False)
     form: SweepForm = st.session_state.setdefault("sweep_form", SweepForm())
     with st.container(border=True, key="sweep_form_area"):
         st.fragment(_form_area)(form, choice)
@@ -81,45 +81,26 @@ def _form_area(form: SweepForm, choice: CapacityChoice) -> None:
 def _inputs(form: SweepForm) -> None:
     """Draw the fields of the form."""
     with st.container(horizontal=True):
-        _keep("form_task", form.task)
         st.selectbox(
             "Task",
             list(TASKS),
             format_func=lambda name: TASKS[name].title,
-            key="form_task",
-            on_change=lambda: form.set_task(st.session_state["form_task"]),
             width=260,
+            **bound(form, "task", "form_task", form.set_task),
         )
-        _keep("form_steps", form.steps)
-        st.number_input(
-            "Steps",
-            1,
-            MOST_STEPS,
-            key="form_steps",
-            on_change=partial(_take, form, "steps", "form_steps"),
-            disabled="steps" in (form.first, form.second),
-            width=130,
-        )
-        _keep("form_seeds", form.n_seeds)
-        st.number_input(
-            "Seeds",
-            1,
-            MOST_SEEDS,
-            key="form_seeds",
-            on_change=partial(_take, form, "n_seeds", "form_seeds"),
-            width=130,
-        )
+        are_axis = "steps" in (form.first, form.second)
+        steps, seeds = bound(form, "steps", "form_steps"), bound(form, "n_seeds", "form_seeds")
+        st.number_input("Steps", 1, MOST_STEPS, disabled=are_axis, width=130, **steps)
+        st.number_input("Seeds", 1, MOST_SEEDS, width=130, **seeds)
     _axis_inputs(form)
     offered = [Variant(sharing.value) for sharing in Sharing]
-    offered += [named.variant for named in CATALOGUE.values() if named.variant not in offered]
-    _keep("form_sharing", form.sharing)
+    offered += [named.variant for named in CATALOGUE.values()]
     st.multiselect(
         "Variants",
         list(dict.fromkeys(offered)),
         format_func=title_of,
-        key="form_sharing",
-        on_change=partial(_take, form, "sharing", "form_sharing"),
         max_selections=MOST_VARIANTS,
+        **bound(form, "sharing", "form_sharing"),
     )
 
 
@@ -128,40 +109,21 @@ def _axis_inputs(form: SweepForm) -> None:
     labels, names = labels_of(form.task), list(axes_of(form.task))
     for side, label in (("first", "Change"), ("second", "and also")):
         with st.container(horizontal=True):
-            key = f"form_{side}"
-            _keep(key, getattr(form, side))
             st.selectbox(
                 label,
                 names if side == "first" else ["", *names],
                 format_func=lambda name: labels.get(name, "nothing else"),
-                key=key,
-                on_change=partial(_take_axis, form, side, key),
                 width=260,
+                **bound(form, side, f"form_{side}", partial(form.set_axis, side)),
             )
-            key = f"form_{side}_values"
-            _keep(key, getattr(form, f"{side}_values"))
             st.text_input(
                 "Values" if side == "first" else "Its values",
-                key=key,
-                on_change=partial(_take, form, f"{side}_values", key),
                 disabled=not getattr(form, side),
                 max_chars=400,
                 help=VALUES_HELP,
                 width=300,
+                **bound(form, f"{side}_values", f"form_{side}_values"),
             )
-
-
-def _keep(key: str, value: object) -> None:
-    """Give a widget the value of the form; Streamlit forgets those of a page that was left."""
-    st.session_state[key] = value
-
-
-def _take(form: SweepForm, name: str, key: str) -> None:
-    setattr(form, name, st.session_state[key])
-
-
-def _take_axis(form: SweepForm, side: str, key: str) -> None:
-    form.set_axis(side, st.session_state[key])
 
 
 def on_the_command_line(sweep: Sweep) -> None:

@@ -131,7 +131,7 @@ class ModelMeasurement:
             return ""
         if self.stopped:
             return "Stopped."
-        lines = [line.strip() for line in re.split(r"[\r\n]+", self._tail()) if line.strip()]
+        lines = self._lines()
         errors = [line.removeprefix(_ERROR) for line in lines if line.startswith(_ERROR)]
         return (errors or lines or [f"it ended with exit code {code}"])[-1]
 
@@ -164,13 +164,16 @@ class ModelMeasurement:
         They are gone once the measurement is closed. Progress bars, which begin with the name of
         the model, too, have no full stop at their end.
         """
-        lines = [line.strip() for line in re.split(r"[\r\n]+", self._tail())]
         return [
             line.removeprefix(f"{model}: ")
             for model in models
-            for line in lines
+            for line in self._lines()
             if line.startswith(f"{model}: ") and line.endswith(".")
         ]
+
+    def _lines(self) -> list[str]:
+        """Return the last lines of the process's messages."""
+        return [line.strip() for line in re.split(r"[\r\n]+", self._tail()) if line.strip()]
 
     def _tail(self) -> str:
         """Return the end of the process's messages; empty once its files are removed."""

@@ -11,20 +11,16 @@ from attnkit.analysis.export import experiment_code
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.service.jobs import Job
 from attnkit.training.summary import run_table
-from attnkit.ui.inspection import ATTENTION_TITLE, Subject
+from attnkit.ui.inspection import ATTENTION_TITLE, InspectedRun
 from attnkit.ui.lab import Lab
 from attnkit.ui.markdown import plain
 from attnkit.ui.render_cache import sharing_table, slice_table
 from attnkit.ui.takeaway import page_as_file
+from attnkit.ui.widgets import download
 
 
 def numbers(lab: Lab, job: Job | None) -> None:
-    """Draw tables and downloads of the run on screen; while it trains, only a note.
-
-    Args:
-        lab: The visitor's Lab.
-        job: Job on screen, if there is one.
-    """
+    """Draw tables and downloads of the run on screen; while it trains, only a note."""
     snapshot = lab.shown(job)
     with st.expander("Numbers and downloads"):
         if snapshot is None:
@@ -55,25 +51,13 @@ def numbers(lab: Lab, job: Job | None) -> None:
         runs = run_table(snapshot)
         row = st.container(horizontal=True)
         with row:
-            st.download_button(
-                "Runs as CSV",
-                runs.to_csv(index=False),
-                f"attnkit-{task.name}-runs.csv",
-                "text/csv",
-                icon=":material/download:",
-                on_click="ignore",
-            )
-            st.download_button(
-                "Experiment as JSON",
-                json.dumps(snapshot.experiment.settings(), indent=1, ensure_ascii=False),
-                f"attnkit-{task.name}-experiment.json",
-                "application/json",
-                icon=":material/download:",
-                on_click="ignore",
-            )
+            settings = json.dumps(snapshot.experiment.settings(), indent=1, ensure_ascii=False)
+            name = f"attnkit-{task.name}"
+            download("Runs as CSV", runs.to_csv(index=False), f"{name}-runs.csv", key="runs_csv")
+            download("Experiment as JSON", settings, f"{name}-experiment.json", key="settings_json")
             run = snapshot.experiment
             page_as_file(
-                Subject(lab, run.replace(n_seeds=1), run, row),
+                InspectedRun(lab, run.replace(n_seeds=1), run, row),
                 Inspection("attention", layer=telling_layer(run.layer_specs)),
                 "attention",
                 ATTENTION_TITLE,

@@ -97,11 +97,7 @@ def store_notes() -> list[str]:
 
 
 def queue_table(jobs: Sequence[dict[str, Any]]) -> pd.DataFrame:
-    """Return a table of jobs; only those that wait have a place.
-
-    Args:
-        jobs: Return value of `TrainingService.overview`.
-    """
+    """Return a table of jobs; only those that wait have a place."""
     table = pd.DataFrame(jobs, columns=_COLUMNS)
     table.insert(_COLUMNS.index("step"), "done", 100 * table["step"] / table["steps"])
     return table.drop(columns="step").assign(place=table["place"].where(table["place"] > 0))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache, wraps
@@ -17,20 +16,17 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
-from attnkit.analysis.reasons import headline as _headline
+from attnkit.analysis import reasons
 from attnkit.analysis.responses import Example
 from attnkit.experiment import Experiment
 from attnkit.figures import board as boards
-from attnkit.figures import curves
-from attnkit.figures.example import example_cells as _example_cells
+from attnkit.figures import curves, example
 from attnkit.figures.thumbnail import thumbnail
 from attnkit.tasks import TASKS
+from attnkit.training import summary
 from attnkit.training.joining import join_snapshots
 from attnkit.training.snapshot import Snapshot
-from attnkit.training.summary import finding as _finding
-from attnkit.training.summary import measures_finding as _measures_finding
-from attnkit.training.summary import sharing_table as _sharing_table
-from attnkit.training.summary import slice_table as _slice_table
+from attnkit.ui.cache import Cache
 from attnkit.variants import Variant
 
 _MOST_RESULTS = 40
@@ -39,9 +35,7 @@ _MOST_RESULTS = 40
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
-_Results = OrderedDict[tuple[Any, ...], Any]
-
-_CACHE: weakref.WeakKeyDictionary[Snapshot, _Results] = weakref.WeakKeyDictionary()
+_CACHE: weakref.WeakKeyDictionary[Snapshot, Cache[Any]] = weakref.WeakKeyDictionary()
 _LOCK = threading.Lock()
 
 
@@ -59,16 +53,11 @@ def cached_with_snapshot(
         named = ((name, _key_of(value)) for name, value in sorted(kwargs.items()))
         key = (function, *map(_key_of, args), *named)
         with _LOCK:
-            results = _CACHE.setdefault(snapshot, OrderedDict())
-            if key in results:
-                results.move_to_end(key)
-                value: _T = results[key]
-                return value
-        value = function(snapshot, *args, **kwargs)  # two threads may compute it at once: no harm
-        with _LOCK:
-            results[key] = value
-            while len(results) > _MOST_RESULTS:
-                results.popitem(last=False)
+            results = _CACHE.setdefault(snapshot, Cache(_MOST_RESULTS))
+        kept = results.get(key)
+        if kept is None:  # two threads may compute it at once: no harm
+            kept = results.put(key, (function(snapshot, *args, **kwargs),))
+        value: _T = kept[0]
         return value
 
     return cached
@@ -83,12 +72,12 @@ plot_accuracy = cached_with_snapshot(curves.plot_accuracy)
 plot_loss = cached_with_snapshot(curves.plot_loss)
 plot_attention_measures = cached_with_snapshot(curves.plot_attention_measures)
 board = cached_with_snapshot(boards.board)
-finding = cached_with_snapshot(_finding)
-measures_finding = cached_with_snapshot(_measures_finding)
-headline = cached_with_snapshot(_headline)
-slice_table = cached_with_snapshot(_slice_table)
-sharing_table = cached_with_snapshot(_sharing_table)
-example_cells = lru_cache(_MOST_RESULTS)(_example_cells)
+finding = cached_with_snapshot(summary.finding)
+measures_finding = cached_with_snapshot(summary.measures_finding)
+headline = cached_with_snapshot(reasons.headline)
+slice_table = cached_with_snapshot(summary.slice_table)
+sharing_table = cached_with_snapshot(summary.sharing_table)
+example_cells = lru_cache(_MOST_RESULTS)(example.example_cells)
 
 
 @cached_with_snapshot

@@ -25,6 +25,8 @@ from attnkit.training.snapshot import Snapshot
 from attnkit.ui.lab import Lab
 from attnkit.ui.markdown import plain
 from attnkit.ui.service import training_service
+from attnkit.ui.watched_job import moves, show_refusal, status_of
+from attnkit.ui.widgets import live
 from attnkit.variants.catalogue import title_of
 
 TICK_SECONDS = 0.4
@@ -51,22 +53,18 @@ class Attempt:
 
 def what_rescues_it(lab: Lab) -> None:
     """Draw the section; it is drawn again by itself while the run trains."""
-    job_id, trains = _state_of(lab.job)
+    trains = moves(lab.job)
+
+    def state() -> tuple[str, bool]:
+        job = lab.job
+        return "" if job is None else job.id, moves(job)
+
     with st.container(border=True, key="rescue"):
-        st.fragment(_section, run_every=TICK_SECONDS if trains else None)(lab, (job_id, trains))
+        live(lambda: _section(lab), state, TICK_SECONDS if trains else None)
 
 
-def _state_of(job: Job | None) -> tuple[str, bool]:
-    """Return the id of the job on screen, and whether it trains."""
-    if job is None:
-        return "", False
-    return job.id, not job.over and job.state != "paused"
-
-
-def _section(lab: Lab, drawn: tuple[str, bool]) -> None:
+def _section(lab: Lab) -> None:
     job = lab.job
-    if _state_of(job) != drawn:
-        st.rerun()  # the whole page shows this run
     experiment = lab.experiment if job is None else job.experiment
     snapshot = _finished(lab, job)
     failure = None if snapshot is None else failure_of(snapshot)
@@ -78,7 +76,7 @@ def _section(lab: Lab, drawn: tuple[str, bool]) -> None:
             "Every variant here can give the two directions different scores. Add Q=K in the Lab."
         )
     elif snapshot is None:
-        st.markdown(_progress(job))
+        st.markdown(status_of(job) if job else "Not trained with these settings yet.")
     elif failure is not None and has_failed:
         st.markdown(plain(f"{failure.sentence} {failure.advice}"))
     else:
@@ -86,9 +84,7 @@ def _section(lab: Lab, drawn: tuple[str, bool]) -> None:
     _finish(lab)
     if names and not has_failed:
         _buttons(lab, experiment, snapshot)
-    if lab.refusal:
-        st.error(f"Not taken. {plain(lab.refusal)}", icon=":material/error:")
-        lab.refusal = ""
+    show_refusal(lab)
     lines = [
         line
         for attempt in _attempts(experiment)
@@ -117,18 +113,6 @@ def _standing(outcome: Outcome) -> str:
     if reference is not None:
         parts[-1] += f" ({title_of(reference)} {level_in_words(outcome.mean(reference))})"
     return plain(f"Accuracy{mean}: {', '.join(parts)}. Change one thing and train it at once:")
-
-
-def _progress(job: Job | None) -> str:
-    """Return how far the run on screen is, in a sentence."""
-    if job is None:
-        return "Not trained with these settings yet."
-    if job.state == "failed":
-        return f"Training failed: {plain(job.error)}."
-    if job.snapshot is None:
-        return "Training begins."
-    verb = {"paused": "Paused at", "stopped": "Stopped at"}.get(job.state, "Training:")
-    return f"{verb} step {job.step} of {job.experiment.training.steps}."
 
 
 def _buttons(lab: Lab, experiment: Experiment, snapshot: Snapshot | None) -> None:
@@ -219,7 +203,7 @@ def _undo(lab: Lab, attempt: Attempt) -> None:
         return
     existing, example = training_service().find(before, lab.watcher), lab.example
     if existing is None and example is not None and example.experiment == before:
-        lab.leave_job()  # what the Lab then shows is the shipped example
+        lab.leave()  # what the Lab then shows is the shipped example
         lab.set(before)
     elif not _is_accepted(lab, before):
         return

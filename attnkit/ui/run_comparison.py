@@ -30,6 +30,7 @@ from attnkit.service.server import server_settings
 from attnkit.training.summary import whole_percent
 from attnkit.ui import components
 from attnkit.ui.render_cache import cached_with_snapshot
+from attnkit.ui.widgets import download
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
 
@@ -62,7 +63,7 @@ def comparison(compared: Sequence[ComparedExperiment]) -> None:
 
     metric, variants = _measure_and_variants(compared)
     summary = summary_table(compared, metric)
-    summary = summary[summary["sharing"].isin([variant.value for variant in variants])]
+    summary = summary[summary["sharing"].isin(variants)]
     st.subheader(f"{_MEASURES[metric]} on held-out examples, by training step", anchor=False)
     if len(compared) == 1:
         blob = _replay(compared[0].snapshot, tuple(variants), metric)
@@ -122,24 +123,10 @@ def downloads(compared: Sequence[ComparedExperiment]) -> None:
     tasks = dict.fromkeys(each.experiment.task.name for each in compared)
     name = f"attnkit-runs-{'-'.join(tasks)}"
     with st.container(horizontal=True):
-        st.download_button(
-            "Every evaluation as CSV",
-            lambda: _encoded(lambda: evaluation_table(compared).to_csv(index=False)),
-            f"{name}-evaluations.csv",
-            "text/csv",
-            icon=":material/download:",
-            on_click="ignore",
-            key="csv",
-        )
-        st.download_button(
-            "Settings and runs as JSON",
-            lambda: _encoded(lambda: to_json(compared)),
-            f"{name}.json",
-            "application/json",
-            icon=":material/download:",
-            on_click="ignore",
-            key="json",
-        )
+        csv = partial(_encoded, lambda: evaluation_table(compared).to_csv(index=False))
+        download("Every evaluation as CSV", csv, f"{name}-evaluations.csv", key="csv")
+        json = partial(_encoded, lambda: to_json(compared))
+        download("Settings and runs as JSON", json, f"{name}.json", key="json")
     st.caption(
         f"{n_rows:,} rows: one per experiment, run and evaluation, nothing thinned. A number "
         "is missing if the task does not have that measure, or if the run had diverged."
@@ -179,16 +166,15 @@ def _measure_and_variants(compared: Sequence[ComparedExperiment]) -> tuple[Metri
         )
         chosen = variants
         if len(variants) > 1:
-            names = [variant.value for variant in variants]
             picked = st.pills(
                 "Variants",
-                names,
-                default=names[:_MOST_PANELS],
-                format_func=lambda name: title_of(Variant(name)),
+                variants,
+                default=variants[:_MOST_PANELS],
+                format_func=title_of,
                 selection_mode="multi",
-                key="variants_" + "_".join(names),
+                key="variants_" + "_".join(variants),
             )
-            chosen = [variant for variant in variants if variant.value in picked] or variants
+            chosen = [variant for variant in variants if variant in picked] or variants
     return metric, chosen
 
 
@@ -201,11 +187,20 @@ def _differences(
     if len(compared) == 1 and not has_others:
         return
     with st.expander("Differences, seed by seed", key="differences"):
-        names = [variant.value for variant in variants]
         if has_others:
-            _differences_of_variants(compared, names, baselines, metric)
+            st.subheader("Variants against each other", anchor=False)
+            baseline: Variant = st.selectbox(
+                "Minus",
+                baselines,
+                index=next((i for i, v in enumerate(baselines) if v == "QKV"), 0),
+                format_func=title_of,
+                key="minus_variant",
+                width=240,
+            )
+            found = differences_within(compared, baseline, metric)
+            _difference_table(found, variants, title_of(baseline), metric)
         if len(compared) > 1:
-            _differences_of_experiments(compared, names, metric)
+            _differences_of_experiments(compared, variants, metric)
         st.caption(
             "Mean of the pairs at the last evaluation with 95% limits (Student's t), each by "
             "itself: among twenty such intervals one is expected to miss. Where all pairs agree "
@@ -213,43 +208,18 @@ def _differences(
         )
 
 
-def _differences_of_variants(
-    compared: Sequence[ComparedExperiment],
-    names: Sequence[str],
-    baselines: Sequence[Variant],
-    metric: Metric,
-) -> None:
-    """Draw the paired differences of variants to one of them, within each experiment."""
-    st.subheader("Variants against each other", anchor=False)
-    baseline = st.selectbox(
-        "Minus",
-        [variant.value for variant in baselines],
-        index=next((i for i, v in enumerate(baselines) if v.value == "QKV"), 0),
-        format_func=lambda name: title_of(Variant(name)),
-        key="minus_variant",
-        width=240,
-    )
-    differences = differences_within(compared, Variant(baseline), metric)
-    differences = differences[differences["sharing"].isin(names)]
-    label = f"{_MEASURES[metric]} minus that of {title_of(Variant(baseline))}"
-    _table(_in_points(differences, metric), label, _difference_columns(label, metric))
-
-
 def _differences_of_experiments(
-    compared: Sequence[ComparedExperiment], names: Sequence[str], metric: Metric
+    compared: Sequence[ComparedExperiment], variants: Sequence[Variant], metric: Metric
 ) -> None:
     """Draw the paired differences of experiments to one of them, for each variant."""
     st.subheader("Experiments against each other", anchor=False)
     letter = st.selectbox("Minus", [c.letter for c in compared], key="minus_experiment", width=240)
     reference = next(c for c in compared if c.letter == letter)
     differences = differences_between(compared, reference, metric)
-    differences = differences[differences["sharing"].isin(names)]
-    label = f"{_MEASURES[metric]} minus that of {letter}"
-    if differences.empty:
+    if not _difference_table(differences, variants, letter, metric):
         st.caption(f"No other experiment has a variant of {letter}.")
-    else:
-        _table(_in_points(differences, metric), label, _difference_columns(label, metric))
-    unpaired = differences.loc[differences["n_pairs"] == 0, "experiment"].unique()
+    has_no_pairs = differences["sharing"].isin(variants) & (differences["n_pairs"] == 0)
+    unpaired = differences.loc[has_no_pairs, "experiment"].unique()
     if len(unpaired):
         st.caption(
             f"No pairs: {', '.join(unpaired)}. Pairs need a seed that both have, on one task, "
@@ -257,11 +227,27 @@ def _differences_of_experiments(
         )
 
 
-def _in_points(differences: pd.DataFrame, metric: Metric) -> pd.DataFrame:
-    """Return differences of accuracies in percentage points, others as they are."""
-    factor = 100 if metric == "accuracy" else 1
-    columns = {name: factor * differences[name] for name in ("difference", "low", "high")}
-    return differences.assign(**columns)
+def _difference_table(
+    differences: pd.DataFrame, variants: Sequence[Variant], reference: str, metric: Metric
+) -> bool:
+    """Draw paired differences of some variants; return whether there are any.
+
+    Differences of accuracies are in percentage points.
+    """
+    is_share, columns = metric == "accuracy", ["difference", "low", "high"]
+    shown = differences[differences["sharing"].isin(variants)].copy()
+    shown[columns] *= 100 if is_share else 1
+    label = f"{_MEASURES[metric]} minus that of {reference}"
+    number = partial(st.column_config.NumberColumn, format="%+.1f" if is_share else "%+.3f")
+    titles = {
+        "n_pairs": "Pairs",
+        "difference": number(f"{label}, in points" if is_share else label),
+        "low": number("Low"),
+        "high": number("High"),
+    }
+    if not shown.empty:
+        _table(shown, label, titles)
+    return not shown.empty
 
 
 def _is_beside_others(variant: Variant, compared: ComparedExperiment) -> bool:
@@ -284,18 +270,6 @@ def _summary_columns(metric: Metric) -> dict[str, Any]:
         "solved": "Solved",
         "steps_to_threshold": st.column_config.NumberColumn("Steps to 99%", format="%.0f"),
         "diverged": "Diverged",
-    }
-
-
-def _difference_columns(label: str, metric: Metric) -> dict[str, Any]:
-    """Return the headings and formats of paired differences."""
-    is_share = metric == "accuracy"
-    number = partial(st.column_config.NumberColumn, format="%+.1f" if is_share else "%+.3f")
-    return {
-        "n_pairs": "Pairs",
-        "difference": number(f"{label}, in points" if is_share else label),
-        "low": number("Low"),
-        "high": number("High"),
     }
 
 

@@ -1,33 +1,28 @@
-"""The run that a visitor's Lab shows: found or begun, paused, stopped and taken off the screen."""
+"""The run that a visitor's Lab shows: a job of their settings, or the shipped example."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import streamlit as st
 
 from attnkit.experiment import Experiment
-from attnkit.service.jobs import NOBODY, Job, Watcher
-from attnkit.service.service import Refused
+from attnkit.service.jobs import Job
 from attnkit.training.joining import can_share_runs
 from attnkit.training.snapshot import Snapshot
 from attnkit.ui.render_cache import curves_only, with_variants
-from attnkit.ui.service import FIRST_FRAME_SECONDS, training_service
 from attnkit.ui.task_examples import shipped_example
+from attnkit.ui.watched_job import WatchedJob
 from attnkit.variants import Variant
 
 
 @dataclass
-class RunOnScreen:
+class RunOnScreen(WatchedJob):
     """The settings of one visitor, and the job that trains them, if there is one.
 
     Attributes:
         experiment: The last valid settings.
-        watcher: This tab, as last known.
-        job_id: The job on screen, if one was started or found.
-        came_finished: Whether that job was finished already when it came to the screen.
-        held: That job as this visitor has paused or stopped it while it goes on for others.
-        refusal: Reason why the last submitted experiment was refused; shown once.
+        came_finished: Whether the job was finished already when it came to the screen.
         previous: Last snapshot of the job before it on the same task; its curves are drawn in grey.
         filmed_id: The job whose film a page shows, if that is another one.
         quiet: Whether the visitor guesses before results are shown.
@@ -35,11 +30,7 @@ class RunOnScreen:
     """
 
     experiment: Experiment
-    watcher: Watcher = NOBODY
-    job_id: str | None = None
     came_finished: bool = False
-    held: Job | None = None
-    refusal: str = ""
     previous: Snapshot | None = None
     filmed_id: str | None = None
     quiet: bool = False
@@ -60,13 +51,6 @@ class RunOnScreen:
         trainings = (st.session_state.get(key) for key in ("operation", "reruns", "live_sweep"))
         further = [getattr(training, "job_id", None) for training in trainings]
         return {job_id for job_id in (self.job_id, self.filmed_id, *further) if job_id}
-
-    @property
-    def job(self) -> Job | None:
-        """The job on screen as it is now."""
-        if self.held is not None:
-            return self.held
-        return training_service().look(self.job_id, self.watcher) if self.job_id else None
 
     @property
     def example(self) -> Snapshot | None:
@@ -121,55 +105,7 @@ class RunOnScreen:
             return None
         return len(self.lacking(job.experiment))
 
-    def pause(self) -> None:
-        """Pause the job on screen; if others watch it, only for this visitor."""
-        job = self.job
-        if job is None:
-            return
-        if self._is_shared:
-            self.held = replace(job, state="paused", obeyed=job.sent)
-        else:
-            training_service().pause(job.id)
-
-    def stop(self) -> None:
-        """Stop the job on screen and keep its last state; it goes on for others who watch it."""
-        job = self.job
-        if job is None:
-            return
-        if self._is_shared:
-            self.held = replace(job, state="stopped", obeyed=job.sent)
-            training_service().turn_away(job.id, self.watcher)
-        else:
-            self.held = None
-            training_service().stop(job.id)
-
-    def leave_job(self) -> None:
-        """Take the job off the screen; it ends if nobody else watches it."""
-        if self.job_id:
-            training_service().turn_away(self.job_id, self.watcher)
-        self.job_id, self.held = None, None
-
-    @property
-    def _is_shared(self) -> bool:
-        """Whether others watch the job on screen, so that this visitor may not pause it for all."""
-        return self.job_id is not None and training_service().is_shared(self.job_id, self.watcher)
-
-    def _begin(
-        self, *, paused: bool = False, reuse: bool = False, resumes: Job | None = None
-    ) -> None:
-        """Submit the experiment and show its job; if it is refused, the screen stays as it is."""
-        service = training_service()
-        try:
-            job_id = service.submit(
-                self.experiment, paused=paused, watcher=self.watcher, reuse=reuse, resumes=resumes
-            )
-        except Refused as error:
-            self.refusal = str(error)
-            return
-        self._show(job_id)
-        service.wait(job_id, 0, FIRST_FRAME_SECONDS, self.watcher)
-
-    def _show(self, job_id: str) -> None:
+    def watch(self, job_id: str) -> None:
         """Put a job on the screen; the curves of a comparable job before it are drawn in grey."""
         old = self.job
         if old is not None and old.snapshot is not None:
@@ -178,11 +114,10 @@ class RunOnScreen:
             has_other_runs = not can_share_runs(old.experiment, self.experiment)
             if has_curves and same_task and has_other_runs:
                 self.previous = curves_only(old.snapshot)
-        if job_id != self.job_id:
-            self.leave_job()
-        self.job_id, self.came_finished, self.held, self.refusal = job_id, False, None, ""
+        super().watch(job_id)
+        self.came_finished = False
 
-    def _show_found(self, job: Job) -> None:
+    def show_found(self, job: Job) -> None:
         """Put a job on the screen that was found, and note whether it was finished already."""
-        self._show(job.id)
+        self.watch(job.id)
         self.came_finished = job.state == "finished"

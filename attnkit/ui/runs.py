@@ -5,14 +5,11 @@ The link is `?run=` with the hashes of the chosen experiments, so that a compari
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
-
-import streamlit as st
 
 from attnkit.analysis.comparison import LETTERS, ComparedExperiment
 from attnkit.analysis.reached import in_a_cell
@@ -21,7 +18,8 @@ from attnkit.service.history import Search, name_of
 from attnkit.service.server import server_settings
 from attnkit.service.store import ResultStore, StoredEntry, Unavailable
 from attnkit.training.snapshot import Snapshot
-from attnkit.ui.address import Linked
+from attnkit.ui.address import Linked, LinkList
+from attnkit.ui.cache import Cache
 from attnkit.ui.owner import is_signed_in
 
 MOST = len(LETTERS)
@@ -42,25 +40,14 @@ class Runs(Linked):
     problems: list[str] = field(default_factory=list)
     version: int = 0
 
-    def follow(self, link: str) -> None:
-        """Choose the experiments of a link, given as the value of `run`."""
-        self.link = _params(link)
-        texts = list(dict.fromkeys(text.strip() for text in link.split(",") if text.strip()))
-        wrong = [text for text in texts if not _HASH.fullmatch(text)]
-        if wrong:
-            self.problems.append(
-                f"The link names {_quoted(wrong)}, which is no experiment: 16 digits, 0 to f."
-            )
-        self._choose([text for text in texts if _HASH.fullmatch(text)])
+    def follow(self, params: dict[str, str]) -> None:
+        """Choose the experiments of a link."""
+        self.link = params
+        self._choose(_FIELD.read_all(params, self.problems))
         self.version += 1
 
     def take_rows(self, hashes: Sequence[str], rows: Sequence[int]) -> None:
-        """Choose rows of the table, and keep the experiments that are chosen outside of it.
-
-        Args:
-            hashes: Hashes of all rows.
-            rows: Indices of the chosen rows.
-        """
+        """Choose rows of the table, and keep the experiments that are chosen outside of it."""
         ticked = [hashes[row] for row in rows if row < len(hashes)]
         kept = [hash_ for hash_ in self.chosen if hash_ not in hashes or hash_ in ticked]
         self._choose(kept + [hash_ for hash_ in ticked if hash_ not in kept])
@@ -70,14 +57,9 @@ class Runs(Linked):
         self.chosen = [hash_ for hash_ in self.chosen if hash_ not in hashes]
         self.version += 1
 
-    def key_of_table(self, hashes: Sequence[str]) -> str:
-        """Return the table's key; it depends on the rows, as Streamlit remembers row numbers."""
-        text = f"{self.version} {' '.join(hashes)}"
-        return f"history_{hashlib.blake2b(text.encode(), digest_size=6).hexdigest()}"
-
     def write_link(self) -> None:
         """Write the chosen experiments into the address bar."""
-        self.set_link(_params(",".join(self.chosen)))
+        self.set_link(_FIELD.write_all(self.chosen))
 
     def _choose(self, hashes: list[str]) -> None:
         self.chosen = hashes[:MOST]
@@ -89,23 +71,6 @@ class Runs(Linked):
             )
 
 
-def _params(link: str) -> dict[str, str]:
-    return {"run": link} if link else {}
-
-
-def open_runs() -> Runs:
-    """Return this visitor's choice, made from the link if it is new or the link has changed."""
-    link = st.query_params.get("run", "")
-    runs: Runs | None = st.session_state.get("runs")
-    if runs is None:
-        runs = st.session_state.runs = Runs()
-        runs.follow(link)
-    elif runs.is_called(_params(link), "runs"):
-        runs.follow(link)
-    st.session_state.page = "runs"
-    return runs
-
-
 def may_change() -> bool:
     """Return whether this visitor may rename, pin and delete: on a hosted copy, only its owner."""
     return not server_settings().hosted or is_signed_in()
@@ -115,11 +80,6 @@ def list_entries(store: ResultStore, query: str, most: int) -> list[StoredEntry]
     """Return the newest entries, or those that match a search.
 
     Titles, which are shown but not stored, are searched in the newest entries only.
-
-    Args:
-        store: The store.
-        query: Text of the search; empty for the newest entries.
-        most: Number of entries, at most.
 
     Raises:
         Unavailable: If the store cannot be read.
@@ -145,13 +105,11 @@ def what_each_reached(store: ResultStore, entries: Sequence[StoredEntry]) -> dic
     n_bytes, found = 0, {}
     for entry in entries:
         key = (entry.hash, entry.created_at)
-        text = _REACHED.get(key)  # another visitor's page may empty the cache
+        text = _REACHED.get(key)
         if text is None and n_bytes < _READ_BYTES:
             n_bytes += entry.n_bytes
             snapshot = store.peek(entry.hash)
-            if len(_REACHED) >= _MOST_REACHED:
-                _REACHED.clear()
-            text = _REACHED[key] = "" if snapshot is None else in_a_cell(snapshot)
+            text = _REACHED.put(key, "" if snapshot is None else in_a_cell(snapshot))
         if text is not None:
             found[entry.hash] = text
     return found
@@ -159,11 +117,6 @@ def what_each_reached(store: ResultStore, entries: Sequence[StoredEntry]) -> dic
 
 def find_chosen(runs: Runs, store: ResultStore, read: Sequence[StoredEntry]) -> list[StoredEntry]:
     """Return the chosen entries; those that are not stored any more leave the choice.
-
-    Args:
-        runs: The visitor's choice.
-        store: The store.
-        read: Entries that have been read already.
 
     Raises:
         Unavailable: If the store cannot be read.
@@ -232,13 +185,15 @@ def _quoted(texts: Sequence[str]) -> str:
     return ", ".join(f"“{text if len(text) <= 60 else text[:57] + '...'}”" for text in texts[:MOST])
 
 
-_HASH = re.compile("[0-9a-f]{16}")
+_FIELD: LinkList[str] = LinkList(
+    "run",
+    "",
+    lambda text: text if re.fullmatch("[0-9a-f]{16}", text) else None,
+    "hashes of experiments, each with 16 digits from 0 to f",
+)
 
-_REACHED: dict[tuple[str, datetime], str] = {}
+_REACHED: Cache[str] = Cache(10_000)
 """What experiments reached, by hash and time of storing; empty if this copy cannot read it."""
-
-_MOST_REACHED = 10_000
-"""Entries of `_REACHED`, at most."""
 
 _READ_BYTES = 2**27
 """Size of the results that are read for one table, after which no further one is begun."""

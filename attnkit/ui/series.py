@@ -8,33 +8,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from attnkit.experiment import Experiment
-from attnkit.service.jobs import Job, Watcher
-from attnkit.service.service import Refused
+from attnkit.service.jobs import Job
 from attnkit.training.pace import training_work
 from attnkit.training.snapshot import Snapshot
-from attnkit.ui.service import FIRST_FRAME_SECONDS, training_service
+from attnkit.ui.watched_job import WatchedJob, status_of
 
 _STEPS_FOR_ESTIMATE = 20
 """Number of steps after which a job's own speed predicts how long the rest will take."""
 
 
 @dataclass(kw_only=True)
-class Series(ABC):
+class Series(WatchedJob, ABC):
     """Experiments of one visitor; the next is submitted when the one before it has finished.
 
     Attributes:
         experiments: The experiments.
-        watcher: The visitor, as last known.
         n_finished: Number of finished experiments, which is the index of the one that trains.
-        job_id: The job of that experiment, if it was accepted.
         problem: Reason in words why training does not go on; empty while it does.
         seconds: Seconds of training of the finished experiments.
     """
 
     experiments: Sequence[Experiment]
-    watcher: Watcher
     n_finished: int = 0
-    job_id: str | None = None
     problem: str = ""
     seconds: float = 0.0
     _work: list[float] = field(init=False, repr=False)
@@ -53,27 +48,17 @@ class Series(ABC):
         """Whether training goes on by itself."""
         return not self.finished and not self.problem
 
-    @property
-    def job(self) -> Job | None:
-        """The job that trains now."""
-        return training_service().look(self.job_id, self.watcher) if self.job_id else None
-
     @abstractmethod
     def keep(self, snapshot: Snapshot) -> None:
         """Take over what is measured of the experiment that has just finished."""
 
     def go_on(self) -> None:
         """Submit the next experiment, and note the problem if it is refused."""
-        self.problem, service = "", training_service()
-        try:
-            self.job_id = service.submit(
-                self.experiments[self.n_finished], kept=False, watcher=self.watcher
-            )
-        except Refused as error:
-            self.problem = f"Not accepted: {error}."
-            return
-        self._begun_at = time.monotonic()
-        service.wait(self.job_id, 0, FIRST_FRAME_SECONDS, self.watcher)
+        self.problem = ""
+        if self.submit(self.experiments[self.n_finished], kept=False):
+            self._begun_at = time.monotonic()
+        else:
+            self.problem = f"Not taken: {self.refusal}."
 
     def follow(self) -> None:
         """Keep what a finished experiment measured, and submit the next one."""
@@ -95,10 +80,9 @@ class Series(ABC):
 
     def stop(self, reason: str = "Stopped.") -> None:
         """End training; the finished experiments stay, and `go_on` resumes with the next."""
-        if self.job_id:
-            training_service().turn_away(self.job_id, self.watcher)
+        self.leave()
         if not self.finished:
-            self.problem, self.job_id = reason, None
+            self.problem = reason
 
     def share(self, job: Job | None) -> float:
         """Return the share of the work that is done, from 0 to 1."""
@@ -124,16 +108,11 @@ class Series(ABC):
             noun: Word for one experiment of several.
         """
         n_experiments, job = len(self.experiments), self.job
-        training = "Training"
-        if n_experiments > 1:
-            training = " ".join(f"Training {noun} {self.n_finished + 1} of {n_experiments}".split())
-        if job is None or not job.begun:
-            outlook = training_service().outlook(job.id) if job is not None else None
-            place = f": place {outlook.place} in the queue" if outlook and outlook.place else ""
-            return f"{training} waits for its turn{place}."
-        left = self.seconds_left(job)
-        time_left = "" if left is None else f", about {max(left, 1):.0f} s left"
-        return f"{training}: step {job.step} of {job.experiment.training.steps}{time_left}."
+        which = f"{noun} {self.n_finished + 1} of {n_experiments}".strip()
+        lead = f"{which[:1].upper()}{which[1:]}: " if n_experiments > 1 else ""
+        if job is None:
+            return f"{lead}Waiting."
+        return f"{lead}{status_of(job, seconds_left=self.seconds_left(job) or 0.0)}"
 
 
 def _share_of_steps(job: Job | None) -> float:

@@ -6,7 +6,7 @@ import time
 
 import streamlit as st
 
-from attnkit.experiment.experiment import DEFAULT_TASK, Experiment
+from attnkit.experiment.experiment import DEFAULT_TASK
 from attnkit.ui.address import is_quiet
 from attnkit.ui.lab import Lab
 from attnkit.ui.presence import watcher
@@ -24,11 +24,7 @@ draws an empty box."""
 
 
 def open_lab(page: str = "lab") -> Lab:
-    """Return the Lab of this visitor, made from the link if it is new or the link has changed.
-
-    Args:
-        page: Name of the page that shows it; all such pages have links of the same form.
-    """
+    """Return the Lab of this visitor, made from the link if it is new or the link has changed."""
     params = st.query_params.to_dict()
     lab: Lab | None = st.session_state.get("lab")
     if lab is None:
@@ -62,6 +58,12 @@ def automatic_switch(lab: Lab) -> None:
     )
 
 
+def lab_link(label: str, params: dict[str, str] | None = None) -> None:
+    """Draw a link that opens the Lab."""
+    link = None if params is None else with_hidden(params)
+    st.page_link("pages/lab.py", label=label, icon=":material/science:", query_params=link)
+
+
 def stay() -> None:
     """Keep the jobs of this visitor alive, whatever page they are on.
 
@@ -78,15 +80,3 @@ def with_hidden(params: dict[str, str]) -> dict[str, str]:
     """Return query parameters of the Lab that hide the controls that this visitor's link hides."""
     lab: Lab | None = st.session_state.get("lab")
     return {**params, "hide": ",".join(lab.hidden)} if lab is not None and lab.hidden else params
-
-
-def training_time(experiment: Experiment) -> str:
-    """Return about how long an experiment will train, in words."""
-    service = training_service()
-    others = ", longer while others train" if service.n_active else ""
-    return f"about {spoken(service.estimate(experiment))} on this server{others}"
-
-
-def spoken(seconds: float) -> str:
-    """Return a time to wait in words, such as "45 s" or "3 min"."""
-    return f"{max(seconds, 1):.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"

@@ -21,12 +21,7 @@ OPEN = "share"
 
 @st.fragment
 def share_form(lab: Lab, fits: bool) -> None:
-    """Draw the link to copy, and the form that makes a class link.
-
-    Args:
-        lab: The visitor's Lab.
-        fits: Whether the widgets describe an experiment, so that the link leads to it.
-    """
+    """Draw the link to copy, and the form that makes a class link."""
     experiment = lab.experiment
     labels = hideable([experiment.task.name])
     address, warning = reachable(f"{st.context.url.rstrip('/')}/" if st.context.url else "")

@@ -7,16 +7,15 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from attnkit.experiment.experiment import Experiment, settings
-from attnkit.foundation.settings import InvalidExperiment, Setting, Value, shown
+from attnkit.foundation.settings import InvalidExperiment, Problem, Setting, Value
 from attnkit.service.server import server_settings
 from attnkit.sweeps import Sweep
-from attnkit.sweeps.values import NOT_AN_AXIS, InvalidSweep
+from attnkit.sweeps.values import NOT_AN_AXIS, InvalidSweep, read_value
 from attnkit.tasks import TASKS
 from attnkit.ui.capacity_choice import text_of
 from attnkit.ui.controls import labels_of
 from attnkit.ui.live_sweep import parts_of
-from attnkit.ui.service import training_service
-from attnkit.ui.session import spoken
+from attnkit.ui.service import duration_in_words, training_service
 from attnkit.variants import Variant
 from attnkit.variants.sharing import Sharing
 
@@ -81,20 +80,20 @@ class SweepForm:
         axes: dict[str, list[Value]] = {}
         for name, text in ((self.first, self.first_values), (self.second, self.second_values)):
             if name in axes:
-                raise InvalidSweep(f"axes.{name}: is chosen twice, allowed two different settings")
+                allowed = "but two different settings are allowed"
+                raise InvalidSweep(Problem(f"axes.{name}", "chosen twice", allowed))
             if name:
                 axes[name] = read_values(text, settings(self.task)[name])
         if not self.sharing:
-            raise InvalidSweep(f"sharing: is empty, allowed 1 to {MOST_VARIANTS} variants")
+            raise InvalidSweep(Problem("sharing", "", f"1 to {MOST_VARIANTS} variants"))
         base: dict[str, Value] = {"task": self.task}
         if self.steps != settings(self.task)["steps"].default and "steps" not in axes:
             base["steps"] = self.steps
         sweep = Sweep(base=base, axes=axes, sharing=self.sharing, n_seeds=self.n_seeds)
         if sweep.n_points > MOST_POINTS:
-            raise InvalidSweep(
-                f"axes: got {sweep.n_points:,} combinations of values, allowed at most "
-                f"{MOST_POINTS} here; larger sweeps run from the command line"
-            )
+            allowed = f"at most {MOST_POINTS} here; larger sweeps run from the command line"
+            combinations = f"{sweep.n_points:,} combinations of values"
+            raise InvalidSweep(Problem("axes", combinations, allowed))
         return sweep
 
 
@@ -142,56 +141,32 @@ def read_values(text: str, setting: Setting) -> list[Value]:
         InvalidSweep: If a value is no value of the setting.
     """
     ends = [end.strip() for end in re.split(r"…|\.\.+", text)]
+    key = f"axes.{setting.name}"
     if len(ends) == 2 and setting.kind in (int, float) and not setting.choices:
-        first, last = (_number(end, setting) for end in ends)
+        first, last = (float(read_value(key, end, setting)) for end in ends)
         if not 0 < first <= last:
-            raise _wrong(setting, text, "two numbers above 0, the smaller one first")
+            allowed = "two numbers above 0, the smaller one first"
+            raise InvalidSweep(Problem(key, text, allowed))
         values = [first]
         while 2 * values[-1] <= last and len(values) <= MOST_POINTS:
             values.append(2 * values[-1])
-        return [*values, *([last] if values[-1] < last else [])]
+        values += [last] if values[-1] < last else []
+        return [setting.kind(value) for value in values]
     texts = [part for part in re.split(r"[,;\s]+", text) if part]
     if not texts:
-        raise _wrong(setting, text, f"values with commas between them, each {setting.allowed}")
-    return list(dict.fromkeys(_value(part, setting) for part in texts))
-
-
-def _value(text: str, setting: Setting) -> Value:
-    if setting.kind is bool:
-        words = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
-        if text.lower() not in words:
-            raise _wrong(setting, text, setting.allowed)
-        return words[text.lower()]
-    if setting.kind is str:
-        if text not in setting.choices:
-            raise _wrong(setting, text, setting.allowed)
-        return text
-    return _number(text, setting)
-
-
-def _number(text: str, setting: Setting) -> int | float:
-    try:
-        value = float(text)
-    except ValueError:
-        raise _wrong(setting, text, setting.allowed) from None
-    return int(value) if setting.kind is int and value.is_integer() else value
-
-
-def _wrong(setting: Setting, text: str, allowed: str) -> InvalidSweep:
-    return InvalidSweep(f"axes.{setting.name}: got {shown(text, quoted=True)}, allowed {allowed}")
+        allowed = f"values with commas between them, each {setting.allowed}"
+        raise InvalidSweep(Problem(key, text, allowed))
+    return list(dict.fromkeys(read_value(key, part, setting) for part in texts))
 
 
 def on_screen(error: InvalidSweep, task: str) -> str:
     """Return the message of an error in the words of the page."""
-    labels = labels_of(task) | {"axes": "Settings", "base": "Task"}
-    sentences = []
-    for problem in str(error).split("; "):
-        key, colon, rest = problem.partition(": ")
-        name = key.rpartition(".")[2]
-        rest = re.sub(r"\w+_\w+", lambda match: f"“{labels.get(match[0], match[0])}”", rest)
-        sentences.append(f"{labels.get(name, name)}{colon}{rest}")
-    text = ". ".join(sentences)
-    return f"{text[:1].upper()}{text[1:]}."
+    labels = labels_of(task) | {"axes": "Settings"}
+    labels |= {f"{table}.{name}": labels[name] for table in ("axes", "base") for name in labels}
+    return " ".join(
+        problem if isinstance(problem, str) else problem.on_screen(labels)
+        for problem in error.problems
+    )
 
 
 @lru_cache(maxsize=64)
@@ -211,4 +186,4 @@ def estimate_in_words(sweep: Sweep) -> str:
     impossible = sweep.n_runs - n_runs
     if impossible:
         text += f"; {impossible:,} more are impossible with these sizes"
-    return f"{text}. That takes about {spoken(seconds)} if nothing else trains here."
+    return f"{text}. That takes about {duration_in_words(seconds)} if nothing else trains here."

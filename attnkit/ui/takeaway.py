@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import streamlit as st
@@ -16,21 +17,15 @@ from attnkit.analysis.export import (
 )
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.result import InspectionResult
-from attnkit.ui.inspection import Subject
+from attnkit.ui.inspection import InspectedRun
 from attnkit.ui.standalone import standalone_html
+from attnkit.ui.widgets import download
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
 
 
-def take_away(subject: Subject, inspection: Inspection, component: str, title: str) -> None:
-    """Draw the downloads of a page that shows a film; they are made when the expander is opened.
-
-    Args:
-        subject: The run and seed.
-        inspection: Inspection that the page shows.
-        component: Name of the component that shows it.
-        title: Title of the page.
-    """
+def take_away(subject: InspectedRun, inspection: Inspection, component: str, title: str) -> None:
+    """Draw the downloads of a page that shows a film; they are made when the expander is opened."""
     expander = st.expander(
         "Downloads", icon=":material/download:", key="take_away", on_change="rerun"
     )
@@ -53,7 +48,7 @@ def take_away(subject: Subject, inspection: Inspection, component: str, title: s
 
 
 def page_as_file(
-    subject: Subject,
+    subject: InspectedRun,
     inspection: Inspection,
     component: str,
     title: str,
@@ -63,14 +58,6 @@ def page_as_file(
     """Draw the download of a page that shows a film, as one HTML file.
 
     The file is made when the button is pressed; a seed whose film is gone is then trained again.
-
-    Args:
-        subject: The run and seed.
-        inspection: Inspection that the page shows.
-        component: Name of the component that shows it.
-        title: Title of the page.
-        label: Text of the button.
-        help: What the button says when it is pointed at.
     """
     experiment = subject.experiment
 
@@ -83,19 +70,11 @@ def page_as_file(
         note = f"{task}, seed {experiment.first_seed}: {names}."
         return standalone_html(title, component, blob, note, command_line(subject.run))
 
-    st.download_button(
-        label,
-        page,
-        f"attnkit-{experiment.task.name}-{component}.html",
-        "text/html",
-        icon=":material/html:",
-        on_click="ignore",
-        key="page_html",
-        help=help,
-    )
+    file = f"attnkit-{experiment.task.name}-{component}.html"
+    download(label, page, file, key="page_html", icon="html", help=help)
 
 
-def _module(subject: Subject) -> None:
+def _module(subject: InspectedRun) -> None:
     """Draw the downloads of a variant: its PyTorch module and its weights."""
     experiment = subject.experiment
     st.markdown(
@@ -108,30 +87,17 @@ def _module(subject: Subject) -> None:
     )
     code = module_code(experiment, variant)
     with st.container(horizontal=True):
-        st.download_button(
-            "Module (.py)",
-            code,
-            f"attnkit-{experiment.task.name}-{folder_of(variant)}.py",
-            "text/x-python",
-            icon=":material/code:",
-            on_click="ignore",
-            key="module_code",
-        )
+        file = f"attnkit-{experiment.task.name}-{folder_of(variant)}.py"
+        download("Module (.py)", code, file, key="module_code", icon="code")
         job = subject.ask_for_film()
         if job is not None and job.state == "finished":
-            st.download_button(
-                "Weights (.safetensors)",
-                lambda: _weights(subject, variant),
-                "weights.safetensors",  # the name that the module loads
-                "application/octet-stream",
-                icon=":material/weight:",
-                on_click="ignore",
-                key="module_weights",
-            )
+            file = "weights.safetensors"  # the name that the module loads
+            weights = partial(_weights, subject, variant)
+            download("Weights (.safetensors)", weights, file, key="module_weights", icon="weight")
     st.code(code, language="python", wrap_lines=True)
 
 
-def _weights(subject: Subject, variant: Variant) -> bytes:
+def _weights(subject: InspectedRun, variant: Variant) -> bytes:
     """Return a variant's weights as a safetensors file, with the names of its module.
 
     Raises:
@@ -149,7 +115,7 @@ def _weights(subject: Subject, variant: Variant) -> bytes:
     return module_weights(subject.experiment, variant, weights)
 
 
-def _code(subject: Subject) -> None:
+def _code(subject: InspectedRun) -> None:
     """Draw the command and the Python code that train the experiment."""
     st.markdown("**This experiment** in a terminal, and in Python.")
     st.code(command_line(subject.run), language="bash", wrap_lines=True)

@@ -16,53 +16,39 @@ from attnkit.analysis.recovery import (
     train_on,
 )
 from attnkit.experiment.experiment import Experiment, settings
-from attnkit.experiment.links import link_params
 from attnkit.figures.recovery import plot_recovery
-from attnkit.service.jobs import Job
 from attnkit.service.server import server_settings
-from attnkit.service.service import Refused
 from attnkit.training.snapshot import Snapshot
 from attnkit.ui import components
-from attnkit.ui.inspection import Subject
+from attnkit.ui.inspection import InspectedRun
 from attnkit.ui.lab import Lab
 from attnkit.ui.markdown import plain
-from attnkit.ui.service import FIRST_FRAME_SECONDS, training_service
+from attnkit.ui.service import training_service
+from attnkit.ui.session import lab_link
+from attnkit.ui.watched_job import WatchedJob, status_of
+from attnkit.ui.widgets import download, table
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
 
 
 @dataclass
-class TiedTraining:
+class TiedTraining(WatchedJob):
     """Training of one visitor that ties matrices of a run and goes on.
 
     Attributes:
         lab: The visitor's Lab.
         run: Experiment of the inspected run, with all its seeds.
-        job_id: The job that trains, if one was begun.
-        refusal: Reason why the last experiment was refused; shown once.
         labels: Label of the way to tie, by the variant that is tied during training.
         ended: Results of the trainings that have ended, by the same variants.
     """
 
     lab: Lab
     run: Experiment
-    job_id: str | None = None
-    refusal: str = ""
     labels: dict[Variant, str] = field(default_factory=dict)
     ended: dict[Variant, Recovery] = field(default_factory=dict)
 
-    @property
-    def job(self) -> Job | None:
-        """The job as it is now."""
-        return training_service().look(self.job_id, self.lab.watcher) if self.job_id else None
-
     def plan(self, seed: int, variant: str, text: str) -> Experiment:
         """Return the experiment that ties a variant and trains on, see `train_on`.
-
-        Args:
-            seed: Seed of the inspected models.
-            variant: Text form of the inspected variant.
-            text: Text form of the variant that ties it.
 
         Raises:
             ValueError: If it cannot be trained on; the message says why.
@@ -70,27 +56,17 @@ class TiedTraining:
         return train_on(self.run, seed, variant, text, _most_steps(self.run))
 
     def begin(self, experiment: Experiment, label: str) -> None:
-        """Train an experiment; if it is finished or trains for somebody, show that job.
-
-        Args:
-            experiment: An experiment that `plan` has returned.
-            label: Label of the way to tie.
-        """
+        """Train an experiment; if it is finished or trains for somebody, show that job."""
         self.labels[tied_variant(experiment)] = label
         service = training_service()
-        existing = service.find(experiment, self.lab.watcher)
+        existing = service.find(experiment, self.watcher)
         if existing is not None and existing.id == self.job_id and not existing.over:
             return
         self.leave()
         if existing is not None and existing.state != "paused":
-            self.job_id = existing.id
-            return
-        try:
-            self.job_id = service.submit(experiment, watcher=self.lab.watcher)
-        except Refused as error:
-            self.refusal = str(error)
-            return
-        service.wait(self.job_id, 0, FIRST_FRAME_SECONDS, self.lab.watcher)
+            self.watch(existing.id)
+        else:
+            self.submit(experiment)
 
     def recovery(self, tied: Variant) -> Recovery | None:
         """Return what has come of a variant that was tied here; None before it is tied."""
@@ -104,18 +80,11 @@ class TiedTraining:
                 return found
         return self.ended.get(tied)
 
-    def stop(self) -> None:
-        """Stop the job and keep its last state; it goes on for others who watch it."""
-        if self.job_id and training_service().is_shared(self.job_id, self.lab.watcher):
-            self.leave()
-        elif self.job_id:
-            training_service().stop(self.job_id)
-
     def leave(self) -> None:
         """Take the job off the screen; it ends unless others or this visitor's Lab watch it."""
-        if self.job_id and self.job_id not in (self.lab.job_id, self.lab.filmed_id):
-            training_service().turn_away(self.job_id, self.lab.watcher)
-        self.job_id, self.refusal = None, ""
+        if self.job_id in (self.lab.job_id, self.lab.filmed_id):
+            self.job_id = None
+        super().leave()
 
 
 def open_tied_training(lab: Lab) -> TiedTraining:
@@ -123,21 +92,21 @@ def open_tied_training(lab: Lab) -> TiedTraining:
     job = lab.job
     run = lab.experiment if job is None else job.experiment
     operation: TiedTraining | None = st.session_state.get("operation")
-    if operation is not None and operation.run == run and operation.lab is lab:
-        return operation
-    if operation is not None:
-        operation.leave()
-    operation = st.session_state.operation = TiedTraining(lab, run)
+    if operation is None or operation.run != run or operation.lab is not lab:
+        if operation is not None:
+            operation.leave()
+        operation = st.session_state.operation = TiedTraining(lab, run)
+    operation.watcher = lab.watcher
     return operation
 
 
-def show_recovery(subject: Subject, operation: TiedTraining) -> None:
+def show_recovery(subject: InspectedRun, operation: TiedTraining) -> None:
     """Draw the fall and the recovery of accuracy in the tied training."""
     job = operation.job
     if job is None:
         return
     label = operation.labels.get(tied_variant(job.experiment), "")
-    st.markdown(f"**{plain(label)}**. {training_line(job)}")
+    st.markdown(f"**{plain(label)}**. {status_of(job)}")
     snapshot = job.snapshot
     if snapshot is None:
         return
@@ -164,59 +133,26 @@ def show_recovery(subject: Subject, operation: TiedTraining) -> None:
 
 def trials_table(operation: TiedTraining) -> str:
     """Return a Markdown table of the trainings that have ended, a row for each way to tie."""
-    lines = [
-        "| Tied | Before | At once | Later | Never tied | Steps |",
-        "|---|--:|--:|--:|--:|--:|",
-    ]
+    rows = []
     for tied, recovery in operation.ended.items():
         accuracies = (recovery.before, recovery.at_once, recovery.now, recovery.untied_now)
         label = f"{title_of(tied.stages[0])}: {operation.labels.get(tied, tied)}"
-        cells = [label, *map(percent_of, accuracies), str(recovery.steps_since)]
-        lines.append(f"| {' | '.join(map(plain, cells))} |")
-    return "\n".join(lines)
+        rows.append(map(plain, [label, *map(percent_of, accuracies), str(recovery.steps_since)]))
+    header = ("Tied", "Before", "At once", "Later", "Never tied", "Steps")
+    return table(header, rows, "lrrrrr")
 
 
-def recovery_downloads(subject: Subject, snapshot: Snapshot) -> None:
+def recovery_downloads(subject: InspectedRun, snapshot: Snapshot) -> None:
     """Draw the link that opens a tied training in the Lab, and the download of its curves."""
     with st.container(horizontal=True, vertical_alignment="center", key="take_away"):
-        st.page_link(
-            "pages/lab.py",
-            label="Open it in the Lab",
-            icon=":material/science:",
-            query_params=link_params(snapshot.experiment, subject.lab.hidden),
-        )
-        st.download_button(
-            "Curves as CSV",
-            curve_table(snapshot),
-            f"attnkit-{snapshot.experiment.task.name}-surgery-recovery.csv",
-            "text/csv",
-            icon=":material/download:",
-            on_click="ignore",
-            key="recovery_csv",
-        )
+        lab_link("Open it in the Lab", snapshot.experiment.to_params())
+        file = f"attnkit-{snapshot.experiment.task.name}-surgery-recovery.csv"
+        download("Curves as CSV", curve_table(snapshot), file, key="recovery_csv")
 
 
 def points(share: float) -> str:
     """Return a difference of accuracies in percentage points."""
     return f"{100 * share:g} percentage point{'s' * (share != 0.01)}"
-
-
-def training_line(job: Job) -> str:
-    """Return how far the training of a tied model is."""
-    if job.state == "failed":
-        return f"Training failed: {plain(job.error)}."
-    if job.snapshot is None and job.over:
-        return f"Stopped before it began{f', {plain(job.error)}' if job.error else ''}."
-    if not job.begun:
-        outlook = training_service().outlook(job.id)
-        place = f": place {outlook.place} in the queue" if outlook and outlook.place else ""
-        return f"Waiting for its turn{place}."
-    if job.snapshot is None:
-        return "Starting."
-    verb = {"finished": "Trained", "stopped": "Stopped"}.get(job.state, "Training")
-    why = f" {plain(job.error)}" if job.error else ""
-    steps = job.experiment.training.steps
-    return f"{verb}{why}: step {job.step} of {steps}, {job.snapshot.seconds:.1f} s of training."
 
 
 def _most_steps(run: Experiment) -> int:

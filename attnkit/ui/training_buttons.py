@@ -11,18 +11,11 @@ from attnkit.ui.lab import Lab
 
 
 def training_buttons(lab: Lab, experiment: Experiment | None, job: Job | None) -> None:
-    """Draw the buttons, except those that a class link hides.
-
-    Args:
-        lab: The visitor's Lab.
-        experiment: Experiment of the widgets; None if they describe none.
-        job: Job on screen, if there is one.
-    """
+    """Draw the buttons, except those that a class link hides."""
     fits = job is not None and job.experiment == experiment
     active = job is not None and job.active
     paused = job is not None and job.state == "paused"
     invalid = experiment is None or awaits_guess(lab)
-    all_buttons = "buttons" not in lab.hidden
     st.button(
         _train_label(lab, job, fits=fits),
         type="primary",
@@ -32,28 +25,21 @@ def training_buttons(lab: Lab, experiment: Experiment | None, job: Job | None) -
         disabled=invalid or (active and fits),
         key="train",
     )
-    if all_buttons:
-        st.button(
-            "Pause", icon=":material/pause:", on_click=lab.pause, disabled=not active, key="pause"
-        )
-        st.button(
-            "Step",
-            icon=":material/skip_next:",
-            on_click=lab.step,
-            disabled=invalid or active or (paused and lab.held is not None),
-            key="step",
-            help="Train up to the next evaluation, then pause.",
-        )
-    st.button(
-        "Stop",
-        icon=":material/stop:",
-        on_click=lab.stop,
-        disabled=not (active or paused),
-        key="stop",
-        help="End this run and keep what it reached.",
-    )
-    if all_buttons:
-        _restart_buttons(lab, disabled=invalid)
+    stepping = invalid or active or (paused and lab.held is not None)
+    step_help = "Train up to the next evaluation, then pause."
+    stop_help = "End this run and keep what it reached."
+    reset_help = "Back to step 0: the same weights and the same data again."
+    seeds_help = "Other weights and other data, same settings; trains at once."
+    for key, label, icon, press, disabled, tip in (
+        ("pause", "Pause", "pause", lab.pause, not active, None),
+        ("step", "Step", "skip_next", lab.step, stepping, step_help),
+        ("stop", "Stop", "stop", lab.stop, not (active or paused), stop_help),
+        ("reset", "Reset", "replay", lab.reset, invalid, reset_help),
+        ("new_seeds", "New seeds", "casino", lab.new_seeds, invalid, seeds_help),
+    ):
+        if key == "stop" or "buttons" not in lab.hidden:
+            icon = f":material/{icon}:"
+            st.button(label, icon=icon, on_click=press, disabled=disabled, key=key, help=tip)
     if lab.hidden:
         st.button(
             "Show all controls",
@@ -62,26 +48,6 @@ def training_buttons(lab: Lab, experiment: Experiment | None, job: Job | None) -
             on_click=lab.show_all,
             key="show_all",
         )
-
-
-def _restart_buttons(lab: Lab, *, disabled: bool) -> None:
-    """Draw the buttons that train again from step 0."""
-    st.button(
-        "Reset",
-        icon=":material/replay:",
-        on_click=lab.reset,
-        disabled=disabled,
-        key="reset",
-        help="Back to step 0: the same weights and the same data again.",
-    )
-    st.button(
-        "New seeds",
-        icon=":material/casino:",
-        on_click=lab.new_seeds,
-        disabled=disabled,
-        key="new_seeds",
-        help="Other weights and other data, same settings; trains at once.",
-    )
 
 
 def _train_label(lab: Lab, job: Job | None, *, fits: bool) -> str:

@@ -17,8 +17,10 @@ from attnkit.figures.tying import (
 )
 from attnkit.service.jobs import Job
 from attnkit.ui import components
-from attnkit.ui.inspection import Subject, moves, remember
+from attnkit.ui.inspection import InspectedRun, remembered
 from attnkit.ui.markdown import plain
+from attnkit.ui.watched_job import moves
+from attnkit.ui.widgets import download
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
 
@@ -26,7 +28,7 @@ _NO_ANSWER = "tying_no_answer"
 """Key in the session of the last text that came instead of a result, and its run and step."""
 
 
-def mixtures_area(subject: Subject) -> None:
+def mixtures_area(subject: InspectedRun) -> None:
     """Draw the accuracy of all mixtures of W_K and W_V, with a slider, and of the repairs.
 
     The training process computes them once, when the run has ended; moving the slider only moves
@@ -63,8 +65,8 @@ def mixtures_area(subject: Subject) -> None:
         st.caption(plain(f"{refusal}."))
 
 
-def _measured(subject: Subject, film: Job | None) -> bytes | str | None:
-    """Return what the training process measures; see `Subject.inspect_all_seeds`.
+def _measured(subject: InspectedRun, film: Job | None) -> bytes | str | None:
+    """Return what the training process measures; see `InspectedRun.inspect_all_seeds`.
 
     If it answers with a text, the text stays for this run and step, because every other drawing of
     the page would begin the same long computation once more.
@@ -81,25 +83,18 @@ def _measured(subject: Subject, film: Job | None) -> bytes | str | None:
 
 
 def show_tying(result: TyingResult, name: str, results: list[TyingResult]) -> None:
-    """Draw one variant's mixtures and repairs, with what they show in words.
-
-    Args:
-        result: The chosen variant.
-        name: Name of the task in the name of the downloaded file.
-        results: All variants, for the file.
-    """
+    """Draw one variant's mixtures and repairs, with what they show in words."""
     with st.container(key="tying_finding"):
         st.markdown(f"**{plain(result.mixture_finding)}**")
     if result.has_diverged:
         return
     curve, repairs = st.columns([3, 2], gap="medium")
     with curve:
-        remember("tying_alpha", ALPHAS, 0.5)
         alpha = st.select_slider(
             "α, the share of W_K in the mixture α W_K + (1 − α) W_V",
             ALPHAS,
             format_func=mixture_label,
-            key="tying_alpha",
+            **remembered("alpha", ALPHAS, 0.5, "tying_alpha"),
         )
         chosen = mixture_text(result, alpha)
         components.picture(
@@ -114,15 +109,8 @@ def show_tying(result: TyingResult, name: str, results: list[TyingResult]) -> No
         with st.container(key="repair_finding"):
             st.markdown(plain(result.repair_finding))
     st.caption(plain(_method(result)))
-    st.download_button(
-        "Accuracies as CSV",
-        lambda: tying_csv(results),
-        f"attnkit-{name}-surgery-mixtures.csv",
-        "text/csv",
-        icon=":material/download:",
-        on_click="ignore",
-        key="tying_csv",
-    )
+    file = f"attnkit-{name}-surgery-mixtures.csv"
+    download("Accuracies as CSV", lambda: tying_csv(results), file, key="tying_csv")
 
 
 def _pick(results: list[TyingResult]) -> TyingResult:
@@ -131,14 +119,13 @@ def _pick(results: list[TyingResult]) -> TyingResult:
         return results[0]
     variants = [result.variant for result in results]
     key = f"tying_variant_{'_'.join(variants)}"
-    remember(key, variants, variants[0])
     chosen = st.segmented_control(
         "Trained model",
         variants,
         required=True,
         format_func=lambda text: title_of(Variant(text)),
-        key=key,
         wrap=True,
+        **remembered(key, variants, variants[0], key),
     )
     return next((result for result in results if result.variant == chosen), results[0])
 

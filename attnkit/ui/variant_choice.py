@@ -6,11 +6,10 @@ No parameters mean the first entry.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from attnkit.ui.address import Linked, open_choice, shortened
+from attnkit.ui.address import Linked, LinkField
 from attnkit.variants import CATALOGUE, InvalidVariant, Named, Variant, names_of
 from attnkit.variants.names import find, key_of
 
@@ -21,12 +20,12 @@ class VariantChoice(Linked):
 
     Attributes:
         key: Key of the chosen entry in the catalogue.
-        problem: Problem of the link, in sentences; empty if there is none.
+        problems: Problems of the link, in sentences.
         version: Version of the table; a new one begins when the link chooses a row.
     """
 
     key: str = ""
-    problem: str = ""
+    problems: list[str] = field(default_factory=list)
     version: int = 0
 
     @property
@@ -36,28 +35,12 @@ class VariantChoice(Linked):
 
     def follow(self, params: dict[str, str]) -> None:
         """Choose the variant of a link; if the catalogue has none of that name, say so."""
-        self.link, self.problem = params, ""
-        name = params.get("variant", "").strip()
-        found = _named(name)
-        if found is not None:
-            self.key = key_of(found.name)
-        elif not params:
-            self.key = ""
-        elif name:
-            short = shortened(name)
-            self.problem = (
-                f"The link asks for the variant “{short}”, which the table does not have. Allowed "
-                f"is a name in the table; {self.entry.name} is shown instead."
-            )
+        self.link, self.problems = params, []
+        self.key = _FIELD.read(params, self.problems)
         self.version += 1
 
     def take_row(self, keys: Sequence[str], rows: Sequence[int]) -> None:
-        """Choose a row of the table.
-
-        Args:
-            keys: Keys of all rows in the catalogue.
-            rows: Index of the chosen row.
-        """
+        """Choose a row of the table."""
         if rows and rows[0] < len(keys):
             self.key = keys[rows[0]]
 
@@ -66,25 +49,19 @@ class VariantChoice(Linked):
         if keys and key_of(self.entry.name) not in keys:
             self.key = keys[0]
 
-    def key_of_table(self, keys: Sequence[str]) -> str:
-        """Return the table's key; it depends on the rows, as Streamlit remembers row numbers."""
-        text = f"{self.version} {' '.join(keys)}"
-        return f"catalogue_{hashlib.blake2b(text.encode(), digest_size=6).hexdigest()}"
-
     def write_link(self) -> None:
         """Write the choice into the address bar."""
         is_first = self.entry is next(iter(CATALOGUE.values()))
         self.set_link({} if is_first else {"variant": self.entry.name})
 
 
-def open_variant_choice() -> VariantChoice:
-    """Return this visitor's choice, made from the link if it is new or the link has changed."""
-    return open_choice("variants", "opened_variant", VariantChoice)
-
-
-def _named(text: str) -> Named | None:
-    """Return the entry with this name or text form; None if there is none."""
+def key_of_text(text: str) -> str | None:
+    """Return the key of the entry with this name or text form; None if there is none."""
     try:
-        return find(text) or next(iter(names_of(Variant(text))), None)
+        found = find(text.strip()) or next(iter(names_of(Variant(text))), None)
     except InvalidVariant:
         return None
+    return None if found is None else key_of(found.name)
+
+
+_FIELD = LinkField("variant", "", key_of_text, "a name in the table; the first is shown instead")

@@ -23,12 +23,7 @@ _MOST_NAMED = 3
 
 
 def conclusion(entries: Sequence[Named], recorded: RecordedVariants | None) -> str:
-    """Return one sentence about the recorded accuracies: how many succeed, and which fall short.
-
-    Args:
-        entries: All entries of the catalogue.
-        recorded: The recorded accuracies; None if there are none.
-    """
+    """Return one sentence about the recorded accuracies: how many succeed, and which fall short."""
     known = [(one, a) for one in entries if (a := recorded_of(one, recorded)) is not None]
     if recorded is None or not known:
         return f"There are {len(entries)} named ways to make queries, keys and values."

@@ -7,6 +7,7 @@ from functools import cache
 
 import streamlit as st
 
+from attnkit.ui.widgets import table
 from attnkit.variants import OPTIONS
 
 OPEN = "words"
@@ -295,8 +296,8 @@ WORDS = {
 
 def glossary() -> None:
     """Draw the table of all terms."""
-    rows = "\n".join(f"| {term} | {word.meaning} |" for term, word in WORDS.items())
-    st.markdown(f"| word | what it means here |\n|---|---|\n{rows}")
+    rows = ((term, word.meaning) for term, word in WORDS.items())
+    st.markdown(table(("word", "what it means here"), rows))
 
 
 @cache

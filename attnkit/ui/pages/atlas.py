@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import pandas as pd
@@ -23,6 +24,7 @@ from attnkit.realmodels.atlas import Atlas
 from attnkit.realmodels.base import Unreadable
 from attnkit.realmodels.measures import MEASURES, Measure
 from attnkit.ui import components
+from attnkit.ui.address import open_choice
 from attnkit.ui.atlas import (
     SECTIONS,
     AtlasChoice,
@@ -30,16 +32,15 @@ from attnkit.ui.atlas import (
     grid,
     heads_table,
     numbers,
-    open_atlas_choice,
     pick_measure,
     picture,
-    take,
 )
 from attnkit.ui.atlas_sections import show_depth, show_numbers, show_one_head, show_scatter
 from attnkit.ui.custom_model import RUNNING, custom_model
 from attnkit.ui.head_portrait import head_in_words
 from attnkit.ui.markdown import plain, with_formulas
 from attnkit.ui.routing import require_route
+from attnkit.ui.widgets import bound, sections, warn_once
 
 GRID = "atlas_grid"
 """Key of the grid of all heads."""
@@ -48,7 +49,7 @@ GRID = "atlas_grid"
 def draw() -> None:
     """Draw the page."""
     require_route()
-    choice = open_atlas_choice()
+    choice = open_choice("atlas", "atlas_chosen", AtlasChoice)
     st.title("How similar are the three matrices in real models?", anchor=False)
     shipped_atlas = load_shipped()
     atlas = shipped_atlas
@@ -57,7 +58,8 @@ def draw() -> None:
     if shipped_atlas is not None:
         conclude(shipped_atlas.table)
     if atlas is None:
-        show_problems(choice)
+        warn_once(choice.problems)
+        st.subheader(SECTIONS["own"], anchor=False)
         show_custom_model(choice, None)
     else:
         show_figures(choice, atlas, shipped_atlas)
@@ -90,13 +92,6 @@ def conclude(table: pd.DataFrame) -> None:
     st.caption(with_formulas(overlap_line(table)))
 
 
-def show_problems(choice: AtlasChoice) -> None:
-    """Draw the problems of the link, once."""
-    if choice.problems:
-        st.warning(plain(" ".join(choice.problems)), icon=":material/warning:")
-        choice.problems = []
-
-
 def show_figures(choice: AtlasChoice, atlas: Atlas, shipped_atlas: Atlas | None) -> None:
     """Draw the controls, the main figures of the models in an atlas, and the open section."""
     table = atlas.table
@@ -108,93 +103,60 @@ def show_figures(choice: AtlasChoice, atlas: Atlas, shipped_atlas: Atlas | None)
         choice.head = head  # it stays when the measure changes, and the address names it
     groups = groups_of(heads, measure.name, choice.once)
     pair = choice.find_pair(groups) if groups else None
-    show_problems(choice)
+    warn_once(choice.problems)
     controls(choice)
     show_grid(choice, heads, head, measure)
     if groups:
         show_distribution(groups, measure)
-    pick_section(choice)
-    if choice.section == "head":
-        show_one_head(choice, heads, head, shipped_atlas)
-    elif choice.section == "measures":
-        show_scatter(choice, heads)
-    elif choice.section == "models":
-        show_depth(choice, groups, pair, measure)
-    elif choice.section == "numbers":
-        show_numbers(atlas, shipped_atlas)
-    if choice.section == "own" or RUNNING in st.session_state:
-        show_custom_model(choice, shipped_atlas)
-
-
-def pick_section(choice: AtlasChoice) -> None:
-    """Draw the buttons that open a section; a second press closes it."""
-    st.session_state["atlas_section"] = choice.section or None
-    st.segmented_control(
-        "Look closer",
-        list(SECTIONS),
-        format_func=lambda name: SECTIONS[name],
-        key="atlas_section",
-        on_change=take_section,
-        args=(choice,),
-        wrap=True,
-    )
-
-
-def take_section(choice: AtlasChoice) -> None:
-    """Open the section whose button was pressed, or none."""
-    choice.section = st.session_state["atlas_section"] or ""
+    own = partial(show_custom_model, choice, shipped_atlas)
+    draw: dict[str, Callable[[], None]] = {
+        "head": lambda: show_one_head(choice, heads, head, shipped_atlas),
+        "measures": lambda: show_scatter(choice, heads),
+        "models": lambda: show_depth(choice, groups, pair, measure),
+        "numbers": lambda: show_numbers(atlas, shipped_atlas),
+        "own": own,
+    }
+    sections(choice, SECTIONS, draw, "atlas_section")
+    if choice.section != "own" and RUNNING in st.session_state:
+        st.subheader(SECTIONS["own"], anchor=False)
+        own()
 
 
 def controls(choice: AtlasChoice) -> None:
     """Draw the widgets that choose what is measured and how."""
     with st.container(horizontal=True, vertical_alignment="bottom", key="atlas_controls"):
         pick_measure(choice, "Measure", "measure", 220)
-        st.session_state["atlas_offset"] = choice.offset
         st.segmented_control(
             "Tokens apart",
             shipped.OFFSETS,
-            key="atlas_offset",
-            on_change=take,
-            args=(choice, "offset"),
             required=True,
             help="With rotary positions W_Q W_Kᵀ depends on how far apart two tokens are. Models "
             "without them do not change.",
+            **bound(choice, "offset", "atlas_offset"),
         )
-        switch(
-            choice,
+        st.toggle(
             "Add toy models",
-            "toys",
-            "Our own small models of the Lab’s tasks, whose sharing is known.",
+            help="Our own small models of the Lab’s tasks, whose sharing is known.",
+            **bound(choice, "toys", "atlas_toys"),
         )
         with st.popover("More settings", icon=":material/tune:"):
-            switch(
-                choice,
+            st.toggle(
                 "Fold norm gains",
-                "fold",
-                "Multiply the gains of the norm before attention into the matrices. MiniLM has "
-                "none.",
+                help="Multiply the gains of the norm before attention into the matrices. MiniLM "
+                "has none.",
+                **bound(choice, "fold", "atlas_fold"),
             )
-            st.session_state["atlas_once"] = choice.once
             st.segmented_control(
                 "Count shared K and V",
                 [True, False],
                 format_func=lambda once: "once" if once else "per query head",
-                key="atlas_once",
-                on_change=take,
-                args=(choice, "once"),
                 required=True,
                 help="Where several query heads share one key and value head, measures of K and V "
                 "alone can count it once, or once per query head.",
+                **bound(choice, "once", "atlas_once"),
             )
     measure = MEASURES[choice.measure]
     st.caption(f"**{plain(measure.title)}**: {plain(measure.help)}")
-
-
-def switch(choice: AtlasChoice, label: str, field: str, help: str) -> None:
-    """Draw a switch that sets a field of the visitor's choice."""
-    key = f"atlas_{field}"
-    st.session_state[key] = getattr(choice, field)
-    st.toggle(label, key=key, on_change=take, args=(choice, field), help=help)
 
 
 def show_grid(choice: AtlasChoice, heads: pd.DataFrame, head: Head, measure: Measure) -> None:
@@ -259,5 +221,4 @@ def groups_table(groups: list[Group]) -> pd.DataFrame:
 
 def show_custom_model(choice: AtlasChoice, shipped_atlas: Atlas | None) -> None:
     """Draw the section in which a visitor measures a model."""
-    st.subheader("A model of your own", anchor=False)
     custom_model(choice, () if shipped_atlas is None else shipped_atlas.table["model"].unique())

@@ -19,13 +19,13 @@ from attnkit.sweeps import SweepResult
 from attnkit.sweeps.shipped import SHIPPED, load_shipped
 from attnkit.sweeps.values import InvalidSweep
 from attnkit.ui import components
+from attnkit.ui.address import open_choice
 from attnkit.ui.capacity_card import row_of, show_card, take_mark
 from attnkit.ui.capacity_choice import (
     OWN,
     SECTIONS,
     CapacityChoice,
     conclusion_of,
-    open_capacity_choice,
 )
 from attnkit.ui.capacity_sections import (
     csv_table,
@@ -44,6 +44,7 @@ from attnkit.ui.live_sweep_area import live_bar, sweep_form_area
 from attnkit.ui.markdown import plain
 from attnkit.ui.presence import watcher
 from attnkit.ui.routing import require_route
+from attnkit.ui.widgets import bound, sections, warn_once
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
 
@@ -60,15 +61,13 @@ COLUMNS = {0: 5, 1000: 3, 640: 2}
 def draw() -> None:
     """Draw the page."""
     require_route()
-    choice, live = open_capacity_choice(), open_live_sweep()
+    choice, live = open_choice("capacity", "capacity_chosen", CapacityChoice), open_live_sweep()
     st.title("How much capacity does sharing need?", anchor=False)
     stop_before_first_run()
     result = result_of(choice, live)
     if result is not None:
         choice.settle(result.sweep)
-    if choice.problems:
-        st.warning(plain(" ".join(choice.problems)), icon=":material/warning:")
-        choice.problems = []
+    warn_once(choice.problems)
     moving = live is not None and live.moving
     tick = TICK_SECONDS if moving else None
     if live is not None or result is not None:
@@ -76,9 +75,10 @@ def draw() -> None:
     if result is not None:
         controls(choice, result)
         st.fragment(show_phase, run_every=tick if choice.sweep == OWN else None)(choice)
-        show_section(choice, result)
+        show_sections(choice, result)
     else:
         pick(choice, "sweep", "Sweep", list(titles()), titles().__getitem__, width=340)
+        st.subheader(SECTIONS["live"], anchor=False)
         sweep_form_area(choice)
     choice.write_link()
     components.load_plotly()
@@ -147,34 +147,24 @@ def controls(choice: CapacityChoice, result: SweepResult) -> None:
             for side, label in (("x", "Across"), ("y", "Upwards")):
                 pick_axis(choice, result, side, label)
             pick_values(choice, result, choice.beside)
-            key = "capacity_variants"
-            st.session_state[key] = list(choice.variants)
-            st.multiselect(
-                "Variants",
-                sweep.sharing,
-                format_func=title_of,
-                key=key,
-                on_change=partial(take_variants, choice, result, key),
-            )
+            take = partial(take_variants, choice, result)
+            variants = bound(choice, "variants", "capacity_variants", take)
+            st.multiselect("Variants", sweep.sharing, format_func=title_of, **variants)
 
 
 def pick_axis(choice: CapacityChoice, result: SweepResult, side: str, label: str) -> None:
     """Let the visitor choose the axis of a side; the axis of the other side changes places."""
-    key = f"capacity_{side}"
-    st.session_state[key] = getattr(choice, side)
     st.selectbox(
         label,
         list(result.sweep.axes),
         format_func=label_of,
-        key=key,
-        on_change=lambda: choice.take_axis(side, st.session_state[key]),
+        **bound(choice, side, f"capacity_{side}", partial(choice.take_axis, side)),
         disabled=len(result.sweep.axes) < 2,
     )
 
 
-def take_variants(choice: CapacityChoice, result: SweepResult, key: str) -> None:
+def take_variants(choice: CapacityChoice, result: SweepResult, chosen: list[Variant]) -> None:
     """Show the chosen variants in the order of the sweep; at least one of them stays."""
-    chosen = st.session_state[key]
     choice.variants = tuple(v for v in result.sweep.sharing if v in chosen) or choice.variants
 
 
@@ -203,16 +193,7 @@ def phase_of(
     variants: tuple[Variant, ...],
     fixed: tuple[tuple[str, Value], ...],
 ) -> Phase:
-    """Return the phase diagram of a sweep; kept for the newest results.
-
-    Args:
-        result: The sweep.
-        x: Name of the axis across.
-        y: Name of the axis upwards; empty for none.
-        measure: Name of the measure.
-        variants: The variants that have a panel.
-        fixed: Names and values of all other axes.
-    """
+    """Return the phase diagram of a sweep; kept for the newest results."""
     table = shown_cells(result, variants, dict(fixed))
     trained = [v for v in variants if (table["n_seeds"][table["sharing"] == v] > 0).any()]
     found = [boundary(result, v, x, y or None, dict(fixed)) for v in trained]
@@ -255,26 +236,15 @@ def show_phase(choice: CapacityChoice) -> None:
     choice.write_link()
 
 
-def show_section(choice: CapacityChoice, result: SweepResult) -> None:
+def show_sections(choice: CapacityChoice, result: SweepResult) -> None:
     """Draw the buttons that open a section, and the open section."""
-    key = "capacity_section"
-    st.session_state[key] = choice.section or None
-    st.segmented_control(
-        "Look closer",
-        list(SECTIONS),
-        format_func=SECTIONS.__getitem__,
-        key=key,
-        on_change=lambda: setattr(choice, "section", st.session_state[key] or ""),
-        wrap=True,
-    )
-    sections = {
+    figures = {
         "slices": show_slices,
         "difference": show_difference,
         "frontier": show_frontier,
         "matching": show_matching,
         "numbers": show_numbers,
     }
-    if choice.section in sections and len(result.runs):
-        sections[choice.section](choice, result)
-    elif choice.section == "live":
-        sweep_form_area(choice)
+    draw = {name: partial(show, choice, result) for name, show in figures.items()}
+    draw = {**(draw if len(result.runs) else {}), "live": partial(sweep_form_area, choice)}
+    sections(choice, SECTIONS, draw, "capacity_section")

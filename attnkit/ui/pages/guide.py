@@ -9,7 +9,7 @@ from attnkit.ui import components, tour, words
 from attnkit.ui.guess import awaits_first_run
 from attnkit.ui.presets import PRESETS, Preset
 from attnkit.ui.routing import require_route
-from attnkit.ui.session import with_hidden
+from attnkit.ui.session import lab_link
 
 
 def draw() -> None:
@@ -58,12 +58,7 @@ def show_preset(preset: Preset) -> None:
     """Draw one experiment: its question, the way into the Lab, and where to look afterwards."""
     with st.container(border=True, key="preset_card"):
         st.markdown(f"**{preset.title}**  \n{preset.guess}")
-        st.page_link(
-            "pages/lab.py",
-            label="Set it up in the Lab",
-            icon=":material/science:",
-            query_params=with_hidden(preset.params),
-        )
+        lab_link("Set it up in the Lab", preset.params)
         if not awaits_first_run():  # it tells what comes out
             with st.expander("What to look at", key=f"look_{preset.title}"):
                 st.markdown(preset.look)

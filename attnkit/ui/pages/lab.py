@@ -26,10 +26,11 @@ from attnkit.ui.markdown import plain
 from attnkit.ui.numbers import numbers
 from attnkit.ui.render_cache import planned_board
 from attnkit.ui.routing import require_route
-from attnkit.ui.service import training_service
-from attnkit.ui.session import automatic_switch, open_lab, spoken
+from attnkit.ui.service import duration_in_words, training_service
+from attnkit.ui.session import automatic_switch, open_lab
 from attnkit.ui.tour import tour_area
 from attnkit.ui.training_buttons import training_buttons
+from attnkit.ui.watched_job import show_refusal
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
 
@@ -103,9 +104,7 @@ def draw() -> None:
     guess_area(lab)
     with buttons:
         training_buttons(lab, experiment, job)
-    if lab.refusal:
-        st.warning(f"Not taken: {plain(lab.refusal)}.")
-        lab.refusal = ""
+    show_refusal(lab)
     moving = job is not None and not job.settled
     tick = tick_seconds()
     st.fragment(live_area, run_every=tick if moving else None)(
@@ -220,10 +219,11 @@ def fill_popovers(
 def full_size_button(lab: Lab, full: Experiment) -> None:
     """Draw the button that sets up the task at full size."""
     st.button(
-        f"Full size: about {spoken(training_service().estimate(full))}",
+        f"Full size: about {duration_in_words(training_service().estimate(full))}",
         icon=":material/open_in_full:",
         type="tertiary",
-        on_click=lab.set_full_size,
+        on_click=lab.set,
+        args=(full,),
         key="full_size",
         help="The sizes that papers or our claims use for this task. The defaults are smaller, so "
         "that training is fast. All other settings go back to their defaults.",
@@ -246,12 +246,7 @@ def tick_seconds() -> float:
 
 
 def await_examples(page: _Page, own_is_missing: bool) -> None:
-    """Draw the page again as soon as the missing examples have been drawn.
-
-    Args:
-        page: The present run of the page.
-        own_is_missing: Whether the example of the settings is missing; else only thumbnails are.
-    """
+    """Draw the page again as soon as the missing examples have been drawn."""
     if not own_is_missing and not task_examples.thumbnails_missing():
         page.redraw()
     if own_is_missing and page.lab.probe() is not None:
@@ -259,14 +254,7 @@ def await_examples(page: _Page, own_is_missing: bool) -> None:
 
 
 def live_area(page: _Page, drawn_moving: bool, tick: float, *, is_valid: bool) -> None:
-    """Draw everything that changes while models learn; drawn again at every tick.
-
-    Args:
-        page: The present run of the page.
-        drawn_moving: Whether the run was moving when the page was drawn.
-        tick: Seconds between two ticks when the page was drawn.
-        is_valid: Whether the widgets describe an experiment.
-    """
+    """Draw everything that changes while models learn; drawn again at every tick."""
     lab = page.lab
     job = lab.job
     snapshot = lab.shown(job)

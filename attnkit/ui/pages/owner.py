@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Callable
 
 import pandas as pd
 import streamlit as st
@@ -129,54 +130,54 @@ def live_area() -> None:
         },
         alt="Experiments that train, wait or have ended",
     )
-    stop_one(jobs)
-    stop_address(jobs)
+    service, moving = training_service(), [job for job in jobs if job["state"] not in ENDED]
+    active = {str(job["id"]): job_in_words(job) for job in moving}
+    stop_area(
+        "Stop one",
+        active,
+        "Choose an experiment" if active else "None trains or waits",
+        "Stop it",
+        service.stop,
+        "owner_chosen",
+    )
+    counts = Counter(str(job["address"]) for job in moving if job["address"])
+    addresses = {address: f"{address}: {n}" for address, n in counts.most_common()}
+    stop_area(
+        "Stop all of one address",
+        addresses,
+        "Choose an address" if addresses else "No address has any",
+        "Stop them",
+        service.stop_address,
+        "owner_address",
+    )
 
 
-def stop_one(jobs: list[dict[str, object]]) -> None:
-    """Draw the controls that stop one job."""
+def stop_area(
+    label: str,
+    options: dict[str, str],
+    placeholder: str,
+    button: str,
+    stop: Callable[[str], None],
+    key: str,
+) -> None:
+    """Draw a list of what can be stopped, in words by its name, and the button that stops it."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        active = {job["id"]: job_in_words(job) for job in jobs if job["state"] not in ENDED}
         chosen = st.selectbox(
-            "Stop one",
-            list(active),
+            label,
+            list(options),
             index=None,
-            format_func=lambda job_id: active.get(job_id, "ended"),
-            placeholder="Choose an experiment" if active else "None trains or waits",
-            disabled=not active,
-            key="owner_chosen",
+            format_func=lambda name: options.get(name, "ended"),
+            placeholder=placeholder,
+            disabled=not options,
+            key=key,
             width=420,
         )
         st.button(
-            "Stop it",
+            button,
             icon=":material/stop:",
-            on_click=lambda: training_service().stop(st.session_state.owner_chosen),
-            disabled=chosen not in active,
-            key="owner_stop",
-        )
-
-
-def stop_address(jobs: list[dict[str, object]]) -> None:
-    """Draw the controls that stop all jobs of one network address."""
-    with st.container(horizontal=True, vertical_alignment="bottom"):
-        addresses = Counter(job["address"] for job in jobs if job["state"] not in ENDED)
-        del addresses[""]
-        address = st.selectbox(
-            "Stop all of one address",
-            [address for address, _ in addresses.most_common()],
-            index=None,
-            format_func=lambda address: f"{address}: {addresses[address]}",
-            placeholder="Choose an address" if addresses else "No address has any",
-            disabled=not addresses,
-            key="owner_address",
-            width=420,
-        )
-        st.button(
-            "Stop them",
-            icon=":material/stop:",
-            on_click=lambda: training_service().stop_address(st.session_state.owner_address),
-            disabled=address not in addresses,
-            key="owner_stop_address",
+            on_click=lambda: stop(st.session_state[key]),
+            disabled=chosen not in options,
+            key=f"{key}_stop",
         )
 
 

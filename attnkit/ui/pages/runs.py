@@ -19,6 +19,7 @@ from attnkit.service.store import (
     StoredEntry,
     Unavailable,
 )
+from attnkit.ui.address import open_choice
 from attnkit.ui.guess import stop_before_first_run
 from attnkit.ui.markdown import plain
 from attnkit.ui.routing import require_route
@@ -31,11 +32,11 @@ from attnkit.ui.runs import (
     find_chosen,
     list_entries,
     may_change,
-    open_runs,
     what_each_reached,
 )
-from attnkit.ui.session import with_hidden
+from attnkit.ui.session import lab_link, with_hidden
 from attnkit.ui.storage import result_store
+from attnkit.ui.widgets import key_of_table, warn_once
 
 MOST_LISTED = 200
 """Experiments in the table, the newest; older ones are found by searching."""
@@ -48,7 +49,7 @@ def draw() -> None:
     """Draw the page, as far as the store can be read."""
     require_route()
     st.title("Runs", anchor=False)
-    runs = open_runs()
+    runs = open_choice("runs", "runs", Runs)
     stop_before_first_run()
     store = result_store()
     try:
@@ -90,7 +91,7 @@ def show_store(runs: Runs, store: ResultStore) -> None:
     elif query:
         st.info(f"Nothing stored has “{plain(query)}” in its name, task or settings.")
     else:
-        st.page_link("pages/lab.py", label="Open the Lab", icon=":material/science:")
+        lab_link("Open the Lab")
     if compared:
         chosen_list(runs, store, compared, chosen)
         comparison(compared)
@@ -100,7 +101,7 @@ def show_store(runs: Runs, store: ResultStore) -> None:
         how_long_kept(store, len(entries))
     runs.write_link()
     with problems:
-        show_problems(runs)
+        warn_once(runs.problems)
 
 
 def conclusion(compared: Sequence[ComparedExperiment], n_listed: int, *, is_search: bool) -> str:
@@ -125,15 +126,9 @@ def conclusion(compared: Sequence[ComparedExperiment], n_listed: int, *, is_sear
 
 
 def history(runs: Runs, entries: Sequence[StoredEntry], reached: Mapping[str, str]) -> None:
-    """Draw the table of stored experiments, in which experiments are chosen.
-
-    Args:
-        runs: The visitor's choice.
-        entries: The experiments.
-        reached: What each reached, by hash.
-    """
+    """Draw the table of stored experiments, in which experiments are chosen."""
     hashes = [entry.hash for entry in entries]
-    key = runs.key_of_table(hashes)
+    key = key_of_table("history", runs.version, hashes)
     chosen_rows = [row for row, entry in enumerate(entries) if entry.hash in runs.chosen]
     with st.container(key="history"):
         st.dataframe(
@@ -178,18 +173,12 @@ def chosen_list(
                 changed = f" <small style='opacity: 0.75'>{settings}</small>" if settings else ""
                 name = f"<b>{experiment.letter}</b> {escape(experiment.name)}{changed}"
                 st.html(name, width="content")
-                link = with_hidden({"run": entry.hash})
-                st.page_link(
-                    "pages/lab.py",
-                    label="Open in the Lab",
-                    icon=":material/science:",
-                    query_params=link,
-                )
+                lab_link("Open in the Lab", {"run": entry.hash})
                 st.page_link(
                     "pages/attention.py",
                     label="Replay its attention",
                     icon=":material/grid_on:",
-                    query_params=link,
+                    query_params=with_hidden({"run": entry.hash}),
                     help="Trains one seed again, with the same numbers, to film its attention.",
                 )
                 if may_change():
@@ -274,10 +263,3 @@ def how_long_kept(store: ResultStore, n_listed: int) -> None:
             "nobody has opened for longest is deleted. Pinned experiments stay."
             f"{note if n_listed == MOST_LISTED else ''}"
         )
-
-
-def show_problems(runs: Runs) -> None:
-    """Show once what went wrong."""
-    for problem in runs.problems:
-        st.warning(plain(problem), icon=":material/warning:")
-    runs.problems = []

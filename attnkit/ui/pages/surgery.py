@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
@@ -28,7 +26,7 @@ from attnkit.service.jobs import Job
 from attnkit.training.summary import percent
 from attnkit.ui import components
 from attnkit.ui.controls import labels_of
-from attnkit.ui.inspection import Subject, moves, open_subject
+from attnkit.ui.inspection import InspectedRun, open_inspected_run, remembered, show_failure
 from attnkit.ui.markdown import plain
 from attnkit.ui.routing import require_route
 from attnkit.ui.tied_training import (
@@ -38,6 +36,8 @@ from attnkit.ui.tied_training import (
     show_recovery,
 )
 from attnkit.ui.tying import mixtures_area
+from attnkit.ui.watched_job import moves, show_refusal, status_of
+from attnkit.ui.widgets import download, live
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
 
@@ -61,87 +61,57 @@ REPORTED = (
 def draw() -> None:
     """Draw the page."""
     require_route()
-    subject = open_subject("surgery", "What happens if trained matrices are tied?")
+    subject = open_inspected_run("surgery", "What happens if trained matrices are tied?")
     operation = open_tied_training(subject.lab)
-    grows = moves(subject.ask_for_film())
-    look_seconds = LOOK_SECONDS if grows else None
-    job = operation.job
-    trains = job is not None and not job.over
+    trains = moves(operation.job)
 
-    st.fragment(tie_area, run_every=TICK_SECONDS if trains else look_seconds)(
-        subject, operation, grows, trains
+    def grows() -> bool:
+        return moves(subject.ask_for_film())
+
+    look_seconds = LOOK_SECONDS if grows() else None
+    live(
+        lambda: tie_area(subject, operation),
+        lambda: (grows(), moves(operation.job)),
+        TICK_SECONDS if trains else look_seconds,
     )
     st.subheader("Which mixture of W_K and W_V serves both?", anchor=False)
     st.fragment(mixtures_area)(subject)
     st.subheader("What if one head is switched off?", anchor=False)
-    st.fragment(heads_area, run_every=look_seconds)(subject, grows)
+    live(lambda: heads_area(subject), grows, look_seconds)
     st.caption(REPORTED)
     components.load_plotly()
 
 
-def newest_result(subject: Subject, view: View) -> InspectionResult | None:
+def newest_result(subject: InspectedRun, view: View) -> InspectionResult | None:
     """Return what a view measures in the newest frame; None, with a message, if there is none.
 
     While the models train, a result is reused until a tenth of the steps has passed.
     """
-    job, key = subject.ask_for_film(), f"newest_{view}"
-    known_job, known_step, known_blob = st.session_state.get(key, ("", 0, b""))
-    if job is not None and job.id == known_job and not job.over:
-        next_step = known_step + job.experiment.training.steps / LOOKS
-        if job.step < next_step:
-            return InspectionResult.from_bytes(known_blob)
-    blob = subject.inspect(Inspection(view))
+    job = subject.ask_for_film()
+    blob = subject.inspect(Inspection(view), LOOKS)
     if isinstance(blob, bytes):
-        if job is not None:
-            st.session_state[key] = (job.id, job.step, blob)
         return InspectionResult.from_bytes(blob)
     if isinstance(blob, str):
         st.error(plain(f"{blob}."), icon=":material/error:")
     elif job is not None and job.state == "failed":
-        st.error(f"Training failed: {plain(job.error)}.", icon=":material/error:")
-        st.button(
-            "Train it again",
-            icon=":material/replay:",
-            on_click=subject.try_again,
-            key=f"again_{view}",
-        )
+        show_failure(subject, job, f"again_{view}")
     else:
         st.info("There is no trained model yet: numbers appear as soon as training has begun.")
     return None
 
 
-def status_line(subject: Subject, job: Job | None) -> str:
+def status_line(subject: InspectedRun, job: Job | None) -> str:
     """Return which models are measured, and how far they are trained."""
     seed = subject.experiment.first_seed
     if job is None or job.state == "failed":
         return "Nothing is trained."
     if job.over:
         return f"Trained for {job.step} steps, seed {seed}."
-    if not job.begun:
-        return "Waiting for a turn to train it."
-    steps = subject.experiment.training.steps
-    verb = "Paused with" if job.state == "paused" else "Training"
-    return f"{verb} seed {seed}: step {job.step} of {steps}. Numbers are of the newest moment."
+    return f"Seed {seed}. {status_of(job)} Numbers are of the newest moment."
 
 
-def redraw_if_changed(subject: Subject, drawn_moving: bool) -> None:
-    """Draw the page again if the film has begun or ceased to grow since it was drawn.
-
-    A finished film grows again if it had been forgotten and is trained once more.
-    """
-    if moves(subject.ask_for_film()) != drawn_moving:
-        st.rerun()
-
-
-def tie_area(subject: Subject, operation: TiedTraining, grows: bool, trains: bool) -> None:
-    """Draw what tying costs at once, and what further training does; drawn again at every tick.
-
-    Args:
-        subject: The inspected run.
-        operation: The visitor's tied training.
-        grows: Whether the film of the run grew when the page was drawn.
-        trains: Whether the tied training went on when the page was drawn.
-    """
+def tie_area(subject: InspectedRun, operation: TiedTraining) -> None:
+    """Draw what tying costs at once, and what further training does; drawn again at every tick."""
     conclusion = st.container(key="conclusion")
     st.caption(status_line(subject, subject.ask_for_film()))
     result = newest_result(subject, "ties")
@@ -151,58 +121,34 @@ def tie_area(subject: Subject, operation: TiedTraining, grows: bool, trains: boo
             show_ways(subject, operation, result, ways, conclusion)
         else:
             conclusion.markdown("These variants have one matrix for all: nothing is left to tie.")
-    if operation.refusal:
-        st.warning(f"Not taken: {plain(operation.refusal)}.")
-        operation.refusal = ""
-    job = operation.job
-    if trains and (job is None or job.over):
-        st.rerun()
-    redraw_if_changed(subject, grows)
+    show_refusal(operation)
 
 
 def pick_way(ways: list[Way]) -> Way:
     """Let the visitor choose the variant, the sharing that it is tied to, and how."""
     with st.container(horizontal=True, vertical_alignment="bottom", key="ways"):
-        variant = pick("Trained model", [way.variant for way in ways], "cut_variant", title)
-        ways = [way for way in ways if way.variant == variant]
-        tie = pick("Tie to", [way.tie for way in ways], "cut_tie")
-        ways = [way for way in ways if way.tie == tie]
-        how = pick("Matrix to use", [way.how for way in ways], "cut_by")
-    return next(way for way in ways if way.how == how)
+        for name, label in (
+            ("variant", "Trained model"),
+            ("tie", "Tie to"),
+            ("how", "Matrix to use"),
+        ):
+            options = list(dict.fromkeys(getattr(way, name) for way in ways))
+            key = f"cut_{name}_{'_'.join(options)}"
+            chosen = st.segmented_control(
+                label,
+                options,
+                required=True,
+                format_func=title if name == "variant" else str,
+                wrap=True,
+                **remembered(f"cut_{name}", options, options[0], key),
+            )
+            ways = [way for way in ways if getattr(way, name) == chosen] or ways
+    return ways[0]
 
 
-def pick(
-    label: str,
-    options: list[str],
-    name: str,
-    text_of: Callable[[str], str] = str,
-) -> str:
-    """Let the visitor choose one of several texts; the last choice stands if it is among them."""
-    different = list(dict.fromkeys(options))
-    key, last = key_of(name, different), st.session_state.get(f"last_{name}")
-    if key not in st.session_state:
-        st.session_state[key] = last if last in different else different[0]
-    chosen = st.segmented_control(
-        label, different, required=True, format_func=text_of, key=key, wrap=True
-    )
-    chosen = chosen if chosen in different else different[0]
-    st.session_state[f"last_{name}"] = chosen
-    return chosen
-
-
-def key_of(name: str, options: list[str]) -> str:
-    """Return the key of a picker, which is another one for other options."""
-    return f"{name}_{'_'.join(dict.fromkeys(options))}"
-
-
-def take_way(ways: list[Way], way: Way) -> None:
+def take_way(way: Way) -> None:
     """Set the pickers to one of the ways to tie the chosen variant."""
-    same_tie = [other.how for other in ways if other.tie == way.tie]
-    for name, options, value in (
-        ("cut_tie", [other.tie for other in ways], way.tie),
-        ("cut_by", same_tie, way.how),
-    ):
-        st.session_state[key_of(name, options)] = st.session_state[f"last_{name}"] = value
+    st.session_state["remembered"] |= {"cut_tie": way.tie, "cut_how": way.how}
 
 
 def title(text: str) -> str:
@@ -211,21 +157,13 @@ def title(text: str) -> str:
 
 
 def show_ways(
-    subject: Subject,
+    subject: InspectedRun,
     operation: TiedTraining,
     result: InspectionResult,
     ways: list[Way],
     conclusion: DeltaGenerator,
 ) -> None:
-    """Draw all ways to tie one variant, the conclusion on the chosen one, and what comes next.
-
-    Args:
-        subject: The inspected run.
-        operation: The visitor's tied training.
-        result: Result of the view "ties".
-        ways: The ways in it.
-        conclusion: Where the conclusion is drawn.
-    """
+    """Draw all ways to tie one variant, the conclusion on the chosen one, and what comes next."""
     chosen = pick_way(ways)
     ways_here = [way for way in ways if way.variant == chosen.variant]
     plan, problem = plan_of(subject, operation, chosen)
@@ -255,7 +193,7 @@ def show_ways(
 
 
 def train_buttons(
-    subject: Subject,
+    subject: InspectedRun,
     operation: TiedTraining,
     ways: list[Way],
     plan: Experiment | None,
@@ -263,16 +201,7 @@ def train_buttons(
     *,
     is_next: bool,
 ) -> None:
-    """Draw the buttons that train a tied model on and stop it, and the download of all ways.
-
-    Args:
-        subject: The inspected run.
-        operation: The visitor's tied training.
-        ways: The ways to download.
-        plan: The experiment that is trained; None if there is none.
-        label: Label of the way that it ties.
-        is_next: Whether training on is the next step.
-    """
+    """Draw the buttons that train a tied model on and stop it, and the download of all ways."""
     job = operation.job
     training = None if job is None or job.over else job.experiment
     with st.container(horizontal=True, vertical_alignment="center", key="operate"):
@@ -292,15 +221,8 @@ def train_buttons(
         ):
             operation.stop()
             st.rerun()
-        st.download_button(
-            "Accuracies as CSV",
-            lambda: ways_csv(ways),
-            f"attnkit-{subject.experiment.task.name}-surgery-tied.csv",
-            "text/csv",
-            icon=":material/download:",
-            on_click="ignore",
-            key="ways_csv",
-        )
+        file = f"attnkit-{subject.experiment.task.name}-surgery-tied.csv"
+        download("Accuracies as CSV", lambda: ways_csv(ways), file, key="ways_csv")
 
 
 def invite(operation: TiedTraining, ways: list[Way], chosen: Way, recovery: Recovery) -> None:
@@ -317,7 +239,7 @@ def invite(operation: TiedTraining, ways: list[Way], chosen: Way, recovery: Reco
             type="primary",
             icon=":material/arrow_forward:",
             on_click=take_way,
-            args=(ways, way),
+            args=(way,),
             key="try_next",
         )
         st.markdown(
@@ -328,7 +250,9 @@ def invite(operation: TiedTraining, ways: list[Way], chosen: Way, recovery: Reco
         )
 
 
-def plan_of(subject: Subject, operation: TiedTraining, way: Way) -> tuple[Experiment | None, str]:
+def plan_of(
+    subject: InspectedRun, operation: TiedTraining, way: Way
+) -> tuple[Experiment | None, str]:
     """Return the experiment that ties in this way and trains on, or the reason why none can."""
     if way.refusal:
         return None, "This way is not possible, so there is nothing to train on."
@@ -358,7 +282,7 @@ def plan_text(operation: TiedTraining, plan: Experiment) -> str:
     )
 
 
-def heads_area(subject: Subject, drawn_moving: bool) -> None:
+def heads_area(subject: InspectedRun) -> None:
     """Draw the accuracy without each head."""
     result = newest_result(subject, "heads")
     if result is not None:
@@ -371,13 +295,5 @@ def heads_area(subject: Subject, drawn_moving: bool) -> None:
             f"step {result.header['step']}. A head can go if accuracy falls by at most "
             f"{points(TOLERATED_LOSS)} without it."
         )
-        st.download_button(
-            "Accuracies as CSV",
-            lambda: heads_csv(ablations),
-            f"attnkit-{subject.experiment.task.name}-surgery-heads.csv",
-            "text/csv",
-            icon=":material/download:",
-            on_click="ignore",
-            key="heads_csv",
-        )
-    redraw_if_changed(subject, drawn_moving)
+        file = f"attnkit-{subject.experiment.task.name}-surgery-heads.csv"
+        download("Accuracies as CSV", lambda: heads_csv(ablations), file, key="heads_csv")

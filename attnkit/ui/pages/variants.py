@@ -11,13 +11,15 @@ from attnkit.foundation.plugins import PLUGINS, import_plugins
 from attnkit.foundation.settings import InvalidExperiment
 from attnkit.tasks import TASKS
 from attnkit.ui import components
+from attnkit.ui.address import open_choice
 from attnkit.ui.composer import costs_line, other_names
 from attnkit.ui.guess import awaits_first_run
 from attnkit.ui.markdown import plain
 from attnkit.ui.routing import require_route
-from attnkit.ui.session import with_hidden
-from attnkit.ui.variant_choice import VariantChoice, open_variant_choice
+from attnkit.ui.session import lab_link
+from attnkit.ui.variant_choice import VariantChoice
 from attnkit.ui.variant_table import accuracy_in_words, catalogue_table, conclusion, note
+from attnkit.ui.widgets import key_of_table, table, warn_once
 from attnkit.variants import CATALOGUE, OPTIONS, Named, Variant
 from attnkit.variants.catalogue import search
 from attnkit.variants.names import key_of
@@ -34,7 +36,7 @@ def draw() -> None:
     """Draw the table, and the chosen variant beside it."""
     require_route()
     problems = import_plugins()
-    choice = open_variant_choice()
+    choice = open_choice("variants", "opened_variant", VariantChoice)
     recorded = None if awaits_first_run() else load_recorded()
     st.title("Variants", anchor=False)
     with st.container(key="conclusion"):
@@ -42,9 +44,7 @@ def draw() -> None:
     st.caption(plain(note(recorded)))
     for problem in problems:
         st.error(plain(f"{problem}."), icon=":material/error:")
-    if choice.problem:
-        st.warning(plain(choice.problem), icon=":material/warning:")
-        choice.problem = ""
+    warn_once(choice.problems)
     left, right = st.columns([5, 3], gap="medium")
     with left:
         show_table(choice, recorded)
@@ -82,7 +82,7 @@ def show_table(choice: VariantChoice, recorded: RecordedVariants | None) -> None
         return
     keys = [key_of(entry.name) for entry in entries]
     choice.stay_among(keys)
-    key = choice.key_of_table(keys)
+    key = key_of_table("catalogue", choice.version, keys)
     st.dataframe(
         catalogue_table(entries, recorded),
         hide_index=True,
@@ -155,12 +155,8 @@ def show_card(named: Named, recorded: RecordedVariants | None) -> None:
                 if line
             )
         )
-        st.page_link(
-            "pages/lab.py",
-            label="Open in the Lab" if variant == BASELINE else "Compare with QKV in the Lab",
-            icon=":material/science:",
-            query_params=with_hidden(comparison.to_params()),
-        )
+        compare = "Open in the Lab" if variant == BASELINE else "Compare with QKV in the Lab"
+        lab_link(compare, comparison.to_params())
         st.caption(f"In the diagram: {LEGEND}")
 
 
@@ -185,12 +181,11 @@ def explain_words() -> None:
             "four heads of queries and one vector per token that is key and value at once. Links, "
             "JSON and the command line hold text forms, and take names as well."
         )
-        rows = "\n".join(
-            f"| `{name}` | {option.help} | "
-            f"{(option.allowed or 'the bare word').replace('|', '/')} |"
+        rows = (
+            (f"`{name}`", option.help, (option.allowed or "the bare word").replace("|", "/"))
             for name, option in OPTIONS.items()
         )
-        st.markdown(f"| word | what it does | value |\n|---|---|---|\n{rows}")
+        st.markdown(table(("word", "what it does", "value"), rows))
     with st.expander("One of your own"):
         st.markdown(
             "Any composition can be written in the Lab under “Add a variant”. To give it a name, "

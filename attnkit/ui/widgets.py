@@ -1,0 +1,147 @@
+"""Widgets in the one form that they have on every page: bound to a choice, downloads, messages."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import streamlit as st
+
+from attnkit.ui.markdown import plain
+
+_MIME_TYPES = {
+    "csv": "text/csv",
+    "html": "text/html",
+    "json": "application/json",
+    "parquet": "application/octet-stream",
+    "py": "text/x-python",
+    "safetensors": "application/octet-stream",
+    "toml": "application/toml",
+}
+"""MIME type of downloaded files by their suffix."""
+
+
+def bound(
+    target: object, field: str, key: str, take: Callable[[Any], object] | None = None
+) -> dict[str, Any]:
+    """Return the arguments `key` and `on_change` that bind a widget to a value of an object.
+
+    The widget shows the value that the object has, and sets it when the visitor changes the widget.
+    Streamlit forgets the widgets of a page that was left; the object keeps its values.
+
+    Args:
+        target: The object; a dictionary's value is that of the key `field`.
+        field: Name of the value.
+        key: Key of the widget.
+        take: Called with the widget's new value, in place of setting the field.
+    """
+
+    def change() -> None:
+        value = st.session_state[key]
+        if take is not None:
+            take(value)
+        elif isinstance(target, dict):
+            target[field] = value
+        else:
+            setattr(target, field, value)
+
+    st.session_state[key] = target[field] if isinstance(target, dict) else getattr(target, field)
+    return {"key": key, "on_change": change}
+
+
+def sections(
+    choice: Any, titles: Mapping[str, str], draw: Mapping[str, Callable[[], None]], key: str
+) -> None:
+    """Draw the buttons that open a section, and the open one; a second press closes it.
+
+    Args:
+        choice: Object whose `section` is the name of the open section; empty if none is open.
+        titles: Titles of the sections by name.
+        draw: Functions that draw what stands below the title of a section.
+        key: Key of the widget.
+    """
+    st.segmented_control(
+        "Look closer",
+        list(titles),
+        format_func=titles.__getitem__,
+        wrap=True,
+        **bound(choice, "section", key, lambda name: setattr(choice, "section", name or "")),
+    )
+    if choice.section in draw:
+        st.subheader(titles[choice.section], anchor=choice.section)
+        draw[choice.section]()
+
+
+def download(
+    label: str,
+    data: str | bytes | Callable[[], str | bytes],
+    file: str,
+    *,
+    key: str,
+    icon: str = "download",
+    help: str | None = None,
+) -> None:
+    """Draw a button that downloads a file.
+
+    Args:
+        label: Text of the button.
+        data: Content of the file, or a function that makes it when the button is pressed.
+        file: Name of the file; its suffix decides the MIME type.
+        key: Key of the button.
+        icon: Name of the Material icon.
+        help: What the button says when it is pointed at.
+    """
+    st.download_button(
+        label,
+        data,
+        file,
+        _MIME_TYPES[file.rpartition(".")[2]],
+        icon=f":material/{icon}:",
+        on_click="ignore",
+        key=key,
+        help=help,
+    )
+
+
+def live(draw: Callable[[], None], state: Callable[[], object], seconds: float | None) -> None:
+    """Draw an area again and again by itself, and the whole page when a state has changed.
+
+    Args:
+        draw: Draws the area.
+        state: Returns the state, such as whether a job trains.
+        seconds: Seconds between two drawings; None if the area does not change by itself.
+    """
+    drawn = state()
+
+    def area() -> None:
+        draw()
+        if state() != drawn:
+            st.rerun()
+
+    st.fragment(area, run_every=seconds)()
+
+
+def key_of_table(prefix: str, version: int, rows: Iterable[str]) -> str:
+    """Return the key of a table; it depends on the rows, as Streamlit remembers row numbers."""
+    text = f"{version} {' '.join(rows)}"
+    return f"{prefix}_{hashlib.blake2b(text.encode(), digest_size=6).hexdigest()}"
+
+
+def warn_once(messages: list[str]) -> None:
+    """Show messages, such as what is wrong with a link, and empty their list."""
+    if messages:
+        st.warning(plain(" ".join(messages)), icon=":material/warning:")
+        messages.clear()
+
+
+def table(header: Sequence[str], rows: Iterable[Iterable[str]], align: str = "") -> str:
+    """Return a table in Markdown; the texts may hold Markdown.
+
+    Args:
+        header: Titles of the columns.
+        rows: Cells of the rows.
+        align: One letter for each column, "l" or "r" for the right; empty if all are left.
+    """
+    rules = ("--:" if side == "r" else "---" for side in align or "l" * len(header))
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, rules, *rows))
