@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from attnkit.experiment import Experiment
 from attnkit.service import logs
-from attnkit.service.database_errors import REASONS
+from attnkit.service.database import REASONS
 from attnkit.service.logs import EVENTS, FIELDS, log, versions
 from attnkit.service.server import server_settings
 

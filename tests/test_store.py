@@ -20,8 +20,8 @@ from storing import alter, connected, made, put, stored
 from attnkit import __version__
 from attnkit.experiment.experiment import hash_of
 from attnkit.service import store as store_module
+from attnkit.service.database import RESULTS, checksum
 from attnkit.service.store import TooLarge, Unavailable
-from attnkit.service.table import RESULTS, checksum
 from attnkit.training import Training
 from attnkit.training.results import Result
 
@@ -59,7 +59,7 @@ def blobs_of(key, n_numbers, maker):
 
 LOST = {
     "snapshot": {"snapshot", "result"},
-    "snapshot_checksum": {"snapshot"},
+    "snapshot_checksum": {"snapshot", "result"},
     "parameters": {"result"},
     "checksum": {"result"},
 }

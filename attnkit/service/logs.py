@@ -121,7 +121,7 @@ def _matching(pattern: str) -> Callable[[Any], str | None]:
 
 def _reason(value: Any) -> str | None:
     """Return a reason if it is one of the fixed texts of the store, or the type of an exception."""
-    from attnkit.service.database_errors import REASONS  # imports SQLAlchemy, which takes a moment
+    from attnkit.service.database import REASONS  # imports SQLAlchemy, which takes a moment
 
     if not isinstance(value, str):
         return None
@@ -173,7 +173,6 @@ FIELDS: dict[str, Callable[[Any], Any]] = {
             "exit",
             "restarts",
             "jobs",
-            "results",
             "megabytes",
             "n_bytes",
             "cores",
