@@ -9,8 +9,7 @@ from statistics import median
 from typing import Any
 
 from attnkit.experiment import Experiment
-from attnkit.service.ended_jobs import superfluous
-from attnkit.service.jobs import Job, Watcher
+from attnkit.service.jobs import Job, Watcher, superfluous
 from attnkit.service.leases import Leases
 from attnkit.service.scheduler import Demand, Outlook, admitted, displaced, outlooks
 from attnkit.service.server import ServerSettings

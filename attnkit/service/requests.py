@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import threading
-import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-
-from attnkit.analysis.responses import Answers, Example
+from attnkit.analysis.responses import Example
 from attnkit.experiment import Experiment
+from attnkit.service.protocol import Answer, DrawExample, Request
 from attnkit.tasks import Task
 
 MAX_EXAMPLES = 256
@@ -27,24 +24,11 @@ _DIED = "The training process died and began anew: ask again"
 _DIED_OF_IT = "The training process died while it answered this request"
 
 
-@dataclass
-class _Request:
-    """One request to the training process.
+@dataclass(eq=False)
+class _Waiting:
+    """A request under way, and the answer once it has come."""
 
-    Attributes:
-        blob: The answer, once it has come.
-        error: The reason why there will be no answer.
-        gone: Whether the film that it needs is gone.
-    """
-
-    id: str
-    blob: bytes | None = None
-    error: str = ""
-    gone: bool = False
-
-    @property
-    def answered(self) -> bool:
-        return self.blob is not None or bool(self.error) or self.gone
+    answer: Answer | None = None
 
 
 class Requests:
@@ -52,82 +36,59 @@ class Requests:
 
     Args:
         changed: Notified when an answer has come; its lock guards everything here.
-        tell: Sends a command to the training process.
+        send: Sends a request to the training process.
     """
 
-    def __init__(
-        self, changed: threading.Condition, tell: Callable[[dict[str, Any]], None]
-    ) -> None:
-        self._changed, self._tell = changed, tell
-        self._requests: dict[str, _Request] = {}
-        self._examples: dict[Task, _Request | Example | str] = {}
+    def __init__(self, changed: threading.Condition, send: Callable[[Request], None]) -> None:
+        self._changed, self._send = changed, send
+        self._under_way: dict[str, _Waiting] = {}
+        self._examples: dict[Task, _Waiting | Example | str] = {}
 
     def example(self, experiment: Experiment, seconds: float) -> Example | str | None:
-        """See `TrainingService.example`."""
+        """Return an example of a task, the reason why there is none, or None if it comes later."""
         task = experiment.task
         with self._changed:
             entry = self._examples.get(task)
-            if entry is None and len(self._requests) >= MAX_REQUESTS:
-                return None
             if entry is None:
+                if len(self._under_way) >= MAX_REQUESTS:
+                    return None
                 while len(self._examples) >= MAX_EXAMPLES:
                     del self._examples[next(iter(self._examples))]
-                entry = self._send({"do": "example", "experiment": experiment.to_json()})
+                entry = self._begin(DrawExample(experiment=experiment.to_json()))
                 self._examples[task] = entry
-            if not isinstance(entry, _Request):
+            if not isinstance(entry, _Waiting):
                 return entry
-            request = entry
-            self._changed.wait_for(lambda: request.answered, timeout=seconds)
-            if not request.answered:
+            answer = self._wait(entry, seconds)
+            if answer is None:
                 return None
-            answer = request.error if request.blob is None else Example.from_bytes(request.blob)
-            if self._examples.get(task) is request:  # no other waiting thread was first
-                del self._examples[task]
-                if answer != _DIED:  # this request may be repeated
-                    self._examples[task] = answer
-            return answer
+            found = answer.error or Example.from_bytes(answer.blob)
+            if self._examples.get(task) is entry:  # no other waiting thread was first
+                self._examples[task] = found
+                if found == _DIED:  # this request may be repeated
+                    del self._examples[task]
+            return found
 
-    def ask(self, models: dict[str, Any], tokens: np.ndarray, seconds: float) -> Answers | str:
-        """See `TrainingService.ask`.
-
-        Args:
-            models: Fields of the command that name the models.
-            tokens: (i, fields) entries, followed by as many questions.
-            seconds: Longest wait.
-        """
-        answer = self._answer({"do": "ask", **models, "tokens": tokens.tolist()}, seconds)
-        return Answers.from_bytes(answer) if isinstance(answer, bytes) else answer or _BUSY
-
-    def inspect(
-        self, models: dict[str, Any], inspection: dict[str, Any], seconds: float
-    ) -> bytes | str | None:
-        """See `TrainingService.inspect`.
+    def answer(self, request: Request, seconds: float) -> bytes | str | None:
+        """Return an answer, the reason why there is none, or None if a film that it needs is gone.
 
         Args:
-            models: Fields of the command that name the jobs whose films are inspected.
-            inspection: `Inspection.to_dict`.
+            request: The request.
             seconds: Longest wait.
         """
-        return self._answer({"do": "inspect", **models, "asked": inspection}, seconds)
-
-    def _answer(self, command: dict[str, Any], seconds: float) -> bytes | str | None:
-        """Send a request and wait; None if the film that it needs is gone."""
         with self._changed:
-            if len(self._requests) >= MAX_REQUESTS:
+            if len(self._under_way) >= MAX_REQUESTS:
                 return _BUSY
-            request = self._send(command)
-            self._changed.wait_for(lambda: request.answered, timeout=seconds)
-            self._requests.pop(request.id, None)
-        if request.gone:
-            return None
-        return request.blob if request.blob is not None else request.error or _BUSY
+            answer = self._wait(self._begin(request), seconds)
+            self._under_way.pop(request.request, None)
+        if answer is None:
+            return _BUSY
+        return None if answer.gone else answer.error or answer.blob
 
-    def take(self, header: dict[str, Any], blob: bytes) -> None:
+    def take(self, answer: Answer) -> None:
         """Receive an answer of the training process."""
-        request = self._requests.pop(header["request"], None)
-        if request is not None:
-            request.error, request.gone = header.get("error", ""), "gone" in header
-            request.blob = None if request.error or request.gone else blob
+        waiting = self._under_way.pop(answer.request, None)
+        if waiting is not None:
+            waiting.answer = answer
             self._changed.notify_all()
 
     def give_up(self, turn: str) -> None:
@@ -137,13 +98,14 @@ class Requests:
             turn: Id of the job or request whose turn it was. If it is a request, the process died
                 of it, and its example is not requested again.
         """
-        for request in self._requests.values():
-            request.error = _DIED_OF_IT if request.id == turn else _DIED
-        self._requests.clear()
-        self._changed.notify_all()
+        for request in list(self._under_way):
+            self.take(Answer(request, error=_DIED_OF_IT if request == turn else _DIED))
 
-    def _send(self, command: dict[str, Any]) -> _Request:
-        request = _Request(uuid.uuid4().hex[:12])
-        self._requests[request.id] = request
-        self._tell({**command, "request": request.id})
-        return request
+    def _begin(self, request: Request) -> _Waiting:
+        waiting = self._under_way[request.request] = _Waiting()
+        self._send(request)
+        return waiting
+
+    def _wait(self, waiting: _Waiting, seconds: float) -> Answer | None:
+        self._changed.wait_for(lambda: waiting.answer is not None, timeout=seconds)
+        return waiting.answer
