@@ -20,7 +20,7 @@ from attnkit.foundation.process import give_memory_back
 from attnkit.foundation.settings import InvalidExperiment
 from attnkit.sweeps.folder import SweepFolder
 from attnkit.sweeps.planning import Chunk, Group, variants_of
-from attnkit.sweeps.rows import failed_rows, labelled
+from attnkit.sweeps.result import failed_rows, labelled
 from attnkit.sweeps.specification import Sweep
 from attnkit.variants import Variant
 

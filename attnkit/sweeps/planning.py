@@ -106,10 +106,6 @@ class Plan:
         """Number of runs that are still to be trained."""
         return int(self.missing[self.order].sum())
 
-    def part(self, index: int, n_parts: int) -> Plan:
-        """Return every `n_parts`-th point of the plan, for one of several that submit chunks."""
-        return Plan(self.sweep, self.missing, self.order[index::n_parts])
-
     def groups(self) -> Iterator[Group]:
         """Yield the missing runs in groups of variants that lack the same seeds."""
         for point in self.order.tolist():
