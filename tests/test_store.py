@@ -309,10 +309,6 @@ def test_search_looks_into_names_tasks_settings_and_hashes(where, open_store):
         "class monday": {two},
         "class mutual": set(),
         one[:9]: {one},
-        "first_seed=1": {one, three},
-        "first_seed=1 mutual": {three},
-        "task=mutual": {three},
-        "first_seed=2": set(),
         "K=V": {three},
     }
     nothing = ("nothing", "%", "_lass", '\\"%', "/", "a\0b", "\ud800x", "x " * 5000)

@@ -112,7 +112,7 @@ class JobControl:
         """Send a command to a job; if it is over, nothing happens."""
         with self._changed:
             job = self._queue.jobs.get(job_id)
-            if job is None or job.over or job_id in self._queue.storing:
+            if job is None or job.over or job.storing:
                 return
             changes: dict[str, Any] = {"state": _STATES[verb], "error": reason or job.error}
             if verb != "stop":
@@ -140,7 +140,6 @@ class JobControl:
         self._admit()
         for job_id in self._queue.unwatched():
             self.stop(job_id, "because nobody watched it")
-        self._queue.forget_tabs()
         for job_id, reason in self._queue.in_the_way().items():
             self.stop(job_id, reason)
 
@@ -197,12 +196,14 @@ class JobControl:
             changes.update(snapshot=snapshot, n_bytes=size_of(snapshot))
         if result is not None:
             changes.update(lendable(result))
-        if result is not None and self._writer.has_store and job.kept:
-            self._queue.storing.add(job.id)
-            self._writer.write(job.id, *blobs)
+        stores = result is not None and self._writer.has_store and job.kept
+        if stores:
+            changes["storing"] = True
         elif obeyed == job.sent:
             changes["state"] = state
         self._queue.update(job.id, **changes)
+        if stores:
+            self._writer.write(job.id, *blobs)
         if final:
             self._note_end(job, state)
 
@@ -217,12 +218,10 @@ class JobControl:
     def _note_stored(self, job_id: str, reason: str, again: bool) -> None:
         """Finish a job whose result the store has taken or, with a reason, has refused."""
         with self._changed:
-            self._queue.storing.discard(job_id)
             if reason:
                 log("result not stored", reason=reason, again=again)
-            self._queue.update(
-                job_id, state="finished", stored=not reason, unstored=reason, tried_again=again
-            )
+            outcome = {"stored": not reason, "unstored": reason, "tried_again": again}
+            self._queue.update(job_id, state="finished", storing=False, **outcome)
 
     def _recover(self, turn: str, n_silent_deaths: int) -> None:
         """Begin all unfinished jobs anew after the training process died.
@@ -235,7 +234,7 @@ class JobControl:
         for job in list(self._queue.jobs.values()):
             if job.over:
                 self._queue.update(job.id, obeyed=job.sent)
-            elif job.begun and job.id not in self._queue.storing:
+            elif job.trains_on:
                 blamed = job.id == turn
                 if (blamed and job.blamed >= MAX_RESTARTS) or n_silent_deaths >= MAX_SILENT_DEATHS:
                     self._queue.update(job.id, state="failed", error="the training process died")

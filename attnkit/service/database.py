@@ -8,6 +8,7 @@ No file is deleted, and no file but the store's own is moved.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import sys
@@ -81,7 +82,6 @@ _VERSIONS = Table("results_schema", MetaData(), Column("version", Integer, nulla
 """Table with a single row, the version of the table `results`."""
 
 _FOREIGN = "its table `results` was not made by attnkit"
-_NO_VERSION = "the version in its table `results_schema` is not a positive integer"
 _NO_DATABASE = "its file is not a database"
 _OPENING = "it is being opened"  # by another thread; it may have a long file to read
 _DAMAGED = "its file is damaged"
@@ -129,9 +129,11 @@ _STATES = {
 }
 """PostgreSQL's error code → meaning."""
 
-REASONS = frozenset(
-    {_CROWDED, _GONE, _OPENING, _FOREIGN, _NO_VERSION, *_MEANINGS.values(), *_STATES.values()}
-)
+_NO_FOLDER = "its folder cannot be used ({})"
+
+REASONS = {_CROWDED, _GONE, _OPENING, _FOREIGN, *_MEANINGS.values(), *_STATES.values()} | {
+    _NO_FOLDER.format(os.strerror(number)) for number in errno.errorcode
+}
 """All fixed texts of `Unavailable` for a database in use; the log accepts only these."""
 
 _SMALLEST_FILE = 512
@@ -312,8 +314,6 @@ def _prepare_tables(connection: Connection) -> None:
         return
     if version is None:
         raise NotOurs(_FOREIGN)
-    if not isinstance(version, int) or version < 1:  # SQLite stores any type in any column
-        raise NotOurs(_NO_VERSION)
     if version != VERSION:
         raise Unusable(
             f"its table of results has version {version}, and this copy of attnkit reads only "
@@ -335,7 +335,7 @@ def _reason(error: BaseException) -> str:
     if isinstance(error, NoFreeConnection):
         return _CROWDED
     if isinstance(error, OSError):
-        return f"its folder cannot be used ({error.strerror})"
+        return _NO_FOLDER.format(error.strerror)
     if _state(error) in _STATES:
         return _STATES[_state(error)]
     message = _message(error)

@@ -53,16 +53,12 @@ class JobQueue:
     Attributes:
         jobs: Job id → job.
         leases: Watchers of the jobs.
-        storing: Ids of finished jobs whose results are on their way into the store.
-        filmless: Ids of jobs whose films the training process has dropped.
     """
 
     def __init__(self, settings: ServerSettings, changed: threading.Condition) -> None:
         self.settings = settings
         self.jobs: dict[str, Job] = {}
         self.leases = Leases()
-        self.storing: set[str] = set()
-        self.filmless: set[str] = set()
         self._changed = changed
         self._engine: Engine = "kernel"
         self._pace = FIRST_PACE
@@ -96,7 +92,6 @@ class JobQueue:
         """Forget ended jobs beyond a number and a size."""
         for job_id in superfluous(self.jobs.values()):
             del self.jobs[job_id]
-            self.filmless.discard(job_id)
             self.leases.forget(job_id)
 
     @property
@@ -145,20 +140,20 @@ class JobQueue:
         return [demand.id for demand in demands]
 
     def unwatched(self) -> list[str]:
-        """Return the ids of jobs that nobody has watched for longer than their lease."""
+        """Return the ids of jobs that nobody has watched for longer than their lease.
+
+        Tabs that were closed longer ago than any lease lasts are forgotten.
+        """
         now, settings = time.monotonic(), self.settings
+        paused, usual = settings.paused_seconds, settings.lease_seconds
         ids = []
         for job in self.jobs.values():
-            lease = settings.paused_seconds if job.state == "paused" else settings.lease_seconds
-            ends_by_itself = job.over or job.id in self.storing
+            lease = paused if job.state == "paused" else usual
+            ends_by_itself = job.over or job.storing
             if not ends_by_itself and now - self.leases.watched_until(job.id) > lease:
                 ids.append(job.id)
+        self.leases.forget_tabs(now - max(paused, usual))
         return ids
-
-    def forget_tabs(self) -> None:
-        """Forget tabs that were closed longer ago than any lease lasts."""
-        longest = max(self.settings.paused_seconds, self.settings.lease_seconds)
-        self.leases.forget_tabs(time.monotonic() - longest)
 
     def in_the_way(self) -> dict[str, str]:
         """Return the jobs to stop so that others can begin: job id → reason.
@@ -169,7 +164,7 @@ class JobQueue:
         now = time.monotonic()
         long_ago = now - PAUSED_IN_THE_WAY_SECONDS
         reasons: dict[str, str] = {}
-        for job in self._holders():
+        for job in filter(lambda job: job.trains_on, self.jobs.values()):
             if self._is_closed(job, CLOSED_SECONDS):
                 reasons[job.id] = _CLOSED
             elif job.state == "paused" and max(job.paused_at, job.begun_at) < long_ago:
@@ -212,13 +207,9 @@ class JobQueue:
         queued = [job for job in self.jobs.values() if job.queued]
         return [self._demand(job, now) for job in queued if not self._is_closed(job)]
 
-    def _holders(self) -> list[Job]:
-        """Return the jobs that hold memory of the training process."""
-        begun = [job for job in self.jobs.values() if job.begun and not job.over]
-        return [job for job in begun if job.id not in self.storing]
-
     def _holding(self, now: float) -> list[Demand]:
-        return [self._demand(job, now) for job in self._holders()]
+        """Return the demands of jobs that hold memory of the training process."""
+        return [self._demand(job, now) for job in self.jobs.values() if job.trains_on]
 
     def _is_closed(self, job: Job, seconds: float = 0.0) -> bool:
         """Return whether the last tab that showed a job was closed more than `seconds` ago."""

@@ -116,6 +116,8 @@ class Job:
             sent anything yet.
         error: Reason why it failed, or was stopped by others than its visitor.
         kept: Whether its result is stored; not if it is trained for its film only.
+        filmless: Whether the training process has dropped its film.
+        storing: Whether it is finished and its result is on its way into the store.
         stored: Whether the store has the result.
         unstored: Reason why the store does not have it.
         tried_again: Whether storing will be tried again.
@@ -147,6 +149,8 @@ class Job:
     obeyed: int = 0
     error: str = ""
     kept: bool = True
+    filmless: bool = False
+    storing: bool = False
     stored: bool = False
     unstored: str = ""
     tried_again: bool = False
@@ -178,6 +182,11 @@ class Job:
     def over(self) -> bool:
         """Whether it has ended."""
         return self.state in ("finished", "stopped", "failed")
+
+    @property
+    def trains_on(self) -> bool:
+        """Whether the training process holds it and it has not ended, even if it is paused."""
+        return self.begun and not self.over and not self.storing
 
     @property
     def step(self) -> int:

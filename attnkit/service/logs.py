@@ -8,11 +8,9 @@ other value is left out, and the line names its field. The level is `ATTNKIT_LOG
 from __future__ import annotations
 
 import builtins
-import errno
 import json
 import logging
 import math
-import os
 import platform
 import re
 import sys
@@ -125,7 +123,7 @@ def _reason(value: Any) -> str | None:
 
     if not isinstance(value, str):
         return None
-    if value in REASONS or value in _folder_reasons() or _TOO_LARGE.fullmatch(value):
+    if value in REASONS or _TOO_LARGE.fullmatch(value):
         return value
     exception = value.partition(":")[0]  # the type without the message
     return exception if hasattr(builtins, exception) else None
@@ -134,24 +132,16 @@ def _reason(value: Any) -> str | None:
 _TOO_LARGE = re.compile(r"it takes [0-9,.]+ MB, allowed at most [0-9,]+ MB on this copy")
 
 
-@cache
-def _folder_reasons() -> set[str]:
-    return {f"its folder cannot be used ({os.strerror(number)})" for number in errno.errorcode}
-
-
 def _error(value: Any) -> str | None:
     """Return the type of an exception without its message."""
     exception = value if isinstance(value, type) else type(value)
     return exception.__name__ if issubclass(exception, BaseException) else None
 
 
-def _versions(value: Any) -> dict[str, str] | None:
-    return value if value == versions() else None
-
-
-def _settings(value: Any) -> dict[str, Any] | None:
-    return dict(value) if value == server_settings().shown() else None
-
+_NUMBERS = (
+    *("runs", "step", "steps", "seconds", "waited", "place", "pid", "exit", "restarts"),
+    *("jobs", "megabytes", "n_bytes", "cores", "tries"),
+)
 
 FIELDS: dict[str, Callable[[Any], Any]] = {
     "hash": _matching("[0-9a-f]{16}"),
@@ -159,26 +149,8 @@ FIELDS: dict[str, Callable[[Any], Any]] = {
     "again": lambda value: value if isinstance(value, bool) else None,
     "error": _error,
     "reason": _reason,
-    "settings": _settings,
-    "versions": _versions,
-    **dict.fromkeys(
-        (
-            "runs",
-            "step",
-            "steps",
-            "seconds",
-            "waited",
-            "place",
-            "pid",
-            "exit",
-            "restarts",
-            "jobs",
-            "megabytes",
-            "n_bytes",
-            "cores",
-            "tries",
-        ),
-        _number,
-    ),
+    "settings": lambda value: value if value == server_settings().shown() else None,
+    "versions": lambda value: value if value == versions() else None,
+    **dict.fromkeys(_NUMBERS, _number),
 }
 """Field → function that returns the value to log, or None to leave it out."""

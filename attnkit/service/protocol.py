@@ -182,13 +182,9 @@ Command = Start | Steer | MeasurePace | Request
 
 Message = Command | Beat | Turn | Pace | Answer | Update
 
-_KINDS: dict[str, type[Any]] = {
-    kind.__name__: kind
-    for kind in (
-        *(Start, Steer, MeasurePace, DrawExample, Ask, Inspect),
-        *(Beat, Turn, Pace, Answer, Update),
-    )
-}
+_TYPES = (Start, Steer, MeasurePace, DrawExample, Ask, Inspect, Beat, Turn, Pace, Answer, Update)
+
+_BY_NAME: dict[str, type[Any]] = {each.__name__: each for each in _TYPES}
 
 
 def encode(message: Message) -> bytes:
@@ -219,4 +215,4 @@ def read(stream: IO[bytes]) -> Any:
         blobs[name] = stream.read(size)
         if len(blobs[name]) < size:
             raise EOFError("the other process ended in the middle of a message")
-    return _KINDS[header["message"]](**header["fields"], **blobs)
+    return _BY_NAME[header["message"]](**header["fields"], **blobs)

@@ -130,14 +130,7 @@ class TrainingService(JobControl):
     def wait(
         self, job_id: str, beyond_version: int, seconds: float, watcher: Watcher = NOBODY
     ) -> Job | None:
-        """Wait until a job changes or the time is up; return it as `look` does.
-
-        Args:
-            job_id: The job.
-            beyond_version: Version of the job that is known already.
-            seconds: Longest wait.
-            watcher: The tab that waits.
-        """
+        """Wait until a job has a later version or the time is up; return it as `look` does."""
         jobs = self._queue.jobs
         with self._changed:
             self._changed.wait_for(
@@ -222,13 +215,8 @@ class TrainingService(JobControl):
     def example(self, experiment: Experiment, seconds: float = 0.0) -> Example | str | None:
         """Return one held-out example of an experiment's task.
 
-        Args:
-            experiment: The experiment.
-            seconds: Longest wait.
-
-        Returns:
-            The example; a text that says why there is none; None if it has not come in time. It
-            then comes later and is remembered.
+        A text says why there is none. If it has not come after `seconds`, None is returned; it then
+        comes later and is remembered.
         """
         return self._requests.example(experiment, seconds)
 
@@ -238,21 +226,12 @@ class TrainingService(JobControl):
         Args:
             job_id: The job.
             tokens: (i, fields) entries, followed by as many questions.
-            seconds: Longest wait.
-
-        Returns:
-            The answers, or a text that says why there are none.
+            seconds: Longest wait; then, or after an error, a text says why there are no answers.
         """
         return self._answers(Ask(**self._models_of(job_id), tokens=tokens.tolist()), seconds)
 
     def ask_example(self, task: str, tokens: np.ndarray, seconds: float = 5.0) -> Answers | str:
-        """Return the answers of the models that ship with a task; see `ask`.
-
-        Args:
-            task: Name of a phone book task.
-            tokens: (i, fields) entries, followed by as many questions.
-            seconds: Longest wait.
-        """
+        """Return the answers of the models that ship with a phone book task, as `ask` does."""
         return self._answers(Ask(example=task, tokens=tokens.tolist()), seconds)
 
     def _answers(self, request: Ask, seconds: float) -> Answers | str:
@@ -280,7 +259,7 @@ class TrainingService(JobControl):
         with self._changed:
             shown_job = self._queue.jobs.get(shown or "")
             for job in [*([shown_job] if shown_job else []), *self._newest_first()]:
-                if job.filmed != experiment or job.id in self._queue.filmless:
+                if job.filmed != experiment or job.filmless:
                     continue
                 held = job.begun and job.state in ("paused", "stopped")
                 serves = job.active or job.state in ("finished", "failed")
@@ -294,11 +273,6 @@ class TrainingService(JobControl):
     ) -> bytes | str | None:
         """Inspect the models in the film of a job.
 
-        Args:
-            job_id: The job.
-            inspection: What to compute.
-            seconds: Longest wait.
-
         Returns:
             The bytes of an `InspectionResult`; a text that says why there are none; None if the
             training process has dropped the film, which `film` trains again.
@@ -307,7 +281,7 @@ class TrainingService(JobControl):
         answer = self._requests.answer(request, seconds)
         if answer is None:
             with self._changed:
-                self._queue.filmless |= {job_id} & self._queue.jobs.keys()
+                self._queue.update(job_id, filmless=True)
         return answer
 
     def arrive(self, tab: str) -> None:

@@ -14,15 +14,13 @@ import contextlib
 import math
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import (
     Column,
-    ColumnElement,
     Connection,
     Engine,
     Row,
@@ -39,14 +37,13 @@ from attnkit.experiment.experiment import Experiment, from_text, hash_of
 from attnkit.foundation.settings import InvalidExperiment
 from attnkit.service.database import RESULTS, Database, NotOurs, checksum
 from attnkit.service.database_engines import Unavailable, is_file, lock_writers
+from attnkit.service.history import LONGEST_SEARCH, StoredEntry
 from attnkit.training.results import Result
 from attnkit.training.snapshot import Snapshot
 
 __all__ = [
     "LONGEST_NAME",
-    "LONGEST_SEARCH",
     "ResultStore",
-    "StoredEntry",
     "TooLarge",
     "Unavailable",
 ]
@@ -54,52 +51,12 @@ __all__ = [
 LONGEST_NAME = 80
 """Largest number of characters in the name of a result."""
 
-LONGEST_SEARCH = 200
-"""Number of characters of a search text that are used."""
-
 _TOUCH_SECONDS = 60.0
 """Seconds within which all reads of one result count as one use, to save writes."""
 
 
 class TooLarge(Exception):
     """The result exceeds the size limit of a single result; the message says so, for people."""
-
-
-@dataclass(frozen=True)
-class StoredEntry:
-    """Description of one stored result, without its arrays.
-
-    Attributes:
-        name: Name that a person gave it; empty if nobody did.
-        text: Canonical JSON of the experiment.
-        seconds: Training time.
-        version: Version of attnkit that stored it.
-        n_bytes: Size of the snapshot and the parameters.
-        pinned: Whether the size limit of the store spares it.
-        used_at: Time of its last use, to the minute.
-    """
-
-    hash: str
-    name: str
-    task: str
-    text: str
-    n_runs: int
-    steps: int
-    seconds: float
-    version: str
-    n_bytes: int
-    pinned: bool
-    created_at: datetime
-    used_at: datetime
-
-    @property
-    def experiment(self) -> Experiment:
-        """The experiment that was trained.
-
-        Raises:
-            InvalidExperiment: If this copy does not have its task or one of its variants.
-        """
-        return from_text(self.text)
 
 
 class ResultStore:
@@ -266,13 +223,12 @@ class ResultStore:
         """Return descriptions of the stored results, newest first.
 
         Args:
-            search: Words that must all occur in the name, the task, the settings or the hash. A
-                setting may be written as `name=value`.
+            search: Words that must all occur in the name, the task, the settings or the hash.
             limit: Largest number of entries.
         """
         query = select(*[RESULTS.c[name] for name in StoredEntry.__annotations__])
         for word in _plain(search[:LONGEST_SEARCH]).split():
-            query = query.where(or_(*_occurrences(word)))
+            query = query.where(or_(*(c.icontains(word, autoescape=True) for c in _SEARCHED)))
         query = query.order_by(RESULTS.c.created_at.desc(), RESULTS.c.hash).limit(limit)
         rows = self._database.do(lambda connection: connection.execute(query).all(), changes=False)
         return [entry for entry in map(_entry, rows) if entry is not None]
@@ -377,16 +333,8 @@ def _entry(row: Row[Any]) -> StoredEntry | None:
         return None
 
 
-def _occurrences(word: str) -> Iterator[ColumnElement[bool]]:
-    """Yield the conditions, one for each place where a word of a search may occur."""
-    columns = RESULTS.c
-    for column in (columns.name, columns.task, columns.text, columns.hash):
-        yield column.icontains(word, autoescape=True)
-    name, separator, value = word.partition("=")
-    if separator:  # a setting as canonical JSON writes it
-        for literal in (value, f'"{value}"'):
-            for end in (",", "}"):
-                yield columns.text.icontains(f'"{name}": {literal}{end}', autoescape=True)
+_SEARCHED = (RESULTS.c.name, RESULTS.c.task, RESULTS.c.text, RESULTS.c.hash)
+"""Columns in which a search finds words."""
 
 
 def _n_bytes(connection: Connection) -> int:
