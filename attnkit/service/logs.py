@@ -8,12 +8,14 @@ other value is left out, and the line names its field. The level is `ATTNKIT_LOG
 from __future__ import annotations
 
 import builtins
+import contextlib
 import json
 import logging
 import math
 import platform
 import re
 import sys
+import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import cache
@@ -61,7 +63,21 @@ def log(event: str, **fields: Any) -> None:
         event, left_out = "other", ["event", *left_out]
     if left_out:  # names of keyword arguments come from code, not from visitors
         logged["left_out"] = left_out
-    _logger().log(EVENTS.get(event, logging.WARNING), event, extra={"fields": logged})
+    level = EVENTS.get(event, logging.WARNING)
+    if level >= logging.getLevelNamesMapping()[server_settings().log_level.upper()]:
+        timestamp = datetime.now(UTC).isoformat(timespec="milliseconds")
+        name = logging.getLevelName(level).lower()
+        _write(json.dumps({"time": timestamp, "level": name, "event": event, **logged}))
+
+
+def _write(line: str) -> None:
+    """Write a line to the present standard error, or lose it if that is impossible."""
+    with _WRITING, contextlib.suppress(OSError, ValueError):
+        sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
+
+
+_WRITING = threading.Lock()
 
 
 @cache
@@ -74,34 +90,6 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return by_name
-
-
-class _Lines(logging.Handler):
-    """Handler that writes each line at once to the present standard error."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Write a record, or lose it if that is impossible."""
-        timestamp = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-        line = {
-            "time": timestamp,
-            "level": record.levelname.lower(),
-            "event": record.getMessage(),
-            **record.__dict__["fields"],
-        }
-        try:
-            sys.stderr.write(json.dumps(line) + "\n")
-            sys.stderr.flush()
-        except (OSError, ValueError):
-            return
-
-
-@cache
-def _logger() -> logging.Logger:
-    logger = logging.getLogger("attnkit.events")
-    logger.handlers = [_Lines()]
-    logger.propagate = False
-    logger.setLevel(server_settings().log_level.upper())
-    return logger
 
 
 def _number(value: Any) -> float | int | None:

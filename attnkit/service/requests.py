@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from concurrent.futures import Future
+from functools import lru_cache
 
 from attnkit.analysis.responses import Example
 from attnkit.experiment import Experiment
@@ -24,49 +25,32 @@ _DIED = "The training process died and began anew: ask again"
 _DIED_OF_IT = "The training process died while it answered this request"
 
 
-@dataclass(eq=False)
-class _Waiting:
-    """A request under way, and the answer once it has come."""
-
-    answer: Answer | None = None
-
-
 class Requests:
     """Requests under way, and examples that have come.
 
     Args:
-        changed: Notified when an answer has come; its lock guards everything here.
+        lock: Held by whoever calls `take` and `give_up`.
         send: Sends a request to the training process.
     """
 
-    def __init__(self, changed: threading.Condition, send: Callable[[Request], None]) -> None:
-        self._changed, self._send = changed, send
-        self._under_way: dict[str, _Waiting] = {}
-        self._examples: dict[Task, _Waiting | Example | str] = {}
+    def __init__(self, lock: threading.Condition, send: Callable[[Request], None]) -> None:
+        self._lock, self._send = lock, send
+        self._under_way: dict[str, Future[Answer]] = {}
+        self._examples: dict[Task, Future[Answer]] = {}
 
     def example(self, experiment: Experiment, seconds: float) -> Example | str | None:
         """Return an example of a task, the reason why there is none, or None if it comes later."""
-        task = experiment.task
-        with self._changed:
-            entry = self._examples.get(task)
-            if entry is None:
-                if len(self._under_way) >= MAX_REQUESTS:
-                    return None
+        with self._lock:
+            future = self._examples.pop(experiment.task, None)
+            if future is None or (future.done() and future.result().error == _DIED):
                 while len(self._examples) >= MAX_EXAMPLES:
                     del self._examples[next(iter(self._examples))]
-                entry = self._begin(DrawExample(experiment=experiment.to_json()))
-                self._examples[task] = entry
-            if not isinstance(entry, _Waiting):
-                return entry
-            answer = self._wait(entry, seconds)
-            if answer is None:
-                return None
-            found = answer.error or Example.from_bytes(answer.blob)
-            if self._examples.get(task) is entry:  # no other waiting thread was first
-                self._examples[task] = found
-                if found == _DIED:  # this request may be repeated
-                    del self._examples[task]
-            return found
+                future = self._begin(DrawExample(experiment=experiment.to_json()))
+                if future is None:
+                    return None
+            self._examples[experiment.task] = future
+        answer = _wait(future, seconds)
+        return None if answer is None else answer.error or _example(answer.blob)
 
     def answer(self, request: Request, seconds: float) -> bytes | str | None:
         """Return an answer, the reason why there is none, or None if a film that it needs is gone.
@@ -75,21 +59,19 @@ class Requests:
             request: The request.
             seconds: Longest wait.
         """
-        with self._changed:
-            if len(self._under_way) >= MAX_REQUESTS:
-                return _BUSY
-            answer = self._wait(self._begin(request), seconds)
-            self._under_way.pop(request.request, None)
+        with self._lock:
+            future = self._begin(request)
+        answer = None if future is None else _wait(future, seconds)
         if answer is None:
+            self._under_way.pop(request.request, None)
             return _BUSY
         return None if answer.gone else answer.error or answer.blob
 
     def take(self, answer: Answer) -> None:
         """Receive an answer of the training process."""
-        waiting = self._under_way.pop(answer.request, None)
-        if waiting is not None:
-            waiting.answer = answer
-            self._changed.notify_all()
+        future = self._under_way.pop(answer.request, None)
+        if future is not None:
+            future.set_result(answer)
 
     def give_up(self, turn: str) -> None:
         """End all requests after the death of the training process.
@@ -101,11 +83,21 @@ class Requests:
         for request in list(self._under_way):
             self.take(Answer(request, error=_DIED_OF_IT if request == turn else _DIED))
 
-    def _begin(self, request: Request) -> _Waiting:
-        waiting = self._under_way[request.request] = _Waiting()
+    def _begin(self, request: Request) -> Future[Answer] | None:
+        """Send a request; None if too many are under way."""
+        if len(self._under_way) >= MAX_REQUESTS:
+            return None
+        future = self._under_way[request.request] = Future[Answer]()
         self._send(request)
-        return waiting
+        return future
 
-    def _wait(self, waiting: _Waiting, seconds: float) -> Answer | None:
-        self._changed.wait_for(lambda: waiting.answer is not None, timeout=seconds)
-        return waiting.answer
+
+def _wait(future: Future[Answer], seconds: float) -> Answer | None:
+    """Wait for an answer; None if it has not come in time."""
+    try:
+        return future.result(seconds)
+    except TimeoutError:
+        return None
+
+
+_example = lru_cache(MAX_EXAMPLES)(Example.from_bytes)
