@@ -22,6 +22,7 @@ import queue
 import sys
 import threading
 import time
+from dataclasses import dataclass
 from typing import BinaryIO
 
 from attnkit.experiment import Experiment, from_text
@@ -44,7 +45,6 @@ from attnkit.service.protocol import (
     encode,
     read,
 )
-from attnkit.service.training_job import TrainingJob
 from attnkit.training.camera import Camera
 from attnkit.training.engine import Engine, choose_engine, is_ready, ready_engine
 from attnkit.training.pace import measure_pace
@@ -73,6 +73,42 @@ TRIM_SECONDS = 2.0
 
 NICENESS = 10
 """Niceness of the process: the server, and a browser on the same machine, come first."""
+
+
+@dataclass
+class TrainingJob:
+    """One job with its training, its film, and its place among the other jobs.
+
+    Attributes:
+        paused: Whether it takes no turns.
+        steps_left: Number of steps before it pauses again; None: no limit.
+        obeyed: Number of the last command.
+        next_at: Time from which the next snapshot may be sent.
+        pace: Seconds per step, as measured in the last turn.
+        max_seconds: Training time after which it is stopped.
+        quiet_until: Step that it had reached before; no snapshots of earlier steps are sent.
+        address: Jobs of the same address share its turns.
+        served: Training time received, not counted from 0 but as `Worker._enter` does.
+    """
+
+    training: Training
+    camera: Camera
+    paused: bool = False
+    steps_left: int | None = None
+    obeyed: int = 0
+    next_at: float = 0.0
+    pace: float = 0.05
+    max_seconds: float = float("inf")
+    quiet_until: int = 0
+    address: str = ""
+    served: float = 0.0
+
+    @property
+    def n_steps_to_evaluation(self) -> int:
+        """Number of steps to the evaluation after the last step that pages have seen."""
+        evaluate_every = self.training.experiment.training.evaluate_every
+        seen = max(self.training.step, self.quiet_until)
+        return seen + evaluate_every - seen % evaluate_every - self.training.step
 
 
 class Worker:
