@@ -341,10 +341,13 @@ def _compile(worker: Worker, commands: queue.Queue[Command | None]) -> None:
 
 
 def _read_commands(commands: queue.Queue[Command | None]) -> None:
-    with contextlib.suppress(EOFError):
+    try:
         while True:
             commands.put(read(sys.stdin.buffer))
-    commands.put(None)
+    except EOFError:  # the server is gone
+        pass
+    finally:
+        commands.put(None)
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -78,8 +78,7 @@ def train_group(sweep: Sweep, group: Group) -> list[pd.DataFrame]:
     if len(variants) == 1:
         return [failed_rows(sweep, sweep.point(group.point), variants[0], group.seeds, reason)]
     # too large together, or one of them is impossible or fails
-    alone = (replace(group, variants=(variant,)) for variant in group.variants)
-    return [table for each in alone for table in train_group(sweep, each)]
+    return [table for cell in group.cells() for table in train_group(sweep, cell)]
 
 
 def _trained(sweep: Sweep, group: Group, variants: list[Variant]) -> list[pd.DataFrame]:
