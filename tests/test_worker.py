@@ -14,21 +14,8 @@ from threaded import MemoryWorker
 from waiting import PATIENCE, small, unending
 
 from attnkit.experiment import Experiment
-from attnkit.service import answers, worker
+from attnkit.service import answers, protocol, worker
 from attnkit.service.answers import Weights
-from attnkit.service.protocol import (
-    Answer,
-    Beat,
-    DrawExample,
-    MeasurePace,
-    Pace,
-    Start,
-    Steer,
-    Turn,
-    Update,
-    encode,
-    read,
-)
 from attnkit.service.worker import rest_after
 from attnkit.training import Training
 
@@ -47,10 +34,10 @@ def test_jobs_begin_on_torch_while_the_kernel_is_compiled(monkeypatch):
     def write(message):
         if ended.is_set():
             raise BrokenPipeError  # the end of the heart beats
-        replies.put(read(io.BytesIO(message)))
+        replies.put(protocol.read(io.BytesIO(message)))
 
     def start(name, experiment):
-        commands.put(encode(Start(job=name, experiment=experiment.to_json())))
+        commands.put(protocol.encode(protocol.Start(job=name, experiment=experiment.to_json())))
 
     def engine_of(name):
         while getattr(reply := replies.get(timeout=PATIENCE), "job", "") != name:
@@ -98,7 +85,7 @@ BREAKS = {
 def test_a_job_that_breaks_fails_alone(monkeypatch, deed):
     """An error in the training, snapshot or result of one job leaves the next one alone."""
     error, told = BREAKS[deed]
-    broken = Start(job="broken", experiment='{"steps": 0}')
+    broken = protocol.Start(job="broken", experiment='{"steps": 0}')
     if error is not None:
         do, broken = getattr(Training, deed), ("broken", small(5))
 
@@ -108,7 +95,7 @@ def test_a_job_that_breaks_fails_alone(monkeypatch, deed):
             return do(training, *given)
 
         monkeypatch.setattr(Training, deed, fail_if_short)
-    updates = MemoryWorker().work(broken, ("whole", small(33))).of(Update)
+    updates = MemoryWorker().work(broken, ("whole", small(33))).of(protocol.Update)
     last = {update.job: update for update in updates}
     assert last["broken"].state == "failed"
     assert last["broken"].error.startswith(told)
@@ -124,12 +111,12 @@ def test_large_snapshots_come_more_rarely():
 def test_what_cannot_be_drawn_is_told_and_the_pace_of_the_engine():
     """The worker goes on; the pace is asked for before any job."""
     texts = ('{"steps": 0}', small(5).to_json())
-    examples = [DrawExample(experiment=text) for text in texts]
-    told = MemoryWorker().work(MeasurePace(), *examples, ("j", small(5)))
-    (pace,) = told.of(Pace)
+    examples = [protocol.DrawExample(experiment=text) for text in texts]
+    told = MemoryWorker().work(protocol.MeasurePace(), *examples, ("j", small(5)))
+    (pace,) = told.of(protocol.Pace)
     assert pace.pace > 0
     assert pace.engine == "torch"
-    failed, drawn = told.of(Answer)
+    failed, drawn = told.of(protocol.Answer)
     assert failed.error.startswith("steps: got 0, allowed")
     assert (failed.blob, drawn.error) == (b"", "")
     assert len(drawn.blob) > 0
@@ -144,7 +131,7 @@ def test_only_the_weights_of_the_last_jobs_are_kept(monkeypatch):
     book = Experiment(task="phonebook", **{**SMALL, "steps": 5})
     monkeypatch.setattr(answers, "KEPT_BYTES", 2 * Weights.of(Training(book)).n_bytes)
     in_memory = MemoryWorker().work(*((name, book) for name in "abc"))
-    ended = [update.job for update in in_memory.of(Update) if update.state == "finished"]
+    ended = [update.job for update in in_memory.of(protocol.Update) if update.state == "finished"]
     kept = in_memory._archive
     assert list(kept.weights) == ended[1:]
     in_memory.work(("two seeds", book.replace(n_seeds=2)), ("large", book.replace(n_seeds=3)))
@@ -162,7 +149,7 @@ def test_signs_of_life_come_in_the_middle_of_a_step(monkeypatch):
     class Beating(MemoryWorker):
         def write(self, message):
             super().write(message)
-            if isinstance(self.messages[-1], Beat) and busy.is_set():
+            if isinstance(self.messages[-1], protocol.Beat) and busy.is_set():
                 beats.append(message)
                 if len(beats) == 3:
                     busy.clear()
@@ -192,16 +179,18 @@ def test_addresses_take_turns_however_many_jobs_they_have(monkeypatch):
     class Counting(MemoryWorker):
         def write(self, message):
             super().write(message)
-            if isinstance(self.messages[-1], Turn):
+            if isinstance(self.messages[-1], protocol.Turn):
                 turns.append(self.messages[-1].id)
                 if verb := {24: "pause", 44: "resume"}.get(len(turns)):
-                    self.commands.put(Steer("d", verb, len(turns)))
+                    self.commands.put(protocol.Steer("d", verb, len(turns)))
             if len(turns) == 64:
                 raise BrokenPipeError
 
     text, of_script = unending().to_json(), dict.fromkeys("abc", "script")
     addresses = {**of_script, "d": "home"}.items()
-    jobs = [Start(job=name, experiment=text, address=address) for name, address in addresses]
+    jobs = [
+        protocol.Start(job=name, experiment=text, address=address) for name, address in addresses
+    ]
     with contextlib.suppress(BrokenPipeError):
         Counting().work(*jobs)
     for begin, n_of_d in ((4, 10), (25, 0), (44, 10)):
