@@ -8,6 +8,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from attnkit.experiment import from_text
+from attnkit.service.protocol import Answer, Request, Start, Steer
 from attnkit.service.server import server_settings
 from attnkit.ui.service import training_service
 from attnkit.ui.storage import result_store
@@ -24,38 +25,38 @@ class IdleProcess:
     id = 0
 
     def __init__(self, megabytes):
-        self.in_words = []
+        self.commands = []
         self._replies = queue.SimpleQueue()
 
     @property
     def begun(self):
         """The experiments that were to be trained."""
-        return [from_text(c["experiment"]) for c in self.in_words if c["do"] == "start"]
+        return [from_text(c.experiment) for c in self.commands if isinstance(c, Start)]
 
     @property
     def most_active(self):
         """Return the largest number of experiments that were to be trained at the same time."""
         active, most = set(), 0
-        for command in self.in_words:
-            if command["do"] == "start":
-                active.add(command["job"])
-            elif command["do"] == "stop":
-                active.discard(command["job"])
+        for command in self.commands:
+            if isinstance(command, Start):
+                active.add(command.job)
+            elif isinstance(command, Steer) and command.verb == "stop":
+                active.discard(command.job)
             most = max(most, len(active))
         return most
 
-    def tell(self, command):
+    def send(self, command):
         """Take a command."""
-        self.in_words.append(command)
-        if "request" in command:
-            self._replies.put({"request": command["request"], "size": 0, "error": "idle"})
+        self.commands.append(command)
+        if isinstance(command, Request):
+            self._replies.put(Answer(command.request, error="idle"))
 
     def read(self):
-        """Wait for a reply, as for a frame."""
+        """Wait for a reply."""
         reply = self._replies.get()
         if reply is None:
-            raise OSError("the process has ended")
-        return reply, b""
+            raise EOFError("the process has ended")
+        return reply
 
     def kill(self):
         """There is nothing to kill."""
@@ -93,7 +94,7 @@ def idle_service(folder, **environment):
         with pytest.MonkeyPatch.context() as patch:
             for name, value in {"store": str(folder), **environment}.items():
                 patch.setenv(f"ATTNKIT_{name.upper()}", value)
-            patch.setattr("attnkit.service.service.TrainingProcess", start)
+            patch.setattr("attnkit.service.process.TrainingProcess", start)
             patch.setattr("attnkit.ui.startup.start", lambda: None)  # it sets options of the server
             clear()
             yield processes

@@ -8,8 +8,8 @@ from finished import finished
 from sqlalchemy import update
 
 from attnkit.experiment import Experiment
+from attnkit.service.database import RESULTS
 from attnkit.service.database_engines import open_engine
-from attnkit.service.table import RESULTS
 from attnkit.training.results import Result
 
 SMALL = {"task": "directed", "n_seeds": 1, "n_entries": 6, "n_names": 11, "steps": 20}

@@ -14,16 +14,14 @@ from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.result import InspectionResult
 from attnkit.experiment import Experiment
 from attnkit.figures.tying import tying_results
-from attnkit.service import ended_jobs, worker
+from attnkit.service import jobs, worker
+from attnkit.service.protocol import Start, Steer
 from attnkit.service.service import TrainingService
 from attnkit.service.store import ResultStore
 from attnkit.training import train
 from attnkit.variants import Variant
 
 pytestmark = pytest.mark.server
-
-STARTED = {"paused": True, "seconds": 60.0, "address": ""}
-"""How a job is started."""
 
 WIDE = Variant("QKV n_heads=2 d_head=2")
 
@@ -53,13 +51,13 @@ def service(tmp_path_factory):
 def told(service, monkeypatch):
     """The experiments that the training process is given from now on, as JSON."""
     commands = []
-    tell = service._control.supervisor.process.tell
+    send = service._supervisor.process.send
 
     def listen(command):
         commands.append(command)
-        tell(command)
+        send(command)
 
-    monkeypatch.setattr(service._control.supervisor.process, "tell", listen)
+    monkeypatch.setattr(service._supervisor.process, "send", listen)
     return commands
 
 
@@ -76,10 +74,10 @@ def test_only_the_new_variant_is_trained(service, told):
     service.resume(job_id)
     new = wait_until(service, job_id, lambda job: job.over)
     assert new.trains.sharing == (WIDE,)
-    assert [c["missing"] for c in told if c["do"] == "start"] == [None, new.trains.to_json()]
+    assert [c.missing for c in told if isinstance(c, Start)] == ["", new.trains.to_json()]
     assert new.seconds < new.snapshot.seconds
     assert_same_bits(new.snapshot, train(after, "cpu").snapshot)
-    stored = service._control.writer.recall_result(after)
+    stored = service._writer.recall_result(after)
     assert_same_bits(stored.snapshot, new.snapshot)
     assert len(stored.parameters) == after.n_runs
     assert service.look(old.id).snapshot is not None
@@ -89,7 +87,7 @@ def test_variants_that_are_known_are_shown_without_training(service, told):
     """Switched off, on again, and together from several experiments."""
     first = finished(service, experiment("QKV", "Q=K", first_seed=20))
     second = finished(service, experiment("K=V", first_seed=20))
-    trained = len([c for c in told if c["do"] == "start"])
+    trained = len([c for c in told if isinstance(c, Start)])
     both = first.experiment.replace(sharing=["Q=K", "K=V"])
     shown = service.find(both)
     assert shown.state == "finished"
@@ -97,7 +95,7 @@ def test_variants_that_are_known_are_shown_without_training(service, told):
     assert shown.trainers == {"Q=K": first.id, "K=V": second.id}
     assert service.submit(both.replace(sharing=["QKV", "K=V"]), reuse=True)
     assert service.find(first.experiment).id == first.id
-    assert len([c for c in told if c["do"] == "start"]) == trained
+    assert len([c for c in told if isinstance(c, Start)]) == trained
 
 
 def test_a_stored_result_lends_its_runs(service, monkeypatch):
@@ -105,7 +103,7 @@ def test_a_stored_result_lends_its_runs(service, monkeypatch):
 
     Estimates and limits count what is new, and reuse is for those who ask for it.
     """
-    monkeypatch.setattr(ended_jobs, "MAX_LENT_BYTES", 1)
+    monkeypatch.setattr(jobs, "MAX_LENT_BYTES", 1)
     known = finished(service, experiment("QKV", "Q=K", first_seed=30))
     assert known.result is None
     more, alone = (experiment(*names, first_seed=30) for names in (("QKV", "Q=K", "Q=V"), ("Q=V",)))
@@ -113,7 +111,7 @@ def test_a_stored_result_lends_its_runs(service, monkeypatch):
     assert service.estimate(more) == pytest.approx(service.estimate(alone))
     new = finished(service, more, reuse=True)
     assert new.trains.sharing == ("Q=V",)
-    assert new.megabytes == ended_jobs.memory_of(alone)
+    assert new.megabytes == jobs.memory_of(alone)
     assert finished(service, known.experiment).reused is None
 
 
@@ -142,7 +140,7 @@ def test_joined_variants_are_looked_into_together(service, told):
     book = experiment("QKV", "Q=K", first_seed=75, task="phonebook", n_entries=3)
     old = finished(service, book)
     new = finished(service, book.replace(sharing=["QKV", "Q=K", WIDE]), reuse=True)
-    trained = len([c for c in told if c["do"] == "start"])
+    trained = len([c for c in told if isinstance(c, Start)])
     film = service.film(new.experiment.replace(n_seeds=1))
     assert film == new.id
     found = InspectionResult.from_bytes(service.inspect(film, Inspection("attention")))
@@ -161,7 +159,7 @@ def test_joined_variants_are_looked_into_together(service, told):
     assert [result.variant for result in after[0]] == ["QKV", WIDE]
     assert [result.seeds for result in after[0]] == [(75, 76), (75, 76)]
     np.testing.assert_array_equal(before[0][0].mixed, after[0][0].mixed)
-    assert len([c for c in told if c["do"] == "start"]) == trained
+    assert len([c for c in told if isinstance(c, Start)]) == trained
 
 
 def test_a_stopped_job_goes_on_where_it_was_stopped(service):
@@ -207,9 +205,8 @@ def test_only_so_many_stopped_trainings_are_held(monkeypatch):
     monkeypatch.setattr(worker, "HELD_MEGABYTES", 2.5 * experiments[0].megabytes)
     own = worker.Worker(BytesIO())
     for name, wanted in zip("abc", experiments, strict=True):
-        text = wanted.to_json()
-        own._obey({"do": "start", "job": name, "experiment": text, **STARTED})
-        own._obey({"do": "stop", "job": name, "number": 1})
+        own._obey(Start(job=name, experiment=wanted.to_json(), paused=True))
+        own._obey(Steer(name, "stop", 1))
     assert list(own._held) == ["b", "c"]
 
 

@@ -10,9 +10,9 @@ from sqlalchemy.engine import make_url
 from storing import connected, made, put, stored
 
 from attnkit.service import database_engines
+from attnkit.service.database import VERSION
 from attnkit.service.database_engines import FILE
 from attnkit.service.store import ResultStore, Unavailable
-from attnkit.service.table import VERSION
 
 # tables
 

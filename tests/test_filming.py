@@ -9,7 +9,7 @@ from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.result import InspectionResult
 from attnkit.analysis.inspection.views import inspect
 from attnkit.experiment import Experiment
-from attnkit.service.archive import drop_oldest
+from attnkit.service.answers import drop_oldest
 from attnkit.training.camera import record
 from attnkit.training.film import film_megabytes, filmed_steps
 
@@ -113,7 +113,7 @@ def test_a_film_that_is_gone_is_recorded_again(service):
     first = service.submit(experiment)
     wait_until(service, first, lambda job: job.over)
     before = looked_into(service, first)
-    service._control.supervisor.process.end()  # and with it all films
+    service._supervisor.process.end()  # and with it all films
     for _ in range(100):  # until a new process has said that it has no such film
         found = service.inspect(first, ASKED, PATIENCE)
         if found is None:

@@ -5,8 +5,15 @@ from datetime import UTC, datetime
 
 from kinds import tiny
 
-from attnkit.service.history import Search, changed_settings, default_name, history_table, name_of
-from attnkit.service.store import LONGEST_SEARCH, StoredEntry
+from attnkit.service.history import (
+    LONGEST_SEARCH,
+    Search,
+    StoredEntry,
+    changed_settings,
+    default_name,
+    history_table,
+    name_of,
+)
 
 
 def entry(name="", text=None, **given):

@@ -19,7 +19,7 @@ from waiting import (
     wait_until,
 )
 
-from attnkit.service import archive, ended_jobs, job_control, supervisor
+from attnkit.service import answers, control, jobs, process
 from attnkit.service.service import TrainingService
 from attnkit.training import Training, train
 
@@ -36,9 +36,9 @@ def trained(first_seed):
 
 def kill(service, ids):
     """Kill the training process, and wait until all jobs that are not over have begun anew."""
-    jobs = [service.look(job_id) for job_id in ids]
-    service._control.supervisor.process.kill()
-    for job in jobs:
+    before = [service.look(job_id) for job_id in ids]
+    service._supervisor.process.kill()
+    for job in before:
         now = wait_until(service, job.id, lambda now, b=job: now.over or now.restarts > b.restarts)
         if not now.over:
             assert (now.state == "paused") == (job.state == "paused")
@@ -66,7 +66,7 @@ def test_whatever_is_commanded_jobs_end_with_the_bits_of_train(
     Otherwise a pause holds the step, a step ends at the next evaluation, and what is killed begins
     anew at step 0.
     """
-    monkeypatch.setattr("attnkit.service.job_control.MAX_RESTARTS", 99)
+    monkeypatch.setattr("attnkit.service.control.MAX_RESTARTS", 99)
     ids = [service.submit(small(300, n), paused=paused[n]) for n in range(2)]
     killed = False
     for verb, n in commands:
@@ -101,7 +101,7 @@ def test_whatever_is_commanded_jobs_end_with_the_bits_of_train(
 
 def test_what_kills_its_process_is_blamed_and_fails_alone(service, monkeypatch):
     """Jobs beside it begin anew and keep their bits; an example that kills is not drawn again."""
-    monkeypatch.setattr(job_control, "MAX_RESTARTS", 1)
+    monkeypatch.setattr(control, "MAX_RESTARTS", 1)
 
     def advance(training, n_steps, advance=Training.advance):
         if training.experiment == small(301):
@@ -123,9 +123,9 @@ def test_what_kills_its_process_is_blamed_and_fails_alone(service, monkeypatch):
     assert ended[1].error == "the training process died"
     assert_same_bits(ended[0].snapshot, trained(0))
     drawn = []
-    monkeypatch.setattr(archive, "draw_example", lambda of: drawn.append(of) or sys.exit())
-    answers = {service.example(small(302), PATIENCE) for _ in range(5)}
-    assert answers == {"The training process died while it answered this request"}
+    monkeypatch.setattr(answers, "draw_example", lambda of: drawn.append(of) or sys.exit())
+    found = {service.example(small(302), PATIENCE) for _ in range(5)}
+    assert found == {"The training process died while it answered this request"}
     assert len(drawn) == 1
 
 
@@ -140,11 +140,11 @@ def test_a_process_that_is_silent_or_cannot_be_started_is_replaced(service, monk
             raise refusals.pop()
         return ThreadProcess(megabytes)
 
-    monkeypatch.setattr("attnkit.service.service.TrainingProcess", refuse_first)
+    monkeypatch.setattr("attnkit.service.process.TrainingProcess", refuse_first)
     with monkeypatch.context() as impatient:
-        impatient.setattr(service._control.supervisor.process, "write", lambda frame: None)
-        impatient.setattr(supervisor, "CHECK_SECONDS", 0.1)
-        impatient.setattr(supervisor, "SILENT_CHECKS", 5)
+        impatient.setattr(service._supervisor.process, "write", lambda frame: None)
+        impatient.setattr(process, "CHECK_SECONDS", 0.1)
+        impatient.setattr(process, "SILENT_CHECKS", 5)
         service.resume(job_id)
         wait_until(service, job_id, lambda job: job.restarts == 1)
     ended = wait_until(service, job_id, lambda job: job.over)
@@ -193,7 +193,7 @@ def test_ended_jobs_are_forgotten_beyond_a_number_and_a_size(
     service, monkeypatch, limit, most, kept
 ):
     """The least recently viewed ones first, but never the last one."""
-    monkeypatch.setattr(ended_jobs, limit, most)
+    monkeypatch.setattr(jobs, limit, most)
     ids = []
     for _ in range(4):
         ids.append(service.submit(small(1)))

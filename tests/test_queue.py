@@ -18,12 +18,12 @@ from waiting import (
 )
 
 from attnkit.experiment import Experiment
-from attnkit.service import result_writer
+from attnkit.service import writer as writer_module
 from attnkit.service.jobs import Watcher
-from attnkit.service.result_writer import ResultWriter
 from attnkit.service.server import ServerSettings
 from attnkit.service.service import Refused, TrainingService
 from attnkit.service.store import ResultStore, Unavailable
+from attnkit.service.writer import ResultWriter
 from attnkit.training import train
 from attnkit.training.film import film_megabytes
 
@@ -174,7 +174,7 @@ def test_what_trains_and_whose_tab_is_closed_makes_room_for_others(service, monk
     service.leave(ANNA.tab)
     monkeypatch.setattr("attnkit.service.job_queue.CLOSED_SECONDS", 0.0)
     with service._changed:
-        service._control.make_room()
+        service._keep_order()
     assert service._queue.jobs[job_id].active  # `look` would be somebody who watches it
     assert finishes(service, service.submit(small(5, 2), watcher=BERT))
     assert service._queue.jobs[job_id].error == CLOSED
@@ -228,7 +228,7 @@ def test_a_result_is_stored_before_it_counts_as_finished(service):
     job_id = service.submit(small(33, 3))
     job = wait_until(service, job_id, lambda job: job.state == "finished")
     assert (job.stored, job.unstored) == (True, "")
-    store = service._control.writer._store
+    store = service._writer._store
     kept, expected = store.result(job.experiment.hash), train(small(33, 3), "cpu")
     assert_same_bits(kept.snapshot, expected.snapshot)
     assert kept.to_blobs()[1] == expected.to_blobs()[1]
@@ -248,8 +248,8 @@ def away(*_):
 
 def test_results_wait_for_a_store_that_is_away(service, monkeypatch):
     """Training goes on, and no page waits for it; in the end all results are stored."""
-    monkeypatch.setattr(result_writer, "RETRY_SECONDS", 0.001)
-    store, read = service._control.writer._store, []
+    monkeypatch.setattr(writer_module, "RETRY_SECONDS", 0.001)
+    store, read = service._writer._store, []
     with monkeypatch.context() as meanwhile:
         meanwhile.setattr(store, "put", away)
         meanwhile.setattr(store, "snapshot", lambda key: read.append(key) or away())
@@ -265,8 +265,8 @@ def test_results_wait_for_a_store_that_is_away(service, monkeypatch):
 
 def test_what_waits_for_the_store_is_bounded(monkeypatch):
     """The oldest are given up and told, the newest is tried again; a reason is told once."""
-    monkeypatch.setattr(result_writer, "RETRY_SECONDS", 0.001)
-    monkeypatch.setattr(result_writer, "MAX_BYTES", 4)
+    monkeypatch.setattr(writer_module, "RETRY_SECONDS", 0.001)
+    monkeypatch.setattr(writer_module, "MAX_BYTES", 4)
     told, tried = [], threading.Semaphore(0)
     store = SimpleNamespace(put=lambda *_: tried.release() or away())
     with closing(ResultWriter(store, lambda *said: told.append(said))) as writer:

@@ -11,7 +11,7 @@ from waiting import PATIENCE, small, step_of, the_example, wait_until
 from attnkit.analysis.custom_phone_book import is_phone_book
 from attnkit.examples import load_example
 from attnkit.experiment import Experiment
-from attnkit.service.book_answers import Weights, answer
+from attnkit.service.answers import Weights, answer
 from attnkit.tasks import TASKS
 from attnkit.training import Training
 from attnkit.training.data import draw_probe
@@ -23,6 +23,12 @@ pytestmark = pytest.mark.usefixtures("in_threads")
 
 BOOK = np.array([[n, 32 + n] for n in range(5)] + [[n, 64] for n in range(5)])
 """Five entries of the phone book, each queried once."""
+
+
+def answer_all(weights, tokens):
+    """Return the answers of all variants of one training."""
+    variants = weights.experiment.sharing
+    return answer([weights] * len(variants), variants, tokens)
 
 
 def test_an_example_is_the_one_that_the_maps_show(service):
@@ -44,7 +50,7 @@ def test_the_models_of_a_shipped_example_answer_books_of_any_size(service):
     """They give the answers of its first seed, and look at the entry that they read."""
     for task in (name for name, kind in TASKS.items() if is_phone_book(kind())):
         example = load_example(task)
-        answers = answer(Weights.shipped(task), example.probe.tokens)
+        answers = answer_all(Weights.shipped(task), example.probe.tokens)
         given = np.concatenate([variant.answers for variant in answers.variants])
         np.testing.assert_array_equal(given, example.probe.answers[:: example.experiment.n_seeds])
         assert answers.step == example.experiment.training.steps
@@ -98,10 +104,10 @@ def test_learned_positions_allow_no_other_size(words):
     )
     training = Training(experiment)
     weights, probe = Weights.of(training), training.snapshot("finished").probe
-    answered, refused = answer(weights, BOOK).variants
+    answered, refused = answer_all(weights, BOOK).variants
     assert answered.refusal == ""
     assert refused.refusal.startswith("It answers books of 8 entries only: how it tells positions")
-    assert answer(weights, probe.tokens).variants[1].refusal == ""
+    assert answer_all(weights, probe.tokens).variants[1].refusal == ""
 
 
 def test_whoever_waits_for_a_process_that_dies_gets_an_answer(service, monkeypatch):
@@ -109,7 +115,7 @@ def test_whoever_waits_for_a_process_that_dies_gets_an_answer(service, monkeypat
     lacking, kept, found, answers = small(5).replace(n_values=13), [], [], []
     the_example(service, small(5))
     with monkeypatch.context() as patch:
-        patch.setattr(ThreadProcess, "tell", lambda _, command: kept.append(command))
+        patch.setattr(ThreadProcess, "send", lambda _, command: kept.append(command))
         waiting = [
             threading.Thread(target=lambda: found.append(service.example(lacking, PATIENCE))),
             threading.Thread(target=lambda: found.append(service.example(lacking, PATIENCE))),
@@ -119,7 +125,7 @@ def test_whoever_waits_for_a_process_that_dies_gets_an_answer(service, monkeypat
             thread.start()
         while len(kept) < 2:
             time.sleep(0.001)
-    service._control.supervisor.process.kill()
+    service._supervisor.process.kill()
     for thread in waiting:
         thread.join(PATIENCE)
     assert len(found) == 2

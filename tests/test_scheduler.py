@@ -6,8 +6,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from searching import briefly
 
+from attnkit.service.job_queue import WATCHED_SECONDS, Leases
 from attnkit.service.jobs import NOBODY, Watcher
-from attnkit.service.leases import WATCHED_SECONDS, Leases
 from attnkit.service.scheduler import (
     MOST_RATIO,
     OVERTAKE_SECONDS,

@@ -1,7 +1,7 @@
 """Files of a store that are damaged, foreign, gone or full.
 
-Whatever it is, nothing that was reported as stored is lost where the disk still has it, all else is
-`Unavailable`, and the store goes on as soon as it can. Kills are in test_faults_servers.py.
+Whatever it is, the disk keeps it, and the store begins anew or says why it cannot. Kills are in
+test_faults_servers.py.
 """
 
 import contextlib
@@ -28,13 +28,11 @@ PICTURE = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 40
 
 @pytest.fixture(scope="module")
 def whole():
-    """The bytes of a file with eight results, which are named and pinned."""
+    """The bytes of a file with eight results."""
     with tempfile.TemporaryDirectory() as folder:
         with contextlib.closing(ResultStore(folder)) as store:
-            for key, blobs in BLOBS.items():
+            for blobs in BLOBS.values():
                 store.put(*blobs)
-                store.rename(key, "kept")
-                store.pin(key, True)
         return (Path(folder) / FILE).read_bytes()
 
 
@@ -73,25 +71,19 @@ def test_foreign_files_are_moved_aside_or_left_alone(tmp_path):
         assert stored(store) == set(BLOBS)
 
 
-def test_a_database_of_another_program_or_without_a_version_is_moved_aside(tmp_path, open_store):
-    """If its table has our name, its rows are still there; our own results are kept."""
+def test_a_database_of_another_program_is_moved_aside(tmp_path):
+    """Its rows are still there, beside the new file."""
     with connected(f"sqlite:///{tmp_path / FILE}") as connection:
         connection.execute(text("CREATE TABLE results (score INTEGER)"))
         connection.execute(text("INSERT INTO results VALUES (5)"))
     with contextlib.closing(ResultStore(tmp_path)) as store:
-        hashes = put(store, 1, 2)
+        put(store, 1, 2)
         assert store.notes == [
             f"{FILE}: its table `results` was not made by attnkit. "
             f"It is called {FILE}.broken-1 now."
         ]
     with connected(f"sqlite:///{tmp_path / FILE}.broken-1") as connection:
         assert connection.scalar(text("SELECT score FROM results")) == 5
-    for version in ("'three'", "2.5", "x'00'", "-1"):
-        with connected(tmp_path) as connection:
-            connection.execute(text(f"UPDATE results_schema SET version = {version}"))
-        with contextlib.closing(ResultStore(tmp_path)) as store:
-            assert stored(store) == set(hashes), version
-            assert "`results_schema` is not a positive integer. It is called" in store.notes[0]
 
 
 def test_what_the_user_has_named_or_made_stays(tmp_path, open_store):
@@ -115,26 +107,11 @@ def test_what_the_user_has_named_or_made_stays(tmp_path, open_store):
 # damage
 
 
-def test_what_can_be_read_of_a_damaged_file_is_kept(tmp_path, open_store, whole):
-    """Half of a file still has results, with their names and pins."""
-    (tmp_path / FILE).write_bytes(whole[: len(whole) // 2])
-    moved = []
-    store = open_store(tmp_path, moved=lambda *told: moved.append(told))
-    entries = {entry.hash: entry for entry in store.entries()}
-    assert 2 <= len(entries) <= 4
-    assert moved == [("its file is damaged", len(entries))]
-    for key, entry in entries.items():
-        assert (entry.name, entry.pinned) == ("kept", True)
-        assert store.result(key).to_blobs() == BLOBS[key]
-    (note,) = store.notes
-    assert f"; of its results {len(entries)} could be read and are kept." in note
-    assert works(store)
-
-
 def test_damage_found_while_running_is_mended(tmp_path, open_store, whole):
     """By whichever use of the store comes upon it; the others follow to the new file."""
     (tmp_path / FILE).write_bytes(whole)
-    stores = [open_store(tmp_path) for _ in range(3)]
+    moved = []
+    stores = [open_store(tmp_path, moved=moved.append) for _ in range(3)]
     for store in stores:
         assert len(store.entries()) == 8
         store.close()
@@ -142,7 +119,8 @@ def test_damage_found_while_running_is_mended(tmp_path, open_store, whole):
     with ThreadPoolExecutor(3) as pool:
         assert all(pool.map(works, stores))
     assert sorted(path.name for path in tmp_path.glob("*broken*")) == [f"{FILE}.broken-1"]
-    assert sum(len(store.notes) for store in stores) == 1
+    assert sum(len(store.notes) for store in stores) == len(moved) == 1
+    assert moved[0] in ("its file is damaged", "its file is not a database")
     assert all(stored(store) == set(BLOBS) for store in stores)
 
 

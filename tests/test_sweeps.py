@@ -7,6 +7,7 @@ import random
 import shutil
 import subprocess
 import sys
+from concurrent.futures.process import BrokenProcessPool
 
 import numpy as np
 import pandas as pd
@@ -289,17 +290,28 @@ def test_the_command_tells_what_is_missing_trains_it_and_repeats_a_sample(folder
 
 
 @pytest.mark.server
-def test_local_workers_repeat_what_a_killed_one_had(tmp_path):
-    """A task whose worker is killed once succeeds; one whose worker always ends raises."""
-    once = "p = pathlib.Path(marker)\nif not p.exists():\n    p.touch()\n    os.abort()"
+def test_local_workers_that_are_killed_are_replaced(tmp_path):
+    """A task whose worker is killed raises; a sweep trains the runs of a killed one all the same.
+
+    The kill comes in the middle of its first chunk, with others in flight.
+    """
     executor = LocalExecutor(1)
     try:
-        names = {"marker": str(tmp_path / "marker")}
-        task = executor.submit(exec, f"import os, pathlib\n{once}", names)
-        assert task.exception(60) is None
-        with pytest.raises(Exception, match="terminated abruptly"):
+        with pytest.raises(BrokenProcessPool):
             executor.submit(os.abort).result(60)
-        assert executor.submit(os.getpid).result(60) != os.getpid()
+        kills = [executor.submit(os.getpid).result(60)]
+        assert kills != [os.getpid()]
+        submit = executor.submit
+
+        def submit_and_kill(*task):
+            future = submit(*task)
+            if kills:
+                psutil.Process(kills.pop()).kill()
+            return future
+
+        executor.submit, executor.n_runs = submit_and_kill, None
+        assert failed(run_inline(SMALL, tmp_path / "sweep", executor)[1]).empty
+        assert not kills
     finally:
         executor.shutdown(cancel_futures=True)
 

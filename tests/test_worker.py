@@ -1,7 +1,7 @@
 """The worker of the training process: turns, failures, kept weights, signs of life."""
 
 import contextlib
-import json
+import io
 import queue
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -10,45 +10,42 @@ from types import SimpleNamespace
 
 import pytest
 from kinds import SMALL
-from threaded import RUN, MemoryWorker
+from threaded import MemoryWorker
 from waiting import PATIENCE, small, unending
 
 from attnkit.experiment import Experiment
-from attnkit.service import archive, worker
-from attnkit.service.book_answers import Weights
+from attnkit.service import answers, protocol, worker
+from attnkit.service.answers import Weights
 from attnkit.service.worker import rest_after
 from attnkit.training import Training
-from attnkit.training.snapshot import Snapshot
 
 
 def test_jobs_begin_on_torch_while_the_kernel_is_compiled(monkeypatch):
     """A job keeps its first engine, and jobs after the compilation train on the kernel.
 
-    The whole program runs in a thread; it is told by lines, and answers by frames.
+    The whole program runs in a thread; its pipes are queues.
     """
     compiled, ended = threading.Event(), threading.Event()
-    lines, frames = queue.SimpleQueue(), queue.SimpleQueue()
+    commands, replies = queue.SimpleQueue(), queue.SimpleQueue()
 
     def ready(device, engine=None):
         return engine or (compiled.wait(PATIENCE) and "kernel")
 
-    def write(frame):
+    def write(message):
         if ended.is_set():
             raise BrokenPipeError  # the end of the heart beats
-        header, _, blob = frame.partition(b"\n")
-        frames.put((json.loads(header), blob))
+        replies.put(protocol.read(io.BytesIO(message)))
 
     def start(name, experiment):
-        command = {**RUN, "job": name, "experiment": experiment.to_json()}
-        lines.put(json.dumps(command).encode())
+        commands.put(protocol.encode(protocol.Start(job=name, experiment=experiment.to_json())))
 
     def engine_of(name):
-        while (header := (frame := frames.get(timeout=PATIENCE))[0]).get("job") != name:
+        while getattr(reply := replies.get(timeout=PATIENCE), "job", "") != name:
             pass
-        return Snapshot.from_bytes(frame[1][: header["snapshot"]]).engine
+        return reply.decode()[0].engine
 
     stream = SimpleNamespace(fileno=lambda: 1, write=write, flush=lambda: None)
-    stdin = SimpleNamespace(buffer=iter(lines.get, None))
+    stdin = SimpleNamespace(buffer=SimpleNamespace(readline=commands.get))
     names = ("fdopen", "dup", "dup2", "nice")
     system = {"os": SimpleNamespace(**dict.fromkeys(names, lambda *_: stream))}
     system["sys"] = SimpleNamespace(stdin=stdin, stdout=stream, stderr=stream, argv=["worker"])
@@ -62,13 +59,13 @@ def test_jobs_begin_on_torch_while_the_kernel_is_compiled(monkeypatch):
             start("first", unending())
             assert engine_of("first") == "torch"
             compiled.set()
-            while frames.get(timeout=PATIENCE)[0].get("engine") != "kernel":
+            while getattr(replies.get(timeout=PATIENCE), "engine", "") != "kernel":
                 pass
             start("second", unending(1))
             assert engine_of("second") == "kernel"
             assert engine_of("first") == "torch"
         finally:
-            lines.put(None)
+            commands.put(b"")
             program.result()
             ended.set()
 
@@ -88,7 +85,7 @@ BREAKS = {
 def test_a_job_that_breaks_fails_alone(monkeypatch, deed):
     """An error in the training, snapshot or result of one job leaves the next one alone."""
     error, told = BREAKS[deed]
-    broken = {**RUN, "job": "broken", "experiment": '{"steps": 0}'}
+    broken = protocol.Start(job="broken", experiment='{"steps": 0}')
     if error is not None:
         do, broken = getattr(Training, deed), ("broken", small(5))
 
@@ -98,11 +95,11 @@ def test_a_job_that_breaks_fails_alone(monkeypatch, deed):
             return do(training, *given)
 
         monkeypatch.setattr(Training, deed, fail_if_short)
-    headers = MemoryWorker().work(broken, ("whole", small(33))).headers
-    last = {header["job"]: header for header in headers if "job" in header}
-    assert last["broken"]["state"] == "failed"
-    assert last["broken"]["error"].startswith(told)
-    assert last["whole"]["state"] == "finished"
+    updates = MemoryWorker().work(broken, ("whole", small(33))).of(protocol.Update)
+    last = {update.job: update for update in updates}
+    assert last["broken"].state == "failed"
+    assert last["broken"].error.startswith(told)
+    assert last["whole"].state == "finished"
 
 
 def test_large_snapshots_come_more_rarely():
@@ -114,15 +111,16 @@ def test_large_snapshots_come_more_rarely():
 def test_what_cannot_be_drawn_is_told_and_the_pace_of_the_engine():
     """The worker goes on; the pace is asked for before any job."""
     texts = ('{"steps": 0}', small(5).to_json())
-    examples = [{"do": "example", "request": text, "experiment": text} for text in texts]
-    headers = MemoryWorker().work({"do": "pace"}, *examples, ("j", small(5))).headers
-    assert headers[0]["pace"] > 0
-    assert headers[0]["engine"] == "torch"
-    failed, drawn = (header for header in headers if "request" in header)
-    assert failed["error"].startswith("steps: got 0, allowed")
-    assert failed["size"] == 0
-    assert drawn["size"] > 0
-    assert headers[-1]["state"] == "finished"
+    examples = [protocol.DrawExample(experiment=text) for text in texts]
+    told = MemoryWorker().work(protocol.MeasurePace(), *examples, ("j", small(5)))
+    (pace,) = told.of(protocol.Pace)
+    assert pace.pace > 0
+    assert pace.engine == "torch"
+    failed, drawn = told.of(protocol.Answer)
+    assert failed.error.startswith("steps: got 0, allowed")
+    assert (failed.blob, drawn.error) == (b"", "")
+    assert len(drawn.blob) > 0
+    assert told.messages[-1].state == "finished"
 
 
 def test_only_the_weights_of_the_last_jobs_are_kept(monkeypatch):
@@ -131,9 +129,9 @@ def test_only_the_weights_of_the_last_jobs_are_kept(monkeypatch):
     A job that is too large by itself drops no others. Weights of all seeds are kept.
     """
     book = Experiment(task="phonebook", **{**SMALL, "steps": 5})
-    monkeypatch.setattr(archive, "KEPT_BYTES", 2 * Weights.of(Training(book)).n_bytes)
+    monkeypatch.setattr(answers, "KEPT_BYTES", 2 * Weights.of(Training(book)).n_bytes)
     in_memory = MemoryWorker().work(*((name, book) for name in "abc"))
-    ended = [header["job"] for header in in_memory.headers if header.get("state") == "finished"]
+    ended = [update.job for update in in_memory.of(protocol.Update) if update.state == "finished"]
     kept = in_memory._archive
     assert list(kept.weights) == ended[1:]
     in_memory.work(("two seeds", book.replace(n_seeds=2)), ("large", book.replace(n_seeds=3)))
@@ -149,14 +147,13 @@ def test_signs_of_life_come_in_the_middle_of_a_step(monkeypatch):
     beats, busy = [], threading.Event()
 
     class Beating(MemoryWorker):
-        def write(self, frame):
-            if b"beat" in frame and busy.is_set():
-                beats.append(frame)
+        def write(self, message):
+            super().write(message)
+            if isinstance(self.messages[-1], protocol.Beat) and busy.is_set():
+                beats.append(message)
                 if len(beats) == 3:
                     busy.clear()
                     raise BrokenPipeError  # the server is gone: no more of them
-            elif b"beat" not in frame:
-                super().write(frame)
 
     def advance(training, n_steps, advance=Training.advance):
         busy.set()
@@ -180,17 +177,20 @@ def test_addresses_take_turns_however_many_jobs_they_have(monkeypatch):
     turns = []
 
     class Counting(MemoryWorker):
-        def write(self, frame):
-            super().write(frame)
-            turns.extend(self.headers[-1].get("turn", ""))
-            steer = {24: "pause", 44: "resume"}.get(len(turns))
-            if steer and "turn" in self.headers[-1]:
-                self.commands.put({"do": steer, "job": "d", "number": len(turns)})
+        def write(self, message):
+            super().write(message)
+            if isinstance(self.messages[-1], protocol.Turn):
+                turns.append(self.messages[-1].id)
+                if verb := {24: "pause", 44: "resume"}.get(len(turns)):
+                    self.commands.put(protocol.Steer("d", verb, len(turns)))
             if len(turns) == 64:
                 raise BrokenPipeError
 
-    jobs = {name: {**RUN, "job": name, "experiment": unending().to_json()} for name in "abcd"}
-    jobs = [{**job, "address": "home" if job["job"] == "d" else "script"} for job in jobs.values()]
+    text, of_script = unending().to_json(), dict.fromkeys("abc", "script")
+    addresses = {**of_script, "d": "home"}.items()
+    jobs = [
+        protocol.Start(job=name, experiment=text, address=address) for name, address in addresses
+    ]
     with contextlib.suppress(BrokenPipeError):
         Counting().work(*jobs)
     for begin, n_of_d in ((4, 10), (25, 0), (44, 10)):

@@ -1,16 +1,14 @@
-"""The worker without a process of its own: commands come from a queue, frames stay in memory."""
+"""The worker without a process of its own: commands come from a queue, replies stay in memory."""
 
 import contextlib
-import json
+import io
 import queue
 import threading
 
 import pytest
 
+from attnkit.service.protocol import Start, read
 from attnkit.service.worker import Worker
-
-RUN = {"do": "start", "paused": False, "seconds": 3600.0, "address": ""}
-"""Fields of every command that starts a job."""
 
 
 class ThreadProcess:
@@ -19,7 +17,7 @@ class ThreadProcess:
     id = 0
 
     def __init__(self, megabytes=0):
-        self._commands, self._frames, self._dead = queue.Queue(), queue.SimpleQueue(), False
+        self._commands, self._replies, self._dead = queue.Queue(), queue.SimpleQueue(), False
         self._worker = Worker(self)
         self._worker.take_engine()
         self._thread = threading.Thread(target=self._work, daemon=True)
@@ -28,26 +26,25 @@ class ThreadProcess:
     def _work(self):
         with contextlib.suppress(BrokenPipeError, SystemExit):
             self._worker.run(self._commands)
-        self._frames.put(None)
+        self._replies.put(None)
 
-    def write(self, frame):
-        """Take a frame of the worker."""
+    def write(self, message):
+        """Take an encoded message of the worker."""
         if self._dead:
             raise BrokenPipeError
-        header, _, blob = frame.partition(b"\n")
-        self._frames.put((json.loads(header), blob))
+        self._replies.put(read(io.BytesIO(message)))
 
     def flush(self):
-        """Do nothing, as no frame is buffered."""
+        """Do nothing, as no message is buffered."""
 
     def read(self):
-        """Wait for a frame."""
-        frame = self._frames.get()
-        if frame is None:
-            raise OSError("the process has ended")
-        return frame
+        """Wait for a message."""
+        message = self._replies.get()
+        if message is None:
+            raise EOFError("the process has ended")
+        return message
 
-    def tell(self, command):
+    def send(self, command):
         """Take a command."""
         self._commands.put(command)
 
@@ -55,7 +52,7 @@ class ThreadProcess:
         """End in the middle of whatever is done."""
         self._dead = True
         self._commands.put(None)
-        self._frames.put(None)
+        self._replies.put(None)
 
     def hang_up(self):
         """End after the present command."""
@@ -74,8 +71,8 @@ class ThreadProcess:
 def in_threads():
     """All training services of a module have threads in place of processes, with short turns."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("attnkit.service.service.TrainingProcess", ThreadProcess)
-        patch.setattr("attnkit.service.supervisor.SILENT_CHECKS", 10**9)  # no heart beats
+        patch.setattr("attnkit.service.process.TrainingProcess", ThreadProcess)
+        patch.setattr("attnkit.service.process.SILENT_CHECKS", 10**9)  # no heart beats
         patch.setattr("attnkit.service.worker.SLICE_SECONDS", 0.005)
         patch.setattr("attnkit.service.worker.SNAPSHOT_SECONDS", 0.005)
         yield
@@ -90,24 +87,28 @@ class _Commands(queue.Queue):
 
 
 class MemoryWorker(Worker):
-    """A worker that keeps the headers of its frames."""
+    """A worker that keeps its messages."""
 
     def __init__(self):
         super().__init__(self)
-        self.headers, self.commands = [], _Commands()
+        self.messages, self.commands = [], _Commands()
 
-    def write(self, frame):
-        """Keep the header of a frame."""
-        self.headers.append(json.loads(frame.partition(b"\n")[0]))
+    def write(self, message):
+        """Keep a message."""
+        self.messages.append(read(io.BytesIO(message)))
 
     def flush(self):
-        """Do nothing, as no frame is buffered."""
+        """Do nothing, as no message is buffered."""
+
+    def of(self, kind):
+        """Return the messages of a type."""
+        return [message for message in self.messages if isinstance(message, kind)]
 
     def work(self, *commands):
         """Do all that is commanded; a pair of a name and an experiment is a job to start."""
         for command in commands:
             if isinstance(command, tuple):
-                command = {**RUN, "job": command[0], "experiment": command[1].to_json()}
+                command = Start(job=command[0], experiment=command[1].to_json())
             self.commands.put(command)
         self.run(self.commands)
         return self

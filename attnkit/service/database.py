@@ -1,39 +1,159 @@
-"""Transactions of the store that recover from broken connections and files, or say why they fail.
+"""The table of stored results, and transactions that recover or say why they fail.
 
 A broken connection is opened again, and so is a file that somebody has replaced. A file that cannot
-be read is moved aside, and its readable results are copied to a new file.
+be read is moved aside, and a new one is begun: its results can be trained again to the same bits.
+No file is deleted, and no file but the store's own is moved.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import hashlib
+import os
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from sqlalchemy import Connection, Engine, Row, insert
-from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Connection,
+    Engine,
+    Float,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    insert,
+    inspect,
+    select,
+)
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as NoFreeConnection
 
-from attnkit.service.damage import Identity, identity, move_aside, readable_rows
 from attnkit.service.database_engines import (
     CHANGES,
     CONNECT_SECONDS,
+    Unavailable,
     free_space,
     lock_writers,
     open_engine,
 )
-from attnkit.service.database_errors import (
-    NO_DATABASE,
-    OPENING,
-    Unavailable,
-    is_damage,
-    lacks_tables,
-    reason,
+
+RESULTS = Table(
+    "results",
+    MetaData(),
+    Column("hash", String(16), primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("task", Text, nullable=False),
+    Column("text", Text, nullable=False),
+    Column("n_runs", Integer, nullable=False),
+    Column("steps", Integer, nullable=False),
+    Column("seconds", Float(53), nullable=False),
+    Column("version", Text, nullable=False),
+    Column("n_bytes", BigInteger, nullable=False),
+    Column("pinned", Boolean, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("used_at", BigInteger, nullable=False),
+    Column("snapshot", LargeBinary, nullable=False),
+    Column("parameters", LargeBinary, nullable=False),
+    Column("checksum", String(32), nullable=False),
+    Column("snapshot_checksum", String(32), nullable=False),
+    Index("results_used_at", "used_at"),
 )
-from attnkit.service.table import RESULTS, NotOurs, Unusable, is_intact, prepare_tables
+"""One finished experiment per row.
+
+Times are in microseconds since 1970, because SQLite has no type for them. The checksum of the
+snapshot alone is a column of its own, because snapshots are read far more often than parameters.
+"""
+
+VERSION = 3
+"""Version of the table. Increase it with every change of the columns."""
+
+_VERSIONS = Table("results_schema", MetaData(), Column("version", Integer, nullable=False))
+"""Table with a single row, the version of the table `results`."""
+
+_FOREIGN = "its table `results` was not made by attnkit"
+_NO_DATABASE = "its file is not a database"
+_OPENING = "it is being opened"  # by another thread; it may have a long file to read
+_DAMAGED = "its file is damaged"
+_BUSY = "others have been writing to it for too long"
+_CROWDED = "it has too many connections"
+_GONE = "the database cannot be reached"
+_READ_ONLY = "it is read-only"
+_REFUSED = "the database refuses the user"
+_FULL = "the disk is full"
+
+_DAMAGE = {
+    "not a database": _NO_DATABASE,
+    "unsupported file format": _NO_DATABASE,
+    "malformed": _DAMAGED,
+    "could not decode": _DAMAGED,
+    "can't decode": _DAMAGED,
+}
+"""Part of a message from SQLite or its driver → meaning, for files that must be replaced."""
+
+_MEANINGS = {
+    "is full": _FULL,
+    "is locked": _BUSY,
+    "disk i/o error": "the disk cannot be read or written",
+    "readonly": _READ_ONLY,
+    "unable to open": "its file cannot be opened",
+    "too big": "the result is too large for it",
+    "no such": _FOREIGN,
+    "has no column": _FOREIGN,
+    "fatal:  database": "there is no such database",
+    "fatal:  password": _REFUSED,
+    "fatal:  role": _REFUSED,
+    "fatal:  no pg_hba": _REFUSED,
+    "fatal:  sorry, too many": _CROWDED,
+    **_DAMAGE,
+}
+"""Part of a message → meaning. PostgreSQL gives no code for a connection that it refuses."""
+
+_STATES = {
+    "25006": _READ_ONLY,
+    "42501": _REFUSED,
+    "42P01": _FOREIGN,
+    "42703": _FOREIGN,
+    "53100": _FULL,
+    "55P03": _BUSY,
+}
+"""PostgreSQL's error code → meaning."""
+
+_NO_FOLDER = "its folder cannot be used ({})"
+
+REASONS = {_CROWDED, _GONE, _OPENING, _FOREIGN, *_MEANINGS.values(), *_STATES.values()} | {
+    _NO_FOLDER.format(os.strerror(number)) for number in errno.errorcode
+}
+"""All fixed texts of `Unavailable` for a database in use; the log accepts only these."""
+
+_SMALLEST_FILE = 512
+"""Bytes of SQLite's smallest page. It would overwrite a shorter file as if it were empty."""
+
+_SUFFIXES = ("-wal", "-shm", "")
+"""Suffixes of the files of one SQLite database; the database itself is moved last."""
+
+Identity = tuple[int, int]
+"""Device and inode of a file, which tell it from another file of the same name."""
 
 T = TypeVar("T")
+
+
+class Unusable(Exception):
+    """The database cannot be used by this copy; the message says why, for people."""
+
+
+class NotOurs(Unusable):
+    """Another program has written the database, or it does not keep what is written."""
 
 
 class Database:
@@ -41,8 +161,7 @@ class Database:
 
     Args:
         where: As `open_engine` takes it.
-        moved: Called after a file was moved aside, with the reason and the number of results that
-            were copied from it.
+        moved: Called with the reason after a file was moved aside.
 
     Attributes:
         notes: Sentences for people about files that were moved aside.
@@ -52,7 +171,7 @@ class Database:
     """
 
     def __init__(
-        self, where: str | Path | Engine, moved: Callable[[str, int], None] | None = None
+        self, where: str | Path | Engine, moved: Callable[[str], None] | None = None
     ) -> None:
         self.notes: list[str] = []
         self._moved = moved
@@ -79,7 +198,7 @@ class Database:
                 return self._transaction(work, changes)
             except _FAILURES as error:
                 if not tries_left or not self._repair(error, seen):
-                    raise Unavailable(reason(error)) from error
+                    raise Unavailable(_reason(error)) from error
         raise AssertionError
 
     def free_space(self) -> None:
@@ -92,7 +211,14 @@ class Database:
             self._engine.dispose()
 
     def _identity(self) -> Identity | None:
-        return None if self._file is None else identity(self._file)
+        """Return the identity of the file; None if there is none, or a server instead."""
+        if self._file is None:
+            return None
+        try:
+            status = self._file.stat()
+        except OSError:
+            return None
+        return status.st_dev, status.st_ino
 
     def _transaction(self, work: Callable[[Connection], T], changes: bool) -> T:
         with self._engine.connect() as connection:
@@ -105,71 +231,138 @@ class Database:
         if self._ready and seen == self._opened:
             return
         if not self._opening.acquire(timeout=2 * CONNECT_SECONDS):
-            raise Unavailable(OPENING)
+            raise Unavailable(_OPENING)
         try:
-            self._reopen()
+            if self._ready and self._identity() == self._opened:  # another thread was faster
+                return
+            if self._file is not None:
+                self._engine.dispose()
+                self._file.parent.mkdir(parents=True, exist_ok=True)
+                if self._file.is_file() and 0 < self._file.stat().st_size < _SMALLEST_FILE:
+                    raise NotOurs(_NO_DATABASE)
+            self._transaction(_prepare_tables, True)
+            self._opened = self._identity()
+            self._ready = True
         finally:
             self._opening.release()
 
-    def _reopen(self) -> None:
-        def prepare(connection: Connection) -> None:
-            lock_writers(connection)
-            prepare_tables(connection)
-
-        if self._ready and self._identity() == self._opened:  # another thread was faster
-            return
-        if self._file is not None:
-            self._engine.dispose()
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            if self._file.is_file() and 0 < self._file.stat().st_size < _SMALLEST_FILE:
-                raise NotOurs(NO_DATABASE)
-        self._transaction(prepare, True)
-        self._opened = self._identity()
-        self._ready = True
-
     def _repair(self, error: BaseException, seen: Identity | None) -> bool:
         """Remove the cause of an error; return whether another try may succeed."""
-        if self._file is not None and (is_damage(error) or isinstance(error, NotOurs)):
-            return self._replace_file(self._file, seen, reason(error))
-        if lacks_tables(error):
+        message = _message(error)
+        if self._file is not None and (
+            isinstance(error, NotOurs) or any(part in message for part in _DAMAGE)
+        ):
+            return self._move_aside(self._file, seen, _reason(error))
+        if "no such" in message or "has no column" in message or _state(error) in _LACKING:
             self._ready = False
             return True
         return bool(getattr(error, "connection_invalidated", False))
 
-    def _replace_file(self, file: Path, damaged: Identity | None, why: str) -> bool:
-        """Move a damaged file aside and copy its readable results to a new one.
+    def _move_aside(self, file: Path, damaged: Identity | None, why: str) -> bool:
+        """Rename a damaged file, so that a new one takes its name.
 
         Returns:
             Whether another try may succeed: False if the folder does not allow to move the file.
         """
         self._engine.dispose()
         try:
-            aside = move_aside(file, damaged)
+            with _locked(file.parent):
+                if damaged is None or self._identity() != damaged:  # another process was faster
+                    return True
+                names = (file.with_name(f"{file.name}.broken-{number}") for number in count(1))
+                aside = next(name for name in names if not name.exists())
+                for suffix in _SUFFIXES:
+                    with contextlib.suppress(FileNotFoundError):
+                        part = file.with_name(file.name + suffix)
+                        part.rename(aside.with_name(aside.name + suffix))
         except OSError:
             return False
-        if aside is not None:
-            n_copied = 0
-            with contextlib.suppress(*_FAILURES, Unavailable):
-                for row in readable_rows(aside):
-                    n_copied += self._copy(file, row)
-            copied = f"; of its results {n_copied} could be read and are kept" if n_copied else ""
-            self.notes.append(f"{file.name}: {why}. It is called {aside.name} now{copied}.")
-            if self._moved is not None:
-                self._moved(why, n_copied)
+        self.notes.append(f"{file.name}: {why}. It is called {aside.name} now.")
+        if self._moved is not None:
+            self._moved(why)
         return True
 
-    def _copy(self, file: Path, row: Row[Any]) -> bool:
-        """Store a row in the new file if it is intact; return whether it is."""
-        if not is_intact(row):
-            return False
-        self._open(identity(file))
-        with contextlib.suppress(IntegrityError):  # the same experiment was stored meanwhile
-            self._transaction(lambda c: c.execute(insert(RESULTS).values(row._asdict())), True)
-        return True
-
-
-_SMALLEST_FILE = 512
-"""Bytes of SQLite's smallest page. It would overwrite a shorter file as if it were empty."""
 
 _FAILURES = (SQLAlchemyError, OSError, Unusable, UnicodeError)
 """Errors that a transaction may raise; the last one if SQLite's own texts are damaged."""
+
+_LACKING = ("42P01", "42703")
+"""PostgreSQL's error codes for a table or a column that is missing."""
+
+
+def checksum(hash: str, snapshot: bytes, parameters: bytes = b"") -> str:
+    """Return the checksum of a row's content, 32 hexadecimal digits, which reveals a torn row."""
+    digest = hashlib.blake2b(f"{hash} {len(snapshot)} ".encode(), digest_size=16)
+    digest.update(snapshot)
+    digest.update(parameters)
+    return digest.hexdigest()
+
+
+def _prepare_tables(connection: Connection) -> None:
+    """Create the tables in an empty database, or check that those that exist can be used.
+
+    Raises:
+        Unusable: If the tables cannot be used.
+    """
+    lock_writers(connection)
+    _VERSIONS.create(connection, checkfirst=True)
+    version = connection.scalar(select(_VERSIONS.c.version))
+    exists = inspect(connection).has_table("results")
+    if version is None and not exists:
+        RESULTS.create(connection)
+        connection.execute(insert(_VERSIONS).values(version=VERSION))
+        return
+    if version is None:
+        raise NotOurs(_FOREIGN)
+    if version != VERSION:
+        raise Unusable(
+            f"its table of results has version {version}, and this copy of attnkit reads only "
+            f"version {VERSION}: use the attnkit that wrote it, or name another place for results"
+        )
+    columns = inspect(connection).get_columns("results") if exists else []
+    if not {column["name"] for column in columns}.issuperset(RESULTS.columns.keys()):
+        raise NotOurs(_FOREIGN)
+
+
+def _reason(error: BaseException) -> str:
+    """Return the meaning of an error, without any part of the address, which may hold a password.
+
+    Args:
+        error: An error of SQLAlchemy or of the operating system, or `Unusable`.
+    """
+    if isinstance(error, Unusable):
+        return str(error)
+    if isinstance(error, NoFreeConnection):
+        return _CROWDED
+    if isinstance(error, OSError):
+        return _NO_FOLDER.format(error.strerror)
+    if _state(error) in _STATES:
+        return _STATES[_state(error)]
+    message = _message(error)
+    return next((meaning for part, meaning in _MEANINGS.items() if part in message), _GONE)
+
+
+def _message(error: BaseException) -> str:
+    """Return the message of SQLite or of the driver in lower case."""
+    return str(error.orig if isinstance(error, DBAPIError) else error).lower()
+
+
+def _state(error: BaseException) -> str:
+    """Return PostgreSQL's code for an error; empty if there is none."""
+    return getattr(getattr(error, "orig", None), "sqlstate", None) or ""
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Keep other processes out of this block; Windows has no such lock."""
+    if sys.platform == "win32":
+        yield
+        return
+    import fcntl
+
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

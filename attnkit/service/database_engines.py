@@ -15,7 +15,11 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from attnkit.foundation.extras import install_hint
-from attnkit.service.database_errors import Unavailable
+
+
+class Unavailable(Exception):
+    """The store cannot be reached or written now; the message says why, for people."""
+
 
 FILE = "results.sqlite"
 """Name of the database file in a data folder."""

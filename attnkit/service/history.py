@@ -1,4 +1,4 @@
-"""Table and search of stored experiments, computed from their settings alone.
+"""Descriptions of stored experiments, their table and their search, from their settings alone.
 
 An experiment on a task or with a variant that this copy does not have is listed all the same.
 """
@@ -9,12 +9,12 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
-from attnkit.experiment.experiment import settings
+from attnkit.experiment.experiment import Experiment, from_text, settings
 from attnkit.foundation.settings import Setting
-from attnkit.service.store import LONGEST_SEARCH, StoredEntry
 from attnkit.tasks import TASKS
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
@@ -22,8 +22,48 @@ from attnkit.variants.catalogue import title_of
 if TYPE_CHECKING:
     import pandas as pd
 
+LONGEST_SEARCH = 200
+"""Number of characters of a search text that are used."""
+
 _MAX_NAMED = 3
 """Largest number of variants that are named; of more variants the number is given."""
+
+
+@dataclass(frozen=True)
+class StoredEntry:
+    """Description of one stored result, without its arrays.
+
+    Attributes:
+        name: Name that a person gave it; empty if nobody did.
+        text: Canonical JSON of the experiment.
+        seconds: Training time.
+        version: Version of attnkit that stored it.
+        n_bytes: Size of the snapshot and the parameters.
+        pinned: Whether the size limit of the store spares it.
+        used_at: Time of its last use, to the minute.
+    """
+
+    hash: str
+    name: str
+    task: str
+    text: str
+    n_runs: int
+    steps: int
+    seconds: float
+    version: str
+    n_bytes: int
+    pinned: bool
+    created_at: datetime
+    used_at: datetime
+
+    @property
+    def experiment(self) -> Experiment:
+        """The experiment that was trained.
+
+        Raises:
+            InvalidExperiment: If this copy does not have its task or one of its variants.
+        """
+        return from_text(self.text)
 
 
 def history_table(entries: Sequence[StoredEntry], reached: Mapping[str, str]) -> pd.DataFrame:
@@ -77,18 +117,17 @@ class Search:
     @staticmethod
     def of(text: str) -> Search:
         """Parse a typed text, up to the length that the store uses."""
-        known = _settings_by_words()
-        words: list[str] = []
+        text = re.sub(r" ?= ?", "=", " ".join(text[:LONGEST_SEARCH].lower().split()))
         settings: list[tuple[tuple[str, ...], str]] = []
-        tokens = re.sub(r"\s*=\s*", "=", text[:LONGEST_SEARCH]).lower().split()
-        while tokens:
-            setting, n_used = _first_setting(tokens, known)
-            if setting is None:
-                words.append(tokens[0])
-            else:
-                settings.append(setting)
-            tokens = tokens[n_used:]
-        return Search(tuple(words), tuple(settings))
+        for typed, named in _settings_by_words().items():
+            for match in re.finditer(rf"(?<!\S){re.escape(typed)}[ =](\S+)", text):
+                values = (_value_of(setting, match[1]) for setting in named.values())
+                # a name in code is no label, so nothing else is meant
+                value = next(filter(None, values), match[1] if typed in named else None)
+                if value is not None:
+                    settings.append((tuple(named), value))
+                    text = text.replace(match[0], " ", 1)
+        return Search(tuple(text.split()), tuple(settings))
 
     @property
     def text(self) -> str:
@@ -106,7 +145,7 @@ class Search:
         shown = [name_of(entry), task_title(entry.task), changed_settings(entry.text)]
         texts = " ".join([*shown, entry.text, entry.hash]).lower()
         has_settings = all(
-            any(name in settings and _stored(settings[name]) == value for name in names)
+            any(name in settings and str(settings[name]).lower() == value for name in names)
             for names, value in self.settings
         )
         return has_settings and all(word in texts for word in self.words)
@@ -114,11 +153,7 @@ class Search:
 
 @lru_cache(1024)
 def default_name(text: str) -> str:
-    """Return the name of an experiment to which nobody has given one.
-
-    Args:
-        text: Canonical JSON of the experiment.
-    """
+    """Return the name of an experiment, given as canonical JSON, to which nobody has given one."""
     settings = json.loads(text)
     names = settings["sharing"]
     variants = f"{len(names)} variants"
@@ -139,12 +174,11 @@ def changed_settings(text: str) -> str:
     """
     values = json.loads(text)
     described = _described(values["task"]) if values["task"] in TASKS else {}
-    changed = [
-        f"{_label_of(described.get(name), name)} {_shown(described.get(name), value)}"
+    return ", ".join(
+        _shown(name, described.get(name), value)
         for name, value in values.items()
         if name not in _IN_NAME and (name not in described or value != described[name].default)
-    ]
-    return ", ".join(changed)
+    )
 
 
 def task_title(name: str) -> str:
@@ -161,41 +195,16 @@ def _described(task: str) -> dict[str, Setting]:
     return settings(task)
 
 
+@cache
 def _settings_by_words() -> dict[str, dict[str, Setting]]:
-    """Return settings by name, under their name and under their label, both in lower case."""
+    """Return settings by name, under their name and their label in lower case, longest first."""
     known: dict[str, dict[str, Setting]] = {}
     for task in TASKS:
         for name, setting in _described(task).items():
             known.setdefault(setting.label.lower(), {})[name] = setting
     for task in TASKS:  # a name in code is clear, also where it is the label of another setting
         known |= {name: {name: setting} for name, setting in _described(task).items()}
-    return known
-
-
-def _first_setting(
-    tokens: Sequence[str], known: Mapping[str, Mapping[str, Setting]]
-) -> tuple[tuple[tuple[str, ...], str] | None, int]:
-    """Return the setting and value with which the tokens begin, and the number of their tokens.
-
-    Without one, the setting is None and the number 1.
-    """
-    for n_words in range(min(_LONGEST_LABEL, len(tokens)), 0, -1):
-        *first, last = tokens[:n_words]
-        last, _, value = last.partition("=")
-        typed = " ".join([*first, last])
-        n_used = n_words if value else n_words + 1
-        value = value or next(iter(tokens[n_words:]), "")
-        for setting in known.get(typed, {}).values():
-            stored = _value_of(setting, value)
-            if stored is None and typed == setting.name:  # no label, so nothing else is meant
-                stored = value
-            if stored:
-                return (tuple(known[typed]), stored), n_used
-    return None, 1
-
-
-_LONGEST_LABEL = 4
-"""Words of a label that are compared with a search, at most."""
+    return dict(sorted(known.items(), key=lambda item: -len(item[0])))
 
 
 def _value_of(setting: Setting, typed: str) -> str | None:
@@ -211,21 +220,13 @@ def _value_of(setting: Setting, typed: str) -> str | None:
     return str(int(number) if setting.kind is int and number.is_integer() else number)
 
 
-def _label_of(setting: Setting | None, name: str) -> str:
-    """Return the name of a setting on screen; that of an unknown one is made of its name."""
-    return name.replace("_", " ") if setting is None else setting.label
-
-
-def _shown(setting: Setting | None, value: Any) -> str:
-    """Return a value as it is shown on screen."""
+def _shown(name: str, setting: Setting | None, value: Any) -> str:
+    """Return a setting and its value on screen; the label of an unknown one is made of its name."""
     if isinstance(value, bool):
-        return "on" if value else "off"
-    return setting.label_of(value) if setting is not None and setting.choices else str(value)
-
-
-def _stored(value: Any) -> str:
-    """Return a value of canonical JSON in lower case, as a search writes it."""
-    return str(value).lower()
+        value = "on" if value else "off"
+    elif setting is not None and setting.choices:
+        value = setting.label_of(value)
+    return f"{name.replace('_', ' ') if setting is None else setting.label} {value}"
 
 
 def _title(text: Any) -> str:

@@ -1,17 +1,15 @@
-"""Queue of jobs: which of them begin, wait or have to end, and what each may expect."""
+"""Queue of jobs and leases of tabs: which jobs begin, wait or have to end, and when."""
 
 from __future__ import annotations
 
 import threading
 import time
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
 from attnkit.experiment import Experiment
-from attnkit.service.ended_jobs import superfluous
-from attnkit.service.jobs import Job, Watcher
-from attnkit.service.leases import Leases
+from attnkit.service.jobs import NOBODY, Job, Watcher, superfluous
 from attnkit.service.scheduler import Demand, Outlook, admitted, displaced, outlooks
 from attnkit.service.server import ServerSettings
 from attnkit.training.engine import Engine
@@ -30,6 +28,9 @@ PAUSED_IN_THE_WAY_SECONDS = 120.0
 CLOSED_SECONDS = 10.0
 """A job whose tabs were closed longer ago is stopped if others wait; reloading a page is faster."""
 
+WATCHED_SECONDS = 15.0
+"""Time during which a tab that has looked at a job counts as watching it."""
+
 OUTLOOK_SECONDS = 1.0
 """Largest age of an outlook."""
 
@@ -40,6 +41,88 @@ _CROWDED = "because the queue was full and your network had the most experiments
 
 class Refused(Exception):
     """The experiment is not trained on this copy, or not now; the message says why for people."""
+
+
+@dataclass
+class Leases:
+    """Times at which tabs have looked at jobs, all in seconds on one clock.
+
+    An open tab keeps watching the jobs that it has looked at, whatever page it shows and however
+    rarely a browser lets it look. A tab that is not known to be open has to look again and again.
+    `NOBODY` holds a lease as well, but does not count as a watcher.
+    """
+
+    _seen: dict[str, dict[Watcher, float]] = field(default_factory=dict)  # by job
+    _closed_at: dict[str, float] = field(default_factory=dict)  # by tab; infinite while it is open
+
+    def arrive(self, tab: str) -> None:
+        """Note that a tab is open."""
+        self._closed_at[tab] = float("inf")
+
+    def leave(self, tab: str, now: float) -> None:
+        """Note that a tab is closed, perhaps for a moment only."""
+        if tab in self._closed_at:
+            self._closed_at[tab] = now
+
+    def look(self, job: str, watcher: Watcher, now: float) -> None:
+        """Note that a watcher looks at a job."""
+        self._seen.setdefault(job, {})[watcher] = now
+
+    def turn_away(self, job: str, watcher: Watcher) -> None:
+        """Remove a watcher from a job, and closed tabs of the same visitor as well."""
+        seen = self._seen.get(job, {})
+        for other in list(seen):
+            closed = self._closed_at.get(other.tab, 0.0) < float("inf")
+            if other == watcher or (closed and watcher.visitor == other.visitor != ""):
+                del seen[other]
+
+    def watched_until(self, job: str) -> float:
+        """Return when a job was last watched; infinite if one of its tabs is open."""
+        return max(self._times(job).values(), default=0.0)
+
+    def left_at(self, job: str) -> float:
+        """Return when the last tab that watched a job was closed.
+
+        Infinite if one is still open, if a program watches the job, or if nobody ever has.
+        """
+        seen = self._seen.get(job, {})
+        return max((self._closed_at.get(w.tab, float("inf")) for w in seen), default=float("inf"))
+
+    def n_watchers(
+        self, job: str, now: float, but: Watcher = NOBODY, within: float = WATCHED_SECONDS
+    ) -> int:
+        """Return the number of tabs that have watched a job lately.
+
+        Args:
+            job: The job.
+            now: The present time.
+            but: A tab that does not count, nor closed tabs of its visitor.
+            within: Seconds within which a tab must have watched the job.
+        """
+        return sum(
+            at > now - within and other not in (NOBODY, but)
+            for other, at in self._times(job).items()
+            if at == float("inf") or not but.visitor or other.visitor != but.visitor
+        )
+
+    def forget(self, job: str) -> None:
+        """Forget a job."""
+        self._seen.pop(job, None)
+
+    def forget_tabs(self, left_before: float) -> None:
+        """Forget tabs that were closed before a time."""
+        self._closed_at = {tab: at for tab, at in self._closed_at.items() if at >= left_before}
+        for job, seen in self._seen.items():
+            times = self._times(job)
+            for watcher in [watcher for watcher in seen if times[watcher] < left_before]:
+                del seen[watcher]
+
+    def _times(self, job: str) -> dict[Watcher, float]:
+        """Return the time until which each watcher has watched a job."""
+        return {
+            watcher: max(at, self._closed_at.get(watcher.tab, at))
+            for watcher, at in self._seen.get(job, {}).items()
+        }
 
 
 class JobQueue:
@@ -54,16 +137,12 @@ class JobQueue:
     Attributes:
         jobs: Job id → job.
         leases: Watchers of the jobs.
-        storing: Ids of finished jobs whose results are on their way into the store.
-        filmless: Ids of jobs whose films the training process has dropped.
     """
 
     def __init__(self, settings: ServerSettings, changed: threading.Condition) -> None:
         self.settings = settings
         self.jobs: dict[str, Job] = {}
         self.leases = Leases()
-        self.storing: set[str] = set()
-        self.filmless: set[str] = set()
         self._changed = changed
         self._engine: Engine = "kernel"
         self._pace = FIRST_PACE
@@ -97,7 +176,6 @@ class JobQueue:
         """Forget ended jobs beyond a number and a size."""
         for job_id in superfluous(self.jobs.values()):
             del self.jobs[job_id]
-            self.filmless.discard(job_id)
             self.leases.forget(job_id)
 
     @property
@@ -146,20 +224,20 @@ class JobQueue:
         return [demand.id for demand in demands]
 
     def unwatched(self) -> list[str]:
-        """Return the ids of jobs that nobody has watched for longer than their lease."""
+        """Return the ids of jobs that nobody has watched for longer than their lease.
+
+        Tabs that were closed longer ago than any lease lasts are forgotten.
+        """
         now, settings = time.monotonic(), self.settings
+        paused, usual = settings.paused_seconds, settings.lease_seconds
         ids = []
         for job in self.jobs.values():
-            lease = settings.paused_seconds if job.state == "paused" else settings.lease_seconds
-            ends_by_itself = job.over or job.id in self.storing
+            lease = paused if job.state == "paused" else usual
+            ends_by_itself = job.over or job.storing
             if not ends_by_itself and now - self.leases.watched_until(job.id) > lease:
                 ids.append(job.id)
+        self.leases.forget_tabs(now - max(paused, usual))
         return ids
-
-    def forget_tabs(self) -> None:
-        """Forget tabs that were closed longer ago than any lease lasts."""
-        longest = max(self.settings.paused_seconds, self.settings.lease_seconds)
-        self.leases.forget_tabs(time.monotonic() - longest)
 
     def in_the_way(self) -> dict[str, str]:
         """Return the jobs to stop so that others can begin: job id → reason.
@@ -170,7 +248,7 @@ class JobQueue:
         now = time.monotonic()
         long_ago = now - PAUSED_IN_THE_WAY_SECONDS
         reasons: dict[str, str] = {}
-        for job in self._holders():
+        for job in filter(lambda job: job.trains_on, self.jobs.values()):
             if self._is_closed(job, CLOSED_SECONDS):
                 reasons[job.id] = _CLOSED
             elif job.state == "paused" and max(job.paused_at, job.begun_at) < long_ago:
@@ -213,13 +291,9 @@ class JobQueue:
         queued = [job for job in self.jobs.values() if job.queued]
         return [self._demand(job, now) for job in queued if not self._is_closed(job)]
 
-    def _holders(self) -> list[Job]:
-        """Return the jobs that hold memory of the training process."""
-        begun = [job for job in self.jobs.values() if job.begun and not job.over]
-        return [job for job in begun if job.id not in self.storing]
-
     def _holding(self, now: float) -> list[Demand]:
-        return [self._demand(job, now) for job in self._holders()]
+        """Return the demands of jobs that hold memory of the training process."""
+        return [self._demand(job, now) for job in self.jobs.values() if job.trains_on]
 
     def _is_closed(self, job: Job, seconds: float = 0.0) -> bool:
         """Return whether the last tab that showed a job was closed more than `seconds` ago."""

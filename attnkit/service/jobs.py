@@ -1,26 +1,36 @@
-"""Jobs of the training service, and the tabs that watch them."""
+"""Jobs of the training service, the tabs that watch them, and runs that they take over.
+
+A new experiment takes over finished runs of earlier jobs instead of training them.
+"""
 
 from __future__ import annotations
 
+import time
+import uuid
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from attnkit.experiment import Experiment
+from attnkit.service.protocol import State, Verb
+from attnkit.training.film import film_megabytes
+from attnkit.training.joining import can_share_runs, join_results, join_snapshots
 from attnkit.training.results import Result
 from attnkit.training.snapshot import Snapshot
 from attnkit.variants import Variant
 
-if TYPE_CHECKING:
-    from attnkit.service.finished_runs import FinishedRuns
+MAX_JOBS = 64
+"""Number of ended jobs that are remembered; the least recently seen are forgotten first."""
 
-State = Literal["waiting", "running", "paused", "finished", "stopped", "failed"]
+MAX_BYTES = 2**28
+"""Size of all last snapshots; beyond it, ended jobs are forgotten in the same order."""
 
-Verb = Literal["pause", "resume", "step", "stop"]
-
-Opening = Literal["run", "pause", "step"]
-"""Action of a job that begins: train, pause at once, or pause at the next evaluation."""
+MAX_LENT_BYTES = 2**24
+"""Size of the parameters that a finished job keeps in memory; larger ones are read from the store
+when another experiment takes over its runs."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +54,41 @@ NOBODY = Watcher()
 
 
 @dataclass(frozen=True, eq=False)
+class FinishedRuns:
+    """Finished runs of an experiment, all of one engine and kind of processor.
+
+    Attributes:
+        experiment: The experiment that takes them over.
+        results: Finished results that contain the runs.
+        trainers: Variant → id of the job that has trained it and may still have its film.
+    """
+
+    experiment: Experiment
+    results: list[Result]
+    trainers: dict[Variant, str]
+
+    @cached_property
+    def missing(self) -> Experiment | None:
+        """The experiment of the variants that have no finished runs; None if all have."""
+        missing = [v for v in self.experiment.sharing if v not in self.trainers]
+        return self.experiment.replace(sharing=missing) if missing else None
+
+    @property
+    def maker(self) -> tuple[str, str]:
+        """Engine and kind of processor."""
+        return self.results[0].snapshot.maker
+
+    def join(self, snapshot: Snapshot) -> Snapshot:
+        """Return the snapshot of the whole experiment, given one of the missing variants."""
+        snapshots = [snapshot, *(result.snapshot for result in self.results)]
+        return join_snapshots(self.experiment, snapshots)
+
+    def join_result(self, *missing: Result) -> Result:
+        """Return the result of the whole experiment, given that of the missing variants if any."""
+        return join_results(self.experiment, [*missing, *self.results])
+
+
+@dataclass(frozen=True, eq=False)
 class Job:
     """One submitted experiment in its present state, immutable.
 
@@ -54,7 +99,8 @@ class Job:
         visitor: Visitor who submitted it; empty if limits of a visitor do not apply.
         address: Address from which it was submitted.
         state: Requested state until the training process has obeyed all commands, then its state.
-        opening: What it does when it begins.
+        opening: What it does when it begins: "resume" trains, "pause" pauses at once, and "step"
+            pauses at the next evaluation.
         megabytes: Estimated memory.
         begun: Whether the training process has received it; before that it is queued.
         version: Number of changes so far, for `TrainingService.wait`.
@@ -70,6 +116,8 @@ class Job:
             sent anything yet.
         error: Reason why it failed, or was stopped by others than its visitor.
         kept: Whether its result is stored; not if it is trained for its film only.
+        filmless: Whether the training process has dropped its film.
+        storing: Whether it is finished and its result is on its way into the store.
         stored: Whether the store has the result.
         unstored: Reason why the store does not have it.
         tried_again: Whether storing will be tried again.
@@ -85,7 +133,7 @@ class Job:
     visitor: str = ""
     address: str = ""
     state: State = "waiting"
-    opening: Opening = "run"
+    opening: Verb = "resume"
     megabytes: float = 0.0
     begun: bool = False
     version: int = 0
@@ -101,6 +149,8 @@ class Job:
     obeyed: int = 0
     error: str = ""
     kept: bool = True
+    filmless: bool = False
+    storing: bool = False
     stored: bool = False
     unstored: str = ""
     tried_again: bool = False
@@ -134,6 +184,11 @@ class Job:
         return self.state in ("finished", "stopped", "failed")
 
     @property
+    def trains_on(self) -> bool:
+        """Whether the training process holds it and it has not ended, even if it is paused."""
+        return self.begun and not self.over and not self.storing
+
+    @property
     def step(self) -> int:
         """Number of steps in the last snapshot."""
         return 0 if self.snapshot is None else self.snapshot.step
@@ -161,3 +216,100 @@ class Job:
     def model_steps_per_second(self) -> float:
         """Optimiser steps of single runs per second of training in this job."""
         return self.trains.n_runs * self.step / self.seconds if self.seconds > 0 else 0.0
+
+
+def memory_of(experiment: Experiment) -> float:
+    """Return the estimated memory of training in megabytes, with the film of the first seed."""
+    return experiment.megabytes + film_megabytes(experiment)
+
+
+def size_of(snapshot: Snapshot) -> int:
+    """Return the approximate size of a snapshot's arrays in bytes."""
+    arrays = [*snapshot.probe.to_arrays().values(), *snapshot.history.values()]
+    return sum(array.nbytes for array in arrays)
+
+
+def lendable(result: Result) -> dict[str, Any]:
+    """Return fields of a finished job, with the parameters if they are small enough to keep."""
+    n_bytes = sum(array.nbytes for of_run in result.parameters for array in of_run.values())
+    size = size_of(result.snapshot)
+    if n_bytes > MAX_LENT_BYTES:
+        return {"n_bytes": size}
+    return {"n_bytes": size + n_bytes, "parameters": result.parameters}
+
+
+def ended_job(snapshot: Snapshot, **fields: Any) -> Job:
+    """Return a job that is finished from the beginning.
+
+    Args:
+        snapshot: Its last snapshot.
+        fields: Further fields of `Job`.
+    """
+    return Job(
+        uuid.uuid4().hex[:12],
+        snapshot.experiment,
+        **{"n_bytes": size_of(snapshot), **fields},
+        state="finished",
+        begun=True,
+        snapshot=snapshot,
+        seen_at=time.monotonic(),
+    )
+
+
+def composed_job(reused: FinishedRuns) -> Job:
+    """Return a finished job made of finished runs of other jobs."""
+    result, now = reused.join_result(), time.monotonic()
+    filmed = reused.experiment.replace(n_seeds=1)
+    times = {"asked_at": now, "begun_at": now}
+    return ended_job(result.snapshot, filmed=filmed, reused=reused, **times, **lendable(result))
+
+
+def superfluous(jobs: Collection[Job]) -> list[str]:
+    """Return the ids of ended jobs to forget, those beyond a number and a size.
+
+    The one that was seen last stays, however large it is.
+    """
+    n_bytes = sum(job.n_bytes for job in jobs)
+    over = sorted((job for job in jobs if job.over), key=lambda job: job.seen_at)
+    n_over, ids = len(over), []
+    for job in over[:-1]:
+        if n_over <= MAX_JOBS and n_bytes <= MAX_BYTES:
+            break
+        ids.append(job.id)
+        n_bytes -= job.n_bytes
+        n_over -= 1
+    return ids
+
+
+def find_finished_runs(
+    experiment: Experiment, jobs: Iterable[Job], recall: Callable[[Experiment], Result | None]
+) -> FinishedRuns | None:
+    """Find finished runs of an experiment.
+
+    Args:
+        experiment: The experiment that will be shown or trained.
+        jobs: Jobs to search, newest first. All runs are taken from jobs of one engine and kind of
+            processor: that of the first job that has any.
+        recall: Returns the stored result of a job whose parameters are not in memory.
+
+    Returns:
+        The runs, or None if there are none.
+    """
+    results: list[Result] = []
+    trainers: dict[Variant, str] = {}
+    for job in jobs:
+        snapshot = job.snapshot
+        if job.state != "finished" or snapshot is None or not job.kept:
+            continue
+        new = [v for v in snapshot.experiment.sharing if v in experiment.sharing]
+        new = [variant for variant in new if variant not in trainers]
+        if not new or not can_share_runs(experiment, snapshot.experiment):
+            continue
+        if results and results[0].snapshot.maker != snapshot.maker:
+            continue
+        result = job.result or recall(job.experiment)
+        if result is None or result.snapshot.maker != snapshot.maker:
+            continue
+        results.append(result)
+        trainers |= {variant: job.trainers[variant] for variant in new}
+    return FinishedRuns(experiment, results, trainers) if results else None

@@ -8,14 +8,14 @@ other value is left out, and the line names its field. The level is `ATTNKIT_LOG
 from __future__ import annotations
 
 import builtins
-import errno
+import contextlib
 import json
 import logging
 import math
-import os
 import platform
 import re
 import sys
+import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import cache
@@ -63,7 +63,21 @@ def log(event: str, **fields: Any) -> None:
         event, left_out = "other", ["event", *left_out]
     if left_out:  # names of keyword arguments come from code, not from visitors
         logged["left_out"] = left_out
-    _logger().log(EVENTS.get(event, logging.WARNING), event, extra={"fields": logged})
+    level = EVENTS.get(event, logging.WARNING)
+    if level >= logging.getLevelNamesMapping()[server_settings().log_level.upper()]:
+        timestamp = datetime.now(UTC).isoformat(timespec="milliseconds")
+        name = logging.getLevelName(level).lower()
+        _write(json.dumps({"time": timestamp, "level": name, "event": event, **logged}))
+
+
+def _write(line: str) -> None:
+    """Write a line to the present standard error, or lose it if that is impossible."""
+    with _WRITING, contextlib.suppress(OSError, ValueError):
+        sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
+
+
+_WRITING = threading.Lock()
 
 
 @cache
@@ -76,34 +90,6 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return by_name
-
-
-class _Lines(logging.Handler):
-    """Handler that writes each line at once to the present standard error."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Write a record, or lose it if that is impossible."""
-        timestamp = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-        line = {
-            "time": timestamp,
-            "level": record.levelname.lower(),
-            "event": record.getMessage(),
-            **record.__dict__["fields"],
-        }
-        try:
-            sys.stderr.write(json.dumps(line) + "\n")
-            sys.stderr.flush()
-        except (OSError, ValueError):
-            return
-
-
-@cache
-def _logger() -> logging.Logger:
-    logger = logging.getLogger("attnkit.events")
-    logger.handlers = [_Lines()]
-    logger.propagate = False
-    logger.setLevel(server_settings().log_level.upper())
-    return logger
 
 
 def _number(value: Any) -> float | int | None:
@@ -121,11 +107,11 @@ def _matching(pattern: str) -> Callable[[Any], str | None]:
 
 def _reason(value: Any) -> str | None:
     """Return a reason if it is one of the fixed texts of the store, or the type of an exception."""
-    from attnkit.service.database_errors import REASONS  # imports SQLAlchemy, which takes a moment
+    from attnkit.service.database import REASONS  # imports SQLAlchemy, which takes a moment
 
     if not isinstance(value, str):
         return None
-    if value in REASONS or value in _folder_reasons() or _TOO_LARGE.fullmatch(value):
+    if value in REASONS or _TOO_LARGE.fullmatch(value):
         return value
     exception = value.partition(":")[0]  # the type without the message
     return exception if hasattr(builtins, exception) else None
@@ -134,24 +120,16 @@ def _reason(value: Any) -> str | None:
 _TOO_LARGE = re.compile(r"it takes [0-9,.]+ MB, allowed at most [0-9,]+ MB on this copy")
 
 
-@cache
-def _folder_reasons() -> set[str]:
-    return {f"its folder cannot be used ({os.strerror(number)})" for number in errno.errorcode}
-
-
 def _error(value: Any) -> str | None:
     """Return the type of an exception without its message."""
     exception = value if isinstance(value, type) else type(value)
     return exception.__name__ if issubclass(exception, BaseException) else None
 
 
-def _versions(value: Any) -> dict[str, str] | None:
-    return value if value == versions() else None
-
-
-def _settings(value: Any) -> dict[str, Any] | None:
-    return dict(value) if value == server_settings().shown() else None
-
+_NUMBERS = (
+    *("runs", "step", "steps", "seconds", "waited", "place", "pid", "exit", "restarts"),
+    *("jobs", "megabytes", "n_bytes", "cores", "tries"),
+)
 
 FIELDS: dict[str, Callable[[Any], Any]] = {
     "hash": _matching("[0-9a-f]{16}"),
@@ -159,27 +137,8 @@ FIELDS: dict[str, Callable[[Any], Any]] = {
     "again": lambda value: value if isinstance(value, bool) else None,
     "error": _error,
     "reason": _reason,
-    "settings": _settings,
-    "versions": _versions,
-    **dict.fromkeys(
-        (
-            "runs",
-            "step",
-            "steps",
-            "seconds",
-            "waited",
-            "place",
-            "pid",
-            "exit",
-            "restarts",
-            "jobs",
-            "results",
-            "megabytes",
-            "n_bytes",
-            "cores",
-            "tries",
-        ),
-        _number,
-    ),
+    "settings": lambda value: value if value == server_settings().shown() else None,
+    "versions": lambda value: value if value == versions() else None,
+    **dict.fromkeys(_NUMBERS, _number),
 }
 """Field → function that returns the value to log, or None to leave it out."""

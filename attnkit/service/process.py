@@ -1,16 +1,35 @@
-"""The server's side of the training process: commands go in, and frames come out."""
+"""The training process as the server sees it: started, read, watched for silence, replaced."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import queue
 import subprocess
 import sys
 import threading
-from typing import IO, Any
+from collections.abc import Callable
+from typing import IO
 
 from attnkit.foundation.process import environment_with_package
+from attnkit.service.logs import log
+from attnkit.service.protocol import Answer, Beat, Command, Pace, Turn, Update, encode, read
+from attnkit.training.results import Result
+from attnkit.training.snapshot import Snapshot
+
+CHECK_SECONDS = 1.0
+"""Time between two checks."""
+
+SILENT_CHECKS = 15
+"""Checks without a message after which the training process is replaced.
+
+They are counted, not timed, because no check takes place while the whole machine is suspended.
+"""
+
+STARTING_CHECKS = 120
+"""Checks without the first message: a new process imports torch, perhaps from a slow disk."""
+
+Reply = Answer | Beat | Pace | Turn | Update
+"""Messages of the training process."""
 
 
 class TrainingProcess:
@@ -21,7 +40,7 @@ class TrainingProcess:
     """
 
     def __init__(self, megabytes: int) -> None:
-        self._commands: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._commands: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "attnkit.service.worker", str(megabytes)],
             stdin=subprocess.PIPE,
@@ -38,27 +57,20 @@ class TrainingProcess:
         """Id of the process."""
         return self._process.pid
 
-    def tell(self, command: dict[str, Any]) -> None:
+    def send(self, command: Command) -> None:
         """Send a command without waiting; it is lost if the process has died."""
-        self._commands.put(json.dumps(command).encode() + b"\n")
+        self._commands.put(command)
 
-    def read(self) -> tuple[dict[str, Any], bytes]:
-        """Wait for one frame and return its header and its bytes.
+    def read(self) -> Reply:
+        """Wait for one message.
 
         Raises:
-            OSError: If the process has ended.
+            EOFError: If the process has ended.
             ValueError: If the process sends nonsense.
         """
-        stream = self._process.stdout
-        assert stream is not None
-        line = stream.readline()
-        if not line.endswith(b"\n"):
-            raise OSError("the training process has ended")
-        header: dict[str, Any] = json.loads(line)
-        blob = stream.read(header["size"])
-        if len(blob) < header["size"]:
-            raise OSError("the training process ended in the middle of a frame")
-        return header, blob
+        assert self._process.stdout is not None
+        reply: Reply = read(self._process.stdout)
+        return reply
 
     def kill(self) -> None:
         """End the process at once; `read` then raises."""
@@ -85,9 +97,9 @@ class TrainingProcess:
     def _write(self) -> None:
         """Write commands in a thread of its own, because a full pipe blocks."""
         assert self._process.stdin is not None
-        while (line := self._commands.get()) is not None:
+        while (command := self._commands.get()) is not None:
             with contextlib.suppress(OSError, ValueError):
-                self._process.stdin.write(line)
+                self._process.stdin.write(encode(command))
                 self._process.stdin.flush()
         _close(self._process.stdin)
 
@@ -99,6 +111,100 @@ def _close(pipe: IO[bytes] | None) -> None:
             pipe.close()
 
 
-def encode(header: dict[str, Any], blob: bytes) -> bytes:
-    """Return a frame: a JSON line with the fields of the header and the size, then the bytes."""
-    return json.dumps({**header, "size": len(blob)}).encode() + b"\n" + blob
+class Supervisor:
+    """Owner of the training process and of the two threads that read and check it.
+
+    Args:
+        megabytes: Estimated memory that all experiments may take.
+        changed: Held while one of the following is called, and by whoever makes this object.
+        receive: Called with every message about a job or a request, and with the snapshot and the
+            result that it holds.
+        recover: Called after the process died and was started again, with the job or request whose
+            turn it was, and the number of processes that died in a row without any message.
+        check: Called every `CHECK_SECONDS`.
+
+    Attributes:
+        process: The present training process.
+        n_restarts: Number of times that it was started again.
+    """
+
+    def __init__(
+        self,
+        megabytes: int,
+        changed: threading.Condition,
+        receive: Callable[[Answer | Pace | Update, Snapshot | None, Result | None], None],
+        recover: Callable[[str, int], None],
+        check: Callable[[], None],
+    ) -> None:
+        self.n_restarts = 0
+        self._megabytes, self._changed = megabytes, changed
+        self._receive, self._recover, self._check = receive, recover, check
+        self._silent_checks = 0  # since the last message
+        self._has_sent = False  # whether a message of this process has come
+        self._turn = ""
+        self._closed = threading.Event()
+        self.process = TrainingProcess(megabytes)
+        self._threads = [
+            threading.Thread(target=work, name=f"attnkit-{name}", daemon=True)
+            for name, work in (("live", self._read), ("leases", self._check_regularly))
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def close(self) -> None:
+        """End the training process and both threads."""
+        with self._changed:
+            self._closed.set()
+            self.process.hang_up()
+        self.process.end(seconds=5)
+        for thread in self._threads:
+            thread.join()
+        self.process.close()
+
+    def _read(self) -> None:
+        """Receive messages until the service is closed; snapshots are decoded without the lock."""
+        n_silent_deaths = 0
+        while not self._closed.is_set():
+            try:
+                message = self.process.read()
+                decoded = message.decode() if isinstance(message, Update) else (None, None)
+            except Exception:  # it died, perhaps in the middle of a message, or sends nonsense
+                n_silent_deaths += 1
+                self._restart(n_silent_deaths)
+                continue
+            n_silent_deaths = 0
+            with self._changed:
+                self._silent_checks, self._has_sent = 0, True
+                if isinstance(message, Turn):
+                    self._turn = message.id
+                elif not isinstance(message, Beat):
+                    self._receive(message, *decoded)
+
+    def _restart(self, n_silent_deaths: int) -> None:
+        """Start the process again, after a longer pause each time it dies at once."""
+        self.process.end()  # it may be alive and send nonsense
+        if n_silent_deaths > 1:
+            self._closed.wait(min(30.0, 0.5 * 2**n_silent_deaths))
+        with self._changed:
+            if self._closed.is_set():
+                return
+            self.n_restarts += 1
+            log("training process died", restarts=self.n_restarts)
+            self.process.close()
+            self._silent_checks, self._has_sent = 0, False
+            try:
+                self.process = TrainingProcess(self._megabytes)
+            except (OSError, RuntimeError):  # no memory for it; the next read fails and tries again
+                return
+            turn, self._turn = self._turn, ""
+            self._recover(turn, n_silent_deaths)
+
+    def _check_regularly(self) -> None:
+        """Call `check`, and kill a process that sends nothing; `_read` then starts another."""
+        while not self._closed.wait(CHECK_SECONDS):
+            with self._changed:
+                self._silent_checks += 1
+                if self._silent_checks == (SILENT_CHECKS if self._has_sent else STARTING_CHECKS):
+                    log("training process silent", seconds=self._silent_checks * CHECK_SECONDS)
+                    self.process.kill()
+                self._check()

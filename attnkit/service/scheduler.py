@@ -134,20 +134,39 @@ class _Room:
 
     def leaves_memory(self, demand: Demand) -> bool:
         """Return whether the address, with this demand, leaves memory for other addresses."""
-        address, most = demand.address, self._settings.training_megabytes
-        if not address or not self._n_demands[address]:
-            return True
-        more, ratio = demand.megabytes, MEGABYTES_FOR_EACH_FREE
-        return _is_below_threshold(self._megabytes, address, more, most, ratio)
+        most, ratio = self._settings.training_megabytes, MEGABYTES_FOR_EACH_FREE
+        return self._leaves(demand, self._megabytes, demand.megabytes, most, ratio)
 
     def leaves_turns(self, demand: Demand) -> bool:
         """Return whether the address, with this demand, leaves turns and places for others."""
-        address, settings, ratio = demand.address, self._settings, TURNS_FOR_EACH_FREE
+        turns, ratio = self._settings.max_active, TURNS_FOR_EACH_FREE
+        places = turns + self._settings.max_waiting
+        return all(
+            self._leaves(demand, held, 1, most, ratio)
+            for held, most in ((self._turns, turns), (self._n_demands, places))
+        )
+
+    def _leaves(
+        self,
+        demand: Demand,
+        held: Mapping[str | None, float],
+        more: float,
+        most: float,
+        ratio: int,
+    ) -> bool:
+        """Return whether the address of a demand stays below its dynamic threshold.
+
+        Args:
+            demand: The demand. An address that holds nothing may always begin one.
+            held: Amount in use by each address, and by all with the key None.
+            more: Amount that the demand adds.
+            most: Amount that exists.
+            ratio: Amount that an address may hold for each unit that stays free.
+        """
+        address = demand.address
         if not address or not self._n_demands[address]:
             return True
-        turns, places = settings.max_active, settings.max_active + settings.max_waiting
-        leaves_turns = _is_below_threshold(self._turns, address, 1, turns, ratio)
-        return leaves_turns and _is_below_threshold(self._n_demands, address, 1, places, ratio)
+        return held[address] + more <= ratio * (most - held[None] - more)
 
     def seconds_until_free(self, demand: Demand) -> float:
         """Return the training time after which enough others have ended for a demand to begin.
@@ -171,33 +190,15 @@ class _Room:
         return fits
 
 
-def _is_below_threshold(
-    held: Mapping[str | None, float], address: str, more: float, capacity: float, ratio: int
-) -> bool:
-    """Return whether an address that takes `more` stays below its dynamic threshold.
-
-    Args:
-        held: Amount in use by each address, and by all with the key None.
-        address: The address.
-        more: Additional amount.
-        capacity: Amount that exists.
-        ratio: Amount that an address may hold for each unit that stays free.
-    """
-    return held[address] + more <= ratio * (capacity - held[None] - more)
-
-
 def admitted(
     waiting: Sequence[Demand], holding: Sequence[Demand], settings: ServerSettings
 ) -> list[Demand]:
-    """Return the demands that may begin now.
+    """Return the demands that may begin now, in the order of submission.
 
     Args:
         waiting: Demands in the order of submission.
         holding: Demands that have begun and are not over.
         settings: Limits of this copy.
-
-    Returns:
-        Some of `waiting`, in the same order.
     """
     room, queue, ids = _Room(holding, settings), list(waiting), set[str]()
     while (demand := _next(queue, room)) is not None:
@@ -239,10 +240,7 @@ def displaced(waiting: Sequence[Demand]) -> Demand:
     """Return the demand that loses its place when the queue is full.
 
     It is of the address with most places, of its visitor with most places, the one with most
-    training left, and the newest of equal ones.
-
-    Args:
-        waiting: Demands in the order of submission, at least one.
+    training left, and the newest of equal ones. `waiting` is in the order of submission.
     """
     of_address = Counter(demand.address for demand in waiting)
     of_visitor = Counter((demand.address, demand.visitor) for demand in waiting)
@@ -261,12 +259,8 @@ def outlooks(
 ) -> dict[str, Outlook]:
     """Return the outlook of each demand by id, if no other is submitted and estimates hold.
 
-    The place in the queue counts demands in the order in which they are expected to begin.
-
-    Args:
-        waiting: Demands in the order of submission.
-        holding: Demands that have begun and are not over.
-        settings: Limits of this copy.
+    The place in the queue counts demands in the order in which they are expected to begin. The
+    arguments are those of `admitted`.
     """
     n_active = sum(not demand.paused for demand in holding)
     queue = [replace(demand) for demand in waiting]  # copies, in which time passes below

@@ -20,14 +20,20 @@ import numpy as np
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.responses import Answers, Example
 from attnkit.experiment import Experiment
-from attnkit.service.ended_jobs import composed_job, ended_job, memory_of
-from attnkit.service.finished_runs import FinishedRuns, find_finished_runs
-from attnkit.service.job_control import JobControl
+from attnkit.service.control import JobControl
 from attnkit.service.job_queue import Refused
-from attnkit.service.job_table import overview
-from attnkit.service.jobs import NOBODY, Job, Watcher
+from attnkit.service.jobs import (
+    NOBODY,
+    FinishedRuns,
+    Job,
+    Watcher,
+    composed_job,
+    ended_job,
+    find_finished_runs,
+    memory_of,
+)
 from attnkit.service.logs import log
-from attnkit.service.process import TrainingProcess
+from attnkit.service.protocol import Ask, Inspect
 from attnkit.service.scheduler import Outlook
 from attnkit.service.server import ServerSettings, server_settings
 from attnkit.service.store import ResultStore
@@ -35,7 +41,7 @@ from attnkit.service.store import ResultStore
 __all__ = ["Refused", "TrainingService"]
 
 
-class TrainingService:
+class TrainingService(JobControl):
     """One training process and its jobs. Safe to use from many threads.
 
     Args:
@@ -46,31 +52,7 @@ class TrainingService:
     def __init__(
         self, settings: ServerSettings | None = None, store: ResultStore | None = None
     ) -> None:
-        settings = settings or server_settings()
-        megabytes = settings.training_megabytes
-        self._control = JobControl(settings, store, lambda: TrainingProcess(megabytes))
-        self._changed = self._control.changed
-        self._queue = self._control.queue
-        self._requests = self._control.requests
-
-    def close(self) -> None:
-        """End the training process and all threads; results not yet stored are tried once more."""
-        self._control.close()
-
-    @property
-    def settings(self) -> ServerSettings:
-        """Limits of this copy."""
-        return self._queue.settings
-
-    @property
-    def process_id(self) -> int:
-        """Id of the training process."""
-        return self._control.supervisor.process.id
-
-    @property
-    def n_restarts(self) -> int:
-        """Number of times that the training process has died and was started again."""
-        return self._control.supervisor.n_restarts
+        super().__init__(settings or server_settings(), store)
 
     def submit(
         self,
@@ -115,7 +97,7 @@ class TrainingService:
                 visitor=watcher.visitor,
                 address=watcher.address,
                 state="paused" if paused else "waiting",
-                opening="pause" if paused else "run",
+                opening="pause" if paused else "resume",
                 kept=kept,
                 reused=reused,
                 asked_at=now,
@@ -132,11 +114,11 @@ class TrainingService:
                 log("experiment refused", hash=experiment.hash, runs=experiment.n_runs)
                 raise
             if displaced is not None:
-                self._control.stop(*displaced)
+                self.stop(*displaced)
             self._queue.add(job)
             self._queue.watch(job.id, watcher)
             log("experiment submitted", hash=experiment.hash, runs=experiment.n_runs)
-            self._control.keep_order()
+            self._keep_order()
         return job.id
 
     def look(self, job_id: str, watcher: Watcher = NOBODY) -> Job | None:
@@ -148,14 +130,7 @@ class TrainingService:
     def wait(
         self, job_id: str, beyond_version: int, seconds: float, watcher: Watcher = NOBODY
     ) -> Job | None:
-        """Wait until a job changes or the time is up; return it as `look` does.
-
-        Args:
-            job_id: The job.
-            beyond_version: Version of the job that is known already.
-            seconds: Longest wait.
-            watcher: The tab that waits.
-        """
+        """Wait until a job has a later version or the time is up; return it as `look` does."""
         jobs = self._queue.jobs
         with self._changed:
             self._changed.wait_for(
@@ -181,7 +156,7 @@ class TrainingService:
                 of_visitor = job.visitor == watcher.visitor != "" and not job.over
                 if job.kept and job.experiment == experiment and (begun or of_visitor):
                     return job
-        snapshot = self._control.writer.recall(experiment)
+        snapshot = self._writer.recall(experiment)
         if snapshot is not None:
             return self._remember(ended_job(snapshot, stored=True))
         reused = self._find_finished_runs(experiment)
@@ -214,20 +189,34 @@ class TrainingService:
     def overview(self) -> list[dict[str, Any]]:
         """Return one row per job in the order of submission, those that have ended last."""
         with self._changed:
-            jobs = self._queue.jobs
-            outlooks = {job_id: self._queue.outlook(job_id) for job_id in jobs}
-            return overview(jobs.values(), outlooks, self._queue.leases, time.monotonic())
+            queue, now = self._queue, time.monotonic()
+            rows = [
+                {
+                    "id": job.id,
+                    "hash": job.experiment.hash,
+                    "task": job.experiment.task.name,
+                    "address": job.address,
+                    "state": "queued" if job.queued and job.active else job.state,
+                    "place": outlook.place if (outlook := queue.outlook(job.id)) else 0,
+                    "runs": job.experiment.n_runs,
+                    "step": job.step,
+                    "steps": job.experiment.training.steps,
+                    "seconds": 0.0 if job.snapshot is None else job.snapshot.seconds,
+                    "waited": (job.begun_at or now) - job.asked_at if job.asked_at else 0.0,
+                    "megabytes": job.megabytes,
+                    "watchers": queue.leases.n_watchers(job.id, now),
+                    "restarts": job.restarts,
+                    "stored": job.stored,
+                }
+                for job in queue.jobs.values()
+            ]
+        return sorted(rows, key=lambda row: row["state"] in ("finished", "stopped", "failed"))
 
     def example(self, experiment: Experiment, seconds: float = 0.0) -> Example | str | None:
         """Return one held-out example of an experiment's task.
 
-        Args:
-            experiment: The experiment.
-            seconds: Longest wait.
-
-        Returns:
-            The example; a text that says why there is none; None if it has not come in time. It
-            then comes later and is remembered.
+        A text says why there is none. If it has not come after `seconds`, None is returned; it then
+        comes later and is remembered.
         """
         return self._requests.example(experiment, seconds)
 
@@ -237,22 +226,18 @@ class TrainingService:
         Args:
             job_id: The job.
             tokens: (i, fields) entries, followed by as many questions.
-            seconds: Longest wait.
-
-        Returns:
-            The answers, or a text that says why there are none.
+            seconds: Longest wait; then, or after an error, a text says why there are no answers.
         """
-        return self._requests.ask(self._models_of(job_id), tokens, seconds)
+        return self._answers(Ask(**self._models_of(job_id), tokens=tokens.tolist()), seconds)
 
     def ask_example(self, task: str, tokens: np.ndarray, seconds: float = 5.0) -> Answers | str:
-        """Return the answers of the models that ship with a task; see `ask`.
+        """Return the answers of the models that ship with a phone book task, as `ask` does."""
+        return self._answers(Ask(example=task, tokens=tokens.tolist()), seconds)
 
-        Args:
-            task: Name of a phone book task.
-            tokens: (i, fields) entries, followed by as many questions.
-            seconds: Longest wait.
-        """
-        return self._requests.ask({"example": task}, tokens, seconds)
+    def _answers(self, request: Ask, seconds: float) -> Answers | str:
+        answer = self._requests.answer(request, seconds)
+        assert answer is not None  # phone books need no film
+        return answer if isinstance(answer, str) else Answers.from_bytes(answer)
 
     def film(
         self, experiment: Experiment, shown: str | None = None, watcher: Watcher = NOBODY
@@ -274,7 +259,7 @@ class TrainingService:
         with self._changed:
             shown_job = self._queue.jobs.get(shown or "")
             for job in [*([shown_job] if shown_job else []), *self._newest_first()]:
-                if job.filmed != experiment or job.id in self._queue.filmless:
+                if job.filmed != experiment or job.filmless:
                     continue
                 held = job.begun and job.state in ("paused", "stopped")
                 serves = job.active or job.state in ("finished", "failed")
@@ -288,19 +273,15 @@ class TrainingService:
     ) -> bytes | str | None:
         """Inspect the models in the film of a job.
 
-        Args:
-            job_id: The job.
-            inspection: What to compute.
-            seconds: Longest wait.
-
         Returns:
             The bytes of an `InspectionResult`; a text that says why there are none; None if the
             training process has dropped the film, which `film` trains again.
         """
-        answer = self._requests.inspect(self._models_of(job_id), inspection.to_dict(), seconds)
+        request = Inspect(**self._models_of(job_id), inspection=inspection.to_dict())
+        answer = self._requests.answer(request, seconds)
         if answer is None:
             with self._changed:
-                self._queue.filmless |= {job_id} & self._queue.jobs.keys()
+                self._queue.update(job_id, filmless=True)
         return answer
 
     def arrive(self, tab: str) -> None:
@@ -330,37 +311,13 @@ class TrainingService:
         with self._changed:
             return self._queue.leases.n_watchers(job_id, time.monotonic(), but=watcher) > 0
 
-    def pause(self, job_id: str) -> None:
-        """Pause a job until `resume`."""
-        self._control.steer(job_id, "pause", "paused")
-
-    def resume(self, job_id: str) -> None:
-        """Continue a paused job as soon as there is a turn for it."""
-        self._control.steer(job_id, "resume", "running")
-
-    def step(self, job_id: str) -> None:
-        """Train a job up to its next evaluation, then pause it."""
-        self._control.steer(job_id, "step", "running")
-
-    def stop(self, job_id: str) -> None:
-        """End a job for good; its last snapshot stays."""
-        self._control.stop(job_id)
-
-    def stop_address(self, address: str) -> None:
-        """End all jobs that were submitted from an address."""
-        with self._changed:
-            # those that wait first, because otherwise they would begin when the others end
-            for job in sorted(self._queue.jobs.values(), key=lambda job: job.begun):
-                if job.address == address and not job.over:
-                    self._control.stop(job.id, "by the owner of this copy")
-
     def _newest_first(self) -> Iterator[Job]:
         return reversed(self._queue.jobs.values())
 
     def _find_finished_runs(self, experiment: Experiment) -> FinishedRuns | None:
         with self._changed:
             jobs = list(self._newest_first())
-        return find_finished_runs(experiment, jobs, self._control.writer.recall_result)
+        return find_finished_runs(experiment, jobs, self._writer.recall_result)
 
     def _remember(self, job: Job) -> Job:
         """Add a job that is finished already."""
@@ -372,7 +329,8 @@ class TrainingService:
         """Return fields of a request that name the jobs with the weights of a job's variants."""
         with self._changed:
             job = self._queue.jobs.get(job_id)
-            if job is None or job.reused is None or job.filmed is None:
-                return {"job": job_id}
-            trainers = [job.trainers[variant] for variant in job.experiment.sharing]
-            return {"job": job_id, "trainers": trainers, "experiment": job.filmed.to_json()}
+            if job is None:
+                return {"job": job_id, "trainers": (job_id,)}
+            experiment = job.filmed or job.experiment
+            trainers = tuple(job.trainers[variant] for variant in experiment.sharing)
+            return {"job": job_id, "trainers": trainers, "experiment": experiment.to_json()}

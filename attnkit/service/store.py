@@ -1,7 +1,8 @@
 """Store of finished results by the content hash of their experiment, in SQLite or PostgreSQL.
 
 When `put` returns, the complete result is on the disk. A row that is torn or altered, or was
-trained on another text than this copy has, counts as absent, and the next `put` replaces it.
+trained on another text than this copy has, counts as absent, and the next `put` replaces it. A file
+that cannot be read is moved aside, and the store begins anew.
 
 There is one result per experiment, whichever engine and kind of processor trained it; its snapshot
 names both. A result of another engine or processor, whose bits differ, replaces it.
@@ -13,15 +14,13 @@ import contextlib
 import math
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from sqlalchemy import (
     Column,
-    ColumnElement,
     Connection,
     Engine,
     Row,
@@ -36,18 +35,15 @@ from sqlalchemy import (
 from attnkit import __version__
 from attnkit.experiment.experiment import Experiment, from_text, hash_of
 from attnkit.foundation.settings import InvalidExperiment
-from attnkit.service.database import Database
-from attnkit.service.database_engines import is_file, lock_writers
-from attnkit.service.database_errors import Unavailable
-from attnkit.service.table import RESULTS, NotOurs, checksum, has_intact_snapshot, is_intact
+from attnkit.service.database import RESULTS, Database, NotOurs, checksum
+from attnkit.service.database_engines import Unavailable, is_file, lock_writers
+from attnkit.service.history import LONGEST_SEARCH, StoredEntry
 from attnkit.training.results import Result
 from attnkit.training.snapshot import Snapshot
 
 __all__ = [
     "LONGEST_NAME",
-    "LONGEST_SEARCH",
     "ResultStore",
-    "StoredEntry",
     "TooLarge",
     "Unavailable",
 ]
@@ -55,54 +51,12 @@ __all__ = [
 LONGEST_NAME = 80
 """Largest number of characters in the name of a result."""
 
-LONGEST_SEARCH = 200
-"""Number of characters of a search text that are used."""
-
 _TOUCH_SECONDS = 60.0
 """Seconds within which all reads of one result count as one use, to save writes."""
-
-T = TypeVar("T")
 
 
 class TooLarge(Exception):
     """The result exceeds the size limit of a single result; the message says so, for people."""
-
-
-@dataclass(frozen=True)
-class StoredEntry:
-    """Description of one stored result, without its arrays.
-
-    Attributes:
-        name: Name that a person gave it; empty if nobody did.
-        text: Canonical JSON of the experiment.
-        seconds: Training time.
-        version: Version of attnkit that stored it.
-        n_bytes: Size of the snapshot and the parameters.
-        pinned: Whether the size limit of the store spares it.
-        used_at: Time of its last use, to the minute.
-    """
-
-    hash: str
-    name: str
-    task: str
-    text: str
-    n_runs: int
-    steps: int
-    seconds: float
-    version: str
-    n_bytes: int
-    pinned: bool
-    created_at: datetime
-    used_at: datetime
-
-    @property
-    def experiment(self) -> Experiment:
-        """The experiment that was trained.
-
-        Raises:
-            InvalidExperiment: If this copy does not have its task or one of its variants.
-        """
-        return from_text(self.text)
 
 
 class ResultStore:
@@ -118,8 +72,7 @@ class ResultStore:
             except pinned ones.
         result_megabytes: Size limit of a single result, so that none displaces many others; None:
             no limit.
-        moved: Called after a file was moved aside, with the reason and the number of results that
-            were copied from it.
+        moved: Called with the reason after a file was moved aside.
 
     Attributes:
         notes: Sentences for people about files that were moved aside.
@@ -134,7 +87,7 @@ class ResultStore:
         *,
         megabytes: int = 5000,
         result_megabytes: int | None = None,
-        moved: Callable[[str, int], None] | None = None,
+        moved: Callable[[str], None] | None = None,
     ) -> None:
         self._database = Database(where, moved)
         self.notes = self._database.notes
@@ -198,8 +151,7 @@ class ResultStore:
     ) -> tuple[bool, int]:
         """Insert or replace a row; return whether that was needed, and how many were deleted."""
         lock_writers(connection)
-        row = _intact_row(connection, values["hash"])
-        stored = _result(row) if row is not None and has_intact_snapshot(row) else None
+        stored = _result(_select_row(connection, values["hash"], RESULTS.c))
         if stored is not None and stored.snapshot.maker == maker:
             return False, 0
         same_hash = RESULTS.c.hash == values["hash"]
@@ -209,8 +161,10 @@ class ResultStore:
         connection.execute(delete(RESULTS).where(same_hash))
         n_deleted = self._make_room(connection, values["n_bytes"])
         connection.execute(insert(RESULTS).values(**values, used_at=_next_use(connection)))
-        if is_file(connection) and _intact_row(connection, values["hash"]) is None:
-            raise NotOurs("its file is damaged")  # a damaged index leads to another row
+        if is_file(connection):
+            row = _select_row(connection, values["hash"], RESULTS.c)
+            if row is None or not _is_intact(row):
+                raise NotOurs("its file is damaged")  # a damaged index leads to another row
         return True, n_deleted
 
     def _make_room(self, connection: Connection, n_bytes: int) -> int:
@@ -233,29 +187,35 @@ class ResultStore:
 
         The parameters are not read.
         """
-        return self._read(hash, _row_of_snapshot, _snapshot)
+        snapshot = self.peek(hash)
+        if snapshot is not None:
+            self._note_use(hash)
+        return snapshot
 
     def peek(self, hash: str) -> Snapshot | None:
         """Return the last snapshot as `snapshot` does, for lists: this does not count as use."""
-        return self._decode(hash, _row_of_snapshot, _snapshot)
+        columns = RESULTS.c
+        return _snapshot(
+            self._row(hash, (columns.hash, columns.snapshot, columns.snapshot_checksum))
+        )
 
     def result(self, hash: str) -> Result | None:
         """Return a stored result, or None; this counts as use."""
-        return self._read(hash, _intact_row, _result)
+        result = _result(self._row(hash, RESULTS.c))
+        if result is not None:
+            self._note_use(hash)
+        return result
 
     def experiment(self, hash: str) -> Experiment | None:
         """Return the experiment of a stored result.
 
         None if the result is not stored, or this copy lacks the task or a variant.
         """
-        if not _is_hash(hash):
-            return None
-        query = select(RESULTS.c.text).where(RESULTS.c.hash == hash)
-        text = self._database.do(lambda connection: connection.scalar(query), changes=False)
-        if not isinstance(text, str) or hash_of(text) != hash:
+        row = self._row(hash, (RESULTS.c.text,))
+        if row is None or not isinstance(row.text, str) or hash_of(row.text) != hash:
             return None
         try:
-            return from_text(text)
+            return from_text(row.text)
         except InvalidExperiment:
             return None
 
@@ -263,13 +223,12 @@ class ResultStore:
         """Return descriptions of the stored results, newest first.
 
         Args:
-            search: Words that must all occur in the name, the task, the settings or the hash. A
-                setting may be written as `name=value`.
+            search: Words that must all occur in the name, the task, the settings or the hash.
             limit: Largest number of entries.
         """
         query = select(*[RESULTS.c[name] for name in StoredEntry.__annotations__])
         for word in _plain(search[:LONGEST_SEARCH]).split():
-            query = query.where(or_(*_occurrences(word)))
+            query = query.where(or_(*(c.icontains(word, autoescape=True) for c in _SEARCHED)))
         query = query.order_by(RESULTS.c.created_at.desc(), RESULTS.c.hash).limit(limit)
         rows = self._database.do(lambda connection: connection.execute(query).all(), changes=False)
         return [entry for entry in map(_entry, rows) if entry is not None]
@@ -306,27 +265,11 @@ class ResultStore:
         statement = update(RESULTS).where(RESULTS.c.hash == hash).values(**values)
         return self._database.do(lambda connection: connection.execute(statement).rowcount) > 0
 
-    def _read(
-        self,
-        hash: str,
-        select_row: Callable[[Connection, str], Row[Any] | None],
-        decode: Callable[[Row[Any]], T | None],
-    ) -> T | None:
-        decoded = self._decode(hash, select_row, decode)
-        if decoded is not None:
-            self._note_use(hash)
-        return decoded
-
-    def _decode(
-        self,
-        hash: str,
-        select_row: Callable[[Connection, str], Row[Any] | None],
-        decode: Callable[[Row[Any]], T | None],
-    ) -> T | None:
+    def _row(self, hash: str, columns: Iterable[Column[Any]]) -> Row[Any] | None:
+        """Return some columns of a row; None if it is not stored."""
         if not _is_hash(hash):
             return None
-        row = self._database.do(lambda connection: select_row(connection, hash), changes=False)
-        return None if row is None else decode(row)
+        return self._database.do(lambda c: _select_row(c, hash, columns), changes=False)
 
     def _note_use(self, hash: str) -> None:
         """Write the time of use, unless that was done within the last minute."""
@@ -344,27 +287,25 @@ class ResultStore:
             self._database.do(write)
 
 
-def _intact_row(connection: Connection, hash: str) -> Row[Any] | None:
-    """Return an intact row; None if it is missing or torn."""
-    row = _select_row(connection, hash, RESULTS.c)
-    return row if row is not None and is_intact(row) else None
-
-
-def _row_of_snapshot(connection: Connection, hash: str) -> Row[Any] | None:
-    """Return the columns of a row that its snapshot needs; None if it is missing or torn."""
-    columns = RESULTS.c
-    row = _select_row(connection, hash, (columns.hash, columns.snapshot, columns.snapshot_checksum))
-    return row if row is not None and has_intact_snapshot(row) else None
-
-
 def _select_row(
     connection: Connection, hash: str, columns: Iterable[Column[Any]]
 ) -> Row[Any] | None:
     return connection.execute(select(*columns).where(RESULTS.c.hash == hash)).one_or_none()
 
 
-def _snapshot(row: Row[Any]) -> Snapshot | None:
-    """Decode the snapshot of an intact row; None if this copy cannot read it."""
+def _is_intact(row: Row[Any]) -> bool:
+    """Return whether snapshot and parameters of a row are as they were written."""
+    if not isinstance(row.snapshot, bytes) or not isinstance(row.parameters, bytes):
+        return False  # SQLite stores values of any type in any column
+    return bool(row.checksum == checksum(row.hash, row.snapshot, row.parameters))
+
+
+def _snapshot(row: Row[Any] | None) -> Snapshot | None:
+    """Decode the snapshot of a row; None if it is missing or torn, or this copy cannot read it."""
+    if row is None or not isinstance(row.snapshot, bytes):
+        return None
+    if row.snapshot_checksum != checksum(row.hash, row.snapshot):
+        return None
     try:
         snapshot = Snapshot.from_bytes(row.snapshot)
     except ValueError:
@@ -372,12 +313,13 @@ def _snapshot(row: Row[Any]) -> Snapshot | None:
     return snapshot if snapshot.experiment.hash == row.hash else None
 
 
-def _result(row: Row[Any]) -> Result | None:
-    """Decode snapshot and parameters of an intact row; None if this copy cannot read them."""
-    if _snapshot(row) is None:
+def _result(row: Row[Any] | None) -> Result | None:
+    """Decode snapshot and parameters of a row; None as in `_snapshot`."""
+    snapshot = _snapshot(row)
+    if row is None or snapshot is None or not _is_intact(row):
         return None
     try:
-        return Result.from_blobs(row.snapshot, row.parameters)
+        return Result.from_blobs(snapshot, row.parameters)
     except ValueError:
         return None
 
@@ -391,16 +333,8 @@ def _entry(row: Row[Any]) -> StoredEntry | None:
         return None
 
 
-def _occurrences(word: str) -> Iterator[ColumnElement[bool]]:
-    """Yield the conditions, one for each place where a word of a search may occur."""
-    columns = RESULTS.c
-    for column in (columns.name, columns.task, columns.text, columns.hash):
-        yield column.icontains(word, autoescape=True)
-    name, separator, value = word.partition("=")
-    if separator:  # a setting as canonical JSON writes it
-        for literal in (value, f'"{value}"'):
-            for end in (",", "}"):
-                yield columns.text.icontains(f'"{name}": {literal}{end}', autoescape=True)
+_SEARCHED = (RESULTS.c.name, RESULTS.c.task, RESULTS.c.text, RESULTS.c.hash)
+"""Columns in which a search finds words."""
 
 
 def _n_bytes(connection: Connection) -> int:

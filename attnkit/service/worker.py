@@ -1,10 +1,9 @@
 """The training process: it trains jobs in turns and sends snapshots to the server.
 
-`attnkit.service.process` starts it as `python -m attnkit.service.worker`. Commands come as JSON
-lines on standard input. Messages leave as frames on standard output: one JSON line, which says the
-size of what follows, then the bytes of `Snapshot.to_bytes` and, for a finished job, its weights.
-The process ends when its input ends, so that none outlives the server. Before each turn it sends
-whose turn it is, so that the server knows this if the process dies.
+`attnkit.service.process` starts it as `python -m attnkit.service.worker`. Messages of
+`attnkit.service.protocol` come on standard input and leave on standard output. The process ends
+when its input ends, so that none outlives the server. Before each turn it sends whose turn it is,
+so that the server knows this if the process dies.
 
 Between turns it also answers requests, because pages never import torch: it draws examples of
 tasks, lets trained models answer phone books, and inspects them. For these it keeps the last
@@ -17,22 +16,35 @@ A job keeps the engine that it began with.
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import os
 import queue
 import sys
 import threading
 import time
-from typing import Any, BinaryIO
+from dataclasses import dataclass
+from typing import BinaryIO
 
 from attnkit.experiment import Experiment, from_text
 from attnkit.foundation.machine import processor_kind
 from attnkit.foundation.process import give_memory_back, limit_memory, prepare_for_training
-from attnkit.service.archive import REQUESTS, Archive, FilmGone
-from attnkit.service.book_answers import error_text
-from attnkit.service.process import encode
-from attnkit.service.training_job import TrainingJob
+from attnkit.service.answers import Archive, FilmGone, error_text
+from attnkit.service.protocol import (
+    Answer,
+    Beat,
+    Command,
+    MeasurePace,
+    Message,
+    Pace,
+    Request,
+    Start,
+    State,
+    Steer,
+    Turn,
+    Update,
+    encode,
+    read,
+)
 from attnkit.training.camera import Camera
 from attnkit.training.engine import Engine, choose_engine, is_ready, ready_engine
 from attnkit.training.pace import measure_pace
@@ -63,11 +75,47 @@ NICENESS = 10
 """Niceness of the process: the server, and a browser on the same machine, come first."""
 
 
+@dataclass
+class TrainingJob:
+    """One job with its training, its film, and its place among the other jobs.
+
+    Attributes:
+        paused: Whether it takes no turns.
+        steps_left: Number of steps before it pauses again; None: no limit.
+        obeyed: Number of the last command.
+        next_at: Time from which the next snapshot may be sent.
+        pace: Seconds per step, as measured in the last turn.
+        max_seconds: Training time after which it is stopped.
+        quiet_until: Step that it had reached before; no snapshots of earlier steps are sent.
+        address: Jobs of the same address share its turns.
+        served: Training time received, not counted from 0 but as `Worker._enter` does.
+    """
+
+    training: Training
+    camera: Camera
+    paused: bool = False
+    steps_left: int | None = None
+    obeyed: int = 0
+    next_at: float = 0.0
+    pace: float = 0.05
+    max_seconds: float = float("inf")
+    quiet_until: int = 0
+    address: str = ""
+    served: float = 0.0
+
+    @property
+    def n_steps_to_evaluation(self) -> int:
+        """Number of steps to the evaluation after the last step that pages have seen."""
+        evaluate_every = self.training.experiment.training.evaluate_every
+        seen = max(self.training.step, self.quiet_until)
+        return seen + evaluate_every - seen % evaluate_every - self.training.step
+
+
 class Worker:
     """Main loop of the training process: takes commands, trains jobs and answers requests.
 
     Args:
-        output: Stream to which frames are written.
+        output: Stream to which messages are written.
     """
 
     def __init__(self, output: BinaryIO) -> None:
@@ -83,16 +131,7 @@ class Worker:
         """Compile this machine's engine if needed, and use it for jobs that begin after that."""
         self._engine = ready_engine(pick_device("auto"))
 
-    def _tell_pace(self) -> None:
-        """Measure how fast the engine trains on this machine, and send it for estimates."""
-        engine = self._engine
-        try:
-            pace = measure_pace(engine)
-        except Exception:  # the estimates then follow the first jobs
-            return
-        self._write({"pace": pace, "engine": engine}, b"")
-
-    def run(self, commands: queue.Queue[dict[str, Any] | None]) -> None:
+    def run(self, commands: queue.Queue[Command | None]) -> None:
         """Work until a None is taken from the queue."""
         while True:
             active = self._active
@@ -106,7 +145,7 @@ class Worker:
             if command is None:
                 return
             self._obey(command)
-            if command["do"] in REQUESTS and active:  # many requests must not stop training
+            if isinstance(command, Request) and active:  # many requests must not stop training
                 self._take_turn(self._next(active))
 
     def _trim(self) -> None:
@@ -137,69 +176,63 @@ class Worker:
         present = {other.address for other in self._jobs.values()}
         self._served = {address: self._served[address] for address in present}
 
-    def _obey(self, command: dict[str, Any]) -> None:
-        verb = command["do"]
-        if verb in REQUESTS:
-            self._reply(command)
-            return
-        if verb == "pace":
-            self._tell_pace()
-            return
-        name = command["job"]
-        if verb == "start":
-            self._start(name, command)
-            return
-        job = self._jobs.get(name)
-        if job is None:  # finished in the meantime
-            return
-        job.obeyed = command["number"]
+    def _obey(self, command: Command) -> None:
+        if isinstance(command, Request):
+            self._answer(command)
+        elif isinstance(command, MeasurePace):
+            engine = self._engine
+            with contextlib.suppress(Exception):  # the estimates then follow the first jobs
+                self._write(Pace(measure_pace(engine), engine))
+        elif isinstance(command, Start):
+            self._start(command)
+        elif command.job in self._jobs:  # not finished in the meantime
+            self._steer(self._jobs[command.job], command)
+
+    def _steer(self, job: TrainingJob, command: Steer) -> None:
+        job.obeyed = command.number
         if job.paused:
             self._enter(job)
-        if verb == "pause":
-            job.paused = True
-            self._send(name, job, "paused")
-        elif verb == "resume":
-            job.paused, job.steps_left = False, None
-        elif verb == "step":
-            job.paused, job.steps_left = False, job.n_steps_to_evaluation
-        elif verb == "stop":
-            self._end(name, "stopped")
-
-    def _reply(self, command: dict[str, Any]) -> None:
-        """Answer a request, or send why that is impossible."""
-        header = {"request": command["request"]}
-        self._tell_turn(command["request"])
-        try:
-            blob = self._archive.answer(command)
-        except FilmGone:
-            self._write({**header, "gone": True}, b"")
-        except Exception as error:  # the page must learn of any error
-            self._write({**header, "error": error_text(error)}, b"")
-        else:
-            self._write(header, blob)
-
-    def _start(self, name: str, command: dict[str, Any]) -> None:
-        self._tell_turn(name)
-        try:
-            job = self._held.pop(command.get("resumes", ""), None) or self._begin(command)
-        except Exception as error:  # the page must learn of any error
-            self._fail(name, error)
+        if command.verb == "stop":
+            self._end(command.job, "stopped")
             return
-        job.paused, job.steps_left, job.obeyed = command["paused"], None, 0
-        job.max_seconds, job.address = command["seconds"], command["address"]
-        job.quiet_until = command.get("step", 0)
-        self._jobs[name] = job
+        job.paused = command.verb == "pause"
+        if job.paused:
+            self._send(command.job, job, "paused")
+        else:
+            job.steps_left = job.n_steps_to_evaluation if command.verb == "step" else None
+
+    def _answer(self, request: Request) -> None:
+        """Answer a request, or send why that is impossible."""
+        self._write(Turn(request.request))
+        try:
+            answer = Answer(request.request, self._archive.answer(request))
+        except FilmGone:
+            answer = Answer(request.request, gone=True)
+        except Exception as error:  # the page must learn of any error
+            answer = Answer(request.request, error=error_text(error))
+        self._write(answer)
+
+    def _start(self, command: Start) -> None:
+        self._write(Turn(command.job))
+        try:
+            job = self._held.pop(command.resumes, None) or self._begin(command)
+        except Exception as error:  # the page must learn of any error
+            self._fail(command.job, error)
+            return
+        job.paused, job.steps_left, job.obeyed = command.paused, None, 0
+        job.max_seconds, job.address = command.seconds, command.address
+        job.quiet_until = command.step
+        self._jobs[command.job] = job
         self._enter(job)
         if job.training.step >= job.quiet_until:
-            self._send(name, job, "paused" if job.paused else "running")
+            self._send(command.job, job, "paused" if job.paused else "running")
 
-    def _begin(self, command: dict[str, Any]) -> TrainingJob:
+    def _begin(self, command: Start) -> TrainingJob:
         """Begin the missing runs, or all runs if another engine has trained the finished ones."""
         device = pick_device("auto")
         engine = ready_engine(device, self._engine)
-        text = command["experiment"]
-        if command.get("maker") == [engine, processor_kind(device)]:
-            text = command["missing"]
+        same = tuple(command.maker) == (engine, processor_kind(device))
+        text = command.missing if same else command.experiment
         training = Training(from_text(text), engine=engine)
         return TrainingJob(training, Camera(training))
 
@@ -212,7 +245,7 @@ class Worker:
         if job.steps_left is not None:
             n_steps = min(n_steps, job.steps_left)
             job.steps_left -= n_steps
-        self._tell_turn(name)
+        self._write(Turn(name))
         started = time.monotonic()
         try:
             job.training.advance(n_steps)
@@ -236,7 +269,7 @@ class Worker:
         elif time.monotonic() >= job.next_at and job.training.step >= job.quiet_until:
             self._send(name, job, "running")
 
-    def _end(self, name: str, state: str, reason: str = "") -> None:
+    def _end(self, name: str, state: State, reason: str = "") -> None:
         """End a job and send its last snapshot; keep its film and its weights."""
         job = self._jobs.pop(name)
         if state == "stopped" and not reason:
@@ -254,37 +287,32 @@ class Worker:
             oldest = next(iter(sizes))
             del self._held[oldest], sizes[oldest]
 
-    def _send(self, name: str, job: TrainingJob, state: str, reason: str = "") -> None:
+    def _send(self, name: str, job: TrainingJob, state: State, reason: str = "") -> None:
         """Send a snapshot, for a finished job with its weights; if that fails, the job fails."""
+        parameters = b""
         try:
             if state == "finished":
-                blob, weights = job.training.result().to_blobs()
+                snapshot, parameters = job.training.result().to_blobs()
             else:
-                blob = job.training.snapshot("stopped" if state == "stopped" else None).to_bytes()
-                weights = b""
+                stopped = state == "stopped"
+                snapshot = job.training.snapshot("stopped" if stopped else None).to_bytes()
         except Exception as error:  # the failure of one job must not end the others
             self._jobs.pop(name, None)
             self._fail(name, error)
             return
-        header = {"job": name, "state": state, "obeyed": job.obeyed, "snapshot": len(blob)}
-        if reason:
-            header["error"] = reason
-        self._write(header, blob + weights)
-        job.next_at = time.monotonic() + rest_after(len(blob)) * max(1, len(self._active))
+        self._write(Update(name, state, job.obeyed, reason, snapshot, parameters))
+        rest = rest_after(len(snapshot))
+        job.next_at = time.monotonic() + rest * max(1, len(self._active))
 
     def _fail(self, name: str, error: Exception) -> None:
         text = f"{type(error).__name__}: {error}"[:500]
         if isinstance(error, MemoryError) or "allocate memory" in text:
             text = "not enough memory: take smaller sizes, or fewer seeds"
-        header = {"job": name, "state": "failed", "obeyed": 0, "snapshot": 0, "error": text}
-        self._write(header, b"")
+        self._write(Update(name, "failed", error=text))
 
-    def _tell_turn(self, name: str) -> None:
-        self._write({"turn": name}, b"")
-
-    def _write(self, header: dict[str, Any], blob: bytes) -> None:
+    def _write(self, message: Message) -> None:
         with self._writing:
-            self._output.write(encode(header, blob))
+            self._output.write(encode(message))
             self._output.flush()
 
     def beat(self) -> None:
@@ -292,7 +320,7 @@ class Worker:
         never = threading.Event()
         with contextlib.suppress(OSError):
             while not never.wait(HEARTBEAT_SECONDS):
-                self._write({"beat": True}, b"")
+                self._write(Beat())
 
 
 def rest_after(n_bytes: int) -> float:
@@ -306,16 +334,20 @@ def _warm_up() -> None:
     Training(experiment, engine="torch").advance(1)
 
 
-def _compile(worker: Worker, commands: queue.Queue[dict[str, Any] | None]) -> None:
+def _compile(worker: Worker, commands: queue.Queue[Command | None]) -> None:
     """Compile the engine, and let the worker measure its pace."""
     worker.take_engine()
-    commands.put({"do": "pace"})
+    commands.put(MeasurePace())
 
 
-def _read_commands(commands: queue.Queue[dict[str, Any] | None]) -> None:
-    for line in sys.stdin.buffer:
-        commands.put(json.loads(line))
-    commands.put(None)
+def _read_commands(commands: queue.Queue[Command | None]) -> None:
+    try:
+        while True:
+            commands.put(read(sys.stdin.buffer))
+    except EOFError:  # the server is gone
+        pass
+    finally:
+        commands.put(None)
 
 
 def main() -> None:
@@ -324,7 +356,7 @@ def main() -> None:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # a stray print must not break a frame
     os.nice(NICENESS)
     prepare_for_training()
-    commands: queue.Queue[dict[str, Any] | None] = queue.Queue()
+    commands: queue.Queue[Command | None] = queue.Queue()
     worker = Worker(output)
     threading.Thread(target=_read_commands, args=(commands,), daemon=True).start()
     threading.Thread(target=worker.beat, daemon=True).start()
@@ -333,7 +365,7 @@ def main() -> None:
         worker.take_engine()
     else:
         threading.Thread(target=_compile, args=(worker, commands), daemon=True).start()
-    commands.put({"do": "pace"})
+    commands.put(MeasurePace())
     if len(sys.argv) > 1:
         limit_memory(SPARE * int(sys.argv[1]))
     try:

@@ -20,7 +20,7 @@ from attnkit.foundation.process import give_memory_back
 from attnkit.foundation.settings import InvalidExperiment
 from attnkit.sweeps.folder import SweepFolder
 from attnkit.sweeps.planning import Chunk, Group, variants_of
-from attnkit.sweeps.rows import failed_rows, labelled
+from attnkit.sweeps.result import failed_rows, labelled
 from attnkit.sweeps.specification import Sweep
 from attnkit.variants import Variant
 
@@ -68,26 +68,17 @@ def train_chunk(sweep: Sweep, chunk: Chunk, folder: SweepFolder) -> ChunkReport:
 
 def train_group(sweep: Sweep, group: Group) -> list[pd.DataFrame]:
     """Train the runs of a group and return one table per variant."""
-    variants, point = variants_of(sweep, group), sweep.point(group.point)
-    possible, tables = [], []
-    for variant in variants:
-        try:
-            sweep.experiment(point, [variant])
-            possible.append(variant)
-        except InvalidExperiment as error:
-            tables.append(failed_rows(sweep, point, variant, group.seeds, str(error)))
-    if not possible:
-        return tables
+    variants = variants_of(sweep, group)
     try:
-        return [*tables, *_trained(sweep, group, possible)]
-    except (InvalidExperiment, MemoryError, RuntimeError, ArithmeticError) as error:
-        if len(possible) > 1:  # too large together, or one of them fails
-            for variant in possible:
-                alone = Group(group.point, (sweep.sharing.index(variant),), group.seeds)
-                tables += train_group(sweep, alone)
-            return tables
+        return _trained(sweep, group, variants)
+    except InvalidExperiment as error:
+        reason = str(error)
+    except (MemoryError, RuntimeError, ArithmeticError) as error:
         reason = f"{type(error).__name__}: {error}"
-        return [*tables, failed_rows(sweep, point, possible[0], group.seeds, reason)]
+    if len(variants) == 1:
+        return [failed_rows(sweep, sweep.point(group.point), variants[0], group.seeds, reason)]
+    # too large together, or one of them is impossible or fails
+    return [table for cell in group.cells() for table in train_group(sweep, cell)]
 
 
 def _trained(sweep: Sweep, group: Group, variants: list[Variant]) -> list[pd.DataFrame]:

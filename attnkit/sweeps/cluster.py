@@ -72,24 +72,20 @@ class RayExecutor(Executor):
     """Executor of the CPUs of a Ray cluster, one task on each.
 
     In a process that is connected to a cluster already, for example in one of its tasks, the
-    executor uses that connection. Otherwise it connects to the cluster at the address, or starts
-    one on this machine, which ends with this executor and with the thread that created it.
+    executor uses that connection. Otherwise it connects to the cluster at the address, whose
+    machines get this copy of the package and the plugin modules, or it starts one on this machine,
+    which ends with this executor and with the thread that created it.
 
     Args:
         address: Address of a running cluster, `HOST:PORT`, or "auto" for one on this machine.
             None: the environment variable `RAY_ADDRESS`, or, without it, a new cluster.
         n_workers: Number of CPUs of a new cluster; None: one per core.
-        ship: Whether machines get this copy of the package and the plugin modules. If not, they
-            import them from the same folder as this process if they have it, else as installed.
-            None: unless the cluster is new.
 
     Raises:
         ClusterUnavailable: If Ray is not installed, or no suitable cluster answers.
     """
 
-    def __init__(
-        self, address: str | None = None, n_workers: int | None = None, ship: bool | None = None
-    ) -> None:
+    def __init__(self, address: str | None = None, n_workers: int | None = None) -> None:
         self._ray = _import_ray()
         self._pending: set[Future[Any]] = set()
         self._closed = False
@@ -97,9 +93,9 @@ class RayExecutor(Executor):
         self._folder: TemporaryDirectory[str] | None = None
         if self._connected:
             if address := address or os.environ.get("RAY_ADDRESS"):
-                self._connect(address, ship is not False)
+                self._connect(address)
             else:
-                self._start(n_workers or n_cores(), bool(ship))
+                self._start(n_workers or n_cores())
         self._task = self._ray.remote(_call).options(num_cpus=1, max_retries=MAX_RETRIES)
 
     @property
@@ -135,7 +131,7 @@ class RayExecutor(Executor):
         if self._folder is not None:
             self._folder.cleanup()
 
-    def _start(self, n_workers: int, ship: bool) -> None:
+    def _start(self, n_workers: int) -> None:
         self._folder = TemporaryDirectory(
             prefix="attnkit-ray-",
             dir=os.environ.get("RAY_TMPDIR", _SHORT),
@@ -144,7 +140,7 @@ class RayExecutor(Executor):
         with _environment({"RAY_AUTH_TOKEN": _token()}), self._loopback():
             self._init(
                 "address: no cluster can be started on this machine",
-                ship,
+                ship=False,
                 address="local",
                 num_cpus=n_workers,
                 num_gpus=0,
@@ -154,14 +150,14 @@ class RayExecutor(Executor):
                 _system_config={"memory_monitor_refresh_ms": 0},
             )
 
-    def _connect(self, address: str, ship: bool) -> None:
+    def _connect(self, address: str) -> None:
         host = _reachable_host(address)
         once = _environment({"RAY_gcs_server_port_wait_time_s": "1"})  # instead of 20 attempts
         with once, self._loopback() if host in _LOOPBACK else contextlib.nullcontext():
             problem = f"address: got {address!r}, where no cluster accepts this process"
-            self._init(f"{problem} (RAY_AUTH_TOKEN may be needed)", ship, address=address)
+            self._init(f"{problem} (RAY_AUTH_TOKEN may be needed)", ship=True, address=address)
 
-    def _init(self, problem: str, ship: bool, **options: Any) -> None:
+    def _init(self, problem: str, *, ship: bool, **options: Any) -> None:
         """Call `ray.init`, silently, and keep the process's answer to SIGTERM."""
         main = threading.current_thread() is threading.main_thread()
         on_sigterm = signal.getsignal(signal.SIGTERM)

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
-
-import numpy as np
+from statistics import mean
 
 from attnkit.experiment import Experiment
-from attnkit.foundation.process import n_cores
 from attnkit.foundation.settings import InvalidExperiment
 from attnkit.sweeps.chunk import ChunkReport
 from attnkit.sweeps.planning import Chunk, Group, Plan, variants_of
 from attnkit.sweeps.specification import Sweep
-from attnkit.training.pace import work_of
+from attnkit.training.pace import measure_pace, work_of
 from attnkit.variants import Variant
 
 N_SAMPLED = 200
 """Number of points whose costs stand for those of all points in an estimate."""
 
-_MEASURED_STEPS = 6
+_MEASURED = (0.0, 0.5, 0.9)
+"""Places of the measured experiments among a sample that is sorted by work, from 0 to 1."""
+
 _MOST_MEASURED_SECONDS = 4.0
 
 WORKER_MEGABYTES = 480.0
@@ -32,50 +32,26 @@ class CostModel:
     """Seconds that runs take on one core: measured before the sweep, corrected while it runs.
 
     Attributes:
-        per_step: Seconds of one step that computes nothing.
-        per_billion: Seconds of 10⁹ multiply-adds.
+        pace: Seconds per unit of `work_of`.
     """
 
     sweep: Sweep
-    per_step: float = 1e-4
-    per_billion: float = 0.1
+    pace: float = 0.1
     _predicted: dict[int, float] = field(default_factory=dict)
     _measured: dict[int, float] = field(default_factory=dict)
 
     @staticmethod
     def measured(sweep: Sweep, plan: Plan) -> CostModel:
         """Measure a few steps of cheap and expensive cells of a plan, for a few seconds."""
-        from scipy.optimize import nnls
-
-        from attnkit.training.training import Training
-
-        model = CostModel(sweep)
         experiments = [e for group in sample(plan, 40) if (e := _possible(sweep, group))]
-        if not experiments:
-            return model
-        experiments.sort(key=lambda e: work_of(e, e.sharing[0], sweep.engine)[1])
-        chosen = {round(share * (len(experiments) - 1)) for share in (0.0, 0.5, 0.9)}
-        rows: list[list[float]] = []
-        seconds: list[float] = []
+        experiments.sort(key=lambda e: work_of(e, e.sharing[0], sweep.engine))
+        paces: list[float] = []
         started = time.perf_counter()
-        for index in sorted(chosen):
-            if rows and time.perf_counter() - started > _MOST_MEASURED_SECONDS:
-                break
-            experiment = experiments[index].replace(n_seeds=1)
-            training = Training(experiment, "cpu", sweep.engine)
-            training.advance(2)
-            before = time.perf_counter()
-            training.advance(_MEASURED_STEPS)
-            elapsed = time.perf_counter() - before
-            steps, billions = work_of(experiment, experiment.sharing[0], sweep.engine)
-            share = _MEASURED_STEPS / experiment.training.steps
-            rows.append([steps * share, billions * share])
-            n_threads = min(n_cores(), len(training.cohorts))
-            seconds.append(elapsed * n_threads / experiment.n_runs)
-        weights = 1 / np.array(seconds)  # relative errors count
-        solution, _ = nnls(np.array(rows) * weights[:, None], np.ones(len(rows)))
-        model.per_step, model.per_billion = max(solution[0], 1e-6), max(solution[1], 1e-4)
-        return model
+        for index in sorted({round(share * (len(experiments) - 1)) for share in _MEASURED}):
+            if experiments and time.perf_counter() - started < _MOST_MEASURED_SECONDS:
+                experiment = experiments[index].replace(n_seeds=1)
+                paces.append(measure_pace(sweep.engine, experiment, block=2))
+        return CostModel(sweep, mean(paces)) if paces else CostModel(sweep)
 
     def seconds(self, group: Group) -> float:
         """Return the estimated seconds of a group on one core, with its runs on tuning seeds."""
@@ -90,17 +66,14 @@ class CostModel:
         return predicted * (sum(self._measured.values()) / total if total else 1.0)
 
     def _predict(self, group: Group, variant: int) -> float:
-        steps, billions = self._work(group.point, variant)
-        rates = self.sweep.rates
+        sweep, name, rates = self.sweep, self.sweep.sharing[variant], self.sweep.rates
         n_tuning = rates.tuning_seeds * len(rates.multiples) if rates.tunes else 0
-        return (len(group.seeds) + n_tuning) * (steps * self.per_step + billions * self.per_billion)
-
-    def _work(self, point: int, variant: int) -> tuple[float, float]:
-        sweep, name = self.sweep, self.sweep.sharing[variant]
-        experiment = _experiment(sweep, point, sweep.sharing)
+        experiment = _experiment(sweep, group.point, sweep.sharing)
         if experiment is None or name not in experiment.sharing:
-            experiment = _experiment(sweep, point, (name,))
-        return (0.0, 0.0) if experiment is None else work_of(experiment, name, sweep.engine)
+            experiment = _experiment(sweep, group.point, (name,))
+        if experiment is None:
+            return 0.0
+        return (len(group.seeds) + n_tuning) * self.pace * work_of(experiment, name, sweep.engine)
 
     def learn(self, chunk: Chunk, report: ChunkReport) -> None:
         """Correct the estimates by what a chunk has taken, for each variant."""
@@ -146,7 +119,7 @@ class Estimate:
 def sample(plan: Plan, n_points: int) -> list[Group]:
     """Return the groups of at most `n_points` points, spread over the plan."""
     stride = max(1, len(plan.order) // n_points)
-    return list(plan.part(0, stride).groups())
+    return list(replace(plan, order=plan.order[::stride]).groups())
 
 
 def _possible(sweep: Sweep, group: Group) -> Experiment | None:

@@ -1,4 +1,4 @@
-"""Executor of local worker processes that survives the end of a worker."""
+"""Executor of worker processes on this machine."""
 
 from __future__ import annotations
 
@@ -6,15 +6,12 @@ import multiprocessing
 import os
 import threading
 from collections.abc import Callable
-from concurrent.futures import CancelledError, Executor, Future, ProcessPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 from attnkit.foundation.machine import free_and_total_memory
 from attnkit.foundation.process import N_CORES, n_cores, prepare_for_training
-
-MOST_ATTEMPTS = 3
-"""Number of times that a task is started if its worker ends before it."""
 
 _USABLE_MEMORY = 0.8
 """Share of the free memory that workers may use."""
@@ -33,9 +30,9 @@ def n_local_workers(megabytes: float) -> int:
 class LocalExecutor(Executor):
     """Executor of worker processes, each of which trains on one core.
 
-    Unlike in `ProcessPoolExecutor`, a worker that is killed, for example because memory is short,
-    does not end the others' work for good: all unfinished tasks are started again, each at most
-    `MOST_ATTEMPTS` times. Workers end with the process that started them, however that ends.
+    If a worker is killed, for example because memory is short, all unfinished tasks raise
+    `BrokenProcessPool`, and the next task starts new workers. Workers end with the process that
+    started them, however that ends.
 
     Args:
         n_workers: Number of processes.
@@ -43,8 +40,6 @@ class LocalExecutor(Executor):
 
     def __init__(self, n_workers: int) -> None:
         self.n_workers = n_workers
-        self._lock = threading.Lock()
-        self._closed = False
         self._pool = self._new_pool()
 
     def _new_pool(self) -> ProcessPoolExecutor:
@@ -53,53 +48,17 @@ class LocalExecutor(Executor):
         return ProcessPoolExecutor(n_workers, context, _prepare_worker)
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Start a task, which may be repeated; return its future."""
-        outer: Future[Any] = Future()
-        outer.set_running_or_notify_cancel()
-        self._start(outer, lambda pool: pool.submit(fn, *args, **kwargs), 1)
-        return outer
-
-    def _start(
-        self,
-        outer: Future[Any],
-        submit: Callable[[ProcessPoolExecutor], Future[Any]],
-        attempt: int,
-    ) -> None:
-        with self._lock:
-            if self._closed:
-                outer.set_exception(RuntimeError("the workers have ended"))
-                return
-            pool = self._pool
-            try:
-                inner = submit(pool)
-            except BrokenProcessPool:  # its tasks have not reported it yet
-                pool = self._pool = self._new_pool()
-                inner = submit(pool)
-
-        def finish(inner: Future[Any]) -> None:
-            if inner.cancelled():
-                outer.set_exception(CancelledError())
-                return
-            error = inner.exception()
-            if not isinstance(error, BrokenProcessPool) or self._closed:
-                outer.set_exception(error) if error else outer.set_result(inner.result())
-            elif attempt == MOST_ATTEMPTS:
-                outer.set_exception(error)
-            else:
-                with self._lock:
-                    if self._pool is pool:
-                        self._pool = self._new_pool()
-                self._start(outer, submit, attempt + 1)
-
-        inner.add_done_callback(finish)
+        """Start a task as soon as a worker is free."""
+        try:
+            return self._pool.submit(fn, *args, **kwargs)
+        except BrokenProcessPool:
+            self._pool = self._new_pool()
+            return self._pool.submit(fn, *args, **kwargs)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """End the workers, at once if futures are cancelled."""
-        with self._lock:
-            self._closed = True
-            pool = self._pool
-        processes = list((getattr(pool, "_processes", None) or {}).values())
-        pool.shutdown(wait=False, cancel_futures=cancel_futures)
+        processes = list((getattr(self._pool, "_processes", None) or {}).values())
+        self._pool.shutdown(wait=False, cancel_futures=cancel_futures)
         if cancel_futures:
             for process in processes:
                 process.terminate()

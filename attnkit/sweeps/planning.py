@@ -6,7 +6,7 @@ Cells stay numbers until they are trained, so that a plan of a million cells fit
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -45,6 +45,10 @@ class Group:
         """Number of runs that count."""
         return len(self.variants) * len(self.seeds)
 
+    def cells(self) -> list[Group]:
+        """Return one group for each variant."""
+        return [replace(self, variants=(variant,)) for variant in self.variants]
+
 
 @dataclass(frozen=True)
 class Chunk:
@@ -59,11 +63,7 @@ class Chunk:
 
     def split(self) -> list[Chunk]:
         """Return one chunk for each cell."""
-        return [
-            Chunk((Group(group.point, (variant,), group.seeds),))
-            for group in self.groups
-            for variant in group.variants
-        ]
+        return [Chunk((cell,)) for group in self.groups for cell in group.cells()]
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,10 +105,6 @@ class Plan:
     def n_missing(self) -> int:
         """Number of runs that are still to be trained."""
         return int(self.missing[self.order].sum())
-
-    def part(self, index: int, n_parts: int) -> Plan:
-        """Return every `n_parts`-th point of the plan, for one of several that submit chunks."""
-        return Plan(self.sweep, self.missing, self.order[index::n_parts])
 
     def groups(self) -> Iterator[Group]:
         """Yield the missing runs in groups of variants that lack the same seeds."""

@@ -69,12 +69,10 @@ def repeat_sample(result: SweepResult, n_cells: int, seed: int = 0) -> Repetitio
     if again["error"].notna().all():
         raise InvalidSweep(f"--check: nothing can be trained here ({again['error'].iloc[0]})")
     pairs = recorded.merge(again, on=["cell", "seed"], suffixes=("", "_again"))
-    equal = np.ones(len(pairs), bool)
-    for column in COMPARED:
-        before, after = pairs[column].to_numpy(float), pairs[f"{column}_again"].to_numpy(float)
-        equal &= (before == after) | (np.isnan(before) & np.isnan(after))
+    before = pairs[[*COMPARED]].to_numpy(float)
+    after = pairs[[f"{column}_again" for column in COMPARED]].to_numpy(float)
     table = pairs[["cell", "sharing", "seed", "processor"]].assign(
-        equal=equal,
+        equal=np.where(np.isnan(before), np.isnan(after), before == after).all(1),
         accuracy_difference=(pairs["accuracy_again"] - pairs["accuracy"]).abs(),
         loss_difference=(pairs["loss_again"] - pairs["loss"]).abs(),
     )

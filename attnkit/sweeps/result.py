@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from attnkit import __version__
 from attnkit.foundation.files import write_file
+from attnkit.foundation.settings import Value
 from attnkit.sweeps.specification import Sweep
 from attnkit.sweeps.values import InvalidSweep
+from attnkit.variants import Variant
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -116,3 +122,28 @@ class SweepResult:
         except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
             raise InvalidSweep(f"{file}: is not the result of a sweep ({error})") from None
         return SweepResult(sweep, table.to_pandas())
+
+
+def labelled(
+    sweep: Sweep, point: Mapping[str, Value], variant: Variant, rows: pd.DataFrame
+) -> pd.DataFrame:
+    """Return the rows of a cell with its hash and the versions that trained it."""
+    return rows.assign(cell=sweep.cell_hash(point, variant), versions=_versions())
+
+
+def failed_rows(
+    sweep: Sweep, point: Mapping[str, Value], variant: Variant, seeds: Iterable[int], reason: str
+) -> pd.DataFrame:
+    """Return the rows of a cell that cannot be trained, with the reason."""
+    import pandas as pd
+
+    rows = pd.DataFrame({"sharing": variant.value, "seed": list(seeds)})
+    rate = sweep.settings_at(point)["learning_rate"]
+    rows = rows.assign(learning_rate=rate, seconds=0.0, error=" ".join(reason.split()))
+    return labelled(sweep, point, variant, rows)
+
+
+@cache
+def _versions() -> str:
+    others = ", ".join(f"{name} {version(name)}" for name in ("torch", "numpy"))
+    return f"attnkit {__version__}, {others}"

@@ -20,8 +20,7 @@ from attnkit.sweeps.estimate import CostModel, Estimate
 from attnkit.sweeps.folder import SweepFolder
 from attnkit.sweeps.local import LocalExecutor, n_local_workers
 from attnkit.sweeps.planning import Chunk, Plan, variants_of
-from attnkit.sweeps.result import SweepResult
-from attnkit.sweeps.rows import failed_rows
+from attnkit.sweeps.result import SweepResult, failed_rows
 from attnkit.sweeps.specification import Sweep
 from attnkit.sweeps.values import InvalidSweep
 
@@ -137,8 +136,9 @@ def drive(
 ) -> Progress:
     """Train everything that is missing.
 
-    A chunk whose worker is lost too often is divided into its cells. Such a cell is trained once
-    more at the end, with no other beside it, and then recorded as failed.
+    A chunk whose worker is lost is divided into its cells, because any chunk beside it may have
+    ended the worker. A cell whose worker is lost is trained once more at the end, with no other
+    beside it, and then recorded as failed.
 
     Args:
         prepared: The sweep.

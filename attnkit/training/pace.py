@@ -27,35 +27,39 @@ _BLOCKS, _BLOCK_STEPS = 3, 10
 may have slowed the others down."""
 
 
-def work_of(
-    experiment: Experiment, variant: Variant, engine: Engine = "kernel"
-) -> tuple[float, float]:
-    """Return the steps and evaluations of one run, and its multiply-adds in units of 10⁹.
+def work_of(experiment: Experiment, variant: Variant, engine: Engine = "kernel") -> float:
+    """Return the work of one run of a variant, in 10⁹ multiply-adds.
 
-    A training step counts as three forward passes. With the kernel as engine, both numbers are
-    multiplied by `TORCH_WORK` for variants that the kernel does not know.
+    A training step counts as three forward passes.
     """
     training, task = experiment.training, experiment.task
     n_evaluations = training.steps / training.evaluate_every + 1
     examples = 3 * training.steps * training.batch_size + n_evaluations * training.n_eval
     billions = examples * task.n_ctx * experiment.costs(variant).multiply_adds / 1e9
     slower = TORCH_WORK if engine == "kernel" and not kernel_knows(experiment, variant) else 1.0
-    return slower * (training.steps + n_evaluations), slower * billions
+    return slower * (STEP_WORK * (training.steps + n_evaluations) + billions)
 
 
 def training_work(experiment: Experiment, engine: Engine = "kernel") -> float:
     """Return the work of one core in the training of an experiment, in 10⁹ multiply-adds."""
-    work = (work_of(experiment, variant, engine) for variant in experiment.sharing)
-    total = experiment.n_seeds * sum(STEP_WORK * steps + billions for steps, billions in work)
-    return total / min(n_cores(), experiment.n_runs)
+    work = sum(work_of(experiment, variant, engine) for variant in experiment.sharing)
+    return experiment.n_seeds * work / min(n_cores(), experiment.n_runs)
 
 
-def measure_pace(engine: Engine) -> float:
-    """Measure for about a second how many seconds a unit of `training_work` takes here."""
+def measure_pace(
+    engine: Engine, experiment: Experiment | None = None, block: int = _BLOCK_STEPS
+) -> float:
+    """Measure how many seconds a unit of `training_work` takes here.
+
+    Args:
+        engine: The engine.
+        experiment: The experiment to train; None: one that takes about a second.
+        block: Number of steps in a timed block, of which there are `_BLOCKS`.
+    """
     from attnkit.training.training import Training
 
-    experiment = Experiment(task="mqar", sharing=["QKV"], evaluate_every=_BLOCK_STEPS)
-    training, block = Training(experiment, engine=engine), _BLOCK_STEPS
+    experiment = experiment or Experiment(task="mqar", sharing=["QKV"], evaluate_every=block)
+    training = Training(experiment, "cpu" if engine == "kernel" else "auto", engine)
     training.advance(block)
     fastest = float("inf")
     for _ in range(_BLOCKS):

@@ -14,7 +14,7 @@ from attnkit.foundation.settings import InvalidExperiment, Value
 from attnkit.service.jobs import Watcher
 from attnkit.sweeps import Sweep, SweepResult
 from attnkit.sweeps.planning import Plan
-from attnkit.sweeps.rows import failed_rows, labelled
+from attnkit.sweeps.result import failed_rows, labelled
 from attnkit.training.snapshot import Snapshot
 from attnkit.training.summary import run_table
 from attnkit.ui.series import Series

@@ -14,9 +14,9 @@ from functools import lru_cache
 from attnkit.analysis.comparison import LETTERS, ComparedExperiment
 from attnkit.analysis.reached import in_a_cell
 from attnkit.foundation.settings import as_sentence
-from attnkit.service.history import Search, name_of
+from attnkit.service.history import Search, StoredEntry, name_of
 from attnkit.service.server import server_settings
-from attnkit.service.store import ResultStore, StoredEntry, Unavailable
+from attnkit.service.store import ResultStore, Unavailable
 from attnkit.training.snapshot import Snapshot
 from attnkit.ui.address import Linked, LinkList
 from attnkit.ui.cache import Cache

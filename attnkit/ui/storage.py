@@ -32,7 +32,7 @@ def result_store() -> ResultStore | Unavailable:
             _connection() or settings.store,
             megabytes=settings.store_megabytes,
             result_megabytes=settings.result_megabytes,
-            moved=lambda why, n_kept: log("database moved aside", reason=why, results=n_kept),
+            moved=lambda why: log("database moved aside", reason=why),
         )
     except Unavailable as error:
         return error

@@ -12,7 +12,7 @@ import resource
 import tempfile
 import time
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -100,7 +100,7 @@ def simulate(n_cells: int, folder: SweepFolder) -> Simulation:
         folder: An empty folder for the parts.
     """
     sweep = simulated_sweep(n_cells)
-    model = replace(CostModel(sweep), per_step=1e-4, per_billion=0.02)
+    model = CostModel(sweep, pace=0.02)
     started = time.perf_counter()
     plan = Plan.of(sweep)
     prepared = Prepared(sweep, folder, plan, model, Estimate.of(plan, model))

@@ -10,15 +10,15 @@ import streamlit as st
 from attnkit.analysis.comparison import ComparedExperiment
 from attnkit.analysis.reached import comparison_in_words, last_means, levels_in_words, metric_of
 from attnkit.foundation.settings import as_sentence
-from attnkit.service.history import changed_settings, history_table, name_of
-from attnkit.service.server import server_settings
-from attnkit.service.store import (
-    LONGEST_NAME,
+from attnkit.service.history import (
     LONGEST_SEARCH,
-    ResultStore,
     StoredEntry,
-    Unavailable,
+    changed_settings,
+    history_table,
+    name_of,
 )
+from attnkit.service.server import server_settings
+from attnkit.service.store import LONGEST_NAME, ResultStore, Unavailable
 from attnkit.ui.address import open_choice
 from attnkit.ui.guess import stop_before_first_run
 from attnkit.ui.markdown import plain

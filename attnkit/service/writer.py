@@ -6,7 +6,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -25,14 +24,6 @@ UNREAD_SECONDS = 15.0
 """Time without reads after a store did not answer one, so that pages do not wait for it."""
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class _Refusal:
-    """The reason why the store did not take a result, and whether another try may help."""
-
-    reason: str
-    again: bool
 
 
 @dataclass(eq=False)
@@ -91,13 +82,11 @@ class ResultWriter:
             self._changed.notify_all()
         for oldest in given_up:
             self._report(oldest.job_id, "too many results wait for the store", False)
-        self._report_reason(new, reason)
+        if reason:
+            self._tell(new, reason, True)
 
     def recall(self, experiment: Experiment) -> Snapshot | None:
-        """Return the last snapshot of a stored experiment.
-
-        None if there is none, or the store does not answer.
-        """
+        """Return the last snapshot of a stored experiment; None also if the store is away."""
         return self._recall(lambda store: store.snapshot(experiment.hash))
 
     def recall_result(self, experiment: Experiment) -> Result | None:
@@ -132,41 +121,40 @@ class ResultWriter:
                 if not self._waiting:
                     return
                 first = self._waiting[0]
-            refusal = self._put(first)
-            if refusal is None or not refusal.again:
-                with self._changed, suppress(ValueError):  # it may have been given up meanwhile
+            reason, again = self._put(first)
+            with self._changed:
+                self._reason = reason if again else ""
+                if again:
+                    self._waiting.rotate(-1)  # others may be smaller than one that finds no room
+                elif first in self._waiting:  # it may have been given up meanwhile
                     self._waiting.remove(first)
-                self._reason = ""
-                self._report(first.job_id, "" if refusal is None else refusal.reason, False)
-                continue
-            with self._changed:
-                self._reason = refusal.reason
-                self._waiting.rotate(-1)  # others may be smaller than one that finds no room
-                waiting = list(self._waiting)
-            for each in waiting:
-                self._report_reason(each, refusal.reason)
-            with self._changed:
-                if self._closing:
-                    return
-                self._changed.wait_for(lambda: self._closing, timeout=RETRY_SECONDS)
+                told = list(self._waiting) if again else [first]
+            for each in told:
+                self._tell(each, reason, again)
+            if again:
+                with self._changed:
+                    if self._closing:
+                        return
+                    self._changed.wait_for(lambda: self._closing, timeout=RETRY_SECONDS)
 
-    def _report_reason(self, result: _Waiting, reason: str) -> None:
-        """Report why a result is not stored yet, unless the same was reported."""
+    def _tell(self, result: _Waiting, reason: str, again: bool) -> None:
+        """Report an outcome, unless it is to be tried again for a reason that was reported."""
         with self._changed:
-            is_new = reason not in ("", result.reason)
-            result.reason = reason or result.reason
-        if is_new:
-            self._report(result.job_id, reason, True)
+            known = again and reason == result.reason
+            result.reason = reason
+        if not known:
+            self._report(result.job_id, reason, again)
 
-    def _put(self, result: _Waiting) -> _Refusal | None:
+    def _put(self, result: _Waiting) -> tuple[str, bool]:
+        """Return why the store did not take a result, and whether another try may help."""
         assert self._store is not None
         try:
             self._store.put(result.snapshot, result.parameters)
         except Unavailable as error:
-            return _Refusal(str(error), again=True)
+            return str(error), True
         except TooLarge as error:
-            return _Refusal(str(error), again=False)
+            return str(error), False
         except Exception as error:  # no error of one result may stop those behind it
-            return _Refusal(f"{type(error).__name__}: {error}"[:200], again=False)
+            return f"{type(error).__name__}: {error}"[:200], False
         self._read_again_at = 0.0
-        return None
+        return "", False
