@@ -13,8 +13,8 @@ def draw() -> None:
     from attnkit.ui.bundle import asset
     from attnkit.ui.page_tools import PROJECTOR, page_tools
     from attnkit.ui.routing import route
+    from attnkit.ui.server.startup import settle
     from attnkit.ui.session import stay
-    from attnkit.ui.startup import settle
 
     st.set_page_config(
         page_title="attnkit: why do Q, K and V need different matrices?",
@@ -34,7 +34,7 @@ def draw() -> None:
 if __name__ == "__main__":
     draw()
 else:
-    from attnkit.ui.guard import guards
-    from attnkit.ui.lifespan import lifespan
+    from attnkit.ui.server.guard import guards
+    from attnkit.ui.server.lifespan import lifespan
 
     app = st.App(__file__, lifespan=lifespan, middleware=guards())

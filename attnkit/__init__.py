@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from attnkit.experiment import Experiment, InvalidExperiment, from_text
     from attnkit.tasks import TASKS, Task, register_task
     from attnkit.training import Film, Result, Snapshot, Training, record, stream, train
-    from attnkit.ui.launch import lab
+    from attnkit.ui.server.launch import lab
     from attnkit.variants import CATALOGUE, InvalidVariant, Sharing, Variant, register
 
 __version__ = "0.1.0"

@@ -172,7 +172,7 @@ def page(visitors):
 @pytest.fixture(scope="module")
 def pages_service():
     """The training service of all pages; the next module goes on with its process."""
-    from attnkit.ui.service import training_service
+    from attnkit.ui.server.service import training_service
 
     return training_service()
 
@@ -208,8 +208,8 @@ def own_data_folder(tmp_path_factory):
     os.environ["ATTNKIT_STORE"] = str(tmp_path_factory.mktemp("data"))
     server_settings.cache_clear()
     yield
-    if "attnkit.ui.service" in sys.modules:
-        sys.modules["attnkit.ui.service"].training_service.clear()
+    if "attnkit.ui.server.service" in sys.modules:
+        sys.modules["attnkit.ui.server.service"].training_service.clear()
 
 
 @pytest.fixture(scope="session", autouse=True)

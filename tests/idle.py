@@ -10,8 +10,8 @@ from streamlit.testing.v1 import AppTest
 from attnkit.experiment import from_text
 from attnkit.service.protocol import Answer, Request, Start, Steer
 from attnkit.service.server import server_settings
-from attnkit.ui.service import training_service
-from attnkit.ui.storage import result_store
+from attnkit.ui.server.service import training_service
+from attnkit.ui.server.storage import result_store
 
 DASHBOARD = str(Path(__file__).parents[1] / "dashboard.py")
 
@@ -95,7 +95,9 @@ def idle_service(folder, **environment):
             for name, value in {"store": str(folder), **environment}.items():
                 patch.setenv(f"ATTNKIT_{name.upper()}", value)
             patch.setattr("attnkit.service.process.TrainingProcess", start)
-            patch.setattr("attnkit.ui.startup.start", lambda: None)  # it sets options of the server
+            patch.setattr(
+                "attnkit.ui.server.startup.start", lambda: None
+            )  # it sets options of the server
             clear()
             yield processes
     finally:  # also after a test that failed: the next one must not find these settings

@@ -47,9 +47,9 @@ from attnkit.figures.portrait import (
 from attnkit.realmodels.atlas import PLACE, Atlas
 from attnkit.realmodels.measures import MEASURES
 from attnkit.realmodels.shipped import OFFSETS
-from attnkit.ui.atlas import SECTIONS, AtlasChoice, Head
-from attnkit.ui.measured_models import MeasuredModels, size_of
-from attnkit.ui.model_measurement import keep_upload, under_free_names, upload_problem
+from attnkit.ui.atlas.choice import SECTIONS, AtlasChoice, Head
+from attnkit.ui.atlas.measured_models import MeasuredModels, size_of
+from attnkit.ui.atlas.model_measurement import keep_upload, under_free_names, upload_problem
 from attnkit.variants.palette import BLUE_RED, COLORS, REFERENCE
 from attnkit.variants.sharing import Sharing
 

@@ -19,10 +19,10 @@ from attnkit.realmodels.answer import answer_sentences, caveats, conclusion, ove
 from attnkit.realmodels.atlas import Atlas
 from attnkit.realmodels.base import Unreadable
 from attnkit.realmodels.measures import MEASURES
-from attnkit.ui.atlas import SECTIONS
-from attnkit.ui.head_portrait import TIED
-from attnkit.ui.measured_models import measured_models
-from attnkit.ui.model_measurement import ModelMeasurement, keep_upload
+from attnkit.ui.atlas.choice import SECTIONS
+from attnkit.ui.atlas.head_portrait import TIED
+from attnkit.ui.atlas.measured_models import measured_models
+from attnkit.ui.atlas.model_measurement import ModelMeasurement, keep_upload
 
 pytestmark = pytest.mark.server
 

@@ -23,7 +23,7 @@ from crowd import hosted
 from visitor import Visitor
 from websockets.exceptions import ConnectionClosed
 
-from attnkit.ui import guard
+from attnkit.ui.server import guard
 
 pytestmark = pytest.mark.server
 

@@ -8,7 +8,7 @@ from playwright.sync_api import expect
 from test_board_browser import saved
 
 from attnkit.sweeps.shipped import load_shipped
-from attnkit.ui.capacity_choice import CapacityChoice
+from attnkit.ui.sweeps.choice import CapacityChoice
 
 pytestmark = [pytest.mark.browser, pytest.mark.server]
 

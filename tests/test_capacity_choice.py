@@ -9,9 +9,9 @@ from made_sweeps import failed, made_sweep, without
 from searching import briefly
 
 from attnkit.sweeps import Sweep, SweepResult
-from attnkit.ui.capacity_card import lab_experiment, numbers_of, row_of, take_mark
-from attnkit.ui.capacity_choice import OWN, SECTIONS, CapacityChoice, Cell, cells_of
-from attnkit.ui.capacity_sections import table_of
+from attnkit.ui.sweeps.cell_card import lab_experiment, numbers_of, row_of, take_mark
+from attnkit.ui.sweeps.choice import OWN, SECTIONS, CapacityChoice, Cell, cells_of
+from attnkit.ui.sweeps.sections import table_of
 from attnkit.variants import Variant
 
 TINY = {"task": "directed", "n_values": 7, "d_model": 16}

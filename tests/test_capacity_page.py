@@ -12,11 +12,11 @@ from attnkit.analysis.conclusion import conclusion
 from attnkit.service.service import Refused, TrainingService
 from attnkit.sweeps import Sweep
 from attnkit.sweeps.values import InvalidSweep
-from attnkit.ui import sweep_form
-from attnkit.ui.capacity_card import lab_experiment
-from attnkit.ui.capacity_choice import OWN, SECTIONS, CapacityChoice
 from attnkit.ui.pages import capacity as page
-from attnkit.ui.service import training_service
+from attnkit.ui.server.service import training_service
+from attnkit.ui.sweeps import sweep_form
+from attnkit.ui.sweeps.cell_card import lab_experiment
+from attnkit.ui.sweeps.choice import OWN, SECTIONS, CapacityChoice
 
 pytestmark = [pytest.mark.server, pytest.mark.usefixtures("pages_service", "shipped")]
 

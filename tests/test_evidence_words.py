@@ -33,9 +33,9 @@ from attnkit.evidence.words import (
     values_in_words,
 )
 from attnkit.experiment.experiment import from_params
-from attnkit.ui.claim_rerun import quick_trials
-from attnkit.ui.evidence import guess_in_words, lab_links, markdown_table
-from attnkit.ui.lab import MOST_COLUMNS
+from attnkit.ui.claims.evidence import guess_in_words, lab_links, markdown_table
+from attnkit.ui.claims.rerun import quick_trials
+from attnkit.ui.lab.lab import MOST_COLUMNS
 from attnkit.ui.markdown import plain
 
 QUIET = {"say": lambda _: None}

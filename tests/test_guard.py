@@ -15,8 +15,8 @@ from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 
 from attnkit.foundation.settings import InvalidSettings
 from attnkit.service.server import ServerSettings, server_settings
-from attnkit.ui import guard, startup
-from attnkit.ui.guard import Bucket, Guard, guards, is_foreign
+from attnkit.ui.server import guard, startup
+from attnkit.ui.server.guard import Bucket, Guard, guards, is_foreign
 
 HOST = (b"host", b"copy.example")
 VISITOR, OTHER = "198.51.100.7", "203.0.113.9"

@@ -12,7 +12,7 @@ from attnkit.analysis.reasons import headline, reason
 from attnkit.examples import load_example
 from attnkit.experiment import Experiment
 from attnkit.training.summary import finding, solved_variants
-from attnkit.ui.guess import NONE, Guess, correction, outcome
+from attnkit.ui.lab.guess import NONE, Guess, correction, outcome
 from attnkit.variants import Variant
 
 EXAMPLE = load_example("directed")

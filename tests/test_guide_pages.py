@@ -10,7 +10,7 @@ from visiting import drawn, plain_text
 from attnkit.examples import load_variants
 from attnkit.experiment.links import read_link
 from attnkit.figures.diagram import LEGEND
-from attnkit.ui.presets import PRESETS
+from attnkit.ui.lab.presets import PRESETS
 from attnkit.variants import CATALOGUE, OPTIONS, register
 
 pytestmark = pytest.mark.server

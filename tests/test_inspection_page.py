@@ -12,8 +12,8 @@ from waiting import wait_until
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.result import InspectionResult
 from attnkit.service.service import Refused, TrainingService
-from attnkit.ui import takeaway
-from attnkit.ui.service import training_service
+from attnkit.ui.inside import takeaway
+from attnkit.ui.server.service import training_service
 
 pytestmark = [pytest.mark.server, pytest.mark.usefixtures("pages_service")]
 

@@ -29,7 +29,7 @@ from attnkit.service.jobs import Watcher
 from attnkit.training import train
 from attnkit.training.joining import can_share_runs
 from attnkit.training.summary import percent
-from attnkit.ui.service import training_service
+from attnkit.ui.server.service import training_service
 from attnkit.variants.catalogue import title_of
 
 pytestmark = [pytest.mark.server, pytest.mark.usefixtures("pages_service")]

@@ -18,7 +18,7 @@ from visitor import Visitor
 import attnkit as ak
 from attnkit.experiment import Experiment
 from attnkit.foundation.process import environment_with_package
-from attnkit.ui import launch
+from attnkit.ui.server import launch
 
 pytestmark = pytest.mark.server
 

@@ -14,8 +14,8 @@ from attnkit.experiment.experiment import Experiment, from_params, full_size, se
 from attnkit.experiment.links import GROUPS
 from attnkit.service.store import ResultStore, Unavailable
 from attnkit.tasks import TASKS
-from attnkit.ui import task_examples
-from attnkit.ui.storage import result_store
+from attnkit.ui.lab import task_examples
+from attnkit.ui.server.storage import result_store
 from attnkit.ui.words import WORDS
 from attnkit.variants.names import find
 from attnkit.variants.sharing import Sharing

@@ -6,9 +6,10 @@ from types import SimpleNamespace
 from attnkit.experiment import Experiment
 from attnkit.service.jobs import Job
 from attnkit.service.scheduler import Outlook
-from attnkit.ui import lab_status, training_buttons, watched_job
-from attnkit.ui.lab import Lab
-from attnkit.ui.task_examples import shipped_example
+from attnkit.ui import watched_job
+from attnkit.ui.lab import status, training_buttons
+from attnkit.ui.lab.lab import Lab
+from attnkit.ui.lab.task_examples import shipped_example
 
 OVER = {"pause", "stop"}
 MOVING = {"train", "step"}
@@ -49,6 +50,6 @@ def test_every_state_has_its_words_and_its_disabled_buttons(monkeypatch):
         service = SimpleNamespace(outlook=lambda _, outlook=outlook: outlook)
         monkeypatch.setattr(watched_job, "training_service", lambda service=service: service)
         lab = Lab(Experiment())
-        assert words in lab_status.status_line(lab, one, one.snapshot, is_valid=True)
+        assert words in status.status_line(lab, one, one.snapshot, is_valid=True)
         training_buttons.training_buttons(lab, lab.experiment, one)
         assert {key for key, disabled in drawn.items() if disabled} == greyed, words

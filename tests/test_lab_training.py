@@ -31,9 +31,9 @@ from attnkit.service.jobs import Watcher
 from attnkit.service.service import TrainingService
 from attnkit.tasks import TASKS
 from attnkit.training.summary import percent
+from attnkit.ui.lab.task_examples import shipped_example
 from attnkit.ui.markdown import plain
-from attnkit.ui.service import training_service
-from attnkit.ui.task_examples import shipped_example
+from attnkit.ui.server.service import training_service
 from attnkit.variants.sharing import Sharing
 
 pytestmark = [pytest.mark.server, pytest.mark.usefixtures("pages_service")]
@@ -154,7 +154,7 @@ def test_what_is_shown_of_a_run_is_that_run_until_the_next_one():
 
 def test_a_value_typed_just_before_a_press_is_trained(monkeypatch):
     """If it is right; where no example ships, planned cards take its place."""
-    monkeypatch.setattr("attnkit.ui.run_on_screen.shipped_example", lambda _: None)
+    monkeypatch.setattr("attnkit.ui.lab.run_on_screen.shipped_example", lambda _: None)
     tab = visit_small(task="phonebook", steps="20")
     assert status(tab).startswith("Not trained yet. Press **Train**. It takes about")
     assert {card["note"] for card in columns(tab)} == {"not trained yet"}

@@ -20,7 +20,7 @@ from attnkit.figures.board import board
 from attnkit.figures.curves import plot_accuracy
 from attnkit.ui import components
 from attnkit.ui.bundle import script
-from attnkit.ui.task_examples import shipped_example
+from attnkit.ui.lab.task_examples import shipped_example
 
 pytestmark = [pytest.mark.browser, pytest.mark.server]
 

@@ -13,7 +13,7 @@ import attnkit
 from attnkit.command import lab as command
 from attnkit.experiment import Experiment
 from attnkit.foundation.settings import InvalidSettings
-from attnkit.ui import launch, lifespan, startup
+from attnkit.ui.server import launch, lifespan, startup
 
 
 @contextmanager

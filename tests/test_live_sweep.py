@@ -15,8 +15,8 @@ from attnkit.sweeps.shipped import FOLDER, SHIPPED, load_shipped
 from attnkit.sweeps.values import InvalidSweep
 from attnkit.tasks import TASKS
 from attnkit.training import train
-from attnkit.ui.live_sweep import PAUSED, STOPPED, LiveSweep
-from attnkit.ui.sweep_form import (
+from attnkit.ui.sweeps.live_sweep import PAUSED, STOPPED, LiveSweep
+from attnkit.ui.sweeps.sweep_form import (
     MOST_POINTS,
     SweepForm,
     axes_of,
@@ -118,7 +118,7 @@ def test_the_estimate_and_the_limits_of_a_copy_are_told_before_the_start(service
     assert text.startswith("12 models at 4 points; 4 more are impossible")
     assert "about 2 min" in text
     limits = ServerSettings(max_steps=5)
-    monkeypatch.setattr("attnkit.ui.sweep_form.server_settings", lambda: limits)
+    monkeypatch.setattr("attnkit.ui.sweeps.sweep_form.server_settings", lambda: limits)
     (problem,) = problems_here(SWEEP)
     assert "6 is not allowed" in problem
 

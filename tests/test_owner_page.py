@@ -14,9 +14,9 @@ from attnkit.experiment import Experiment
 from attnkit.service.jobs import Watcher
 from attnkit.service.server import server_settings
 from attnkit.service.store import Unavailable
-from attnkit.ui import owner
-from attnkit.ui.owner import gate, n_sessions, store_megabytes
-from attnkit.ui.storage import result_store
+from attnkit.ui.server import owner
+from attnkit.ui.server.owner import gate, n_sessions, store_megabytes
+from attnkit.ui.server.storage import result_store
 
 pytestmark = [pytest.mark.server, pytest.mark.usefixtures("pages_service")]
 
@@ -163,7 +163,7 @@ def test_tabs_are_counted_on_a_real_server(port):
 
     def told_at(port):
         options = {"server.port": port, "server.address": None, "server.baseUrlPath": ""}
-        with patch("attnkit.ui.owner.st.get_option", options.get):
+        with patch("attnkit.ui.server.owner.st.get_option", options.get):
             return n_sessions()
 
     assert told_at(1) is None  # nobody listens

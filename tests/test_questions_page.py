@@ -30,11 +30,11 @@ from attnkit.evidence.record import Records
 from attnkit.figures.strips import arms_of
 from attnkit.service.service import Refused, TrainingService
 from attnkit.sweeps import shipped as shipped_sweeps
-from attnkit.ui import claim_rerun
+from attnkit.ui.claims import rerun
+from attnkit.ui.claims.choice import ALL, CLAIM, NEW, SHOWN, VIEW
 from attnkit.ui.markdown import plain
 from attnkit.ui.pages.questions import BETS
-from attnkit.ui.question_choice import ALL, CLAIM, NEW, SHOWN, VIEW
-from attnkit.ui.service import training_service
+from attnkit.ui.server.service import training_service
 
 pytestmark = [pytest.mark.server, pytest.mark.usefixtures("pages_service")]
 
@@ -299,7 +299,7 @@ def test_a_claim_is_guessed_run_on_new_seeds_and_told_beside_the_guess(small):
     assert not tab.radio[0].disabled
     assert (first.finished, first.n_finished) == (True, 2)
     assert len(first.seeds) == small.quick_seeds == 8
-    assert min(first.seeds) >= claim_rerun.FIRST_SEED
+    assert min(first.seeds) >= rerun.FIRST_SEED
     told = ("Your guess was ", "Learning rates were each task’s own", "| your run |")
     for words in (*told, f"{first.seeds[0]} to {first.seeds[-1]}"):
         assert words in said(tab)

@@ -14,9 +14,9 @@ from attnkit.experiment import Experiment
 from attnkit.service.server import server_settings
 from attnkit.service.store import ResultStore, Unavailable
 from attnkit.training.results import Result
-from attnkit.ui import run_comparison, runs
-from attnkit.ui.runs import MOST, Runs
-from attnkit.ui.storage import result_store
+from attnkit.ui.reference import run_comparison, runs
+from attnkit.ui.reference.runs import MOST, Runs
+from attnkit.ui.server.storage import result_store
 
 pytestmark = pytest.mark.server
 

@@ -3,7 +3,7 @@
 import pytest
 
 from attnkit.service.server import server_settings
-from attnkit.ui import share
+from attnkit.ui.lab import share
 
 LAN, HERE = "192.0.2.7", "http://localhost:8501/"
 OTHER = f"http://{LAN}:8501/"

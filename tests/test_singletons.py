@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import streamlit as st
 
-from attnkit.ui.owner import gate
-from attnkit.ui.singletons import Singleton
-from attnkit.ui.storage import result_store
+from attnkit.ui.server.owner import gate
+from attnkit.ui.server.singletons import Singleton
+from attnkit.ui.server.storage import result_store
 
 
 def test_many_threads_get_one_object_until_it_is_cleared():

@@ -14,8 +14,8 @@ from storing import made
 from attnkit.service.database_engines import FILE
 from attnkit.service.server import server_settings
 from attnkit.service.store import ResultStore, TooLarge, Unavailable
-from attnkit.ui import storage
-from attnkit.ui.storage import result_store, stored_experiment
+from attnkit.ui.server import storage
+from attnkit.ui.server.storage import result_store, stored_experiment
 
 
 @pytest.fixture(autouse=True)

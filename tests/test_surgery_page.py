@@ -17,8 +17,8 @@ from attnkit.figures.tying import tying_results
 from attnkit.service.server import server_settings
 from attnkit.service.service import Refused, TrainingService
 from attnkit.training import train
-from attnkit.ui import run_on_screen
-from attnkit.ui.service import training_service
+from attnkit.ui.lab import run_on_screen
+from attnkit.ui.server.service import training_service
 
 pytestmark = [pytest.mark.server, pytest.mark.usefixtures("pages_service")]
 
@@ -222,7 +222,7 @@ def test_what_went_wrong_is_told_and_can_be_tried_again(monkeypatch):
     assert "mixtures" in keys(tab)
     assert "busy" not in said(tab)
     with monkeypatch.context() as patched:
-        patched.setattr("attnkit.ui.tying.tying_results", lost)
+        patched.setattr("attnkit.ui.inside.tying.tying_results", lost)
         tab = show(tab)
         assert "All runs have diverged, so nothing can be tied." in said(tab)
         assert not {"mixtures", "repairs_table"} & keys(tab)

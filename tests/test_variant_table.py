@@ -1,8 +1,8 @@
 """The table of the catalogue, the sentence above it, and the choice of one variant by link."""
 
 from attnkit.examples import RecordedAccuracy, RecordedVariants, load_variants
-from attnkit.ui.variant_choice import VariantChoice
-from attnkit.ui.variant_table import (
+from attnkit.ui.reference.variant_choice import VariantChoice
+from attnkit.ui.reference.variant_table import (
     accuracy_in_words,
     catalogue_table,
     conclusion,

@@ -5,8 +5,8 @@ from idle import idle_service, show, visit
 from starlette.datastructures import Headers
 
 from attnkit.service.server import server_settings
-from attnkit.ui.service import training_service
-from attnkit.ui.visitor_address import session_address, visitor_address
+from attnkit.ui.server.service import training_service
+from attnkit.ui.server.visitor_address import session_address, visitor_address
 
 FORGED, TRUE, PEER = "192.0.2.1", "198.51.100.7", "203.0.113.9"
 

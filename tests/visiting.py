@@ -8,7 +8,7 @@ import time
 from idle import DASHBOARD, PATIENCE, show, visit  # noqa: F401
 
 from attnkit.experiment.experiment import settings
-from attnkit.ui.service import training_service
+from attnkit.ui.server.service import training_service
 
 SMALL = {
     "v": "1",

@@ -19,7 +19,7 @@ from urllib.request import urlopen
 import numpy as np
 from streamlit_tab import HOST, WIDGETS, Tab, id_of, user_key
 
-from attnkit.ui.launch import dashboard_script
+from attnkit.ui.server.launch import dashboard_script
 
 __all__ = ["HOST", "Visitor", "dashboard"]
 

@@ -9,7 +9,7 @@ from urllib.parse import quote
 from attnkit.command.arguments import BadInput, Commands, whole_number
 from attnkit.command.interrupts import interrupts
 from attnkit.foundation.process import WITH_PARENT, end_with_parent
-from attnkit.ui.launch import (
+from attnkit.ui.server.launch import (
     HOST,
     LARGEST_PORT,
     PORT,

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import streamlit as st
 from streamlit.navigation.page import StreamlitPage
 
-from attnkit.ui.owner import has_page, is_signed_in
+from attnkit.ui.server.owner import has_page, is_signed_in
 
 ALL_PAGES = "all_pages"
 """Key of the switch that shows all pages in the navigation."""

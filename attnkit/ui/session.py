@@ -8,10 +8,10 @@ import streamlit as st
 
 from attnkit.experiment.experiment import DEFAULT_TASK
 from attnkit.ui.address import is_quiet
-from attnkit.ui.lab import Lab
-from attnkit.ui.presence import watcher
-from attnkit.ui.service import training_service
-from attnkit.ui.task_examples import default_experiment
+from attnkit.ui.lab.lab import Lab
+from attnkit.ui.lab.task_examples import default_experiment
+from attnkit.ui.server.presence import watcher
+from attnkit.ui.server.service import training_service
 
 AUTOMATIC = "train_automatically"
 """Key of the switch that lets changed settings train by themselves."""

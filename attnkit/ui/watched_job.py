@@ -12,7 +12,7 @@ from attnkit.service.jobs import NOBODY, Job, Watcher
 from attnkit.service.service import Refused
 from attnkit.training.snapshot import Snapshot
 from attnkit.ui.markdown import plain
-from attnkit.ui.service import FIRST_FRAME_SECONDS, duration_in_words, training_service
+from attnkit.ui.server.service import FIRST_FRAME_SECONDS, duration_in_words, training_service
 
 
 @dataclass(kw_only=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from attnkit.ui.film_page import film_page
-from attnkit.ui.rescue import what_rescues_it
+from attnkit.ui.inside.film_page import film_page
+from attnkit.ui.inside.rescue import what_rescues_it
 
 
 def draw() -> None:

@@ -25,7 +25,7 @@ from attnkit.realmodels.base import Unreadable
 from attnkit.realmodels.measures import MEASURES, Measure
 from attnkit.ui import components
 from attnkit.ui.address import open_choice
-from attnkit.ui.atlas import (
+from attnkit.ui.atlas.choice import (
     SECTIONS,
     AtlasChoice,
     Head,
@@ -35,9 +35,9 @@ from attnkit.ui.atlas import (
     pick_measure,
     picture,
 )
-from attnkit.ui.atlas_sections import show_depth, show_numbers, show_one_head, show_scatter
-from attnkit.ui.custom_model import RUNNING, custom_model
-from attnkit.ui.head_portrait import head_in_words
+from attnkit.ui.atlas.custom_model import RUNNING, custom_model
+from attnkit.ui.atlas.head_portrait import head_in_words
+from attnkit.ui.atlas.sections import show_depth, show_numbers, show_one_head, show_scatter
 from attnkit.ui.markdown import plain, with_formulas
 from attnkit.ui.routing import require_route
 from attnkit.ui.widgets import bound, sections, warn_once

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from attnkit.ui.film_page import film_page
-from attnkit.ui.inspection import ATTENTION_TITLE
+from attnkit.ui.inside.film_page import film_page
+from attnkit.ui.inside.inspected_run import ATTENTION_TITLE
 
 
 def draw() -> None:

@@ -20,14 +20,20 @@ from attnkit.sweeps.shipped import SHIPPED, load_shipped
 from attnkit.sweeps.values import InvalidSweep
 from attnkit.ui import components
 from attnkit.ui.address import open_choice
-from attnkit.ui.capacity_card import row_of, show_card, take_mark
-from attnkit.ui.capacity_choice import (
+from attnkit.ui.lab.guess import stop_before_first_run
+from attnkit.ui.markdown import plain
+from attnkit.ui.routing import require_route
+from attnkit.ui.server.presence import watcher
+from attnkit.ui.sweeps.cell_card import row_of, show_card, take_mark
+from attnkit.ui.sweeps.choice import (
     OWN,
     SECTIONS,
     CapacityChoice,
     conclusion_of,
 )
-from attnkit.ui.capacity_sections import (
+from attnkit.ui.sweeps.live_sweep import LiveSweep, open_live_sweep
+from attnkit.ui.sweeps.live_sweep_area import live_bar, sweep_form_area
+from attnkit.ui.sweeps.sections import (
     csv_table,
     pick,
     pick_values,
@@ -38,12 +44,6 @@ from attnkit.ui.capacity_sections import (
     show_slices,
     shown_cells,
 )
-from attnkit.ui.guess import stop_before_first_run
-from attnkit.ui.live_sweep import LiveSweep, open_live_sweep
-from attnkit.ui.live_sweep_area import live_bar, sweep_form_area
-from attnkit.ui.markdown import plain
-from attnkit.ui.presence import watcher
-from attnkit.ui.routing import require_route
 from attnkit.ui.widgets import bound, sections, warn_once
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of

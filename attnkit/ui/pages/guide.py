@@ -5,9 +5,10 @@ from __future__ import annotations
 import streamlit as st
 
 from attnkit.experiment import Experiment
-from attnkit.ui import components, tour, words
-from attnkit.ui.guess import awaits_first_run
-from attnkit.ui.presets import PRESETS, Preset
+from attnkit.ui import components, words
+from attnkit.ui.lab import tour
+from attnkit.ui.lab.guess import awaits_first_run
+from attnkit.ui.lab.presets import PRESETS, Preset
 from attnkit.ui.routing import require_route
 from attnkit.ui.session import lab_link
 

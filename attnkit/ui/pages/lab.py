@@ -15,21 +15,22 @@ from attnkit.foundation.settings import Problem
 from attnkit.tasks import TASKS
 from attnkit.training.joining import can_share_runs
 from attnkit.training.snapshot import Snapshot
-from attnkit.ui import components, composer, share, task_examples, words
-from attnkit.ui.board import draw_board, explain_result, larger_charts, probe_pickers
-from attnkit.ui.controls import labels_of, setting_widgets
-from attnkit.ui.custom_phone_book import custom_phone_book_area
-from attnkit.ui.guess import guess_area, quiet_switch
-from attnkit.ui.lab import MOST_COLUMNS, Lab
-from attnkit.ui.lab_status import earlier_task_note, status_line
+from attnkit.ui import components, words
+from attnkit.ui.lab import composer, share, task_examples
+from attnkit.ui.lab.board import draw_board, explain_result, larger_charts, probe_pickers
+from attnkit.ui.lab.controls import labels_of, setting_widgets
+from attnkit.ui.lab.custom_phone_book import custom_phone_book_area
+from attnkit.ui.lab.guess import guess_area, quiet_switch
+from attnkit.ui.lab.lab import MOST_COLUMNS, Lab
+from attnkit.ui.lab.numbers import numbers
+from attnkit.ui.lab.status import earlier_task_note, status_line
+from attnkit.ui.lab.tour import tour_area
+from attnkit.ui.lab.training_buttons import training_buttons
 from attnkit.ui.markdown import plain
-from attnkit.ui.numbers import numbers
 from attnkit.ui.render_cache import planned_board
 from attnkit.ui.routing import require_route
-from attnkit.ui.service import duration_in_words, training_service
+from attnkit.ui.server.service import duration_in_words, training_service
 from attnkit.ui.session import automatic_switch, open_lab
-from attnkit.ui.tour import tour_area
-from attnkit.ui.training_buttons import training_buttons
 from attnkit.ui.watched_job import show_refusal
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of

@@ -14,7 +14,8 @@ from attnkit.foundation.settings import PREFIX
 from attnkit.service.logs import versions
 from attnkit.service.server import server_settings
 from attnkit.ui.markdown import plain
-from attnkit.ui.owner import (
+from attnkit.ui.routing import require_route
+from attnkit.ui.server.owner import (
     has_page,
     is_signed_in,
     n_sessions,
@@ -25,8 +26,7 @@ from attnkit.ui.owner import (
     store_megabytes,
     store_notes,
 )
-from attnkit.ui.routing import require_route
-from attnkit.ui.service import training_service
+from attnkit.ui.server.service import training_service
 
 TICK_SECONDS = 2.0
 """Seconds between two updates of the numbers and the queue."""

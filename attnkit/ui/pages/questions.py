@@ -31,13 +31,7 @@ from attnkit.sweeps.shipped import load_shipped
 from attnkit.sweeps.values import InvalidSweep
 from attnkit.ui import components
 from attnkit.ui.address import is_quiet
-from attnkit.ui.capacity_choice import conclusion_of
-from attnkit.ui.claim_rerun import open_reruns
-from attnkit.ui.claim_rerun_area import claim_rerun_area, show_picture
-from attnkit.ui.evidence import ICONS, markdown_table
-from attnkit.ui.markdown import plain
-from attnkit.ui.new_claims import show_new_claims
-from attnkit.ui.question_choice import (
+from attnkit.ui.claims.choice import (
     ALL,
     CLAIM,
     NEW,
@@ -46,7 +40,13 @@ from attnkit.ui.question_choice import (
     QuestionChoice,
     open_question_choice,
 )
+from attnkit.ui.claims.evidence import ICONS, markdown_table
+from attnkit.ui.claims.new_claims import show_new_claims
+from attnkit.ui.claims.rerun import open_reruns
+from attnkit.ui.claims.rerun_area import claim_rerun_area, show_picture
+from attnkit.ui.markdown import plain
 from attnkit.ui.routing import require_route
+from attnkit.ui.sweeps.choice import conclusion_of
 
 _WIDTHS = {
     "claim": 330,

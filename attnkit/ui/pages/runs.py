@@ -20,11 +20,10 @@ from attnkit.service.history import (
 from attnkit.service.server import server_settings
 from attnkit.service.store import LONGEST_NAME, ResultStore, Unavailable
 from attnkit.ui.address import open_choice
-from attnkit.ui.guess import stop_before_first_run
+from attnkit.ui.lab.guess import stop_before_first_run
 from attnkit.ui.markdown import plain
-from attnkit.ui.routing import require_route
-from attnkit.ui.run_comparison import comparison, downloads
-from attnkit.ui.runs import (
+from attnkit.ui.reference.run_comparison import comparison, downloads
+from attnkit.ui.reference.runs import (
     MOST,
     Runs,
     attempt,
@@ -34,8 +33,9 @@ from attnkit.ui.runs import (
     may_change,
     what_each_reached,
 )
+from attnkit.ui.routing import require_route
+from attnkit.ui.server.storage import result_store
 from attnkit.ui.session import lab_link, with_hidden
-from attnkit.ui.storage import result_store
 from attnkit.ui.widgets import key_of_table, warn_once
 
 MOST_LISTED = 200

@@ -25,17 +25,22 @@ from attnkit.foundation.settings import InvalidExperiment, as_sentence
 from attnkit.service.jobs import Job
 from attnkit.training.summary import percent
 from attnkit.ui import components
-from attnkit.ui.controls import labels_of
-from attnkit.ui.inspection import InspectedRun, open_inspected_run, remembered, show_failure
-from attnkit.ui.markdown import plain
-from attnkit.ui.routing import require_route
-from attnkit.ui.tied_training import (
+from attnkit.ui.inside.inspected_run import (
+    InspectedRun,
+    open_inspected_run,
+    remembered,
+    show_failure,
+)
+from attnkit.ui.inside.tied_training import (
     TiedTraining,
     open_tied_training,
     points,
     show_recovery,
 )
-from attnkit.ui.tying import mixtures_area
+from attnkit.ui.inside.tying import mixtures_area
+from attnkit.ui.lab.controls import labels_of
+from attnkit.ui.markdown import plain
+from attnkit.ui.routing import require_route
 from attnkit.ui.watched_job import moves, show_refusal, status_of
 from attnkit.ui.widgets import download, live
 from attnkit.variants import Variant

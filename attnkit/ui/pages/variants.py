@@ -12,13 +12,13 @@ from attnkit.foundation.settings import InvalidExperiment
 from attnkit.tasks import TASKS
 from attnkit.ui import components
 from attnkit.ui.address import open_choice
-from attnkit.ui.composer import costs_line, other_names
-from attnkit.ui.guess import awaits_first_run
+from attnkit.ui.lab.composer import costs_line, other_names
+from attnkit.ui.lab.guess import awaits_first_run
 from attnkit.ui.markdown import plain
+from attnkit.ui.reference.variant_choice import VariantChoice
+from attnkit.ui.reference.variant_table import accuracy_in_words, catalogue_table, conclusion, note
 from attnkit.ui.routing import require_route
 from attnkit.ui.session import lab_link
-from attnkit.ui.variant_choice import VariantChoice
-from attnkit.ui.variant_table import accuracy_in_words, catalogue_table, conclusion, note
 from attnkit.ui.widgets import key_of_table, table, warn_once
 from attnkit.variants import CATALOGUE, OPTIONS, Named, Variant
 from attnkit.variants.catalogue import search

@@ -1,0 +1,1 @@
+"""The page Atlas: choices, sections, and models of visitors."""

@@ -1,0 +1,1 @@
+"""The page Questions: evidence for claims, and claims that visitors run again."""

@@ -1,0 +1,101 @@
+"""“What nobody had tested” on the Questions page: new claims, failed predictions first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from attnkit.evidence.presentation import ClaimInWords, Outcome, cache_in_words, new_claims
+from attnkit.evidence.record import Records
+from attnkit.evidence.words import main_statement, mean_in_words
+from attnkit.figures.learning import COURSE_KEY, NARROW, describe_course, plot_course
+from attnkit.ui import components
+from attnkit.ui.address import is_quiet
+from attnkit.ui.claims.choice import QuestionChoice
+from attnkit.ui.markdown import plain
+
+HEADINGS = {
+    Outcome.WRONG: ":material/cancel: We predicted something else",
+    Outcome.TRUE: ":material/check_circle: As we predicted",
+    Outcome.OPEN: ":material/help: Undecided",
+}
+"""Heading by outcome of a prediction; the icons differ, so that colour is not needed."""
+
+
+def show_new_claims(choice: QuestionChoice, records: Records) -> None:
+    """Draw a row for every decided new claim and a button for every undecided one."""
+    if is_quiet():
+        st.info(
+            "“Guess first” is on, so this list is hidden. Guess the result of a claim under “All "
+            "claims”, or switch “Guess first” off in the Lab."
+        )
+        return
+    if not records:
+        st.info("Not run yet.")
+        return
+    groups = new_claims(records)
+    n_wrong, n_true = (len(groups[outcome]) for outcome in (Outcome.WRONG, Outcome.TRUE))
+    with st.container(key="conclusion"):
+        verb = "was" if n_wrong == 1 else "were"
+        st.markdown(f"{n_wrong} of our {n_wrong + n_true} decided predictions {verb} wrong.")
+    st.caption(
+        "As far as we know, nobody had tested these claims on such small tasks. We wrote each "
+        f"prediction down before the runs that count. {COURSE_KEY} Square brackets hold 95% "
+        "intervals."
+    )
+    with st.container(gap="xxsmall", key="new_claims"):
+        for outcome in (Outcome.WRONG, Outcome.TRUE):
+            for words in groups[outcome]:
+                _show_row(words, HEADINGS[outcome], choice)
+    _show_undecided(groups[Outcome.OPEN], choice)
+
+
+def _show_row(words: ClaimInWords, heading: str, choice: QuestionChoice) -> None:
+    """Draw what is found on a claim, its numbers, and how its variants learn."""
+    claim, evidence = words.claim, words.evidence
+    if evidence is None or words.verdict is None:
+        return
+    statement, finding = main_statement(evidence, words.verdict)
+    difference = mean_in_words(statement, finding)
+    left, right = st.columns([5, 6], gap="medium", vertical_alignment="center")
+    with left, st.container(gap="xxsmall"):
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.caption(heading, help=plain(f"Our prediction: {claim.prediction}"))
+            st.button(
+                "Evidence",
+                icon=":material/arrow_forward:",
+                type="tertiary",
+                on_click=choice.open_claim,
+                args=(claim.id,),
+                key=f"open_new_{claim.id}",
+                help=plain(claim.title),
+            )
+        st.markdown(f"**{plain(words.found)}**")
+        numbers = f"Mean difference {difference}. " if difference else ""  # some never solve it
+        st.caption(plain(f"{numbers}{cache_in_words(claim)}"))
+    figure = plot_course(evidence, statement)
+    if figure is not None:
+        narrow = plot_course(evidence, statement, narrow=True)
+        with right:
+            components.picture(
+                figure,
+                key=f"course_{claim.id}",
+                alt=f"{claim.title}. {describe_course(evidence, statement)}",
+                narrower={NARROW: narrow} if narrow else None,
+            )
+
+
+def _show_undecided(undecided: Sequence[ClaimInWords], choice: QuestionChoice) -> None:
+    """Draw a button for each undecided claim."""
+    if not undecided:
+        return
+    st.caption(f"{HEADINGS[Outcome.OPEN]}. Press a claim to see its evidence.")
+    with st.container(horizontal=True, gap="xsmall"):
+        for words in undecided:
+            st.button(
+                plain(words.claim.title),
+                on_click=choice.open_claim,
+                args=(words.claim.id,),
+                key=f"open_new_{words.claim.id}",
+            )

@@ -1,0 +1,43 @@
+"""Page that shows one inspection of a run as a film: pickers, figures and downloads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import streamlit as st
+
+from attnkit.analysis.inspection.request import Inspection, View
+from attnkit.ui.inside.example_picker import pick_example
+from attnkit.ui.inside.inspected_run import open_inspected_run, pick_layer_and_head, show_film
+from attnkit.ui.inside.takeaway import take_away
+from attnkit.ui.lab.lab import Lab
+from attnkit.ui.routing import require_route
+
+
+def film_page(
+    page: str, title: str, view: View, below: Callable[[Lab], None] = lambda lab: None
+) -> None:
+    """Draw a page of a view; `below` draws between its figures and the downloads."""
+    require_route()
+    subject = open_inspected_run(page, title)
+    layer, head = pick_layer_and_head(subject)
+    example = pick_example(subject)
+    if example is None:
+        below(subject.lab)
+        return
+    query = _pressed_query(example) if view == "attention" else 0
+    inspection = replace(example, view=view, layer=layer, head=head, query_index=query)
+    show_film(subject, inspection, page)
+    below(subject.lab)
+    take_away(subject, inspection, page, title)
+
+
+def _pressed_query(example: Inspection) -> int | None:
+    """Return the index of the query that was pressed in a figure of the same example."""
+    memory = st.session_state.setdefault("remembered", {})
+    if memory.get("example of the query") != example:
+        memory["example of the query"] = example
+        memory.pop("query_index", None)
+    pressed: int | None = memory.get("query_index", example.query_index)
+    return pressed

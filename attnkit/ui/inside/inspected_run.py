@@ -1,0 +1,347 @@
+"""Shared parts of the pages that look inside models: the inspected run, its film, the pickers.
+
+These pages show one seed of the run that the Lab shows. If the run is not trained yet, they offer
+to train it with all its seeds, and the Lab and Runs then show it, too. The film of a trained run
+is kept for a short time after training. When it is gone, the one seed is trained again, which gives
+the same numbers, and the page says so. While it trains, new frames are sent as they come, and the
+browser adds them to those it has.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from attnkit.analysis.attention_map import telling_layer
+from attnkit.analysis.inspection.request import Inspection
+from attnkit.analysis.inspection.result import InspectionResult
+from attnkit.experiment import Experiment
+from attnkit.experiment.links import problems_in_words
+from attnkit.service.jobs import Job
+from attnkit.service.service import Refused
+from attnkit.ui import components
+from attnkit.ui.cache import Cache
+from attnkit.ui.lab.lab import Lab
+from attnkit.ui.markdown import plain
+from attnkit.ui.server.service import training_service, training_time
+from attnkit.ui.session import lab_link, open_lab
+from attnkit.ui.watched_job import moves, show_refusal, status_of
+from attnkit.ui.widgets import bound, live
+from attnkit.variants.catalogue import title_of
+
+ATTENTION_TITLE = "What does one lookup do?"
+"""Title of the page Attention, and of its copy as one file."""
+
+LONGEST_WAIT = 120.0
+"""Seconds that a download waits for a training whose film it shows."""
+
+TICK_SECONDS = 0.5
+"""Seconds between two updates while a run trains."""
+
+CACHE_BYTES = 2**25
+"""Size of the cache of inspections that all visitors share."""
+
+
+@dataclass
+class InspectedRun:
+    """One seed of a run that a page looks into.
+
+    Attributes:
+        lab: The visitor's Lab.
+        experiment: Experiment of the one seed.
+        run: Experiment of the run, with all its seeds.
+        row: The row of pickers at the head of the page.
+        refusal: Reason why the seed cannot be trained here; empty if it can.
+    """
+
+    lab: Lab
+    experiment: Experiment
+    run: Experiment
+    row: DeltaGenerator
+    refusal: str = ""
+
+    def ask_for_film(self) -> Job | None:
+        """Return the job whose film is shown, as it is now; begin one if there is none.
+
+        None is returned, and `refusal` set, if it was refused.
+        """
+        service, lab = training_service(), self.lab
+        try:
+            job_id = service.film(self.experiment, lab.job_id, lab.watcher)
+        except Refused as error:
+            self.refusal = str(error)
+            return None
+        previous_id, lab.filmed_id = lab.filmed_id, job_id
+        if previous_id and previous_id not in lab.watched:
+            service.turn_away(previous_id, lab.watcher)
+        return service.look(job_id, lab.watcher)
+
+    def try_again(self) -> None:
+        """Train again what has failed: the Lab's run, or the one seed that was to be filmed."""
+        job = self.lab.job
+        if job is not None and job.state == "failed":
+            self.lab.train()
+            return
+        try:
+            training_service().submit(self.experiment, kept=False, watcher=self.lab.watcher)
+        except Refused as error:
+            self.lab.refusal = str(error)
+
+    def inspect(self, inspection: Inspection, most: int = 0) -> bytes | str | None:
+        """Return the result of an inspection as bytes.
+
+        A text says why there is none; None means that the run has no film yet, or has failed.
+
+        Args:
+            inspection: The inspection.
+            most: Number of times that it is computed during a training, at most; 0 for any number.
+        """
+        job = self.ask_for_film()
+        if job is None:
+            return f"Not taken: {self.refusal}"
+        return self._inspect(job, inspection, most)
+
+    def inspect_when_over(self, inspection: Inspection) -> bytes | str | None:
+        """Return the result of an inspection, after waiting for the end of a training."""
+        service, deadline = training_service(), time.monotonic() + LONGEST_WAIT
+        job = self.ask_for_film()
+        while job is not None and not job.over and (left := deadline - time.monotonic()) > 0:
+            job = service.wait(job.id, job.version, left, self.lab.watcher)
+        return self.inspect(inspection)
+
+    def inspect_all_seeds(self, inspection: Inspection) -> bytes | str | None:
+        """Return the result of an inspection of all seeds of the run, if it still has its film.
+
+        If not, the one seed is inspected, which may be trained again for its film. A text, such as
+        that of a busy training process, is returned at once: asking again would double the wait.
+        """
+        job = self.lab.job
+        result = self._inspect(job, inspection) if job is not None and job.over else None
+        return self.inspect(inspection) if result is None else result
+
+    def _inspect(self, job: Job, inspection: Inspection, most: int = 0) -> bytes | str | None:
+        """Return the result of an inspection of a job; see `inspect`."""
+        if not job.begun or job.snapshot is None or job.state == "failed":
+            return None
+        moment = job.step * most // job.experiment.training.steps if most else job.step
+        key = (job.id, job.over, moment, inspection)
+        cached = _CACHE.get(key)
+        if cached is not None:
+            return cached
+        result = training_service().inspect(job.id, inspection)
+        if isinstance(result, bytes):
+            _CACHE.put(key, result)
+        return result
+
+
+_CACHE: Cache[bytes] = Cache(10_000, CACHE_BYTES, len)
+
+
+def open_inspected_run(page: str, title: str) -> InspectedRun:
+    """Draw the head of a page, and return the run and seed that it looks into.
+
+    If the run is not trained, the page ends with an offer to train it.
+    """
+    lab = open_lab(page)
+    job = lab.job
+    experiment = lab.experiment if job is None else job.experiment
+    st.title(title, anchor=False)
+    if lab.problems:  # they stay, so that the Lab shows them, too
+        st.warning(f"The link was not fully understood. {plain(problems_in_words(lab.problems))}")
+    row = st.container(horizontal=True, vertical_alignment="bottom", key="subject")
+    with row:
+        names = ", ".join(title_of(variant) for variant in experiment.sharing)
+        st.markdown(f"**{plain(experiment.task.title)}**: {plain(names)}")
+        lab_link("Change it in the Lab")
+        seed = experiment.first_seed
+        if experiment.n_seeds > 1:
+            seeds = list(experiment.seeds)
+            key = f"inspected_seed_{seeds[0]}_{len(seeds)}"
+            seed = st.selectbox("Seed", seeds, width=90, **remembered(key, seeds, seed, key))
+    lab.write_link()
+    if not lab.is_trained:
+        _offer_training(lab)
+        st.stop()
+    return InspectedRun(lab, experiment.replace(first_seed=seed, n_seeds=1), experiment, row)
+
+
+def _offer_training(lab: Lab) -> None:
+    """Draw the button that trains the settings, with the number of models and the seconds."""
+    show_refusal(lab)
+    if lab.quiet:
+        st.info("Not trained yet. Guess in the Lab what will come out, then train it there.")
+        return
+    models = "1 model" if lab.experiment.n_runs == 1 else f"{lab.experiment.n_runs} models"
+    st.info(
+        f"These settings are not trained yet. **Train** trains {models}, which takes "
+        f"{training_time(lab.experiment)}. The Lab and Runs show them, too."
+    )
+    st.button(
+        "Train",
+        type="primary",
+        icon=":material/play_arrow:",
+        on_click=lab.train,
+        key="train_here",
+    )
+
+
+def remembered(name: str, options: Sequence[Any], default: Any, key: str = "") -> dict[str, Any]:
+    """Return the arguments of a picker whose choice holds on all pages, see `bound`.
+
+    Args:
+        name: Name under which the choice is remembered.
+        options: Options of the picker.
+        default: Choice if none was made, or if it is no option here.
+        key: Key of the widget; it is made of the name if empty.
+    """
+    memory: dict[str, Any] = st.session_state.setdefault("remembered", {})
+    if memory.get(name) not in options:
+        memory[name] = default
+    return bound(memory, name, key or f"inspected_{name}")
+
+
+def pick_layer_and_head(subject: InspectedRun) -> tuple[int, int]:
+    """Draw the pickers where there is a choice, and return the indices of layer and head.
+
+    The choices hold on all pages.
+    """
+    layer_specs, n_heads = subject.experiment.layer_specs, subject.experiment.n_heads
+    layer = head = 0
+    if len(layer_specs) > 1:
+        layers = range(len(layer_specs))
+        layer = subject.row.selectbox(
+            "Layer",
+            layers,
+            format_func=lambda i: layer_specs[i].title.removeprefix("Layer "),
+            width=130,
+            **remembered("layer", layers, telling_layer(layer_specs)),
+        )
+    if n_heads > 1:
+        heads = range(n_heads)
+        widget = remembered("head", heads, 0)
+        head = subject.row.selectbox(
+            "Head", heads, format_func=lambda i: f"{i + 1}", width=90, **widget
+        )
+    return layer, head
+
+
+def show_film(subject: InspectedRun, inspection: Inspection, component: str) -> None:
+    """Draw the figures of an inspection, and add new frames while the run trains.
+
+    Args:
+        subject: The run and seed.
+        inspection: The inspection.
+        component: Name of the component. `st.session_state[component].picked` holds what was
+            pressed in its figures: any of layer, head and query_index (the index of the query).
+    """
+    st.session_state[f"sent_{component}"] = _Sent()
+    moving = moves(subject.ask_for_film())
+    live(
+        lambda: _draw(subject, inspection, component),
+        lambda: moves(subject.ask_for_film()),
+        TICK_SECONDS if moving else None,
+    )
+
+
+@dataclass
+class _Sent:
+    """Frames that one drawing of a page has sent so far.
+
+    Attributes:
+        film: The job.
+        step: Training step of the last frame.
+        blob: The last bytes.
+        problem: Reason why there are none; frames are then requested at the visitor's press only.
+    """
+
+    film: str = ""
+    step: int = -1
+    blob: bytes = b""
+    problem: str = ""
+
+
+_HEIGHT = 600
+"""Height in pixels of the placeholder until the first frame has come."""
+
+
+def _draw(subject: InspectedRun, inspection: Inspection, component: str) -> None:
+    """Draw the status line and the component; drawn again at every tick."""
+    if st.session_state.pop("picked_anew", False):  # the pickers above change, too
+        st.rerun()
+    sent: _Sent = st.session_state[f"sent_{component}"]
+    job = subject.ask_for_film()
+    if job is not None and job.id != sent.film:
+        sent.film, sent.step = job.id, -1
+    if job is not None and job.state == "failed":
+        show_failure(subject, job, f"again_{component}_failed")
+    elif status := _status(job, subject):
+        st.caption(status)
+    if not sent.problem:
+        _fetch(subject, inspection, sent, all_frames=job is None or job.over)
+    if sent.problem:
+        st.error(plain(f"{sent.problem}."), icon=":material/error:")
+        again, args = f"again_{component}", (component,)
+        st.button("Ask again", icon=":material/refresh:", key=again, on_click=_send_all, args=args)
+    if sent.blob:
+        components.film(
+            component,
+            sent.blob,
+            key=component,
+            picked=partial(_take_picked, component),
+            resend=partial(_send_all, component),
+        )
+    elif moves(job):
+        st.skeleton(height=_HEIGHT)
+
+
+def _fetch(subject: InspectedRun, inspection: Inspection, sent: _Sent, *, all_frames: bool) -> None:
+    """Request the new frames, or all of them."""
+    result = subject.inspect(replace(inspection, since=-1 if all_frames else sent.step))
+    if isinstance(result, str):
+        sent.problem = result
+    elif result is not None:
+        header = InspectionResult.from_bytes(result).header
+        if header["steps"]:
+            sent.step, sent.blob = header["steps"][-1], result
+
+
+def _status(job: Job | None, subject: InspectedRun) -> str:
+    """Return how far the training of the inspected run is.
+
+    The text is empty for a run that has ended: the player says which step and seed it shows.
+    """
+    if job is None:
+        return "Nothing to look into."
+    if job.over and job.begun and job.state != "failed":
+        return ""
+    if moves(job) and job.step and not job.kept and subject.lab.is_finished:
+        seed = subject.experiment.first_seed
+        again = f"Seed {seed} is trained once more for these figures, with the same numbers."
+        return f"{again} {status_of(job)}"
+    return f"{status_of(job)} The figures grow." if moves(job) and job.snapshot else status_of(job)
+
+
+def show_failure(subject: InspectedRun, job: Job, key: str) -> None:
+    """Draw why a training failed, and the button that begins it again."""
+    st.markdown(status_of(job))
+    st.button("Train it again", icon=":material/replay:", on_click=subject.try_again, key=key)
+    show_refusal(subject.lab)
+
+
+def _take_picked(component: str) -> None:
+    """Set the pickers to what was pressed in a figure."""
+    for name, value in (st.session_state[component].picked or {}).items():
+        if name in ("layer", "head", "query_index") and isinstance(value, int) and value >= 0:
+            st.session_state.setdefault("remembered", {})[name] = value
+            st.session_state["picked_anew"] = True
+
+
+def _send_all(component: str) -> None:
+    """Request all frames at the next tick: the browser lacks some, or there was a problem."""
+    st.session_state[f"sent_{component}"] = _Sent()

@@ -1,0 +1,1 @@
+"""The Lab: settings, training, and what it shows, except the page itself."""

@@ -1,0 +1,146 @@
+"""The Lab's board, the pickers of its maps, and larger charts of the same run."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from attnkit.analysis.attention_map import telling_layer
+from attnkit.experiment import Experiment
+from attnkit.figures.board import asymmetry_over_steps
+from attnkit.training.snapshot import Snapshot
+from attnkit.ui import components, words
+from attnkit.ui.lab.lab import Lab
+from attnkit.ui.markdown import plain
+from attnkit.ui.render_cache import (
+    board,
+    finding,
+    headline,
+    measures_finding,
+    plot_accuracy,
+    plot_attention_measures,
+    plot_loss,
+)
+from attnkit.ui.session import with_hidden
+
+
+def probe_pickers(experiment: Experiment) -> tuple[int, int, int | None]:
+    """Draw the pickers of the seed, layer and head that the maps show, and return the choices.
+
+    Layer and head are indices; a head of None means the mean of all heads.
+    """
+    layer_specs = experiment.layer_specs
+    with st.container(horizontal=True, vertical_alignment="center", key="probe", width="content"):
+        seeds = list(experiment.seeds)
+        seed = st.selectbox(
+            "Seed",
+            seeds,
+            format_func=lambda seed: f"seed {seed}",
+            key=f"seed_{seeds[0]}_{len(seeds)}",
+            width=110,
+            label_visibility="collapsed",
+        )
+        layer = telling_layer(layer_specs)
+        if len(layer_specs) > 1:
+            layer = st.selectbox(
+                "Layer",
+                range(len(layer_specs)),
+                index=layer,
+                format_func=lambda i: layer_specs[i].title.lower(),
+                key="layer_" + "_".join(spec.title for spec in layer_specs),
+                width=130,
+                label_visibility="collapsed",
+            )
+        head: int | None = 0
+        if experiment.n_heads > 1:
+            head = st.selectbox(
+                "Head",
+                [None, *range(experiment.n_heads)],
+                format_func=lambda i: "mean of heads" if i is None else f"head {i + 1}",
+                width=140,
+                label_visibility="collapsed",
+            )
+    return seed, layer, head
+
+
+def explain_result(snapshot: Snapshot, seed: int) -> None:
+    """Write what the accuracies show over all seeds, and the reason in one seed if it is known.
+
+    Args:
+        snapshot: Snapshot on screen.
+        seed: Seed for which the reason is given.
+    """
+    if not snapshot.step:
+        st.markdown("Untrained: nothing is learnt yet.")
+        return
+    on_accuracy = snapshot.experiment.task.loss_to_beat is None
+    rule = words.WORDS["solved"].meaning if on_accuracy else None
+    reason = headline(snapshot, seed)
+    if reason is not None:
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.markdown(f"**{plain(reason.in_words(snapshot.experiment, seed))}**")
+            if reason.page:
+                hidden = with_hidden(st.query_params.to_dict())
+                see = f"See it on the page {reason.page.capitalize()}"
+                st.page_link(f"pages/{reason.page}.py", label=see, query_params=hidden)
+                st.page_link("pages/questions.py", label="When must Q, K and V differ?")
+    st.markdown(plain(finding(snapshot)), help=rule)
+
+
+def draw_board(
+    snapshot: Snapshot,
+    experiment: Experiment,
+    probe: tuple[int, int, int | None],
+    previous: Snapshot | None,
+) -> None:
+    """Draw the board of a snapshot.
+
+    Args:
+        snapshot: Snapshot on screen.
+        experiment: Experiment whose variants are the columns.
+        probe: Seed, layer and head that the maps show, as from `probe_pickers`.
+        previous: Snapshot of the run before, whose curves are drawn in grey.
+    """
+    seed, layer, head = probe
+    drawing = board(snapshot, experiment, seed, layer, head, previous)
+    summary = finding(snapshot) if snapshot.step else "Untrained: nothing is learnt yet."
+    components.board(
+        drawing,
+        key="board",
+        alt=f"{summary} {measures_finding(snapshot)}",
+    )
+
+
+def larger_charts(lab: Lab, snapshot: Snapshot) -> None:
+    """Draw charts that can be zoomed into; they are made only while their expander is open."""
+    expander = st.expander("Larger charts", key="larger", on_change="rerun")
+    if not expander.open:
+        return
+    previous, name = lab.previous, f"attnkit-{snapshot.experiment.task.name}"
+    asymmetry = asymmetry_over_steps(snapshot)
+    with expander:
+        if snapshot.experiment.task.loss_to_beat is not None:
+            st.subheader("Loss on held-out examples, by training step", anchor=False)
+            components.live_figure(
+                plot_loss(snapshot, previous),
+                key="loss",
+                file=f"{name}-loss",
+                asymmetry=asymmetry,
+                alt=f"Loss over steps. {finding(snapshot)}",
+            )
+        st.subheader("Accuracy on held-out examples, by training step", anchor=False)
+        components.live_figure(
+            plot_accuracy(snapshot, previous),
+            key="accuracy",
+            file=f"{name}-accuracy",
+            asymmetry=asymmetry,
+            alt=f"Accuracy over steps. {finding(snapshot)}",
+        )
+        st.subheader("Symmetry of the scores, direction of the attention", anchor=False)
+        components.live_figure(
+            plot_attention_measures(snapshot),
+            key="measures",
+            file=f"{name}-measures",
+            asymmetry=asymmetry,
+            alt=f"Symmetry and attention over steps. {measures_finding(snapshot)}",
+        )
+        components.load_plotly()

@@ -1,0 +1,149 @@
+"""A visitor's own phone book in the Lab, which the trained models answer."""
+
+from __future__ import annotations
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from attnkit.analysis.attention_map import telling_layer
+from attnkit.analysis.custom_phone_book import (
+    MOST_CHARACTERS,
+    Book,
+    BookQuery,
+    ask,
+    is_phone_book,
+    most_entries,
+    read_book,
+)
+from attnkit.experiment import Experiment
+from attnkit.figures.answers import answers_table
+from attnkit.service.jobs import Job
+from attnkit.tasks.fuzzy import FuzzyPhonebook
+from attnkit.tasks.phonebook import Phonebook
+from attnkit.ui import components
+from attnkit.ui.lab.lab import Lab
+from attnkit.ui.markdown import plain
+
+AnyPhonebook = Phonebook | FuzzyPhonebook
+
+MOST_PROBLEMS = 5
+"""Problems of a book that are shown one by one."""
+
+INITIAL_BOOK = "Jindřich 731\nAnna 204\nBernd 518\nMiriam 366\nTom 942"
+"""Text of the field until the visitor changes it."""
+
+
+def custom_phone_book_area(lab: Lab) -> None:
+    """Draw the book, the question and the answers of the trained models."""
+    job = lab.job
+    task = (lab if job is None else job).experiment.task
+    assert is_phone_book(task)
+    with st.container(border=True, key="custom_book"):
+        st.markdown("**Ask the trained models** with a phone book of your own.")
+        left, right = st.columns(2, gap="medium")
+        text, name = book_fields(task, left, right)
+        with right:
+            if isinstance(task, FuzzyPhonebook):
+                st.caption(
+                    f"Names are read as their first {task.n_letters} letters or digits, without "
+                    "case and accents; shorter ones are filled up."
+                )
+            else:
+                st.caption(
+                    "Names are labels without spelling: case and spaces do not count, and an "
+                    "unknown name gets any free label."
+                )
+            seeds = [] if job is None else list(job.experiment.seeds)
+            seed = None
+            if len(seeds) > 1:
+                seed = st.selectbox(
+                    "Who answers",
+                    [None, *seeds],
+                    format_func=lambda s: "the majority of seeds" if s is None else f"seed {s}",
+                    key=f"asked_seed_{seeds[0]}_{len(seeds)}",
+                )
+        _answers(lab, job, task, text, name, seed)
+
+
+def book_fields(
+    task: AnyPhonebook, left: DeltaGenerator, right: DeltaGenerator, prefix: str = ""
+) -> tuple[str, str]:
+    """Draw the fields of a book and of the name that is asked for, and return their texts."""
+    text = left.text_area(
+        "Your book",
+        key=f"{prefix}book_{task.name}",
+        value=INITIAL_BOOK,
+        height=190,
+        max_chars=MOST_CHARACTERS,
+        help="A name and a number on each line. The number is what comes after the last "
+        "comma, semicolon, colon or tab; without one, it is the digits at the end of the "
+        "line. It consists of digits, spaces and ( ) . / + -. A book has 2 to "
+        f"{most_entries(task)} lines.",
+    )
+    name = right.text_input(
+        "Whose number?" + " Misspell it" * isinstance(task, FuzzyPhonebook),
+        key=f"{prefix}asked_{task.name}",
+        value=task.default_query,
+        max_chars=MOST_CHARACTERS,
+    )
+    return str(text), str(name)
+
+
+def read_question(task: AnyPhonebook, text: str, name: str) -> tuple[Book, BookQuery, str] | None:
+    """Return a book, the question to it, and notes on both; None, with a message, if one is wrong.
+
+    The notes are Markdown.
+    """
+    book = read_book(text, task)
+    question = None if book.problems else ask(book, name, task)
+    problems = book.problems if question is None else question.problems
+    if question is None or problems:
+        lines, n_more = problems[:MOST_PROBLEMS], len(problems) - MOST_PROBLEMS
+        more = "line like these" if n_more == 1 else "lines like these"
+        lines += [f"… and {n_more} more {more}."] if n_more > 0 else []
+        st.error("  \n".join(map(plain, lines)), icon=":material/error:")
+        return None
+    return book, question, " ".join(map(plain, [*book.notes[:MOST_PROBLEMS], *question.notes]))
+
+
+def _answers(
+    lab: Lab, job: Job | None, task: AnyPhonebook, text: str, name: str, seed: int | None
+) -> None:
+    """Draw the answers of the models to a book, or what is wrong with the book."""
+    asked = read_question(task, text, name)
+    if asked is None:
+        return
+    book, question, notes = asked
+    experiment = _experiment_of_models(lab, job)
+    if experiment is None:
+        st.info("Your settings are not trained yet: press **Train**, then the models answer.")
+        return
+    answers = lab.ask(job, question.tokens)
+    if isinstance(answers, str):
+        st.warning(plain(f"{answers}."))
+        return
+    components.markup(
+        answers_table(
+            experiment, book, question, answers, seed, telling_layer(experiment.layer_specs)
+        ),
+        key="custom_book_answers",
+    )
+    which = "of the finished example, " if job is None else ""
+    caption = f"Models {which}after step {answers.step}: brighter is more attention on that entry"
+    caption += ", mean over heads of the last layer." if experiment.n_heads > 1 else "."
+    if question.right:
+        caption += " Outlined: the right entry."
+    st.caption(f"{caption} {notes}".rstrip())
+
+
+def _experiment_of_models(lab: Lab, job: Job | None) -> Experiment | None:
+    """Return the experiment whose models answer; None if there are none yet.
+
+    Before anything is trained, the models of the shipped example answer, those of its first seed.
+    """
+    if job is not None:
+        return None if job.snapshot is None or job.state == "failed" else job.experiment
+    example = lab.shown(None)
+    if example is None or example.experiment != lab.experiment:
+        return None
+    return lab.experiment.replace(n_seeds=1)

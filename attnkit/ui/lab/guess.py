@@ -1,0 +1,213 @@
+"""Quiet mode: visitors guess the result before it is shown.
+
+Until Train is pressed, the Lab shows neither the finished example nor a stored result, and the
+guess can be changed. The Questions page hides its answers in the same way, and pages that list
+results stay closed until the visitor has trained something in the Lab.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import streamlit as st
+
+from attnkit.analysis.reached import joined
+from attnkit.analysis.reasons import reason
+from attnkit.experiment import Experiment
+from attnkit.training.snapshot import Snapshot
+from attnkit.training.summary import solved_variants
+from attnkit.ui.address import is_quiet
+from attnkit.ui.lab.lab import Lab
+from attnkit.ui.markdown import plain
+from attnkit.ui.render_cache import headline
+from attnkit.ui.session import lab_link
+from attnkit.ui.widgets import bound
+from attnkit.variants import Variant
+from attnkit.variants.catalogue import title_of
+
+SWITCH = "quiet_mode"
+"""Key of the switch of the quiet mode."""
+
+NONE = "none of them"
+"""The guess that no variant will solve the task."""
+
+
+@dataclass(frozen=True)
+class Guess:
+    """A visitor's guess of which variants solve a task.
+
+    Attributes:
+        experiment: The experiment that the guess is about.
+        chosen: Text forms of the variants that are expected to solve it; `NONE` alone if none is.
+    """
+
+    experiment: Experiment
+    chosen: tuple[str, ...]
+
+    def is_about(self, experiment: Experiment) -> bool:
+        """Return whether the guess is about an experiment, whatever its first seed is."""
+        seed = experiment.first_seed
+        return bool(self.chosen) and self.experiment.replace(first_seed=seed) == experiment
+
+    def is_right(self, solved: set[str]) -> bool:
+        """Return whether exactly the chosen variants have solved the task."""
+        return set(self.chosen) - {NONE} == solved
+
+
+def outcome_in_words(
+    is_right: bool, subject: str = "Your guess", *, is_partly_right: bool = False
+) -> str:
+    """Return the sentence that says whether a guess was right."""
+    return (
+        f"{subject} was {'right' if is_right else 'partly right' if is_partly_right else 'wrong'}."
+    )
+
+
+def awaits_first_run() -> bool:
+    """Return whether this visitor has to guess and to see a training before results are shown."""
+    lab: Lab | None = st.session_state.get("lab")
+    job = None if lab is None else lab.job
+    return is_quiet() and (job is None or job.state != "finished")
+
+
+def stop_before_first_run() -> None:
+    """End a page that lists results with a link to the Lab, if the visitor is to guess first."""
+    if awaits_first_run():
+        st.info("Results are hidden until you have guessed in the Lab and trained it there.")
+        lab_link("Open the Lab")
+        st.stop()
+
+
+def quiet_switch(lab: Lab) -> None:
+    """Let the visitor turn the quiet mode on and off."""
+    st.toggle(
+        "Guess first",
+        **bound(lab, "quiet", SWITCH, lab.set_quiet),
+        help="Results stay hidden until you have guessed and pressed Train. The address of this "
+        "page then opens in the same way.",
+    )
+
+
+def awaits_guess(lab: Lab) -> bool:
+    """Return whether Train waits until the visitor has guessed."""
+    return lab.quiet and not _is_on_screen(lab) and _guess_of(lab) is None
+
+
+def guess_area(lab: Lab) -> None:
+    """Ask for the guess; while the experiment trains, repeat it; at the end, say if it was right.
+
+    Nothing is drawn outside the quiet mode.
+    """
+    if not lab.quiet:
+        return
+    with st.container(border=True, key="guess_area"):
+        if not _is_on_screen(lab):
+            _ask(lab)
+            return
+        guess, job = _guess_of(lab), lab.job
+        if guess is None:
+            st.markdown("You have not guessed what comes out of this run.")
+        elif job is not None and job.state == "finished" and job.snapshot is not None:
+            st.markdown(outcome(guess, job.snapshot))
+        else:
+            st.markdown(plain(f"Your guess: {_listed(guess.chosen)} will {_aim(lab.experiment)}."))
+
+
+def _ask(lab: Lab) -> None:
+    """Draw the choice of variants; it begins with the last guess about the same experiment."""
+    options = [*lab.experiment.sharing, NONE]
+    key = f"guess_{lab.experiment.replace(first_seed=0).hash}"
+    last = _guess_of(lab)
+    if key not in st.session_state and last is not None:
+        st.session_state[key] = list(last.chosen)
+    chosen = st.pills(
+        f"**Which of them will {_aim(lab.experiment)}?** Guess, then press Train.",
+        options,
+        format_func=lambda name: name if name == NONE else title_of(Variant(name)),
+        selection_mode="multi",
+        key=key,
+        wrap=True,
+    )
+    st.caption("Choose one or several; you can change them until you press Train.")
+    st.session_state.guess = Guess(lab.experiment, tuple(chosen))
+
+
+def outcome(guess: Guess, snapshot: Snapshot) -> str:
+    """Return whether the guess was right, and if not, what it lacked and why; Markdown."""
+    solved = [variant.value for variant in solved_variants(snapshot)]
+    is_right = guess.is_right(set(solved))
+    named = [name for name in guess.chosen if name != NONE]
+    is_partly_right = bool(named) and set(named) < set(solved)
+    text = f"**{outcome_in_words(is_right, is_partly_right=is_partly_right)}**"
+    if is_right:
+        return text
+    why = _reason(snapshot, [name for name in named if name not in solved])
+    return " ".join(
+        filter(None, [text, plain(correction(named, solved, snapshot.experiment)), why])
+    )
+
+
+def correction(named: Sequence[str], solved: Sequence[str], experiment: Experiment) -> str:
+    """Return what was wrong about a guess, in a sentence; variants are given as text forms."""
+    wrong = [name for name in named if name not in solved]
+    lacking = [name for name in solved if name not in named]
+    text = f"You named {_listed(named)}"
+    if not solved:
+        return f"{text}; none of them {_does(experiment, 1)}."
+    if wrong:
+        subject = ", which" if len(wrong) == len(named) else f"; {_listed(wrong)}"
+        text += f"{subject} {_does_not(experiment, len(wrong))}"
+    if lacking:
+        too = ", too" if len(wrong) < len(named) else ""
+        text += f"; {_listed(lacking)} {_does(experiment, len(lacking))}{too}"
+    return f"{text}."
+
+
+def _reason(snapshot: Snapshot, wrong: Sequence[str]) -> str:
+    """Return why the first of the variants named wrongly fails, in Markdown.
+
+    Empty if no reason is known, or if it is the run's headline, which stands on the page already.
+    """
+    experiment = snapshot.experiment
+    shown = headline(snapshot, experiment.first_seed)
+    reasons = ((reason(snapshot, Variant(name), k), k) for name in wrong for k in experiment.seeds)
+    found, seed = next((known for known in reasons if known[0] is not None), (None, 0))
+    return "" if found in (None, shown) else plain(found.in_words(experiment, seed))
+
+
+def _aim(experiment: Experiment) -> str:
+    """Return the aim of a variant, to be read after "will"."""
+    if experiment.task.loss_to_beat is None:
+        return "solve this with all seeds"
+    return f"have a lower loss than {experiment.task.simple_model}"
+
+
+def _does(experiment: Experiment, n: int) -> str:
+    """Return the aim of n variants as a verb in the present."""
+    if experiment.task.loss_to_beat is None:
+        return "solves it" if n == 1 else "solve it"
+    return f"{'has' if n == 1 else 'have'} a lower loss than {experiment.task.simple_model}"
+
+
+def _does_not(experiment: Experiment, n: int) -> str:
+    """Return `_does` with "not"."""
+    return f"{'does' if n == 1 else 'do'} not {_does(experiment, 2)}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return the titles of variants as in "QKV, Q=K and K=V"."""
+    titles = [title_of(Variant(name)) for name in names if name != NONE]
+    return joined(titles) if titles else NONE
+
+
+def _guess_of(lab: Lab) -> Guess | None:
+    """Return the guess about the settings; None if there is none."""
+    guess: Guess | None = st.session_state.get("guess")
+    return guess if guess is not None and guess.is_about(lab.experiment) else None
+
+
+def _is_on_screen(lab: Lab) -> bool:
+    """Return whether the settings' own run is on screen, so that a guess comes too late."""
+    job = lab.job
+    return job is not None and job.experiment == lab.experiment

@@ -1,0 +1,103 @@
+"""Links to the experiment of the Lab, and class links, which hide controls."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+import streamlit as st
+from streamlit.net_util import get_internal_ip
+
+from attnkit.experiment.experiment import SCHEMA
+from attnkit.experiment.links import hideable, link_text
+from attnkit.service.server import server_settings
+from attnkit.ui.address import QUIET
+from attnkit.ui.lab.lab import Lab
+from attnkit.ui.server.service import training_service
+
+OPEN = "share"
+"""Key of the popover; its value tells whether it is open."""
+
+
+@st.fragment
+def share_form(lab: Lab, fits: bool) -> None:
+    """Draw the link to copy, and the form that makes a class link."""
+    experiment = lab.experiment
+    labels = hideable([experiment.task.name])
+    address, warning = reachable(f"{st.context.url.rstrip('/')}/" if st.context.url else "")
+    with st.container(key="share_links"):
+        st.markdown("**Link to this experiment**")
+        _to_copy(address, link_text(experiment), lab.quiet)
+        note = "It opens with these settings."
+        if not fits:
+            note = "Something on screen cannot be trained; the link is the address of this page."
+        existing = training_service().find(experiment)
+        if existing is not None and existing.stored and not lab.quiet:
+            note += " The result is kept here, so it opens finished."
+        st.caption(note)
+        if warning:
+            st.warning(warning, icon=":material/warning:")
+        st.markdown("**Link for a class**")
+        chosen = st.multiselect(
+            "Hide these controls",
+            labels,
+            default=[name for name in lab.hidden if name in labels],
+            format_func=labels.__getitem__,
+            placeholder="Choose what to hide",
+            key=f"hide_{experiment.task.name}",
+        )
+        guess_first = st.checkbox(
+            "Results stay hidden until the visitor has guessed",
+            value=lab.quiet,
+            key="share_quiet",
+        )
+        if chosen or guess_first:
+            hidden = [name for name in labels if name in chosen]
+            _to_copy(address, link_text(experiment, hidden), guess_first)
+        st.caption(
+            "For a calmer page: hidden settings keep the values they have now. "
+            "“Show all controls” brings everything back."
+        )
+
+
+def reachable(address: str) -> tuple[str, str]:
+    """Return an address that others can open, and a warning; empty if there is none.
+
+    A loopback address such as localhost means the computer on which it is opened. It is replaced by
+    this computer's address in its network, if the server listens there.
+
+    Args:
+        address: Address in the browser; empty if it is not known.
+    """
+    parts = urlsplit(address)
+    if server_settings().hosted or not _is_loopback(parts.hostname or ""):
+        return address, ""
+    port = f":{parts.port}" if parts.port else ""
+    listens_at = st.get_option("server.address")
+    if listens_at not in (None, "0.0.0.0", "::"):
+        return address, (
+            f"This link opens on this computer only, because attnkit listens at `{listens_at}`. To "
+            "share it within your network, start attnkit with `python -m attnkit --host 0.0.0.0`."
+        )
+    network = get_internal_ip()
+    if network is None or _is_loopback(network):
+        return address, "This link opens on this computer only, which is in no network."
+    return f"{parts.scheme}://{network}{port}/", (
+        f"The link has this computer's address in its network, because `{parts.hostname}` means "
+        "“this computer” to everybody. Others can open it if they are in the same network, attnkit "
+        f"keeps running here, and this computer's firewall lets port {parts.port or 80} in."
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+
+
+def _to_copy(address: str, query: str, quiet: bool) -> None:
+    """Draw a link with a button that copies it; a relative link if the address is unknown."""
+    if quiet:
+        query = f"{query or f'?v={SCHEMA}'}&{QUIET}=1"
+    st.code(address + query or f"?v={SCHEMA}", language=None, wrap_lines=True)

@@ -1,0 +1,62 @@
+"""The Lab's buttons of training: Train, Pause, Step, Stop, Reset and New seeds."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from attnkit.experiment import Experiment
+from attnkit.service.jobs import Job
+from attnkit.ui.lab.guess import awaits_guess
+from attnkit.ui.lab.lab import Lab
+
+
+def training_buttons(lab: Lab, experiment: Experiment | None, job: Job | None) -> None:
+    """Draw the buttons, except those that a class link hides."""
+    fits = job is not None and job.experiment == experiment
+    active = job is not None and job.active
+    paused = job is not None and job.state == "paused"
+    invalid = experiment is None or awaits_guess(lab)
+    st.button(
+        _train_label(lab, job, fits=fits),
+        type="primary",
+        icon=":material/play_arrow:",
+        width=168,  # as wide as its longest label, so that the others stay where they are
+        on_click=lab.train,
+        disabled=invalid or (active and fits),
+        key="train",
+    )
+    stepping = invalid or active or (paused and lab.held is not None)
+    step_help = "Train up to the next evaluation, then pause."
+    stop_help = "End this run and keep what it reached."
+    reset_help = "Back to step 0: the same weights and the same data again."
+    seeds_help = "Other weights and other data, same settings; trains at once."
+    for key, label, icon, press, disabled, tip in (
+        ("pause", "Pause", "pause", lab.pause, not active, None),
+        ("step", "Step", "skip_next", lab.step, stepping, step_help),
+        ("stop", "Stop", "stop", lab.stop, not (active or paused), stop_help),
+        ("reset", "Reset", "replay", lab.reset, invalid, reset_help),
+        ("new_seeds", "New seeds", "casino", lab.new_seeds, invalid, seeds_help),
+    ):
+        if key == "stop" or "buttons" not in lab.hidden:
+            icon = f":material/{icon}:"
+            st.button(label, icon=icon, on_click=press, disabled=disabled, key=key, help=tip)
+    if lab.hidden:
+        st.button(
+            "Show all controls",
+            icon=":material/visibility:",
+            type="tertiary",
+            on_click=lab.show_all,
+            key="show_all",
+        )
+
+
+def _train_label(lab: Lab, job: Job | None, *, fits: bool) -> str:
+    """Return the label of the first button, which says what pressing it does."""
+    if awaits_guess(lab):
+        return "Guess first"
+    if job is None:
+        return "Train"
+    if not fits:
+        return "Train what is new" if lab.n_new else "Train new settings"
+    has_steps = job.snapshot is not None and job.snapshot.step > 0
+    return "Resume" if job.state in ("paused", "stopped") and has_steps else "Train"

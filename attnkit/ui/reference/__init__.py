@@ -1,0 +1,1 @@
+"""The pages Runs and Variants: what is kept, and what there is."""

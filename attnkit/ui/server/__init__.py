@@ -1,0 +1,1 @@
+"""The server of the dashboard: its start, its visitors, its owner, its limits."""

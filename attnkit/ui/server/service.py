@@ -1,0 +1,33 @@
+"""The training service, of which a server has one, and the time that training takes, in words."""
+
+from __future__ import annotations
+
+from attnkit.experiment import Experiment
+from attnkit.service.service import TrainingService
+from attnkit.service.store import ResultStore
+from attnkit.ui.server.singletons import Singleton
+from attnkit.ui.server.storage import result_store
+
+
+def _start_service() -> TrainingService:
+    store = result_store()
+    return TrainingService(store=store if isinstance(store, ResultStore) else None)
+
+
+FIRST_FRAME_SECONDS = 0.3
+"""Seconds that a click waits for the first snapshot, so that it shows without another tick."""
+
+training_service = Singleton(_start_service, release=TrainingService.close)
+"""Return the service; it is started with the server, or else with the first page."""
+
+
+def training_time(experiment: Experiment) -> str:
+    """Return about how long an experiment will train, in words."""
+    service = training_service()
+    others = ", longer while others train" if service.n_active else ""
+    return f"about {duration_in_words(service.estimate(experiment))} on this server{others}"
+
+
+def duration_in_words(seconds: float) -> str:
+    """Return a time to wait in words, such as "45 s" or "3 min"."""
+    return f"{max(seconds, 1):.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"

@@ -1,0 +1,59 @@
+"""Start and end of a server: steps that run once, before its first page and after its last."""
+
+from __future__ import annotations
+
+import gc
+import os
+
+import streamlit as st
+from streamlit import config
+
+from attnkit.foundation.process import prepare_for_serving
+from attnkit.service.logs import log, versions
+from attnkit.service.server import server_settings
+from attnkit.service.store import ResultStore
+from attnkit.ui.server import guard
+from attnkit.ui.server.presence import sweep
+from attnkit.ui.server.service import training_service
+from attnkit.ui.server.singletons import Singleton
+from attnkit.ui.server.storage import result_store
+
+
+@Singleton
+def start() -> None:
+    """Log what runs here, and start the training process so that it is warm for the first visitor.
+
+    Raises:
+        InvalidSettings: If an environment variable has a value that is not allowed.
+    """
+    settings = server_settings()
+    if settings.hosted:  # details of an error are for the log, not for visitors
+        st.set_option("client.showErrorDetails", "none")
+        config.set_option("server.maxUploadSize", 1)  # megabyte; a hosted copy takes no uploads
+    log("server started", versions=versions(), settings=settings.shown(), cores=os.cpu_count())
+    if settings.hosted and not guard.in_front.is_set():
+        log("not guarded")
+    prepare_for_serving()
+    training_service()
+    sweep()
+
+
+@Singleton
+def settle() -> None:
+    """Start the server unless it is started, and exempt imported objects from garbage collection.
+
+    Streamlit's full collection after every script run is switched off in .streamlit/config.toml;
+    the interpreter's incremental one goes on.
+    """
+    start()
+    gc.collect()
+    gc.freeze()
+
+
+def stop() -> None:
+    """End the training process, store its finished results, and close the store."""
+    training_service().close()
+    store = result_store()
+    if isinstance(store, ResultStore):
+        store.close()
+    log("server stopped")

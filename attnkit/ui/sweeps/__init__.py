@@ -1,0 +1,1 @@
+"""The page Capacity: choices, sections, and sweeps that visitors run."""

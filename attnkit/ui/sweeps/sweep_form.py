@@ -1,0 +1,189 @@
+"""The form of a small sweep: task, two settings with their values, variants and seeds."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from attnkit.experiment.experiment import Experiment, settings
+from attnkit.foundation.settings import InvalidExperiment, Problem, Setting, Value
+from attnkit.service.server import server_settings
+from attnkit.sweeps import Sweep
+from attnkit.sweeps.values import NOT_AN_AXIS, InvalidSweep, read_value
+from attnkit.tasks import TASKS
+from attnkit.ui.lab.controls import labels_of
+from attnkit.ui.server.service import duration_in_words, training_service
+from attnkit.ui.sweeps.choice import text_of
+from attnkit.ui.sweeps.live_sweep import parts_of
+from attnkit.variants import Variant
+from attnkit.variants.sharing import Sharing
+
+MOST_POINTS = 100
+"""Largest number of points of a sweep that runs live."""
+
+MOST_VARIANTS = 10
+"""Largest number of variants of a sweep that runs live."""
+
+_ALL = tuple(Variant(sharing.value) for sharing in Sharing)
+
+
+@dataclass
+class SweepForm:
+    """Form of a sweep as a visitor has filled it in.
+
+    Attributes:
+        task: Name of the task.
+        first: Name of the setting of the first axis.
+        first_values: Its values, as typed.
+        second: Name of the setting of the second axis; empty for none.
+        second_values: Its values, as typed.
+        sharing: The variants.
+        n_seeds: Number of seeds.
+        steps: Steps of every run, unless they are an axis.
+    """
+
+    task: str = "phonebook"
+    first: str = "d_head"
+    first_values: str = ""
+    second: str = ""
+    second_values: str = ""
+    sharing: list[Variant] = field(default_factory=lambda: list(_ALL))
+    n_seeds: int = 3
+    steps: int = 0
+
+    def __post_init__(self) -> None:
+        values = self.first_values
+        self.set_task(self.task)
+        self.first_values = values or self.first_values
+
+    def set_task(self, task: str) -> None:
+        """Choose a task, keep the settings that it has, too, and suggest their values for it."""
+        self.task, present = task, axes_of(task)
+        self.steps = present["steps"].default
+        own = [name for name in TASKS[task].model_fields if name in present]
+        first_own = next((name for name in own if present[name].kind is int), "")
+        self.set_axis("first", self.first if self.first in present else "d_head")
+        self.set_axis("second", self.second if self.second in present else first_own)
+
+    def set_axis(self, side: str, name: str) -> None:
+        """Choose the setting of an axis, "first" or "second", and suggest values."""
+        setattr(self, side, name)
+        setattr(self, f"{side}_values", suggested(name, self.task) if name else "")
+
+    def sweep(self) -> Sweep:
+        """Return the sweep.
+
+        Raises:
+            InvalidSweep: If something is not allowed.
+        """
+        axes: dict[str, list[Value]] = {}
+        for name, text in ((self.first, self.first_values), (self.second, self.second_values)):
+            if name in axes:
+                allowed = "but two different settings are allowed"
+                raise InvalidSweep(Problem(f"axes.{name}", "chosen twice", allowed))
+            if name:
+                axes[name] = read_values(text, settings(self.task)[name])
+        if not self.sharing:
+            raise InvalidSweep(Problem("sharing", "", f"1 to {MOST_VARIANTS} variants"))
+        base: dict[str, Value] = {"task": self.task}
+        if self.steps != settings(self.task)["steps"].default and "steps" not in axes:
+            base["steps"] = self.steps
+        sweep = Sweep(base=base, axes=axes, sharing=self.sharing, n_seeds=self.n_seeds)
+        if sweep.n_points > MOST_POINTS:
+            allowed = f"at most {MOST_POINTS} here; larger sweeps run from the command line"
+            combinations = f"{sweep.n_points:,} combinations of values"
+            raise InvalidSweep(Problem("axes", combinations, allowed))
+        return sweep
+
+
+def axes_of(task: str) -> dict[str, Setting]:
+    """Return the settings of a task that an axis may have, by name."""
+    return {
+        name: setting
+        for name, setting in settings(task).items()
+        if name not in (*NOT_AN_AXIS, "task") and (setting.kind is not str or setting.choices)
+    }
+
+
+def suggested(name: str, task: str) -> str:
+    """Return values of a setting as a text: all choices, or some around the default of a task.
+
+    Values that do not go with the other defaults of the task are left out.
+    """
+    setting = settings(task)[name]
+    values: list[Value]
+    if setting.kind is bool:
+        values = [False, True]
+    elif setting.choices:
+        values = list(setting.choices)
+    else:
+        default, step = setting.default, setting.multiple_of or 1
+        values = [default * factor for factor in (0.25, 0.5, 1, 2)] if default else [0, 1, 2]
+        if setting.kind is int:
+            values = [step * round(value / step) for value in map(float, values)]
+    fitting = [value for value in dict.fromkeys(values) if _fits(task, name, value)]
+    return ", ".join(map(text_of, fitting))
+
+
+def _fits(task: str, name: str, value: Value) -> bool:
+    try:
+        Experiment(task=task, **{name: value})
+    except InvalidExperiment:
+        return False
+    return True
+
+
+def read_values(text: str, setting: Setting) -> list[Value]:
+    """Read values of a setting: a list as "2, 4, 8", or "2 … 64", in which each value doubles.
+
+    Raises:
+        InvalidSweep: If a value is no value of the setting.
+    """
+    ends = [end.strip() for end in re.split(r"…|\.\.+", text)]
+    key = f"axes.{setting.name}"
+    if len(ends) == 2 and setting.kind in (int, float) and not setting.choices:
+        first, last = (float(read_value(key, end, setting)) for end in ends)
+        if not 0 < first <= last:
+            allowed = "two numbers above 0, the smaller one first"
+            raise InvalidSweep(Problem(key, text, allowed))
+        values = [first]
+        while 2 * values[-1] <= last and len(values) <= MOST_POINTS:
+            values.append(2 * values[-1])
+        values += [last] if values[-1] < last else []
+        return [setting.kind(value) for value in values]
+    texts = [part for part in re.split(r"[,;\s]+", text) if part]
+    if not texts:
+        allowed = f"values with commas between them, each {setting.allowed}"
+        raise InvalidSweep(Problem(key, text, allowed))
+    return list(dict.fromkeys(read_value(key, part, setting) for part in texts))
+
+
+def on_screen(error: InvalidSweep, task: str) -> str:
+    """Return the message of an error in the words of the page."""
+    labels = labels_of(task) | {"axes": "Settings"}
+    labels |= {f"{table}.{name}": labels[name] for table in ("axes", "base") for name in labels}
+    return " ".join(
+        problem if isinstance(problem, str) else problem.on_screen(labels)
+        for problem in error.problems
+    )
+
+
+@lru_cache(maxsize=64)
+def problems_here(sweep: Sweep) -> list[str]:
+    """Return why this copy does not train a sweep, in sentences; empty if it does."""
+    labels, limits = labels_of(str(sweep.base["task"])), server_settings()
+    found = (limits.problems(part.experiment) for part in parts_of(sweep)[0])
+    return list(dict.fromkeys(problem.on_screen(labels) for some in found for problem in some))
+
+
+def estimate_in_words(sweep: Sweep) -> str:
+    """Return what will be trained, and about how long that takes if nothing else trains."""
+    parts, _ = parts_of(sweep)
+    n_runs = sum(part.experiment.n_runs for part in parts)
+    seconds = sum(training_service().estimate(part.experiment) for part in parts)
+    text = f"{n_runs:,} models at {sweep.n_points} points"
+    impossible = sweep.n_runs - n_runs
+    if impossible:
+        text += f"; {impossible:,} more are impossible with these sizes"
+    return f"{text}. That takes about {duration_in_words(seconds)} if nothing else trains here."
