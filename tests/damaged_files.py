@@ -174,8 +174,19 @@ def safetensors_cases():
     }.items():
         yield damage, replace(file, beside={"config.json": told})
     empty = {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
-    names = encode({f"t{i}": empty for i in range(2**16)}, b"")
-    yield "many names", replace(file, data=names)
+    one = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
+    for damage, data in {
+        "many names": encode({f"t{i}": empty for i in range(2**16)}, b""),
+        "no header": b"",
+        "longer than the file": encode({"a": one}, bytes(4)),
+        "long header": encode({"a": one}, b"", length=2**64 - 1),
+        "shared bytes": encode({"a": one, "b": {**one, "data_offsets": [4, 12]}}, bytes(12)),
+        "overflow": encode({"a": {**one, "shape": [2**40, 2**40]}}, bytes(8)),
+        "large and empty": encode({"a": {**empty, "shape": [0, 2**62]}}, b""),
+        "deep header": encode(b'{"a":' + b"[" * 10**6, b""),
+        "header, not UTF-8": encode(b'{"\xff":1}', b""),
+    }.items():
+        yield damage, replace(file, data=data)
 
 
 def key(kind, codes="", *values):

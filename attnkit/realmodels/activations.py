@@ -21,7 +21,8 @@ from jaxtyping import Float
 from attnkit.analysis.similarity import Band, linear_cka, projected_bands
 from attnkit.foundation.corpus import read_topics
 from attnkit.foundation.extras import install_hint
-from attnkit.realmodels.base import Array, Projections, Unreadable
+from attnkit.realmodels.base import Array, Projections
+from attnkit.realmodels.errors import Unreadable
 from attnkit.realmodels.measures import PAIRS, WITH_VALUES
 from attnkit.realmodels.sources import find_files, open_model
 
@@ -201,7 +202,7 @@ def _folder_and_gguf(source: str) -> tuple[Path, str | None]:
         return path.parent, path.name
     if path.suffix in (".bin", ".npz"):
         raise Unreadable(f"{source}: models of CTranslate2 and Marian cannot be run here")
-    return (path if path.is_dir() else path.parent), None
+    return path.parent, None
 
 
 @contextlib.contextmanager

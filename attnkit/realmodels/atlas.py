@@ -21,9 +21,9 @@ from attnkit.realmodels.base import (
     AttentionLayer,
     Projections,
     RealModel,
-    Unreadable,
 )
 from attnkit.realmodels.chance import Levels, chance_levels
+from attnkit.realmodels.errors import Unreadable
 from attnkit.realmodels.measures import MEASURES, PAIRS, WITH_VALUES, measure_layer, prepared
 from attnkit.realmodels.portraits import Portrait, portraits_of
 

@@ -7,11 +7,24 @@ for a wrong value names the field, the value and what is allowed.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from attnkit.realmodels.base import Unreadable, quote
+from attnkit.realmodels.errors import Unreadable, quote
+
+N_LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+N_HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
+N_KV_HEADS = ("num_key_value_heads",)
+D_MODEL = ("hidden_size", "d_model", "n_embd", "n_embed", "dim")
+D_HEAD = ("head_dim", "d_kv")
+THETA = ("rope_theta", "global_rope_theta", "rotary_emb_base")
+LOCAL_THETA = ("rope_local_base_freq", "local_rope_theta")
+ROTARY_FRACTION = ("partial_rotary_factor", "rotary_pct")
+GLOBAL_EVERY = ("sliding_window_pattern", "global_attn_every_n_layers")
+ROPE = ("rope_parameters", "rope_scaling")
+N_PREDICTING = ("num_nextn_predict_layers", "num_mtp_layers")
+"""Names of a field in the configurations of transformers; the first one that is present counts."""
 
 _MAX_COUNT = 1_000_000
 _MAX_NUMBER = 1e30
@@ -85,6 +98,17 @@ class Configuration:
             raise Unreadable(f"{self.file}: {name} is {quote(value)}; it must be true or false")
         return value
 
+    def word(self, name: str, allowed: Iterable[str] = (), default: str | None = None) -> str:
+        """Return a text, and one of the allowed ones if any are given."""
+        _, value = self.find(name)
+        value = default if value is None else value
+        if not isinstance(value, str) or (allowed and value not in allowed):
+            raise Unreadable(
+                f"{self.file}: {name} is {quote(value)}; it must be "
+                + (f"one of {', '.join(allowed)}" if allowed else "a word")
+            )
+        return value
+
     def words(self, name: str, n_layers: int) -> tuple[str, ...] | None:
         """Return one word per layer, or None if the field is missing."""
         _, value = self.find(name)
@@ -100,6 +124,14 @@ class Configuration:
                 f"it must be a list of {n_layers} words, one per layer"
             )
         return tuple(value)
+
+    def of_layer(self, layer: int) -> Configuration:
+        """Return the fields of one layer: of lists with an item per layer, its item."""
+        values = {
+            name: next(iter(value[layer : layer + 1]), None) if isinstance(value, list) else value
+            for name, value in self.values.items()
+        }
+        return Configuration(values, self.file)
 
     def section(self, *names: str) -> Configuration | None:
         """Return the fields of an object within the configuration, or None if it is missing."""
