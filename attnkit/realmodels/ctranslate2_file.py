@@ -25,12 +25,12 @@ from attnkit.realmodels.base import Array, Kind, RealModel, Rope
 from attnkit.realmodels.configuration import Configuration
 from attnkit.realmodels.errors import CONVERT, Unreadable, damaged, quote
 from attnkit.realmodels.layers import (
-    LayerSpec,
     Linear,
     Norm,
+    StoredLayer,
     attention_layers,
     find_layers,
-    spec_from_shapes,
+    layer_from_shapes,
 )
 from attnkit.realmodels.notes import BIASED, NORMED, SLOPED, WINDOWED, quantised, scaled
 from attnkit.realmodels.tensors import Cursor, TensorEntry, TensorFile, open_header
@@ -158,16 +158,18 @@ def ctranslate2_model(path: Path) -> RealModel:
     """
     file, settings, specification = open_ctranslate2(path)
     matches = find_layers(file, QUERY_WEIGHT)
-    layers = attention_layers(file, (_spec(file, settings, *match.groups()) for match in matches))
+    layers = attention_layers(
+        file, (_stored_layer(file, settings, *match.groups()) for match in matches)
+    )
     name = quote(specification).strip("'")
     family = FAMILIES.get(specification, name.removesuffix("Spec"))
     notes = tuple(_notes(file, settings, [match[1] for match in matches]))
     return RealModel(path.resolve().parent.name, family, "CTranslate2", layers, notes)
 
 
-def _spec(
+def _stored_layer(
     file: TensorFile, settings: Configuration, scope: str, stack: str, block: str, attention: str
-) -> LayerSpec:
+) -> StoredLayer:
     """Return what the tensors of a layer must be; their names begin with `scope`."""
     is_cross = attention == "attention"
     kind = Kind.CROSS if is_cross else Kind.ENCODER if stack == "encoder" else Kind.CAUSAL
@@ -181,7 +183,7 @@ def _spec(
         for role, name in zip(roles, names, strict=False)
     )
     d_head = settings.count(f"{scope}/head_dim", default=0)
-    spec = spec_from_shapes(file, kind, linears, n_heads, n_kv_heads, d_head=d_head)
+    layer = layer_from_shapes(file, kind, linears, n_heads, n_kv_heads, d_head=d_head)
     norm = None
     if settings.values.get(f"{stack}/pre_norm", 1):
         norms = [f"{scope}/layer_norm"]
@@ -189,8 +191,8 @@ def _spec(
             norms += [f"{stack}/layer_{block}/{n}_layer_norm" for n in ("input", "shared")]
         norm = _norm(file, settings, norms)
     kv_norm = _norm(file, settings, ["encoder/layer_norm"]) if is_cross else norm
-    rope = _rope(settings, scope, spec.d_head)
-    return replace(spec, norm=norm, kv_norm=kv_norm, rope=rope)
+    rope = _rope(settings, scope, layer.d_head)
+    return replace(layer, norm=norm, kv_norm=kv_norm, rope=rope)
 
 
 def _norm(file: TensorFile, settings: Configuration, names: Iterable[str]) -> Norm | None:

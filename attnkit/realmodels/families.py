@@ -13,9 +13,9 @@ from typing import Any
 from attnkit.realmodels.base import AttentionLayer, Kind, Rope
 from attnkit.realmodels.configuration import D_MODEL, N_PREDICTING, Configuration
 from attnkit.realmodels.errors import Unreadable, listing, quote
-from attnkit.realmodels.latent import LatentSpec, latent_specs
+from attnkit.realmodels.latent import StoredLatentLayer, latent_layers
 from attnkit.realmodels.layer_sizes import layer_sizes
-from attnkit.realmodels.layers import LayerSpec, Linear, Norm, attention_layers
+from attnkit.realmodels.layers import Linear, Norm, StoredLayer, attention_layers
 from attnkit.realmodels.layouts import FAMILIES, FIELD_NOTES
 from attnkit.realmodels.notes import K_IS_V, KV_REUSED, NO_ENCODER, NORMED, SLOPED, TEXT_ONLY
 from attnkit.realmodels.rotary import ropes
@@ -45,7 +45,7 @@ def hugging_face_layers(
     """
     family, fields = _family(tensors, config)
     present_fields = {name: value for name, value in fields.items() if value is not None}
-    specs: list[LayerSpec | LatentSpec] = []
+    stored: list[StoredLayer | StoredLatentLayer] = []
     notes: list[str] = []
     for stack in FAMILIES[family]:
         if (model_prefix := _model_prefix(stack, tensors)) is None:
@@ -54,21 +54,21 @@ def hugging_face_layers(
         n_layers = _n_layers(stack, model_prefix, configuration, tensors)
         notes += stack.notes
         if stack.latent:
-            specs += latent_specs(stack, model_prefix, configuration, n_layers)
+            stored += latent_layers(stack, model_prefix, configuration, n_layers)
             continue
-        stack_specs, stack_notes = _stack_specs(
+        stack_layers, stack_notes = _stack_layers(
             stack, model_prefix, configuration, n_layers, tensors.entries
         )
-        specs += stack_specs
+        stored += stack_layers
         notes += stack_notes
-    if not specs:
+    if not stored:
         stack = FAMILIES[family][0]
         name = f"{stack.prefix.format(0)}{stack.modules[0][0]}.weight"
         raise Unreadable(
             f"no attention found where a model of type {family} has it, for example {name}; "
             + tensors.contents
         )
-    layers = attention_layers(tensors, specs)
+    layers = attention_layers(tensors, stored)
     kinds = {layer.kind for layer in layers}
     if Kind.CROSS in kinds and len(FAMILIES[family]) == len(Kind) > len(kinds):
         notes.append(NO_ENCODER)
@@ -135,9 +135,9 @@ def _kind(stack: Stack, config: Configuration) -> Kind:
     return stack.kind
 
 
-def _stack_specs(
+def _stack_layers(
     stack: Stack, model_prefix: str, config: Configuration, n_layers: int, names: Collection[str]
-) -> tuple[list[LayerSpec], list[str]]:
+) -> tuple[list[StoredLayer], list[str]]:
     """Return what the tensors of all layers of a stack must be, and notes on them.
 
     Args:
@@ -158,7 +158,7 @@ def _stack_specs(
     normed = bool(stack.norm) and all(config.flag(name, default=True) for name in stack.norm_flags)
     d_model, kind = config.count(*D_MODEL), _kind(stack, config)
     prefixes = [model_prefix + stack.prefix.format(i) for i in range(n_layers)]
-    specs = []
+    stored = []
     for i, (size, rope) in enumerate(zip(sizes, rope_of_layer, strict=True)):
         prefix, kv_prefix = prefixes[i], prefixes[size.kv_layer]
         other = f"{prefix}{stack.other_norm}.weight"
@@ -178,8 +178,8 @@ def _stack_specs(
             for module, roles in stack.modules
             if not (size.k_is_v and roles == "v")
         ]
-        specs.append(
-            LayerSpec(
+        stored.append(
+            StoredLayer(
                 kind,
                 tuple(Linear(roles, f"{name}.weight", f"{name}.bias") for roles, name in modules),
                 size.n_heads,
@@ -201,8 +201,8 @@ def _stack_specs(
     if any(_QK_NORM.match(name.removeprefix(p)) for name in names for p in parents):
         notes.append(NORMED)
     notes += [K_IS_V] if any(size.k_is_v for size in sizes) else []
-    notes += [KV_REUSED] if any(spec.kv_index is not None for spec in specs) else []
-    return specs, notes
+    notes += [KV_REUSED] if any(layer.kv_index is not None for layer in stored) else []
+    return stored, notes
 
 
 def _n_layers(stack: Stack, model_prefix: str, config: Configuration, tensors: TensorFile) -> int:

@@ -23,12 +23,12 @@ from attnkit.realmodels.configuration import Configuration
 from attnkit.realmodels.errors import Unreadable, quote
 from attnkit.realmodels.gguf_header import read_header
 from attnkit.realmodels.layers import (
-    LayerSpec,
     Linear,
     Norm,
+    StoredLayer,
     attention_layers,
     find_layers,
-    spec_from_shapes,
+    layer_from_shapes,
 )
 from attnkit.realmodels.notes import BIASED, CAPPED, NORMED, WINDOWED, quantised, scaled
 from attnkit.realmodels.tensors import TensorEntry, TensorFile
@@ -125,8 +125,8 @@ def gguf_model(path: Path) -> RealModel:
         )
     matches = find_layers(file, QUERY_WEIGHT)
     is_scaled = _is_scaled(file, keys, family)
-    specs = (_spec(file, keys, family, match, is_scaled) for match in matches)
-    layers = attention_layers(file, specs)
+    stored = (_stored_layer(file, keys, family, match, is_scaled) for match in matches)
+    layers = attention_layers(file, stored)
     notes = tuple(_notes(file, keys, family, [match["prefix"] for match in matches]))
     notes += (scaled(),) if is_scaled else ()
     return RealModel(_model_name(path, keys), family, "GGUF", layers, notes)
@@ -156,9 +156,9 @@ def _notes(
             yield note
 
 
-def _spec(
+def _stored_layer(
     file: TensorFile, keys: Configuration, family: str, match: re.Match[str], is_scaled: bool
-) -> LayerSpec:
+) -> StoredLayer:
     """Return what the tensors of a layer must be, from the name of its first weight."""
     architecture, prefix, block = ARCHITECTURES[family], match["prefix"], int(match["block"])
     is_cross = match["attention"] == "cross_attn"
@@ -167,7 +167,7 @@ def _spec(
     n_heads = own.count(f"{key}.head_count")
     n_kv_heads = own.count(f"{key}.head_count_kv", default=n_heads)
     roles = ("qkv",) if match["role"] == "qkv" else tuple("qkv")
-    spec = spec_from_shapes(
+    layer = layer_from_shapes(
         file,
         Kind.CROSS if is_cross else kind,
         tuple(Linear(r, f"{prefix}_{r}.weight", f"{prefix}_{r}.bias") for r in roles),
@@ -181,14 +181,14 @@ def _spec(
     present = [norm if norm.weight in file.entries else None for norm in norms]
     rope = None
     if architecture.rotary and not is_scaled:
-        rope = _rope(file, own, family, block, spec.d_head)
+        rope = _rope(file, own, family, block, layer.d_head)
     return replace(
-        spec,
+        layer,
         norm=present[0],
         kv_norm=present[1],
         rope=rope,
         # Without pairs of dimensions, the converter has not shuffled them.
-        shuffled=architecture.shuffled and spec.d_head % 2 == 0,
+        shuffled=architecture.shuffled and layer.d_head % 2 == 0,
     )
 
 

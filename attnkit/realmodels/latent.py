@@ -32,8 +32,8 @@ _WIDTHS = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
 
 
 @dataclass(frozen=True)
-class LatentSpec:
-    """Names and shapes that the tensors of one layer with latent attention must have.
+class StoredLatentLayer:
+    """Layer with latent attention in a file: names and shapes that its tensors must have.
 
     Attributes:
         kind: Positions that its queries attend to.
@@ -144,9 +144,9 @@ class LatentSpec:
         )
 
 
-def latent_specs(
+def latent_layers(
     stack: Stack, model_prefix: str, config: Configuration, n_layers: int
-) -> list[LatentSpec]:
+) -> list[StoredLatentLayer]:
     """Return what the tensors of all layers of a stack with latent attention must be.
 
     Raises:
@@ -161,7 +161,9 @@ def latent_specs(
     prefixes = [model_prefix + stack.prefix.format(i) for i in range(n_layers)]
     attention = stack.modules[0][0].removesuffix(_KV_A)
     return [
-        LatentSpec(stack.kind, f"{prefix}{attention}", f"{prefix}{stack.norm}.weight", *widths)
+        StoredLatentLayer(
+            stack.kind, f"{prefix}{attention}", f"{prefix}{stack.norm}.weight", *widths
+        )
         for prefix in prefixes
     ]
 

@@ -13,7 +13,7 @@ from jaxtyping import Float
 
 from attnkit.realmodels.base import Array, AttentionLayer, Kind, Projections, Rope, per_head
 from attnkit.realmodels.errors import Unreadable, damaged
-from attnkit.realmodels.latent import LatentSpec
+from attnkit.realmodels.latent import StoredLatentLayer
 from attnkit.realmodels.tensors import TensorFile
 
 MAX_LAYERS = 2**12
@@ -44,8 +44,8 @@ class Norm:
 
 
 @dataclass(frozen=True)
-class LayerSpec:
-    """Names and shapes that the tensors of one attention layer must have.
+class StoredLayer:
+    """Attention layer in a file: names and shapes that its tensors must have.
 
     Attributes:
         kind: Positions that its queries attend to.
@@ -149,7 +149,7 @@ class LayerSpec:
         return Projections(q, k, v, b_q, b_k, b_v, gain_q, gain_kv, self.rope)
 
 
-def spec_from_shapes(
+def layer_from_shapes(
     file: TensorFile,
     kind: Kind,
     linears: tuple[Linear, ...],
@@ -159,7 +159,7 @@ def spec_from_shapes(
     d_head: int = 0,
     d_value: int = 0,
     transposed: bool = False,
-) -> LayerSpec:
+) -> StoredLayer:
     """Return the layer whose widths are those of its weights, unless they are given.
 
     Raises:
@@ -178,7 +178,7 @@ def spec_from_shapes(
     d_head = d_head or max(1, n_first // n_of_first)
     d_value = d_value or (max(1, n_last // n_kv_heads) if linears[-1].roles == "v" else d_head)
     sizes = d_head, d_value, d_model, d_source
-    return LayerSpec(kind, linears, n_heads, n_kv_heads, *sizes, transposed=transposed)
+    return StoredLayer(kind, linears, n_heads, n_kv_heads, *sizes, transposed=transposed)
 
 
 def find_layers(file: TensorFile, query_weight: re.Pattern[str]) -> list[re.Match[str]]:
@@ -199,7 +199,7 @@ def check_n_layers(file: str, n_layers: int) -> None:
 
 
 def attention_layers(
-    file: TensorFile, specs: Iterable[LayerSpec | LatentSpec]
+    file: TensorFile, stored: Iterable[StoredLayer | StoredLatentLayer]
 ) -> tuple[AttentionLayer, ...]:
     """Check the tensors of all layers, and return the layers: encoder, causal, cross-attention.
 
@@ -208,12 +208,12 @@ def attention_layers(
     """
     indices = {kind: count() for kind in Kind}
     layers = []
-    for spec in sorted(specs, key=lambda spec: list(Kind).index(spec.kind)):
-        spec.check(file)
-        read = partial(spec.read, file)
-        index = next(indices[spec.kind])
+    for layer in sorted(stored, key=lambda layer: list(Kind).index(layer.kind)):
+        layer.check(file)
+        read = partial(layer.read, file)
+        index = next(indices[layer.kind])
         layers.append(
-            AttentionLayer(spec.kind, index, spec.n_heads, spec.n_kv_heads, read, spec.kv_index)
+            AttentionLayer(layer.kind, index, layer.n_heads, layer.n_kv_heads, read, layer.kv_index)
         )
     if not layers:
         raise Unreadable(f"{file.name} has no attention by name; {file.contents}")

@@ -20,12 +20,12 @@ from attnkit.realmodels.base import Kind, RealModel
 from attnkit.realmodels.configuration import Configuration
 from attnkit.realmodels.errors import Unreadable, damaged, listing, quote, reading
 from attnkit.realmodels.layers import (
-    LayerSpec,
     Linear,
     Norm,
+    StoredLayer,
     attention_layers,
     check_n_layers,
-    spec_from_shapes,
+    layer_from_shapes,
 )
 from attnkit.realmodels.marian_tensors import CONFIGURATION, read_bin, read_npz
 from attnkit.realmodels.notes import REPEATED, quantised
@@ -92,8 +92,8 @@ def marian_model(path: Path) -> RealModel:
     """
     file, options = open_marian(path)
     scopes = _scopes(file, options)
-    specs = (_spec(file, options, kind, scope) for scope, kind in scopes.items())
-    layers = attention_layers(file, specs)
+    stored = (_stored_layer(file, options, kind, scope) for scope, kind in scopes.items())
+    layers = attention_layers(file, stored)
     notes = tuple(_notes(file, options, list(scopes)))
     return RealModel(path.resolve().parent.name, "marian", "Marian", layers, notes)
 
@@ -175,14 +175,14 @@ def _normalises_keys(options: Configuration) -> bool:
     return version is None or (int(version[1]), int(version[2])) >= FIRST_NORMALISED_KEYS
 
 
-def _spec(file: TensorFile, options: Configuration, kind: Kind, scope: str) -> LayerSpec:
+def _stored_layer(file: TensorFile, options: Configuration, kind: Kind, scope: str) -> StoredLayer:
     """Return what the tensors of a layer must be; their names begin with `scope`."""
     n_heads = options.count("transformer-heads")
     linears = tuple(Linear(role, f"{scope}_W{role}", f"{scope}_b{role}") for role in "qkv")
     for linear in linears:
         if linear.bias not in file.entries:
             raise file.without(linear.bias)
-    spec = spec_from_shapes(file, kind, linears, n_heads, n_heads, transposed=True)
+    layer = layer_from_shapes(file, kind, linears, n_heads, n_heads, transposed=True)
     norm = kv_norm = None
     if name := _norm_name(options, "transformer-preprocess"):
         norm = Norm(f"{scope}_Wo_{name}_scale_pre")
@@ -190,4 +190,4 @@ def _spec(file: TensorFile, options: Configuration, kind: Kind, scope: str) -> L
             kv_norm = norm if _normalises_keys(options) else None
         elif top := _norm_name(options, "transformer-postprocess-top"):
             kv_norm = Norm(f"encoder_top_{top}_scale")
-    return replace(spec, norm=norm, kv_norm=kv_norm)
+    return replace(layer, norm=norm, kv_norm=kv_norm)
