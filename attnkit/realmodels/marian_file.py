@@ -104,7 +104,7 @@ def _scopes(file: TensorFile, options: Configuration) -> Mapping[str, Kind]:
     Raises:
         Unreadable: If the file does not hold exactly these layers.
     """
-    has_encoder = options.word("type", MODEL_TYPES, "") == TRANSLATOR
+    has_encoder = options.word("type", MODEL_TYPES) == TRANSLATOR
     has_cross = has_encoder and not options.flag("transformer-pool", default=False)
     n_encoder = options.count("enc-depth") if has_encoder else 0
     n_decoder = options.count("dec-depth")
