@@ -304,11 +304,8 @@ def saved(request, tmp_path_factory):
     """A file and a configuration of each newer family; it knows the tensors that it needs."""
     folder = tmp_path_factory.mktemp("saved")
     built(CASES[request.param], folder)
-    config, file = (
-        json.loads((folder / "config.json").read_text()),
-        open_safetensors(find_files(str(folder))),
-    )
-    names = set()
+    config, names = json.loads((folder / "config.json").read_text()), set()
+    file = open_safetensors(find_files(str(folder)))
     kept = replace(file, load=lambda name: (names.add(name), file.load(name))[1])
     for layer in hugging_face_layers(kept, config)[1]:
         layer.read()

@@ -48,10 +48,11 @@ def hugging_face_layers(
     stored: list[StoredLayer | StoredLatentLayer] = []
     notes: list[str] = []
     for stack in FAMILIES[family]:
-        if (model_prefix := _model_prefix(stack, tensors)) is None:
+        if (found := _find_stack(stack, tensors)) is None:
             continue
+        model_prefix, indices = found
         configuration = Configuration({**fields, **dict(stack.defaults), **present_fields})
-        n_layers = _n_layers(stack, model_prefix, configuration, tensors)
+        n_layers = _n_layers(stack, model_prefix, configuration, indices)
         notes += stack.notes
         if stack.latent:
             stored += latent_layers(stack, model_prefix, configuration, n_layers)
@@ -93,24 +94,25 @@ def _family(tensors: TensorFile, config: Mapping[str, Any]) -> tuple[str, Mappin
     )
 
 
-def _model_prefix(stack: Stack, tensors: TensorFile) -> str | None:
-    """Return the start of all names of the model, or None if it has no layers of this stack."""
-    pattern = _first_weight(stack, r"(?P<prefix>(?:.*?\.)?)")
-    matches = (pattern.fullmatch(name[:_MAX_NAME_LENGTH]) for name in tensors.entries)
-    prefixes = sorted({match["prefix"] for match in matches if match})
-    prefixes = [prefix for prefix in prefixes if not _is_other_modality(prefix)]
-    if len(prefixes) > 1:
-        raise Unreadable(
-            "this file holds several models, whose names begin with "
-            f"{listing(prefixes)}; save one of them alone"
-        )
-    return prefixes[0] if prefixes else None
+def _find_stack(stack: Stack, tensors: TensorFile) -> tuple[str, set[str]] | None:
+    """Return the start of all names of the model, and the indices of its layers of this stack.
 
-
-def _first_weight(stack: Stack, model_prefix: str) -> re.Pattern[str]:
-    """Return a pattern of the name of a layer's first weight; `model_prefix` is a pattern, too."""
+    None if it has no such layers.
+    """
     layer = re.escape(stack.prefix).replace(r"\{\}", r"(?P<layer>\d{1,5})")
-    return re.compile(f"{model_prefix}{layer}{re.escape(stack.modules[0][0])}\\.weight")
+    first_weight = re.escape(f"{stack.modules[0][0]}.weight")
+    pattern = re.compile(rf"(?P<prefix>(?:.*?\.)?){layer}{first_weight}")
+    found: dict[str, set[str]] = {}
+    for name in tensors.entries:
+        match = pattern.fullmatch(name[:_MAX_NAME_LENGTH])
+        if match and not _is_other_modality(match["prefix"]):
+            found.setdefault(match["prefix"], set()).add(match["layer"])
+    if len(found) > 1:
+        raise Unreadable(
+            f"{tensors.name} holds several models, whose names begin with "
+            f"{listing(sorted(found))}; save one of them alone"
+        )
+    return next(iter(found.items()), None)
 
 
 def _is_other_modality(name: str) -> bool:
@@ -205,15 +207,12 @@ def _stack_layers(
     return stored, notes
 
 
-def _n_layers(stack: Stack, model_prefix: str, config: Configuration, tensors: TensorFile) -> int:
+def _n_layers(stack: Stack, model_prefix: str, config: Configuration, indices: set[str]) -> int:
     """Return the configured number of layers if the file has exactly these layers.
 
     It may also have layers after them that only predict later tokens in training.
     """
     n_layers = config.count(*stack.n_layers)
-    pattern = _first_weight(stack, re.escape(model_prefix))
-    matches = (pattern.fullmatch(name[:_MAX_NAME_LENGTH]) for name in tensors.entries)
-    indices = {match["layer"] for match in matches if match}
     n_predicting = config.count(*N_PREDICTING) if config.find(*N_PREDICTING)[1] else 0
     in_order = all(str(i) in indices for i in range(len(indices)))
     if len(indices) not in (n_layers, n_layers + n_predicting) or not in_order:

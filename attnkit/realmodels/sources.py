@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from importlib.util import find_spec
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +38,6 @@ unless its first bytes are those of CTranslate2 or Marian."""
 
 NOT_READ = (".h5", ".msgpack", ".npz", ".onnx")
 """Endings of files that are not read, because they do not say which tensors are projections."""
-
-_PATTERNS = ("*.safetensors", "*.gguf", MODEL_BIN)
-
-_MARIAN_PATTERNS = ("*.bin", "*.npz")
-"""Names that Marian's models have, like files of other kinds; their first bytes are compared."""
 
 _TOKENIZER = ("tokenizer*", "vocab*", "merges*", "special_tokens*", "added_tokens*", "*.model")
 
@@ -227,7 +220,7 @@ def _in_package(package_folders: list[Path], package: str) -> tuple[Path, tuple[
     relative = {
         path.parent: path.parent.relative_to(package_folder)
         for package_folder in package_folders
-        for path in _weight_files(package_folder)
+        for path in filter(_has_weights, package_folder.rglob("*"))
     }
     if not relative:
         raise Unreadable(f"{package}: an installed package without weights; allowed are {READ}")
@@ -238,11 +231,9 @@ def _in_package(package_folders: list[Path], package: str) -> tuple[Path, tuple[
     return _in_folder(first), (others(paths),)
 
 
-def _weight_files(folder: Path) -> Iterator[Path]:
-    """Yield the files with weights in a folder and the folders within it."""
-    for pattern in _PATTERNS:
-        yield from folder.rglob(pattern)
-    yield from filter(is_marian, chain.from_iterable(map(folder.rglob, _MARIAN_PATTERNS)))
+def _has_weights(path: Path) -> bool:
+    """Return whether a file's name, or its first bytes, are those of a model's weights."""
+    return path.suffix in (".safetensors", ".gguf") or path.name == MODEL_BIN or is_marian(path)
 
 
 def _download(name: str) -> Path:
