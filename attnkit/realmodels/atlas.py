@@ -194,9 +194,6 @@ class Atlas(Plotted):
                     arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         except (ValueError, SafetensorError) as error:
             raise Unreadable(f"{table.name}: not an atlas ({error})") from error
-        for name, values in (("kv_layer", rows.get("layer")), ("tied", "")):
-            if name not in rows:  # written before there was this column
-                rows[name] = values
         return Atlas(rows, arrays)
 
 
