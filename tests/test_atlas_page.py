@@ -17,7 +17,7 @@ from attnkit.figures.groups import number_text
 from attnkit.realmodels import shipped, toys
 from attnkit.realmodels.answer import answer_sentences, caveats, conclusion, overlap_line
 from attnkit.realmodels.atlas import Atlas
-from attnkit.realmodels.base import Unreadable
+from attnkit.realmodels.errors import Unreadable
 from attnkit.realmodels.measures import MEASURES
 from attnkit.ui.atlas.choice import SECTIONS
 from attnkit.ui.atlas.head_portrait import TIED
