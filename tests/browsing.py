@@ -1,4 +1,10 @@
-"""What browser tests ask of a page that shows a film."""
+"""What browser tests ask of pages, and steps that several of them take."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
 
 OWNER_SECRET = "correct horse"
 """What opens the owner's page of the server that browser tests share."""
@@ -6,13 +12,13 @@ OWNER_SECRET = "correct horse"
 LONG = 60_000
 """Milliseconds; a shared machine may be slow, and waiting ends with the condition."""
 
-COUNT_REPLACED = """() => {
+COUNT_REPLACED = """(box = '.ak-film') => {
   window.replaced = 0;
   new MutationObserver((changes) => {
     for (const change of changes) {
       window.replaced += change.addedNodes.length + change.removedNodes.length;
     }
-  }).observe(document.querySelector('.ak-film'), {childList: true, subtree: true});
+  }).observe(document.querySelector(box), {childList: true, subtree: true});
 }"""
 """Counts in `window.replaced` the nodes that come or go."""
 
@@ -21,3 +27,37 @@ WIDER = """() => [...document.querySelectorAll('body *')]
   .filter((node) => !node.closest('.ak-tip, .ak-scroll'))
   .map((node) => node.tagName + '.' + node.className).slice(0, 5)"""
 """What is cut at the right edge, of what does not scroll by itself."""
+
+ROW, HEADER, CHECKBOX = 35, 35, 20
+"""Pixels of a table, which is drawn on a canvas: rows can only be ticked by their place."""
+
+
+def chromium(playwright):
+    """Launch Debian's Chromium; without one the tests are skipped, but never in CI."""
+    path = shutil.which("chromium") or shutil.which("chromium-browser")
+    if path is None:
+        assert not os.environ.get("CI"), "CI needs Chromium (Debian's package `chromium`)"
+        pytest.skip("no Chromium on this machine (Debian's package `chromium`)")
+    options = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+    return playwright.chromium.launch(executable_path=path, args=options)
+
+
+def at_rest(page):
+    """Wait until what a film shows is also said."""
+    page.wait_for_function(
+        """() => { const { step, described } = document.querySelector('.ak-film').dataset;
+        return step !== undefined && step === described; }"""
+    )
+
+
+def downloaded(page, button):
+    """Press a button, and return the text of the file that it gives."""
+    with page.expect_download() as download:
+        button.click()
+    return Path(download.value.path()).read_text(encoding="utf-8")
+
+
+def saved(page, menu, kind):
+    """Return the text of a file that a figure's menu gives."""
+    menu.locator("summary").click()
+    return downloaded(page, menu.get_by_role("button", name=f"Save as {kind}"))

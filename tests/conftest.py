@@ -4,7 +4,7 @@ import collections
 import contextlib
 import functools
 import os
-import shutil
+import signal
 import sys
 
 import pytest
@@ -108,20 +108,13 @@ def postgres():
 
 @pytest.fixture(scope="session")
 def browser():
-    """Debian's Chromium; without one the tests are skipped, but never in CI."""
-    path = shutil.which("chromium") or shutil.which("chromium-browser")
-    if path is None:
-        assert not os.environ.get("CI"), "CI needs Chromium (Debian's package `chromium`)"
-        pytest.skip("no Chromium on this machine (Debian's package `chromium`)")
-    from browsing import LONG
+    """The one browser of all tests."""
+    from browsing import LONG, chromium
     from playwright.sync_api import expect, sync_playwright
 
     expect.set_options(timeout=LONG)
-    with sync_playwright() as playwright:
-        options = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-        chromium = playwright.chromium.launch(executable_path=path, args=options)
-        yield chromium
-        chromium.close()
+    with sync_playwright() as playwright, contextlib.closing(chromium(playwright)) as opened:
+        yield opened
 
 
 @pytest.fixture(scope="session")
@@ -167,6 +160,19 @@ def page(visitors):
 
     with visitor_page(visitors) as opened:
         yield opened
+
+
+@pytest.fixture
+def requested(page):
+    """The addresses that the page asks for."""
+    asked = []
+
+    def note(request):
+        asked.append(request.url)
+
+    page.on("request", note)
+    yield asked
+    page.remove_listener("request", note)
 
 
 @pytest.fixture(scope="module")
@@ -235,6 +241,28 @@ def compiled_kernel():
     """Compile the kernel before the first test, so that none waits for it or hears of it."""
     cpu = torch.device("cpu")
     assert ready_engine(cpu) == choose_engine(cpu), "the kernel cannot be compiled"
+
+
+@pytest.fixture
+def untouched():
+    """Remove what a test registers after it."""
+    from attnkit.claims import CLAIMS
+    from attnkit.tasks import TASKS
+    from attnkit.variants import CATALOGUE, OPTIONS
+
+    known = [(registry, dict(registry)) for registry in (CLAIMS, TASKS, CATALOGUE, OPTIONS)]
+    yield
+    for registry, before in known:
+        registry.clear()
+        registry.update(before)
+
+
+@pytest.fixture
+def interruptible():
+    """Receive Ctrl-C, also in child processes: a job in a shell's background ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.server)])

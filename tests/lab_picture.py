@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import argparse
 import io
-import shutil
 import tempfile
 import time
 from pathlib import Path
 
+from browsing import chromium
 from lab_browsing import open_lab
 from PIL import Image
 from playwright.sync_api import Page, sync_playwright
@@ -40,9 +40,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         environment = {"ATTNKIT_STORE": folder}
         with dashboard(environment=environment) as port, sync_playwright() as playwright:
-            path = shutil.which("chromium")
-            options = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-            browser = playwright.chromium.launch(executable_path=path, args=options)
+            browser = chromium(playwright)
             page = browser.new_page(
                 viewport={"width": SIZE[0] * 3 // 2, "height": SIZE[1] * 3 // 2}
             )

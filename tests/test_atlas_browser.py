@@ -1,10 +1,9 @@
 """The grid of heads in a real Chromium, without a server."""
 
 import json
-from pathlib import Path
 
 import pytest
-from browsing import LONG
+from browsing import saved
 from made_atlas import READER, WRITER, heads_of, made_atlas
 from playwright.sync_api import expect
 
@@ -32,21 +31,17 @@ redraw();
 
 
 @pytest.fixture
-def opened(browser, tmp_path):
-    """The page with the grid of both models; any error in it fails the test."""
+def opened(page, tmp_path):
+    """The page with the grid of both models."""
     panels = atlas_panels(heads_of(made_atlas().table), MEASURES["cos_qk"])
     data = json.dumps({**panels, "chosen": [READER, "encoder", 1, 3]})
     style, (script, _) = asset("lab.css") + asset("atlas.css"), inline_script("atlas")
-    path, errors = tmp_path / "atlas.html", []
+    path = tmp_path / "atlas.html"
     path.write_text(PAGE.format(style=style, script=script, data=data))
-    page = browser.new_page(viewport={"width": WIDE, "height": 900})
-    page.set_default_timeout(LONG)
-    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.set_viewport_size({"width": WIDE, "height": 900})
     page.goto(path.as_uri())
     expect(page.get_by_role("grid")).to_have_count(3)
-    yield page
-    page.close()
-    assert errors == []
+    return page
 
 
 def cell(page, panel, layer, head):
@@ -102,10 +97,7 @@ def test_one_cell_is_outlined_and_the_grid_can_be_saved(opened):
     page.evaluate(REDRAW, {"chosen": [WRITER, "causal", 2, 0]})
     assert node.get_attribute("aria-selected") == "true"
     expect(page.locator("[aria-selected=true]")).to_have_count(1)
-    page.locator(".ak-save summary").click()
-    with page.expect_download() as download:
-        page.get_by_role("button", name="Save as CSV").click()
-    lines = Path(download.value.path()).read_text("utf-8").strip().splitlines()
+    lines = saved(page, page.locator(".ak-save"), "CSV").strip().splitlines()
     assert lines[0].startswith("model,kind,layer,head,")
     assert len(lines) == 1 + 10 + 18 + 3
 

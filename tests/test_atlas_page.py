@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -173,11 +174,8 @@ def test_what_is_not_defined_or_not_measured_is_said(local_copy, monkeypatch):
 
 def test_a_damaged_atlas_is_told(local_copy, monkeypatch):
     """A damaged atlas shows an error without its file, and a model can still be measured."""
-
-    def fail():
-        raise Unreadable("shipped.parquet: not an atlas")
-
-    monkeypatch.setattr(shipped, "load_atlas", fail)
+    damaged = Unreadable("shipped.parquet: not an atlas")
+    monkeypatch.setattr(shipped, "load_atlas", Mock(side_effect=damaged))
     tab = open_page("atlas")
     text_with(tab, "The numbers of the real models that ship with this copy cannot be read.")
     assert "parquet" not in " ".join(texts(tab))

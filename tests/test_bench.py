@@ -85,14 +85,6 @@ def test_peers_take_the_same_sizes():
     assert loop.losses(2)["QKV"] > 0
 
 
-@pytest.fixture
-def interruptible():
-    """Let this process answer Ctrl-C: in a job in the background of a shell it is ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 @pytest.mark.server
 @pytest.mark.usefixtures("interruptible")
 def test_all_ways_reach_the_same_losses():

@@ -9,7 +9,7 @@ import random
 import re
 
 import pytest
-from browsing import LONG
+from browsing import LONG, saved
 from lab_browsing import open_lab, press, status_line, wait_for_figure
 from playwright.sync_api import TimeoutError as OutOfTime
 from playwright.sync_api import expect
@@ -283,14 +283,6 @@ def test_keys_read_all_charts_and_lead_through_the_example(lab):
     expect(chosen).to_have_text(str(before + 1))
     lab.keyboard.press("ArrowLeft")
     expect(chosen).to_have_text(str(before))
-
-
-def saved(page, menu, kind):
-    """Return what a menu saves, as text."""
-    menu.locator("summary").click()
-    with page.expect_download() as download:
-        menu.get_by_role("button", name=f"Save as {kind}").click()
-    return download.value.path().read_text()
 
 
 def test_larger_charts_are_saved_with_their_numbers(lab):

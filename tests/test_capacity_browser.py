@@ -3,9 +3,8 @@
 import re
 
 import pytest
-from browsing import WIDER
+from browsing import WIDER, saved
 from playwright.sync_api import expect
-from test_board_browser import saved
 
 from attnkit.sweeps.shipped import load_shipped
 from attnkit.ui.sweeps.choice import CapacityChoice

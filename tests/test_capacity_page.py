@@ -1,19 +1,18 @@
 """The page Capacity without a browser: its conclusion, link, cells, sections and live sweep."""
 
 import random
-import time
+from unittest.mock import Mock
 
 import pytest
+from idle import link_of, open_page
 from test_capacity_choice import NARROW, TINY, WIDE, made_up
-from test_inspection_page import turn_to, visit_at
-from visiting import PATIENCE, drawn, plain_text, press, show
+from visiting import drawn, plain_text, press, said, show, turn_to, watch_series
 
 from attnkit.analysis.conclusion import conclusion
 from attnkit.service.service import Refused, TrainingService
 from attnkit.sweeps import Sweep
 from attnkit.sweeps.values import InvalidSweep
 from attnkit.ui.pages import capacity as page
-from attnkit.ui.server.service import training_service
 from attnkit.ui.sweeps import sweep_form
 from attnkit.ui.sweeps.cell_card import lab_experiment
 from attnkit.ui.sweeps.choice import OWN, SECTIONS, CapacityChoice
@@ -27,18 +26,6 @@ def shipped(monkeypatch):
     monkeypatch.setattr(page, "load_shipped", lambda _: made_up())
 
 
-def texts(tab):
-    """Return all texts of the page without Markdown escapes."""
-    kinds = (tab.markdown, tab.caption, tab.warning, tab.error, tab.info)
-    return [plain_text(element) for kind in kinds for element in kind]
-
-
-def link(tab):
-    """Return the address as one value per name."""
-    params = tab.query_params.items()
-    return {name: value if isinstance(value, str) else value[0] for name, value in params}
-
-
 def chosen(tab):
     """Return the visitor's choices."""
     return tab.session_state["capacity_chosen"]
@@ -46,8 +33,8 @@ def chosen(tab):
 
 def test_the_page_concludes_in_one_sentence_and_shows_a_diagram():
     """The sentence is computed from the sweep; the diagram's file has a row for each cell."""
-    tab = visit_at("capacity")
-    assert texts(tab)[0] == conclusion(made_up(), "d_head", "n_entries").text
+    tab = open_page("capacity")
+    assert plain_text(tab.markdown[0]) == conclusion(made_up(), "d_head", "n_entries").text
     data = drawn(tab, page.PHASE)
     assert [0, *(narrower["most"] for narrower in data["narrower"])] == list(page.COLUMNS)
     assert data["picks"]
@@ -56,21 +43,21 @@ def test_the_page_concludes_in_one_sentence_and_shows_a_diagram():
     tab.selectbox(key="capacity_pick").set_value(NARROW)
     tab = show(tab)
     assert chosen(tab).cell == NARROW
-    assert link(tab)["cell"] == "2/6/K=V"
-    assert any("solved by 0 of 2 seeds" in text for text in texts(tab))
+    assert link_of(tab)["cell"] == "2/6/K=V"
+    assert "solved by 0 of 2 seeds" in said(tab)
 
 
 def test_a_link_is_followed_kept_while_another_page_is_open_and_repaired_once():
     """The sweep of another visitor is told to be theirs; a shipped one is shown instead."""
     params = {"sweep": CapacityChoice.sweep, "show": "matching", "x": "n_entries", "d_head": "8"}
     params |= {"one": "Q=K", "cell": "8/6/K=V"}
-    tab = visit_at("capacity", **params, y="d_head", other="K=V")  # the last two are defaults
+    tab = open_page("capacity", **params, y="d_head", other="K=V")  # the last two are defaults
     assert not tab.warning
-    assert link(tab) == params
+    assert link_of(tab) == params
     tab = turn_to(turn_to(tab, "guide"), "capacity")
-    assert link(tab) == params
+    assert link_of(tab) == params
     wrong = {"measure": "beauty", "variants": "QKV,Q=P"}
-    tab = visit_at("capacity", sweep=OWN, **wrong)
+    tab = open_page("capacity", sweep=OWN, **wrong)
     (warning,) = map(plain_text, tab.warning)
     assert "only while their page stays open" in warning
     assert "measure='beauty'. Allowed: accuracy" in warning
@@ -87,50 +74,32 @@ def test_sections_show_sweeps_of_any_number_of_axes(monkeypatch, seed, long):
         result = made_up(n_axes=n_axes)
         monkeypatch.setattr(page, "load_shipped", lambda _, result=result: result)
         fixed = {"n_layers": "1"} if n_axes == 3 else {}
-        tab = visit_at("capacity", show=section, **fixed)
+        tab = open_page("capacity", show=section, **fixed)
         assert not tab.warning, (section, n_axes)
         assert not tab.error, (section, n_axes)
-        assert link(tab)["show"] == section
-        assert link(tab).get("n_layers") == fixed.get("n_layers")
+        assert link_of(tab)["show"] == section
+        assert link_of(tab).get("n_layers") == fixed.get("n_layers")
 
 
 def test_a_cell_is_trained_in_the_lab_which_opens_even_if_that_is_refused(monkeypatch):
     """With the job of its experiment, or a Train button to try again."""
-
-    def refuse(*_, **__):
-        raise Refused("12 experiments wait already")
-
-    tab = press(visit_at("capacity", cell=str(WIDE)), "capacity_lab")
+    tab = press(open_page("capacity", cell=str(WIDE)), "capacity_lab")
     lab = tab.session_state["lab"]
     assert lab.experiment == lab_experiment(made_up(), WIDE)
     assert lab.job.state != "failed"
-    monkeypatch.setattr(TrainingService, "submit", refuse)
-    tab = press(visit_at("capacity", cell=str(NARROW)), "capacity_lab")
+    full = Mock(side_effect=Refused("12 experiments wait already"))
+    monkeypatch.setattr(TrainingService, "submit", full)
+    tab = press(open_page("capacity", cell=str(NARROW)), "capacity_lab")
     assert tab.session_state["lab"].experiment == lab_experiment(made_up(), NARROW)
 
 
 def test_a_damaged_file_is_told_and_a_sweep_can_still_run(monkeypatch):
     """No traceback."""
-
-    def fail(_):
-        raise InvalidSweep("width.parquet: is not the result of a sweep")
-
-    monkeypatch.setattr(page, "load_shipped", fail)
-    tab = visit_at("capacity")
+    damaged = InvalidSweep("width.parquet: is not the result of a sweep")
+    monkeypatch.setattr(page, "load_shipped", Mock(side_effect=damaged))
+    tab = open_page("capacity")
     assert "cannot be read" in tab.error[0].value
     assert not tab.button(key="run_sweep").disabled
-
-
-def watch_sweep(tab):
-    """Look at the page until the visitor's sweep stands still."""
-    deadline = time.monotonic() + PATIENCE
-    while (live := tab.session_state["live_sweep"]).moving:
-        assert time.monotonic() < deadline, "still training"
-        job = live.job
-        if job is not None and not job.over:
-            training_service().wait(job.id, job.version, deadline - time.monotonic())
-        show(tab)
-    return show(tab)
 
 
 @pytest.fixture
@@ -145,7 +114,7 @@ def tiny_form(monkeypatch):
 
 def open_form():
     """Fill the form with a sweep of four points."""
-    tab = visit_at("capacity", show="live")
+    tab = open_page("capacity", show="live")
     tab.selectbox(key="form_task").set_value("directed")
     tab = show(tab)
     tab.text_input(key="form_first_values").set_value("3, 5")
@@ -162,23 +131,24 @@ def test_a_sweep_runs_from_the_form_and_fills_the_page(tiny_form):
     assert "Head width" in tab.error[0].value
     assert tab.button(key="run_sweep").disabled
     tab.text_input(key="form_first_values").set_value("3, 5")
-    tab = watch_sweep(press(show(tab), "run_sweep"))
+    tab = press(show(tab), "run_sweep")
     live = tab.session_state["live_sweep"]
+    tab = watch_series(tab, live)
     assert live.finished
     assert chosen(tab).sweep == OWN
-    assert link(tab)["sweep"] == OWN
+    assert link_of(tab)["sweep"] == OWN
     assert live.result().n_missing == 0
     assert len(drawn(tab, page.PHASE)["save"]["table"]["rows"]) == live.sweep.n_cells
-    assert texts(tab)[0] == conclusion(live.result(), "d_head", "n_entries").text
+    assert plain_text(tab.markdown[0]) == conclusion(live.result(), "d_head", "n_entries").text
 
 
 def test_a_sweep_can_be_paused_resumed_and_stopped(tiny_form, monkeypatch):
     """Finished points stay in every case."""
     monkeypatch.setitem(TINY, "steps", 3000)
     tab = press(press(open_form(), "run_sweep"), "pause_sweep")
-    assert any("Paused." in text for text in texts(tab))
+    assert "Paused." in said(tab)
     tab = press(tab, "go_on_sweep")
     assert tab.session_state["live_sweep"].moving
     tab = press(tab, "stop_sweep")
-    assert any("Stopped." in text for text in texts(tab))
+    assert "Stopped." in said(tab)
     assert tab.session_state["live_sweep"].ended

@@ -22,15 +22,6 @@ FILES = {path.stem for path in Path(attnkit.claims.__path__[0]).glob("*.py")}
 FILES -= {"__init__", "base", "measures", "statements"}
 
 
-@pytest.fixture
-def untouched():
-    """Remove what a test registers after it."""
-    before = dict(CLAIMS)
-    yield
-    CLAIMS.clear()
-    CLAIMS.update(before)
-
-
 # what is registered
 
 

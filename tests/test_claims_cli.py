@@ -22,9 +22,8 @@ BEGIN, END = marks("claims")
 
 
 @pytest.fixture(autouse=True)
-def small(tmp_path, monkeypatch):
+def small(tmp_path, monkeypatch, untouched):
     """Register two small claims alone, ship nothing, and return the folder of their cache."""
-    before = dict(CLAIMS)
     CLAIMS.clear()
     CLAIMS.update({name: small_claim(name, n_seeds=6) for name in ("first", "second")})
     cache = tmp_path / "cache"
@@ -32,8 +31,6 @@ def small(tmp_path, monkeypatch):
     monkeypatch.setattr(record, "SHIPPED", tmp_path / "shipped.json")
     load_shipped.cache_clear()
     yield cache / "claims" / __version__
-    CLAIMS.clear()
-    CLAIMS.update(before)
     load_shipped.cache_clear()
 
 

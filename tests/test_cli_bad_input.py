@@ -7,6 +7,7 @@ import resource
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -191,10 +192,7 @@ def test_what_the_machine_lacks_is_bad_input(run, monkeypatch):
         code, _, errors = run("bench")
     assert (code, errors.count("\n")) == (2, 1)
     assert "the benchmark comes with the repository" in errors
-
-    def fail(*_):
-        raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
-
+    fail = Mock(side_effect=RuntimeError("DefaultCPUAllocator: can't allocate memory"))
     monkeypatch.setattr("attnkit.training.training.train", fail)
     code, output, errors = run("train")
     assert (code, output) == (2, "")

@@ -24,12 +24,7 @@ SECONDS = 60
 """Time that any process here may take."""
 
 
-@pytest.fixture(autouse=True)
-def interruptible():
-    """Let child processes receive Ctrl-C even where this process was told to ignore it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
+pytestmark = pytest.mark.usefixtures("interruptible")
 
 
 def start(*arguments):

@@ -5,6 +5,7 @@ import io
 import json
 import re
 import sys
+from unittest.mock import Mock
 
 import pytest
 from same import assert_same
@@ -164,11 +165,7 @@ def test_a_store_that_fails_is_one_line_and_loses_no_numbers(run, tmp_path, monk
     code, _, errors = run(*SMALL, "--store", str(tmp_path))
     assert code == 0
     assert "It is called results.sqlite.broken-1 now.\n" in errors
-
-    def refuse(*_):
-        raise Unavailable("the disk is full")
-
-    monkeypatch.setattr(ResultStore, "put", refuse)
+    monkeypatch.setattr(ResultStore, "put", Mock(side_effect=Unavailable("the disk is full")))
     code, output, errors = run(*SMALL, "--store", str(tmp_path), "--steps", "13", "--json", "-")
     assert (code, json.loads(output)["status"]) == (2, "finished")
     assert errors.endswith("attnkit: error: --store: the disk is full\n")

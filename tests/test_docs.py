@@ -8,24 +8,10 @@ import pytest
 from documents import PAGES, ROOT, sections_with_python
 
 from attnkit import __version__
-from attnkit.claims import CLAIMS
 from attnkit.evidence.record import load_shipped
-from attnkit.tasks import TASKS
 from attnkit.training.summary import percent
-from attnkit.variants import CATALOGUE, OPTIONS
 
 SECTIONS = sections_with_python()
-
-
-@pytest.fixture
-def untouched(monkeypatch, tmp_path):
-    """Remove what the examples register and the files that they write."""
-    monkeypatch.chdir(tmp_path)
-    known = [(registry, dict(registry)) for registry in (CLAIMS, TASKS, CATALOGUE, OPTIONS)]
-    yield
-    for registry, before in known:
-        registry.clear()
-        registry.update(before)
 
 
 def test_readme_is_short_and_the_citation_names_this_version():
@@ -103,8 +89,9 @@ def test_changes_in_the_recipes_apply():
 
 
 @pytest.mark.parametrize("section", SECTIONS)
-def test_python_of_a_section_runs(section, untouched, monkeypatch):
+def test_python_of_a_section_runs(section, untouched, monkeypatch, tmp_path):
     """Its blocks run one after the other as one module, then the tests that they define."""
+    monkeypatch.chdir(tmp_path)
     module = ModuleType("example")
     monkeypatch.setitem(sys.modules, "example", module)
     for block in SECTIONS[section]:

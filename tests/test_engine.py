@@ -5,6 +5,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -33,9 +34,8 @@ def forget(monkeypatch):
         each.cache_clear()
 
 
-def fail(*_):
-    """Stand for a compilation that fails."""
-    raise RuntimeError("LLVM ERROR: out of memory")
+fail = Mock(side_effect=RuntimeError("LLVM ERROR: out of memory"))
+"""Stands for a compilation that fails."""
 
 
 # The choice

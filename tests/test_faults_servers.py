@@ -23,7 +23,6 @@ from waiting import (
     assert_stored,
     finish,
     small,
-    step_of,
     unending,
     wait_for_end,
     wait_until,
@@ -112,7 +111,7 @@ def test_what_takes_too_much_memory_or_ends_the_process_fails_alone(
         assert failed.error == "not enough memory: take smaller sizes, or fewer seeds"
         assert service.n_restarts == 0
         job_id = service.submit(beside)
-        wait_until(service, job_id, lambda job: step_of(job) >= moment)
+        wait_until(service, job_id, lambda job: job.step >= moment)
         told = service.example(deadly, PATIENCE)
         assert told == "The training process died while it answered this request"
         job = wait_until(service, job_id, lambda job: job.over)
@@ -121,6 +120,6 @@ def test_what_takes_too_much_memory_or_ends_the_process_fails_alone(
         stored = store.result(beside.hash)
         assert_same_bits(stored.snapshot, expected.snapshot)
         assert stored.to_blobs()[1] == expected.to_blobs()[1]
-        wait_until(service, service.submit(unending()), lambda job: step_of(job) > 0)
+        wait_until(service, service.submit(unending()), lambda job: job.step > 0)
     assert open_resources() == before
     assert list((tmp_path / "temporary").iterdir()) == []

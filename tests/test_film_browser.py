@@ -7,11 +7,10 @@ import json
 import random
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
-from browsing import COUNT_REPLACED, WIDER
+from browsing import COUNT_REPLACED, WIDER, at_rest, saved
 from kinds import tiny
 from playwright.sync_api import TimeoutError as OutOfTime
 from playwright.sync_api import expect
@@ -46,13 +45,8 @@ def recorded():
 
 
 @pytest.fixture
-def opened(visitors):
-    """A page that takes blobs: `opened(blob, …)`; any error in it fails the test."""
-    errors = []
-    page = visitors.arrive()
-
-    def keep_error(error):
-        errors.append(str(error))
+def opened(page):
+    """A page that takes blobs: `opened(blob, …)`."""
 
     def open_one(*blobs, width=1200):
         page.set_viewport_size({"width": width, "height": 1600})
@@ -64,11 +58,7 @@ def opened(visitors):
             take(page, blob)
         return page
 
-    page.on("pageerror", keep_error)
-    yield open_one
-    page.remove_listener("pageerror", keep_error)
-    visitors.leave(page)
-    assert errors == []
+    return open_one
 
 
 def take(page, blob):
@@ -99,14 +89,6 @@ def go(page, place):
     )
 
 
-def at_rest(page):
-    """Wait until what is shown is also said."""
-    page.wait_for_function(
-        """() => { const { step, described } = document.querySelector('.ak-film').dataset;
-        return step !== undefined && step === described; }"""
-    )
-
-
 def figure(page, name):
     """The box of a figure."""
     return page.locator(f"[data-figure={name}]")
@@ -121,18 +103,10 @@ def unfold(page):
         expect(figure(page, "difference").get_by_label("Variant A")).to_be_visible()
 
 
-def saved(page, name, kind):
-    """The text or bytes of a file that a figure's menu gives."""
+def rows_of(page, name):
+    """The rows of a figure's CSV file, as dictionaries."""
     unfold(page)
-    figure(page, name).locator("summary").click()
-    with page.expect_download() as download:
-        figure(page, name).get_by_role("button", name=f"Save as {kind}").click()
-    return Path(download.value.path()).read_bytes()
-
-
-def rows_of(content):
-    """The rows of a CSV file, as dictionaries."""
-    return list(csv.DictReader(content.decode().splitlines()))
+    return list(csv.DictReader(saved(page, figure(page, name), "CSV").splitlines()))
 
 
 def test_blobs_of_every_type_are_read(opened):
@@ -253,7 +227,7 @@ def test_every_figure_is_saved_as_csv(opened, recorded):
     inspected = found(recorded)
     page = opened(inspected.to_bytes())
     go(page, 4)
-    tables = {name: rows_of(saved(page, name, "CSV")) for name in FIGURES}
+    tables = {name: rows_of(page, name) for name in FIGURES}
     assert all(tables.values())
     exact = [float(value) for value in list(tables["maps"][0].values())[3:]]
     np.testing.assert_allclose(exact, inspected.framed["0.map"][4, 0], rtol=1e-6)
@@ -274,7 +248,7 @@ def test_every_figure_is_saved_as_csv(opened, recorded):
     expect(difference.locator(".ak-scale")).to_contain_text("QKV − Q=K")
     difference.get_by_label("Variant B").select_option("QKV")
     expect(difference.locator(".ak-scale")).to_contain_text("QKV − QKV")
-    assert not differences(rows_of(saved(page, "difference", "CSV"))).any()
+    assert not differences(rows_of(page, "difference")).any()
 
 
 def test_a_head_is_previewed_locked_and_unlocked(opened, recorded):
@@ -380,26 +354,21 @@ def test_no_drawing_leaves_its_panel_at_any_width(opened, seed, long):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_page_as_one_file_works_without_a_network(visitors, recorded, tmp_path, scheme):
+def test_a_page_as_one_file_works_without_a_network(page, requested, recorded, tmp_path, scheme):
     """Opened from a disk it asks no server, and offers only what it can do.
 
     No other token can be followed; another head's map is shown, and nothing waits for it.
     """
     path = tmp_path / "page.html"
     path.write_text(standalone_html("One <lookup>", "attention", found(recorded).to_bytes(), "A."))
-    page, asked = visitors.arrive(1200, 1600), []
-
-    def note(request):
-        asked.append(request.url)
-
-    page.on("request", note)
+    page.set_viewport_size({"width": 1200, "height": 1600})
     page.emulate_media(color_scheme=scheme)
     page.goto(path.as_uri())
     expect(page.get_by_role("heading", name="One <lookup>")).to_be_visible()
     at_rest(page)
     go(page, 2)
     expect(page.locator(".ak-step")).to_have_text("step 4 of 12")
-    assert asked == [path.as_uri()]
+    assert requested == [path.as_uri()]
     paper = {"light": "rgb(255, 255, 255)", "dark": "rgb(14, 17, 23)"}[scheme]
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == paper
     assert not page.get_by_label("Follow the token").is_visible()
@@ -410,5 +379,3 @@ def test_a_page_as_one_file_works_without_a_network(visitors, recorded, tmp_path
     expect(figure(page, "maps").locator(".ak-controls")).to_contain_text("head 2 (locked)")
     expect(figure(page, "lookup").locator(".ak-film-hint")).to_contain_text("Head 1.")
     assert page.locator(".ak-faded").count() == 0
-    page.remove_listener("request", note)
-    visitors.leave(page)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from kinds import SMALL
-from waiting import PATIENCE, step_of, wait_until
+from waiting import PATIENCE, wait_until
 
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.result import InspectionResult
@@ -77,7 +77,7 @@ def test_a_running_job_shows_what_has_been_so_far_and_keeps_it_when_stopped(serv
     """
     experiment = TWO_SEEDS.replace(steps=20_000)
     job_id = service.submit(experiment)
-    wait_until(service, job_id, lambda job: step_of(job) > 800)
+    wait_until(service, job_id, lambda job: job.step > 800)
     first = looked_into(service, job_id).header["steps"][1]
     later = looked_into(service, job_id, Inspection("attention", since=first))
     assert min(later.header["steps"]) > first

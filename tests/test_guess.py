@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from idle import DASHBOARD, PATIENCE
-from streamlit.testing.v1 import AppTest
-from visiting import job_of, plain_text, press, show, visit, visit_small, watch
+from idle import link_of, open_page
+from visiting import job_of, press, said, show, turn_to, visit, visit_small, watch
 
 from attnkit.analysis.reasons import headline, reason
 from attnkit.examples import load_example
@@ -21,12 +20,6 @@ EXAMPLE = load_example("directed")
 def on_pages(test):
     """Mark a test that draws pages and trains on them."""
     return pytest.mark.server(pytest.mark.usefixtures("pages_service")(test))
-
-
-def said(tab):
-    """All sentences of the page."""
-    kinds = (tab.markdown, tab.caption, tab.info, tab.warning)
-    return "\n".join(plain_text(element) for kind in kinds for element in kind)
 
 
 def guess_group(tab):
@@ -54,9 +47,9 @@ def test_a_quiet_link_shows_no_result_and_waits_for_a_guess():
     assert "Not trained yet. Guess, then press **Train**. It takes about" in said(tab)
     assert tab.button(key="step").disabled
     assert not tab.warning
-    assert "variants reach" not in said(show(tab.switch_page("pages/variants.py")))
-    assert tab.query_params["quiet"] in ("1", ["1"])
-    show(tab.switch_page("pages/attention.py"))  # nor do those that look inside
+    assert "variants reach" not in said(turn_to(tab, "variants"))
+    assert link_of(tab)["quiet"] == "1"
+    turn_to(tab, "attention")  # nor do those that look inside
     assert "Guess in the Lab" in tab.info[0].value
     assert not [button for button in tab.button if button.key == "train_here"]
 
@@ -74,16 +67,10 @@ def test_a_quiet_link_shows_no_result_and_waits_for_a_guess():
 )
 def test_no_page_gives_a_result_away_before_the_first_guess(page, result):
     """Also if its own address is opened, or opened anew; without the quiet mode it is there."""
-
-    def opened(**params):
-        tab = AppTest.from_file(DASHBOARD, default_timeout=PATIENCE).switch_page(f"pages/{page}.py")
-        tab.query_params.update(params)
-        return show(tab)
-
-    assert result in said(opened())
-    tab = opened(quiet="1")
+    assert result in said(open_page(page))
+    tab = open_page(page, quiet="1")
     assert result not in said(tab)
-    assert tab.query_params["quiet"] in ("1", ["1"])
+    assert link_of(tab)["quiet"] == "1"
 
 
 @on_pages

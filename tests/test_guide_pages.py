@@ -3,9 +3,8 @@
 import random
 
 import pytest
-from idle import DASHBOARD, PATIENCE, idle_service, show
-from streamlit.testing.v1 import AppTest
-from visiting import drawn, plain_text
+from idle import idle_service, link_of, open_page, show
+from visiting import drawn, plain_text, said
 
 from attnkit.examples import load_variants
 from attnkit.experiment.links import read_link
@@ -22,19 +21,6 @@ def _copy(tmp_path_factory):
         yield
 
 
-def open_page(name, **params):
-    """Open a page as the first one, with a link."""
-    tab = AppTest.from_file(DASHBOARD, default_timeout=PATIENCE)
-    tab.switch_page(f"pages/{name}.py")
-    tab.query_params.update(params)
-    return show(tab)
-
-
-def text_of(tab):
-    """Return all that is said on the page."""
-    return " ".join(element.value for element in (*tab.markdown, *tab.caption))
-
-
 def test_the_guide_offers_every_preset_and_begins_the_tour():
     """Every preset opens its experiment; the tour begins in the Lab without another press."""
     tab = open_page("guide")
@@ -44,8 +30,8 @@ def test_the_guide_offers_every_preset_and_begins_the_tour():
         link = read_link(preset.params, lambda _: None)
         assert (link.experiment, link.problems) == (preset.experiment, []), preset.title
     presets.set_value(preset.title)
-    assert preset.guess in text_of(show(tab))
-    assert preset.look in text_of(tab)
+    assert preset.guess in said(show(tab))
+    assert preset.look in said(tab)
     next(button for button in tab.button if "tour" in button.label).click()
     tour = drawn(show(tab), "tour")
     assert tour["requests"] == 1
@@ -54,8 +40,7 @@ def test_the_guide_offers_every_preset_and_begins_the_tour():
 
 def linked_variant(tab):
     """Return the variant that the address names; without one it means the first."""
-    value = tab.query_params.get("variant", next(iter(CATALOGUE.values())).name)
-    return value if isinstance(value, str) else value[0]
+    return link_of(tab).get("variant", next(iter(CATALOGUE.values())).name)
 
 
 def test_the_catalogue_is_listed_and_searched():
@@ -66,7 +51,7 @@ def test_the_catalogue_is_listed_and_searched():
     assert (table["parameters"] > 0).all()
     assert tab.code[0].value == linked_variant(tab) == "QKV"
     for word in OPTIONS:
-        assert f"| `{word}` |" in text_of(tab)
+        assert f"| `{word}` |" in said(tab)
     tab.text_input(key="variants_search").set_value("multi-query")
     assert show(tab).dataframe[0].value["name"].tolist() == ["MQA", "K=V + MQA"]
     assert tab.code[0].value == "QKV n_heads=4 kv_heads=1"
@@ -83,7 +68,7 @@ def test_the_card_says_all_about_the_variant_of_the_link(seed):
     assert linked_variant(tab) == "K=V + MQA"
     for named in random.Random(seed).sample(list(CATALOGUE.values()), 3):
         tab.query_params["variant"] = named.name
-        text = text_of(show(tab))
+        text = said(show(tab))
         assert not tab.warning
         assert tab.code[0].value == named.variant
         assert f"**{named.name}**" in text
@@ -103,9 +88,8 @@ def test_the_card_says_all_about_the_variant_of_the_link(seed):
     assert not show(tab).warning
 
 
-def test_variants_of_others_are_listed_also_without_recorded_accuracies(monkeypatch):
+def test_variants_of_others_are_listed_also_without_recorded_accuracies(monkeypatch, untouched):
     """The page says why one does not fit the default sizes; a command makes the accuracies."""
-    before = dict(CATALOGUE)
     load_variants.cache_clear()
     monkeypatch.setattr("attnkit.examples.VARIANTS", "missing.json")
     try:
@@ -113,10 +97,8 @@ def test_variants_of_others_are_listed_also_without_recorded_accuracies(monkeypa
         tab = open_page("variants", variant="of my own")
     finally:
         load_variants.cache_clear()
-        CATALOGUE.clear()
-        CATALOGUE.update(before)
     table = tab.dataframe[0].value
     assert (table["name"].iloc[-1], table["family"].iloc[-1]) == ("Of my own", "Own")
     assert any("kv_heads=3 does not divide" in caption.value for caption in tab.caption)
     assert table["accuracy"].isna().all()
-    assert "Accuracy" not in text_of(tab)
+    assert "Accuracy" not in said(tab)

@@ -4,9 +4,9 @@ from unittest.mock import Mock
 
 import pytest
 import streamlit as st
-from streamlit.testing.v1 import AppTest
+from idle import open_page
 from test_filming import fail
-from visiting import DASHBOARD, FRESH_SEED, PATIENCE, SMALL, plain_text, press, show, watch
+from visiting import FRESH_SEED, SMALL, plain_text, press, show, turn_to, watch
 from waiting import wait_until
 
 from attnkit.analysis.inspection.request import Inspection
@@ -26,22 +26,10 @@ def small_link(**params):
     return {**SMALL, "first_seed": next(FRESH_SEED), "steps": "40", **params}
 
 
-def open_at(page, **params):
-    """Open a page with a link, as the first of a tab."""
-    tab = AppTest.from_file(DASHBOARD, default_timeout=PATIENCE)
-    tab.query_params.update(params)
-    return show(tab.switch_page(f"pages/{page}.py"))
-
-
 def visit_at(page, **params):
-    """Open a page so, and train what its link says if nobody has."""
-    tab = open_at(page, **params)
+    """Open a page with a link, and train what the link says if nobody has."""
+    tab = open_page(page, **params)
     return press(tab, "train_here") if any(b.key == "train_here" for b in tab.button) else tab
-
-
-def turn_to(tab, page):
-    """Open another page in the same tab."""
-    return show(tab.switch_page(f"pages/{page}.py"))
 
 
 def filmed(tab):
@@ -68,7 +56,7 @@ def test_what_a_visitor_trains_is_seen_on_all_pages_and_in_the_lab():
     """
     link = small_link(n_seeds="3")
     n_jobs = len(training_service().overview())
-    tab = open_at("attention", **link)
+    tab = open_page("attention", **link)
     assert len(training_service().overview()) == n_jobs
     assert "trains 6 models" in tab.info[0].value
     tab = watch_film(press(tab, "train_here"))
@@ -133,14 +121,11 @@ def test_a_failure_is_told_and_not_repeated():
 
 def test_a_faulty_link_and_a_refusal_are_told(monkeypatch):
     """The page names the faulty field, shows all else, and repeats the reason of the service."""
-
-    def refuse(*_, **__):
-        raise Refused("60 experiments wait already: try again in a few minutes")
-
-    tab = open_at("attention", **small_link(n_heads="99"))
+    full = Mock(side_effect=Refused("60 experiments wait already: try again in a few minutes"))
+    tab = open_page("attention", **small_link(n_heads="99"))
     told = plain_text(tab.warning[0])
     assert told.startswith("The link was not fully understood. n_heads: got '99'")
-    monkeypatch.setattr(TrainingService, "submit", refuse)
+    monkeypatch.setattr(TrainingService, "submit", full)
     assert "60 experiments wait already" in press(tab, "train_here").warning[-1].value
 
 

@@ -13,7 +13,6 @@ from waiting import (
     assert_same_bits,
     finish,
     small,
-    step_of,
     the_example,
     unending,
     wait_until,
@@ -43,7 +42,7 @@ def kill(service, ids):
         if not now.over:
             assert (now.state == "paused") == (job.state == "paused")
         if now.state == "paused":
-            assert step_of(wait_until(service, job.id, lambda now: now.settled)) == 0
+            assert wait_until(service, job.id, lambda now: now.settled).step == 0
 
 
 VERBS = st.sampled_from(["pause", "step", "resume", "stop", "look", "kill"])
@@ -85,12 +84,12 @@ def test_whatever_is_commanded_jobs_end_with_the_bits_of_train(
             after = wait_until(service, ids[n], lambda job: job.settled)
             assert after.state in ("paused", "finished")
             if before.state == "paused":
-                further = (step_of(before) // 11 + 1) * 11 if verb == "step" else step_of(before)
-                assert step_of(after) == min(further, 300)
-            assert verb == "pause" or step_of(after) % 11 == 0 or step_of(after) == 300
+                further = (before.step // 11 + 1) * 11 if verb == "step" else before.step
+                assert after.step == min(further, 300)
+            assert verb == "pause" or after.step % 11 == 0 or after.step == 300
         elif verb == "stop":
             assert after.state in ("stopped", "finished")
-        assert killed or step_of(after) >= step_of(before)
+        assert killed or after.step >= before.step
     for n, job_id in enumerate(ids):
         service.resume(job_id)
         ended = wait_until(service, job_id, lambda job: job.over and job.settled)
@@ -173,13 +172,13 @@ def test_the_same_experiment_is_trained_once(service):
     """
     first = service.submit(unending(7))
     assert service.submit(unending(7)) == first
-    wait_until(service, first, lambda job: step_of(job) > 0)
+    wait_until(service, first, lambda job: job.step > 0)
     assert service.submit(unending(7)) == first
     second = service.submit(unending(7), paused=True)
     assert second != first  # step 0 is for oneself
     assert service.find(unending(7)).id == first
     service.resume(second)
-    wait_until(service, second, lambda job: step_of(job) > 0)
+    wait_until(service, second, lambda job: job.step > 0)
     assert service.find(unending(8)) is None
     assert len(the_example(service, unending().replace(n_values=8)).tokens) == 5
     for newest in (second, first):

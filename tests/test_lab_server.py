@@ -58,14 +58,11 @@ def test_live_data_alone_come_by_themselves_until_the_end(port):
 
 
 @pytest.fixture
-def _own_server(monkeypatch, tmp_path):
+def _own_server(monkeypatch, tmp_path, interruptible):
     """Let servers store results in a folder of their own, and end them with Ctrl-C."""
     monkeypatch.setenv("ATTNKIT_STORE", str(tmp_path))
     for name in ("STREAMLIT_SERVER_ADDRESS", "STREAMLIT_SERVER_PORT"):
         monkeypatch.delenv(name, raising=False)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 own_server = pytest.mark.usefixtures("_own_server")

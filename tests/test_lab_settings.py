@@ -2,6 +2,7 @@
 
 import itertools
 import re
+from unittest.mock import Mock
 from urllib.parse import parse_qsl
 
 import pytest
@@ -123,11 +124,8 @@ def test_run_opens_a_stored_result_and_the_link_becomes_its_settings(stored, mon
     assert tab.number_input(key="set_d_head").value == 3
     assert status(tab).startswith("Trained earlier")
     assert tab.dataframe[0].value["sharing"].tolist() == ["QKV", "K=V"]
-
-    def fail(*_):
-        raise Unavailable("the database is away")
-
-    monkeypatch.setattr(ResultStore, "experiment", fail)
+    away = Mock(side_effect=Unavailable("the database is away"))
+    monkeypatch.setattr(ResultStore, "experiment", away)
     tab = visit(run=stored)
     assert f"run: got '{stored}', but the database is away" in plain_text(tab.warning[0])
     assert (experiment_of(tab), tab.query_params) == (Experiment(), {})

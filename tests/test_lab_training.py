@@ -2,6 +2,7 @@
 
 import random
 import re
+from unittest.mock import Mock
 
 import pytest
 from visiting import (
@@ -17,7 +18,6 @@ from visiting import (
     press,
     show,
     status,
-    step_of,
     switch,
     visit,
     visit_small,
@@ -207,7 +207,7 @@ def test_composed_variants_train_beside_each_other():
 
 def test_a_pause_holds_one_s_own_view_while_others_watch(monkeypatch):
     """The job goes on for others, and stops when its owner changes the task and is alone."""
-    running = watch(press(visit_small(**UNENDING), "train"), lambda job: step_of(job) > 0)
+    running = watch(press(visit_small(**UNENDING), "train"), lambda job: job.step > 0)
     before = job_of(running)
     monkeypatch.setattr("attnkit.ui.session.watcher", lambda: Watcher("another tab", "another"))
     other = press(visit(**running.query_params), "pause")
@@ -232,13 +232,9 @@ def test_a_pause_holds_one_s_own_view_while_others_watch(monkeypatch):
 # Tasks from outside the package
 
 
-def fail(*_):
-    """Fail, as an untried member of a task may do."""
-    raise KeyError("mine")
-
-
 def test_a_task_that_fails_loses_its_thumbnail_only(monkeypatch):
     """All other tasks have theirs, whatever fails in it."""
+    fail = Mock(side_effect=KeyError("mine"))
 
     def register(name, base, **members):
         own = {"__annotations__": {}, "name": name, **members}

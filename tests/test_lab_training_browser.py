@@ -1,6 +1,7 @@
 """Training in the Lab, in a real Chromium: the buttons of the action bar, and figures that live."""
 
 import pytest
+from browsing import COUNT_REPLACED
 from lab_browsing import (
     COLOURS,
     CURVES,
@@ -38,12 +39,6 @@ MARK_NODES = """() => {
     map: find('canvas'),
     answer: find('.ak-board-map text'),
   };
-  window.replaced = 0;
-  new MutationObserver((changes) => {
-    for (const change of changes) {
-      window.replaced += change.addedNodes.length + change.removedNodes.length;
-    }
-  }).observe(window.marked.board, {childList: true, subtree: true});
 }"""
 
 GONE_NODES = """() => Object.entries(window.marked)
@@ -69,6 +64,7 @@ def test_a_visitor_trains_pauses_steps_reloads_and_stops(page, address):
     press(page, "train")
     wait_for_figure(page, 1)
     page.evaluate(MARK_NODES)
+    page.evaluate(COUNT_REPLACED, BOARD)
     early, colours, curves = (page.evaluate(what) for what in (ACCURACIES, COLOURS, CURVES))
     wait_for_draws(page, BOARD, 10)
     wait_for_figure(page, 150)

@@ -19,15 +19,7 @@ WIDE, NARROW = 1200, 640
 LIGHT, DARK = "rgb(255, 255, 255)", "rgb(14, 17, 23)"
 
 
-@pytest.fixture
-def requests(page):
-    """Addresses that the page asked for."""
-    asked = []
-    page.on("request", lambda request: asked.append(request.url))
-    return asked
-
-
-def test_cards_are_readable_and_load_nothing(page, requests):
+def test_cards_are_readable_and_load_nothing(page, requested):
     """No request, no overflow, enough contrast, and every drawing has a description.
 
     The program axe examines all cards twice, in both themes, which takes some seconds.
@@ -54,7 +46,7 @@ def test_cards_are_readable_and_load_nothing(page, requests):
             if one["impact"] in ("serious", "critical")
         ]
         assert grave == []
-    assert [url for url in requests if not url.startswith("data:")] == []
+    assert [url for url in requested if not url.startswith("data:")] == []
 
 
 def test_cards_leave_the_page_as_it_is(page):
@@ -68,7 +60,7 @@ def test_cards_leave_the_page_as_it_is(page):
     assert page.evaluate(look) == before
 
 
-def test_a_film_plays_in_the_theme_of_its_notebook(page, requests):
+def test_a_film_plays_in_the_theme_of_its_notebook(page, requested):
     """The text around the frame decides, whatever the system's theme is; no server is asked."""
     html = film_of()._repr_html_()
     for scheme, text, expected in (
@@ -83,4 +75,4 @@ def test_a_film_plays_in_the_theme_of_its_notebook(page, requests):
         frame.get_by_role("slider").first.wait_for()
         body = frame.locator("body")
         assert body.evaluate("(node) => getComputedStyle(node).backgroundColor") == expected
-    assert [url for url in requests if not url.startswith(("data:", "about:", "blob:"))] == []
+    assert [url for url in requested if not url.startswith(("data:", "about:", "blob:"))] == []

@@ -5,8 +5,7 @@ from unittest.mock import patch
 
 import pytest
 from browsing import OWNER_SECRET
-from idle import DASHBOARD, PATIENCE, show, visit
-from streamlit.testing.v1 import AppTest
+from idle import open_page, show, visit
 from visitor import Visitor
 from waiting import wait_until
 
@@ -35,12 +34,6 @@ def _secret(monkeypatch):
     gate.clear()
 
 
-def visit_owner():
-    """Open the page by its address."""
-    tab = AppTest.from_file(DASHBOARD, default_timeout=PATIENCE)
-    return show(tab.switch_page("pages/owner.py"))
-
-
 def sign_in(tab, secret=OWNER_SECRET):
     """Type a secret and press Sign in."""
     tab.text_input(key="owner_secret").set_value(secret)
@@ -60,7 +53,7 @@ def numbers(tab):
 
 def test_without_a_secret_there_is_no_page(monkeypatch):
     """Nor a place in the navigation; whoever finds the file by its address is led to the Lab."""
-    tab = visit_owner()
+    tab = open_page("owner")
     monkeypatch.delenv("ATTNKIT_OWNER_SECRET")
     server_settings.cache_clear()
     tab.session_state["owner"] = True
@@ -73,22 +66,22 @@ def test_without_a_secret_there_is_no_page(monkeypatch):
 
 def test_the_secret_opens_and_sign_out_shuts():
     """For this session only; a stranger sees a door, and no number, name or setting."""
-    tab = visit_owner()
+    tab = open_page("owner")
     assert not is_in(tab)
     assert not tab.dataframe
     assert [title.value for title in tab.title] == ["Owner"]
     assert is_in(sign_in(tab))
     assert is_in(show(tab))
-    assert not is_in(visit_owner())
+    assert not is_in(open_page("owner"))
     tab.button(key="owner_sign_out").click()
     assert not is_in(show(tab))
 
 
 def test_a_wrong_secret_keeps_its_own_address_waiting_and_nobody_else(monkeypatch):
     """It is said once; whoever is in stays in, and the owner gets in from elsewhere."""
-    inside = sign_in(visit_owner())
+    inside = sign_in(open_page("owner"))
     monkeypatch.setattr(owner, "session_address", lambda: ADDRESS)
-    tab = sign_in(visit_owner(), "a guess")
+    tab = sign_in(open_page("owner"), "a guess")
     assert "That is not the secret. Your network can try again in" in tab.error[0].value
     assert not is_in(tab)
     assert not any("not the secret" in error.value for error in show(tab).error)
@@ -118,7 +111,7 @@ def test_the_owner_sees_the_queue_and_stops_one_experiment_or_all_of_an_address(
         for n, watcher in enumerate(watchers)
     ]
     job = wait_until(pages_service, ids[0], lambda job: job.step > 0)
-    tab = sign_in(visit_owner())
+    tab = sign_in(open_page("owner"))
     shown = numbers(tab)
     assert (shown["Training"], shown["Queued"]) == ("4", "0")
     assert all(float(shown[name].replace(",", "")) > 0 for name in shown if name.endswith("s, MB"))
@@ -148,7 +141,7 @@ def test_the_owner_sees_the_queue_and_stops_one_experiment_or_all_of_an_address(
 def test_a_store_that_does_not_answer_or_began_anew_is_said():
     """The rest of the page is there, and nothing in a note is markup."""
     with patch.object(type(result_store()), "n_bytes", side_effect=Unavailable("the disk is full")):
-        tab = sign_in(visit_owner())
+        tab = sign_in(open_page("owner"))
     assert [w.value for w in tab.warning] == ["The store does not answer: the disk is full."]
     assert numbers(tab)["Store, MB"] == "–"
     store_megabytes.clear()

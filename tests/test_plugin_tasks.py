@@ -14,12 +14,9 @@ from attnkit.training import train
 
 
 @pytest.fixture(autouse=True)
-def untouched():
-    """What a test registers is gone after it."""
-    before = dict(TASKS)
-    yield before
-    TASKS.clear()
-    TASKS.update(before)
+def forgotten(untouched):
+    """Forget the module of a task, too."""
+    yield
     sys.modules.pop("my_task", None)
 
 
@@ -47,9 +44,9 @@ def own_task(**members):
     return type("Own", (Phonebook,), body)
 
 
-def test_a_task_that_cannot_be_registered_is_told_why(untouched):
+def test_a_task_that_cannot_be_registered_is_told_why():
     """A task without a text, with a bad name, or with a name that is taken replaces nothing."""
-    taken = "but attnkit.tasks.phonebook.Phonebook has"
+    before, taken = dict(TASKS), "but attnkit.tasks.phonebook.Phonebook has"
     for members, message in [
         *(
             ({missing: None}, f"{missing}: Own has none, allowed a text")
@@ -68,7 +65,7 @@ def test_a_task_that_cannot_be_registered_is_told_why(untouched):
     ]:
         with pytest.raises(ValueError, match=re.escape(message)):
             register_task(own_task(**members))
-        assert untouched == TASKS
+        assert before == TASKS
 
 
 def test_a_new_version_of_a_class_replaces_it():

@@ -56,10 +56,9 @@ class Pictures(LiveFigure):
 
 
 @pytest.fixture
-def interrupted(monkeypatch):
+def interrupted(monkeypatch, interruptible):
     """Let Ctrl-C come after 40 steps of every training, or when `.when(training)` is true."""
     found = SimpleNamespace(when=lambda training: training.step >= 40)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     plain = Training.advance
 
     def advance(training, n_steps):
@@ -68,8 +67,7 @@ def interrupted(monkeypatch):
             signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(Training, "advance", advance)
-    yield found
-    signal.signal(signal.SIGINT, before)
+    return found
 
 
 def test_an_interrupt_is_one_line_and_keeps_what_was_trained(interrupted, capsys):

@@ -1,8 +1,7 @@
 """The Questions page in a real Chromium: from a question to its evidence and into the Lab."""
 
-from pathlib import Path
-
 import pytest
+from browsing import CHECKBOX, HEADER, ROW, downloaded
 from layout_search import FAULTS
 from playwright.sync_api import expect
 from test_accessible import NARROW, WIDE, grave_faults, settle, show
@@ -12,9 +11,6 @@ from attnkit.claims import CLAIMS
 pytestmark = [pytest.mark.browser, pytest.mark.server]
 
 CLAIM = "two_roles"
-
-ROW, HEADER, CHECKBOX = 35, 35, 20
-"""Pixels of the table."""
 
 STANDS = "[data-testid=stApp][data-test-script-state=notRunning]"
 """A page whose run has ended."""
@@ -56,9 +52,7 @@ def test_a_question_leads_to_its_evidence_and_on_into_the_lab(visitors, address,
     expect(page.get_by_role("heading", name=CLAIMS[first].title)).to_be_visible()
     page.wait_for_selector(STANDS)
     for key, begins in (("claims_json", '{"claims": ['), ("claims_html", "<!doctype html>")):
-        with page.expect_download() as download:
-            page.locator(f".st-key-{key} button").click()
-        assert Path(download.value.path()).read_text(encoding="utf-8").startswith(begins)
+        assert downloaded(page, page.locator(f".st-key-{key} button")).startswith(begins)
     settle(page, figures=False)
     for fold in page.locator("details:not([open]) > summary").all()[::-1]:
         fold.evaluate("(summary) => summary.click()")

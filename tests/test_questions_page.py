@@ -2,14 +2,13 @@
 
 import random
 import re
-import time
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
-from idle import link_of
+from idle import link_of, open_page
 from small_claims import TINY, MadeUp, evidence_of_all, made_up, small_claim
-from test_inspection_page import turn_to, visit_at
-from visiting import PATIENCE, plain_text, press, show, visit
+from visiting import plain_text, press, said, show, turn_to, visit, watch_series
 
 from attnkit.analysis.conclusion import conclusion
 from attnkit.claims import CLAIMS
@@ -92,11 +91,6 @@ def texts_in(kinds):
     return "\n".join(plain_text(element) for kind in kinds for element in kind)
 
 
-def said(tab):
-    """Return all that is said."""
-    return texts_in((tab.markdown, tab.caption, tab.info, tab.warning, tab.subheader))
-
-
 def folded(tab):
     """Return the elements in expanders that say something."""
     return [e for fold in tab.expander for kind in (fold.markdown, fold.caption) for e in kind]
@@ -128,14 +122,7 @@ def guess(tab, text=None):
 
 def watch_rerun(tab, name="small"):
     """Look at the page until nothing trains any more."""
-    deadline = time.monotonic() + PATIENCE
-    while rerun_of(tab, name).moving:
-        assert time.monotonic() < deadline, "still training"
-        job = rerun_of(tab, name).job
-        if job is not None and not job.over:
-            training_service().wait(job.id, job.version, deadline - time.monotonic())
-        show(tab)
-    return show(tab)
+    return watch_series(tab, rerun_of(tab, name))
 
 
 def links(tab):
@@ -161,7 +148,7 @@ def test_a_question_is_answered_in_few_plain_words_with_its_reason_numbers_and_a
     """And with its first claim and the asker's words; commands, hashes and versions are folded."""
     for name in {SWEPT, random.Random(seed).choice(list(QUESTIONS))}:
         question, answer = SHOWN[name], Answer(SHOWN[name], shipped)
-        tab = visit_at("questions", question=question.id)
+        tab = open_page("questions", question=question.id)
         text, first = said(tab), shipped[question.claims[0]]
         (words,) = claims_in_words(shipped, [first.claim])
         order = (answer.conclusion, answer.reason, answer.numbers[0])
@@ -186,7 +173,7 @@ def test_without_evidence_and_sweep_it_says_what_to_type(nothing_shipped, monkey
     """Folded, and it offers to run the claim, at learning rates that nobody has tuned."""
     monkeypatch.setattr(shipped_sweeps, "FOLDER", tmp_path)
     shipped_sweeps.load_shipped.cache_clear()
-    tab = visit_at("questions", question=SWEPT)
+    tab = open_page("questions", question=SWEPT)
     shipped_sweeps.load_shipped.cache_clear()
     assert "How far it goes" not in said(tab)
     assert "Not run yet" in said(tab)
@@ -206,7 +193,7 @@ def test_a_faulty_link_is_told_once_and_the_address_is_then_a_good_one(shipped):
         ({"question": "why"}, "question='why'. Allowed: translation, value, ", {}),
         ({"claim": "x" * 90}, f"claim='{'x' * 60}…'. Allowed: all, alike_keys, ", {"claim": ALL}),
     ):
-        tab = visit_at("questions", **link)
+        tab = open_page("questions", **link)
         assert f"The link has {told}" in said(tab)
         assert link_of(tab) == then
         assert "The link has" not in said(view(tab, "value"))
@@ -214,7 +201,7 @@ def test_a_faulty_link_is_told_once_and_the_address_is_then_a_good_one(shipped):
 
 def test_claims_open_from_questions_links_and_their_table_with_all_evidence(shipped):
     """Who says it, what was expected, statements, learning rates, seeds, ways into the Lab."""
-    tab = press(visit_at("questions", question="two_spaces"), "open_direction")
+    tab = press(open_page("questions", question="two_spaces"), "open_direction")
     assert link_of(tab) == {"claim": "direction"}
     evidence, text = shipped["direction"], said(tab)
     (words,) = claims_in_words(shipped, [evidence.claim])
@@ -247,7 +234,7 @@ def test_claims_open_from_questions_links_and_their_table_with_all_evidence(ship
 
 def test_new_claims_are_listed_with_what_became_of_their_predictions(shipped):
     """Each decided one has a figure and a button; the others have a button."""
-    tab = visit_at("questions", question="new")
+    tab = open_page("questions", question="new")
     found, texts = new_claims(shipped), said(tab)
     decided = [*found[Outcome.WRONG], *found[Outcome.TRUE]]
     n_wrong = len(found[Outcome.WRONG])
@@ -263,7 +250,7 @@ def test_new_claims_are_listed_with_what_became_of_their_predictions(shipped):
 
 def test_nothing_is_given_away_in_the_quiet_mode(shipped):
     """Neither answer, claim, list nor sweep, until a guess, which stands above all else."""
-    tab = show(visit(quiet="1").switch_page("pages/questions.py"))
+    tab = turn_to(visit(quiet="1"), "questions")
     assert plain(WHY.guess) in tab.radio[0].label
     assert tab.subheader[0].value == "Predict, then run it now"
     hidden = [Answer(WHY, shipped).conclusion, *Answer(WHY, shipped).numbers]
@@ -286,7 +273,7 @@ def test_nothing_is_given_away_in_the_quiet_mode(shipped):
 
 def test_a_claim_is_guessed_run_on_new_seeds_and_told_beside_the_guess(small):
     """Nothing runs without a guess, of which the last counts; another run has other seeds."""
-    tab = press(visit_at("questions", claim="small"), "run_claim")
+    tab = press(open_page("questions", claim="small"), "run_claim")
     assert "Guess first" in said(tab)
     assert "small" not in tab.session_state["reruns"].known
     tab = press(guess(guess(tab, "It will hold"), "It will not hold"), "run_claim")
@@ -320,7 +307,7 @@ def test_a_run_beside_shipped_evidence_takes_its_rates_and_a_wrong_guess_its_rea
     monkeypatch.setattr(record, "load_shipped", lambda: Records.of([evidence]))
     verdict = evidence.judgement.verdict
     assert verdict != "held"
-    tab = visit_at("questions", claim="small")
+    tab = open_page("questions", claim="small")
     for means, wrong in (("held", True), (verdict, False)):
         tab = guess(tab, next(text for text, meaning in BETS.items() if meaning == means))
         tab = watch_rerun(press(tab, "run_claim"))
@@ -338,13 +325,10 @@ def test_a_run_stops_for_another_claim_and_is_taken_up_again_with_its_seeds(ours
         settings = {**TINY, "steps": steps, "evaluate_every": steps // 20}
         pair = (arm("Q=K", **settings), arm("QKV", **settings))
         ours(name, title=f"A {name} claim", arms=pair, statements=(worse("Q=K", "QKV"),))
-
-    def refuse(*_, **__):
-        raise Refused("12 experiments wait already")
-
-    tab = visit_at("questions", claim="slow")
+    full = Mock(side_effect=Refused("12 experiments wait already"))
+    tab = open_page("questions", claim="slow")
     with monkeypatch.context() as patched:
-        patched.setattr(TrainingService, "submit", refuse)
+        patched.setattr(TrainingService, "submit", full)
         tab = press(guess(tab), "run_claim")
         assert "Not taken: 12 experiments wait already." in said(tab)
         assert "Not taken" in said(show(tab))
@@ -366,5 +350,5 @@ def test_a_run_stops_for_another_claim_and_is_taken_up_again_with_its_seeds(ours
 def test_a_claim_whose_arms_cannot_be_trained_says_why(ours):
     """Somebody's own, with a faulty setting."""
     ours("faulty", arms=(arm("QKV", d_head=-1), arm("Q=K", d_head=-1)))
-    tab = visit_at("questions", claim="faulty")
+    tab = open_page("questions", claim="faulty")
     assert "This claim cannot be run: d_head: got -1, allowed" in plain_text(tab.error[0])

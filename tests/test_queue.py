@@ -4,6 +4,7 @@ import threading
 import time
 from contextlib import closing
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from threaded import in_threads
@@ -241,9 +242,8 @@ def test_a_result_is_stored_before_it_counts_as_finished(service):
         assert (again.state, again.stored) == ("finished", True)
 
 
-def away(*_):
-    """Stand for a store that does not answer."""
-    raise Unavailable("the database cannot be reached")
+away = Mock(side_effect=Unavailable("the database cannot be reached"))
+"""Stands for a store that does not answer."""
 
 
 def test_results_wait_for_a_store_that_is_away(service, monkeypatch):

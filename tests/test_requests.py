@@ -6,7 +6,7 @@ import time
 import numpy as np
 import pytest
 from threaded import ThreadProcess, in_threads
-from waiting import PATIENCE, small, step_of, the_example, wait_until
+from waiting import PATIENCE, small, the_example, wait_until
 
 from attnkit.analysis.custom_phone_book import is_phone_book
 from attnkit.examples import load_example
@@ -90,7 +90,7 @@ def test_answers_are_those_of_the_job_and_what_cannot_be_answered_is_told(servic
 def test_a_job_can_be_asked_while_it_trains(service):
     """A job answers a book at its present step, and goes on."""
     job_id = service.submit(Experiment(task="phonebook", sharing=["QKV"], n_seeds=1, steps=20_000))
-    job = wait_until(service, job_id, lambda job: step_of(job) > 0)
+    job = wait_until(service, job_id, lambda job: job.step > 0)
     assert service.ask(job_id, BOOK, PATIENCE).step >= job.snapshot.step
     assert service.look(job_id).state == "running"
     service.stop(job_id)

@@ -3,9 +3,9 @@
 import csv
 import json
 from contextlib import closing
-from pathlib import Path
 
 import pytest
+from browsing import CHECKBOX, HEADER, ROW, downloaded
 from finished import store_finished
 from kinds import tiny
 from playwright.sync_api import expect
@@ -13,9 +13,6 @@ from playwright.sync_api import expect
 from attnkit.service.store import ResultStore
 
 pytestmark = [pytest.mark.browser, pytest.mark.server]
-
-ROW, HEADER, CHECKBOX = 35, 35, 20
-"""Pixels of the table, which is drawn on a canvas: rows can only be ticked by their place."""
 
 DRAWN = ".st-key-overlay .ak-plot[data-draws]"
 
@@ -51,13 +48,10 @@ def test_experiments_are_replayed_ticked_downloaded_renamed_deleted(visitors, ad
     expect(page.locator(".st-key-overlay .ak-legend span")).to_have_count(3)
     expect(page.locator(".st-key-overlay .annotation")).to_have_count(5)
 
-    with page.expect_download() as download:
-        page.get_by_role("button", name="Every evaluation as CSV").click()
-    lines = Path(download.value.path()).read_text(encoding="utf-8").splitlines()
-    assert len(list(csv.DictReader(lines))) == 2 * 5 * 3 * 3
-    with page.expect_download() as download:
-        page.get_by_role("button", name="Settings and runs as JSON").click()
-    told = json.loads(Path(download.value.path()).read_text(encoding="utf-8"))
+    text = downloaded(page, page.get_by_role("button", name="Every evaluation as CSV"))
+    assert len(list(csv.DictReader(text.splitlines()))) == 2 * 5 * 3 * 3
+    button = page.get_by_role("button", name="Settings and runs as JSON")
+    told = json.loads(downloaded(page, button))
     assert [one["hash"] for one in told["experiments"]] == [newest, other]
 
     page.locator(f".st-key-change_{newest} button").click()

@@ -3,11 +3,13 @@
 import json
 from contextlib import closing
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 from finished import finished, store_finished
 from idle import idle_service, link_of, open_page, show
 from kinds import tiny
+from visiting import plain_text, said, turn_to
 
 from attnkit.analysis.inspection.result import InspectionResult
 from attnkit.experiment import Experiment
@@ -55,15 +57,9 @@ def visit(*hashes):
     return open_page("runs", **({"run": ",".join(hashes)} if hashes else {}))
 
 
-def texts(tab):
-    """Return all that is said."""
-    kinds = (tab.markdown, tab.caption, tab.info, tab.warning, tab.subheader)
-    return "\n".join(element.value for kind in kinds for element in kind).replace("\\", "")
-
-
 def concluded(tab):
     """Return the sentence above all."""
-    return tab.markdown[0].value.replace("\\", "")
+    return plain_text(tab.markdown[0])
 
 
 def chosen(tab):
@@ -85,7 +81,7 @@ def replayed(tab):
 def test_the_history_is_listed_newest_first_and_searched(store, monkeypatch):
     """Listing counts as no use, and reads large results at several drawings."""
     tab = visit()
-    assert "train one in the Lab, and it is kept" in texts(tab)
+    assert "train one in the Lab, and it is kept" in said(tab)
     assert not tab.dataframe
     first = store_finished(store, tiny("directed", n_seeds=3))
     store_finished(store, tiny("directed", n_seeds=3, first_seed=1, d_head=5), 0.9)
@@ -130,7 +126,7 @@ def test_a_comparison_shows_settings_numbers_pairs_and_whole_downloads(three, do
     choice(tab, "Measure").set_value("loss")
     choice(tab, "Variants").set_value(["QKV", "K=V"])
     show(tab)
-    assert "Loss on held-out examples, by training step" in texts(tab)
+    assert "Loss on held-out examples, by training step" in said(tab)
     reached, within = (frame.value for frame in tab.dataframe[2:4])
     assert reached["sharing"].tolist() == ["QKV", "K=V"] * 2
     assert reached["last"].tolist() == pytest.approx([0.1, 0.1, 0.5, 0.5])
@@ -143,7 +139,7 @@ def test_a_single_experiment_is_replayed_and_has_no_partner(three):
     (fold,) = (expander for expander in tab.expander if expander.label == "Settings")
     assert "Head width" in fold.dataframe[0].value["Setting"].tolist()
     assert concluded(tab) == "Directed relation: all 5 variants reach 90% accuracy."
-    assert "Experiments against each other" not in texts(tab)
+    assert "Experiments against each other" not in said(tab)
     links = [element.proto for element in tab.get("page_link")]
     assert [link.page for link in links] == ["", "attention"]
     assert all(f"run={three[1]}" in link.query_string for link in links)
@@ -169,7 +165,7 @@ def test_a_result_says_what_trained_it_also_after_it_was_trained_again(store):
         snapshot = replace(first, engine=engine, processor="Intel AVX-512")
         store.put(*Result(snapshot, [{} for _ in experiment.runs]).to_blobs())
         tab = visit(experiment.hash)
-        assert f"{words} on Intel AVX-512" in texts(tab)
+        assert f"{words} on Intel AVX-512" in said(tab)
         row = tab.dataframe[1].value.iloc[0]
         assert (row["low"], row["high"]) == (0, 100)
 
@@ -178,8 +174,8 @@ def test_experiments_of_two_tasks_have_no_pairs_and_that_is_said(three, store):
     """They share no data; and a task with a loss to beat shows its loss, as the Lab does."""
     tab = visit(three[0], three[2])
     assert set(tab.dataframe[-1].value["n_pairs"]) == {0}
-    assert "No pairs: B." in texts(tab)
-    text = texts(visit(store_finished(store, Experiment(task="language"))))
+    assert "No pairs: B." in said(tab)
+    text = said(visit(store_finished(store, Experiment(task="language"))))
     assert "Loss on held-out examples, by training step" in text
     assert "All are the task's defaults." in text
 
@@ -188,9 +184,9 @@ def test_what_a_link_names_in_vain_is_told_and_names_are_no_markup(three, store)
     """The rest is compared; nothing typed is markup, also where one is asked whether to delete."""
     store.rename(three[0], "<script>alert(1)</script> *x*")
     tab = visit(three[0], "0123456789abcdef", "<b>*x*")
-    said = " ".join(warning.value for warning in tab.warning)
-    assert "0123456789abcdef" in said
-    assert "\\<b\\>\\*x\\*" in said
+    warned = " ".join(warning.value for warning in tab.warning)
+    assert "0123456789abcdef" in warned
+    assert "\\<b\\>\\*x\\*" in warned
     assert len(chosen(tab)) == 1
     assert link_of(tab)["run"] == three[0]
     assert not show(tab).warning
@@ -212,9 +208,9 @@ def test_an_experiment_is_renamed_pinned_left_and_deleted(three, store):
     assert [entry.hash for entry in store.entries() if entry.pinned] == [three[0]]
     assert tab.menu_button(key=menu).options[1].endswith("Unpin")
     tab.button(key=f"leave_{three[2]}").click()
-    show(show(tab).switch_page("pages/guide.py"))
+    turn_to(show(tab), "guide")
     tab.query_params.clear()
-    show(tab.switch_page("pages/runs.py"))
+    turn_to(tab, "runs")
     assert link_of(tab)["run"] == ",".join(three[:2])
     for answer, left in {"keep": three[:2], "confirm_delete": [three[1]]}.items():
         tab.menu_button(key=menu).click_index(2)
@@ -238,9 +234,9 @@ def test_on_a_hosted_copy_only_the_owner_changes_what_is_stored(three, monkeypat
 
 def test_downloads_fill_no_memory(downloads, monkeypatch):
     """One is written at a time; too many evaluations are refused with a reason, fewer if hosted."""
-    held, said, locked = [], [], run_comparison._WRITING.locked
+    held, told, locked = [], [], run_comparison._WRITING.locked
     monkeypatch.setattr(run_comparison, "to_json", lambda _: str(held.append(locked())))
-    monkeypatch.setattr(run_comparison.st, "caption", said.append)
+    monkeypatch.setattr(run_comparison.st, "caption", told.append)
     for hosted, limit in {"false": 400_000, "true": 100_000}.items():
         monkeypatch.setenv("ATTNKIT_HOSTED", hosted)
         server_settings.cache_clear()
@@ -251,16 +247,13 @@ def test_downloads_fill_no_memory(downloads, monkeypatch):
             assert len(downloads) == (2 if n_rows == limit else 0)
             for write in (*downloads.values(),)[1:]:
                 write()
-        assert f"{limit + 1:,} evaluations are too many for one download" in said[-1]
+        assert f"{limit + 1:,} evaluations are too many for one download" in told[-1]
     assert (held, locked()) == ([True, True], False)
 
 
 def test_troubles_of_the_store_are_told(three, monkeypatch):
     """The page stands, nothing is lost, and the next visit tries again."""
-
-    def full(*_, **__):
-        raise Unavailable("the disk is full")
-
+    full = Mock(side_effect=Unavailable("the disk is full"))
     for method, fails, told in (
         ("snapshot", lambda *_: None, "Cannot be read by this copy"),  # a torn row
         ("entries", full, "cannot be read now: the disk is full\\."),

@@ -14,6 +14,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from browsing import at_rest
 from kinds import tiny
 from PIL import Image, ImageFilter
 
@@ -202,10 +203,7 @@ def open_page(page, address, choice, name, film, folder, long):
         page.goto(path.as_uri())
         page.locator(".ak-more > summary").click()
         page.locator(".ak-range").fill(str(choice.randint(0, 6)))
-        page.wait_for_function(
-            """() => { const { step, described } = document.querySelector('.ak-film').dataset;
-            return step !== undefined && step === described; }"""
-        )
+        at_rest(page)
         return
     sharing = ",".join(choice.sample(VARIANTS, choice.randint(2, 6))).replace("+", "%2B")
     drawn_link = choice.choice(["", f"?v=1&sharing={sharing}"]) if long else ""

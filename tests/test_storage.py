@@ -4,6 +4,7 @@ import json
 import sqlite3
 from contextlib import closing
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from finished import store_finished
@@ -64,11 +65,7 @@ def test_a_connection_in_the_secrets_comes_first(monkeypatch):
     engine = create_engine("sqlite:///of_secrets.sqlite")
     monkeypatch.setattr(storage.st, "secrets", {"connections": {"attnkit": {"url": "told"}}})
     for error in (ValueError("port: pass@word"), ImportError("No module 'x'")):
-
-        def fails(*_, error=error, **__):
-            raise error
-
-        monkeypatch.setattr(storage.st, "connection", fails)
+        monkeypatch.setattr(storage.st, "connection", Mock(side_effect=error))
         result_store.clear()
         found = result_store()
         assert isinstance(found, Unavailable)

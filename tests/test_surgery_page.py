@@ -2,14 +2,15 @@
 
 import re
 from dataclasses import replace
-from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from browsing import downloaded
 from playwright.sync_api import expect
 from test_filming import fail
-from test_inspection_page import filmed, small_link, turn_to, visit_at, watch_film
-from visiting import UNENDING, drawn, plain_text, press, show, visit, watch
+from test_inspection_page import filmed, small_link, visit_at, watch_film
+from visiting import UNENDING, drawn, plain_text, press, said, show, turn_to, visit, watch
 from waiting import wait_until
 
 from attnkit.experiment.experiment import from_params
@@ -35,12 +36,6 @@ def operated(**params):
 def trained(**link):
     """The dashboard after a small run was trained in the Lab."""
     return watch(press(visit(**link), "train"), lambda job: job.over)
-
-
-def said(tab):
-    """All that is said, without the backslashes that keep Markdown away."""
-    kinds = (tab.markdown, tab.caption, tab.info, tab.warning, tab.error)
-    return "\n".join(plain_text(element) for kind in kinds for element in kind)
 
 
 def concluded(tab):
@@ -88,9 +83,8 @@ def mark_of(tab):
     return mark["x"]
 
 
-def refuse(*_, **__):
-    """Refuse an experiment, as a full service does."""
-    raise Refused("12 experiments wait already")
+refuse = Mock(side_effect=Refused("12 experiments wait already"))
+"""Refuses an experiment, as a full service does."""
 
 
 def test_all_operations_are_offered_and_choices_hold(monkeypatch):
@@ -322,9 +316,7 @@ def test_tied_trained_on_and_taken_away_in_a_browser(visitors, address):
     finding = page.locator(".st-key-recovery_finding").inner_text()
     assert finding in page.locator(".st-key-recovery [role=img]").get_attribute("aria-label")
     for key, header in {"ways": "by", "recovery": "seed"}.items():
-        with page.expect_download() as download:
-            page.locator(f".st-key-{key}_csv button").click()
-        text = Path(download.value.path()).read_text(encoding="utf-8")
+        text = downloaded(page, page.locator(f".st-key-{key}_csv button"))
         assert header in text.split("\n")[0].split(",")
     expect(page.locator("[data-testid=stException]")).to_have_count(0)
     visitors.leave(page)

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -315,16 +316,6 @@ def test_the_catalogue_is_searched_by_name_alias_and_description():
 # Names and options of one's own
 
 
-@pytest.fixture
-def untouched():
-    """What a test registers is gone after it."""
-    known = [(CATALOGUE, dict(CATALOGUE)), (OPTIONS, dict(OPTIONS))]
-    yield
-    for registry, before in known:
-        registry.clear()
-        registry.update(before)
-
-
 def test_a_name_of_one_s_own_is_typed_like_any_other(untouched):
     """It may be registered again, as when a module is reloaded."""
     for _ in range(2):
@@ -362,10 +353,7 @@ def test_names_and_options_that_clash_are_refused(untouched):
 
 def test_an_option_that_fails_is_told_as_bad_input(untouched):
     """Whatever it raises; the Lab and the command line show the reason."""
-
-    def fail(*_):
-        raise TypeError("not like this")
-
+    fail = Mock(side_effect=TypeError("not like this"))
     for hook in ("check", "resize", "rewire"):
         OPTIONS.pop("own_word", None)
         register_option(option(**{hook: fail}))

@@ -5,7 +5,7 @@ import json
 import re
 import time
 
-from idle import DASHBOARD, PATIENCE, show, visit  # noqa: F401
+from idle import PATIENCE, show, visit
 
 from attnkit.experiment.experiment import settings
 from attnkit.ui.server.service import training_service
@@ -48,18 +48,30 @@ def job_of(tab):
     return tab.session_state["lab"].job
 
 
-def step_of(job):
-    """Return the number of steps taken, 0 before the first snapshot."""
-    return job.snapshot.step if job.snapshot is not None else 0
-
-
 def watch(tab, condition):
     """Wait until the job fulfils a condition, then draw the page."""
     deadline = time.monotonic() + PATIENCE
     while not condition(job := job_of(tab)):
-        assert time.monotonic() < deadline, f"still waiting: {job.state} at step {step_of(job)}"
+        assert time.monotonic() < deadline, f"still waiting: {job.state} at step {job.step}"
         training_service().wait(job.id, job.version, deadline - time.monotonic())
     return show(tab)
+
+
+def watch_series(tab, series):
+    """Draw the page until a series of experiments has ended."""
+    deadline = time.monotonic() + PATIENCE
+    while series.moving:
+        assert time.monotonic() < deadline, "still training"
+        job = series.job
+        if job is not None and not job.over:
+            training_service().wait(job.id, job.version, deadline - time.monotonic())
+        show(tab)
+    return show(tab)
+
+
+def turn_to(tab, page):
+    """Open another page in the same tab."""
+    return show(tab.switch_page(f"pages/{page}.py"))
 
 
 def await_example(tab):
@@ -119,6 +131,13 @@ def pills(tab):
 def plain_text(element):
     """Return the text of a warning or an error without its Markdown escapes."""
     return re.sub(r"\\(\W|_)", r"\1", element.value)
+
+
+def said(tab):
+    """Return all that the page says, an element a line, without Markdown escapes."""
+    messages = (tab.info, tab.warning, tab.error, tab.success, tab.subheader)
+    kinds = (tab.markdown, tab.caption, *messages)
+    return "\n".join(plain_text(element) for kind in kinds for element in kind)
 
 
 def columns(tab):

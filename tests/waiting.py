@@ -32,18 +32,13 @@ def unending(first_seed=0):
     return Experiment(**UNENDING, first_seed=first_seed)
 
 
-def step_of(job: Job) -> int:
-    """Return the number of steps taken, 0 before the first snapshot."""
-    return job.snapshot.step if job.snapshot is not None else 0
-
-
 def wait_until(service: TrainingService, job_id: str, condition) -> Job:
     """Return the job as soon as it fulfils a condition."""
     deadline = time.monotonic() + PATIENCE
     job = service.look(job_id)
     while not condition(job):
         seconds = deadline - time.monotonic()
-        assert seconds > 0, f"still waiting: {job.state} at step {step_of(job)}, {job.error}"
+        assert seconds > 0, f"still waiting: {job.state} at step {job.step}, {job.error}"
         job = service.wait(job_id, job.version, seconds)
     return job
 

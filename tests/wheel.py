@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from browsing import chromium
 from lab_browsing import open_lab, press, visitor_page, wait_for_figure
 from playwright.sync_api import sync_playwright
 from visitors import Visitors
@@ -95,9 +95,7 @@ def serve_and_train(command: Path, place: Path) -> None:
     began = time.monotonic()
     with serving(command, place) as address, sync_playwright() as playwright:
         say(f"serves {address} after {time.monotonic() - began:.0f} s")
-        chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-        options = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-        browser = playwright.chromium.launch(executable_path=chromium, args=options)
+        browser = chromium(playwright)
         with visitor_page(Visitors(browser)) as page:
             open_lab(page, address, f"?{LINK}")
             press(page, "train")
