@@ -12,13 +12,13 @@ OWNER_SECRET = "correct horse"
 LONG = 60_000
 """Milliseconds; a shared machine may be slow, and waiting ends with the condition."""
 
-COUNT_REPLACED = """(box = '.ak-film') => {
+COUNT_REPLACED = """(box) => {
   window.replaced = 0;
   new MutationObserver((changes) => {
     for (const change of changes) {
       window.replaced += change.addedNodes.length + change.removedNodes.length;
     }
-  }).observe(document.querySelector(box), {childList: true, subtree: true});
+  }).observe(document.querySelector(box ?? '.ak-film'), {childList: true, subtree: true});
 }"""
 """Counts in `window.replaced` the nodes that come or go."""
 
