@@ -1,19 +1,18 @@
 """Sweeps: tables of cells and costs, the frontier, and boundaries with their sentences."""
 
-import json
 import math
 import re
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from made_sweeps import ENTRIES, WIDTHS, failed, from_width, logistic, made_sweep, without
-from scipy import stats
+from plotted import accepted
 from searching import briefly
+from test_statistics import expected_of
 
 from attnkit.analysis.boundary import Boundary, boundary, mean_ratio, ratios, smallest
 from attnkit.analysis.capacity import (
@@ -42,13 +41,6 @@ HOLED = failed(without(HOLED, d_head=3, sharing="QKV", seed=0), d_head=12, shari
 """A cell was not run at every number of entries, one failed, one lacks a seed."""
 
 
-def mean_of(values):
-    """Return mean and 95% limits by scipy; without width if all are alike."""
-    error = stats.sem(values)
-    low, high = stats.t.interval(0.95, len(values) - 1) if error else (0, 0)
-    return [values.mean(), values.mean() + low * error, values.mean() + high * error]
-
-
 def test_a_cell_has_the_statistics_of_its_seeds_its_costs_and_why_it_failed():
     """In the order of the sweep; what was not run has no row, and what failed no numbers."""
     table, sweep, rows = cells(HOLED), HOLED.sweep, 0
@@ -70,7 +62,7 @@ def test_a_cell_has_the_statistics_of_its_seeds_its_costs_and_why_it_failed():
                 assert np.isnan([*found, row["solved"], row["steps_to_threshold"]]).all()
                 continue
             assert row["error"] is None
-            assert found == pytest.approx(mean_of(trained["accuracy"].to_numpy()))
+            assert found == pytest.approx(expected_of(trained["accuracy"].to_numpy())[:3])
             assert row["solved"] == len(steps) / len(trained)
             assert row["steps_to_threshold"] == pytest.approx(steps.mean(), nan_ok=True)
             assert row["learning_rate"] == 0.005
@@ -109,7 +101,7 @@ def test_differences_are_paired_by_seed():
         gaps = (pairs["accuracy_x"] - pairs["accuracy_y"]).to_numpy()
         ratios = np.log2(pairs["steps_to_threshold_x"] / pairs["steps_to_threshold_y"])
         assert row["n_pairs"] == len(gaps) == (4 if row["d_head"] == 3 else 5)
-        assert [row["difference"], row["low"], row["high"]] == pytest.approx(mean_of(gaps))
+        assert [row["difference"], row["low"], row["high"]] == pytest.approx(expected_of(gaps)[:3])
         assert row["clear"] == (row["low"] > 0 or row["high"] < 0)
         assert row["n_steps_pairs"] == ratios.notna().sum()
         assert row["steps_difference"] == pytest.approx(ratios.mean(), nan_ok=True)
@@ -172,12 +164,6 @@ TABLE = slice_at(cells(failed(WHOLE, d_head=12, sharing="K=V")), {"n_entries": 4
 KV_CACHE = "kv_cache_floats_per_token"
 NAMES = ("QKV", "K=V")
 OF = {name: TABLE[TABLE["sharing"] == name] for name in NAMES}
-
-
-def accepted(figure):
-    """Return a figure that Plotly has read and that is plain JSON without NaN."""
-    go.Figure(json.loads(json.dumps(figure, allow_nan=False)))
-    return figure
 
 
 def test_the_frontier_is_drawn_with_all_cells_and_described():

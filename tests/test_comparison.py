@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from kinds import tiny
-from scipy import stats
 from searching import briefly
+from test_statistics import expected_of
 
 from attnkit.analysis.comparison import (
     ABSENT,
@@ -32,15 +32,6 @@ QKV = Variant("QKV")
 SHARES = st.floats(0, 1, width=32)
 
 
-def mean_of(values):
-    """Return mean, 95% limits and deviation of the values that there are, by scipy; else NaN."""
-    values = values[~np.isnan(values)].astype(float)
-    if len(values) < 2:
-        return [*values, *[np.nan] * 4][:4]
-    half = stats.t.ppf(0.975, len(values) - 1) * stats.sem(values)
-    return [values.mean(), values.mean() - half, values.mean() + half, values.std(ddof=1)]
-
-
 def close(values):
     """Return what numbers of single precision are compared with."""
     return pytest.approx(values, abs=1e-6, nan_ok=True)
@@ -58,7 +49,8 @@ def test_a_summary_has_the_statistics_of_the_seeds_that_did_not_diverge(values, 
     for metric, of, best in (("accuracy", kept, np.max), ("loss", 1 - kept, np.min)):
         row = summary_table(letters(snapshot), metric).iloc[0]
         assert (row["seeds"], row["diverged"]) == (5, len(lost))
-        assert row[["last", "low", "high", "sd"]].tolist() == close(mean_of(of[2]))
+        expected = expected_of(of[2].astype(float))
+        assert row[["last", "low", "high", "sd"]].tolist() == close(expected)
         over_training = [of.mean(), best(of)] if of.size else [np.nan, np.nan]
         assert row[["mean", "best"]].tolist() == close(over_training)
 
@@ -113,7 +105,7 @@ def test_experiments_are_paired_over_the_seeds_that_both_have(last, first_seed, 
     back = differences_between([first, other], other, "accuracy").iloc[0]
     assert (there["experiment"], back["experiment"]) == ("B", "A")
     assert there["n_pairs"] == back["n_pairs"] == len(gaps)
-    expected = mean_of(gaps)[:3]
+    expected = expected_of(gaps.astype(float))[:3]
     assert there[["difference", "low", "high"]].tolist() == close(expected)
     assert (-back[["difference", "high", "low"]]).tolist() == close(expected)
 
@@ -125,7 +117,8 @@ def test_variants_are_paired_by_seed_within_an_experiment():
     compared = letters(finished(experiment, np.stack([qkv, tied])[None]))
     row = differences_within(compared, QKV, "accuracy").iloc[0]
     assert (row["sharing"], row["n_pairs"]) == ("Q=K", 3)
-    assert row[["difference", "low", "high"]].tolist() == close(mean_of(tied - qkv)[:3])
+    expected = expected_of((tied - qkv).astype(float))[:3]
+    assert row[["difference", "low", "high"]].tolist() == close(expected)
     assert differences_within(compared, Variant("K=V"), "accuracy").empty
 
 

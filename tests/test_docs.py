@@ -8,6 +8,8 @@ import pytest
 from documents import PAGES, ROOT, sections_with_python
 
 from attnkit import __version__
+from attnkit.command.marks import marks
+from attnkit.evidence.presentation import to_markdown
 from attnkit.evidence.record import load_shipped
 from attnkit.training.summary import percent
 
@@ -99,3 +101,11 @@ def test_python_of_a_section_runs(section, untouched, monkeypatch, tmp_path):
     for name, test in list(vars(module).items()):
         if name.startswith("test_"):
             test()
+
+
+def test_the_table_of_claims_is_that_of_the_shipped_evidence():
+    """If there is any; `python -m attnkit claims --list --table docs/claims.md` writes it."""
+    begin, end = marks("claims")
+    text = (ROOT / "docs" / "claims.md").read_text(encoding="utf-8")
+    shipped = load_shipped()
+    assert not shipped or text.split(begin)[1].split(end)[0].strip() == to_markdown(shipped)

@@ -1,12 +1,11 @@
 """Figures of evidence: Plotly accepts them, they show the seeds as they are, and say so."""
 
 import itertools
-import json
 from dataclasses import replace
 
 import numpy as np
-import plotly.graph_objects as go
 import pytest
+from plotted import accepted
 from small_claims import TINY, MadeUp, made_up, small_claim
 
 from attnkit.claims import CLAIMS
@@ -51,12 +50,6 @@ def made(claim=CLAIM, only=("QKV", "Q=K"), **of_q_k):
     tuned = {name: Tuned(0.005, {0.0025: 0.8, 0.005: 0.9}) for name in scores}
     kept = {name: scores[name] for name in only}
     return replace(evidence, claim=claim, scores=kept, tuned=tuned)
-
-
-def accepted(figure):
-    """Return a figure that Plotly has read and that is plain JSON without NaN."""
-    json.dumps(go.Figure(figure).to_dict() and figure, allow_nan=False)
-    return figure
 
 
 def labels_of(figure):

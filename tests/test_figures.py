@@ -12,6 +12,7 @@ import plotly.graph_objects as go
 import pytest
 from finished import finished
 from kinds import KINDS, every_task, tiny
+from plotted import unpacked
 
 from attnkit.analysis.attention_map import (
     MOST_COLUMNS,
@@ -63,11 +64,6 @@ def snapshot(request):
     return (trained if request.param in KINDS else load_example)(request.param)
 
 
-def unpacked(values):
-    """The numbers of a packed array."""
-    return np.frombuffer(base64.b64decode(values["bdata"]), np.float32)
-
-
 def means(figure):
     """The hoverable traces: the measured means."""
     return [trace for trace in figure["data"] if "hovertemplate" in trace]
@@ -89,13 +85,17 @@ def test_curves_show_the_history(snapshot):
     assert [line["line"]["color"] for line in lines] == list(colors)
     if len(accuracy) <= MAX_POINTS:
         for i, (line, of_loss) in enumerate(zip(lines, of_losses, strict=True)):
-            np.testing.assert_allclose(unpacked(line["y"]), mean_interval(accuracy[:, i]).mean)
-            np.testing.assert_allclose(unpacked(of_loss["y"]), loss[:, i].mean(-1), rtol=1e-5)
+            np.testing.assert_allclose(
+                unpacked(line["y"]["bdata"]), mean_interval(accuracy[:, i]).mean
+            )
+            np.testing.assert_allclose(
+                unpacked(of_loss["y"]["bdata"]), loss[:, i].mean(-1), rtol=1e-5
+            )
     n = 1000
     history = {name: np.resize(v, (n, v.shape[1])) for name, v in snapshot.history.items()}
     line = means(plot_accuracy(replace(snapshot, eval_steps=np.arange(n), history=history)))[0]
-    assert len(unpacked(line["y"])) == MAX_POINTS
-    assert unpacked(line["x"])[-1] == n - 1
+    assert len(unpacked(line["y"]["bdata"])) == MAX_POINTS
+    assert unpacked(line["x"]["bdata"])[-1] == n - 1
     both = plot_accuracy(snapshot, snapshot)
     assert len(both["data"]) == len(plot_accuracy(snapshot)["data"]) + len(lines)
     assert {"dash": "previous", "text": "previous experiment"} in legend(both)
@@ -129,7 +129,9 @@ def test_lines_beside_curves_are_drawn_where_they_hold():
     assert any("vertical" in entry["text"] for entry in legend(plot_accuracy(turned)))
 
     alone = plot_accuracy(train(tiny("directed", n_seeds=1, steps=2), "cpu").snapshot)
-    assert all(len(unpacked(trace["x"])) == 0 for trace in alone["data"] if trace.get("fill"))
+    assert all(
+        len(unpacked(trace["x"]["bdata"])) == 0 for trace in alone["data"] if trace.get("fill")
+    )
     assert set(means(alone)[0]["text"]) == {""}
 
 
@@ -325,11 +327,6 @@ def test_variants_are_told_apart_by_title_and_colour():
 # The board of the Lab
 
 
-def numbers(text):
-    """The numbers of a packed array of the board."""
-    return np.frombuffer(base64.b64decode(text), "<f4")
-
-
 def on_board(snapshot, experiment=None, **more):
     """The board of a snapshot's first seed."""
     experiment = experiment or snapshot.experiment
@@ -341,16 +338,16 @@ def test_the_board_has_means_with_their_limits_over_all_seeds():
     example, variant = load_example("directed"), tiny("directed", sharing=["QKV"], n_seeds=1)
     shown = on_board(example, previous=finished(variant, [[[0.1]], [[0.7]]]))
     accuracy = mean_interval(example.per_sharing(example.history["accuracy"]))
-    assert numbers(shown["steps"]).tolist() == example.eval_steps.tolist()
+    assert unpacked(shown["steps"]).tolist() == example.eval_steps.tolist()
     for i, column in enumerate(shown["columns"]):
         near = {"atol": 1e-6, "err_msg": str(i)}
-        np.testing.assert_allclose(numbers(column["curve"]["mean"]), accuracy.mean[:, i], **near)
+        np.testing.assert_allclose(unpacked(column["curve"]["mean"]), accuracy.mean[:, i], **near)
         low = accuracy.low[:, i].clip(0, 1)
-        np.testing.assert_allclose(numbers(column["curve"]["low"]), low, **near)
-        assert len(numbers(column["curve"]["runs"])) == 5 * len(example.eval_steps)
+        np.testing.assert_allclose(unpacked(column["curve"]["low"]), low, **near)
+        assert len(unpacked(column["curve"]["runs"])) == 5 * len(example.eval_steps)
         previous = [0.1, 0.7] if i == 0 else []
-        np.testing.assert_allclose(numbers(column["curve"]["previous"]), previous, **near)
-    assert numbers(shown["previous_steps"]).tolist() == [0, 8]
+        np.testing.assert_allclose(unpacked(column["curve"]["previous"]), previous, **near)
+    assert unpacked(shown["previous_steps"]).tolist() == [0, 8]
     assert {"dash": "previous", "text": "previous experiment"} in shown["legend"]
     text = on_board(load_example("language"), layer=1, head=None)
     assert text["quantity"] == "loss"
@@ -402,9 +399,9 @@ def test_what_has_no_number_is_said():
     rows = [[[0.1, 0.2]], [[0.3, nan]], [[nan, nan]]]
     column = on_board(finished(two, rows, diverged_at=[[20, 10]]))["columns"][0]
     assert (column["value"], column["note"]) == ("–", "2 of 2 diverged")
-    assert np.isnan(numbers(column["curve"]["mean"])).tolist() == [False, False, True]
+    assert np.isnan(unpacked(column["curve"]["mean"])).tolist() == [False, False, True]
     assert column["asymmetry_value"] == "not defined here"
-    assert np.isnan(numbers(column["asymmetry"]["mean"])).all()
+    assert np.isnan(unpacked(column["asymmetry"]["mean"])).all()
     assert "score asymmetry not defined here" in column["said"]
 
 

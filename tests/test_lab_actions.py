@@ -1,6 +1,5 @@
 """Orders of a visitor's actions in the Lab, drawn from a seed, and what must hold after each."""
 
-import base64
 import random
 import re
 from functools import cache
@@ -8,6 +7,7 @@ from functools import cache
 import numpy as np
 import pytest
 from idle import link_of
+from plotted import unpacked
 from searching import times
 from visiting import (
     SMALL,
@@ -234,7 +234,7 @@ def check_results(tab, lab, job, said):
         return
     assert list(shown) == [variant.value for variant in chosen]
     assert ("had other settings" in said) == (not share), said
-    steps = np.frombuffer(base64.b64decode(drawn(tab, "board")["steps"]), "<f4")
+    steps = unpacked(drawn(tab, "board")["steps"])
     (at,) = np.flatnonzero(snapshot.eval_steps == steps[-1])
     history = snapshot.per_sharing(snapshot.history["accuracy"])[: at + 1]
     trains = job.trains.sharing

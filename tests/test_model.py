@@ -12,7 +12,6 @@ from attnkit.model.initial import generator_for
 from attnkit.model.model import Model
 from attnkit.model.parameters import Parameters
 from attnkit.training.data import stack
-from attnkit.variants.sharing import ROLES
 
 CPU = torch.device("cpu")
 SIZES = {"n_seeds": 2, "n_entries": 5, "n_names": 11, "n_values": 13, "n_heads": 3, "d_head": 7}
@@ -107,18 +106,6 @@ def test_a_gradient_is_written_not_added():
             value.fill_(torch.nan)
     model.differentiate(examples.tokens, examples.labels)
     assert torch.equal(model.gradient, first)
-
-
-def test_role_weights_are_those_of_the_owner():
-    """Each run's matrix for a role is its owner's, head by head."""
-    model = build(n_layers=2)
-    for role in ROLES:
-        weights = model.role_weights(1, role)
-        assert [each.shape for each in weights] == [(2, 3, 32, 7)] * 5
-        for run in range(model.n_runs):
-            owner = model.forms[run // 2].sharing.owner(role)
-            whole = weights[run // 2][run % 2].transpose(0, 1).flatten(1)
-            assert torch.equal(whole, model.run_parameters(run)[f"1.W_{owner}"])
 
 
 # Clipping and steps

@@ -1,12 +1,11 @@
 """Curves of several experiments over each other."""
 
-import base64
-
 import numpy as np
 import plotly.graph_objects as go
 import pytest
 from finished import THREE_SEEDS, finished, letters, one_variant
 from kinds import tiny
+from plotted import unpacked
 
 from attnkit.analysis.comparison import LETTERS
 from attnkit.figures.overlay import INK, STYLES, plot_overlay, style_of
@@ -16,11 +15,6 @@ from attnkit.variants import Variant
 from attnkit.variants.palette import COLORS, FURTHER
 
 QKV, Q_K = Variant("QKV"), Variant("Q=K")
-
-
-def unpacked(values):
-    """The numbers of a packed array."""
-    return np.frombuffer(base64.b64decode(values["bdata"]), np.float32)
 
 
 def lines(figure):
@@ -51,12 +45,12 @@ def test_lines_are_means_over_seeds_of_the_full_history():
     """The thinned curve keeps first and last evaluation; letters of equal lines do not overlap."""
     accuracy = np.linspace(0, 1, 4 * MAX_POINTS)[:, None] * [1.0, 0.5]
     line = lines(plot_overlay(letters(one_variant(accuracy, steps=1000)), [QKV], "accuracy"))[0]
-    drawn = unpacked(line["y"])
+    drawn = unpacked(line["y"]["bdata"])
     assert len(drawn) == MAX_POINTS
     assert (drawn[0], drawn[-1]) == (0.0, pytest.approx(0.75))
     same = [one_variant(np.full((40, 2), 1.0), steps=1000, first_seed=i) for i in range(8)]
     figure = plot_overlay(letters(*same), [QKV], "accuracy")
-    places = [float(unpacked(t["x"])[0]) for t in figure["data"] if t["mode"] == "text"]
+    places = [float(unpacked(t["x"]["bdata"])[0]) for t in figure["data"] if t["mode"] == "text"]
     assert places == sorted(set(places))
     assert len(places) == len(LETTERS)
 

@@ -1,6 +1,5 @@
 """What is tied after training and trained on, and what a head is worth: plans, findings, tables."""
 
-import base64
 import csv
 from dataclasses import replace
 from functools import cache
@@ -10,6 +9,7 @@ import plotly.graph_objects as go
 import pytest
 from finished import finished
 from kinds import tiny
+from plotted import unpacked
 
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.views import inspect
@@ -180,7 +180,7 @@ def test_the_figure_shows_both_and_where_it_is_tied_and_the_table_every_evaluati
     figure, curves = go.Figure(plot_recovery(snapshot)), {}
     for trace in figure.data:
         if trace.hovertemplate:
-            y = np.frombuffer(base64.b64decode(trace.y["bdata"]), "f4")
+            y = unpacked(trace.y["bdata"])
             curves[trace.hovertemplate.split()[0]] = y
     assert [one.x0 for one in figure.layout.shapes if one.x0 == one.x1] == [40]
     np.testing.assert_allclose(curves["tied"], [0.1, 0.6, 0.3, 0.7], rtol=1e-6)

@@ -1,17 +1,14 @@
 """Replays: every frame of a film, stage by stage, is what the engine computes at once."""
 
 import pytest
-from filming import SHORT, film_of, shaken
-from kinds import KINDS
+from filming import film_of
 from numpy.testing import assert_allclose
-from reference import DOZEN, SHAPES, sized
 from torch.testing import assert_close
 
 from attnkit.analysis.inspection import replay as module
 from attnkit.analysis.inspection.replay import Replay, batched_replays, replays
 from attnkit.analysis.inspection.roles import LayerRoles
 from attnkit.model.reference import Layer
-from attnkit.training.camera import record
 from attnkit.training.data import draw_probe
 from attnkit.variants.sharing import ROLES
 
@@ -29,21 +26,6 @@ def check(film, variant, found_by=replays):
             assert_close(stages.scores.flatten(2, 3), layer.scores, rtol=1e-4, atol=1e-4)
         n_seen += n_frames
     assert n_seen == len(film.frames)
-
-
-def test_stages_lead_to_the_logits_of_the_engine():
-    """Layer by layer and at the end, at every frame, for one variant of every mechanism."""
-    film = shaken(record(sized(DOZEN, SHAPES["three heads"] | SHORT)))
-    for variant in film.experiment.sharing:
-        check(film, variant)
-
-
-@pytest.mark.parametrize("task", KINDS)
-def test_stages_lead_to_the_logits_on_every_kind_of_task(task):
-    """Tasks of one and of two sides are replayed, with all kinds of blocks."""
-    film = film_of(task)
-    for variant in film.experiment.sharing:
-        check(film, variant)
 
 
 def test_inputs_times_weights_are_the_vectors_of_the_layer_that_computes_them():

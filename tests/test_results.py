@@ -7,7 +7,6 @@ import json
 import numpy as np
 import pytest
 import torch
-from finished import finished
 from hypothesis import given
 from hypothesis import strategies as st
 from kinds import KINDS, tiny
@@ -58,14 +57,6 @@ def test_threshold_is_the_first_of_three_evaluations_at_099():
             diverged_at=np.full(accuracy.shape[1], -1),
         )
         assert snapshot.steps_to_threshold() == pytest.approx(expected, nan_ok=True), rows
-
-
-def test_what_was_solved_before_it_was_tied_is_not_solved():
-    """Of a variant that is tied later, only what it becomes can reach the threshold."""
-    experiment = Experiment(sharing=["QKV", "QKV tie=K=V"], n_seeds=2, steps=20, evaluate_every=2)
-    solved = finished(experiment, np.ones((11, 2, 2)))
-    assert experiment.tie_step("QKV tie=K=V") == 10
-    assert solved.steps_to_threshold().tolist() == [0, 0, 10, 10]
 
 
 def test_numbers_of_a_snapshot_by_hand():

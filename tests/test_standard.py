@@ -68,18 +68,6 @@ def test_training_is_that_of_plain_torch(blocks, causal):
             assert_close(numbers.double(), wanted, atol=2e-4, rtol=2e-3, msg=told)
 
 
-def test_a_stock_is_gone_through_once_per_round():
-    """Every round holds each example once; the last batch is what is left."""
-    data = TrainingData(small(), [0, 1], CPU)
-    rounds = [[data.next()[0] for _ in range(3)] for _ in range(2)]
-    assert [len(batch[0]) for batch in rounds[0]] == [32, 32, 16]
-    first, second = (
-        sorted(map(tuple, torch.cat(batches, 1)[0, :, :, 0].tolist())) for batches in rounds
-    )
-    assert first == second
-    assert not torch.equal(rounds[0][0], rounds[1][0])
-
-
 def check_spread(own, names):
     """Every parameter is uniform up to one over the root of what is read."""
     for name, n_read in names.items():

@@ -13,14 +13,14 @@ VALUES = st.just(np.nan) | st.floats(-100, 100, allow_subnormal=False)
 ROWS = hnp.arrays(float, st.tuples(st.integers(1, 3), st.integers(1, 7)), elements=VALUES)
 
 
-def expected_of(values, level):
+def expected_of(values, level=0.95):
     """Mean, Student's limits and deviation of one row by scipy, NaN left out."""
     values = values[~np.isnan(values)]
     if len(values) < 2:  # one says nothing about the spread, none has no mean either
-        return (*values, np.nan, np.nan, np.nan)[-4:] if len(values) else [np.nan] * 4
+        return [*values, *[np.nan] * 4][:4]
     mean, error = values.mean(), stats.sem(values)
     limits = stats.t.interval(level, len(values) - 1, mean, error) if error else (mean, mean)
-    return mean, *limits, values.std(ddof=1)
+    return [mean, *limits, values.std(ddof=1)]
 
 
 @given(ROWS, st.sampled_from([0.5, 0.9, 0.95, 0.99]))

@@ -176,22 +176,6 @@ def test_attention_may_be_measured_at_the_end_only():
 # Interruption
 
 
-def test_an_interrupted_training_gives_what_was_reached():
-    """Ctrl-C: the result is stopped, with the evaluations made so far."""
-
-    def interrupt(_):
-        raise KeyboardInterrupt
-
-    result = train(small(steps=300), "cpu", progress=interrupt)
-    reached = result.snapshot.step
-    assert 0 < reached < 300
-    assert result.snapshot.status == "stopped"
-    assert result.snapshot.eval_steps.tolist() == list(range(0, reached + 1, 5))
-    assert len(result.parameters) == 4
-    with pytest.raises(ZeroDivisionError):  # only an interruption ends training early
-        train(small(), "cpu", progress=lambda _: 1 / 0)
-
-
 def test_an_interrupt_between_cohorts_brings_all_to_one_step(monkeypatch):
     """Ctrl-C while threads train: what is left equals an undisturbed training so far."""
     waits = []

@@ -86,16 +86,6 @@ def test_what_is_tied_at_half_of_the_steps():
         assert same_bits(numbers_of(alone, text), numbers_of(cohort, text))
 
 
-def test_tie_at_is_a_share_of_the_steps():
-    """W_V is there until then, and gone from then on."""
-    steps = {f"QKV tie=K=V tie_at={step / 20:g}": step for step in (0, 5, 10, 20)}
-    cohort = beside(*steps)
-    for at in range(21):
-        for text, step in steps.items():
-            assert ("0.W_V" in numbers_of(cohort, text)) == (at < step), (text, at)
-        cohort.advance(1)
-
-
 STARTS = {
     "QKV start=Q=K": "QK",
     "QKV start=K=V": "KV",
