@@ -309,12 +309,16 @@ def test_a_solved_task_says_how_few_matrices_are_enough():
     solved, even, failing = [SOLVED, SOLVED], "even with one matrix for", [SOLVED, FLAT]
     for told, sharing, curves in (
         ("QKV solves it.", ["QKV"], [solved]),
-        (f"Both solve it, {even} queries and keys.", two, [solved, solved]),
-        (f"Both solve it, {even} keys and values.", ["QKV", "K=V"], [solved, solved]),
-        (f"All five solve it, {even}", [*four, "Q=K=V"], [solved] * 5),
-        ("Both solve it.", ["QKV", "Q=K=V d_head=8"], [solved, solved]),  # differs in more
-        ("Both have at least 98% right, even with one", two, [[SOLVED], [near]]),
-        ("Both solve it with seed 0; with seed 1, Q=K has 60% right.", two, [solved, failing]),
+        (f"Both variants solve it, {even} queries and keys.", two, [solved, solved]),
+        (f"Both variants solve it, {even} keys and values.", ["QKV", "K=V"], [solved, solved]),
+        (f"All 5 variants solve it, {even}", [*four, "Q=K=V"], [solved] * 5),
+        ("Both variants solve it.", ["QKV", "Q=K=V d_head=8"], [solved, solved]),  # differs in more
+        ("Both variants have at least 98% right, even with one", two, [[SOLVED], [near]]),
+        (
+            "Both variants solve it with seed 0; with seed 1, Q=K has 60% right.",
+            two,
+            [solved, failing],
+        ),
     ):
         found = headline(rising(*curves, sharing=sharing), 0)
         assert found.kind == ("other seeds" if "seed 1" in told else "solved")

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from attnkit.analysis.reached import joined, level_in_words
+from attnkit.analysis.reached import level_in_words
 from attnkit.experiment import Experiment
 from attnkit.foundation.settings import InvalidExperiment
+from attnkit.foundation.words import counted, listed, verb
 from attnkit.training.snapshot import Snapshot
 from attnkit.training.statistics import Interval, mean_interval
 from attnkit.training.summary import percent, percent_interval
@@ -143,8 +144,7 @@ class Recovery:
         """
         if self.steps_since == 0:
             return ""
-        name, steps = _name_of(self.tied), f"{self.steps_since} more step"
-        steps += "s" * (self.steps_since > 1)
+        name, steps = _name_of(self.tied), counted(self.steps_since, "more step")
         n_seeds = len(self.back_after)
         seeds = f" (mean of {n_seeds} seeds)" if n_seeds > 1 else ""
         if np.isnan(self.now.mean):
@@ -175,9 +175,8 @@ class Recovery:
         names = [name for name, ends in results.items() if ends == {not self.came_back}]
         if not names:
             return ""
-        verb = "is" if len(names) == 1 else "are"
         end = "worse than before" if self.came_back else "as good as before"
-        return f"; {joined(names)} {verb} {end}"
+        return f"; {listed(names)} {verb(names, 'is', 'are')} {end}"
 
     @property
     def _return(self) -> str:

@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from attnkit.analysis.recovery import percent_of
+from attnkit.foundation.words import counted, listed
 from attnkit.training.statistics import mean_interval, paired_difference
 from attnkit.training.summary import percent
 
@@ -228,8 +229,7 @@ _ARRAYS = ("before", "mixed", "repaired", "cka")
 
 def _points(share: float) -> str:
     """Return a difference of accuracies in percentage points."""
-    count = round(100 * share)
-    return f"{count} point{'s' * (count != 1)}"
+    return counted(round(100 * share), "point")
 
 
 def _signed(value: float) -> str:
@@ -245,5 +245,4 @@ def _stretches(good: Bool[np.ndarray, " a"]) -> str:
     for stretch in np.split(indices, np.flatnonzero(np.diff(indices) > 1) + 1):
         first, last = ALPHAS[stretch[0]], ALPHAS[stretch[-1]]
         texts.append(f"α = {first:g}" if first == last else f"α from {first:g} to {last:g}")
-    *others, final = texts
-    return f"{', '.join(others)} or {final}" if others else final
+    return listed(texts, "or")

@@ -11,17 +11,16 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import get_args
 
-from attnkit.analysis.reached import joined
 from attnkit.claims import CLAIMS, Claim, Verdict
 from attnkit.claims.base import Arm, Seen
 from attnkit.evidence.record import Evidence, Records
 from attnkit.evidence.words import (
-    capitalised,
     finding_in_words,
     found_in_words,
     main_statement,
     values_in_words,
 )
+from attnkit.foundation.words import capitalised, listed
 from attnkit.training.engine import in_words
 
 
@@ -280,7 +279,7 @@ def cache_in_words(claim: Claim) -> str:
         by_size.setdefault(_cache_of(arm), []).append(arm.name)
     if len(by_size) == 1:
         return f"KV cache: {next(iter(by_size))} numbers per token."
-    parts = [f"{joined(names)}: {size}" for size, names in by_size.items()]
+    parts = [f"{listed(names)}: {size}" for size, names in by_size.items()]
     return f"KV cache, numbers per token: {'; '.join(parts)}."
 
 

@@ -14,6 +14,7 @@ from attnkit.claims.statements import Statement
 from attnkit.evidence.record import Evidence
 from attnkit.evidence.trials import Tuned
 from attnkit.evidence.verdict import Finding
+from attnkit.foundation.words import capitalised, counted
 from attnkit.training.summary import percent
 
 
@@ -80,7 +81,7 @@ def values_in_words(evidence: Evidence, statement: Statement, finding: Finding) 
         is_share = unit == "points" or statement.measure == "mass_on_target"
         texts = [_value(mean, is_share) for mean in means]
         unit = "" if is_share else unit
-    n_seeds = f"{finding.n_pairs} seed{'s' * (finding.n_pairs != 1)}"
+    n_seeds = counted(finding.n_pairs, "seed")
     return f"{' against '.join(texts)} {unit}".rstrip() + f", {n_seeds}"
 
 
@@ -88,11 +89,6 @@ def _value(mean: float, is_share: bool) -> str:
     if math.isnan(mean):
         return "diverged"
     return percent(mean) if is_share else f"{mean:z.2f}".replace("-", "−")
-
-
-def capitalised(text: str) -> str:
-    """Return a text with a capital first letter."""
-    return text[:1].upper() + text[1:]
 
 
 def statements_table(evidence: Evidence) -> Table:

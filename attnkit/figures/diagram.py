@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
 
-from attnkit.analysis.inspection.sentences import listed
+from attnkit.foundation.words import listed, verb
 from attnkit.variants import Option, Variant, Wiring
 from attnkit.variants.sharing import ROLES, Role
 from attnkit.variants.wiring import TOKEN
@@ -149,7 +149,7 @@ def _in_words(variant: Variant, wiring: Wiring) -> str:
         vector = wiring.vectors[name]
         roles = [role for role in ROLES if wiring.roles[role] == name]
         if vector.weight is None and vector.reads == TOKEN:
-            parts.append(f"{listed(roles)} {'is' if len(roles) == 1 else 'are'} the token itself")
+            parts.append(f"{listed(roles)} {verb(roles, 'is', 'are')} the token itself")
         elif len(roles) > 1:
             parts.append(f"{listed(roles)} share one")
         if vector.reads != TOKEN:

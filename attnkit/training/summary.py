@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -262,6 +262,12 @@ def percent_interval(low: float, high: float) -> str:
         return ""
     lowest, highest = percent(max(low, 0)), percent(min(high, 1))
     return highest if lowest == highest else f"{lowest.removesuffix('%')} to {highest}"
+
+
+def percents(shares: Iterable[float]) -> str:
+    """Return the lowest and the highest of some shares as `percent_interval` does; without NaN."""
+    known = [share for share in shares if np.isfinite(share)]
+    return percent_interval(min(known), max(known)) if known else ""
 
 
 def whole_percent(share: float) -> float:

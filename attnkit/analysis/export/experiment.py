@@ -9,7 +9,7 @@ import shlex
 from typing import Any
 
 from attnkit.analysis.export.source import WIDTH
-from attnkit.experiment.experiment import Experiment, default_settings
+from attnkit.experiment.experiment import Experiment, default_settings, text_of
 
 
 def experiment_code(experiment: Experiment) -> str:
@@ -26,7 +26,7 @@ def experiment_code(experiment: Experiment) -> str:
 
 def command_line(experiment: Experiment) -> str:
     """Return the command that trains an experiment and prints its table of results."""
-    values = {name: _argument(value) for name, value in _settings(experiment).items()}
+    values = {name: text_of(value) for name, value in _settings(experiment).items()}
     words = ["python", "-m", "attnkit", "train"]
     for name, option in _OPTIONS.items():
         if name in values:
@@ -65,10 +65,3 @@ def _literal(value: Any) -> str:
         return "[\n" + "".join(f"        {_literal(item)},\n" for item in value) + "    ]"
     text = repr(value)
     return f'"{text[1:-1]}"' if isinstance(value, str) and '"' not in text else text
-
-
-def _argument(value: Any) -> str:
-    """Return a value as it is typed on a command line."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return ",".join(value) if isinstance(value, list) else str(value)

@@ -32,24 +32,20 @@ class InspectedExample:
     Attributes:
         experiment: The experiment with a task of the example's size.
         trained: The experiment as it was trained.
+        request: The inspection, with the layer, the head and the query.
         example: The example, with the answers that are known to be right.
         map_example: The example that rows and columns are chosen by, with an answer to every query.
         labels: Labels of its tokens.
-        numbers: Names of the answer classes of a custom book; empty for the names of the task.
-        layer: Index of the inspected layer.
-        head: Index of the inspected head.
         query_index: Index of the inspected query in `query_positions_of` the layer.
         layouts: Rows and columns of the map of every layer.
     """
 
     experiment: Experiment
     trained: Experiment
+    request: Inspection
     example: Example
     map_example: Example
     labels: list[Label]
-    numbers: tuple[str, ...]
-    layer: int
-    head: int
     query_index: int
     layouts: list[MapLayout]
 
@@ -83,12 +79,10 @@ class InspectedExample:
         return InspectedExample(
             experiment,
             trained,
+            inspection,
             example,
             map_example,
             labels,
-            inspection.numbers,
-            inspection.layer,
-            inspection.head,
             query_indices[inspection.layer],
             layouts,
         )
@@ -106,12 +100,12 @@ class InspectedExample:
     @property
     def spec(self) -> LayerSpec:
         """Specification of the inspected layer."""
-        return self.experiment.layer_specs[self.layer]
+        return self.experiment.layer_specs[self.request.layer]
 
     @property
     def layout(self) -> MapLayout:
         """Rows and columns of the map of the inspected layer."""
-        return self.layouts[self.layer]
+        return self.layouts[self.request.layer]
 
     @property
     def query_positions(self) -> list[int]:
@@ -146,9 +140,10 @@ class InspectedExample:
 
     def text_of(self, answer: int) -> str:
         """Return the text of a class of answers."""
-        if not self.numbers:
+        numbers = self.request.numbers
+        if not numbers:
             return self.experiment.task.answer_text(answer)
-        return self.numbers[answer] if answer < len(self.numbers) else NOT_IN_BOOK
+        return numbers[answer] if answer < len(numbers) else NOT_IN_BOOK
 
     def header(self, answered: list[np.ndarray]) -> dict[str, Any]:
         """Return the values that a page needs besides the arrays.
@@ -157,14 +152,14 @@ class InspectedExample:
             answered: Classes that the variants answered.
         """
         layers = [self._header_of_layer(layer) for layer in range(len(self.layouts))]
-        inspected = layers[self.layer]
+        inspected = layers[self.request.layer]
         classes = {*self.classes, *inspected["right"], *np.unique(answered).tolist()} - {NOTHING}
         row_at = {position: row for row, position in enumerate(self.layout.rows)}
         right = inspected["right"][self.row]
         form = "query" if inspected["is_asked"] else "short"
         return {
-            "layer": self.layer,
-            "head": self.head,
+            "layer": self.request.layer,
+            "head": self.request.head,
             "query_index": self.query_index,
             "askable": [
                 {

@@ -125,15 +125,15 @@ def _arrays_of(replay: Replay, inspected: InspectedExample) -> dict[str, np.ndar
     arrays: dict[str, np.ndarray] = {}
     for layer, (stages, layout) in enumerate(zip(replayed.stages, inspected.layouts, strict=True)):
         arrays[f"grid.{layer}"] = levels_of(_map(stages, layout))
-    stages, layout = replayed.stages[inspected.layer], inspected.layout
+    stages, layout = replayed.stages[inspected.request.layer], inspected.layout
     answers = replayed.logits[:, 0].argmax(-1).numpy()
     indices = np.array(layout.answers)
     answered = np.where(indices >= 0, answers[:, indices], NOTHING)
     labels = np.where(indices >= 0, inspected.example.labels[indices], NOTHING)
     arrays["answers"] = answered.astype(np.int32)
     arrays["right"] = np.where(labels >= 0, answered == labels, UNKNOWN).astype(np.uint8)
-    if inspected.head < stages.heads.wiring.sizes.n_heads:
-        arrays["map"] = _map(stages, layout)[:, inspected.head]
+    if inspected.request.head < stages.heads.wiring.sizes.n_heads:
+        arrays["map"] = _map(stages, layout)[:, inspected.request.head]
         arrays["weights"] = arrays["map"][:, inspected.row]
         arrays |= _arrays_of_head(stages, inspected)
     position = inspected.query_position
@@ -154,7 +154,7 @@ def _map(stages: Stages, layout: MapLayout) -> Float[np.ndarray, "f h rows colum
 
 def _arrays_of_head(stages: Stages, inspected: InspectedExample) -> dict[str, np.ndarray]:
     """Return the stages of the inspected query's lookup in the inspected head."""
-    head, wiring = inspected.head, stages.heads.wiring
+    head, wiring = inspected.request.head, stages.heads.wiring
     i = inspected.query_position - stages.spec.query_positions[0]
     j = [column - stages.spec.key_positions[0] for column in inspected.layout.columns]
     maps = slice(head * wiring.n_maps, (head + 1) * wiring.n_maps)

@@ -61,7 +61,7 @@ def inspect_symmetry(film: Film, inspection: Inspection) -> InspectionResult:
     | `p.negative` | f p | share of ‖S_s‖² in negative eigenvalues |
     | `p.gap` | f p n | mean over j of \\|S_ij − S_ji\\|, at all positions |
     | `p.positional` | f p | share of ‖S_a‖² that is the same in all examples |
-    | `p.a` | f l h | asymmetry (1 − s)/2 as evaluated in training |
+    | `p.a` | f l h | asymmetry as evaluated in training |
     | `p.stages` | f l h 3 | asymmetry on the examples of inspections: of S, of S without masked
     entries, and of the pattern |
     | `p.error` | f l 2 | max\\|S − Sᵀ\\| over examples and heads; the same over max\\|S\\| |
@@ -84,7 +84,7 @@ def inspect_symmetry(film: Film, inspection: Inspection) -> InspectionResult:
             framed[f"{p}.{name}"] = sent
         masses = [film.metric(f"mass_on_{name}")[:, p] for name in ("target", "reverse")]
         framed[f"{p}.mass"] = np.stack(masses, 1).astype(np.float32)
-        framed[f"{p}.a"] = ((1 - film.head_symmetry[:, p]) / 2).astype(np.float32)
+        framed[f"{p}.a"] = metrics.asymmetry(film.head_symmetry[:, p]).astype(np.float32)
     labels = sized.task.label(example.tokens[0].numpy())[slice(*spec.key_positions)]
     header: dict[str, Any] = {
         **header_of(film, inspection),
@@ -203,7 +203,7 @@ def _arrays_of_head(example: Stages, many: Stages, head: int) -> dict[str, np.nd
     odd = (odd - odd.mT) / 2  # (f, b, p, n, n)
     arrays = {
         "scores": scores,
-        "shares": torch.stack([(1 + symmetry) / 2, (1 - symmetry) / 2], -1),
+        "shares": torch.stack([metrics.asymmetry(-symmetry), metrics.asymmetry(symmetry)], -1),
         "eigenvalues": eigenvalues,
         "negative": torch.where(squares == 0, squares, negative / squares),
         "gap": (scores - scores.mT).abs().mean(-1),
@@ -259,7 +259,7 @@ def _tensors_of_layer(replay: Replay, layer: int, stages: Stages) -> dict[str, T
             metrics.score_symmetry(each.double()).mean(1)  # over examples
             for each in (stages.scores, visible, stages.pattern.unsqueeze(3))
         ]
-        tensors["stages"] = torch.stack([(1 - s.mean(-1)) / 2 for s in symmetries], -1)
+        tensors["stages"] = torch.stack([metrics.asymmetry(s.mean(-1)) for s in symmetries], -1)
         gap = (stages.scores - stages.scores.mT).abs().flatten(1).amax(1).double()
         tensors["error"] = torch.stack([gap, metrics.symmetry_error(stages.scores).double()], -1)
     return tensors

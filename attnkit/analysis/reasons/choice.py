@@ -6,6 +6,7 @@ import numpy as np
 
 from attnkit.analysis.reasons.kinds import KINDS, NEARLY, learns, unknown
 from attnkit.analysis.reasons.run import Reason, Run
+from attnkit.foundation.words import all_of, capitalised, verb
 from attnkit.training.snapshot import Snapshot
 from attnkit.training.summary import percent
 from attnkit.variants import Variant
@@ -19,8 +20,6 @@ _ENOUGH = {
     Sharing.K_V: ", even with one matrix for keys and values",
     Sharing.Q_V: ", even with one matrix for queries and values",
 }
-
-_NUMBERS = {3: "three", 4: "four", 5: "five", 6: "six"}
 
 
 def reason(snapshot: Snapshot, variant: Variant, seed: int) -> Reason | None:
@@ -58,13 +57,12 @@ def headline(snapshot: Snapshot, seed: int) -> Reason | None:
 
 def _solved(runs: list[Run]) -> Reason | None:
     """Return the sentence that every variant solves the task, or nearly does; None if not."""
-    n = len(runs)
-    subject = {1: runs[0].title, 2: "Both"}.get(n, f"All {_NUMBERS.get(n, n)}")
+    subject = capitalised(all_of([run.title for run in runs]))
     lowest = min(run.accuracy for run in runs)
     if all(run.solves for run in runs):
-        solve = "solves it" if n == 1 else "solve it"
+        solve = verb(runs, "solves it", "solve it")
     elif lowest >= NEARLY:
-        solve = f"{'has' if n == 1 else 'have'} at least {percent(lowest)} right"
+        solve = f"{verb(runs, 'has', 'have')} at least {percent(lowest)} right"
     else:
         return None
     others = [other for run in runs for other in run.other_seeds()]

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from attnkit.analysis.reached import joined
 from attnkit.analysis.reasons import reason
 from attnkit.experiment import Experiment
+from attnkit.foundation.words import listed, verb
 from attnkit.training.snapshot import Snapshot
 from attnkit.training.summary import solved_variants
 from attnkit.ui.address import is_quiet
@@ -154,13 +154,13 @@ def correction(named: Sequence[str], solved: Sequence[str], experiment: Experime
     lacking = [name for name in solved if name not in named]
     text = f"You named {_listed(named)}"
     if not solved:
-        return f"{text}; none of them {_does(experiment, 1)}."
+        return f"{text}; none of them {_does(experiment, [NONE])}."
     if wrong:
         subject = ", which" if len(wrong) == len(named) else f"; {_listed(wrong)}"
-        text += f"{subject} {_does_not(experiment, len(wrong))}"
+        text += f"{subject} {_does_not(experiment, wrong)}"
     if lacking:
         too = ", too" if len(wrong) < len(named) else ""
-        text += f"; {_listed(lacking)} {_does(experiment, len(lacking))}{too}"
+        text += f"; {_listed(lacking)} {_does(experiment, lacking)}{too}"
     return f"{text}."
 
 
@@ -183,22 +183,22 @@ def _aim(experiment: Experiment) -> str:
     return f"have a lower loss than {experiment.task.simple_model}"
 
 
-def _does(experiment: Experiment, n: int) -> str:
-    """Return the aim of n variants as a verb in the present."""
+def _does(experiment: Experiment, names: Sequence[str]) -> str:
+    """Return the aim as a verb in the present, whose subjects are variants."""
     if experiment.task.loss_to_beat is None:
-        return "solves it" if n == 1 else "solve it"
-    return f"{'has' if n == 1 else 'have'} a lower loss than {experiment.task.simple_model}"
+        return verb(names, "solves it", "solve it")
+    return f"{verb(names, 'has', 'have')} a lower loss than {experiment.task.simple_model}"
 
 
-def _does_not(experiment: Experiment, n: int) -> str:
+def _does_not(experiment: Experiment, names: Sequence[str]) -> str:
     """Return `_does` with "not"."""
-    return f"{'does' if n == 1 else 'do'} not {_does(experiment, 2)}"
+    return f"{verb(names, 'does', 'do')} not {_does(experiment, ())}"
 
 
 def _listed(names: Sequence[str]) -> str:
     """Return the titles of variants as in "QKV, Q=K and K=V"."""
     titles = [title_of(Variant(name)) for name in names if name != NONE]
-    return joined(titles) if titles else NONE
+    return listed(titles) or NONE
 
 
 def _guess_of(lab: Lab) -> Guess | None:

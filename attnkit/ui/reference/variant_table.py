@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from attnkit.analysis.conclusion import direction_note
-from attnkit.analysis.reached import joined
 from attnkit.examples import RecordedAccuracy, RecordedVariants, default_of
 from attnkit.experiment.costs import Costs
 from attnkit.foundation.settings import InvalidExperiment
+from attnkit.foundation.words import capitalised, listed, verb
 from attnkit.tasks import TASKS
 from attnkit.training.summary import percent, percent_beside, percent_interval, whole_percent
 from attnkit.variants import Named
@@ -37,7 +37,7 @@ def conclusion(entries: Sequence[Named], recorded: RecordedVariants | None) -> s
     )
     if not below:
         return f"{sentence}."
-    lowest = joined(
+    lowest = listed(
         [
             f"{name} ({percent_beside(mean, recorded.threshold)})"
             for mean, name in below[:_MOST_NAMED]
@@ -45,7 +45,7 @@ def conclusion(entries: Sequence[Named], recorded: RecordedVariants | None) -> s
     )
     if len(below) > _MOST_NAMED:
         return f"{sentence}; the lowest are {lowest}."
-    return f"{sentence}; {lowest} {'does' if len(below) == 1 else 'do'} not."
+    return f"{sentence}; {lowest} {verb(below, 'does', 'do')} not."
 
 
 def note(recorded: RecordedVariants | None) -> str:
@@ -117,4 +117,4 @@ def short_source(source: str) -> str:
     """Return a citation without the numbers of preprints and without notes on how it was read."""
     noise = r", arXiv [\d.]+|^reported: (after )?| \((abstract|there [^)]*)\)"
     shortened = re.sub(noise, "", source)
-    return shortened[:1].upper() + shortened[1:]
+    return capitalised(shortened)

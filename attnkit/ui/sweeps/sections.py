@@ -24,6 +24,7 @@ from attnkit.figures.panels import Figure
 from attnkit.figures.phase import MEASURES
 from attnkit.foundation.settings import Value
 from attnkit.sweeps import SweepResult
+from attnkit.training.metrics import asymmetry
 from attnkit.ui import components
 from attnkit.ui.markdown import plain
 from attnkit.ui.sweeps.choice import (
@@ -155,9 +156,8 @@ def downloads(choice: CapacityChoice, result: SweepResult) -> None:
 
 def runs_csv(result: SweepResult) -> str:
     """Return all runs of a sweep as CSV, with the score asymmetry that the pages show."""
-    text: str = result.runs.assign(asymmetry=(1 - result.runs["score_symmetry"]) / 2).to_csv(
-        index=False
-    )
+    runs = result.runs.assign(asymmetry=asymmetry(result.runs["score_symmetry"]))
+    text: str = runs.to_csv(index=False)
     return text
 
 
