@@ -15,9 +15,8 @@ from reference import Reference
 from attnkit.analysis.attention_map import MOST_COLUMNS, MOST_ROWS
 from attnkit.analysis.custom_phone_book import ask, read_book
 from attnkit.analysis.inspection import lookup, replay
-from attnkit.analysis.inspection.inspected_example import InspectedExample
+from attnkit.analysis.inspection.inspected_example import N_EXAMPLES, InspectedExample, examples_of
 from attnkit.analysis.inspection.lookup import UNKNOWN, inspect_attention
-from attnkit.analysis.inspection.probes import N_EXAMPLES, examples_of
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.result import InspectionResult
 from attnkit.analysis.inspection.views import VIEWS, inspect

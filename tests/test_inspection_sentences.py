@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from searching import briefly
 
-from attnkit.analysis.inspection.alikeness import alikeness_sentences, head_table
-from attnkit.analysis.inspection.direction import direction_sentences, table_columns
-from attnkit.analysis.inspection.looked_up import lookup_sentences
+from attnkit.analysis.inspection.lookup_words import lookup_sentences
+from attnkit.analysis.inspection.similarity_words import alikeness_sentences, head_table
+from attnkit.analysis.inspection.symmetry_words import direction_sentences, table_columns
 from attnkit.foundation.words import named
 from attnkit.training.summary import percent, percents
 

@@ -15,6 +15,7 @@ from typing import TypeGuard
 
 import numpy as np
 
+from attnkit.experiment.experiment import settings
 from attnkit.foundation.words import counted
 from attnkit.tasks import Task
 from attnkit.tasks.fuzzy import FuzzyPhonebook
@@ -99,8 +100,7 @@ def shortened(text: str) -> str:
 
 def most_entries(task: Task) -> int:
     """Return the most entries that the task's settings allow."""
-    bounds = type(task).model_fields["n_entries"].metadata
-    return int(next(bound.le for bound in bounds if hasattr(bound, "le")))
+    return int(settings(task.name)["n_entries"].high or 0)
 
 
 def read_book(text: str, task: Task) -> Book:

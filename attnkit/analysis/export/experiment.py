@@ -1,15 +1,22 @@
-"""Export of an experiment as a short Python program, and as a command line.
+"""Export of a result as files, and of an experiment as a short program or a command line.
 
-Both contain only settings that differ from the defaults of the task.
+The program and the command contain only settings that differ from the defaults of the task.
 """
 
 from __future__ import annotations
 
+import re
 import shlex
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from attnkit.analysis.export.module import module_code
 from attnkit.analysis.export.source import WIDTH
+from attnkit.analysis.export.weights import module_weights
 from attnkit.experiment.experiment import Experiment, default_settings, text_of
+
+if TYPE_CHECKING:
+    from attnkit.training.results import Result
+    from attnkit.variants import Variant
 
 
 def experiment_code(experiment: Experiment) -> str:
@@ -65,3 +72,28 @@ def _literal(value: Any) -> str:
         return "[\n" + "".join(f"        {_literal(item)},\n" for item in value) + "    ]"
     text = repr(value)
     return f'"{text[1:-1]}"' if isinstance(value, str) and '"' not in text else text
+
+
+def export_files(result: Result) -> dict[str, bytes]:
+    """Return the experiment as code, and a folder per variant with its module and its weights.
+
+    Returns:
+        Path → content, with `/` between folders. There is one file of weights per seed.
+
+    Raises:
+        ValueError: If a variant cannot be written as a module, or was not yet tied.
+    """
+    experiment = result.experiment
+    program = f"# {command_line(experiment)}\n{experiment_code(experiment)}"
+    files = {"experiment.py": program.encode()}
+    for (variant, seed), parameters in zip(experiment.runs, result.parameters, strict=True):
+        folder = folder_of(variant)
+        files[f"{folder}/module.py"] = module_code(experiment, variant).encode()
+        weights = module_weights(experiment, variant, parameters)
+        files[f"{folder}/seed_{seed}/weights.safetensors"] = weights
+    return files
+
+
+def folder_of(variant: Variant) -> str:
+    """Return a file name for a variant: its text form without spaces, slashes and the like."""
+    return re.sub(r"[^A-Za-z0-9=._-]+", "_", variant.value)

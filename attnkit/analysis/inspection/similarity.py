@@ -11,13 +11,18 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64
 
-from attnkit.analysis.inspection.alikeness import alikeness_sentences, head_table
-from attnkit.analysis.inspection.inspected_example import InspectedExample, indices_of
-from attnkit.analysis.inspection.probes import N_EXAMPLES, examples_of, size_refusal
+from attnkit.analysis.inspection.inspected_example import (
+    N_EXAMPLES,
+    InspectedExample,
+    examples_of,
+    indices_of,
+    size_refusal,
+)
 from attnkit.analysis.inspection.replay import batched_replays, replays
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.result import InspectionResult, header_of, with_measures
 from attnkit.analysis.inspection.roles import LayerRoles, width_of
+from attnkit.analysis.inspection.similarity_words import alikeness_sentences, head_table
 from attnkit.analysis.similarity import (
     cosine,
     cosines_between,
