@@ -390,8 +390,10 @@ def test_a_book_of_ones_own_is_looked_up():
         pattern = reference.stages[0]["pattern"][0, 0, 4:]
         shown = torch.cat([pattern[:, :4], pattern[:, 4:].sum(1, keepdim=True)], 1)
         check_array("map", found.framed[f"{place}.map"][-1], shown.numpy())
-    own = inspect(film, Inspection("similarity", **asked)).header
-    assert own["target"] == [NOTHING] * 4 + [0, 1, 2, 3]  # the map of similarity shows it, too
+    for view in ("similarity", "symmetry"):  # the other views show it, too
+        own = inspect(film, Inspection(view, **asked)).header
+        assert own["target"] == [NOTHING] * 4 + [0, 1, 2, 3]
+        assert own["labels"][3:5] == ["Tom", "Ida ?"]
 
 
 def test_a_book_of_ones_own_is_told_in_its_own_words():
