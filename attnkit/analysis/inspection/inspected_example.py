@@ -14,7 +14,7 @@ from torch import Tensor
 from attnkit.analysis.attention_map import MapLayout, axes_of, map_layout_of, query_positions_of
 from attnkit.analysis.custom_phone_book import NOT_IN_BOOK
 from attnkit.analysis.inspection.request import Inspection
-from attnkit.analysis.reasons import told_query
+from attnkit.analysis.reasons import named_query
 from attnkit.analysis.responses import Example
 from attnkit.experiment import Experiment
 from attnkit.experiment.layer_specs import LayerSpec
@@ -72,9 +72,9 @@ class InspectedExample:
         if inspection.names:
             example = _with_answers(example, inspection)
             labels = _custom_labels(example, inspection)
-        told = None if inspection.tokens else told_query(task, example)
+        named = None if inspection.tokens else named_query(task, example)
         query_indices = [
-            _query_index(inspection, query_positions_of(task, spec, map_example), told)
+            _query_index(inspection, query_positions_of(task, spec, map_example), named)
             for spec in specs
         ]
         layouts = [
@@ -199,11 +199,11 @@ class InspectedExample:
         }
 
 
-def _query_index(inspection: Inspection, positions: list[int], told: int | None) -> int:
+def _query_index(inspection: Inspection, positions: list[int], named: int | None) -> int:
     """Return the index of the requested query, or else of the query that the Lab's reasons name."""
     if inspection.query_index is not None:
         return min(inspection.query_index, len(positions) - 1)
-    return positions.index(told) if told in positions else 0
+    return positions.index(named) if named in positions else 0
 
 
 def layer_spec_of(experiment: Experiment, inspection: Inspection) -> LayerSpec:

@@ -12,14 +12,14 @@ from __future__ import annotations
 import numpy as np
 
 from attnkit.analysis.reasons.kinds import KINDS, NEARLY, learns, unknown
-from attnkit.analysis.reasons.run import Reason, Run, marked_pair, told_query
+from attnkit.analysis.reasons.run import Reason, Run, marked_pair, named_query
 from attnkit.foundation.words import all_of, capitalised, listed, verb
 from attnkit.training.snapshot import Snapshot
 from attnkit.training.summary import percent
 from attnkit.variants import Variant
 from attnkit.variants.sharing import Sharing
 
-__all__ = ["Reason", "headline", "marked_pair", "reason", "told_query"]
+__all__ = ["Reason", "headline", "marked_pair", "named_query", "reason"]
 
 _FEWEST = (Sharing.Q_K_V, Sharing.Q_K, Sharing.K_V, Sharing.Q_V, Sharing.QKV)
 

@@ -222,7 +222,7 @@ def marked_pair(task: Task, example: Example) -> tuple[int, int] | None:
     return None
 
 
-def told_query(task: Task, example: Example) -> int | None:
+def named_query(task: Task, example: Example) -> int | None:
     """Return the position of the query that sentences about mirrored scores speak of.
 
     It is the second entry of the marked pair: a variant that scores both directions alike mixes up
