@@ -18,15 +18,13 @@ from attnkit.analysis.rescue import (
     symmetric_variants,
 )
 from attnkit.experiment import Experiment
-from attnkit.service.jobs import Job
 from attnkit.service.server import server_settings
 from attnkit.training.failure import failure_of
 from attnkit.training.snapshot import Snapshot
 from attnkit.ui.lab.lab import Lab
 from attnkit.ui.markdown import plain
 from attnkit.ui.server.service import training_service
-from attnkit.ui.watched_job import moves, show_refusal, status_of
-from attnkit.ui.widgets import live
+from attnkit.ui.watched_job import live, show_refusal, status_of
 from attnkit.variants.catalogue import title_of
 
 TICK_SECONDS = 0.4
@@ -53,20 +51,14 @@ class Attempt:
 
 def what_rescues_it(lab: Lab) -> None:
     """Draw the section; it is drawn again by itself while the run trains."""
-    trains = moves(lab.job)
-
-    def state() -> tuple[str, bool]:
-        job = lab.job
-        return "" if job is None else job.id, moves(job)
-
     with st.container(border=True, key="rescue"):
-        live(lambda: _section(lab), state, TICK_SECONDS if trains else None)
+        live(lambda: _section(lab), lambda: [lab.job], TICK_SECONDS)
 
 
 def _section(lab: Lab) -> None:
     job = lab.job
     experiment = lab.experiment if job is None else job.experiment
-    snapshot = _finished(lab, job)
+    snapshot = lab.finished
     failure = None if snapshot is None else failure_of(snapshot)
     has_failed = failure is not None and failure.setting == "learning_rate"
     names = [title_of(variant) for variant in symmetric_variants(experiment)]
@@ -92,14 +84,6 @@ def _section(lab: Lab) -> None:
     ]
     if lines:
         st.markdown("\n".join(f"- {plain(line)}" for line in lines))
-
-
-def _finished(lab: Lab, job: Job | None) -> Snapshot | None:
-    """Return the finished run on screen, or else the shipped example if it has these settings."""
-    if job is not None:
-        return job.snapshot if job.state == "finished" else None
-    example = lab.example
-    return example if example is not None and example.experiment == lab.experiment else None
 
 
 def _standing(outcome: Outcome) -> str:
@@ -189,8 +173,7 @@ def _is_accepted(lab: Lab, experiment: Experiment) -> bool:
     """Train an experiment, and return whether it was accepted; if not, nothing is changed."""
     previous = lab.experiment
     _train(lab, experiment)
-    job = lab.job
-    if job is not None and job.experiment == experiment:
+    if lab.job_of_settings is not None:
         return True
     lab.set(previous)
     return False

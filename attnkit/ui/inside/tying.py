@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import streamlit as st
 
 from attnkit.analysis.inspection.request import Inspection
-from attnkit.analysis.inspection.result import InspectionResult
 from attnkit.analysis.tying import ALPHAS, TyingResult
 from attnkit.figures.tying import (
     mixture_label,
@@ -17,7 +18,7 @@ from attnkit.figures.tying import (
 )
 from attnkit.service.jobs import Job
 from attnkit.ui import components
-from attnkit.ui.inside.inspected_run import InspectedRun, remembered
+from attnkit.ui.inside.inspected_run import InspectedRun, remembered, result_of
 from attnkit.ui.markdown import plain
 from attnkit.ui.watched_job import moves
 from attnkit.ui.widgets import download
@@ -38,25 +39,12 @@ def mixtures_area(subject: InspectedRun) -> None:
     if moves(film):
         st.info("The mixtures appear when the training has ended.")
         return
-    blob = _measured(subject, film)
-    if isinstance(blob, str):
-        st.error(plain(f"{blob}."), icon=":material/error:")
-        st.button(
-            "Try again",
-            icon=":material/replay:",
-            on_click=lambda: st.session_state.pop(_NO_ANSWER, None),
-            key="again_tying",
-        )
+    answer = _measured(subject, film)
+    forget = partial(st.session_state.pop, _NO_ANSWER, None)
+    inspected = result_of(subject, answer, "tying", forget)
+    if inspected is None:
         return
-    if blob is None:
-        failed = film is not None and film.state == "failed"
-        st.info(
-            "The training has failed, so there is no model to tie."
-            if failed
-            else "There is no trained model yet."
-        )
-        return
-    results, refusals = tying_results(InspectionResult.from_bytes(blob))
+    results, refusals = tying_results(inspected)
     if results:
         show_tying(_pick(results), subject.experiment.task.name, results)
     else:

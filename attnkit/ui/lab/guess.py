@@ -91,7 +91,7 @@ def quiet_switch(lab: Lab) -> None:
 
 def awaits_guess(lab: Lab) -> bool:
     """Return whether Train waits until the visitor has guessed."""
-    return lab.quiet and not _is_on_screen(lab) and _guess_of(lab) is None
+    return lab.quiet and lab.job_of_settings is None and _guess_of(lab) is None
 
 
 def guess_area(lab: Lab) -> None:
@@ -102,13 +102,12 @@ def guess_area(lab: Lab) -> None:
     if not lab.quiet:
         return
     with st.container(border=True, key="guess_area"):
-        if not _is_on_screen(lab):
+        guess, job = _guess_of(lab), lab.job_of_settings
+        if job is None:  # a later guess comes too late
             _ask(lab)
-            return
-        guess, job = _guess_of(lab), lab.job
-        if guess is None:
+        elif guess is None:
             st.markdown("You have not guessed what comes out of this run.")
-        elif job is not None and job.state == "finished" and job.snapshot is not None:
+        elif job.state == "finished" and job.snapshot is not None:
             st.markdown(outcome(guess, job.snapshot))
         else:
             st.markdown(plain(f"Your guess: {_listed(guess.chosen)} will {_aim(lab.experiment)}."))
@@ -205,9 +204,3 @@ def _guess_of(lab: Lab) -> Guess | None:
     """Return the guess about the settings; None if there is none."""
     guess: Guess | None = st.session_state.get("guess")
     return guess if guess is not None and guess.is_about(lab.experiment) else None
-
-
-def _is_on_screen(lab: Lab) -> bool:
-    """Return whether the settings' own run is on screen, so that a guess comes too late."""
-    job = lab.job
-    return job is not None and job.experiment == lab.experiment

@@ -25,7 +25,7 @@ def training_buttons(lab: Lab, experiment: Experiment | None, job: Job | None) -
         disabled=invalid or (active and fits),
         key="train",
     )
-    stepping = invalid or active or (paused and lab.held is not None)
+    stepping = invalid or active or (paused and lab.private_state is not None)
     step_help = "Train up to the next evaluation, then pause."
     stop_help = "End this run and keep what it reached."
     reset_help = "Back to step 0: the same weights and the same data again."
