@@ -206,6 +206,28 @@ def remembered(name: str, options: Sequence[Any], default: Any, key: str = "") -
     return bound(memory, name, key or f"inspected_{name}")
 
 
+def choose(label: str, options: Sequence[str], name: str, text: Callable[[str], str] = str) -> str:
+    """Draw a row of buttons for a choice that holds on all pages, and return the choice.
+
+    Args:
+        label: Title of the row.
+        options: The options; the first is chosen at first.
+        name: Name under which the choice is remembered.
+        text: Returns the text of an option's button.
+    """
+    # A browser keeps the choice of a widget that has the same key, even if it is no option.
+    key = f"{name}_{'_'.join(options)}"
+    chosen: str = st.segmented_control(
+        label,
+        options,
+        required=True,
+        format_func=text,
+        wrap=True,
+        **remembered(name, options, options[0], key),
+    )
+    return chosen if chosen in options else options[0]
+
+
 def pick_layer_and_head(subject: InspectedRun) -> tuple[int, int]:
     """Draw the pickers where there is a choice, and return the indices of layer and head.
 

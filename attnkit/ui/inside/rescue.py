@@ -102,7 +102,7 @@ def _standing(outcome: Outcome) -> str:
 def _buttons(lab: Lab, experiment: Experiment, snapshot: Snapshot | None) -> None:
     """Draw a button for each change, and one that undoes the last."""
     attempts = _attempts(experiment)
-    allowed = server_settings().problems
+    problems = server_settings().problems
     with st.container(horizontal=True, key="rescues"):
         job = lab.job
         if snapshot is None and (job is None or job.state in ("paused", "stopped", "failed")):
@@ -114,16 +114,14 @@ def _buttons(lab: Lab, experiment: Experiment, snapshot: Snapshot | None) -> Non
                 key="rescue_train",
             )
         for change in changes_of(experiment):
-            if allowed(change.experiment):
-                continue
-            if snapshot is None:
-                st.button(_label(change), disabled=True, key=f"rescue_{change.setting}")
+            if problems(change.experiment):
                 continue
             n_runs, steps = change.experiment.n_runs, change.experiment.training.steps
             st.button(
                 _label(change),
                 on_click=_try,
-                args=(lab, Attempt(Outcome.of(snapshot), change)),
+                args=(lab, snapshot, change),
+                disabled=snapshot is None,
                 key=f"rescue_{change.setting}",
                 help=f"Trains {n_runs} models for {steps} steps.",
             )
@@ -156,10 +154,10 @@ def _attempts(experiment: Experiment) -> list[Attempt]:
     return [a for a in _all_attempts() if a.change.experiment.task.name == task]
 
 
-def _try(lab: Lab, attempt: Attempt) -> None:
-    if _is_accepted(lab, attempt.change.experiment):
+def _try(lab: Lab, before: Snapshot, change: Change) -> None:
+    if _is_accepted(lab, change.experiment):
         attempts = _all_attempts()
-        attempts.append(attempt)
+        attempts.append(Attempt(Outcome.of(before), change))
         del attempts[:-MOST_ATTEMPTS]
 
 

@@ -18,11 +18,10 @@ from attnkit.figures.tying import (
 )
 from attnkit.service.jobs import Job
 from attnkit.ui import components
-from attnkit.ui.inside.inspected_run import InspectedRun, remembered, result_of
+from attnkit.ui.inside.inspected_run import InspectedRun, choose, remembered, result_of
 from attnkit.ui.markdown import plain
 from attnkit.ui.watched_job import moves
 from attnkit.ui.widgets import download
-from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
 
 _NO_ANSWER = "tying_no_answer"
@@ -106,16 +105,8 @@ def _pick(results: list[TyingResult]) -> TyingResult:
     if len(results) == 1:
         return results[0]
     variants = [result.variant for result in results]
-    key = f"tying_variant_{'_'.join(variants)}"
-    chosen = st.segmented_control(
-        "Trained model",
-        variants,
-        required=True,
-        format_func=lambda text: title_of(Variant(text)),
-        wrap=True,
-        **remembered(key, variants, variants[0], key),
-    )
-    return next((result for result in results if result.variant == chosen), results[0])
+    chosen = choose("Trained model", variants, "tying_variant", title_of)
+    return results[variants.index(chosen)]
 
 
 def _method(result: TyingResult) -> str:

@@ -35,7 +35,6 @@ from attnkit.ui.server.service import duration_in_words, training_service
 from attnkit.ui.session import open_lab
 from attnkit.ui.watched_job import moves, show_refusal
 from attnkit.ui.widgets import bound
-from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
 
 TICK_SECONDS = 0.3
@@ -172,7 +171,7 @@ def pick_variants(lab: Lab) -> PopoverContainer | None:
         st.pills(
             "Who shares a matrix",
             lab.columns,
-            format_func=lambda name: title_of(Variant(name)),
+            format_func=title_of,
             selection_mode="multi",
             key=setting_key("sharing"),
             wrap=True,

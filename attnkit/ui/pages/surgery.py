@@ -29,8 +29,8 @@ from attnkit.training.summary import percent
 from attnkit.ui import components
 from attnkit.ui.inside.inspected_run import (
     InspectedRun,
+    choose,
     open_inspected_run,
-    remembered,
     result_of,
 )
 from attnkit.ui.inside.tied_training import (
@@ -45,7 +45,6 @@ from attnkit.ui.markdown import plain
 from attnkit.ui.routing import require_route
 from attnkit.ui.watched_job import live, moves, show_refusal, status_of
 from attnkit.ui.widgets import download
-from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
 
 LOOK_SECONDS = 1.0
@@ -124,16 +123,8 @@ def pick_way(ways: list[Way]) -> Way:
             ("how", "Matrix to use"),
         ):
             options = list(dict.fromkeys(getattr(way, name) for way in ways))
-            key = f"cut_{name}_{'_'.join(options)}"
-            chosen = st.segmented_control(
-                label,
-                options,
-                required=True,
-                format_func=(lambda text: title_of(Variant(text))) if name == "variant" else str,
-                wrap=True,
-                **remembered(f"cut_{name}", options, options[0], key),
-            )
-            ways = [way for way in ways if getattr(way, name) == chosen] or ways
+            chosen = choose(label, options, f"cut_{name}", title_of if name == "variant" else str)
+            ways = [way for way in ways if getattr(way, name) == chosen]
     return ways[0]
 
 
@@ -149,7 +140,7 @@ def show_ways(
     ways_here = [way for way in ways if way.variant == chosen.variant]
     plan, problem = plan_of(subject, operation, chosen)
     recovery = None if plan is None else operation.recovery(tied_variant(plan))
-    words = chosen.conclusion(title_of(Variant(chosen.variant)), result.header["chance"])
+    words = chosen.conclusion(title_of(chosen.variant), result.header["chance"])
     if recovery is not None:
         words = f"{words} {recovery.outcome(operation.ended.values())}"
     conclusion.markdown(plain(words.strip().replace(" → ", "\u00a0→\u00a0")))
