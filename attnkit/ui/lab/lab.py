@@ -146,16 +146,6 @@ class Lab(WatchedJob, Linked):
         job = self.job
         return self.finished is not None or (job is not None and (job.begun or not job.over))
 
-    @property
-    def n_new(self) -> int | None:
-        """Number of variants to train beside those on screen; None if all have to be trained."""
-        job = self.job
-        if job is None or job.state != "finished" or self.opens_untrained:
-            return None
-        if not can_share_runs(job.experiment, self.experiment):
-            return None
-        return len(self.lacking(job.experiment))
-
     def example_of_maps(self) -> Example | str | None:
         """Return the held-out example of the task that the attention maps show.
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import streamlit as st
 from streamlit.elements.lib.mutable_popover_container import PopoverContainer
 
@@ -94,7 +97,9 @@ def draw() -> None:
         with chooser:
             full_size_button(lab)
     example = lab.example_of_maps()
-    fill_popovers(lab, adding, explaining, linking, is_valid=experiment is not None)
+    fill(adding, partial(composer.variant_form, lab))
+    fill(explaining, explain_words)
+    fill(linking, partial(share.share_form, lab, experiment is not None))
     job = lab.job
     if experiment is not None:
         warn_of_unequal_costs(experiment)
@@ -218,25 +223,17 @@ def read_settings(lab: Lab) -> Experiment | None:
     return lab.experiment
 
 
-def fill_popovers(
-    lab: Lab,
-    adding: PopoverContainer | None,
-    explaining: PopoverContainer,
-    linking: PopoverContainer,
-    *,
-    is_valid: bool,
-) -> None:
-    """Draw the contents of the popovers that are open."""
-    if adding is not None and adding.open:
-        with adding:
-            composer.variant_form(lab)
-    if explaining.open:
-        with explaining:
-            st.page_link("pages/guide.py", label="More in the Guide")  # keys scroll from here
-            words.glossary()
-    if linking.open:
-        with linking:
-            share.share_form(lab, is_valid)
+def fill(popover: PopoverContainer | None, draw: Callable[[], None]) -> None:
+    """Draw the content of a popover that is open."""
+    if popover is not None and popover.open:
+        with popover:
+            draw()
+
+
+def explain_words() -> None:
+    """Draw the meaning of all terms."""
+    st.page_link("pages/guide.py", label="More in the Guide")  # keys scroll from here
+    words.glossary()
 
 
 def full_size_button(lab: Lab) -> None:
