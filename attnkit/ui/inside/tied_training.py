@@ -17,6 +17,7 @@ from attnkit.analysis.recovery import (
 from attnkit.experiment import Experiment
 from attnkit.figures.recovery import plot_recovery
 from attnkit.ui import components
+from attnkit.ui.inside.inspected_run import InspectedRun
 from attnkit.ui.lab.lab import Lab
 from attnkit.ui.markdown import plain
 from attnkit.ui.server.service import training_service
@@ -75,10 +76,9 @@ class TiedTraining(WatchedJob):
         super().leave()
 
 
-def open_tied_training(lab: Lab) -> TiedTraining:
+def open_tied_training(subject: InspectedRun) -> TiedTraining:
     """Return this visitor's tied training; a new one if the inspected run has changed."""
-    job = lab.job
-    run = lab.experiment if job is None else job.experiment
+    lab, run = subject.lab, subject.run
     operation: TiedTraining | None = st.session_state.get("operation")
     if operation is None or operation.run != run or operation.lab is not lab:
         if operation is not None:

@@ -87,13 +87,7 @@ def _pick_text() -> tuple[str, list[str]]:
     text = str(st.session_state[_TEXT]).strip()
     matches = _matches(text)
     if matches:
-        st.pills(
-            "Found",
-            matches,
-            format_func=_with_alias,
-            key=_FOUND,
-            on_change=_take_match,
-        )
+        st.pills("Found", matches, format_func=_with_alias, key=_FOUND, on_change=_take_match)
     st.selectbox(
         "Or choose from the list",
         list(CATALOGUE),

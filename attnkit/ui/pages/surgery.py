@@ -7,12 +7,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from attnkit.analysis.inspection.request import Inspection, View
 from attnkit.analysis.inspection.result import InspectionResult
-from attnkit.analysis.recovery import (
-    Recovery,
-    repeats,
-    tied_variant,
-    train_on,
-)
+from attnkit.analysis.recovery import Recovery, repeats, tied_variant, train_on
 from attnkit.experiment.experiment import Experiment, settings
 from attnkit.figures.heads import (
     TOLERATED_LOSS,
@@ -27,18 +22,8 @@ from attnkit.service.jobs import Job
 from attnkit.service.server import server_settings
 from attnkit.training.summary import percent
 from attnkit.ui import components
-from attnkit.ui.inside.inspected_run import (
-    InspectedRun,
-    choose,
-    open_inspected_run,
-    result_of,
-)
-from attnkit.ui.inside.tied_training import (
-    TiedTraining,
-    open_tied_training,
-    points,
-    show_recovery,
-)
+from attnkit.ui.inside.inspected_run import InspectedRun, choose, open_inspected_run, result_of
+from attnkit.ui.inside.tied_training import TiedTraining, open_tied_training, points, show_recovery
 from attnkit.ui.inside.tying import mixtures_area
 from attnkit.ui.lab.controls import labels_of
 from attnkit.ui.markdown import plain
@@ -68,7 +53,7 @@ def draw() -> None:
     """Draw the page."""
     require_route()
     subject = open_inspected_run("surgery", "What happens if trained matrices are tied?")
-    operation = open_tied_training(subject.lab)
+    operation = open_tied_training(subject)
     live(
         lambda: tie_area(subject, operation),
         lambda: [subject.ask_for_film(), operation.job],
