@@ -12,7 +12,7 @@ import numpy as np
 import streamlit as st
 
 from attnkit.analysis.responses import Answers, Example
-from attnkit.experiment.experiment import Experiment, default_settings, full_size, settings
+from attnkit.experiment.experiment import Experiment, default_settings, settings
 from attnkit.experiment.links import from_broken_params, link_params, read_link
 from attnkit.foundation.settings import InvalidExperiment, Problem
 from attnkit.service.jobs import Job
@@ -168,15 +168,6 @@ class Lab(WatchedJob, Linked):
         if not isinstance(answers, str):
             self._answered = (key, answers)
         return answers
-
-    @property
-    def full_size(self) -> Experiment | None:
-        """The task at full size; None if the default is that, or if it is set up or hidden."""
-        task = self.experiment.task
-        if not task.full_size or not {"sharing", "add_variant", "buttons"}.issuperset(self.hidden):
-            return None
-        full = full_size(task.name)
-        return None if full == self.experiment else full
 
     def read_widgets(self) -> list[Problem]:
         """Take over the values of the widgets; return their problems if they are not valid."""

@@ -1,4 +1,8 @@
-"""The Lab: choose variants, press Train, watch them learn side by side."""
+"""The Lab: choose variants, press Train, watch them learn side by side.
+
+This module says what stands where on the page. `attnkit.ui.lab.lab` keeps the visitor's settings
+and the run on screen between two runs of the page; the other modules of that folder draw the parts.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +13,8 @@ import streamlit as st
 from streamlit.elements.lib.mutable_popover_container import PopoverContainer
 
 from attnkit.analysis.custom_phone_book import is_phone_book
-from attnkit.experiment import Experiment
 from attnkit.experiment.costs import TOLERANCE
+from attnkit.experiment.experiment import Experiment, full_size
 from attnkit.experiment.links import problems_in_words
 from attnkit.service.jobs import Job
 from attnkit.tasks import TASKS
@@ -237,9 +241,16 @@ def explain_words() -> None:
 
 
 def full_size_button(lab: Lab) -> None:
-    """Draw the button that sets up the task at full size, if the Lab offers it."""
-    full = lab.full_size
-    if full is None:
+    """Draw the button that sets up the task at full size.
+
+    There is none if the defaults are the full size, if it is set up already, or if a class link
+    hides the settings.
+    """
+    task = lab.experiment.task
+    if not task.full_size or not {"sharing", "add_variant", "buttons"}.issuperset(lab.hidden):
+        return
+    full = full_size(task.name)
+    if full == lab.experiment:
         return
     st.button(
         f"Full size: about {duration_in_words(training_service().estimate(full))}",
