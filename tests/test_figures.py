@@ -365,7 +365,7 @@ def test_a_variant_that_is_added_stands_beside_the_numbers_that_are_there():
     *known, new = on_board(example, other)["columns"]
     assert [column["value"] for column in known] == ["100%", "49%", "100%", "100%", "48%"]
     assert new["value"] == "–"
-    assert "Not trained yet: press Train." in new["said"]
+    assert "Not trained yet: press Train." in new["alt"]
     planned, shown = planned_board(example.experiment), on_board(example)
     assert planned.keys() == shown.keys()
     assert planned["columns"][0].keys() == shown["columns"][0].keys()
@@ -387,7 +387,7 @@ def test_the_marked_pair_and_its_mirror_are_told_with_their_scores(monkeypatch):
         {"text": f"{pair} 1.36", "same": True},
         {"text": f"{mirror} 1.36", "same": True},
     ]
-    assert "1.36" in second["said"]
+    assert "1.36" in second["alt"]
     own = [f"{pair} {scores[0, 0, 0, 0, 4]:.2f}", f"{mirror} {scores[0, 0, 0, 4, 0]:.2f}"]
     assert [score["text"] for score in first["scores"]] == own
     for found in (None, (0, 99)):
@@ -405,7 +405,7 @@ def test_what_has_no_number_is_said():
     assert np.isnan(numbers(column["curve"]["mean"])).tolist() == [False, False, True]
     assert column["asymmetry_value"] == "not defined here"
     assert np.isnan(numbers(column["asymmetry"]["mean"])).all()
-    assert "score asymmetry not defined here" in column["said"]
+    assert "score asymmetry not defined here" in column["alt"]
 
 
 def test_names_fit_into_their_columns():
