@@ -29,6 +29,7 @@ from attnkit.figures.strips import (
 )
 from attnkit.training.metrics import SHOWN
 from attnkit.training.statistics import Interval, mean_interval
+from attnkit.training.summary import counted
 
 EVIDENCE_KEY = "A small mark is one seed; the large mark is the mean, its bar the 95% interval."
 """How to read `plot_evidence`."""
@@ -125,7 +126,7 @@ def _row_in_words(row: _Row, measure: Measure) -> str:
     n = len(row.values)
     if not n:
         return f"no value{further}"
-    seeds = f"{n} seeds" if n > 1 else "1 seed"
+    seeds = counted(n, "seed")
     if math.isnan(row.mean):
         typical = value_in_words(float(np.median(row.values)), measure)
         return f"median of those that solve it {typical}, {seeds}{further}"

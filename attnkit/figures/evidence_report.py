@@ -25,6 +25,7 @@ from attnkit.figures.differences import DIFFERENCES_KEY, describe_differences, p
 from attnkit.figures.evidence import EVIDENCE_KEY, describe_evidence, plot_evidence
 from attnkit.figures.learning import LEARNING_KEY, describe_learning, plot_learning
 from attnkit.figures.panels import Figure
+from attnkit.foundation.tables import Cell, Row, html_table
 
 TITLE = "Why do Q, K and V need different matrices? The evidence"
 
@@ -286,17 +287,10 @@ def _table(table: Table, rows: Iterable[Sequence[str]] | None = None) -> str:
     """Return a table in a scrolling box, with other rows in HTML if they are given."""
     if rows is None:
         rows = [[escape(cell) for cell in row] for row in table.rows]
-    headers = "".join(f'<th scope="col">{escape(name)}</th>' for name in table.head)
-    body = "\n".join(
-        f'<tr><th scope="row">{first}</th>{"".join(f"<td>{cell}</td>" for cell in rest)}</tr>'
-        for first, *rest in rows
-    )
+    body: Iterable[Row] = ([Cell(first, is_name=True), *rest] for first, *rest in rows)
     caption = escape(table.caption)
-    return (
-        f'<div class="wide" role="group" tabindex="0" aria-label="{caption}"><table>'
-        f"<caption>{caption}</caption><thead><tr>{headers}</tr></thead>\n"
-        f"<tbody>{body}</tbody></table></div>"
-    )
+    inner = html_table([escape(name) for name in table.head], body, caption=caption)
+    return f'<div class="wide" role="group" tabindex="0" aria-label="{caption}">{inner}</div>'
 
 
 def _listed(items: Iterable[str]) -> str:

@@ -312,6 +312,11 @@ def text(
     return Mark("annotations", values)
 
 
+def named(color: str, name: str) -> str:
+    """Return a name after a square in its colour, as HTML."""
+    return f'<span style="color:{color}" aria-hidden="true">■</span> {escape(name)}'
+
+
 def row_offsets(n: int) -> list[float]:
     """Return n offsets within a row, from 0 to 1, evenly spread and always the same."""
     return [(0.618034 * (index + 1)) % 1 for index in range(n)]

@@ -18,6 +18,7 @@ from attnkit.figures.curves import metric_axis, metric_curves
 from attnkit.figures.marks import level, mean_curve, text
 from attnkit.figures.panels import Panel, Title, thin
 from attnkit.notebook.drawings import MOST_POINTS, drawing
+from attnkit.notebook.experiments import title_of_runs
 from attnkit.notebook.heatmaps import map_panel
 from attnkit.notebook.style import card, grid, paragraph, swatch, table
 from attnkit.training.results import Result
@@ -60,11 +61,7 @@ def result_card(result: Result) -> str:
 def snapshot_card(snapshot: Snapshot) -> str:
     """Return the card of a snapshot."""
     experiment, steps = snapshot.experiment, snapshot.experiment.training.steps
-    n, seeds = len(experiment.sharing), experiment.n_seeds
-    title = (
-        f"{experiment.task.title}: {n} variant{'s' * (n > 1)}, {seeds} seed{'s' * (seeds > 1)}, "
-        f"step {snapshot.step:,} of {steps:,}"
-    )
+    title = f"{title_of_runs(experiment)}, step {snapshot.step:,} of {steps:,}"
     parts = [paragraph(experiment.task.question, "quiet"), _progress(snapshot)]
     if snapshot.step:
         reason = headline(snapshot, experiment.first_seed)

@@ -22,12 +22,12 @@ from attnkit.figures.portrait import (
     plot_split,
     random_squares,
 )
+from attnkit.foundation.tables import markdown_table
 from attnkit.realmodels.atlas import K_IS_V, PLACE
 from attnkit.realmodels.measures import MEASURES
 from attnkit.realmodels.portraits import Portrait
 from attnkit.ui.atlas.choice import Head, numbers, picture
 from attnkit.ui.markdown import plain, with_formulas
-from attnkit.ui.widgets import table
 
 TIED = "One matrix serves as W_K and as W_V here, so comparisons with W_V are left out."
 """Caption of a head whose layer has no W_V."""
@@ -45,7 +45,8 @@ def numbers_table(heads: pd.DataFrame, head: Head) -> str:
     """Return a table of every measure of a head beside random matrices; Markdown."""
     row = row_of(heads, head)
     same_kind = heads[(heads["model"] == head.model) & (heads["kind"] == head.kind)]
-    return table(COLUMNS, (map(plain, cells) for cells in head_numbers(row, same_kind)), "lrrrr")
+    rows = (map(plain, cells) for cells in head_numbers(row, same_kind))
+    return markdown_table(COLUMNS, rows, "lrrrr")
 
 
 def head_in_words(heads: pd.DataFrame, head: Head, measure: str) -> str:

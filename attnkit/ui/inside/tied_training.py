@@ -17,6 +17,7 @@ from attnkit.analysis.recovery import (
 )
 from attnkit.experiment.experiment import Experiment, settings
 from attnkit.figures.recovery import plot_recovery
+from attnkit.foundation.tables import markdown_table
 from attnkit.service.server import server_settings
 from attnkit.training.snapshot import Snapshot
 from attnkit.ui import components
@@ -26,7 +27,7 @@ from attnkit.ui.markdown import plain
 from attnkit.ui.server.service import training_service
 from attnkit.ui.session import lab_link
 from attnkit.ui.watched_job import WatchedJob, status_of
-from attnkit.ui.widgets import download, table
+from attnkit.ui.widgets import download
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
 
@@ -139,7 +140,7 @@ def trials_table(operation: TiedTraining) -> str:
         label = f"{title_of(tied.stages[0])}: {operation.labels.get(tied, tied)}"
         rows.append(map(plain, [label, *map(percent_of, accuracies), str(recovery.steps_since)]))
     header = ("Tied", "Before", "At once", "Later", "Never tied", "Steps")
-    return table(header, rows, "lrrrrr")
+    return markdown_table(header, rows, "lrrrrr")
 
 
 def recovery_downloads(subject: InspectedRun, snapshot: Snapshot) -> None:
