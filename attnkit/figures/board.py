@@ -25,7 +25,7 @@ from attnkit.figures.curves import (
     top_of,
 )
 from attnkit.figures.diagram import count_matrices, variant_diagram
-from attnkit.figures.maps import attention_maps
+from attnkit.figures.maps import attention_maps, of_head
 from attnkit.training.snapshot import Snapshot
 from attnkit.training.statistics import mean_interval
 from attnkit.training.summary import (
@@ -288,16 +288,13 @@ def _pair_scores(
         return {}
     experiment = snapshot.experiment
     names = [experiment.task.label(snapshot.probe.tokens)[i].short for i in pair]
-    scores = snapshot.per_sharing(np.moveaxis(scores[:, layer], 0, -1))
-    scores = scores[..., experiment.seeds.index(seed)].astype(np.float64)  # (h, i, j, variant)
     same_both_ways = snapshot.per_sharing(snapshot.same_both_ways)[:, experiment.seeds.index(seed)]
+    by_variant = of_head(snapshot, scores, seed, layer, head)
     texts: dict[Variant, list[dict[str, Any]]] = {}
-    for k, variant in enumerate(experiment.sharing):
-        n_heads = experiment.wiring(variant).sizes.n_heads
-        if head is not None and head >= n_heads:
+    for k, (variant, recorded) in enumerate(zip(experiment.sharing, by_variant, strict=True)):
+        if recorded is None:
             continue
-        of_head = scores[:n_heads, :, :, k].mean(0) if head is None else scores[head, :, :, k]
-        score, mirrored = float(of_head[pair]), float(of_head[pair[::-1]])
+        score, mirrored = float(recorded[pair]), float(recorded[pair[::-1]])
         if math.isnan(score) or math.isnan(mirrored):
             continue
         same = bool(same_both_ways[k])

@@ -38,6 +38,12 @@ _MEASURES = {
 }  # fmt: skip
 """Name, dash and description of each measure of attention."""
 
+_DASHES = {
+    "solid": "Line", "thin": "Thin lines", "dot": "Dotted", "dash": "Dashed",
+    "longdashdot": "Dash-dotted", "previous": "Grey",
+}  # fmt: skip
+"""Names of the styles of lines."""
+
 Legend = list[dict[str, str]]
 """Dash and text of every style of line."""
 
@@ -144,6 +150,11 @@ def legend_of(
 
 def _entries(legend: dict[str, str]) -> Legend:
     return [{"dash": dash, "text": text} for text, dash in legend.items()]
+
+
+def legend_in_words(legend: Legend) -> str:
+    """Return the styles of lines and what they mean as a text."""
+    return " ".join(f"{_DASHES[entry['dash']]}: {entry['text']}." for entry in legend)
 
 
 def plot_accuracy(snapshot: Snapshot, previous: Snapshot | None = None) -> Figure:

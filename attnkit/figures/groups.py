@@ -202,12 +202,17 @@ def two_models(groups: list[Group]) -> tuple[Group, Group]:
     return first, (others or [groups[-1]])[0]
 
 
-def random_of(heads: pd.DataFrame, measure: str) -> tuple[float, float]:
-    """Return mean and standard deviation of a measure for random matrices of the heads' shape."""
+def random_of(heads: pd.DataFrame | pd.Series, measure: str) -> tuple[float, float]:
+    """Return mean and standard deviation of a measure for random matrices of the heads' shape.
+
+    They are NaN if they are unknown.
+
+    Args:
+        heads: Rows of heads, or the row of one head.
+        measure: Name of the measure.
+    """
     names = (f"{measure}_random", f"{measure}_random_sd")
-    mean, sd = (
-        float(heads[name].to_numpy(float).mean()) if name in heads else math.nan for name in names
-    )
+    mean, sd = (float(np.mean(heads[name])) if name in heads else math.nan for name in names)
     return mean, sd
 
 

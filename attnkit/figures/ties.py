@@ -18,7 +18,7 @@ _NEAR_CHANCE = 0.05
 
 
 @dataclass(frozen=True)
-class Way:
+class TieOption:
     """One way to tie a trained model.
 
     Attributes:
@@ -41,14 +41,14 @@ class Way:
     at_once: float
 
     @property
-    def how(self) -> str:
+    def method(self) -> str:
         """Text of `by` on screen: "average" or, say, "keep W_K"."""
         return "average" if self.by == "average" else f"keep W_{self.by[-1]}"
 
     @property
     def label(self) -> str:
         """Name of the way on screen: the sharing and how it comes about."""
-        return f"{self.tie}, {self.how}"
+        return f"{self.tie}, {self.method}"
 
     def conclusion(self, name: str, chance: float) -> str:
         """Return a sentence about what tying costs at once.
@@ -79,11 +79,11 @@ class Way:
         return f"{tying} {effect} at once: {before} → {at_once}."
 
 
-def ways_of(inspected: InspectionResult) -> list[Way]:
+def ways_of(inspected: InspectionResult) -> list[TieOption]:
     """Return the ways to tie from the result of the view "ties"."""
     variants = inspected.header["variants"]
     return [
-        Way(
+        TieOption(
             variants[row["variant"]]["text"],
             row["tie"],
             row["by"],
@@ -96,7 +96,9 @@ def ways_of(inspected: InspectionResult) -> list[Way]:
     ]
 
 
-def next_way(ways: Sequence[Way], chosen: Way, came_back: bool, tried: Set[str]) -> Way | None:
+def next_way(
+    ways: Sequence[TieOption], chosen: TieOption, came_back: bool, tried: Set[str]
+) -> TieOption | None:
     """Return a way to tie that is worth trying after another one; None if there is none.
 
     If the chosen way came back, it is one that makes scores symmetric, with the lowest accuracy at
@@ -123,7 +125,7 @@ def next_way(ways: Sequence[Way], chosen: Way, came_back: bool, tried: Set[str])
     return min(candidates, key=lambda way: (way.tie in ties, sign * way.at_once), default=None)
 
 
-def ways_table(ways: Sequence[Way], chosen: Way, chance: float) -> str:
+def ways_table(ways: Sequence[TieOption], chosen: TieOption, chance: float) -> str:
     """Return an HTML table for each tie of one variant: name of the way, bar, accuracy."""
     ties = dict.fromkeys(way.tie for way in ways)
     groups = "".join(_group(tie, ways, chosen, chance) for tie in ties)
@@ -131,7 +133,7 @@ def ways_table(ways: Sequence[Way], chosen: Way, chance: float) -> str:
     return f'<div class="ak-ways">{groups}</div>{legend}'
 
 
-def ways_csv(ways: Sequence[Way]) -> str:
+def ways_csv(ways: Sequence[TieOption]) -> str:
     """Return all ways of all variants as CSV."""
     head = ["sharing", "tie", "by", "accuracy_before", "accuracy_at_once", "why_not"]
     rows = [
@@ -170,13 +172,13 @@ def accuracy_cells(accuracy: float, before: float, chance: float, color: str) ->
     return f'<div class="ak-bar" aria-hidden="true">{bar}</div>', percent(accuracy)
 
 
-def _group(tie: str, ways: Sequence[Way], chosen: Way, chance: float) -> str:
+def _group(tie: str, ways: Sequence[TieOption], chosen: TieOption, chance: float) -> str:
     color, shown = COLORS[Sharing(tie)], [way for way in ways if way.tie == tie]
     current = shown.index(chosen) if chosen in shown else None
     rows: list[Row] = []
     for index, way in enumerate(shown):
         mark = "▸ " if index == current else ""
-        name = Cell(f"{mark}{escape(way.how)}", is_name=True)
+        name = Cell(f"{mark}{escape(way.method)}", is_name=True)
         if way.refusal:
             rows.append([name, Cell(escape(way.refusal), css_class="ak-not", n_columns=2)])
         else:

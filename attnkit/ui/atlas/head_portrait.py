@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pandas as pd
 import streamlit as st
 
-from attnkit.figures.groups import number_text
-from attnkit.figures.head_numbers import COLUMNS, head_numbers, random_at
+from attnkit.figures.groups import number_text, random_of
+from attnkit.figures.head_numbers import COLUMNS, head_numbers
 from attnkit.figures.panels import Figure
 from attnkit.figures.portrait import (
     PAIR_NAMES,
@@ -53,7 +53,7 @@ def head_in_words(heads: pd.DataFrame, head: Head, measure: str) -> str:
     """Return a head, its value of a measure, and that of random matrices of its shape."""
     row = row_of(heads, head)
     text = f"{head.in_words}: {MEASURES[measure].title} {number_text(float(row[measure]))}"
-    mean, sd = random_at(row, measure)
+    mean, sd = random_of(row, measure)
     return text if math.isnan(mean) else f"{text} (random {number_text(mean)} ± {number_text(sd)})"
 
 
