@@ -41,8 +41,8 @@ def answers_table(
     head = [
         Cell(
             f"{escape(shortened(entry.name))}<br/><small>{escape(shortened(entry.number))}</small>",
-            css_class="ak-best" if index in question.right else "",
-            title=f"{entry.name} {entry.number}",
+            f'title="{escape(f"{entry.name} {entry.number}")}"'
+            + ' class="ak-best"' * (index in question.right),
         )
         for index, entry in enumerate(book.entries)
     ]
@@ -51,7 +51,7 @@ def answers_table(
     for variant, color, answer in zip(experiment.sharing, colors, answers.variants, strict=True):
         name = Cell(named(color, title_of(variant)), is_name=True)
         if answer.refusal:
-            rows.append([name, Cell(escape(answer.refusal), n_columns=len(book.entries) + 1)])
+            rows.append([name, Cell(escape(answer.refusal), f'colspan="{len(book.entries) + 1}"')])
             continue
         weights = answer.attention[:, layer, question.row]  # (s, n)
         weights = weights.mean(0) if seed_index is None else weights[seed_index]
@@ -85,4 +85,5 @@ def _class_of(entry: int, question: BookQuery) -> int:
 def _attention_cell(weight: float) -> Cell:
     index = round(min(max(weight, 0.0), 1.0) * (len(VIRIDIS) - 1))
     text_color = "#000" if index >= _BRIGHT else "#fff"
-    return Cell(f"{weight:.2f}", style=f"background:{VIRIDIS[index]};color:{text_color}")
+    style = f"background:{VIRIDIS[index]};color:{text_color}"
+    return Cell(f"{weight:.2f}", f'style="{style}"')

@@ -140,7 +140,7 @@ def heads_table(ablations: Sequence[Ablation]) -> str:
     has_findings = any(not ablation.is_single for ablation in ablations)
     head: list[str | Cell] = ["variant", *["layer"] * has_layers, "all heads on"]
     head += _columns(n_heads)
-    head += [Cell("in words", css_class="ak-finding")] * has_findings
+    head += [Cell("in words", 'class="ak-finding"')] * has_findings
     bodies = (_body(ablation, n_heads, has_layers, has_findings) for ablation in ablations)
     return f'<div class="ak-heads">{html_table(head, *bodies)}</div>'
 
@@ -169,16 +169,16 @@ def _body(ablation: Ablation, n_heads: int, has_layers: bool, has_findings: bool
     """Return the rows of one variant, with as many columns as the table has."""
     n_layers, n_own = ablation.without_head.shape
     several = n_layers > 1
-    n_rows = n_layers + several
-    name = Cell(named(ablation.color, ablation.name), n_rows=n_rows, is_name=True)
-    intact = Cell(percent(ablation.accuracy), n_rows=n_rows)
-    words = Cell(escape(ablation.finding), css_class="ak-finding", n_rows=n_rows)
+    span = f'rowspan="{n_layers + several}"'
+    name = Cell(named(ablation.color, ablation.name), span, is_name=True)
+    intact = Cell(percent(ablation.accuracy), span)
+    words = Cell(escape(ablation.finding), f'class="ak-finding" {span}')
     rows: list[Row] = []
     for layer in range(n_layers):
         place = [Cell(escape(ablation.layers[layer]), is_name=True)] * has_layers
         cells = [_cell(ablation, float(value)) for value in ablation.without_head[layer]]
         if n_heads > n_own:
-            cells.append(Cell("", css_class="ak-gap", n_columns=n_heads - n_own))
+            cells.append(Cell("", f'class="ak-gap" colspan="{n_heads - n_own}"'))
         if n_heads > 1:
             cells.append(_cell(ablation, float(ablation.without_layer[layer])))
         is_first = layer == 0
@@ -196,4 +196,4 @@ def _cell(ablation: Ablation, accuracy: float, n_columns: int = 1) -> Cell:
         most = max(ablation.accuracy - ablation.without_all, TOLERATED_LOSS)
         share = min(max((ablation.accuracy - accuracy) / most, 0.0), 1.0)
     color = translucent(REFERENCE, round(share * _STRONGEST, 3))
-    return Cell(percent(accuracy), style=f"background:{color}", n_columns=n_columns)
+    return Cell(percent(accuracy), f'style="background:{color}" colspan="{n_columns}"')

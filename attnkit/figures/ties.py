@@ -180,7 +180,7 @@ def _group(tie: str, ways: Sequence[TieOption], chosen: TieOption, chance: float
         mark = "▸ " if index == current else ""
         name = Cell(f"{mark}{escape(way.method)}", is_name=True)
         if way.refusal:
-            rows.append([name, Cell(escape(way.refusal), css_class="ak-not", n_columns=2)])
+            rows.append([name, Cell(escape(way.refusal), 'class="ak-not" colspan="2"')])
         else:
             rows.append([name, *accuracy_cells(way.at_once, way.before, chance, color)])
     return html_table([], rows, caption=named(color, tie), current=current)

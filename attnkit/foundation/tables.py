@@ -6,7 +6,7 @@ import csv
 import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from html import escape
+from typing import Literal
 
 
 @dataclass(frozen=True)
@@ -15,35 +15,13 @@ class Cell:
 
     Attributes:
         html: Its content.
-        css_class: Its class.
-        style: Its style.
-        title: Plain text shown on hover.
-        n_rows: Number of rows that it spans.
-        n_columns: Number of columns that it spans.
+        attributes: Its attributes, as in HTML.
         is_name: Whether it names its row.
     """
 
     html: str
-    css_class: str = ""
-    style: str = ""
-    title: str = ""
-    n_rows: int = 1
-    n_columns: int = 1
+    attributes: str = ""
     is_name: bool = False
-
-    def written(self, scope: str) -> str:
-        """Return the element: a heading of a column or row, or without a scope plain data."""
-        values = {
-            "scope": scope,
-            "class": self.css_class,
-            "style": self.style,
-            "title": escape(self.title),
-            "rowspan": self.n_rows if self.n_rows > 1 else "",
-            "colspan": self.n_columns if self.n_columns > 1 else "",
-        }
-        attributes = "".join(f' {name}="{value}"' for name, value in values.items() if value)
-        tag = "th" if scope else "td"
-        return f"<{tag}{attributes}>{self.html}</{tag}>"
 
 
 Row = Sequence[str | Cell]
@@ -68,10 +46,9 @@ def html_table(
     """
     parts = [f"<caption>{caption}</caption>"] if caption else []
     if head:
-        cells = "".join(_cell(cell).written("col") for cell in head)
-        parts.append(f"<thead><tr>{cells}</tr></thead>")
+        parts.append(f"<thead><tr>{_cells(head, 'col')}</tr></thead>")
     for body in bodies:
-        rows = [f"<tr>{_cells(row)}</tr>" for row in body]
+        rows = [f"<tr>{_cells(row, 'row')}</tr>" for row in body]
         if current is not None:
             rows[current] = rows[current].replace("<tr>", '<tr aria-current="true">', 1)
         parts.append(f"<tbody>{''.join(rows)}</tbody>")
@@ -79,13 +56,16 @@ def html_table(
     return f"<table{attribute}>{''.join(parts)}</table>"
 
 
-def _cell(cell: str | Cell) -> Cell:
-    return Cell(cell) if isinstance(cell, str) else cell
-
-
-def _cells(row: Row) -> str:
-    cells = map(_cell, row)
-    return "".join(cell.written("row" if cell.is_name else "") for cell in cells)
+def _cells(row: Row, scope: Literal["row", "col"]) -> str:
+    """Return the cells of a row; all of the head are headings, and the names of other rows."""
+    parts = []
+    for one in row:
+        cell = Cell(one) if isinstance(one, str) else one
+        is_heading = scope == "col" or cell.is_name
+        tag, scoped = ("th", f' scope="{scope}"') if is_heading else ("td", "")
+        attributes = f" {cell.attributes}" if cell.attributes else ""
+        parts.append(f"<{tag}{scoped}{attributes}>{cell.html}</{tag}>")
+    return "".join(parts)
 
 
 def markdown_table(head: Sequence[str], rows: Iterable[Iterable[str]], align: str = "") -> str:
