@@ -15,7 +15,8 @@ from attnkit.command.interrupts import INTERRUPTED, interrupts
 from attnkit.command.marks import write_between_marks
 from attnkit.command.outputs import Saving, check_files, check_table, got_path
 from attnkit.foundation.settings import shown
-from attnkit.realmodels.base import RealModel, Unreadable
+from attnkit.realmodels.base import RealModel
+from attnkit.realmodels.errors import Unreadable
 
 if TYPE_CHECKING:
     import pandas as pd
