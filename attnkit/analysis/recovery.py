@@ -19,7 +19,7 @@ from attnkit.foundation.settings import InvalidExperiment
 from attnkit.foundation.tables import csv_table
 from attnkit.training.snapshot import Snapshot
 from attnkit.training.statistics import Interval, mean_interval
-from attnkit.training.summary import percent, percent_interval
+from attnkit.training.summary import percent, percent_limits
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
 from attnkit.variants.tying import TieAtOption
@@ -232,8 +232,7 @@ def percent_of(interval: Interval) -> str:
     if np.isnan(interval.mean):
         return "diverged"
     low, high, mean = (float(value) for value in (interval.low, interval.high, interval.mean))
-    limits = percent_interval(low, high)
-    return f"{percent(mean)} [{limits}]" if " to " in limits else percent(mean)
+    return percent(mean) + percent_limits(low, high, " [{}]")
 
 
 def curve_table(snapshot: Snapshot) -> str:

@@ -18,7 +18,7 @@ from attnkit.analysis.conclusion import label_of
 from attnkit.figures.marks import Mark, cells
 from attnkit.figures.panels import Axis, Panel, Title, titles_of
 from attnkit.foundation.settings import Value
-from attnkit.training.summary import percent, percent_interval
+from attnkit.training.summary import percent, percent_limits
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
 
@@ -254,8 +254,8 @@ def _cell_text(row: Mapping[Hashable, Any], axes: Sequence[str]) -> str:
         return "<br>".join(
             [*lines, "Could not be trained:", *map(escape, wrap(str(row["error"]), 60))]
         )
-    limits = percent_interval(row["accuracy_low"], row["accuracy_high"])
-    interval = f" (95% interval {limits})" if " to " in limits else ""
+    ends = row["accuracy_low"], row["accuracy_high"]
+    interval = percent_limits(*ends, " (95% interval {})")
     lines.append(f"accuracy {percent(row['accuracy'])}{interval}")
     lines.append(f"{row['n_solved']} of {row['n_seeds']} seeds solve it")
     if row["n_solved"]:

@@ -151,11 +151,10 @@ def finding(snapshot: Snapshot) -> str:
         elif n_diverged[i] == n_seeds:
             others.append(f"{title_of(sharing)} diverged")
         else:
-            limits = percent_interval(interval.low[i], interval.high[i])
-            text = f"{title_of(sharing)} {percent(interval.mean[i])}"
-            if " to " in limits:
-                text += f" ({'' if explained else '95% interval '}{limits})"
-                explained = True
+            form = " ({})" if explained else " (95% interval {})"
+            limits = percent_limits(interval.low[i], interval.high[i], form)
+            text = f"{title_of(sharing)} {percent(interval.mean[i])}{limits}"
+            explained = explained or bool(limits)
             text += f" ({n_diverged[i]} of {n_seeds} diverged)" if n_diverged[i] else ""
             others.append(text)
     sentences = []
@@ -276,6 +275,12 @@ def percent_interval(low: float, high: float) -> str:
         return ""
     lowest, highest = percent(max(low, 0)), percent(min(high, 1))
     return highest if lowest == highest else f"{lowest.removesuffix('%')} to {highest}"
+
+
+def percent_limits(low: float, high: float, form: str = "{}") -> str:
+    """Return `percent_interval` in a form such as " ({})"; nothing if it is a single percentage."""
+    limits = percent_interval(low, high)
+    return form.format(limits) if " to " in limits else ""
 
 
 def whole_percent(share: float) -> float:
