@@ -158,22 +158,17 @@ def legend_in_words(legend: Legend) -> str:
     return " ".join(f"{_DASHES[entry['dash']]}: {entry['text']}." for entry in legend)
 
 
-def plot_accuracy(snapshot: Snapshot, previous: Snapshot | None = None) -> Figure:
-    """Plot held-out accuracy over steps: mean with 95% interval, all seeds, reference levels.
+def plot_metric(
+    snapshot: Snapshot, metric: Metric = "accuracy", previous: Snapshot | None = None
+) -> Figure:
+    """Plot a metric over steps: mean with 95% interval, all seeds, reference levels.
 
     Args:
         snapshot: Snapshot of the experiment.
+        metric: Held-out accuracy, or held-out cross-entropy in nats.
         previous: Snapshot of an earlier experiment, drawn in grey for the variants of both.
     """
-    return _drawn(snapshot, *metric_curves("accuracy", snapshot, previous))
-
-
-def plot_loss(snapshot: Snapshot, previous: Snapshot | None = None) -> Figure:
-    """Plot held-out cross-entropy over steps, in nats, with the loss of a simple model to beat.
-
-    Arguments are those of `plot_accuracy`.
-    """
-    return _drawn(snapshot, *metric_curves("loss", snapshot, previous))
+    return _drawn(snapshot, *metric_curves(metric, snapshot, previous))
 
 
 def _drawn(snapshot: Snapshot, panels: list[Panel], legend: Legend) -> Figure:
@@ -188,7 +183,7 @@ def metric_curves(
     Args:
         metric: The metric.
         snapshot: Snapshot of the experiment.
-        previous: See `plot_accuracy`.
+        previous: See `plot_metric`.
         most: Most points of a curve.
     """
     experiment, history = snapshot.experiment, History.of(metric, snapshot, most)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import textwrap
 from collections.abc import Callable
+from functools import partial
 from html import escape
 from typing import Any
 
@@ -19,9 +20,8 @@ from attnkit.evidence.record import Evidence, load_shipped
 from attnkit.figures.atlas import describe_scatter, plot_distribution, plot_scatter
 from attnkit.figures.curves import (
     legend_in_words,
-    plot_accuracy,
     plot_attention_measures,
-    plot_loss,
+    plot_metric,
 )
 from attnkit.figures.differences import DIFFERENCES_KEY, plot_differences
 from attnkit.figures.evidence import EVIDENCE_KEY, plot_evidence
@@ -204,8 +204,8 @@ def _measure(field: str, name: str) -> Measure:
 
 
 _RUNS: dict[str, Draw] = {
-    "accuracy": _curves(plot_accuracy, "accuracy on held-out examples"),
-    "loss": _curves(plot_loss, "loss on held-out examples, nats"),
+    "accuracy": _curves(plot_metric, "accuracy on held-out examples"),
+    "loss": _curves(partial(plot_metric, metric="loss"), "loss on held-out examples, nats"),
     "attention": plot_attention,
     "scores": plot_scores,
     "asymmetry": _curves(plot_attention_measures, "symmetry of scores, direction of attention"),

@@ -5,8 +5,10 @@ from __future__ import annotations
 import streamlit as st
 
 from attnkit.analysis.attention_map import telling_layer
+from attnkit.analysis.comparison import Metric
 from attnkit.experiment import Experiment
 from attnkit.figures.board import asymmetry_over_steps
+from attnkit.figures.panels import Figure
 from attnkit.training.snapshot import Snapshot
 from attnkit.ui import components, words
 from attnkit.ui.lab.lab import Lab
@@ -16,9 +18,8 @@ from attnkit.ui.render_cache import (
     finding,
     headline,
     measures_finding,
-    plot_accuracy,
     plot_attention_measures,
-    plot_loss,
+    plot_metric,
 )
 from attnkit.ui.session import with_hidden
 
@@ -115,32 +116,21 @@ def larger_charts(lab: Lab, snapshot: Snapshot) -> None:
     expander = st.expander("Larger charts", key="larger", on_change="rerun")
     if not expander.open:
         return
-    previous, name = lab.previous, f"attnkit-{snapshot.experiment.task.name}"
-    asymmetry = asymmetry_over_steps(snapshot)
+    task, asymmetry = snapshot.experiment.task, asymmetry_over_steps(snapshot)
+    charts: list[tuple[str, str, Figure, str]] = []
+    metrics: list[Metric] = ["accuracy"]
+    if task.loss_to_beat is not None:
+        metrics.insert(0, "loss")
+    for metric in metrics:
+        name, figure = metric.capitalize(), plot_metric(snapshot, metric, lab.previous)
+        title = f"{name} on held-out examples, by training step"
+        charts.append((title, metric, figure, f"{name} over steps. {finding(snapshot)}"))
+    title = "Symmetry of the scores, direction of the attention"
+    alt = f"Symmetry and attention over steps. {measures_finding(snapshot)}"
+    charts.append((title, "measures", plot_attention_measures(snapshot), alt))
     with expander:
-        if snapshot.experiment.task.loss_to_beat is not None:
-            st.subheader("Loss on held-out examples, by training step", anchor=False)
-            components.live_figure(
-                plot_loss(snapshot, previous),
-                key="loss",
-                file=f"{name}-loss",
-                asymmetry=asymmetry,
-                alt=f"Loss over steps. {finding(snapshot)}",
-            )
-        st.subheader("Accuracy on held-out examples, by training step", anchor=False)
-        components.live_figure(
-            plot_accuracy(snapshot, previous),
-            key="accuracy",
-            file=f"{name}-accuracy",
-            asymmetry=asymmetry,
-            alt=f"Accuracy over steps. {finding(snapshot)}",
-        )
-        st.subheader("Symmetry of the scores, direction of the attention", anchor=False)
-        components.live_figure(
-            plot_attention_measures(snapshot),
-            key="measures",
-            file=f"{name}-measures",
-            asymmetry=asymmetry,
-            alt=f"Symmetry and attention over steps. {measures_finding(snapshot)}",
-        )
+        for title, key, figure, alt in charts:
+            st.subheader(title, anchor=False)
+            file = f"attnkit-{task.name}-{key}"
+            components.live_figure(figure, key=key, file=file, asymmetry=asymmetry, alt=alt)
         components.load_plotly()
