@@ -1,4 +1,4 @@
-"""Tables in HTML, in Markdown and as comma-separated values."""
+"""Tables and lists in HTML, in Markdown and as comma-separated values."""
 
 from __future__ import annotations
 
@@ -66,6 +66,11 @@ def _cells(row: Row, scope: Literal["row", "col"]) -> str:
         attributes = f" {cell.attributes}" if cell.attributes else ""
         parts.append(f"<{tag}{scoped}{attributes}>{cell.html}</{tag}>")
     return "".join(parts)
+
+
+def html_list(items: Iterable[str]) -> str:
+    """Return a list of items, which are HTML."""
+    return f"<ul>{''.join(f'<li>{item}</li>' for item in items)}</ul>"
 
 
 def markdown_table(head: Sequence[str], rows: Iterable[Iterable[str]], align: str = "") -> str:
