@@ -226,14 +226,9 @@ class Grid:
         return cells(*places, numbers, tips=texts, keys=keys, color=color)
 
 
-def variants_in(table: pd.DataFrame) -> list[str]:
-    """Return the text forms of the variants of a table in their order."""
-    return list(dict.fromkeys(table["sharing"].tolist()))
-
-
 def titles_in(table: pd.DataFrame) -> dict[str, Title]:
     """Return text form → title for the variants of a table in their order."""
-    sharings = variants_in(table)
+    sharings = list(dict.fromkeys(table["sharing"].tolist()))
     return dict(zip(sharings, titles_of([Variant(one) for one in sharings]), strict=True))
 
 
