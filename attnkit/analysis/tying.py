@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float
 from attnkit.analysis.recovery import percent_of
 from attnkit.foundation.words import counted, listed
 from attnkit.training.statistics import mean_interval, paired_difference
-from attnkit.training.summary import percent
+from attnkit.training.summary import fixed, percent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -234,8 +234,7 @@ def _points(share: float) -> str:
 
 def _signed(value: float) -> str:
     """Return a number without decimals, with plus or a true minus."""
-    count = round(value)
-    return f"{count:+}".replace("-", "−") if count else "0"
+    return fixed(value, 0, "+") if round(value) else "0"
 
 
 def _stretches(good: Bool[np.ndarray, " a"]) -> str:
