@@ -25,7 +25,6 @@ from attnkit.tasks import FAMILIES, TASKS
 from attnkit.ui.bundle import asset, script
 from attnkit.ui.cache import Cache
 from attnkit.ui.render_cache import example_cells, task_thumbnail
-from attnkit.ui.standalone import film_style
 from attnkit.variants import Variant
 
 NARROWEST = 175
@@ -36,40 +35,25 @@ PANEL_HEIGHT = 210
 """Height of a row of panels in pixels."""
 
 
-@cache
-def _component(name: str) -> Any:
-    return st.components.v2.component(
-        f"attnkit_{name}",
-        js=script(name),
-        css=asset("lab.css"),
-        isolate_styles=False,
-    )
+FILM = ("lab", "film")
+"""Styles of components that show a film; their data are the blob of an inspection."""
 
 
 @cache
-def film_component(name: str) -> Any:
-    """Return the component of a page that shows a film; its `data` is the blob of an inspection."""
-    return st.components.v2.component(
-        f"attnkit_{name}", js=script(name), css=film_style(), isolate_styles=False
-    )
-
-
-def film(
-    name: str, blob: bytes, *, key: str, picked: Callable[[], None], resend: Callable[[], None]
-) -> None:
-    """Draw the result of an inspection of a film, or add its new frames to those in the browser.
+def component(name: str, *styles: str) -> Any:
+    """Return the component that a script in `attnkit/ui/assets` draws.
 
     Args:
-        name: Name of the page whose figures are drawn.
-        blob: Result of the inspection.
-        key: Key of the component.
-        picked: Called when something was pressed; `st.session_state[key].picked` says what.
-        resend: Called when the browser lacks earlier frames.
+        name: Name of the script's file without its suffix.
+        styles: Names of the files of its styles without their suffix.
     """
-    film_component(name)(key=key, data=blob, on_picked_change=picked, on_resend_change=resend)
+    css = "".join(asset(f"{style}.css") for style in styles) or None
+    return st.components.v2.component(
+        f"attnkit_{name}", js=script(name), css=css, isolate_styles=False
+    )
 
 
-def _packed(data: dict[str, Any]) -> bytes:
+def packed(data: dict[str, Any]) -> bytes:
     """Return data as JSON bytes: Streamlit would encode, walk and hash a dictionary twice."""
     return json.dumps(data, separators=(",", ":")).encode()
 
@@ -96,7 +80,7 @@ class Packed:
             more: Values besides the drawing on which the data depend.
         """
         key = (id(drawing), *more)
-        kept = self.kept.get(key) or self.kept.put(key, (drawing, _packed(data())))
+        kept = self.kept.get(key) or self.kept.put(key, (drawing, packed(data())))
         return kept[1]
 
 
@@ -144,7 +128,7 @@ def live_figure(
     if file:
         title = alt.partition(". ")[0]
         data["save"] = {"title": title, "name": file, "asymmetry": asymmetry}
-    _component("figure")(key=key, data=_PACKED.of(figure, lambda: data, alt))
+    component("figure", "lab")(key=key, data=_PACKED.of(figure, lambda: data, alt))
 
 
 def picture(
@@ -175,7 +159,7 @@ def picture(
     if file:
         data["save"] = {"title": title, "name": file, "table": table}
     events = {} if picked is None else {"on_picked_change": picked}
-    _component("figure")(key=key, data=_packed(data), **events)
+    component("figure", "lab")(key=key, data=packed(data), **events)
 
 
 def load_board() -> None:
@@ -184,17 +168,7 @@ def load_board() -> None:
     A component's code is sent with every change of its data, and the code that draws the board is
     much larger than the data of a tick.
     """
-    _board_loader()(key="board_js", height=0)
-
-
-@cache
-def _board_loader() -> Any:
-    return st.components.v2.component(
-        "attnkit_board_js",
-        js=script("lab"),
-        css=asset("lab.css") + asset("board.css"),
-        isolate_styles=False,
-    )
+    component("lab", "lab", "board")(key="board_js", height=0)
 
 
 def board(drawing: dict[str, Any], *, key: str, alt: str) -> None:
@@ -206,12 +180,7 @@ def board(drawing: dict[str, Any], *, key: str, alt: str) -> None:
         alt: Description for people who do not see the board.
     """
     data = {**drawing, "alt": alt, "file": f"attnkit-{drawing['task']}-board"}
-    _board()(key=key, data=_PACKED.of(drawing, lambda: data, alt))
-
-
-@cache
-def _board() -> Any:
-    return st.components.v2.component("attnkit_board", js=script("late"), isolate_styles=False)
+    component("late")(key=key, data=_PACKED.of(drawing, lambda: data, alt))
 
 
 def example(experiment: Experiment, probe: Example | str | None, *, key: str) -> None:
@@ -229,7 +198,7 @@ def example(experiment: Experiment, probe: Example | str | None, *, key: str) ->
         data["message"] = "Drawing an example: the training process is getting ready."
     else:
         data["message"] = f"No example could be drawn. {probe}."
-    _component("example")(key=key, data=_packed(data))
+    component("example", "lab")(key=key, data=packed(data))
 
 
 def task_gallery(
@@ -261,7 +230,7 @@ def task_gallery(
         for family in FAMILIES
     ]
     data = {"families": [family for family in families if family["tasks"]], "current": current}
-    _component("gallery")(key=key, data=_packed(data), on_chosen_change=chosen)
+    component("gallery", "lab")(key=key, data=packed(data), on_chosen_change=chosen)
 
 
 def tour(stops: list[dict[str, str]], *, n_requests: int, key: str) -> None:
@@ -272,7 +241,7 @@ def tour(stops: list[dict[str, str]], *, n_requests: int, key: str) -> None:
         n_requests: Number of times that it was to begin without a press of the button.
         key: Key of the component.
     """
-    _component("tour")(key=key, data=_packed({"stops": stops, "requests": n_requests}))
+    component("tour", "lab")(key=key, data=packed({"stops": stops, "requests": n_requests}))
 
 
 def page(hints: list[list[str]], *, key: str) -> None:
@@ -282,18 +251,18 @@ def page(hints: list[list[str]], *, key: str) -> None:
         hints: Pairs of a spelling and its meaning, the longest spelling first.
         key: Key of the component.
     """
-    _component("page")(key=key, data=_packed({"hints": hints}))
+    component("page", "lab")(key=key, data=packed({"hints": hints}))
 
 
 def markup(html: str, *, key: str) -> None:
     """Draw HTML of a figure module, which has escaped everything that people typed."""
-    _component("diagram")(key=key, data={"diagram": html})
+    component("diagram", "lab")(key=key, data={"diagram": html})
 
 
 def diagram(experiment: Experiment, variant: Variant, color: str, *, key: str) -> None:
     """Draw the diagram of a variant with the sizes of an experiment."""
     svg = variant_diagram(variant, experiment.wiring(variant), color)
-    _component("diagram")(key=key, data={"diagram": svg})
+    component("diagram", "lab")(key=key, data={"diagram": svg})
 
 
 def glossary(experiment: Experiment, *, key: str) -> None:
@@ -308,4 +277,4 @@ def glossary(experiment: Experiment, *, key: str) -> None:
         }
         for column in planned_columns(experiment)
     ]
-    _component("cards")(key=key, data=_packed({"cards": cards, "narrowest": 150}))
+    component("cards", "lab")(key=key, data=packed({"cards": cards, "narrowest": 150}))

@@ -10,6 +10,7 @@ from attnkit.evidence.presentation import ClaimInWords
 from attnkit.evidence.record import Evidence
 from attnkit.evidence.words import Table, finding_in_words
 from attnkit.experiment.experiment import SCHEMA, Experiment
+from attnkit.ui import widgets
 from attnkit.ui.lab.controls import labels_of
 from attnkit.ui.lab.guess import outcome_in_words
 from attnkit.ui.lab.lab import MOST_COLUMNS
@@ -26,8 +27,7 @@ ICONS = {
 
 def markdown_table(table: Table) -> str:
     """Return a table in Markdown."""
-    rows = [table.head, ["---"] * len(table.head), *(map(plain, row) for row in table.rows)]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return widgets.table(table.head, (map(plain, row) for row in table.rows))
 
 
 def beside_table(own: Evidence, shipped: ClaimInWords) -> str:

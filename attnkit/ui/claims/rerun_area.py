@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 import streamlit as st
 
@@ -17,6 +18,7 @@ from attnkit.ui.claims.evidence import beside_table, guess_in_words, lab_links
 from attnkit.ui.claims.rerun import ClaimRerun, ClaimReruns, model_steps, open_reruns, quick_trials
 from attnkit.ui.markdown import plain
 from attnkit.ui.server.presence import watcher
+from attnkit.ui.widgets import live
 
 TICK_SECONDS = 0.4
 """Seconds between two updates while a claim trains."""
@@ -40,11 +42,10 @@ def claim_rerun_area(
         st.error(plain(f"This claim cannot be run: {error}."), icon=":material/error:")
         return
     reruns = open_reruns()
-    moving = reruns.moving is not None
     with st.container(border=True, key="run_it"):
-        st.fragment(_live_area, run_every=TICK_SECONDS if moving else None)(
-            words, reruns, question, guesses, reason, moving
-        )
+        draw = partial(_live_area, words, reruns, question, guesses, reason)
+        tick = TICK_SECONDS if reruns.moving is not None else None
+        live(draw, lambda: reruns.moving is not None, tick)
     _links_to_lab(words)
 
 
@@ -60,15 +61,12 @@ def _live_area(
     question: str,
     guesses: Mapping[str, Verdict],
     reason: str,
-    drawn_moving: bool,
 ) -> None:
     """Draw everything that changes while a claim trains."""
     reruns.follow(watcher())
-    if drawn_moving and reruns.moving is None:
-        st.rerun()
     claim = words.claim
     rerun = reruns.known.get(claim.id)
-    trains = rerun is not None and rerun is reruns.moving
+    trains = rerun is not None and rerun.moving
     left, right = st.columns([5, 6], gap="large")
     with left:
         guess = _pick_guess(claim, question, list(guesses), disabled=trains)
@@ -97,7 +95,7 @@ def _pick_guess(claim: Claim, question: str, guesses: list[str], *, disabled: bo
 def _run_buttons(words: ClaimInWords, reruns: ClaimReruns, guess: Verdict | None) -> None:
     """Draw the buttons that run a claim, resume it and stop it."""
     rerun = reruns.known.get(words.claim.id)
-    trains = rerun is not None and rerun is reruns.moving
+    trains = rerun is not None and rerun.moving
     with st.container(horizontal=True, key="run_buttons"):
         # No callbacks: a button that its own press disables would not report the press.
         if st.button(

@@ -289,12 +289,11 @@ def _draw(subject: InspectedRun, inspection: Inspection, component: str) -> None
         again, args = f"again_{component}", (component,)
         st.button("Ask again", icon=":material/refresh:", key=again, on_click=_send_all, args=args)
     if sent.blob:
-        components.film(
-            component,
-            sent.blob,
+        components.component(component, *components.FILM)(
             key=component,
-            picked=partial(_take_picked, component),
-            resend=partial(_send_all, component),
+            data=sent.blob,
+            on_picked_change=partial(_take_picked, component),
+            on_resend_change=partial(_send_all, component),  # the browser lacks earlier frames
         )
     elif moves(job):
         st.skeleton(height=_HEIGHT)
