@@ -39,7 +39,7 @@ _SUBPACKAGES = {
     "Variant": "variants",
     "from_text": "experiment",
     "inspect": "analysis",
-    "lab": "ui.launch",
+    "lab": "ui.server.launch",
     "record": "training",
     "register": "variants",
     "register_task": "tasks",

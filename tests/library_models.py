@@ -21,6 +21,7 @@ from torch.overrides import TorchFunctionMode
 
 from attnkit.realmodels.families import hugging_face_layers
 from attnkit.realmodels.safetensors_file import open_safetensors
+from attnkit.realmodels.sources import find_files
 
 N_TOKENS = 11
 N_TOKENS_OUT = 9
@@ -92,7 +93,7 @@ def built(case, folder):
 def opened(folder):
     """Return family, layers and notes of the model that the library saved in a folder."""
     config = json.loads(Path(folder, "config.json").read_text())
-    return hugging_face_layers(open_safetensors(Path(folder)), config)
+    return hugging_face_layers(open_safetensors(find_files(str(folder))), config)
 
 
 def computed(model, case):

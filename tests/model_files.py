@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import yaml
+from safetensors.numpy import save
 
 
 @dataclass(frozen=True)
@@ -94,29 +96,29 @@ def encode(header, data, length=None):
     return struct.pack("<Q", len(text) if length is None else length) + text + data
 
 
+def llama_tensors(sizes, rows):
+    """Return the tensors of a Llama by name."""
+    tensors = {}
+    for stem, layer in ((f"model.layers.{i}.", layer) for i, layer in enumerate(rows)):
+        tensors[f"{stem}input_layernorm.weight"] = np.ones(sizes.d_model, np.float32)
+        tensors |= {f"{stem}self_attn.{p}_proj.weight": w for p, w in layer.items()}
+    return tensors
+
+
 def safetensors_file(sizes, rows):
     """Write a Llama."""
-    header, data = {}, b""
-    for i, layer in enumerate(rows):
-        stem = f"model.layers.{i}."
-        tensors = {f"{stem}input_layernorm.weight": np.ones(sizes.d_model, np.float32)}
-        tensors |= {f"{stem}self_attn.{p}_proj.weight": w for p, w in layer.items()}
-        for name, values in tensors.items():
-            ends = [len(data), len(data) + values.nbytes]
-            header[name] = {"dtype": "F32", "shape": list(values.shape), "data_offsets": ends}
-            data += values.tobytes()
     fields, beside = {"header": (0, "Q")}, {"config.json": llama(sizes)}
-    return File("model.safetensors", encode(header, data), fields, beside)
+    return File("model.safetensors", save(llama_tensors(sizes, rows)), fields, beside)
 
 
 def index_file(sizes, rows):
     """Write the same model as an index of one file."""
     part = safetensors_file(sizes, rows)
-    (n_bytes,) = struct.unpack_from("<Q", part.data)
-    names = dict.fromkeys(json.loads(part.data[8 : 8 + n_bytes]), "part.safetensors")
-    raw = json.dumps({"weight_map": names}).encode()
+    names = dict.fromkeys(llama_tensors(sizes, rows), "part.safetensors")
     beside = {**part.beside, "part.safetensors": part.data}
-    return File("model.safetensors.index.json", raw, beside=beside)
+    return File(
+        "model.safetensors.index.json", json.dumps({"weight_map": names}).encode(), {}, beside
+    )
 
 
 # GGUF
@@ -256,16 +258,9 @@ OPTIONS = {
 
 
 def configuration(**instead):
-    """Write options as Marian does; `_` in a keyword stands for `-`, and None removes an option."""
-    lines = []
-    for name, value in (OPTIONS | {n.replace("_", "-"): v for n, v in instead.items()}).items():
-        if isinstance(value, list):
-            lines += [f"{name}:", *([f"  - {item}" for item in value] or ["  []"])]
-        elif isinstance(value, bool):
-            lines.append(f"{name}: {str(value).lower()}")
-        elif value is not None:
-            lines.append(f"{name}: {value}" if value != "" else f'{name}: ""')
-    return "\n".join(lines)
+    """Write options as YAML; `_` in a keyword stands for `-`, and None removes an option."""
+    options = OPTIONS | {name.replace("_", "-"): value for name, value in instead.items()}
+    return yaml.safe_dump({name: value for name, value in options.items() if value is not None})
 
 
 def transformer(d_model=42, d_ffn=37, *, depth=2, suffix=""):

@@ -226,7 +226,8 @@ def settle(page: Page, figures: bool = True) -> None:
     try:
         page.wait_for_function(READY, arg=figures)
     except PlaywrightTimeoutError as error:
-        error.add_note("A page without figures belongs in NO_FIGURE." if figures else "")
+        if figures:
+            error.add_note("No figure was drawn: is `load_plotly()` missing, or NO_FIGURE?")
         raise
 
 

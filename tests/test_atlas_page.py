@@ -17,7 +17,7 @@ from attnkit.figures.groups import number_text
 from attnkit.realmodels import shipped, toys
 from attnkit.realmodels.answer import answer_sentences, caveats, conclusion, overlap_line
 from attnkit.realmodels.atlas import Atlas
-from attnkit.realmodels.base import Unreadable
+from attnkit.realmodels.errors import Unreadable
 from attnkit.realmodels.measures import MEASURES
 from attnkit.ui.atlas.choice import SECTIONS
 from attnkit.ui.atlas.head_portrait import TIED
@@ -114,7 +114,7 @@ def test_a_link_shows_a_head_and_two_models_and_a_faulty_one_is_told_once(local_
     assert link_of(choose(tab, head_model=WRITER))["head"] == f"{WRITER}/causal/1/3"
     choose(section(tab, "measures"), x="cos_kv", y="rank_q")
     title = f"{MEASURES['rank_q'].title} against {MEASURES['cos_kv'].title}"
-    assert drawn(tab, "atlas_scatter")["title"] == title
+    assert drawn(tab, "atlas_scatter")["save"]["title"] == title
     sent = link_of(choose(section(tab, "models"), other=f"{WRITER}, cross"))
     assert {"head", "measure", "show", "x", "y", "other"} == set(sent)
     for page in ("guide", "atlas"):

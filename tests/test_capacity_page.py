@@ -51,7 +51,7 @@ def test_the_page_concludes_in_one_sentence_and_shows_a_diagram():
     data = drawn(tab, page.PHASE)
     assert [0, *(narrower["most"] for narrower in data["narrower"])] == list(page.COLUMNS)
     assert data["picks"]
-    assert len(data["table"]["rows"]) == made_up().sweep.n_cells
+    assert len(data["save"]["table"]["rows"]) == made_up().sweep.n_cells
     assert data["alt"]
     tab.selectbox(key="capacity_pick").set_value(NARROW)
     tab = show(tab)
@@ -168,7 +168,7 @@ def test_a_sweep_runs_from_the_form_and_fills_the_page(tiny_form):
     assert chosen(tab).sweep == OWN
     assert link(tab)["sweep"] == OWN
     assert live.result().n_missing == 0
-    assert len(drawn(tab, page.PHASE)["table"]["rows"]) == live.sweep.n_cells
+    assert len(drawn(tab, page.PHASE)["save"]["table"]["rows"]) == live.sweep.n_cells
     assert texts(tab)[0] == conclusion(live.result(), "d_head", "n_entries").text
 
 

@@ -6,6 +6,8 @@ Layers of one model may differ: wider heads, keys that serve as values, reused k
 import contextlib
 import json
 import re
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,31 +17,24 @@ from library_models import D_VOCAB, built, settings
 from searching import briefly
 from varied_models import CASES
 
-from attnkit.realmodels.base import Kind, Unreadable
+from attnkit.realmodels.base import Kind
+from attnkit.realmodels.errors import Unreadable
 from attnkit.realmodels.families import hugging_face_layers
 from attnkit.realmodels.safetensors_file import open_safetensors
+from attnkit.realmodels.sources import find_files
+from attnkit.realmodels.tensors import TensorEntry, TensorFile
 
 
-class Named:
-    """Tensors of some names and shapes, all of the same number; or those of another file.
-
-    It notes which tensors are read.
-    """
-
-    def __init__(self, shapes, file=None):
-        self.shapes, self._file, self.names = shapes, file, set()
-
-    def read(self, name):
-        """Read one tensor."""
-        self.names.add(name)
-        return self._file.read(name) if self._file else np.full(self.shapes[name], 0.5, np.float32)
+def named(shapes):
+    """Tensors of some names and shapes, all of the same number."""
+    entries = {name: TensorEntry(shape, "F32", Path("made")) for name, shape in shapes.items()}
+    return TensorFile("made", entries, lambda name: np.full(shapes[name], 0.5, np.float32))
 
 
 def refusal(shapes, config):
     """Return the one line that refuses a model."""
-    file = Named(shapes) if isinstance(shapes, dict) else shapes
     with pytest.raises(Unreadable) as error:
-        hugging_face_layers(file, config)
+        hugging_face_layers(named(shapes), config)
     assert str(error.value).isprintable()
     assert len(str(error.value)) < 2_000
     return str(error.value)
@@ -47,7 +42,7 @@ def refusal(shapes, config):
 
 def read_all(shapes, config):
     """Return the layers of a model, all of them read, and its notes."""
-    _, layers, notes = hugging_face_layers(Named(shapes), config)
+    _, layers, notes = hugging_face_layers(named(shapes), config)
     return layers, [layer.read() for layer in layers], notes
 
 
@@ -211,7 +206,7 @@ def test_a_configuration_that_does_not_fit_is_refused():
         ({"num_attention_heads": True}, "num_attention_heads is True"),
         ({"num_attention_heads": 10**5000}, "num_attention_heads is a huge number"),
         ({"num_attention_heads": None}, "num_attention_heads or n_head or"),
-        ({"num_attention_heads": 6}, "is of shape (20, 7); the configuration says (24, 7)"),
+        ({"num_attention_heads": 6}, "is of shape (20, 7); it must be of shape (24, 7)"),
         ({"num_key_value_heads": 2}, "5 heads cannot share 2 key and value heads equally"),
         ({"head_dim": 2}, "5 heads, 1 key and value heads, 2 wide, of 7 inputs"),
         ({"head_dim": None}, "the width 7 cannot be divided among 5 heads"),
@@ -240,10 +235,10 @@ def test_a_configuration_that_does_not_fit_is_refused():
     for config, says in (
         ({"num_kv_shared_layers": 3}, "num_kv_shared_layers is 3, so that no layer has keys"),
         ({"num_kv_shared_layers": -1}, "num_kv_shared_layers is -1; it must be a whole number"),
-        ({"attention_k_eq_v": False}, "is of shape (8, 7); the configuration says (16, 7)"),
+        ({"attention_k_eq_v": False}, "is of shape (8, 7); it must be of shape (16, 7)"),
         ({"attention_k_eq_v": "yes"}, "attention_k_eq_v is 'yes'; it must be true or false"),
         ({"num_global_key_value_heads": 4}, "6 heads cannot share 4 key and value heads equally"),
-        ({"global_head_dim": 10}, "is of shape (48, 7); the configuration says (60, 7)"),
+        ({"global_head_dim": 10}, "is of shape (48, 7); it must be of shape (60, 7)"),
         ({"per_layer_config": [1]}, "per_layer_config is [1]; it must be an object"),
         ({"per_layer_config": {"1": {"head_dim": 0}}}, "head_dim is 0; it must be a whole number"),
     ):
@@ -309,18 +304,20 @@ def saved(request, tmp_path_factory):
     """A file and a configuration of each newer family; it knows the tensors that it needs."""
     folder = tmp_path_factory.mktemp("saved")
     built(CASES[request.param], folder)
-    config, file = json.loads((folder / "config.json").read_text()), open_safetensors(folder)
-    reading = Named(dict(file.shapes), file)
-    for layer in hugging_face_layers(reading, config)[1]:
+    config, names = json.loads((folder / "config.json").read_text()), set()
+    file = open_safetensors(find_files(str(folder)))
+    kept = replace(file, load=lambda name: (names.add(name), file.load(name))[1])
+    for layer in hugging_face_layers(kept, config)[1]:
         layer.read()
-    return reading, config
+    return file, names, config
 
 
 def test_a_missing_tensor_or_another_shape_is_named(saved):
     """Every tensor that is read is looked for first; only biases may be missing."""
-    reading, config = saved
-    for name in reading.names:
-        shapes = {**reading.shapes, name: (*reading.shapes[name], 3)}
+    file, names, config = saved
+    whole = {name: entry.shape for name, entry in file.entries.items()}
+    for name in names:
+        shapes = {**whole, name: (*whole[name], 3)}
         assert repr(name)[:60] in refusal(shapes, config)
         if name.endswith(".weight"):
             del shapes[name]
@@ -333,10 +330,10 @@ def test_a_missing_tensor_or_another_shape_is_named(saved):
 @given(data=st.data())
 def test_any_configuration_is_read_or_refused(saved, data):
     """A configuration with any fields is read or raises Unreadable, and nothing else."""
-    reading, config = saved
+    file, _, config = saved
     fields = data.draw(st.dictionaries(st.sampled_from(sorted(config)), ANY, max_size=3))
     rope = {"rope_type": data.draw(st.sampled_from(("yarn", "proportional", "llama3")))}
     rope |= data.draw(st.dictionaries(st.sampled_from(ROPE), ANY, max_size=4))
     with contextlib.suppress(Unreadable):
-        for layer in hugging_face_layers(reading, config | {"rope_parameters": rope} | fields)[1]:
+        for layer in hugging_face_layers(file, config | {"rope_parameters": rope} | fields)[1]:
             layer.read()

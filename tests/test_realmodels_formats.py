@@ -14,8 +14,9 @@ from ctranslate2.converters import TransformersConverter
 from ctranslate2.specs import TransformerDecoderModelSpec
 from library_models import Case, assert_same_layers, built, library, opened, settings
 
-from attnkit.realmodels.base import CONVERT, Unreadable, per_head
+from attnkit.realmodels.base import per_head
 from attnkit.realmodels.ctranslate2_file import ctranslate2_model, open_ctranslate2
+from attnkit.realmodels.errors import CONVERT, Unreadable
 from attnkit.realmodels.gguf_file import gguf_model, open_gguf
 
 N_WORDS, BASE = 61, 5003.0
@@ -254,12 +255,12 @@ def test_the_header_of_gguf_is_read(tmp_path):
     model = made("LlamaForCausalLM", tmp_path)
     lists = {"attention.head_count": [6, 6], "attention.head_count_kv": [2, 2]}
     path = write_gguf(tmp_path / "tiny.gguf", model, "llama", **lists)
-    file = open_gguf(path)
+    file, keys = open_gguf(path)
     heads = [(layer.n_heads, layer.n_kv_heads) for layer in gguf_model(path).layers]
     assert heads == [(6, 2)] * 2
-    assert file.metadata["llama.embedding_length"] == 84
-    assert "tokenizer.ggml.tokens" not in file.metadata
-    assert file.shapes["blk.1.attn_k.weight"] == (28, 84)
+    assert keys.values["llama.embedding_length"] == 84
+    assert "tokenizer.ggml.tokens" not in keys.values
+    assert file.entries["blk.1.attn_k.weight"].shape == (28, 84)
     for name, expected in (
         ("model.gguf", "a name"),
         ("Some-Thing.Q4_K_M.gguf", "Some-Thing"),
@@ -283,7 +284,7 @@ def test_quantised_weights_of_gguf_are_those_its_package_makes(tmp_path, name):
             # Blocks lie within rows, so the order of rows does not matter.
             rounded = gguf.quants.dequantize(gguf.quants.quantize(rows, quantised), quantised)
             np.testing.assert_array_equal(getattr(layer.read(), f"W_{role}"), per_head(rounded, n))
-    assert open_gguf(path).entries["blk.0.attn_q.weight"].type == name
+    assert open_gguf(path)[0].entries["blk.0.attn_q.weight"].type == name
     assert any(name in note for note in read.notes) == (name != "BF16")
 
 
@@ -334,9 +335,9 @@ def test_what_is_not_read_is_refused_with_what_to_do(tmp_path):
     spec.register_vocabulary([f"word{i}" for i in range(5)])
     spec.validate()
     spec.save(str(tmp_path))
-    with pytest.raises(Unreadable, match="no attention by name; it has 'decoder/"):
+    with pytest.raises(Unreadable, match="no attention by name; the file holds 'decoder/"):
         ctranslate2_model(path)
     writer = gguf.GGUFWriter(tmp_path / "tiny.gguf", "mamba")
     writer.add_tensor("blk.0.attn_q.weight", np.ones((3, 5), np.float32))
-    with pytest.raises(Unreadable, match=r"'mamba' is not read; those read are llama, qwen2"):
+    with pytest.raises(Unreadable, match=r"is 'mamba'; it must be one of llama, qwen2"):
         gguf_model(finished(writer, tmp_path / "tiny.gguf"))

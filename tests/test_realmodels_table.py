@@ -7,7 +7,7 @@ from importlib.util import find_spec
 import numpy as np
 import pandas as pd
 import pytest
-from made_atlas import WRITER, made_atlas, made_model
+from made_atlas import made_atlas
 
 from attnkit.figures.groups import counted, describe_tied, groups_of
 from attnkit.realmodels import Setting, measure_model, open_model
@@ -270,12 +270,3 @@ def test_reused_keys_count_once_and_tied_layers_are_named():
     assert "serves as W_K and as W_V" in notes_on(table)[0]
     assert describe_tied(made_atlas().table) == ""
     assert notes_on(measure_model(_model(False)).table) == ()
-
-
-def test_tables_from_before_these_columns_still_open(tmp_path):
-    """Every layer of them has its own keys and values, and none is marked."""
-    old = measure_model(made_model(WRITER)).table.drop(columns=["kv_layer", "tied"])
-    old.to_parquet(tmp_path / "old.parquet", index=False)
-    table = Atlas.load(tmp_path / "old.parquet").table
-    assert (table["kv_layer"] == table["layer"]).all()
-    assert set(table["tied"]) == {""}

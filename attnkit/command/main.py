@@ -28,7 +28,7 @@ from attnkit.command.interrupts import INTERRUPTED, MESSAGE, interrupts
 from attnkit.command.streams import discard_output
 from attnkit.foundation.plugins import import_plugins
 from attnkit.foundation.settings import InvalidExperiment, InvalidSettings
-from attnkit.realmodels.base import Unreadable
+from attnkit.realmodels.errors import Unreadable
 
 COMMANDS = (lab, train, tasks, variants, claims, sweep, models, code, bench, examples)
 """Modules of the commands: the help of each is the first line of its docstring."""

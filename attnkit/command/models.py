@@ -15,7 +15,8 @@ from attnkit.command.arguments import BadInput
 from attnkit.command.interrupts import INTERRUPTED, interrupts
 from attnkit.command.outputs import Saving, check_files, got_path, say
 from attnkit.foundation.settings import shown
-from attnkit.realmodels.base import RealModel, Unreadable
+from attnkit.realmodels.base import RealModel
+from attnkit.realmodels.errors import Unreadable
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -5,13 +5,15 @@
 
 | modules | purpose |
 |---|---|
-| `base`, `notes` | classes that all readers return, and notes on a model's numbers |
+| `base`, `errors`, `notes` | what all readers return, errors in one line, notes on the numbers |
 | `sources` | finds a model in a folder, a package or the hub |
-| `safetensors_file`, `families`, `layouts`, `configuration`, `rotary` | read Hugging Face models |
-| `stack`, `layer_sizes`, `latent`, `tensor_checks` | what a family's layers must have, and checks |
-| `gguf_file`, `gguf_header`, `ctranslate2_file` | read the files of llama.cpp and CTranslate2 |
-| `marian_file`, `marian_tensors` | read Marian's files |
-| `binary_file`, `rows` | parts that the readers of several formats share |
+| `layouts`, `stack` | table of the names in the files of every family of Hugging Face models |
+| `configuration`, `layer_sizes`, `rotary` | what a model's configuration says |
+| `families`, `latent` | what the tensors of a Hugging Face model's layers must be |
+| `gguf_file`, `ctranslate2_file`, `marian_file` | the same for llama.cpp, CTranslate2 and Marian |
+| `layers` | checks a layer's tensors, and turns them into W_Q, W_K and W_V |
+| `tensors` | named tensors of a file, each read when it is requested |
+| `safetensors_file`, `gguf_header`, `marian_tensors` | list and read the tensors of a format |
 | `measures`, `chance`, `portraits` | measures of one layer, their random levels, drawing data |
 | `atlas` | table of all heads and layers of models |
 | `activations` | similarity of queries, keys and values when a model reads text |
@@ -27,8 +29,8 @@ from attnkit.realmodels.base import (
     Projections,
     RealModel,
     Rope,
-    Unreadable,
 )
+from attnkit.realmodels.errors import Unreadable
 from attnkit.realmodels.measures import MEASURES, Measure
 
 __all__ = [

@@ -21,15 +21,23 @@ from jaxtyping import Float
 from attnkit.analysis.similarity import Band, linear_cka, projected_bands
 from attnkit.foundation.corpus import read_topics
 from attnkit.foundation.extras import install_hint
-from attnkit.realmodels.base import Array, Projections, Unreadable
+from attnkit.realmodels.base import Array, Kind, Projections
+from attnkit.realmodels.errors import Unreadable
+from attnkit.realmodels.layouts import FAMILIES
 from attnkit.realmodels.measures import PAIRS, WITH_VALUES
 from attnkit.realmodels.sources import find_files, open_model
 
 WINDOW, N_WINDOWS = 128, 8
 """Tokens per window of text, and windows; a model with fewer positions reads more short ones."""
 
-_QUERY_MODULES = {"query", "q_proj", "q_lin", "c_attn", "Wqkv", "qkv_proj", "query_key_value", "q"}
-"""Names of the module that computes queries, in the families that are read."""
+_QUERY_MODULES = {
+    module.rpartition(".")[2]
+    for stacks in FAMILIES.values()
+    for stack in stacks
+    for module, roles in stack.modules
+    if "q" in roles and stack.kind != Kind.CROSS
+}
+"""Names of the modules that compute queries."""
 
 _LATENT_MODULE = "kv_a_proj_with_mqa"
 """Name of a module that reads the same inputs in latent attention, with or without `q_proj`."""
@@ -201,7 +209,7 @@ def _folder_and_gguf(source: str) -> tuple[Path, str | None]:
         return path.parent, path.name
     if path.suffix in (".bin", ".npz"):
         raise Unreadable(f"{source}: models of CTranslate2 and Marian cannot be run here")
-    return (path if path.is_dir() else path.parent), None
+    return path.parent, None
 
 
 @contextlib.contextmanager

@@ -62,7 +62,8 @@ def overlap_line(table: pd.DataFrame) -> str:
     if heads.empty:
         return ""
     ranges = [
-        f"{names} {_ratios(_overlaps(heads, kv_heads, pair))}" for pair, names in PAIRS.items()
+        f"{names} {_range(_overlaps(heads, kv_heads, pair)['ratio'], 1)}"
+        for pair, names in PAIRS.items()
     ]
     return (
         "Overlap of the directions that they read, in multiples of that of random matrices: "
@@ -128,7 +129,7 @@ def _cosine_sentence(heads: pd.DataFrame) -> str:
 
 def _overlap_sentence(heads: pd.DataFrame, kv_heads: pd.DataFrame) -> str:
     sizes = pd.concat([_sizes(heads, "qv"), _sizes(kv_heads, "kv")])
-    ratios = {pair: _ratios(_overlaps(heads, kv_heads, pair)) for pair in PAIRS}
+    ratios = {pair: _range(_overlaps(heads, kv_heads, pair)["ratio"], 1) for pair in PAIRS}
     return (
         "The cosine of W_V with either of them is close to 0 (mean absolute value "
         f"{_range(sizes['size'], 3)}; random matrices {_range(sizes['random'], 3)}), but this "
@@ -136,11 +137,6 @@ def _overlap_sentence(heads: pd.DataFrame, kv_heads: pd.DataFrame) -> str:
         f"read does not: for W_Q and W_K it is {ratios['qk']} times that of random matrices, for "
         f"W_Q and W_V {ratios['qv']} times, for W_K and W_V {ratios['kv']} times."
     )
-
-
-def _ratios(overlaps: pd.DataFrame) -> str:
-    low, high = (_number(ratio, 1) for ratio in (overlaps["ratio"].min(), overlaps["ratio"].max()))
-    return low if low == high else f"{low} to {high}"
 
 
 def _symmetry_sentence(layers: pd.DataFrame) -> str:

@@ -21,9 +21,9 @@ from attnkit.realmodels.base import (
     AttentionLayer,
     Projections,
     RealModel,
-    Unreadable,
 )
 from attnkit.realmodels.chance import Levels, chance_levels
+from attnkit.realmodels.errors import Unreadable
 from attnkit.realmodels.measures import MEASURES, PAIRS, WITH_VALUES, measure_layer, prepared
 from attnkit.realmodels.portraits import Portrait, portraits_of
 
@@ -194,9 +194,6 @@ class Atlas(Plotted):
                     arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         except (ValueError, SafetensorError) as error:
             raise Unreadable(f"{table.name}: not an atlas ({error})") from error
-        for name, values in (("kv_layer", rows.get("layer")), ("tied", "")):
-            if name not in rows:  # written before there was this column
-                rows[name] = values
         return Atlas(rows, arrays)
 
 
@@ -233,14 +230,13 @@ def measure_model(
     arrays: dict[str, np.ndarray] = {}
     for n_measured, layer in enumerate(model.layers, 1):
         as_read = layer.read()
-        tied = model.format != TRAINED_HERE and as_read.k_is_v
+        tied = K_IS_V if model.format != TRAINED_HERE and as_read.k_is_v else ""
         levels = {fold: chance_levels(as_read, fold=fold) for fold in {s.fold for s in settings}}
         for setting in settings:
             if setting.offset and as_read.rope is None:
                 continue
             weights = prepared(as_read, fold=setting.fold, offset=setting.offset)
-            measured = _rows(model, layer, weights, setting, levels[setting.fold])
-            rows += map(_without_comparisons, measured) if tied else measured
+            rows += _rows(model, layer, weights, setting, levels[setting.fold], tied)
             if portraits and not setting.offset:
                 prefix = f"{model.name}/{layer.kind}/{layer.index}/{int(setting.fold)}"
                 arrays |= {f"{prefix}/{name}": array for name, array in _arrays(weights).items()}
@@ -264,6 +260,7 @@ def _rows(
     weights: Projections,
     setting: Setting,
     levels: tuple[Levels, Levels],
+    tied: str,
 ) -> Iterable[dict[str, object]]:
     measured = measure_layer(weights)
     n_heads, d_model, d_head = weights.W_Q.shape
@@ -279,7 +276,7 @@ def _rows(
         "d_model": d_model,
         "d_head": d_head,
         "kv_layer": layer.index if layer.kv_index is None else layer.kv_index,
-        "tied": "",
+        "tied": tied,
         "folded": setting.fold,
         "offset": setting.offset,
     }
@@ -289,12 +286,6 @@ def _rows(
         indices = {"head": head, "kv_head": head // (n_heads // n_kv_heads)}
         yield {**shared_columns, **indices, **values, **head_levels}
     yield {**shared_columns, "head": None, "kv_head": None, **measured.whole, **layer_levels}
-
-
-def _without_comparisons(row: dict[str, object]) -> dict[str, object]:
-    """Return the row of a layer in which W_K serves as W_V, without comparisons with W_V."""
-    left_out = [f"{name}{end}" for name in WITH_VALUES for end in ("", "_random", "_random_sd")]
-    return {**row, "tied": K_IS_V, **{name: np.nan for name in left_out if name in row}}
 
 
 def _random_columns(levels: Levels) -> dict[str, object]:
@@ -349,4 +340,7 @@ def _table(rows: list[dict[str, object]]) -> pd.DataFrame:
         *("n_heads", "n_kv_heads", "d_model", "d_head", "tied", "folded", "offset"),
     ]
     numbers = [*MEASURES, *(name for name in levels if name in table)]
-    return table[[*descriptions, *numbers]].astype(dict.fromkeys(numbers, np.float32))
+    table = table[[*descriptions, *numbers]].astype(dict.fromkeys(numbers, np.float32))
+    left_out = [n for n in numbers if n.removesuffix("_sd").removesuffix("_random") in WITH_VALUES]
+    table.loc[table["tied"] == K_IS_V, left_out] = np.nan
+    return table

@@ -6,12 +6,9 @@ a file, reads one layer and closes the file, so that the whole model is never in
 
 from __future__ import annotations
 
-import reprlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 from jaxtyping import Float
@@ -20,43 +17,6 @@ Array = np.ndarray
 
 TRAINED_HERE = "attnkit"
 """Format of models that attnkit has trained itself, whose sharing is known."""
-
-CONVERT = (
-    "pickles, such as PyTorch's files, can run any program when they are opened, so they are never "
-    "opened; if you trust the file, convert it to safetensors with transformers: "
-    "AutoModel.from_pretrained(FOLDER).save_pretrained(NEW_FOLDER)"
-)
-"""Advice in the error messages about pickles."""
-
-_REPR = reprlib.Repr()
-_REPR.maxstring = _REPR.maxother = _REPR.maxlong = 80
-
-_MAX_NAMES = 6
-"""Number of names that a message lists."""
-
-
-class Unreadable(ValueError):
-    """A file or model that cannot be read; the message is one line and says what you can do."""
-
-
-def quote(value: object) -> str:
-    """Return a value from a file for an error message: shortened, on one line."""
-    try:
-        return _REPR.repr(value)
-    except ValueError:  # Python refuses to print an integer of thousands of digits
-        return "a huge number"
-
-
-def listing(names: Iterable[str]) -> str:
-    """Return the first few names and the number of the others, for one line of a message."""
-    names = list(names)
-    others = f" and {len(names) - _MAX_NAMES:,} more" if len(names) > _MAX_NAMES else ""
-    return (", ".join(quote(name) for name in names[:_MAX_NAMES]) or "nothing") + others
-
-
-def folder_name(folder: Path) -> str:
-    """Return a folder's name, even if its path is "." or "/"."""
-    return folder.resolve().name or str(folder)
 
 
 class Kind(StrEnum):
@@ -177,26 +137,6 @@ class RealModel:
     notes: tuple[str, ...] = ()
 
 
-class TensorFile(Protocol):
-    """Named tensors in one or several files; each is read only when it is requested."""
-
-    @property
-    def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Shape of every tensor, by name; a linear layer's weight is (outputs, inputs)."""
-
-    def read(self, name: str) -> Float[Array, "..."]:
-        """Read one tensor in single precision; the file is open only during this call.
-
-        Raises:
-            Unreadable: If the tensor is missing, damaged, of an unsupported type, or not finite.
-        """
-
-
 def per_head(w: Float[Array, "o m"], n_heads: int) -> Float[Array, "h m d"]:
     """Return a linear layer's weight, whose rows are outputs head by head, as a matrix per head."""
     return np.ascontiguousarray(w.reshape(n_heads, -1, w.shape[-1]).swapaxes(1, 2))
-
-
-def bias_per_head(b: Float[Array, " o"], n_heads: int) -> Float[Array, "h d"]:
-    """Return a linear layer's bias as one row per head."""
-    return b.reshape(n_heads, -1)

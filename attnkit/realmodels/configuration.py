@@ -6,15 +6,30 @@ for a wrong value names the field, the value and what is allowed.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from attnkit.realmodels.base import Unreadable, quote
+from attnkit.realmodels.errors import Unreadable, quote
+
+N_LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+N_HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
+N_KV_HEADS = ("num_key_value_heads",)
+D_MODEL = ("hidden_size", "d_model", "n_embd", "n_embed", "dim")
+D_HEAD = ("head_dim", "d_kv")
+THETA = ("rope_theta", "global_rope_theta", "rotary_emb_base")
+LOCAL_THETA = ("rope_local_base_freq", "local_rope_theta")
+ROTARY_FRACTION = ("partial_rotary_factor", "rotary_pct")
+GLOBAL_EVERY = ("sliding_window_pattern", "global_attn_every_n_layers")
+ROPE = ("rope_parameters", "rope_scaling")
+N_PREDICTING = ("num_nextn_predict_layers", "num_mtp_layers")
+"""Names of a field in the configurations of transformers; the first one that is present counts."""
 
 _MAX_COUNT = 1_000_000
 _MAX_NUMBER = 1e30
+
+_REQUIRED = object()
+"""In place of a default: the field must be present."""
 
 
 @dataclass(frozen=True)
@@ -41,71 +56,76 @@ class Configuration:
 
     def count(self, *names: str, default: int | None = None) -> int:
         """Return a positive integer; without a default, the field must be present."""
-        name, value = self.find(*names)
-        if not name:
-            if default is None:
-                raise Unreadable(
-                    f"{self.file}: {' or '.join(names)} is missing; it must be a whole number"
-                )
-            return default
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MAX_COUNT:
-            raise Unreadable(
-                f"{self.file}: {name} is {quote(value)}; "
-                f"it must be a whole number from 1 to {_MAX_COUNT:,}"
-            )
+        value: int = self._checked(
+            names,
+            _REQUIRED if default is None else default,
+            lambda value: type(value) is int and 1 <= value <= _MAX_COUNT,
+            f"a whole number from 1 to {_MAX_COUNT:,}",
+        )
         return value
 
     def number(self, *names: str, default: float | None = None) -> float:
         """Return a positive number; without a default, the field must be present."""
-        name, value = self.find(*names)
-        if not name:
-            if default is None:
-                raise Unreadable(
-                    f"{self.file}: {' or '.join(names)} is missing; it must be a number"
-                )
-            return default
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, int | float)
-            or not 0 < value <= _MAX_NUMBER
-            or not math.isfinite(value)
-        ):
-            raise Unreadable(
-                f"{self.file}: {name} is {quote(value)}; "
-                f"it must be a number above 0, at most {_MAX_NUMBER:g}"
-            )
+        value = self._checked(
+            names,
+            _REQUIRED if default is None else default,
+            lambda value: type(value) in (int, float) and 0 < value <= _MAX_NUMBER,
+            f"a number above 0, at most {_MAX_NUMBER:g}",
+        )
         return float(value)
 
     def flag(self, name: str, default: bool) -> bool:
         """Return a truth value."""
-        _, value = self.find(name)
-        if value is None:
-            return default
-        if not isinstance(value, bool):
-            raise Unreadable(f"{self.file}: {name} is {quote(value)}; it must be true or false")
+        value: bool = self._checked(
+            (name,), default, lambda value: isinstance(value, bool), "true or false"
+        )
+        return value
+
+    def word(self, name: str, allowed: Collection[str] = (), default: str | None = None) -> str:
+        """Return a text, and one of the allowed ones if any are given."""
+        value: str = self._checked(
+            (name,),
+            _REQUIRED if default is None else default,
+            lambda value: isinstance(value, str) and (not allowed or value in allowed),
+            f"one of {', '.join(allowed)}" if allowed else "a word",
+        )
         return value
 
     def words(self, name: str, n_layers: int) -> tuple[str, ...] | None:
         """Return one word per layer, or None if the field is missing."""
-        _, value = self.find(name)
-        if value is None:
-            return None
-        if (
-            not isinstance(value, list)
-            or len(value) != n_layers
-            or not all(isinstance(word, str) for word in value)
-        ):
-            raise Unreadable(
-                f"{self.file}: {name} is {quote(value)}; "
-                f"it must be a list of {n_layers} words, one per layer"
-            )
-        return tuple(value)
+        value = self._checked(
+            (name,),
+            None,
+            lambda value: (
+                isinstance(value, list)
+                and len(value) == n_layers
+                and all(isinstance(word, str) for word in value)
+            ),
+            f"a list of {n_layers} words, one per layer",
+        )
+        return None if value is None else tuple(value)
 
     def section(self, *names: str) -> Configuration | None:
         """Return the fields of an object within the configuration, or None if it is missing."""
+        value = self._checked(names, None, lambda value: isinstance(value, dict), "an object")
+        return None if value is None else Configuration(value, self.file)
+
+    def of_layer(self, layer: int) -> Configuration:
+        """Return the fields of one layer: of lists with an item per layer, its item."""
+        values = {
+            name: next(iter(value[layer : layer + 1]), None) if isinstance(value, list) else value
+            for name, value in self.values.items()
+        }
+        return Configuration(values, self.file)
+
+    def _checked(
+        self, names: tuple[str, ...], default: Any, is_allowed: Callable[[Any], bool], allowed: str
+    ) -> Any:
+        """Return the first field that is present, or the default if none is."""
         name, value = self.find(*names)
-        if not name:
-            return None
-        if not isinstance(value, dict):
-            raise Unreadable(f"{self.file}: {name} is {quote(value)}; it must be an object")
-        return Configuration(value, self.file)
+        if name and is_allowed(value):
+            return value
+        if not name and default is not _REQUIRED:
+            return default
+        got = f"{name} is {quote(value)}" if name else f"{' or '.join(names)} is missing"
+        raise Unreadable(f"{self.file}: {got}; it must be {allowed}")

@@ -13,44 +13,31 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
-from itertools import count
 from pathlib import Path
 
+import ml_dtypes  # noqa: F401  numpy knows bfloat16 once it is imported
 import numpy as np
-from jaxtyping import Float
 
-from attnkit.realmodels.base import (
-    CONVERT,
-    Array,
-    AttentionLayer,
-    Kind,
-    Projections,
-    RealModel,
-    Rope,
-    Unreadable,
-    listing,
-    quote,
-)
-from attnkit.realmodels.binary_file import (
-    BinaryFile,
-    Cursor,
-    TensorEntry,
-    check_finite,
-    damaged,
-    open_header,
+from attnkit.realmodels.base import Array, Kind, RealModel, Rope
+from attnkit.realmodels.configuration import Configuration
+from attnkit.realmodels.errors import CONVERT, Unreadable, damaged, quote
+from attnkit.realmodels.layers import (
+    Linear,
+    Norm,
+    StoredLayer,
+    attention_layers,
+    find_layers,
+    layer_from_shapes,
 )
 from attnkit.realmodels.notes import BIASED, NORMED, SLOPED, WINDOWED, quantised, scaled
-from attnkit.realmodels.rows import QKV, OptionalQKV, build_projections, check_n_layers, split_rows
+from attnkit.realmodels.tensors import Cursor, TensorEntry, TensorFile, open_header
 
 TYPES = ("float32", "int8", "int16", "int32", "float16", "bfloat16")
 """Number types; the file stores their index."""
 
-DTYPES = {"bfloat16": np.dtype("<u2")} | {
-    name: np.dtype(name).newbyteorder("<") for name in TYPES if name != "bfloat16"
-}
 VERSIONS, MAX_PLAUSIBLE_VERSION = range(4, 7), 99
 
 FAMILIES = {
@@ -62,7 +49,7 @@ FAMILIES = {
 """Families by the name of the specification, which is all that the file says about them."""
 
 QUERY_WEIGHT = re.compile(
-    r"((encoder|decoder)/layer_(\d{1,6})/(self_attention|attention))/linear_0/weight"
+    r"((encoder|decoder)/layer_(?P<block>\d{1,6})/(self_attention|attention))/linear_0/weight"
 )
 """Name of the weight that computes an attention layer's queries."""
 
@@ -70,69 +57,12 @@ LINEAR_SCALING = 0
 """The only `rotary_scaling_type` that is read."""
 
 
-@dataclass(frozen=True, eq=False)
-class CTranslate2File(BinaryFile):
-    """CTranslate2 file whose tensors have been listed; it is a `TensorFile`.
-
-    Aliases are names of entries, too.
-
-    Attributes:
-        specification: Name of the model's specification, such as "WhisperSpec".
-        settings: Values of the tensors that are one number, by name.
-    """
-
-    specification: str
-    settings: Mapping[str, float]
-
-    def read(self, name: str) -> Float[np.ndarray, "..."]:
-        """Read one tensor in single precision; integers are divided by their scale.
-
-        Raises:
-            Unreadable: If the tensor is missing, packed in 4 bits, or not finite.
-        """
-        raw, entry = self.read_bytes(name), self.entries[name]
-        if f"{name}_zero" in self.entries:
-            raise Unreadable(
-                f"{self.path.name} has {quote(name)} packed in 4 bits (AWQ), which is not read; "
-                "convert the model with --quantization float16"
-            )
-        values = _values(raw, entry.type).reshape(entry.shape)
-        if entry.type.startswith("int") and entry.shape and not name.endswith("_scale"):
-            if f"{name}_scale" not in self.entries:
-                raise Unreadable(
-                    f"{self.path.name} has {quote(name)} in {entry.type} without a scale, so its "
-                    "values are not known; convert the model with --quantization float16"
-                )
-            scale = self.read(f"{name}_scale")
-            if scale.size not in (1, entry.shape[0]):
-                raise damaged(
-                    self.path.name, f"{quote(name)} has {scale.size:,} scales for {entry.shape}"
-                )
-            with np.errstate(all="ignore"):  # `check_finite` finds what a scale of 0 gives
-                values /= scale.reshape(-1, *[1] * (values.ndim - 1))
-        return check_finite(values, self.path.name, name)
-
-    def setting(self, name: str, default: float) -> float:
-        """Return the value of a tensor of one number, or the default if it is missing."""
-        if name not in self.entries:
-            return default
-        value = self.settings.get(name, math.nan)
-        if not math.isfinite(value):
-            raise damaged(self.path.name, f"{quote(name)} is not one finite number")
-        return value
-
-
-def _values(raw: np.ndarray, type: str) -> np.ndarray:
-    """Return the numbers that bytes stand for, in single precision."""
-    stored = raw.view(DTYPES[type])
-    if type == "bfloat16":
-        return (stored.astype(np.uint32) << 16).view(np.float32)
-    with np.errstate(invalid="ignore"):  # callers check that the values are finite
-        return stored.astype(np.float32, copy=False)
-
-
-def open_ctranslate2(path: Path) -> CTranslate2File:
+def open_ctranslate2(path: Path) -> tuple[TensorFile, Configuration, str]:
     """Read the names, shapes and settings in a model.bin.
+
+    Returns:
+        The tensors, of which aliases are some; the values of those that are one number; and the
+        name of the model's specification, such as "WhisperSpec".
 
     Raises:
         Unreadable: If it is not such a file, is a pickle, has another version, or contradicts
@@ -144,58 +74,79 @@ def open_ctranslate2(path: Path) -> CTranslate2File:
         cursor.number("I")  # the revision
         entries: dict[str, TensorEntry] = {}
         settings: dict[str, float] = {}
-        aliases: dict[str, str] = {}
         for _ in range(cursor.count("I", "tensors")):
             name = cursor.text(cursor.number("H"))
-            entries[name] = entry = _entry(cursor, quote(name))
+            entries[name] = entry = _entry(cursor, name)
             if entry.shape == ():
                 raw = np.frombuffer(cursor.data[entry.offset : cursor.position], np.uint8)
-                settings[name] = float(_values(raw, entry.type)[0])
+                settings[name] = raw.view(entry.type)[0].item()
         for _ in range(cursor.count("I", "aliases")):
             alias, name = (cursor.text(cursor.number("H")) for _ in range(2))
             if name not in entries:
                 raise damaged(path.name, f"{quote(alias)} is an alias of no tensor")
             entries[alias] = entries[name]
-            aliases[alias] = name
-        for alias, name in aliases.items():  # an alias holds for the tensor's scale, too
-            for suffix in ("_scale", "_zero"):
+            for suffix in ("_scale", "_zero"):  # an alias holds for the tensor's scale, too
                 if name + suffix in entries:
                     entries.setdefault(alias + suffix, entries[name + suffix])
-    return CTranslate2File(path, entries, specification, settings)
+    file = TensorFile(path.name, entries, partial(_load, path.name, entries))
+    return file, Configuration(settings, path.name), specification
 
 
 def _check_version(cursor: Cursor) -> None:
+    file = cursor.path.name
     if cursor.data[:2] == b"PK" or cursor.data[:1] == b"\x80":
-        raise Unreadable(f"{cursor.name} is a pickle; {CONVERT}")
+        raise Unreadable(f"{file} is a pickle; {CONVERT}")
     version = cursor.number("I")
     if version > MAX_PLAUSIBLE_VERSION:  # it may be text, or a pickle of the oldest protocol
         raise Unreadable(
-            f"{cursor.name} is a file of neither CTranslate2 nor Marian, which would begin with a "
+            f"{file} is a file of neither CTranslate2 nor Marian, which would begin with a "
             f"version; if it was saved by PyTorch: {CONVERT}"
         )
     if version not in VERSIONS:
         raise Unreadable(
-            f"{cursor.name} has CTranslate2's version {version}, but only versions 4 to 6 are "
-            "read; convert the model again with a current CTranslate2"
+            f"{file} has CTranslate2's version {version}, but only versions 4 to 6 are read; "
+            "convert the model again with a current CTranslate2"
         )
 
 
-def _entry(cursor: Cursor, what: str) -> TensorEntry:
+def _entry(cursor: Cursor, name: str) -> TensorEntry:
     """Read a tensor's shape, type and size, and skip its data."""
     shape = cursor.shape("I", cursor.number("B"))
-    type_index = cursor.number("B")
-    if type_index >= len(TYPES):
+    index = cursor.number("B")
+    if index >= len(TYPES):
         raise Unreadable(
-            f"{cursor.name} has {what} in type {type_index}, which is not known; known are "
-            + ", ".join(f"{i} {name}" for i, name in enumerate(TYPES))
+            f"{cursor.path.name} has {quote(name)} in type {index}, which is not known; known are "
+            + ", ".join(f"{i} {known}" for i, known in enumerate(TYPES))
         )
-    n_bytes = cursor.number("I")
-    needed = DTYPES[TYPES[type_index]].itemsize * math.prod(shape)
-    if n_bytes != needed:
-        raise damaged(
-            cursor.name, f"{what} of shape {shape} has {n_bytes:,} bytes, but needs {needed:,}"
-        )
-    return TensorEntry(shape, TYPES[type_index], cursor.skip(n_bytes), n_bytes)
+    n_bytes, needed = cursor.number("I"), np.dtype(TYPES[index]).itemsize * math.prod(shape)
+    return cursor.entry(name, shape, TYPES[index], n_bytes, needed)
+
+
+def _load(file: str, entries: Mapping[str, TensorEntry], name: str) -> Array:
+    """Read one tensor in single precision; integers are divided by their scale."""
+    entry, advice = entries[name], "convert the model with --quantization float16"
+    if f"{name}_zero" in entries:
+        raise Unreadable(f"{file} has {quote(name)} packed in 4 bits (AWQ), not read; {advice}")
+    with np.errstate(invalid="ignore"):  # the caller checks that the values are finite
+        values = entry.read_bytes().view(entry.type).astype(np.float32, copy=False)
+    values = values.reshape(entry.shape)
+    if entry.type.startswith("int"):
+        scales = entries.get(f"{name}_scale")
+        if scales is None or not scales.type.startswith("float"):
+            raise Unreadable(
+                f"{file} has {quote(name)} in {entry.type} without a scale, so its values are not "
+                f"known; {advice}"
+            )
+        scale = _load(file, entries, f"{name}_scale")
+        if scale.size not in (1, entry.shape[0]) or not np.isfinite(scale).all():
+            raise damaged(
+                file,
+                f"{quote(name)} of shape {entry.shape} has {scale.size:,} scales; they must be "
+                "finite, one for all rows or one for each",
+            )
+        with np.errstate(all="ignore"):  # the caller finds what a scale of 0 gives
+            values /= scale.reshape(-1, *[1] * (values.ndim - 1))
+    return values
 
 
 def ctranslate2_model(path: Path) -> RealModel:
@@ -205,154 +156,92 @@ def ctranslate2_model(path: Path) -> RealModel:
         Unreadable: As by `open_ctranslate2`, or if there is no attention layer or the settings
             contradict each other.
     """
-    file = open_ctranslate2(path)
-    kinds = list(Kind)
-    layer_keys = []  # index of the kind, block, stack and scope of every layer
-    for tensor in file.entries:
-        if match := QUERY_WEIGHT.fullmatch(tensor):
-            scope, stack, block, attention = match.groups()
-            kind = Kind.ENCODER if stack == "encoder" else Kind.CAUSAL
-            kind = Kind.CROSS if attention == "attention" else kind
-            layer_keys.append((kinds.index(kind), int(block), stack, scope))
-    if not layer_keys:
-        raise Unreadable(f"{path.name} has no attention by name; it has {listing(file.entries)}")
-    check_n_layers(path.name, len(layer_keys))
-    layers = []
-    indices = {kind: count() for kind in Kind}
-    for kind_index, _, stack, scope in sorted(layer_keys):
-        kind = kinds[kind_index]
-        n_heads = _positive_integer(file, f"{stack}/num_heads")
-        default = 1 if file.setting(f"{scope}/multi_query", 0) else n_heads
-        n_kv_heads = _positive_integer(file, f"{scope}/num_heads_kv", default)
-        if n_heads % n_kv_heads:
-            raise damaged(
-                path.name, f"{n_heads} query heads cannot share {n_kv_heads} key and value heads"
-            )
-        read = partial(_read, file, scope, n_heads, n_kv_heads)
-        layers.append(AttentionLayer(kind, next(indices[kind]), n_heads, n_kv_heads, read))
-    specification = quote(file.specification).strip("'")
-    family = FAMILIES.get(file.specification, specification.removesuffix("Spec"))
-    scopes = [scope for *_, scope in layer_keys]
-    name = path.resolve().parent.name
-    return RealModel(name, family, "CTranslate2", tuple(layers), _notes(file, scopes))
-
-
-def _notes(file: CTranslate2File, scopes: list[str]) -> tuple[str, ...]:
-    weights = [f"{scope}/linear_{i}/weight" for scope in scopes for i in (0, 1)]
-    types = {file.entries[w].type for w in weights if w in file.entries}
-    types = {name for name in types if name.startswith("int")}
-    applies = {
-        NORMED: any(name.endswith(("/q_norm/gamma", "/k_norm/gamma")) for name in file.entries),
-        BIASED: any(name.endswith("/relative_attention_bias") for name in file.entries),
-        SLOPED: bool(file.setting("decoder/alibi", 0))
-        or any("/relative_position" in name for name in file.entries),
-        WINDOWED: any(file.setting(f"{scope}/sliding_window", 0) > 0 for scope in scopes),
-        scaled(): any(_scaling(file, scope) not in (None, LINEAR_SCALING) for scope in scopes),
-    }
-    notes = [note for note, does_apply in applies.items() if does_apply]
-    return (*([quantised(types)] if types else []), *notes)
-
-
-def _positive_integer(file: CTranslate2File, name: str, default: int = 0) -> int:
-    value = file.setting(name, default)
-    if not 0 < value < 2**16 or value != int(value):
-        raise damaged(
-            file.path.name, f"{name} is {value:g} or missing; it must be a positive whole number"
-        )
-    return int(value)
-
-
-def _scaling(file: CTranslate2File, scope: str) -> int | None:
-    """Return the `rotary_scaling_type` of a layer, or None if rotary positions are not scaled."""
-    scaling = int(file.setting(f"{scope}/rotary_scaling_type", -1))
-    return None if scaling < 0 else scaling
-
-
-def _read(file: CTranslate2File, scope: str, n_heads: int, n_kv_heads: int) -> Projections:
-    """Read the layer whose tensors have names that begin with `scope`."""
-    what = quote(scope)
-    is_self_attention = scope.endswith("self_attention")
-    weights: QKV
-    biases: OptionalQKV
-    weight, bias = _linear(file, f"{scope}/linear_0")
-    if is_self_attention:
-        counts = n_heads, n_kv_heads
-        weights = split_rows(file.path.name, what, weight, *counts)
-        biases = (
-            (None, None, None) if bias is None else split_rows(file.path.name, what, bias, *counts)
-        )
-    else:
-        kv_weight, kv_bias = _linear(file, f"{scope}/linear_1")
-        _, k, v = split_rows(file.path.name, what, kv_weight, 0, n_kv_heads)
-        weights, biases = (weight, k, v), (bias, None, None)
-        if kv_bias is not None:
-            _, b_k, b_v = split_rows(file.path.name, what, kv_bias, 0, n_kv_heads)
-            biases = bias, b_k, b_v
-    d_head = len(weights[0]) // n_heads
-    head_dim = _positive_integer(file, f"{scope}/head_dim", d_head or 1)
-    if head_dim != d_head:
-        raise damaged(
-            file.path.name,
-            f"{what} has {n_heads} heads of width {d_head}, but head_dim is {head_dim}",
-        )
-    gain_q = _gain(file, scope)
-    gain_kv = gain_q if is_self_attention else _gamma(file, "encoder/layer_norm")
-    rope = _rope(file, scope, d_head)
-    return build_projections(
-        file.path.name, what, weights, biases, n_heads, n_kv_heads, (gain_q, gain_kv), rope
+    file, settings, specification = open_ctranslate2(path)
+    matches = find_layers(file, QUERY_WEIGHT)
+    layers = attention_layers(
+        file, (_stored_layer(file, settings, *match.groups()) for match in matches)
     )
+    name = quote(specification).strip("'")
+    family = FAMILIES.get(specification, name.removesuffix("Spec"))
+    notes = tuple(_notes(file, settings, [match[1] for match in matches]))
+    return RealModel(path.resolve().parent.name, family, "CTranslate2", layers, notes)
 
 
-def _linear(file: CTranslate2File, name: str) -> tuple[Array, Array | None]:
-    """Read a linear layer's weight and its bias, if it has one."""
-    weight, bias = file.read(f"{name}/weight"), _optional(file, f"{name}/bias")
-    if weight.ndim != 2 or (bias is not None and bias.shape != weight.shape[:1]):
-        shape = None if bias is None else bias.shape
-        raise damaged(
-            file.path.name, f"{quote(name)} has a weight of {weight.shape} and a bias of {shape}"
-        )
-    return weight, bias
+def _stored_layer(
+    file: TensorFile, settings: Configuration, scope: str, stack: str, block: str, attention: str
+) -> StoredLayer:
+    """Return what the tensors of a layer must be; their names begin with `scope`."""
+    is_cross = attention == "attention"
+    kind = Kind.CROSS if is_cross else Kind.ENCODER if stack == "encoder" else Kind.CAUSAL
+    n_heads = settings.count(f"{stack}/num_heads")
+    default = 1 if settings.values.get(f"{scope}/multi_query") else n_heads
+    n_kv_heads = settings.count(f"{scope}/num_heads_kv", default=default)
+    names = [f"{scope}/linear_{i}" for i in (0, 1)]
+    roles = ("q", "kv") if is_cross else ("qkv",)
+    linears = tuple(
+        Linear(role, f"{name}/weight", f"{name}/bias")
+        for role, name in zip(roles, names, strict=False)
+    )
+    d_head = settings.count(f"{scope}/head_dim", default=0)
+    layer = layer_from_shapes(file, kind, linears, n_heads, n_kv_heads, d_head=d_head)
+    norm = None
+    if settings.values.get(f"{stack}/pre_norm", 1):
+        norms = [f"{scope}/layer_norm"]
+        if not is_cross:
+            norms += [f"{stack}/layer_{block}/{n}_layer_norm" for n in ("input", "shared")]
+        norm = _norm(file, settings, norms)
+    kv_norm = _norm(file, settings, ["encoder/layer_norm"]) if is_cross else norm
+    rope = _rope(settings, scope, layer.d_head)
+    return replace(layer, norm=norm, kv_norm=kv_norm, rope=rope)
 
 
-def _gain(file: CTranslate2File, scope: str) -> Array | None:
-    """Read the gain of the norm before a layer; None if the model's norms come after it."""
-    stack, block, _ = scope.split("/")
-    if not file.setting(f"{stack}/pre_norm", 1):
-        return None
-    norms = [f"{scope}/layer_norm"]
-    if scope.endswith("self_attention"):
-        norms += [f"{stack}/{block}/{name}" for name in ("input_layer_norm", "shared_layer_norm")]
-    for norm in norms:
-        if (gamma := _gamma(file, norm)) is not None:
-            return gamma
+def _norm(file: TensorFile, settings: Configuration, names: Iterable[str]) -> Norm | None:
+    """Return the first of these norms that is in the file."""
+    for name in names:
+        if f"{name}/gamma" in file.entries:
+            added = settings.values.get(f"{name}/layer_norm_use_residual")
+            return Norm(f"{name}/gamma", 1.0 if added else 0.0)
     return None
 
 
-def _gamma(file: CTranslate2File, norm: str) -> Array | None:
-    gamma = _optional(file, f"{norm}/gamma")
-    if gamma is not None and file.setting(f"{norm}/layer_norm_use_residual", 0):
-        return 1 + gamma
-    return gamma
+def _notes(file: TensorFile, settings: Configuration, scopes: list[str]) -> Iterator[str]:
+    weights = [f"{scope}/linear_{i}/weight" for scope in scopes for i in (0, 1)]
+    types = {file.entries[w].type for w in weights if w in file.entries}
+    if types := {name for name in types if name.startswith("int")}:
+        yield quantised(types)
+    if any(name.endswith(("/q_norm/gamma", "/k_norm/gamma")) for name in file.entries):
+        yield NORMED
+    if any(name.endswith("/relative_attention_bias") for name in file.entries):
+        yield BIASED
+    has_positions = any("/relative_position" in name for name in file.entries)
+    if has_positions or settings.values.get("decoder/alibi"):
+        yield SLOPED
+    if any(settings.values.get(f"{scope}/sliding_window", 0) > 0 for scope in scopes):
+        yield WINDOWED
+    if any(_scaling(settings, scope) not in (None, LINEAR_SCALING) for scope in scopes):
+        yield scaled()
 
 
-def _rope(file: CTranslate2File, scope: str, d_head: int) -> Rope | None:
+def _scaling(settings: Configuration, scope: str) -> float | None:
+    """Return the `rotary_scaling_type` of a layer, or None if rotary positions are not scaled."""
+    scaling: float = settings.values.get(f"{scope}/rotary_scaling_type", -1)
+    return None if scaling < 0 else scaling
+
+
+def _rope(settings: Configuration, scope: str, d_head: int) -> Rope | None:
     """Return a layer's rotary positions; None without them or if their scaling is not read."""
-    n = file.setting(f"{scope}/rotary_dim", -1)
-    scaling = _scaling(file, scope)
+    n = settings.values.get(f"{scope}/rotary_dim", -1)
+    scaling = _scaling(settings, scope)
     if n < 0 or scaling not in (None, LINEAR_SCALING):
         return None
     n = n or d_head  # the format writes 0 for all
-    base = file.setting(f"{scope}/rotary_base", 10_000)
-    factor = 1.0 if scaling is None else file.setting(f"{scope}/rotary_scaling_factor", 1)
-    if n % 2 or n > d_head or base <= 0 or factor <= 0:
-        raise damaged(
-            file.path.name,
-            f"{quote(scope)} cannot rotate {n:g} of a head's {d_head} dimensions with base "
-            f"{base:g} and scaling factor {factor:g}",
+    if n % 2 or not 0 < n <= d_head:
+        raise Unreadable(
+            f"{settings.file}: {scope}/rotary_dim is {n:g}; it must be an even number of a head's "
+            f"{d_head} dimensions"
         )
-    frequencies = base ** (-np.arange(0, int(n), 2) / n) / factor
-    return Rope(frequencies, bool(file.setting(f"{scope}/rotary_interleave", 1)))
-
-
-def _optional(file: CTranslate2File, name: str) -> Array | None:
-    return file.read(name) if name in file.entries else None
+    base = settings.number(f"{scope}/rotary_base", default=10_000.0)
+    frequencies = base ** (-np.arange(0, int(n), 2) / n)
+    if scaling is not None:
+        frequencies /= settings.number(f"{scope}/rotary_scaling_factor", default=1.0)
+    return Rope(frequencies, bool(settings.values.get(f"{scope}/rotary_interleave", 1)))

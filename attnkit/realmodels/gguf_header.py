@@ -16,8 +16,8 @@ import gguf
 import numpy as np
 from gguf.constants import GGUFValueType
 
-from attnkit.realmodels.base import Unreadable, quote
-from attnkit.realmodels.binary_file import TensorEntry, check_n_entries, damaged, reading
+from attnkit.realmodels.errors import Unreadable, damaged, quote, reading
+from attnkit.realmodels.tensors import TensorEntry, check_n_entries
 
 Value = int | float | bool | str | list[int | float | bool]
 """Value of a key."""
@@ -42,7 +42,7 @@ def read_header(path: Path) -> tuple[dict[str, Value], dict[str, TensorEntry]]:
     Raises:
         Unreadable: If it is not a GGUF file, has another version, or is damaged.
     """
-    with reading(path, _ADVICE), np.errstate(over="raise"):
+    with reading(path, advice=_ADVICE), np.errstate(over="raise"):
         reader = _Reader(path)
         metadata = {
             name: field.contents()
@@ -53,6 +53,7 @@ def read_header(path: Path) -> tuple[dict[str, Value], dict[str, TensorEntry]]:
             tensor.name: TensorEntry(
                 tuple(tensor.shape[::-1].tolist()),
                 tensor.tensor_type.name,
+                path,
                 tensor.data_offset,
                 tensor.n_bytes,
             )

@@ -16,161 +16,156 @@ Source:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from attnkit.realmodels.base import (
-    Array,
-    AttentionLayer,
-    Projections,
-    TensorFile,
-    Unreadable,
-    per_head,
-    quote,
-)
-from attnkit.realmodels.configuration import Configuration
-from attnkit.realmodels.layer_sizes import WIDTH_FIELDS
-from attnkit.realmodels.notes import LATENT
+from attnkit.realmodels.base import Array, Kind, Projections, per_head
+from attnkit.realmodels.configuration import D_MODEL, Configuration
+from attnkit.realmodels.errors import Unreadable, quote
 from attnkit.realmodels.stack import Stack
-from attnkit.realmodels.tensor_checks import check_shape
+from attnkit.realmodels.tensors import TensorFile
 
 _Q, _Q_A, _Q_NORM, _Q_B = "q_proj", "q_a_proj", "q_a_layernorm", "q_b_proj"
 _KV_A, _KV_NORM, _KV_B = "kv_a_proj_with_mqa", "kv_a_layernorm", "kv_b_proj"
+_WIDTHS = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
 
 
 @dataclass(frozen=True)
-class _Widths:
-    """Widths of a model with latent attention.
+class StoredLatentLayer:
+    """Layer with latent attention in a file: names and shapes that its tensors must have.
 
     Attributes:
-        model: Width of the residual stream.
+        kind: Positions that its queries attend to.
+        attention: Start of the names of its linear layers.
+        norm: Name of the weight of the norm before them.
+        d_model: Width of the residual stream.
         n_heads: Number of heads.
         q_latent: Width of the latent vector of queries; 0 if they are projected in one step.
         kv_latent: Width of the latent vector of keys and values.
-        plain: Width of the part of a query and of a key without rotary positions.
-        rotary: Width of the part with rotary positions.
-        value: Width of a value.
+        d_plain: Width of the part of a query and of a key without rotary positions.
+        d_rotary: Width of the part with rotary positions.
+        d_value: Width of a value.
+        kv_index: None, because every layer has keys and values of its own.
     """
 
-    model: int
+    kind: Kind
+    attention: str
+    norm: str
+    d_model: int
     n_heads: int
     q_latent: int
     kv_latent: int
-    plain: int
-    rotary: int
-    value: int
+    d_plain: int
+    d_rotary: int
+    d_value: int
+    kv_index: None = field(default=None, init=False)
 
-    @staticmethod
-    def of(stack: Stack, config: Configuration) -> _Widths:
-        return _Widths(
-            config.count(*WIDTH_FIELDS),
-            config.count(*stack.n_heads),
-            config.count("q_lora_rank") if config.find("q_lora_rank")[0] else 0,
-            config.count("kv_lora_rank"),
-            config.count("qk_nope_head_dim"),
-            config.count("qk_rope_head_dim"),
-            config.count("v_head_dim"),
-        )
+    @property
+    def n_kv_heads(self) -> int:
+        """Number of key and value heads."""
+        return self.n_heads
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Shape of every weight, by the name of its module."""
-        n_q = self.n_heads * (self.plain + self.rotary)
-        queries: dict[str, tuple[int, ...]] = {_Q: (n_q, self.model)}
+        n_q = self.n_heads * (self.d_plain + self.d_rotary)
+        queries: dict[str, tuple[int, ...]] = {_Q: (n_q, self.d_model)}
         if self.q_latent:
             queries = {
-                _Q_A: (self.q_latent, self.model),
+                _Q_A: (self.q_latent, self.d_model),
                 _Q_NORM: (self.q_latent,),
                 _Q_B: (n_q, self.q_latent),
             }
         return queries | {
-            _KV_A: (self.kv_latent + self.rotary, self.model),
+            _KV_A: (self.kv_latent + self.d_rotary, self.d_model),
             _KV_NORM: (self.kv_latent,),
-            _KV_B: (self.n_heads * (self.plain + self.value), self.kv_latent),
+            _KV_B: (self.n_heads * (self.d_plain + self.d_value), self.kv_latent),
         }
+
+    def check(self, file: TensorFile) -> None:
+        """Raise Unreadable unless the layer's tensors are present and have these shapes.
+
+        Only the first step may have a bias. A bias of the second step would not be divided by the
+        size of the latent vector, as that of the first step is, so the two cannot be added.
+        """
+        reason = (
+            f"{self.n_heads} heads; widths: {self.d_plain} without and {self.d_rotary} with rotary "
+            f"positions, values {self.d_value}, latent {self.q_latent or '–'} and "
+            f"{self.kv_latent}, of {self.d_model} inputs"
+        )
+        for module, shape in self.shapes.items():
+            file.check_shape(f"{self.attention}{module}.weight", shape, reason)
+            bias = f"{self.attention}{module}.bias"
+            if bias in file.entries:
+                if module not in (_Q_A, _KV_A):
+                    raise Unreadable(
+                        f"{file.name}: tensor {quote(bias)} is a bias that is not read here; with "
+                        f"latent attention, only {_Q_A} and {_KV_A} may have one"
+                    )
+                file.check_shape(bias, shape[:1], reason)
+        file.check_shape(self.norm, (self.d_model,), f"a width of {self.d_model}")
+
+    def read(self, file: TensorFile) -> Projections:
+        """Read the weights of the layer and multiply their factors."""
+
+        def weight(module: str) -> Array:
+            return file.read(f"{self.attention}{module}.weight")
+
+        def bias(module: str, n: int) -> Array | None:
+            name = f"{self.attention}{module}.bias"
+            return file.read(name)[:n] if name in file.entries else None
+
+        n_heads, n = self.n_heads, self.d_plain
+        if self.q_latent:
+            second = per_head(weight(_Q_B), n_heads)[..., :n]
+            w_q, b_q = _product(weight(_Q_A), bias(_Q_A, self.q_latent), weight(_Q_NORM), second)
+        else:
+            w_q, b_q = per_head(weight(_Q), n_heads)[..., :n], None
+        w_kv, b_kv = _product(
+            weight(_KV_A)[: self.kv_latent],
+            bias(_KV_A, self.kv_latent),
+            weight(_KV_NORM),
+            per_head(weight(_KV_B), n_heads),
+        )
+        b_k, b_v = (None, None) if b_kv is None else (b_kv[..., :n], b_kv[..., n:])
+        gain = file.read(self.norm)
+        return Projections(
+            w_q,
+            w_kv[..., :n],
+            w_kv[..., n:],
+            b_q,
+            b_k,
+            b_v,
+            gain,
+            gain,
+            latent_q=self.q_latent,
+            latent_kv=self.kv_latent,
+        )
 
 
 def latent_layers(
-    stack: Stack, model_prefix: str, config: Configuration, tensors: TensorFile, n_layers: int
-) -> tuple[list[AttentionLayer], list[str]]:
-    """Return all layers of a stack with latent attention, and a note.
+    stack: Stack, model_prefix: str, config: Configuration, n_layers: int
+) -> list[StoredLatentLayer]:
+    """Return what the tensors of all layers of a stack with latent attention must be.
 
     Raises:
-        Unreadable: If a field or tensor is missing, or they contradict each other.
+        Unreadable: If a field is missing or wrong.
     """
-    widths = _Widths.of(stack, config)
-    layers = []
-    for i in range(n_layers):
-        prefix = model_prefix + stack.prefix.format(i)
-        norm = f"{prefix}{stack.norm}.weight"
-        attention = prefix + stack.modules[0][0].removesuffix(_KV_A)
-        _check(tensors, attention, norm, widths)
-        read = partial(_read, tensors, attention, norm, widths)
-        layers.append(AttentionLayer(stack.kind, i, widths.n_heads, widths.n_heads, read))
-    return layers, [LATENT]
-
-
-def _check(tensors: TensorFile, attention: str, norm: str, widths: _Widths) -> None:
-    """Raise Unreadable unless the layer's tensors are present and have the specified shapes.
-
-    Only the first step may have a bias. A bias of the second step would not be divided by the size
-    of the latent vector, as that of the first step is, so the two cannot be added.
-    """
-    reason = (
-        f"{widths.n_heads} heads; widths: {widths.plain} without and {widths.rotary} with rotary "
-        f"positions, values {widths.value}, latent {widths.q_latent or '–'} and "
-        f"{widths.kv_latent}, of {widths.model} inputs"
+    widths = (
+        config.count(*D_MODEL),
+        config.count(*stack.n_heads),
+        config.count("q_lora_rank", default=0),
+        *(config.count(name) for name in _WIDTHS),
     )
-    for module, shape in widths.shapes.items():
-        check_shape(tensors, f"{attention}{module}.weight", shape, reason)
-        bias = f"{attention}{module}.bias"
-        if bias in tensors.shapes:
-            if module not in (_Q_A, _KV_A):
-                raise Unreadable(
-                    f"tensor {quote(bias)} is a bias that is not read here; with latent attention, "
-                    f"only {_Q_A} and {_KV_A} may have one"
-                )
-            check_shape(tensors, bias, shape[:1], reason)
-    check_shape(tensors, norm, (widths.model,), f"a width of {widths.model}")
-
-
-def _read(tensors: TensorFile, attention: str, norm: str, widths: _Widths) -> Projections:
-    """Read the weights of one layer and multiply their factors."""
-
-    def read(module: str) -> Array:
-        return tensors.read(f"{attention}{module}.weight")
-
-    def bias(module: str, n: int) -> Array | None:
-        name = f"{attention}{module}.bias"
-        return tensors.read(name)[:n] if name in tensors.shapes else None
-
-    n_heads, n = widths.n_heads, widths.plain
-    if widths.q_latent:
-        second = per_head(read(_Q_B), n_heads)[..., :n]
-        w_q, b_q = _product(read(_Q_A), bias(_Q_A, widths.q_latent), read(_Q_NORM), second)
-    else:
-        w_q, b_q = per_head(read(_Q), n_heads)[..., :n], None
-    w_kv, b_kv = _product(
-        read(_KV_A)[: widths.kv_latent],
-        bias(_KV_A, widths.kv_latent),
-        read(_KV_NORM),
-        per_head(read(_KV_B), n_heads),
-    )
-    gain = tensors.read(norm)
-    return Projections(
-        w_q,
-        w_kv[..., :n],
-        w_kv[..., n:],
-        b_q,
-        None if b_kv is None else b_kv[..., :n],
-        None if b_kv is None else b_kv[..., n:],
-        gain,
-        gain,
-        latent_q=widths.q_latent,
-        latent_kv=widths.kv_latent,
-    )
+    prefixes = [model_prefix + stack.prefix.format(i) for i in range(n_layers)]
+    attention = stack.modules[0][0].removesuffix(_KV_A)
+    return [
+        StoredLatentLayer(
+            stack.kind, f"{prefix}{attention}", f"{prefix}{stack.norm}.weight", *widths
+        )
+        for prefix in prefixes
+    ]
 
 
 def _product(

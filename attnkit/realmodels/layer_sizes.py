@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from attnkit.realmodels.base import Unreadable, quote
-from attnkit.realmodels.configuration import Configuration
+from attnkit.realmodels.configuration import D_HEAD, D_MODEL, N_KV_HEADS, Configuration
+from attnkit.realmodels.errors import Unreadable, quote
 from attnkit.realmodels.rotary import FULL, layer_types_of
 from attnkit.realmodels.stack import Stack
-
-WIDTH_FIELDS = ("hidden_size", "d_model", "n_embd", "n_embed", "dim")
 
 
 @dataclass(frozen=True)
@@ -43,27 +41,22 @@ def layer_sizes(stack: Stack, config: Configuration, n_layers: int) -> list[Laye
         Unreadable: If a field is missing or wrong, or fields contradict each other.
     """
     n_heads = config.count(*stack.n_heads)
-    n_kv_heads = config.count(*stack.n_kv_heads, default=n_heads) if stack.n_kv_heads else n_heads
-    if stack.count_kv_heads is not None:
+    if stack.count_kv_heads is None:
+        n_kv_heads = config.count(*N_KV_HEADS, default=n_heads)
+    else:
         n_kv_heads = stack.count_kv_heads(config, n_heads)
-    size = LayerSize(n_heads, n_kv_heads, _d_head(stack, config, n_heads), 0)
+    size = LayerSize(n_heads, n_kv_heads, _d_head(config, n_heads), 0)
     sizes = [replace(size, kv_layer=layer) for layer in range(n_layers)]
     if stack.layer_sizes and stack.rotary:
         layer_types = layer_types_of(stack.rotary, config, n_layers)
         sizes = _reused(config, layer_types, _overridden(config, layer_types, sizes))
-    for size in sizes:
-        if size.n_heads % size.n_kv_heads:
-            raise Unreadable(
-                f"config.json: {size.n_heads} heads cannot share {size.n_kv_heads} key and value "
-                "heads equally"
-            )
     return sizes
 
 
-def _d_head(stack: Stack, config: Configuration, n_heads: int) -> int:
-    if stack.d_head and config.find(*stack.d_head)[0]:
-        return config.count(*stack.d_head)
-    d_model = config.count(*WIDTH_FIELDS)
+def _d_head(config: Configuration, n_heads: int) -> int:
+    if config.find(*D_HEAD)[0]:
+        return config.count(*D_HEAD)
+    d_model = config.count(*D_MODEL)
     if d_model % n_heads:
         raise Unreadable(
             f"config.json: the width {d_model} cannot be divided among {n_heads} heads"

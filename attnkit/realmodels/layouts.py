@@ -15,6 +15,7 @@ from attnkit.realmodels.notes import (
     BIASED,
     CAPPED,
     CLIPPED,
+    LATENT,
     NORMED_VALUES,
     REPEATED,
     SINK,
@@ -96,7 +97,6 @@ _NOMIC = Stack(
     Kind.ENCODER,
     "encoder.layers.{}.",
     (("attn.Wqkv", "qkv"),),
-    d_head=("head_dim",),
     rotary=Rotary(),
 )
 
@@ -160,13 +160,9 @@ _LLAMA = Stack(
     "layers.{}.",
     _separate("self_attn.", *_PROJ),
     norm="input_layernorm",
-    n_kv_heads=("num_key_value_heads",),
-    d_head=("head_dim",),
     switches=(("is_causal", False, Kind.ENCODER),),
     rotary=Rotary(),
 )
-
-_INTERLEAVED = replace(_LLAMA, rotary=Rotary(interleaved=True))
 
 _GEMMA = replace(
     _LLAMA,
@@ -208,10 +204,12 @@ _OLMO_3 = replace(
     ),
 )
 
-_GPT_OSS = replace(_LLAMA, rotary=Rotary(theta=150_000.0), notes=(SINK,))
-
 _LATENT = replace(
-    _LLAMA, modules=(("self_attn.kv_a_proj_with_mqa", "kv"),), latent=True, switches=()
+    _LLAMA,
+    modules=(("self_attn.kv_a_proj_with_mqa", "kv"),),
+    latent=True,
+    switches=(),
+    notes=(LATENT,),
 )
 
 
@@ -258,7 +256,6 @@ _T5_ENCODER = Stack(
     _separate("layer.0.SelfAttention.", "q", "k", "v"),
     norm="layer.0.layer_norm",
     n_layers=("num_layers",),
-    d_head=("d_kv",),
     notes=(BIASED, UNDIVIDED),
 )
 _T5_DECODER = replace(
@@ -279,79 +276,60 @@ _T5 = (
     ),
 )
 
-FAMILIES: Mapping[str, tuple[Stack, ...]] = {
-    "albert": (_ALBERT,),
-    "bart": _encoder_decoder(pre_norm=False),
-    "bert": _BERT,
-    "bert-generation": _BERT,
-    "blenderbot": _encoder_decoder(pre_norm=True),
-    "blenderbot-small": _encoder_decoder(pre_norm=False),
-    "bloom": (_BLOOM,),
-    "camembert": _BERT,
-    "cohere": (_INTERLEAVED,),
-    "deberta-v2": (_DEBERTA,),
-    "deepseek_v2": (_LATENT,),
-    "deepseek_v3": (_LATENT,),
-    "distilbert": (_DISTILBERT,),
-    "electra": _BERT,
-    "ernie": _BERT,
-    "eurobert": (replace(_LLAMA, kind=Kind.ENCODER, switches=()),),
-    "falcon": (_FALCON,),
-    "gemma": (_GEMMA,),
-    "gemma2": (_GEMMA,),
-    "gemma3_text": (_GEMMA_3,),
-    "gemma4_text": (_GEMMA_4,),
-    "gemma4_unified_text": (_GEMMA_4,),
-    "glm": (replace(_LLAMA, rotary=Rotary(interleaved=True, fraction=0.5)),),
-    "glm4_moe_lite": (_LATENT,),
-    "gpt2": _GPT2,
-    "gpt_neox": (_GPT_NEOX,),
-    "gpt_oss": (_GPT_OSS,),
-    "gptj": (_GPT_J,),
-    "granite": (_LLAMA,),
-    "helium": (_INTERLEAVED,),
-    "llama": (_LLAMA,),
-    "m2m_100": _encoder_decoder(pre_norm=True),
-    "marian": _encoder_decoder(pre_norm=False),
-    "mbart": _encoder_decoder(pre_norm=True),
-    "megatron-bert": _with_norms(_BERT, "attention.ln", "crossattention.ln"),
-    "minicpm3": (_LATENT,),
-    "ministral": (_LLAMA,),
-    "mistral": (_LLAMA,),
-    "mixtral": (_LLAMA,),
-    "modernbert": (_MODERNBERT,),
-    "modernbert-decoder": (
-        replace(_MODERNBERT, kind=Kind.CAUSAL, modules=_separate("attn.", *_PROJ)),
+_POST_NORM, _PRE_NORM = _encoder_decoder(pre_norm=False), _encoder_decoder(pre_norm=True)
+
+_TABLE: tuple[tuple[str, tuple[Stack, ...]], ...] = (
+    ("bert bert-generation camembert electra ernie roberta xlm-roberta", _BERT),
+    ("megatron-bert", _with_norms(_BERT, "attention.ln", "crossattention.ln")),
+    ("roberta-prelayernorm", _with_norms(_BERT, "attention.LayerNorm", "crossattention.LayerNorm")),
+    (
+        "xlm-roberta-xl",
+        _with_norms(_BERT, "attention.self_attn_layer_norm", "crossattention.self_attn_layer_norm"),
     ),
-    "mpnet": (_MPNET,),
-    "mpt": (_MPT,),
-    "mt5": _T5,
-    "nomic_bert": (_NOMIC,),
-    "olmo": (replace(_LLAMA, norm=""),),
-    "olmo2": (replace(_LLAMA, norm=""),),
-    "olmo3": (_OLMO_3,),
-    "opt": (_OPT,),
-    "pegasus": _encoder_decoder(pre_norm=True),
-    "phi": (replace(_LLAMA, rotary=Rotary(fraction=0.5)),),
-    "phi3": (replace(_LLAMA, modules=(("self_attn.qkv_proj", "qkv"),)),),
-    "qwen2": (_LLAMA,),
-    "qwen2_moe": (_LLAMA,),
-    "qwen3": (_LLAMA,),
-    "qwen3_moe": (_LLAMA,),
-    "roberta": _BERT,
-    "roberta-prelayernorm": _with_norms(_BERT, "attention.LayerNorm", "crossattention.LayerNorm"),
-    "smollm3": (_LLAMA,),
-    "stablelm": (replace(_LLAMA, rotary=Rotary(fraction=0.25)),),
-    "starcoder2": (_LLAMA,),
-    "t5": _T5,
-    "umt5": _T5,
-    "whisper": _encoder_decoder(pre_norm=True),
-    "xlm-roberta": _BERT,
-    "xlm-roberta-xl": _with_norms(
-        _BERT, "attention.self_attn_layer_norm", "crossattention.self_attn_layer_norm"
+    ("albert", (_ALBERT,)),
+    ("deberta-v2", (_DEBERTA,)),
+    ("distilbert", (_DISTILBERT,)),
+    ("modernbert", (_MODERNBERT,)),
+    (
+        "modernbert-decoder",
+        (replace(_MODERNBERT, kind=Kind.CAUSAL, modules=_separate("attn.", *_PROJ)),),
     ),
-    "youtu": (_LATENT,),
-}
+    ("mpnet", (_MPNET,)),
+    ("nomic_bert", (_NOMIC,)),
+    ("bart blenderbot-small marian", _POST_NORM),
+    ("blenderbot m2m_100 mbart pegasus whisper", _PRE_NORM),
+    ("mt5 t5 umt5", _T5),
+    ("bloom", (_BLOOM,)),
+    ("falcon", (_FALCON,)),
+    ("gpt2", _GPT2),
+    ("gpt_neox", (_GPT_NEOX,)),
+    ("gptj", (_GPT_J,)),
+    ("mpt", (_MPT,)),
+    ("opt", (_OPT,)),
+    ("granite llama ministral mistral mixtral qwen2 qwen2_moe qwen3 qwen3_moe", (_LLAMA,)),
+    ("smollm3 starcoder2", (_LLAMA,)),
+    ("eurobert", (replace(_LLAMA, kind=Kind.ENCODER, switches=()),)),
+    ("cohere helium", (replace(_LLAMA, rotary=Rotary(interleaved=True)),)),
+    ("glm", (replace(_LLAMA, rotary=Rotary(interleaved=True, fraction=0.5)),)),
+    ("gemma gemma2", (_GEMMA,)),
+    ("gemma3_text", (_GEMMA_3,)),
+    ("gemma4_text gemma4_unified_text", (_GEMMA_4,)),
+    ("gpt_oss", (replace(_LLAMA, rotary=Rotary(theta=150_000.0), notes=(SINK,)),)),
+    ("olmo olmo2", (replace(_LLAMA, norm=""),)),
+    ("olmo3", (_OLMO_3,)),
+    ("phi", (replace(_LLAMA, rotary=Rotary(fraction=0.5)),)),
+    ("phi3", (replace(_LLAMA, modules=(("self_attn.qkv_proj", "qkv"),)),)),
+    ("stablelm", (replace(_LLAMA, rotary=Rotary(fraction=0.25)),)),
+    ("deepseek_v2 deepseek_v3 glm4_moe_lite minicpm3 youtu", (_LATENT,)),
+)
+"""Values of model_type, and the attention layers of these families."""
+
+FAMILIES = dict(
+    sorted(
+        ((name, stacks) for names, stacks in _TABLE for name in names.split()),
+        key=lambda row: row[0],
+    )
+)
 """Attention layers by the model_type of a configuration: encoder, then causal, then cross."""
 
 FIELD_NOTES: Mapping[str, str] = {

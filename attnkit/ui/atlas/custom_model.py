@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import streamlit as st
 
-from attnkit.realmodels.base import Unreadable
+from attnkit.realmodels.errors import Unreadable
 from attnkit.service.server import server_settings
 from attnkit.ui.atlas.choice import AtlasChoice
 from attnkit.ui.atlas.model_measurement import (

@@ -18,7 +18,7 @@ from typing import Protocol
 
 from attnkit.foundation.process import environment_with_package
 from attnkit.realmodels.atlas import Atlas
-from attnkit.realmodels.base import Unreadable
+from attnkit.realmodels.errors import Unreadable
 
 MOST_MEGABYTES = 500
 """Size of one uploaded file, at most; larger models are named by their path."""

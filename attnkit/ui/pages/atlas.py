@@ -21,7 +21,7 @@ from attnkit.figures.groups import (
 from attnkit.realmodels import shipped, toys
 from attnkit.realmodels.answer import conclusion, overlap_line
 from attnkit.realmodels.atlas import Atlas
-from attnkit.realmodels.base import Unreadable
+from attnkit.realmodels.errors import Unreadable
 from attnkit.realmodels.measures import MEASURES, Measure
 from attnkit.ui import components
 from attnkit.ui.address import open_choice
