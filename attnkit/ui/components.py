@@ -136,7 +136,7 @@ def picture(
     *,
     key: str,
     alt: str,
-    narrower: Mapping[int, Figure] | None = None,
+    narrower: Mapping[int, Figure | None] | None = None,
     title: str = "",
     file: str = "",
     table: Mapping[str, Any] | None = None,

@@ -25,12 +25,7 @@ from attnkit.ui.markdown import plain
 from attnkit.ui.routing import require_route
 from attnkit.ui.server.presence import watcher
 from attnkit.ui.sweeps.cell_card import row_of, show_card, take_mark
-from attnkit.ui.sweeps.choice import (
-    OWN,
-    SECTIONS,
-    CapacityChoice,
-    conclusion_of,
-)
+from attnkit.ui.sweeps.choice import OWN, SECTIONS, CapacityChoice, conclusion_of
 from attnkit.ui.sweeps.live_sweep import LiveSweep, open_live_sweep
 from attnkit.ui.sweeps.live_sweep_area import live_bar, sweep_form_area
 from attnkit.ui.sweeps.sections import (

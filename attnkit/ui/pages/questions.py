@@ -32,18 +32,10 @@ from attnkit.sweeps.shipped import load_shipped
 from attnkit.sweeps.values import InvalidSweep
 from attnkit.ui import components
 from attnkit.ui.address import is_quiet, open_choice
-from attnkit.ui.claims.choice import (
-    ALL,
-    CLAIM,
-    NEW,
-    SHOWN,
-    VIEW,
-    QuestionChoice,
-)
-from attnkit.ui.claims.evidence import ICONS, markdown_table
+from attnkit.ui.claims.choice import ALL, CLAIM, NEW, SHOWN, VIEW, QuestionChoice
 from attnkit.ui.claims.new_claims import show_new_claims
 from attnkit.ui.claims.rerun import open_reruns
-from attnkit.ui.claims.rerun_area import claim_rerun_area, show_picture
+from attnkit.ui.claims.rerun_area import ICONS, claim_rerun_area, markdown_table, show_picture
 from attnkit.ui.markdown import plain
 from attnkit.ui.routing import require_route
 from attnkit.ui.sweeps.choice import conclusion_of
@@ -212,12 +204,11 @@ def show_learning(evidence: Evidence) -> None:
         rises = rises_in_words(evidence)
         if rises:
             st.markdown(plain(rises))
-        narrow = plot_learning(evidence, narrow=True)
         components.picture(
             figure,
             key="picture_learning",
             alt=describe_learning(evidence),
-            narrower={NARROW: narrow} if narrow else None,
+            narrower={NARROW: plot_learning(evidence, narrow=True)},
         )
         st.caption(LEARNING_KEY)
 
