@@ -109,6 +109,7 @@ def _train(sweep: Sweep, folder: SweepFolder, arguments: argparse.Namespace) -> 
 def _outlook(prepared: Prepared, place: str) -> str:
     """Return what a sweep is estimated to need, in one line."""
     from attnkit.sweeps.local import n_local_workers
+    from attnkit.training.pace import duration_in_words
 
     estimate, sweep = prepared.estimate, prepared.sweep
     n_finished = sweep.n_runs - estimate.n_runs
@@ -116,20 +117,14 @@ def _outlook(prepared: Prepared, place: str) -> str:
     text += f", {n_finished} finished before" if n_finished else ""
     if not estimate.n_runs:
         return text
-    text += f": about {_duration(estimate.core_hours * 3600)} of one core"
+    text += f": about {duration_in_words(estimate.core_hours * 3600)} of one core"
     if place == "local":
         n_workers = n_local_workers(estimate.megabytes)
         seconds = estimate.core_hours * 3600 / n_workers
-        text += f", {_duration(seconds)} on {n_workers} workers"
+        text += f", {duration_in_words(seconds)} on {n_workers} workers"
     text += f"; {estimate.megabytes:.0f} MB for each worker"
     price = sweep.budget.price_per_core_hour
     return text + (f"; cost {estimate.core_hours * price:.2f}" if price else "")
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 def _summary(result: SweepResult) -> str:
@@ -196,7 +191,9 @@ class _Bar:
             self._bar.update(n_finished - self._bar.n)
         elif n_finished >= self._next_line * self._n_runs:
             self._next_line = n_finished / self._n_runs + 0.1
-            left = _duration(progress.seconds_left)
+            from attnkit.training.pace import duration_in_words
+
+            left = duration_in_words(progress.seconds_left)
             say(f"{n_finished} of {self._n_runs} runs, {progress.n_workers} workers, {left} left")
 
     def __exit__(self, *_: object) -> None:

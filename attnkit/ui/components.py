@@ -3,6 +3,9 @@
 `st.plotly_chart` is rebuilt in the browser whenever its data change. The components here call
 `Plotly.react` on one node, so zoom and hover survive every tick. plotly.js comes from the `plotly`
 wheel and is put in the page once, by a component that is mounted after the first content.
+
+Every function takes the `key` of its component. Figures take `alt`, a description for people who do
+not see them.
 """
 
 from __future__ import annotations
@@ -58,33 +61,19 @@ def packed(data: dict[str, Any]) -> bytes:
     return json.dumps(data, separators=(",", ":")).encode()
 
 
-class Packed:
-    """Cache of drawings as JSON bytes.
+_PACKED: Cache[tuple[object, bytes]] = Cache(10_000, 2**24, lambda one: len(one[1]))
+"""Drawings beside their JSON bytes; a drawing should be about as large as its bytes."""
 
-    A drawing, which nobody may change, is recognised by its identity, so it is kept beside its
-    bytes and should be about as large as they are.
 
-    Args:
-        most_bytes: Size of the cache, counted in JSON bytes.
+def packed_once(drawing: object, data: Callable[[], dict[str, Any]], *more: Any) -> bytes:
+    """Return `packed` of what `data` returns; `data` is called once for each drawing.
+
+    A drawing, which nobody may change, is recognised by its identity. `more` are values besides the
+    drawing on which the data depend.
     """
-
-    def __init__(self, most_bytes: int) -> None:
-        self.kept: Cache[tuple[object, bytes]] = Cache(10_000, most_bytes, lambda one: len(one[1]))
-
-    def of(self, drawing: object, data: Callable[[], dict[str, Any]], *more: Any) -> bytes:
-        """Return the bytes of a drawing, from the cache if it was packed before.
-
-        Args:
-            drawing: Recognised by its identity.
-            data: Returns the data that are packed; called only if they are not in the cache.
-            more: Values besides the drawing on which the data depend.
-        """
-        key = (id(drawing), *more)
-        kept = self.kept.get(key) or self.kept.put(key, (drawing, packed(data())))
-        return kept[1]
-
-
-_PACKED = Packed(2**24)
+    key = (id(drawing), *more)
+    kept = _PACKED.get(key) or _PACKED.put(key, (drawing, packed(data())))
+    return kept[1]
 
 
 @cache
@@ -128,7 +117,7 @@ def live_figure(
     if file:
         title = alt.partition(". ")[0]
         data["save"] = {"title": title, "name": file, "asymmetry": asymmetry}
-    component("figure", "lab")(key=key, data=_PACKED.of(figure, lambda: data, alt))
+    component("figure", "lab")(key=key, data=packed_once(figure, lambda: data, alt))
 
 
 def picture(
@@ -172,25 +161,13 @@ def load_board() -> None:
 
 
 def board(drawing: dict[str, Any], *, key: str, alt: str) -> None:
-    """Draw a board.
-
-    Args:
-        drawing: Return value of `attnkit.figures.board.board` or `planned_board`.
-        key: Key of the component.
-        alt: Description for people who do not see the board.
-    """
+    """Draw the return value of `attnkit.figures.board.board` or `planned_board`."""
     data = {**drawing, "alt": alt, "file": f"attnkit-{drawing['task']}-board"}
-    component("late")(key=key, data=_PACKED.of(drawing, lambda: data, alt))
+    component("late")(key=key, data=packed_once(drawing, lambda: data, alt))
 
 
 def example(experiment: Experiment, probe: Example | str | None, *, key: str) -> None:
-    """Draw one example of an experiment's task.
-
-    Args:
-        experiment: The experiment.
-        probe: The example; a text if none can be drawn, None while it has not come.
-        key: Key of the component.
-    """
+    """Draw an example of a task; say why there is none (a text), or that it has not come (None)."""
     data: dict[str, Any] = {"cells": [], "n_source": 0, "note": "", "message": ""}
     if isinstance(probe, Example):
         data = example_cells(experiment.task, probe)
@@ -206,11 +183,8 @@ def task_gallery(
 ) -> None:
     """Draw a card for every task, behind a button that shows the current task.
 
-    Args:
-        current: Name of the current task.
-        examples: Example by task name, of the tasks whose thumbnails can be drawn.
-        chosen: Called when a card was pressed; `st.session_state[key].chosen` is its task.
-        key: Key of the component.
+    `chosen` is called when a card was pressed; `st.session_state[key].chosen` is its task. Tasks
+    without an example have no thumbnail.
     """
     families = [
         {
@@ -236,10 +210,8 @@ def task_gallery(
 def tour(stops: list[dict[str, str]], *, n_requests: int, key: str) -> None:
     """Draw the button of a tour of the page, and the tour while a visitor takes it.
 
-    Args:
-        stops: For each step `targets`, a CSS selector of what it points at, `title` and `text`.
-        n_requests: Number of times that it was to begin without a press of the button.
-        key: Key of the component.
+    Each step has `targets`, a CSS selector of what it points at, a `title` and a `text`. The tour
+    begins without a press of its button whenever `n_requests` grows.
     """
     component("tour", "lab")(key=key, data=packed({"stops": stops, "requests": n_requests}))
 
@@ -247,9 +219,7 @@ def tour(stops: list[dict[str, str]], *, n_requests: int, key: str) -> None:
 def page(hints: list[list[str]], *, key: str) -> None:
     """Load what every page needs, such as the meanings of terms wherever they occur on the page.
 
-    Args:
-        hints: Pairs of a spelling and its meaning, the longest spelling first.
-        key: Key of the component.
+    Hints are pairs of a spelling and its meaning, the longest spelling first.
     """
     component("page", "lab")(key=key, data=packed({"hints": hints}))
 

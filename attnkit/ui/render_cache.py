@@ -23,9 +23,12 @@ from attnkit.figures import board as boards
 from attnkit.figures import curves, example
 from attnkit.figures.thumbnail import thumbnail
 from attnkit.tasks import TASKS
-from attnkit.training import summary
 from attnkit.training.joining import join_snapshots
 from attnkit.training.snapshot import Snapshot
+from attnkit.training.summary import finding as _finding
+from attnkit.training.summary import measures_finding as _measures_finding
+from attnkit.training.summary import sharing_table as _sharing_table
+from attnkit.training.summary import slice_table as _slice_table
 from attnkit.ui.cache import Cache
 from attnkit.variants import Variant
 
@@ -72,11 +75,11 @@ plot_accuracy = cached_with_snapshot(curves.plot_accuracy)
 plot_loss = cached_with_snapshot(curves.plot_loss)
 plot_attention_measures = cached_with_snapshot(curves.plot_attention_measures)
 board = cached_with_snapshot(boards.board)
-finding = cached_with_snapshot(summary.finding)
-measures_finding = cached_with_snapshot(summary.measures_finding)
+finding = cached_with_snapshot(_finding)
+measures_finding = cached_with_snapshot(_measures_finding)
 headline = cached_with_snapshot(reasons.headline)
-slice_table = cached_with_snapshot(summary.slice_table)
-sharing_table = cached_with_snapshot(summary.sharing_table)
+slice_table = cached_with_snapshot(_slice_table)
+sharing_table = cached_with_snapshot(_sharing_table)
 example_cells = lru_cache(_MOST_RESULTS)(example.example_cells)
 
 

@@ -201,14 +201,10 @@ class AtlasChoice(Linked):
 def grid(
     panels: dict[str, Any], chosen: Head | None, picked: Callable[[], None], *, key: str
 ) -> None:
-    """Draw the grids of heads.
+    """Draw the grids of heads that `atlas_panels` returns, with the chosen head outlined.
 
-    Args:
-        panels: Return value of `attnkit.figures.atlas.atlas_panels`.
-        chosen: The head that is outlined.
-        picked: Called when a cell was pressed; `st.session_state[key].chosen` is then a list of
-            model, kind, layer and head.
-        key: Key of the component.
+    `picked` is called when a cell was pressed; `st.session_state[key].chosen` is then a list of
+    model, kind, layer and head.
     """
     data = {**panels, "chosen": None if chosen is None else list(chosen)}
     draw = components.component("atlas", *components.FILM, "atlas")

@@ -14,6 +14,7 @@ from attnkit.experiment.links import problems_in_words
 from attnkit.foundation.settings import Problem
 from attnkit.tasks import TASKS
 from attnkit.training.joining import can_share_runs
+from attnkit.training.pace import duration_in_words
 from attnkit.training.snapshot import Snapshot
 from attnkit.ui import components, words
 from attnkit.ui.lab import composer, share, task_examples
@@ -29,7 +30,7 @@ from attnkit.ui.lab.training_buttons import training_buttons
 from attnkit.ui.markdown import plain
 from attnkit.ui.render_cache import planned_board
 from attnkit.ui.routing import require_route
-from attnkit.ui.server.service import duration_in_words, training_service
+from attnkit.ui.server.service import training_service
 from attnkit.ui.session import automatic_switch, open_lab
 from attnkit.ui.watched_job import show_refusal
 from attnkit.variants import Variant

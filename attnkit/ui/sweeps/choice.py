@@ -57,11 +57,13 @@ class Cell(NamedTuple):
 
     def in_words(self, sweep: Sweep) -> str:
         """Return the variant and the value of every axis as text."""
-        texts = [
-            f"{label_of(name)} {text_of(value)}"
-            for name, value in zip(sweep.axes, self.point, strict=True)
-        ]
+        values = self.values_in(sweep).items()
+        texts = [f"{label_of(name)} {text_of(value)}" for name, value in values]
         return ", ".join([title_of(self.variant), *texts])
+
+    def values_in(self, sweep: Sweep) -> dict[str, Value]:
+        """Return the values of the axes by their names."""
+        return dict(zip(sweep.axes, self.point, strict=True))
 
 
 @dataclass

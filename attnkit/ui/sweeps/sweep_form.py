@@ -12,8 +12,9 @@ from attnkit.service.server import server_settings
 from attnkit.sweeps import Sweep
 from attnkit.sweeps.values import NOT_AN_AXIS, InvalidSweep, read_value
 from attnkit.tasks import TASKS
+from attnkit.training.pace import duration_in_words
 from attnkit.ui.lab.controls import labels_of
-from attnkit.ui.server.service import duration_in_words, training_service
+from attnkit.ui.server.service import training_service
 from attnkit.ui.sweeps.choice import text_of
 from attnkit.ui.sweeps.live_sweep import parts_of
 from attnkit.variants import Variant
