@@ -154,7 +154,7 @@ def test_what_is_shown_of_a_run_is_that_run_until_the_next_one():
 
 def test_a_value_typed_just_before_a_press_is_trained(monkeypatch):
     """If it is right; where no example ships, planned cards take its place."""
-    monkeypatch.setattr("attnkit.ui.lab.run_on_screen.shipped_example", lambda _: None)
+    monkeypatch.setattr("attnkit.ui.lab.lab.shipped_example", lambda _: None)
     tab = visit_small(task="phonebook", steps="20")
     assert status(tab).startswith("Not trained yet. Press **Train**. It takes about")
     assert {card["note"] for card in columns(tab)} == {"not trained yet"}

@@ -17,7 +17,6 @@ from attnkit.figures.tying import tying_results
 from attnkit.service.server import server_settings
 from attnkit.service.service import Refused, TrainingService
 from attnkit.training import train
-from attnkit.ui.lab import run_on_screen
 from attnkit.ui.server.service import training_service
 
 pytestmark = [pytest.mark.server, pytest.mark.usefixtures("pages_service")]
@@ -274,7 +273,7 @@ def test_a_shipped_example_is_shown_again_without_training(monkeypatch):
     link = small_link()
     experiment = from_params(link)
     snapshot = train(experiment).snapshot
-    monkeypatch.setattr(run_on_screen, "shipped_example", lambda _: snapshot)
+    monkeypatch.setattr("attnkit.ui.lab.lab.shipped_example", lambda _: snapshot)
     tab = press(rescued(visit_at("asymmetry", **link)), "rescue_undo")
     lab = tab.session_state["lab"]
     assert lab.job is None

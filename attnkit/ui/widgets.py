@@ -99,24 +99,6 @@ def download(
     )
 
 
-def live(draw: Callable[[], None], state: Callable[[], object], seconds: float | None) -> None:
-    """Draw an area again and again by itself, and the whole page when a state has changed.
-
-    Args:
-        draw: Draws the area.
-        state: Returns the state, such as whether a job trains.
-        seconds: Seconds between two drawings; None if the area does not change by itself.
-    """
-    drawn = state()
-
-    def area() -> None:
-        draw()
-        if state() != drawn:
-            st.rerun()
-
-    st.fragment(area, run_every=seconds)()
-
-
 def key_of_table(prefix: str, version: int, rows: Iterable[str]) -> str:
     """Return the key of a table; it depends on the rows, as Streamlit remembers row numbers."""
     text = f"{version} {' '.join(rows)}"

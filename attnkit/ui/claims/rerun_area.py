@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from functools import partial
 
 import streamlit as st
 
@@ -55,9 +54,8 @@ def claim_rerun_area(
         return
     reruns = open_reruns()
     with st.container(border=True, key="run_it"):
-        draw = partial(_live_area, words, reruns, question, guesses, reason)
         tick = TICK_SECONDS if reruns.moving is not None else None
-        widgets.live(draw, lambda: reruns.moving is not None, tick)
+        st.fragment(_live_area, run_every=tick)(words, reruns, question, guesses, reason)
     _links_to_lab(words)
 
 
@@ -74,8 +72,11 @@ def _live_area(
     guesses: Mapping[str, Verdict],
     reason: str,
 ) -> None:
-    """Draw everything that changes while a claim trains."""
+    """Draw everything that changes while a claim trains, and the whole page at its end."""
+    moved = reruns.moving is not None
     reruns.follow(watcher())
+    if moved and reruns.moving is None:
+        st.rerun()
     claim = words.claim
     rerun = reruns.known.get(claim.id)
     trains = rerun is not None and rerun.moving

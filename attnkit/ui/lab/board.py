@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import streamlit as st
 
 from attnkit.analysis.attention_map import telling_layer
 from attnkit.experiment import Experiment
 from attnkit.figures.board import asymmetry_over_steps
+from attnkit.figures.panels import Figure
 from attnkit.training.snapshot import Snapshot
 from attnkit.ui import components, words
 from attnkit.ui.lab.lab import Lab
@@ -16,6 +19,7 @@ from attnkit.ui.render_cache import (
     finding,
     headline,
     measures_finding,
+    planned_board,
     plot_accuracy,
     plot_attention_measures,
     plot_loss,
@@ -23,14 +27,21 @@ from attnkit.ui.render_cache import (
 from attnkit.ui.session import with_hidden
 
 
-def probe_pickers(experiment: Experiment) -> tuple[int, int, int | None]:
-    """Draw the pickers of the seed, layer and head that the maps show, and return the choices.
+class BoardView(NamedTuple):
+    """What the maps of the board show: a seed, and the indices of a layer and a head.
 
-    Layer and head are indices; a head of None means the mean of all heads.
+    A head of None means the mean of all heads.
     """
-    layer_specs = experiment.layer_specs
+
+    seed: int
+    layer: int
+    head: int | None
+
+
+def pick_view(experiment: Experiment) -> BoardView:
+    """Draw the pickers of seed, layer and head, where there is a choice."""
+    layer_specs, seeds = experiment.layer_specs, list(experiment.seeds)
     with st.container(horizontal=True, vertical_alignment="center", key="probe", width="content"):
-        seeds = list(experiment.seeds)
         seed = st.selectbox(
             "Seed",
             seeds,
@@ -59,7 +70,7 @@ def probe_pickers(experiment: Experiment) -> tuple[int, int, int | None]:
                 width=140,
                 label_visibility="collapsed",
             )
-    return seed, layer, head
+    return BoardView(seed, layer, head)
 
 
 def explain_result(snapshot: Snapshot, seed: int) -> None:
@@ -87,27 +98,26 @@ def explain_result(snapshot: Snapshot, seed: int) -> None:
 
 
 def draw_board(
-    snapshot: Snapshot,
-    experiment: Experiment,
-    probe: tuple[int, int, int | None],
-    previous: Snapshot | None,
+    snapshot: Snapshot, experiment: Experiment, view: BoardView, previous: Snapshot | None
 ) -> None:
     """Draw the board of a snapshot.
 
     Args:
         snapshot: Snapshot on screen.
         experiment: Experiment whose variants are the columns.
-        probe: Seed, layer and head that the maps show, as from `probe_pickers`.
+        view: What the maps show.
         previous: Snapshot of the run before, whose curves are drawn in grey.
     """
-    seed, layer, head = probe
-    drawing = board(snapshot, experiment, seed, layer, head, previous)
     summary = finding(snapshot) if snapshot.step else "Untrained: nothing is learnt yet."
-    components.board(
-        drawing,
-        key="board",
-        alt=f"{summary} {measures_finding(snapshot)}",
-    )
+    drawing = board(snapshot, experiment, *view, previous)
+    components.board(drawing, key="board", alt=f"{summary} {measures_finding(snapshot)}")
+
+
+def draw_planned_board(experiment: Experiment) -> None:
+    """Draw the board of settings of which nothing is trained yet."""
+    n_variants = len(experiment.sharing)
+    alt = f"{n_variants} variants. Nothing is trained yet."
+    components.board(planned_board(experiment), key="board", alt=alt)
 
 
 def larger_charts(lab: Lab, snapshot: Snapshot) -> None:
@@ -115,32 +125,24 @@ def larger_charts(lab: Lab, snapshot: Snapshot) -> None:
     expander = st.expander("Larger charts", key="larger", on_change="rerun")
     if not expander.open:
         return
-    previous, name = lab.previous, f"attnkit-{snapshot.experiment.task.name}"
+    name, previous = f"attnkit-{snapshot.experiment.task.name}", lab.previous
     asymmetry = asymmetry_over_steps(snapshot)
+
+    def chart(key: str, title: str, figure: Figure, alt: str) -> None:
+        st.subheader(title, anchor=False)
+        components.live_figure(figure, key=key, file=f"{name}-{key}", asymmetry=asymmetry, alt=alt)
+
     with expander:
+        held_out, found = "on held-out examples, by training step", finding(snapshot)
         if snapshot.experiment.task.loss_to_beat is not None:
-            st.subheader("Loss on held-out examples, by training step", anchor=False)
-            components.live_figure(
-                plot_loss(snapshot, previous),
-                key="loss",
-                file=f"{name}-loss",
-                asymmetry=asymmetry,
-                alt=f"Loss over steps. {finding(snapshot)}",
-            )
-        st.subheader("Accuracy on held-out examples, by training step", anchor=False)
-        components.live_figure(
-            plot_accuracy(snapshot, previous),
-            key="accuracy",
-            file=f"{name}-accuracy",
-            asymmetry=asymmetry,
-            alt=f"Accuracy over steps. {finding(snapshot)}",
-        )
-        st.subheader("Symmetry of the scores, direction of the attention", anchor=False)
-        components.live_figure(
+            loss = plot_loss(snapshot, previous)
+            chart("loss", f"Loss {held_out}", loss, f"Loss over steps. {found}")
+        accuracy = plot_accuracy(snapshot, previous)
+        chart("accuracy", f"Accuracy {held_out}", accuracy, f"Accuracy over steps. {found}")
+        chart(
+            "measures",
+            "Symmetry of the scores, direction of the attention",
             plot_attention_measures(snapshot),
-            key="measures",
-            file=f"{name}-measures",
-            asymmetry=asymmetry,
-            alt=f"Symmetry and attention over steps. {measures_finding(snapshot)}",
+            f"Symmetry and attention over steps. {measures_finding(snapshot)}",
         )
         components.load_plotly()

@@ -18,7 +18,7 @@ from attnkit.foundation.settings import Value
 from attnkit.sweeps import SweepResult
 from attnkit.sweeps.shipped import SHIPPED, load_shipped
 from attnkit.sweeps.values import InvalidSweep
-from attnkit.ui import components, widgets
+from attnkit.ui import components
 from attnkit.ui.address import open_choice
 from attnkit.ui.lab.guess import stop_before_first_run
 from attnkit.ui.markdown import plain
@@ -65,7 +65,7 @@ def draw() -> None:
     warn_once(choice.problems)
     tick = TICK_SECONDS if is_moving() else None
     if live is not None or result is not None:
-        widgets.live(partial(show_top, choice), is_moving, tick)
+        st.fragment(show_top, run_every=tick)(choice)
     if result is not None:
         controls(choice, result)
         st.fragment(show_phase, run_every=tick if choice.sweep == OWN else None)(choice)
@@ -110,7 +110,10 @@ def show_top(choice: CapacityChoice) -> None:
     live = open_live_sweep()
     if live is not None:
         live.watcher = watcher()
+        moved = live.moving
         live.follow()
+        if moved and not live.moving:
+            st.rerun()
     result = result_of(choice, live)
     text, has_ratios, note = "", False, ""
     if result is not None and result.runs["error"].isna().any():
