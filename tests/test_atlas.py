@@ -26,7 +26,7 @@ from attnkit.figures.atlas import (
     relative_depth,
 )
 from attnkit.figures.groups import (
-    counted,
+    counting_heads,
     describe_lacking,
     groups_of,
     heads_in,
@@ -92,8 +92,8 @@ def test_groups_are_kinds_of_models_and_compared_with_matrices_of_their_shape(he
     assert causal.random[0] == pytest.approx(4 / 17, abs=0.02)
     assert groups_of(heads, "act_cka_qk") == []
     for measure, n in {"cos_kv": 6, "rank_k": 6, "cos_qk": 18}.items():
-        n_counted = [len(counted(causal.heads, measure, once=once)) for once in (True, False)]
-        assert n_counted == [n, 18], measure
+        rows = [counting_heads(causal.heads, measure, once) for once in (True, False)]
+        assert list(map(len, rows)) == [n, 18], measure
     some = heads.assign(cos_qk=heads["cos_qk"].where(heads["model"] != READER))
     drawn = plot_scatter(some, OVERLAP, COSINE)["data"]  # looks stay where a group is left out
     looks = [(trace["marker"]["color"], trace["marker"]["symbol"]) for trace in drawn]

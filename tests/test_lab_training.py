@@ -87,7 +87,7 @@ def test_columns_are_those_of_the_switches_and_numbers_those_of_the_settings(see
             known = steps == 600 and column["text"] in names[:5]
             assert (column["value"] != "–") == (column["curve"] is not None) == known
             assert bool(column["scores"]) == bool(column["asymmetry_value"]) == known
-            assert ("not trained yet" in column["said"]) != known
+            assert ("not trained yet" in column["alt"]) != known
         complete = steps == 600 and names[5] not in chosen
         assert ("ot trained yet" in status(tab)) != complete
         told = " ".join(plain_text(text) for text in tab.markdown)

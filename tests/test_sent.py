@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from searching import briefly
 
-from attnkit.figures.curves import plot_accuracy as draw_accuracy
-from attnkit.figures.curves import plot_loss as draw_loss
+from attnkit.figures.curves import plot_metric as draw_metric
 from attnkit.ui import components
 from attnkit.ui.bundle import inline_script, script
 from attnkit.ui.cache import Cache
@@ -24,8 +23,7 @@ from attnkit.ui.render_cache import (
     cached_with_snapshot,
     curves_only,
     finding,
-    plot_accuracy,
-    plot_loss,
+    plot_metric,
     sharing_table,
 )
 from attnkit.ui.standalone import standalone_html
@@ -121,15 +119,15 @@ def test_what_was_made_of_a_snapshot_is_the_same_object(snapshot):
     experiment = snapshot.experiment
     assert board(snapshot, experiment, 0, 0, 0) is board(snapshot, experiment, 0, 0, 0)
     assert board(snapshot, experiment, 1, 0, 0) is not board(snapshot, experiment, 0, 0, 0)
-    assert plot_loss(snapshot, None) is not plot_loss(one_variant(RISING), None)
+    assert plot_metric(snapshot, "loss") is not plot_metric(one_variant(RISING), "loss")
     one, two = one_variant(RISING, d_head=5), one_variant(RISING, d_head=5)
-    assert plot_accuracy(snapshot, one) is plot_accuracy(snapshot, one)
-    assert plot_accuracy(snapshot, one) is not plot_accuracy(snapshot, two)
-    assert plot_accuracy(snapshot, one) == draw_accuracy(snapshot, one)
+    assert plot_metric(snapshot, "accuracy", one) is plot_metric(snapshot, "accuracy", one)
+    assert plot_metric(snapshot, "accuracy", one) is not plot_metric(snapshot, "accuracy", two)
+    assert plot_metric(snapshot, "accuracy", one) == draw_metric(snapshot, "accuracy", one)
     fading = curves_only(snapshot)  # what fades has its curves and no attention
     assert fading.probe.pattern.size == 0 < snapshot.probe.pattern.size
-    assert draw_accuracy(one, fading) == draw_accuracy(one, snapshot)
-    assert draw_loss(one, fading) == draw_loss(one, snapshot)
+    for metric in ("accuracy", "loss"):
+        assert draw_metric(one, metric, fading) == draw_metric(one, metric, snapshot)
 
     def show(_):  # every visitor's page runs in a thread of its own
         start.wait()
@@ -149,7 +147,7 @@ def test_a_snapshot_that_nobody_has_any_more_is_not_kept():
         show(snapshot)
     board(snapshot, snapshot.experiment, 0, 0, 0)
     drawn = weakref.ref(curves_only(snapshot))
-    plot_accuracy(snapshot, previous)
+    plot_metric(snapshot, "accuracy", previous)
     del previous
     gc.collect()
     assert gone[1]() is None

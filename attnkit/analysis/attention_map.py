@@ -12,6 +12,7 @@ from attnkit.analysis.responses import Example
 from attnkit.experiment.layer_specs import LayerSpec
 from attnkit.tasks import NOTHING, Label, Task
 from attnkit.training.snapshot import Snapshot
+from attnkit.training.summary import counted
 
 MOST_ROWS, MOST_COLUMNS = 16, 32
 """Most rows and columns of a map. Of a long example, one page of rows is shown, by default the last
@@ -154,7 +155,7 @@ def levels_of(weights: Float[np.ndarray, "..."]) -> UInt8[np.ndarray, "..."]:
 
 def lacking_note(n_heads: int) -> str:
     """Return the note for a variant that does not have the selected head."""
-    return f"It has {n_heads} head{'s' * (n_heads > 1)} only."
+    return f"It has {counted(n_heads, 'head')} only."
 
 
 def _cut_note(layout: MapLayout) -> str:

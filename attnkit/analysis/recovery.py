@@ -7,8 +7,6 @@ This module imports no torch.
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -18,9 +16,10 @@ from jaxtyping import Float
 from attnkit.analysis.reached import joined, level_in_words
 from attnkit.experiment import Experiment
 from attnkit.foundation.settings import InvalidExperiment
+from attnkit.foundation.tables import csv_table
 from attnkit.training.snapshot import Snapshot
 from attnkit.training.statistics import Interval, mean_interval
-from attnkit.training.summary import percent, percent_interval
+from attnkit.training.summary import percent, percent_limits
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
 from attnkit.variants.tying import TieAtOption
@@ -233,18 +232,16 @@ def percent_of(interval: Interval) -> str:
     if np.isnan(interval.mean):
         return "diverged"
     low, high, mean = (float(value) for value in (interval.low, interval.high, interval.mean))
-    limits = percent_interval(low, high)
-    return f"{percent(mean)} [{limits}]" if " to " in limits else percent(mean)
+    return percent(mean) + percent_limits(low, high, " [{}]")
 
 
 def curve_table(snapshot: Snapshot) -> str:
     """Return every evaluation of every run as CSV."""
-    text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(["step", "sharing", "seed", "accuracy", "loss", "asymmetry"])
-    accuracy, loss = (snapshot.history[name] for name in ("accuracy", "loss"))
-    for evaluation, step in enumerate(snapshot.eval_steps):
-        for run, (variant, seed) in enumerate(snapshot.experiment.runs):
-            measures = [values[evaluation, run] for values in (accuracy, loss, snapshot.asymmetry)]
-            table.writerow([step, variant.value, seed, *measures])
-    return text.getvalue()
+    history = snapshot.history
+    measures = (history["accuracy"], history["loss"], snapshot.asymmetry)
+    rows = [
+        (step, variant.value, seed, *(values[evaluation, run] for values in measures))
+        for evaluation, step in enumerate(snapshot.eval_steps)
+        for run, (variant, seed) in enumerate(snapshot.experiment.runs)
+    ]
+    return csv_table(["step", "sharing", "seed", "accuracy", "loss", "asymmetry"], rows)

@@ -19,7 +19,7 @@ from attnkit.experiment import Experiment
 from attnkit.foundation.settings import InvalidExperiment
 from attnkit.training.snapshot import Snapshot
 from attnkit.training.statistics import mean_interval, paired_difference
-from attnkit.training.summary import percent_interval
+from attnkit.training.summary import percent_limits
 from attnkit.variants import InvalidVariant, Variant
 from attnkit.variants.catalogue import title_of
 from attnkit.variants.sharing import Sharing
@@ -182,8 +182,7 @@ def _certainty(accuracy: Float64[np.ndarray, " s"]) -> str:
     interval, text = mean_interval(accuracy), f"{n_seeds} seed{'s' * (n_seeds > 1)}"
     if 0 < n_diverged < n_seeds:
         text += f", {n_diverged} diverged"
-    limits = percent_interval(float(interval.low), float(interval.high))
-    return f"95% interval {limits}, {text}" if " to " in limits else text
+    return percent_limits(float(interval.low), float(interval.high), "95% interval {}, ") + text
 
 
 def goal_of(before: Outcome, after: Outcome) -> float:

@@ -22,6 +22,7 @@ from attnkit.evidence.words import (
     main_statement,
     values_in_words,
 )
+from attnkit.foundation.tables import markdown_table
 from attnkit.training.engine import in_words
 
 
@@ -252,11 +253,12 @@ def readable(records: Records) -> str:
 def to_markdown(records: Records) -> str:
     """Return the table of docs/claims.md: verdicts, predictions, and what we had seen before."""
     columns = ("claim", "verdict_in_full", "predicted", "seen", "numbers")
-    lines = [f"| {' | '.join(COLUMNS[name] for name in columns)} |", f"|{'---|' * len(columns)}"]
+    rows = []
     for words in claims_in_words(records):
         cells = {**words.cells, "claim": f"`{words.claim.id}` {words.claim.title}"}
-        lines.append(f"| {' | '.join(cells[name] for name in columns)} |")
-    return "\n".join([*lines, "", f"{score_in_words(records)} {_reading_note(records)}"])
+        rows.append([cells[name] for name in columns])
+    table = markdown_table([COLUMNS[name] for name in columns], rows)
+    return f"{table}\n\n{score_in_words(records)} {_reading_note(records)}"
 
 
 def _reading_note(records: Records) -> str:

@@ -15,6 +15,7 @@ from attnkit.notebook.style import card, grid, paragraph, swatch, table
 from attnkit.realmodels.answer import conclusion
 from attnkit.realmodels.atlas import Atlas, MeasuredHead
 from attnkit.realmodels.measures import MEASURES
+from attnkit.training.summary import counted
 
 SHOWN = ("overlap_qk", "overlap_qv", "overlap_kv", "symmetry", "directionality")
 """Measures in the table of an atlas."""
@@ -27,8 +28,7 @@ def atlas_card(atlas: Atlas) -> str:
     """Return the card of an atlas: a row per model and kind of layer."""
     heads = heads_in(atlas.table, fold=False, offset=0)
     models = list(dict.fromkeys(atlas.table["model"].astype(str)))
-    n, n_heads = len(models), len(heads)
-    title = f"Atlas: {n} model{'s' * (n != 1)}, {n_heads:,} head{'s' * (n_heads != 1)}"
+    title = f"Atlas: {counted(len(models), 'model')}, {counted(len(heads), 'head')}"
     if heads.empty:
         return card(title, paragraph("No head is measured.", "quiet"))
     rows: dict[tuple[str, str], list[str]] = {}

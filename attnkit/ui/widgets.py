@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import streamlit as st
@@ -110,15 +110,3 @@ def warn_once(messages: list[str]) -> None:
     if messages:
         st.warning(plain(" ".join(messages)), icon=":material/warning:")
         messages.clear()
-
-
-def table(header: Sequence[str], rows: Iterable[Iterable[str]], align: str = "") -> str:
-    """Return a table in Markdown; the texts may hold Markdown.
-
-    Args:
-        header: Titles of the columns.
-        rows: Cells of the rows.
-        align: One letter for each column, "l" or "r" for the right; empty if all are left.
-    """
-    rules = ("--:" if side == "r" else "---" for side in align or "l" * len(header))
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, rules, *rows))

@@ -14,6 +14,7 @@ from attnkit.evidence.words import Table, finding_in_words
 from attnkit.experiment import Experiment, from_text
 from attnkit.experiment.experiment import SCHEMA
 from attnkit.figures.evidence import describe_evidence, plot_evidence
+from attnkit.foundation import tables
 from attnkit.foundation.settings import InvalidExperiment
 from attnkit.ui import components, widgets
 from attnkit.ui.claims.rerun import ClaimRerun, ClaimReruns, model_steps, open_reruns, quick_trials
@@ -194,7 +195,7 @@ def _links_to_lab(words: ClaimInWords) -> None:
 
 def markdown_table(table: Table) -> str:
     """Return a table in Markdown."""
-    return widgets.table(table.head, (map(plain, row) for row in table.rows))
+    return tables.markdown_table(table.head, (map(plain, row) for row in table.rows))
 
 
 def beside_table(own: Evidence, shipped: ClaimInWords) -> str:

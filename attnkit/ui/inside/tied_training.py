@@ -16,6 +16,7 @@ from attnkit.analysis.recovery import (
 )
 from attnkit.experiment import Experiment
 from attnkit.figures.recovery import plot_recovery
+from attnkit.foundation.tables import markdown_table
 from attnkit.ui import components
 from attnkit.ui.inside.inspected_run import InspectedRun
 from attnkit.ui.lab.lab import Lab
@@ -23,7 +24,7 @@ from attnkit.ui.markdown import plain
 from attnkit.ui.server.service import training_service
 from attnkit.ui.session import lab_link
 from attnkit.ui.watched_job import WatchedJob, status_of
-from attnkit.ui.widgets import download, table
+from attnkit.ui.widgets import download
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
 
@@ -130,7 +131,7 @@ def _trials_table(operation: TiedTraining) -> str:
         label = f"{title_of(tied.stages[0])}: {operation.labels.get(tied, tied)}"
         rows.append(map(plain, [label, *map(percent_of, accuracies), str(recovery.steps_since)]))
     header = ("Tied", "Before", "At once", "Later", "Never tied", "Steps")
-    return table(header, rows, "lrrrrr")
+    return markdown_table(header, rows, "lrrrrr")
 
 
 def points(share: float) -> str:

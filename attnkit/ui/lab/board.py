@@ -7,6 +7,7 @@ from typing import NamedTuple
 import streamlit as st
 
 from attnkit.analysis.attention_map import telling_layer
+from attnkit.analysis.comparison import Metric
 from attnkit.experiment import Experiment
 from attnkit.figures.board import asymmetry_over_steps
 from attnkit.figures.panels import Figure
@@ -20,9 +21,8 @@ from attnkit.ui.render_cache import (
     headline,
     measures_finding,
     planned_board,
-    plot_accuracy,
     plot_attention_measures,
-    plot_loss,
+    plot_metric,
 )
 from attnkit.ui.session import with_hidden
 
@@ -125,24 +125,21 @@ def larger_charts(lab: Lab, snapshot: Snapshot) -> None:
     expander = st.expander("Larger charts", key="larger", on_change="rerun")
     if not expander.open:
         return
-    name, previous = f"attnkit-{snapshot.experiment.task.name}", lab.previous
-    asymmetry = asymmetry_over_steps(snapshot)
-
-    def chart(key: str, title: str, figure: Figure, alt: str) -> None:
-        st.subheader(title, anchor=False)
-        components.live_figure(figure, key=key, file=f"{name}-{key}", asymmetry=asymmetry, alt=alt)
-
+    task, asymmetry = snapshot.experiment.task, asymmetry_over_steps(snapshot)
+    charts: list[tuple[str, str, Figure, str]] = []
+    metrics: list[Metric] = ["accuracy"]
+    if task.loss_to_beat is not None:
+        metrics.insert(0, "loss")
+    for metric in metrics:
+        name, figure = metric.capitalize(), plot_metric(snapshot, metric, lab.previous)
+        title = f"{name} on held-out examples, by training step"
+        charts.append((title, metric, figure, f"{name} over steps. {finding(snapshot)}"))
+    title = "Symmetry of the scores, direction of the attention"
+    alt = f"Symmetry and attention over steps. {measures_finding(snapshot)}"
+    charts.append((title, "measures", plot_attention_measures(snapshot), alt))
     with expander:
-        held_out, found = "on held-out examples, by training step", finding(snapshot)
-        if snapshot.experiment.task.loss_to_beat is not None:
-            loss = plot_loss(snapshot, previous)
-            chart("loss", f"Loss {held_out}", loss, f"Loss over steps. {found}")
-        accuracy = plot_accuracy(snapshot, previous)
-        chart("accuracy", f"Accuracy {held_out}", accuracy, f"Accuracy over steps. {found}")
-        chart(
-            "measures",
-            "Symmetry of the scores, direction of the attention",
-            plot_attention_measures(snapshot),
-            f"Symmetry and attention over steps. {measures_finding(snapshot)}",
-        )
+        for title, key, figure, alt in charts:
+            st.subheader(title, anchor=False)
+            file = f"attnkit-{task.name}-{key}"
+            components.live_figure(figure, key=key, file=file, asymmetry=asymmetry, alt=alt)
         components.load_plotly()

@@ -16,7 +16,7 @@ from attnkit.figures.heads import (
     heads_table,
     overall_finding,
 )
-from attnkit.figures.ties import Way, next_way, ways_csv, ways_of, ways_table
+from attnkit.figures.ties import TieOption, next_way, ways_csv, ways_of, ways_table
 from attnkit.foundation.settings import InvalidExperiment, as_sentence
 from attnkit.service.jobs import Job
 from attnkit.service.server import server_settings
@@ -99,13 +99,13 @@ def tie_area(subject: InspectedRun, operation: TiedTraining) -> None:
     show_refusal(operation)
 
 
-def pick_way(ways: list[Way]) -> Way:
+def pick_way(ways: list[TieOption]) -> TieOption:
     """Let the visitor choose the variant, the sharing that it is tied to, and how."""
     with st.container(horizontal=True, vertical_alignment="bottom", key="ways"):
         for name, label in (
             ("variant", "Trained model"),
             ("tie", "Tie to"),
-            ("how", "Matrix to use"),
+            ("method", "Matrix to use"),
         ):
             options = list(dict.fromkeys(getattr(way, name) for way in ways))
             chosen = choose(label, options, f"cut_{name}", title_of if name == "variant" else str)
@@ -117,7 +117,7 @@ def show_ways(
     subject: InspectedRun,
     operation: TiedTraining,
     result: InspectionResult,
-    ways: list[Way],
+    ways: list[TieOption],
     conclusion: DeltaGenerator,
 ) -> None:
     """Draw all ways to tie one variant, the conclusion on the chosen one, and what comes next."""
@@ -152,7 +152,7 @@ def show_ways(
 def train_buttons(
     subject: InspectedRun,
     operation: TiedTraining,
-    ways: list[Way],
+    ways: list[TieOption],
     plan: Experiment | None,
     label: str,
     *,
@@ -182,14 +182,16 @@ def train_buttons(
         download("Accuracies as CSV", lambda: ways_csv(ways), file, key="ways_csv")
 
 
-def invite(operation: TiedTraining, ways: list[Way], chosen: Way, recovery: Recovery) -> None:
+def invite(
+    operation: TiedTraining, ways: list[TieOption], chosen: TieOption, recovery: Recovery
+) -> None:
     """Draw a button that chooses another way worth trying, with the question that it answers."""
     ended = [tied for tied in operation.ended if tied.stages[0] == chosen.variant]
     tried = {operation.labels.get(tied, "") for tied in ended}
     way = next_way(ways, chosen, recovery.caught_up, tried)
     if way is None:
         return
-    picks = {"cut_tie": way.tie, "cut_how": way.how}
+    picks = {"cut_tie": way.tie, "cut_method": way.method}
     too = ", too" if recovery.caught_up else ""
     with st.container(horizontal=True, vertical_alignment="center", key="next_way"):
         st.button(
@@ -202,14 +204,14 @@ def invite(operation: TiedTraining, ways: list[Way], chosen: Way, recovery: Reco
         )
         st.markdown(
             plain(
-                f"Does {way.tie} ({way.how}) come back{too}? Right after tying, it has "
+                f"Does {way.tie} ({way.method}) come back{too}? Right after tying, it has "
                 f"{percent(way.at_once)}."
             )
         )
 
 
 def plan_of(
-    subject: InspectedRun, operation: TiedTraining, way: Way
+    subject: InspectedRun, operation: TiedTraining, way: TieOption
 ) -> tuple[Experiment | None, str]:
     """Return the experiment that ties in this way and trains on, or the reason why none can."""
     if way.refusal:

@@ -12,7 +12,7 @@ from attnkit.examples import RecordedAccuracy, RecordedVariants, default_of
 from attnkit.experiment.costs import Costs
 from attnkit.foundation.settings import InvalidExperiment
 from attnkit.tasks import TASKS
-from attnkit.training.summary import percent, percent_beside, percent_interval, whole_percent
+from attnkit.training.summary import percent, percent_beside, percent_limits, whole_percent
 from attnkit.variants import Named
 
 if TYPE_CHECKING:
@@ -109,8 +109,7 @@ def accuracy_in_words(entry: Named, recorded: RecordedVariants | None) -> str:
 
 def interval_of(accuracy: RecordedAccuracy | None) -> str:
     """Return the limits of a recorded accuracy in percent; empty if they are the same."""
-    limits = "" if accuracy is None else percent_interval(accuracy.low, accuracy.high)
-    return limits if " to " in limits else ""
+    return "" if accuracy is None else percent_limits(accuracy.low, accuracy.high)
 
 
 def short_source(source: str) -> str:

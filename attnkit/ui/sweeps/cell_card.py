@@ -11,7 +11,7 @@ from attnkit.experiment import Experiment
 from attnkit.foundation.settings import InvalidExperiment
 from attnkit.service.service import Refused
 from attnkit.sweeps import Sweep, SweepResult
-from attnkit.training.summary import percent, percent_interval
+from attnkit.training.summary import percent, percent_limits
 from attnkit.ui.markdown import plain
 from attnkit.ui.server.presence import watcher
 from attnkit.ui.server.service import training_service
@@ -95,8 +95,8 @@ def numbers_of(result: SweepResult, row: pd.Series[Any] | None) -> str:
         return "Not run." if not result.n_missing else "Not run yet."
     if row["error"] is not None and not row["n_seeds"]:
         return plain(f"It could not be trained: {row['error']}.")
-    limits = percent_interval(row["accuracy_low"], row["accuracy_high"])
-    interval = f" (95% interval {limits})" if " to " in limits else ""
+    ends = row["accuracy_low"], row["accuracy_high"]
+    interval = percent_limits(*ends, " (95% interval {})")
     seeds = int(row["n_seeds"])
     solved = f"solved by {int(row['n_solved'])} of {seeds} seeds"
     steps = row["steps_to_threshold"]
