@@ -163,8 +163,7 @@ def test_cleanup_of_an_overtaken_draw_touches_nothing(page, name, monkeypatch):
     Streamlit also calls a draw's cleanup if the next draw came before the first had returned.
     """
     sent = {}
-    monkeypatch.setattr(components, "_component", lambda _: lambda **given: sent.update(given))
-    monkeypatch.setattr(components, "_board", lambda: lambda **given: sent.update(given))
+    monkeypatch.setattr(components, "component", lambda *_: lambda **given: sent.update(given))
     snapshot = shipped_example("directed")
     if name == "board":
         components.board(board(snapshot, snapshot.experiment, 0), key="x", alt="")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from attnkit.command.marks import marks, split_at_marks, write_between_marks
+from attnkit.command.outputs import marks, split_at_marks, write_between_marks
 from attnkit.evidence.presentation import to_markdown
 from attnkit.evidence.record import load_shipped
 

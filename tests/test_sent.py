@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from searching import briefly
 
 from attnkit.figures.curves import plot_metric as draw_metric
+from attnkit.ui import components
 from attnkit.ui.bundle import inline_script, script
-from attnkit.ui.components import Packed
+from attnkit.ui.cache import Cache
 from attnkit.ui.markdown import plain
 from attnkit.ui.render_cache import (
     board,
@@ -176,16 +177,18 @@ def test_of_one_snapshot_the_newest_drawings_are_kept(snapshot):
     assert made[-2:] == [-1, -1]
 
 
-def test_a_drawing_is_packed_once_and_bounded_by_its_bytes():
+def test_a_drawing_is_packed_once_and_bounded_by_its_bytes(monkeypatch):
     """The least recently used go first; one that is too large is packed all the same."""
-    packed, drawings = Packed(100), [{"text": number * "x"} for number in range(20, 24)]
-    kept = packed.of(drawings[1], lambda: drawings[1], "words")
+    drawings = [{"text": number * "x"} for number in range(20, 24)]
+    cache, packed = Cache(10, 100, lambda one: len(one[1])), components.packed_once
+    monkeypatch.setattr(components, "_PACKED", cache)
+    kept = packed(drawings[1], lambda: drawings[1], "words")
     assert kept == b'{"text":"%s"}' % (b"x" * 21)
-    assert packed.of(drawings[1], dict, "others") == packed.of({**drawings[1]}, dict) == b"{}"
+    assert packed(drawings[1], dict, "others") == packed({**drawings[1]}, dict) == b"{}"
     for drawing in (drawings[0], drawings[2], drawings[3]):
-        packed.of(drawing, lambda drawing=drawing: drawing)
-        assert packed.of(drawings[1], dict, "words") is kept
-        assert packed.kept.n_bytes <= 100
-    assert packed.of(drawings[0], dict) == b"{}"
-    assert len(packed.of([], lambda: {"text": "x" * 500})) > 500
-    assert packed.of(drawings[1], dict, "words") is kept  # nothing makes room for it
+        packed(drawing, lambda drawing=drawing: drawing)
+        assert packed(drawings[1], dict, "words") is kept
+        assert cache.n_bytes <= 100
+    assert packed(drawings[0], dict) == b"{}"
+    assert len(packed([], lambda: {"text": "x" * 500})) > 500
+    assert packed(drawings[1], dict, "words") is kept  # nothing makes room for it

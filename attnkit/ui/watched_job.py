@@ -11,9 +11,10 @@ import streamlit as st
 from attnkit.experiment import Experiment
 from attnkit.service.jobs import NOBODY, Job, Watcher
 from attnkit.service.service import Refused
+from attnkit.training.pace import duration_in_words
 from attnkit.training.snapshot import Snapshot
 from attnkit.ui.markdown import plain
-from attnkit.ui.server.service import FIRST_FRAME_SECONDS, duration_in_words, training_service
+from attnkit.ui.server.service import FIRST_FRAME_SECONDS, training_service
 
 
 @dataclass(kw_only=True)

@@ -82,15 +82,10 @@ def download(
     icon: str = "download",
     help: str | None = None,
 ) -> None:
-    """Draw a button that downloads a file.
+    """Draw a button that downloads a file, whose suffix decides its MIME type.
 
-    Args:
-        label: Text of the button.
-        data: Content of the file, or a function that makes it when the button is pressed.
-        file: Name of the file; its suffix decides the MIME type.
-        key: Key of the button.
-        icon: Name of the Material icon.
-        help: What the button says when it is pointed at.
+    A function as `data` makes the content when the button is pressed. `icon` is the name of a
+    Material icon.
     """
     st.download_button(
         label,

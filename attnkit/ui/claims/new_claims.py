@@ -76,13 +76,12 @@ def _show_row(words: ClaimInWords, heading: str, choice: QuestionChoice) -> None
         st.caption(plain(f"{numbers}{cache_in_words(claim)}"))
     figure = plot_learning(evidence, statement)
     if figure is not None:
-        narrow = plot_learning(evidence, statement, narrow=True)
         with right:
             components.picture(
                 figure,
                 key=f"course_{claim.id}",
                 alt=f"{claim.title}. {describe_learning(evidence, statement)}",
-                narrower={NARROW: narrow} if narrow else None,
+                narrower={NARROW: plot_learning(evidence, statement, narrow=True)},
             )
 
 

@@ -307,7 +307,9 @@ def _draw(subject: InspectedRun, inspection: Inspection, component: str) -> None
         show_problem(sent.problem, component, resend)
     if sent.blob:
         picked = partial(_take_picked, component)
-        components.film(component, sent.blob, key=component, picked=picked, resend=resend)
+        draw = components.component(component, *components.FILM)
+        events = {"on_picked_change": picked, "on_resend_change": resend}
+        draw(key=component, data=sent.blob, **events)
     elif moves(job):
         st.skeleton(height=_HEIGHT)
 

@@ -19,6 +19,7 @@ from attnkit.experiment.links import problems_in_words
 from attnkit.service.jobs import Job
 from attnkit.tasks import TASKS
 from attnkit.training.joining import can_share_runs
+from attnkit.training.pace import duration_in_words
 from attnkit.ui import components, words
 from attnkit.ui.lab import composer, share, task_examples
 from attnkit.ui.lab.board import (
@@ -38,7 +39,7 @@ from attnkit.ui.lab.tour import tour_area
 from attnkit.ui.lab.training_buttons import training_buttons
 from attnkit.ui.markdown import plain
 from attnkit.ui.routing import require_route
-from attnkit.ui.server.service import duration_in_words, training_service
+from attnkit.ui.server.service import training_service
 from attnkit.ui.session import open_lab
 from attnkit.ui.watched_job import moves, show_refusal
 from attnkit.ui.widgets import bound

@@ -69,8 +69,8 @@ def catalogue_table(entries: Sequence[Named], recorded: RecordedVariants | None)
                 "what": entry.brief,
                 "accuracy": None if accuracy is None else whole_percent(accuracy.mean),
                 "interval": interval_of(accuracy),
-                "parameters": None if isinstance(costs, str) else costs.parameters,
-                "kv_cache": None if isinstance(costs, str) else costs.kv_cache,
+                "parameters": None if costs is None else costs.parameters,
+                "kv_cache": None if costs is None else costs.kv_cache,
                 "family": entry.family,
                 "source": short_source(entry.source),
             }
@@ -79,12 +79,12 @@ def catalogue_table(entries: Sequence[Named], recorded: RecordedVariants | None)
     return table.astype(dict.fromkeys(("accuracy", "parameters", "kv_cache"), "Int64"))
 
 
-def costs_of(entry: Named) -> Costs | str:
-    """Return the costs of an entry at default sizes, or the reason why it does not go with them."""
+def costs_of(entry: Named) -> Costs | None:
+    """Return the costs of an entry at default sizes; None if it does not go with them."""
     try:
         return default_of(entry.variant).costs(entry.variant)
-    except InvalidExperiment as error:
-        return str(error)
+    except InvalidExperiment:
+        return None
 
 
 def recorded_of(entry: Named, recorded: RecordedVariants | None) -> RecordedAccuracy | None:
