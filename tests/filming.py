@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from reference import DOZEN, SHAPES, Reference, sized
 
-from attnkit.analysis.inspection.probes import examples_of
+from attnkit.analysis.inspection.inspected_example import examples_of
 from attnkit.analysis.inspection.replay import is_tied
 from attnkit.experiment import Experiment
 from attnkit.tasks import TASKS

@@ -26,7 +26,7 @@ from attnkit.figures.atlas import (
     relative_depth,
 )
 from attnkit.figures.groups import (
-    counted,
+    counting_heads,
     describe_lacking,
     groups_of,
     heads_in,
@@ -47,8 +47,8 @@ from attnkit.figures.portrait import (
 from attnkit.realmodels.atlas import PLACE, Atlas
 from attnkit.realmodels.measures import MEASURES
 from attnkit.realmodels.shipped import OFFSETS
+from attnkit.ui.atlas import measured_models as measured
 from attnkit.ui.atlas.choice import SECTIONS, AtlasChoice, Head
-from attnkit.ui.atlas.measured_models import MeasuredModels, size_of
 from attnkit.ui.atlas.model_measurement import keep_upload, under_free_names, upload_problem
 from attnkit.variants.palette import BLUE_RED, COLORS, REFERENCE
 from attnkit.variants.sharing import Sharing
@@ -92,8 +92,8 @@ def test_groups_are_kinds_of_models_and_compared_with_matrices_of_their_shape(he
     assert causal.random[0] == pytest.approx(4 / 17, abs=0.02)
     assert groups_of(heads, "act_cka_qk") == []
     for measure, n in {"cos_kv": 6, "rank_k": 6, "cos_qk": 18}.items():
-        n_counted = [len(counted(causal.heads, measure, once=once)) for once in (True, False)]
-        assert n_counted == [n, 18], measure
+        rows = [counting_heads(causal.heads, measure, once) for once in (True, False)]
+        assert list(map(len, rows)) == [n, 18], measure
     some = heads.assign(cos_qk=heads["cos_qk"].where(heads["model"] != READER))
     drawn = plot_scatter(some, OVERLAP, COSINE)["data"]  # looks stay where a group is left out
     looks = [(trace["marker"]["color"], trace["marker"]["symbol"]) for trace in drawn]
@@ -348,23 +348,33 @@ def test_without_a_choice_the_head_farthest_from_chance_is_shown(heads):
 # models that visitors have measured
 
 
-def test_an_id_returns_what_was_kept_until_newer_ones_need_its_room():
+def test_an_id_returns_what_was_kept_until_newer_ones_need_its_room(monkeypatch):
     """Every atlas has an id of its own; the least recently opened goes first."""
-    kept, small = MeasuredModels(most=2), Atlas(made_toys())
-    keys = [kept.keep(made_atlas()), kept.keep(small)]
+
+    def limit(**limits):
+        for name, value in limits.items():
+            monkeypatch.setattr(measured, name, value)
+        measured.measured_models.clear()
+
+    keep, get = measured.keep_measured, lambda key: measured.measured_models().get(key)
+    limit(MOST_ATLASES=2)
+    small = Atlas(made_toys())
+    keys = [keep(made_atlas()), keep(small)]
     assert all(len(key) >= 20 for key in keys)
-    found = [kept.get(key) for key in (*keys[::-1], "", keys[0][:-1])]
+    found = [get(key) for key in (*keys[::-1], "", keys[0][:-1])]
     assert found == [small, made_atlas(), None, None]
-    keys.append(kept.keep(made_atlas()))
+    keys.append(keep(made_atlas()))
     assert len(set(keys)) == 3
-    assert [kept.get(key) is None for key in keys] == [False, True, False]
-    size = size_of(made_atlas())
+    assert [get(key) is None for key in keys] == [False, True, False]
+    size = measured.size_of(made_atlas())
     pictures = sum(array.nbytes for array in made_atlas().arrays.values())
-    assert size > size - size_of(Atlas(made_atlas().table)) == pictures > 0
-    kept = MeasuredModels(most_bytes=2 * size)
-    keys = [kept.keep(made_atlas()) for _ in range(3)]
-    assert [kept.get(key) is None for key in keys] == [True, False, False]
-    assert MeasuredModels(most_bytes=size - 1).keep(made_atlas()) == ""
+    assert size > size - measured.size_of(Atlas(made_atlas().table)) == pictures > 0
+    limit(MOST_ATLASES=20, MOST_BYTES=2 * size)
+    keys = [keep(made_atlas()) for _ in range(3)]
+    assert [get(key) is None for key in keys] == [True, False, False]
+    limit(MOST_BYTES=size - 1)
+    assert keep(made_atlas()) == ""
+    measured.measured_models.clear()
 
 
 def test_uploads_replace_no_model():

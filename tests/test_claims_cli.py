@@ -10,7 +10,7 @@ from small_claims import MadeUp, made_up, small_claim
 
 from attnkit import __version__
 from attnkit.claims import CLAIMS
-from attnkit.command.marks import marks
+from attnkit.command.outputs import marks
 from attnkit.evidence import gathering, record
 from attnkit.evidence.presentation import readable, to_markdown
 from attnkit.evidence.record import Records, load_shipped

@@ -8,7 +8,7 @@ import pytest
 from documents import PAGES, ROOT, sections_with_python
 
 from attnkit import __version__
-from attnkit.command.marks import marks
+from attnkit.command.outputs import marks
 from attnkit.evidence.presentation import to_markdown
 from attnkit.evidence.record import load_shipped
 from attnkit.training.summary import percent

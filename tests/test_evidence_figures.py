@@ -15,9 +15,7 @@ from attnkit.evidence.trials import Tuned
 from attnkit.figures.differences import describe_differences, plot_differences
 from attnkit.figures.evidence import describe_evidence, plot_evidence
 from attnkit.figures.learning import (
-    describe_course,
     describe_learning,
-    plot_course,
     plot_learning,
 )
 from attnkit.training.statistics import mean_interval
@@ -84,7 +82,7 @@ def test_every_registered_claim_can_be_drawn():
         learning = plot_learning(evidence)
         long = [one for one in (*claim.arms, *claim.confirmation()[0]) if one.up_to > 1]
         assert (learning is not None) == any(one.name in evidence.scores for one in long), claim.id
-        course = plot_course(evidence, claim.statements[0])
+        course = plot_learning(evidence, claim.statements[0])
         for figure in (rows, differences, learning, course):
             accepted(figure)
 
@@ -298,12 +296,12 @@ def test_the_course_is_one_small_panel_of_the_main_statement():
     arms = (*small_claim().arms, arm("Q=K", "Q=K, married", **MARRIED))
     statements = (worse("Q=K", "QKV", unable=True), worse("Q=K, married", "QKV"))
     evidence = made_up(small_claim(arms=arms, statements=statements), MadeUp(QKV=1.0, Q_K=0.5))
-    figure = plot_course(evidence, statements[0])
+    figure = plot_learning(evidence, statements[0])
     assert texts_of(figure) == ["Q=K", "QKV"]
     assert figure["layout"]["height"] < plot_learning(evidence)["layout"]["height"]
-    assert describe_course(evidence, statements[0]) == (
+    assert describe_learning(evidence, statements[0]) == (
         "How the arms learn. Q=K: mean accuracy 50% after 6 steps. QKV: mean accuracy 100% after "
         "6 steps."
     )
-    assert plot_course(replace(evidence, curves={}), statements[0]) is None  # an older record
-    assert texts_of(plot_course(evidence, statements[1])) == ["Q=K, married"]
+    assert plot_learning(replace(evidence, curves={}), statements[0]) is None  # an older record
+    assert texts_of(plot_learning(evidence, statements[1])) == ["Q=K, married"]

@@ -33,8 +33,8 @@ from attnkit.evidence.words import (
     values_in_words,
 )
 from attnkit.experiment.experiment import from_params
-from attnkit.ui.claims.evidence import guess_in_words, lab_links, markdown_table
 from attnkit.ui.claims.rerun import quick_trials
+from attnkit.ui.claims.rerun_area import guess_in_words, lab_links, markdown_table
 from attnkit.ui.lab.lab import MOST_COLUMNS
 from attnkit.ui.markdown import plain
 

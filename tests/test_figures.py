@@ -31,9 +31,8 @@ from attnkit.figures import board as boards
 from attnkit.figures.answers import answers_table
 from attnkit.figures.board import board, planned_board
 from attnkit.figures.curves import (
-    plot_accuracy,
     plot_attention_measures,
-    plot_loss,
+    plot_metric,
 )
 from attnkit.figures.diagram import variant_diagram
 from attnkit.figures.example import example_cells
@@ -76,11 +75,13 @@ def legend(figure):
 
 def test_curves_show_the_history(snapshot):
     """One mean line per sharing, in its colour; long histories are thinned for display only."""
-    for plot in (plot_accuracy, plot_attention_measures, plot_loss):
-        go.Figure(plot(snapshot))
+    go.Figure(plot_attention_measures(snapshot))
     accuracy = snapshot.per_sharing(snapshot.history["accuracy"])
     loss = snapshot.per_sharing(snapshot.history["loss"])
-    lines, of_losses = means(plot_accuracy(snapshot)), means(plot_loss(snapshot))
+    drawn = [plot_metric(snapshot, metric) for metric in ("accuracy", "loss")]
+    lines, of_losses = map(means, drawn)
+    for figure in drawn:
+        go.Figure(figure)
     colors = colors_of(snapshot.experiment.sharing)
     assert [line["line"]["color"] for line in lines] == list(colors)
     if len(accuracy) <= MAX_POINTS:
@@ -93,11 +94,11 @@ def test_curves_show_the_history(snapshot):
             )
     n = 1000
     history = {name: np.resize(v, (n, v.shape[1])) for name, v in snapshot.history.items()}
-    line = means(plot_accuracy(replace(snapshot, eval_steps=np.arange(n), history=history)))[0]
+    line = means(plot_metric(replace(snapshot, eval_steps=np.arange(n), history=history)))[0]
     assert len(unpacked(line["y"]["bdata"])) == MAX_POINTS
     assert unpacked(line["x"]["bdata"])[-1] == n - 1
-    both = plot_accuracy(snapshot, snapshot)
-    assert len(both["data"]) == len(plot_accuracy(snapshot)["data"]) + len(lines)
+    both = plot_metric(snapshot, "accuracy", snapshot)
+    assert len(both["data"]) == len(plot_metric(snapshot)["data"]) + len(lines)
     assert {"dash": "previous", "text": "previous experiment"} in legend(both)
 
 
@@ -112,23 +113,25 @@ def test_lines_beside_curves_are_drawn_where_they_hold():
     def upright(figure):
         return [one["x0"] for one in figure["layout"]["shapes"] if "domain" not in one["xref"]]
 
-    assert dashes(plot_accuracy(directed)).count("longdashdot") == 2
-    assert "longdashdot" not in dashes(plot_accuracy(two_heads))
-    assert "longdashdot" not in {entry["dash"] for entry in legend(plot_accuracy(two_heads))}
+    assert dashes(plot_metric(directed)).count("longdashdot") == 2
+    assert "longdashdot" not in dashes(plot_metric(two_heads))
+    assert "longdashdot" not in {entry["dash"] for entry in legend(plot_metric(two_heads))}
     of_measures = [plot_attention_measures(trained(task)) for task in ("directed", "phonebook")]
     assert [len(legend(figure)) for figure in of_measures] == [3, 2]
 
     to_beat = text.experiment.task.loss_to_beat
-    levels = plot_loss(text)["layout"]["shapes"]
+    levels = plot_metric(text, "loss")["layout"]["shapes"]
     assert [(one["y0"], one["line"]["dash"]) for one in levels] == [(to_beat, "dot")] * 5
-    assert {"dash": "dot", "text": f"a bigram model {to_beat:.2f}"} in legend(plot_loss(text))
+    assert {"dash": "dot", "text": f"a bigram model {to_beat:.2f}"} in legend(
+        plot_metric(text, "loss")
+    )
 
-    for plot in (plot_accuracy, plot_attention_measures):
+    for plot in (plot_metric, plot_attention_measures):
         assert upright(plot(turned))[:5] == [1] * 5
-    assert not upright(plot_accuracy(directed))
-    assert any("vertical" in entry["text"] for entry in legend(plot_accuracy(turned)))
+    assert not upright(plot_metric(directed))
+    assert any("vertical" in entry["text"] for entry in legend(plot_metric(turned)))
 
-    alone = plot_accuracy(train(tiny("directed", n_seeds=1, steps=2), "cpu").snapshot)
+    alone = plot_metric(train(tiny("directed", n_seeds=1, steps=2), "cpu").snapshot)
     assert all(
         len(unpacked(trace["x"]["bdata"])) == 0 for trace in alone["data"] if trace.get("fill")
     )
@@ -362,7 +365,7 @@ def test_a_variant_that_is_added_stands_beside_the_numbers_that_are_there():
     *known, new = on_board(example, other)["columns"]
     assert [column["value"] for column in known] == ["100%", "49%", "100%", "100%", "48%"]
     assert new["value"] == "–"
-    assert "Not trained yet: press Train." in new["said"]
+    assert "Not trained yet: press Train." in new["alt"]
     planned, shown = planned_board(example.experiment), on_board(example)
     assert planned.keys() == shown.keys()
     assert planned["columns"][0].keys() == shown["columns"][0].keys()
@@ -384,7 +387,7 @@ def test_the_marked_pair_and_its_mirror_are_told_with_their_scores(monkeypatch):
         {"text": f"{pair} 1.36", "same": True},
         {"text": f"{mirror} 1.36", "same": True},
     ]
-    assert "1.36" in second["said"]
+    assert "1.36" in second["alt"]
     own = [f"{pair} {scores[0, 0, 0, 0, 4]:.2f}", f"{mirror} {scores[0, 0, 0, 4, 0]:.2f}"]
     assert [score["text"] for score in first["scores"]] == own
     for found in (None, (0, 99)):
@@ -402,7 +405,7 @@ def test_what_has_no_number_is_said():
     assert np.isnan(unpacked(column["curve"]["mean"])).tolist() == [False, False, True]
     assert column["asymmetry_value"] == "not defined here"
     assert np.isnan(unpacked(column["asymmetry"]["mean"])).all()
-    assert "score asymmetry not defined here" in column["said"]
+    assert "score asymmetry not defined here" in column["alt"]
 
 
 def test_names_fit_into_their_columns():

@@ -15,9 +15,8 @@ from reference import Reference
 from attnkit.analysis.attention_map import MOST_COLUMNS, MOST_ROWS
 from attnkit.analysis.custom_phone_book import ask, read_book
 from attnkit.analysis.inspection import lookup, replay
-from attnkit.analysis.inspection.inspected_example import InspectedExample
+from attnkit.analysis.inspection.inspected_example import N_EXAMPLES, InspectedExample, examples_of
 from attnkit.analysis.inspection.lookup import UNKNOWN, inspect_attention
-from attnkit.analysis.inspection.probes import N_EXAMPLES, examples_of
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.result import InspectionResult
 from attnkit.analysis.inspection.views import VIEWS, inspect
@@ -391,8 +390,10 @@ def test_a_book_of_ones_own_is_looked_up():
         pattern = reference.stages[0]["pattern"][0, 0, 4:]
         shown = torch.cat([pattern[:, :4], pattern[:, 4:].sum(1, keepdim=True)], 1)
         check_array("map", found.framed[f"{place}.map"][-1], shown.numpy())
-    own = inspect(film, Inspection("similarity", **asked)).header
-    assert own["target"] == [NOTHING] * 4 + [0, 1, 2, 3]  # the map of similarity shows it, too
+    for view in ("similarity", "symmetry"):  # the other views show it, too
+        own = inspect(film, Inspection(view, **asked)).header
+        assert own["target"] == [NOTHING] * 4 + [0, 1, 2, 3]
+        assert own["labels"][3:5] == ["Tom", "Ida ?"]
 
 
 def test_a_book_of_ones_own_is_told_in_its_own_words():

@@ -8,7 +8,7 @@ import torch
 from filming import film_of, reference_of
 from numpy.testing import assert_allclose
 
-from attnkit.analysis.inspection.probes import N_EXAMPLES, examples_of
+from attnkit.analysis.inspection.inspected_example import N_EXAMPLES, examples_of
 from attnkit.analysis.inspection.replay import is_tied
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.similarity import LEVELS, PAIRS, inspect_similarity

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from searching import briefly
 
-from attnkit.analysis.inspection.alikeness import alikeness_sentences, head_table
-from attnkit.analysis.inspection.direction import direction_sentences, table_columns
-from attnkit.analysis.inspection.looked_up import lookup_sentences
-from attnkit.analysis.inspection.sentences import listed, percents
-from attnkit.training.summary import percent
+from attnkit.analysis.inspection.lookup_words import lookup_sentences
+from attnkit.analysis.inspection.similarity_words import alikeness_sentences, head_table
+from attnkit.analysis.inspection.symmetry_words import direction_sentences, table_columns
+from attnkit.foundation.words import named
+from attnkit.training.summary import percent, percents
 
 LETTERS = "ABCDEF"
 NAMES = "((?:[A-F](?:, | and )?)+)"
@@ -26,10 +26,10 @@ def named_in(text, pattern):
 
 def test_many_names_are_counted_and_shares_are_a_range():
     """Lists that can be read aloud."""
-    names = [["A"], ["A", "B"], ["A", "B", "C"], list("ABCDE")]
-    assert list(map(listed, names)) == ["A", "A and B", "A, B and C", "5 variants"]
+    names = [["A"], ["A", "B"], ["A", "B", "C"], list("ABCDEF")]
+    assert list(map(named, names)) == ["A", "A and B", "A, B and C", "6 variants"]
     shares = [[], [0.5], [0.5, np.nan, 0.48], [1, 0.999]]
-    assert list(map(percents, shares)) == ["", "50%", "48% to 50%", "99% to 100%"]
+    assert list(map(percents, shares)) == ["", "50%", "48 to 50%", "99 to 100%"]
 
 
 # Asymmetry: variants as (name, must, error, right, mirrored, accuracy, scores there and back)
@@ -89,7 +89,8 @@ def test_sentences_on_direction_hold_for_every_variant_that_they_name(drawn):
     assert all(
         variants[p][3] > 2 * variants[p][4] for p in named_in(text, "NAMES (?:can:|tells? the)")
     )
-    assert set(re.findall(r"\d+%", text)) <= {percent(one[5]) for one in variants}
+    shown = {f"{share}%" for share in re.findall(r"(\d+)(?=%| to \d)", text)}
+    assert shown <= {percent(one[5]) for one in variants}
     for row, (*_, (there, back)), told in zip(rows, variants, apart, strict=True):
         sign, second = row["score Eli→Zoe"].split()
         same = row["score Zoe→Eli"] == second

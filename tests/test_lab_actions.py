@@ -98,7 +98,7 @@ class Visitor:
     def step(self, before, experiment):
         """The run stands at the next evaluation, of which there is one every ten steps."""
         held = before is not None and before.state in ("paused", "stopped")
-        own = self.lab.held is None
+        own = self.lab.private_state is None
         wanted = 10
         if held and before.experiment == experiment:
             wanted = (before.step // 10 + 1) * 10
@@ -163,7 +163,7 @@ class Visitor:
 
     def reload(self, before, experiment):
         """The link opens the same settings, and finds their run."""
-        held = self.lab.held
+        held = self.lab.private_state
         training_service().leave(self.watchers[id(self.tab)].tab)
         self.tab = self.opened(link_of(self.tab))
         assert self.lab.experiment == experiment
@@ -210,7 +210,7 @@ def check_buttons(tab, lab, job, said):
     assert moving or held or state in ("Finished", "Trained", "Stopped", "Stopping", "Not"), said
     wanted = set() if moving else {"pause"}
     wanted |= set() if moving or held else {"stop"}
-    wanted |= {"step"} if moving or (held and lab.held is not None) else set()
+    wanted |= {"step"} if moving or (held and lab.private_state is not None) else set()
     wanted |= {"train"} if moving and same else set()
     assert disabled(tab) == wanted, said
     label = tab.button(key="train").label

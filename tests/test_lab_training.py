@@ -86,7 +86,7 @@ def test_columns_are_those_of_the_switches_and_numbers_those_of_the_settings(see
             known = steps == 600 and column["text"] in names[:5]
             assert (column["value"] != "–") == (column["curve"] is not None) == known
             assert bool(column["scores"]) == bool(column["asymmetry_value"]) == known
-            assert ("not trained yet" in column["said"]) != known
+            assert ("not trained yet" in column["alt"]) != known
         complete = steps == 600 and names[5] not in chosen
         assert ("ot trained yet" in status(tab)) != complete
         told = " ".join(plain_text(text) for text in tab.markdown)
@@ -153,7 +153,7 @@ def test_what_is_shown_of_a_run_is_that_run_until_the_next_one():
 
 def test_a_value_typed_just_before_a_press_is_trained(monkeypatch):
     """If it is right; where no example ships, planned cards take its place."""
-    monkeypatch.setattr("attnkit.ui.lab.run_on_screen.shipped_example", lambda _: None)
+    monkeypatch.setattr("attnkit.ui.lab.lab.shipped_example", lambda _: None)
     tab = visit_small(task="phonebook", steps="20")
     assert status(tab).startswith("Not trained yet. Press **Train**. It takes about")
     assert {card["note"] for card in columns(tab)} == {"not trained yet"}

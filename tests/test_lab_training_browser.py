@@ -18,7 +18,7 @@ from playwright.sync_api import expect
 from plotly.offline import get_plotlyjs
 
 from attnkit.figures.board import board
-from attnkit.figures.curves import plot_accuracy
+from attnkit.figures.curves import plot_metric
 from attnkit.ui import components
 from attnkit.ui.bundle import script
 from attnkit.ui.lab.task_examples import shipped_example
@@ -159,13 +159,12 @@ def test_cleanup_of_an_overtaken_draw_touches_nothing(page, name, monkeypatch):
     Streamlit also calls a draw's cleanup if the next draw came before the first had returned.
     """
     sent = {}
-    monkeypatch.setattr(components, "_component", lambda _: lambda **given: sent.update(given))
-    monkeypatch.setattr(components, "_board", lambda: lambda **given: sent.update(given))
+    monkeypatch.setattr(components, "component", lambda *_: lambda **given: sent.update(given))
     snapshot = shipped_example("directed")
     if name == "board":
         components.board(board(snapshot, snapshot.experiment, 0), key="x", alt="")
     else:
-        components.live_figure(plot_accuracy(snapshot), key="x", alt="")
+        components.live_figure(plot_metric(snapshot), key="x", alt="")
     page.set_content("<div id=here style='width: 900px'></div>")
     page.add_script_tag(content=get_plotlyjs())
     n_nodes, n_kept, still_plotted = page.evaluate(REDRAW, [script(name), sent["data"]])

@@ -55,7 +55,7 @@ def service(monkeypatch):
 
     found = SimpleNamespace(submit=submit, look=look, refusal="", estimate=lambda experiment: 40.0)
     found.wait = found.turn_away = lambda *_: None
-    for module in ("watched_job", "sweep_form"):
+    for module in ("watched_job", "sweeps.sweep_form"):
         monkeypatch.setattr(f"attnkit.ui.{module}.training_service", lambda: found)
     return found
 
@@ -92,7 +92,8 @@ def test_wrong_values_are_told_in_the_words_of_the_page():
         ({"second": "d_head"}, "chosen twice"),
         ({"first_values": many, "second_values": many}, f"{MOST_POINTS} here"),
     ):
-        form = SweepForm(task="directed", first_values=many)
+        form = SweepForm(task="directed")
+        form.first_values = many
         vars(form).update({"second": "n_values"} | given)
         with pytest.raises(InvalidSweep) as caught:
             form.sweep()

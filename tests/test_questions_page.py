@@ -110,7 +110,7 @@ def rerun_of(tab, name="small"):
 
 def view(tab, name):
     """Open another question or list in the same tab."""
-    tab.session_state[VIEW] = name
+    tab.button_group(key=VIEW).set_value(name)
     return show(tab)
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from made_atlas import made_atlas
 
-from attnkit.figures.groups import counted, describe_tied, groups_of
+from attnkit.figures.groups import counting_heads, describe_tied, groups_of
 from attnkit.realmodels import Setting, measure_model, open_model
 from attnkit.realmodels.answer import (
     answer_sentences,
@@ -261,8 +261,8 @@ def test_reused_keys_count_once_and_tied_layers_are_named():
     table = measure_model(_model(False, False, kv_index=0)).table
     heads = table[table["head"].notna()]
     assert set(heads["kv_layer"]) == {0}
-    assert len(counted(heads, "overlap_kv", once=True)) == N_KV_HEADS
-    assert len(counted(heads, "overlap_qk", once=True)) == 2 * N_HEADS
+    assert len(counting_heads(heads, "overlap_kv", once=True)) == N_KV_HEADS
+    assert len(counting_heads(heads, "overlap_qk", once=True)) == 2 * N_HEADS
     table = measure_model(_model(True, False, False)).table
     heads = pd.concat([made_atlas().table, table])
     sentence = describe_tied(heads[heads["head"].notna()])

@@ -307,14 +307,15 @@ def test_a_solved_task_says_how_few_matrices_are_enough():
     """With every seed; else the seed that fails is named, also if it diverged."""
     near, two, four = [0, 0.96, 0.97, 0.98, 0.98], ["QKV", "Q=K"], ["QKV", "Q=K", "K=V", "Q=V"]
     solved, even, failing = [SOLVED, SOLVED], "even with one matrix for", [SOLVED, FLAT]
+    both = "Both variants solve it"
     for told, sharing, curves in (
         ("QKV solves it.", ["QKV"], [solved]),
-        (f"Both solve it, {even} queries and keys.", two, [solved, solved]),
-        (f"Both solve it, {even} keys and values.", ["QKV", "K=V"], [solved, solved]),
-        (f"All five solve it, {even}", [*four, "Q=K=V"], [solved] * 5),
-        ("Both solve it.", ["QKV", "Q=K=V d_head=8"], [solved, solved]),  # differs in more
-        ("Both have at least 98% right, even with one", two, [[SOLVED], [near]]),
-        ("Both solve it with seed 0; with seed 1, Q=K has 60% right.", two, [solved, failing]),
+        (f"{both}, {even} queries and keys.", two, [solved, solved]),
+        (f"{both}, {even} keys and values.", ["QKV", "K=V"], [solved, solved]),
+        (f"All 5 variants solve it, {even}", [*four, "Q=K=V"], [solved] * 5),
+        (f"{both}.", ["QKV", "Q=K=V d_head=8"], [solved, solved]),  # differs in more
+        ("Both variants have at least 98% right, even with one", two, [[SOLVED], [near]]),
+        (f"{both} with seed 0; with seed 1, Q=K has 60% right.", two, [solved, failing]),
     ):
         found = headline(rising(*curves, sharing=sharing), 0)
         assert found.kind == ("other seeds" if "seed 1" in told else "solved")

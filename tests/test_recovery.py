@@ -16,7 +16,7 @@ from attnkit.analysis.inspection.views import inspect
 from attnkit.analysis.recovery import curve_table, recovery_of, repeats, tied_variant, train_on
 from attnkit.figures.heads import Ablation, ablations_of, heads_csv, heads_table, overall_finding
 from attnkit.figures.recovery import plot_recovery
-from attnkit.figures.ties import Way, next_way, ways_csv, ways_of, ways_table
+from attnkit.figures.ties import TieOption, next_way, ways_csv, ways_of, ways_table
 from attnkit.foundation.settings import InvalidExperiment
 from attnkit.training import Training, train
 from attnkit.training.camera import Camera
@@ -199,7 +199,7 @@ def test_the_figure_shows_both_and_where_it_is_tied_and_the_table_every_evaluati
 def way(tie="Q=K", by="average", before=1.0, at_once=0.39, **other):
     """A way to tie QKV."""
     values = {"variant": "QKV", "text": f"QKV tie={tie}", "refusal": "", **other}
-    return Way(tie=tie, by=by, before=before, at_once=at_once, **values)
+    return TieOption(tie=tie, by=by, before=before, at_once=at_once, **values)
 
 
 COSTS = [

@@ -13,18 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from searching import briefly
 
-from attnkit.figures.curves import plot_accuracy as draw_accuracy
-from attnkit.figures.curves import plot_loss as draw_loss
+from attnkit.figures.curves import plot_metric as draw_metric
+from attnkit.ui import components
 from attnkit.ui.bundle import inline_script, script
-from attnkit.ui.components import Packed
+from attnkit.ui.cache import Cache
 from attnkit.ui.markdown import plain
 from attnkit.ui.render_cache import (
     board,
     cached_with_snapshot,
     curves_only,
     finding,
-    plot_accuracy,
-    plot_loss,
+    plot_metric,
     sharing_table,
 )
 from attnkit.ui.standalone import standalone_html
@@ -120,15 +119,15 @@ def test_what_was_made_of_a_snapshot_is_the_same_object(snapshot):
     experiment = snapshot.experiment
     assert board(snapshot, experiment, 0, 0, 0) is board(snapshot, experiment, 0, 0, 0)
     assert board(snapshot, experiment, 1, 0, 0) is not board(snapshot, experiment, 0, 0, 0)
-    assert plot_loss(snapshot, None) is not plot_loss(one_variant(RISING), None)
+    assert plot_metric(snapshot, "loss") is not plot_metric(one_variant(RISING), "loss")
     one, two = one_variant(RISING, d_head=5), one_variant(RISING, d_head=5)
-    assert plot_accuracy(snapshot, one) is plot_accuracy(snapshot, one)
-    assert plot_accuracy(snapshot, one) is not plot_accuracy(snapshot, two)
-    assert plot_accuracy(snapshot, one) == draw_accuracy(snapshot, one)
+    assert plot_metric(snapshot, "accuracy", one) is plot_metric(snapshot, "accuracy", one)
+    assert plot_metric(snapshot, "accuracy", one) is not plot_metric(snapshot, "accuracy", two)
+    assert plot_metric(snapshot, "accuracy", one) == draw_metric(snapshot, "accuracy", one)
     fading = curves_only(snapshot)  # what fades has its curves and no attention
     assert fading.probe.pattern.size == 0 < snapshot.probe.pattern.size
-    assert draw_accuracy(one, fading) == draw_accuracy(one, snapshot)
-    assert draw_loss(one, fading) == draw_loss(one, snapshot)
+    for metric in ("accuracy", "loss"):
+        assert draw_metric(one, metric, fading) == draw_metric(one, metric, snapshot)
 
     def show(_):  # every visitor's page runs in a thread of its own
         start.wait()
@@ -148,7 +147,7 @@ def test_a_snapshot_that_nobody_has_any_more_is_not_kept():
         show(snapshot)
     board(snapshot, snapshot.experiment, 0, 0, 0)
     drawn = weakref.ref(curves_only(snapshot))
-    plot_accuracy(snapshot, previous)
+    plot_metric(snapshot, "accuracy", previous)
     del previous
     gc.collect()
     assert gone[1]() is None
@@ -178,16 +177,18 @@ def test_of_one_snapshot_the_newest_drawings_are_kept(snapshot):
     assert made[-2:] == [-1, -1]
 
 
-def test_a_drawing_is_packed_once_and_bounded_by_its_bytes():
+def test_a_drawing_is_packed_once_and_bounded_by_its_bytes(monkeypatch):
     """The least recently used go first; one that is too large is packed all the same."""
-    packed, drawings = Packed(100), [{"text": number * "x"} for number in range(20, 24)]
-    kept = packed.of(drawings[1], lambda: drawings[1], "words")
+    drawings = [{"text": number * "x"} for number in range(20, 24)]
+    cache, packed = Cache(10, 100, lambda one: len(one[1])), components.packed_once
+    monkeypatch.setattr(components, "_PACKED", cache)
+    kept = packed(drawings[1], lambda: drawings[1], "words")
     assert kept == b'{"text":"%s"}' % (b"x" * 21)
-    assert packed.of(drawings[1], dict, "others") == packed.of({**drawings[1]}, dict) == b"{}"
+    assert packed(drawings[1], dict, "others") == packed({**drawings[1]}, dict) == b"{}"
     for drawing in (drawings[0], drawings[2], drawings[3]):
-        packed.of(drawing, lambda drawing=drawing: drawing)
-        assert packed.of(drawings[1], dict, "words") is kept
-        assert packed.kept.n_bytes <= 100
-    assert packed.of(drawings[0], dict) == b"{}"
-    assert len(packed.of([], lambda: {"text": "x" * 500})) > 500
-    assert packed.of(drawings[1], dict, "words") is kept  # nothing makes room for it
+        packed(drawing, lambda drawing=drawing: drawing)
+        assert packed(drawings[1], dict, "words") is kept
+        assert cache.n_bytes <= 100
+    assert packed(drawings[0], dict) == b"{}"
+    assert len(packed([], lambda: {"text": "x" * 500})) > 500
+    assert packed(drawings[1], dict, "words") is kept  # nothing makes room for it

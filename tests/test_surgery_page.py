@@ -18,7 +18,6 @@ from attnkit.figures.tying import tying_results
 from attnkit.service.server import server_settings
 from attnkit.service.service import Refused, TrainingService
 from attnkit.training import train
-from attnkit.ui.lab import run_on_screen
 from attnkit.ui.server.service import training_service
 
 pytestmark = [pytest.mark.server, pytest.mark.usefixtures("pages_service")]
@@ -96,7 +95,7 @@ def test_all_operations_are_offered_and_choices_hold(monkeypatch):
     assert "Can it come back? “Train on” repeats the training with 1 seed" in text
     assert re.search("Without its only head|have learnt nothing yet", text)
     assert keys(tab) & {"ways_table", "heads_table", "mixtures", "recovery"} == FIGURES
-    tab = choose(tab, tie="K=V", how="keep W_K")
+    tab = choose(tab, tie="K=V", method="keep W_K")
     assert about(tab, "QKV", "W_K and W_V by keeping W_K")
     assert "▸ keep W_K" in drawn(tab, "ways_table")["diagram"]
     assert about(choose(tab, tie="Q=V"), "QKV", "W_Q and W_V to their average")  # has no W_K
@@ -118,7 +117,7 @@ def test_what_is_tied_is_trained_on_and_the_next_way_offered():
     """With all seeds, once, and kept; another run takes it off the page."""
     tab = operated(n_seeds="2")
     assert "Mean of 2 seeds, with 95% intervals, 16 held-out examples each" in said(tab)
-    tab = choose(tab, tie="K=V", how="keep W_V")
+    tab = choose(tab, tie="K=V", method="keep W_V")
     assert "with 2 seeds, ties it at step 40 and trains 40 more steps" in said(tab)
     tab = ended(tab, "train_on")
     operation = tab.session_state["operation"]
@@ -134,10 +133,11 @@ def test_what_is_tied_is_trained_on_and_the_next_way_offered():
     assert "tie" in links["Open it in the Lab"]
     assert press(tab, "train_on").session_state["operation"].job_id == job.id
     (button,) = [button for button in tab.button if button.key == "try_next"]
-    tie, how = button.label.removeprefix("Try ").split(", ")
+    tie, method = button.label.removeprefix("Try ").split(", ")
     tab = press(tab, "try_next")
-    assert [tab.session_state["remembered"][f"cut_{name}"] for name in ("tie", "how")] == [tie, how]
-    assert f"▸ {how}" in drawn(tab, "ways_table")["diagram"]
+    remembered = tab.session_state["remembered"]
+    assert (remembered["cut_tie"], remembered["cut_method"]) == (tie, method)
+    assert f"▸ {method}" in drawn(tab, "ways_table")["diagram"]
     assert "more step" not in concluded(tab)
     assert "try_next" not in keys(tab)
     assert "| Tied | Before | At once |" in said(ended(tab, "train_on"))
@@ -268,7 +268,7 @@ def test_a_shipped_example_is_shown_again_without_training(monkeypatch):
     link = small_link()
     experiment = from_params(link)
     snapshot = train(experiment).snapshot
-    monkeypatch.setattr(run_on_screen, "shipped_example", lambda _: snapshot)
+    monkeypatch.setattr("attnkit.ui.lab.lab.shipped_example", lambda _: snapshot)
     tab = press(rescued(visit_at("asymmetry", **link)), "rescue_undo")
     lab = tab.session_state["lab"]
     assert lab.job is None

@@ -83,7 +83,7 @@ def await_example(tab):
 
 def switch(tab, task):
     """Choose another task."""
-    tab.session_state["wanted"] = task  # as a card of the gallery does
+    tab.session_state["requested_task"] = task  # as a card of the gallery does
     return show(tab)
 
 

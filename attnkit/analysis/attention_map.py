@@ -10,6 +10,7 @@ from jaxtyping import Float, UInt8
 
 from attnkit.analysis.responses import Example
 from attnkit.experiment.layer_specs import LayerSpec
+from attnkit.foundation.words import counted, listed
 from attnkit.tasks import NOTHING, Label, Task
 from attnkit.training.snapshot import Snapshot
 
@@ -154,7 +155,7 @@ def levels_of(weights: Float[np.ndarray, "..."]) -> UInt8[np.ndarray, "..."]:
 
 def lacking_note(n_heads: int) -> str:
     """Return the note for a variant that does not have the selected head."""
-    return f"It has {n_heads} head{'s' * (n_heads > 1)} only."
+    return f"It has {counted(n_heads, 'head')} only."
 
 
 def _cut_note(layout: MapLayout) -> str:
@@ -166,4 +167,4 @@ def _cut_note(layout: MapLayout) -> str:
         parts.append(f"queries {layout.first_row + 1} to {last_row} of {layout.n_rows}")
     if len(layout.columns) < layout.n_columns:
         parts.append(f"{len(layout.columns)} of {layout.n_columns} keys")
-    return f"Shown are {' and '.join(parts)}."
+    return f"Shown are {listed(parts)}."

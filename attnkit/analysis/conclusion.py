@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, NamedTuple
 
 from attnkit.analysis.boundary import Boundary, MeanRatio, boundary, mean_ratio
 from attnkit.analysis.capacity import Swept, runs_at
-from attnkit.analysis.reached import joined
 from attnkit.experiment.experiment import settings
 from attnkit.foundation.settings import Value
+from attnkit.foundation.words import MOST_NAMED, listed, shortened, verb
 from attnkit.tasks import TASKS
 from attnkit.training.summary import percent
 from attnkit.variants import Variant
@@ -34,10 +33,6 @@ _WORDS = {
     "steps": ("steps", "many", "most"),
 }
 """Noun, adjective and superlative of settings; others are called by their labels."""
-
-
-_MOST = 5
-"""Most variants that a sentence names."""
 
 
 def label_of(setting: str) -> str:
@@ -104,7 +99,7 @@ def direction_note(task: str, solving: Collection[str]) -> str:
     if not names or TASKS[task]().plateau is not None:
         return ""
     return (
-        f"{' and '.join(names)} fail{'s' * (len(names) == 1)} on “{TASKS['directed'].title}”, but "
+        f"{listed(names)} {verb(names, 'fails', 'fail')} on “{TASKS['directed'].title}”, but "
         "not here: no question of this task has an opposite one with another answer, so a model "
         "can solve it although its scores are the same in both directions."
     )
@@ -122,115 +117,98 @@ def _sentences(
         if (line := boundary(result, name, x, y, fixed)) is not None and line.measured.any()
     }
     if not found:
-        each = _shortened([f"{_title(name)} {percent(shares[name])}" for name in trained])
+        each = shortened([f"{_title(name)} {percent(shares[name])}" for name in trained])
         text = f"Share of the runs that solve the task: {', '.join(each)}."
         return text, False
     never, always = ([n for n in trained if shares[n] == share] for share in (0, 1))
     sentences = []
     if never:
-        sentences.append(f"{_names(never)} never solve{'s' * (len(never) == 1)} the task here.")
-    base = "QKV" if "QKV" in found else next(iter(found))
-    compared = {name: mean_ratio(line, found[base]) for name, line in found.items() if name != base}
-    has_ratios = any(ratio.n_compared for ratio in compared.values())
-    if has_ratios:
-        answer = _Answer(x, base, found, compared)
-        sentences += answer.sentences(complete=not never)
-        sentences += _beyond(list(found.values()))
+        sentences.append(f"{_names(never)} never {verb(never, 'solves', 'solve')} the task here.")
+    ratios = _about_ratios(x, found, complete=not never)
+    if ratios:
+        sentences += [*ratios, *_beyond(list(found.values()))]
     else:
-        sentences += [_boundary_in_words(line) for line in list(found.values())[:_MOST]]
+        sentences += [_boundary_in_words(line) for line in list(found.values())[:MOST_NAMED]]
     if always:
-        sentences.append(f"{_names(always)} solve{'s' * (len(always) == 1)} the task in every run.")
-    return " ".join(sentences), has_ratios
+        solve = verb(always, "solves", "solve")
+        sentences.append(f"{_names(always)} {solve} the task in every run.")
+    return " ".join(sentences), bool(ratios)
 
 
-def _most_in_words(x: str, ratio: MeanRatio, base: str, *, rises: bool) -> str:
-    """Say that one variant needs the largest value of an axis, after its name."""
-    times, label = f"about {_times(ratio.ratio)} times", f"“{label_of(x)}”"
+def _about_ratios(x: str, found: Mapping[str, Boundary], *, complete: bool) -> list[str]:
+    """Return the sentences on the ratios of all boundaries to one of them, the clear ones first.
+
+    Args:
+        x: Axis of the boundaries.
+        found: Boundary of every variant that has one.
+        complete: Whether every variant solves the task in some run; otherwise none of them is
+            said to need the most.
+    """
+    base = "QKV" if "QKV" in found else next(iter(found))
+    ratios = {name: mean_ratio(line, found[base]) for name, line in found.items() if name != base}
+    known = {name: ratio for name, ratio in ratios.items() if ratio.n_compared}
+    title, rises = _title(base), found[base].rises
+    kinds = chain(["95% interval "], repeat(""))  # the first interval says what it is
+
+    def times(name: str) -> str:
+        return f"{_times(known[name].ratio)} times"
+
+    def interval(name: str) -> str:
+        return f"{next(kinds)}{_limits(known[name])}"
+
+    def needs(name: str, *, most: bool) -> str:
+        words = _need_in_words(x, f"about {times(name)}", title, rises=rises, most=most)
+        return f"{_title(name)} {words} ({interval(name)} times)"
+
+    by_size = sorted(known, key=lambda name: known[name].ratio, reverse=rises)
+    clear = [name for name in by_size if known[name].is_clear]
+    unclear = [name for name in by_size if not known[name].is_clear]
+    most = [name for name in clear if complete and _needs_most(name, found)]
+    sentences = [f"{needs(name, most=True)}." for name in most]
+    first, *others = [name for name in clear if name not in most] or [""]
+    if first:
+        texts = [needs(first, most=False)]
+        texts += [f"{_title(name)} {times(name)} ({interval(name)})" for name in others]
+        sentences.append(f"{', '.join(shortened(texts))}.")
+    if len(unclear) > MOST_NAMED:
+        sentences.append(f"{len(unclear)} others are not clearly different from {title}.")
+    elif unclear:
+        texts = [f"{_title(name)} ({times(name)}, {interval(name)})" for name in unclear]
+        sentences.append(f"Not clearly different from {title}: {', '.join(texts)}.")
+    return sentences
+
+
+def _need_in_words(x: str, times: str, base: str, *, rises: bool, most: bool) -> str:
+    """Say how large a value of an axis a variant needs, or that it needs the largest of all."""
+    label = f"“{label_of(x)}”"
     if not rises:
-        return f"fails first as {label} grows: at {times} the value of {base}"
-    noun, adjective, superlative = _WORDS.get(x, (label, "large", "largest"))
-    return f"needs the {superlative} {noun}: {times} as {adjective} as {base}"
-
-
-def _more_in_words(x: str, ratio: MeanRatio, base: str, *, rises: bool) -> str:
-    """Say how large a value of an axis a variant needs, after its name."""
-    times, label = f"about {_times(ratio.ratio)} times", f"“{label_of(x)}”"
-    if not rises:
+        if most:
+            return f"fails first as {label} grows: at {times} the value of {base}"
         return f"fails from {times} the {label} of {base} on"
-    noun, adjective, _ = _WORDS.get(x, (f"a value of {label}", "large", "largest"))
+    noun, adjective, superlative = _WORDS.get(x, (label, "large", "largest"))
+    if most:
+        return f"needs the {superlative} {noun}: {times} as {adjective} as {base}"
     if adjective == "many":
         return f"needs {times} as many {noun} as {base}"
+    noun = noun if x in _WORDS else f"a value of {noun}"
     return f"needs {noun} {times} as {adjective} as {base}"
 
 
-@dataclass(frozen=True)
-class _Answer:
-    """The boundaries of several variants, compared with that of one of them."""
+def _needs_most(name: str, found: Mapping[str, Boundary]) -> bool:
+    """Return whether a variant clearly needs more than every other one."""
+    return all(_exceeds(found[name], other) for key, other in found.items() if key != name)
 
-    x: str
-    base: str
-    found: dict[str, Boundary]
-    compared: dict[str, MeanRatio]
 
-    @property
-    def rises(self) -> bool:
-        return self.found[self.base].rises
-
-    def sentences(self, complete: bool) -> list[str]:
-        """Return the sentences on the ratios, the clear ones first.
-
-        Args:
-            complete: Whether every variant solves the task in some run; otherwise none of them is
-                said to need the most.
-        """
-        known = {name: ratio for name, ratio in self.compared.items() if ratio.n_compared}
-        by_size = sorted(known, key=lambda n: known[n].ratio, reverse=self.rises)
-        clear = [name for name in by_size if known[name].is_clear]
-        unclear = [name for name in by_size if not known[name].is_clear]
-        base, sentences, rises = _title(self.base), list[str](), self.rises
-        kinds = chain(["95% interval "], repeat(""))  # the first interval says what it is
-        most = [name for name in clear if complete and self._needs_most(name)]
-        for name in most:
-            said = _most_in_words(self.x, known[name], base, rises=rises)
-            limits = f"{next(kinds)}{_limits(known[name])}"
-            sentences.append(f"{_title(name)} {said} ({limits} times).")
-        rest = [name for name in clear if name not in most]
-        if rest:
-            said = _more_in_words(self.x, known[rest[0]], base, rises=rises)
-            limits = f"{next(kinds)}{_limits(known[rest[0]])}"
-            texts = [f"{_title(rest[0])} {said} ({limits} times)"]
-            texts += [
-                f"{_title(n)} {_times(known[n].ratio)} times ({_limits(known[n])})"
-                for n in rest[1:]
-            ]
-            sentences.append(f"{', '.join(_shortened(texts))}.")
-        if len(unclear) > _MOST:
-            sentences.append(f"{len(unclear)} others are not clearly different from {base}.")
-        elif unclear:
-            texts = [
-                f"{_title(n)} ({_times(known[n].ratio)} times, {next(kinds)}{_limits(known[n])})"
-                for n in unclear
-            ]
-            sentences.append(f"Not clearly different from {base}: {', '.join(texts)}.")
-        return sentences
-
-    def _needs_most(self, name: str) -> bool:
-        """Return whether a variant clearly needs more than every other one."""
-        return all(
-            self._exceeds(self.found[name], other)
-            for key, other in self.found.items()
-            if key != name
-        )
-
-    def _exceeds(self, a: Boundary, b: Boundary) -> bool:
-        ratio = mean_ratio(a, b)
-        outside = math.inf if self.rises else -math.inf
-        beyond_a, beyond_b = (
-            {at for at, half in zip(line.at, line.half, strict=True) if half == outside}
-            for line in (a, b)
-        )
-        more = ratio.low > 1 if self.rises else ratio.high < 1
-        return more and beyond_b <= beyond_a
+def _exceeds(a: Boundary, b: Boundary) -> bool:
+    """Return whether `a` is clearly beyond `b`, and lies outside of the sweep wherever `b` does."""
+    ratio = mean_ratio(a, b)
+    outside = math.inf if a.rises else -math.inf
+    beyond_a, beyond_b = (
+        {at for at, half in zip(line.at, line.half, strict=True) if half == outside}
+        for line in (a, b)
+    )
+    more = ratio.low > 1 if a.rises else ratio.high < 1
+    return more and beyond_b <= beyond_a
 
 
 def _boundary_in_words(line: Boundary) -> str:
@@ -258,12 +236,12 @@ def _beyond(found: Sequence[Boundary]) -> list[str]:
             str(at) for at, measured in zip(line.at, line.measured, strict=True) if not measured
         ]
         if rows and line.y is not None:
-            texts.append(f"{_title(line.sharing)} at {joined(rows)}")
+            texts.append(f"{_title(line.sharing)} at {listed(rows)}")
     if not texts:
         return []
     x, y = label_of(found[0].x), label_of(found[0].y or "")
     outside = f"where the boundary lies outside of the values of “{x}”"
-    return [f"Values of “{y}” {outside} are not counted: {'; '.join(_shortened(texts))}."]
+    return [f"Values of “{y}” {outside} are not counted: {'; '.join(shortened(texts))}."]
 
 
 def _limits(ratio: MeanRatio) -> str:
@@ -290,11 +268,4 @@ def _title(sharing: str) -> str:
 
 
 def _names(sharings: Sequence[str]) -> str:
-    return joined(_shortened([_title(name) for name in sharings]))
-
-
-def _shortened(texts: list[str]) -> list[str]:
-    """Return the first texts and the number of all others, if there are many."""
-    if len(texts) <= _MOST:
-        return texts
-    return [*texts[: _MOST - 1], f"{len(texts) - _MOST + 1} others"]
+    return listed(shortened([_title(name) for name in sharings]))

@@ -15,6 +15,8 @@ from typing import TypeGuard
 
 import numpy as np
 
+from attnkit.experiment.experiment import settings
+from attnkit.foundation.words import counted
 from attnkit.tasks import Task
 from attnkit.tasks.fuzzy import FuzzyPhonebook
 from attnkit.tasks.phonebook import Phonebook
@@ -98,8 +100,7 @@ def shortened(text: str) -> str:
 
 def most_entries(task: Task) -> int:
     """Return the most entries that the task's settings allow."""
-    bounds = type(task).model_fields["n_entries"].metadata
-    return int(next(bound.le for bound in bounds if hasattr(bound, "le")))
+    return int(settings(task.name)["n_entries"].high or 0)
 
 
 def read_book(text: str, task: Task) -> Book:
@@ -137,8 +138,9 @@ def read_book(text: str, task: Task) -> Book:
             continue
         entries.append(entry)
     if n_cleaned:
-        lines = "1 line" if n_cleaned == 1 else f"{n_cleaned} lines"
-        notes.append(f"Invisible control characters were removed from {lines}.")
+        notes.append(
+            f"Invisible control characters were removed from {counted(n_cleaned, 'line')}."
+        )
     problems += _problems_of_book(entries, task, bool(problems))
     return Book(entries, problems, notes)
 

@@ -13,14 +13,12 @@ import numpy as np
 from jaxtyping import Float
 
 from attnkit.analysis.comparison import ComparedExperiment, Metric
+from attnkit.foundation.words import MOST_NAMED, all_of, capitalised, listed, named, verb
 from attnkit.training.snapshot import Snapshot
 from attnkit.training.statistics import mean_interval
 from attnkit.training.summary import percent
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
-
-_MOST_NAMED = 6
-"""Variants that a sentence names one by one, at most; of more, the best and the last are named."""
 
 _MOST_IN_A_CELL = 4
 """Variants that the cell of a table names, at most."""
@@ -67,13 +65,11 @@ def levels_in_words(
     for title, mean in known:
         levels[level_in_words(mean, metric)].append(title)
     if len(levels) == 1 and len(known) == len(variants) > 1:
-        everyone = "both variants" if len(variants) == 2 else f"all {len(variants)} variants"
-        levels = {level: [everyone] for level in levels}
+        levels = {level: [all_of(titles)] for level, titles in levels.items()}
     parts = _parts(levels, len(known), metric)
     if lacking:
-        parts.append(f"{_named(lacking)} {'has' if len(lacking) == 1 else 'have'} no result")
-    sentence = f"{lead}{', '.join(parts)}."
-    return sentence[:1].upper() + sentence[1:]
+        parts.append(f"{named(lacking)} {verb(lacking, 'has', 'have')} no result")
+    return capitalised(f"{lead}{', '.join(parts)}.")
 
 
 def _parts(levels: Mapping[str, Sequence[str]], n: int, metric: Metric) -> list[str]:
@@ -82,20 +78,14 @@ def _parts(levels: Mapping[str, Sequence[str]], n: int, metric: Metric) -> list[
         return []
     (best, leaders), *others = levels.items()
     is_one = len(leaders) == 1 and not leaders[0].endswith(" variants")
-    verb, noun = "reaches" if is_one else "reach", " accuracy"
+    reach, noun = "reaches" if is_one else "reach", " accuracy"
     if metric == "loss":
-        verb, noun = "has a loss of" if is_one else "have a loss of", ""
-    first = f"{_named(leaders)} {verb} {best}{noun}"
-    if others and n > _MOST_NAMED:
+        reach, noun = "has a loss of" if is_one else "have a loss of", ""
+    first = f"{named(leaders)} {reach} {best}{noun}"
+    if others and n > MOST_NAMED:
         last, losers = others[-1]
-        come = "comes" if len(losers) == 1 else "come"
-        return [first, f"and {_named(losers)} {come} last with {last}"]
-    return [first, *(f"{joined(titles)} {level}" for level, titles in others)]
-
-
-def _named(titles: Sequence[str]) -> str:
-    """Return the titles of variants, or their number if they are many."""
-    return joined(titles) if len(titles) <= _MOST_NAMED else f"{len(titles)} variants"
+        return [first, f"and {named(losers)} {verb(losers, 'comes', 'come')} last with {last}"]
+    return [first, *(f"{listed(titles)} {level}" for level, titles in others)]
 
 
 @dataclass(frozen=True)
@@ -118,7 +108,7 @@ class _Spread:
 def comparison_in_words(compared: Sequence[ComparedExperiment]) -> str:
     """Return one sentence about several experiments: which variant differs most, and how."""
     metric = metric_of([one.snapshot for one in compared])
-    letters = joined([one.letter for one in compared])
+    letters = listed([one.letter for one in compared])
     by_variant: dict[Variant, dict[str, float]] = {}
     for one in compared:
         means = last_means(one.snapshot, metric)
@@ -138,16 +128,10 @@ def comparison_in_words(compared: Sequence[ComparedExperiment]) -> str:
         same = "the same" if not any(spread.width for spread in shared) else "about the same"
         if len(shared) > 1:
             return f"Every variant that {letters} share has {same} {noun}."
-        return f"{shared[0].title} has {same} {noun} in {joined(list(shared[0].values))}."
+        return f"{shared[0].title} has {same} {noun} in {listed(shared[0].values)}."
     most = max(differing, key=lambda spread: spread.width)
     lead = f"The {noun} of {most.title}"
     return f"{lead} differs{' most' * (len(shared) > 1)}: {most.in_words(metric)}."
-
-
-def joined(texts: Sequence[str]) -> str:
-    """Return texts as in a sentence: "a", "a and b", "a, b and c"."""
-    *others, last = texts
-    return f"{', '.join(others)} and {last}" if others else last
 
 
 def level_in_words(value: float, metric: Metric = "accuracy") -> str:

@@ -7,20 +7,20 @@ This module imports no torch.
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
 
-from attnkit.analysis.reached import joined, level_in_words
+from attnkit.analysis.reached import level_in_words
 from attnkit.experiment import Experiment
 from attnkit.foundation.settings import InvalidExperiment
+from attnkit.foundation.tables import csv_table
+from attnkit.foundation.words import counted, listed, verb
 from attnkit.training.snapshot import Snapshot
 from attnkit.training.statistics import Interval, mean_interval
-from attnkit.training.summary import percent, percent_interval
+from attnkit.training.summary import percent, percent_limits
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
 from attnkit.variants.tying import TieAtOption
@@ -143,8 +143,7 @@ class Recovery:
         """
         if self.steps_since == 0:
             return ""
-        name, steps = _name_of(self.tied), f"{self.steps_since} more step"
-        steps += "s" * (self.steps_since > 1)
+        name, steps = _name_of(self.tied), counted(self.steps_since, "more step")
         n_seeds = len(self.back_after)
         seeds = f" (mean of {n_seeds} seeds)" if n_seeds > 1 else ""
         if np.isnan(self.now.mean):
@@ -175,9 +174,8 @@ class Recovery:
         names = [name for name, ends in results.items() if ends == {not self.came_back}]
         if not names:
             return ""
-        verb = "is" if len(names) == 1 else "are"
         end = "worse than before" if self.came_back else "as good as before"
-        return f"; {joined(names)} {verb} {end}"
+        return f"; {listed(names)} {verb(names, 'is', 'are')} {end}"
 
     @property
     def _return(self) -> str:
@@ -233,18 +231,16 @@ def percent_of(interval: Interval) -> str:
     if np.isnan(interval.mean):
         return "diverged"
     low, high, mean = (float(value) for value in (interval.low, interval.high, interval.mean))
-    limits = percent_interval(low, high)
-    return f"{percent(mean)} [{limits}]" if " to " in limits else percent(mean)
+    return percent(mean) + percent_limits(low, high, " [{}]")
 
 
 def curve_table(snapshot: Snapshot) -> str:
     """Return every evaluation of every run as CSV."""
-    text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(["step", "sharing", "seed", "accuracy", "loss", "asymmetry"])
-    accuracy, loss = (snapshot.history[name] for name in ("accuracy", "loss"))
-    for evaluation, step in enumerate(snapshot.eval_steps):
-        for run, (variant, seed) in enumerate(snapshot.experiment.runs):
-            measures = [values[evaluation, run] for values in (accuracy, loss, snapshot.asymmetry)]
-            table.writerow([step, variant.value, seed, *measures])
-    return text.getvalue()
+    history = snapshot.history
+    measures = (history["accuracy"], history["loss"], snapshot.asymmetry)
+    rows = [
+        (step, variant.value, seed, *(values[evaluation, run] for values in measures))
+        for evaluation, step in enumerate(snapshot.eval_steps)
+        for run, (variant, seed) in enumerate(snapshot.experiment.runs)
+    ]
+    return csv_table(["step", "sharing", "seed", "accuracy", "loss", "asymmetry"], rows)

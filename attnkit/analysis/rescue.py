@@ -17,9 +17,10 @@ from jaxtyping import Float64
 from attnkit.analysis.reached import level_in_words
 from attnkit.experiment import Experiment
 from attnkit.foundation.settings import InvalidExperiment
+from attnkit.foundation.words import counted
 from attnkit.training.snapshot import Snapshot
 from attnkit.training.statistics import mean_interval, paired_difference
-from attnkit.training.summary import percent_interval
+from attnkit.training.summary import percent_limits
 from attnkit.variants import InvalidVariant, Variant
 from attnkit.variants.catalogue import title_of
 from attnkit.variants.sharing import Sharing
@@ -138,15 +139,15 @@ def state_of(experiment: Experiment, setting: str) -> str:
     size = experiment.size
     match setting:
         case "n_heads":
-            return f"{size.n_heads} head{'s' * (size.n_heads > 1)}"
+            return counted(size.n_heads, "head")
         case "n_layers":
-            return f"{size.n_layers} layer{'s' * (size.n_layers > 1)}"
+            return counted(size.n_layers, "layer")
         case "d_mlp":
             return f"an MLP of {size.d_mlp}" if size.d_mlp else "no MLP"
         case "d_model":
             return f"a model width of {size.d_model}"
         case "steps":
-            return f"{experiment.training.steps:,} steps"
+            return counted(experiment.training.steps, "step")
         case "self_mask":
             return "a self-mask" if size.self_mask else "no self-mask"
         case "sharing":
@@ -179,11 +180,10 @@ def _certainty(accuracy: Float64[np.ndarray, " s"]) -> str:
     An interval whose limits are the same percentage is left out.
     """
     n_seeds, n_diverged = len(accuracy), int(np.isnan(accuracy).sum())
-    interval, text = mean_interval(accuracy), f"{n_seeds} seed{'s' * (n_seeds > 1)}"
+    interval, text = mean_interval(accuracy), counted(n_seeds, "seed")
     if 0 < n_diverged < n_seeds:
         text += f", {n_diverged} diverged"
-    limits = percent_interval(float(interval.low), float(interval.high))
-    return f"95% interval {limits}, {text}" if " to " in limits else text
+    return percent_limits(float(interval.low), float(interval.high), "95% interval {}, ") + text
 
 
 def goal_of(before: Outcome, after: Outcome) -> float:

@@ -16,8 +16,9 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from attnkit.analysis.recovery import percent_of
+from attnkit.foundation.words import counted, listed
 from attnkit.training.statistics import mean_interval, paired_difference
-from attnkit.training.summary import percent
+from attnkit.training.summary import fixed, percent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -228,14 +229,12 @@ _ARRAYS = ("before", "mixed", "repaired", "cka")
 
 def _points(share: float) -> str:
     """Return a difference of accuracies in percentage points."""
-    count = round(100 * share)
-    return f"{count} point{'s' * (count != 1)}"
+    return counted(round(100 * share), "point")
 
 
 def _signed(value: float) -> str:
     """Return a number without decimals, with plus or a true minus."""
-    count = round(value)
-    return f"{count:+}".replace("-", "−") if count else "0"
+    return fixed(value, 0, "+") if round(value) else "0"
 
 
 def _stretches(good: Bool[np.ndarray, " a"]) -> str:
@@ -245,5 +244,4 @@ def _stretches(good: Bool[np.ndarray, " a"]) -> str:
     for stretch in np.split(indices, np.flatnonzero(np.diff(indices) > 1) + 1):
         first, last = ALPHAS[stretch[0]], ALPHAS[stretch[-1]]
         texts.append(f"α = {first:g}" if first == last else f"α from {first:g} to {last:g}")
-    *others, final = texts
-    return f"{', '.join(others)} or {final}" if others else final
+    return listed(texts, "or")

@@ -16,9 +16,6 @@ BAD_INPUT = 2
 _LONGEST_ERROR = 2000
 """Largest number of characters of an error message."""
 
-Commands = Any
-"""Type of the subparsers that `add` functions get; argparse has no public class for it."""
-
 
 class BadInput(ValueError):
     """Error of a wrong argument; the message names it, its value and what is allowed."""

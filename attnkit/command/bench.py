@@ -11,9 +11,9 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from attnkit.command.arguments import BadInput, Commands, known_name, whole_number
+from attnkit.command.arguments import BadInput, known_name, whole_number
 from attnkit.command.interrupts import INTERRUPTED, interrupts
-from attnkit.command.outputs import SCREEN, Saving, check_files, check_table
+from attnkit.command.outputs import SCREEN, Saving, check_files, say
 from attnkit.variants.sharing import Sharing
 
 _MOST = 1000
@@ -23,10 +23,9 @@ _TESTS = Path(__file__).parents[2] / "tests"
 """Folder of the package `benchmark`, in a checkout of the repository."""
 
 
-def add(commands: Commands) -> None:
-    """Add the parser of the command."""
-    parser = commands.add_parser("bench", help="measure speed against bounds, baselines and peers")
-    parser.set_defaults(run=_run, parser=parser)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command, and the function that runs it."""
+    parser.set_defaults(run=_run)
     parser.add_argument("--peers", action="store_true", help="also x-transformers (extra `dev`)")
     parser.add_argument("--json", metavar="FILE", help="write the numbers here; - for the screen")
     parser.add_argument("--case", action="append", metavar="NAME", help="only this one, repeatable")
@@ -51,10 +50,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from benchmark.cases import CASES, N_RUNS
     from benchmark.report import run
 
-    from attnkit.command.marks import write_between_marks
-
     check_files(arguments, "json", "table")
-    check_table(arguments.table, "bench")
     cases = [known_name("--case", name, CASES) for name in arguments.case or CASES]
     n_runs = [whole_number("--runs", text, 1, _MOST) for text in arguments.runs or map(str, N_RUNS)]
     for n in n_runs:
@@ -72,16 +68,13 @@ def _run(arguments: argparse.Namespace) -> int:
             supply=not arguments.only_cases,
             live=not (arguments.only_cases or arguments.only_supply),
             rounds=rounds,
-            say=lambda text: print(text, file=sys.stderr, flush=True),
+            say=say,
         )
     document = json.dumps(report.to_dict(), indent=1, ensure_ascii=False)
     tables = report.to_markdown()
     with Saving() as saving:
         saving.file("--json", arguments.json, document + "\n")
-        if arguments.table is not None and not report.interrupted:
-            target = Path(arguments.table)
-            saving.attempt(
-                "--table", arguments.table, lambda: write_between_marks(target, "bench", tables)
-            )
+        if not report.interrupted:
+            saving.table(arguments, tables)
         print(document if arguments.json == SCREEN else tables)
     return INTERRUPTED if report.interrupted else 0

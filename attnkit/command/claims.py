@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attnkit.command.arguments import BadInput, Commands, known_name, whole_number
+from attnkit.command.arguments import BadInput, known_name, whole_number
 from attnkit.command.interrupts import INTERRUPTED, interrupts
-from attnkit.command.outputs import SCREEN, Saving, check_files, check_table
+from attnkit.command.outputs import SCREEN, Saving, check_files, say
 from attnkit.command.train import enough_memory
 from attnkit.foundation.plugins import PLUGINS
 
@@ -22,10 +21,9 @@ LAST_FIRST_SEED = 800_000
 """Largest first seed; learning rates of claims are tuned on larger seeds."""
 
 
-def add(commands: Commands) -> None:
-    """Add the parser of the command."""
-    parser = commands.add_parser("claims", help="test statements of people and papers")
-    parser.set_defaults(run=_run, parser=parser)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command, and the function that runs it."""
+    parser.set_defaults(run=_run)
     parser.add_argument("claims", nargs="*", metavar="ID", help="only these claims; default: all")
     parser.add_argument("--list", action="store_true", help="show shipped evidence, run nothing")
     parser.add_argument(
@@ -52,7 +50,6 @@ def add(commands: Commands) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     from attnkit.claims import CLAIMS
-    from attnkit.command.marks import write_between_marks
     from attnkit.evidence.presentation import readable, to_markdown
     from attnkit.evidence.record import SHIPPED, Records, load_shipped
     from attnkit.evidence.trials import FIRST_SEED
@@ -69,7 +66,6 @@ def _run(arguments: argparse.Namespace) -> int:
         LAST_FIRST_SEED,
     )
     check_files(arguments, "json", "html", "table")
-    check_table(arguments.table, "claims")
     chosen = [CLAIMS[name] for name in dict.fromkeys(arguments.claims or CLAIMS)]
     interrupted = False
     shipped = load_shipped()
@@ -77,7 +73,7 @@ def _run(arguments: argparse.Namespace) -> int:
         records = Records.of(shipped[claim.id] for claim in chosen if claim.id in shipped)
         missing = [claim.id for claim in chosen if claim.id not in shipped]
         if missing:
-            print(f"nothing is shipped for {', '.join(missing)}", file=sys.stderr)
+            say(f"nothing is shipped for {', '.join(missing)}")
     else:
         records, interrupted = _gather(arguments, chosen, first_seed)
     in_table = records
@@ -89,12 +85,8 @@ def _run(arguments: argparse.Namespace) -> int:
             known = shipped | records
             in_table = Records({name: known[name] for name in CLAIMS if name in known})
             saving.file("--ship", str(SHIPPED), in_table.to_json(summarised=False))
-        if arguments.table is not None and not interrupted:
-            table = to_markdown(in_table)
-            target = Path(arguments.table)
-            saving.attempt(
-                "--table", arguments.table, lambda: write_between_marks(target, "claims", table)
-            )
+        if not interrupted:
+            saving.table(arguments, to_markdown(in_table))
         if arguments.json == SCREEN:
             sys.stdout.write(records.to_json())
         elif records:
@@ -117,27 +109,18 @@ def _gather(
     pick_device(arguments.device)
     prepare_for_training()
     folder = user_cache_path("attnkit") / "claims" / __version__
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadInput(f"{error.filename}: {error.strerror}") from None
-    bench = Bench(
-        folder,
-        arguments.device,
-        lambda text: print(text, file=sys.stderr, flush=True),
-        fresh=arguments.fresh,
-    )
+    bench = Bench(folder, arguments.device, say, fresh=arguments.fresh)
     finished = Records()
     gathered = gather(
         chosen, bench, quick=arguments.quick, first_seed=first_seed, records=load_shipped()
     )
     try:
+        folder.mkdir(parents=True, exist_ok=True)
         with enough_memory(), interrupts:
             for evidence in gathered:
                 finished[evidence.claim.id] = evidence
                 verdict, seconds = evidence.judgement.verdict, evidence.seconds
-                line = f"    read alone: {verdict}, {seconds:.0f} s of training"
-                print(line, file=sys.stderr, flush=True)
+                say(f"    read alone: {verdict}, {seconds:.0f} s of training")
     except (Interrupted, KeyboardInterrupt):  # KeyboardInterrupt: between two experiments
         return finished, True
     except ValueError as error:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from attnkit.command.arguments import BadInput, Commands, reason_of
+from attnkit.command.arguments import BadInput, reason_of
 from attnkit.command.outputs import got_path
 from attnkit.foundation.files import write_file
 
 
-def add(commands: Commands) -> None:
-    """Add the parser of the command."""
-    parser = commands.add_parser("code", help="write a saved result as PyTorch modules and weights")
-    parser.set_defaults(run=_run, parser=parser)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command, and the function that runs it."""
+    parser.set_defaults(run=_run)
     parser.add_argument("saved", metavar="SAVED", help="the folder that `train --out` wrote")
     parser.add_argument("--out", metavar="FOLDER", required=True, help="write the files here")
 

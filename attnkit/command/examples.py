@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 from attnkit.analysis.custom_phone_book import is_phone_book
-from attnkit.command.arguments import BadInput, Commands, known_name
+from attnkit.command.arguments import BadInput, known_name
 from attnkit.command.interrupts import INTERRUPTED, interrupts
 from attnkit.command.outputs import Saving
 from attnkit.experiment import Experiment
@@ -16,10 +16,9 @@ from attnkit.foundation.plugins import PLUGINS
 from attnkit.tasks import TASKS
 
 
-def add(commands: Commands) -> None:
-    """Add the parser of the command."""
-    parser = commands.add_parser("examples", help="train the examples that pages show first")
-    parser.set_defaults(run=_run, parser=parser)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command, and the function that runs it."""
+    parser.set_defaults(run=_run)
     parser.add_argument(
         "tasks",
         nargs="*",

@@ -1,4 +1,4 @@
-"""The command `lab`: serve the dashboard and open it in a browser."""
+"""The command `lab`: open the dashboard in a browser; also without any command."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import os
 from urllib.parse import quote
 
-from attnkit.command.arguments import BadInput, Commands, whole_number
+from attnkit.command.arguments import BadInput, whole_number
 from attnkit.command.interrupts import interrupts
 from attnkit.foundation.process import WITH_PARENT, end_with_parent
 from attnkit.ui.server.launch import (
@@ -25,10 +25,9 @@ _SAFE_IN_LINKS = "=&%+,;:/@!$'()*~"
 """Characters that a link may have as they are, besides letters, digits and `_.-`."""
 
 
-def add(commands: Commands) -> None:
-    """Add the parser of the command."""
-    parser = commands.add_parser("lab", help="open the dashboard; also without any command")
-    parser.set_defaults(run=_run, parser=parser)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command, and the function that runs it."""
+    parser.set_defaults(run=_run)
     parser.add_argument(
         "--host", help=f"address to listen on ({HOST}); 0.0.0.0 lets others in the network in"
     )

@@ -31,7 +31,7 @@ from attnkit.foundation.settings import InvalidExperiment, InvalidSettings
 from attnkit.realmodels.errors import Unreadable
 
 COMMANDS = (lab, train, tasks, variants, claims, sweep, models, code, bench, examples)
-"""Modules of the commands; each adds its own parser."""
+"""Modules of the commands: the help of each is the first line of its docstring."""
 
 _OF_ALL_COMMANDS = ("-h", "--help", "--version")
 """Options that stand before a command; all others belong to one."""
@@ -76,7 +76,11 @@ def _run_command(arguments: Sequence[str] | None) -> int:
     parser.add_argument("--version", action="version", version=f"attnkit {__version__}")
     commands = parser.add_subparsers(required=True, metavar="command")
     for module in COMMANDS:
-        module.add(commands)
+        name = module.__name__.rpartition(".")[2]
+        purpose = (module.__doc__ or "").partition("\n")[0].partition(": ")[2].rstrip(".")
+        command = commands.add_parser(name, help=purpose)
+        command.set_defaults(parser=command, command=name)
+        module.add_arguments(command)
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     if not arguments or (arguments[0].startswith("-") and arguments[0] not in _OF_ALL_COMMANDS):
         arguments = ["lab", *arguments]

@@ -7,13 +7,13 @@ import re
 import sys
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from attnkit.command.arguments import BadInput, Commands
+from attnkit.command.arguments import BadInput
 from attnkit.command.interrupts import INTERRUPTED, interrupts
-from attnkit.command.marks import write_between_marks
-from attnkit.command.outputs import Saving, check_files, check_table, got_path
+from attnkit.command.outputs import Saving, check_files, got_path, say
 from attnkit.foundation.settings import shown
 from attnkit.realmodels.base import RealModel
 from attnkit.realmodels.errors import Unreadable
@@ -24,10 +24,9 @@ if TYPE_CHECKING:
     from attnkit.realmodels.atlas import Atlas, Setting
 
 
-def add(commands: Commands) -> None:
-    """Add the parser of the command."""
-    parser = commands.add_parser("models", help="measure trained models, head by head")
-    parser.set_defaults(run=_run, parser=parser)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command, and the function that runs it."""
+    parser.set_defaults(run=_run)
     parser.add_argument(
         "sources",
         nargs="*",
@@ -89,21 +88,23 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _measure(sources: list[str], arguments: argparse.Namespace, atlases: list[Atlas]) -> None:
     """Measure models; each finished atlas is appended, so that an interrupt does not lose it."""
+    from tqdm import tqdm
+
     from attnkit.realmodels.atlas import Atlas, measure_model, notes_on
     from attnkit.realmodels.sources import open_model
 
     settings = _settings(arguments)
     models = _with_unique_names([open_model(source) for source in sources])
     for source, model in zip(sources, models, strict=True):
-        with _Progress(model.name) as progress:
+        with tqdm(desc=model.name, unit="layer", file=sys.stderr, leave=False) as bar:
             atlas = measure_model(
                 model,
                 settings,
                 portraits=bool(arguments.portraits or arguments.ship),
-                progress=progress,
+                progress=partial(_show_progress, bar),
             )
         for note in dict.fromkeys([*model.notes, *notes_on(atlas.table)]):
-            print(f"{model.name}: {note}", file=sys.stderr)
+            say(f"{model.name}: {note}")
         if arguments.activations or arguments.ship:
             atlas = Atlas(_with_activations(atlas.table, source), atlas.arrays)
         atlases.append(atlas)
@@ -131,12 +132,8 @@ def _save(atlas: Atlas, arguments: argparse.Namespace, *, complete: bool) -> Non
         if arguments.portraits:
             path = Path(arguments.portraits)
             saving.attempt("--portraits", arguments.portraits, lambda: atlas.save(portraits=path))
-        if complete and arguments.table:
-            table = summary(plain)
-            target = Path(arguments.table)
-            saving.attempt(
-                "--table", arguments.table, lambda: write_between_marks(target, "models", table)
-            )
+        if complete:
+            saving.table(arguments, summary(plain))
         if complete and arguments.ship:
             saving.attempt("--ship", "the shipped atlas", lambda: _ship(atlas))
         print(summary(atlas.table if plain.empty else plain))
@@ -148,7 +145,7 @@ def _with_activations(table: pd.DataFrame, source: str) -> pd.DataFrame:
     try:
         return with_activations(table, source)
     except Unreadable as error:
-        print(f"not run on text: {error}", file=sys.stderr)
+        say(f"not run on text: {error}")
         return table
 
 
@@ -171,10 +168,9 @@ def _check(arguments: argparse.Namespace) -> None:
         if target is not None and not target.endswith(ending):
             got = got_path(f"--{option}", target)
             raise BadInput(f"{got}, allowed a name that ends in {ending}")
-    check_files(arguments, "out", "portraits", "table")
     if arguments.table and (arguments.fold or arguments.offset != "0"):
         raise BadInput("--table: allowed for models as they stand; leave out --fold and --offset")
-    check_table(arguments.table, "models")
+    check_files(arguments, "out", "portraits", "table")
 
 
 def _ship(atlas: Atlas) -> None:
@@ -187,21 +183,6 @@ def _ship(atlas: Atlas) -> None:
     toys.measure_toys().to_parquet(toys.FILE, index=False)
 
 
-class _Progress:
-    """Progress bar on standard error that counts layers."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __enter__(self) -> _Progress:
-        from tqdm import tqdm
-
-        self._bar = tqdm(desc=self._name, unit="layer", file=sys.stderr, leave=False)
-        return self
-
-    def __call__(self, done: int, total: int) -> None:
-        self._bar.total = total
-        self._bar.update(done - self._bar.n)
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.close()
+def _show_progress(bar: Any, done: int, total: int) -> None:
+    bar.total = total
+    bar.update(done - bar.n)

@@ -1,14 +1,15 @@
-"""Output files of commands: checked before the work begins, saved one by one after it."""
+"""Outputs of commands: files are checked before the work begins, and saved one by one after it."""
 
 from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 from attnkit.command.arguments import BadInput, reason_of
-from attnkit.command.marks import split_at_marks
 from attnkit.foundation.files import check_writable, write_file
 from attnkit.foundation.settings import shown
 
@@ -17,6 +18,11 @@ SCREEN = "-"
 
 _LONGEST_PATH = 200
 """Largest number of characters of a path in an error message."""
+
+
+def say(text: str) -> None:
+    """Print a line to standard error at once, so that standard output has results only."""
+    print(text, file=sys.stderr, flush=True)
 
 
 def got_path(option: str, target: str) -> str:
@@ -28,7 +34,8 @@ def check_files(arguments: argparse.Namespace, *options: str) -> None:
     """Check before long work that the files of these options can be written, without writing.
 
     Raises:
-        BadInput: If a file cannot be written, or two options name the same file.
+        BadInput: If a file cannot be written, two options name the same file, or that of `--table`
+            lacks the marks.
     """
     option_of_path: dict[str, str] = {}
     for name in options:
@@ -36,6 +43,8 @@ def check_files(arguments: argparse.Namespace, *options: str) -> None:
         if target is None or (name == "json" and target == SCREEN):
             continue
         _check(option, target, "a file", check_writable)
+        if name == "table":
+            _check(option, target, "a file", partial(split_at_marks, command=arguments.command))
         other = option_of_path.setdefault(os.path.realpath(target), option)
         if other != option:
             raise BadInput(f"{got_path(option, target)}, but {other} writes the same file")
@@ -66,23 +75,7 @@ def check_folder(option: str, target: str, files: Iterable[str]) -> None:
     _check(option, target, "a folder", check)
 
 
-def check_table(path: str | None, name: str) -> None:
-    """Check before long work that a file has the marks for a command's table.
-
-    Raises:
-        BadInput: If the file cannot be read or written, or lacks the marks.
-    """
-    if path is None:
-        return
-
-    def check(target: Path) -> None:
-        split_at_marks(target, name)
-        check_writable(target)
-
-    _check("--table", path, "a file", check)
-
-
-def _check(option: str, target: str, allowed: str, check: Callable[[Path], None]) -> None:
+def _check(option: str, target: str, allowed: str, check: Callable[[Path], object]) -> None:
     if not target:
         raise BadInput(f"{option}: got '', allowed {allowed}")
     path = Path(target)
@@ -138,3 +131,45 @@ class Saving:
         """Write one file, unless the option is missing or names the screen."""
         if target is not None and target != SCREEN:
             self.attempt(option, target, lambda: write_file(Path(target), content))
+
+    def table(self, arguments: argparse.Namespace, table: str) -> None:
+        """Replace the command's table in the file of `--table`, unless the option is missing."""
+        path, command = arguments.table, arguments.command
+        if path is not None:
+            write = partial(write_between_marks, Path(path), command, table)
+            self.attempt("--table", path, write)
+
+
+def marks(command: str) -> tuple[str, str]:
+    """Return the lines that mark the beginning and the end of a command's table."""
+    return (
+        f"<!-- {command} begins: written by python -m attnkit {command} -->",
+        f"<!-- {command} ends -->",
+    )
+
+
+def split_at_marks(path: Path, command: str) -> tuple[str, str]:
+    """Return the text before and the text after the marks of a command.
+
+    Raises:
+        ValueError: If the marks are missing.
+        OSError: If the file cannot be read.
+    """
+    text = path.read_text(encoding="utf-8")
+    begin, end = marks(command)
+    if text.count(begin) != 1 or text.count(end) != 1:
+        raise ValueError(f"{path}: needs one line {begin!r} and one {end!r}")
+    before, rest = text.split(begin)
+    return before, rest.split(end)[1]
+
+
+def write_between_marks(path: Path, command: str, body: str) -> None:
+    """Replace the text between the marks of a command.
+
+    Raises:
+        ValueError: If the marks are missing.
+        OSError: If the file cannot be read or written.
+    """
+    before, after = split_at_marks(path, command)
+    begin, end = marks(command)
+    write_file(path, f"{before}{begin}\n{body}\n{end}{after}")

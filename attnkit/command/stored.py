@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from attnkit.command.arguments import BadInput
-from attnkit.command.outputs import got_path
+from attnkit.command.outputs import got_path, say
 from attnkit.experiment import Experiment
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ class OptionalStore:
         outcome = ": nothing is trained"
         if not same:
             outcome = f", but {result.snapshot.trained_by} trained it: it is trained again"
-        print(f"experiment {experiment.hash} is stored{outcome}", file=sys.stderr)
+        say(f"experiment {experiment.hash} is stored{outcome}")
         return result if same else None
 
     def put(self, result: Result) -> None:
@@ -82,4 +81,4 @@ class OptionalStore:
             raise BadInput(f"--store: {error}") from None
         finally:
             while self._store is not None and self._store.notes:
-                print(self._store.notes.pop(0), file=sys.stderr)
+                say(self._store.notes.pop(0))

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attnkit.command.arguments import BadInput, Commands, known_name, reason_of, whole_number
+from attnkit.command.arguments import BadInput, known_name, reason_of, whole_number
 from attnkit.command.interrupts import interrupts
-from attnkit.command.outputs import got_path
+from attnkit.command.outputs import got_path, say
 
 if TYPE_CHECKING:
     from attnkit.sweeps import Sweep
@@ -26,10 +26,9 @@ _OPTIONS = {"out": "--out", "place": "--engine"}
 """Options of the command by the names that the library's messages begin with."""
 
 
-def add(commands: Commands) -> None:
-    """Add the parser of the command."""
-    parser = commands.add_parser("sweep", help="train variants at every point of a grid")
-    parser.set_defaults(run=_run, parser=parser)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command, and the function that runs it."""
+    parser.set_defaults(run=_run)
     parser.add_argument("specification", metavar="SPEC.toml", help="base, axes, variants, seeds")
     parser.add_argument(
         "--engine",
@@ -95,7 +94,7 @@ def _train(sweep: Sweep, folder: SweepFolder, arguments: argparse.Namespace) -> 
 
     prepare_for_training()
     prepared = prepare(sweep, folder, resume=arguments.resume, retry_failed=arguments.retry_failed)
-    print(_outlook(prepared, arguments.engine), file=sys.stderr, flush=True)
+    say(_outlook(prepared, arguments.engine))
     if arguments.estimate:
         return 0
     with _Bar(prepared.estimate.n_runs) as bar, interrupts:
@@ -110,6 +109,7 @@ def _train(sweep: Sweep, folder: SweepFolder, arguments: argparse.Namespace) -> 
 def _outlook(prepared: Prepared, place: str) -> str:
     """Return what a sweep is estimated to need, in one line."""
     from attnkit.sweeps.local import n_local_workers
+    from attnkit.training.pace import duration_in_words
 
     estimate, sweep = prepared.estimate, prepared.sweep
     n_finished = sweep.n_runs - estimate.n_runs
@@ -117,20 +117,14 @@ def _outlook(prepared: Prepared, place: str) -> str:
     text += f", {n_finished} finished before" if n_finished else ""
     if not estimate.n_runs:
         return text
-    text += f": about {_duration(estimate.core_hours * 3600)} of one core"
+    text += f": about {duration_in_words(estimate.core_hours * 3600)} of one core"
     if place == "local":
         n_workers = n_local_workers(estimate.megabytes)
         seconds = estimate.core_hours * 3600 / n_workers
-        text += f", {_duration(seconds)} on {n_workers} workers"
+        text += f", {duration_in_words(seconds)} on {n_workers} workers"
     text += f"; {estimate.megabytes:.0f} MB for each worker"
     price = sweep.budget.price_per_core_hour
     return text + (f"; cost {estimate.core_hours * price:.2f}" if price else "")
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 def _summary(result: SweepResult) -> str:
@@ -197,9 +191,10 @@ class _Bar:
             self._bar.update(n_finished - self._bar.n)
         elif n_finished >= self._next_line * self._n_runs:
             self._next_line = n_finished / self._n_runs + 0.1
-            left = _duration(progress.seconds_left)
-            line = f"{n_finished} of {self._n_runs} runs, {progress.n_workers} workers, {left} left"
-            print(line, file=sys.stderr, flush=True)
+            from attnkit.training.pace import duration_in_words
+
+            left = duration_in_words(progress.seconds_left)
+            say(f"{n_finished} of {self._n_runs} runs, {progress.n_workers} workers, {left} left")
 
     def __exit__(self, *_: object) -> None:
         if self._bar is not None:

@@ -6,15 +6,14 @@ import argparse
 import json
 from typing import Any
 
-from attnkit.command.arguments import Commands, known_name
+from attnkit.command.arguments import known_name
 from attnkit.experiment.experiment import settings
 from attnkit.tasks import TASKS
 
 
-def add(commands: Commands) -> None:
-    """Add the parser of the command."""
-    parser = commands.add_parser("tasks", help="list the tasks, or the settings of one task")
-    parser.set_defaults(run=_run, parser=parser)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command, and the function that runs it."""
+    parser.set_defaults(run=_run)
     parser.add_argument("task", nargs="?", metavar="NAME", help="only this task, with all settings")
     parser.add_argument("--json", action="store_true", help="print JSON")
 

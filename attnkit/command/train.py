@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from attnkit.command.arguments import BadInput, Commands
+from attnkit.command.arguments import BadInput
 from attnkit.command.interrupts import INTERRUPTED, interrupts
 from attnkit.command.outputs import SCREEN, Saving, check_files, check_folder
 from attnkit.command.stored import OptionalStore
@@ -25,14 +25,10 @@ if TYPE_CHECKING:
     from attnkit.training.results import Result
 
 
-def add(commands: Commands) -> None:
-    """Add the parser of the command."""
-    parser = commands.add_parser(
-        "train",
-        help="train variants side by side on a task",
-        epilog="Settings that are not given are those of the task; `tasks NAME` lists them.",
-    )
-    parser.set_defaults(run=_run, parser=parser)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command, and the function that runs it."""
+    parser.set_defaults(run=_run)
+    parser.epilog = "Settings that are not given are those of the task; `tasks NAME` lists them."
     parser.add_argument("--task", help="one of " + ", ".join(TASKS))
     parser.add_argument(
         "--sharing",

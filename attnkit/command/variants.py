@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from typing import TYPE_CHECKING
 
-from attnkit.command.arguments import Commands
+from attnkit.command.outputs import say
 from attnkit.foundation.settings import InvalidExperiment
 from attnkit.training.engine import kernel_knows
 from attnkit.variants import CATALOGUE, OPTIONS
@@ -16,10 +15,9 @@ if TYPE_CHECKING:
     from attnkit.examples import RecordedAccuracy
 
 
-def add(commands: Commands) -> None:
-    """Add the parser of the command."""
-    parser = commands.add_parser("variants", help="list the variants and the options of text forms")
-    parser.set_defaults(run=_run, parser=parser)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command, and the function that runs it."""
+    parser.set_defaults(run=_run)
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -33,7 +31,7 @@ def _run(arguments: argparse.Namespace) -> int:
             experiment = default_of(named.variant)
             costs = experiment.costs(named.variant)
         except InvalidExperiment as error:
-            print(f"attnkit: {named.name}: {error}", file=sys.stderr)
+            say(f"attnkit: {named.name}: {error}")
             continue
         engine = "kernel" if kernel_knows(experiment, named.variant) else "torch"
         rows.append((named, costs, engine, recorded.accuracy.get(named.variant)))

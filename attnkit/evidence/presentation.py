@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import get_args
 
-from attnkit.analysis.reached import joined
 from attnkit.claims import CLAIMS, Claim, Verdict
 from attnkit.claims.base import Arm, Seen
 from attnkit.evidence.record import Evidence, Records
 from attnkit.evidence.words import (
-    capitalised,
     finding_in_words,
     found_in_words,
     main_statement,
     values_in_words,
 )
+from attnkit.foundation.tables import markdown_table
+from attnkit.foundation.words import capitalised, listed
 from attnkit.training.engine import in_words
 
 
@@ -252,11 +252,12 @@ def readable(records: Records) -> str:
 def to_markdown(records: Records) -> str:
     """Return the table of docs/claims.md: verdicts, predictions, and what we had seen before."""
     columns = ("claim", "verdict_in_full", "predicted", "seen", "numbers")
-    lines = [f"| {' | '.join(COLUMNS[name] for name in columns)} |", f"|{'---|' * len(columns)}"]
+    rows = []
     for words in claims_in_words(records):
         cells = {**words.cells, "claim": f"`{words.claim.id}` {words.claim.title}"}
-        lines.append(f"| {' | '.join(cells[name] for name in columns)} |")
-    return "\n".join([*lines, "", f"{score_in_words(records)} {_reading_note(records)}"])
+        rows.append([cells[name] for name in columns])
+    table = markdown_table([COLUMNS[name] for name in columns], rows)
+    return f"{table}\n\n{score_in_words(records)} {_reading_note(records)}"
 
 
 def _reading_note(records: Records) -> str:
@@ -280,7 +281,7 @@ def cache_in_words(claim: Claim) -> str:
         by_size.setdefault(_cache_of(arm), []).append(arm.name)
     if len(by_size) == 1:
         return f"KV cache: {next(iter(by_size))} numbers per token."
-    parts = [f"{joined(names)}: {size}" for size, names in by_size.items()]
+    parts = [f"{listed(names)}: {size}" for size, names in by_size.items()]
     return f"KV cache, numbers per token: {'; '.join(parts)}."
 
 

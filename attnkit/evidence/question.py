@@ -15,6 +15,7 @@ import numpy as np
 from attnkit.claims import Verdict
 from attnkit.evidence.record import Evidence, Records
 from attnkit.foundation.display import Displayed
+from attnkit.foundation.words import capitalised
 from attnkit.training.summary import percent
 
 
@@ -181,8 +182,7 @@ class Answer:
             texts.append(text)
         if {"yes", "no"} <= answers:
             return f"It depends: {', '.join(texts)}."
-        joined = ", and ".join(texts)
-        return f"{joined[0].upper()}{joined[1:]}." if joined else ""
+        return f"{capitalised(', and '.join(texts))}." if texts else ""
 
     @property
     def reason(self) -> str:

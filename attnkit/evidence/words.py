@@ -14,7 +14,8 @@ from attnkit.claims.statements import Statement
 from attnkit.evidence.record import Evidence
 from attnkit.evidence.trials import Tuned
 from attnkit.evidence.verdict import Finding
-from attnkit.training.summary import percent
+from attnkit.foundation.words import capitalised, counted
+from attnkit.training.summary import fixed, percent
 
 
 @dataclass(frozen=True)
@@ -80,19 +81,13 @@ def values_in_words(evidence: Evidence, statement: Statement, finding: Finding) 
         is_share = unit == "points" or statement.measure == "mass_on_target"
         texts = [_value(mean, is_share) for mean in means]
         unit = "" if is_share else unit
-    n_seeds = f"{finding.n_pairs} seed{'s' * (finding.n_pairs != 1)}"
-    return f"{' against '.join(texts)} {unit}".rstrip() + f", {n_seeds}"
+    return f"{' against '.join(texts)} {unit}".rstrip() + f", {counted(finding.n_pairs, 'seed')}"
 
 
 def _value(mean: float, is_share: bool) -> str:
     if math.isnan(mean):
         return "diverged"
-    return percent(mean) if is_share else f"{mean:z.2f}".replace("-", "−")
-
-
-def capitalised(text: str) -> str:
-    """Return a text with a capital first letter."""
-    return text[:1].upper() + text[1:]
+    return percent(mean) if is_share else fixed(mean, 2)
 
 
 def statements_table(evidence: Evidence) -> Table:
@@ -138,10 +133,10 @@ def pairs_in_words(statement: Statement, finding: Finding) -> str:
     """Return the numbers of seeds with which the left arm is worse, better and alike."""
     counts_higher = math.isinf(statement.high) != (statement.low < 0 < statement.high)
     is_better = counts_higher == (statement.measured.better > 0)
-    counted, mirrored = ("better", "worse") if is_better else ("worse", "better")
+    first, second = ("better", "worse") if is_better else ("worse", "better")
     lost = f", diverged with {finding.n_lost}" if finding.n_lost else ""
     return (
-        f"{counted} with {finding.n_worse} of {finding.n_pairs} seeds, {mirrored} with "
+        f"{first} with {finding.n_worse} of {finding.n_pairs} seeds, {second} with "
         f"{finding.n_better}, alike with {finding.n_alike}{lost}"
     )
 
@@ -152,8 +147,7 @@ def difference_in_words(value: float, statement: Statement) -> str:
         return ""
     unit = statement.measured.unit
     scale, digits = {"points": (100, 1), "doublings": (1, 1)}.get(unit, (1, 3))
-    number = f"{scale * value:+z.{digits}f}".replace("-", "−").replace("inf", "∞")
-    return f"{number} {unit}".rstrip()
+    return f"{fixed(scale * value, digits, '+')} {unit}".rstrip()
 
 
 def mean_in_words(statement: Statement, finding: Finding) -> str:

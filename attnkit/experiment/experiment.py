@@ -264,7 +264,7 @@ class Experiment(_Runs, Displayed):
         """Return the link form: the settings that differ from the task's defaults, as text."""
         defaults = default_settings(self.task.name)
         params = {
-            name: _text(value)
+            name: text_of(value)
             for name, value in self.settings().items()
             if value != defaults[name] or (name == "task" and value != DEFAULT_TASK)
         }
@@ -384,7 +384,8 @@ def _unknown(name: str, value: Any, known: Iterable[str]) -> Problem:
     return Problem(name, value, hint)
 
 
-def _text(value: Any) -> str:
+def text_of(value: Any) -> str:
+    """Return the value of a setting as links and the command line have it."""
     text = ",".join(value) if isinstance(value, list) else str(value)
     return text.lower() if isinstance(value, bool) else text
 

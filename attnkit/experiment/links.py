@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
@@ -22,6 +22,7 @@ from attnkit.experiment.experiment import (
     default_settings,
     from_params,
     settings,
+    text_of,
 )
 from attnkit.foundation.settings import InvalidExperiment, Problem
 from attnkit.tasks import TASKS
@@ -184,15 +185,10 @@ def _known_names(tasks: tuple[str, ...]) -> frozenset[str]:
 
 def _text(value: Any) -> str | None:
     """Return a value as the text that a link has for it; None if it has none."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, (str, float)):
-        return str(value)
-    if isinstance(value, int):  # writing a huge number takes long
-        return str(value) if value.bit_length() < 64 else f"2**{value.bit_length()}"
-    if isinstance(value, list) and all(isinstance(item, str) for item in value):
-        return ",".join(value)
-    return None
+    if isinstance(value, int) and value.bit_length() >= 64:  # writing a huge number takes long
+        return f"2**{value.bit_length()}"
+    is_list = isinstance(value, list) and all(isinstance(item, str) for item in value)
+    return text_of(value) if is_list or isinstance(value, str | int | float) else None
 
 
 def _read_variants(text: str) -> tuple[list[str], list[Problem]]:
@@ -239,40 +235,19 @@ class _TooManyTries(Exception):
     """No valid experiment was found within the allowed number of tries."""
 
 
-class _Builder:
-    """Builder of experiments from fields, for a limited number of tries."""
-
-    def __init__(self, n_variants: int) -> None:
-        self._n_left = max(12, _MOST_TRIES // n_variants)
-
-    def build(self, fields: Mapping[str, str]) -> Experiment:
-        if self._n_left == 0:
-            raise _TooManyTries
-        self._n_left -= 1
-        return from_params(fields)
-
-    def is_solved(self, fields: Mapping[str, str], name: str, error: InvalidExperiment) -> bool:
-        """Return whether leaving out one field solves all problems of an error."""
-        try:
-            self.build({key: value for key, value in fields.items() if key != name})
-        except InvalidExperiment as other:
-            return not {p.field for p in other.problems} & {p.field for p in error.problems}
-        return True
-
-
 def _repair(fields: Mapping[str, str]) -> tuple[Experiment, list[Problem]]:
     """Return an experiment of the fields that can be used, and problems of the others."""
     remaining = dict(fields)
     problems: list[Problem] = []
     variants = remaining.get("sharing", ",".join(Sharing))
-    builder = _Builder(1 + variants.count(","))
+    tries = iter(range(max(12, _MOST_TRIES // (1 + variants.count(",")))))
     try:
         while True:
             try:
-                return builder.build(remaining), problems
+                return _build(remaining, tries), problems
             except InvalidExperiment as error:
                 problems += error.problems
-                _remove_wrong(remaining, error, builder)
+                _remove_wrong(remaining, error, tries)
     except _TooManyTries:
         pass
     allowed = "settings that go together: all are at their defaults"
@@ -280,12 +255,32 @@ def _repair(fields: Mapping[str, str]) -> tuple[Experiment, list[Problem]]:
     return Experiment(), problems
 
 
-def _remove_wrong(remaining: dict[str, str], error: InvalidExperiment, builder: _Builder) -> None:
+def _build(fields: Mapping[str, str], tries: Iterator[int]) -> Experiment:
+    """Return the experiment of some fields, while there are tries left."""
+    if next(tries, None) is None:
+        raise _TooManyTries
+    return from_params(fields)
+
+
+def _solves(
+    name: str, fields: Mapping[str, str], error: InvalidExperiment, tries: Iterator[int]
+) -> bool:
+    """Return whether leaving out one field solves all problems of an error."""
+    try:
+        _build({key: value for key, value in fields.items() if key != name}, tries)
+    except InvalidExperiment as other:
+        return not {p.field for p in other.problems} & {p.field for p in error.problems}
+    return True
+
+
+def _remove_wrong(
+    remaining: dict[str, str], error: InvalidExperiment, tries: Iterator[int]
+) -> None:
     """Remove the wrong fields; where a default is at fault, one field that disagrees with it."""
     wrong = {problem.field for problem in error.problems} & remaining.keys()
     if not wrong:
         others = [name for p in error.problems for name in p.others if name in remaining]
-        solving = [name for name in others if builder.is_solved(remaining, name, error)]
+        solving = [name for name in others if _solves(name, remaining, error, tries)]
         wrong = set((solving or others)[:1]) or set(remaining)
     for name in wrong:
         valid = _valid_variants(remaining[name], error) if name == "sharing" else ""

@@ -10,11 +10,10 @@ import numpy as np
 from attnkit.analysis.custom_phone_book import NOT_IN_BOOK, Book, BookQuery, shortened
 from attnkit.analysis.responses import Answers, VariantAnswers
 from attnkit.experiment import Experiment
+from attnkit.figures.marks import named
+from attnkit.foundation.tables import Cell, html_table
 from attnkit.variants.catalogue import title_of
 from attnkit.variants.palette import VIRIDIS, colors_of
-
-_RIGHT = ' class="ak-best"'
-"""Attribute of the column headers of entries with the right answer."""
 
 _BRIGHT = 4
 """Index of the first colour on which text is black, not white; the contrast is at least 4.5."""
@@ -38,29 +37,28 @@ def answers_table(
         seed: Seed whose answer is shown; None for the most frequent answer and the mean attention.
         layer: Layer whose attention is shown, counted from 0.
     """
-    colors = colors_of(experiment.sharing)
-    headers = "".join(
-        f'<th scope="col" title="{escape(entry.name)} {escape(entry.number)}"'
-        f"{_RIGHT if index in question.right else ''}>{escape(shortened(entry.name))}"
-        f"<br/><small>{escape(shortened(entry.number))}</small></th>"
-        for index, entry in enumerate(book.entries)
-    )
     seed_index = None if seed is None else experiment.seeds.index(seed)
-    rows = []
-    for variant, color, answer in zip(experiment.sharing, colors, answers.variants, strict=True):
-        name = (
-            f'<th scope="row"><span style="color:{color}">■</span> {escape(title_of(variant))}</th>'
+    head = [
+        Cell(
+            f"{escape(shortened(entry.name))}<br/><small>{escape(shortened(entry.number))}</small>",
+            f'title="{escape(f"{entry.name} {entry.number}")}"'
+            + ' class="ak-best"' * (index in question.right),
         )
+        for index, entry in enumerate(book.entries)
+    ]
+    rows: list[list[str | Cell]] = []
+    colors = colors_of(experiment.sharing)
+    for variant, color, answer in zip(experiment.sharing, colors, answers.variants, strict=True):
+        name = Cell(named(color, title_of(variant)), is_name=True)
         if answer.refusal:
-            text = escape(answer.refusal)
-            rows.append(f'<tr>{name}<td colspan="{len(book.entries) + 1}">{text}</td></tr>')
+            rows.append([name, Cell(escape(answer.refusal), f'colspan="{len(book.entries) + 1}"')])
             continue
-        cells = _attention_cells(answer, question, seed_index, layer)
-        rows.append(f"<tr>{name}{_answer_cell(answer, question, seed_index)}{cells}</tr>")
-    return (
-        '<div class="ak-book" tabindex="0"><table><thead><tr><td></td><th scope="col">answer</th>'
-        f"{headers}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
-    )
+        weights = answer.attention[:, layer, question.row]  # (s, n)
+        weights = weights.mean(0) if seed_index is None else weights[seed_index]
+        cells = map(_attention_cell, np.nan_to_num(weights).tolist())
+        rows.append([name, _answer_cell(answer, question, seed_index), *cells])
+    table = html_table(["variant", "answer", *head], rows)
+    return f'<div class="ak-book" tabindex="0">{table}</div>'
 
 
 def _answer_cell(answer: VariantAnswers, question: BookQuery, seed_index: int | None) -> str:
@@ -72,10 +70,10 @@ def _answer_cell(answer: VariantAnswers, question: BookQuery, seed_index: int | 
         answer_class, agree = classes[seed_index], ""
     text = escape(shortened(question.classes.get(answer_class, NOT_IN_BOOK)))
     if not question.right:
-        return f"<td><b>{text}</b>{agree}</td>"
+        return f"<b>{text}</b>{agree}"
     right = {_class_of(entry, question) for entry in question.right}
     css_class, mark = ("ak-yes", "✓") if answer_class in right else ("ak-no", "✗")
-    return f'<td><span class="{css_class}">{text} {mark}</span>{agree}</td>'
+    return f'<span class="{css_class}">{text} {mark}</span>{agree}'
 
 
 def _class_of(entry: int, question: BookQuery) -> int:
@@ -84,15 +82,8 @@ def _class_of(entry: int, question: BookQuery) -> int:
     return int(numbers[entry] - numbers[0])  # The first entry has the smallest number id.
 
 
-def _attention_cells(
-    answer: VariantAnswers, question: BookQuery, seed_index: int | None, layer: int
-) -> str:
-    weights = answer.attention[:, layer, question.row]  # (s, n)
-    weights = weights.mean(0) if seed_index is None else weights[seed_index]
-    return "".join(_attention_cell(float(weight)) for weight in np.nan_to_num(weights))
-
-
-def _attention_cell(weight: float) -> str:
+def _attention_cell(weight: float) -> Cell:
     index = round(min(max(weight, 0.0), 1.0) * (len(VIRIDIS) - 1))
     text_color = "#000" if index >= _BRIGHT else "#fff"
-    return f'<td style="background:{VIRIDIS[index]};color:{text_color}">{weight:.2f}</td>'
+    style = f"background:{VIRIDIS[index]};color:{text_color}"
+    return Cell(f"{weight:.2f}", f'style="{style}"')

@@ -123,9 +123,8 @@ def plot_distribution(groups: list[Group], measure: Measure) -> Figure:
 
 
 def _label(group: Group) -> str:
-    n = len(group.values)
     name = group.model if len(group.model) <= _NAME else f"{group.model[: _NAME - 1]}…"
-    return f"{escape(name)}<br>{group.kind}, {n} head{'s' * (n > 1)}"
+    return f"{escape(name)}<br>{group.kind}, {group.count}"
 
 
 _NAME = 22

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,10 +16,16 @@ from attnkit.analysis.attention_map import MOST_COLUMNS, MapLayout, example_of, 
 from attnkit.analysis.reasons import marked_pair
 from attnkit.experiment import Experiment
 from attnkit.experiment.costs import TOLERANCE
-from attnkit.figures.curves import stays_at_plateau
+from attnkit.figures.curves import (
+    History,
+    legend_of,
+    levels_of,
+    metric_of,
+    reference_levels,
+    top_of,
+)
 from attnkit.figures.diagram import count_matrices, variant_diagram
-from attnkit.figures.maps import attention_maps
-from attnkit.figures.panels import thin
+from attnkit.figures.maps import attention_maps, of_head
 from attnkit.training.snapshot import Snapshot
 from attnkit.training.statistics import mean_interval
 from attnkit.training.summary import (
@@ -75,52 +80,50 @@ def board(
         previous: Snapshot of an earlier experiment, whose curves are drawn in grey.
     """
     trained = snapshot.experiment
-    steps, indices = thin(snapshot.eval_steps)
-    name = "accuracy" if trained.task.loss_to_beat is None else "loss"
-    values = snapshot.per_sharing(snapshot.history[name])
-    top, levels = _top(snapshot, values), _shared_levels(trained)
+    metric = metric_of(trained.task)
+    history, asymmetry = History.of(metric, snapshot), History.of("asymmetry", snapshot)
+    before = None if previous is None else History.of(metric, previous)
+    earlier = {} if before is None else before.intervals
+    top, levels = top_of(metric, [snapshot]), levels_of(metric, trained, history)
     maps = _maps(snapshot, seed, layer, head, len(experiment.sharing))
+    panels = dict(zip(trained.sharing, maps.pop("panels"), strict=True))
     accuracies = _accuracy_texts(snapshot)
     pair_scores = _pair_scores(snapshot, seed, layer, head)
-    asymmetry = snapshot.per_sharing(snapshot.asymmetry)
     columns = []
     for column, variant in zip(planned_columns(experiment), experiment.sharing, strict=True):
-        if variant in trained.sharing:
-            index = trained.sharing.index(variant)
+        if variant in panels:
             column |= accuracies[variant]
-            column["curve"] = _curve(values[indices, index], top)
-            column["curve"]["runs"] = _packed(values[indices, index].T)
-            column["curve"]["previous"] = _previous(previous, variant, name)
-            column["levels"] = levels + _levels_of(trained, variant, values[0, index], name)
-            column["asymmetry"] = _curve(asymmetry[indices, index], 1.0)
+            column["curve"] = _curve(history, variant, top)
+            column["curve"]["runs"] = _packed(history.runs[variant].T)
+            known = variant in earlier
+            column["curve"]["previous"] = _packed(earlier[variant].mean) if known else ""
+            column["levels"] = [vars(level) for level in levels[variant]]
+            column["asymmetry"] = _curve(asymmetry, variant, 1.0)
             column["asymmetry_value"] = asymmetry_in_words(snapshot, variant)
-            column["map"] = maps["panels"][index]
+            column["map"] = panels[variant]
             column["scores"] = pair_scores.get(variant, [])
         else:
             column["map"] = {"lacking": "Not trained yet: press Train."}
-        columns.append({**column, "said": _alt_text(column)})
-    shown_levels = levels + [level for column in columns for level in column["levels"]]
+        columns.append({**column, "alt": _alt_text(column)})
+    shown = [level for variant in experiment.sharing for level in levels.get(variant, [])]
     return {
         **planned_board(experiment),
         "step": snapshot.step,
-        "last_step": trained.training.steps,
-        "steps": _packed(steps),
-        "previous_steps": "" if previous is None else _packed(thin(previous.eval_steps)[0]),
-        "quantity": name,
+        "steps": _packed(history.steps),
+        "previous_steps": "" if before is None else _packed(before.steps),
         "top": top,
-        "turn": trained.training.earlier_steps,
-        "legend": _legend(trained, shown_levels, previous is not None),
+        "legend": legend_of(metric, trained, shown, has_previous=previous is not None),
         "mark": _mark(snapshot, layer, maps.pop("frame")),
         "columns": columns,
-        "maps": {key: value for key, value in maps.items() if key != "panels"},
+        "maps": maps,
     }
 
 
 def asymmetry_over_steps(snapshot: Snapshot) -> dict[str, Any]:
     """Return the mean score asymmetry of every variant at the steps that charts show, packed."""
-    steps, indices = thin(snapshot.eval_steps)
-    means = mean_interval(snapshot.per_sharing(snapshot.asymmetry)[indices]).mean
-    return {"steps": _packed(steps), "means": [_packed(line) for line in means.T]}
+    history = History.of("asymmetry", snapshot)
+    means = [_packed(interval.mean) for interval in history.intervals.values()]
+    return {"steps": _packed(history.steps), "means": means}
 
 
 def planned_board(experiment: Experiment) -> dict[str, Any]:
@@ -130,26 +133,23 @@ def planned_board(experiment: Experiment) -> dict[str, Any]:
     the level at which symmetric scores stay is left out, because it would tell which variants fail
     before anybody has guessed.
     """
-    name = "accuracy" if experiment.task.loss_to_beat is None else "loss"
-    levels = _shared_levels(experiment) + ([_untrained(0.0)] if name == "accuracy" else [])
+    task, metric = experiment.task, metric_of(experiment.task)
     return {
         "step": 0,
         "last_step": experiment.training.steps,
         "steps": "",
         "previous_steps": "",
-        "quantity": name,
+        "quantity": metric,
         "top": 1.0,
         "turn": experiment.training.earlier_steps,
-        "legend": _legend(experiment, levels, has_previous=False),
-        "label_legend": experiment.task.label_legend,
-        "has_mirrors": experiment.task.plateau is not None,
+        "legend": legend_of(metric, experiment, reference_levels(metric, task)),
+        "label_legend": task.label_legend,
+        "has_mirrors": task.plateau is not None,
         "mark": None,
-        "columns": [
-            {**column, "said": _alt_text(column)} for column in planned_columns(experiment)
-        ],
+        "columns": [{**one, "alt": _alt_text(one)} for one in planned_columns(experiment)],
         "maps": None,
-        "task": experiment.task.name,
-        "title": experiment.task.title,
+        "task": task.name,
+        "title": task.title,
     }
 
 
@@ -225,73 +225,9 @@ def _accuracy_texts(snapshot: Snapshot) -> dict[Variant, dict[str, str]]:
     return texts
 
 
-def _top(snapshot: Snapshot, values: np.ndarray) -> float:
-    """Return the upper end of the vertical axis of the learning curves."""
-    task = snapshot.experiment.task
-    if task.loss_to_beat is None:
-        return 1.0
-    start = values[0][np.isfinite(values[0])].max(initial=0.0)
-    return 1.05 * max(math.log(task.n_classes), task.loss_to_beat, float(start))
-
-
-def _shared_levels(experiment: Experiment) -> list[dict[str, Any]]:
-    """Return the reference level of all columns: chance, or the loss to beat."""
-    task = experiment.task
-    if task.loss_to_beat is None:
-        return [{"value": task.chance, "dash": "dot", "text": f"chance {percent(task.chance)}"}]
-    text = f"{task.simple_model} {task.loss_to_beat:.2f}"
-    return [{"value": task.loss_to_beat, "dash": "dot", "text": text}]
-
-
-def _levels_of(
-    experiment: Experiment, variant: Variant, at_start: np.ndarray, name: str
-) -> list[dict[str, Any]]:
-    """Return the levels of one column: untrained accuracy, and the plateau of symmetric scores."""
-    if name == "loss":
-        return []
-    start = float(mean_interval(at_start).mean)
-    levels = [] if np.isnan(start) else [_untrained(start)]
-    if experiment.plateau is not None and stays_at_plateau(variant):
-        text = f"guess between two entries {percent(experiment.plateau)}"
-        levels.append({"value": experiment.plateau, "dash": "longdashdot", "text": text})
-    return levels
-
-
-def _untrained(value: float) -> dict[str, Any]:
-    """Return the level of the accuracy before training."""
-    return {"value": value, "dash": "dash", "text": "untrained"}
-
-
-def _legend(
-    experiment: Experiment, levels: Sequence[dict[str, Any]], has_previous: bool
-) -> list[dict[str, str]]:
-    """Return the legend of the learning curves: a text for each style of line."""
-    n = experiment.n_seeds
-    entries = [{"dash": "solid", "text": f"mean of {n} seeds, 95% interval" if n > 1 else "1 seed"}]
-    if n > 1:
-        entries.append({"dash": "thin", "text": "each seed"})
-    entries += [{"dash": level["dash"], "text": level["text"]} for level in levels]
-    if experiment.training.earlier_steps:
-        entries.append({"dash": "thin", "text": "vertical line: the embedding is frozen"})
-    if has_previous:
-        entries.append({"dash": "previous", "text": "previous experiment"})
-    return list({entry["text"]: entry for entry in entries}.values())
-
-
-def _curve(values: np.ndarray, top: float) -> dict[str, str]:
-    """Return the mean of (e, s) values with its 95% limits, cut to the axis."""
-    interval = mean_interval(values)
-    low, high = (limit.clip(0, top) for limit in (interval.low, interval.high))
-    return {"mean": _packed(interval.mean), "low": _packed(low), "high": _packed(high)}
-
-
-def _previous(previous: Snapshot | None, variant: Variant, name: str) -> str:
-    if previous is None or variant not in previous.experiment.sharing:
-        return ""
-    index = previous.experiment.sharing.index(variant)
-    _, indices = thin(previous.eval_steps)
-    values = previous.per_sharing(previous.history[name])[indices, index]
-    return _packed(mean_interval(values).mean)
+def _curve(history: History, variant: Variant, top: float) -> dict[str, str]:
+    """Return the mean of a variant with its 95% limits, cut to the axis."""
+    return {name: _packed(v) for name, v in vars(history.intervals[variant].within(0, top)).items()}
 
 
 def _maps(
@@ -352,16 +288,13 @@ def _pair_scores(
         return {}
     experiment = snapshot.experiment
     names = [experiment.task.label(snapshot.probe.tokens)[i].short for i in pair]
-    scores = snapshot.per_sharing(np.moveaxis(scores[:, layer], 0, -1))
-    scores = scores[..., experiment.seeds.index(seed)].astype(np.float64)  # (h, i, j, variant)
     same_both_ways = snapshot.per_sharing(snapshot.same_both_ways)[:, experiment.seeds.index(seed)]
+    by_variant = of_head(snapshot, scores, seed, layer, head)
     texts: dict[Variant, list[dict[str, Any]]] = {}
-    for k, variant in enumerate(experiment.sharing):
-        n_heads = experiment.wiring(variant).sizes.n_heads
-        if head is not None and head >= n_heads:
+    for k, (variant, recorded) in enumerate(zip(experiment.sharing, by_variant, strict=True)):
+        if recorded is None:
             continue
-        of_head = scores[:n_heads, :, :, k].mean(0) if head is None else scores[head, :, :, k]
-        score, mirrored = float(of_head[pair]), float(of_head[pair[::-1]])
+        score, mirrored = float(recorded[pair]), float(recorded[pair[::-1]])
         if math.isnan(score) or math.isnan(mirrored):
             continue
         same = bool(same_both_ways[k])

@@ -1,12 +1,13 @@
-"""Figures of learning curves and attention measures over training, one panel per variant."""
+"""Learning curves: histories of metrics, their reference levels, and figures over training."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
+from jaxtyping import Float, Int64
 
 from attnkit.analysis.comparison import Metric
 from attnkit.experiment import Experiment
@@ -21,6 +22,7 @@ from attnkit.figures.panels import (
     thin,
     titles_of,
 )
+from attnkit.tasks import Task
 from attnkit.training.snapshot import Snapshot
 from attnkit.training.statistics import Interval, mean_interval
 from attnkit.training.summary import percent
@@ -28,133 +30,202 @@ from attnkit.variants import Variant
 from attnkit.variants.palette import REFERENCE, colors_of, translucent
 
 _MEASURES = {
-    "asymmetry": ("solid", "asymmetry of the scores: 0 if a pair scores alike both ways, about ½ "
-    "if its two scores are unrelated (mean over heads and layers)"),
-    "right token": ("dash", "attention on the token that holds the answer"),
-    "mirrored entry": ("dot", "attention on the mirrored entry, which points back at the query"),
+    "asymmetry": ("asymmetry", "solid", "asymmetry of the scores: 0 if a pair scores alike both "
+    "ways, about ½ if its two scores are unrelated (mean over heads and layers)"),
+    "mass_on_target": ("right token", "dash", "attention on the token that holds the answer"),
+    "mass_on_reverse": ("mirrored entry", "dot",
+    "attention on the mirrored entry, which points back at the query"),
 }  # fmt: skip
-"""Dash and description of each measure of attention."""
+"""Name, dash and description of each measure of attention."""
+
+_DASHES = {
+    "solid": "Line", "thin": "Thin lines", "dot": "Dotted", "dash": "Dashed",
+    "longdashdot": "Dash-dotted", "previous": "Grey",
+}  # fmt: skip
+"""Names of the styles of lines."""
+
+Legend = list[dict[str, str]]
+"""Dash and text of every style of line."""
 
 
-Curves = tuple[list[Panel], list[dict[str, str]]]
-"""A panel for each variant, and the dash and text of each style of line."""
+@dataclass(frozen=True, eq=False)
+class History:
+    """A metric at the steps that charts show.
+
+    Attributes:
+        steps: Steps of the evaluations.
+        runs: Values of all seeds by variant.
+        intervals: Means over seeds with their 95% limits by variant.
+    """
+
+    steps: Int64[np.ndarray, " e"]
+    runs: dict[Variant, Float[np.ndarray, "e s"]]
+    intervals: dict[Variant, Interval]
+
+    @classmethod
+    def of(cls, name: str, snapshot: Snapshot, most: int = MAX_POINTS) -> History:
+        """Return a metric of a snapshot at no more than `most` evaluations."""
+        steps, indices = thin(snapshot.eval_steps, most)
+        by_variant = np.moveaxis(snapshot.per_sharing(snapshot.curve(name))[indices], 1, 0)
+        runs = dict(zip(snapshot.experiment.sharing, by_variant, strict=True))
+        limits = vars(mean_interval(by_variant)).values()  # all at once, which is faster
+        intervals = (Interval(*of_variant) for of_variant in zip(*limits, strict=True))
+        return cls(steps, runs, dict(zip(runs, intervals, strict=True)))
 
 
-def plot_accuracy(snapshot: Snapshot, previous: Snapshot | None = None) -> Figure:
-    """Plot held-out accuracy over steps: mean with 95% interval, all seeds, reference levels.
+@dataclass(frozen=True)
+class Level:
+    """A reference level of a metric: its value, and the dash and the name of its line."""
+
+    value: float
+    dash: str
+    text: str
+
+
+def metric_of(task: Task) -> Metric:
+    """Return the metric by which the variants of a task are judged."""
+    return "accuracy" if task.loss_to_beat is None else "loss"
+
+
+def reference_levels(metric: Metric, task: Task, at_start: float = 0.0) -> list[Level]:
+    """Return the levels that all variants of a task have.
+
+    They are chance and the accuracy at the start of training, if it is known; or the loss to beat,
+    if there is one.
+    """
+    if metric == "accuracy":
+        levels = [Level(task.chance, "dot", f"chance {percent(task.chance)}")]
+        return levels if math.isnan(at_start) else [*levels, Level(at_start, "dash", "untrained")]
+    if task.loss_to_beat is None:
+        return []
+    return [Level(task.loss_to_beat, "dot", f"{task.simple_model} {task.loss_to_beat:.2f}")]
+
+
+def plateau_levels(experiment: Experiment, variant: Variant) -> list[Level]:
+    """Return the accuracy at which symmetric scores can keep a variant: a plain Q=K or Q=K=V."""
+    if experiment.plateau is None or not (variant.is_partition and variant.sharing.symmetric):
+        return []
+    text = f"guess between two entries {percent(experiment.plateau)}"
+    return [Level(experiment.plateau, "longdashdot", text)]
+
+
+def levels_of(
+    metric: Metric, experiment: Experiment, history: History
+) -> dict[Variant, list[Level]]:
+    """Return the reference levels of every variant of a history."""
+    levels = {}
+    for variant, interval in history.intervals.items():
+        levels[variant] = reference_levels(metric, experiment.task, float(interval.mean[0]))
+        if metric == "accuracy":
+            levels[variant] += plateau_levels(experiment, variant)
+    return levels
+
+
+def top_of(metric: Metric, snapshots: Iterable[Snapshot]) -> float:
+    """Return the upper end of the vertical axis of learning curves."""
+    if metric == "accuracy":
+        return 1.0
+    ends = []
+    for snapshot in snapshots:
+        task, at_start = snapshot.experiment.task, snapshot.history["loss"][0]
+        ends += [math.log(task.n_classes), task.loss_to_beat or 0.0]
+        ends += at_start[np.isfinite(at_start)].tolist()
+    return 1.05 * max(ends)
+
+
+def legend_of(
+    metric: Metric, experiment: Experiment, levels: Iterable[Level], *, has_previous: bool = False
+) -> Legend:
+    """Return the legend of learning curves with their reference levels."""
+    n = experiment.n_seeds
+    legend = {f"{metric} of the one seed": "solid"}
+    if n > 1:
+        legend = {f"mean of {n} seeds, 95% interval": "solid", "each seed": "thin"}
+    legend |= {level.text: level.dash for level in levels}
+    if experiment.training.earlier_steps:
+        legend["vertical line: the embedding is frozen, and all else starts anew"] = "thin"
+    if has_previous:
+        legend["previous experiment"] = "previous"
+    return _entries(legend)
+
+
+def _entries(legend: dict[str, str]) -> Legend:
+    return [{"dash": dash, "text": text} for text, dash in legend.items()]
+
+
+def legend_in_words(legend: Legend) -> str:
+    """Return the styles of lines and what they mean as a text."""
+    return " ".join(f"{_DASHES[entry['dash']]}: {entry['text']}." for entry in legend)
+
+
+def plot_metric(
+    snapshot: Snapshot, metric: Metric = "accuracy", previous: Snapshot | None = None
+) -> Figure:
+    """Plot a metric over steps: mean with 95% interval, all seeds, reference levels.
 
     Args:
         snapshot: Snapshot of the experiment.
+        metric: Held-out accuracy, or held-out cross-entropy in nats.
         previous: Snapshot of an earlier experiment, drawn in grey for the variants of both.
     """
-    return _drawn(snapshot, metric_curves("accuracy", snapshot, previous))
+    return _drawn(snapshot, *metric_curves(metric, snapshot, previous))
 
 
-def plot_loss(snapshot: Snapshot, previous: Snapshot | None = None) -> Figure:
-    """Plot held-out cross-entropy over steps, in nats, with the loss of a simple model to beat.
-
-    Arguments are those of `plot_accuracy`.
-    """
-    return _drawn(snapshot, metric_curves("loss", snapshot, previous))
-
-
-def _drawn(snapshot: Snapshot, curves: Curves) -> Figure:
-    return draw_live(*curves, snapshot.experiment.hash, snapshot.step)
+def _drawn(snapshot: Snapshot, panels: list[Panel], legend: Legend) -> Figure:
+    return draw_live(panels, legend, snapshot.experiment.hash, snapshot.step)
 
 
 def metric_curves(
     metric: Metric, snapshot: Snapshot, previous: Snapshot | None = None, most: int = MAX_POINTS
-) -> Curves:
-    """Return the panels of the history of a metric, with curves of at most so many points."""
-    experiment, n = snapshot.experiment, snapshot.experiment.n_seeds
-    at_start = snapshot.per_sharing(snapshot.history[metric])[0]
-    steps, indices = thin(snapshot.eval_steps, most)
-    values = snapshot.per_sharing(snapshot.history[metric])[indices]  # (e, variant, seed)
-    levels = _levels(metric, experiment, at_start)
-    top = 1.0
-    if metric == "loss":
-        ends = [math.log(experiment.task.n_classes), experiment.task.loss_to_beat or 0.0]
-        top = 1.05 * max([*ends, *at_start[np.isfinite(at_start)].tolist()])
-    panels, intervals = [], intervals_of(values)
-    colors = colors_of(experiment.sharing)
-    for index, (variant, color) in enumerate(zip(experiment.sharing, colors, strict=True)):
-        marks = [level(value, dash, width=1.2) for value, dash, _ in levels[index]]
-        marks += _switch_line(snapshot)
-        if previous is not None and variant in previous.experiment.sharing:
-            marks.append(_previous(previous, variant, metric))
-        area, line = mean_curve(steps, intervals[index], color, top=top)
-        panels.append([*marks, area, _single_runs(steps, values[:, index], color), line])
-    legend = {f"{metric} of the one seed": "solid"}
-    if n > 1:
-        legend = {f"mean of {n} seeds, 95% interval": "solid", "each seed": "thin"}
-    legend |= {text: dash for of_variant in levels for _, dash, text in of_variant}
-    if experiment.training.earlier_steps:
-        legend["vertical line: the embedding is frozen, and all else starts anew"] = "thin"
-    if previous is not None:
-        legend["previous experiment"] = "previous"
-    return _variant_panels(panels, legend, snapshot, metric_axis(metric, top))
-
-
-def _levels(
-    metric: Metric, experiment: Experiment, at_start: np.ndarray
-) -> list[list[tuple[float, str, str]]]:
-    """Return value, dash and name of the reference levels of every variant.
+) -> tuple[list[Panel], Legend]:
+    """Return a panel of each variant's history of a metric, and the legend of all of them.
 
     Args:
         metric: The metric.
-        experiment: The experiment.
-        at_start: (variant, seed) values of the metric before training.
+        snapshot: Snapshot of the experiment.
+        previous: See `plot_metric`.
+        most: Most points of a curve.
     """
-    task, plateau = experiment.task, experiment.plateau
-    if metric == "loss":
-        to_beat = task.loss_to_beat
-        if to_beat is None:
-            return [[] for _ in at_start]
-        return [[(to_beat, "dot", f"{task.simple_model} {to_beat:.2f}")] for _ in at_start]
-    chance = (task.chance, "dot", f"chance {percent(task.chance)}")
-    starts = mean_interval(at_start).mean.tolist()
-    levels = [[chance, (start, "dash", "untrained")] for start in starts]
-    if plateau is not None:
-        text = f"guess between two entries {percent(plateau)}"
-        for variant, of_variant in zip(experiment.sharing, levels, strict=True):
-            if stays_at_plateau(variant):
-                of_variant.append((plateau, "longdashdot", text))
-    return levels
-
-
-def intervals_of(values: np.ndarray) -> list[Interval]:
-    """Return the interval over seeds for every variant, from (e, variant, seed) values."""
-    interval = mean_interval(values)
-    limits = (interval.mean.T, interval.low.T, interval.high.T)
-    return [Interval(*of_variant) for of_variant in zip(*limits, strict=True)]
+    experiment, history = snapshot.experiment, History.of(metric, snapshot, most)
+    before = None if previous is None else History.of(metric, previous)
+    levels, top = levels_of(metric, experiment, history), top_of(metric, [snapshot])
+    panels = []
+    for variant, color in zip(experiment.sharing, colors_of(experiment.sharing), strict=True):
+        marks = [level(one.value, one.dash, width=1.2) for one in levels[variant]]
+        marks += _switch_line(snapshot)
+        if before is not None and variant in before.intervals:
+            grey, mean = translucent(REFERENCE, 0.55), before.intervals[variant].mean
+            marks.append(curve(before.steps, mean, grey, width=3))
+        area, line = mean_curve(history.steps, history.intervals[variant], color, top=top)
+        panels.append([*marks, area, _single_runs(history, variant, color), line])
+    of_all = [one for of_variant in levels.values() for one in of_variant]
+    legend = legend_of(metric, experiment, of_all, has_previous=previous is not None)
+    return _variant_panels(panels, snapshot, metric_axis(metric, top)), legend
 
 
 def plot_attention_measures(snapshot: Snapshot) -> Figure:
     """Plot score asymmetry, and attention on the right token and on the mirrored entry."""
-    steps, indices = thin(snapshot.eval_steps)
-    history, colors = snapshot.history, colors_of(snapshot.experiment.sharing)
+    colors = colors_of(snapshot.experiment.sharing)
     panels, legend = [_switch_line(snapshot) for _ in colors], {}
-    measured = (snapshot.asymmetry, history["mass_on_target"], history["mass_on_reverse"])
-    for (name, (dash, text)), values in zip(_MEASURES.items(), measured, strict=True):
-        intervals = intervals_of(snapshot.per_sharing(values)[indices])
-        for marks, interval, color in zip(panels, intervals, colors, strict=True):
+    for metric, (name, dash, text) in _MEASURES.items():
+        history = History.of(metric, snapshot)
+        for marks, interval, color in zip(panels, history.intervals.values(), colors, strict=True):
             if not np.isnan(interval.mean).all():
                 legend[text] = dash
-                marks += mean_curve(steps, interval, color, dash=dash, name=name)
-    curves = _variant_panels(panels, legend, snapshot, metric_axis("accuracy", 1.0))
-    return _drawn(snapshot, curves)
+                marks += mean_curve(history.steps, interval, color, dash=dash, name=name)
+    drawn = _variant_panels(panels, snapshot, metric_axis("accuracy", 1.0))
+    return _drawn(snapshot, drawn, _entries(legend))
 
 
-def _variant_panels(
-    panels: Sequence[Sequence[Mark]], legend: dict[str, str], snapshot: Snapshot, y: Axis
-) -> Curves:
-    """Return panels of marks over the steps of training, one per variant, and their legend."""
-    experiment = snapshot.experiment
-    x = Axis(0, experiment.training.steps, "steps", n_ticks=3)
-    titles = titles_of(experiment.sharing)
-    drawn = [Panel(x, y, marks, title) for marks, title in zip(panels, titles, strict=True)]
-    entries = [{"dash": dash, "text": text} for text, dash in legend.items()]
-    return drawn, entries
+def _variant_panels(panels: Sequence[Sequence[Mark]], snapshot: Snapshot, y: Axis) -> list[Panel]:
+    """Return panels of marks over the steps of training, one per variant."""
+    x, titles = step_axis(snapshot.experiment), titles_of(snapshot.experiment.sharing)
+    return [Panel(x, y, marks, title) for marks, title in zip(panels, titles, strict=True)]
+
+
+def step_axis(experiment: Experiment) -> Axis:
+    """Return the horizontal axis of the steps of an experiment."""
+    return Axis(0, experiment.training.steps, "steps", n_ticks=3)
 
 
 def metric_axis(metric: Metric, top: float) -> Axis:
@@ -164,27 +235,16 @@ def metric_axis(metric: Metric, top: float) -> Axis:
     return replace(SHARES, texts=("0", "", "½", "", "1"))
 
 
-def stays_at_plateau(variant: Variant) -> bool:
-    """Return whether symmetric scores can keep a variant at the plateau: plain Q=K or Q=K=V."""
-    return variant.is_partition and variant.sharing.symmetric
-
-
 def _switch_line(snapshot: Snapshot) -> list[Mark]:
     """Return a vertical line at the switch from an earlier task to the task, if there is one."""
     step = snapshot.experiment.training.earlier_steps
     return [level(step, "solid", upright=True, width=1)] if step else []
 
 
-def _previous(previous: Snapshot, variant: Variant, name: str) -> Mark:
-    steps, indices = thin(previous.eval_steps)
-    index = previous.experiment.sharing.index(variant)
-    values = previous.per_sharing(previous.history[name])[indices, index]
-    return curve(steps, mean_interval(values).mean, translucent(REFERENCE, 0.55), width=3)
-
-
-def _single_runs(steps: np.ndarray, values: np.ndarray, color: str) -> Mark:
-    """Return the lines of all seeds, (e, seed), as one curve with gaps between them."""
+def _single_runs(history: History, variant: Variant, color: str) -> Mark:
+    """Return the lines of all seeds as one curve with gaps between them."""
+    values = history.runs[variant]
     n_seeds = values.shape[1]
-    x = np.append(steps.astype(np.float32), np.nan)
+    x = np.append(history.steps.astype(np.float32), np.nan)
     y = np.vstack([values, np.full(n_seeds, np.nan)]).T.ravel()
     return curve(np.tile(x, n_seeds), y, translucent(color, 0.4), width=1)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
 
-from attnkit.analysis.inspection.sentences import listed
+from attnkit.foundation.words import listed, verb
 from attnkit.variants import Option, Variant, Wiring
 from attnkit.variants.sharing import ROLES, Role
 from attnkit.variants.wiring import TOKEN
@@ -108,7 +108,8 @@ def variant_diagram(variant: Variant, wiring: Wiring, color: str) -> str:
         vector = wiring.vectors[name]
         sign = "&" if vector.joins else "x"
         n_in_row = [row for _, row in boxes.values()].count(y)
-        parts.append(_box(x, y, color, n_in_row) if vector.weight else _token(x, y, sign))
+        token = _text(x, y + 13.5, sign, "ak-token")
+        parts.append(_box(x, y, color, n_in_row) if vector.weight else token)
     for role, role_marks in marks.items():
         parts += _mark_nodes(role_marks, boxes[wiring.roles[role]], _ROLE_X[role], line_end, color)
     for role, x in _ROLE_X.items():
@@ -117,11 +118,11 @@ def variant_diagram(variant: Variant, wiring: Wiring, color: str) -> str:
             f'<text x="{x:g}" y="{role_y + 4.5:g}">{role}</text>'
         )
         if sizes:
-            parts.append(_small(x, text_y + 8, sizes[role]))
+            parts.append(_text(x, text_y + 8, sizes[role], "ak-small"))
     if sizes:
         text_y += _LINE
     for i, note in enumerate(notes):
-        parts.append(_small(_WIDTH / 2, text_y + 8 + i * _LINE, note))
+        parts.append(_text(_WIDTH / 2, text_y + 8 + i * _LINE, note, "ak-small"))
     height = text_y + len(notes) * _LINE
     label = escape(f"{variant.value}: {_in_words(variant, wiring)}", quote=True)
     return (
@@ -149,7 +150,7 @@ def _in_words(variant: Variant, wiring: Wiring) -> str:
         vector = wiring.vectors[name]
         roles = [role for role in ROLES if wiring.roles[role] == name]
         if vector.weight is None and vector.reads == TOKEN:
-            parts.append(f"{listed(roles)} {'is' if len(roles) == 1 else 'are'} the token itself")
+            parts.append(f"{listed(roles)} {verb(roles, 'is', 'are')} the token itself")
         elif len(roles) > 1:
             parts.append(f"{listed(roles)} share one")
         if vector.reads != TOKEN:
@@ -223,16 +224,12 @@ def _box(x: float, y: float, color: str, n_in_row: int) -> str:
     width = _box_width(n_in_row)
     return (
         f'<rect x="{x - width / 2:g}" y="{y:g}" width="{width}" height="{_BOX_HEIGHT}" '
-        f'rx="3" fill="{color}"/><text x="{x:g}" y="{y + 13.5:g}" class="ak-matrix">W</text>'
+        f'rx="3" fill="{color}"/>{_text(x, y + 13.5, "W", "ak-matrix")}'
     )
 
 
-def _token(x: float, y: float, sign: str) -> str:
-    return f'<text x="{x:g}" y="{y + 13.5:g}" class="ak-token">{escape(sign)}</text>'
-
-
-def _small(x: float, y: float, text: str) -> str:
-    return f'<text x="{x:g}" y="{y:g}" class="ak-small">{escape(text)}</text>'
+def _text(x: float, y: float, text: str, css_class: str) -> str:
+    return f'<text x="{x:g}" y="{y:g}" class="{css_class}">{escape(text)}</text>'
 
 
 def _mark_nodes(

@@ -27,8 +27,9 @@ from attnkit.figures.strips import (
     scale_of,
     value_in_words,
 )
+from attnkit.foundation.words import counted
 from attnkit.training.metrics import SHOWN
-from attnkit.training.statistics import Interval, mean_interval
+from attnkit.training.statistics import mean_interval
 
 EVIDENCE_KEY = "A small mark is one seed; the large mark is the mean, its bar the 95% interval."
 """How to read `plot_evidence`."""
@@ -82,9 +83,7 @@ class _Row:
         self.n_diverged = int(np.isnan(losses).sum())
         self.rate = evidence.tuned[name].rate if name in evidence.tuned else None
         interval = mean_interval(np.full(1, np.nan) if self.n_unsolved else self.values)
-        self.mean, self.low, self.high = (
-            float(limit) for limit in (interval.mean, interval.low, interval.high)
-        )
+        self.interval = interval.within(*_bounds(measure))
         self.chance = None if arm is None else 100 * arm.experiment.task.chance
         self.color, self.symbol = color_and_symbol(arm)
         self.name = self.title = name
@@ -112,10 +111,9 @@ def _row_marks(row: _Row, measure: Measure, y: int) -> list[Mark]:
     ]
     places = [y + 0.02 + 0.3 * offset for offset in row_offsets(len(row.values))]
     marks = [dots(row.values, places, row.color, symbol=row.symbol, opacity=0.75, tips=tips)]
-    if not math.isnan(row.mean):
+    if not np.isnan(row.interval.mean):
         tip = f"{name}<br>{_row_in_words(row, measure)}{rate}"
-        interval = Interval(*np.array([row.mean, *_limits(row, measure)]))
-        marks.append(mean_mark(interval, y - 0.2, row.color, row.symbol, tip))
+        marks.append(mean_mark(row.interval, y - 0.2, row.color, row.symbol, tip))
     return marks
 
 
@@ -125,19 +123,14 @@ def _row_in_words(row: _Row, measure: Measure) -> str:
     n = len(row.values)
     if not n:
         return f"no value{further}"
-    seeds = f"{n} seeds" if n > 1 else "1 seed"
-    if math.isnan(row.mean):
+    seeds = counted(n, "seed")
+    mean, *ends = (float(number) for number in vars(row.interval).values())
+    if math.isnan(mean):
         typical = value_in_words(float(np.median(row.values)), measure)
         return f"median of those that solve it {typical}, {seeds}{further}"
-    low, high = (value_in_words(limit, measure) for limit in _limits(row, measure))
-    limits = "" if math.isnan(row.low) or low == high else f" [{low} to {high}]"
-    return f"mean {value_in_words(row.mean, measure)}{limits}, {seeds}{further}"
-
-
-def _limits(row: _Row, measure: Measure) -> tuple[float, float]:
-    """Return the limits of the mean's interval, cut to the range of the measure."""
-    low, high = _bounds(measure)
-    return float(np.maximum(low, row.low)), float(np.minimum(high, row.high))  # NaN stays NaN.
+    low, high = (value_in_words(limit, measure) for limit in ends)
+    limits = "" if math.isnan(ends[0]) or low == high else f" [{low} to {high}]"
+    return f"mean {value_in_words(mean, measure)}{limits}, {seeds}{further}"
 
 
 def _bounds(measure: Measure) -> tuple[float, float]:
@@ -150,7 +143,7 @@ def _bounds(measure: Measure) -> tuple[float, float]:
 
 def _axis(measure: Measure, rows: Sequence[_Row]) -> Axis:
     """Return the horizontal axis."""
-    ends = [end for row in rows for end in (*row.values, *_limits(row, measure))]
+    ends = [end for row in rows for end in (*row.values, row.interval.low, row.interval.high)]
     ends += _bounds(measure) if measure.unit == "points" else _INCLUDED.get(measure.name, ())
     finite = [float(end) for end in ends if math.isfinite(end)] or [0.0, 1.0]
     margin = 0.03 * (max(finite) - min(finite)) or 0.1

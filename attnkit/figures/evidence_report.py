@@ -25,6 +25,7 @@ from attnkit.figures.differences import DIFFERENCES_KEY, describe_differences, p
 from attnkit.figures.evidence import EVIDENCE_KEY, describe_evidence, plot_evidence
 from attnkit.figures.learning import LEARNING_KEY, describe_learning, plot_learning
 from attnkit.figures.panels import Figure
+from attnkit.foundation.tables import Cell, Row, html_list, html_table
 
 TITLE = "Why do Q, K and V need different matrices? The evidence"
 
@@ -178,12 +179,13 @@ def _summary(records: Records, claims: Sequence[ClaimInWords]) -> str:
 
 def _failed(claims: Sequence[ClaimInWords]) -> str:
     failed = [words for words in claims if words.outcome is not Outcome.TRUE]
-    items = "\n".join(
-        f"<li>{_link(words)}: we predicted “{words.claim.expected}”, the verdict is "
-        f"{words.verdict_line}. {escape(words.reason)}</li>"
-        for words in failed
-    )
-    listed = f"<ul>\n{items}\n</ul>" if failed else "<p>None.</p>"
+    listed = "<p>None.</p>"
+    if failed:
+        listed = html_list(
+            f"{_link(words)}: we predicted “{words.claim.expected}”, the verdict is "
+            f"{words.verdict_line}. {escape(words.reason)}"
+            for words in failed
+        )
     return f"<h2>Predictions that did not come true</h2>\n{listed}"
 
 
@@ -204,7 +206,7 @@ def _answer(answer: Answer) -> str:
     return (
         f"<h3>{escape(question.title)}</h3>\n"
         f"<p><strong>{escape(answer.conclusion)}</strong> {escape(answer.reason)}</p>\n"
-        f"{_listed(map(escape, answer.numbers))}{note}\n<p>Rests on: {links}.</p>\n"
+        f"{html_list(map(escape, answer.numbers))}{note}\n<p>Rests on: {links}.</p>\n"
         f"<p><small>{escape(answer.asked)}</small></p>"
     )
 
@@ -255,7 +257,7 @@ def _section(words: ClaimInWords, evidence: Evidence) -> str:
 <details><summary>Learning rates, and the experiments to train again</summary>
 {_table(tuning_table(evidence.tuned))}
 <p>To train one of them again, paste its text after <code>?</code> in the dashboard’s address.</p>
-{_listed(f"<code>{escape(text)}</code>" for text in evidence.experiments)}
+{html_list(f"<code>{escape(text)}</code>" for text in evidence.experiments)}
 </details>
 </section>"""
 
@@ -286,19 +288,7 @@ def _table(table: Table, rows: Iterable[Sequence[str]] | None = None) -> str:
     """Return a table in a scrolling box, with other rows in HTML if they are given."""
     if rows is None:
         rows = [[escape(cell) for cell in row] for row in table.rows]
-    headers = "".join(f'<th scope="col">{escape(name)}</th>' for name in table.head)
-    body = "\n".join(
-        f'<tr><th scope="row">{first}</th>{"".join(f"<td>{cell}</td>" for cell in rest)}</tr>'
-        for first, *rest in rows
-    )
+    body: Iterable[Row] = ([Cell(first, is_name=True), *rest] for first, *rest in rows)
     caption = escape(table.caption)
-    return (
-        f'<div class="wide" role="group" tabindex="0" aria-label="{caption}"><table>'
-        f"<caption>{caption}</caption><thead><tr>{headers}</tr></thead>\n"
-        f"<tbody>{body}</tbody></table></div>"
-    )
-
-
-def _listed(items: Iterable[str]) -> str:
-    """Return a list of items in HTML."""
-    return "<ul>\n" + "\n".join(f"<li>{item}</li>" for item in items) + "\n</ul>"
+    inner = html_table([escape(name) for name in table.head], body, caption=caption)
+    return f'<div class="wide" role="group" tabindex="0" aria-label="{caption}">{inner}</div>'

@@ -16,6 +16,8 @@ from attnkit.figures.marks import Mark, words
 from attnkit.figures.panels import Figure, Scale, Title, draw
 from attnkit.figures.phase import MEASURES, UNKNOWN
 from attnkit.foundation.settings import Value
+from attnkit.foundation.words import counted
+from attnkit.training.summary import fixed
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
 from attnkit.variants.palette import BLUE_RED, REFERENCE, translucent
@@ -92,7 +94,7 @@ def difference_text(value: float, measure: DifferenceMeasure) -> str:
     if math.isnan(value):
         return "–"
     if measure == "accuracy":
-        return f"{100 * value:+z.0f}".replace("-", "−") if round(100 * value) else "0"
+        return fixed(100 * value, 0, "+") if round(100 * value) else "0"
     ratio = 2**value
     return f"×{ratio:.1f}" if 0.95 <= ratio < 9.95 else f"×{two_digits(ratio)}"
 
@@ -148,7 +150,6 @@ def _tips(table: pd.DataFrame, grid: Grid, measure: DifferenceMeasure) -> list[s
         n_pairs = row[f"n_{prefix}pairs"]
         what = "points" if measure == "accuracy" else "the steps"
         interval = f" (95% interval {low} to {high})" if low != "–" else ""
-        said = f"{middle} {what}{interval}" if n_pairs else "no seed with which both reached 99%"
-        pairs = f"{n_pairs} pair{'s' * (n_pairs != 1)} of seeds"
-        tips.append(f"{where}<br>{said}<br>{pairs}")
+        text = f"{middle} {what}{interval}" if n_pairs else "no seed with which both reached 99%"
+        tips.append(f"{where}<br>{text}<br>{counted(n_pairs, 'pair')} of seeds")
     return tips

@@ -18,7 +18,7 @@ from attnkit.analysis.conclusion import label_of
 from attnkit.figures.marks import Mark, cells
 from attnkit.figures.panels import Axis, Panel, Title, titles_of
 from attnkit.foundation.settings import Value
-from attnkit.training.summary import percent, percent_interval
+from attnkit.training.summary import percent, percent_limits
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
 
@@ -226,14 +226,9 @@ class Grid:
         return cells(*places, numbers, tips=texts, keys=keys, color=color)
 
 
-def variants_in(table: pd.DataFrame) -> list[str]:
-    """Return the text forms of the variants of a table in their order."""
-    return list(dict.fromkeys(table["sharing"].tolist()))
-
-
 def titles_in(table: pd.DataFrame) -> dict[str, Title]:
     """Return text form → title for the variants of a table in their order."""
-    sharings = variants_in(table)
+    sharings = list(dict.fromkeys(table["sharing"].tolist()))
     return dict(zip(sharings, titles_of([Variant(one) for one in sharings]), strict=True))
 
 
@@ -254,8 +249,8 @@ def _cell_text(row: Mapping[Hashable, Any], axes: Sequence[str]) -> str:
         return "<br>".join(
             [*lines, "Could not be trained:", *map(escape, wrap(str(row["error"]), 60))]
         )
-    limits = percent_interval(row["accuracy_low"], row["accuracy_high"])
-    interval = f" (95% interval {limits})" if " to " in limits else ""
+    ends = row["accuracy_low"], row["accuracy_high"]
+    interval = percent_limits(*ends, " (95% interval {})")
     lines.append(f"accuracy {percent(row['accuracy'])}{interval}")
     lines.append(f"{row['n_solved']} of {row['n_seeds']} seeds solve it")
     if row["n_solved"]:

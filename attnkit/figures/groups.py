@@ -13,8 +13,10 @@ from itertools import cycle
 import numpy as np
 import pandas as pd
 
+from attnkit.foundation.words import counted, listed
 from attnkit.realmodels.atlas import K_IS_V, KV_PLACE
 from attnkit.realmodels.measures import OF_ACTIVATIONS, Measure
+from attnkit.training.summary import fixed
 from attnkit.variants.palette import COLORS, FURTHER
 
 INKS = (FURTHER[1], FURTHER[3], FURTHER[2], FURTHER[0])
@@ -45,8 +47,7 @@ def number_text(value: float) -> str:
     if not math.isfinite(value):
         return "–"
     size = abs(value)
-    digits = 1 if size >= 10 else 2 if size >= 0.1 or size == 0 else 3
-    return f"{value:z.{digits}f}".replace("-", "−")
+    return fixed(value, 1 if size >= 10 else 2 if size >= 0.1 or size == 0 else 3)
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +86,11 @@ class Group:
         return bool((self.heads["family"] == TOY).all())
 
     @property
+    def count(self) -> str:
+        """Number of heads, in words."""
+        return counted(len(self.values), "head")
+
+    @property
     def median(self) -> float:
         """Median of the values over heads."""
         return float(np.median(self.values))
@@ -92,9 +98,8 @@ class Group:
     @property
     def in_words(self) -> str:
         """Median, range and random level, in words."""
-        n = len(self.values)
         low, high = number_text(self.values.min()), number_text(self.values.max())
-        text = f"median {number_text(self.median)}, {low} to {high}, {n} head{'s' * (n > 1)}"
+        text = f"median {number_text(self.median)}, {low} to {high}, {self.count}"
         mean, sd = self.random
         if not math.isfinite(mean):
             return text
@@ -156,7 +161,7 @@ def looks_of_groups(heads: pd.DataFrame) -> dict[tuple[str, str], tuple[str, str
     return looks
 
 
-def counted(heads: pd.DataFrame, measure: str, once: bool) -> pd.DataFrame:
+def counting_heads(heads: pd.DataFrame, measure: str, once: bool) -> pd.DataFrame:
     """Return the rows of heads that count for a measure.
 
     Args:
@@ -173,13 +178,13 @@ def counted(heads: pd.DataFrame, measure: str, once: bool) -> pd.DataFrame:
 def groups_of(heads: pd.DataFrame, measure: str, once: bool = False) -> list[Group]:
     """Return the groups that have values of a measure, in the order of the table.
 
-    Arguments are those of `counted`.
+    Arguments are those of `counting_heads`.
     """
     looks = looks_of_groups(heads)
     groups = []
     names = names_of_groups(heads)
     for (model, kind), members in heads.groupby([names, heads["kind"]], sort=False):
-        rows = counted(members, measure, once)
+        rows = counting_heads(members, measure, once)
         rows = rows[np.isfinite(rows[measure].to_numpy(float))]
         if len(rows):
             values = rows[measure].to_numpy(float)
@@ -197,12 +202,17 @@ def two_models(groups: list[Group]) -> tuple[Group, Group]:
     return first, (others or [groups[-1]])[0]
 
 
-def random_of(heads: pd.DataFrame, measure: str) -> tuple[float, float]:
-    """Return mean and standard deviation of a measure for random matrices of the heads' shape."""
+def random_of(heads: pd.DataFrame | pd.Series, measure: str) -> tuple[float, float]:
+    """Return mean and standard deviation of a measure for random matrices of the heads' shape.
+
+    They are NaN if they are unknown.
+
+    Args:
+        heads: Rows of heads, or the row of one head.
+        measure: Name of the measure.
+    """
     names = (f"{measure}_random", f"{measure}_random_sd")
-    mean, sd = (
-        float(heads[name].to_numpy(float).mean()) if name in heads else math.nan for name in names
-    )
+    mean, sd = (float(np.mean(heads[name])) if name in heads else math.nan for name in names)
     return mean, sd
 
 
@@ -242,9 +252,7 @@ def describe_lacking(heads: pd.DataFrame, measure: Measure) -> str:
             lacking += [f"{name} ({kind})" for kind in by_kind.index[~by_kind]]
     if not lacking:
         return ""
-    *first, last = lacking
-    listed = f"{', '.join(first)} and {last}" if first else last
     if measure.name not in OF_ACTIVATIONS:
-        return f"Not defined: {listed}."
+        return f"Not defined: {listed(lacking)}."
     were = "were" if len(lacking) > 1 or lacking == ["the toy models"] else "was"
-    return f"Not measured: {listed}, which {were} not run."
+    return f"Not measured: {listed(lacking)}, which {were} not run."

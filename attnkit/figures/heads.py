@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -12,6 +10,8 @@ import numpy as np
 from jaxtyping import Float
 
 from attnkit.analysis.inspection.result import InspectionResult
+from attnkit.figures.marks import named
+from attnkit.foundation.tables import Cell, Row, csv_table, html_table
 from attnkit.training.summary import percent
 from attnkit.variants.palette import REFERENCE, translucent
 
@@ -136,18 +136,13 @@ def overall_finding(ablations: Sequence[Ablation]) -> str:
 def heads_table(ablations: Sequence[Ablation]) -> str:
     """Return an HTML table, a row per variant and layer, coloured by the loss of accuracy."""
     n_heads = max(ablation.without_head.shape[1] for ablation in ablations)
-    columns = ["all heads on", *_columns(n_heads)]
     has_layers = any(len(ablation.layers) > 1 for ablation in ablations)
-    titles = "".join(f'<th scope="col">{title}</th>' for title in columns)
-    if has_layers:
-        titles = f'<th scope="col">layer</th>{titles}'
-    findings = any(not ablation.is_single for ablation in ablations)
-    last = '<th scope="col" class="ak-finding">in words</th>' if findings else ""
-    bodies = "".join(_body(ablation, n_heads, has_layers, findings) for ablation in ablations)
-    return (
-        f'<div class="ak-heads"><table><thead><tr><th scope="col">variant</th>{titles}{last}</tr>'
-        f"</thead>{bodies}</table></div>"
-    )
+    has_findings = any(not ablation.is_single for ablation in ablations)
+    head: list[str | Cell] = ["variant", *["layer"] * has_layers, "all heads on"]
+    head += _columns(n_heads)
+    head += [Cell("in words", 'class="ak-finding"')] * has_findings
+    bodies = (_body(ablation, n_heads, has_layers, has_findings) for ablation in ablations)
+    return f'<div class="ak-heads">{html_table(head, *bodies)}</div>'
 
 
 def _columns(n_heads: int) -> list[str]:
@@ -159,50 +154,46 @@ def _columns(n_heads: int) -> list[str]:
 
 def heads_csv(ablations: Sequence[Ablation]) -> str:
     """Return all numbers of the tables as CSV."""
-    text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(["variant", "layer", "head_off", "accuracy"])
+    rows: list[tuple[object, ...]] = []
     for ablation in ablations:
-        table.writerow([ablation.name, "", "", ablation.accuracy])
+        rows.append((ablation.name, "", "", ablation.accuracy))
         for layer, name in enumerate(ablation.layers):
-            for head, accuracy in enumerate(ablation.without_head[layer]):
-                table.writerow([ablation.name, name, head + 1, accuracy])
-            table.writerow([ablation.name, name, "all", ablation.without_layer[layer]])
-        table.writerow([ablation.name, "all", "all", ablation.without_all])
-    return text.getvalue()
+            of_heads = enumerate(ablation.without_head[layer], start=1)
+            rows += [(ablation.name, name, head, accuracy) for head, accuracy in of_heads]
+            rows.append((ablation.name, name, "all", ablation.without_layer[layer]))
+        rows.append((ablation.name, "all", "all", ablation.without_all))
+    return csv_table(["variant", "layer", "head_off", "accuracy"], rows)
 
 
-def _body(ablation: Ablation, n_heads: int, has_layers: bool, findings: bool) -> str:
+def _body(ablation: Ablation, n_heads: int, has_layers: bool, has_findings: bool) -> list[Row]:
     """Return the rows of one variant, with as many columns as the table has."""
     n_layers, n_own = ablation.without_head.shape
     several = n_layers > 1
-    span = f' rowspan="{n_layers + several}"' if several else ""
-    square = f'<span style="color:{ablation.color}" aria-hidden="true">■</span>'
-    variant = f'<th scope="row"{span}>{square} {escape(ablation.name)}</th>'
-    intact = f"<td{span}>{percent(ablation.accuracy)}</td>"
-    words = f'<td class="ak-finding"{span}>{escape(ablation.finding)}</td>' if findings else ""
-    gap = f'<td class="ak-gap" colspan="{n_heads - n_own}"></td>' if n_heads > n_own else ""
-    rows = []
+    span = f'rowspan="{n_layers + several}"'
+    name = Cell(named(ablation.color, ablation.name), span, is_name=True)
+    intact = Cell(percent(ablation.accuracy), span)
+    words = Cell(escape(ablation.finding), f'class="ak-finding" {span}')
+    rows: list[Row] = []
     for layer in range(n_layers):
-        cells = "".join(_cell(ablation, float(value)) for value in ablation.without_head[layer])
-        cells += gap
+        place = [Cell(escape(ablation.layers[layer]), is_name=True)] * has_layers
+        cells = [_cell(ablation, float(value)) for value in ablation.without_head[layer]]
+        if n_heads > n_own:
+            cells.append(Cell("", f'class="ak-gap" colspan="{n_heads - n_own}"'))
         if n_heads > 1:
-            cells += _cell(ablation, float(ablation.without_layer[layer]))
-        place = f'<th scope="row">{escape(ablation.layers[layer])}</th>' if has_layers else ""
-        first, last = (variant, words) if layer == 0 else ("", "")
-        accuracy = intact if layer == 0 else ""
-        rows.append(f"<tr>{first}{place}{accuracy}{cells}{last}</tr>")
+            cells.append(_cell(ablation, float(ablation.without_layer[layer])))
+        is_first = layer == 0
+        first, last = [name] * is_first, [words] * (is_first and has_findings)
+        rows.append([*first, *place, *[intact] * is_first, *cells, *last])
     if several:
-        last = _cell(ablation, ablation.without_all, n_heads + (n_heads > 1))
-        rows.append(f'<tr><th scope="row">all layers off</th>{last}</tr>')
-    return f"<tbody>{''.join(rows)}</tbody>"
+        last_cell = _cell(ablation, ablation.without_all, n_heads + (n_heads > 1))
+        rows.append([Cell("all layers off", is_name=True), last_cell])
+    return rows
 
 
-def _cell(ablation: Ablation, accuracy: float, n_columns: int = 1) -> str:
+def _cell(ablation: Ablation, accuracy: float, n_columns: int = 1) -> Cell:
     share = 0.0
     if ablation.learnt:
         most = max(ablation.accuracy - ablation.without_all, TOLERATED_LOSS)
         share = min(max((ablation.accuracy - accuracy) / most, 0.0), 1.0)
-    span = f' colspan="{n_columns}"' if n_columns > 1 else ""
     color = translucent(REFERENCE, round(share * _STRONGEST, 3))
-    return f'<td{span} style="background:{color}">{percent(accuracy)}</td>'
+    return Cell(percent(accuracy), f'style="background:{color}" colspan="{n_columns}"')

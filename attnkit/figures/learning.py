@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from html import escape
 
@@ -40,10 +40,10 @@ NARROW = 480
 """Width in pixels of a figure up to which the names of arms stand below the panels."""
 
 _SMALL_LABEL, _SMALL_PLOT = 27, 84
-"""Most characters in a line of a label, and height of the smallest panel, in `plot_course`."""
+"""Most characters in a line of a label, and height of the smallest panel, for one statement."""
 
 COURSE_KEY = "A line is the mean over seeds, its band the middle half of them."
-"""How to read `plot_course`."""
+"""How to read `plot_learning` of one statement."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +53,7 @@ class _Line:
     arm: Arm
     curve: Curve
     dash: str
-    label_width: int = _LABEL
+    label_width: int
 
     def scaled(self, values: np.ndarray) -> np.ndarray:
         """Return the drawn part of an array of the curve, accuracies in percent."""
@@ -71,56 +71,39 @@ class _Line:
         return [escape(line) for line in lines]
 
 
-def plot_learning(evidence: Evidence, *, narrow: bool = False) -> Figure | None:
-    """Plot a panel for every task with long runs, a line per arm; None if there are none.
+def plot_learning(
+    evidence: Evidence, statement: Statement | None = None, *, narrow: bool = False
+) -> Figure | None:
+    """Plot a panel for every task with long runs, a line per arm; None if there is nothing to plot.
 
     Args:
+        evidence: The evidence.
+        statement: Statement of whose task a small panel is plotted instead. Arms that no statement
+            compares are left out, and so are those that confirm an inability, unless this statement
+            compares them.
         narrow: Whether the names of the arms stand below the panels instead of beside them.
     """
-    panels = _long_panels(evidence)
-    return _stacked(panels, _PLOT, narrow) if panels else None
-
-
-def plot_course(evidence: Evidence, statement: Statement, *, narrow: bool = False) -> Figure | None:
-    """Plot a small panel with the arms of a statement's task; None if nothing is recorded.
-
-    Arms that no statement compares are left out, and so are those that confirm an inability, unless
-    this statement compares them.
-
-    Args:
-        narrow: See `plot_learning`.
-    """
-    panels = _course_panels(evidence, statement)
-    return _stacked(panels, _SMALL_PLOT, narrow) if panels else None
-
-
-def _stacked(panels: list[list[_Line]], least: int, narrow: bool) -> Figure:
-    """Return the figure of panels below each other, each at least so many pixels high."""
-    drawn = [_panel(lines, least, narrow) for lines in panels]
+    panels = _panels_of(evidence, statement)
+    if not panels:
+        return None
+    least = _PLOT if statement is None else _SMALL_PLOT
     right = 12 if narrow else 28 + 6 * panels[0][0].label_width
+    drawn = [_panel(lines, least, narrow) for lines in panels]
     return draw(drawn, left=46, right=right, top=28, bottom=52, legend="below" if narrow else "")
 
 
-def describe_learning(evidence: Evidence) -> str:
+def describe_learning(evidence: Evidence, statement: Statement | None = None) -> str:
     """Describe in words what `plot_learning` shows."""
-    return " ".join([_in_words(evidence, _long_panels(evidence)), rises_in_words(evidence)]).strip()
-
-
-def describe_course(evidence: Evidence, statement: Statement) -> str:
-    """Describe in words what `plot_course` shows."""
-    return _in_words(evidence, _course_panels(evidence, statement))
-
-
-def _in_words(evidence: Evidence, panels: list[list[_Line]]) -> str:
     texts = ["How the arms learn."]
-    for line in (line for lines in panels for line in lines):
+    for line in (line for lines in _panels_of(evidence, statement) for line in lines):
         arm, by, form = line.arm, line.curve.by, _form(line.curve)
         means = ", ".join(
             f"{form(evidence.mean(arm.name, by, times))} after {times * arm.base_steps:,}"
             for times in multiples(arm.up_to)
         )
         texts.append(f"{arm.name}: mean {by} {means} steps.")
-    return " ".join(texts)
+    texts.append(rises_in_words(evidence) if statement is None else "")
+    return " ".join(filter(None, texts))
 
 
 def _form(curve: Curve) -> Callable[[float], str]:
@@ -129,40 +112,28 @@ def _form(curve: Curve) -> Callable[[float], str]:
     return lambda value: "diverged" if math.isnan(value) else form(value)
 
 
-def _long_panels(evidence: Evidence) -> list[list[_Line]]:
-    """Return the lines of every panel: arms with long runs, and arms compared with these."""
+def _panels_of(evidence: Evidence, statement: Statement | None) -> list[list[_Line]]:
+    """Return the lines of every panel of `plot_learning`: one for each task and its base steps."""
     arms = {name: arm for name, arm in arms_of(evidence).items() if name in evidence.curves}
-    long = {name for name, arm in arms.items() if arm.up_to > 1}
-    compared = {
-        name
-        for statement in evidence.statements
-        if long.intersection(statement.arms)
-        for name in statement.arms
-    }
-    return _panels_of(evidence, [arm for name, arm in arms.items() if name in long | compared])
-
-
-def _course_panels(evidence: Evidence, statement: Statement) -> list[list[_Line]]:
-    """Return the one panel of `plot_course` in a list; an empty list if nothing is recorded."""
-    compared = {arm.name for arm in evidence.claim.compared_arms}.union(statement.arms)
-    arms = [arm for name, arm in arms_of(evidence).items() if name in compared]
-    arms = [arm for arm in arms if arm.name in evidence.curves]
-    panels = _panels_of(evidence, arms, _SMALL_LABEL)
-    return [lines for lines in panels if statement.left in [line.arm.name for line in lines]]
-
-
-def _panels_of(
-    evidence: Evidence, arms: Iterable[Arm], label_width: int = _LABEL
-) -> list[list[_Line]]:
-    """Return the lines of recorded arms, in a panel for each task and number of base steps."""
+    if statement is None:  # arms with long runs, and arms compared with these
+        shown = {name for name, arm in arms.items() if arm.up_to > 1}
+        compared = [one.arms for one in evidence.statements if shown.intersection(one.arms)]
+        shown = shown.union(*compared)
+    else:
+        shown = {arm.name for arm in evidence.claim.compared_arms}.union(statement.arms)
+    width = _LABEL if statement is None else _SMALL_LABEL
     panels: dict[tuple[str, int], list[_Line]] = {}
-    for arm in arms:
-        curve = evidence.curves[arm.name]
-        if len(curve.steps):
+    for name, arm in arms.items():
+        curve = evidence.curves[name]
+        if name in shown and len(curve.steps):
             lines = panels.setdefault((repr(arm.experiment.task), arm.base_steps), [])
             n_alike = sum(color_and_symbol(line.arm) == color_and_symbol(arm) for line in lines)
-            lines.append(_Line(arm, curve, _DASHES[n_alike % len(_DASHES)], label_width))
-    return list(panels.values())
+            lines.append(_Line(arm, curve, _DASHES[n_alike % len(_DASHES)], width))
+    return [
+        lines
+        for lines in panels.values()
+        if statement is None or statement.left in [line.arm.name for line in lines]
+    ]
 
 
 def _panel(lines: list[_Line], least: int, narrow: bool) -> Panel:

@@ -16,10 +16,10 @@ from attnkit.analysis.attention_map import (
     map_layout_of,
     shown_columns,
 )
+from attnkit.experiment import Experiment
 from attnkit.tasks import NOTHING, Task
 from attnkit.training.snapshot import Snapshot
 from attnkit.variants.catalogue import title_of
-from attnkit.variants.palette import colors_of
 
 
 def attention_maps(
@@ -42,27 +42,21 @@ def attention_maps(
     task = experiment.task
     example = example_of(snapshot)
     frame = frame or map_layout_of(task, experiment.layer_specs[layer], example)
-    seed_index = experiment.seeds.index(seed)
-    patterns = snapshot.per_sharing(np.moveaxis(probe.pattern[:, layer], 0, -1))
-    patterns = patterns[..., seed_index]  # (h, i, j, variant)
-    answers = snapshot.per_sharing(probe.answers.T)[..., seed_index]  # (a, variant)
+    answers = snapshot.per_sharing(probe.answers.T)[..., experiment.seeds.index(seed)]
     is_query = probe.labels != NOTHING
-    colors = colors_of(experiment.sharing)
+    patterns = of_head(snapshot, probe.pattern, seed, layer, head)
     panels = []
-    for i, variant in enumerate(experiment.sharing):
-        n_heads = experiment.wiring(variant).sizes.n_heads
-        heads = patterns[..., i][:n_heads, frame.rows].astype(np.float32)
-        lacking = head is not None and head >= n_heads
-        pattern = heads.mean(0) if head is None or lacking else heads[head]
-        levels = levels_of(shown_columns(pattern, frame))
-        right = answers[:, i] == probe.labels
+    for i, (variant, pattern) in enumerate(zip(experiment.sharing, patterns, strict=True)):
+        right, cells, lacking = answers[:, i] == probe.labels, b"", ""
+        if pattern is None:
+            lacking = lacking_note(experiment.wiring(variant).sizes.n_heads)
+        else:
+            cells = levels_of(shown_columns(pattern[frame.rows], frame)).tobytes()
         panels.append(
             {
                 "name": title_of(variant),
-                "text": variant.value,
-                "lacking": lacking_note(n_heads) if lacking else "",
-                "color": colors[i],
-                "cells": base64.b64encode(levels.tobytes()).decode(),
+                "lacking": lacking,
+                "cells": base64.b64encode(cells).decode(),
                 "answers": [
                     _short(task.answer_text(int(answers[a, i]))) if a >= 0 else ""
                     for a in frame.answers
@@ -76,6 +70,41 @@ def attention_maps(
         **axes_of(task.label(probe.tokens), frame, example),
         "answer_letters": _answer_letters(task, probe.labels[is_query]),
     }
+
+
+def of_head(
+    snapshot: Snapshot, recorded: np.ndarray, seed: int, layer: int, head: int | None
+) -> list[np.ndarray | None]:
+    """Return what a layer's head recorded, (i, j), for every variant; None if it lacks the head.
+
+    Args:
+        snapshot: The snapshot.
+        recorded: (r, l, h, i, j) patterns or scores of the probe example.
+        seed: See `attention_maps`.
+        layer: See `attention_maps`.
+        head: See `attention_maps`.
+    """
+    experiment = snapshot.experiment
+    by_variant = snapshot.per_sharing(np.moveaxis(recorded[:, layer], 0, -1))
+    by_variant = by_variant[..., experiment.seeds.index(seed)]  # (h, i, j, variant)
+    chosen: list[np.ndarray | None] = []
+    for index, variant in enumerate(experiment.sharing):
+        heads = by_variant[: experiment.wiring(variant).sizes.n_heads, :, :, index]
+        if head is None:
+            chosen.append(heads.mean(0, dtype=np.float64))
+        else:
+            chosen.append(heads[head].astype(np.float64) if head < len(heads) else None)
+    return chosen
+
+
+def where_in_words(experiment: Experiment, seed: int, layer: int, head: int | None) -> str:
+    """Return seed, layer and head of maps in words, the latter two only if there are several."""
+    parts = [f"seed {seed}"]
+    if len(experiment.layer_specs) > 1:
+        parts.append(experiment.layer_specs[layer].title.lower())
+    if experiment.n_heads > 1:
+        parts.append("mean of heads" if head is None else f"head {head + 1}")
+    return ", ".join(parts)
 
 
 _LONGEST_ANSWER = 9

@@ -177,12 +177,12 @@ def mean_curve(
         dash: Dash of the line.
         name: Word before the numbers on hover.
     """
-    low, high = interval.low.clip(0, top), interval.high.clip(0, top)
-    ends = zip(low.tolist(), high.tolist(), strict=True)
+    shown = interval.within(0, top)
+    ends = zip(shown.low.tolist(), shown.high.tolist(), strict=True)
     texts = [f" [{a:.2f}, {b:.2f}]" if a == a else "" for a, b in ends]
     hover = f"{name} %{{y:.2f}}%{{text}}".strip()
     line = curve(x, interval.mean, color, dash=dash, hover=hover, text=texts)
-    return band(x, low, high, color or REFERENCE), line
+    return band(x, shown.low, shown.high, color or REFERENCE), line
 
 
 def bars(x: Any, heights: Any, colors: Sequence[str], hover: str) -> Mark:
@@ -310,6 +310,11 @@ def text(
         line = {"arrowhead": 0, "arrowwidth": 1.5, "arrowcolor": color}
         values |= {"ax": pointer[0], "ay": pointer[1], **line}
     return Mark("annotations", values)
+
+
+def named(color: str, name: str) -> str:
+    """Return a name after a square in its colour, as HTML."""
+    return f'<span style="color:{color}" aria-hidden="true">■</span> {escape(name)}'
 
 
 def row_offsets(n: int) -> list[float]:

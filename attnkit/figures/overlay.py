@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
-import numpy as np
-
 from attnkit.analysis.comparison import ComparedExperiment, Metric
-from attnkit.figures.curves import intervals_of, metric_axis
+from attnkit.figures.curves import History, Level, metric_axis, reference_levels, top_of
 from attnkit.figures.marks import Mark, level, mean_curve, words
-from attnkit.figures.panels import Axis, Figure, Panel, Title, draw_live, thin
-from attnkit.training.summary import percent
+from attnkit.figures.panels import Axis, Figure, Panel, Title, draw_live
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import second_line_of, title_of
 from attnkit.variants.palette import REFERENCE
@@ -48,16 +44,18 @@ def plot_overlay(
         metric: "accuracy" or "loss".
     """
     last = max(one.experiment.training.steps for one in compared)
-    reference, top = _reference_level(compared, metric), _top(compared, metric)
+    levels = _common_levels(compared, metric)
+    top = top_of(metric, [one.snapshot for one in compared])
+    histories = [History.of(metric, one.snapshot) for one in compared]
     x, y = Axis(0, last, "steps", n_ticks=3), metric_axis(metric, top)
     panels = []
     for variant in variants:
         curves = [
-            _curve(one, variant, metric, top, len(compared))
-            for one in compared
-            if variant in one.experiment.sharing
+            _curve(one, history, variant, top, len(compared))
+            for one, history in zip(compared, histories, strict=True)
+            if variant in history.intervals
         ]
-        marks = [] if reference is None else [level(reference[0], width=1.2)]
+        marks = [level(one.value, width=1.2) for one in levels]
         marks += [mark for layer in zip(*curves, strict=True) for mark in layer]
         panels.append(Panel(x, y, marks, Title(title_of(variant), second_line_of(variant))))
     legend = [
@@ -65,53 +63,27 @@ def plot_overlay(
         for one in compared
         for color, dash in [style_of(one)]
     ]
-    if reference is not None:
-        value, name = reference
-        text = percent(value) if metric == "accuracy" else f"{value:.2f}"
-        legend.append({"dash": "dot", "text": f"{name} {text}"})
+    legend += [{"dash": one.dash, "text": one.text} for one in levels]
     revision = "-".join([metric, *(one.experiment.hash for one in compared)])
     return draw_live(panels, legend, revision, last)
 
 
 def _curve(
-    compared: ComparedExperiment, variant: Variant, metric: Metric, top: float, n_compared: int
+    compared: ComparedExperiment, history: History, variant: Variant, top: float, n_compared: int
 ) -> tuple[Mark, Mark, Mark]:
     """Return the band and the mean of a variant of an experiment, and the letter below its line.
 
     Bands lie under all lines. Letters of equal lines stand beside each other.
     """
-    (color, dash), letter = style_of(compared), compared.letter
-    snapshot = compared.snapshot
-    steps, indices = thin(snapshot.eval_steps)
-    values = snapshot.per_sharing(snapshot.history[metric])[indices]
-    index = compared.experiment.sharing.index(variant)
+    (color, dash), letter, steps = style_of(compared), compared.letter, history.steps
     color = "" if color == INK else color
-    area, line = mean_curve(
-        steps, intervals_of(values)[index], color, top=top, dash=dash, name=letter
-    )
+    interval = history.intervals[variant]
+    area, line = mean_curve(steps, interval, color, top=top, dash=dash, name=letter)
     place = round((ord(letter) - ord("A") + 1) / (n_compared + 1) * (len(steps) - 1))
-    return area, line, words(steps[[place]], line.values["y"][[place]], [letter], below=True)
+    return area, line, words(steps[[place]], interval.mean[[place]], [letter], below=True)
 
 
-def _reference_level(
-    compared: Sequence[ComparedExperiment], metric: Metric
-) -> tuple[float, str] | None:
-    """Return value and name of chance or of the loss to beat, if all experiments have the same."""
-    tasks = [one.experiment.task for one in compared]
-    levels = {task.chance if metric == "accuracy" else task.loss_to_beat for task in tasks}
-    value = levels.pop()
-    if levels or value is None:
-        return None
-    return value, "chance" if metric == "accuracy" else tasks[0].simple_model
-
-
-def _top(compared: Sequence[ComparedExperiment], metric: Metric) -> float:
-    """Return the upper end of the vertical axis."""
-    if metric == "accuracy":
-        return 1.0
-    tops = [math.log(one.experiment.task.n_classes) for one in compared]
-    tops += [one.experiment.task.loss_to_beat or 0.0 for one in compared]
-    for one in compared:
-        at_start = one.snapshot.history["loss"][0]
-        tops += at_start[np.isfinite(at_start)].tolist()
-    return 1.05 * max(tops)
+def _common_levels(compared: Sequence[ComparedExperiment], metric: Metric) -> list[Level]:
+    """Return chance or the loss to beat, if all experiments have the same."""
+    levels = [reference_levels(metric, one.experiment.task)[:1] for one in compared]
+    return levels[0] if levels.count(levels[0]) == len(levels) else []

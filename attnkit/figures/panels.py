@@ -85,6 +85,13 @@ class Axis:
     visible: bool = True
     angle: int = 0
 
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Both ends of an axis that does not depend on the marks."""
+        assert self.low is not None
+        assert self.high is not None
+        return self.low, self.high
+
 
 SHARES = Axis(-0.02, 1.04, "", (0, 0.25, 0.5, 0.75, 1), ("0%", "25%", "50%", "75%", "100%"))
 """Axis of accuracies and other shares."""
@@ -279,9 +286,8 @@ def _axis(axis: Axis, letter: str, live: Live | None, index: int, *, named: bool
         "tickangle": axis.angle,
         **({} if axis.grid else {"ticks": ""}),
     }
-    if axis.low is not None and axis.high is not None:
-        ends = (axis.low, axis.high)
-        values["range"] = [math.log10(end) for end in ends] if axis.log else list(ends)
+    if axis.low is not None:
+        values["range"] = [math.log10(end) for end in axis.ends] if axis.log else list(axis.ends)
     if axis.title and named:
         font = {"size": 12 if live else 13}
         values["title"] = {"text": escape(axis.title), "font": font, "standoff": 2 if live else 6}

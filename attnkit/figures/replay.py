@@ -41,12 +41,10 @@ def replay(snapshot: Snapshot, variants: Sequence[Variant], metric: Metric) -> b
         values = snapshot.per_sharing(snapshot.curve(name))[moments][:, columns]
         if np.isnan(values).all() and name != metric:
             continue
-        interval = mean_interval(values)
-        top = SHOWN[name].limits[1]
+        interval = mean_interval(values).within(*SHOWN[name].limits)
         arrays[name] = interval.mean
-        low, high = interval.low.clip(0, top), interval.high.clip(0, top)
-        arrays |= {f"{name}_low": low, f"{name}_high": high}
-        bands = "; bands: 95% intervals" * bool((high > low).any())
+        arrays |= {f"{name}_low": interval.low, f"{name}_high": interval.high}
+        bands = "; bands: 95% intervals" * bool((interval.high > interval.low).any())
         hints[name] = f"Means of {experiment.n_seeds} seeds{bands}."
         if experiment.n_seeds == 1:
             hints[name] = "One seed."

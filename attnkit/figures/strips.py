@@ -9,7 +9,7 @@ from attnkit.claims.measures import Measure
 from attnkit.evidence.record import Evidence
 from attnkit.figures.marks import OUTLINE, Mark, dots, limits
 from attnkit.training.statistics import Interval
-from attnkit.training.summary import percent
+from attnkit.training.summary import fixed, percent
 from attnkit.variants import Variant
 from attnkit.variants.palette import COLORS, REFERENCE
 from attnkit.variants.sharing import Sharing
@@ -72,4 +72,4 @@ def value_in_words(value: float, measure: Measure) -> str:
         return f"{2**value:,.0f} steps"
     if measure.unit == "points":
         return percent(value / 100)
-    return f"{value:z.3f} {measure.unit}".rstrip().replace("-", "−")
+    return f"{fixed(value, 3)} {measure.unit}".rstrip()

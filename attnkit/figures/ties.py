@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from html import escape
 
 from attnkit.analysis.inspection.result import InspectionResult
+from attnkit.figures.marks import named
+from attnkit.foundation.tables import Cell, Row, csv_table, html_table
+from attnkit.foundation.words import counted
 from attnkit.training.summary import percent
 from attnkit.variants.palette import COLORS
 from attnkit.variants.sharing import Sharing
@@ -18,7 +19,7 @@ _NEAR_CHANCE = 0.05
 
 
 @dataclass(frozen=True)
-class Way:
+class TieOption:
     """One way to tie a trained model.
 
     Attributes:
@@ -41,14 +42,14 @@ class Way:
     at_once: float
 
     @property
-    def how(self) -> str:
+    def method(self) -> str:
         """Text of `by` on screen: "average" or, say, "keep W_K"."""
         return "average" if self.by == "average" else f"keep W_{self.by[-1]}"
 
     @property
     def label(self) -> str:
         """Name of the way on screen: the sharing and how it comes about."""
-        return f"{self.tie}, {self.how}"
+        return f"{self.tie}, {self.method}"
 
     def conclusion(self, name: str, chance: float) -> str:
         """Return a sentence about what tying costs at once.
@@ -74,16 +75,16 @@ class Way:
         if points == 0 or abs(self.before - self.at_once) < 0.01:
             change = f"it stays at {at_once}" if points == 0 else f"{before} → {at_once}"
             return f"{tying} changes {name} by less than one point at once: {change}."
-        count = f"{abs(points)} point{'s' * (abs(points) > 1)}"
+        count = counted(abs(points), "point")
         effect = f"costs {name} {count}" if points > 0 else f"raises {name} by {count}"
         return f"{tying} {effect} at once: {before} → {at_once}."
 
 
-def ways_of(inspected: InspectionResult) -> list[Way]:
+def ways_of(inspected: InspectionResult) -> list[TieOption]:
     """Return the ways to tie from the result of the view "ties"."""
     variants = inspected.header["variants"]
     return [
-        Way(
+        TieOption(
             variants[row["variant"]]["text"],
             row["tie"],
             row["by"],
@@ -96,7 +97,9 @@ def ways_of(inspected: InspectionResult) -> list[Way]:
     ]
 
 
-def next_way(ways: Sequence[Way], chosen: Way, came_back: bool, tried: Set[str]) -> Way | None:
+def next_way(
+    ways: Sequence[TieOption], chosen: TieOption, came_back: bool, tried: Set[str]
+) -> TieOption | None:
     """Return a way to tie that is worth trying after another one; None if there is none.
 
     If the chosen way came back, it is one that makes scores symmetric, with the lowest accuracy at
@@ -123,7 +126,7 @@ def next_way(ways: Sequence[Way], chosen: Way, came_back: bool, tried: Set[str])
     return min(candidates, key=lambda way: (way.tie in ties, sign * way.at_once), default=None)
 
 
-def ways_table(ways: Sequence[Way], chosen: Way, chance: float) -> str:
+def ways_table(ways: Sequence[TieOption], chosen: TieOption, chance: float) -> str:
     """Return an HTML table for each tie of one variant: name of the way, bar, accuracy."""
     ties = dict.fromkeys(way.tie for way in ways)
     groups = "".join(_group(tie, ways, chosen, chance) for tie in ties)
@@ -131,15 +134,14 @@ def ways_table(ways: Sequence[Way], chosen: Way, chance: float) -> str:
     return f'<div class="ak-ways">{groups}</div>{legend}'
 
 
-def ways_csv(ways: Sequence[Way]) -> str:
+def ways_csv(ways: Sequence[TieOption]) -> str:
     """Return all ways of all variants as CSV."""
-    text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(["sharing", "tie", "by", "accuracy_before", "accuracy_at_once", "why_not"])
-    for way in ways:
-        at_once = "" if way.refusal else way.at_once
-        table.writerow([way.variant, way.tie, way.by, way.before, at_once, way.refusal])
-    return text.getvalue()
+    head = ["sharing", "tie", "by", "accuracy_before", "accuracy_at_once", "why_not"]
+    rows = [
+        (one.variant, one.tie, one.by, one.before, "" if one.refusal else one.at_once, one.refusal)
+        for one in ways
+    ]
+    return csv_table(head, rows)
 
 
 _SAMPLE = '<i class="ak-sample {}" aria-hidden="true"></i>'
@@ -161,28 +163,25 @@ def legend_of_levels(before: float, chance: float, more: str = "") -> str:
     )
 
 
-def accuracy_cells(accuracy: float, before: float, chance: float, color: str) -> str:
+def accuracy_cells(accuracy: float, before: float, chance: float, color: str) -> tuple[str, str]:
     """Return the HTML cells of one accuracy: a bar with both levels, and the number."""
     bar = (
         f'<i style="width:{accuracy:.1%};background:{color}"></i>'
         f'<i class="ak-chance" style="left:{chance:.1%}"></i>'
         f'<i class="ak-before" style="left:{before:.1%}"></i>'
     )
-    return (
-        f'<td><div class="ak-bar" aria-hidden="true">{bar}</div></td><td>{percent(accuracy)}</td>'
-    )
+    return f'<div class="ak-bar" aria-hidden="true">{bar}</div>', percent(accuracy)
 
 
-def _group(tie: str, ways: Sequence[Way], chosen: Way, chance: float) -> str:
-    color = COLORS[Sharing(tie)]
-    rows = "".join(_row(way, way == chosen, color, chance) for way in ways if way.tie == tie)
-    square = f'<span style="color:{color}" aria-hidden="true">■</span>'
-    return f"<table><caption>{square} {escape(tie)}</caption><tbody>{rows}</tbody></table>"
-
-
-def _row(way: Way, is_chosen: bool, color: str, chance: float) -> str:
-    mark, current = ("▸ ", ' aria-current="true"') if is_chosen else ("", "")
-    name = f'<th scope="row">{mark}{escape(way.how)}</th>'
-    if way.refusal:
-        return f'<tr{current}>{name}<td colspan="2" class="ak-not">{escape(way.refusal)}</td></tr>'
-    return f"<tr{current}>{name}{accuracy_cells(way.at_once, way.before, chance, color)}</tr>"
+def _group(tie: str, ways: Sequence[TieOption], chosen: TieOption, chance: float) -> str:
+    color, shown = COLORS[Sharing(tie)], [way for way in ways if way.tie == tie]
+    current = shown.index(chosen) if chosen in shown else None
+    rows: list[Row] = []
+    for index, way in enumerate(shown):
+        mark = "▸ " if index == current else ""
+        name = Cell(f"{mark}{escape(way.method)}", is_name=True)
+        if way.refusal:
+            rows.append([name, Cell(escape(way.refusal), 'class="ak-not" colspan="2"')])
+        else:
+            rows.append([name, *accuracy_cells(way.at_once, way.before, chance, color)])
+    return html_table([], rows, caption=named(color, tie), current=current)

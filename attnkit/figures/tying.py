@@ -13,6 +13,7 @@ from attnkit.analysis.tying import ALPHAS, MIXTURE_NAMES, Repair, TyingResult
 from attnkit.figures.marks import OUTLINE, dots, level, mean_curve
 from attnkit.figures.panels import SHARES, Axis, Figure, Panel, draw
 from attnkit.figures.ties import accuracy_cells, legend_of_levels
+from attnkit.foundation.tables import Cell, html_table
 from attnkit.training.statistics import mean_interval
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
@@ -91,16 +92,14 @@ def repairs_table(result: TyingResult) -> str:
         for repair in result.repairs
         if repair.kind != "reduced"
     ]
-    body = "".join(
-        f'<tr><th scope="row">{escape(name)}</th>'
-        f"{accuracy_cells(float(mean_interval(values).mean), before, result.chance, COLOR)}</tr>"
-        for name, values in rows
-    )
-    caption = "Keep W_K and multiply the values by …"
-    return (
-        f'<div class="ak-ways"><table><caption>{caption}</caption><tbody>{body}</tbody></table>'
-        f"</div>{legend_of_levels(before, result.chance)}"
-    )
+    cells = [
+        accuracy_cells(float(mean_interval(values).mean), before, result.chance, COLOR)
+        for _, values in rows
+    ]
+    names = (Cell(escape(name), is_name=True) for name, _ in rows)
+    body = [(name, *pair) for name, pair in zip(names, cells, strict=True)]
+    table = html_table([], body, caption="Keep W_K and multiply the values by …")
+    return f'<div class="ak-ways">{table}</div>{legend_of_levels(before, result.chance)}'
 
 
 def _name_of(repair: Repair, result: TyingResult) -> str:

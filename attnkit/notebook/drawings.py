@@ -128,18 +128,15 @@ class _Canvas:
         if axis.ticks is not None and axis.texts is not None:
             texts = [unescape(text) for text in axis.texts]
             return list(zip(axis.ticks, texts, strict=True))
-        assert axis.low is not None
-        assert axis.high is not None
-        ends = (axis.low, axis.high)
+        ends = axis.ends
         if axis is self.panel.x:
             return [(ends[0], f"{ends[0]:,.0f}"), (ends[1], f"{ends[1]:,.0f} {axis.title}")]
         return [(v, f"{v:.1f}" if v else "0") for v in (ends[0], sum(ends) / 2, ends[1])]
 
     def _tenths(self, values: Any, axis: Axis, start: float, end: float) -> np.ndarray:
         """Return numbers on an axis, or shares of it, as tenths of pixels."""
-        assert axis.low is not None
-        assert axis.high is not None
-        shares = (np.asarray(values, np.float64) - axis.low) / (axis.high - axis.low)
+        low, high = axis.ends
+        shares = (np.asarray(values, np.float64) - low) / (high - low)
         tenths: np.ndarray = np.rint(10 * (start + (end - start) * shares.clip(0, 1)))
         return tenths
 
@@ -191,7 +188,7 @@ class _Canvas:
 
     def _shape(self, values: dict[str, Any]) -> str:
         x_ends, y_ends = (
-            (axis.low, axis.high)
+            axis.ends
             if values.get(f"{letter}ref") == WHOLE
             else (values[f"{letter}0"], values[f"{letter}1"])
             for letter, axis in (("x", self.panel.x), ("y", self.panel.y))

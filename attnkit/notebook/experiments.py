@@ -12,6 +12,7 @@ from attnkit.experiment.experiment import settings
 from attnkit.figures.board import planned_columns
 from attnkit.figures.thumbnail import thumbnail
 from attnkit.foundation.settings import InvalidExperiment
+from attnkit.foundation.words import counted
 from attnkit.notebook.style import card, drawing, grid, paragraph, swatch, table
 from attnkit.variants import Variant
 
@@ -24,18 +25,14 @@ _WIDTH = 190
 
 def experiment_card(experiment: Experiment) -> str:
     """Return the card of an experiment."""
-    n, seeds = len(experiment.sharing), experiment.n_seeds
-    title = (
-        f"{experiment.task.title}: {n} variant{'s' * (n > 1)}, {seeds} seed{'s' * (seeds > 1)}, "
-        f"{experiment.training.steps:,} steps"
-    )
+    n = len(experiment.sharing)
     columns = planned_columns(experiment)
     drawn = [_column(column) for column in columns[:MOST_COLUMNS]]
     left_out = ""
     if len(drawn) < n:
         left_out = f"Drawn are the first {len(drawn)} of {n} variants; the table has all."
     return card(
-        title,
+        f"{title_of_runs(experiment)}, {experiment.training.steps:,} steps",
         paragraph(experiment.task.question),
         _example(experiment),
         paragraph(_changes(experiment)),
@@ -44,6 +41,13 @@ def experiment_card(experiment: Experiment) -> str:
         _costs(experiment, columns),
         paragraph("ak.train(experiment) trains it.", "quiet small"),
     )
+
+
+def title_of_runs(experiment: Experiment) -> str:
+    """Return the task with the numbers of variants and seeds."""
+    n_variants, n_seeds = len(experiment.sharing), experiment.n_seeds
+    counts = f"{counted(n_variants, 'variant')}, {counted(n_seeds, 'seed')}"
+    return f"{experiment.task.title}: {counts}"
 
 
 def variant_card(variant: Variant) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from html import escape
 
 from attnkit.analysis.attention_map import telling_layer
+from attnkit.foundation.words import counted
 from attnkit.notebook.style import card, paragraph, swatch, table
 from attnkit.training.film import Film
 from attnkit.training.summary import percent
@@ -31,7 +32,7 @@ def film_card(film: Film) -> str:
         return card(title, paragraph("No frame is recorded yet.", "quiet"))
     player, n_shown = _player(film, title)
     n, last = len(film.frames), film.frames[-1]
-    count = f"{n} frame{'s' * (n > 1)}, step {film.steps[0]:,} to {film.steps[-1]:,}."
+    count = f"{counted(n, 'frame')}, step {film.steps[0]:,} to {film.steps[-1]:,}."
     if n_shown < n:
         count += f" The player has {n_shown} of them, so that a notebook stays small."
     colors = colors_of(experiment.sharing)

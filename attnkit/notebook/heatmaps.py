@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from base64 import b64decode
+from dataclasses import replace
 from html import escape
 from typing import Any
 
@@ -14,9 +14,10 @@ from attnkit.analysis.attention_map import (
     example_of,
     lacking_note,
     map_layout_of,
+    shown_columns,
     telling_layer,
 )
-from attnkit.figures.maps import attention_maps
+from attnkit.figures.maps import attention_maps, of_head, where_in_words
 from attnkit.figures.marks import Mark, cells, dots, frame
 from attnkit.figures.panels import Axis, Figure, Panel, Scale, Title, draw
 from attnkit.foundation.settings import shown
@@ -52,15 +53,12 @@ def plot_attention(
         ValueError: If there is no such seed, layer or head.
     """
     chosen = _chosen(snapshot, seed, layer, head)
-    maps = attention_maps(snapshot, *chosen)
-    shape = len(maps["rows"]), len(maps["columns"])
-    panels = []
-    for panel in maps["panels"]:
-        levels = np.frombuffer(b64decode(panel["cells"]), np.uint8).reshape(shape)
-        note = panel["lacking"] or panel["summary"]
-        panels.append((panel["name"], note, None if panel["lacking"] else levels / 255))
-    figure = _heatmaps(snapshot, maps, panels, Scale(0, 1, VIRIDIS))
-    title = f"{snapshot.experiment.task.title}: attention{_where(snapshot, chosen)}"
+    experiment, layout = snapshot.experiment, _layout(snapshot, chosen[1])
+    maps = attention_maps(snapshot, *chosen, layout)
+    notes = [panel["lacking"] or panel["summary"] for panel in maps["panels"]]
+    values = _shown(snapshot, snapshot.probe.pattern, chosen, layout)
+    figure = _heatmaps(snapshot, maps, notes, values, Scale(0, 1, VIRIDIS))
+    title = f"{experiment.task.title}: attention, {where_in_words(experiment, *chosen)}"
     reading = "Each row looks at the brighter columns. Frame: the right one. "
     circles = "Circle: the entry that points back. " if max(maps["reverse"]) >= 0 else ""
     return figure, title, f"{reading}{circles}{maps['cut']}"
@@ -73,30 +71,41 @@ def plot_scores(
 
     Arguments and errors are those of `plot_attention`.
     """
-    seed, layer, of_head = chosen = _chosen(snapshot, seed, layer, head)
+    chosen = _chosen(snapshot, seed, layer, head)
     experiment, probe = snapshot.experiment, snapshot.probe
     if probe.scores is None:
         raise ValueError("kind: got 'scores', allowed other kinds: this result has no scores")
-    example = example_of(snapshot)
-    frame = map_layout_of(experiment.task, experiment.layer_specs[layer], example)
-    frame = MapLayout(**{**vars(frame), "rest": False})
-    axes = axes_of(experiment.task.label(probe.tokens), frame, example)
-    by_variant = snapshot.per_sharing(np.moveaxis(probe.scores[:, layer], 0, -1))
-    by_variant = by_variant[..., experiment.seeds.index(seed)].astype(np.float64)
-    panels: list[tuple[str, str, np.ndarray | None]] = []
-    for i, variant in enumerate(experiment.sharing):
-        n_heads = experiment.wiring(variant).sizes.n_heads
-        if of_head is not None and of_head >= n_heads:
-            panels.append((title_of(variant), lacking_note(n_heads), None))
-            continue
-        heads = by_variant[:n_heads, :, :, i]
-        values = heads.mean(0) if of_head is None else heads[of_head]
-        panels.append((title_of(variant), "", values[frame.rows][:, frame.columns]))
-    finite = [np.abs(v[np.isfinite(v)]).max(initial=0.0) for _, _, v in panels if v is not None]
+    layout = replace(_layout(snapshot, chosen[1]), rest=False)
+    axes = axes_of(experiment.task.label(probe.tokens), layout, example_of(snapshot))
+    values = _shown(snapshot, probe.scores, chosen, layout)
+    notes = [
+        lacking_note(experiment.wiring(variant).sizes.n_heads) if of_variant is None else ""
+        for variant, of_variant in zip(experiment.sharing, values, strict=True)
+    ]
+    finite = [np.abs(v[np.isfinite(v)]).max(initial=0.0) for v in values if v is not None]
     most = float(max(finite, default=0.0)) or 1.0
-    figure = _heatmaps(snapshot, axes, panels, Scale(-most, most, BLUE_RED))
-    title = f"{experiment.task.title}: scores before softmax{_where(snapshot, chosen)}"
+    figure = _heatmaps(snapshot, axes, notes, values, Scale(-most, most, BLUE_RED))
+    where = where_in_words(experiment, *chosen)
+    title = f"{experiment.task.title}: scores before softmax, {where}"
     return figure, title, f"Blue below 0, red above. Frame: the right column. {axes['cut']}"
+
+
+def _layout(snapshot: Snapshot, layer: int) -> MapLayout:
+    experiment = snapshot.experiment
+    return map_layout_of(experiment.task, experiment.layer_specs[layer], example_of(snapshot))
+
+
+def _shown(
+    snapshot: Snapshot,
+    recorded: np.ndarray,
+    chosen: tuple[int, int, int | None],
+    layout: MapLayout,
+) -> list[np.ndarray | None]:
+    """Return the recorded rows and columns of a layout for every variant; see `of_head`."""
+    return [
+        None if values is None else shown_columns(values[layout.rows], layout)
+        for values in of_head(snapshot, recorded, *chosen)
+    ]
 
 
 def _chosen(
@@ -122,21 +131,11 @@ def _chosen(
     return seed, layer, head if isinstance(head, int) else None
 
 
-def _where(snapshot: Snapshot, chosen: tuple[int, int, int | None]) -> str:
-    """Return seed, layer and head in words, the latter two only where there are several."""
-    experiment, (seed, layer, head) = snapshot.experiment, chosen
-    parts = [f"seed {seed}"]
-    if len(experiment.layer_specs) > 1:
-        parts.append(experiment.layer_specs[layer].title.lower())
-    if experiment.n_heads > 1:
-        parts.append("mean of heads" if head is None else f"head {head + 1}")
-    return f", {', '.join(parts)}"
-
-
 def _heatmaps(
     snapshot: Snapshot,
     axes: dict[str, Any],
-    panels: list[tuple[str, str, np.ndarray | None]],
+    notes: list[str],
+    values: list[np.ndarray | None],
     scale: Scale,
 ) -> Figure:
     """Return a panel per variant: cells, frames around right entries, circles, and a title.
@@ -144,15 +143,15 @@ def _heatmaps(
     Args:
         snapshot: The snapshot.
         axes: Texts of rows and columns and the marked entries, from `axes_of`.
-        panels: Name, note and values (rows, columns) of each variant; None for values that it
-            does not have.
+        notes: Note on each variant.
+        values: (rows, columns) numbers of each variant; None for one that lacks them.
         scale: Scale of the colours.
     """
+    variants = snapshot.experiment.sharing
+    titles = map(title_of, variants), colors_of(variants), notes
     drawn = [
-        map_panel(axes, values, Title(name, "", color, note))
-        for (name, note, values), color in zip(
-            panels, colors_of(snapshot.experiment.sharing), strict=True
-        )
+        map_panel(axes, of_variant, Title(name, "", color, note))
+        for name, color, note, of_variant in zip(*titles, values, strict=True)
     ]
     below = 14 + _LETTER * max(map(len, axes["columns"]))
     return draw(drawn, columns=5, right=30, bottom=below, scale=scale)

@@ -10,6 +10,7 @@ import numpy as np
 from attnkit.figures.groups import groups_of, heads_in, number_text
 from attnkit.figures.head_numbers import COLUMNS, head_numbers
 from attnkit.figures.portrait import describe_angles, describe_spectra, describe_split, parts_of
+from attnkit.foundation.words import counted
 from attnkit.notebook.drawings import signed_map
 from attnkit.notebook.style import card, grid, paragraph, swatch, table
 from attnkit.realmodels.answer import conclusion
@@ -27,8 +28,7 @@ def atlas_card(atlas: Atlas) -> str:
     """Return the card of an atlas: a row per model and kind of layer."""
     heads = heads_in(atlas.table, fold=False, offset=0)
     models = list(dict.fromkeys(atlas.table["model"].astype(str)))
-    n, n_heads = len(models), len(heads)
-    title = f"Atlas: {n} model{'s' * (n != 1)}, {n_heads:,} head{'s' * (n_heads != 1)}"
+    title = f"Atlas: {counted(len(models), 'model')}, {counted(len(heads), 'head')}"
     if heads.empty:
         return card(title, paragraph("No head is measured.", "quiet"))
     rows: dict[tuple[str, str], list[str]] = {}

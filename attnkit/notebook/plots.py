@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import textwrap
 from collections.abc import Callable
+from functools import partial
 from html import escape
 from typing import Any
 
@@ -17,7 +18,11 @@ import plotly.graph_objects as go
 from attnkit.claims import Claim
 from attnkit.evidence.record import Evidence, load_shipped
 from attnkit.figures.atlas import describe_scatter, plot_distribution, plot_scatter
-from attnkit.figures.curves import plot_accuracy, plot_attention_measures, plot_loss
+from attnkit.figures.curves import (
+    legend_in_words,
+    plot_attention_measures,
+    plot_metric,
+)
 from attnkit.figures.differences import DIFFERENCES_KEY, plot_differences
 from attnkit.figures.evidence import EVIDENCE_KEY, plot_evidence
 from attnkit.figures.groups import groups_of, heads_in
@@ -42,11 +47,6 @@ from attnkit.training.snapshot import Snapshot
 
 THEMES = {"": "#767676", "light": "#222222", "dark": "#eeeeee"}
 """Colour of texts for a theme; the first one is readable on light and on dark."""
-
-_NAMES = {
-    "solid": "line", "thin": "thin", "dot": "dotted", "dash": "dashed", "longdashdot": "dash-dotted"
-}  # fmt: skip
-"""Names of the styles of lines in a legend."""
 
 _TOP, _LINE = 34, 17
 """Heights in pixels of the title and of a line below it."""
@@ -126,9 +126,8 @@ def _curves(plot: Callable[[Snapshot], Figure], words: str) -> Draw:
     def drawn(snapshot: Snapshot) -> Titled:
         figure = plot(snapshot)
         legend = figure["layout"]["meta"]["legend"]
-        reading = [f"{_NAMES[entry['dash']].capitalize()}: {entry['text']}." for entry in legend]
         title = f"{snapshot.experiment.task.title}: {words}"
-        return figure, title, " ".join(reading) or "This task has neither."
+        return figure, title, legend_in_words(legend) or "This task has neither."
 
     return drawn
 
@@ -205,8 +204,8 @@ def _measure(field: str, name: str) -> Measure:
 
 
 _RUNS: dict[str, Draw] = {
-    "accuracy": _curves(plot_accuracy, "accuracy on held-out examples"),
-    "loss": _curves(plot_loss, "loss on held-out examples, nats"),
+    "accuracy": _curves(plot_metric, "accuracy on held-out examples"),
+    "loss": _curves(partial(plot_metric, metric="loss"), "loss on held-out examples, nats"),
     "attention": plot_attention,
     "scores": plot_scores,
     "asymmetry": _curves(plot_attention_measures, "symmetry of scores, direction of attention"),

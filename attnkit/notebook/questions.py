@@ -7,6 +7,7 @@ from html import escape
 from attnkit.evidence.presentation import claims_in_words
 from attnkit.evidence.question import Answer, Question
 from attnkit.evidence.record import load_shipped
+from attnkit.foundation.tables import html_list
 from attnkit.notebook.style import card, paragraph
 
 MOST_CLAIMS = 4
@@ -24,18 +25,13 @@ def question_card(question: Question) -> str:
     ]
     parts = [paragraph(answer.conclusion, "title"), paragraph(answer.reason)]
     if answer.numbers:
-        parts += ["<p><b>The numbers</b></p>", _bullets([escape(text) for text in answer.numbers])]
+        parts += ["<p><b>The numbers</b></p>", html_list([escape(text) for text in answer.numbers])]
     if claims:
         first, others = claims[:MOST_CLAIMS], claims[MOST_CLAIMS:]
-        parts += ["<p><b>The claims that the answer rests on</b></p>", _bullets(first)]
+        parts += ["<p><b>The claims that the answer rests on</b></p>", html_list(first)]
         if others:
             summary = f"<summary>{len(others)} more</summary>"
-            parts.append(f"<details>{summary}{_bullets(others)}</details>")
+            parts.append(f"<details>{summary}{html_list(others)}</details>")
         hint = f'ak.CLAIMS["{question.claims[0]}"] shows the first one.'
         parts.append(paragraph(hint, "quiet small"))
     return card(question.title, *parts, paragraph(answer.asked, "quiet small"))
-
-
-def _bullets(items: list[str]) -> str:
-    """Return a list of HTML texts."""
-    return f"<ul>{''.join(f'<li>{item}</li>' for item in items)}</ul>"

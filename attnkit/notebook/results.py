@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from base64 import b64decode
-from collections.abc import Sequence
 from dataclasses import replace
 from html import escape
 from typing import Any
@@ -14,15 +13,16 @@ import numpy as np
 from attnkit.analysis.attention_map import telling_layer
 from attnkit.analysis.reasons import headline
 from attnkit.figures.board import board
-from attnkit.figures.curves import metric_axis, metric_curves
+from attnkit.figures.curves import History, Legend, legend_in_words, metric_axis, metric_curves
+from attnkit.figures.maps import where_in_words
 from attnkit.figures.marks import level, mean_curve, text
-from attnkit.figures.panels import Panel, Title, thin
+from attnkit.figures.panels import Panel, Title
 from attnkit.notebook.drawings import MOST_POINTS, drawing
+from attnkit.notebook.experiments import title_of_runs
 from attnkit.notebook.heatmaps import map_panel
 from attnkit.notebook.style import card, grid, paragraph, swatch, table
 from attnkit.training.results import Result
 from attnkit.training.snapshot import CONSECUTIVE, THRESHOLD, Snapshot
-from attnkit.training.statistics import mean_interval
 from attnkit.training.summary import (
     finding,
     percent,
@@ -60,11 +60,7 @@ def result_card(result: Result) -> str:
 def snapshot_card(snapshot: Snapshot) -> str:
     """Return the card of a snapshot."""
     experiment, steps = snapshot.experiment, snapshot.experiment.training.steps
-    n, seeds = len(experiment.sharing), experiment.n_seeds
-    title = (
-        f"{experiment.task.title}: {n} variant{'s' * (n > 1)}, {seeds} seed{'s' * (seeds > 1)}, "
-        f"step {snapshot.step:,} of {steps:,}"
-    )
+    title = f"{title_of_runs(experiment)}, step {snapshot.step:,} of {steps:,}"
     parts = [paragraph(experiment.task.question, "quiet"), _progress(snapshot)]
     if snapshot.step:
         reason = headline(snapshot, experiment.first_seed)
@@ -138,7 +134,8 @@ def _board(snapshot: Snapshot) -> list[str]:
     n = len(panels[:MOST_COLUMNS])
     width = max(_NARROWEST, min(_BOARD // n, _WIDEST))
     columns = [_column(snapshot, words, index, panels[index], width) for index in range(n)]
-    notes = [_reading(legend, words["maps"]), _which(snapshot, layer)]
+    where = where_in_words(experiment, experiment.first_seed, layer, 0)
+    notes = [_reading(legend, words["maps"]), f"Maps: {where}."]
     if n < len(panels):
         notes.insert(0, f"Drawn are the first {n} of {len(panels)} variants; the table has all.")
     return [
@@ -174,10 +171,10 @@ def _column(snapshot: Snapshot, words: dict[str, Any], index: int, panel: Panel,
     parts.append(paragraph(f"Scores: {', '.join(scores)}" if scores else "", "quiet small"))
     value = column["asymmetry_value"]
     parts.append(_label(f"Score asymmetry: {value}"))
-    steps, indices = thin(snapshot.eval_steps, MOST_POINTS)
-    asymmetry = mean_interval(snapshot.per_sharing(snapshot.asymmetry)[indices, index])
+    history = History.of("asymmetry", snapshot, MOST_POINTS)
+    asymmetry = history.intervals[snapshot.experiment.sharing[index]]
     if np.isfinite(asymmetry.mean).any():
-        marks = [level(0.5), *mean_curve(steps, asymmetry, column["color"])]
+        marks = [level(0.5), *mean_curve(history.steps, asymmetry, column["color"])]
         small = replace(panel, y=metric_axis("accuracy", 1.0), marks=marks, height=53)
         parts.append(drawing(small, width, f"Score asymmetry of {name}; now {value}"))
     parts.append(f'<p class="quiet small">{escape(column["facts"])}.</p>')
@@ -206,28 +203,18 @@ def _label(text: str) -> str:
     return f'<div class="label">{escape(text)}</div>'
 
 
-def _reading(legend: Sequence[dict[str, str]], maps: dict[str, Any]) -> str:
+def _reading(legend: Legend, maps: dict[str, Any]) -> str:
     """Return how to read the drawings."""
-    names = {"solid": "Line", "thin": "Thin lines", "dot": "Dotted", "dash": "Dashed"}
-    texts = [f"{names.get(entry['dash'], 'Dashes and dots')}: {entry['text']}." for entry in legend]
-    texts.append("Each row of a map looks at the brighter columns; ✓ ✗ mark its answer.")
+    texts = [
+        legend_in_words(legend),
+        "Each row of a map looks at the brighter columns; ✓ ✗ mark its answer.",
+    ]
     if any(column >= 0 for column in maps["target"]):
         texts.append("Frame: the right column.")
     if any(column >= 0 for column in maps["reverse"]):
         texts.append("Circle: the entry that points back.")
     texts.append("Asymmetry 0: the scores are the same both ways; 0.5: unrelated.")
     return " ".join([*texts, maps["cut"]])
-
-
-def _which(snapshot: Snapshot, layer: int) -> str:
-    """Return which seed, layer and head the maps show, where there are several."""
-    experiment = snapshot.experiment
-    parts = [f"seed {experiment.first_seed}"]
-    if len(experiment.layer_specs) > 1:
-        parts.append(experiment.layer_specs[layer].title.lower())
-    if experiment.n_heads > 1:
-        parts.append("head 1")
-    return f"Maps: {', '.join(parts)}."
 
 
 def _footnote(snapshot: Snapshot) -> str:

@@ -12,6 +12,8 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from html import escape
 
+from attnkit.foundation.tables import html_table
+
 _RULES = """
 & { display: block; box-sizing: border-box; max-width: 1240px; padding: 4px 2px; color: inherit;
   font: 13px/1.45 system-ui, -apple-system, "Segoe UI", sans-serif; text-align: left;
@@ -102,16 +104,15 @@ not do, since marimo's own style sheet lets nothing undo it.
 """
 
 
-def card(title: str, *parts: str, label: str = "") -> str:
+def card(title: str, *parts: str) -> str:
     """Return a card.
 
     Args:
         title: Title as a plain text.
         *parts: Parts below the title, as HTML.
-        label: Description of the card for screen readers; the title if empty.
     """
     heading = f'<p class="title">{escape(title)}</p>'
-    name = escape(label or title, quote=True)
+    name = escape(title, quote=True)
     body = "".join(parts)
     return f'<div class="{ROOT}" role="group" aria-label="{name}">{STYLE}{heading}{body}</div>'
 
@@ -135,15 +136,9 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], worded: bool = 
         rows: Cells as HTML.
         worded: Whether cells hold sentences, which are aligned on the left and wrapped.
     """
-    head = "".join(f'<th scope="col">{escape(column)}</th>' for column in columns)
-    body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
-    inner = f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
-    attribute = ' class="worded"' if worded else ""
+    inner = html_table([escape(c) for c in columns], rows, css_class="worded" if worded else "")
     label = escape(columns[0], quote=True)
-    return (
-        f'<div class="wide" role="region" tabindex="0" aria-label="Table: {label}">'
-        f"<table{attribute}>{inner}</table></div>"
-    )
+    return f'<div class="wide" role="region" tabindex="0" aria-label="Table: {label}">{inner}</div>'
 
 
 def drawing(svg: str) -> str:

@@ -6,9 +6,11 @@ import math
 
 import pandas as pd
 
+from attnkit.foundation.tables import markdown_table
 from attnkit.realmodels.atlas import KV_PLACE
 from attnkit.realmodels.base import Kind
 from attnkit.realmodels.measures import PAIRS
+from attnkit.training.summary import fixed
 
 QUESTION = "How similar are the three matrices of an attention head in practice …?"
 
@@ -121,9 +123,9 @@ def _cosine_sentence(heads: pd.DataFrame) -> str:
     means = heads.groupby(["model", "kind"], sort=False)["cos_qk"].mean()
     return (
         f"W_Q and W_K are related, but far from equal: in {len(heads)} self-attention heads of "
-        f"{heads['model'].nunique()} models, their mean cosine is {_signed(means.min())} to "
-        f"{_signed(means.max())}, depending on the model and the kind of layer (single heads "
-        f"{_signed(cosines.min())} to {_signed(cosines.max())}, random matrices 0.00)."
+        f"{heads['model'].nunique()} models, their mean cosine is {fixed(means.min(), 2, '+')} to "
+        f"{fixed(means.max(), 2, '+')}, depending on the model and the kind of layer (single heads "
+        f"{fixed(cosines.min(), 2, '+')} to {fixed(cosines.max(), 2, '+')}, random matrices 0.00)."
     )
 
 
@@ -195,7 +197,7 @@ def _folding(table: pd.DataFrame) -> str:
     if changes.empty:
         return ""
     model, kind = changes.index[-1]
-    values = f"{_number(before[model, kind])} to {_number(after[model, kind])}"
+    values = f"{fixed(before[model, kind], 2)} to {fixed(after[model, kind], 2)}"
     return f" In the {kind} layers of {model}, this changes the median symmetry from {values}."
 
 
@@ -222,12 +224,15 @@ def _compared_with_random(heads: pd.DataFrame) -> str:
 
 def summary(table: pd.DataFrame) -> str:
     """Return a Markdown table with means and ranges per model and kind of layer."""
-    lines = [
-        "| model, kind (heads) | cosine Q,K mean [range] | mean size of cosine Q,V; K,V "
-        "| overlap QK/QV/KV (chance) | symmetry of heads mean [range] "
-        "| symmetry of layers median [range] |",
-        "|---|--:|--:|--:|--:|--:|",
-    ]
+    head = (
+        "model, kind (heads)",
+        "cosine Q,K mean [range]",
+        "mean size of cosine Q,V; K,V",
+        "overlap QK/QV/KV (chance)",
+        "symmetry of heads mean [range]",
+        "symmetry of layers median [range]",
+    )
+    lines = []
     for (model, kind, folded, offset), rows in table.groupby(
         ["model", "kind", "folded", "offset"], sort=False
     ):
@@ -235,35 +240,26 @@ def summary(table: pd.DataFrame) -> str:
         name = f"{model} {kind}" + (" folded" if folded else "")
         name += f" offset {offset}" if offset else ""
         overlaps, chances = (
-            [_number(heads[name.format(pair)].mean(), 3) for pair in PAIRS]
+            [fixed(heads[name.format(pair)].mean(), 3) for pair in PAIRS]
             for name in ("overlap_{}", "overlap_{}_random")
         )
         # They differ if heads of one width have no W_V, so that their overlap with V is missing.
         chances = chances[:1] if len(set(chances)) == 1 else chances
-        lines.append(
-            f"| {name} ({len(heads)}) | {_mean_and_interval(heads['cos_qk'])} "
-            f"| {_number(heads['cos_qv'].abs().mean(), 3)}; "
-            f"{_number(heads['cos_kv'].abs().mean(), 3)} "
-            f"| {'/'.join(overlaps)} ({'/'.join(chances)}) "
-            f"| {_mean_and_interval(heads['symmetry'])} "
-            f"| {_number(layers['symmetry'].median())} {_interval(layers['symmetry'])} |"
-        )
-    return "\n".join(lines)
+        sizes = (fixed(heads[f"cos_{pair}"].abs().mean(), 3) for pair in ("qv", "kv"))
+        cells = [f"{name} ({len(heads)})", _mean_and_interval(heads["cos_qk"]), "; ".join(sizes)]
+        cells += [f"{'/'.join(overlaps)} ({'/'.join(chances)})"]
+        cells += [_mean_and_interval(heads["symmetry"])]
+        cells += [f"{fixed(layers['symmetry'].median(), 2)} {_interval(layers['symmetry'])}"]
+        lines.append(cells)
+    return markdown_table(head, lines, "lrrrrr")
 
 
 def _mean_and_interval(values: pd.Series[float]) -> str:
-    return f"{_number(values.mean(), 3)} {_interval(values)}"
+    return f"{fixed(values.mean(), 3)} {_interval(values)}"
 
 
 def _interval(values: pd.Series[float]) -> str:
-    return f"[{_number(values.min())}, {_number(values.max())}]"
-
-
-def _number(value: float, digits: int = 2) -> str:
-    """Format a number with a minus sign instead of a hyphen, and 0 without a sign; NaN as –."""
-    if math.isnan(value):
-        return "–"
-    return f"{round(float(value), digits) + 0.0:.{digits}f}".replace("-", "−")
+    return f"[{fixed(values.min(), 2)}, {fixed(values.max(), 2)}]"
 
 
 def as_they_stand(table: pd.DataFrame) -> pd.DataFrame:
@@ -280,10 +276,6 @@ def _sizes(heads: pd.DataFrame, pair: str) -> pd.DataFrame:
     return pd.DataFrame({"size": size, "random": random})
 
 
-def _signed(value: float) -> str:
-    return f"{value:+.2f}".replace("-", "−")
-
-
 def _range(values: pd.Series[float], digits: int = 2) -> str:
-    low, high = (_number(value, digits) for value in (values.min(), values.max()))
+    low, high = (fixed(value, digits) for value in (values.min(), values.max()))
     return low if low == high else f"{low} to {high}"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from attnkit.analysis.inspection.probes import size_refusal
+from attnkit.analysis.inspection.inspected_example import size_refusal
 from attnkit.analysis.inspection.replay import is_tied
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.tying import Runs, inspect_tying

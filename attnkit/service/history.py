@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnkit.experiment.experiment import Experiment, from_text, settings
 from attnkit.foundation.settings import Setting
+from attnkit.foundation.words import counted
 from attnkit.tasks import TASKS
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
@@ -159,8 +160,7 @@ def default_name(text: str) -> str:
     variants = f"{len(names)} variants"
     if len(names) <= _MAX_NAMED:
         variants = ", ".join(_title(name) for name in names)
-    seeds = "1 seed" if settings["n_seeds"] == 1 else f"{settings['n_seeds']} seeds"
-    return f"{task_title(settings['task'])} · {variants} × {seeds}"
+    return f"{task_title(settings['task'])} · {variants} × {counted(settings['n_seeds'], 'seed')}"
 
 
 @lru_cache(1024)

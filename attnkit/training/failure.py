@@ -10,6 +10,7 @@ import numpy as np
 
 from attnkit.experiment import Experiment
 from attnkit.experiment.experiment import default_settings, settings
+from attnkit.foundation.words import counted
 from attnkit.training.snapshot import Snapshot
 from attnkit.variants import Variant
 from attnkit.variants.sharing import Sharing
@@ -92,7 +93,7 @@ def failure(
         easier = ", or make the task easier," * (steps >= default_steps)
         return Failure(
             "steps",
-            f"No variant learnt the task in {steps:,} step{'s' * (steps > 1)}, so this training "
+            f"No variant learnt the task in {counted(steps, 'step')}, so this training "
             "says nothing about sharing.",
             f"Raise “{labels['steps'].label}” (default {default_steps:,}){easier} and train again.",
         )

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jaxtyping import Bool, Float, Int64
 
@@ -126,6 +126,14 @@ def score_symmetry(scores: Float[Tensor, "*n i i"]) -> Float[Tensor, "*n"]:
     size = scores.square().sum((-2, -1))
     mirrored = (scores * scores.transpose(-2, -1)).sum((-2, -1))
     return (mirrored / size).masked_fill(size == 0, 1.0)
+
+
+def asymmetry(symmetry: Any) -> Any:
+    """Return the antisymmetric share of scores, ‖S_a‖² / ‖S‖², given their score symmetry.
+
+    It is 0 for symmetric and 1 for antisymmetric scores. Arrays, tensors and columns are allowed.
+    """
+    return (1 - symmetry) / 2
 
 
 def weight_symmetry(
@@ -243,7 +251,7 @@ METRICS: dict[str, MeasuredMetric] = {
 """Metrics of a history by name, in the order of the tables."""
 
 ASYMMETRY = "asymmetry"
-"""Name of the metric (1 − score symmetry) / 2, which `Snapshot.asymmetry` derives."""
+"""Name of the metric that `asymmetry` derives from the score symmetry."""
 
 SHOWN: dict[str, Metric] = {**METRICS, ASYMMETRY: Metric("asymmetry of the scores", (0.0, 1.0))}
 """Metrics that pages and claims can show, by name."""

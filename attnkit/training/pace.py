@@ -67,3 +67,10 @@ def measure_pace(
         training.advance(block)
         fastest = min(fastest, time.perf_counter() - began)
     return fastest / training_work(experiment, engine) * experiment.training.steps / block
+
+
+def duration_in_words(seconds: float) -> str:
+    """Return a time to wait in words, such as "45 s", "3 min" or "2.5 h"."""
+    if seconds < 90:
+        return f"{max(seconds, 1):.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

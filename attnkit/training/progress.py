@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from attnkit.experiment import Experiment
 from attnkit.foundation.display import jupyter_shell
 from attnkit.foundation.settings import InvalidExperiment, Problem
+from attnkit.foundation.words import counted
 from attnkit.training.film import Film
 from attnkit.training.results import Result
 from attnkit.training.snapshot import Snapshot
@@ -184,8 +185,7 @@ class LiveFigure(Display, ABC):
     @staticmethod
     def last_line(training: Training, message: str) -> str:
         """Return the line that stays above the last snapshot."""
-        n_runs = training.experiment.n_runs
-        models = "1 model" if n_runs == 1 else f"{n_runs} models"
+        models = counted(training.experiment.n_runs, "model")
         done = f"Trained {models} for {training.step:,} steps in {training.seconds:.1f} s."
         return _line(message or done)
 

@@ -19,7 +19,7 @@ from safetensors.numpy import save as save_arrays
 from attnkit.experiment import Experiment, from_text
 from attnkit.foundation.display import Plotted
 from attnkit.training.engine import Engine, in_words
-from attnkit.training.metrics import ASYMMETRY, METRICS
+from attnkit.training.metrics import ASYMMETRY, METRICS, asymmetry
 
 THRESHOLD = 0.99
 """Accuracy from which a run counts as having solved its task."""
@@ -145,8 +145,9 @@ class Snapshot(Plotted):
 
     @property
     def asymmetry(self) -> Float32[np.ndarray, "e r"]:
-        """Antisymmetric share of the scores, 0 … 1: (1 − score symmetry) / 2."""
-        return (1 - self.history["score_symmetry"]) / 2
+        """Antisymmetric share of the scores, 0 … 1."""
+        share: np.ndarray = asymmetry(self.history["score_symmetry"])
+        return share
 
     @property
     def same_both_ways(self) -> Bool[np.ndarray, " r"]:

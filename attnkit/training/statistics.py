@@ -19,6 +19,10 @@ class Interval:
     low: Float[Array, " *n"]
     high: Float[Array, " *n"]
 
+    def within(self, least: float, most: float) -> Interval:
+        """Return it with limits that are cut to the range of possible values."""
+        return Interval(self.mean, self.low.clip(least, most), self.high.clip(least, most))
+
 
 def mean_interval(values: Float[Array, "*n s"], level: float = 0.95) -> Interval:
     """Return the mean over the last axis with Student's t interval.

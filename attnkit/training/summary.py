@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -151,11 +151,10 @@ def finding(snapshot: Snapshot) -> str:
         elif n_diverged[i] == n_seeds:
             others.append(f"{title_of(sharing)} diverged")
         else:
-            limits = percent_interval(interval.low[i], interval.high[i])
-            text = f"{title_of(sharing)} {percent(interval.mean[i])}"
-            if " to " in limits:
-                text += f" ({'' if explained else '95% interval '}{limits})"
-                explained = True
+            form = " ({})" if explained else " (95% interval {})"
+            limits = percent_limits(interval.low[i], interval.high[i], form)
+            text = f"{title_of(sharing)} {percent(interval.mean[i])}{limits}"
+            explained = explained or bool(limits)
             text += f" ({n_diverged[i]} of {n_seeds} diverged)" if n_diverged[i] else ""
             others.append(text)
     sentences = []
@@ -226,18 +225,28 @@ def asymmetry_in_words(snapshot: Snapshot, variant: Variant) -> str:
     return two_decimals(mean) + ", the same both ways" * bool(same[np.isfinite(values)].all())
 
 
+def fixed(value: float, n_decimals: int, sign: str = "") -> str:
+    """Return a number with so many decimals and a true minus; "–" if it is NaN, ∞ if infinite.
+
+    Args:
+        value: The number.
+        n_decimals: Number of decimals.
+        sign: "+" for a sign before positive numbers, too.
+    """
+    if np.isnan(value):
+        return "–"
+    return f"{value:{sign}z,.{n_decimals}f}".replace("-", "−").replace("inf", "∞")
+
+
 def two_decimals(value: float) -> str:
     """Return a number with two decimals and a true minus, with more where it would read as 0.00.
 
     Below a millionth, a number counts as 0; from a thousand on, it is a whole number. NaN is "–".
     """
     size = abs(value)
-    if np.isnan(value):
-        return "–"
     if size >= 1000:
-        return f"{value:,.0f}".replace("-", "−")
-    n_decimals = 2 if size >= 0.005 or size < 1e-6 else 4 if size >= 1e-4 else 6
-    return f"{value:z.{n_decimals}f}".replace("-", "−")
+        return fixed(value, 0)
+    return fixed(value, 2 if size >= 0.005 or size < 1e-6 else 4 if size >= 1e-4 else 6)
 
 
 def two_numbers(first: float, second: float, *, same: bool) -> tuple[str, str]:
@@ -248,9 +257,8 @@ def two_numbers(first: float, second: float, *, same: bool) -> tuple[str, str]:
     if same:
         return two_decimals(first), two_decimals(first)
     texts = [(two_decimals(first), two_decimals(second))]
-    texts += [(f"{first:z,.{n}f}", f"{second:z,.{n}f}") for n in range(3, 7)]
-    one, other = next((pair for pair in texts if len({*pair}) > 1), texts[0])
-    return one.replace("-", "−"), other.replace("-", "−")
+    texts += [(fixed(first, n), fixed(second, n)) for n in range(3, 7)]
+    return next((pair for pair in texts if len({*pair}) > 1), texts[0])
 
 
 def percent_interval(low: float, high: float) -> str:
@@ -262,6 +270,18 @@ def percent_interval(low: float, high: float) -> str:
         return ""
     lowest, highest = percent(max(low, 0)), percent(min(high, 1))
     return highest if lowest == highest else f"{lowest.removesuffix('%')} to {highest}"
+
+
+def percents(shares: Iterable[float]) -> str:
+    """Return the lowest and the highest of some shares as `percent_interval` does; without NaN."""
+    known = [share for share in shares if np.isfinite(share)]
+    return percent_interval(min(known), max(known)) if known else ""
+
+
+def percent_limits(low: float, high: float, form: str = "{}") -> str:
+    """Return `percent_interval` in a form such as " ({})"; nothing if it is a single percentage."""
+    limits = percent_interval(low, high)
+    return form.format(limits) if " to " in limits else ""
 
 
 def whole_percent(share: float) -> float:

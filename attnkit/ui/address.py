@@ -146,33 +146,23 @@ class Linked:
         """Take over the choices of a link."""
         raise NotImplementedError
 
-    def is_new_link(self, params: dict[str, str]) -> bool:
-        """Return whether somebody changed the address, and not this page a moment ago.
-
-        A click that left the browser before our change arrived still carries the old address.
-        """
-        params = without_quiet(params)
-        overwritten, when = self._overwritten
-        late = params == overwritten and time.monotonic() - when < LATE_SECONDS
-        return params != self.link and not late
-
-    def is_called(self, params: dict[str, str], page: str) -> bool:
-        """Return whether a page must follow the address.
+    def must_follow(self, params: dict[str, str], page: str) -> bool:
+        """Return whether somebody has changed the address, so that a page must follow it.
 
         A page to which a link in the navigation leads back without parameters keeps its choices,
         because the navigation does not know them. An entry of the browser's history is followed
-        as it is: without parameters it means the defaults.
+        as it is: without parameters it means the defaults. A click that left the browser before
+        our change arrived still carries the address that was overwritten, and is not followed.
         """
-        if _is_from_history():
-            return without_quiet(params) != self.link
+        if params == self.link:
+            return False
+        context = get_script_run_ctx()
+        if context is not None and context.is_history_navigation:
+            return True
+        overwritten, when = self._overwritten
+        is_late = params == overwritten and time.monotonic() - when < LATE_SECONDS
         coming_back = st.session_state.get("page") != page
-        return self.is_new_link(params) and bool(params or not coming_back)
-
-
-def _is_from_history() -> bool:
-    """Return whether the browser's Back or Forward has led to the present run."""
-    context = get_script_run_ctx()
-    return context is not None and context.is_history_navigation
+        return not is_late and bool(params or not coming_back)
 
 
 def is_quiet() -> bool:
@@ -210,10 +200,10 @@ def open_choice(page: str, key: str, make: Callable[[], _Choice]) -> _Choice:
     """
     params = without_quiet(st.query_params.to_dict())
     choice: _Choice | None = st.session_state.get(key)
+    is_new = choice is None
     if choice is None:
         choice = st.session_state[key] = make()
-        choice.follow(params)
-    elif choice.is_called(params, page):
+    if is_new or choice.must_follow(params, page):
         choice.follow(params)
     st.session_state.page = page
     return choice

@@ -3,6 +3,9 @@
 `st.plotly_chart` is rebuilt in the browser whenever its data change. The components here call
 `Plotly.react` on one node, so zoom and hover survive every tick. plotly.js comes from the `plotly`
 wheel and is put in the page once, by a component that is mounted after the first content.
+
+Every function takes the `key` of its component. Figures take `alt`, a description for people who do
+not see them.
 """
 
 from __future__ import annotations
@@ -25,7 +28,6 @@ from attnkit.tasks import FAMILIES, TASKS
 from attnkit.ui.bundle import asset, script
 from attnkit.ui.cache import Cache
 from attnkit.ui.render_cache import example_cells, task_thumbnail
-from attnkit.ui.standalone import film_style
 from attnkit.variants import Variant
 
 NARROWEST = 175
@@ -36,71 +38,42 @@ PANEL_HEIGHT = 210
 """Height of a row of panels in pixels."""
 
 
-@cache
-def _component(name: str) -> Any:
-    return st.components.v2.component(
-        f"attnkit_{name}",
-        js=script(name),
-        css=asset("lab.css"),
-        isolate_styles=False,
-    )
+FILM = ("lab", "film")
+"""Styles of components that show a film; their data are the blob of an inspection."""
 
 
 @cache
-def film_component(name: str) -> Any:
-    """Return the component of a page that shows a film; its `data` is the blob of an inspection."""
-    return st.components.v2.component(
-        f"attnkit_{name}", js=script(name), css=film_style(), isolate_styles=False
-    )
-
-
-def film(
-    name: str, blob: bytes, *, key: str, picked: Callable[[], None], resend: Callable[[], None]
-) -> None:
-    """Draw the result of an inspection of a film, or add its new frames to those in the browser.
+def component(name: str, *styles: str) -> Any:
+    """Return the component that a script in `attnkit/ui/assets` draws.
 
     Args:
-        name: Name of the page whose figures are drawn.
-        blob: Result of the inspection.
-        key: Key of the component.
-        picked: Called when something was pressed; `st.session_state[key].picked` says what.
-        resend: Called when the browser lacks earlier frames.
+        name: Name of the script's file without its suffix.
+        styles: Names of the files of its styles without their suffix.
     """
-    film_component(name)(key=key, data=blob, on_picked_change=picked, on_resend_change=resend)
+    css = "".join(asset(f"{style}.css") for style in styles) or None
+    return st.components.v2.component(
+        f"attnkit_{name}", js=script(name), css=css, isolate_styles=False
+    )
 
 
-def _packed(data: dict[str, Any]) -> bytes:
+def packed(data: dict[str, Any]) -> bytes:
     """Return data as JSON bytes: Streamlit would encode, walk and hash a dictionary twice."""
     return json.dumps(data, separators=(",", ":")).encode()
 
 
-class Packed:
-    """Cache of drawings as JSON bytes.
+_PACKED: Cache[tuple[object, bytes]] = Cache(10_000, 2**24, lambda one: len(one[1]))
+"""Drawings beside their JSON bytes; a drawing should be about as large as its bytes."""
 
-    A drawing, which nobody may change, is recognised by its identity, so it is kept beside its
-    bytes and should be about as large as they are.
 
-    Args:
-        most_bytes: Size of the cache, counted in JSON bytes.
+def packed_once(drawing: object, data: Callable[[], dict[str, Any]], *more: Any) -> bytes:
+    """Return `packed` of what `data` returns; `data` is called once for each drawing.
+
+    A drawing, which nobody may change, is recognised by its identity. `more` are values besides the
+    drawing on which the data depend.
     """
-
-    def __init__(self, most_bytes: int) -> None:
-        self.kept: Cache[tuple[object, bytes]] = Cache(10_000, most_bytes, lambda one: len(one[1]))
-
-    def of(self, drawing: object, data: Callable[[], dict[str, Any]], *more: Any) -> bytes:
-        """Return the bytes of a drawing, from the cache if it was packed before.
-
-        Args:
-            drawing: Recognised by its identity.
-            data: Returns the data that are packed; called only if they are not in the cache.
-            more: Values besides the drawing on which the data depend.
-        """
-        key = (id(drawing), *more)
-        kept = self.kept.get(key) or self.kept.put(key, (drawing, _packed(data())))
-        return kept[1]
-
-
-_PACKED = Packed(2**24)
+    key = (id(drawing), *more)
+    kept = _PACKED.get(key) or _PACKED.put(key, (drawing, packed(data())))
+    return kept[1]
 
 
 @cache
@@ -144,7 +117,7 @@ def live_figure(
     if file:
         title = alt.partition(". ")[0]
         data["save"] = {"title": title, "name": file, "asymmetry": asymmetry}
-    _component("figure")(key=key, data=_PACKED.of(figure, lambda: data, alt))
+    component("figure", "lab")(key=key, data=packed_once(figure, lambda: data, alt))
 
 
 def picture(
@@ -152,7 +125,7 @@ def picture(
     *,
     key: str,
     alt: str,
-    narrower: Mapping[int, Figure] | None = None,
+    narrower: Mapping[int, Figure | None] | None = None,
     title: str = "",
     file: str = "",
     table: Mapping[str, Any] | None = None,
@@ -175,7 +148,7 @@ def picture(
     if file:
         data["save"] = {"title": title, "name": file, "table": table}
     events = {} if picked is None else {"on_picked_change": picked}
-    _component("figure")(key=key, data=_packed(data), **events)
+    component("figure", "lab")(key=key, data=packed(data), **events)
 
 
 def load_board() -> None:
@@ -184,44 +157,17 @@ def load_board() -> None:
     A component's code is sent with every change of its data, and the code that draws the board is
     much larger than the data of a tick.
     """
-    _board_loader()(key="board_js", height=0)
-
-
-@cache
-def _board_loader() -> Any:
-    return st.components.v2.component(
-        "attnkit_board_js",
-        js=script("lab"),
-        css=asset("lab.css") + asset("board.css"),
-        isolate_styles=False,
-    )
+    component("lab", "lab", "board")(key="board_js", height=0)
 
 
 def board(drawing: dict[str, Any], *, key: str, alt: str) -> None:
-    """Draw a board.
-
-    Args:
-        drawing: Return value of `attnkit.figures.board.board` or `planned_board`.
-        key: Key of the component.
-        alt: Description for people who do not see the board.
-    """
+    """Draw the return value of `attnkit.figures.board.board` or `planned_board`."""
     data = {**drawing, "alt": alt, "file": f"attnkit-{drawing['task']}-board"}
-    _board()(key=key, data=_PACKED.of(drawing, lambda: data, alt))
-
-
-@cache
-def _board() -> Any:
-    return st.components.v2.component("attnkit_board", js=script("late"), isolate_styles=False)
+    component("late")(key=key, data=packed_once(drawing, lambda: data, alt))
 
 
 def example(experiment: Experiment, probe: Example | str | None, *, key: str) -> None:
-    """Draw one example of an experiment's task.
-
-    Args:
-        experiment: The experiment.
-        probe: The example; a text if none can be drawn, None while it has not come.
-        key: Key of the component.
-    """
+    """Draw an example of a task; say why there is none (a text), or that it has not come (None)."""
     data: dict[str, Any] = {"cells": [], "n_source": 0, "note": "", "message": ""}
     if isinstance(probe, Example):
         data = example_cells(experiment.task, probe)
@@ -229,7 +175,7 @@ def example(experiment: Experiment, probe: Example | str | None, *, key: str) ->
         data["message"] = "Drawing an example: the training process is getting ready."
     else:
         data["message"] = f"No example could be drawn. {probe}."
-    _component("example")(key=key, data=_packed(data))
+    component("example", "lab")(key=key, data=packed(data))
 
 
 def task_gallery(
@@ -237,11 +183,8 @@ def task_gallery(
 ) -> None:
     """Draw a card for every task, behind a button that shows the current task.
 
-    Args:
-        current: Name of the current task.
-        examples: Example by task name, of the tasks whose thumbnails can be drawn.
-        chosen: Called when a card was pressed; `st.session_state[key].chosen` is its task.
-        key: Key of the component.
+    `chosen` is called when a card was pressed; `st.session_state[key].chosen` is its task. Tasks
+    without an example have no thumbnail.
     """
     families = [
         {
@@ -261,39 +204,35 @@ def task_gallery(
         for family in FAMILIES
     ]
     data = {"families": [family for family in families if family["tasks"]], "current": current}
-    _component("gallery")(key=key, data=_packed(data), on_chosen_change=chosen)
+    component("gallery", "lab")(key=key, data=packed(data), on_chosen_change=chosen)
 
 
 def tour(stops: list[dict[str, str]], *, n_requests: int, key: str) -> None:
     """Draw the button of a tour of the page, and the tour while a visitor takes it.
 
-    Args:
-        stops: For each step `targets`, a CSS selector of what it points at, `title` and `text`.
-        n_requests: Number of times that it was to begin without a press of the button.
-        key: Key of the component.
+    Each step has `targets`, a CSS selector of what it points at, a `title` and a `text`. The tour
+    begins without a press of its button whenever `n_requests` grows.
     """
-    _component("tour")(key=key, data=_packed({"stops": stops, "requests": n_requests}))
+    component("tour", "lab")(key=key, data=packed({"stops": stops, "requests": n_requests}))
 
 
 def page(hints: list[list[str]], *, key: str) -> None:
     """Load what every page needs, such as the meanings of terms wherever they occur on the page.
 
-    Args:
-        hints: Pairs of a spelling and its meaning, the longest spelling first.
-        key: Key of the component.
+    Hints are pairs of a spelling and its meaning, the longest spelling first.
     """
-    _component("page")(key=key, data=_packed({"hints": hints}))
+    component("page", "lab")(key=key, data=packed({"hints": hints}))
 
 
 def markup(html: str, *, key: str) -> None:
     """Draw HTML of a figure module, which has escaped everything that people typed."""
-    _component("diagram")(key=key, data={"diagram": html})
+    component("diagram", "lab")(key=key, data={"diagram": html})
 
 
 def diagram(experiment: Experiment, variant: Variant, color: str, *, key: str) -> None:
     """Draw the diagram of a variant with the sizes of an experiment."""
     svg = variant_diagram(variant, experiment.wiring(variant), color)
-    _component("diagram")(key=key, data={"diagram": svg})
+    component("diagram", "lab")(key=key, data={"diagram": svg})
 
 
 def glossary(experiment: Experiment, *, key: str) -> None:
@@ -308,4 +247,4 @@ def glossary(experiment: Experiment, *, key: str) -> None:
         }
         for column in planned_columns(experiment)
     ]
-    _component("cards")(key=key, data=_packed({"cards": cards, "narrowest": 150}))
+    component("cards", "lab")(key=key, data=packed({"cards": cards, "narrowest": 150}))

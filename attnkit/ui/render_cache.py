@@ -71,8 +71,7 @@ def _key_of(value: Any) -> Any:
     return weakref.ref(value) if isinstance(value, Snapshot) else value
 
 
-plot_accuracy = cached_with_snapshot(curves.plot_accuracy)
-plot_loss = cached_with_snapshot(curves.plot_loss)
+plot_metric = cached_with_snapshot(curves.plot_metric)
 plot_attention_measures = cached_with_snapshot(curves.plot_attention_measures)
 board = cached_with_snapshot(boards.board)
 finding = cached_with_snapshot(_finding)

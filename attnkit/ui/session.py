@@ -7,14 +7,11 @@ import time
 import streamlit as st
 
 from attnkit.experiment.experiment import DEFAULT_TASK
-from attnkit.ui.address import is_quiet
-from attnkit.ui.lab.lab import Lab
+from attnkit.ui.address import is_quiet, open_choice
+from attnkit.ui.lab.lab import Lab, setting_key
 from attnkit.ui.lab.task_examples import default_experiment
 from attnkit.ui.server.presence import watcher
 from attnkit.ui.server.service import training_service
-
-AUTOMATIC = "train_automatically"
-"""Key of the switch that lets changed settings train by themselves."""
 
 OPENING_SECONDS = 10.0
 """Seconds after a page was opened in which every run sends all widgets' values to the browser.
@@ -25,37 +22,22 @@ draws an empty box."""
 
 def open_lab(page: str = "lab") -> Lab:
     """Return the Lab of this visitor, made from the link if it is new or the link has changed."""
-    params = st.query_params.to_dict()
-    lab: Lab | None = st.session_state.get("lab")
-    if lab is None:
-        lab = Lab(default_experiment(DEFAULT_TASK), watcher=watcher(), quiet=is_quiet())
-        st.session_state.lab = lab
-        lab.follow(params)
-    elif lab.is_called(params, page):
-        lab.follow(params)
-    if lab.automatic:
-        st.session_state.setdefault(AUTOMATIC, True)
     comes_from_elsewhere = st.session_state.get("page") != page
+    lab = open_choice(
+        page,
+        "lab",
+        lambda: Lab(default_experiment(DEFAULT_TASK), watcher=watcher(), quiet=is_quiet()),
+    )
     if comes_from_elsewhere:
         lab.opened_at = time.monotonic()
     opening = time.monotonic() - lab.opened_at < OPENING_SECONDS
     for name, value in lab.experiment.settings().items():
-        key = f"set_{name}"  # Streamlit may keep a left page's old values
+        key = setting_key(name)  # Streamlit may keep a left page's old values
         if comes_from_elsewhere:
             st.session_state[key] = value
         elif opening or key not in st.session_state:
             st.session_state[key] = st.session_state.get(key, value)
-    st.session_state.page = page
     return lab
-
-
-def automatic_switch(lab: Lab) -> None:
-    """Let the visitor choose whether changed settings train by themselves."""
-    lab.automatic = st.toggle(
-        "Train automatically",
-        key=AUTOMATIC,
-        help="Changed settings train at once if that takes less than two seconds.",
-    )
 
 
 def lab_link(label: str, params: dict[str, str] | None = None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,9 +11,10 @@ import streamlit as st
 from attnkit.experiment import Experiment
 from attnkit.service.jobs import NOBODY, Job, Watcher
 from attnkit.service.service import Refused
+from attnkit.training.pace import duration_in_words
 from attnkit.training.snapshot import Snapshot
 from attnkit.ui.markdown import plain
-from attnkit.ui.server.service import FIRST_FRAME_SECONDS, duration_in_words, training_service
+from attnkit.ui.server.service import FIRST_FRAME_SECONDS, training_service
 
 
 @dataclass(kw_only=True)
@@ -22,20 +24,21 @@ class WatchedJob:
     Attributes:
         watcher: This tab, as last known.
         job_id: The job, if one was begun or found.
-        held: The job as this visitor has paused or stopped it while it goes on for others.
+        private_state: The job as this visitor has paused or stopped it, while it goes on for
+            others; None if it is shown as it is.
         refusal: Reason why the last experiment was refused; shown once.
     """
 
     watcher: Watcher = NOBODY
     job_id: str | None = None
-    held: Job | None = None
+    private_state: Job | None = None
     refusal: str = ""
 
     @property
     def job(self) -> Job | None:
         """The job as it is now; None if there is none, or the service has forgotten it."""
-        if self.held is not None:
-            return self.held
+        if self.private_state is not None:
+            return self.private_state
         return training_service().look(self.job_id, self.watcher) if self.job_id else None
 
     def submit(self, experiment: Experiment, **options: Any) -> bool:
@@ -61,13 +64,13 @@ class WatchedJob:
         """Put a job in the place of the present one."""
         if job_id != self.job_id:
             self.leave()
-        self.job_id, self.held, self.refusal = job_id, None, ""
+        self.job_id, self.private_state, self.refusal = job_id, None, ""
 
     def pause(self) -> None:
         """Pause the job; if others watch it, only for this visitor."""
         job = self.job
         if job is not None and self._is_shared:
-            self.held = replace(job, state="paused", obeyed=job.sent)
+            self.private_state = replace(job, state="paused", obeyed=job.sent)
         elif job is not None:
             training_service().pause(job.id)
 
@@ -75,17 +78,17 @@ class WatchedJob:
         """Stop the job and keep its last state; it goes on for others who watch it."""
         job = self.job
         if job is not None and self._is_shared:
-            self.held = replace(job, state="stopped", obeyed=job.sent)
+            self.private_state = replace(job, state="stopped", obeyed=job.sent)
             training_service().turn_away(job.id, self.watcher)
         elif job is not None:
-            self.held = None
+            self.private_state = None
             training_service().stop(job.id)
 
     def leave(self) -> None:
         """Take the job off the screen; it ends if nobody else watches it."""
         if self.job_id:
             training_service().turn_away(self.job_id, self.watcher)
-        self.job_id, self.held = None, None
+        self.job_id, self.private_state = None, None
 
     @property
     def _is_shared(self) -> bool:
@@ -101,8 +104,31 @@ def show_refusal(watched: WatchedJob) -> None:
 
 
 def moves(job: Job | None) -> bool:
-    """Return whether new snapshots of a job come by themselves."""
-    return job is not None and not job.over and job.state != "paused"
+    """Return whether new snapshots of a job come by themselves, without a command."""
+    return job is not None and not job.settled
+
+
+def live(draw: Callable[[], None], jobs: Callable[[], list[Job | None]], seconds: float) -> None:
+    """Draw an area again and again while jobs train, and the whole page when one begins or ends.
+
+    Args:
+        draw: Draws the area.
+        jobs: Returns the jobs as they are now.
+        seconds: Seconds between two drawings.
+    """
+
+    def state() -> list[tuple[str, bool]]:
+        return [(job.id, moves(job)) for job in jobs() if job is not None]
+
+    drawn = state()
+
+    @st.fragment(run_every=seconds if any(moving for _, moving in drawn) else None)
+    def area() -> None:
+        draw()
+        if state() != drawn:
+            st.rerun()
+
+    area()
 
 
 def status_of(job: Job, snapshot: Snapshot | None = None, seconds_left: float = 0.0) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import streamlit as st
@@ -82,15 +82,10 @@ def download(
     icon: str = "download",
     help: str | None = None,
 ) -> None:
-    """Draw a button that downloads a file.
+    """Draw a button that downloads a file, whose suffix decides its MIME type.
 
-    Args:
-        label: Text of the button.
-        data: Content of the file, or a function that makes it when the button is pressed.
-        file: Name of the file; its suffix decides the MIME type.
-        key: Key of the button.
-        icon: Name of the Material icon.
-        help: What the button says when it is pointed at.
+    A function as `data` makes the content when the button is pressed. `icon` is the name of a
+    Material icon.
     """
     st.download_button(
         label,
@@ -104,24 +99,6 @@ def download(
     )
 
 
-def live(draw: Callable[[], None], state: Callable[[], object], seconds: float | None) -> None:
-    """Draw an area again and again by itself, and the whole page when a state has changed.
-
-    Args:
-        draw: Draws the area.
-        state: Returns the state, such as whether a job trains.
-        seconds: Seconds between two drawings; None if the area does not change by itself.
-    """
-    drawn = state()
-
-    def area() -> None:
-        draw()
-        if state() != drawn:
-            st.rerun()
-
-    st.fragment(area, run_every=seconds)()
-
-
 def key_of_table(prefix: str, version: int, rows: Iterable[str]) -> str:
     """Return the key of a table; it depends on the rows, as Streamlit remembers row numbers."""
     text = f"{version} {' '.join(rows)}"
@@ -133,15 +110,3 @@ def warn_once(messages: list[str]) -> None:
     if messages:
         st.warning(plain(" ".join(messages)), icon=":material/warning:")
         messages.clear()
-
-
-def table(header: Sequence[str], rows: Iterable[Iterable[str]], align: str = "") -> str:
-    """Return a table in Markdown; the texts may hold Markdown.
-
-    Args:
-        header: Titles of the columns.
-        rows: Cells of the rows.
-        align: One letter for each column, "l" or "r" for the right; empty if all are left.
-    """
-    rules = ("--:" if side == "r" else "---" for side in align or "l" * len(header))
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, rules, *rows))

@@ -7,7 +7,7 @@ from functools import cache
 
 import streamlit as st
 
-from attnkit.ui.widgets import table
+from attnkit.foundation.tables import markdown_table
 from attnkit.variants import OPTIONS
 
 OPEN = "words"
@@ -297,7 +297,7 @@ WORDS = {
 def glossary() -> None:
     """Draw the table of all terms."""
     rows = ((term, word.meaning) for term, word in WORDS.items())
-    st.markdown(table(("word", "what it means here"), rows))
+    st.markdown(markdown_table(("word", "what it means here"), rows))
 
 
 @cache

@@ -105,12 +105,13 @@ def names_of(variant: Variant) -> list[Named]:
     return [entry for entry in CATALOGUE.values() if entry.variant == variant]
 
 
-def title_of(variant: Variant) -> str:
-    """Return the title of a variant for figures and tables.
+def title_of(variant: str) -> str:
+    """Return the title of a variant, or of its text form, for figures and tables.
 
     The title is the text form of a plain sharing; otherwise the first name in the catalogue, or
     the text form if there is none.
     """
+    variant = Variant(variant)
     entries = [] if variant.is_partition else names_of(variant)
     return entries[0].name if entries else variant.value
 

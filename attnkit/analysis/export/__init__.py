@@ -3,8 +3,12 @@
 This package imports no torch, so that pages can use all of it.
 """
 
-from attnkit.analysis.export.bundle import export_files, folder_of
-from attnkit.analysis.export.experiment import command_line, experiment_code
+from attnkit.analysis.export.experiment import (
+    command_line,
+    experiment_code,
+    export_files,
+    folder_of,
+)
 from attnkit.analysis.export.module import module_code
 from attnkit.analysis.export.weights import module_weights
 

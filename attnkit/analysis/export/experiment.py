@@ -1,15 +1,22 @@
-"""Export of an experiment as a short Python program, and as a command line.
+"""Export of a result as files, and of an experiment as a short program or a command line.
 
-Both contain only settings that differ from the defaults of the task.
+The program and the command contain only settings that differ from the defaults of the task.
 """
 
 from __future__ import annotations
 
+import re
 import shlex
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from attnkit.analysis.export.module import module_code
 from attnkit.analysis.export.source import WIDTH
-from attnkit.experiment.experiment import Experiment, default_settings
+from attnkit.analysis.export.weights import module_weights
+from attnkit.experiment.experiment import Experiment, default_settings, text_of
+
+if TYPE_CHECKING:
+    from attnkit.training.results import Result
+    from attnkit.variants import Variant
 
 
 def experiment_code(experiment: Experiment) -> str:
@@ -26,7 +33,7 @@ def experiment_code(experiment: Experiment) -> str:
 
 def command_line(experiment: Experiment) -> str:
     """Return the command that trains an experiment and prints its table of results."""
-    values = {name: _argument(value) for name, value in _settings(experiment).items()}
+    values = {name: text_of(value) for name, value in _settings(experiment).items()}
     words = ["python", "-m", "attnkit", "train"]
     for name, option in _OPTIONS.items():
         if name in values:
@@ -67,8 +74,26 @@ def _literal(value: Any) -> str:
     return f'"{text[1:-1]}"' if isinstance(value, str) and '"' not in text else text
 
 
-def _argument(value: Any) -> str:
-    """Return a value as it is typed on a command line."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return ",".join(value) if isinstance(value, list) else str(value)
+def export_files(result: Result) -> dict[str, bytes]:
+    """Return the experiment as code, and a folder per variant with its module and its weights.
+
+    Returns:
+        Path → content, with `/` between folders. There is one file of weights per seed.
+
+    Raises:
+        ValueError: If a variant cannot be written as a module, or was not yet tied.
+    """
+    experiment = result.experiment
+    program = f"# {command_line(experiment)}\n{experiment_code(experiment)}"
+    files = {"experiment.py": program.encode()}
+    for (variant, seed), parameters in zip(experiment.runs, result.parameters, strict=True):
+        folder = folder_of(variant)
+        files[f"{folder}/module.py"] = module_code(experiment, variant).encode()
+        weights = module_weights(experiment, variant, parameters)
+        files[f"{folder}/seed_{seed}/weights.safetensors"] = weights
+    return files
+
+
+def folder_of(variant: Variant) -> str:
+    """Return a file name for a variant: its text form without spaces, slashes and the like."""
+    return re.sub(r"[^A-Za-z0-9=._-]+", "_", variant.value)

@@ -13,13 +13,18 @@ from torch import Tensor
 
 from attnkit.analysis.attention_map import MapLayout, axes_of, map_layout_of, query_positions_of
 from attnkit.analysis.custom_phone_book import NOT_IN_BOOK
-from attnkit.analysis.inspection.probes import N_EXAMPLES, example_for
 from attnkit.analysis.inspection.request import Inspection
-from attnkit.analysis.reasons import told_query
+from attnkit.analysis.reasons import named_query
 from attnkit.analysis.responses import Example
 from attnkit.experiment import Experiment
 from attnkit.experiment.layer_specs import LayerSpec
+from attnkit.model.initial import generator_for
 from attnkit.tasks import NOTHING, Examples, Label, Task
+from attnkit.training.data import draw_probe
+from attnkit.variants import Variant
+
+N_EXAMPLES = 32
+"""Held-out examples that can be inspected, and over which averages are taken."""
 
 MOST_CLASSES = 128
 """Most classes for which all logits are sent; of more, only those of the example's answers are."""
@@ -32,24 +37,20 @@ class InspectedExample:
     Attributes:
         experiment: The experiment with a task of the example's size.
         trained: The experiment as it was trained.
+        request: The inspection, with the layer, the head and the query.
         example: The example, with the answers that are known to be right.
         map_example: The example that rows and columns are chosen by, with an answer to every query.
         labels: Labels of its tokens.
-        numbers: Names of the answer classes of a custom book; empty for the names of the task.
-        layer: Index of the inspected layer.
-        head: Index of the inspected head.
         query_index: Index of the inspected query in `query_positions_of` the layer.
         layouts: Rows and columns of the map of every layer.
     """
 
     experiment: Experiment
     trained: Experiment
+    request: Inspection
     example: Example
     map_example: Example
     labels: list[Label]
-    numbers: tuple[str, ...]
-    layer: int
-    head: int
     query_index: int
     layouts: list[MapLayout]
 
@@ -71,9 +72,9 @@ class InspectedExample:
         if inspection.names:
             example = _with_answers(example, inspection)
             labels = _custom_labels(example, inspection)
-        told = None if inspection.tokens else told_query(task, example)
+        named = None if inspection.tokens else named_query(task, example)
         query_indices = [
-            _query_index(inspection, query_positions_of(task, spec, map_example), told)
+            _query_index(inspection, query_positions_of(task, spec, map_example), named)
             for spec in specs
         ]
         layouts = [
@@ -83,12 +84,10 @@ class InspectedExample:
         return InspectedExample(
             experiment,
             trained,
+            inspection,
             example,
             map_example,
             labels,
-            inspection.numbers,
-            inspection.layer,
-            inspection.head,
             query_indices[inspection.layer],
             layouts,
         )
@@ -106,12 +105,12 @@ class InspectedExample:
     @property
     def spec(self) -> LayerSpec:
         """Specification of the inspected layer."""
-        return self.experiment.layer_specs[self.layer]
+        return self.experiment.layer_specs[self.request.layer]
 
     @property
     def layout(self) -> MapLayout:
         """Rows and columns of the map of the inspected layer."""
-        return self.layouts[self.layer]
+        return self.layouts[self.request.layer]
 
     @property
     def query_positions(self) -> list[int]:
@@ -146,9 +145,10 @@ class InspectedExample:
 
     def text_of(self, answer: int) -> str:
         """Return the text of a class of answers."""
-        if not self.numbers:
+        numbers = self.request.numbers
+        if not numbers:
             return self.experiment.task.answer_text(answer)
-        return self.numbers[answer] if answer < len(self.numbers) else NOT_IN_BOOK
+        return numbers[answer] if answer < len(numbers) else NOT_IN_BOOK
 
     def header(self, answered: list[np.ndarray]) -> dict[str, Any]:
         """Return the values that a page needs besides the arrays.
@@ -157,14 +157,14 @@ class InspectedExample:
             answered: Classes that the variants answered.
         """
         layers = [self._header_of_layer(layer) for layer in range(len(self.layouts))]
-        inspected = layers[self.layer]
+        inspected = layers[self.request.layer]
         classes = {*self.classes, *inspected["right"], *np.unique(answered).tolist()} - {NOTHING}
         row_at = {position: row for row, position in enumerate(self.layout.rows)}
         right = inspected["right"][self.row]
         form = "query" if inspected["is_asked"] else "short"
         return {
-            "layer": self.layer,
-            "head": self.head,
+            "layer": self.request.layer,
+            "head": self.request.head,
             "query_index": self.query_index,
             "askable": [
                 {
@@ -199,11 +199,11 @@ class InspectedExample:
         }
 
 
-def _query_index(inspection: Inspection, positions: list[int], told: int | None) -> int:
+def _query_index(inspection: Inspection, positions: list[int], named: int | None) -> int:
     """Return the index of the requested query, or else of the query that the Lab's reasons name."""
     if inspection.query_index is not None:
         return min(inspection.query_index, len(positions) - 1)
-    return positions.index(told) if told in positions else 0
+    return positions.index(named) if named in positions else 0
 
 
 def layer_spec_of(experiment: Experiment, inspection: Inspection) -> LayerSpec:
@@ -271,3 +271,55 @@ def single_examples(examples: Examples) -> Iterator[Example]:
             target,
             np.full_like(target, NOTHING) if reverse is None else reverse[index].numpy(),
         )
+
+
+def examples_of(task: Task) -> Examples:
+    """Return the held-out examples of a task, always the same; the first is that of the Lab.
+
+    Raises:
+        ValueError: If the task has too few different examples.
+    """
+    first = draw_probe(task)
+    more = task.draw(N_EXAMPLES - 1, generator_for(0, "more probes"), held_out=True)
+    reverses = [each.reverse for each in (first, more) if each.reverse is not None]
+    return Examples(
+        torch.cat([first.tokens, more.tokens]),
+        torch.cat([first.labels, more.labels]),
+        torch.cat([first.target, more.target]),
+        torch.cat(reverses) if reverses else None,
+    )
+
+
+def example_for(experiment: Experiment, inspection: Inspection) -> tuple[Experiment, Examples]:
+    """Return an experiment with a task of the requested example's size, and the example.
+
+    A custom book has no labels: its right answers are not known here.
+
+    Raises:
+        ValueError, InvalidExperiment: If there is no such example, or no task of its size.
+    """
+    if inspection.tokens:
+        tokens = torch.tensor(inspection.tokens)[None]
+        sized = experiment.replace(n_entries=tokens.shape[1] // 2)
+        n_answers = sized.task.n_ctx - sized.task.answers_from
+        nothing = torch.full((1, n_answers), NOTHING)
+        return sized, Examples(tokens, nothing, nothing)
+    if inspection.example >= N_EXAMPLES:
+        raise ValueError(f"example: got {inspection.example}, allowed 0 to {N_EXAMPLES - 1}")
+    index = torch.tensor([inspection.example])
+    return experiment, examples_of(experiment.task).take(index)
+
+
+def size_refusal(trained: Experiment, sized: Experiment, variant: Variant) -> str:
+    """Return the reason why a variant cannot answer books of another size than in training.
+
+    Args:
+        trained: The experiment as it was trained.
+        sized: The experiment with a task of the book's size.
+        variant: The variant whose weights do not fit.
+    """
+    n_trained = trained.task.n_ctx // 2
+    reason = "how it tells positions apart was learnt for them"
+    if trained.adjusted(variant).changes != sized.adjusted(variant).changes:
+        reason = "its widths were changed to make the costs of that size equal"
+    return f"It answers books of {n_trained} entries only: {reason}."

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from torch import Tensor
 
 from attnkit.analysis.attention_map import MapLayout, levels_of, shown_columns
-from attnkit.analysis.inspection.inspected_example import InspectedExample, single_examples
-from attnkit.analysis.inspection.looked_up import lookup_sentences
-from attnkit.analysis.inspection.mass import mass_of
-from attnkit.analysis.inspection.probes import N_EXAMPLES, examples_of, size_refusal
+from attnkit.analysis.inspection.inspected_example import (
+    N_EXAMPLES,
+    InspectedExample,
+    examples_of,
+    single_examples,
+    size_refusal,
+)
+from attnkit.analysis.inspection.lookup_words import lookup_sentences
 from attnkit.analysis.inspection.replay import Replay, Replayed, batched_replays
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.result import InspectionResult, header_of, with_measures
 from attnkit.analysis.responses import Example
 from attnkit.model.reference import Stages
 from attnkit.tasks import NOTHING, Task
-from attnkit.training.film import Film
-from attnkit.variants import Wiring
+from attnkit.training.film import Film, Frame
+from attnkit.variants import Variant, Wiring
 
 MOST_BYTES = 3 * 2**20
 """Most bytes of the arrays of one result; of larger models it has fewer frames."""
@@ -125,15 +131,15 @@ def _arrays_of(replay: Replay, inspected: InspectedExample) -> dict[str, np.ndar
     arrays: dict[str, np.ndarray] = {}
     for layer, (stages, layout) in enumerate(zip(replayed.stages, inspected.layouts, strict=True)):
         arrays[f"grid.{layer}"] = levels_of(_map(stages, layout))
-    stages, layout = replayed.stages[inspected.layer], inspected.layout
+    stages, layout = replayed.stages[inspected.request.layer], inspected.layout
     answers = replayed.logits[:, 0].argmax(-1).numpy()
     indices = np.array(layout.answers)
     answered = np.where(indices >= 0, answers[:, indices], NOTHING)
     labels = np.where(indices >= 0, inspected.example.labels[indices], NOTHING)
     arrays["answers"] = answered.astype(np.int32)
     arrays["right"] = np.where(labels >= 0, answered == labels, UNKNOWN).astype(np.uint8)
-    if inspected.head < stages.heads.wiring.sizes.n_heads:
-        arrays["map"] = _map(stages, layout)[:, inspected.head]
+    if inspected.request.head < stages.heads.wiring.sizes.n_heads:
+        arrays["map"] = _map(stages, layout)[:, inspected.request.head]
         arrays["weights"] = arrays["map"][:, inspected.row]
         arrays |= _arrays_of_head(stages, inspected)
     position = inspected.query_position
@@ -154,7 +160,7 @@ def _map(stages: Stages, layout: MapLayout) -> Float[np.ndarray, "f h rows colum
 
 def _arrays_of_head(stages: Stages, inspected: InspectedExample) -> dict[str, np.ndarray]:
     """Return the stages of the inspected query's lookup in the inspected head."""
-    head, wiring = inspected.head, stages.heads.wiring
+    head, wiring = inspected.request.head, stages.heads.wiring
     i = inspected.query_position - stages.spec.query_positions[0]
     j = [column - stages.spec.key_positions[0] for column in inspected.layout.columns]
     maps = slice(head * wiring.n_maps, (head + 1) * wiring.n_maps)
@@ -202,3 +208,61 @@ def _name_of(task: Task, example: Example) -> str:
     positions = np.flatnonzero(example.labels != NOTHING) + task.answers_from
     questions = [labels[int(position)].query for position in positions[:_N_NAMED]]
     return ", ".join(questions) + " …" * (len(positions) > _N_NAMED)
+
+
+def mass_of(film: Film, variant: Variant) -> Float[np.ndarray, "f l h 2"]:
+    """Return the attention to the right and to the reversed entry, mean of examples and questions.
+
+    NaN if a task has no such entries, and in layers whose queries give no answers directly.
+    """
+    missing = [frame for frame in film.frames if variant not in _CACHE.get(frame, {})]
+    if missing:
+        measured = _measure_mass(replace(film, frames=missing), variant)
+        for frame, mass in zip(missing, measured, strict=True):
+            _CACHE.setdefault(frame, {})[variant] = mass
+    return np.stack([_CACHE[frame][variant] for frame in film.frames])
+
+
+_CACHE: WeakKeyDictionary[Frame, dict[Variant, np.ndarray]] = WeakKeyDictionary()
+"""Results of `mass_of`, kept as long as their frames: they are slow to compute and never change."""
+
+
+def _measure_mass(film: Film, variant: Variant) -> Float[np.ndarray, "f l h 2"]:
+    examples = examples_of(film.experiment.task)
+    entries = [examples.target, examples.reverse]
+    counts = [0 if entry is None else int((entry != NOTHING).sum()) for entry in entries]
+    if not any(counts):
+        n_heads = film.experiment.wiring(variant).sizes.n_heads
+        shape = (len(film.frames), len(film.experiment.layer_specs), n_heads, len(entries))
+        return np.full(shape, np.nan, np.float32)
+    parts = []
+    for replay, n in batched_replays(film, variant, film.experiment, N_EXAMPLES):
+        sums: Tensor | float = 0.0
+        for start in range(0, N_EXAMPLES, n):
+            batch = slice(start, start + n)
+            of_batch = [None if entry is None else entry[batch] for entry in entries]
+            all_stages = replay.forward(examples.tokens[batch]).stages
+            by_layer = [
+                torch.stack([_mass_at(stages, entry) for entry in of_batch], -1)
+                for stages in all_stages
+            ]
+            sums = sums + torch.stack(by_layer, 1)
+        assert isinstance(sums, Tensor)
+        parts.append(sums.numpy())
+    with np.errstate(invalid="ignore"):
+        mean: np.ndarray = (np.concatenate(parts) / np.array(counts)).astype(np.float32)
+    return mean
+
+
+def _mass_at(stages: Stages, position: Int64[Tensor, "b a"] | None) -> Float[Tensor, "f h"]:
+    """Return the attention of each answer's query to one position, summed over all answers.
+
+    NaN if there are no such positions, or if the layer's queries give no answers directly.
+    """
+    shape = (len(stages.pattern), stages.pattern.shape[2])
+    if position is None or stages.spec.kind not in ("layer", "cross"):
+        return torch.full(shape, torch.nan, dtype=torch.double)
+    answering = stages.pattern[..., -position.shape[-1] :, :]
+    index = position[None, :, None, :, None].expand(*answering.shape[:-1], 1)
+    exists = index != NOTHING
+    return (answering.gather(-1, index.clamp_min(0)).double() * exists).sum((1, 3, 4))

@@ -59,17 +59,9 @@ class Replay:
 
     def __init__(self, experiment: Experiment, variant: Variant, frames: list[Frame]) -> None:
         index = experiment.sharing.index(variant)
-        tied = {variant} if is_tied(experiment, variant, frames[0].step) else set()
-        self.model = Model(
-            experiment,
-            [experiment.first_seed] * len(frames),
-            torch.device("cpu"),
-            sharing=[variant],
-            tied=tied,
-            drawn=False,
-        )
+        parameters = [frame.parameters[index] for frame in frames]
+        self.model = model_of(experiment, variant, parameters, frames[0].step)
         self._transformer = self.model.transformer(variant)
-        fill(self.model, [frame.parameters[index] for frame in frames])
 
     @torch.no_grad()
     def forward(self, tokens: Int64[Tensor, "b n fields"]) -> Replayed:
@@ -96,18 +88,33 @@ class Replay:
         return Replayed(stages, self._transformer.read_out(x))
 
 
-def fill(model: Model, parameters: Sequence[dict[str, np.ndarray]]) -> None:
-    """Load the parameters of each run of a model, in the order of its runs.
+def model_of(
+    experiment: Experiment,
+    variant: Variant,
+    parameters: Sequence[dict[str, np.ndarray]],
+    step: int,
+    model_class: type[Model] = Model,
+) -> Model:
+    """Return the models of a variant with the parameters that some runs have after these steps.
 
     Raises:
         ValueError: If the weights do not fit the model.
     """
+    model = model_class(
+        experiment,
+        [experiment.first_seed] * len(parameters),
+        torch.device("cpu"),
+        sharing=[variant],
+        tied={variant} if is_tied(experiment, variant, step) else set(),
+        drawn=False,
+    )
     for run, arrays in enumerate(parameters):
         for name, value in model.run_parameters(run).items():
             if name not in arrays or arrays[name].shape != tuple(value.shape):
                 shape = arrays[name].shape if name in arrays else "none"
                 raise ValueError(f"{name}: got {shape}, allowed {tuple(value.shape)}")
             value.copy_(torch.from_numpy(arrays[name]))
+    return model
 
 
 def replays(film: Film, variant: Variant, experiment: Experiment | None = None) -> Iterator[Replay]:

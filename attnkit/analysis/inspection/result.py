@@ -19,9 +19,13 @@ from attnkit.analysis.attention_map import lacking_note
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.training.failure import failure
 from attnkit.training.film import Film
+from attnkit.training.metrics import asymmetry
 from attnkit.training.snapshot import metadata_of
 from attnkit.variants.catalogue import title_of
 from attnkit.variants.palette import colors_of
+
+Sentences = dict[str, list[Any]]
+"""Text, or texts of all variants, for each frame, by name of the figure that shows them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,8 +117,7 @@ def header_of(film: Film, inspection: Inspection) -> dict[str, Any]:
 
 def with_measures(film: Film) -> dict[str, np.ndarray]:
     """Return the framed arrays that every view has: accuracy and score asymmetry, (f, v)."""
-    asymmetry = (1 - film.metric("score_symmetry")) / 2
     return {
         "accuracy": film.metric("accuracy").astype(np.float32),
-        "asymmetry": asymmetry.astype(np.float32),
+        "asymmetry": asymmetry(film.metric("score_symmetry")).astype(np.float32),
     }

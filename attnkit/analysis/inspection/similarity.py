@@ -11,13 +11,18 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64
 
-from attnkit.analysis.inspection.alikeness import alikeness_sentences, head_table
-from attnkit.analysis.inspection.inspected_example import InspectedExample, indices_of
-from attnkit.analysis.inspection.probes import N_EXAMPLES, examples_of, size_refusal
+from attnkit.analysis.inspection.inspected_example import (
+    N_EXAMPLES,
+    InspectedExample,
+    examples_of,
+    indices_of,
+    size_refusal,
+)
 from attnkit.analysis.inspection.replay import batched_replays, replays
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.result import InspectionResult, header_of, with_measures
 from attnkit.analysis.inspection.roles import LayerRoles, width_of
+from attnkit.analysis.inspection.similarity_words import alikeness_sentences, head_table
 from attnkit.analysis.similarity import (
     cosine,
     cosines_between,
@@ -85,7 +90,7 @@ def inspect_similarity(film: Film, inspection: Inspection) -> InspectionResult:
     tokens = _mapped_tokens(inspected)
     framed: Arrays = with_measures(film)
     fixed: Arrays = {}
-    notes = [_notes(experiment.wiring(variant), inspected.head) for variant in experiment.sharing]
+    notes = [_notes(experiment.wiring(variant), inspection.head) for variant in experiment.sharing]
     for p, variant in enumerate(experiment.sharing):
         of_variant = [_measured(film, variant, inspected)]
         try:
@@ -162,14 +167,14 @@ def _measured(film: Film, variant: Variant, inspected: InspectedExample) -> tupl
     """Return the measures of one head at all frames, and those of all heads at the last frame."""
     tokens = examples_of(film.experiment.task).tokens
     n_heads = film.experiment.wiring(variant).sizes.n_heads
-    head = min(inspected.head, n_heads - 1)
+    head = min(inspected.request.head, n_heads - 1)
     parts: list[tuple[Array, Array, Array]] = []
     for replay, _ in batched_replays(film, variant, film.experiment, N_EXAMPLES):
         stages = replay.forward(tokens).stages
-        layer = LayerRoles(replay, stages, inspected.layer)
+        layer = LayerRoles(replay, stages, inspected.request.layer)
         parts.append((_measures(layer, head), _random_measures(layer), _angles(layer, head)))
     measures, random, angles = map(np.concatenate, zip(*parts, strict=True))
-    if head != inspected.head:
+    if head != inspected.request.head:
         measures, angles = np.full_like(measures, np.nan), np.full_like(angles, np.nan)
     last = [LayerRoles(replay, stages, i, slice(-1, None)) for i in range(len(stages))]
     table = np.full((len(last), film.experiment.n_heads, len(PAIRS), len(MEASURES)), np.nan)
@@ -275,17 +280,19 @@ def _mapped(
     width = width_of(wiring, "K")
     vectors = np.zeros((len(film.frames), len(ROLES), len(tokens), width))
     present = np.zeros((len(ROLES), len(tokens)), bool)
-    if inspected.head < wiring.sizes.n_heads:
+    if inspected.request.head < wiring.sizes.n_heads:
         frame = 0
         for replay in replays(film, variant, inspected.experiment):
-            layer = LayerRoles(replay, replay.forward(inspected.tokens).stages, inspected.layer)
+            layer = LayerRoles(
+                replay, replay.forward(inspected.tokens).stages, inspected.request.layer
+            )
             for r, role in enumerate(ROLES):
                 if width_of(wiring, role) != width:
                     continue
                 spec = layer.spec
                 positions = range(*(spec.query_positions if role == "Q" else spec.key_positions))
                 present[r] = [i in positions for i in tokens]
-                of_role = layer.vectors(role, inspected.head)[:, 0]  # (f, n, d)
+                of_role = layer.vectors(role, inspected.request.head)[:, 0]  # (f, n, d)
                 indices = [i - positions.start for i in tokens if i in positions]
                 vectors[frame : frame + len(of_role), r, present[r]] = of_role[:, indices]
             frame += len(of_role)

@@ -16,21 +16,20 @@ import torch
 from jaxtyping import Float32, Float64
 from torch import Tensor
 
-from attnkit.analysis.inspection.direction import direction_sentences, table_columns
 from attnkit.analysis.inspection.inspected_example import (
+    N_EXAMPLES,
+    InspectedExample,
+    examples_of,
     indices_of,
-    layer_spec_of,
-    single_examples,
 )
-from attnkit.analysis.inspection.probes import N_EXAMPLES, example_for, examples_of
 from attnkit.analysis.inspection.replay import Replay, film_parts, replays
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.result import InspectionResult, header_of, with_measures
+from attnkit.analysis.inspection.symmetry_words import direction_sentences, table_columns
 from attnkit.analysis.reasons import marked_pair
 from attnkit.experiment import Experiment
-from attnkit.experiment.layer_specs import LayerSpec
 from attnkit.model.reference import Stages
-from attnkit.tasks import NOTHING, Examples, Task
+from attnkit.tasks import NOTHING, Examples
 from attnkit.training import metrics
 from attnkit.training.film import Film
 from attnkit.variants import Variant, Wiring
@@ -61,7 +60,7 @@ def inspect_symmetry(film: Film, inspection: Inspection) -> InspectionResult:
     | `p.negative` | f p | share of ‖S_s‖² in negative eigenvalues |
     | `p.gap` | f p n | mean over j of \\|S_ij − S_ji\\|, at all positions |
     | `p.positional` | f p | share of ‖S_a‖² that is the same in all examples |
-    | `p.a` | f l h | asymmetry (1 − s)/2 as evaluated in training |
+    | `p.a` | f l h | asymmetry as evaluated in training |
     | `p.stages` | f l h 3 | asymmetry on the examples of inspections: of S, of S without masked
     entries, and of the pattern |
     | `p.error` | f l 2 | max\\|S − Sᵀ\\| over examples and heads; the same over max\\|S\\| |
@@ -72,20 +71,26 @@ def inspect_symmetry(film: Film, inspection: Inspection) -> InspectionResult:
     Raises:
         ValueError, InvalidExperiment: If there is no such layer, head or example.
     """
-    sized, example = example_for(film.experiment, inspection)
-    spec = layer_spec_of(sized, inspection)
-    positions = _sent_positions(sized.task, spec, example)
+    inspected = InspectedExample.at(film.experiment, inspection)
+    example, spec = inspected.example, inspected.spec
+    positions = _sent_positions(inspected)
+    sent = [spec.key_positions[0] + position for position in positions]
     film = film.thinned(_most_frames(film.experiment, len(positions)))
     many = examples_of(film.experiment.task)
     framed = with_measures(film)
     for p, variant in enumerate(film.experiment.sharing):
-        for name, array in _arrays(film, variant, inspection, sized, example, many).items():
-            sent = array[..., positions, :][..., positions] if name == "scores" else array
-            framed[f"{p}.{name}"] = sent
+        for name, array in _arrays(film, variant, inspected, many).items():
+            if name == "scores":
+                array = array[..., positions, :][..., positions]
+            framed[f"{p}.{name}"] = array
         masses = [film.metric(f"mass_on_{name}")[:, p] for name in ("target", "reverse")]
         framed[f"{p}.mass"] = np.stack(masses, 1).astype(np.float32)
-        framed[f"{p}.a"] = ((1 - film.head_symmetry[:, p]) / 2).astype(np.float32)
-    labels = sized.task.label(example.tokens[0].numpy())[slice(*spec.key_positions)]
+        framed[f"{p}.a"] = metrics.asymmetry(film.head_symmetry[:, p]).astype(np.float32)
+    labels = inspected.labels[slice(*spec.key_positions)]
+    target, reverse = (
+        indices_of(entries, sent, inspected.experiment.task)
+        for entries in (example.target, example.reverse)
+    )
     header: dict[str, Any] = {
         **header_of(film, inspection),
         "square": spec.square,
@@ -94,12 +99,12 @@ def inspect_symmetry(film: Film, inspection: Inspection) -> InspectionResult:
         "labels": [labels[i].short for i in positions],
         "full_labels": [labels[i].full for i in positions],
         "all_labels": [label.short for label in labels],
-        "target": _indices_of(example.target, positions, spec, sized.task),
-        "reverse": _indices_of(example.reverse, positions, spec, sized.task),
+        "target": target,
+        "reverse": reverse,
         "n_examples": N_EXAMPLES,
         "stages": list(_STAGES),
         "causal": spec.causal,
-        "pair": _pair_of(example, positions, spec, sized.task),
+        "pair": _pair_of(inspected, sent, target),
         "n_masses": sum(
             entries is not None and bool((entries != NOTHING).any())
             for entries in (many.target, many.reverse)
@@ -111,52 +116,38 @@ def inspect_symmetry(film: Film, inspection: Inspection) -> InspectionResult:
     return InspectionResult(header, framed, {})
 
 
-def _sent_positions(task: Task, spec: LayerSpec, example: Examples) -> list[int]:
+def _sent_positions(inspected: InspectedExample) -> list[int]:
     """Return the positions whose scores are sent, relative to the layer's first; [] if not square.
 
     If there are too many, the last queries and their entries come first, then the last positions.
     """
+    spec, example = inspected.spec, inspected.example
     if not spec.square:
         return []
     start, stop = spec.key_positions
     if stop - start <= MOST_POSITIONS:
         return list(range(stop - start))
-    reverse = example.target if example.reverse is None else example.reverse
-    rows = zip(example.labels[0], example.target[0], reverse[0], strict=True)
+    rows = zip(example.labels, example.target, example.reverse, strict=True)
     preferred: list[int] = []
-    for i, (label, *entries) in reversed(list(enumerate(rows, task.answers_from))):
+    numbered = enumerate(rows, inspected.experiment.task.answers_from)
+    for i, (label, *entries) in reversed(list(numbered)):
         if label != NOTHING:
             preferred += [i, *map(int, entries)]
     ordered = [i for i in (*preferred, *range(stop - 1, start - 1, -1)) if start <= i < stop]
     return sorted(i - start for i in list(dict.fromkeys(ordered))[:MOST_POSITIONS])
 
 
-def _indices_of(
-    entries: Tensor | None, positions: list[int], spec: LayerSpec, task: Task
-) -> list[int]:
-    """Return for each sent position the index, among them, of its entry; −1 if none is sent."""
-    if entries is None:
-        return [NOTHING] * len(positions)
-    sent = [spec.key_positions[0] + position for position in positions]
-    return indices_of(entries[0].numpy(), sent, task)
-
-
-def _pair_of(
-    example: Examples, positions: list[int], spec: LayerSpec, task: Task
-) -> list[int] | None:
+def _pair_of(inspected: InspectedExample, sent: list[int], target: list[int]) -> list[int] | None:
     """Return the indices, among the sent positions, of a question and the entry of its answer.
 
     The pair is the one that the Lab names, or else the first one of which both positions are sent.
     None if there is no such pair.
     """
-    target = _indices_of(example.target, positions, spec, task)
-    pairs = [(i, entry) for i, entry in enumerate(target) if entry not in (i, NOTHING)]
-    (single,) = single_examples(example)
-    told = marked_pair(task, single) or (NOTHING, NOTHING)
-    index_at = {spec.key_positions[0] + position: i for i, position in enumerate(positions)}
-    marked = tuple(index_at.get(position, NOTHING) for position in told)
-    pair = marked if NOTHING not in marked else next(iter(pairs), None)
-    return None if pair is None else [*pair]
+    marked = marked_pair(inspected.experiment.task, inspected.example)
+    if marked is not None and {*marked} <= {*sent}:
+        return [sent.index(position) for position in marked]
+    pairs = ([i, entry] for i, entry in enumerate(target) if entry not in (i, NOTHING))
+    return next(pairs, None)
 
 
 def _most_frames(experiment: Experiment, n_positions: int) -> int:
@@ -168,22 +159,20 @@ def _most_frames(experiment: Experiment, n_positions: int) -> int:
 def _arrays(
     film: Film,
     variant: Variant,
-    inspection: Inspection,
-    sized: Experiment,
-    example: Examples,
+    inspected: InspectedExample,
     many: Examples,
 ) -> dict[str, np.ndarray]:
     """Return the arrays of a variant over all frames that need its weights."""
+    layer, head = inspected.request.layer, inspected.request.head
     parts: dict[str, list[np.ndarray]] = {}
     for part in film_parts(film, variant, film.experiment, N_EXAMPLES):
-        pairs = zip(replays(part, variant, sized), replays(part, variant), strict=True)
-        for replay_of_example, replay in pairs:
+        sized = replays(part, variant, inspected.experiment)
+        for replay_of_example, replay in zip(sized, replays(part, variant), strict=True):
             stages = replay.forward(many.tokens).stages
             arrays = _arrays_of_heads(replay, stages, film.experiment.n_heads)
-            of_layer = stages[inspection.layer]
-            if of_layer.spec.square and inspection.head < of_layer.scores.shape[2]:
-                of_example = replay_of_example.forward(example.tokens).stages[inspection.layer]
-                arrays |= _arrays_of_head(of_example, of_layer, inspection.head)
+            if stages[layer].spec.square and head < stages[layer].scores.shape[2]:
+                of_example = replay_of_example.forward(inspected.tokens).stages[layer]
+                arrays |= _arrays_of_head(of_example, stages[layer], head)
             for name, array in arrays.items():
                 parts.setdefault(name, []).append(array)
     return {name: np.concatenate(arrays) for name, arrays in parts.items()}
@@ -203,7 +192,7 @@ def _arrays_of_head(example: Stages, many: Stages, head: int) -> dict[str, np.nd
     odd = (odd - odd.mT) / 2  # (f, b, p, n, n)
     arrays = {
         "scores": scores,
-        "shares": torch.stack([(1 + symmetry) / 2, (1 - symmetry) / 2], -1),
+        "shares": torch.stack([metrics.asymmetry(-symmetry), metrics.asymmetry(symmetry)], -1),
         "eigenvalues": eigenvalues,
         "negative": torch.where(squares == 0, squares, negative / squares),
         "gap": (scores - scores.mT).abs().mean(-1),
@@ -259,7 +248,7 @@ def _tensors_of_layer(replay: Replay, layer: int, stages: Stages) -> dict[str, T
             metrics.score_symmetry(each.double()).mean(1)  # over examples
             for each in (stages.scores, visible, stages.pattern.unsqueeze(3))
         ]
-        tensors["stages"] = torch.stack([(1 - s.mean(-1)) / 2 for s in symmetries], -1)
+        tensors["stages"] = torch.stack([metrics.asymmetry(s.mean(-1)) for s in symmetries], -1)
         gap = (stages.scores - stages.scores.mT).abs().flatten(1).amax(1).double()
         tensors["error"] = torch.stack([gap, metrics.symmetry_error(stages.scores).double()], -1)
     return tensors

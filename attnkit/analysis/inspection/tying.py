@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Float32, Float64, Int64
 from torch import Tensor
 
-from attnkit.analysis.inspection.replay import fill, is_tied
+from attnkit.analysis.inspection.replay import model_of
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.result import InspectionResult, header_of, with_measures
 from attnkit.analysis.inspection.surgery import MOST_EXAMPLES, accuracy_of, refusal_of, tyings
@@ -125,15 +125,8 @@ def measure_tying(
     Raises:
         CannotBeTied: If its keys and values cannot be tied in this way; says why.
     """
-    model = _model_class(experiment, variant)(
-        experiment,
-        experiment.seeds,
-        torch.device("cpu"),
-        sharing=[variant],
-        tied={variant} if is_tied(experiment, variant, step) else set(),
-        drawn=False,
-    )
-    fill(model, parameters)
+    model_class = _model_class(experiment, variant)
+    model = model_of(experiment, variant, parameters, step, model_class)
     tied = _tied_to_key(experiment, variant, step, model, parameters)
     task = experiment.task_at(step)
     drawn = held_out_examples(experiment, experiment.seeds, model.device, task)

@@ -140,7 +140,7 @@ def mirrored(run: Run) -> Reason | None:
     score, mirror = two_numbers(*both, same=run.same_both_ways)
     numbers = f"both {score}" if score == mirror else f"{score} and {mirror}"
     same = f"the same ({score})" if run.same_both_ways else f"almost the same ({numbers})"
-    tied = run.sharing.owner("Q") == run.sharing.owner("K")
+    tied = run.variant.sharing.symmetric
     because = ", because Q and K share a matrix" if tied else ""
     relation = task.label_legend.partition(": ")[2]  # for example "boss"
     verb = f"’s {relation} is" if relation else " asks for"
@@ -195,14 +195,15 @@ def looks_elsewhere(run: Run) -> Reason | None:
 def narrow(run: Run) -> Reason | None:
     """Report that a narrow head learns more slowly than one with a separate value matrix."""
     width, twin = run.snapshot.experiment.wiring(run.variant).sizes.d_v, run.untied()
-    if not run.counts or run.sharing not in _ROLES or twin is None or width > NARROW:
+    shared = _ROLES.get(run.variant.sharing)
+    if not run.counts or shared is None or twin is None or width > NARROW:
         return None
     has_begun = run.accuracy > run.snapshot.experiment.task.chance
     still_learns = run.rise > 0 and (run.rise >= RISING or run.fall >= FALLING)
     if not (has_begun and still_learns and twin.accuracy - run.accuracy >= GAP):
         return None
     sentence = (
-        f"{run.title} learns slowly: the {width} numbers of a head are {_ROLES[run.sharing]}: "
+        f"{run.title} learns slowly: the {width} numbers of a head are {shared}: "
         f"{percent(run.accuracy)} right at step {run.step}, {twin.title} "
         f"{percent(twin.accuracy)}."
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -84,11 +85,6 @@ class Run:
     def guessed_loss(self) -> float:
         """Loss in nats of giving every answer the same probability."""
         return math.log(self.snapshot.experiment.task.n_classes)
-
-    @property
-    def sharing(self) -> Sharing:
-        """Sharing of the variant."""
-        return self.variant.sharing
 
     @property
     def has_symmetric_scores(self) -> bool:
@@ -180,17 +176,16 @@ class Run:
     def untied(self) -> Run | None:
         """Return the run with the same seed and options, but without sharing; None if absent."""
         text = " ".join([Sharing.QKV.value, *self.variant.value.split()[1:]])
-        for variant in self.snapshot.experiment.sharing:
-            if variant.value == text:
-                return Run(self.snapshot, variant, self.seed)
-        return None
+        return self._other(lambda variant: variant.value == text)
 
     def reference(self) -> Run | None:
         """Return the run of plain QKV with the same seed; None if absent."""
-        for variant in self.snapshot.experiment.sharing:
-            if is_plain(variant) and variant != self.variant:
-                return Run(self.snapshot, variant, self.seed)
-        return None
+        return self._other(lambda variant: is_plain(variant) and variant != self.variant)
+
+    def _other(self, fits: Callable[[Variant], bool]) -> Run | None:
+        """Return the run with the same seed of the first variant that fits; None if none does."""
+        runs = (Run(self.snapshot, v, self.seed) for v in self.snapshot.experiment.sharing)
+        return next((run for run in runs if fits(run.variant)), None)
 
     def _change(self, name: str) -> float:
         """Return the change of a metric since the earlier evaluation; NaN if there is none."""
@@ -227,7 +222,7 @@ def marked_pair(task: Task, example: Example) -> tuple[int, int] | None:
     return None
 
 
-def told_query(task: Task, example: Example) -> int | None:
+def named_query(task: Task, example: Example) -> int | None:
     """Return the position of the query that sentences about mirrored scores speak of.
 
     It is the second entry of the marked pair: a variant that scores both directions alike mixes up

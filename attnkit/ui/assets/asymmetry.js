@@ -14,7 +14,7 @@ import { chartsFigure, columnsChart } from "./charts.js";
 import { filmPage } from "./film.js";
 import { say } from "./panels.js";
 
-const NARROWEST = 170, ROUNDING = 1e-5; // as in attnkit/analysis/inspection/direction.py
+const NARROWEST = 170, ROUNDING = 1e-5; // as in attnkit/analysis/inspection/symmetry_words.py
 const A_FORMULA = "a = ‖S − Sᵀ‖² / 4‖S‖² = (1 − s)/2";
 
 /** A share of a squared norm: 0% or 100% only if it differs from that by rounding, else with as many digits as it takes. */

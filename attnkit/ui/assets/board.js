@@ -198,7 +198,7 @@ function fill(state) {
   say(state.headings[8], "0: the scores are the same both ways. 0.5: both ways are unrelated. Mean over heads and layers.");
   data.columns.forEach((column, i) => {
     const drawn = state.columns[i];
-    set(drawn.box, "aria-label", column.said);
+    set(drawn.box, "aria-label", column.alt);
     say(drawn.value, column.value);
     say(drawn.note, column.note);
     say(drawn.facts, column.facts);

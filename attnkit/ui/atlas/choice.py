@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -19,9 +17,7 @@ from attnkit.realmodels.measures import MEASURES
 from attnkit.realmodels.shipped import OFFSETS
 from attnkit.ui import components
 from attnkit.ui.address import Linked, LinkField, named, shortened
-from attnkit.ui.atlas.measured_models import MOST_ATLASES, measured_models
-from attnkit.ui.bundle import asset, script
-from attnkit.ui.standalone import film_style
+from attnkit.ui.atlas.measured_models import MOST_ATLASES, keep_measured, measured_models
 from attnkit.ui.widgets import bound
 
 
@@ -153,7 +149,7 @@ class AtlasChoice(Linked):
         are too large to be kept, the new ones alone are.
         """
         self.measured = atlas if self.measured is None else self.measured.joined(atlas)
-        self.mine = measured_models().keep(self.measured) or measured_models().keep(atlas)
+        self.mine = keep_measured(self.measured) or keep_measured(atlas)
 
     def find(self, heads: pd.DataFrame) -> Head:
         """Return the head to inspect: the chosen one, or the nearest that the table has.
@@ -205,34 +201,20 @@ class AtlasChoice(Linked):
 def grid(
     panels: dict[str, Any], chosen: Head | None, picked: Callable[[], None], *, key: str
 ) -> None:
-    """Draw the grids of heads.
+    """Draw the grids of heads that `atlas_panels` returns, with the chosen head outlined.
 
-    Args:
-        panels: Return value of `attnkit.figures.atlas.atlas_panels`.
-        chosen: The head that is outlined.
-        picked: Called when a cell was pressed; `st.session_state[key].chosen` is then a list of
-            model, kind, layer and head.
-        key: Key of the component.
+    `picked` is called when a cell was pressed; `st.session_state[key].chosen` is then a list of
+    model, kind, layer and head.
     """
     data = {**panels, "chosen": None if chosen is None else list(chosen)}
-    packed = json.dumps(data, separators=(",", ":")).encode()
-    _grid_component()(key=key, data=packed, on_chosen_change=picked)
+    draw = components.component("atlas", *components.FILM, "atlas")
+    draw(key=key, data=components.packed(data), on_chosen_change=picked)
 
 
 def picture(figure: Figure, *, key: str, alt: str, title: str) -> None:
     """Draw a figure that has a height of its own, with a menu that saves it."""
     name = "attnkit-atlas-" + re.sub(r"\W+", "-", key.removeprefix("atlas_"))
     components.picture(figure, key=key, alt=alt, title=title, file=name)
-
-
-@cache
-def _grid_component() -> Any:
-    return st.components.v2.component(
-        "attnkit_atlas",
-        js=script("atlas"),
-        css=film_style() + asset("atlas.css"),
-        isolate_styles=False,
-    )
 
 
 def numbers(name: str, table: Callable[[], pd.DataFrame], alt: str) -> None:

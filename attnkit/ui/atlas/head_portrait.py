@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pandas as pd
 import streamlit as st
 
-from attnkit.figures.groups import number_text
-from attnkit.figures.head_numbers import COLUMNS, head_numbers, random_at
+from attnkit.figures.groups import number_text, random_of
+from attnkit.figures.head_numbers import COLUMNS, head_numbers
 from attnkit.figures.panels import Figure
 from attnkit.figures.portrait import (
     PAIR_NAMES,
@@ -22,12 +22,12 @@ from attnkit.figures.portrait import (
     plot_split,
     random_squares,
 )
+from attnkit.foundation.tables import markdown_table
 from attnkit.realmodels.atlas import K_IS_V, PLACE
 from attnkit.realmodels.measures import MEASURES
 from attnkit.realmodels.portraits import Portrait
 from attnkit.ui.atlas.choice import Head, numbers, picture
 from attnkit.ui.markdown import plain, with_formulas
-from attnkit.ui.widgets import table
 
 TIED = "One matrix serves as W_K and as W_V here, so comparisons with W_V are left out."
 """Caption of a head whose layer has no W_V."""
@@ -45,14 +45,15 @@ def numbers_table(heads: pd.DataFrame, head: Head) -> str:
     """Return a table of every measure of a head beside random matrices; Markdown."""
     row = row_of(heads, head)
     same_kind = heads[(heads["model"] == head.model) & (heads["kind"] == head.kind)]
-    return table(COLUMNS, (map(plain, cells) for cells in head_numbers(row, same_kind)), "lrrrr")
+    rows = (map(plain, cells) for cells in head_numbers(row, same_kind))
+    return markdown_table(COLUMNS, rows, "lrrrr")
 
 
 def head_in_words(heads: pd.DataFrame, head: Head, measure: str) -> str:
     """Return a head, its value of a measure, and that of random matrices of its shape."""
     row = row_of(heads, head)
     text = f"{head.in_words}: {MEASURES[measure].title} {number_text(float(row[measure]))}"
-    mean, sd = random_at(row, measure)
+    mean, sd = random_of(row, measure)
     return text if math.isnan(mean) else f"{text} (random {number_text(mean)} ± {number_text(sd)})"
 
 

@@ -14,23 +14,14 @@ MOST_ATLASES, MOST_BYTES = 20, 2**27
 _ID_BYTES = 16
 
 
-class MeasuredModels:
-    """Atlases by ids that nobody can guess, so that only a link with the id shows one.
+def keep_measured(atlas: Atlas) -> str:
+    """Keep an atlas under a new id, and return the id; "" if the atlas alone is too large.
 
-    Args:
-        most: Largest number of atlases.
-        most_bytes: Largest size of all atlases together.
+    Nobody can guess the id, so that only a link with it shows the atlas.
     """
-
-    def __init__(self, most: int = MOST_ATLASES, most_bytes: int = MOST_BYTES) -> None:
-        self._kept: Cache[Atlas] = Cache(most, most_bytes, size_of)
-        self.get = self._kept.get
-
-    def keep(self, atlas: Atlas) -> str:
-        """Keep an atlas under a new id, and return the id; "" if the atlas alone is too large."""
-        key = secrets.token_urlsafe(_ID_BYTES)
-        self._kept.put(key, atlas)
-        return key if self.get(key) is not None else ""
+    key = secrets.token_urlsafe(_ID_BYTES)
+    measured_models().put(key, atlas)
+    return key if measured_models().get(key) is not None else ""
 
 
 def size_of(atlas: Atlas) -> int:
@@ -39,5 +30,7 @@ def size_of(atlas: Atlas) -> int:
     return table + sum(array.nbytes for array in atlas.arrays.values())
 
 
-measured_models = Singleton(MeasuredModels)
-"""The measured models of this server."""
+@Singleton
+def measured_models() -> Cache[Atlas]:
+    """Return the measured models of this server, by their ids."""
+    return Cache(MOST_ATLASES, MOST_BYTES, size_of)

@@ -14,11 +14,14 @@ import weakref
 from collections.abc import Iterable
 from itertools import chain, count
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from attnkit.foundation.process import environment_with_package
 from attnkit.realmodels.atlas import Atlas
 from attnkit.realmodels.errors import Unreadable
+
+if TYPE_CHECKING:
+    from streamlit.runtime.uploaded_file_manager import UploadedFile
 
 MOST_MEGABYTES = 500
 """Size of one uploaded file, at most; larger models are named by their path."""
@@ -47,15 +50,6 @@ _TAIL_BYTES = 4000
 
 _ENDING_SECONDS = 2.0
 """Seconds that a process may take to end before it is killed."""
-
-
-class Uploaded(Protocol):
-    """A file that came through the browser."""
-
-    name: str
-
-    def getbuffer(self) -> memoryview:
-        """Return the content."""
 
 
 class ModelMeasurement:
@@ -213,7 +207,7 @@ def upload_problem(names: Iterable[str]) -> str:
     )
 
 
-def keep_upload(files: Iterable[Uploaded], name: str) -> tuple[Path, str]:
+def keep_upload(files: Iterable[UploadedFile], name: str) -> tuple[Path, str]:
     """Store uploaded files in a folder of their own, and return its parent and the source.
 
     Files are renamed, so that a name from outside never is a path here. A file called "model", as

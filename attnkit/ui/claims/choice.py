@@ -6,13 +6,11 @@ The link is `?question=` with the id of a question or `new`, or `?claim=` with t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-import streamlit as st
+from dataclasses import dataclass, field
 
 from attnkit.claims import CLAIMS
 from attnkit.evidence.questions import QUESTIONS, WHY
-from attnkit.ui.address import Linked, open_choice, shortened
+from attnkit.ui.address import Linked, LinkField, named
 
 ALL = "all"
 """Name of the view of all claims, which is open if no question is."""
@@ -34,69 +32,36 @@ class QuestionChoice(Linked):
     Attributes:
         view: Id of the question on screen, `NEW` or `ALL`.
         claim: Id of the claim that is shown in full below the table of all claims.
-        problem: Problem of the link, in a sentence; empty if there is none.
+        problems: Problems of the link, in sentences.
         direct: Whether a link or button opened the claim, so that the table is folded.
         version: Version of the table; a new one begins when a claim is chosen outside of it.
     """
 
     view: str = WHY.id
     claim: str | None = None
-    problem: str = ""
+    problems: list[str] = field(default_factory=list)
     direct: bool = False
     version: int = 0
 
     def follow(self, params: dict[str, str]) -> None:
-        """Open the question or claim of a link; if there is none, note the problem."""
-        self.link, self.problem = params, ""
+        """Open the question or claim of a link; a link that names neither changes nothing."""
+        self.link, self.problems = params, []
         if "claim" in params:
-            name = params["claim"]
-            if name not in (ALL, *CLAIMS):
-                self._complain("claim", name, [ALL, *CLAIMS])
-                name = ALL
+            name = LinkField("claim", ALL, named([ALL, *CLAIMS])).read(params, self.problems)
             self.open_claim(None if name == ALL else name)
-        elif "question" in params:
-            name = params["question"]
-            if name not in (NEW, *SHOWN):
-                self._complain("question", name, [*QUESTIONS, WHY.id, NEW])
-            else:
-                self.view = name
-        elif not params:
-            self.view = WHY.id
-        self.set_widgets()
+        elif "question" in params or not params:
+            self.view = _QUESTION.read(params, self.problems)
 
     def open_claim(self, name: str | None) -> None:
         """Show one claim in full, or the table of all."""
         self.view, self.claim, self.direct = ALL, name, name is not None
         self.version += 1
-        self.set_widgets()
-
-    def open_view(self, view: str) -> None:
-        """Show a question, or one of the lists."""
-        self.view = view
-        self.set_widgets()
-
-    def set_widgets(self) -> None:
-        """Set the widgets to the choice."""
-        st.session_state[VIEW], st.session_state[CLAIM] = self.view, self.claim
 
     def write_link(self) -> None:
         """Write the choice into the address bar."""
-        link = {} if self.view == WHY.id else {"question": self.view}
-        self.set_link({"claim": self.claim or ALL} if self.view == ALL else link)
-
-    def _complain(self, name: str, value: str, allowed: list[str]) -> None:
-        short = shortened(value)
-        self.problem = f"The link has {name}={short!r}. Allowed: {', '.join(allowed)}."
+        self.set_link(
+            {"claim": self.claim or ALL} if self.view == ALL else _QUESTION.write(self.view)
+        )
 
 
-def open_question_choice() -> QuestionChoice:
-    """Return this visitor's choice, made from the link if it is new or the link has changed."""
-    coming_back = st.session_state.get("page") != "questions"
-    choice = open_choice("questions", "asked", QuestionChoice)
-    if VIEW not in st.session_state or CLAIM not in st.session_state:
-        if coming_back:  # Streamlit forgets the widgets of a page that was left
-            choice.set_widgets()
-        else:
-            st.session_state.setdefault(VIEW, choice.view)
-            st.session_state.setdefault(CLAIM, choice.claim)
-    return choice
+_QUESTION = LinkField("question", WHY.id, named([*QUESTIONS, WHY.id, NEW]))

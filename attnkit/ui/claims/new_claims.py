@@ -9,7 +9,7 @@ import streamlit as st
 from attnkit.evidence.presentation import ClaimInWords, Outcome, cache_in_words, new_claims
 from attnkit.evidence.record import Records
 from attnkit.evidence.words import main_statement, mean_in_words
-from attnkit.figures.learning import COURSE_KEY, NARROW, describe_course, plot_course
+from attnkit.figures.learning import COURSE_KEY, NARROW, describe_learning, plot_learning
 from attnkit.ui import components
 from attnkit.ui.address import is_quiet
 from attnkit.ui.claims.choice import QuestionChoice
@@ -74,15 +74,14 @@ def _show_row(words: ClaimInWords, heading: str, choice: QuestionChoice) -> None
         st.markdown(f"**{plain(words.found)}**")
         numbers = f"Mean difference {difference}. " if difference else ""  # some never solve it
         st.caption(plain(f"{numbers}{cache_in_words(claim)}"))
-    figure = plot_course(evidence, statement)
+    figure = plot_learning(evidence, statement)
     if figure is not None:
-        narrow = plot_course(evidence, statement, narrow=True)
         with right:
             components.picture(
                 figure,
                 key=f"course_{claim.id}",
-                alt=f"{claim.title}. {describe_course(evidence, statement)}",
-                narrower={NARROW: narrow} if narrow else None,
+                alt=f"{claim.title}. {describe_learning(evidence, statement)}",
+                narrower={NARROW: plot_learning(evidence, statement, narrow=True)},
             )
 
 

@@ -113,11 +113,14 @@ class ClaimReruns:
 
     Attributes:
         known: Newest run by the claim's id.
-        moving: The run that trains, if any.
     """
 
     known: dict[str, ClaimRerun] = field(default_factory=dict)
-    moving: ClaimRerun | None = None
+
+    @property
+    def moving(self) -> ClaimRerun | None:
+        """The run that trains, if any."""
+        return next((rerun for rerun in self.known.values() if rerun.moving), None)
 
     @property
     def job_id(self) -> str | None:
@@ -132,36 +135,28 @@ class ClaimReruns:
         trials = quick_trials(claim, shipped, fresh_seed(claim.quick_seeds))
         names = {arm.name for arm in claim.judged_arms}
         tuned = {} if shipped is None else {n: t for n, t in shipped.tuned.items() if n in names}
-        rerun = self.known[claim.id] = self.moving = ClaimRerun(
-            claim,
-            trials,
-            tuned,
-            guess,
-            experiments=[trial.experiment for trial in trials],
-            watcher=watcher,
-        )
+        experiments = [trial.experiment for trial in trials]
+        rerun = ClaimRerun(claim, trials, tuned, guess, experiments=experiments, watcher=watcher)
+        self.known[claim.id] = rerun
         rerun.go_on()
 
     def follow(self, watcher: Watcher) -> None:
         """Follow the run that trains, whichever claim is on screen."""
-        if self.moving is not None:
-            self.moving.watcher = watcher
-            self.moving.follow()
-            if not self.moving.moving:
-                self.moving = None
+        moving = self.moving
+        if moving is not None:
+            moving.watcher = watcher
+            moving.follow()
 
     def go_on(self, rerun: ClaimRerun, watcher: Watcher) -> None:
         """Resume a run that stands still, with the same seeds."""
-        if self.moving is not rerun:
-            self.stop()
-        self.moving, rerun.watcher = rerun, watcher
+        self.stop()
+        rerun.watcher = watcher
         rerun.go_on()
 
     def stop(self) -> None:
         """Stop the run that trains."""
         if self.moving is not None:
             self.moving.stop()
-        self.moving = None
 
 
 def open_reruns() -> ClaimReruns:

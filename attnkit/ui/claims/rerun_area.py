@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 
 import streamlit as st
 
 from attnkit.claims import Claim, Verdict
 from attnkit.evidence.presentation import ClaimInWords, disagreement
 from attnkit.evidence.record import Evidence
+from attnkit.evidence.words import Table, finding_in_words
 from attnkit.experiment import Experiment, from_text
+from attnkit.experiment.experiment import SCHEMA
 from attnkit.figures.evidence import describe_evidence, plot_evidence
+from attnkit.foundation import tables
 from attnkit.foundation.settings import InvalidExperiment
-from attnkit.ui import components
-from attnkit.ui.claims.evidence import beside_table, guess_in_words, lab_links
+from attnkit.ui import components, widgets
 from attnkit.ui.claims.rerun import ClaimRerun, ClaimReruns, model_steps, open_reruns, quick_trials
+from attnkit.ui.lab.controls import labels_of
+from attnkit.ui.lab.guess import outcome_in_words
+from attnkit.ui.lab.lab import MOST_COLUMNS
 from attnkit.ui.markdown import plain
 from attnkit.ui.server.presence import watcher
+from attnkit.ui.session import with_hidden
+
+ICONS = {
+    Verdict.HELD: ":material/check_circle:",
+    Verdict.FAILED: ":material/cancel:",
+    Verdict.UNDECIDED: ":material/help:",
+}
+"""Icon by verdict; the shapes differ, so that colour is not needed."""
 
 TICK_SECONDS = 0.4
 """Seconds between two updates while a claim trains."""
@@ -40,11 +54,9 @@ def claim_rerun_area(
         st.error(plain(f"This claim cannot be run: {error}."), icon=":material/error:")
         return
     reruns = open_reruns()
-    moving = reruns.moving is not None
     with st.container(border=True, key="run_it"):
-        st.fragment(_live_area, run_every=TICK_SECONDS if moving else None)(
-            words, reruns, question, guesses, reason, moving
-        )
+        tick = TICK_SECONDS if reruns.moving is not None else None
+        st.fragment(_live_area, run_every=tick)(words, reruns, question, guesses, reason)
     _links_to_lab(words)
 
 
@@ -60,15 +72,15 @@ def _live_area(
     question: str,
     guesses: Mapping[str, Verdict],
     reason: str,
-    drawn_moving: bool,
 ) -> None:
-    """Draw everything that changes while a claim trains."""
+    """Draw everything that changes while a claim trains, and the whole page at its end."""
+    moved = reruns.moving is not None
     reruns.follow(watcher())
-    if drawn_moving and reruns.moving is None:
+    if moved and reruns.moving is None:
         st.rerun()
     claim = words.claim
     rerun = reruns.known.get(claim.id)
-    trains = rerun is not None and rerun is reruns.moving
+    trains = rerun is not None and rerun.moving
     left, right = st.columns([5, 6], gap="large")
     with left:
         guess = _pick_guess(claim, question, list(guesses), disabled=trains)
@@ -86,18 +98,17 @@ def _live_area(
 
 def _pick_guess(claim: Claim, question: str, guesses: list[str], *, disabled: bool) -> str | None:
     """Let the visitor guess the verdict; the guess is kept while other pages are open."""
-    remembered: dict[str, str | None] = st.session_state.setdefault("asked_guesses", {})
-    key = f"guess_{claim.id}"
-    st.session_state.setdefault(key, remembered.get(claim.id))
-    guess = st.radio(f"**{plain(question)}**", guesses, index=None, key=key, disabled=disabled)
-    remembered[claim.id] = guess
-    return guess
+    made: dict[str, str | None] = st.session_state.setdefault("asked_guesses", {})
+    made.setdefault(claim.id, None)
+    widget = widgets.bound(made, claim.id, f"guess_{claim.id}")
+    st.radio(f"**{plain(question)}**", guesses, index=None, disabled=disabled, **widget)
+    return made[claim.id]
 
 
 def _run_buttons(words: ClaimInWords, reruns: ClaimReruns, guess: Verdict | None) -> None:
     """Draw the buttons that run a claim, resume it and stop it."""
     rerun = reruns.known.get(words.claim.id)
-    trains = rerun is not None and rerun is reruns.moving
+    trains = rerun is not None and rerun.moving
     with st.container(horizontal=True, key="run_buttons"):
         # No callbacks: a button that its own press disables would not report the press.
         if st.button(
@@ -180,3 +191,72 @@ def _links_to_lab(words: ClaimInWords) -> None:
             st.page_link(
                 "pages/lab.py", label=label, icon=":material/science:", query_params=params
             )
+
+
+def markdown_table(table: Table) -> str:
+    """Return a table in Markdown."""
+    return tables.markdown_table(table.head, (map(plain, row) for row in table.rows))
+
+
+def beside_table(own: Evidence, shipped: ClaimInWords) -> str:
+    """Return a table of a visitor's run beside the shipped record, if there is one; Markdown."""
+    columns = [("your run", own, own.judgement.verdict)]
+    if shipped.evidence is not None and shipped.verdict is not None:
+        columns.append(("shipped", shipped.evidence, shipped.verdict))
+    rows = [
+        ("seeds", *(f"{record.seeds[0]} to {record.seeds[-1]}" for _, record, _ in columns)),
+        ("verdict", *(f"{verdict.mark} {verdict}" for _, _, verdict in columns)),
+        *(
+            (
+                statement.text,
+                *(finding_in_words(statement, r.findings[index]) for _, r, _ in columns),
+            )
+            for index, statement in enumerate(own.claim.statements)
+        ),
+    ]
+    head = ("", *(name for name, _, _ in columns))
+    return markdown_table(Table("Your run", head, rows))
+
+
+def guess_in_words(guess: Verdict, own_verdict: Verdict, shipped_verdict: Verdict | None) -> str:
+    """Return whether a guess was right in words; shipped evidence decides, as it has more seeds."""
+    judged = own_verdict if shipped_verdict is None else shipped_verdict
+    subject = "Your guess" if judged is own_verdict else "By the shipped evidence your guess"
+    return outcome_in_words(guess is judged, subject)
+
+
+def _what_differs(experiment: Experiment, others: Sequence[Experiment]) -> str:
+    """Return the variants of an experiment, and its settings that others of its task lack."""
+    names = [re.sub(r" learning_rate=\S+", "", variant.value) for variant in experiment.sharing]
+    shown = " and ".join(names) if len(names) < 3 else f"{names[0]} and {len(names) - 1} others"
+    params, labels = experiment.to_params(), labels_of(experiment.task.name)
+    settings = [
+        f"{labels[name].lower()} {value}"
+        for name, value in params.items()
+        if name in labels
+        and name not in ("sharing", "n_seeds", "evaluate_every")
+        and any(one.to_params().get(name) != value for one in others)
+    ]
+    return f"{shown} ({', '.join(settings)})" if settings else shown
+
+
+def lab_links(experiments: Sequence[Experiment]) -> list[tuple[str, dict[str, str]]]:
+    """Return labels and query parameters of links that set experiments up in the Lab.
+
+    A label names the task; where several experiments have the same task, it also names the variants
+    and the settings by which they differ. The Lab shows at most `MOST_COLUMNS` columns; a label
+    says if further ones are left out.
+    """
+    links = []
+    for experiment in experiments:
+        same_task = [one for one in experiments if one.task.title == experiment.task.title]
+        label = "Set it up in the Lab"
+        if len(experiments) > 1:
+            label = f"Set up in the Lab: {experiment.task.title}"
+        if len(same_task) > 1:
+            label += f", {_what_differs(experiment, same_task)}"
+        if len(experiment.sharing) > MOST_COLUMNS:
+            label += f", first {MOST_COLUMNS} of {len(experiment.sharing)} variants"
+            experiment = experiment.replace(sharing=experiment.sharing[:MOST_COLUMNS])
+        links.append((label, with_hidden(experiment.to_params() or {"v": str(SCHEMA)})))
+    return links

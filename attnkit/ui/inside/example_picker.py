@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import streamlit as st
 
-from attnkit.analysis.custom_phone_book import (
-    is_phone_book,
-    shortened,
-)
+from attnkit.analysis.custom_phone_book import is_phone_book, shortened
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.result import InspectionResult
-from attnkit.tasks.fuzzy import FuzzyPhonebook
 from attnkit.ui.inside.inspected_run import InspectedRun, remembered
 from attnkit.ui.lab.custom_phone_book import book_fields, read_question
 
@@ -65,13 +61,7 @@ def _custom_book(subject: InspectedRun) -> Inspection | None:
     """
     task = subject.experiment.task
     assert is_phone_book(task)
-    left, right = st.columns(2, gap="medium")
-    text, name = book_fields(task, left, right, "inspected_")
-    if not isinstance(task, FuzzyPhonebook):
-        right.caption(
-            "To the models names and numbers are only labels, without spelling: yours take the "
-            "places of theirs."
-        )
+    text, name, right = book_fields(task, "inspected_")
     asked = read_question(task, text, name)
     if asked is None:
         return None

@@ -10,7 +10,7 @@ browser adds them to those it has.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -31,8 +31,8 @@ from attnkit.ui.lab.lab import Lab
 from attnkit.ui.markdown import plain
 from attnkit.ui.server.service import training_service, training_time
 from attnkit.ui.session import lab_link, open_lab
-from attnkit.ui.watched_job import moves, show_refusal, status_of
-from attnkit.ui.widgets import bound, live
+from attnkit.ui.watched_job import live, moves, show_refusal, status_of
+from attnkit.ui.widgets import bound
 from attnkit.variants.catalogue import title_of
 
 ATTENTION_TITLE = "What does one lookup do?"
@@ -206,6 +206,28 @@ def remembered(name: str, options: Sequence[Any], default: Any, key: str = "") -
     return bound(memory, name, key or f"inspected_{name}")
 
 
+def choose(label: str, options: Sequence[str], name: str, text: Callable[[str], str] = str) -> str:
+    """Draw a row of buttons for a choice that holds on all pages, and return the choice.
+
+    Args:
+        label: Title of the row.
+        options: The options; the first is chosen at first.
+        name: Name under which the choice is remembered.
+        text: Returns the text of an option's button.
+    """
+    # A browser keeps the choice of a widget that has the same key, even if it is no option.
+    key = f"{name}_{'_'.join(options)}"
+    chosen: str = st.segmented_control(
+        label,
+        options,
+        required=True,
+        format_func=text,
+        wrap=True,
+        **remembered(name, options, options[0], key),
+    )
+    return chosen if chosen in options else options[0]
+
+
 def pick_layer_and_head(subject: InspectedRun) -> tuple[int, int]:
     """Draw the pickers where there is a choice, and return the indices of layer and head.
 
@@ -241,12 +263,8 @@ def show_film(subject: InspectedRun, inspection: Inspection, component: str) -> 
             pressed in its figures: any of layer, head and query_index (the index of the query).
     """
     st.session_state[f"sent_{component}"] = _Sent()
-    moving = moves(subject.ask_for_film())
-    live(
-        lambda: _draw(subject, inspection, component),
-        lambda: moves(subject.ask_for_film()),
-        TICK_SECONDS if moving else None,
-    )
+    draw = partial(_draw, subject, inspection, component)
+    live(draw, lambda: [subject.ask_for_film()], TICK_SECONDS)
 
 
 @dataclass
@@ -279,23 +297,19 @@ def _draw(subject: InspectedRun, inspection: Inspection, component: str) -> None
     if job is not None and job.id != sent.film:
         sent.film, sent.step = job.id, -1
     if job is not None and job.state == "failed":
-        show_failure(subject, job, f"again_{component}_failed")
+        _show_failure(subject, job, f"{component}_failed")
     elif status := _status(job, subject):
         st.caption(status)
     if not sent.problem:
         _fetch(subject, inspection, sent, all_frames=job is None or job.over)
+    resend = partial(_send_all, component)
     if sent.problem:
-        st.error(plain(f"{sent.problem}."), icon=":material/error:")
-        again, args = f"again_{component}", (component,)
-        st.button("Ask again", icon=":material/refresh:", key=again, on_click=_send_all, args=args)
+        show_problem(sent.problem, component, resend)
     if sent.blob:
-        components.film(
-            component,
-            sent.blob,
-            key=component,
-            picked=partial(_take_picked, component),
-            resend=partial(_send_all, component),
-        )
+        picked = partial(_take_picked, component)
+        draw = components.component(component, *components.FILM)
+        events = {"on_picked_change": picked, "on_resend_change": resend}
+        draw(key=component, data=sent.blob, **events)
     elif moves(job):
         st.skeleton(height=_HEIGHT)
 
@@ -320,17 +334,53 @@ def _status(job: Job | None, subject: InspectedRun) -> str:
         return "Nothing to look into."
     if job.over and job.begun and job.state != "failed":
         return ""
-    if moves(job) and job.step and not job.kept and subject.lab.is_finished:
+    if moves(job) and job.step and not job.kept and subject.lab.finished:
         seed = subject.experiment.first_seed
         again = f"Seed {seed} is trained once more for these figures, with the same numbers."
         return f"{again} {status_of(job)}"
     return f"{status_of(job)} The figures grow." if moves(job) and job.snapshot else status_of(job)
 
 
-def show_failure(subject: InspectedRun, job: Job, key: str) -> None:
+def result_of(
+    subject: InspectedRun,
+    answer: bytes | str | None,
+    name: str,
+    ask_again: Callable[..., Any] | None = None,
+) -> InspectionResult | None:
+    """Return the result of an inspection; None, with a message, if there is none.
+
+    Args:
+        subject: The run and seed.
+        answer: What `subject.inspect` has returned.
+        name: Name of the inspection, for the keys of buttons.
+        ask_again: Called when the visitor asks again after a problem; None if the page asks by
+            itself.
+    """
+    if isinstance(answer, bytes):
+        return InspectionResult.from_bytes(answer)
+    job = subject.ask_for_film()
+    if isinstance(answer, str):
+        show_problem(answer, name, ask_again)
+    elif job is not None and job.state == "failed":
+        _show_failure(subject, job, name)
+    else:
+        st.info("There is no trained model yet: numbers appear as soon as training has begun.")
+    return None
+
+
+def show_problem(problem: str, name: str, ask_again: Callable[..., Any] | None) -> None:
+    """Draw why an inspection has no result, and the button that asks again, if there is one."""
+    st.error(plain(f"{problem}."), icon=":material/error:")
+    if ask_again is not None:
+        key = f"again_{name}"
+        st.button("Ask again", icon=":material/refresh:", key=key, on_click=ask_again)
+
+
+def _show_failure(subject: InspectedRun, job: Job, name: str) -> None:
     """Draw why a training failed, and the button that begins it again."""
     st.markdown(status_of(job))
-    st.button("Train it again", icon=":material/replay:", on_click=subject.try_again, key=key)
+    key, press = f"again_{name}", subject.try_again
+    st.button("Train it again", icon=":material/replay:", key=key, on_click=press)
     show_refusal(subject.lab)
 
 

@@ -18,15 +18,13 @@ from attnkit.analysis.rescue import (
     symmetric_variants,
 )
 from attnkit.experiment import Experiment
-from attnkit.service.jobs import Job
 from attnkit.service.server import server_settings
 from attnkit.training.failure import failure_of
 from attnkit.training.snapshot import Snapshot
 from attnkit.ui.lab.lab import Lab
 from attnkit.ui.markdown import plain
 from attnkit.ui.server.service import training_service
-from attnkit.ui.watched_job import moves, show_refusal, status_of
-from attnkit.ui.widgets import live
+from attnkit.ui.watched_job import live, show_refusal, status_of
 from attnkit.variants.catalogue import title_of
 
 TICK_SECONDS = 0.4
@@ -53,20 +51,14 @@ class Attempt:
 
 def what_rescues_it(lab: Lab) -> None:
     """Draw the section; it is drawn again by itself while the run trains."""
-    trains = moves(lab.job)
-
-    def state() -> tuple[str, bool]:
-        job = lab.job
-        return "" if job is None else job.id, moves(job)
-
     with st.container(border=True, key="rescue"):
-        live(lambda: _section(lab), state, TICK_SECONDS if trains else None)
+        live(lambda: _section(lab), lambda: [lab.job], TICK_SECONDS)
 
 
 def _section(lab: Lab) -> None:
     job = lab.job
     experiment = lab.experiment if job is None else job.experiment
-    snapshot = _finished(lab, job)
+    snapshot = lab.finished
     failure = None if snapshot is None else failure_of(snapshot)
     has_failed = failure is not None and failure.setting == "learning_rate"
     names = [title_of(variant) for variant in symmetric_variants(experiment)]
@@ -94,14 +86,6 @@ def _section(lab: Lab) -> None:
         st.markdown("\n".join(f"- {plain(line)}" for line in lines))
 
 
-def _finished(lab: Lab, job: Job | None) -> Snapshot | None:
-    """Return the finished run on screen, or else the shipped example if it has these settings."""
-    if job is not None:
-        return job.snapshot if job.state == "finished" else None
-    example = lab.example
-    return example if example is not None and example.experiment == lab.experiment else None
-
-
 def _standing(outcome: Outcome) -> str:
     """Return the accuracy of the variants whose scores must be symmetric, in one sentence."""
     symmetric = symmetric_variants(outcome.experiment)
@@ -118,7 +102,7 @@ def _standing(outcome: Outcome) -> str:
 def _buttons(lab: Lab, experiment: Experiment, snapshot: Snapshot | None) -> None:
     """Draw a button for each change, and one that undoes the last."""
     attempts = _attempts(experiment)
-    allowed = server_settings().problems
+    problems = server_settings().problems
     with st.container(horizontal=True, key="rescues"):
         job = lab.job
         if snapshot is None and (job is None or job.state in ("paused", "stopped", "failed")):
@@ -130,16 +114,14 @@ def _buttons(lab: Lab, experiment: Experiment, snapshot: Snapshot | None) -> Non
                 key="rescue_train",
             )
         for change in changes_of(experiment):
-            if allowed(change.experiment):
-                continue
-            if snapshot is None:
-                st.button(_label(change), disabled=True, key=f"rescue_{change.setting}")
+            if problems(change.experiment):
                 continue
             n_runs, steps = change.experiment.n_runs, change.experiment.training.steps
             st.button(
                 _label(change),
                 on_click=_try,
-                args=(lab, Attempt(Outcome.of(snapshot), change)),
+                args=(lab, snapshot, change),
+                disabled=snapshot is None,
                 key=f"rescue_{change.setting}",
                 help=f"Trains {n_runs} models for {steps} steps.",
             )
@@ -172,10 +154,10 @@ def _attempts(experiment: Experiment) -> list[Attempt]:
     return [a for a in _all_attempts() if a.change.experiment.task.name == task]
 
 
-def _try(lab: Lab, attempt: Attempt) -> None:
-    if _is_accepted(lab, attempt.change.experiment):
+def _try(lab: Lab, before: Snapshot, change: Change) -> None:
+    if _is_accepted(lab, change.experiment):
         attempts = _all_attempts()
-        attempts.append(attempt)
+        attempts.append(Attempt(Outcome.of(before), change))
         del attempts[:-MOST_ATTEMPTS]
 
 
@@ -189,8 +171,7 @@ def _is_accepted(lab: Lab, experiment: Experiment) -> bool:
     """Train an experiment, and return whether it was accepted; if not, nothing is changed."""
     previous = lab.experiment
     _train(lab, experiment)
-    job = lab.job
-    if job is not None and job.experiment == experiment:
+    if lab.job_of_settings is not None:
         return True
     lab.set(previous)
     return False

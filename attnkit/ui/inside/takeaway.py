@@ -44,7 +44,9 @@ def take_away(subject: InspectedRun, inspection: Inspection, component: str, tit
             st.divider()
             _module(subject)
             st.divider()
-            _code(subject)
+            st.markdown("**This experiment** in a terminal, and in Python.")
+            st.code(command_line(subject.run), language="bash", wrap_lines=True)
+            st.code(experiment_code(subject.run), language="python", wrap_lines=True)
 
 
 def page_as_file(
@@ -62,9 +64,7 @@ def page_as_file(
     experiment = subject.experiment
 
     def page() -> str:
-        blob = subject.inspect_when_over(replace(inspection, since=-1))
-        if not isinstance(blob, bytes):
-            raise RuntimeError(blob or "the film is not there any more")
+        blob = _taken(subject.inspect_when_over(replace(inspection, since=-1)))
         names = ", ".join(title_of(variant) for variant in experiment.sharing)
         task = experiment.task.title
         note = f"{task}, seed {experiment.first_seed}: {names}."
@@ -72,6 +72,17 @@ def page_as_file(
 
     file = f"attnkit-{experiment.task.name}-{component}.html"
     download(label, page, file, key="page_html", icon="html", help=help)
+
+
+def _taken(answer: bytes | str | None) -> bytes:
+    """Return the result of an inspection as bytes.
+
+    Raises:
+        RuntimeError: If there is none; the message says why.
+    """
+    if not isinstance(answer, bytes):
+        raise RuntimeError(answer or "the film is not there any more")
+    return answer
 
 
 def _module(subject: InspectedRun) -> None:
@@ -98,14 +109,8 @@ def _module(subject: InspectedRun) -> None:
 
 
 def _weights(subject: InspectedRun, variant: Variant) -> bytes:
-    """Return a variant's weights as a safetensors file, with the names of its module.
-
-    Raises:
-        RuntimeError: If the film with the weights is gone.
-    """
-    blob = subject.inspect(Inspection("weights"))
-    if not isinstance(blob, bytes):
-        raise RuntimeError(blob or "the film is not there any more")
+    """Return a variant's weights as a safetensors file, with the names of its module."""
+    blob = _taken(subject.inspect(Inspection("weights")))
     prefix = f"{subject.experiment.sharing.index(variant)}/"
     weights: dict[str, np.ndarray] = {
         name.removeprefix(prefix): array
@@ -113,10 +118,3 @@ def _weights(subject: InspectedRun, variant: Variant) -> bytes:
         if name.startswith(prefix)
     }
     return module_weights(subject.experiment, variant, weights)
-
-
-def _code(subject: InspectedRun) -> None:
-    """Draw the command and the Python code that train the experiment."""
-    st.markdown("**This experiment** in a terminal, and in Python.")
-    st.code(command_line(subject.run), language="bash", wrap_lines=True)
-    st.code(experiment_code(subject.run), language="python", wrap_lines=True)

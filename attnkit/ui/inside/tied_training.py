@@ -13,12 +13,10 @@ from attnkit.analysis.recovery import (
     percent_of,
     recovery_of,
     tied_variant,
-    train_on,
 )
-from attnkit.experiment.experiment import Experiment, settings
+from attnkit.experiment import Experiment
 from attnkit.figures.recovery import plot_recovery
-from attnkit.service.server import server_settings
-from attnkit.training.snapshot import Snapshot
+from attnkit.foundation.tables import markdown_table
 from attnkit.ui import components
 from attnkit.ui.inside.inspected_run import InspectedRun
 from attnkit.ui.lab.lab import Lab
@@ -26,7 +24,7 @@ from attnkit.ui.markdown import plain
 from attnkit.ui.server.service import training_service
 from attnkit.ui.session import lab_link
 from attnkit.ui.watched_job import WatchedJob, status_of
-from attnkit.ui.widgets import download, table
+from attnkit.ui.widgets import download
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
 
@@ -46,14 +44,6 @@ class TiedTraining(WatchedJob):
     run: Experiment
     labels: dict[Variant, str] = field(default_factory=dict)
     ended: dict[Variant, Recovery] = field(default_factory=dict)
-
-    def plan(self, seed: int, variant: str, text: str) -> Experiment:
-        """Return the experiment that ties a variant and trains on, see `train_on`.
-
-        Raises:
-            ValueError: If it cannot be trained on; the message says why.
-        """
-        return train_on(self.run, seed, variant, text, _most_steps(self.run))
 
     def begin(self, experiment: Experiment, label: str) -> None:
         """Train an experiment; if it is finished or trains for somebody, show that job."""
@@ -87,10 +77,9 @@ class TiedTraining(WatchedJob):
         super().leave()
 
 
-def open_tied_training(lab: Lab) -> TiedTraining:
+def open_tied_training(subject: InspectedRun) -> TiedTraining:
     """Return this visitor's tied training; a new one if the inspected run has changed."""
-    job = lab.job
-    run = lab.experiment if job is None else job.experiment
+    lab, run = subject.lab, subject.run
     operation: TiedTraining | None = st.session_state.get("operation")
     if operation is None or operation.run != run or operation.lab is not lab:
         if operation is not None:
@@ -100,7 +89,7 @@ def open_tied_training(lab: Lab) -> TiedTraining:
     return operation
 
 
-def show_recovery(subject: InspectedRun, operation: TiedTraining) -> None:
+def show_recovery(operation: TiedTraining) -> None:
     """Draw the fall and the recovery of accuracy in the tied training."""
     job = operation.job
     if job is None:
@@ -126,12 +115,15 @@ def show_recovery(subject: InspectedRun, operation: TiedTraining) -> None:
     )
     if len(operation.ended) > 1:
         with st.container(key="trials"):
-            st.markdown(trials_table(operation))
+            st.markdown(_trials_table(operation))
     if job.over:
-        recovery_downloads(subject, snapshot)
+        with st.container(horizontal=True, vertical_alignment="center", key="take_away"):
+            lab_link("Open it in the Lab", snapshot.experiment.to_params())
+            file = f"attnkit-{snapshot.experiment.task.name}-surgery-recovery.csv"
+            download("Curves as CSV", curve_table(snapshot), file, key="recovery_csv")
 
 
-def trials_table(operation: TiedTraining) -> str:
+def _trials_table(operation: TiedTraining) -> str:
     """Return a Markdown table of the trainings that have ended, a row for each way to tie."""
     rows = []
     for tied, recovery in operation.ended.items():
@@ -139,23 +131,9 @@ def trials_table(operation: TiedTraining) -> str:
         label = f"{title_of(tied.stages[0])}: {operation.labels.get(tied, tied)}"
         rows.append(map(plain, [label, *map(percent_of, accuracies), str(recovery.steps_since)]))
     header = ("Tied", "Before", "At once", "Later", "Never tied", "Steps")
-    return table(header, rows, "lrrrrr")
-
-
-def recovery_downloads(subject: InspectedRun, snapshot: Snapshot) -> None:
-    """Draw the link that opens a tied training in the Lab, and the download of its curves."""
-    with st.container(horizontal=True, vertical_alignment="center", key="take_away"):
-        lab_link("Open it in the Lab", snapshot.experiment.to_params())
-        file = f"attnkit-{snapshot.experiment.task.name}-surgery-recovery.csv"
-        download("Curves as CSV", curve_table(snapshot), file, key="recovery_csv")
+    return markdown_table(header, rows, "lrrrrr")
 
 
 def points(share: float) -> str:
     """Return a difference of accuracies in percentage points."""
     return f"{100 * share:g} percentage point{'s' * (share != 0.01)}"
-
-
-def _most_steps(run: Experiment) -> int:
-    """Return the most steps that both the settings and this copy allow."""
-    limit = settings(run.task.name)["steps"].high
-    return int(min(limit or 1, server_settings().max_steps))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import streamlit as st
 
 from attnkit.analysis.inspection.request import Inspection
-from attnkit.analysis.inspection.result import InspectionResult
 from attnkit.analysis.tying import ALPHAS, TyingResult
 from attnkit.figures.tying import (
     mixture_label,
@@ -17,11 +18,10 @@ from attnkit.figures.tying import (
 )
 from attnkit.service.jobs import Job
 from attnkit.ui import components
-from attnkit.ui.inside.inspected_run import InspectedRun, remembered
+from attnkit.ui.inside.inspected_run import InspectedRun, choose, remembered, result_of
 from attnkit.ui.markdown import plain
 from attnkit.ui.watched_job import moves
 from attnkit.ui.widgets import download
-from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
 
 _NO_ANSWER = "tying_no_answer"
@@ -38,25 +38,12 @@ def mixtures_area(subject: InspectedRun) -> None:
     if moves(film):
         st.info("The mixtures appear when the training has ended.")
         return
-    blob = _measured(subject, film)
-    if isinstance(blob, str):
-        st.error(plain(f"{blob}."), icon=":material/error:")
-        st.button(
-            "Try again",
-            icon=":material/replay:",
-            on_click=lambda: st.session_state.pop(_NO_ANSWER, None),
-            key="again_tying",
-        )
+    answer = _measured(subject, film)
+    forget = partial(st.session_state.pop, _NO_ANSWER, None)
+    inspected = result_of(subject, answer, "tying", forget)
+    if inspected is None:
         return
-    if blob is None:
-        failed = film is not None and film.state == "failed"
-        st.info(
-            "The training has failed, so there is no model to tie."
-            if failed
-            else "There is no trained model yet."
-        )
-        return
-    results, refusals = tying_results(InspectionResult.from_bytes(blob))
+    results, refusals = tying_results(inspected)
     if results:
         show_tying(_pick(results), subject.experiment.task.name, results)
     else:
@@ -118,16 +105,8 @@ def _pick(results: list[TyingResult]) -> TyingResult:
     if len(results) == 1:
         return results[0]
     variants = [result.variant for result in results]
-    key = f"tying_variant_{'_'.join(variants)}"
-    chosen = st.segmented_control(
-        "Trained model",
-        variants,
-        required=True,
-        format_func=lambda text: title_of(Variant(text)),
-        wrap=True,
-        **remembered(key, variants, variants[0], key),
-    )
-    return next((result for result in results if result.variant == chosen), results[0])
+    chosen = choose("Trained model", variants, "tying_variant", title_of)
+    return results[variants.index(chosen)]
 
 
 def _method(result: TyingResult) -> str:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import streamlit as st
 
 from attnkit.analysis.attention_map import telling_layer
+from attnkit.analysis.comparison import Metric
 from attnkit.experiment import Experiment
 from attnkit.figures.board import asymmetry_over_steps
+from attnkit.figures.panels import Figure
 from attnkit.training.snapshot import Snapshot
 from attnkit.ui import components, words
 from attnkit.ui.lab.lab import Lab
@@ -16,21 +20,28 @@ from attnkit.ui.render_cache import (
     finding,
     headline,
     measures_finding,
-    plot_accuracy,
+    planned_board,
     plot_attention_measures,
-    plot_loss,
+    plot_metric,
 )
 from attnkit.ui.session import with_hidden
 
 
-def probe_pickers(experiment: Experiment) -> tuple[int, int, int | None]:
-    """Draw the pickers of the seed, layer and head that the maps show, and return the choices.
+class BoardView(NamedTuple):
+    """What the maps of the board show: a seed, and the indices of a layer and a head.
 
-    Layer and head are indices; a head of None means the mean of all heads.
+    A head of None means the mean of all heads.
     """
-    layer_specs = experiment.layer_specs
+
+    seed: int
+    layer: int
+    head: int | None
+
+
+def pick_view(experiment: Experiment) -> BoardView:
+    """Draw the pickers of seed, layer and head, where there is a choice."""
+    layer_specs, seeds = experiment.layer_specs, list(experiment.seeds)
     with st.container(horizontal=True, vertical_alignment="center", key="probe", width="content"):
-        seeds = list(experiment.seeds)
         seed = st.selectbox(
             "Seed",
             seeds,
@@ -59,7 +70,7 @@ def probe_pickers(experiment: Experiment) -> tuple[int, int, int | None]:
                 width=140,
                 label_visibility="collapsed",
             )
-    return seed, layer, head
+    return BoardView(seed, layer, head)
 
 
 def explain_result(snapshot: Snapshot, seed: int) -> None:
@@ -87,27 +98,26 @@ def explain_result(snapshot: Snapshot, seed: int) -> None:
 
 
 def draw_board(
-    snapshot: Snapshot,
-    experiment: Experiment,
-    probe: tuple[int, int, int | None],
-    previous: Snapshot | None,
+    snapshot: Snapshot, experiment: Experiment, view: BoardView, previous: Snapshot | None
 ) -> None:
     """Draw the board of a snapshot.
 
     Args:
         snapshot: Snapshot on screen.
         experiment: Experiment whose variants are the columns.
-        probe: Seed, layer and head that the maps show, as from `probe_pickers`.
+        view: What the maps show.
         previous: Snapshot of the run before, whose curves are drawn in grey.
     """
-    seed, layer, head = probe
-    drawing = board(snapshot, experiment, seed, layer, head, previous)
     summary = finding(snapshot) if snapshot.step else "Untrained: nothing is learnt yet."
-    components.board(
-        drawing,
-        key="board",
-        alt=f"{summary} {measures_finding(snapshot)}",
-    )
+    drawing = board(snapshot, experiment, *view, previous)
+    components.board(drawing, key="board", alt=f"{summary} {measures_finding(snapshot)}")
+
+
+def draw_planned_board(experiment: Experiment) -> None:
+    """Draw the board of settings of which nothing is trained yet."""
+    n_variants = len(experiment.sharing)
+    alt = f"{n_variants} variants. Nothing is trained yet."
+    components.board(planned_board(experiment), key="board", alt=alt)
 
 
 def larger_charts(lab: Lab, snapshot: Snapshot) -> None:
@@ -115,32 +125,21 @@ def larger_charts(lab: Lab, snapshot: Snapshot) -> None:
     expander = st.expander("Larger charts", key="larger", on_change="rerun")
     if not expander.open:
         return
-    previous, name = lab.previous, f"attnkit-{snapshot.experiment.task.name}"
-    asymmetry = asymmetry_over_steps(snapshot)
+    task, asymmetry = snapshot.experiment.task, asymmetry_over_steps(snapshot)
+    charts: list[tuple[str, str, Figure, str]] = []
+    metrics: list[Metric] = ["accuracy"]
+    if task.loss_to_beat is not None:
+        metrics.insert(0, "loss")
+    for metric in metrics:
+        name, figure = metric.capitalize(), plot_metric(snapshot, metric, lab.previous)
+        title = f"{name} on held-out examples, by training step"
+        charts.append((title, metric, figure, f"{name} over steps. {finding(snapshot)}"))
+    title = "Symmetry of the scores, direction of the attention"
+    alt = f"Symmetry and attention over steps. {measures_finding(snapshot)}"
+    charts.append((title, "measures", plot_attention_measures(snapshot), alt))
     with expander:
-        if snapshot.experiment.task.loss_to_beat is not None:
-            st.subheader("Loss on held-out examples, by training step", anchor=False)
-            components.live_figure(
-                plot_loss(snapshot, previous),
-                key="loss",
-                file=f"{name}-loss",
-                asymmetry=asymmetry,
-                alt=f"Loss over steps. {finding(snapshot)}",
-            )
-        st.subheader("Accuracy on held-out examples, by training step", anchor=False)
-        components.live_figure(
-            plot_accuracy(snapshot, previous),
-            key="accuracy",
-            file=f"{name}-accuracy",
-            asymmetry=asymmetry,
-            alt=f"Accuracy over steps. {finding(snapshot)}",
-        )
-        st.subheader("Symmetry of the scores, direction of the attention", anchor=False)
-        components.live_figure(
-            plot_attention_measures(snapshot),
-            key="measures",
-            file=f"{name}-measures",
-            asymmetry=asymmetry,
-            alt=f"Symmetry and attention over steps. {measures_finding(snapshot)}",
-        )
+        for title, key, figure, alt in charts:
+            st.subheader(title, anchor=False)
+            file = f"attnkit-{task.name}-{key}"
+            components.live_figure(figure, key=key, file=file, asymmetry=asymmetry, alt=alt)
         components.load_plotly()

@@ -6,7 +6,7 @@ import streamlit as st
 
 from attnkit.experiment import Experiment
 from attnkit.figures.board import adjustment
-from attnkit.foundation.settings import InvalidExperiment, Problem, as_sentence
+from attnkit.foundation.settings import as_sentence
 from attnkit.ui import components
 from attnkit.ui.lab.lab import MOST_COLUMNS, Lab
 from attnkit.ui.markdown import plain
@@ -43,20 +43,21 @@ def variant_form(lab: Lab) -> None:
         st.page_link("pages/variants.py", label="All words", icon=":material/category:")
         return
     try:
-        variant, experiment, problems = lab.preview(text)
+        variant = Variant(text)
     except InvalidVariant as error:
         if matches:
             st.caption("Choose one of those found.")
         else:
             _show_error(str(error))
         return
-    except InvalidExperiment as error:
-        for problem in error.problems:
-            _show_error(_reason(problem))
+    experiment, problems = lab.preview(variant)
+    if experiment is not None:
+        _preview(variant, experiment)
+    for problem in problems:  # without the variant, which stands above
+        is_of_variant = problem.field == "sharing" and problem.allowed.startswith("but ")
+        _show_error(problem.allowed.removeprefix("but ") if is_of_variant else str(problem))
+    if experiment is None:
         return
-    _preview(variant, experiment)
-    for problem in problems:
-        _show_error(_reason(problem))
     is_chosen = variant in lab.chosen
     if is_chosen:
         st.caption("It is one of your columns.")
@@ -86,13 +87,7 @@ def _pick_text() -> tuple[str, list[str]]:
     text = str(st.session_state[_TEXT]).strip()
     matches = _matches(text)
     if matches:
-        st.pills(
-            "Found",
-            matches,
-            format_func=_with_alias,
-            key=_FOUND,
-            on_change=_take_match,
-        )
+        st.pills("Found", matches, format_func=_with_alias, key=_FOUND, on_change=_take_match)
     st.selectbox(
         "Or choose from the list",
         list(CATALOGUE),
@@ -151,12 +146,6 @@ def costs_line(experiment: Experiment, variant: Variant) -> str:
 
 def _show_error(reason: str) -> None:
     st.error(plain(as_sentence(reason)), icon=":material/error:")
-
-
-def _reason(problem: Problem) -> str:
-    """Return a problem in words, without the variant, which stands above the message."""
-    is_of_variant = problem.field == "sharing" and problem.allowed.startswith("but ")
-    return problem.allowed.removeprefix("but ") if is_of_variant else str(problem)
 
 
 def _preview(variant: Variant, experiment: Experiment) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 import streamlit as st
 
 from attnkit.experiment.experiment import settings
 from attnkit.foundation.settings import Problem, Setting
 from attnkit.tasks import TASKS
+from attnkit.ui.lab.lab import setting_key
 from attnkit.ui.markdown import plain
 
 MAIN_GROUPS: dict[str, tuple[str, ...]] = {
@@ -24,7 +26,7 @@ MOST_SEGMENTS = 3
 def setting_widgets(
     task: str, hidden: Collection[str] = (), problems: Sequence[Problem] = ()
 ) -> None:
-    """Draw one widget per setting of a task, in groups; its key is `set_` and the name."""
+    """Draw one widget for each setting of a task, in groups; see `setting_key`."""
     if "settings" in hidden:
         return
     labels = labels_of(task)
@@ -63,34 +65,20 @@ def _grid(group: Iterable[Setting], messages: Mapping[str, str]) -> None:
 
 
 def _widget(setting: Setting) -> None:
-    key, help_text = f"set_{setting.name}", setting.help
+    common: dict[str, Any] = {"label": setting.label, "key": setting_key(setting.name)}
+    choices: dict[str, Any] = {"options": setting.choices, "format_func": setting.label_of}
     if setting.kind is bool:
-        st.toggle(setting.label, key=key, help=help_text)
+        st.toggle(**common, help=setting.help)
     elif len(setting.choices) > MOST_SEGMENTS:
-        st.selectbox(
-            setting.label, setting.choices, format_func=setting.label_of, key=key, help=help_text
-        )
+        st.selectbox(**common, **choices, help=setting.help)
     elif setting.choices:
-        st.segmented_control(
-            setting.label,
-            setting.choices,
-            format_func=setting.label_of,
-            key=key,
-            help=help_text,
-            required=True,
-        )
+        st.segmented_control(**common, **choices, help=setting.help, required=True)
     else:
         # For whole numbers the browser cuts decimals (3.7 to 3, 1e3 to 1), replaces an empty box
         # by its default and drops values out of bounds, all without a message. A decimal number
         # without default and bounds arrives as it was typed; `Lab.read_widgets` finds its problems.
-        st.number_input(
-            setting.label,
-            value=None,
-            step=_step(setting),
-            format="%g",
-            key=key,
-            help=f"{help_text} Allowed: {setting.allowed}.",
-        )
+        help_text = f"{setting.help} Allowed: {setting.allowed}."
+        st.number_input(**common, value=None, step=_step(setting), format="%g", help=help_text)
 
 
 def _step(setting: Setting) -> float:

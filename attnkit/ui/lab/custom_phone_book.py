@@ -40,35 +40,30 @@ def custom_phone_book_area(lab: Lab) -> None:
     assert is_phone_book(task)
     with st.container(border=True, key="custom_book"):
         st.markdown("**Ask the trained models** with a phone book of your own.")
-        left, right = st.columns(2, gap="medium")
-        text, name = book_fields(task, left, right)
-        with right:
-            if isinstance(task, FuzzyPhonebook):
-                st.caption(
-                    f"Names are read as their first {task.n_letters} letters or digits, without "
-                    "case and accents; shorter ones are filled up."
-                )
-            else:
-                st.caption(
-                    "Names are labels without spelling: case and spaces do not count, and an "
-                    "unknown name gets any free label."
-                )
-            seeds = [] if job is None else list(job.experiment.seeds)
-            seed = None
-            if len(seeds) > 1:
-                seed = st.selectbox(
-                    "Who answers",
-                    [None, *seeds],
-                    format_func=lambda s: "the majority of seeds" if s is None else f"seed {s}",
-                    key=f"asked_seed_{seeds[0]}_{len(seeds)}",
-                )
+        text, name, right = book_fields(task)
+        seeds = [] if job is None else list(job.experiment.seeds)
+        seed = None
+        if len(seeds) > 1:
+            seed = right.selectbox(
+                "Who answers",
+                [None, *seeds],
+                format_func=lambda s: "the majority of seeds" if s is None else f"seed {s}",
+                key=f"asked_seed_{seeds[0]}_{len(seeds)}",
+            )
         _answers(lab, job, task, text, name, seed)
 
 
-def book_fields(
-    task: AnyPhonebook, left: DeltaGenerator, right: DeltaGenerator, prefix: str = ""
-) -> tuple[str, str]:
-    """Draw the fields of a book and of the name that is asked for, and return their texts."""
+def book_fields(task: AnyPhonebook, prefix: str = "") -> tuple[str, str, DeltaGenerator]:
+    """Draw the fields of a book and of the name that is asked for, and how names are read.
+
+    Args:
+        task: The task.
+        prefix: Beginning of the keys of the fields.
+
+    Returns:
+        The texts of both fields, and the column below the name, which has room for more.
+    """
+    left, right = st.columns(2, gap="medium")
     text = left.text_area(
         "Your book",
         key=f"{prefix}book_{task.name}",
@@ -86,7 +81,17 @@ def book_fields(
         value=task.default_query,
         max_chars=MOST_CHARACTERS,
     )
-    return str(text), str(name)
+    reading = (
+        "To the models names are labels without spelling: case and spaces do not count, and an "
+        "unknown name gets any free label."
+    )
+    if isinstance(task, FuzzyPhonebook):
+        reading = (
+            f"Names are read as their first {task.n_letters} letters or digits, without case and "
+            "accents; shorter ones are filled up."
+        )
+    right.caption(reading)
+    return str(text), str(name), right
 
 
 def read_question(task: AnyPhonebook, text: str, name: str) -> tuple[Book, BookQuery, str] | None:

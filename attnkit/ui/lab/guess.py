@@ -8,13 +8,12 @@ results stay closed until the visitor has trained something in the Lab.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import streamlit as st
 
-from attnkit.analysis.reached import joined
 from attnkit.analysis.reasons import reason
 from attnkit.experiment import Experiment
+from attnkit.foundation.words import listed, verb
 from attnkit.training.snapshot import Snapshot
 from attnkit.training.summary import solved_variants
 from attnkit.ui.address import is_quiet
@@ -30,29 +29,10 @@ SWITCH = "quiet_mode"
 """Key of the switch of the quiet mode."""
 
 NONE = "none of them"
-"""The guess that no variant will solve the task."""
+"""The guess that no variant will solve the task.
 
-
-@dataclass(frozen=True)
-class Guess:
-    """A visitor's guess of which variants solve a task.
-
-    Attributes:
-        experiment: The experiment that the guess is about.
-        chosen: Text forms of the variants that are expected to solve it; `NONE` alone if none is.
-    """
-
-    experiment: Experiment
-    chosen: tuple[str, ...]
-
-    def is_about(self, experiment: Experiment) -> bool:
-        """Return whether the guess is about an experiment, whatever its first seed is."""
-        seed = experiment.first_seed
-        return bool(self.chosen) and self.experiment.replace(first_seed=seed) == experiment
-
-    def is_right(self, solved: set[str]) -> bool:
-        """Return whether exactly the chosen variants have solved the task."""
-        return set(self.chosen) - {NONE} == solved
+A guess is a list: the text forms of the variants that are expected to solve it, or `NONE` alone.
+"""
 
 
 def outcome_in_words(
@@ -91,7 +71,7 @@ def quiet_switch(lab: Lab) -> None:
 
 def awaits_guess(lab: Lab) -> bool:
     """Return whether Train waits until the visitor has guessed."""
-    return lab.quiet and not _is_on_screen(lab) and _guess_of(lab) is None
+    return lab.quiet and lab.job_of_settings is None and not _guess_of(lab)
 
 
 def guess_area(lab: Lab) -> None:
@@ -102,42 +82,37 @@ def guess_area(lab: Lab) -> None:
     if not lab.quiet:
         return
     with st.container(border=True, key="guess_area"):
-        if not _is_on_screen(lab):
+        guess, job = _guess_of(lab), lab.job_of_settings
+        if job is None:  # a later guess comes too late
             _ask(lab)
-            return
-        guess, job = _guess_of(lab), lab.job
-        if guess is None:
+        elif not guess:
             st.markdown("You have not guessed what comes out of this run.")
-        elif job is not None and job.state == "finished" and job.snapshot is not None:
+        elif job.state == "finished" and job.snapshot is not None:
             st.markdown(outcome(guess, job.snapshot))
         else:
-            st.markdown(plain(f"Your guess: {_listed(guess.chosen)} will {_aim(lab.experiment)}."))
+            st.markdown(plain(f"Your guess: {_listed(guess)} will {_aim(lab.experiment)}."))
 
 
 def _ask(lab: Lab) -> None:
     """Draw the choice of variants; it begins with the last guess about the same experiment."""
-    options = [*lab.experiment.sharing, NONE]
-    key = f"guess_{lab.experiment.replace(first_seed=0).hash}"
-    last = _guess_of(lab)
-    if key not in st.session_state and last is not None:
-        st.session_state[key] = list(last.chosen)
-    chosen = st.pills(
+    options, about = [*lab.experiment.sharing, NONE], key_of_guess(lab.experiment)
+    _guesses().setdefault(about, [])
+    st.pills(
         f"**Which of them will {_aim(lab.experiment)}?** Guess, then press Train.",
         options,
-        format_func=lambda name: name if name == NONE else title_of(Variant(name)),
+        format_func=lambda name: name if name == NONE else title_of(name),
         selection_mode="multi",
-        key=key,
         wrap=True,
+        **bound(_guesses(), about, f"guess_{about}"),
     )
     st.caption("Choose one or several; you can change them until you press Train.")
-    st.session_state.guess = Guess(lab.experiment, tuple(chosen))
 
 
-def outcome(guess: Guess, snapshot: Snapshot) -> str:
+def outcome(guess: Sequence[str], snapshot: Snapshot) -> str:
     """Return whether the guess was right, and if not, what it lacked and why; Markdown."""
     solved = [variant.value for variant in solved_variants(snapshot)]
-    is_right = guess.is_right(set(solved))
-    named = [name for name in guess.chosen if name != NONE]
+    named = [name for name in guess if name != NONE]
+    is_right = set(named) == set(solved)
     is_partly_right = bool(named) and set(named) < set(solved)
     text = f"**{outcome_in_words(is_right, is_partly_right=is_partly_right)}**"
     if is_right:
@@ -154,13 +129,13 @@ def correction(named: Sequence[str], solved: Sequence[str], experiment: Experime
     lacking = [name for name in solved if name not in named]
     text = f"You named {_listed(named)}"
     if not solved:
-        return f"{text}; none of them {_does(experiment, 1)}."
+        return f"{text}; none of them {_does(experiment, [NONE])}."
     if wrong:
         subject = ", which" if len(wrong) == len(named) else f"; {_listed(wrong)}"
-        text += f"{subject} {_does_not(experiment, len(wrong))}"
+        text += f"{subject} {_does_not(experiment, wrong)}"
     if lacking:
         too = ", too" if len(wrong) < len(named) else ""
-        text += f"; {_listed(lacking)} {_does(experiment, len(lacking))}{too}"
+        text += f"; {_listed(lacking)} {_does(experiment, lacking)}{too}"
     return f"{text}."
 
 
@@ -183,31 +158,34 @@ def _aim(experiment: Experiment) -> str:
     return f"have a lower loss than {experiment.task.simple_model}"
 
 
-def _does(experiment: Experiment, n: int) -> str:
-    """Return the aim of n variants as a verb in the present."""
+def _does(experiment: Experiment, names: Sequence[str]) -> str:
+    """Return the aim as a verb in the present, whose subjects are variants."""
     if experiment.task.loss_to_beat is None:
-        return "solves it" if n == 1 else "solve it"
-    return f"{'has' if n == 1 else 'have'} a lower loss than {experiment.task.simple_model}"
+        return verb(names, "solves it", "solve it")
+    return f"{verb(names, 'has', 'have')} a lower loss than {experiment.task.simple_model}"
 
 
-def _does_not(experiment: Experiment, n: int) -> str:
+def _does_not(experiment: Experiment, names: Sequence[str]) -> str:
     """Return `_does` with "not"."""
-    return f"{'does' if n == 1 else 'do'} not {_does(experiment, 2)}"
+    return f"{verb(names, 'does', 'do')} not {_does(experiment, ())}"
 
 
 def _listed(names: Sequence[str]) -> str:
     """Return the titles of variants as in "QKV, Q=K and K=V"."""
-    titles = [title_of(Variant(name)) for name in names if name != NONE]
-    return joined(titles) if titles else NONE
+    titles = [title_of(name) for name in names if name != NONE]
+    return listed(titles) or NONE
 
 
-def _guess_of(lab: Lab) -> Guess | None:
-    """Return the guess about the settings; None if there is none."""
-    guess: Guess | None = st.session_state.get("guess")
-    return guess if guess is not None and guess.is_about(lab.experiment) else None
+def key_of_guess(experiment: Experiment) -> str:
+    """Return the key of guesses about an experiment; it is the same for all first seeds."""
+    return experiment.replace(first_seed=0).hash
 
 
-def _is_on_screen(lab: Lab) -> bool:
-    """Return whether the settings' own run is on screen, so that a guess comes too late."""
-    job = lab.job
-    return job is not None and job.experiment == lab.experiment
+def _guesses() -> dict[str, list[str]]:
+    guesses: dict[str, list[str]] = st.session_state.setdefault("guesses", {})
+    return guesses
+
+
+def _guess_of(lab: Lab) -> list[str]:
+    """Return the guess about the settings; empty if there is none."""
+    return _guesses().get(key_of_guess(lab.experiment), [])

@@ -12,15 +12,19 @@ import numpy as np
 import streamlit as st
 
 from attnkit.analysis.responses import Answers, Example
-from attnkit.experiment.experiment import Experiment, default_settings, full_size, settings
+from attnkit.experiment.experiment import Experiment, default_settings, settings
 from attnkit.experiment.links import from_broken_params, link_params, read_link
 from attnkit.foundation.settings import InvalidExperiment, Problem
 from attnkit.service.jobs import Job
 from attnkit.service.server import server_settings
-from attnkit.ui.address import QUIET, Linked, without_quiet
-from attnkit.ui.lab.run_on_screen import RunOnScreen
+from attnkit.training.joining import can_share_runs
+from attnkit.training.snapshot import Snapshot
+from attnkit.ui.address import QUIET, Linked
+from attnkit.ui.lab.task_examples import shipped_example
+from attnkit.ui.render_cache import curves_only, with_variants
 from attnkit.ui.server.service import training_service
 from attnkit.ui.server.storage import stored_experiment
+from attnkit.ui.watched_job import WatchedJob
 from attnkit.variants import Variant, read_variants
 from attnkit.variants.sharing import Sharing
 
@@ -34,11 +38,28 @@ FIRST_EXAMPLE_SECONDS = 0.5
 """Seconds that a page waits for an example of its task, so that it needs no second run for it."""
 
 
+def setting_key(name: str) -> str:
+    """Return the key of a setting's widget; under it, the session's state has the value.
+
+    `Lab.set` writes the values, the page draws widgets with these keys, and `Lab.read_widgets`
+    reads what the visitor has changed.
+    """
+    return f"set_{name}"
+
+
 @dataclass
-class Lab(RunOnScreen, Linked):
+class Lab(WatchedJob, Linked):
     """The Lab of one visitor: the settings, their link, and the run on screen.
 
+    The run on screen is a job of the settings, or else the shipped example.
+
     Attributes:
+        experiment: The last valid settings.
+        came_finished: Whether the job was finished already when it came to the screen.
+        previous: Last snapshot of the job before it on the same task; its curves are drawn in grey.
+        filmed_id: The job whose film a page shows, if that is another one.
+        quiet: Whether the visitor guesses before results are shown.
+        hidden: Controls that a class link hides; they keep their values.
         offered: Composed variants that can be switched on and off, newest last.
         problems: Problems of the link that was read last.
         lost: Reasons why variants were switched off by a change of task; shown once.
@@ -46,6 +67,12 @@ class Lab(RunOnScreen, Linked):
         automatic: Whether changed settings that train fast are trained without a press.
     """
 
+    experiment: Experiment
+    came_finished: bool = False
+    previous: Snapshot | None = None
+    filmed_id: str | None = None
+    quiet: bool = False
+    hidden: tuple[str, ...] = ()
     offered: list[Variant] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     lost: list[Problem] = field(default_factory=list)
@@ -54,7 +81,72 @@ class Lab(RunOnScreen, Linked):
     _followed: Experiment | None = None
     _answered: tuple[tuple[str, int, bytes], Answers] | None = None
 
-    def probe(self) -> Example | str | None:
+    @property
+    def opens_untrained(self) -> bool:
+        """Whether no finished run is shown in place of a training that the visitor can watch.
+
+        A class sees how the models learn, and visitors in the quiet mode guess before they see the
+        result.
+        """
+        return self.quiet or bool(self.hidden)
+
+    @property
+    def watched(self) -> set[str]:
+        """The jobs that go on for this visitor, whatever page they are on."""
+        trainings = (st.session_state.get(key) for key in ("operation", "reruns", "live_sweep"))
+        further = [getattr(training, "job_id", None) for training in trainings]
+        return {job_id for job_id in (self.job_id, self.filmed_id, *further) if job_id}
+
+    @property
+    def example(self) -> Snapshot | None:
+        """The shipped example of the task that is set up; None if there is none."""
+        return shipped_example(self.experiment.task.name)
+
+    def shown(self, job: Job | None) -> Snapshot | None:
+        """Return the snapshot to draw: that of the job, or else the shipped example.
+
+        It has the chosen variants only, as far as their runs are known. A job with other settings
+        is shown as it was trained. An example with other settings is not shown, and none is shown
+        if the visitor is to see the training first (see `opens_untrained`).
+        """
+        example = None if self.opens_untrained else self.example
+        snapshot = example if job is None else job.snapshot
+        if snapshot is None:
+            return None
+        if not can_share_runs(snapshot.experiment, self.experiment):
+            return None if job is None else snapshot
+        known = [v for v in self.experiment.sharing if v in snapshot.experiment.sharing]
+        return with_variants(snapshot, tuple(known)) if known else None
+
+    def lacking(self, trained: Experiment) -> list[Variant]:
+        """Return the chosen variants that an experiment with the same settings has not trained."""
+        return [v for v in self.experiment.sharing if v not in trained.sharing]
+
+    @property
+    def job_of_settings(self) -> Job | None:
+        """The job on screen, if it has these settings."""
+        job = self.job
+        return job if job is not None and job.experiment == self.experiment else None
+
+    @property
+    def finished(self) -> Snapshot | None:
+        """The finished run on screen, or else the shipped example if it has these settings."""
+        job = self.job
+        if job is not None:
+            return job.snapshot if job.state == "finished" else None
+        example = self.shown(None)
+        return example if example is not None and example.experiment == self.experiment else None
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether the settings have a run to look into: finished, in training or in the queue.
+
+        A failed run counts, too: the pages that look into it then show the error.
+        """
+        job = self.job
+        return self.finished is not None or (job is not None and (job.begun or not job.over))
+
+    def example_of_maps(self) -> Example | str | None:
         """Return the held-out example of the task that the attention maps show.
 
         None while the training process has not answered yet; a text if no example can be drawn.
@@ -77,19 +169,10 @@ class Lab(RunOnScreen, Linked):
             self._answered = (key, answers)
         return answers
 
-    @property
-    def full_size(self) -> Experiment | None:
-        """The task at full size; None if the default is that, or if it is set up or hidden."""
-        task = self.experiment.task
-        if not task.full_size or not {"sharing", "add_variant", "buttons"}.issuperset(self.hidden):
-            return None
-        full = full_size(task.name)
-        return None if full == self.experiment else full
-
     def read_widgets(self) -> list[Problem]:
         """Take over the values of the widgets; return their problems if they are not valid."""
         task = self.experiment.task.name
-        keys = {name: f"set_{name}" for name in default_settings(task) if name != "task"}
+        keys = {name: setting_key(name) for name in default_settings(task) if name != "task"}
         values = {n: st.session_state[key] for n, key in keys.items() if key in st.session_state}
         if len(values.get("sharing", ())) > MOST_COLUMNS:
             return [Problem("sharing", len(values["sharing"]), f"at most {MOST_COLUMNS} columns")]
@@ -102,6 +185,23 @@ class Lab(RunOnScreen, Linked):
             self.experiment = experiment
         return problems
 
+    def watch(self, job_id: str) -> None:
+        """Put a job on the screen; the curves of a comparable job before it are drawn in grey."""
+        old = self.job
+        if old is not None and old.snapshot is not None:
+            has_curves = len(old.snapshot.eval_steps) > 1
+            same_task = old.experiment.task.name == self.experiment.task.name
+            has_other_runs = not can_share_runs(old.experiment, self.experiment)
+            if has_curves and same_task and has_other_runs:
+                self.previous = curves_only(old.snapshot)
+        super().watch(job_id)
+        self.came_finished = False
+
+    def show_found(self, job: Job) -> None:
+        """Put a job on the screen that was found, and note whether it was finished already."""
+        self.watch(job.id)
+        self.came_finished = job.state == "finished"
+
     def train(self) -> None:
         """Train the settings, or resume the run on screen if it has the same settings.
 
@@ -111,14 +211,14 @@ class Lab(RunOnScreen, Linked):
         """
         if self.read_widgets():
             return
-        job = self.job
-        if job is not None and job.experiment == self.experiment:
+        job = self.job_of_settings
+        if job is not None:
             if job.state == "stopped":
                 self.submit(self.experiment, resumes=job)
             elif job.over:
                 self.submit(self.experiment)
-            elif self.held is not None:
-                self.held = None
+            elif self.private_state is not None:
+                self.private_state = None
             else:
                 training_service().resume(job.id)
             return
@@ -152,11 +252,10 @@ class Lab(RunOnScreen, Linked):
         """Train to the next evaluation, from step 0 if the run on screen has other settings."""
         if self.read_widgets():
             return
-        job = self.job
-        if job is not None and job.experiment == self.experiment and job.state == "stopped":
-            self.submit(self.experiment, paused=True, resumes=job)
-        elif job is None or job.experiment != self.experiment or job.over:
-            self.submit(self.experiment, paused=True)
+        job = self.job_of_settings
+        if job is None or job.over:
+            is_stopped = job is not None and job.state == "stopped"
+            self.submit(self.experiment, paused=True, resumes=job if is_stopped else None)
         if self.job_id and not self.refusal:
             training_service().step(self.job_id)
 
@@ -183,33 +282,29 @@ class Lab(RunOnScreen, Linked):
     @property
     def chosen(self) -> list[str]:
         """The variants that are switched on."""
-        return list(st.session_state.get("set_sharing", self.experiment.settings()["sharing"]))
+        default = self.experiment.settings()["sharing"]
+        return list(st.session_state.get(setting_key("sharing"), default))
 
-    def preview(self, text: str) -> tuple[Variant, Experiment, list[Problem]]:
-        """Return the variant of a text, an experiment that has it, and its problems.
+    def preview(self, variant: Variant) -> tuple[Experiment | None, list[Problem]]:
+        """Return an experiment that has a variant, and the problems of adding the variant.
 
         The experiment has the chosen variants, too. If they cannot stand side by side, it has this
-        variant alone, and the problems say why.
-
-        Raises:
-            InvalidVariant: If the text is no variant.
-            InvalidExperiment: If the variant does not go with the settings.
+        variant alone. It is None if the variant does not go with the settings.
         """
-        variant = Variant(text)
-        alone = self.experiment.replace(sharing=[variant])
-        try:
-            together = self.experiment.replace(sharing=[*self.chosen, variant])
-        except InvalidExperiment as error:
-            return variant, alone, error.problems
-        return variant, together, []
+        problems: list[Problem] = []
+        for others in (self.chosen, []):
+            try:
+                return self.experiment.replace(sharing=[*others, variant]), problems
+            except InvalidExperiment as error:
+                problems = error.problems
+        return None, problems
 
-    def add(self, text: str) -> None:
+    def add(self, variant: Variant) -> None:
         """Switch a variant on, and offer it from now on."""
-        variant = Variant(text)
         if variant.value not in self.columns:
             self.offered.append(variant)
         if variant.value not in self.chosen:
-            st.session_state.set_sharing = [*self.chosen, variant.value]
+            st.session_state[setting_key("sharing")] = [*self.chosen, variant.value]
 
     def change_task(self, task: str) -> None:
         """Switch the task, and keep the changed settings that the new task has, too.
@@ -240,8 +335,8 @@ class Lab(RunOnScreen, Linked):
 
     def follow(self, params: dict[str, str]) -> None:
         """Take over a link: its settings, the controls it hides, and the run that it names."""
-        self.quiet = self.quiet or params.get(QUIET) == "1"
-        self.link, self.offered = without_quiet(params), []
+        self.quiet = self.quiet or st.query_params.get(QUIET) == "1"
+        self.link, self.offered = params, []
         link = read_link(self.link, stored_experiment)
         self.hidden, self.problems = link.hidden, link.problems
         self.set(link.experiment)
@@ -261,7 +356,7 @@ class Lab(RunOnScreen, Linked):
         composed = [variant for variant in experiment.sharing if not variant.is_partition]
         self.offered += [variant for variant in composed if variant not in self.offered]
         for name, value in experiment.settings().items():
-            st.session_state[f"set_{name}"] = value
+            st.session_state[setting_key(name)] = value
 
     def show_all(self) -> None:
         """Show all controls that a class link hides, at their present values."""

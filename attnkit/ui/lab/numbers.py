@@ -16,6 +16,7 @@ from attnkit.ui.inside.takeaway import page_as_file
 from attnkit.ui.lab.lab import Lab
 from attnkit.ui.markdown import plain
 from attnkit.ui.render_cache import sharing_table, slice_table
+from attnkit.ui.watched_job import moves
 from attnkit.ui.widgets import download
 
 
@@ -27,7 +28,7 @@ def numbers(lab: Lab, job: Job | None) -> None:
             st.caption("Tables appear when something is trained.")
             st.code(experiment_code(lab.experiment), language="python", wrap_lines=True)
             return
-        if job is not None and not job.settled:
+        if moves(job):
             st.caption("Tables appear when training ends or is paused.")
             return
         table = sharing_table(snapshot)

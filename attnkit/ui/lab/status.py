@@ -40,7 +40,7 @@ def status_line(lab: Lab, job: Job | None, snapshot: Snapshot | None, *, is_vali
         time = training_time(snapshot.experiment)
         notes = notes or f" Press **Train** to watch it happen, in {time}."
         status = status.replace("Finished: ", "Trained earlier: ")
-    others = " For others who watch, it goes on." if lab.held is not None else ""
+    others = " For others who watch, it goes on." if lab.private_state is not None else ""
     return f"{status}{others}{notes}"
 
 

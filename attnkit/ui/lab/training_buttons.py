@@ -6,6 +6,7 @@ import streamlit as st
 
 from attnkit.experiment import Experiment
 from attnkit.service.jobs import Job
+from attnkit.training.joining import can_share_runs
 from attnkit.ui.lab.guess import awaits_guess
 from attnkit.ui.lab.lab import Lab
 
@@ -25,7 +26,7 @@ def training_buttons(lab: Lab, experiment: Experiment | None, job: Job | None) -
         disabled=invalid or (active and fits),
         key="train",
     )
-    stepping = invalid or active or (paused and lab.held is not None)
+    stepping = invalid or active or (paused and lab.private_state is not None)
     step_help = "Train up to the next evaluation, then pause."
     stop_help = "End this run and keep what it reached."
     reset_help = "Back to step 0: the same weights and the same data again."
@@ -57,6 +58,9 @@ def _train_label(lab: Lab, job: Job | None, *, fits: bool) -> str:
     if job is None:
         return "Train"
     if not fits:
-        return "Train what is new" if lab.n_new else "Train new settings"
+        keeps_runs = job.state == "finished" and not lab.opens_untrained
+        keeps_runs = keeps_runs and can_share_runs(job.experiment, lab.experiment)
+        is_partly_new = keeps_runs and bool(lab.lacking(job.experiment))
+        return "Train what is new" if is_partly_new else "Train new settings"
     has_steps = job.snapshot is not None and job.snapshot.step > 0
     return "Resume" if job.state in ("paused", "stopped") and has_steps else "Train"

@@ -25,12 +25,7 @@ from attnkit.ui.markdown import plain
 from attnkit.ui.routing import require_route
 from attnkit.ui.server.presence import watcher
 from attnkit.ui.sweeps.cell_card import row_of, show_card, take_mark
-from attnkit.ui.sweeps.choice import (
-    OWN,
-    SECTIONS,
-    CapacityChoice,
-    conclusion_of,
-)
+from attnkit.ui.sweeps.choice import OWN, SECTIONS, CapacityChoice, conclusion_of
 from attnkit.ui.sweeps.live_sweep import LiveSweep, open_live_sweep
 from attnkit.ui.sweeps.live_sweep_area import live_bar, sweep_form_area
 from attnkit.ui.sweeps.sections import (
@@ -68,10 +63,9 @@ def draw() -> None:
     if result is not None:
         choice.settle(result.sweep)
     warn_once(choice.problems)
-    moving = live is not None and live.moving
-    tick = TICK_SECONDS if moving else None
+    tick = TICK_SECONDS if is_moving() else None
     if live is not None or result is not None:
-        st.fragment(show_top, run_every=tick)(choice, moving)
+        st.fragment(show_top, run_every=tick)(choice)
     if result is not None:
         controls(choice, result)
         st.fragment(show_phase, run_every=tick if choice.sweep == OWN else None)(choice)
@@ -102,7 +96,13 @@ def result_of(choice: CapacityChoice, live: LiveSweep | None) -> SweepResult | N
         return None
 
 
-def show_top(choice: CapacityChoice, drawn_moving: bool) -> None:
+def is_moving() -> bool:
+    """Return whether a sweep of this visitor trains."""
+    live = open_live_sweep()
+    return live is not None and live.moving
+
+
+def show_top(choice: CapacityChoice) -> None:
     """Draw what the sweep concludes, and how far the visitor's own one is.
 
     This also submits the next point of the visitor's sweep, whichever sweep is on screen.
@@ -110,15 +110,16 @@ def show_top(choice: CapacityChoice, drawn_moving: bool) -> None:
     live = open_live_sweep()
     if live is not None:
         live.watcher = watcher()
+        moved = live.moving
         live.follow()
-        if drawn_moving and not live.moving:
+        if moved and not live.moving:
             st.rerun()
     result = result_of(choice, live)
     text, has_ratios, note = "", False, ""
     if result is not None and result.runs["error"].isna().any():
         fixed = tuple(choice.beside.items())
         text, has_ratios, note = conclusion_of(result, choice.x, choice.y, fixed)
-    moves = live is not None and live.moving and choice.sweep == OWN
+    moves = is_moving() and choice.sweep == OWN
     with st.container(key="conclusion"):  # also without a text: what follows keeps its place
         st.markdown(plain(text or ("Training …" if moves else "Nothing is trained yet.")))
     if result is not None:

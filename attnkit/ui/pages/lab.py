@@ -1,38 +1,48 @@
-"""The Lab: choose variants, press Train, watch them learn side by side."""
+"""The Lab: choose variants, press Train, watch them learn side by side.
+
+This module says what stands where on the page. `attnkit.ui.lab.lab` keeps the visitor's settings
+and the run on screen between two runs of the page; the other modules of that folder draw the parts.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from functools import partial
 
 import streamlit as st
 from streamlit.elements.lib.mutable_popover_container import PopoverContainer
 
 from attnkit.analysis.custom_phone_book import is_phone_book
-from attnkit.experiment import Experiment
 from attnkit.experiment.costs import TOLERANCE
+from attnkit.experiment.experiment import Experiment, full_size
 from attnkit.experiment.links import problems_in_words
-from attnkit.foundation.settings import Problem
+from attnkit.service.jobs import Job
 from attnkit.tasks import TASKS
 from attnkit.training.joining import can_share_runs
-from attnkit.training.snapshot import Snapshot
+from attnkit.training.pace import duration_in_words
 from attnkit.ui import components, words
 from attnkit.ui.lab import composer, share, task_examples
-from attnkit.ui.lab.board import draw_board, explain_result, larger_charts, probe_pickers
+from attnkit.ui.lab.board import (
+    draw_board,
+    draw_planned_board,
+    explain_result,
+    larger_charts,
+    pick_view,
+)
 from attnkit.ui.lab.controls import labels_of, setting_widgets
 from attnkit.ui.lab.custom_phone_book import custom_phone_book_area
 from attnkit.ui.lab.guess import guess_area, quiet_switch
-from attnkit.ui.lab.lab import MOST_COLUMNS, Lab
+from attnkit.ui.lab.lab import MOST_COLUMNS, Lab, setting_key
 from attnkit.ui.lab.numbers import numbers
 from attnkit.ui.lab.status import earlier_task_note, status_line
 from attnkit.ui.lab.tour import tour_area
 from attnkit.ui.lab.training_buttons import training_buttons
 from attnkit.ui.markdown import plain
-from attnkit.ui.render_cache import planned_board
 from attnkit.ui.routing import require_route
-from attnkit.ui.server.service import duration_in_words, training_service
-from attnkit.ui.session import automatic_switch, open_lab
-from attnkit.ui.watched_job import show_refusal
-from attnkit.variants import Variant
+from attnkit.ui.server.service import training_service
+from attnkit.ui.session import open_lab
+from attnkit.ui.watched_job import moves, show_refusal
+from attnkit.ui.widgets import bound
 from attnkit.variants.catalogue import title_of
 
 TICK_SECONDS = 0.3
@@ -44,41 +54,35 @@ MOST_TICKS = 10
 AWAIT_SECONDS = 0.5
 """Seconds between two checks whether missing examples have been drawn."""
 
-
-@dataclass(frozen=True)
-class _Page:
-    """One run of the page.
-
-    Attributes:
-        lab: The visitor's Lab.
-        link_problems: Problems of the link that this run has shown.
-        lost: Reasons for variants that were switched off, which this run has shown.
-        refusal: Refusal that this run has shown.
-    """
-
-    lab: Lab
-    link_problems: list[Problem]
-    lost: list[Problem]
-    refusal: str
-
-    def redraw(self) -> None:
-        """Draw the page again without an action of the visitor, with the same messages."""
-        lab = self.lab
-        lab.problems, lab.lost, lab.refusal = self.link_problems, self.lost, self.refusal
-        st.rerun()
+REQUESTED_TASK = "requested_task"
+"""Key in the session of the task whose card was pressed."""
 
 
 def draw() -> None:
-    """Draw the Lab."""
+    """Draw the Lab.
+
+    Callbacks of pressed buttons, and of the task gallery, have run before this function. Popovers
+    and the row of buttons get their places first, and their contents once the settings are read.
+    """
     require_route()
     lab = open_lab()
     components.load_board()
-    requested_task = st.session_state.pop("wanted", None)
+    requested_task = st.session_state.pop(REQUESTED_TASK, None)
     if requested_task in TASKS:
         lab.change_task(requested_task)
+    # The keys of containers are class names for the style sheets, for the tour and for tests.
     bar = st.container(horizontal=True, vertical_alignment="center", key="bar")
     chooser = st.container(horizontal=True, vertical_alignment="center", key="chooser")
-    page = _Page(lab, lab.problems, lab.lost, lab.refusal)
+    messages = lab.problems, lab.lost, lab.refusal
+
+    def redraw() -> None:
+        """Draw the page again without an action of the visitor, with the same messages.
+
+        They are cleared when they are shown, so that the visitor's next action removes them.
+        """
+        lab.problems, lab.lost, lab.refusal = messages
+        st.rerun()
+
     show_messages(lab)
 
     # Before the thumbnails are drawn: some may come meanwhile, and would be missing on the page.
@@ -94,11 +98,13 @@ def draw() -> None:
         )
         tour_area()
     experiment = read_settings(lab)
-    with chooser:
-        if experiment is not None and lab.full_size is not None:
-            full_size_button(lab, lab.full_size)
-    probe = lab.probe()
-    fill_popovers(lab, adding, explaining, linking, is_valid=experiment is not None)
+    if experiment is not None:
+        with chooser:
+            full_size_button(lab)
+    example = lab.example_of_maps()
+    fill(adding, partial(composer.variant_form, lab))
+    fill(explaining, explain_words)
+    fill(linking, partial(share.share_form, lab, experiment is not None))
     job = lab.job
     if experiment is not None:
         warn_of_unequal_costs(experiment)
@@ -106,16 +112,35 @@ def draw() -> None:
     with buttons:
         training_buttons(lab, experiment, job)
     show_refusal(lab)
-    moving = job is not None and not job.settled
-    tick = tick_seconds()
-    st.fragment(live_area, run_every=tick if moving else None)(
-        page, moving, tick, is_valid=experiment is not None
-    )
-    components.example(lab.experiment, probe, key="example")
+
+    # Streamlit runs a fragment again by itself, without the rest of the page. What it takes from
+    # this function, such as `moving`, is then as the rest of the page was drawn.
+    moving, tick = moves(job), tick_seconds()
+
+    @st.fragment(run_every=tick if moving else None)
+    def live() -> None:
+        now = lab.job
+        live_area(lab, now, is_valid=experiment is not None)
+        has_other_pace = not 0.5 < tick_seconds() / tick < 2
+        if moving and (not moves(now) or has_other_pace):
+            redraw()
+
+    live()
+    components.example(lab.experiment, example, key="example")
     book = st.container()
     numbers(lab, job)
-    if probe is None or some_missing:
-        st.fragment(await_examples, run_every=AWAIT_SECONDS)(page, probe is None)
+    if example is None or some_missing:
+
+        @st.fragment(run_every=AWAIT_SECONDS)
+        def await_examples() -> None:
+            if example is None:
+                has_come = lab.example_of_maps() is not None
+            else:
+                has_come = not task_examples.thumbnails_missing()
+            if has_come:
+                redraw()
+
+        await_examples()
     if is_phone_book(lab.experiment.task):
         with book:  # drawn last: it waits for the training process
             st.fragment(custom_phone_book_area)(lab)
@@ -146,8 +171,8 @@ def show_task(lab: Lab) -> None:
 
 
 def request_task() -> None:
-    """Remember the task whose card was pressed, for the run that follows."""
-    st.session_state.wanted = st.session_state.gallery.chosen
+    """Remember the task whose card was pressed, for the run of the page that follows."""
+    st.session_state[REQUESTED_TASK] = st.session_state.gallery.chosen
 
 
 def pick_variants(lab: Lab) -> PopoverContainer | None:
@@ -156,9 +181,9 @@ def pick_variants(lab: Lab) -> PopoverContainer | None:
         st.pills(
             "Who shares a matrix",
             lab.columns,
-            format_func=lambda name: title_of(Variant(name)),
+            format_func=title_of,
             selection_mode="multi",
-            key="set_sharing",
+            key=setting_key("sharing"),
             wrap=True,
             label_visibility="collapsed",
         )
@@ -170,13 +195,20 @@ def pick_variants(lab: Lab) -> PopoverContainer | None:
 def read_settings(lab: Lab) -> Experiment | None:
     """Draw the widgets of the settings and return their experiment.
 
-    If they describe none, their problems are shown, and None is returned.
+    Their values are read first, from the session's state, because every widget shows what is wrong
+    with its value. If they describe no experiment, the problems are shown, and None is returned.
+    Changed settings that are finished are put on the screen, and fast ones begin to train here, see
+    `Lab.follow_settings`.
     """
     problems = lab.read_widgets()
     task = lab.experiment.task.name
     with st.sidebar:
         if "buttons" not in lab.hidden:
-            automatic_switch(lab)
+            st.toggle(
+                "Train automatically",
+                **bound(lab, "automatic", "train_automatically"),
+                help="Changed settings train at once if that takes less than two seconds.",
+            )
             quiet_switch(lab)
         setting_widgets(task, lab.hidden, problems)
     for problem in problems:
@@ -196,29 +228,31 @@ def read_settings(lab: Lab) -> Experiment | None:
     return lab.experiment
 
 
-def fill_popovers(
-    lab: Lab,
-    adding: PopoverContainer | None,
-    explaining: PopoverContainer,
-    linking: PopoverContainer,
-    *,
-    is_valid: bool,
-) -> None:
-    """Draw the contents of the popovers that are open."""
-    if adding is not None and adding.open:
-        with adding:
-            composer.variant_form(lab)
-    if explaining.open:
-        with explaining:
-            st.page_link("pages/guide.py", label="More in the Guide")  # keys scroll from here
-            words.glossary()
-    if linking.open:
-        with linking:
-            share.share_form(lab, is_valid)
+def fill(popover: PopoverContainer | None, draw: Callable[[], None]) -> None:
+    """Draw the content of a popover that is open."""
+    if popover is not None and popover.open:
+        with popover:
+            draw()
 
 
-def full_size_button(lab: Lab, full: Experiment) -> None:
-    """Draw the button that sets up the task at full size."""
+def explain_words() -> None:
+    """Draw the meaning of all terms."""
+    st.page_link("pages/guide.py", label="More in the Guide")  # keys scroll from here
+    words.glossary()
+
+
+def full_size_button(lab: Lab) -> None:
+    """Draw the button that sets up the task at full size.
+
+    There is none if the defaults are the full size, if it is set up already, or if a class link
+    hides the settings.
+    """
+    task = lab.experiment.task
+    if not task.full_size or not {"sharing", "add_variant", "buttons"}.issuperset(lab.hidden):
+        return
+    full = full_size(task.name)
+    if full == lab.experiment:
+        return
     st.button(
         f"Full size: about {duration_in_words(training_service().estimate(full))}",
         icon=":material/open_in_full:",
@@ -246,55 +280,27 @@ def tick_seconds() -> float:
     return TICK_SECONDS * min(max(training_service().n_active / 3, 1.0), MOST_TICKS)
 
 
-def await_examples(page: _Page, own_is_missing: bool) -> None:
-    """Draw the page again as soon as the missing examples have been drawn."""
-    if not own_is_missing and not task_examples.thumbnails_missing():
-        page.redraw()
-    if own_is_missing and page.lab.probe() is not None:
-        page.redraw()
-
-
-def live_area(page: _Page, drawn_moving: bool, tick: float, *, is_valid: bool) -> None:
+def live_area(lab: Lab, job: Job | None, *, is_valid: bool) -> None:
     """Draw everything that changes while models learn; drawn again at every tick."""
-    lab = page.lab
-    job = lab.job
     snapshot = lab.shown(job)
     status = status_line(lab, job, snapshot, is_valid=is_valid)
-    if snapshot is None:
-        untrained_area(lab, status)
-    else:
-        trained_area(lab, snapshot, status)
-    other_pace = not 0.5 < tick_seconds() / tick < 2
-    if drawn_moving and (job is None or job.settled or other_pace):
-        page.redraw()
-
-
-def untrained_area(lab: Lab, status: str) -> None:
-    """Draw the status and the planned board of settings that have no evaluation yet."""
     with st.container(key="live"):
-        st.progress(0.0)
-        with st.container(key="why"):
-            st.markdown(f"{words.ROLES}  \nUntrained: curves and attention maps appear here.")
-        with st.container(horizontal=True, vertical_alignment="center", key="state"):
-            st.markdown(status)
-        components.board(
-            planned_board(lab.experiment),
-            key="board",
-            alt=f"{len(lab.experiment.sharing)} variants. Nothing is trained yet.",
-        )
-
-
-def trained_area(lab: Lab, snapshot: Snapshot, status: str) -> None:
-    """Draw the state of training, the reason for the result and the board of a snapshot."""
-    experiment = snapshot.experiment
-    with st.container(key="live"):
-        st.progress(snapshot.step / experiment.training.steps)
+        st.progress(snapshot.step / snapshot.experiment.training.steps if snapshot else 0.0)
         reason = st.container(key="why")
-        with st.container(horizontal=True, vertical_alignment="center", key="state"):
-            st.markdown(status + earlier_task_note(snapshot), width="stretch")
-            seed, layer, head = probe_pickers(experiment)
-        with reason:
-            explain_result(snapshot, seed)
-        columns = lab.experiment if can_share_runs(experiment, lab.experiment) else experiment
-        draw_board(snapshot, columns, (seed, layer, head), lab.previous)
-    larger_charts(lab, snapshot)
+        state = st.container(horizontal=True, vertical_alignment="center", key="state")
+        if snapshot is None:
+            reason.markdown(f"{words.ROLES}  \nUntrained: curves and attention maps appear here.")
+            state.markdown(status)
+            draw_planned_board(lab.experiment)
+        else:
+            with state:
+                st.markdown(status + earlier_task_note(snapshot), width="stretch")
+                view = pick_view(snapshot.experiment)
+            with reason:
+                explain_result(snapshot, view.seed)
+            # Where runs can be shared, chosen variants that are not trained yet have columns, too.
+            is_comparable = can_share_runs(snapshot.experiment, lab.experiment)
+            columns = (lab if is_comparable else snapshot).experiment
+            draw_board(snapshot, columns, view, lab.previous)
+    if snapshot is not None:
+        larger_charts(lab, snapshot)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 import pandas as pd
 import streamlit as st
@@ -30,23 +31,15 @@ from attnkit.figures.learning import LEARNING_KEY, NARROW, describe_learning, pl
 from attnkit.sweeps.shipped import load_shipped
 from attnkit.sweeps.values import InvalidSweep
 from attnkit.ui import components
-from attnkit.ui.address import is_quiet
-from attnkit.ui.claims.choice import (
-    ALL,
-    CLAIM,
-    NEW,
-    SHOWN,
-    VIEW,
-    QuestionChoice,
-    open_question_choice,
-)
-from attnkit.ui.claims.evidence import ICONS, markdown_table
+from attnkit.ui.address import is_quiet, open_choice
+from attnkit.ui.claims.choice import ALL, CLAIM, NEW, SHOWN, VIEW, QuestionChoice
 from attnkit.ui.claims.new_claims import show_new_claims
 from attnkit.ui.claims.rerun import open_reruns
-from attnkit.ui.claims.rerun_area import claim_rerun_area, show_picture
+from attnkit.ui.claims.rerun_area import ICONS, claim_rerun_area, markdown_table, show_picture
 from attnkit.ui.markdown import plain
 from attnkit.ui.routing import require_route
 from attnkit.ui.sweeps.choice import conclusion_of
+from attnkit.ui.widgets import bound, download, warn_once
 
 _WIDTHS = {
     "claim": 330,
@@ -67,7 +60,7 @@ BETS = guesses("It will hold", "It will not hold")
 def draw() -> None:
     """Draw the page."""
     require_route()
-    choice = open_question_choice()
+    choice = open_choice("questions", "asked", QuestionChoice)
     records = record.load_shipped()
 
     st.title("Questions", anchor=False)
@@ -75,9 +68,7 @@ def draw() -> None:
         "Why are there three matrices? Tiny models that were trained to find out answer this, five "
         "questions that people asked, and claims that nobody had tested."
     )
-    if choice.problem:
-        st.warning(plain(choice.problem), icon=":material/warning:")
-        choice.problem = ""
+    warn_once(choice.problems)
     titles = {name: question.title for name, question in SHOWN.items()}
     titles |= {NEW: "What nobody had tested", ALL: "All claims"}
     st.pills(
@@ -85,11 +76,10 @@ def draw() -> None:
         list(titles),
         format_func=titles.__getitem__,
         required=True,
-        key=VIEW,
         label_visibility="collapsed",
         wrap=True,
+        **bound(choice, "view", VIEW),
     )
-    choice.view = st.session_state[VIEW] or choice.view
     shown: str | None = None
     if choice.view == NEW:
         show_new_claims(choice, records)
@@ -214,12 +204,11 @@ def show_learning(evidence: Evidence) -> None:
         rises = rises_in_words(evidence)
         if rises:
             st.markdown(plain(rises))
-        narrow = plot_learning(evidence, narrow=True)
         components.picture(
             figure,
             key="picture_learning",
             alt=describe_learning(evidence),
-            narrower={NARROW: narrow} if narrow else None,
+            narrower={NARROW: plot_learning(evidence, narrow=True)},
         )
         st.caption(LEARNING_KEY)
 
@@ -234,8 +223,7 @@ def show_claims(choice: QuestionChoice, records: Records) -> None:
         index=None,
         format_func=lambda name: CLAIMS[name].title,
         placeholder="Choose a claim",
-        key=CLAIM,
-        on_change=lambda: choice.open_claim(st.session_state[CLAIM]),
+        **bound(choice, "claim", CLAIM, choice.open_claim),
     )
     if choice.claim is not None:
         show_claim(words_of(choice.claim, records), choice)
@@ -285,8 +273,8 @@ def show_claim(words: ClaimInWords, choice: QuestionChoice) -> None:
             "Back to what nobody had tested",
             icon=":material/arrow_back:",
             type="tertiary",
-            on_click=choice.open_view,
-            args=(NEW,),
+            on_click=setattr,
+            args=(choice, "view", NEW),
             key="back_to_new",
         )
     if evidence is None or hidden:
@@ -341,18 +329,7 @@ def downloads(records: Records) -> None:
     """Draw the buttons that download all evidence."""
     if not records:
         return
-    files = {
-        "json": ("All evidence as JSON", records.to_json, "application/json"),
-        "html": ("The report as one HTML page", lambda: to_html(records), "text/html"),
-    }
     with st.container(horizontal=True, key="claim_downloads"):
-        for kind, (label, content, mime) in files.items():
-            st.download_button(
-                label,
-                content,
-                f"attnkit-claims.{kind}",
-                mime,
-                icon=":material/download:",
-                on_click="ignore",
-                key=f"claims_{kind}",
-            )
+        file, html = "attnkit-claims", partial(to_html, records)
+        download("All evidence as JSON", records.to_json, f"{file}.json", key="claims_json")
+        download("The report as one HTML page", html, f"{file}.html", key="claims_html")

@@ -7,12 +7,8 @@ from streamlit.delta_generator import DeltaGenerator
 
 from attnkit.analysis.inspection.request import Inspection, View
 from attnkit.analysis.inspection.result import InspectionResult
-from attnkit.analysis.recovery import (
-    Recovery,
-    repeats,
-    tied_variant,
-)
-from attnkit.experiment import Experiment
+from attnkit.analysis.recovery import Recovery, repeats, tied_variant, train_on
+from attnkit.experiment.experiment import Experiment, settings
 from attnkit.figures.heads import (
     TOLERATED_LOSS,
     ablations_of,
@@ -20,30 +16,20 @@ from attnkit.figures.heads import (
     heads_table,
     overall_finding,
 )
-from attnkit.figures.ties import Way, next_way, ways_csv, ways_of, ways_table
+from attnkit.figures.ties import TieOption, next_way, ways_csv, ways_of, ways_table
 from attnkit.foundation.settings import InvalidExperiment, as_sentence
 from attnkit.service.jobs import Job
+from attnkit.service.server import server_settings
 from attnkit.training.summary import percent
 from attnkit.ui import components
-from attnkit.ui.inside.inspected_run import (
-    InspectedRun,
-    open_inspected_run,
-    remembered,
-    show_failure,
-)
-from attnkit.ui.inside.tied_training import (
-    TiedTraining,
-    open_tied_training,
-    points,
-    show_recovery,
-)
+from attnkit.ui.inside.inspected_run import InspectedRun, choose, open_inspected_run, result_of
+from attnkit.ui.inside.tied_training import TiedTraining, open_tied_training, points, show_recovery
 from attnkit.ui.inside.tying import mixtures_area
 from attnkit.ui.lab.controls import labels_of
 from attnkit.ui.markdown import plain
 from attnkit.ui.routing import require_route
-from attnkit.ui.watched_job import moves, show_refusal, status_of
-from attnkit.ui.widgets import download, live
-from attnkit.variants import Variant
+from attnkit.ui.watched_job import live, moves, show_refusal, status_of
+from attnkit.ui.widgets import download
 from attnkit.variants.catalogue import title_of
 
 LOOK_SECONDS = 1.0
@@ -67,22 +53,16 @@ def draw() -> None:
     """Draw the page."""
     require_route()
     subject = open_inspected_run("surgery", "What happens if trained matrices are tied?")
-    operation = open_tied_training(subject.lab)
-    trains = moves(operation.job)
-
-    def grows() -> bool:
-        return moves(subject.ask_for_film())
-
-    look_seconds = LOOK_SECONDS if grows() else None
+    operation = open_tied_training(subject)
     live(
         lambda: tie_area(subject, operation),
-        lambda: (grows(), moves(operation.job)),
-        TICK_SECONDS if trains else look_seconds,
+        lambda: [subject.ask_for_film(), operation.job],
+        TICK_SECONDS if moves(operation.job) else LOOK_SECONDS,
     )
     st.subheader("Which mixture of W_K and W_V serves both?", anchor=False)
     st.fragment(mixtures_area)(subject)
     st.subheader("What if one head is switched off?", anchor=False)
-    live(lambda: heads_area(subject), grows, look_seconds)
+    live(lambda: heads_area(subject), lambda: [subject.ask_for_film()], LOOK_SECONDS)
     st.caption(REPORTED)
     components.load_plotly()
 
@@ -92,17 +72,7 @@ def newest_result(subject: InspectedRun, view: View) -> InspectionResult | None:
 
     While the models train, a result is reused until a tenth of the steps has passed.
     """
-    job = subject.ask_for_film()
-    blob = subject.inspect(Inspection(view), LOOKS)
-    if isinstance(blob, bytes):
-        return InspectionResult.from_bytes(blob)
-    if isinstance(blob, str):
-        st.error(plain(f"{blob}."), icon=":material/error:")
-    elif job is not None and job.state == "failed":
-        show_failure(subject, job, f"again_{view}")
-    else:
-        st.info("There is no trained model yet: numbers appear as soon as training has begun.")
-    return None
+    return result_of(subject, subject.inspect(Inspection(view), LOOKS), view)
 
 
 def status_line(subject: InspectedRun, job: Job | None) -> str:
@@ -129,43 +99,25 @@ def tie_area(subject: InspectedRun, operation: TiedTraining) -> None:
     show_refusal(operation)
 
 
-def pick_way(ways: list[Way]) -> Way:
+def pick_way(ways: list[TieOption]) -> TieOption:
     """Let the visitor choose the variant, the sharing that it is tied to, and how."""
     with st.container(horizontal=True, vertical_alignment="bottom", key="ways"):
         for name, label in (
             ("variant", "Trained model"),
             ("tie", "Tie to"),
-            ("how", "Matrix to use"),
+            ("method", "Matrix to use"),
         ):
             options = list(dict.fromkeys(getattr(way, name) for way in ways))
-            key = f"cut_{name}_{'_'.join(options)}"
-            chosen = st.segmented_control(
-                label,
-                options,
-                required=True,
-                format_func=title if name == "variant" else str,
-                wrap=True,
-                **remembered(f"cut_{name}", options, options[0], key),
-            )
-            ways = [way for way in ways if getattr(way, name) == chosen] or ways
+            chosen = choose(label, options, f"cut_{name}", title_of if name == "variant" else str)
+            ways = [way for way in ways if getattr(way, name) == chosen]
     return ways[0]
-
-
-def take_way(way: Way) -> None:
-    """Set the pickers to one of the ways to tie the chosen variant."""
-    st.session_state["remembered"] |= {"cut_tie": way.tie, "cut_how": way.how}
-
-
-def title(text: str) -> str:
-    """Return the title of a variant's text form."""
-    return title_of(Variant(text))
 
 
 def show_ways(
     subject: InspectedRun,
     operation: TiedTraining,
     result: InspectionResult,
-    ways: list[Way],
+    ways: list[TieOption],
     conclusion: DeltaGenerator,
 ) -> None:
     """Draw all ways to tie one variant, the conclusion on the chosen one, and what comes next."""
@@ -173,7 +125,7 @@ def show_ways(
     ways_here = [way for way in ways if way.variant == chosen.variant]
     plan, problem = plan_of(subject, operation, chosen)
     recovery = None if plan is None else operation.recovery(tied_variant(plan))
-    words = chosen.conclusion(title(chosen.variant), result.header["chance"])
+    words = chosen.conclusion(title_of(chosen.variant), result.header["chance"])
     if recovery is not None:
         words = f"{words} {recovery.outcome(operation.ended.values())}"
     conclusion.markdown(plain(words.strip().replace(" → ", "\u00a0→\u00a0")))
@@ -191,7 +143,7 @@ def show_ways(
             st.markdown(plain(problem if plan is None else plan_text(operation, plan)))
     train_buttons(subject, operation, ways, plan, chosen.label, is_next=not has_ended)
     with st.container():
-        show_recovery(subject, operation)
+        show_recovery(operation)
     with st.container():
         if recovery is not None and has_ended:
             invite(operation, ways_here, chosen, recovery)
@@ -200,7 +152,7 @@ def show_ways(
 def train_buttons(
     subject: InspectedRun,
     operation: TiedTraining,
-    ways: list[Way],
+    ways: list[TieOption],
     plan: Experiment | None,
     label: str,
     *,
@@ -230,41 +182,46 @@ def train_buttons(
         download("Accuracies as CSV", lambda: ways_csv(ways), file, key="ways_csv")
 
 
-def invite(operation: TiedTraining, ways: list[Way], chosen: Way, recovery: Recovery) -> None:
+def invite(
+    operation: TiedTraining, ways: list[TieOption], chosen: TieOption, recovery: Recovery
+) -> None:
     """Draw a button that chooses another way worth trying, with the question that it answers."""
     ended = [tied for tied in operation.ended if tied.stages[0] == chosen.variant]
     tried = {operation.labels.get(tied, "") for tied in ended}
     way = next_way(ways, chosen, recovery.caught_up, tried)
     if way is None:
         return
+    picks = {"cut_tie": way.tie, "cut_method": way.method}
     too = ", too" if recovery.caught_up else ""
     with st.container(horizontal=True, vertical_alignment="center", key="next_way"):
         st.button(
             f"Try {way.label}",
             type="primary",
             icon=":material/arrow_forward:",
-            on_click=take_way,
-            args=(way,),
+            on_click=st.session_state["remembered"].update,
+            args=(picks,),
             key="try_next",
         )
         st.markdown(
             plain(
-                f"Does {way.tie} ({way.how}) come back{too}? Right after tying, it has "
+                f"Does {way.tie} ({way.method}) come back{too}? Right after tying, it has "
                 f"{percent(way.at_once)}."
             )
         )
 
 
 def plan_of(
-    subject: InspectedRun, operation: TiedTraining, way: Way
+    subject: InspectedRun, operation: TiedTraining, way: TieOption
 ) -> tuple[Experiment | None, str]:
     """Return the experiment that ties in this way and trains on, or the reason why none can."""
     if way.refusal:
         return None, "This way is not possible, so there is nothing to train on."
     if not way.text:
         return None, "It has been tied during training already: only what it loses is shown."
+    run, seed = operation.run, subject.experiment.first_seed
+    most_steps = min(settings(run.task.name)["steps"].high or 1, server_settings().max_steps)
     try:
-        return operation.plan(subject.experiment.first_seed, way.variant, way.text), ""
+        return train_on(run, seed, way.variant, way.text, int(most_steps)), ""
     except InvalidExperiment as error:
         labels = labels_of(subject.experiment.task.name)
         reasons = " ".join(problem.on_screen(labels) for problem in error.problems)

@@ -9,6 +9,7 @@ from attnkit.experiment import Experiment
 from attnkit.figures.diagram import LEGEND
 from attnkit.foundation.plugins import PLUGINS, import_plugins
 from attnkit.foundation.settings import InvalidExperiment
+from attnkit.foundation.tables import markdown_table
 from attnkit.tasks import TASKS
 from attnkit.ui import components
 from attnkit.ui.address import open_choice
@@ -19,7 +20,7 @@ from attnkit.ui.reference.variant_choice import VariantChoice
 from attnkit.ui.reference.variant_table import accuracy_in_words, catalogue_table, conclusion, note
 from attnkit.ui.routing import require_route
 from attnkit.ui.session import lab_link
-from attnkit.ui.widgets import key_of_table, table, warn_once
+from attnkit.ui.widgets import key_of_table, warn_once
 from attnkit.variants import CATALOGUE, OPTIONS, Named, Variant
 from attnkit.variants.catalogue import search
 from attnkit.variants.names import key_of
@@ -185,7 +186,7 @@ def explain_words() -> None:
             (f"`{name}`", option.help, (option.allowed or "the bare word").replace("|", "/"))
             for name, option in OPTIONS.items()
         )
-        st.markdown(table(("word", "what it does", "value"), rows))
+        st.markdown(markdown_table(("word", "what it does", "value"), rows))
     with st.expander("One of your own"):
         st.markdown(
             "Any composition can be written in the Lab under “Add a variant”. To give it a name, "

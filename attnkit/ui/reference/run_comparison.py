@@ -67,7 +67,7 @@ def comparison(compared: Sequence[ComparedExperiment]) -> None:
     st.subheader(f"{_MEASURES[metric]} on held-out examples, by training step", anchor=False)
     if len(compared) == 1:
         blob = _replay(compared[0].snapshot, tuple(variants), metric)
-        components.film_component("replay")(key="replay", data=blob)
+        components.component("replay", *components.FILM)(key="replay", data=blob)
     else:
         components.live_figure(
             plot_overlay(compared, variants, metric),

@@ -8,8 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
-from functools import lru_cache
 
 from attnkit.analysis.comparison import LETTERS, ComparedExperiment
 from attnkit.analysis.reached import in_a_cell
@@ -165,20 +163,11 @@ def attempt(runs: Runs, change: Callable[[], object]) -> bool:
     return True
 
 
-@lru_cache(16)
-def _cached_snapshot(hash: str, stored_at: datetime, store: ResultStore) -> Snapshot:
-    snapshot = store.snapshot(hash)
-    if snapshot is None:
-        raise LookupError(hash)
-    return snapshot
-
-
 def _snapshot(store: ResultStore, entry: StoredEntry) -> Snapshot | None:
     """Return a stored snapshot, from the cache if it was read lately; None if it is unreadable."""
-    try:
-        return _cached_snapshot(entry.hash, entry.created_at, store)
-    except LookupError:
-        return None
+    key = (entry.hash, entry.created_at, store)
+    snapshot = _SNAPSHOTS.get(key) or store.snapshot(entry.hash)
+    return None if snapshot is None else _SNAPSHOTS.put(key, snapshot)
 
 
 def _quoted(texts: Sequence[str]) -> str:
@@ -191,6 +180,9 @@ _FIELD: LinkList[str] = LinkList(
     lambda text: text if re.fullmatch("[0-9a-f]{16}", text) else None,
     "hashes of experiments, each with 16 digits from 0 to f",
 )
+
+_SNAPSHOTS: Cache[Snapshot] = Cache(16)
+"""Snapshots that were read lately."""
 
 _REACHED: Cache[str] = Cache(10_000)
 """What experiments reached, by hash and time of storing; empty if this copy cannot read it."""

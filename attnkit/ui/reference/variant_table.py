@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from attnkit.analysis.conclusion import direction_note
-from attnkit.analysis.reached import joined
 from attnkit.examples import RecordedAccuracy, RecordedVariants, default_of
 from attnkit.experiment.costs import Costs
 from attnkit.foundation.settings import InvalidExperiment
+from attnkit.foundation.words import capitalised, listed, verb
 from attnkit.tasks import TASKS
-from attnkit.training.summary import percent, percent_beside, percent_interval, whole_percent
+from attnkit.training.summary import percent, percent_beside, percent_limits, whole_percent
 from attnkit.variants import Named
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def conclusion(entries: Sequence[Named], recorded: RecordedVariants | None) -> s
     )
     if not below:
         return f"{sentence}."
-    lowest = joined(
+    lowest = listed(
         [
             f"{name} ({percent_beside(mean, recorded.threshold)})"
             for mean, name in below[:_MOST_NAMED]
@@ -45,7 +45,7 @@ def conclusion(entries: Sequence[Named], recorded: RecordedVariants | None) -> s
     )
     if len(below) > _MOST_NAMED:
         return f"{sentence}; the lowest are {lowest}."
-    return f"{sentence}; {lowest} {'does' if len(below) == 1 else 'do'} not."
+    return f"{sentence}; {lowest} {verb(below, 'does', 'do')} not."
 
 
 def note(recorded: RecordedVariants | None) -> str:
@@ -69,8 +69,8 @@ def catalogue_table(entries: Sequence[Named], recorded: RecordedVariants | None)
                 "what": entry.brief,
                 "accuracy": None if accuracy is None else whole_percent(accuracy.mean),
                 "interval": interval_of(accuracy),
-                "parameters": None if isinstance(costs, str) else costs.parameters,
-                "kv_cache": None if isinstance(costs, str) else costs.kv_cache,
+                "parameters": None if costs is None else costs.parameters,
+                "kv_cache": None if costs is None else costs.kv_cache,
                 "family": entry.family,
                 "source": short_source(entry.source),
             }
@@ -79,12 +79,12 @@ def catalogue_table(entries: Sequence[Named], recorded: RecordedVariants | None)
     return table.astype(dict.fromkeys(("accuracy", "parameters", "kv_cache"), "Int64"))
 
 
-def costs_of(entry: Named) -> Costs | str:
-    """Return the costs of an entry at default sizes, or the reason why it does not go with them."""
+def costs_of(entry: Named) -> Costs | None:
+    """Return the costs of an entry at default sizes; None if it does not go with them."""
     try:
         return default_of(entry.variant).costs(entry.variant)
-    except InvalidExperiment as error:
-        return str(error)
+    except InvalidExperiment:
+        return None
 
 
 def recorded_of(entry: Named, recorded: RecordedVariants | None) -> RecordedAccuracy | None:
@@ -109,12 +109,11 @@ def accuracy_in_words(entry: Named, recorded: RecordedVariants | None) -> str:
 
 def interval_of(accuracy: RecordedAccuracy | None) -> str:
     """Return the limits of a recorded accuracy in percent; empty if they are the same."""
-    limits = "" if accuracy is None else percent_interval(accuracy.low, accuracy.high)
-    return limits if " to " in limits else ""
+    return "" if accuracy is None else percent_limits(accuracy.low, accuracy.high)
 
 
 def short_source(source: str) -> str:
     """Return a citation without the numbers of preprints and without notes on how it was read."""
     noise = r", arXiv [\d.]+|^reported: (after )?| \((abstract|there [^)]*)\)"
     shortened = re.sub(noise, "", source)
-    return shortened[:1].upper() + shortened[1:]
+    return capitalised(shortened)

@@ -317,9 +317,7 @@ def guards() -> list[Middleware]:
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     return [
         Middleware(
-            Guard,
-            address_rate=settings.address_rate,
-            frame_ancestors=settings.frame_ancestors,
+            Guard, address_rate=settings.address_rate, frame_ancestors=settings.frame_ancestors
         )
     ]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from attnkit.experiment import Experiment
 from attnkit.service.service import TrainingService
 from attnkit.service.store import ResultStore
+from attnkit.training.pace import duration_in_words
 from attnkit.ui.server.singletons import Singleton
 from attnkit.ui.server.storage import result_store
 
@@ -26,8 +27,3 @@ def training_time(experiment: Experiment) -> str:
     service = training_service()
     others = ", longer while others train" if service.n_active else ""
     return f"about {duration_in_words(service.estimate(experiment))} on this server{others}"
-
-
-def duration_in_words(seconds: float) -> str:
-    """Return a time to wait in words, such as "45 s" or "3 min"."""
-    return f"{max(seconds, 1):.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"

@@ -11,7 +11,7 @@ from attnkit.experiment import Experiment
 from attnkit.foundation.settings import InvalidExperiment
 from attnkit.service.service import Refused
 from attnkit.sweeps import Sweep, SweepResult
-from attnkit.training.summary import percent, percent_interval
+from attnkit.training.summary import percent, percent_limits
 from attnkit.ui.markdown import plain
 from attnkit.ui.server.presence import watcher
 from attnkit.ui.server.service import training_service
@@ -41,7 +41,7 @@ def row_of(result: SweepResult, cell: Cell) -> pd.Series[Any] | None:
     """Return the row of a cell; None if it was not run."""
     table = table_of(result)
     table = table[table["sharing"] == cell.variant]
-    for name, value in zip(result.sweep.axes, cell.point, strict=True):
+    for name, value in cell.values_in(result.sweep).items():
         table = table[table[name] == value]
     return table.iloc[0] if len(table) else None
 
@@ -49,12 +49,11 @@ def row_of(result: SweepResult, cell: Cell) -> pd.Series[Any] | None:
 def show_card(choice: CapacityChoice, result: SweepResult) -> None:
     """Draw a list of all cells of the diagram, the numbers of the chosen one, and its button."""
     sweep = result.sweep
-    beside = choice.beside
+    beside = choice.beside.items()
     cells = [
         cell
         for cell in cells_of(sweep)
-        if cell.variant in choice.variants
-        and all(dict(zip(sweep.axes, cell.point, strict=True))[n] == v for n, v in beside.items())
+        if cell.variant in choice.variants and beside <= cell.values_in(sweep).items()
     ]
     if choice.cell is not None and choice.cell not in cells:
         cells.append(choice.cell)
@@ -96,8 +95,8 @@ def numbers_of(result: SweepResult, row: pd.Series[Any] | None) -> str:
         return "Not run." if not result.n_missing else "Not run yet."
     if row["error"] is not None and not row["n_seeds"]:
         return plain(f"It could not be trained: {row['error']}.")
-    limits = percent_interval(row["accuracy_low"], row["accuracy_high"])
-    interval = f" (95% interval {limits})" if " to " in limits else ""
+    ends = row["accuracy_low"], row["accuracy_high"]
+    interval = percent_limits(*ends, " (95% interval {})")
     seeds = int(row["n_seeds"])
     solved = f"solved by {int(row['n_solved'])} of {seeds} seeds"
     steps = row["steps_to_threshold"]
@@ -121,9 +120,8 @@ def lab_experiment(result: SweepResult, cell: Cell) -> Experiment:
     Raises:
         InvalidExperiment: If the cell is impossible.
     """
-    point = dict(zip(result.sweep.axes, cell.point, strict=True))
     variant, row = cell.variant, row_of(result, cell)
-    experiment = result.sweep.experiment(point, [variant])
+    experiment = result.sweep.experiment(cell.values_in(result.sweep), [variant])
     base = None if variant == BASELINE else row_of(result, cell._replace(variant=BASELINE))
     rate = experiment.training.learning_rate if row is None else float(row["learning_rate"])
     if base is None or base["error"] is not None:

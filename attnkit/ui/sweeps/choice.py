@@ -57,11 +57,13 @@ class Cell(NamedTuple):
 
     def in_words(self, sweep: Sweep) -> str:
         """Return the variant and the value of every axis as text."""
-        texts = [
-            f"{label_of(name)} {text_of(value)}"
-            for name, value in zip(sweep.axes, self.point, strict=True)
-        ]
+        values = self.values_in(sweep).items()
+        texts = [f"{label_of(name)} {text_of(value)}" for name, value in values]
         return ", ".join([title_of(self.variant), *texts])
+
+    def values_in(self, sweep: Sweep) -> dict[str, Value]:
+        """Return the values of the axes by their names."""
+        return dict(zip(sweep.axes, self.point, strict=True))
 
 
 @dataclass
@@ -175,13 +177,16 @@ class CapacityChoice(Linked):
         """Values of the axes that are not drawn."""
         return {name: v for name, v in self.fixed.items() if name not in (self.x, self.y)}
 
+    @property
+    def beside_x(self) -> dict[str, Value]:
+        """Values of all axes but the one across, for figures over one axis."""
+        return {name: value for name, value in self.fixed.items() if name != self.x}
+
     def take_axis(self, side: str, name: str) -> None:
         """Choose the axis of a side, "x" or "y"; the axis that is on the other side moves over."""
-        before = {"x": self.x, "y": self.y}
-        if name in before.values():
-            self.x, self.y = (self.x, self.y) if before[side] == name else (self.y, self.x)
-        else:
-            setattr(self, side, name)
+        if name == (self.y if side == "x" else self.x):
+            self.x, self.y = self.y, self.x
+        setattr(self, side, name)
 
     def write_link(self) -> None:
         """Write the choices into the address bar; what is the default is left out."""

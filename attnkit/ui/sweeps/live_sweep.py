@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import NamedTuple
 
 import pandas as pd
 import streamlit as st
@@ -37,13 +36,6 @@ _COLUMNS = (
 """Columns that a result has even if nothing is trained yet."""
 
 
-class _Part(NamedTuple):
-    """Variants of a sweep that are trained together at one point."""
-
-    point: dict[str, Value]
-    experiment: Experiment
-
-
 @dataclass
 class LiveSweep(Series):
     """A sweep that is trained for a visitor, one experiment for each point.
@@ -62,13 +54,8 @@ class LiveSweep(Series):
     def of(cls, sweep: Sweep, watcher: Watcher) -> LiveSweep:
         """Return a sweep that has not begun; cells that are impossible have failed already."""
         parts, failed = parts_of(sweep)
-        return cls(
-            sweep,
-            [part.point for part in parts],
-            list(failed),
-            experiments=[part.experiment for part in parts],
-            watcher=watcher,
-        )
+        points, experiments = [point for point, _ in parts], [experiment for _, experiment in parts]
+        return cls(sweep, points, list(failed), experiments=experiments, watcher=watcher)
 
     def keep(self, snapshot: Snapshot) -> None:
         """Take over the rows of the point that has just finished."""
@@ -103,12 +90,14 @@ class LiveSweep(Series):
 
 
 @lru_cache(maxsize=16)
-def parts_of(sweep: Sweep) -> tuple[tuple[_Part, ...], tuple[pd.DataFrame, ...]]:
-    """Return what is trained together, and rows of the cells that are impossible.
+def parts_of(
+    sweep: Sweep,
+) -> tuple[tuple[tuple[dict[str, Value], Experiment], ...], tuple[pd.DataFrame, ...]]:
+    """Return points with what is trained together there, and rows of the impossible cells.
 
     Points are in the order of `Plan`, so that a sweep shows something everywhere early.
     """
-    parts: list[_Part] = []
+    parts: list[tuple[dict[str, Value], Experiment]] = []
     failed: list[pd.DataFrame] = []
     for index in Plan.of(sweep).order:
         point = sweep.point(int(index))
@@ -124,7 +113,7 @@ def parts_of(sweep: Sweep) -> tuple[tuple[_Part, ...], tuple[pd.DataFrame, ...]]
             together = [sweep.experiment(point, [variant for variant, _ in possible])]
         except InvalidExperiment:  # too large side by side
             together = [experiment for _, experiment in possible]
-        parts += [_Part(point, experiment) for experiment in together]
+        parts += [(point, experiment) for experiment in together]
     return tuple(parts), tuple(failed)
 
 
@@ -134,7 +123,7 @@ def open_live_sweep() -> LiveSweep | None:
     return live
 
 
-def begin_live_sweep(sweep: Sweep, watcher: Watcher) -> LiveSweep:
+def begin_live_sweep(sweep: Sweep, watcher: Watcher) -> None:
     """Train a sweep for this visitor, and stop the one that trained before."""
     before = open_live_sweep()
     if before is not None:
@@ -142,4 +131,3 @@ def begin_live_sweep(sweep: Sweep, watcher: Watcher) -> LiveSweep:
     live = st.session_state["live_sweep"] = LiveSweep.of(sweep, watcher)
     if live.moving:
         live.go_on()
-    return live

@@ -24,12 +24,10 @@ from attnkit.figures.panels import Figure
 from attnkit.figures.phase import MEASURES
 from attnkit.foundation.settings import Value
 from attnkit.sweeps import SweepResult
+from attnkit.training.metrics import asymmetry
 from attnkit.ui import components
 from attnkit.ui.markdown import plain
-from attnkit.ui.sweeps.choice import (
-    CapacityChoice,
-    text_of,
-)
+from attnkit.ui.sweeps.choice import CapacityChoice, text_of
 from attnkit.ui.sweeps.live_sweep_area import on_the_command_line
 from attnkit.ui.widgets import bound, download
 from attnkit.variants import Variant
@@ -69,7 +67,7 @@ def show_slices(choice: CapacityChoice, result: SweepResult) -> None:
     """Draw the measure over one axis, a line per variant."""
     with st.container(horizontal=True):
         pick_values(choice, result, [choice.y])
-    table = shown_cells(result, choice.variants, without(choice, [choice.x]))
+    table = shown_cells(result, choice.variants, choice.beside_x)
     title = f"{MEASURES[choice.measure]} over {label_of(choice.x).lower()}"
     _figure(
         "slices",
@@ -101,7 +99,7 @@ def show_frontier(choice: CapacityChoice, result: SweepResult) -> None:
     with st.container(horizontal=True):
         pick_cost(choice)
         pick_values(choice, result, [choice.y])
-    table, cost = slice_at(table_of(result), without(choice, [choice.x])), choice.cost
+    table, cost = slice_at(table_of(result), choice.beside_x), choice.cost
     title = f"Accuracy against {COSTS[cost]}"
     _figure("frontier", plot_frontier(table, cost), describe_frontier(table, cost), title, table)
     st.caption(plain(FRONTIER_KEY))
@@ -113,7 +111,7 @@ def show_matching(choice: CapacityChoice, result: SweepResult) -> None:
         pick_pair(choice, result, ("The accuracy of", "matched by"))
         pick_cost(choice)
         pick_values(choice, result, [choice.y])
-    table, cost = slice_at(table_of(result), without(choice, [choice.x])), choice.cost
+    table, cost = slice_at(table_of(result), choice.beside_x), choice.cost
     one, other = (table[table["sharing"] == variant] for variant in (choice.one, choice.other))
     matching = matching_cost(one, other, cost, LEAST_ACCURACY)
     names = (str(choice.one), str(choice.other))
@@ -155,15 +153,9 @@ def downloads(choice: CapacityChoice, result: SweepResult) -> None:
 
 def runs_csv(result: SweepResult) -> str:
     """Return all runs of a sweep as CSV, with the score asymmetry that the pages show."""
-    text: str = result.runs.assign(asymmetry=(1 - result.runs["score_symmetry"]) / 2).to_csv(
-        index=False
-    )
+    runs = result.runs.assign(asymmetry=asymmetry(result.runs["score_symmetry"]))
+    text: str = runs.to_csv(index=False)
     return text
-
-
-def without(choice: CapacityChoice, names: Sequence[str]) -> dict[str, Value]:
-    """Return the chosen values of all axes but some."""
-    return {name: value for name, value in choice.fixed.items() if name not in names}
 
 
 def pick_values(choice: CapacityChoice, result: SweepResult, names: Iterable[str]) -> None:

@@ -12,8 +12,9 @@ from attnkit.service.server import server_settings
 from attnkit.sweeps import Sweep
 from attnkit.sweeps.values import NOT_AN_AXIS, InvalidSweep, read_value
 from attnkit.tasks import TASKS
+from attnkit.training.pace import duration_in_words
 from attnkit.ui.lab.controls import labels_of
-from attnkit.ui.server.service import duration_in_words, training_service
+from attnkit.ui.server.service import training_service
 from attnkit.ui.sweeps.choice import text_of
 from attnkit.ui.sweeps.live_sweep import parts_of
 from attnkit.variants import Variant
@@ -53,9 +54,7 @@ class SweepForm:
     steps: int = 0
 
     def __post_init__(self) -> None:
-        values = self.first_values
         self.set_task(self.task)
-        self.first_values = values or self.first_values
 
     def set_task(self, task: str) -> None:
         """Choose a task, keep the settings that it has, too, and suggest their values for it."""
@@ -173,15 +172,15 @@ def on_screen(error: InvalidSweep, task: str) -> str:
 def problems_here(sweep: Sweep) -> list[str]:
     """Return why this copy does not train a sweep, in sentences; empty if it does."""
     labels, limits = labels_of(str(sweep.base["task"])), server_settings()
-    found = (limits.problems(part.experiment) for part in parts_of(sweep)[0])
+    found = (limits.problems(experiment) for _, experiment in parts_of(sweep)[0])
     return list(dict.fromkeys(problem.on_screen(labels) for some in found for problem in some))
 
 
 def estimate_in_words(sweep: Sweep) -> str:
     """Return what will be trained, and about how long that takes if nothing else trains."""
-    parts, _ = parts_of(sweep)
-    n_runs = sum(part.experiment.n_runs for part in parts)
-    seconds = sum(training_service().estimate(part.experiment) for part in parts)
+    experiments = [experiment for _, experiment in parts_of(sweep)[0]]
+    n_runs = sum(experiment.n_runs for experiment in experiments)
+    seconds = sum(map(training_service().estimate, experiments))
     text = f"{n_runs:,} models at {sweep.n_points} points"
     impossible = sweep.n_runs - n_runs
     if impossible:

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from attnkit.analysis.inspection.sentences import Sentences, listed, percents, verb
+from attnkit.analysis.inspection.result import Sentences
+from attnkit.foundation.words import listed, named, verb
 from attnkit.tasks import NOTHING
-from attnkit.training.summary import percent
+from attnkit.training.summary import percent, percents
 
 HALF, PART = 0.5, 0.2
 """Shares of attention from which it goes to one entry, and from which it is divided between two."""
@@ -65,7 +66,7 @@ class Lookup:
             text += f"; it answers {self.answer}{mark} with probability {percent(self.probability)}"
         holds = np.array([title.endswith(f" {self.answer}") for title in titles])
         if self.is_right is False and holds.any():
-            names, held = " and ".join(compress(columns, holds)), self.weights[holds].sum()
+            names, held = listed(compress(columns, holds)), self.weights[holds].sum()
             text += f": {self.answer} is held by {names}, {percent(held)} of its attention"
         return f"{text}."
 
@@ -172,7 +173,7 @@ def _clauses(found: Sequence[Lookup]) -> list[str]:
 
 
 def _names(group: Sequence[Lookup]) -> str:
-    return listed([one.name for one in group])
+    return named([one.name for one in group])
 
 
 def _verdicts(found: Sequence[Lookup]) -> list[str]:
@@ -207,7 +208,7 @@ def _predicate(group: Sequence[Lookup]) -> str:
     if first.is_right is None:
         return f"{predicate} and {answer} {first.answer}"
     if any(one.is_right != first.is_right for one in group):
-        return f"{predicate}; of these, {' and '.join(_verdicts(group))}"
+        return f"{predicate}; of these, {listed(_verdicts(group))}"
     expected = first.attends == "most" or (first.attends == "right") == first.is_right
     return f"{predicate} {'and' if expected else 'but'} {answer} {_verdict(first)}"
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from attnkit.analysis.inspection.sentences import Sentences, everyone, listed, percents, verb
-from attnkit.training.summary import percent, two_decimals, two_numbers
+from attnkit.analysis.inspection.result import Sentences
+from attnkit.foundation.words import all_of, capitalised, listed, named, verb
+from attnkit.training.summary import percent, percents, two_decimals, two_numbers
 
 ROUNDING = 1e-5
 """Largest difference of opposite scores, relative to the largest score, that is rounding."""
@@ -165,7 +166,7 @@ def conclude(states: Sequence[Direction], step: int, header: Mapping[str, Any]) 
     known = [state for state in states if state.sign]
     if not known:
         return "Training diverged, so there are no scores to compare."
-    pair = " and ".join(_pair_names(header)) or "both directions"
+    pair = listed(_pair_names(header)) or "both directions"
     tied = [state for state in known if state.tied]
     if tied:
         return _about_tied(tied, [state for state in known if not state.tied], pair, step)
@@ -173,7 +174,7 @@ def conclude(states: Sequence[Direction], step: int, header: Mapping[str, Any]) 
 
 
 def _names(states: Sequence[Direction]) -> str:
-    return listed([state.name for state in states])
+    return named([state.name for state in states])
 
 
 def _accuracies(states: Sequence[Direction]) -> str:
@@ -223,7 +224,7 @@ def _about_free(states: Sequence[Direction], pair: str, step: int) -> str:
     if 0 < n_nearly < len(states):
         more = f": {right} {_HELD_OUT} right" if right and step else ""
         return f"No variant here scores both directions exactly the same{more}."
-    who = everyone([state.name for state in states])
+    who = capitalised(all_of([state.name for state in states]))
     how = "nearly the same" if n_nearly else "differently"
     differ = f"{who} {verb(states, 'scores', 'score')} {pair} {how}"
     if step == 0:

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from attnkit.analysis.inspection.sentences import Sentences, listed
+from attnkit.analysis.inspection.result import Sentences
+from attnkit.foundation.words import capitalised, listed
 from attnkit.training.summary import two_decimals
 
 TWIN = 0.999995
@@ -77,7 +78,7 @@ def conclude(
         ]
         more = listed([f"{count} {text}" for _, count, text in others])
         told = f"{first[0]} {first[2]} {_as(first[2])} random matrices make them, {more}."
-        return _sentence(f"{before}of {n} pairs with matrices of their own, {told}")
+        return capitalised(f"{before}of {n} pairs with matrices of their own, {told}")
     text = _SIDES[most] if counts[most] == n else f"mostly {_SIDES[most]}"
     how = f"{text} {_as(text)} random matrices"
     of_all = "" if counts[most] == n else f" ({counts[most]} of {n} pairs)"
@@ -87,7 +88,7 @@ def conclude(
         if changed
         else f"their vectors are {how} make them"
     )
-    return _sentence(f"{before}{_WHERE} {end}{of_all}.")
+    return capitalised(f"{before}{_WHERE} {end}{of_all}.")
 
 
 def _as(text: str) -> str:
@@ -99,10 +100,6 @@ def _most(sides: np.ndarray) -> int | None:
     """Return the side of at least two thirds of the pairs; None if there is none."""
     n = np.isfinite(sides).sum()
     return next((side for side in _SIDES if 3 * (sides == side).sum() >= 2 * n > 0), None)
-
-
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}"
 
 
 def sides_of(values: np.ndarray, random: np.ndarray) -> np.ndarray:
