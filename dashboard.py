@@ -13,7 +13,7 @@ def draw() -> None:
     from attnkit.ui.bundle import asset
     from attnkit.ui.page_tools import PROJECTOR, page_tools
     from attnkit.ui.routing import route
-    from attnkit.ui.server.startup import settle
+    from attnkit.ui.server.startup import start_and_freeze
     from attnkit.ui.session import stay
 
     st.set_page_config(
@@ -24,7 +24,7 @@ def draw() -> None:
         initial_sidebar_state="collapsed" if st.session_state.get(PROJECTOR) else 240,
     )
     page = route()
-    settle()
+    start_and_freeze()
     stay()
     keep_quiet()
     page_tools()

@@ -37,7 +37,7 @@ def main(folder, first_seed):
     for seed in count(first_seed):
         waiting.append(service.submit(small(1, seed)))
         if len(waiting) == AT_ONCE:
-            job = service.look(waiting.popleft())
+            job = service.job(waiting.popleft())
             while not (job.state == "finished" and job.stored):
                 job = service.wait(job.id, job.version, 60)
             tell(job.experiment.hash)

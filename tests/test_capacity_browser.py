@@ -31,7 +31,7 @@ def test_a_cell_is_pressed_saved_and_seen_on_a_narrow_page(visitors, address):
     heading, *rows = saved(page, menu, "CSV").splitlines()
     assert heading.startswith(",".join([*sweep.axes, "sharing"]))
     shown = CapacityChoice()
-    shown.settle(sweep)
+    shown.read_for(sweep)
     assert len(rows) == sweep.n_points * len(shown.variants)
 
     wide = page.locator(".st-key-capacity_phase .ak-plot").bounding_box()

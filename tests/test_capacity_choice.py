@@ -82,7 +82,7 @@ def test_a_link_keeps_every_choice_that_is_shown(data):
     """A link of a sweep with one, two or three axes opens the same choice for another visitor."""
     draw, sweep = data.draw, made_up(data.draw(st.sampled_from([1, 2, 3]))).sweep
     sent, found = CapacityChoice(), CapacityChoice()
-    sent.settle(sweep)
+    sent.read_for(sweep)
     sent.measure = draw(st.sampled_from(["accuracy", "steps_to_threshold", "solved"]))
     sent.section = draw(st.sampled_from(["", *SECTIONS]))
     sent.take_axis("x", draw(st.sampled_from(list(sweep.axes))))
@@ -95,7 +95,7 @@ def test_a_link_keeps_every_choice_that_is_shown(data):
         patch.setattr(CapacityChoice, "set_link", lambda self, link: setattr(self, "link", link))
         sent.write_link()
         found.follow(dict(sent.link))
-        found.settle(sweep)
+        found.read_for(sweep)
         assert not found.problems
         for name in ("measure", "section", "x", "y", "beside", "variants", "cell"):
             assert getattr(found, name) == getattr(sent, name), name
@@ -109,13 +109,13 @@ def test_what_a_sweep_does_not_have_is_a_default_and_told_if_a_link_asked_for_it
     """Choosing the axis of the other side exchanges both. Another sweep needs no message."""
     choice = CapacityChoice()
     choice.follow({})
-    choice.settle(made_up().sweep)
+    choice.read_for(made_up().sweep)
     for _ in range(2):
         choice.take_axis("x", "n_entries")
         assert (choice.x, choice.y) == ("n_entries", "d_head")
     choice.cell = WIDE
     other = Sweep(axes={"n_heads": [1, 2]}, sharing=["Q=K", "K=V"])
-    choice.settle(other)
+    choice.read_for(other)
     assert (choice.x, choice.y, choice.cell) == ("n_heads", "", None)
     assert set(choice.variants) <= set(other.sharing)
     assert {choice.one, choice.other} == set(other.sharing)
@@ -123,7 +123,7 @@ def test_what_a_sweep_does_not_have_is_a_default_and_told_if_a_link_asked_for_it
     wrong = {"sweep": OWN, "measure": "beauty", "x": "colour", "show": "all", "cost": "gold"}
     wrong |= {"variants": "QKV,Q=P", "cell": "3/6/QKV", "one": "Q=P", "n_entries": "7"}
     choice.follow(wrong)
-    choice.settle(made_up().sweep)
+    choice.read_for(made_up().sweep)
     told = [problem.split("'. Allowed: ")[0] for problem in choice.problems]
     unknown = {**wrong, "variants": "Q=P"}
     expected = [f"The link has {name}='{text}" for name, text in unknown.items() if text != OWN]

@@ -80,7 +80,7 @@ def test_only_the_new_variant_is_trained(service, told):
     stored = service._writer.recall_result(after)
     assert_same_bits(stored.snapshot, new.snapshot)
     assert len(stored.parameters) == after.n_runs
-    assert service.look(old.id).snapshot is not None
+    assert service.job(old.id).snapshot is not None
 
 
 def test_variants_that_are_known_are_shown_without_training(service, told):
@@ -169,7 +169,7 @@ def test_a_stopped_job_goes_on_where_it_was_stopped(service):
     service.stop(job_id)
     stopped = wait_until(service, job_id, lambda job: job.settled)
     again = service.submit(stopped.experiment, paused=True, resumes=stopped)
-    assert service.look(again).snapshot is stopped.snapshot
+    assert service.job(again).snapshot is stopped.snapshot
     held = wait_until_still(service, again, "paused")
     assert held.step == stopped.step
     service.step(again)

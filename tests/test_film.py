@@ -9,8 +9,8 @@ from same import assert_same
 
 from attnkit.experiment import Experiment
 from attnkit.training import Training, train
-from attnkit.training.camera import Camera, record
 from attnkit.training.film import MOST_BYTES, MOST_FRAMES, film_megabytes, filmed_steps
+from attnkit.training.recorder import Recorder, record
 
 SETTINGS = {"task": "directed", "sharing": ["QKV", "Q=K", "MQA n_heads=2", "QKV tie=K=V"]}
 
@@ -18,11 +18,11 @@ SETTINGS = {"task": "directed", "sharing": ["QKV", "Q=K", "MQA n_heads=2", "QKV 
 def filmed_beside_others(experiment, seed):
     """A seed filmed while all seeds train, looked at more often than frames are due."""
     training = Training(experiment)
-    camera = Camera(training, seed)
+    recorder = Recorder(training, seed)
     while not training.finished:
         training.advance(1)
-        camera.shoot()
-    return camera.film
+        recorder.record_frame()
+    return recorder.film
 
 
 def test_a_seed_filmed_beside_others_is_the_seed_filmed_alone(seed):

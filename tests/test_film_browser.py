@@ -18,7 +18,7 @@ from safetensors.numpy import save
 
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.views import inspect
-from attnkit.training.camera import record
+from attnkit.training.recorder import record
 from attnkit.training.summary import percent
 from attnkit.ui.bundle import inline_script
 from attnkit.ui.standalone import film_style, standalone_html

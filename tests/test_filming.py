@@ -10,8 +10,8 @@ from attnkit.analysis.inspection.result import InspectionResult
 from attnkit.analysis.inspection.views import inspect
 from attnkit.experiment import Experiment
 from attnkit.service.answers import drop_oldest
-from attnkit.training.camera import record
 from attnkit.training.film import film_megabytes, filmed_steps
+from attnkit.training.recorder import record
 
 pytestmark = pytest.mark.server
 

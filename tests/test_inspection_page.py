@@ -34,7 +34,7 @@ def visit_at(page, **params):
 
 def filmed(tab):
     """The job whose film is shown."""
-    return training_service().look(tab.session_state["lab"].filmed_id)
+    return training_service().job(tab.session_state["lab"].filmed_id)
 
 
 def watch_film(tab):
@@ -101,8 +101,8 @@ def test_what_still_trains_is_shown_as_far_as_it_is_and_another_seed_only_while_
     assert list(other.experiment.seeds) == [last]
     tab.selectbox(key=picker).set_value(first)
     assert filmed(show(tab)).id == run.id
-    assert training_service().look(other.id).state == "stopped"
-    assert training_service().look(run.id).active
+    assert training_service().job(other.id).state == "stopped"
+    assert training_service().job(run.id).active
     training_service().stop(run.id)
 
 

@@ -35,8 +35,8 @@ from attnkit.figures.tying import (
 )
 from attnkit.model.model import Model
 from attnkit.training import metrics
-from attnkit.training.camera import record
 from attnkit.training.data import TrainingData, held_out_examples
+from attnkit.training.recorder import record
 from attnkit.variants import Variant
 
 CPU = torch.device("cpu")

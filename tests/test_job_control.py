@@ -35,7 +35,7 @@ def trained(first_seed):
 
 def kill(service, ids):
     """Kill the training process, and wait until all jobs that are not over have begun anew."""
-    before = [service.look(job_id) for job_id in ids]
+    before = [service.job(job_id) for job_id in ids]
     service._supervisor.process.kill()
     for job in before:
         now = wait_until(service, job.id, lambda now, b=job: now.over or now.restarts > b.restarts)
@@ -149,7 +149,7 @@ def test_a_process_that_is_silent_or_cannot_be_started_is_replaced(service, monk
     ended = wait_until(service, job_id, lambda job: job.over)
     assert (ended.state, refusals) == ("finished", [])
     assert_same_bits(ended.snapshot, trained(0))
-    assert service.look(before.id).state == "finished"
+    assert service.job(before.id).state == "finished"
 
 
 def test_a_closed_service_takes_commands_in_silence():
@@ -161,8 +161,8 @@ def test_a_closed_service_takes_commands_in_silence():
     for job_id in (known, "unknown"):
         for steer in (service.pause, service.resume, service.step):
             steer(job_id)
-    assert not service.look(known).over
-    assert service.look("unknown") is service.wait("unknown", 0, PATIENCE) is None
+    assert not service.job(known).over
+    assert service.job("unknown") is service.wait("unknown", 0, PATIENCE) is None
 
 
 def test_the_same_experiment_is_trained_once(service):
@@ -197,8 +197,8 @@ def test_ended_jobs_are_forgotten_beyond_a_number_and_a_size(
     for _ in range(4):
         ids.append(service.submit(small(1)))
         wait_until(service, ids[-1], lambda job: job.over)
-    assert [service.look(job_id) is None for job_id in ids] == [True] * (4 - kept) + [False] * kept
-    assert service.look(ids[-1]).n_bytes > 1
+    assert [service.job(job_id) is None for job_id in ids] == [True] * (4 - kept) + [False] * kept
+    assert service.job(ids[-1]).n_bytes > 1
 
 
 def test_a_paused_job_nobody_looks_at_is_stopped_later(service, monkeypatch):
@@ -209,5 +209,5 @@ def test_a_paused_job_nobody_looks_at_is_stopped_later(service, monkeypatch):
         settings = service.settings.model_copy(update={name: 1e-6})
         monkeypatch.setattr(service._queue, "settings", settings)
         service.submit(small(1))  # asking looks for what nobody watches
-        assert service.look(job_id).state == state
-    assert service.look(job_id).error == "because nobody watched it"
+        assert service.job(job_id).state == state
+    assert service.job(job_id).error == "because nobody watched it"

@@ -45,7 +45,7 @@ def test_live_data_alone_come_by_themselves_until_the_end(port):
         visitor.wait_for(
             "the end", lambda: any(text.startswith("Finished") for text in visitor.texts())
         )
-        visitor.settle()
+        visitor.wait_until_idle()
         assert not visitor.ticking
         _, accuracy = visitor.curves()["QKV"]
         assert visitor.evaluated_to() == steps

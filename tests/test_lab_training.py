@@ -213,10 +213,10 @@ def test_a_pause_holds_one_s_own_view_while_others_watch(monkeypatch):
     assert status(other).startswith("Paused: Step")
     assert status(other).endswith("For others who watch, it goes on.")
     assert disabled(other) == {"pause", "step"}
-    assert training_service().look(before.id).active
+    assert training_service().job(before.id).active
     assert not status(press(other, "train")).startswith("Paused")
     assert disabled(press(other, "stop")) == {"pause", "stop"}
-    assert training_service().look(before.id).active
+    assert training_service().job(before.id).active
     running.number_input(key="set_n_names").set_value(4)
     assert show(running).error
     assert disabled(running) == {"train", "step", "reset", "new_seeds"}
@@ -225,7 +225,7 @@ def test_a_pause_holds_one_s_own_view_while_others_watch(monkeypatch):
     running.number_input(key="set_n_names").set_value(11)
     switch(running, "mutual")
     assert job_of(running) is None
-    assert training_service().look(before.id).state == "stopped"
+    assert training_service().job(before.id).state == "stopped"
 
 
 # Tasks from outside the package

@@ -49,12 +49,12 @@ def service(monkeypatch):
         begun.append(experiment)
         return str(len(begun) - 1)
 
-    def look(job_id, watcher):
+    def job(job_id, watcher):
         snapshot = train(begun[int(job_id)], "cpu").snapshot
         return SimpleNamespace(state="finished", snapshot=snapshot)
 
-    found = SimpleNamespace(submit=submit, look=look, refusal="", estimate=lambda experiment: 40.0)
-    found.wait = found.turn_away = lambda *_: None
+    found = SimpleNamespace(submit=submit, job=job, refusal="", estimate=lambda experiment: 40.0)
+    found.wait = found.stop_watching = lambda *_: None
     for module in ("watched_job", "sweeps.sweep_form"):
         monkeypatch.setattr(f"attnkit.ui.{module}.training_service", lambda: found)
     return found

@@ -133,7 +133,7 @@ def test_the_owner_sees_the_queue_and_stops_one_experiment_or_all_of_an_address(
         show(tab)
         tab.button(key=button).click()
         assert show(tab).button(key=button).disabled
-    states = [pages_service.look(job_id).state == "stopped" for job_id in ids]
+    states = [pages_service.job(job_id).state == "stopped" for job_id in ids]
     assert states == [True, True, False, True]
     pages_service.stop(ids[2])
 

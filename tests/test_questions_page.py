@@ -338,7 +338,7 @@ def test_a_run_stops_for_another_claim_and_is_taken_up_again_with_its_seeds(ours
     tab = choose_claim(tab, "small")
     assert "“A slow claim” trains for you now: it stops if you run this." in said(tab)
     tab = press(guess(tab), "run_claim")
-    assert training_service().look(job).over
+    assert training_service().job(job).over
     tab = press(choose_claim(tab, "slow"), "go_on_claim")
     assert rerun_of(tab, "slow") is first
     assert first.seeds == seeds

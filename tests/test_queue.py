@@ -72,15 +72,15 @@ def test_who_comes_later_waits_and_can_be_paused_stepped_and_stopped(service, mo
     first = service.submit(unending(1), watcher=ANNA)
     second = service.submit(small(300, 2), watcher=BERT)
     third = service.submit(unending(2), watcher=BERT)
-    assert [service.look(job_id).begun for job_id in (first, second)] == [True, False]
+    assert [service.job(job_id).begun for job_id in (first, second)] == [True, False]
     outlook = service.outlook(second)
     assert (outlook.place, outlook.n_active) == (1, 1)
     assert 0 < outlook.begins <= outlook.ends
     service.stop(third)
-    job = service.look(third)
+    job = service.job(third)
     assert (job.state, job.begun, job.settled, job.over) == ("stopped", False, True, True)
     service.pause(second)
-    assert not service.look(second).settled
+    assert not service.job(second).settled
     service.step(second)
     service.stop(first)
     job = wait_until(service, second, lambda job: job.state == "paused" and job.step)
@@ -91,10 +91,10 @@ def test_more_than_the_limits_wait_or_are_refused(service, monkeypatch):
     """A visitor's second waits though there is room, and a third is refused, as by a full queue."""
     limits(monkeypatch, service, max_active=5)
     service.submit(unending(1), watcher=ANNA)
-    assert service.look(service.submit(unending(2), watcher=ANNA)).queued
+    assert service.job(service.submit(unending(2), watcher=ANNA)).queued
     with pytest.raises(Refused, match="in other tabs"):
         service.submit(unending(3), watcher=ANNA)
-    assert service.look(service.submit(unending(4), watcher=BERT)).begun
+    assert service.job(service.submit(unending(4), watcher=BERT)).begun
     limits(monkeypatch, service)
     service.submit(unending(5))
     with pytest.raises(Refused, match="2 experiments wait already: try again"):
@@ -135,16 +135,16 @@ def test_a_full_queue_takes_a_place_from_the_address_that_has_most(service, monk
     with pytest.raises(Refused, match="2 experiments wait already"):
         service.submit(unending(3), watcher=script[3])
     other = service.submit(unending(4), watcher=Watcher("t", "Anna", "203.0.113.9"))
-    assert [service.look(job_id).over for job_id in (first, *waiting)] == [False, False, True]
-    assert "your network had the most experiments" in service.look(waiting[1]).error
-    assert service.look(other).queued
+    assert [service.job(job_id).over for job_id in (first, *waiting)] == [False, False, True]
+    assert "your network had the most experiments" in service.job(waiting[1]).error
+    assert service.job(other).queued
     limits(monkeypatch, service, max_active=2)
     wait_until(service, other, lambda job: job.begun)
     service.stop_address("198.51.100.7")
-    stopped = [service.look(job_id) for job_id in (first, waiting[0])]
+    stopped = [service.job(job_id) for job_id in (first, waiting[0])]
     assert [(job.state, job.begun) for job in stopped] == [("stopped", True), ("stopped", False)]
     assert {job.error for job in stopped} == {"by the owner of this copy"}
-    assert service.look(other).active
+    assert service.job(other).active
 
 
 # tabs
@@ -160,12 +160,12 @@ def test_the_place_of_a_closed_tab_is_free(service):
     assert service.outlook(ids[2]).place == 1
     again = Watcher("again", watchers[1].visitor)
     service.arrive(again.tab)
-    service.look(ids[1], again)
+    service.job(ids[1], again)
     service._queue._outlooks = (0.0, {})
     assert service.outlook(ids[2]).place == 2
     service.leave(again.tab)
     service.submit(unending(4), watcher=ANNA)
-    assert service.look(ids[1]).error == CLOSED
+    assert service.job(ids[1]).error == CLOSED
 
 
 def test_what_trains_and_whose_tab_is_closed_makes_room_for_others(service, monkeypatch):
@@ -189,10 +189,10 @@ def test_what_is_paused_makes_room_when_others_wait(service, monkeypatch):
     first = service.submit(unending(1), paused=True, watcher=ANNA)
     wait_until(service, first, lambda job: job.state == "paused" and job.settled)
     assert finishes(service, service.submit(small(5, 2), watcher=BERT))
-    assert service.look(first).state == "paused"
+    assert service.job(first).state == "paused"
     too_large = service.submit(unending(2), watcher=BERT)
     wait_until(service, too_large, lambda job: job.begun)
-    assert service.look(first).error == "because others waited for its memory"
+    assert service.job(first).error == "because others waited for its memory"
 
 
 def test_a_run_that_others_watch_is_theirs_too(service):
@@ -201,10 +201,10 @@ def test_a_run_that_others_watch_is_theirs_too(service):
     assert not service.is_shared(job_id, ANNA)
     assert service.submit(unending(1), watcher=BERT) == job_id
     assert service.is_shared(job_id, ANNA)
-    service.turn_away(job_id, ANNA)
-    assert service.look(job_id).active
-    service.turn_away(job_id, BERT)
-    assert service.look(job_id).state == "stopped"
+    service.stop_watching(job_id, ANNA)
+    assert service.job(job_id).active
+    service.stop_watching(job_id, BERT)
+    assert service.job(job_id).state == "stopped"
 
 
 def test_a_tab_that_is_there_keeps_its_run(service, monkeypatch):
@@ -213,7 +213,7 @@ def test_a_tab_that_is_there_keeps_its_run(service, monkeypatch):
     job_id = service.submit(unending(1), watcher=ANNA)
     limits(monkeypatch, service, lease_seconds=1e-6)
     service.submit(small(5, 2), watcher=BERT)  # asking looks for what nobody watches
-    assert service.look(job_id).active
+    assert service.job(job_id).active
     service.leave(ANNA.tab)
     wait_until(service, job_id, lambda job: job.over)
 
@@ -236,7 +236,7 @@ def test_a_result_is_stored_before_it_counts_as_finished(service):
     with closing(TrainingService(ServerSettings(), store)) as other:
         found = other.find(small(33, 3))
         assert (found.state, found.stored, found.step) == ("finished", True, 33)
-        assert other.look(found.id) is not None
+        assert other.job(found.id) is not None
         assert other.find(small(22, 5)) is None
         again = wait_until(other, other.submit(small(33, 3)), lambda job: job.over)
         assert (again.state, again.stored) == ("finished", True)
@@ -299,5 +299,5 @@ def test_a_jump_of_the_clock_neither_ends_nor_prolongs_a_lease(service, monkeypa
         assert service.find(unending(2)).state == "running"
     limits(monkeypatch, service, lease_seconds=0.5)
     wait_until(service, watched, lambda _: service.find(unending(2)) is None)
-    assert service.look(watched).state == "running"
-    assert service.look(abandoned).error == "because nobody watched it"
+    assert service.job(watched).state == "running"
+    assert service.job(abandoned).error == "because nobody watched it"

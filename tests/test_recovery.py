@@ -19,7 +19,7 @@ from attnkit.figures.recovery import plot_recovery
 from attnkit.figures.ties import TieOption, next_way, ways_csv, ways_of, ways_table
 from attnkit.foundation.settings import InvalidExperiment
 from attnkit.training import Training, train
-from attnkit.training.camera import Camera
+from attnkit.training.recorder import Recorder
 
 KEEP_K = "QKV tie=K=V tie_by=keep_K"
 MOST = 20_000
@@ -34,11 +34,11 @@ def further(text=KEEP_K, seed=0, most=MOST, variant="QKV", **given):
 def inspected(view, kind, *sharing, **given):
     """Return what a view finds in the film of a small run's first seed."""
     training = Training(tiny(kind, **{**given, "sharing": sharing, "n_seeds": 1}))
-    camera = Camera(training)
+    recorder = Recorder(training)
     while not training.finished:
-        training.advance(camera.n_steps_left or 1)
-        camera.shoot()
-    return inspect(camera.film, Inspection(view))
+        training.advance(recorder.n_steps_left or 1)
+        recorder.record_frame()
+    return inspect(recorder.film, Inspection(view))
 
 
 def rows_of(text):

@@ -92,7 +92,7 @@ def test_a_job_can_be_asked_while_it_trains(service):
     job_id = service.submit(Experiment(task="phonebook", sharing=["QKV"], n_seeds=1, steps=20_000))
     job = wait_until(service, job_id, lambda job: job.step > 0)
     assert service.ask(job_id, BOOK, PATIENCE).step >= job.snapshot.step
-    assert service.look(job_id).state == "running"
+    assert service.job(job_id).state == "running"
     service.stop(job_id)
 
 

@@ -20,7 +20,7 @@ from PIL import Image, ImageFilter
 
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.views import inspect
-from attnkit.training.camera import record
+from attnkit.training.recorder import record
 from attnkit.ui.standalone import standalone_html
 
 pytestmark = [pytest.mark.browser, pytest.mark.server]

@@ -268,19 +268,19 @@ def test_a_tab_that_is_there_watches_for_ever():
     """It need not look again; when it has left, the lease runs; whoever comes back is alone."""
     leases = Leases()
     leases.arrive("tab")
-    leases.look("job", TAB, 5.0)
+    leases.watch("job", TAB, 5.0)
     assert (leases.watched_until("job"), leases.n_watchers("job", 10_000.0)) == (EVER, 1)
     leases.leave("tab", 100.0)
     assert leases.watched_until("job") == 100.0
     assert leases.n_watchers("job", 100.0 + WATCHED_SECONDS + 1) == 0
     leases.arrive("again")
-    leases.look("job", AGAIN, 101.0)
+    leases.watch("job", AGAIN, 101.0)
     assert leases.watched_until("job") == EVER
     assert leases.n_watchers("job", 102.0, but=AGAIN) == 0
-    leases.look("job", OTHER, 101.0)
+    leases.watch("job", OTHER, 101.0)
     assert leases.n_watchers("job", 102.0, but=AGAIN) == 1
     for watcher in (AGAIN, OTHER):
-        leases.turn_away("job", watcher)
+        leases.stop_watching("job", watcher)
     assert leases.watched_until("job") == 0.0
 
 
@@ -289,25 +289,25 @@ def test_a_job_is_closed_when_the_last_tab_that_cares_for_it_has_left():
     leases = Leases()
     for watcher in (TAB, OTHER):
         leases.arrive(watcher.tab)
-        leases.look("job", watcher, 5.0)
+        leases.watch("job", watcher, 5.0)
     left_at = []
     for tab, now in (("tab", 100.0), ("other", 200.0)):
         leases.leave(tab, now)
         left_at.append(leases.left_at("job"))
-    leases.look("job", NOBODY, 201.0)
+    leases.watch("job", NOBODY, 201.0)
     assert [*left_at, leases.left_at("job"), leases.left_at("unknown")] == [EVER, 200.0, EVER, EVER]
 
 
 def test_who_is_no_tab_or_was_cut_off_must_look_again():
     """A program is no watcher; who was cut off counts for as long as asked, and is forgotten."""
     leases = Leases()
-    leases.look("job", NOBODY, 5.0)
+    leases.watch("job", NOBODY, 5.0)
     assert (leases.watched_until("job"), leases.watched_until("other")) == (5.0, 0.0)
-    leases.look("job", TAB, 5.0)
+    leases.watch("job", TAB, 5.0)
     assert [leases.n_watchers("job", 6.0, but=but) for but in (NOBODY, TAB)] == [1, 0]
     assert [leases.n_watchers("job", 65.0, within=within) for within in (15.0, 120.0)] == [0, 1]
     leases.arrive("other")
-    leases.look("job", OTHER, 5.0)
+    leases.watch("job", OTHER, 5.0)
     leases.arrive("tab")
     leases.leave("tab", 10.0)
     leases.forget_tabs(11.0)

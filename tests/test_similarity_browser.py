@@ -10,7 +10,7 @@ from test_accessible import grave_faults
 
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.similarity import inspect_similarity
-from attnkit.training.camera import record
+from attnkit.training.recorder import record
 from attnkit.ui.standalone import standalone_html
 
 pytestmark = pytest.mark.browser

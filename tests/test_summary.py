@@ -15,8 +15,8 @@ from attnkit.examples import load_example
 from attnkit.experiment import Experiment
 from attnkit.tasks import TASKS
 from attnkit.training import train
-from attnkit.training.camera import record
 from attnkit.training.failure import LEAST_LEARNED, failure_of
+from attnkit.training.recorder import record
 from attnkit.training.snapshot import ROUNDING
 from attnkit.training.statistics import mean_interval
 from attnkit.training.summary import (

@@ -10,9 +10,9 @@ from attnkit.analysis.inspection import surgery
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.surgery import inspect_heads, inspect_ties
 from attnkit.training import metrics
-from attnkit.training.camera import record
 from attnkit.training.cohort import Cohort
 from attnkit.training.data import held_out_examples
+from attnkit.training.recorder import record
 from attnkit.variants import Variant
 
 CPU = torch.device("cpu")

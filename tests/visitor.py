@@ -111,14 +111,14 @@ class Visitor(Tab):
                 return self._act(element.id, WIDGETS[kind], value)
         raise KeyError(f"no widget with key {key!r}")
 
-    def settle(self) -> None:
+    def wait_until_idle(self) -> None:
         """Wait until all runs have ended, so that the next answer belongs to the next action."""
         self.watch(_SETTLING, lambda: not self._busy and not self._awaited_fragments)
 
     def _act(self, widget: str, field: str, value: Any) -> float:
         """Send a widget's change and wait; a trigger is sent once, a state with every rerun."""
         began = time.monotonic()
-        self.settle()
+        self.wait_until_idle()
         fragment = next(
             (node.fragment for node in self._nodes.values() if id_of(node.element) == widget), ""
         )

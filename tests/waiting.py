@@ -35,7 +35,7 @@ def unending(first_seed=0):
 def wait_until(service: TrainingService, job_id: str, condition) -> Job:
     """Return the job as soon as it fulfils a condition."""
     deadline = time.monotonic() + PATIENCE
-    job = service.look(job_id)
+    job = service.job(job_id)
     while not condition(job):
         seconds = deadline - time.monotonic()
         assert seconds > 0, f"still waiting: {job.state} at step {job.step}, {job.error}"

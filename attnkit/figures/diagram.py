@@ -106,7 +106,7 @@ def variant_diagram(variant: Variant, wiring: Wiring, color: str) -> str:
     ]
     for name, (x, y) in boxes.items():
         vector = wiring.vectors[name]
-        sign = "&" if vector.joins else "x"
+        sign = "&" if vector.shared_prefix else "x"
         n_in_row = [row for _, row in boxes.values()].count(y)
         token = _text(x, y + 13.5, sign, "ak-token")
         parts.append(_box(x, y, color, n_in_row) if vector.weight else token)
@@ -156,7 +156,9 @@ def _in_words(variant: Variant, wiring: Wiring) -> str:
         if vector.reads != TOKEN:
             source_roles = [role for role in ROLES if wiring.roles[role] == vector.reads]
             source = listed(source_roles) if source_roles else "a narrow vector"
-            shared = " and a vector that all heads share" * bool(vector.adds or vector.joins)
+            shared = " and a vector that all heads share" * bool(
+                vector.shared_offset or vector.shared_prefix
+            )
             parts.append(f"{listed(roles)} made from {source}{shared}")
     parts += [mark.words for name, mark in _MARKS.items() if name in _operations(variant, wiring)]
     if sizes := _role_sizes(wiring):

@@ -59,18 +59,18 @@ def curve(
     symbol: str = "",
     size: int = 8,
     edge: dict[str, Any] | None = None,
-    **told: Any,
+    **hovering: Any,
 ) -> Mark:
     """Return a line through points, NaN for gaps, with dots on them if there is a symbol.
 
-    Without a colour it has that of the text on the page. `told` are arguments of `_points`.
+    Without a colour it has that of the text on the page. `hovering` has the arguments of `_points`.
     """
     line = {"width": width, "dash": dash} | ({"color": color} if color else {})
     line |= {"shape": shape} if shape != "linear" else {}
     if not symbol:
-        return _points("lines", x, y, line=line, **told)
+        return _points("lines", x, y, line=line, **hovering)
     marker = {"symbol": symbol, "size": size, "color": color, "line": edge or {"width": 0}}
-    return _points("lines+markers", x, y, line=line, marker=marker, cliponaxis=False, **told)
+    return _points("lines+markers", x, y, line=line, marker=marker, cliponaxis=False, **hovering)
 
 
 def dots(
@@ -82,15 +82,15 @@ def dots(
     size: int = 7,
     opacity: float = 1.0,
     edge: dict[str, Any] | None = None,
-    **told: Any,
+    **hovering: Any,
 ) -> Mark:
     """Return dots, all alike or each with a colour and a symbol of its own.
 
-    `edge` is their outline in Plotly's schema; `told` are arguments of `_points`.
+    `edge` is their outline in Plotly's schema; `hovering` has the arguments of `_points`.
     """
     marker = {"symbol": symbol, "size": size, "color": color, "opacity": opacity}
     marker["line"] = edge or {"width": 0}
-    return _points("markers", x, y, marker=marker, cliponaxis=False, **told)
+    return _points("markers", x, y, marker=marker, cliponaxis=False, **hovering)
 
 
 def words(x: Any, y: Any, texts: Sequence[str], *, color: str = "", below: bool = False) -> Mark:

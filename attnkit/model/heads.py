@@ -184,13 +184,13 @@ class Heads:
         if vector.reads != TOKEN:  # (s, b, h, i, d)
             if vector.per_head:
                 inputs = self._through_heads(inputs, vector.weight)
-            if vector.adds:
-                inputs = inputs + rows[vector.adds]
-            if vector.joins:
-                first = rows[vector.joins].expand(-1, -1, vector.n_heads, -1, -1)
+            if vector.shared_offset:
+                inputs = inputs + rows[vector.shared_offset]
+            if vector.shared_prefix:
+                first = rows[vector.shared_prefix].expand(-1, -1, vector.n_heads, -1, -1)
                 rest = inputs[..., : vector.width - first.shape[-1]]
                 inputs = torch.cat([first, rest], -1)
-            if vector.per_head or vector.joins:
+            if vector.per_head or vector.shared_prefix:
                 return inputs
             inputs = inputs.transpose(2, 3).flatten(3)
         n_seeds, n_batch, n_ctx, _ = inputs.shape

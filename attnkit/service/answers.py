@@ -73,7 +73,7 @@ class Archive:
             if weights.n_bytes <= KEPT_BYTES:
                 self.weights[name] = weights
         drop_oldest(self.weights, KEPT_BYTES)
-        self.films[name] = job.camera.film
+        self.films[name] = job.recorder.film
         drop_oldest(self.films, FILM_BYTES, least=1)
 
     def answer(self, request: Request) -> bytes:
@@ -141,7 +141,7 @@ class Archive:
         """Return the film of one job, which then counts as the last inspected one."""
         job, film = self._jobs.get(name), self.films.pop(name, None)
         if job is not None:
-            return job.camera.film
+            return job.recorder.film
         if film is None:
             raise FilmGone
         self.films[name] = film

@@ -64,11 +64,11 @@ class Leases:
         if tab in self._closed_at:
             self._closed_at[tab] = now
 
-    def look(self, job: str, watcher: Watcher, now: float) -> None:
+    def watch(self, job: str, watcher: Watcher, now: float) -> None:
         """Note that a watcher looks at a job."""
         self._seen.setdefault(job, {})[watcher] = now
 
-    def turn_away(self, job: str, watcher: Watcher) -> None:
+    def stop_watching(self, job: str, watcher: Watcher) -> None:
         """Remove a watcher from a job, and closed tabs of the same visitor as well."""
         seen = self._seen.get(job, {})
         for other in list(seen):
@@ -170,7 +170,7 @@ class JobQueue:
         if job is not None:
             now = time.monotonic()
             self.jobs[job_id] = replace(job, seen_at=now)
-            self.leases.look(job_id, watcher, now)
+            self.leases.watch(job_id, watcher, now)
 
     def forget_old(self) -> None:
         """Forget ended jobs beyond a number and a size."""

@@ -121,7 +121,7 @@ class TrainingService(JobControl):
             self._keep_order()
         return job.id
 
-    def look(self, job_id: str, watcher: Watcher = NOBODY) -> Job | None:
+    def job(self, job_id: str, watcher: Watcher = NOBODY) -> Job | None:
         """Return the present state of a job, and note that a tab watches it; None if forgotten."""
         with self._changed:
             self._queue.watch(job_id, watcher)
@@ -137,7 +137,7 @@ class TrainingService(JobControl):
                 lambda: job_id not in jobs or jobs[job_id].version > beyond_version,
                 timeout=seconds,
             )
-        return self.look(job_id, watcher)
+        return self.job(job_id, watcher)
 
     def find(self, experiment: Experiment, watcher: Watcher = NOBODY) -> Job | None:
         """Return the newest job of an experiment that is finished or has trained some steps.
@@ -294,11 +294,11 @@ class TrainingService(JobControl):
         with self._changed:
             self._queue.leases.leave(tab, time.monotonic())
 
-    def turn_away(self, job_id: str, watcher: Watcher) -> None:
+    def stop_watching(self, job_id: str, watcher: Watcher) -> None:
         """Note that a tab needs a job no more, and stop the job if nobody else watches it."""
         with self._changed:
             leases = self._queue.leases
-            leases.turn_away(job_id, watcher)
+            leases.stop_watching(job_id, watcher)
             lease = self.settings.lease_seconds
             job = self._queue.jobs.get(job_id)
             if not leases.n_watchers(job_id, time.monotonic(), within=lease):

@@ -45,9 +45,9 @@ from attnkit.service.protocol import (
     encode,
     read,
 )
-from attnkit.training.camera import Camera
 from attnkit.training.engine import Engine, choose_engine, is_ready, ready_engine
 from attnkit.training.pace import measure_pace
+from attnkit.training.recorder import Recorder
 from attnkit.training.training import Training, pick_device
 
 HEARTBEAT_SECONDS = 1.0
@@ -92,7 +92,7 @@ class TrainingJob:
     """
 
     training: Training
-    camera: Camera
+    recorder: Recorder
     paused: bool = False
     steps_left: int | None = None
     obeyed: int = 0
@@ -234,12 +234,12 @@ class Worker:
         same = tuple(command.maker) == (engine, processor_kind(device))
         text = command.missing if same else command.experiment
         training = Training(from_text(text), engine=engine)
-        return TrainingJob(training, Camera(training))
+        return TrainingJob(training, Recorder(training))
 
     def _take_turn(self, name: str) -> None:
         job = self._jobs[name]
         n_steps = max(1, round(SLICE_SECONDS / job.pace))
-        left = job.camera.n_steps_left
+        left = job.recorder.n_steps_left
         if left:  # equal turns up to the next frame, as each turn ends with its slowest cohort
             n_steps = math.ceil(left / max(1, round(left / n_steps)))
         if job.steps_left is not None:
@@ -249,7 +249,7 @@ class Worker:
         started = time.monotonic()
         try:
             job.training.advance(n_steps)
-            job.camera.shoot()
+            job.recorder.record_frame()
         except Exception as error:  # the failure of one job must not end the others
             del self._jobs[name]
             self._fail(name, error)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from attnkit.foundation.lazy import import_on_use
 
 if TYPE_CHECKING:
-    from attnkit.training.camera import record
     from attnkit.training.film import Film
+    from attnkit.training.recorder import record
     from attnkit.training.results import Result
     from attnkit.training.snapshot import Snapshot
     from attnkit.training.training import Training, stream, train
@@ -19,7 +19,7 @@ _MODULES = {
     "Result": "results",
     "Snapshot": "snapshot",
     "Training": "training",
-    "record": "camera",
+    "record": "recorder",
     "stream": "training",
     "train": "training",
 }

@@ -55,7 +55,7 @@ def stay() -> None:
     if lab is not None:
         lab.watcher = watcher()
         for job_id in lab.watched:
-            training_service().look(job_id, lab.watcher)
+            training_service().job(job_id, lab.watcher)
 
 
 def with_hidden(params: dict[str, str]) -> dict[str, str]:

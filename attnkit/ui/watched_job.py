@@ -39,7 +39,7 @@ class WatchedJob:
         """The job as it is now; None if there is none, or the service has forgotten it."""
         if self.private_state is not None:
             return self.private_state
-        return training_service().look(self.job_id, self.watcher) if self.job_id else None
+        return training_service().job(self.job_id, self.watcher) if self.job_id else None
 
     def submit(self, experiment: Experiment, **options: Any) -> bool:
         """Train an experiment in place of the present job, and return whether it was accepted.
@@ -79,7 +79,7 @@ class WatchedJob:
         job = self.job
         if job is not None and self._is_shared:
             self.private_state = replace(job, state="stopped", obeyed=job.sent)
-            training_service().turn_away(job.id, self.watcher)
+            training_service().stop_watching(job.id, self.watcher)
         elif job is not None:
             self.private_state = None
             training_service().stop(job.id)
@@ -87,7 +87,7 @@ class WatchedJob:
     def leave(self) -> None:
         """Take the job off the screen; it ends if nobody else watches it."""
         if self.job_id:
-            training_service().turn_away(self.job_id, self.watcher)
+            training_service().stop_watching(self.job_id, self.watcher)
         self.job_id, self.private_state = None, None
 
     @property

@@ -217,7 +217,7 @@ class SharedHalfOption(Option):
             raise ValueError(f"shared_half{scheme} needs a d_k divisible by {divisor}, not {d_k}")
         values = wiring.roles["V"]
         wiring.project("R", TOKEN, 1, d_k // 2)
-        wiring.vectors["RT"] = Vector(values, None, wiring.sizes.kv_heads, d_k, joins="R")
+        wiring.vectors["RT"] = Vector(values, None, wiring.sizes.kv_heads, d_k, shared_prefix="R")
         wiring.roles["K"] = "RT"
         if rotates:
             wiring.rotation = replace(wiring.rotation, width=d_k // 2)

@@ -162,7 +162,7 @@ class ResidualOption(WidthOption):
                 vector.n_heads,
                 vector.width,
                 per_head=True,
-                adds=f"S_{name}",
+                shared_offset=f"S_{name}",
             )
             shape = (vector.n_heads, rank, vector.width)
             wiring.weights[f"W_B_{name}"] = Weight(shape, rank**-0.5)

@@ -89,9 +89,10 @@ class Vector:
         width: Width per head.
         per_head: Whether each head reads the same head of the other vector, with its own matrix.
         bias: Name of the bias that is added; None if there is none.
-        adds: Name of a vector of one head that is added to every head; None if there is none.
-        joins: Name of a vector of one head that stands first in every head, before as many numbers
-            of the vector that is read as there is space for; None if there is none.
+        shared_offset: Name of a vector of one head that is added to every head; None if there is
+            none.
+        shared_prefix: Name of a vector of one head that stands first in every head, before as many
+            numbers of the vector that is read as there is space for; None if there is none.
     """
 
     reads: str
@@ -100,8 +101,8 @@ class Vector:
     width: int
     per_head: bool = False
     bias: str | None = None
-    adds: str | None = None
-    joins: str | None = None
+    shared_offset: str | None = None
+    shared_prefix: str | None = None
 
     @property
     def n_numbers(self) -> int:
@@ -111,7 +112,9 @@ class Vector:
     @property
     def sources(self) -> tuple[str, ...]:
         """Names of all vectors from which it is computed."""
-        return self.reads, *(name for name in (self.adds, self.joins) if name is not None)
+        return self.reads, *(
+            name for name in (self.shared_offset, self.shared_prefix) if name is not None
+        )
 
 
 @dataclass(frozen=True)

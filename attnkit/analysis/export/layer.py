@@ -206,9 +206,12 @@ class LayerSource:
         variables[name] = targets[-1]
         if vector.per_head:
             rows = f"{operand} @ self.{vector.weight}"
-            rows = f"{variables[vector.adds]} + {rows}" if vector.adds else rows
-        elif vector.joins:
-            first, width = variables[vector.joins], self._wiring.vectors[vector.joins].width
+            rows = f"{variables[vector.shared_offset]} + {rows}" if vector.shared_offset else rows
+        elif vector.shared_prefix:
+            first, width = (
+                variables[vector.shared_prefix],
+                self._wiring.vectors[vector.shared_prefix].width,
+            )
             first += f".expand(-1, {vector.n_heads}, -1, -1)" if vector.n_heads > 1 else ""
             rows = f"torch.cat([{first}, {operand}[..., :{vector.width - width}]], -1)"
         else:
@@ -227,7 +230,7 @@ class LayerSource:
     def _read_by_heads(self) -> set[str]:
         """Return the names of vectors that every head reads, and not their concatenated heads."""
         vectors = self._wiring.vectors.values()
-        by_heads = [vector for vector in vectors if vector.per_head or vector.joins]
+        by_heads = [vector for vector in vectors if vector.per_head or vector.shared_prefix]
         return {name for vector in by_heads for name in vector.sources}
 
     def _scores(self) -> Iterator[str]:

@@ -79,8 +79,8 @@ class InspectedRun:
             return None
         previous_id, lab.filmed_id = lab.filmed_id, job_id
         if previous_id and previous_id not in lab.watched:
-            service.turn_away(previous_id, lab.watcher)
-        return service.look(job_id, lab.watcher)
+            service.stop_watching(previous_id, lab.watcher)
+        return service.job(job_id, lab.watcher)
 
     def try_again(self) -> None:
         """Train again what has failed: the Lab's run, or the one seed that was to be filmed."""

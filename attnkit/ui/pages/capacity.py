@@ -61,7 +61,7 @@ def draw() -> None:
     stop_before_first_run()
     result = result_of(choice, live)
     if result is not None:
-        choice.settle(result.sweep)
+        choice.read_for(result.sweep)
     warn_once(choice.problems)
     tick = TICK_SECONDS if is_moving() else None
     if live is not None or result is not None:

@@ -39,7 +39,7 @@ def start() -> None:
 
 
 @Singleton
-def settle() -> None:
+def start_and_freeze() -> None:
     """Start the server unless it is started, and exempt imported objects from garbage collection.
 
     Streamlit's full collection after every script run is switched off in .streamlit/config.toml;

@@ -1,6 +1,6 @@
 """A visitor's choices on the page Capacity, and their link.
 
-Which values a choice may have depends on the sweep, so that `settle` reads them once it is known.
+Which values a choice may have depends on the sweep, so that `read_for` reads them once it is known.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class CapacityChoice(Linked):
     cell: Cell | None = None
     problems: list[str] = field(default_factory=list)
     _unread: dict[str, str] = field(default_factory=dict, repr=False)
-    _settled_for: Sweep | None = field(default=None, repr=False)
+    _read_for: Sweep | None = field(default=None, repr=False)
 
     def _fields(self) -> Iterator[tuple[str, LinkField[Any]]]:
         """Yield the choices that every sweep has, by the name of their attribute."""
@@ -135,7 +135,7 @@ class CapacityChoice(Linked):
         }
 
     def follow(self, params: dict[str, str]) -> None:
-        """Take over a link; what depends on the sweep is left to `settle`.
+        """Take over a link; what depends on the sweep is left to `read_for`.
 
         A link that names no choice of this page, as the browser's Back may bring one of the Lab,
         changes nothing.
@@ -143,7 +143,7 @@ class CapacityChoice(Linked):
         self.link, self.problems = params, []
         if params and _NAMES.isdisjoint(params):
             return
-        self._unread, self._settled_for = params, None
+        self._unread, self._read_for = params, None
         self.x = self.y = ""
         self.fixed, self.cell = {}, None
         self.one = self.other = BASELINE
@@ -154,11 +154,11 @@ class CapacityChoice(Linked):
         """Leave out what a link says about a sweep that is not shown."""
         self._unread = {}
 
-    def settle(self, sweep: Sweep) -> None:
+    def read_for(self, sweep: Sweep) -> None:
         """Read the rest of the link, and replace what a sweep does not have by defaults."""
-        if self._settled_for == sweep:
+        if self._read_for == sweep:
             return
-        self._settled_for = sweep
+        self._read_for = sweep
         if self.one == self.other or {self.one, self.other} - set(sweep.sharing):
             self.one, self.other = default_pair(sweep.sharing)
         for name, declared in self._fields_of(sweep):
@@ -190,7 +190,7 @@ class CapacityChoice(Linked):
 
     def write_link(self) -> None:
         """Write the choices into the address bar; what is the default is left out."""
-        sweep, fields = self._settled_for, list(self._fields())
+        sweep, fields = self._read_for, list(self._fields())
         fields += [] if sweep is None else self._fields_of(sweep)
         link = self.written(fields)
         if sweep is not None:

@@ -14,7 +14,7 @@ from attnkit.training.progress import Progress, display_for
 from attnkit.training.training import Training
 
 
-class Camera:
+class Recorder:
     """Recorder of a film; the training has to stop at the steps of the frames.
 
     Args:
@@ -33,7 +33,7 @@ class Camera:
             processor_kind(training.device),
         )
         self._due = filmed_steps(self._film.experiment)
-        self.shoot()
+        self.record_frame()
 
     @property
     def film(self) -> Film:
@@ -46,7 +46,7 @@ class Camera:
         n_taken = len(self._film.frames)
         return self._due[n_taken] - self._training.step if n_taken < len(self._due) else 0
 
-    def shoot(self) -> None:
+    def record_frame(self) -> None:
         """Take a frame, if one is due now."""
         training, n_taken = self._training, len(self._film.frames)
         if n_taken == len(self._due) or training.step != self._due[n_taken]:
@@ -94,11 +94,11 @@ def record(
     display = display_for(progress)
     first = experiment.first_seed if seed is None else seed
     training = Training(experiment.replace(first_seed=first, n_seeds=1), device)
-    camera = Camera(training)
+    recorder = Recorder(training)
     with display.follow(training, "film"):
         display.begin(training)
         while not training.finished:
-            training.advance(camera.n_steps_left)
-            camera.shoot()
+            training.advance(recorder.n_steps_left)
+            recorder.record_frame()
             display(training)
-    return camera.film
+    return recorder.film
