@@ -163,7 +163,7 @@ def test_a_series_that_is_paused_or_refused_keeps_its_points(live, service, monk
     ):
         live.go_on()
         with monkeypatch.context() as patch:
-            patch.setattr(service, "look", lambda *_, job=job: job)
+            patch.setattr(service, "job", lambda *_, job=job: job)
             live.follow()
         assert live.problem.endswith(problem)
         assert not live.moving
