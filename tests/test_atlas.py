@@ -321,7 +321,7 @@ def test_every_fault_of_a_link_is_named_with_what_is_allowed_and_defaults_stand(
         assert Head.of(text) is None, text
     choice.link, choice.problems = {}, []
     for link, told in (
-        (f"{READER}/encoder/1/99", f"no such head here; shown is {READER}/encoder/1/0."),
+        (f"{READER}/encoder/1/99", f"no such head here; {READER}/encoder/1/0 is shown instead."),
         ("No such model/causal/0/0", "measured is in their full link only."),
         ("a" * 4000 + "/b/1/1", "…"),
         ("a/b/" + "9" * 5000 + "/1", "head='a/b/999999999/1'"),

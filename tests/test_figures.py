@@ -196,7 +196,7 @@ def test_long_examples_keep_the_columns_that_hold_answers():
     for query_index, told in ((0, "1 to 16"), (15, "1 to 16"), (17, "17 to 20"), (None, "5 to 20")):
         layout = map_layout_of(task, place, nowhere, query_index)
         note = axes_of([Label("a", "a", "a")] * task.n_ctx, layout, nowhere)["cut"]
-        assert note.startswith(f"Shown are queries {told} of 20 and 32 of ")
+        assert note.startswith(f"The map shows queries {told} of 20 and 32 of ")
 
 
 def test_a_map_of_all_heads_is_their_mean_without_those_that_a_variant_lacks():

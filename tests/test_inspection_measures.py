@@ -176,10 +176,10 @@ def test_across_two_sides_no_token_has_both_a_query_and_a_key():
         assert np.isfinite(values[:, :, :3]).all()
         assert np.isnan(values[:, :2, 3:]).all()
         assert np.isfinite(values[:, 2]).all()
-    asks, looked_at = (np.array(found.header[name]) for name in ("asks", "looked_at"))
-    assert (asks ^ looked_at).all()
-    assert (found.framed["0.vectors"][:, 0][:, looked_at] == 0).all()
-    assert (found.framed["0.vectors"][:, 1:][:, :, asks] == 0).all()
+    is_query, is_key = (np.array(found.header[name]) for name in ("is_query", "is_key"))
+    assert (is_query ^ is_key).all()
+    assert (found.framed["0.vectors"][:, 0][:, is_key] == 0).all()
+    assert (found.framed["0.vectors"][:, 1:][:, :, is_query] == 0).all()
 
     found = seen("two sides", "symmetry", layer=cross)
     assert found.header["square"] is False
@@ -379,7 +379,7 @@ def test_long_examples_show_what_is_asked_last_and_its_answers():
     assert header["n_examples"] == N_EXAMPLES
     shown, task = header["positions"], film("causal").experiment.task
     example = examples_of(task)
-    assert len(shown) == len(header["labels"]) == MOST_POSITIONS < header["n_looked_at"] == 30
+    assert len(shown) == len(header["labels"]) == MOST_POSITIONS < header["n_keys"] == 30
     assert shown == sorted(shown)
     asked = (example.labels[0] >= 0).nonzero().flatten().tolist()
     marks = {shown[i]: shown[j] for i, j in enumerate(header["target"]) if j >= 0}

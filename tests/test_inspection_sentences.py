@@ -95,7 +95,7 @@ def test_sentences_on_direction_hold_for_every_variant_that_they_name(drawn):
         sign, second = row["score Eli→Zoe"].split()
         same = row["score Zoe→Eli"] == second
         assert same if sign == "=" else not same or abs(there - back) < 2e-6
-        assert told.startswith("Nothing breaks it" if sign == "=" else "Farthest apart: ")
+        assert told.startswith("Nothing breaks the symmetry" if sign == "=" else "Farthest apart: ")
 
 
 def test_nothing_is_said_of_what_is_right_before_training_or_without_a_direction():

@@ -17,7 +17,7 @@ MOVING = {"train", "step"}
 
 def job(state, **given):
     """Return a job in a state that is hard to bring about; its snapshot is the example."""
-    known = {"state": state, "begun": True, "asked_at": 1.0, **given}
+    known = {"state": state, "begun": True, "submitted_at": 1.0, **given}
     return Job("fake", Experiment(), snapshot=shipped_example("directed"), **known)
 
 

@@ -154,7 +154,7 @@ def test_a_series_that_is_paused_or_refused_keeps_its_points(live, service, monk
     assert (live.moving, live.ended, live.n_finished) == (False, False, 1)
     service.refusal = "12 experiments wait already"
     live.go_on()
-    assert live.problem == "Not taken: 12 experiments wait already."
+    assert live.problem == "The experiment was not accepted: 12 experiments wait already."
     service.refusal = ""
     for job, problem in (
         (None, "What was trained has been forgotten here."),

@@ -124,10 +124,10 @@ def test_many_variants_have_few_drawings_and_a_whole_table(many):
     """The card stays below 120 kB and says what is missing; figures have five panels in a row."""
     n, html = len(many.experiment.sharing), many._repr_html_()
     assert n > 30
-    assert f"Drawn are the first 8 of {n} variants" in words(html)
+    assert f"The first 8 of {n} variants are drawn" in words(html)
     assert html.count("<tr>") == n + 1
     assert len(html) < 120_000
-    assert f"Drawn are the first 12 of {n} variants" in words(many.experiment._repr_html_())
+    assert f"The first 12 of {n} variants are drawn" in words(many.experiment._repr_html_())
     for kind in ("accuracy", "attention"):
         layout = drawn(many.plot(kind))["layout"]
         domains = [layout[name]["domain"] for name in layout if name.startswith("xaxis")]

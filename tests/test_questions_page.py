@@ -330,10 +330,10 @@ def test_a_run_stops_for_another_claim_and_is_taken_up_again_with_its_seeds(ours
     with monkeypatch.context() as patched:
         patched.setattr(TrainingService, "submit", full)
         tab = press(guess(tab), "run_claim")
-        assert "Not taken: 12 experiments wait already." in said(tab)
-        assert "Not taken" in said(show(tab))
+        assert "The experiment was not accepted: 12 experiments wait already." in said(tab)
+        assert "The experiment was not accepted" in said(show(tab))
     tab, first = press(tab, "go_on_claim"), rerun_of(tab, "slow")
-    assert "Not taken" not in said(tab)
+    assert "The experiment was not accepted" not in said(tab)
     job, seeds = first.job_id, first.seeds
     tab = choose_claim(tab, "small")
     assert "“A slow claim” trains for you now: it stops if you run this." in said(tab)

@@ -92,7 +92,7 @@ def test_all_operations_are_offered_and_choices_hold(monkeypatch):
     text = said(tab)
     assert "Trained for 40 steps, seed" in text
     assert about(tab, "QKV", "W_Q and W_K to their average")
-    assert "Can it come back? “Train on” repeats the training with 1 seed" in text
+    assert "Can it recover? “Train on” repeats the training with 1 seed" in text
     assert re.search("Without its only head|have learnt nothing yet", text)
     assert keys(tab) & {"ways_table", "heads_table", "mixtures", "recovery"} == FIGURES
     tab = choose(tab, tie="K=V", method="keep W_K")
@@ -109,8 +109,10 @@ def test_all_operations_are_offered_and_choices_hold(monkeypatch):
         assert "α = 1 (keep W_K): " in said(show(tab))
     assert mark_of(turn_to(turn_to(tab, "attention"), "surgery")) == [1.0]
     monkeypatch.setattr(TrainingService, "submit", refuse)
-    assert "Not taken: 12 experiments wait already." in said(press(tab, "train_on"))
-    assert "Not taken" not in said(show(tab))
+    assert "The experiment was not accepted: 12 experiments wait already." in said(
+        press(tab, "train_on")
+    )
+    assert "The experiment was not accepted" not in said(show(tab))
 
 
 def test_what_is_tied_is_trained_on_and_the_next_way_offered():
@@ -148,13 +150,13 @@ def test_what_is_tied_is_trained_on_and_the_next_way_offered():
 
 
 def test_beside_a_film_that_grows_training_on_can_be_stopped():
-    """Numbers are of the newest moment, and mixtures wait for the end."""
+    """Numbers are those of the newest step, and mixtures wait for the end."""
     tab = press(visit(**small_link(**UNENDING)), "train")
     tab = turn_to(watch(tab, lambda job: job.step > 100), "surgery")
     film = tab.session_state["lab"].filmed_id
     try:
         text = said(tab)
-        assert re.search("of 20000, .* Numbers are of the newest moment", text)
+        assert re.search("of 20000, .* The numbers are those of the newest step", text)
         assert "held-out examples after step" in text
         assert "The mixtures appear when the training has ended." in text
         tab = press(tab, "train_on")
@@ -255,7 +257,7 @@ def test_a_rescue_is_told_and_taken_back_where_it_belongs(monkeypatch):
         patched.setattr(TrainingService, "submit", refuse)
         patched.setattr(TrainingService, "find", lambda *_: None)
         tab = press(tab, "rescue_undo")
-        assert "Not taken: 12 experiments wait already" in said(tab)
+        assert "The experiment was not accepted: 12 experiments wait already" in said(tab)
         assert tab.session_state["lab"].job_id == known
     tab = press(tab, "rescue_undo")
     assert tab.session_state["lab"].job_id == before

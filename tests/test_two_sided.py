@@ -1,4 +1,4 @@
-"""An encoder and a decoder: who sees whom, what is measured, what is kept.
+"""An encoder and a decoder: which positions attend to which, what is measured, what is kept.
 
 Formulas, gradients and sharing of two sides are among those of `test_formulas` and
 `test_laws_sharing`.

@@ -167,4 +167,4 @@ def _cut_note(layout: MapLayout) -> str:
         parts.append(f"queries {layout.first_row + 1} to {last_row} of {layout.n_rows}")
     if len(layout.columns) < layout.n_columns:
         parts.append(f"{len(layout.columns)} of {layout.n_columns} keys")
-    return f"Shown are {listed(parts)}."
+    return f"The map shows {listed(parts)}."

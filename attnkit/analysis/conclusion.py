@@ -87,13 +87,13 @@ def conclusion(
 
 
 def direction_note(task: str, solving: Collection[str]) -> str:
-    """Return why variants with symmetric scores solve a task, unlike a relation with a direction.
+    """Return why variants that fail on a relation with a direction can solve this task.
 
     Args:
-        solving: Text forms of variants that solve it in some run.
+        solving: Text forms of the variants that solve the task in some run.
 
     Returns:
-        One sentence; empty if the task has a direction, too, or if they do not solve it.
+        One sentence; empty if this task has a direction, too, or if no such variant solves it.
     """
     names = [name for name in ("Q=K", "Q=K=V") if name in solving]
     if not names or TASKS[task]().plateau is not None:
@@ -179,7 +179,7 @@ def _about_ratios(x: str, found: Mapping[str, Boundary], *, complete: bool) -> l
 
 
 def _need_in_words(x: str, times: str, base: str, *, rises: bool, most: bool) -> str:
-    """Say how large a value of an axis a variant needs, or that it needs the largest of all."""
+    """Return in words how large a value a variant needs, or that it needs the largest of all."""
     label = f"“{label_of(x)}”"
     if not rises:
         if most:

@@ -53,7 +53,7 @@ def levels_in_words(
 
     Args:
         means: Mean of each variant; NaN if it has none.
-        lead: How the sentence begins, such as "At step 250, ".
+        lead: Beginning of the sentence, such as "At step 250, ".
     """
     sign = 1 if metric == "loss" else -1
     titled = [(title_of(variant), mean) for variant, mean in zip(variants, means, strict=True)]

@@ -22,7 +22,7 @@ from attnkit.foundation.display import Plotted
 
 
 class Verdict(StrEnum):
-    """What the seeds say about a claim or one of its statements."""
+    """Decision of the seeds on a claim or on one of its statements."""
 
     HELD = "held"
     FAILED = "did not hold"
@@ -327,7 +327,7 @@ def raised(shown: str = "worse") -> str:
     """Return the note of claims that got more seeds after their first runs.
 
     Args:
-        shown: "worse" or "better", of which fewer seeds cannot show that no seed is so.
+        shown: "worse" or "better": fewer seeds cannot show that no seed is worse, or better.
     """
     return (
         "The number of seeds was raised from 20 to 40 after the first 20 had been seen: when all "

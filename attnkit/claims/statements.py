@@ -186,9 +186,9 @@ def _sentence(
     is_beyond: bool,
     in_words: tuple[str, str] | None,
 ) -> str:
-    """Return that `left` is better or worse than `right`, by more than an amount or at most by it.
+    """Return the sentence that `left` is better or worse than `right`, beyond an amount or not.
 
-    A condition with which the names of both arms end stands in front.
+    If the names of both arms end with the same condition, the sentence begins with it.
     """
     (left_name, _, condition), (right_name, _, other) = left.partition(", "), right.partition(", ")
     if condition and condition == other:

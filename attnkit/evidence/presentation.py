@@ -1,4 +1,4 @@
-"""All that is said about a claim: sentences, cells and tables, which every surface only lays out.
+"""Presentation of a claim: the sentences, cells and tables that pages and notebooks lay out.
 
 The Questions page, cards in notebooks, the report, the command line and docs/claims.md take their
 texts from here. Texts are plain, without Markdown or HTML.
@@ -26,7 +26,7 @@ from attnkit.training.engine import in_words
 
 
 class Outcome(StrEnum):
-    """What became of a prediction, as the end of a sentence."""
+    """Outcome of a prediction, worded as the end of a sentence."""
 
     WRONG = "was wrong"
     TRUE = "came true"
@@ -35,7 +35,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class ClaimInWords:
-    """What is said about a claim.
+    """Presentation of one claim in words.
 
     Attributes:
         claim: The claim.
@@ -49,7 +49,7 @@ class ClaimInWords:
 
     @property
     def outcome(self) -> Outcome | None:
-        """What became of the prediction; None without a verdict."""
+        """Outcome of the prediction; None without a verdict."""
         if self.verdict in (None, self.claim.expected):
             return None if self.verdict is None else Outcome.TRUE
         return Outcome.OPEN if self.verdict is Verdict.UNDECIDED else Outcome.WRONG
@@ -70,7 +70,7 @@ class ClaimInWords:
 
     @property
     def found(self) -> str:
-        """What is found on the main statement, with the values of its arms.
+        """Finding on the main statement, with the values of its arms.
 
         It is called probable if it stands alone, and the claim is undecided together with all
         others.
@@ -85,7 +85,7 @@ class ClaimInWords:
 
     @property
     def found_in_numbers(self) -> str:
-        """What is found on the main statement, read alone, and the numbers that show it."""
+        """Finding on the main statement, read alone, and the numbers that show it."""
         if self.evidence is None:
             return ""
         statement, finding = main_statement(self.evidence, self.evidence.judgement.verdict)
@@ -109,7 +109,7 @@ class ClaimInWords:
 
     @property
     def seen(self) -> str:
-        """What we had seen before the prediction, and what was changed after it."""
+        """Observations before the prediction, and changes after it."""
         claim, record = self.claim, self.evidence
         parts = [f"When it was written, we had seen {claim.seen} of this comparison."]
         if claim.seen_note:
@@ -200,7 +200,7 @@ COLUMNS = {
 
 
 def claims_in_words(records: Records, claims: Iterable[Claim] | None = None) -> list[ClaimInWords]:
-    """Return what is said about the claims of records, or about other claims."""
+    """Return the presentation of each of the claims; by default of the claims with records."""
     chosen = [record.claim for record in records.values()] if claims is None else claims
     return [
         ClaimInWords(claim, records.get(claim.id), records.verdicts.get(claim.id))

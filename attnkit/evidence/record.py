@@ -1,8 +1,8 @@
 """Records of evidence: scores of all seeds, tuned learning rates, and the findings from them.
 
-The fields of `Evidence` are all that a record writes, as JSON, and all that is read. Verdicts are
-computed anew whenever a record is read. `python -m attnkit claims --ship` writes `shipped.json`,
-the records that ship with the package.
+A record is stored as JSON with the fields of `Evidence`, and nothing else of it is read. Verdicts
+are computed anew whenever a record is read. `python -m attnkit claims --ship` writes
+`shipped.json`, the records that ship with the package.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class Table:
 
     @property
     def narrow(self) -> Table:
-        """The same in three columns, for small screens: the middle ones become one."""
+        """This table in three columns, for small screens: the middle columns are joined."""
         first, *names, last = self.head
         rows = [
             (

@@ -385,7 +385,7 @@ def _unknown(name: str, value: Any, known: Iterable[str]) -> Problem:
 
 
 def text_of(value: Any) -> str:
-    """Return the value of a setting as links and the command line have it."""
+    """Return the value of a setting as links and the command line write it."""
     text = ",".join(value) if isinstance(value, list) else str(value)
     return text.lower() if isinstance(value, bool) else text
 

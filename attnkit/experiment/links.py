@@ -256,7 +256,7 @@ def _repair(fields: Mapping[str, str]) -> tuple[Experiment, list[Problem]]:
 
 
 def _build(fields: Mapping[str, str], tries: Iterator[int]) -> Experiment:
-    """Return the experiment of some fields, while there are tries left."""
+    """Return the experiment of some fields; raise `_TooManyTries` if no try is left."""
     if next(tries, None) is None:
         raise _TooManyTries
     return from_params(fields)

@@ -10,7 +10,7 @@ import numpy as np
 from attnkit.analysis.custom_phone_book import NOT_IN_BOOK, Book, BookQuery, shortened
 from attnkit.analysis.responses import Answers, VariantAnswers
 from attnkit.experiment import Experiment
-from attnkit.figures.marks import named
+from attnkit.figures.marks import colored_name
 from attnkit.foundation.tables import Cell, html_table
 from attnkit.variants.catalogue import title_of
 from attnkit.variants.palette import VIRIDIS, colors_of
@@ -49,7 +49,7 @@ def answers_table(
     rows: list[list[str | Cell]] = []
     colors = colors_of(experiment.sharing)
     for variant, color, answer in zip(experiment.sharing, colors, answers.variants, strict=True):
-        name = Cell(named(color, title_of(variant)), is_name=True)
+        name = Cell(colored_name(color, title_of(variant)), is_name=True)
         if answer.refusal:
             rows.append([name, Cell(escape(answer.refusal), f'colspan="{len(book.entries) + 1}"')])
             continue

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from attnkit.analysis.inspection.result import InspectionResult
-from attnkit.figures.marks import named
+from attnkit.figures.marks import colored_name
 from attnkit.foundation.tables import Cell, Row, csv_table, html_table
 from attnkit.training.summary import percent
 from attnkit.variants.palette import REFERENCE, translucent
@@ -170,7 +170,7 @@ def _body(ablation: Ablation, n_heads: int, has_layers: bool, has_findings: bool
     n_layers, n_own = ablation.without_head.shape
     several = n_layers > 1
     span = f'rowspan="{n_layers + several}"'
-    name = Cell(named(ablation.color, ablation.name), span, is_name=True)
+    name = Cell(colored_name(ablation.color, ablation.name), span, is_name=True)
     intact = Cell(percent(ablation.accuracy), span)
     words = Cell(escape(ablation.finding), f'class="ak-finding" {span}')
     rows: list[Row] = []

@@ -42,7 +42,7 @@ class Mark:
 
     @property
     def known(self) -> bool:
-        """Whether it has a place: a level at NaN is not drawn."""
+        """Whether the mark has a place: a level at NaN is not drawn."""
         if self.part != "shapes":
             return True
         return not any(math.isnan(self.values[place]) for place in ("x0", "y0", "x1", "y1"))
@@ -142,7 +142,7 @@ def limits(interval: Interval, color: str, thickness: float) -> dict[str, Any]:
     """
     mean, low, high = map(np.atleast_1d, (interval.mean, interval.low, interval.high))
     sizes = {"array": high - mean, "arrayminus": mean - low}
-    ends = {name: listed(np.nan_to_num(size)) for name, size in sizes.items()}
+    ends = {name: number_list(np.nan_to_num(size)) for name, size in sizes.items()}
     style = {"color": color, "thickness": thickness, "width": 0}
     return {"type": "data", "symmetric": False, **ends, **style}
 
@@ -167,7 +167,7 @@ def mean_curve(
     dash: str = "solid",
     name: str = "",
 ) -> tuple[Mark, Mark]:
-    """Return the band of an interval, and the line of the mean, which tells its limits on hover.
+    """Return the band of an interval, and the line of the mean, which shows its limits on hover.
 
     Args:
         x: (e,) steps, or other places.
@@ -214,7 +214,7 @@ def cells(
         "type": "heatmap",
         "x": np.asarray(x),
         "y": np.asarray(y),
-        "z": listed(numbers),
+        "z": number_list(numbers),
     }
     style = {"xgap": gap, "ygap": gap, "hoverongaps": False, "hoverinfo": "text", "hovertext": tips}
     values |= {} if keys is None else {"customdata": keys}
@@ -312,7 +312,7 @@ def text(
     return Mark("annotations", values)
 
 
-def named(color: str, name: str) -> str:
+def colored_name(color: str, name: str) -> str:
     """Return a name after a square in its colour, as HTML."""
     return f'<span style="color:{color}" aria-hidden="true">■</span> {escape(name)}'
 
@@ -322,10 +322,10 @@ def row_offsets(n: int) -> list[float]:
     return [(0.618034 * (index + 1)) % 1 for index in range(n)]
 
 
-def listed(values: np.ndarray) -> list[Any]:
+def number_list(values: np.ndarray) -> list[Any]:
     """Return numbers with seven digits as a list, None for those that are not finite."""
     if values.ndim > 1:
-        return [listed(row) for row in values]
+        return [number_list(row) for row in values]
     if values.dtype.kind != "f":
         numbers: list[Any] = values.tolist()
         return numbers

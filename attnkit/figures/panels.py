@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from attnkit.figures.marks import WHOLE, Mark, listed, text
+from attnkit.figures.marks import WHOLE, Mark, number_list, text
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import second_line_of, title_of
 from attnkit.variants.palette import REFERENCE, colors_of, translucent
@@ -87,7 +87,7 @@ class Axis:
 
     @property
     def ends(self) -> tuple[float, float]:
-        """Both ends of an axis that does not depend on the marks."""
+        """Both ends of an axis whose range does not depend on the marks."""
         assert self.low is not None
         assert self.high is not None
         return self.low, self.high
@@ -145,7 +145,7 @@ class Scale:
 
 @dataclass(frozen=True)
 class Live:
-    """State of a figure that a page draws again and again, wraps and can zoom into.
+    """State of a figure that a page draws again while models train, wraps and can zoom into.
 
     Attributes:
         legend: Dash and text of every style of line, and its colour if no panel has another one.
@@ -257,7 +257,7 @@ def draw(
 def draw_live(
     panels: Sequence[Panel], legend: Sequence[dict[str, str]], revision: str, step: int
 ) -> Figure:
-    """Return a figure that a page draws again and again, and arranges in rows of its own.
+    """Return a figure that a page draws again while models train, and arranges in rows itself.
 
     The arguments are `panels`, whose height is that in a notebook, and the attributes of `Live`.
     """
@@ -330,7 +330,7 @@ def _placed(mark: Mark, panel: Panel, suffix: str, live: Live | None) -> Figure:
     """Return a mark in Plotly's schema with the axes of its panel."""
     values, axes = mark.values, (("x", panel.x), ("y", panel.y))
     if mark.part == "data":
-        written = _packed if live else listed
+        written = _packed if live else number_list
         places = {"x": written(values["x"]), "y": written(values["y"])}
         return {**values, **places, "xaxis": f"x{suffix}", "yaxis": f"y{suffix}"}
     placed = dict(values)
@@ -349,7 +349,7 @@ def _packed(values: np.ndarray) -> dict[str, str]:
 
 
 def thin(steps: np.ndarray, most: int = MAX_POINTS) -> tuple[np.ndarray, np.ndarray]:
-    """Choose at most so many evaluations, evenly, the first and the last included.
+    """Choose at most `most` evaluations, evenly spaced, with the first and the last.
 
     Returns:
         Their steps, and their indices in `steps`.

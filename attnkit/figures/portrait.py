@@ -76,7 +76,7 @@ def describe_split(portrait: Portrait) -> str:
     return (
         f"{_percent(share)} of the energy of W_Q W_Kᵀ is symmetric, {_percent(1 - share)} skew; "
         "by chance each is 50%. "
-        f"Shown are {len(portrait.matrix)} leading directions, which hold "
+        f"The map shows {len(portrait.matrix)} leading directions, which hold "
         f"{_percent(portrait.shown)} of it, turned so that the symmetric part is diagonal."
     )
 

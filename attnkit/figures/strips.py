@@ -1,4 +1,4 @@
-"""What figures of claims share: looks of the arms, means with intervals, and texts of values."""
+"""Shared parts of the figures of claims: styles of arms, means with intervals, texts of values."""
 
 from __future__ import annotations
 

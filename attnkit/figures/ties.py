@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from html import escape
 
 from attnkit.analysis.inspection.result import InspectionResult
-from attnkit.figures.marks import named
+from attnkit.figures.marks import colored_name
 from attnkit.foundation.tables import Cell, Row, csv_table, html_table
 from attnkit.foundation.words import counted
 from attnkit.training.summary import percent
@@ -184,4 +184,4 @@ def _group(tie: str, ways: Sequence[TieOption], chosen: TieOption, chance: float
             rows.append([name, Cell(escape(way.refusal), 'class="ak-not" colspan="2"')])
         else:
             rows.append([name, *accuracy_cells(way.at_once, way.before, chance, color)])
-    return html_table([], rows, caption=named(color, tie), current=current)
+    return html_table([], rows, caption=colored_name(color, tie), current=current)

@@ -167,10 +167,10 @@ class Setting:
     info: FieldInfo = field(default_factory=FieldInfo, compare=False, repr=False)
 
     def read(self, value: Any) -> Value:
-        """Return a value as the field's type, read as a link, a file or a program has it.
+        """Convert a value of a link, a file or a program to the type of the field.
 
         Raises:
-            ValueError: If it is not allowed; `allowed` says what is.
+            ValueError: If the value is not allowed; `allowed` says which values are.
         """
         if isinstance(value, bool) and self.kind is not bool:
             raise ValueError("a number or a text is neither true nor false")

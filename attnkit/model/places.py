@@ -62,7 +62,7 @@ class Places:
         return None if self.full_mask is None else self.full_mask[self.n_skipped :]
 
     def tied(self, projected: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return the projected vectors of the query positions, which tied queries are.
+        """Return the projected vectors at the query positions; tied queries are these vectors.
 
         There are none if queries and keys are different sequences, as in cross-attention.
         """

@@ -84,7 +84,7 @@ def _curves(evidence: Evidence) -> str:
     if any(evidence.curves[arm.name].by == "loss" for arm in arms):
         note = "Line: mean over seeds. Band: the middle half of them."
     if len(arms) > MOST_ARMS:
-        note += f" Drawn are the first {MOST_ARMS} of {len(arms)} arms; `plot` draws all of them."
+        note += f" The first {MOST_ARMS} of {len(arms)} arms are drawn; `plot` draws all of them."
     return grid(columns, _WIDTH) + paragraph(note, "quiet small")
 
 

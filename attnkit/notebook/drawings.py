@@ -92,7 +92,7 @@ def interval(
 
 @dataclass(frozen=True, eq=False)
 class _Canvas:
-    """Places of a panel in a drawing."""
+    """Pixel coordinates of a panel in a drawing."""
 
     panel: Panel
     width: int

@@ -30,7 +30,7 @@ def experiment_card(experiment: Experiment) -> str:
     drawn = [_column(column) for column in columns[:MOST_COLUMNS]]
     left_out = ""
     if len(drawn) < n:
-        left_out = f"Drawn are the first {len(drawn)} of {n} variants; the table has all."
+        left_out = f"The first {len(drawn)} of {n} variants are drawn; the table has all."
     return card(
         f"{title_of_runs(experiment)}, {experiment.training.steps:,} steps",
         paragraph(experiment.task.question),

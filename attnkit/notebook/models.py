@@ -46,7 +46,7 @@ def atlas_card(atlas: Atlas) -> str:
     shown = list(rows.values())[:MOST_GROUPS]
     note = "Medians over heads; in brackets the level of random matrices of the same shape."
     if len(shown) < len(rows):
-        note += f" Shown are the first {len(shown)} of {len(rows)} rows."
+        note += f" The first {len(shown)} of {len(rows)} rows are shown."
     first = heads.iloc[0]
     place = f"{str(first['model'])!r}, {str(first['kind'])!r}, {first['layer']}, {first['head']}"
     return card(

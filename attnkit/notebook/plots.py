@@ -121,7 +121,7 @@ def _finished(figure: Figure, title: str, reading: str, ink: str) -> go.Figure:
 
 
 def _curves(plot: Callable[[Snapshot], Figure], words: str) -> Draw:
-    """Return what draws curves with a title, and with their legend in words."""
+    """Return a function that draws curves with a title, and with their legend in words."""
 
     def drawn(snapshot: Snapshot) -> Titled:
         figure = plot(snapshot)
@@ -133,7 +133,7 @@ def _curves(plot: Callable[[Snapshot], Figure], words: str) -> Draw:
 
 
 def _record(plot: Callable[[Evidence], Figure | None], reading: str) -> Draw:
-    """Return what draws a record, or the record of a claim that ships."""
+    """Return a function that draws a record, or the shipped record of a claim."""
 
     def drawn(value: Claim | Evidence) -> Titled:
         evidence = _evidence(value)
@@ -164,7 +164,7 @@ def _evidence(value: Claim | Evidence) -> Evidence:
 def _head(
     plot: Callable[[Portrait, int], Figure], describe: Callable[[Portrait, int], str], words: str
 ) -> Draw:
-    """Return what draws the portrait of a head, from it and the width of its model."""
+    """Return a function that draws a head from its portrait and the width of its model."""
 
     def drawn(head: MeasuredHead) -> Titled:
         if head.portrait is None:

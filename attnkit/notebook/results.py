@@ -137,7 +137,7 @@ def _board(snapshot: Snapshot) -> list[str]:
     where = where_in_words(experiment, experiment.first_seed, layer, 0)
     notes = [_reading(legend, words["maps"]), f"Maps: {where}."]
     if n < len(panels):
-        notes.insert(0, f"Drawn are the first {n} of {len(panels)} variants; the table has all.")
+        notes.insert(0, f"The first {n} of {len(panels)} variants are drawn; the table has all.")
     return [
         grid(columns, round(_SHRUNK * width)),
         paragraph(" ".join(filter(None, notes)), "quiet small"),

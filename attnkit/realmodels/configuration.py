@@ -82,7 +82,7 @@ class Configuration:
         return value
 
     def word(self, name: str, allowed: Collection[str] = (), default: str | None = None) -> str:
-        """Return a text, and one of the allowed ones if any are given."""
+        """Return a text, which must be one of `allowed` if any are given."""
         value: str = self._checked(
             (name,),
             _REQUIRED if default is None else default,
@@ -111,7 +111,7 @@ class Configuration:
         return None if value is None else Configuration(value, self.file)
 
     def of_layer(self, layer: int) -> Configuration:
-        """Return the fields of one layer: of lists with an item per layer, its item."""
+        """Return the fields of one layer; a list with an item per layer gives the layer's item."""
         values = {
             name: next(iter(value[layer : layer + 1]), None) if isinstance(value, list) else value
             for name, value in self.values.items()

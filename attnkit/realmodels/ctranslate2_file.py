@@ -61,8 +61,8 @@ def open_ctranslate2(path: Path) -> tuple[TensorFile, Configuration, str]:
     """Read the names, shapes and settings in a model.bin.
 
     Returns:
-        The tensors, of which aliases are some; the values of those that are one number; and the
-        name of the model's specification, such as "WhisperSpec".
+        The tensors, including aliases; the values of tensors with a single number; and the name
+        of the model's specification, such as "WhisperSpec".
 
     Raises:
         Unreadable: If it is not such a file, is a pickle, has another version, or contradicts
@@ -170,7 +170,7 @@ def ctranslate2_model(path: Path) -> RealModel:
 def _stored_layer(
     file: TensorFile, settings: Configuration, scope: str, stack: str, block: str, attention: str
 ) -> StoredLayer:
-    """Return what the tensors of a layer must be; their names begin with `scope`."""
+    """Return names and shapes of the tensors of a layer; the names begin with `scope`."""
     is_cross = attention == "attention"
     kind = Kind.CROSS if is_cross else Kind.ENCODER if stack == "encoder" else Kind.CAUSAL
     n_heads = settings.count(f"{stack}/num_heads")

@@ -140,7 +140,7 @@ def _kind(stack: Stack, config: Configuration) -> Kind:
 def _stack_layers(
     stack: Stack, model_prefix: str, config: Configuration, n_layers: int, names: Collection[str]
 ) -> tuple[list[StoredLayer], list[str]]:
-    """Return what the tensors of all layers of a stack must be, and notes on them.
+    """Return names and shapes of the tensors of all layers of a stack, and notes on them.
 
     Args:
         stack: The stack.

@@ -159,7 +159,7 @@ def _notes(
 def _stored_layer(
     file: TensorFile, keys: Configuration, family: str, match: re.Match[str], is_scaled: bool
 ) -> StoredLayer:
-    """Return what the tensors of a layer must be, from the name of its first weight."""
+    """Return names and shapes of the tensors of a layer, from the name of its first weight."""
     architecture, prefix, block = ARCHITECTURES[family], match["prefix"], int(match["block"])
     is_cross = match["attention"] == "cross_attn"
     kind = {"enc.": Kind.ENCODER, "dec.": Kind.CAUSAL}.get(match["stack"], architecture.kind)

@@ -147,7 +147,7 @@ class StoredLatentLayer:
 def latent_layers(
     stack: Stack, model_prefix: str, config: Configuration, n_layers: int
 ) -> list[StoredLatentLayer]:
-    """Return what the tensors of all layers of a stack with latent attention must be.
+    """Return names and shapes of the tensors of all layers of a stack with latent attention.
 
     Raises:
         Unreadable: If a field is missing or wrong.

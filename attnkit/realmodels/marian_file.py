@@ -176,7 +176,7 @@ def _normalises_keys(options: Configuration) -> bool:
 
 
 def _stored_layer(file: TensorFile, options: Configuration, kind: Kind, scope: str) -> StoredLayer:
-    """Return what the tensors of a layer must be; their names begin with `scope`."""
+    """Return names and shapes of the tensors of a layer; the names begin with `scope`."""
     n_heads = options.count("transformer-heads")
     linears = tuple(Linear(role, f"{scope}_W{role}", f"{scope}_b{role}") for role in "qkv")
     for linear in linears:

@@ -1,8 +1,8 @@
 """Named tensors of a model's file, as the readers of all formats return them.
 
-A model file can harm nobody but its owner, because hosted copies open none. Readers therefore
-compare counts and sizes with the file's size, so that a damaged file cannot take much time or
-memory, and leave all else to the libraries.
+Hosted copies open no model files, so a file can harm only the person who opens it. Readers
+therefore compare counts and sizes with the file's size, so that a damaged file cannot take much
+time or memory, and leave all else to the libraries.
 """
 
 from __future__ import annotations

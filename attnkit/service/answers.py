@@ -127,7 +127,7 @@ class Archive:
         ]
 
     def _weights_of(self, names: Sequence[str]) -> list[Weights]:
-        """Return the weights of the jobs of these ids, of each job the same object."""
+        """Return the weights of the jobs with these ids; equal ids give the same object."""
         found = {}
         for name in dict.fromkeys(names):
             job = self._jobs.get(name)

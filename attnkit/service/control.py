@@ -133,7 +133,7 @@ class JobControl:
             job, now = self._queue.jobs[job_id], time.monotonic()
             self._queue.update(job_id, begun=True, begun_at=now)
             self._start(job)
-            log("experiment started", hash=job.experiment.hash, waited=now - job.asked_at)
+            log("experiment started", hash=job.experiment.hash, waited=now - job.submitted_at)
 
     def _keep_order(self) -> None:
         """Let jobs begin, and stop those that nobody watches or that are in the way of others."""
@@ -144,7 +144,7 @@ class JobControl:
             self.stop(job_id, reason)
 
     def _start(self, job: Job) -> None:
-        """Send a job to the training process, and what it does when it begins."""
+        """Send a job to the training process, with the command that opens it."""
         reused = job.reused
         start = Start(
             job=job.id,
@@ -164,7 +164,7 @@ class JobControl:
     def _receive(
         self, message: Answer | Pace | Update, snapshot: Snapshot | None, result: Result | None
     ) -> None:
-        """Receive a message of the training process, with what it holds if it is about a job."""
+        """Handle a message of the training process, with the snapshot and the result it holds."""
         if isinstance(message, Answer):
             self._requests.take(message)
         elif isinstance(message, Pace):

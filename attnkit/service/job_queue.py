@@ -306,5 +306,5 @@ class JobQueue:
         seconds = self.seconds_for(job.trains) * left
         if job.seconds and job.step > MEASURED_STEPS:
             seconds = job.seconds / job.step * n_steps * left
-        waited, paused = now - job.asked_at, job.state == "paused"
+        waited, paused = now - job.submitted_at, job.state == "paused"
         return Demand(job.id, job.visitor, job.megabytes, seconds, waited, paused, job.address)

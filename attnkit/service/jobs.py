@@ -121,10 +121,10 @@ class Job:
         stored: Whether the store has the result.
         unstored: Reason why the store does not have it.
         tried_again: Whether storing will be tried again.
-        asked_at: Time of submission.
+        submitted_at: Time of submission.
         begun_at: Time when it began.
         paused_at: Time when it was last paused.
-        seen_at: Time when a tab last looked at it.
+        seen_at: Time when a tab last asked for it.
     """
 
     id: str
@@ -154,7 +154,7 @@ class Job:
     stored: bool = False
     unstored: str = ""
     tried_again: bool = False
-    asked_at: float = 0.0
+    submitted_at: float = 0.0
     begun_at: float = 0.0
     paused_at: float = 0.0
     seen_at: float = 0.0
@@ -260,7 +260,7 @@ def composed_job(reused: FinishedRuns) -> Job:
     """Return a finished job made of finished runs of other jobs."""
     result, now = reused.join_result(), time.monotonic()
     filmed = reused.experiment.replace(n_seeds=1)
-    times = {"asked_at": now, "begun_at": now}
+    times = {"submitted_at": now, "begun_at": now}
     return ended_job(result.snapshot, filmed=filmed, reused=reused, **times, **lendable(result))
 
 

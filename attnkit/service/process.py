@@ -1,4 +1,4 @@
-"""The training process as the server sees it: started, read, watched for silence, replaced."""
+"""The server's side of the training process: it starts, reads, supervises and replaces it."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class TrainingProcess:
 
         Raises:
             EOFError: If the process has ended.
-            ValueError: If the process sends nonsense.
+            ValueError: If the process sends an invalid message.
         """
         assert self._process.stdout is not None
         reply: Reply = read(self._process.stdout)
@@ -168,7 +168,9 @@ class Supervisor:
             try:
                 message = self.process.read()
                 decoded = message.decode() if isinstance(message, Update) else (None, None)
-            except Exception:  # it died, perhaps in the middle of a message, or sends nonsense
+            except (
+                Exception
+            ):  # it died, perhaps in the middle of a message, or its message is invalid
                 n_silent_deaths += 1
                 self._restart(n_silent_deaths)
                 continue
@@ -182,7 +184,7 @@ class Supervisor:
 
     def _restart(self, n_silent_deaths: int) -> None:
         """Start the process again, after a longer pause each time it dies at once."""
-        self.process.end()  # it may be alive and send nonsense
+        self.process.end()  # it may be alive and send invalid messages
         if n_silent_deaths > 1:
             self._closed.wait(min(30.0, 0.5 * 2**n_silent_deaths))
         with self._changed:

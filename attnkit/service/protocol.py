@@ -188,7 +188,7 @@ _BY_NAME: dict[str, type[Any]] = {each.__name__: each for each in _TYPES}
 
 
 def encode(message: Message) -> bytes:
-    """Return a message as `read` takes it."""
+    """Return the bytes of a message, from which `read` reads it."""
     fields = vars(message)
     blobs = {name: value for name, value in fields.items() if isinstance(value, bytes)}
     header = {
@@ -204,7 +204,7 @@ def read(stream: IO[bytes]) -> Any:
 
     Raises:
         EOFError: If the other side has ended.
-        ValueError: If it sends nonsense.
+        ValueError: If it sends an invalid message.
     """
     line = stream.readline()
     if not line.endswith(b"\n"):

@@ -26,7 +26,7 @@ _DIED_OF_IT = "The training process died while it answered this request"
 
 
 class Requests:
-    """Requests under way, and examples that have come.
+    """Requests without an answer yet, and examples that have been drawn.
 
     Args:
         lock: Held by whoever calls `take` and `give_up`.

@@ -239,8 +239,9 @@ def _next(queue: Sequence[Demand], room: _Room) -> Demand | None:
 def displaced(waiting: Sequence[Demand]) -> Demand:
     """Return the demand that loses its place when the queue is full.
 
-    It is of the address with most places, of its visitor with most places, the one with most
-    training left, and the newest of equal ones. `waiting` is in the order of submission.
+    It belongs to the address with the most places and, there, to the visitor with the most. Among
+    these it has the most training left, or is the newest of equal ones. `waiting` is in the order
+    of submission.
     """
     of_address = Counter(demand.address for demand in waiting)
     of_visitor = Counter((demand.address, demand.visitor) for demand in waiting)

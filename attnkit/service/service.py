@@ -100,7 +100,7 @@ class TrainingService(JobControl):
                 opening="pause" if paused else "resume",
                 kept=kept,
                 reused=reused,
-                asked_at=now,
+                submitted_at=now,
                 seen_at=now,
             )
             if resumes is not None:
@@ -130,7 +130,7 @@ class TrainingService(JobControl):
     def wait(
         self, job_id: str, beyond_version: int, seconds: float, watcher: Watcher = NOBODY
     ) -> Job | None:
-        """Wait until a job has a later version or the time is up; return it as `look` does."""
+        """Wait until a job has a later version or the time is up; return it as `job` does."""
         jobs = self._queue.jobs
         with self._changed:
             self._changed.wait_for(
@@ -202,7 +202,7 @@ class TrainingService(JobControl):
                     "step": job.step,
                     "steps": job.experiment.training.steps,
                     "seconds": 0.0 if job.snapshot is None else job.snapshot.seconds,
-                    "waited": (job.begun_at or now) - job.asked_at if job.asked_at else 0.0,
+                    "waited": (job.begun_at or now) - job.submitted_at if job.submitted_at else 0.0,
                     "megabytes": job.megabytes,
                     "watchers": queue.leases.n_watchers(job.id, now),
                     "restarts": job.restarts,

@@ -83,10 +83,10 @@ class ResultWriter:
         for oldest in given_up:
             self._report(oldest.job_id, "too many results wait for the store", False)
         if reason:
-            self._tell(new, reason, True)
+            self._report_new(new, reason, True)
 
     def recall(self, experiment: Experiment) -> Snapshot | None:
-        """Return the last snapshot of a stored experiment; None also if the store is away."""
+        """Return the last snapshot of a stored experiment; None if there is none, or no store."""
         return self._recall(lambda store: store.snapshot(experiment.hash))
 
     def recall_result(self, experiment: Experiment) -> Result | None:
@@ -128,17 +128,17 @@ class ResultWriter:
                     self._waiting.rotate(-1)  # others may be smaller than one that finds no room
                 elif first in self._waiting:  # it may have been given up meanwhile
                     self._waiting.remove(first)
-                told = list(self._waiting) if again else [first]
-            for each in told:
-                self._tell(each, reason, again)
+                reported = list(self._waiting) if again else [first]
+            for each in reported:
+                self._report_new(each, reason, again)
             if again:
                 with self._changed:
                     if self._closing:
                         return
                     self._changed.wait_for(lambda: self._closing, timeout=RETRY_SECONDS)
 
-    def _tell(self, result: _Waiting, reason: str, again: bool) -> None:
-        """Report an outcome, unless it is to be tried again for a reason that was reported."""
+    def _report_new(self, result: _Waiting, reason: str, again: bool) -> None:
+        """Report an outcome, except another try for a reason that was reported already."""
         with self._changed:
             known = again and reason == result.reason
             result.reason = reason

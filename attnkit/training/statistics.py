@@ -20,7 +20,7 @@ class Interval:
     high: Float[Array, " *n"]
 
     def within(self, least: float, most: float) -> Interval:
-        """Return it with limits that are cut to the range of possible values."""
+        """Return the interval with its limits clipped to the range of possible values."""
         return Interval(self.mean, self.low.clip(least, most), self.high.clip(least, most))
 
 

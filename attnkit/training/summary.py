@@ -226,7 +226,7 @@ def asymmetry_in_words(snapshot: Snapshot, variant: Variant) -> str:
 
 
 def fixed(value: float, n_decimals: int, sign: str = "") -> str:
-    """Return a number with so many decimals and a true minus; "–" if it is NaN, ∞ if infinite.
+    """Return a number as a text with the minus sign "−"; "–" for NaN, ∞ for infinity.
 
     Args:
         value: The number.
@@ -273,7 +273,7 @@ def percent_interval(low: float, high: float) -> str:
 
 
 def percents(shares: Iterable[float]) -> str:
-    """Return the lowest and the highest of some shares as `percent_interval` does; without NaN."""
+    """Return the range of some shares as `percent_interval` writes it, leaving out NaN."""
     known = [share for share in shares if np.isfinite(share)]
     return percent_interval(min(known), max(known)) if known else ""
 

@@ -106,7 +106,7 @@ class LinkList(LinkField[T]):
         return {self.name: ",".join(map(str, values))} if values else {}
 
 
-def named(names: Iterable[T]) -> dict[str, T]:
+def by_text(names: Iterable[T]) -> dict[str, T]:
     """Return values by their text, for fields whose values are written as they are."""
     return {str(name): name for name in names}
 

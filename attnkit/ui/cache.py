@@ -15,8 +15,8 @@ class Cache(Generic[T]):
     """Values by key; beyond its limits, the least recently used are dropped first.
 
     Args:
-        most: Number of values, at most.
-        most_bytes: Size of all values together, at most.
+        most: Largest number of values.
+        most_bytes: Largest size of all values together.
         size_of: Returns the size of a value in bytes.
 
     Attributes:

@@ -131,13 +131,13 @@ def picture(
     table: Mapping[str, Any] | None = None,
     picked: Callable[[], None] | None = None,
 ) -> None:
-    """Draw a figure that has a height of its own; it may change at every tick.
+    """Draw a figure that sets its height itself, and may change at every tick.
 
     Args:
         figure: The figure.
         key: Key of the component.
         alt: Description for people who do not see the figure.
-        narrower: Figures for places of at most so many pixels, from wide to narrow.
+        narrower: Largest width in pixels → figure for places up to it, from wide to narrow.
         title: Heading of the saved figure.
         file: Name of the files in which it can be saved, without a suffix; empty if it cannot be.
         table: `columns` and `rows` of the file of comma-separated values; None for every mark.
@@ -167,7 +167,7 @@ def board(drawing: dict[str, Any], *, key: str, alt: str) -> None:
 
 
 def example(experiment: Experiment, probe: Example | str | None, *, key: str) -> None:
-    """Draw an example of a task; say why there is none (a text), or that it has not come (None)."""
+    """Draw an example of a task, or a text that says why there is none; None if it comes later."""
     data: dict[str, Any] = {"cells": [], "n_source": 0, "note": "", "message": ""}
     if isinstance(probe, Example):
         data = example_cells(experiment.task, probe)

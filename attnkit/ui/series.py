@@ -58,7 +58,7 @@ class Series(WatchedJob, ABC):
         if self.submit(self.experiments[self.n_finished], kept=False):
             self._begun_at = time.monotonic()
         else:
-            self.problem = f"Not taken: {self.refusal}."
+            self.problem = f"The experiment was not accepted: {self.refusal}."
 
     def follow(self) -> None:
         """Keep what a finished experiment measured, and submit the next one."""

@@ -1,4 +1,4 @@
-"""A job of the training service that one visitor watches, and how it stands in one sentence."""
+"""A job of the training service that one visitor watches, and its status in one sentence."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from attnkit.ui.server.service import FIRST_FRAME_SECONDS, training_service
 
 @dataclass(kw_only=True)
 class WatchedJob:
-    """A job that trains for a visitor: begun, paused, stopped, or taken off the screen.
+    """A job that trains for a visitor, who can begin, pause and stop it.
 
     Attributes:
         watcher: This tab, as last known.
@@ -97,9 +97,9 @@ class WatchedJob:
 
 
 def show_refusal(watched: WatchedJob) -> None:
-    """Say once why an experiment was refused."""
+    """Show once the reason why an experiment was refused."""
     if watched.refusal:
-        st.warning(f"Not taken: {plain(watched.refusal)}.")
+        st.warning(f"The experiment was not accepted: {plain(watched.refusal)}.")
         watched.refusal = ""
 
 
@@ -132,7 +132,7 @@ def live(draw: Callable[[], None], jobs: Callable[[], list[Job | None]], seconds
 
 
 def status_of(job: Job, snapshot: Snapshot | None = None, seconds_left: float = 0.0) -> str:
-    """Return how a job stands, in one sentence; Markdown.
+    """Return the status of a job as one sentence in Markdown.
 
     Args:
         job: The job.

@@ -1,4 +1,4 @@
-"""Widgets in the one form that they have on every page: bound to a choice, downloads, messages."""
+"""Widgets that all pages share: widgets bound to a choice, sections, downloads, messages."""
 
 from __future__ import annotations
 

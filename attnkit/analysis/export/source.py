@@ -29,7 +29,7 @@ def assignments(values: Mapping[str, str], *, packed: bool) -> Iterator[str]:
 
 
 def indented(lines: Iterable[str]) -> Iterator[str]:
-    """Yield lines with four spaces in front."""
+    """Yield the lines, each indented by four spaces."""
     return ("    " + line for line in lines)
 
 

@@ -39,7 +39,7 @@ class InspectedExample:
         trained: The experiment as it was trained.
         request: The inspection, with the layer, the head and the query.
         example: The example, with the answers that are known to be right.
-        map_example: The example that rows and columns are chosen by, with an answer to every query.
+        map_example: The example that decides on rows and columns; it answers every query.
         labels: Labels of its tokens.
         query_index: Index of the inspected query in `query_positions_of` the layer.
         layouts: Rows and columns of the map of every layer.
@@ -255,7 +255,7 @@ def _numbers_of(example: Example) -> Int64[np.ndarray, " n"]:
 
 
 def indices_of(entries: Int64[np.ndarray, " a"], positions: list[int], task: Task) -> list[int]:
-    """Return for each of some positions the index, among them, of its entry; −1 if it has none."""
+    """Return for each position the index in `positions` of its entry; −1 if it is not there."""
     entry_of = dict(enumerate(entries.tolist(), task.answers_from))
     index_of = {position: i for i, position in enumerate(positions)}
     return [index_of.get(entry_of.get(position, NOTHING), NOTHING) for position in positions]

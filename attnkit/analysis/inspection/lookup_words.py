@@ -1,4 +1,4 @@
-"""Conclusion of the view of the attention: what the variants do with the inspected query."""
+"""Conclusion of the attention view: what the variants attend to and answer for one query."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from attnkit.tasks import NOTHING
 from attnkit.training.summary import percent, percents
 
 HALF, PART = 0.5, 0.2
-"""Shares of attention from which it goes to one entry, and from which it is divided between two."""
+"""Least share of attention on one entry to say that it goes there, and on each of two entries."""
 
 _MOST_CLAUSES, _MOST_WITHOUT_VERDICTS = 2, 3
-"""Most clauses of a sentence, with verdicts and without; of more, only the answers are told."""
+"""Most clauses of a sentence, with verdicts and without; beyond them it gives the answers only."""
 
 
 @dataclass(frozen=True)
 class Lookup:
-    """What one variant does with the inspected query at one frame.
+    """Attention and answer of one variant for the inspected query at one frame.
 
     Attributes:
         name: Title of the variant.
@@ -47,7 +47,7 @@ class Lookup:
 
     @property
     def attends(self) -> str:
-        """Where it attends: to the "right" entry, "two" entries, "others", or else where "most"."""
+        """Entries that get the attention: "right", "two", "others"; "most" if it is not known."""
         if np.isnan(self.right):
             return "most"
         if min(self.right, self.mirrored) >= PART and self.right + self.mirrored >= HALF:
@@ -55,7 +55,7 @@ class Lookup:
         return "right" if self.right >= HALF else "others"
 
     def describe(self, columns: Sequence[str], titles: Sequence[str]) -> str:
-        """Return what the variant does, with its numbers, and who holds a wrong answer."""
+        """Return attention and answer in words, with the entries that hold a wrong answer."""
         text = f"its largest weight, {percent(self.weights.max())}, is on {self.entry}"
         if not np.isnan(self.right):
             text = f"{percent(self.right)} of its attention is on the right entry"
@@ -124,7 +124,7 @@ def _lookup(
 
 
 def conclude(found: Sequence[Lookup], step: int, header: Mapping[str, Any]) -> str:
-    """Return the sentence to take away about the lookups of all variants at a training step."""
+    """Return the conclusion about the lookups of all variants at a training step."""
     if not found:
         return "No variant here has such a map."
     place = place_name(header, header["layer"], header["head"])
@@ -136,7 +136,7 @@ def conclude(found: Sequence[Lookup], step: int, header: Mapping[str, Any]) -> s
 
 
 def place_name(header: Mapping[str, Any], layer: int, head: int) -> str:
-    """Return a layer and head in words, as far as there is a choice."""
+    """Return a layer and head in words, each only if the model has several."""
     parts = [header["layers"][layer]["title"]] if len(header["layers"]) > 1 else []
     if max(variant["n_heads"] for variant in header["variants"]) > 1:
         parts.append(f"head {head + 1}")
@@ -153,7 +153,7 @@ def _best_head(header: Mapping[str, Any], mass: np.ndarray) -> str:
 
 
 def _clauses(found: Sequence[Lookup]) -> list[str]:
-    """Return what the variants do; of many different things, only what they answer."""
+    """Return clauses on attention and answers; on answers only, if there were too many clauses."""
     groups = _grouped(
         found,
         lambda one: (

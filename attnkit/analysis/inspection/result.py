@@ -81,12 +81,12 @@ def _mapped(nested: Any, function: Callable[[Any], Any]) -> Any:
 def header_of(film: Film, inspection: Inspection) -> dict[str, Any]:
     """Return the header values of every view: the film, its frames, variants and layers."""
     experiment = film.experiment
-    failed, told = None, ""
+    failed, message = None, ""
     if film.frames:  # there may be none since the last request
         last = (film.metric(name)[-1] for name in ("accuracy", "loss"))
         failed = failure(experiment, *last, over=film.steps[-1] >= experiment.training.steps)
     if failed is not None and failed.setting == "learning_rate":
-        told = f"{failed.sentence} {failed.advice}"
+        message = f"{failed.sentence} {failed.advice}"
     colored = zip(experiment.sharing, colors_of(experiment.sharing), strict=True)
     return {
         "view": inspection.view,
@@ -94,7 +94,7 @@ def header_of(film: Film, inspection: Inspection) -> dict[str, Any]:
         "since": inspection.since if inspection.since >= 0 else None,
         "task": experiment.task.name,
         "title": experiment.task.title,
-        "failure": told,
+        "failure": message,
         "sentences": {},
         "chance": experiment.task.chance,
         "seed": experiment.first_seed,

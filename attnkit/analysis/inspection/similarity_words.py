@@ -1,4 +1,4 @@
-"""Conclusion of the view of the similarity: how alike vectors are, beside random matrices.
+"""Conclusion of the similarity view: how alike vectors are, compared with random matrices.
 
 A side is −1 where a measure is below what random matrices give, 0 within, and 1 above; NaN where
 there is nothing to compare.
@@ -56,7 +56,7 @@ def alikeness_sentences(header: Mapping[str, Any], framed: Mapping[str, np.ndarr
 def conclude(
     sides: np.ndarray, step: int, untrained: np.ndarray | None, *, all_shared: bool
 ) -> str:
-    """Return the sentence to take away: how alike vectors of different matrices are.
+    """Return the conclusion on how alike the vectors of different matrices are.
 
     Args:
         sides: Side of every variant and pair; NaN for those of one matrix.
@@ -77,8 +77,8 @@ def conclude(
             if counts[side]
         ]
         more = listed([f"{count} {text}" for _, count, text in others])
-        told = f"{first[0]} {first[2]} {_as(first[2])} random matrices make them, {more}."
-        return capitalised(f"{before}of {n} pairs with matrices of their own, {told}")
+        comparison = f"{first[0]} {first[2]} {_as(first[2])} random matrices make them, {more}."
+        return capitalised(f"{before}of {n} pairs with matrices of their own, {comparison}")
     text = _SIDES[most] if counts[most] == n else f"mostly {_SIDES[most]}"
     how = f"{text} {_as(text)} random matrices"
     of_all = "" if counts[most] == n else f" ({counts[most]} of {n} pairs)"
@@ -92,7 +92,7 @@ def conclude(
 
 
 def _as(text: str) -> str:
-    """Return the word that a comparison goes on with."""
+    """Return "as" or "than", whichever follows the text of a comparison."""
     return "as" if text.endswith("as alike") else "than"
 
 
@@ -134,9 +134,9 @@ def head_table(header: Mapping[str, Any], fixed: Mapping[str, np.ndarray]) -> tu
         sides[values > TWIN] = np.nan
         tables.append(marked(values, sides).reshape(*values.shape[:2], -1).tolist())
         own.append(sides[..., header["measures"].index("cka_weights")].reshape(-1, values.shape[2]))
-    told = (
+    counts = (
         f"{pair[0]} and {pair[1]}: of {np.isfinite(sides).sum()} heads with matrices of their own, "
         f"{(sides == 1).sum()} have weights more alike than random, {(sides == -1).sum()} less."
         for pair, sides in zip(header["pairs"], np.concatenate(own).T, strict=True)
     )
-    return tables, " ".join(told)
+    return tables, " ".join(counts)

@@ -94,7 +94,7 @@ def inspect_symmetry(film: Film, inspection: Inspection) -> InspectionResult:
     header: dict[str, Any] = {
         **header_of(film, inspection),
         "square": spec.square,
-        "n_looked_at": spec.n_keys,
+        "n_keys": spec.n_keys,
         "positions": positions,
         "labels": [labels[i].short for i in positions],
         "full_labels": [labels[i].full for i in positions],

@@ -1,4 +1,4 @@
-"""Conclusion of the view of the symmetry: whether scores and attention tell i → j from j → i."""
+"""Conclusion of the symmetry view: whether scores and attention tell i → j from j → i."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Direction:
         return is_even and sum(self.masses) > ATTENDED
 
     @property
-    def tells(self) -> bool:
+    def finds_direction(self) -> bool:
         """Whether attention goes to the right entry rather than to the mirrored one."""
         return sum(self.masses) > ATTENDED and self.masses[0] > 2 * self.masses[1]
 
@@ -84,16 +84,16 @@ class Direction:
         return [*cells, *map(percent, (*self.masses[: header["n_masses"]], self.accuracy))]
 
     def farthest(self, labels: Sequence[str]) -> str:
-        """Return which pair differs most, and how much of the difference all examples share."""
+        """Return the pair whose scores differ most, and how much of that all examples share."""
         if self.scores is None or self.sign == "":
             return "" if self.scores is None else "The run diverged."
         if self.sign == "=":
-            return "Nothing breaks it: all pairs score alike both ways."
+            return "Nothing breaks the symmetry: every pair has the same score in both directions."
         gap = np.nan_to_num(np.abs(self.scores - self.scores.T))
         i, j = np.unravel_index(gap.argmax(), gap.shape)
         apart = f"{labels[i]} and {labels[j]}, by {two_decimals(float(gap[i, j]))}"
         shared = percent(min(max(self.shared, 0.0), 1.0))
-        return f"Farthest apart: {apart}. Alike in all examples: {shared} of Sₐ."
+        return f"Farthest apart: {apart}. {shared} of Sₐ is the same in all examples."
 
 
 def direction_sentences(header: Mapping[str, Any], framed: Mapping[str, np.ndarray]) -> Sentences:
@@ -157,7 +157,7 @@ def _pair_names(header: Mapping[str, Any]) -> list[str]:
 
 
 def conclude(states: Sequence[Direction], step: int, header: Mapping[str, Any]) -> str:
-    """Return the sentence to take away about the states of all variants at a training step."""
+    """Return the conclusion about the states of all variants at a training step."""
     if not header["square"]:
         return (
             "Queries and keys belong to different sequences here, so a score has no opposite "
@@ -196,7 +196,7 @@ def _about_tied(
         first = f"{same}, so {verb(tied, 'it', 'they')} cannot tell {_APART}"
         if len(lost) < len(tied):
             first = f"{same}. {_names(lost)} cannot tell {_APART}"
-        tell = [state for state in others if state.tells]
+        tell = [state for state in others if state.finds_direction]
         able = rest if len(tell) == len(others) else _names(tell)
         more = f" {able} can: {_accuracies(tell)} right." if tell else ""
         return f"{first}: {_accuracies(lost)} {_HELD_OUT} right.{more}"
@@ -229,11 +229,11 @@ def _about_free(states: Sequence[Direction], pair: str, step: int) -> str:
     differ = f"{who} {verb(states, 'scores', 'score')} {pair} {how}"
     if step == 0:
         return f"{differ}, even before training."
-    tell = [state for state in states if state.tells]
+    tell = [state for state in states if state.finds_direction]
     if len(tell) == len(states):
         return f"{differ}, and {verb(states, 'tells', 'tell')} {_APART}: {right} {_HELD_OUT} right."
     if tell:
-        told = f"{_names(tell)} {verb(tell, 'tells', 'tell')} {_APART}"
-        return f"{differ}. {told}: {_accuracies(tell)} {_HELD_OUT} right."
+        success = f"{_names(tell)} {verb(tell, 'tells', 'tell')} {_APART}"
+        return f"{differ}. {success}: {_accuracies(tell)} {_HELD_OUT} right."
     more = f", and {verb(states, 'is', 'are')} right in {right} {_HELD_OUT}" if right else ""
     return f"{differ}{more}."

@@ -152,8 +152,8 @@ const stages = {
   title: titled("What mask and softmax make of it"),
   hint: (film) => {
     const masks = [film.header.causal && "the causal mask hides later tokens, one direction of every pair", film.header.notes.some((note) => note.self_mask) && "the self-mask hides the diagonal"].filter(Boolean);
-    const told = masks.length ? `Here ${masks.join(", and ")}; what is hidden counts as 0. ` : "Here nothing is masked. ";
-    return `Asymmetry a of S, of S behind its mask, and of the attention pattern; mean over ${film.header.n_examples} examples. ${told}The softmax divides each row by its own sum, so even symmetric scores end in a pattern that is not quite symmetric.`;
+    const maskText = masks.length ? `Here ${masks.join(", and ")}; what is hidden counts as 0. ` : "Here nothing is masked. ";
+    return `Asymmetry a of S, of S behind its mask, and of the attention pattern; mean over ${film.header.n_examples} examples. ${maskText}The softmax divides each row by its own sum, so even symmetric scores end in a pattern that is not quite symmetric.`;
   },
   height: 90,
   shown: square,
@@ -220,10 +220,10 @@ const breakers = {
     const high = limitOf(...all) || 1;
     drawn.forEach((one, p) => {
       one?.charts.forEach((chart, m) => chart.update(film.part(`${p}.gap`, [m]), 0, high));
-      if (one) say(one.words, film.said("breakers")[p]);
+      if (one) say(one.words, film.sentencesOf("breakers")[p]);
     });
   },
-  finding: (film) => film.variants.map(({ name }, p) => `${name}: ${film.said("breakers")[p]} ${film.header.notes[p].rules}`).join(" "),
+  finding: (film) => film.variants.map(({ name }, p) => `${name}: ${film.sentencesOf("breakers")[p]} ${film.header.notes[p].rules}`).join(" "),
   table: (film) => ({
     columns: ["variant", "map", "position", "token", "mean |S_ij − S_ji|"],
     rows: film.variants.flatMap((variant, p) => (hasHead(film, p) ? Array.from({ length: film.header.notes[p].n_maps }, (_, m) => Array.from(film.part(`${p}.gap`, [m]), (gap, k) => [variant.text, m + 1, k + 1, film.header.all_labels[k], gap])).flat() : [])),

@@ -3,7 +3,7 @@
 
 import {
   chosenPlace, columnsOf, followed, followedRow, lackingOf, mapOf, mostHeads, placeText, short,
-  shownPlace, toldOfLookup,
+  shownPlace, lookupFinding,
 } from "./followed.js";
 import {
   clamp, el, paint, panelGrid, panelTitle, percent, scaleLegend, sequential, set, show,
@@ -34,8 +34,8 @@ const findingFigure = {
       return el("span", "", item, "");
     });
   },
-  update: (film, lines) => lines.forEach((line, p) => say(line, film.said("finding")[p])),
-  finding: toldOfLookup,
+  update: (film, lines) => lines.forEach((line, p) => say(line, film.sentencesOf("finding")[p])),
+  finding: lookupFinding,
   table: (film) => ({
     columns: ["step", "variant", "token", "weight_on_right", "weight_on_reversed", "answer", "is_right", "probability", "asymmetry"],
     rows: film.variants.map((variant, p) => {
@@ -225,7 +225,7 @@ const gridFigure = {
       paint(canvas, film.part(`${p}.grid.${l}`, [head]), scale);
     }
   },
-  finding: (film) => `At step ${film.step}: the head with the most attention on the right entries. ${film.variants.map(({ name }, p) => `${name}: ${film.said("heads")[p]}.`).join(" ")}`,
+  finding: (film) => `At step ${film.step}: the head with the most attention on the right entries. ${film.variants.map(({ name }, p) => `${name}: ${film.sentencesOf("heads")[p]}.`).join(" ")}`,
   table: (film) => ({
     columns: ["step", "variant", "layer", "head", "mass_on_right", "mass_on_reversed"],
     rows: film.variants.flatMap((variant, p) => film.header.layers.flatMap((_, l) => Array.from({ length: variant.n_heads }, (__, h) => [

@@ -13,7 +13,7 @@ export const SHAPES = {
 
 /**
  * Options: width, height, margin {left, right, top, bottom}, curves [{color, dash, className}], levels
- * [{dash, text}], className, label. Returns what places things (x, y and the sides) and what draws:
+ * [{dash, text}], className, label. Returns the scales x and y, the four sides, and these functions:
  *   scaleTo(last, low, high)              the ends of both axes; steps begin at 0
  *   drawAxis(down, across, caption)       [[value, text]], [[step, text, anchor]]
  *   draw(k, steps, values, low, high)     curve k and its band, where they are numbers

@@ -53,7 +53,7 @@ export const mapsOf = (film, boxes, draw) => film.variants.map((variant, p) => {
 });
 
 /** What is left out of maps that have a limit of positions. */
-export const cutText = ({ header: { labels, n_looked_at: all } }) => (labels.length < all ? ` Shown are ${labels.length} of ${all} positions.` : "");
+export const cutText = ({ header: { labels, n_keys: all } }) => (labels.length < all ? ` ${labels.length} of ${all} positions are shown.` : "");
 
 export const scoreMaps = {
   name: "scores",

@@ -1,6 +1,6 @@
 // One example of the task: tokens in wrapping rows, below each the right answer, and an arc from
 // the token that asks to the one that holds the answer. Pointing at a token shows its own arc, and
-// so do the arrow keys, from one that is asked to the next.
+// so do the arrow keys, which go from one question to the next.
 // data: {cells: [{token, full, asked, answer, target, reverse}], n_source, note, message}
 
 import { mounted, onWidth, unpacked } from "./panels.js";
@@ -24,16 +24,16 @@ function build(root, state, data) {
   scroll.tabIndex = data.cells.length ? 0 : -1;
   scroll.setAttribute("role", "group");
   scroll.setAttribute("aria-label", `An example of ${data.cells.length} tokens, ${data.cells.filter(({ asked }) => asked).length} of them ` +
-    "asked. Arrow keys left and right go from one that is asked to the next.");
+    "asked. The left and right arrow keys go to the question before and the next one.");
   scroll.onkeydown = (event) => step(state, event);
   if (data.cells.length) strip.setAttribute("role", "list");
   state.cells = data.cells.map(({ token, full, asked, answer, target }, i) => {
     if (data.n_source && (i === 0 || i === data.n_source)) el("div", "ak-side", strip, i ? "decoder" : "encoder");
     const box = el("div", `ak-token-box${asked ? " ak-asked" : ""}`, strip);
-    const told = `position ${i}: ${full}${asked ? `; asked, right answer ${answer}` : ""}${target >= 0 ? `, at position ${target}` : ""}`;
+    const description = `position ${i}: ${full}${asked ? `; asked, right answer ${answer}` : ""}${target >= 0 ? `, at position ${target}` : ""}`;
     box.setAttribute("role", "listitem");
-    box.setAttribute("aria-label", told);
-    box.title = told;
+    box.setAttribute("aria-label", description);
+    box.title = description;
     for (const [part, text] of [["place", i], ["said", token], ["right", answer]]) el("span", `ak-${part}`, box, String(text));
     if (asked) box.onmouseenter = () => choose(state, i);
     return box;

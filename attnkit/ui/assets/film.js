@@ -5,8 +5,8 @@
 //     return filmPage(component, { figures: [accuracy], more: [loss] });
 //   }
 //
-// The sentence to take away, `film.said("conclusion")`, stands above the player. Of a training that
-// failed, `header.failure` stands there instead.
+// The conclusion, `film.sentencesOf("conclusion")`, stands above the player. If the training failed,
+// `header.failure` stands there instead.
 // The figures of `more` are folded away under "More figures" until the visitor opens them.
 //
 // A figure is a plain object; `film.at` is the place of the shown frame, `film.step` its step:
@@ -27,9 +27,9 @@
 //   film.get(name, k = film.at) → values of frame k, or of a constant array; film.shape(name)
 //   film.part(name, [v, h, …], k) → the values below these leading indices, without copying
 //   film.value(name, [v, …], k) → one number     film.line(name, [v, …]) → it, for every frame
-//   film.said(name, k) → the texts of frame k among the header's sentences, which Python has composed
+//   film.sentencesOf(name, k) → the texts of frame k among the header's sentences, composed in Python
 //   film.go(k), film.nearest(step), film.redraw()
-//   film.picked, film.pick({layer, head, query_index})  what the visitor chose; told to Python
+//   film.picked, film.pick({layer, head, query_index})  what the visitor chose; sent to Python
 //   film.own                                       what a page keeps in the browser only
 //   film.served                                    whether Python answers; a page as one file has none
 //   film.link.point(token), film.link.on(node, seen)   a token pointed at, in all figures
@@ -91,7 +91,7 @@ export function newFilm() {
     },
     value: (name, indices, k) => film.part(name, indices, k)[0],
     line: (name, indices) => film.steps.map((_, k) => film.value(name, indices, k)),
-    said: (name, k = film.at) => film.frames.get(film.steps[k])?.sentences[name],
+    sentencesOf: (name, k = film.at) => film.frames.get(film.steps[k])?.sentences[name],
     nearest: (step) => film.steps.reduce((best, s, k) => (Math.abs(s - step) < Math.abs(film.steps[best] - step) ? k : best), 0),
   };
   return film;
@@ -358,7 +358,7 @@ function drawAll(state) {
   const began = performance.now();
   if (!state.film.steps.length) return;
   drawPlayer(state);
-  say(state.conclusion, (state.film.step && state.film.header.failure) || (state.film.said("conclusion") ?? ""));
+  say(state.conclusion, (state.film.step && state.film.header.failure) || (state.film.sentencesOf("conclusion") ?? ""));
   for (const figure of state.figures) {
     figure.stale = true;
     if (figure.visible && figure.section.style.display !== "none") draw(state, figure);

@@ -43,7 +43,7 @@ export function mapOf(film, p, { layer, head }, k = film.at) {
 export const followedRow = (film) => (film.header.askable[film.picked.query_index] ?? { row: film.header.row }).row;
 
 /** What each variant does with the followed token, at the shown step. */
-export const toldOfLookup = (film) => `${followed(film)} at step ${film.step}. ${film.variants.map(({ name }, p) => `${name}: ${film.said("finding")[p]}`).join(" ")}`;
+export const lookupFinding = (film) => `${followed(film)} at step ${film.step}. ${film.variants.map(({ name }, p) => `${name}: ${film.sentencesOf("finding")[p]}`).join(" ")}`;
 
 export const followed = (film) => film.header.askable[film.header.query_index]?.label ?? "";
 /** Whether what was picked is on its way. */

@@ -186,7 +186,7 @@ export function panelGrid(film, parent, n, least, parts = 0, gap = 16) {
   return { node, boxes, columns, inner };
 }
 
-/** The colour and the name of a variant, and what is to be said of it at the shown step. */
+/** The colour and the name of a variant, and a few words about it at the shown step. */
 export function panelTitle(parent, { name, text, color }) {
   const node = el("div", "ak-panel-title", parent);
   el("i", "", node, "■").style.color = color;

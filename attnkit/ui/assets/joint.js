@@ -24,9 +24,9 @@ const notMapped = (film, p) => (notesOf(film, p).has_head ? notesOf(film, p).ref
 
 /** Roles that a token has in this layer and that are in the plane. */
 function pointsOf(film, p) {
-  const { tokens, asks, looked_at } = film.header, { widths } = notesOf(film, p);
+  const { tokens, is_query, is_key } = film.header, { widths } = notesOf(film, p);
   return tokens.flatMap((_, i) => ROLE_INK.map((_, r) => ({ r, i }))
-    .filter(({ r }) => (r ? looked_at[i] : asks[i]) && widths[r] === widths[1]));
+    .filter(({ r }) => (r ? is_key[i] : is_query[i]) && widths[r] === widths[1]));
 }
 
 /** Places of points in the plane of the newest frame, and how much of the spread it shows. */

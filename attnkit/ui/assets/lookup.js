@@ -5,7 +5,7 @@ import {
   set, svg, textWidth,
 } from "./ink.js";
 import { strip } from "./maps.js";
-import { columnsOf, followed, isLate, mostHeads, placeText, short, toldOfLookup } from "./followed.js";
+import { columnsOf, followed, isLate, mostHeads, placeText, short, lookupFinding } from "./followed.js";
 import { say } from "./panels.js";
 
 const LONGEST_NAME = 14; // letters of an entry in the table; of longer ones only its name
@@ -287,7 +287,7 @@ export const lookupFigure = {
     node.classList.toggle("ak-faded", isLate(film));
     updates.forEach((update) => update());
   },
-  finding: toldOfLookup,
+  finding: lookupFinding,
   table(film) {
     const { header } = film, layer = header.layers[header.layer], rows = [];
     film.variants.forEach((variant, p) => {

@@ -1,4 +1,4 @@
-// Maps of numbers: cells of colours under labels and marks, and what is told where they are pointed at.
+// Maps of numbers: coloured cells with labels and marks, and a tooltip for the cell under the pointer.
 // `host` is a film, or {tip, link} with `tip` from tipIn and `link` null.
 //
 //   tipIn(root)                        .show(text, event)  .say(text)  .hide()

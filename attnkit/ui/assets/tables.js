@@ -30,7 +30,7 @@ export function variantTable(film, parent, columns) {
 export const tableFigure = ({ columns, ...figure }) => ({
   shape: columns,
   build: (film, body) => variantTable(film, body, columns(film)),
-  update: (film, cells) => film.said(figure.name).forEach((row, p) => row.forEach((text, c) => say(cells[p][c], text))),
-  finding: (film) => film.said(figure.name).map((row, p) => `${film.variants[p].name}: ${columns(film).map((heading, c) => `${heading} ${row[c]}`).join(", ")}.`).join(" "),
+  update: (film, cells) => film.sentencesOf(figure.name).forEach((row, p) => row.forEach((text, c) => say(cells[p][c], text))),
+  finding: (film) => film.sentencesOf(figure.name).map((row, p) => `${film.variants[p].name}: ${columns(film).map((heading, c) => `${heading} ${row[c]}`).join(", ")}.`).join(" "),
   ...figure,
 });

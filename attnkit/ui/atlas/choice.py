@@ -16,7 +16,7 @@ from attnkit.realmodels.atlas import PLACE, Atlas
 from attnkit.realmodels.measures import MEASURES
 from attnkit.realmodels.shipped import OFFSETS
 from attnkit.ui import components
-from attnkit.ui.address import Linked, LinkField, named, shortened
+from attnkit.ui.address import Linked, LinkField, by_text, shortened
 from attnkit.ui.atlas.measured_models import MOST_ATLASES, keep_measured, measured_models
 from attnkit.ui.widgets import bound
 
@@ -40,7 +40,7 @@ class Head(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> Head | None:
-        """Read what `str` wrote; None if it is no head. A model's name may contain slashes."""
+        """Read a head from its text in a link, in which a model's name may have slashes."""
         parts = text.rsplit("/", 3)
         if len(parts) != 4 or not (parts[2] + parts[3]).isdecimal() or not (parts[2] and parts[3]):
             return None
@@ -105,13 +105,13 @@ class AtlasChoice(Linked):
 
     def _fields(self) -> Iterator[tuple[str, LinkField[Any]]]:
         """Yield every choice that a link carries, by the name of its attribute."""
-        measures = named(MEASURES)
+        measures = by_text(MEASURES)
         yield "measure", LinkField("measure", OVERLAP, measures)
         yield "head", LinkField("head", None, Head.of, "model/kind/layer/head")
         opened = "" if self.head is None else "head"
-        yield "section", LinkField("show", opened, {OVERVIEW: "", **named(SECTIONS)})
+        yield "section", LinkField("show", opened, {OVERVIEW: "", **by_text(SECTIONS)})
         yield "fold", LinkField("fold", False, _SWITCH)
-        yield "offset", LinkField("offset", 0, named(OFFSETS))
+        yield "offset", LinkField("offset", 0, by_text(OFFSETS))
         yield "once", LinkField("kv", True, {"once": True, "query": False})
         yield "toys", LinkField("toys", False, _SWITCH)
         yield "x", LinkField("x", X, measures)
@@ -170,7 +170,7 @@ class AtlasChoice(Linked):
         if "head" in self._unchecked and requested is not None and requested != found:
             problem = (
                 f"The link has head={shortened(str(requested))!r}, but there is no such head here; "
-                f"shown is {found}."
+                f"{found} is shown instead."
             )
             if not has_model and "mine" not in self.link:
                 problem += " A model that its sender measured is in their full link only."
@@ -187,7 +187,7 @@ class AtlasChoice(Linked):
             name = getattr(self, side)
             if name and name not in names:
                 if side in self._unchecked:
-                    declared = LinkField(side, "", named(names), "; ".join(names))
+                    declared = LinkField(side, "", by_text(names), "; ".join(names))
                     self.problems.append(declared.problem_with(name))
                 setattr(self, side, "")
         self._unchecked -= {"one", "other"}

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from attnkit.claims import CLAIMS
 from attnkit.evidence.questions import QUESTIONS, WHY
-from attnkit.ui.address import Linked, LinkField, named
+from attnkit.ui.address import Linked, LinkField, by_text
 
 ALL = "all"
 """Name of the view of all claims, which is open if no question is."""
@@ -47,7 +47,7 @@ class QuestionChoice(Linked):
         """Open the question or claim of a link; a link that names neither changes nothing."""
         self.link, self.problems = params, []
         if "claim" in params:
-            name = LinkField("claim", ALL, named([ALL, *CLAIMS])).read(params, self.problems)
+            name = LinkField("claim", ALL, by_text([ALL, *CLAIMS])).read(params, self.problems)
             self.open_claim(None if name == ALL else name)
         elif "question" in params or not params:
             self.view = _QUESTION.read(params, self.problems)
@@ -64,4 +64,4 @@ class QuestionChoice(Linked):
         )
 
 
-_QUESTION = LinkField("question", WHY.id, named([*QUESTIONS, WHY.id, NEW]))
+_QUESTION = LinkField("question", WHY.id, by_text([*QUESTIONS, WHY.id, NEW]))

@@ -199,7 +199,7 @@ def markdown_table(table: Table) -> str:
 
 
 def beside_table(own: Evidence, shipped: ClaimInWords) -> str:
-    """Return a table of a visitor's run beside the shipped record, if there is one; Markdown."""
+    """Return a table in Markdown that compares a visitor's run with the shipped record, if any."""
     columns = [("your run", own, own.judgement.verdict)]
     if shipped.evidence is not None and shipped.verdict is not None:
         columns.append(("shipped", shipped.evidence, shipped.verdict))

@@ -100,11 +100,11 @@ class InspectedRun:
 
         Args:
             inspection: The inspection.
-            most: Number of times that it is computed during a training, at most; 0 for any number.
+            most: Largest number of times that it is computed during a training; 0 for no limit.
         """
         job = self.ask_for_film()
         if job is None:
-            return f"Not taken: {self.refusal}"
+            return f"The experiment was not accepted: {self.refusal}"
         return self._inspect(job, inspection, most)
 
     def inspect_when_over(self, inspection: Inspection) -> bytes | str | None:
@@ -338,7 +338,11 @@ def _status(job: Job | None, subject: InspectedRun) -> str:
         seed = subject.experiment.first_seed
         again = f"Seed {seed} is trained once more for these figures, with the same numbers."
         return f"{again} {status_of(job)}"
-    return f"{status_of(job)} The figures grow." if moves(job) and job.snapshot else status_of(job)
+    return (
+        f"{status_of(job)} The figures grow while it trains."
+        if moves(job) and job.snapshot
+        else status_of(job)
+    )
 
 
 def result_of(
@@ -369,7 +373,7 @@ def result_of(
 
 
 def show_problem(problem: str, name: str, ask_again: Callable[..., Any] | None) -> None:
-    """Draw why an inspection has no result, and the button that asks again, if there is one."""
+    """Draw the reason why there is no result, and the button that asks again, if there is one."""
     st.error(plain(f"{problem}."), icon=":material/error:")
     if ask_again is not None:
         key = f"again_{name}"
@@ -377,7 +381,7 @@ def show_problem(problem: str, name: str, ask_again: Callable[..., Any] | None) 
 
 
 def _show_failure(subject: InspectedRun, job: Job, name: str) -> None:
-    """Draw why a training failed, and the button that begins it again."""
+    """Draw the reason why a training failed, and the button that begins it again."""
     st.markdown(status_of(job))
     key, press = f"again_{name}", subject.try_again
     st.button("Train it again", icon=":material/replay:", key=key, on_click=press)

@@ -159,14 +159,14 @@ def _aim(experiment: Experiment) -> str:
 
 
 def _does(experiment: Experiment, names: Sequence[str]) -> str:
-    """Return the aim as a verb in the present, whose subjects are variants."""
+    """Return the predicate of a sentence that says that these variants reach the aim."""
     if experiment.task.loss_to_beat is None:
         return verb(names, "solves it", "solve it")
     return f"{verb(names, 'has', 'have')} a lower loss than {experiment.task.simple_model}"
 
 
 def _does_not(experiment: Experiment, names: Sequence[str]) -> str:
-    """Return `_does` with "not"."""
+    """Return the predicate of a sentence that says that these variants miss the aim."""
     return f"{verb(names, 'does', 'do')} not {_does(experiment, ())}"
 
 

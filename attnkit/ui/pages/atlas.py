@@ -86,7 +86,7 @@ def load_toys() -> pd.DataFrame:
 
 
 def conclude(table: pd.DataFrame) -> None:
-    """Draw the sentence to take away, and the numbers behind it."""
+    """Draw the conclusion, and the numbers behind it."""
     with st.container(key="conclusion"):
         st.markdown(with_formulas(conclusion(table)))
     st.caption(with_formulas(overlap_line(table)))

@@ -1,6 +1,6 @@
 """The Lab: choose variants, press Train, watch them learn side by side.
 
-This module says what stands where on the page. `attnkit.ui.lab.lab` keeps the visitor's settings
+This module arranges the page. `attnkit.ui.lab.lab` keeps the visitor's settings
 and the run on screen between two runs of the page; the other modules of that folder draw the parts.
 """
 

@@ -100,7 +100,7 @@ def draw() -> None:
 
 
 def words_of(name: str, records: Records) -> ClaimInWords:
-    """Return what is said about the claim of an id."""
+    """Return the presentation of the claim with an id."""
     return claims_in_words(records, [CLAIMS[name]])[0]
 
 
@@ -114,9 +114,9 @@ def is_hidden(name: str) -> bool:
 def beside_run(
     words: ClaimInWords, question: str, guesses: Mapping[str, Verdict], reason: str
 ) -> Iterator[None]:
-    """Draw a way to train the models of a claim again below what the block draws.
+    """Draw the content of a block, and below it the buttons that train a claim's models again.
 
-    A visitor in the quiet mode guesses first, above it.
+    In the quiet mode the buttons and the visitor's guess stand above the content.
     """
     if is_quiet():
         claim_rerun_area(words, question, guesses, reason)

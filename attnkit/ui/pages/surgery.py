@@ -82,7 +82,7 @@ def status_line(subject: InspectedRun, job: Job | None) -> str:
         return "Nothing is trained."
     if job.over:
         return f"Trained for {job.step} steps, seed {seed}."
-    return f"Seed {seed}. {status_of(job)} Numbers are of the newest moment."
+    return f"Seed {seed}. {status_of(job)} The numbers are those of the newest step."
 
 
 def tie_area(subject: InspectedRun, operation: TiedTraining) -> None:
@@ -204,7 +204,7 @@ def invite(
         )
         st.markdown(
             plain(
-                f"Does {way.tie} ({way.method}) come back{too}? Right after tying, it has "
+                f"Does {way.tie} ({way.method}) recover{too}? Right after tying, it has "
                 f"{percent(way.at_once)}."
             )
         )
@@ -238,7 +238,7 @@ def plan_text(operation: TiedTraining, plan: Experiment) -> str:
     if not repeats(operation.run, plan):
         constant = " The learning rate stays constant, because that of the run has fallen to zero."
     return (
-        f"Can it come back? “Train on” repeats the training with {seeds}, ties it at step "
+        f"Can it recover? “Train on” repeats the training with {seeds}, ties it at step "
         f"{tied_at} and trains {plan.training.steps - tied_at} more steps, beside the same model "
         f"never tied.{constant}"
     )

@@ -16,7 +16,7 @@ from attnkit.figures.phase import MEASURES, Measure
 from attnkit.foundation.settings import Value
 from attnkit.sweeps import Sweep, SweepResult
 from attnkit.sweeps.shipped import SHIPPED
-from attnkit.ui.address import Linked, LinkField, LinkList, named
+from attnkit.ui.address import Linked, LinkField, LinkList, by_text
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
 
@@ -103,18 +103,18 @@ class CapacityChoice(Linked):
     def _fields(self) -> Iterator[tuple[str, LinkField[Any]]]:
         """Yield the choices that every sweep has, by the name of their attribute."""
         costs = self.section in ("frontier", "matching")
-        yield "sweep", LinkField("sweep", CapacityChoice.sweep, named([*SHIPPED, OWN]))
-        yield "measure", LinkField("measure", CapacityChoice.measure, named(MEASURES))
-        yield "section", LinkField("show", "", named(SECTIONS))
-        yield "cost", LinkField("cost", CapacityChoice.cost, named(COSTS), is_shown=costs)
+        yield "sweep", LinkField("sweep", CapacityChoice.sweep, by_text([*SHIPPED, OWN]))
+        yield "measure", LinkField("measure", CapacityChoice.measure, by_text(MEASURES))
+        yield "section", LinkField("show", "", by_text(SECTIONS))
+        yield "cost", LinkField("cost", CapacityChoice.cost, by_text(COSTS), is_shown=costs)
 
     def _fields_of(self, sweep: Sweep) -> Iterator[tuple[str, LinkField[Any]]]:
         """Yield the choices that depend on the sweep, but for the variants that have a panel."""
         axes = list(sweep.axes)
-        yield "x", LinkField("x", (axes or [""])[0], named(axes))
+        yield "x", LinkField("x", (axes or [""])[0], by_text(axes))
         others = [name for name in axes if name != self.x]
-        yield "y", LinkField("y", (others or [""])[0], named(others))
-        present, pair = named(sweep.sharing), default_pair(sweep.sharing)
+        yield "y", LinkField("y", (others or [""])[0], by_text(others))
+        present, pair = by_text(sweep.sharing), default_pair(sweep.sharing)
         compares = self.section in ("difference", "matching")
         for side, variant in zip(("one", "other"), pair, strict=True):
             yield side, LinkField(side, variant, present, is_shown=compares)
@@ -203,7 +203,7 @@ class CapacityChoice(Linked):
 
 def _variants_of(sweep: Sweep) -> LinkList[Variant]:
     """Return the field of the variants that have a panel."""
-    return LinkList("variants", sweep.sharing[0], named(sweep.sharing))
+    return LinkList("variants", sweep.sharing[0], by_text(sweep.sharing))
 
 
 def middle_of(values: Sequence[Value]) -> Value:
