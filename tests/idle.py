@@ -121,7 +121,7 @@ def open_page(name, **params):
 def show(tab):
     """Run the page; it must not fail."""
     tab.run()
-    assert not tab.exception, [one.stack_trace for one in tab.exception]
+    assert not tab.exception, [(one.message, one.stack_trace) for one in tab.exception]
     return tab
 
 

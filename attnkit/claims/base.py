@@ -14,7 +14,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from attnkit.claims.statements import Statement
 from attnkit.experiment import Experiment
@@ -344,9 +344,13 @@ def register_claim(claim: Claim) -> Claim:
     """Add a claim to `CLAIMS`, and so to the command line, the pages and docs/claims.md.
 
     Raises:
-        ValueError: If the id is taken.
+        ValueError: If the id is taken, or `family` or `seen` is not one of the allowed texts.
     """
     if claim.id in CLAIMS:
         raise ValueError(f"id: {claim.id!r} is taken")
+    for name, allowed in (("family", FAMILIES), ("seen", get_args(Seen))):
+        if getattr(claim, name) not in allowed:
+            got = f"got {getattr(claim, name)!r}, allowed {', '.join(map(repr, allowed))}"
+            raise ValueError(f"{claim.id}: {name}: {got}")
     CLAIMS[claim.id] = claim
     return claim

@@ -77,17 +77,16 @@ class Heads:
         return k, k if self.wiring.value_is_key else self._adjust("V", v, positions)
 
     def queries(
-        self, x: Float[Tensor, "s b i m"], projected: dict[str, Tensor], positions: Tensor
+        self, x: Float[Tensor, "s b i m"], tied: dict[str, Tensor], positions: Tensor
     ) -> Tensor:
         """Return the queries of some tokens, after all rules.
 
         Args:
             x: Residual stream of the tokens, normalised.
-            projected: Vectors of the same tokens, as returned by `project`; tied queries are among
-                them.
+            tied: Vectors of the same tokens, as returned by `project`; queries may be one of them.
             positions: Positions of the tokens, (i,).
         """
-        q = self._vector(self.wiring.roles["Q"], projected | {TOKEN: x})
+        q = self._vector(self.wiring.roles["Q"], tied | {TOKEN: x})
         return self._adjust("Q", q, positions)
 
     def scores(

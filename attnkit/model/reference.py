@@ -9,6 +9,8 @@ stands apart:
 
 - `attnkit.model.heads` applies the rules of a variant, such as unit keys or rotary positions, and
   gives a layer the keys and values of a lower one, if the variant shares them.
+- `attnkit.model.products` multiplies matrices so that the bits of a run do not depend on the other
+  runs of the batch.
 - `attnkit.model.places` lists the positions with queries and keys: all of them, except with an
   encoder and a decoder, and where only the answers are read.
 
@@ -22,7 +24,8 @@ Tied roles have one matrix, which is called by the first of them.
 
 Index letters: `s` seed (here one run, because all runs are of one variant), `b` batch, `n`
 position, `fields` numbers of a token, `i` query position, `j` key position, `a` answering position,
-`h` head, `p` score map of a head, `m` d_model, `d` d_head, `f` d_mlp, `k` any width, `c` class.
+`h` head, `p` score map of a head (one, except in a few variants), `m` d_model, `d` d_head, `f`
+d_mlp, `k` any width, `c` class.
 """
 
 from __future__ import annotations
@@ -82,8 +85,8 @@ class Transformer:
         x = self.embed(tokens)  # (s, b, n, m)
         below: list[KeysAndValues] = []
         for layer in range(len(self.layer_specs)):
-            last = layer == len(self.layer_specs) - 1 and layers is None
-            stages = self.attention(layer, x, below, only_answers=last)
+            only_answers = layer == len(self.layer_specs) - 1 and layers is None
+            stages = self.attention(layer, x, below, only_answers=only_answers)
             x = self.stream_after(layer, stages)
             below.append((stages.k, stages.v))
             if layers is not None:
@@ -129,6 +132,7 @@ class Transformer:
         rows = self.norm(x, f"{layer}.ln1")  # (s, b, n, m)
         projected = heads.project(rows[:, :, places.keys])  # x W, of which keys and values are made
         k, v = heads.keys_and_values(projected, j, below)
+        # Keys and values of a lower layer have all heads already and stay as they are.
         k, v = heads.for_all_heads(k), heads.for_all_heads(v)  # (s, b, h, j, d)
         tied = places.tied(projected)  # queries that are tied to keys or values are taken from here
         q = heads.queries(rows[:, :, places.queries], tied, i)  # (s, b, h, i, d)

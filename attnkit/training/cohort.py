@@ -157,7 +157,8 @@ class Cohort:
     def _start_main_task_if_due(self) -> None:
         """After the earlier task, freeze the embedding and draw all other parameters anew.
 
-        Some tasks have an earlier task, whose steps are `earlier_steps`; see `Task.earlier`.
+        Some tasks have an earlier task, which trains for `earlier_steps`; see `Task.earlier`.
+        Without one these are 0, and nothing happens.
         """
         if self.step != self.experiment.training.earlier_steps:
             return
