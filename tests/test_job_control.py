@@ -45,7 +45,7 @@ def kill(service, ids):
             assert wait_until(service, job.id, lambda now: now.settled).step == 0
 
 
-VERBS = st.sampled_from(["pause", "step", "resume", "stop", "look", "kill"])
+VERBS = st.sampled_from(["pause", "step", "resume", "stop", "job", "kill"])
 
 
 @settings(
