@@ -119,7 +119,7 @@ class Bench:
         self.processor = processor_kind(pick_device(device))
 
     def measure(self, trial: Trial) -> dict[tuple[str, float], Measurements]:
-        """Return (name of the arm, learning rate) → measurements, training what is not cached.
+        """Return (name of the arm, learning rate) → measurements; train only runs not in the cache.
 
         Runs do not depend on each other, so every variant is cached by itself and all claims share
         the cache.

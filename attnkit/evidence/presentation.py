@@ -128,7 +128,7 @@ class ClaimInWords:
 
     @property
     def made(self) -> str:
-        """How the record was made; empty without a record."""
+        """Seeds, versions and engine with which the record was made; empty without a record."""
         if self.evidence is None:
             return ""
         record = self.evidence

@@ -212,6 +212,6 @@ class Answer:
 
     @property
     def asked(self) -> str:
-        """Who asked the question, in their words; empty if the question is our own."""
+        """Quotation and source of the question; empty if the question is our own."""
         question = self.question
         return f"Asked: “{question.asked}” ({question.source})" if question.asked else ""

@@ -48,7 +48,7 @@ class Table:
 
 
 def found_in_words(statement: Statement, verdict: Verdict) -> str:
-    """Return what is found on a statement if it has this verdict; without a full stop."""
+    """Return the finding on a statement with this verdict, without a full stop."""
     found = {
         Verdict.HELD: statement.text,
         Verdict.FAILED: statement.opposite,

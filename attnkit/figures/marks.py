@@ -249,7 +249,7 @@ def frame(x: tuple[float, float], y: tuple[float, float], color: str, width: flo
 
 
 def stripes(n: int) -> list[Mark]:
-    """Return a background for every other of the rows at 0, 1, 2, …"""
+    """Return a background for every second row, from row 0 on."""
     return [region(None, (row - 0.5, row + 0.5), STRIPE) for row in range(0, n, 2)]
 
 

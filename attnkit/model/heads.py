@@ -116,20 +116,21 @@ class Heads:
         return pattern
 
     def mix(
-        self, pattern: Tensor, v: Tensor, own: Tensor | None, positions: Tensor
+        self, pattern: Tensor, v: Tensor, own_values: Tensor | None, positions: Tensor
     ) -> Float[Tensor, "s b h i d"]:
         """Return the values of every head, weighted by its pattern and summed, after all rules.
 
         Args:
             pattern: Pattern of every head.
             v: Values of the tokens that are seen, after all rules.
-            own: Values at the query positions; None if queries and keys are different sequences.
+            own_values: Values at the query positions; None if queries and keys are different
+                sequences.
             positions: Query positions, (i,).
         """
         z = product(pattern.flatten(0, 2), v.flatten(0, 2))
         z = z.view(*pattern.shape[:4], v.shape[-1])
         for rule in self.wiring.rules:
-            z = rule.finish(z, own, positions, self._rule_layer)
+            z = rule.finish(z, own_values, positions, self._rule_layer)
         return z
 
     def output(self, z: Float[Tensor, "s b h i d"]) -> Float[Tensor, "s b i m"]:

@@ -99,7 +99,7 @@ class TensorFile:
 
     @property
     def contents(self) -> str:
-        """What the file holds instead of the expected tensors, for an error message."""
+        """Names of tensors that the file holds instead of the expected ones, for error messages."""
         similar = [n for n in self.entries if any(word in n.lower() for word in _ATTENTION_WORDS)]
         quantised = any(name.lower().endswith(_QUANTISED_ENDINGS) for name in self.entries)
         return f"the file holds {listing(similar or self.entries)}" + (

@@ -153,7 +153,7 @@ class Unusable(Exception):
 
 
 class NotOurs(Unusable):
-    """Another program has written the database, or it does not keep what is written."""
+    """Error of a database that another program has written, or that does not keep its rows."""
 
 
 class Database:

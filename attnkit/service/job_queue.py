@@ -45,7 +45,7 @@ class Refused(Exception):
 
 @dataclass
 class Leases:
-    """Times at which tabs have looked at jobs, all in seconds on one clock.
+    """Times at which tabs last asked for jobs, all in seconds on one clock.
 
     An open tab keeps watching the jobs that it has looked at, whatever page it shows and however
     rarely a browser lets it look. A tab that is not known to be open has to look again and again.

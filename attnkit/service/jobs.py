@@ -161,12 +161,12 @@ class Job:
 
     @property
     def active(self) -> bool:
-        """Whether it trains or waits to train."""
+        """Whether the job trains or waits to train."""
         return self.state in ("waiting", "running")
 
     @property
     def queued(self) -> bool:
-        """Whether it has not begun, because others are first."""
+        """Whether the job has not begun, because others are first."""
         return not self.begun and not self.over
 
     @property
@@ -180,12 +180,12 @@ class Job:
 
     @property
     def over(self) -> bool:
-        """Whether it has ended."""
+        """Whether the job has ended."""
         return self.state in ("finished", "stopped", "failed")
 
     @property
     def trains_on(self) -> bool:
-        """Whether the training process holds it and it has not ended, even if it is paused."""
+        """Whether the training process holds the job, paused or not, and the job has not ended."""
         return self.begun and not self.over and not self.storing
 
     @property

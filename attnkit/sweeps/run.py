@@ -74,7 +74,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A sweep that can start: what is missing, and what that is estimated to need."""
+    """A sweep that can start, with its missing runs and their estimated cost."""
 
     sweep: Sweep
     folder: SweepFolder
@@ -86,7 +86,7 @@ class Prepared:
 def prepare(
     sweep: Sweep, folder: SweepFolder, *, resume: bool = False, retry_failed: bool = False
 ) -> Prepared:
-    """Find out what is missing in a sweep's folder, and estimate what it needs.
+    """Find the runs that are missing in a sweep's folder, and estimate their cost.
 
     Args:
         sweep: The sweep.
@@ -237,7 +237,7 @@ def run_sweep(
     retry_failed: bool = False,
     report: Callable[[Progress], None] | None = None,
 ) -> SweepResult:
-    """Train what is missing in the folder of a sweep and return the result.
+    """Train the runs that are missing in the folder of a sweep, and return the result.
 
     Args:
         sweep: The sweep.
@@ -260,7 +260,7 @@ def run_sweep(
 def train_missing(
     prepared: Prepared, place: str, report: Callable[[Progress], None] | None = None
 ) -> None:
-    """Train what is missing; an error or Ctrl-C ends the workers at once.
+    """Train the missing runs; an error or Ctrl-C ends the workers at once.
 
     Raises:
         InvalidSweep: See `start_workers`.

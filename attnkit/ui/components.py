@@ -236,7 +236,7 @@ def diagram(experiment: Experiment, variant: Variant, color: str, *, key: str) -
 
 
 def glossary(experiment: Experiment, *, key: str) -> None:
-    """Draw one card per variant with its diagram and what is tied in words."""
+    """Draw one card per variant, with its diagram and its tied roles in words."""
     cards = [
         {
             "name": column["name"],

@@ -45,12 +45,12 @@ class Series(WatchedJob, ABC):
 
     @property
     def moving(self) -> bool:
-        """Whether training goes on by itself."""
+        """Whether training continues without a press of a button."""
         return not self.finished and not self.problem
 
     @abstractmethod
     def keep(self, snapshot: Snapshot) -> None:
-        """Take over what is measured of the experiment that has just finished."""
+        """Keep the measurements of the experiment that has just finished."""
 
     def go_on(self) -> None:
         """Submit the next experiment, and note the problem if it is refused."""

@@ -87,7 +87,9 @@ class DifferentialOption(_TwoMaps):
         strength = first - second + self.initial(layer.index)  # λ, (s,)
         return pattern[:, :, :, 0] - strength.view(-1, 1, 1, 1, 1) * pattern[:, :, :, 1]
 
-    def finish(self, z: Tensor, own: Tensor | None, positions: Tensor, layer: Layer) -> Tensor:
+    def finish(
+        self, z: Tensor, own_values: Tensor | None, positions: Tensor, layer: Layer
+    ) -> Tensor:
         """Normalise the output of every head and multiply it by 1 − λ_init."""
         mean_square = z.square().mean(-1, keepdim=True) + 1e-5
         return z * mean_square.rsqrt() * (1 - self.initial(layer.index))

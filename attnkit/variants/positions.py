@@ -181,7 +181,9 @@ class _RotateValuesAndBack(RotateValuesOption):
         super().rewire(wiring)
         wiring.rotation = replace(wiring.rotation, back=True)
 
-    def finish(self, z: Tensor, own: Tensor | None, positions: Tensor, layer: Layer) -> Tensor:
+    def finish(
+        self, z: Tensor, own_values: Tensor | None, positions: Tensor, layer: Layer
+    ) -> Tensor:
         """Rotate the output of the heads back by the position of the query."""
         return rotated(z, -positions, layer.wiring.rotation.width)
 

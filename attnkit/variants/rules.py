@@ -101,12 +101,14 @@ class Rule:
         """Return one pattern, (s, b, h, i, j), for those of several maps, (s, b, h, maps, i, j)."""
         return pattern
 
-    def finish(self, z: Tensor, own: Tensor | None, positions: Tensor, layer: Layer) -> Tensor:
+    def finish(
+        self, z: Tensor, own_values: Tensor | None, positions: Tensor, layer: Layer
+    ) -> Tensor:
         """Return the changed output of the heads before W_O, (s, b, h, i, d).
 
         Args:
             z: Output of the heads.
-            own: Values at the query positions, after all rules, of the same shape as `z`; None if
+            own_values: Values at the query positions, after all rules, shaped as `z`; None if
                 queries and keys are different sequences, as in cross-attention.
             positions: Query positions, (i,).
         """

@@ -46,10 +46,12 @@ class ExclusiveOption(Option):
                 "exclusive needs d_v of at least 2, but it is 1: no direction would be left"
             )
 
-    def finish(self, z: Tensor, own: Tensor | None, positions: Tensor, layer: Layer) -> Tensor:
+    def finish(
+        self, z: Tensor, own_values: Tensor | None, positions: Tensor, layer: Layer
+    ) -> Tensor:
         """Subtract the projection of the output onto the own value."""
-        assert own is not None
-        unit = own * (own.square().sum(-1, keepdim=True) + 1e-12).rsqrt()
+        assert own_values is not None
+        unit = own_values * (own_values.square().sum(-1, keepdim=True) + 1e-12).rsqrt()
         return z - (z * unit).sum(-1, keepdim=True) * unit
 
     def code(self, wiring: Wiring) -> Code:

@@ -77,10 +77,12 @@ def conclude(
             if counts[side]
         ]
         more = listed([f"{count} {text}" for _, count, text in others])
-        comparison = f"{first[0]} {first[2]} {_as(first[2])} random matrices make them, {more}."
+        comparison = (
+            f"{first[0]} {first[2]} {_as_or_than(first[2])} random matrices make them, {more}."
+        )
         return capitalised(f"{before}of {n} pairs with matrices of their own, {comparison}")
     text = _SIDES[most] if counts[most] == n else f"mostly {_SIDES[most]}"
-    how = f"{text} {_as(text)} random matrices"
+    how = f"{text} {_as_or_than(text)} random matrices"
     of_all = "" if counts[most] == n else f" ({counts[most]} of {n} pairs)"
     changed = step and most and untrained is not None and _most(untrained) != most
     end = (
@@ -91,7 +93,7 @@ def conclude(
     return capitalised(f"{before}{_WHERE} {end}{of_all}.")
 
 
-def _as(text: str) -> str:
+def _as_or_than(text: str) -> str:
     """Return "as" or "than", whichever follows the text of a comparison."""
     return "as" if text.endswith("as alike") else "than"
 

@@ -169,7 +169,7 @@ function stageTable(film, parent, title, p, width) {
     rows.forEach(({ group }, j) => group.classList.toggle("ak-linked-row", token !== undefined && tokens[j] === token));
   });
   const n = layer.column_positions.length, weighted = new Float32Array(n * variant.d_v);
-  const several2 = (name, count, j, said) => Array.from({ length: count }, (_, map) => said(film.get(`${p}.${name}`)[map * n + j])).join(", ");
+  const textsOfMaps = (name, count, j, textOf) => Array.from({ length: count }, (_, map) => textOf(film.get(`${p}.${name}`)[map * n + j])).join(", ");
   return () => {
     const weights = film.get(`${p}.weights`), v = film.get(`${p}.v`);
     for (let j = 0; j < n; j++) for (let d = 0; d < variant.d_v; d++) weighted[j * variant.d_v + d] = weights[j] * v[j * variant.d_v + d];
@@ -180,11 +180,11 @@ function stageTable(film, parent, title, p, width) {
       say(scored, more.length ? "score" : `× ${number(variant.scale)}`);
       say(title, ["q·k, scale", ...more, "mask, softmax, × v"].join(", "));
     }
-    const said = (value) => (value === -Infinity ? "later" : isMasked(value) ? "itself" : number(value));
+    const scoreText = (value) => (value === -Infinity ? "later" : isMasked(value) ? "itself" : number(value));
     rows.forEach((row, j) => {
       if (j < n) {
-        say(row.product, several2("products", variant.n_maps, j, number));
-        say(row.score, several2("masked", variant.n_score_maps, j, said));
+        say(row.product, textsOfMaps("products", variant.n_maps, j, number));
+        say(row.score, textsOfMaps("masked", variant.n_score_maps, j, scoreText));
       }
       set(row.ink, "width", (clamp(weights[j], 0, 1) * long).toFixed(1));
       say(row.weight, percent(weights[j]));

@@ -120,7 +120,7 @@ class AtlasChoice(Linked):
             yield side, LinkField(side, "", str)
 
     def follow(self, params: dict[str, str]) -> None:
-        """Take over the choices of a link, and note what is not allowed.
+        """Take over the choices of a link, and note values that are not allowed.
 
         Heads and groups are checked once there is a table, by `find` and `find_pair`.
         """
@@ -194,7 +194,7 @@ class AtlasChoice(Linked):
         return names.get(self.one, one), names.get(self.other, other)
 
     def write_link(self) -> None:
-        """Write the choices into the address bar; what is the default is left out."""
+        """Write the choices into the address bar, without those that are the default."""
         self.set_link(self.written(self._fields()))
 
 

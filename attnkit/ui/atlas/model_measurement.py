@@ -96,7 +96,7 @@ class ModelMeasurement:
 
     @property
     def moving(self) -> bool:
-        """Whether the measurement goes on."""
+        """Whether the measurement is not finished."""
         return self._process.poll() is None
 
     @property

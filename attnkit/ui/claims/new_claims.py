@@ -52,7 +52,7 @@ def show_new_claims(choice: QuestionChoice, records: Records) -> None:
 
 
 def _show_row(words: ClaimInWords, heading: str, choice: QuestionChoice) -> None:
-    """Draw what is found on a claim, its numbers, and how its variants learn."""
+    """Draw the finding on a claim, its numbers, and the learning curves of its variants."""
     claim, evidence = words.claim, words.evidence
     if evidence is None or words.verdict is None:
         return

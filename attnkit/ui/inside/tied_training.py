@@ -31,7 +31,7 @@ from attnkit.variants.catalogue import title_of
 
 @dataclass
 class TiedTraining(WatchedJob):
-    """Training of one visitor that ties matrices of a run and goes on.
+    """Training of one visitor that ties matrices of a run and then continues.
 
     Attributes:
         lab: The visitor's Lab.

@@ -54,7 +54,7 @@ def custom_phone_book_area(lab: Lab) -> None:
 
 
 def book_fields(task: AnyPhonebook, prefix: str = "") -> tuple[str, str, DeltaGenerator]:
-    """Draw the fields of a book and of the name that is asked for, and how names are read.
+    """Draw the fields of a book and of the requested name, and a note on how names are read.
 
     Args:
         task: The task.

@@ -265,7 +265,7 @@ def all_claims(choice: QuestionChoice, records: Records) -> None:
 
 
 def show_claim(words: ClaimInWords, choice: QuestionChoice) -> None:
-    """Draw what is found on a claim, and a way to train its models again."""
+    """Draw the finding on a claim, and the buttons that train its models again."""
     claim, evidence, hidden = words.claim, words.evidence, is_hidden(words.claim.id)
     st.subheader(plain(claim.title), anchor=False)
     if claim.is_new:
@@ -294,7 +294,7 @@ def show_source(words: ClaimInWords) -> None:
 
 
 def show_evidence(words: ClaimInWords, evidence: Evidence) -> None:
-    """Draw what is found on a claim, its verdict and reason, the figure, and all details."""
+    """Draw the finding on a claim, its verdict and reason, the figure, and all details."""
     with st.container(key="conclusion"):
         st.markdown(plain(words.found))
     predicted = ", as predicted"

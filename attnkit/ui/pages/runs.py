@@ -250,7 +250,7 @@ def how_trained(compared: Sequence[ComparedExperiment], entries: Sequence[Stored
 
 
 def how_long_kept(store: ResultStore, n_listed: int) -> None:
-    """Draw how full the store is, and what is deleted when it is full.
+    """Draw the space that is used in the store, and the rule by which runs are deleted.
 
     Raises:
         Unavailable: If the store cannot be read.

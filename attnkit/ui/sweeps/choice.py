@@ -189,7 +189,7 @@ class CapacityChoice(Linked):
         setattr(self, side, name)
 
     def write_link(self) -> None:
-        """Write the choices into the address bar; what is the default is left out."""
+        """Write the choices into the address bar, without those that are the default."""
         sweep, fields = self._read_for, list(self._fields())
         fields += [] if sweep is None else self._fields_of(sweep)
         link = self.written(fields)

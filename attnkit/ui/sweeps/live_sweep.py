@@ -75,7 +75,7 @@ class LiveSweep(Series):
         ]
 
     def result(self) -> SweepResult:
-        """Return what is finished by now; the same object until there is more."""
+        """Return the result of all finished runs; the same object until there are more."""
         if self._drawn is None or self._drawn[0] != self.n_finished:
             empty = pd.DataFrame(columns=_COLUMNS, dtype=object)
             rows = pd.concat(self._tables, ignore_index=True) if self._tables else empty
@@ -85,7 +85,7 @@ class LiveSweep(Series):
 
     @property
     def ended(self) -> bool:
-        """Whether it is finished, or its visitor has stopped it."""
+        """Whether the sweep is finished, or its visitor has stopped it."""
         return self.finished or self.problem == STOPPED
 
 
@@ -93,7 +93,7 @@ class LiveSweep(Series):
 def parts_of(
     sweep: Sweep,
 ) -> tuple[tuple[tuple[dict[str, Value], Experiment], ...], tuple[pd.DataFrame, ...]]:
-    """Return points with what is trained together there, and rows of the impossible cells.
+    """Return the experiments to train together at each point, and rows of the impossible cells.
 
     Points are in the order of `Plan`, so that a sweep shows something everywhere early.
     """
