@@ -242,6 +242,24 @@ def test_a_result_is_stored_before_it_counts_as_finished(service):
         assert (again.state, again.stored) == ("finished", True)
 
 
+def test_a_pause_that_comes_too_late_does_not_leave_a_job_paused(service, monkeypatch):
+    """Meanwhile the run has ended: while it is stored, it is shown as going on, not as paused."""
+    release, put = threading.Event(), service._writer._store.put
+    monkeypatch.setattr(
+        service._writer._store, "put", lambda *blobs: release.wait(PATIENCE) and put(*blobs)
+    )
+    process = service._supervisor.process
+    job_id = service.submit(small(44, 6))
+    wait_until(service, job_id, lambda job: job.begun)
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(process, "send", lambda message: None)
+        service.pause(job_id)
+        storing = wait_until(service, job_id, lambda job: job.storing)
+    release.set()
+    assert storing.active
+    assert wait_until(service, job_id, lambda job: job.state == "finished").stored
+
+
 away = Mock(side_effect=Unavailable("the database cannot be reached"))
 """Stands for a store that does not answer."""
 

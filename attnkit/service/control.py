@@ -199,6 +199,8 @@ class JobControl:
         stores = result is not None and self._writer.has_store and job.kept
         if stores:
             changes["storing"] = True
+            if job.state == "paused":  # the command came too late
+                changes["state"] = "running"
         elif obeyed == job.sent:
             changes["state"] = state
         self._queue.update(job.id, **changes)
