@@ -39,7 +39,7 @@ LOST = ("Q=K", True, 0, 0.47, 0.46, 0.5, SCORED)
 
 
 def direction(*variants, step=600, **header):
-    """What is said of one frame, and the table as {heading: text} of each variant."""
+    """Return the sentences about one frame, and the table as {heading: text} of each variant."""
     known = {"square": True, "pair": [0, 1], "labels": ["Zoe", "Eli"], "positions": [0, 1]}
     known |= {"request": {"layer": 0, "head": 0}, "n_masses": 2, "steps": [step], **header}
     known["variants"] = [{"name": name, "n_heads": 1} for name, *_ in variants]
@@ -135,7 +135,7 @@ OWN = "two of Q, K and V have matrices of their own,"
 
 
 def alikeness(*frames):
-    """What is said of frames at steps 0, 600, …"""
+    """Return the sentences about frames at steps 0, 600, …"""
     header = {
         "steps": [600 * frame for frame in range(len(frames))],
         "variants": [{"name": str(p), "n_heads": 1} for p in range(len(frames[0]))],
@@ -182,7 +182,7 @@ def test_what_vectors_have_in_common_is_told_beside_random_matrices(frames, want
 
 
 def test_cells_say_why_there_is_no_number():
-    """Of one matrix, of pairs that no token has, and of one matrix with different vectors."""
+    """Pairs of roles may be one matrix, or missing, or one matrix with different vectors."""
     _, cells, (table, summary) = alikeness([[ONE, UNDEFINED, (1, 0.7)]])
     assert cells == [["same matrix", "no token has both", "0.70 ▲"]]
     assert table == [[[["1.00", "1.00", "1.00", *table[0][0][0][3:]]]]]
@@ -194,7 +194,7 @@ def test_cells_say_why_there_is_no_number():
 
 
 def lookup(*variants, step=600, **header):
-    """What is said of one frame."""
+    """Return the sentences about one frame."""
     layer = {"title": "Layer 1", "columns": ["Zoe", "Eli", "Ada"]}
     layer["column_titles"] = ["Zoe, 9", "Eli, 14", "Ada, 31"]
     known = {"layer": 0, "row": 0, "target": 1, "reverse": 2, "right": 4, "head": 0}
@@ -233,7 +233,7 @@ WEIGHTS = st.one_of(
 @given(st.lists(st.tuples(WEIGHTS, st.sampled_from([3, 4])), min_size=1, max_size=6), st.booleans())
 @briefly(300)
 def test_each_variant_is_said_to_answer_as_it_does(drawn, is_known):
-    """Whatever the others answer."""
+    """An answer is right or wrong, whatever the other variants answer."""
     variants = [(letter, *one) for letter, one in zip(LETTERS, drawn, strict=False)]
     text, _ = lookup(*variants, **({} if is_known else {"target": -1, "reverse": -1}))
     told = {}

@@ -28,7 +28,7 @@ from attnkit.ui.session import with_hidden
 
 
 class BoardView(NamedTuple):
-    """What the maps of the board show: a seed, and the indices of a layer and a head.
+    """Choice of what the maps of the board show: a seed, and the indices of a layer and a head.
 
     A head of None means the mean of all heads.
     """
