@@ -32,7 +32,10 @@ def draw() -> None:
 
 
 if __name__ == "__main__":
-    draw()
+    from attnkit.ui.server.turns import turn
+
+    with turn():
+        draw()
 else:
     from attnkit.ui.server.guard import guards
     from attnkit.ui.server.lifespan import lifespan

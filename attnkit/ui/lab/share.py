@@ -14,12 +14,13 @@ from attnkit.service.server import server_settings
 from attnkit.ui.address import QUIET
 from attnkit.ui.lab.lab import Lab
 from attnkit.ui.server.service import training_service
+from attnkit.ui.server.turns import fragment
 
 OPEN = "share"
 """Key of the popover; its value tells whether it is open."""
 
 
-@st.fragment
+@fragment
 def share_form(lab: Lab, fits: bool) -> None:
     """Draw the link to copy, and the form that makes a class link."""
     experiment = lab.experiment

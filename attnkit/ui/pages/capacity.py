@@ -24,6 +24,7 @@ from attnkit.ui.lab.guess import stop_before_first_run
 from attnkit.ui.markdown import plain
 from attnkit.ui.routing import require_route
 from attnkit.ui.server.presence import watcher
+from attnkit.ui.server.turns import fragment
 from attnkit.ui.sweeps.cell_card import row_of, show_card, take_mark
 from attnkit.ui.sweeps.choice import OWN, SECTIONS, CapacityChoice, conclusion_of
 from attnkit.ui.sweeps.live_sweep import LiveSweep, open_live_sweep
@@ -65,10 +66,10 @@ def draw() -> None:
     warn_once(choice.problems)
     tick = TICK_SECONDS if is_moving() else None
     if live is not None or result is not None:
-        st.fragment(show_top, run_every=tick)(choice)
+        fragment(show_top, run_every=tick)(choice)
     if result is not None:
         controls(choice, result)
-        st.fragment(show_phase, run_every=tick if choice.sweep == OWN else None)(choice)
+        fragment(show_phase, run_every=tick if choice.sweep == OWN else None)(choice)
         show_sections(choice, result)
     else:
         pick(choice, "sweep", "Sweep", list(titles()), titles().__getitem__, width=340)

@@ -27,6 +27,7 @@ from attnkit.ui.server.owner import (
     store_notes,
 )
 from attnkit.ui.server.service import training_service
+from attnkit.ui.server.turns import fragment
 
 TICK_SECONDS = 2.0
 """Seconds between two updates of the numbers and the queue."""
@@ -50,7 +51,7 @@ def draw() -> None:
     if not is_signed_in():
         sign_in_form()
         return
-    st.fragment(live_area, run_every=TICK_SECONDS)()
+    fragment(live_area, run_every=TICK_SECONDS)()
     st.subheader("Versions", anchor=False)
     st.markdown(", ".join(f"{name} {version}" for name, version in versions().items()))
     st.subheader("Settings", anchor=False)
