@@ -16,7 +16,8 @@ class Turns:
 
     Args:
         at_once: Number of threads that work at the same time, at most.
-        of_address: Number of threads of one address among them, at most.
+        of_address: Number of threads of an address that is alone, at most; beside others it has
+            one.
     """
 
     def __init__(self, at_once: int, of_address: int) -> None:
@@ -56,7 +57,9 @@ class Turns:
     def _grant(self) -> None:
         """Let threads work as long as there is a place for one of those that wait."""
         while self._working.total() < self._at_once:
-            ready = [key for key, _ in self._waiting if self._working[key[0]] < self._of_address]
+            addresses = {address for (address, _), _ in self._waiting} | {*self._working}
+            most = self._of_address if len(addresses) == 1 else 1
+            ready = [key for key, _ in self._waiting if self._working[key[0]] < most]
             if not ready:
                 return
             chosen = self._shares.next(ready)

@@ -16,29 +16,61 @@ from typing import ParamSpec
 
 import streamlit as st
 from streamlit import runtime
-from streamlit.runtime.scriptrunner import get_script_run_ctx
+from streamlit.runtime.scriptrunner import RerunException, get_script_run_ctx
 
 from attnkit.service.server import server_settings
 from attnkit.service.turns import Turns
 from attnkit.ui.server.visitor_address import session_address
 
 DRAWN_AT_ONCE, OF_ADDRESS = 6, 2
-"""Pages and fragments that are drawn at the same time, and those of one address among them."""
+"""Pages and fragments that are drawn at the same time: of all addresses, and of one alone."""
 
 P = ParamSpec("P")
 
 _turns = Turns(DRAWN_AT_ONCE, OF_ADDRESS)
 
 
+class _Turn:
+    """A turn of the present thread. It ends with the thread at the latest.
+
+    Args:
+        address: Address that it is charged to.
+        session: Session that is drawn.
+    """
+
+    def __init__(self, address: str, session: str) -> None:
+        self._key: tuple[str, str] | None = None
+        self.begin(address, session)
+
+    def begin(self, address: str, session: str) -> None:
+        """Wait for the turn."""
+        _turns.begin(address, session)
+        self._key = address, session
+
+    def end(self) -> tuple[str, str] | None:
+        """End the turn, charge it, and return its address and session; None if it has ended."""
+        key, self._key = self._key, None
+        if key is not None:
+            seconds = time.thread_time()
+            _turns.end(*key, max(0.0, seconds - _thread.charged))
+            _thread.charged = seconds
+        return key
+
+    def __del__(self) -> None:
+        self.end()
+
+
 class _Thread(threading.local):
     """State of the present thread.
 
     Attributes:
-        key: Address and session whose turn it has; None if it has none.
+        turn: The turn that it has, or had last.
+        draws: Whether it is within `turn`.
         charged: Processor seconds of the thread that have been charged.
     """
 
-    key: tuple[str, str] | None = None
+    turn: _Turn | None = None
+    draws = False
     charged = 0.0
 
 
@@ -50,33 +82,40 @@ def turn() -> Iterator[None]:
     """Draw a page or a fragment within a turn of its visitor's address.
 
     If its tab was closed while it waited, nothing is drawn. Without effect within another turn, and
-    on a copy that is not hosted.
+    on a copy that is not hosted. A page that is interrupted to be drawn anew keeps its turn until
+    then, so that what Streamlit does in between is part of the turn, too.
     """
     context = get_script_run_ctx(suppress_warning=True)
-    if _thread.key is not None or context is None or not server_settings().hosted:
+    if _thread.draws or context is None or not server_settings().hosted:
         yield
         return
-    _begin((session_address(), context.session_id))
+    if _thread.turn is not None:
+        _thread.turn.end()
+    held = _thread.turn = _Turn(session_address(), context.session_id)
+    _thread.draws, is_drawn_anew = True, False
     try:
         if runtime.exists() and not runtime.get_instance().is_active_session(context.session_id):
             st.stop()  # its tab was closed meanwhile
         yield
+    except RerunException:
+        is_drawn_anew = True
+        raise
     finally:
-        _end()
+        _thread.draws = False
+        if not is_drawn_anew:
+            held.end()
 
 
 @contextmanager
 def waiting() -> Iterator[None]:
     """Leave the turn to others while this thread waits for another process."""
-    key = _thread.key
-    if key is None:
-        yield
-        return
-    _end()
+    held = _thread.turn
+    key = None if held is None else held.end()
     try:
         yield
     finally:
-        _begin(key)
+        if held is not None and key is not None:
+            held.begin(*key)
 
 
 def fragment(draw: Callable[P, None], run_every: float | None = None) -> Callable[P, None]:
@@ -93,16 +132,3 @@ def fragment(draw: Callable[P, None], run_every: float | None = None) -> Callabl
             draw(*args, **kwargs)
 
     return st.fragment(in_turn, run_every=run_every)
-
-
-def _begin(key: tuple[str, str]) -> None:
-    _turns.begin(*key)
-    _thread.key = key
-
-
-def _end() -> None:
-    key, seconds = _thread.key, time.thread_time()
-    assert key is not None
-    _thread.key = None
-    _turns.end(*key, seconds - _thread.charged)
-    _thread.charged = seconds
