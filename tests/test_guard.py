@@ -16,7 +16,7 @@ from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from attnkit.foundation.settings import InvalidSettings
 from attnkit.service.server import ServerSettings, server_settings
 from attnkit.ui.server import guard, startup
-from attnkit.ui.server.guard import Address, Guard, guards, is_foreign, read_little_at_once
+from attnkit.ui.server.guard import Address, Guard, Meter, guards, is_foreign, read_little_at_once
 
 HOST = (b"host", b"copy.example")
 VISITOR, OTHER = "198.51.100.7", "203.0.113.9"
@@ -41,7 +41,7 @@ class Guarded:
     def __init__(self, frame_ancestors="'self'", cost=0.0):
         self.now, self.got, self.headers = 1000.0, [], {}
         self.cost, self.worked = cost, 0.0
-        self.guard = Guard(self.app, frame_ancestors, lambda: self.now, lambda: self.worked)
+        self.guard = Guard(self.app, frame_ancestors, Meter(lambda: self.now, lambda: self.worked))
 
     async def app(self, scope, receive, send):
         """Take everything until the connection ends; answer a request with a cookie."""
@@ -136,7 +136,7 @@ def with_widgets(number):
 
 
 def test_an_address_rests_for_what_its_messages_cost(monkeypatch):
-    """All its connections together take a fifth of the time; others are not slowed."""
+    """All its connections together take a third of the time; others are not slowed."""
     guarded, slept = Guarded(cost=0.1), []
 
     async def sleep(seconds):
@@ -226,7 +226,7 @@ def test_frames_are_charged_before_any_message_is_whole(monkeypatch):
         guard.asyncio, "get_running_loop", lambda: Mock(call_later=lambda *call: later.append(call))
     )
     socket = Socket()
-    address = Address(lambda: now[0], lambda: socket.worked)
+    address = Address(Meter(lambda: now[0], lambda: socket.worked))
     read_little_at_once(socket.receive, address)
     assert socket.conn.max_message_size == guard.MOST_BYTES
     assert socket.max_size == guard.READ_AT_ONCE

@@ -4,6 +4,7 @@ import ast
 import random
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from unittest.mock import Mock
 
 import pytest
@@ -22,7 +23,8 @@ def test_few_work_at_once_and_everybody_comes(seed, addresses, at_once):
     lock, working, most = threading.Lock(), [], {"all": 0, "one": 0}
 
     def work(address, member, pause):
-        given.begin(address, member)
+        if not given.begin(address, member):
+            return
         with lock:
             working.append(address)
             most["all"] = max(most["all"], len(working))
@@ -34,7 +36,8 @@ def test_few_work_at_once_and_everybody_comes(seed, addresses, at_once):
 
     threads = [
         threading.Thread(
-            target=work, args=(draw.choice(addresses), draw.choice("xyz"), draw.uniform(0, 0.01))
+            target=work,
+            args=(draw.choice(addresses), draw.choice(range(40)), draw.uniform(0, 0.01)),
         )
         for _ in range(60)
     ]
@@ -69,17 +72,36 @@ def test_whoever_has_used_least_comes_next():
     assert order.count("busy") == 5
 
 
+def test_who_asks_anew_does_not_wait_twice():
+    """The older of two threads of one session ends at once, and the newer one has the turn."""
+    given = Turns(at_once=1, of_address=1)
+    given.begin("a", "0")
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(given.begin, "a", "1")
+        while not given._waiting:
+            time.sleep(0.001)
+        second = pool.submit(given.begin, "a", "1")
+        assert first.result(30) is False
+        given.end("a", "0", 1.0)
+        assert second.result(30) is True
+
+
 @pytest.fixture
 def hosted(monkeypatch):
     """A page of a hosted copy that is being drawn; returns what happens to its turns."""
     monkeypatch.setenv("ATTNKIT_HOSTED", "true")
     server_settings.cache_clear()
     happened = []
-    noted = Mock(
-        begin=lambda *key: happened.append(("begin", *key)),
-        end=lambda *given: happened.append(("end", *given[:2])),
-    )
-    monkeypatch.setattr(turns, "_turns", noted)
+
+    def begin(*key):
+        happened.append(("begin", *key))
+        return True
+
+    def end(address, session, seconds):
+        assert seconds >= 0
+        happened.append(("end", address, session))
+
+    monkeypatch.setattr(turns, "_turns", Mock(begin=begin, end=end))
     monkeypatch.setattr(turns, "session_address", lambda: "1.1.1.1")
     monkeypatch.setattr(turns, "get_script_run_ctx", lambda **_: Mock(session_id="tab"))
     yield happened

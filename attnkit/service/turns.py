@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from concurrent.futures import Future
 
 from attnkit.service.fair_shares import AddressShares
 
@@ -24,21 +25,24 @@ class Turns:
         self._at_once, self._of_address = at_once, of_address
         self._lock = threading.Lock()
         self._shares = AddressShares()
-        self._waiting: list[tuple[tuple[str, str], threading.Event]] = []  # the oldest first
+        self._waiting: dict[tuple[str, str], Future[bool]] = {}  # the oldest first
         self._working: Counter[str] = Counter()  # by address
 
-    def begin(self, address: str, member: str) -> None:
-        """Wait for a turn.
+    def begin(self, address: str, member: str) -> bool:
+        """Wait for a turn; return False if the same member asked again, so that this one is late.
 
         Args:
             address: Address whose share it counts for.
             member: Who works for it, such as a session; members share what their address has.
         """
-        granted = threading.Event()
+        granted = Future[bool]()
         with self._lock:
-            self._waiting.append(((address, member), granted))
+            late = self._waiting.pop((address, member), None)
+            if late is not None:
+                late.set_result(False)
+            self._waiting[address, member] = granted
             self._grant()
-        granted.wait()
+        return granted.result()
 
     def end(self, address: str, member: str, seconds: float) -> None:
         """End a turn.
@@ -57,13 +61,11 @@ class Turns:
     def _grant(self) -> None:
         """Let threads work as long as there is a place for one of those that wait."""
         while self._working.total() < self._at_once:
-            addresses = {address for (address, _), _ in self._waiting} | {*self._working}
+            addresses = {address for address, _ in self._waiting} | {*self._working}
             most = self._of_address if len(addresses) == 1 else 1
-            ready = [key for key, _ in self._waiting if self._working[key[0]] < most]
+            ready = [key for key in self._waiting if self._working[key[0]] < most]
             if not ready:
                 return
             chosen = self._shares.next(ready)
-            index = next(i for i, (key, _) in enumerate(self._waiting) if key == chosen)
-            _, granted = self._waiting.pop(index)
             self._working[chosen[0]] += 1
-            granted.set()
+            self._waiting.pop(chosen).set_result(True)

@@ -2,9 +2,9 @@
 
 Every visitor holds one WebSocket, over which the browser sends messages of Streamlit's protocol
 (`BackMsg`). Streamlit trusts them: any visitor may clear the caches of all. The guard passes only
-the kinds of message that our pages need. One thread reads the frames and messages of all visitors.
+the kinds of message that our pages need. One thread reads and sends the messages of all visitors.
 The guard measures the processor time that each address costs it, and lets the address rest for
-several times as long before it reads more. Drawing pages has turns of its own, see
+twice as long before it reads more. Drawing pages has turns of its own, see
 `attnkit.ui.server.turns`.
 
 The guard wraps the server as ASGI middleware, see `dashboard.py`; a copy that is not hosted has no
@@ -20,8 +20,7 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any
@@ -55,7 +54,7 @@ MOST_CONNECTIONS = 250
 MOST_ADDRESSES = 4096
 """Addresses that are remembered, at most; those that have been idle longest are forgotten."""
 
-REST = 4.0
+REST = 2.0
 """Seconds for which an address rests, for each second that its frames and messages have cost."""
 
 READ_AT_ONCE = 2**13
@@ -83,38 +82,53 @@ _POLICY = (
 """Content security policy. Inline code is allowed because Streamlit and our components need it."""
 
 
+class Meter:
+    """Measures the work of the thread that serves all visitors.
+
+    Args:
+        clock: Returns seconds that never decrease.
+        work: Returns the processor seconds of the thread.
+    """
+
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        work: Callable[[], float] = time.thread_time,
+    ) -> None:
+        self.clock, self._work = clock, work
+        self._charged = 0.0
+
+    def seconds(self) -> float:
+        """Return the processor seconds since the last call."""
+        before, self._charged = self._charged, self._work()
+        return self._charged - before
+
+
 @dataclass
 class Address:
     """What all open connections of one address share.
 
     Attributes:
-        clock: Returns seconds that never decrease.
-        work: Returns the processor seconds of the thread that reads messages.
+        meter: Measures the work for all addresses.
         n_connections: Number of open connections.
     """
 
-    clock: Callable[[], float] = time.monotonic
-    work: Callable[[], float] = time.thread_time
+    meter: Meter
     n_connections: int = 0
     _rests_until: float = 0.0
 
     @property
     def rest(self) -> float:
         """Seconds until more is read from this address; 0 or less if it does not rest."""
-        return self._rests_until - self.clock()
+        return self._rests_until - self.meter.clock()
 
-    def charge(self, seconds: float) -> None:
-        """Let the address rest for work that has taken processor seconds."""
-        self._rests_until = max(self.clock(), self._rests_until) + REST * seconds
+    def charge(self) -> None:
+        """Let the address rest for the work since any address was charged.
 
-    @contextmanager
-    def charged(self) -> Iterator[None]:
-        """Charge the processor time of a block, which may not wait for anything."""
-        began = self.work()
-        try:
-            yield
-        finally:
-            self.charge(self.work() - began)
+        Whoever sends or receives next was the cause of nearly all of it.
+        """
+        seconds = REST * self.meter.seconds()
+        self._rests_until = max(self.meter.clock(), self._rests_until) + seconds
 
 
 class Guard:
@@ -123,19 +137,12 @@ class Guard:
     Args:
         app: The guarded application.
         frame_ancestors: Sites that may show the pages in a frame, as in the header of this name.
-        clock: Returns seconds that never decrease.
-        work: Returns the processor seconds of the thread that runs the guard.
+        meter: Measures the work of the thread that runs the guard.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        frame_ancestors: str,
-        clock: Callable[[], float] = time.monotonic,
-        work: Callable[[], float] = time.thread_time,
-    ) -> None:
+    def __init__(self, app: ASGIApp, frame_ancestors: str, meter: Meter | None = None) -> None:
         self._app, self._frame_ancestors = app, frame_ancestors
-        self._clock, self._work = clock, work
+        self._meter = meter or Meter()
         self._addresses: dict[str, Address] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -187,7 +194,7 @@ class Guard:
 
     def _address(self, name: str) -> Address:
         """Return the state of an address; forget the one idle longest if there are many."""
-        address = self._addresses.pop(name, None) or Address(self._clock, self._work)
+        address = self._addresses.pop(name, None) or Address(self._meter)
         self._addresses[name] = address  # at the end, so that the first is idle longest
         if len(self._addresses) > MOST_ADDRESSES:
             idle = (n for n, other in self._addresses.items() if not other.n_connections)
@@ -200,7 +207,6 @@ class _Connection:
 
     def __init__(self, receive: Receive, send: Send, address: Address) -> None:
         self._receive, self._send, self._address = receive, send, address
-        self._passed_at: float | None = None  # processor time when the last message was passed
         self._closed = False
         self._written = asyncio.Event()  # set while the client has received everything
         self._written.set()
@@ -214,28 +220,21 @@ class _Connection:
             await self._send(message)
         finally:
             self._written.set()
+            self._address.charge()
 
     async def receive(self) -> Message:
-        """Return the next message that may pass, or the end of the connection.
-
-        Streamlit handles a message between two calls, without waiting for anything.
-        """
-        if self._passed_at is not None:
-            self._address.charge(self._address.work() - self._passed_at)
-            self._passed_at = None
+        """Return the next message that may pass, or the end of the connection."""
         while True:
+            self._address.charge()  # Streamlit has handled the last one
             await self._written.wait()  # a client that does not read may not request more
             message = await self._receive()
             if message["type"] == "websocket.disconnect":
                 return message
             while (rest := self._address.rest) > 0:
                 await asyncio.sleep(rest)
-            began = self._address.work()
             verdict = judge(message)
             if verdict is True:
-                self._passed_at = began
                 return message
-            self._address.charge(self._address.work() - began)
             if verdict is not False:
                 self._closed = True
                 await self._send({"type": "websocket.close", "code": verdict})
@@ -313,9 +312,9 @@ class _Reader:
                 asyncio.get_running_loop().call_later(wait, self._go_on)
                 return
             else:
-                with self._address.charged():
-                    self._handle(self._pieces[0])
+                self._handle(self._pieces[0])
                 self._pieces.popleft()
+                self._address.charge()
         if not getattr(self._protocol, "read_paused", False):
             self._transport.resume_reading()
 

@@ -43,9 +43,13 @@ class _Turn:
         self.begin(address, session)
 
     def begin(self, address: str, session: str) -> None:
-        """Wait for the turn."""
-        _turns.begin(address, session)
+        """Wait for the turn; stop the script if nobody waits for what it draws any more."""
+        if not _turns.begin(address, session):
+            st.stop()  # the visitor has asked anew, and another thread draws
         self._key = address, session
+        if runtime.exists() and not runtime.get_instance().is_active_session(session):
+            self.end()
+            st.stop()  # the tab was closed meanwhile
 
     def end(self) -> tuple[str, str] | None:
         """End the turn, charge it, and return its address and session; None if it has ended."""
@@ -81,9 +85,9 @@ _thread = _Thread()
 def turn() -> Iterator[None]:
     """Draw a page or a fragment within a turn of its visitor's address.
 
-    If its tab was closed while it waited, nothing is drawn. Without effect within another turn, and
-    on a copy that is not hosted. A page that is interrupted to be drawn anew keeps its turn until
-    then, so that what Streamlit does in between is part of the turn, too.
+    If its tab was closed or has asked anew while it waited, nothing is drawn. Without effect
+    within another turn, and on a copy that is not hosted. A page that is interrupted to be drawn
+    anew keeps its turn until then, so that what Streamlit does in between is part of the turn, too.
     """
     context = get_script_run_ctx(suppress_warning=True)
     if _thread.draws or context is None or not server_settings().hosted:
@@ -94,8 +98,6 @@ def turn() -> Iterator[None]:
     held = _thread.turn = _Turn(session_address(), context.session_id)
     _thread.draws, is_drawn_anew = True, False
     try:
-        if runtime.exists() and not runtime.get_instance().is_active_session(context.session_id):
-            st.stop()  # its tab was closed meanwhile
         yield
     except RerunException:
         is_drawn_anew = True
