@@ -135,6 +135,21 @@ def with_widgets(number):
     return rerun(widget_states={"widgets": [{"id": f"{n}"} for n in range(number)]})
 
 
+def test_nothing_more_is_read_from_a_visitor_who_is_gone(guarded):
+    """What came before the end is dropped; Streamlit would log a traceback of its answer."""
+    events = [{"type": "websocket.connect"}, {"type": "websocket.receive", "bytes": rerun()}]
+
+    async def receive():
+        return events.pop(0)
+
+    async def send(event):
+        raise ConnectionResetError
+
+    scope = {"type": "websocket", "client": (VISITOR, 1), "headers": [HOST]}
+    run(guarded.guard(scope, receive, send))
+    assert guarded.got == []
+
+
 def test_an_address_rests_for_what_its_messages_cost(monkeypatch):
     """All its connections together take a third of the time; others are not slowed."""
     guarded, slept = Guarded(cost=0.1), []

@@ -66,8 +66,8 @@ MOST_UNREAD = 2**17
 UNREAD_SECONDS = 0.25
 """Time between two looks at whether the visitor has read them."""
 
-REFUSED, NOT_UNDERSTOOD, NO_TEXT, TOO_LARGE = 1008, 1002, 1003, 1009
-"""WebSocket codes with which connections are closed."""
+REFUSED, NOT_UNDERSTOOD, NO_TEXT, TOO_LARGE, GONE = 1008, 1002, 1003, 1009, 1006
+"""WebSocket codes with which connections are closed, and of a visitor who is gone."""
 
 _FRAGMENT = re.compile("[0-9a-zA-Z_-]{0,128}")  # Streamlit logs the name of one that is gone
 _LOOPBACK = ("localhost", "127.0.0.1", "0.0.0.0")  # origins that Streamlit allows, too
@@ -212,12 +212,14 @@ class _Connection:
         self._written.set()
 
     async def send(self, message: Message) -> None:
-        """Send a message to the visitor; after the connection was closed, drop it."""
+        """Send a message to the visitor; once the connection is closed, drop it."""
         if self._closed:
             return
         self._written.clear()
         try:
             await self._send(message)
+        except OSError:  # the visitor is gone; Streamlit would log a traceback
+            self._closed = True
         finally:
             self._written.set()
             self._address.charge()
@@ -232,6 +234,8 @@ class _Connection:
                 return message
             while (rest := self._address.rest) > 0:
                 await asyncio.sleep(rest)
+            if self._closed:
+                return {"type": "websocket.disconnect", "code": GONE}
             verdict = judge(message)
             if verdict is True:
                 return message
