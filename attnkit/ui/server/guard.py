@@ -172,6 +172,7 @@ class Guard:
             if message["type"] == "http.response.start":
                 add_headers(message, policy, secure=secure)
             await send(message)
+            self._meter.seconds()  # no visitor is charged for files, which a class opens at once
 
         await app(scope, receive, send_with_headers)
 
