@@ -19,7 +19,7 @@ from streamlit import runtime
 from streamlit.runtime.scriptrunner import RerunException, get_script_run_ctx
 
 from attnkit.service.server import server_settings
-from attnkit.service.turns import Turns
+from attnkit.service.thread_turns import ThreadTurns
 from attnkit.ui.server.visitor_address import session_address
 
 DRAWN_AT_ONCE, OF_ADDRESS = 6, 2
@@ -27,7 +27,7 @@ DRAWN_AT_ONCE, OF_ADDRESS = 6, 2
 
 P = ParamSpec("P")
 
-_turns = Turns(DRAWN_AT_ONCE, OF_ADDRESS)
+_turns = ThreadTurns(DRAWN_AT_ONCE, OF_ADDRESS)
 
 
 class _Turn:

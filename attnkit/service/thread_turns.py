@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from attnkit.service.fair_shares import AddressShares
 
 
-class Turns:
+class ThreadTurns:
     """Lets few threads work at the same time: those next whose address has used least.
 
     Python runs one thread at a time. More at once are not faster, but everybody waits for longer.

@@ -12,14 +12,14 @@ from dockerfile import ROOT
 from streamlit.runtime.scriptrunner import RerunException
 
 from attnkit.service.server import server_settings
-from attnkit.service.turns import Turns
+from attnkit.service.thread_turns import ThreadTurns
 from attnkit.ui.server import turns
 
 
 @pytest.mark.parametrize(("addresses", "at_once"), [("abcd", 3), ("a", 2)])
 def test_few_work_at_once_and_everybody_comes(seed, addresses, at_once):
     """An address alone has two turns, beside others one; nobody is left over."""
-    draw, given = random.Random(seed), Turns(at_once=3, of_address=2)
+    draw, given = random.Random(seed), ThreadTurns(at_once=3, of_address=2)
     lock, working, most = threading.Lock(), [], {"all": 0, "one": 0}
 
     def work(address, member, pause):
@@ -52,7 +52,7 @@ def test_few_work_at_once_and_everybody_comes(seed, addresses, at_once):
 
 def test_whoever_has_used_least_comes_next():
     """A visitor's first page comes before the many pages of another address."""
-    given, order = Turns(at_once=1, of_address=1), []
+    given, order = ThreadTurns(at_once=1, of_address=1), []
     given.begin("busy", "0")
 
     def wait(address, member):
@@ -74,7 +74,7 @@ def test_whoever_has_used_least_comes_next():
 
 def test_who_asks_anew_does_not_wait_twice():
     """The older of two threads of one session ends at once, and the newer one has the turn."""
-    given = Turns(at_once=1, of_address=1)
+    given = ThreadTurns(at_once=1, of_address=1)
     given.begin("a", "0")
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(given.begin, "a", "1")
