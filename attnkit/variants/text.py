@@ -146,12 +146,7 @@ class Variant(Displayed, str):
         Raises:
             ValueError: If a stage of the variant does not go with the sizes; the message says why.
         """
-        try:
-            return [_wire(stage, size, n_ctx, two_sided) for stage in self.stages][-1]
-        except ValueError:
-            raise
-        except Exception as error:  # from an option of a plugin
-            raise ValueError(f"a word of it fails ({type(error).__name__}: {error})") from None
+        return _wire(self, size, n_ctx, two_sided)
 
     def __deepcopy__(self, _: object) -> Variant:
         return self
@@ -310,6 +305,20 @@ def _option(word: str, text: str) -> Option:
 
 @lru_cache(1024)
 def _wire(variant: Variant, size: Size, n_ctx: int, two_sided: bool) -> Wiring:
+    return wire_parts(variant.parts, size, n_ctx, two_sided=two_sided)
+
+
+def wire_parts(parts: Parts, size: Size, n_ctx: int, *, two_sided: bool) -> Wiring:
+    """Return the wiring of a variant's parts as `Variant.wire` does, without keeping it."""
+    try:
+        return [_wire_stage(stage, size, n_ctx, two_sided) for stage in parts.stages][-1]
+    except ValueError:
+        raise
+    except Exception as error:  # from an option of a plugin
+        raise ValueError(f"a word of it fails ({type(error).__name__}: {error})") from None
+
+
+def _wire_stage(parts: Parts, size: Size, n_ctx: int, two_sided: bool) -> Wiring:
     sizes = Sizes(
         d_model=size.d_model,
         n_ctx=n_ctx,
@@ -327,12 +336,12 @@ def _wire(variant: Variant, size: Size, n_ctx: int, two_sided: bool) -> Wiring:
         final_norm=size.blocks != "standard",
         two_sided=two_sided,
     )
-    options = [option for option in variant.options if option.name != "positions"]
-    of_variant = variant.given.get("positions")
+    options = [option for option in parts.options if option.name != "positions"]
+    of_variant = parts.given.get("positions")
     if of_variant is not None:
         sizes.positions = of_variant.value
     positions = POSITIONS[sizes.positions]
-    wiring = build_wiring(sizes, variant.sharing, variant.identity, [*options, positions])
+    wiring = build_wiring(sizes, parts.sharing, parts.identity, [*options, positions])
     asymmetric = positions.asymmetric or any(
         option.asymmetric or (option.diagonal and positions.rotates) for option in options
     )

@@ -203,9 +203,10 @@ class Wiring:
         They count once if no rule makes keys and values of one vector different.
         """
         n_keys, n_values = (self.vectors[self.roles[role]].n_numbers for role in ("K", "V"))
+        if self.roles["K"] != self.roles["V"]:
+            return n_keys + n_values
         adjusted = {role for rule in self.rules for role in rule.code(self).adjust}
-        same = self.roles["K"] == self.roles["V"] and not adjusted & {"K", "V"}
-        return n_keys if same or self.value_is_key else n_keys + n_values
+        return n_keys if self.value_is_key or not adjusted & {"K", "V"} else n_keys + n_values
 
     def chain(self, name: str) -> list[str]:
         """Return the names of a vector and of all vectors from which it is computed."""
