@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
@@ -63,11 +63,8 @@ def count_costs(wiring: Wiring, task: Task) -> Costs:
     # Layers that reuse keys and values have fewer weights; all layers of a kind have the same.
     leads = [wiring.leader(layer) == layer for layer in range(sizes.n_layers)]
     names = {kind: wiring.names(leads.index(kind)).keys() for kind in set(leads)}
-    numbers = {name: weight.n_numbers for name, weight in wiring.weights.items()}
     owners = [True] if wiring.shared_layers else leads
-    attention = sum(
-        owners.count(kind) * sum(numbers[name] for name in names[kind]) for kind in names
-    )
+    attention = sum(owners.count(kind) * _n_numbers(wiring, names[kind]) for kind in names)
     positions = task.n_ctx * sizes.d_model if POSITIONS[sizes.positions].embedded else 0
     mlp = 2 * sizes.d_model * sizes.d_mlp
     read_out = sizes.d_model * task.n_classes
@@ -89,9 +86,9 @@ def count_costs(wiring: Wiring, task: Task) -> Costs:
     else:
         multiply_adds = read_out + n_mlps * mlp
         multiply_adds += sizes.n_layers * task.n_ctx * _score_multiply_adds(wiring)
+        matrices = set.union(*_matrices(wiring).values())
         for kind in names:
-            matrices = _matrix_multiply_adds(wiring, ROLES, names[kind])
-            multiply_adds += leads.count(kind) * matrices
+            multiply_adds += leads.count(kind) * _n_numbers(wiring, matrices & names[kind])
     return Costs(
         attention=attention,
         parameters=attention + other_parameters,
@@ -103,24 +100,27 @@ def count_costs(wiring: Wiring, task: Task) -> Costs:
 
 def _encoder_decoder_multiply_adds(wiring: Wiring, n_source: int, n_decoder: int) -> int:
     """Multiply-adds of one encoder, one decoder and one cross-attention layer, over all tokens."""
-    names = wiring.weights.keys()
-    matrices = (n_source + n_decoder) * _matrix_multiply_adds(wiring, ROLES, names)
-    matrices += n_decoder * _matrix_multiply_adds(wiring, ("Q",), names)
-    matrices += n_source * _matrix_multiply_adds(wiring, ("K", "V"), names)
+    of = _matrices(wiring)
+    matrices = (n_source + n_decoder) * _n_numbers(wiring, of["Q"] | of["K"] | of["V"])
+    matrices += n_decoder * _n_numbers(wiring, of["Q"])
+    matrices += n_source * _n_numbers(wiring, of["K"] | of["V"])
     n_scores = n_source**2 + n_decoder**2 + n_decoder * n_source
     return matrices + n_scores * _score_multiply_adds(wiring)
 
 
-def _matrix_multiply_adds(wiring: Wiring, roles: Iterable[Role], names: Set[str]) -> int:
-    """Multiply-adds per token of the matrices that make these roles, with W_O for queries.
+def _matrices(wiring: Wiring) -> dict[Role, set[str]]:
+    """Return the names of the matrices that make each role, with W_O for queries."""
+    matrices: dict[Role, set[str]] = {}
+    for role in ROLES:
+        weights = (wiring.vectors[name].weight for name in wiring.chain(wiring.roles[role]))
+        matrices[role] = {weight for weight in weights if weight is not None}
+    matrices["Q"] |= {"W_O"} & wiring.weights.keys()
+    return matrices
 
-    Args:
-        names: Names of the weights that the layer has.
-    """
-    used = {"W_O"} if "Q" in roles else set()
-    for role in roles:
-        used |= {wiring.vectors[name].weight or "" for name in wiring.chain(wiring.roles[role])}
-    return sum(wiring.weights[name].n_numbers for name in used & names)
+
+def _n_numbers(wiring: Wiring, names: Iterable[str]) -> int:
+    """Return the number of elements of the weights of these names."""
+    return sum(wiring.weights[name].n_numbers for name in names)
 
 
 def _score_multiply_adds(wiring: Wiring) -> int:
@@ -254,7 +254,9 @@ def _nearest_costs(
         return {start: own}
     first = start if direction > 0 else (start - 1) % step + 1
     widths = range(first, (widest if direction > 0 else min(start, widest)) + 1, step)
-    above = bisect_left(widths, float(target), key=cost_at)
+    if not widths or cost_at(widths[0]) == cost_at(widths[-1]) == own:
+        return {start: own}
+    above = _first_at_least(target, widths, cost_at)
     indices = {index for index in (above - 1, above) if 0 <= index < len(widths)}
     for index in tuple(indices):  # the ends of ranges of equal costs
         equal = cost_at(widths[index])
@@ -264,3 +266,27 @@ def _nearest_costs(
             indices.add(bisect_right(widths, equal, index, key=cost_at) - 1)
     found = {width: cost_at(width) for width in (start, *(widths[index] for index in indices))}
     return {width: int(found[width]) for width in found if math.isfinite(found[width])}
+
+
+def _first_at_least(target: int, widths: Sequence[int], cost_at: Callable[[int], float]) -> int:
+    """Return the index of the first width that costs at least the target; their number if none.
+
+    Most costs grow in proportion, so every other guess is where a straight line would be.
+    """
+    low, high = -1, len(widths)  # the first such width is after `low` and not after `high`
+    is_straight = True
+    while high - low > 1:
+        middle = (low + high) // 2
+        if low < 0 or high == len(widths):  # the ends come first
+            middle = 0 if low < 0 else high - 1
+        elif is_straight:
+            least, most = cost_at(widths[low]), cost_at(widths[high])
+            share = (target - least) / (most - least)
+            if math.isfinite(share):
+                middle = min(max(low + math.ceil(share * (high - low)), low + 1), high - 1)
+        is_straight = not is_straight
+        if cost_at(widths[middle]) < target:
+            low = middle
+        else:
+            high = middle
+    return high
