@@ -80,6 +80,7 @@ class Tab:
         link: Query string of the page, without the question mark.
         page: Path of the page; empty for the first one.
         patience: Longest duration of any wait, in seconds.
+        options: Further options of the connection, such as `ssl`; see `connect` of websockets.
 
     Attributes:
         link: Current query string in the address bar.
@@ -90,7 +91,14 @@ class Tab:
             component's data.
     """
 
-    def __init__(self, port: int, link: str = "", page: str = "", patience: float = 120.0) -> None:
+    def __init__(
+        self,
+        port: int,
+        link: str = "",
+        page: str = "",
+        patience: float = 120.0,
+        **options: Any,
+    ) -> None:
         self.link = link
         self.run = Run("")
         self.bytes_received = 0
@@ -107,18 +115,21 @@ class Tab:
         self._busy = False
         self._n_full_runs = 0
         self._port = port
+        self._options = options
         self._exit_stack = ExitStack()
         self._socket: ClientConnection
 
     def __enter__(self) -> Self:
+        secure = "s" if "ssl" in self._options else ""
         connection = connect(
-            f"ws://{HOST}:{self._port}/_stcore/stream",
-            origin=Origin(f"http://{HOST}:{self._port}"),
+            f"ws{secure}://{HOST}:{self._port}/_stcore/stream",
+            origin=Origin(f"http{secure}://{HOST}:{self._port}"),
             subprotocols=[Subprotocol("streamlit")],
             proxy=None,
             max_size=_LARGEST_MESSAGE,
             open_timeout=self._patience,
             close_timeout=1,
+            **self._options,
         )
         with ExitStack() as stack:
             self._socket = stack.enter_context(connection)

@@ -11,6 +11,7 @@ import re
 import signal
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -2, -3, -8
@@ -24,6 +25,9 @@ WITH_PARENT = "--with-parent"
 
 SWITCH_SECONDS = 0.0005
 """Time after which a server's thread gives the interpreter's lock to another thread."""
+
+MOST_OPEN_FILES = 2**16
+"""Files and connections that a server may have open, at most, if the system allows as many."""
 
 
 def prepare_for_training() -> None:
@@ -52,6 +56,9 @@ def prepare_for_training() -> None:
 def prepare_for_serving() -> None:
     """Let a server answer while it renders pages, and limit its memory; call once, at its start.
 
+    It may have as many open files as the system allows. Every connection is one, and the usual
+    soft limit is 1,024: as many idle connections would keep everybody else out.
+
     One thread sends the messages of all visitors. It waits for the interpreter's lock before each
     of a page's hundred messages, and by default every thread that renders keeps the lock for 5 ms:
     while seven pages were rendered, another visitor's page took 13 s instead of 0.1 s.
@@ -60,6 +67,14 @@ def prepare_for_serving() -> None:
     gaps in each heap: a server grew by 200 MB in three hundred visits.
     """
     sys.setswitchinterval(SWITCH_SECONDS)
+    if sys.platform != "win32":
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        most = MOST_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_OPEN_FILES)
+        if soft != resource.RLIM_INFINITY and soft < most:
+            with suppress(ValueError, OSError):  # macOS may allow fewer than its hard limit
+                resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
     if sys.platform != "linux":
         return
     libc = ctypes.CDLL(None)
