@@ -251,7 +251,19 @@ def measure_model(
 
 def notes_on(table: pd.DataFrame) -> tuple[str, ...]:
     """Return notes on a model's numbers that only its weights show, not its configuration."""
-    return (notes.K_IS_V,) if (table["tied"] == K_IS_V).any() else ()
+    heads = table[table["head"].notna()]
+    is_large = heads[[f"norm_{role}" for role in "qkv"]].isna().any(axis=1)
+    is_zero = heads[[f"rank_{role}" for role in ("q", "k", "v", "qk")]].isna().any(axis=1)
+    found = [notes.K_IS_V] if (table["tied"] == K_IS_V).any() else []
+    for rows, note in ((is_large, notes.large), (is_zero & ~is_large, notes.zero)):
+        if rows.any():
+            places = heads.loc[rows, list(PLACE)].drop_duplicates()
+            _, kind, layer, head = places.iloc[0]
+            n_heads = len(heads[list(PLACE)].drop_duplicates())
+            found.append(
+                note(f"{len(places):,} of {n_heads:,}", f"{kind} layer {layer}, head {head}")
+            )
+    return tuple(found)
 
 
 def _rows(
@@ -294,7 +306,7 @@ def _random_columns(levels: Levels) -> dict[str, object]:
 
 
 def _arrays(layer: Projections) -> dict[str, np.ndarray]:
-    """Return the portraits of a layer's heads, stacked by attribute."""
+    """Return the portraits of a layer's heads, stacked by attribute; none if they overflow."""
     portraits = portraits_of(layer)
     if portraits is None:
         return {}
@@ -304,7 +316,11 @@ def _arrays(layer: Projections) -> dict[str, np.ndarray]:
     }
     arrays |= {pair: np.stack([portrait.angles[pair] for portrait in portraits]) for pair in PAIRS}
     arrays["shown"] = np.array([portrait.shown for portrait in portraits])
-    return {name: array.astype(_PRECISIONS.get(name, np.float32)) for name, array in arrays.items()}
+    with np.errstate(over="ignore"):
+        stored = {
+            name: array.astype(_PRECISIONS.get(name, np.float32)) for name, array in arrays.items()
+        }
+    return {} if any(np.isinf(array).any() for array in stored.values()) else stored
 
 
 _PRECISIONS = dict.fromkeys((*PAIRS, "shown"), np.float16)
@@ -340,7 +356,9 @@ def _table(rows: list[dict[str, object]]) -> pd.DataFrame:
         *("n_heads", "n_kv_heads", "d_model", "d_head", "tied", "folded", "offset"),
     ]
     numbers = [*MEASURES, *(name for name in levels if name in table)]
-    table = table[[*descriptions, *numbers]].astype(dict.fromkeys(numbers, np.float32))
+    with np.errstate(over="ignore"):  # what single precision cannot hold is left out
+        table = table[[*descriptions, *numbers]].astype(dict.fromkeys(numbers, np.float32))
+    table[numbers] = table[numbers].replace([np.inf, -np.inf], np.nan)
     left_out = [n for n in numbers if n.removesuffix("_sd").removesuffix("_random") in WITH_VALUES]
     table.loc[table["tied"] == K_IS_V, left_out] = np.nan
     return table

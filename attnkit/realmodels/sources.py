@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from attnkit.foundation.documents import parse_json
 from attnkit.foundation.extras import install_hint
 from attnkit.realmodels.base import RealModel
 from attnkit.realmodels.ctranslate2_file import ctranslate2_model
@@ -190,7 +190,7 @@ def _read_config(path: Path) -> dict[str, Any]:
             "says how many heads the model has"
         )
     with reading(path, _MAX_CONFIG_BYTES):
-        config = json.loads(path.read_bytes())
+        config = parse_json(path.read_bytes(), _MAX_CONFIG_BYTES)
     if not isinstance(config, dict):
         raise Unreadable("config.json: must be an object of settings")
     return config
