@@ -116,6 +116,11 @@ def _csv_cell(value: object) -> Any:
     return without_formula(value).replace("\r\n", "\n").replace("\r", "\n")
 
 
+def markdown_text(text: str) -> str:
+    """Return a text as Markdown that shows it, also in a cell of a table."""
+    return "".join(f"&#{ord(c)};" if c in "&<|[*`\\$" else c for c in text)
+
+
 def csv_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Return a table as comma-separated values; no text in it is a formula."""
     text = io.StringIO()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
@@ -13,7 +14,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from attnkit.foundation.display import Plotted
-from attnkit.foundation.files import replace_file
+from attnkit.foundation.documents import read_file
+from attnkit.foundation.files import write_file
 from attnkit.foundation.settings import shown
 from attnkit.realmodels import notes
 from attnkit.realmodels.base import (
@@ -172,9 +174,9 @@ class Atlas(Plotted):
             OSError: If a file cannot be written, for example because its folder does not exist.
         """
         if table is not None:
-            replace_file(table, lambda path: self.table.to_parquet(path, index=False))
+            write_file(table, self.table.to_parquet(index=False))
         if portraits is not None:
-            replace_file(portraits, lambda path: path.write_bytes(save(self.arrays)))
+            write_file(portraits, save(self.arrays))
 
     @staticmethod
     def load(table: Path, portraits: Path | None = None) -> Atlas:
@@ -187,7 +189,7 @@ class Atlas(Plotted):
         import pandas as pd
 
         try:
-            rows = pd.read_parquet(table)
+            rows = pd.read_parquet(io.BytesIO(read_file(table)))
             arrays = {}
             if portraits is not None:
                 with safe_open(portraits, framework="numpy") as file:

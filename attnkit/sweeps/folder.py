@@ -136,10 +136,11 @@ class SweepFolder:
         for path in self.part_paths():
             try:
                 if not self._place[0].isfile(path):
-                    raise OSError("it is a folder, a pipe or a device")
+                    raise BadDocument("it is a folder, a pipe or a device")
                 with self._place[0].open(path, "rb") as file:
+                    _check_columns(pq.read_schema(file))
                     tables.append(pq.read_table(file, columns=columns))
-            except (pa.ArrowException, OSError) as error:
+            except (pa.ArrowException, OSError, BadDocument) as error:
                 reason = str(error).splitlines()[0]
                 raise InvalidSweep(
                     f"out: {path} is damaged ({reason}); delete it, and `resume` repeats its runs"
@@ -147,3 +148,22 @@ class SweepFolder:
         return (
             pa.concat_tables(tables, promote_options="permissive").to_pandas() if tables else None
         )
+
+
+def _check_columns(schema: Any) -> None:
+    """Raise BadDocument unless a table has the columns by which its runs are found."""
+    import pyarrow.types as types
+
+    for name, of_type in (
+        ("cell", "text"),
+        ("sharing", "text"),
+        ("seed", "whole numbers"),
+        ("error", "text"),
+    ):
+        column = schema.field(name).type if name in schema.names else None
+        is_text = column is not None and (
+            types.is_string(column) or types.is_large_string(column) or types.is_null(column)
+        )
+        is_number = column is not None and types.is_integer(column)
+        if not (is_number if name == "seed" else is_text):
+            raise BadDocument(f"its column {name!r} is {column}, allowed {of_type}")

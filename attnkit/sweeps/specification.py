@@ -60,6 +60,9 @@ from attnkit.variants import InvalidVariant, Sharing, Variant, read_variants
 MOST_CELLS = 10_000_000
 """Largest number of cells of a sweep."""
 
+MOST_PROBLEMS = 10
+"""Largest number of wrong keys that one error names."""
+
 _FROZEN = ConfigDict(frozen=True, extra="forbid")
 
 
@@ -146,7 +149,8 @@ class Sweep(BaseModel):
         try:
             super().__init__(**values)
         except ValidationError as error:
-            raise InvalidSweep(*(problem_of(one, type(self)) for one in error.errors())) from None
+            problems = error.errors()[:MOST_PROBLEMS]
+            raise InvalidSweep(*(problem_of(one, type(self)) for one in problems)) from None
         self._check_experiments()
 
     @field_validator("sharing", mode="before")
