@@ -7,6 +7,7 @@ import re
 import struct
 from dataclasses import replace
 
+import gguf
 import numpy as np
 from model_files import (
     CROSS,
@@ -128,6 +129,54 @@ def damaged(rng, file):
         beside = {**file.beside, "config.json": bytes(data)}
         return f"config: {bytes(data)!r}", replace(file, beside=beside)
     return f"{kind} at {start}", replace(file, data=bytes(data))
+
+
+VALUES = (NAN, INF, -INF, 3.4e38, -1e38, 1e25, 1e19, 1.0, 0.0, -0.0, 1e-25, 1e-38, 1e-45)
+"""What takes the place of weights and gains, by the number or as a factor."""
+
+QUANTISED = tuple(kind for kind, (n, _) in gguf.GGML_QUANT_SIZES.items() if n > 1)
+
+
+@np.errstate(invalid="ignore")
+def damaged_values(rng, name):
+    """Return a file of a format with damaged weights or gains, and what was done to them."""
+    sizes, done = sizes_for(name), []
+    is_quantised = name == "gguf" and rng.random() < 0.3
+    rows = [{**layer, "gain": np.ones(sizes.d_model, np.float32)} for layer in sizes.drawn(rng)]
+    for _ in range(rng.integers(1, 4)):
+        i = int(rng.integers(len(rows)))
+        letter, value = str(rng.choice(["q", "k", "v", "gain"])), VALUES[rng.integers(len(VALUES))]
+        w = rows[i][letter].astype(np.float64)
+        start, how = int(rng.integers(len(w))), ("fill", "scale", "rank 1")[rng.integers(3)]
+        some = slice(start, start + int(rng.choice([1, sizes.d_head, len(w)])))
+        if how == "rank 1" and w.ndim == 2:
+            w[some] = w[start] * value
+        elif how == "scale":
+            w[some] *= value
+        else:
+            w[some] = value
+        with np.errstate(over="ignore"):
+            rows[i][letter] = w.astype(np.float32)
+        done.append(f"layer {i} {letter}[{some.start}:{some.stop}] {how} {value}")
+    if is_quantised:
+        kind = QUANTISED[rng.integers(len(QUANTISED))]
+        sizes = replace(sizes, d_model=gguf.GGML_QUANT_SIZES[kind][0] * 2)
+        n_bytes = gguf.GGML_QUANT_SIZES[kind][1] * 2
+        tensors = {
+            f"blk.{i}.attn_{p}.weight": ((n, sizes.d_model), int(kind), rng.bytes(n * n_bytes))
+            for i in range(sizes.n_layers)
+            for p, n in (("q", 8), ("k", 4), ("v", 4))
+        }
+        return f"bytes of {kind.name}", gguf_file(sizes, sizes.drawn(rng), tensors=tensors)
+    if name == "ctranslate2" and rng.random() < 0.3:
+        scales = {f"{W}_scale": rows[0]["q"][:, 0].repeat(2), W: np.ones((16, 32), np.int8)}
+        return f"int8, {done}", ctranslate2_file(sizes, rows, **scales)
+    if name == "safetensors" and rng.random() < 0.3:
+        kind = ("float64", "float16")[rng.integers(2)]
+        with np.errstate(over="ignore"):
+            rows = [{p: w.astype(kind) for p, w in layer.items()} for layer in rows]
+        done.append(kind)
+    return ", ".join(done), intact(name, sizes, rows)
 
 
 # one false number

@@ -78,6 +78,16 @@ def normal(rng, *shape):
     return rng.standard_normal(shape).astype(np.float32)
 
 
+def matrices_of(layer):
+    """Return letters and rows of the matrices that a layer has."""
+    return [(p, w) for p, w in layer.items() if p in "qkv"]
+
+
+def gain_of(layer, sizes):
+    """Return the gain of the norm before a layer."""
+    return layer.get("gain", np.ones(sizes.d_model, np.float32))
+
+
 # safetensors
 
 
@@ -100,8 +110,8 @@ def llama_tensors(sizes, rows):
     """Return the tensors of a Llama by name."""
     tensors = {}
     for stem, layer in ((f"model.layers.{i}.", layer) for i, layer in enumerate(rows)):
-        tensors[f"{stem}input_layernorm.weight"] = np.ones(sizes.d_model, np.float32)
-        tensors |= {f"{stem}self_attn.{p}_proj.weight": w for p, w in layer.items()}
+        tensors[f"{stem}input_layernorm.weight"] = gain_of(layer, sizes)
+        tensors |= {f"{stem}self_attn.{p}_proj.weight": w for p, w in matrices_of(layer)}
     return tensors
 
 
@@ -148,8 +158,8 @@ def gguf_file(sizes, rows, keys=None, tensors=None, more=b""):
     } | (keys or {})
     all_tensors = {}
     for i, layer in enumerate(rows):
-        all_tensors[f"blk.{i}.attn_norm.weight"] = floats(np.ones(sizes.d_model))
-        for p, w in layer.items():
+        all_tensors[f"blk.{i}.attn_norm.weight"] = floats(gain_of(layer, sizes))
+        for p, w in matrices_of(layer):
             halves = w.reshape(-1, 2, sizes.d_head // 2, sizes.d_model).swapaxes(1, 2)
             stored = w if p == "v" else halves.reshape(w.shape)
             all_tensors[f"blk.{i}.attn_{p}.weight"] = floats(stored)
@@ -215,8 +225,9 @@ def ctranslate2_file(sizes, rows, aliases=None, **instead):
         numbers = {"num_heads_kv": sizes.n_kv_heads, "head_dim": sizes.d_head}
         numbers["rotary_dim"] = sizes.d_head
         tensors |= {f"{stem}/{name}": np.int32(n) for name, n in numbers.items()}
-        tensors |= {f"{stem}/rotary_base": np.float32(1e4), f"{stem}/layer_norm/gamma": gain}
-        tensors[f"{stem}/linear_0/weight"] = np.concatenate(list(layer.values()))
+        tensors[f"{stem}/rotary_base"] = np.float32(1e4)
+        tensors[f"{stem}/layer_norm/gamma"] = gain_of(layer, sizes)
+        tensors[f"{stem}/linear_0/weight"] = np.concatenate([w for _, w in matrices_of(layer)])
     held = {name: np.asarray(v) for name, v in (tensors | instead).items() if v is not None}
     out = Writer()
     out.number("version", "I", 6)

@@ -8,7 +8,6 @@ import math
 import os
 import re
 import resource
-import signal
 import struct
 from importlib.util import find_spec
 
@@ -28,6 +27,7 @@ from damaged_files import (
     write,
 )
 from model_files import File, Sizes, encode, gguf_file, llama
+from time_limits import TooLongError, at_most
 
 from attnkit.foundation.process import limit_memory
 from attnkit.realmodels import Unreadable, measure_model, open_model
@@ -79,15 +79,12 @@ def test_a_file_that_is_cut_short_is_refused(name, tmp_path, seed):
     assert read == [], f"{seed=}"
 
 
-class TooLongError(BaseException):
-    """Not an Exception, so that no reader takes it for a fault of the file."""
-
-
 def outcome_of(path):
     """Open a model and read every layer: "read", "unreadable" or an error, and what is said."""
     try:
-        for layer in open_model(str(path)).layers:
-            layer.read()
+        with at_most(SECONDS):
+            for layer in open_model(str(path)).layers:
+                layer.read()
     except Unreadable as error:
         return "unreadable", str(error)
     except (Exception, TooLongError) as error:
@@ -101,9 +98,6 @@ def test_damaged_files_are_refused_in_one_short_line_and_soon(tmp_path, seed, lo
     No message names an error of Python or a place on this machine, and none takes more than ten
     seconds and a little memory.
     """
-
-    def stop(*_):
-        raise TooLongError
 
     rng, whole = np.random.default_rng(seed), [(name, intact(name)) for name in WRITERS]
     drawn = [
@@ -119,22 +113,17 @@ def test_damaged_files_are_refused_in_one_short_line_and_soon(tmp_path, seed, lo
     cases += [({"unreadable"}, path.parent.name, path) for path in special(tmp_path)]
     paths += [path for _, _, path in cases[len(paths) :]]
     assert len(paths) >= 1000
-    wrong, outcomes, handler = [], set(), signal.signal(signal.SIGPROF, stop)
-    try:
-        for (allowed, name, _), path in zip(cases, paths, strict=True):
-            signal.setitimer(signal.ITIMER_PROF, SECONDS)
-            with limited(MEGABYTES):
-                outcome, said = outcome_of(path)
-            signal.setitimer(signal.ITIMER_PROF, 0)
-            is_short = said.isprintable() and len(said) <= 1200 and (said or outcome == "read")
-            tells = re.search(r"\w(Error|Exception)\b|Traceback|machine.s memory", said)
-            # A message about the source itself says again what was asked for.
-            tells = tells or (not said.startswith("source:") and str(path.parent) in said)
-            if outcome not in allowed or not is_short or tells:
-                wrong.append((name, outcome, said[:300]))
-            outcomes |= {outcome} if len(allowed) == 2 else set()
-    finally:
-        signal.signal(signal.SIGPROF, handler)
+    wrong, outcomes = [], set()
+    for (allowed, name, _), path in zip(cases, paths, strict=True):
+        with limited(MEGABYTES):
+            outcome, said = outcome_of(path)
+        is_short = said.isprintable() and len(said) <= 1200 and (said or outcome == "read")
+        tells = re.search(r"\w(Error|Exception)\b|Traceback|machine.s memory", said)
+        # A message about the source itself says again what was asked for.
+        tells = tells or (not said.startswith("source:") and str(path.parent) in said)
+        if outcome not in allowed or not is_short or tells:
+            wrong.append((name, outcome, said[:300]))
+        outcomes |= {outcome} if len(allowed) == 2 else set()
     assert wrong == []
     assert outcomes == {"read", "unreadable"}
 

@@ -206,17 +206,20 @@ def test_interrupts_and_full_disks_lose_nothing(bert, tmp_path, monkeypatch, cap
     assert list(pd.read_parquet(out)["model"].unique()) == ["tiny-bert"]
     before = out.read_bytes()
 
-    def fail(self, path, **_):
-        Path(path).write_bytes(b"half")
-        raise OSError(28, "No space left on device", str(path))
+    def fail(path, data):
+        with path.open("wb") as file:
+            file.write(data[:5000])
+        if len(data) > 5000:
+            raise OSError(28, "No space left on device", str(path))
 
-    monkeypatch.setattr(pd.DataFrame, "to_parquet", fail)
+    monkeypatch.setattr(Path, "write_bytes", fail)
     capsys.readouterr()
     assert main(["models", str(bert), "--out", str(out)]) == 2
     assert "atlas.parquet', but it cannot be written (No space left" in capsys.readouterr().err
     assert out.read_bytes() == before
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names == ["atlas.parquet", "second", "tiny-bert"]
+    monkeypatch.undo()
     (tmp_path / "damaged.parquet").write_bytes(before[:-9])
     with pytest.raises(Unreadable, match=r"damaged\.parquet"):
         Atlas.load(tmp_path / "damaged.parquet")

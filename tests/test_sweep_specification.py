@@ -16,10 +16,16 @@ RANGE = "[axes]\nd_head = {{from = {}, to = {}, count = {}{}}}"
 WIDE = "{from = 1, to = 1000, count = 1000}"
 
 BAD = {
-    "n_seeds = ": "specification",
+    "n_seeds = ": "specification 'bad.toml'",
+    f"n_seeds = {'[' * 10_000}": "specification 'bad.toml'",
+    f"{'a.' * 10_000}b = 1": "specification 'bad.toml'",
+    f"n_seeds = 0x{'f' * 10_000}": "n_seeds",
+    f"[base]\ntask = 0x{'f' * 10_000}": "base.task",
+    f"n_seeds = 1{'0' * 10_000}": "specification 'bad.toml'",
+    f"n_seeds = 1{' ' * 2**20}": "specification 'bad.toml'",
     "n_seed = 5": "n_seed",
     "n_seeds = 0": "n_seeds",
-    "engine = 'steam'": "engine in bad.toml",
+    "engine = 'steam'": "engine in 'bad.toml'",
     "base = 3": "base",
     "[base]\ntask = 'phonebok'": "base.task",
     "[base]\nd_hed = 3": "base.d_hed",
@@ -96,7 +102,10 @@ def test_a_bad_argument_ends_with_one_line_that_names_it(tmp_path, refusal):
         ([file, "--check", "3"], "--check: the folder has no finished run"),
         ([file, "--out", "unknown://place"], "--out: "),
         ([file, "--out", folder], "--out: .* holds a sweep already; --resume continues it"),
-        ([file, "--out", folder, "--resume"], r"engine in mine\.toml: got 'torch', allowed 'kern"),
+        (
+            [file, "--out", folder, "--resume"],
+            r"engine in 'mine\.toml': got 'torch', allowed 'kern",
+        ),
     ):
         assert re.match(message, refusal(*arguments)), arguments
 

@@ -75,14 +75,18 @@ def _run(arguments: argparse.Namespace) -> int:
     if not sources:
         raise BadInput("MODEL: none given, allowed one or more; see --help")
     atlases: list[Atlas] = []
+    interrupted, problem = False, None
     try:
         with interrupts:
             _measure(sources, arguments, atlases)
-        interrupted = False
     except KeyboardInterrupt:
         interrupted = True
+    except Unreadable as error:
+        problem = error
     if atlases:
-        _save(Atlas.together(atlases), arguments, complete=not interrupted)
+        _save(Atlas.together(atlases), arguments, complete=not (interrupted or problem))
+    if problem is not None:
+        raise problem
     return INTERRUPTED if interrupted else 0
 
 

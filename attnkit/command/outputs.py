@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from attnkit.command.arguments import BadInput, reason_of
+from attnkit.foundation.documents import read_file, text_of
 from attnkit.foundation.files import check_writable, write_file
 from attnkit.foundation.settings import shown
 
@@ -155,7 +156,7 @@ def split_at_marks(path: Path, command: str) -> tuple[str, str]:
         ValueError: If the marks are missing.
         OSError: If the file cannot be read.
     """
-    text = path.read_text(encoding="utf-8")
+    text = text_of(read_file(path))
     begin, end = marks(command)
     if text.count(begin) != 1 or text.count(end) != 1:
         raise ValueError(f"{path}: needs one line {begin!r} and one {end!r}")

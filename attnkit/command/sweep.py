@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from attnkit.command.arguments import BadInput, known_name, reason_of, whole_number
 from attnkit.command.interrupts import interrupts
 from attnkit.command.outputs import got_path, say
+from attnkit.foundation.settings import shown
 
 if TYPE_CHECKING:
     from attnkit.sweeps import Sweep
@@ -69,6 +70,8 @@ def _run(arguments: argparse.Namespace) -> int:
     known_name("--engine", arguments.engine, PLACES)
     if arguments.retry_failed and not arguments.resume:
         raise BadInput("--retry-failed: allowed only with --resume")
+    if arguments.out == "":
+        raise BadInput("--out: got '', allowed a folder")
     file = Path(arguments.specification)
     try:
         sweep = read_sweep(file)
@@ -78,7 +81,9 @@ def _run(arguments: argparse.Namespace) -> int:
         return _train(sweep, folder, arguments)
     except InvalidSweep as error:
         key, colon, rest = str(error).partition(":")
-        place = f"engine in {file.name}" if key == "engine" else _OPTIONS.get(key, key)
+        name = shown(file.name, quoted=True)
+        places = {"engine": f"engine in {name}", "specification": f"specification {name}"}
+        place = (places | _OPTIONS).get(key, key)
         raise BadInput(f"{place}{colon}{rest.replace('`resume`', '--resume')}") from None
     except BadInput:
         raise

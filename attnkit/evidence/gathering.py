@@ -29,6 +29,7 @@ from attnkit.evidence.trials import (
 )
 from attnkit.evidence.verdict import RULE_HASH
 from attnkit.experiment import Experiment
+from attnkit.foundation.documents import MOST_BYTES, parse_json, read_file
 from attnkit.foundation.files import write_file
 from attnkit.foundation.machine import processor_kind
 from attnkit.training.engine import ready_engine
@@ -151,7 +152,7 @@ class Bench:
         """
         path = self._folder / f"begun-{claim.id}-{claim.hash}.json"
         try:
-            return FirstRun(**json.loads(path.read_text(encoding="utf-8")))
+            return FirstRun(**parse_json(read_file(path, MOST_BYTES)))
         except (OSError, ValueError, TypeError):
             today = datetime.now(UTC).date().isoformat()
             first_run = FirstRun(today, claim.prediction_hash, RULE_HASH)
@@ -175,7 +176,7 @@ class Bench:
         if self._fresh and path.name not in self._measured_here:
             return None
         try:
-            data = json.loads(path.read_text(encoding="utf-8"))
+            data = parse_json(read_file(path, MOST_BYTES))
             cached = _MEASUREMENTS.validate_python(data)
             origin = (data["engine"], data["processor"])
         except (OSError, ValueError, KeyError, TypeError):

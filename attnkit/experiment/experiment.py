@@ -23,6 +23,7 @@ from attnkit.experiment.layer_specs import LayerSpec, layer_specs_of
 from attnkit.experiment.memory import check_memory, megabytes_of
 from attnkit.experiment.training_settings import TrainingSettings
 from attnkit.foundation.display import Displayed
+from attnkit.foundation.documents import BadDocument, parse_json
 from attnkit.foundation.settings import (
     InvalidExperiment,
     Problem,
@@ -294,9 +295,9 @@ def from_text(text: str) -> Experiment:
     if not text.lstrip().startswith("{"):
         return from_params(dict(parse_qsl(text.lstrip("?"), keep_blank_values=True)))
     try:
-        settings = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InvalidExperiment([Problem("text", text[:40], f"JSON ({error})")]) from None
+        settings = parse_json(text)
+    except BadDocument as error:
+        raise InvalidExperiment([Problem("text", text[:40], f"but {error}")]) from None
     return from_params(settings)
 
 

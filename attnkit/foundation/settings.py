@@ -71,7 +71,10 @@ def shown(value: Any, *, quoted: bool = False, most: int = 60) -> str:
         quoted: Whether a text gets quotation marks.
         most: Largest number of characters; a longer text is cut.
     """
-    text = repr(value) if isinstance(value, str) else str(value)
+    try:
+        text = repr(value) if isinstance(value, str) else str(value)
+    except ValueError:  # Python refuses to print an integer of thousands of digits
+        text = "a huge number"
     if isinstance(value, float):
         text = text.removesuffix(".0")
     if isinstance(value, str) and not quoted:

@@ -81,6 +81,7 @@ def with_activations(table: pd.DataFrame, source: str) -> pd.DataFrame:
     return table
 
 
+@np.errstate(over="ignore", invalid="ignore")  # heads whose activations overflow have no number
 def activation_cka(
     layer: Projections, inputs: Float[Array, "t m"], inputs_kv: Float[Array, "t m"] | None = None
 ) -> dict[str, Float[Array, " h"]]:

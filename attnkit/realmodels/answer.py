@@ -6,7 +6,7 @@ import math
 
 import pandas as pd
 
-from attnkit.foundation.tables import markdown_table
+from attnkit.foundation.tables import markdown_table, markdown_text
 from attnkit.realmodels.atlas import KV_PLACE
 from attnkit.realmodels.base import Kind
 from attnkit.realmodels.measures import PAIRS
@@ -237,7 +237,7 @@ def summary(table: pd.DataFrame) -> str:
         ["model", "kind", "folded", "offset"], sort=False
     ):
         heads, layers = rows[rows["head"].notna()], rows[rows["head"].isna()]
-        name = f"{model} {kind}" + (" folded" if folded else "")
+        name = f"{markdown_text(str(model))} {kind}" + (" folded" if folded else "")
         name += f" offset {offset}" if offset else ""
         overlaps, chances = (
             [fixed(heads[name.format(pair)].mean(), 3) for pair in PAIRS]

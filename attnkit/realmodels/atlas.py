@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
@@ -13,7 +14,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from attnkit.foundation.display import Plotted
-from attnkit.foundation.files import replace_file
+from attnkit.foundation.documents import read_file
+from attnkit.foundation.files import write_file
 from attnkit.foundation.settings import shown
 from attnkit.realmodels import notes
 from attnkit.realmodels.base import (
@@ -172,9 +174,9 @@ class Atlas(Plotted):
             OSError: If a file cannot be written, for example because its folder does not exist.
         """
         if table is not None:
-            replace_file(table, lambda path: self.table.to_parquet(path, index=False))
+            write_file(table, self.table.to_parquet(index=False))
         if portraits is not None:
-            replace_file(portraits, lambda path: path.write_bytes(save(self.arrays)))
+            write_file(portraits, save(self.arrays))
 
     @staticmethod
     def load(table: Path, portraits: Path | None = None) -> Atlas:
@@ -187,7 +189,7 @@ class Atlas(Plotted):
         import pandas as pd
 
         try:
-            rows = pd.read_parquet(table)
+            rows = pd.read_parquet(io.BytesIO(read_file(table)))
             arrays = {}
             if portraits is not None:
                 with safe_open(portraits, framework="numpy") as file:
@@ -251,7 +253,19 @@ def measure_model(
 
 def notes_on(table: pd.DataFrame) -> tuple[str, ...]:
     """Return notes on a model's numbers that only its weights show, not its configuration."""
-    return (notes.K_IS_V,) if (table["tied"] == K_IS_V).any() else ()
+    heads = table[table["head"].notna()]
+    is_large = heads[[f"norm_{role}" for role in "qkv"]].isna().any(axis=1)
+    is_zero = heads[[f"rank_{role}" for role in ("q", "k", "v", "qk")]].isna().any(axis=1)
+    found = [notes.K_IS_V] if (table["tied"] == K_IS_V).any() else []
+    for rows, note in ((is_large, notes.large), (is_zero & ~is_large, notes.zero)):
+        if rows.any():
+            places = heads.loc[rows, list(PLACE)].drop_duplicates()
+            _, kind, layer, head = places.iloc[0]
+            n_heads = len(heads[list(PLACE)].drop_duplicates())
+            found.append(
+                note(f"{len(places):,} of {n_heads:,}", f"{kind} layer {layer}, head {head}")
+            )
+    return tuple(found)
 
 
 def _rows(
@@ -294,7 +308,7 @@ def _random_columns(levels: Levels) -> dict[str, object]:
 
 
 def _arrays(layer: Projections) -> dict[str, np.ndarray]:
-    """Return the portraits of a layer's heads, stacked by attribute."""
+    """Return the portraits of a layer's heads, stacked by attribute; none if they overflow."""
     portraits = portraits_of(layer)
     if portraits is None:
         return {}
@@ -304,7 +318,11 @@ def _arrays(layer: Projections) -> dict[str, np.ndarray]:
     }
     arrays |= {pair: np.stack([portrait.angles[pair] for portrait in portraits]) for pair in PAIRS}
     arrays["shown"] = np.array([portrait.shown for portrait in portraits])
-    return {name: array.astype(_PRECISIONS.get(name, np.float32)) for name, array in arrays.items()}
+    with np.errstate(over="ignore"):
+        stored = {
+            name: array.astype(_PRECISIONS.get(name, np.float32)) for name, array in arrays.items()
+        }
+    return {} if any(np.isinf(array).any() for array in stored.values()) else stored
 
 
 _PRECISIONS = dict.fromkeys((*PAIRS, "shown"), np.float16)
@@ -340,7 +358,9 @@ def _table(rows: list[dict[str, object]]) -> pd.DataFrame:
         *("n_heads", "n_kv_heads", "d_model", "d_head", "tied", "folded", "offset"),
     ]
     numbers = [*MEASURES, *(name for name in levels if name in table)]
-    table = table[[*descriptions, *numbers]].astype(dict.fromkeys(numbers, np.float32))
+    with np.errstate(over="ignore"):  # what single precision cannot hold is left out
+        table = table[[*descriptions, *numbers]].astype(dict.fromkeys(numbers, np.float32))
+    table[numbers] = table[numbers].replace([np.inf, -np.inf], np.nan)
     left_out = [n for n in numbers if n.removesuffix("_sd").removesuffix("_random") in WITH_VALUES]
     table.loc[table["tied"] == K_IS_V, left_out] = np.nan
     return table

@@ -118,10 +118,15 @@ def _levels_of_draws(
     n_q = shape.n_heads * shape.d_q * shape.d_head
     n_kv = shape.n_kv_heads * shape.d_kv * (shape.d_head + shape.d_value)
     n_layers = int(np.clip(n_numbers // (n_q + n_kv), *_N_LAYERS))
-    layers = list(_measure_random_layers(shape, n_layers, gain_q, gain_kv))
+    layers = list(_measure_random_layers(shape, n_layers, _scaled(gain_q), _scaled(gain_kv)))
     heads = {name: np.concatenate([layer.heads[name] for layer in layers]) for name in OF_WEIGHTS}
     whole = {name: np.array([layer.whole[name] for layer in layers]) for name in layers[0].whole}
     return _levels(heads), _levels(whole)
+
+
+def _scaled(gain: Array | None) -> Array | None:
+    """Divide gains by a power of 2, which changes no level, so that no product overflows."""
+    return None if gain is None else np.ldexp(gain, -np.frexp(np.abs(gain).max())[1])
 
 
 def _measure_random_layers(

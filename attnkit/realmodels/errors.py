@@ -83,5 +83,9 @@ def reading(path: Path, max_bytes: int | None = None, advice: str = COPY_AGAIN) 
 def _line(error: Exception) -> str:
     """Return a library's message on one line, without paths of this machine."""
     message = re.sub(r"[^\s'\"]*[/\\]", "", str(error)[:500])
-    line = " ".join("".join(c if c.isprintable() else " " for c in message[:160]).split())
-    return line.rstrip(".") or "it cannot be read"
+    return one_line(message, 160).rstrip(".") or "it cannot be read"
+
+
+def one_line(text: str, most: int) -> str:
+    """Return the beginning of a text from a file or of a name, printable and on one line."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text[:most]).split())

@@ -137,7 +137,7 @@ def _model_name(path: Path, keys: Configuration) -> str:
     stem = TYPE_SUFFIX.sub("", path.stem)
     _, name = keys.find("general.name")
     generic = stem.lower() in ("model", "ggml-model", "ggml", "gguf")
-    return " ".join(name.split())[:80] if generic and isinstance(name, str) and name else stem
+    return name if generic and isinstance(name, str) and name else stem
 
 
 def _notes(

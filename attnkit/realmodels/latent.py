@@ -179,6 +179,7 @@ def _product(
         gain: Gain of the norm between the steps, (r,).
         second: Weight of the second step by head, (h, r, d).
     """
-    scaled = gain[:, None] * second
-    product = np.ascontiguousarray(np.matmul(first.T, scaled))
-    return product, None if bias is None else np.matmul(bias, scaled)
+    with np.errstate(over="ignore", invalid="ignore"):  # heads with infinite weights are left out
+        scaled = gain[:, None] * second
+        product = np.ascontiguousarray(np.matmul(first.T, scaled))
+        return product, None if bias is None else np.matmul(bias, scaled)

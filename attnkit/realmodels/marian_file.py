@@ -16,6 +16,7 @@ from pathlib import Path
 
 import yaml
 
+from attnkit.foundation.documents import check_depth
 from attnkit.realmodels.base import Kind, RealModel
 from attnkit.realmodels.configuration import Configuration
 from attnkit.realmodels.errors import Unreadable, damaged, listing, quote, reading
@@ -62,6 +63,14 @@ layer norm and RMS norm."""
 MAX_CONFIGURATION_BYTES = 2**18
 
 
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]
+    """Loader of YAML without aliases, which Marian never writes; a few could stand for billions."""
+
+    def fetch_alias(self) -> None:
+        """Refuse an alias."""
+        raise ValueError("it has an alias, which Marian never writes")
+
+
 def open_marian(path: Path) -> tuple[TensorFile, Configuration]:
     """Read the header and the configuration of a Marian file.
 
@@ -77,7 +86,8 @@ def open_marian(path: Path) -> tuple[TensorFile, Configuration]:
         )
     with reading(path):
         text = file.load(CONFIGURATION).tobytes().rstrip(b"\0")
-        options = yaml.safe_load(text) if len(text) <= MAX_CONFIGURATION_BYTES else None
+        options = yaml.load(text, _Loader) if len(text) <= MAX_CONFIGURATION_BYTES else None
+        check_depth(options)
     if not isinstance(options, dict):
         raise damaged(path.name, f"its {CONFIGURATION} has {len(text):,} bytes and no options")
     return file, Configuration(options, f"{path.name}: {CONFIGURATION}")

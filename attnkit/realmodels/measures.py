@@ -165,19 +165,23 @@ def prepared(layer: Projections, *, fold: bool = False, offset: int = 0) -> Proj
         offset: Number of tokens from the key position forward to the query position. W_Q is
             rotated by it if positions are rotary.
     """
-    if fold and layer.gain_q is not None:
-        layer = replace(layer, W_Q=layer.W_Q * layer.gain_q[:, None])
-    if fold and layer.gain_kv is not None:
-        gain = layer.gain_kv[:, None]
-        layer = replace(layer, W_K=layer.W_K * gain, W_V=layer.W_V * gain)
-    if offset and layer.rope is not None:
-        layer = replace(layer, W_Q=layer.rope.rotate(layer.W_Q, offset))
+    with np.errstate(over="ignore", invalid="ignore"):  # heads with infinite weights are left out
+        if fold and layer.gain_q is not None:
+            layer = replace(layer, W_Q=layer.W_Q * layer.gain_q[:, None])
+        if fold and layer.gain_kv is not None:
+            gain = layer.gain_kv[:, None]
+            layer = replace(layer, W_K=layer.W_K * gain, W_V=layer.W_V * gain)
+        if offset and layer.rope is not None:
+            layer = replace(layer, W_Q=layer.rope.rotate(layer.W_Q, offset))
     return layer
 
 
 @dataclass(frozen=True, eq=False)
 class LayerMeasures:
-    """Measures of one layer by name; NaN where shapes do not allow a measure.
+    """Measures of one layer by name; NaN where shapes or weights do not allow a measure.
+
+    Of a matrix of zeros only the norm is measured, and of one with infinite weights nothing. If a
+    head has such weights, nothing is measured of the whole layer.
 
     Attributes:
         heads: Values of every query head.
@@ -194,6 +198,7 @@ def measure_layer(layer: Projections) -> LayerMeasures:
     per_group = n_heads // n_kv_heads
     groups = []
     total = np.zeros((layer.W_Q.shape[1], layer.W_K.shape[1]), np.float32)
+    is_measurable = all(map(is_finite, (layer.W_Q, layer.W_K, layer.W_V)))
     largest = [float(np.abs(w).max()) or 1.0 for w in (layer.W_Q, layer.W_K)]
     for group in range(n_kv_heads):
         heads = slice(group * per_group, (group + 1) * per_group)
@@ -201,10 +206,14 @@ def measure_layer(layer: Projections) -> LayerMeasures:
             w.astype(np.float64) for w in (layer.W_Q[heads], layer.W_K[group], layer.W_V[group])
         )
         groups.append(_measure_group(q, k, v))
-        total += ((q.sum(0) / largest[0]) @ (k / largest[1]).T).astype(np.float32)
+        if is_measurable:
+            total += ((q.sum(0) / largest[0]) @ (k / largest[1]).T).astype(np.float32)
     values = {name: np.concatenate([group[name] for group in groups]) for name in groups[0]}
     heads_values = {name: values[name] for name in OF_WEIGHTS}
-    return LayerMeasures(heads_values, _measure_whole_layer(layer, total, values))
+    whole = {name: float("nan") for name, measure in MEASURES.items() if measure.layers}
+    if is_measurable:
+        whole |= _measure_whole_layer(layer, total, values)
+    return LayerMeasures(heads_values, whole)
 
 
 def _measure_group(
@@ -215,18 +224,40 @@ def _measure_group(
     Also returns the inner products `inner_qk` …, whose sums give the cosines of a whole layer.
     """
     n_heads = len(q)
-    weights = {"q": q, "k": k[None], "v": v[None]}
+    scaled = {role: _scaled(w) for role, w in {"q": q, "k": k[None], "v": v[None]}.items()}
+    weights = {role: w for role, (w, _) in scaled.items()}
+    sizes = {role: size for role, (_, size) in scaled.items()}
     grams = {role: Gram.of(w) for role, w in weights.items()}
     values: dict[str, Array] = {}
     for role, gram in grams.items():
-        values[f"norm_{role}"] = np.broadcast_to(gram.norm, n_heads)
+        values[f"norm_{role}"] = np.broadcast_to(gram.norm * sizes[role], n_heads)
         values[f"rank_{role}"] = np.broadcast_to(gram.effective_rank, n_heads)
     for pair in PAIRS:
         a, b = pair[0], pair[1]
         compared = _compare(weights[a], weights[b], grams[a], grams[b])
+        compared["inner"] = compared["inner"] * sizes[a] * sizes[b]
         values |= {f"{name}_{pair}": np.broadcast_to(x, n_heads) for name, x in compared.items()}
-    values |= _measure_form(q, k[None], grams["q"], grams["k"])
+    values |= _measure_form(weights["q"], weights["k"], grams["q"], grams["k"])
     return values
+
+
+def is_finite(w: Array) -> bool:
+    """Return whether no value is infinite or NaN; this needs no mask in memory."""
+    with np.errstate(invalid="ignore"):
+        return bool(np.isfinite(w.sum(dtype=np.float64)))
+
+
+def _scaled(w: Float[Array, "h m d"]) -> tuple[Float[Array, "h m d"], Float[Array, " h"]]:
+    """Return matrices divided by a power of 2, so that no product overflows, and this power.
+
+    The largest weight of a matrix lies between ½ and 1 then, which changes no bit of any measure.
+    A matrix with infinite weights becomes one of zeros, and its power NaN.
+    """
+    largest = np.abs(w).max((1, 2))
+    finite = np.isfinite(largest)
+    size = np.ldexp(1.0, np.frexp(np.where(finite, largest, 1))[1])
+    scaled: Array = np.where(finite[:, None, None], w, 0) / size[:, None, None]
+    return scaled, np.where(finite, size, np.nan)
 
 
 def _compare(
@@ -318,8 +349,11 @@ def directionality_of(
 def _measure_whole_layer(
     layer: Projections, m: Float[Array, "m n"], heads: dict[str, Float[Array, " h"]]
 ) -> dict[str, float]:
-    """Compute the measures of a whole layer, whose W_Q W_Kᵀ summed over heads is `m`."""
-    values = {name: float("nan") for name, measure in MEASURES.items() if measure.layers}
+    """Compute the measures of a whole layer, whose W_Q W_Kᵀ summed over heads is `m`.
+
+    Those that shapes or matrices of zeros do not allow are left out.
+    """
+    values: dict[str, float] = {}
     per_group = len(layer.W_Q) // len(layer.W_K)
     squares = {
         role: float((heads[f"norm_{role}"][:: 1 if role == "q" else per_group] ** 2).sum())

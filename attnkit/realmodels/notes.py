@@ -53,3 +53,19 @@ def quantised(types: Iterable[str]) -> str:
 def others(paths: str) -> str:
     """Return the note on the other models in a package."""
     return f"The package holds other models. Open one of them by its name: {paths}."
+
+
+def large(share: str, example: str) -> str:
+    """Return the note on heads whose weights are too large, such as "3 of 8", and one of them."""
+    return (
+        f"In {share} heads, such as {example}, weights or their products with other numbers of the "
+        "file do not fit in single precision, so that numbers are missing."
+    )
+
+
+def zero(share: str, example: str) -> str:
+    """Return the note on heads of zeros, such as "3 of 8", and one of them."""
+    return (
+        f"In {share} heads, such as {example}, W_Q, W_K, W_V or W_Q W_Kᵀ is zero, so that "
+        "comparisons are missing."
+    )

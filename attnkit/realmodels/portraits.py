@@ -10,7 +10,7 @@ from jaxtyping import Float
 from attnkit.analysis.similarity import cosines_between
 from attnkit.realmodels.base import Array, Projections
 from attnkit.realmodels.gram import bases_of
-from attnkit.realmodels.measures import PAIRS
+from attnkit.realmodels.measures import PAIRS, is_finite
 
 AXES = 16
 """Maximum number of rows and columns of `Portrait.matrix`."""
@@ -41,10 +41,13 @@ class Portrait:
 def portraits_of(layer: Projections) -> list[Portrait] | None:
     """Return the portrait of every query head of a layer that was `prepared`.
 
-    None if W_Q and W_K read residual streams of different widths. Portraits of two streams of one
-    width exist, although the coordinates of such streams need not be comparable.
+    None if W_Q and W_K read residual streams of different widths, or if weights are infinite.
+    Portraits of two streams of one width exist, although the coordinates of such streams need not
+    be comparable.
     """
     if layer.W_Q.shape[1] != layer.W_K.shape[1]:
+        return None
+    if not all(map(is_finite, (layer.W_Q, layer.W_K, layer.W_V))):
         return None
     per_group = len(layer.W_Q) // len(layer.W_K)
     bases_k, bases_v = bases_of(layer.W_K), bases_of(layer.W_V)

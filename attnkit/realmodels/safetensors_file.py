@@ -6,7 +6,6 @@ the next is read. The library compares the lengths in a header with the file.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -15,6 +14,7 @@ import ml_dtypes  # noqa: F401  numpy knows bfloat16 once it is imported
 import numpy as np
 from safetensors import safe_open
 
+from attnkit.foundation.documents import parse_json
 from attnkit.realmodels.base import Array
 from attnkit.realmodels.errors import Unreadable, quote, reading
 from attnkit.realmodels.tensors import TensorEntry, TensorFile
@@ -61,7 +61,7 @@ def _load(entries: Mapping[str, TensorEntry], name: str) -> Array:
 def _sharded(index: Path) -> dict[Path, list[str]]:
     """Return the files that an index names, and the names of the tensors in each."""
     with reading(index, _MAX_INDEX_BYTES):
-        data = json.loads(index.read_bytes())
+        data = parse_json(index.read_bytes(), _MAX_INDEX_BYTES)
         weight_map = data.get("weight_map") if isinstance(data, dict) else None
         if not isinstance(weight_map, dict) or not weight_map:
             raise Unreadable(

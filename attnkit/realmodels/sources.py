@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from attnkit.foundation.documents import parse_json
 from attnkit.foundation.extras import install_hint
 from attnkit.realmodels.base import RealModel
 from attnkit.realmodels.ctranslate2_file import ctranslate2_model
-from attnkit.realmodels.errors import CONVERT, Unreadable, folder_name, listing, reading
+from attnkit.realmodels.errors import CONVERT, Unreadable, folder_name, listing, one_line, reading
 from attnkit.realmodels.families import hugging_face_layers
 from attnkit.realmodels.gguf_file import gguf_model
 from attnkit.realmodels.marian_file import marian_model
@@ -53,6 +53,9 @@ _DOWNLOADED = (
 
 _MAX_CONFIG_BYTES = 2**22
 
+_MAX_NAME_LENGTH = 80
+"""Number of characters of a model's name."""
+
 _MAX_SOURCE_LENGTH = 80
 """Number of a source's characters that a message repeats."""
 
@@ -75,7 +78,8 @@ def open_model(source: str) -> RealModel:
         model = replace(ctranslate2_model(path), name=_model_name(source, path))
     else:
         model = _hugging_face_model(path, _model_name(source, path))
-    return replace(model, notes=model.notes + notes)
+    name = one_line(model.name, _MAX_NAME_LENGTH) or model.format
+    return replace(model, name=name, notes=model.notes + notes)
 
 
 def find_files(source: str) -> Path:
@@ -190,7 +194,7 @@ def _read_config(path: Path) -> dict[str, Any]:
             "says how many heads the model has"
         )
     with reading(path, _MAX_CONFIG_BYTES):
-        config = json.loads(path.read_bytes())
+        config = parse_json(path.read_bytes(), _MAX_CONFIG_BYTES)
     if not isinstance(config, dict):
         raise Unreadable("config.json: must be an object of settings")
     return config

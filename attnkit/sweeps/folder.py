@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import uuid
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import fsspec
 
+from attnkit.foundation.documents import MOST_BYTES, BadDocument, parse_json
 from attnkit.sweeps.specification import Sweep
 from attnkit.sweeps.values import InvalidSweep
 
@@ -65,9 +65,17 @@ class SweepFolder:
         if not files.exists(path):
             return None
         try:
-            return Sweep(**json.loads(files.cat_file(path)))
-        except (ValueError, TypeError) as error:
+            return Sweep(**parse_json(self._content(path)))
+        except (OSError, ValueError, TypeError) as error:
             raise InvalidSweep(f"out: {path} is not the file of a sweep ({error})") from None
+
+    def _content(self, path: str) -> bytes:
+        """Return the content of a small file."""
+        files = self._place[0]
+        if not files.isfile(path):  # opening a pipe would wait for ever
+            raise BadDocument("it is a folder, a pipe or a device, allowed a file")
+        content: bytes = files.cat_file(path, 0, MOST_BYTES + 1)
+        return content
 
     def write_specification(self, sweep: Sweep) -> None:
         """Write the specification, and make the folder of the parts."""
@@ -127,9 +135,12 @@ class SweepFolder:
         tables = []
         for path in self.part_paths():
             try:
+                if not self._place[0].isfile(path):
+                    raise BadDocument("it is a folder, a pipe or a device")
                 with self._place[0].open(path, "rb") as file:
+                    _check_columns(pq.read_schema(file))
                     tables.append(pq.read_table(file, columns=columns))
-            except (pa.ArrowException, OSError) as error:
+            except (pa.ArrowException, OSError, BadDocument) as error:
                 reason = str(error).splitlines()[0]
                 raise InvalidSweep(
                     f"out: {path} is damaged ({reason}); delete it, and `resume` repeats its runs"
@@ -137,3 +148,22 @@ class SweepFolder:
         return (
             pa.concat_tables(tables, promote_options="permissive").to_pandas() if tables else None
         )
+
+
+def _check_columns(schema: Any) -> None:
+    """Raise BadDocument unless a table has the columns by which its runs are found."""
+    import pyarrow.types as types
+
+    for name, of_type in (
+        ("cell", "text"),
+        ("sharing", "text"),
+        ("seed", "whole numbers"),
+        ("error", "text"),
+    ):
+        column = schema.field(name).type if name in schema.names else None
+        is_text = column is not None and (
+            types.is_string(column) or types.is_large_string(column) or types.is_null(column)
+        )
+        is_number = column is not None and types.is_integer(column)
+        if not (is_number if name == "seed" else is_text):
+            raise BadDocument(f"its column {name!r} is {column}, allowed {of_type}")

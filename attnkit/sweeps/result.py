@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attnkit import __version__
+from attnkit.foundation.documents import parse_json, read_file
 from attnkit.foundation.files import write_file
 from attnkit.foundation.settings import Value
 from attnkit.sweeps.specification import Sweep
@@ -117,8 +117,8 @@ class SweepResult:
         import pyarrow.parquet as pq
 
         try:
-            table = pq.read_table(str(file))
-            sweep = Sweep(**json.loads(table.schema.metadata[_METADATA]))
+            table = pq.read_table(io.BytesIO(read_file(file)))
+            sweep = Sweep(**parse_json(table.schema.metadata[_METADATA]))
         except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
             raise InvalidSweep(f"{file}: is not the result of a sweep ({error})") from None
         return SweepResult(sweep, table.to_pandas())

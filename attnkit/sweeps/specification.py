@@ -31,7 +31,6 @@ import contextlib
 import hashlib
 import json
 import math
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -43,6 +42,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 from pydantic_core import PydanticCustomError
 
 from attnkit.experiment.experiment import Experiment, default_settings
+from attnkit.foundation.documents import MOST_TOML_BYTES, BadDocument, parse_toml, read_file
 from attnkit.foundation.settings import InvalidExperiment, Problem, Value, dial
 from attnkit.sweeps.values import (
     NOT_AN_AXIS,
@@ -59,6 +59,9 @@ from attnkit.variants import InvalidVariant, Sharing, Variant, read_variants
 
 MOST_CELLS = 10_000_000
 """Largest number of cells of a sweep."""
+
+MOST_PROBLEMS = 10
+"""Largest number of wrong keys that one error names."""
 
 _FROZEN = ConfigDict(frozen=True, extra="forbid")
 
@@ -146,7 +149,8 @@ class Sweep(BaseModel):
         try:
             super().__init__(**values)
         except ValidationError as error:
-            raise InvalidSweep(*(problem_of(one, type(self)) for one in error.errors())) from None
+            problems = error.errors()[:MOST_PROBLEMS]
+            raise InvalidSweep(*(problem_of(one, type(self)) for one in problems)) from None
         self._check_experiments()
 
     @field_validator("sharing", mode="before")
@@ -337,16 +341,16 @@ class Sweep(BaseModel):
         return "\n".join(lines) + "\n"
 
     @classmethod
-    def from_toml(cls, text: str) -> Self:
+    def from_toml(cls, text: str | bytes) -> Self:
         """Read a sweep from a TOML text.
 
         Raises:
             InvalidSweep: If the text is not TOML, or a value is not allowed.
         """
         try:
-            values = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
-            raise InvalidSweep(f"specification: not TOML ({error})") from None
+            values = parse_toml(text)
+        except BadDocument as error:
+            raise InvalidSweep(f"specification: {error}") from None
         return cls(**values)
 
     @cached_property
@@ -364,9 +368,9 @@ def read_sweep(file: str | Path) -> Sweep:
         InvalidSweep: If its content is not allowed.
     """
     try:
-        return Sweep.from_toml(Path(file).read_text(encoding="utf-8"))
-    except UnicodeDecodeError:
-        raise InvalidSweep("specification: not a text in UTF-8") from None
+        return Sweep.from_toml(read_file(file, MOST_TOML_BYTES))
+    except BadDocument as error:
+        raise InvalidSweep(f"specification: {error}") from None
 
 
 def _toml(value: Any) -> str:

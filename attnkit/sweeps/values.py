@@ -10,7 +10,15 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
 from attnkit.experiment.experiment import DEFAULT_TASK, settings
-from attnkit.foundation.settings import Problem, Setting, Value, allowed_names, dial, setting_of
+from attnkit.foundation.settings import (
+    Problem,
+    Setting,
+    Value,
+    allowed_names,
+    dial,
+    setting_of,
+    shown,
+)
 from attnkit.tasks import TASKS
 
 NOT_AN_AXIS = ("sharing", "n_seeds", "first_seed", "equal")
@@ -88,7 +96,7 @@ def read_task(values: Mapping[str, Any]) -> str:
     """
     task = table_of("base", values.get("base", {})).get("task", DEFAULT_TASK)
     if not isinstance(task, str) or task not in TASKS:
-        raise InvalidSweep(Problem("base.task", task, allowed_names(TASKS, str(task))))
+        raise InvalidSweep(Problem("base.task", task, allowed_names(TASKS, shown(task))))
     return task
 
 
@@ -129,7 +137,7 @@ def read_axis(name: str, values: Any, task: str) -> tuple[Value, ...]:
         texts = values if isinstance(values, list | tuple) and values else [values]
         for text in texts:
             if not isinstance(text, str) or text not in TASKS:
-                raise InvalidSweep(Problem(key, text, allowed_names(TASKS, str(text))))
+                raise InvalidSweep(Problem(key, text, allowed_names(TASKS, shown(text))))
         return tuple(dict.fromkeys(texts))
     setting = known_setting("axes", name, task)
     if isinstance(values, Mapping | Axis):

@@ -17,6 +17,7 @@ from safetensors.numpy import save as save_arrays
 
 from attnkit.experiment import Experiment
 from attnkit.foundation.display import Plotted
+from attnkit.foundation.documents import read_file
 from attnkit.foundation.files import write_file
 from attnkit.training.snapshot import READING_ERRORS, Snapshot, Status
 from attnkit.training.summary import run_table
@@ -108,7 +109,7 @@ class Result(Plotted):
             OSError: If a file cannot be read.
             ValueError: If a file is not part of a saved result.
         """
-        return Result.from_blobs(*[(Path(folder) / name).read_bytes() for name in SAVED[1:]])
+        return Result.from_blobs(*[read_file(Path(folder) / name) for name in SAVED[1:]])
 
     def to_blobs(self) -> tuple[bytes, bytes]:
         """Return the snapshot and the parameters of all runs, each as a safetensors blob."""

@@ -18,6 +18,7 @@ from safetensors.numpy import save as save_arrays
 
 from attnkit.experiment import Experiment, from_text
 from attnkit.foundation.display import Plotted
+from attnkit.foundation.documents import parse_json
 from attnkit.training.engine import Engine, in_words
 from attnkit.training.metrics import ASYMMETRY, METRICS, asymmetry
 
@@ -212,7 +213,7 @@ class Snapshot(Plotted):
         """
         try:
             arrays = load_arrays(blob)
-            head = json.loads(metadata_of(blob)["snapshot"])
+            head = parse_json(metadata_of(blob)["snapshot"])
             if head["status"] not in get_args(Status):
                 raise ValueError(f"status: got {head['status']!r}")
             engine = head.get("engine", "torch")  # older files do not name it
@@ -292,5 +293,5 @@ def _read_probe(arrays: dict[str, np.ndarray]) -> Probe:
 def metadata_of(blob: bytes) -> dict[str, str]:
     """Return the metadata of a safetensors blob, which begins with a length and JSON."""
     length = int.from_bytes(blob[:8], "little")
-    metadata: dict[str, str] = json.loads(blob[8 : 8 + length])["__metadata__"]
+    metadata: dict[str, str] = parse_json(blob[8 : 8 + length], length)["__metadata__"]
     return metadata
