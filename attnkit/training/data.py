@@ -153,6 +153,17 @@ def stack(per_seed: Sequence[Examples], device: torch.device) -> Examples:
     )
 
 
+def of_seeds(examples: Examples, seeds: slice) -> Examples:
+    """Return the batches of some seeds, which share memory with the given ones."""
+    reverse = examples.reverse
+    return Examples(
+        examples.tokens[seeds],
+        examples.labels[seeds],
+        examples.target[seeds],
+        None if reverse is None else reverse[seeds],
+    )
+
+
 def unstack(examples: Examples) -> list[Examples]:
     """Return the batch of every seed; the inverse of `stack`."""
     return [
