@@ -4,9 +4,20 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_NUMBER: Final = re.compile(
+    r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?inf", re.ASCII | re.IGNORECASE
+)
+_FORMULA: Final = re.compile(
+    r"^(?=[\t\r\n])|(^|(?<=[;\t\r\n]))(?= *[=+\-@\uff1d\uff0b\uff0d\uff20])"
+)
 
 
 @dataclass(frozen=True)
@@ -86,9 +97,35 @@ def markdown_table(head: Sequence[str], rows: Iterable[Iterable[str]], align: st
     return "\n".join([written[0], f"|{'|'.join(rules)}|", *written[1:]])
 
 
+def without_formula(text: str) -> str:
+    """Return a text that spreadsheets show instead of computing it.
+
+    An apostrophe goes before what begins with =, +, -, @, a tab or a line break, also after
+    a semicolon, a tab or a line break, at which spreadsheets may divide a cell. A number stays
+    as it is.
+
+    Source: https://owasp.org/www-community/attacks/CSV_Injection
+    """
+    return text if _NUMBER.fullmatch(text) else _FORMULA.sub("'", text)
+
+
+def _csv_cell(value: object) -> Any:
+    """Return a cell as it is written; all line breaks are those that the writers quote."""
+    if not isinstance(value, str):
+        return value
+    return without_formula(value).replace("\r\n", "\n").replace("\r", "\n")
+
+
 def csv_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return a table as comma-separated values."""
+    """Return a table as comma-separated values; no text in it is a formula."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerows([head, *rows])
+    writer.writerows([_csv_cell(one) for one in row] for row in (head, *rows))
     return text.getvalue()
+
+
+def csv_of_frame(table: pd.DataFrame) -> str:
+    """Return a pandas table as comma-separated values, without its index; no text is a formula."""
+    texts = table.select_dtypes(exclude=["number", "bool"]).columns
+    safe = table.assign(**{name: table[name].map(_csv_cell) for name in texts})
+    return str(safe.rename(columns=_csv_cell).to_csv(index=False))

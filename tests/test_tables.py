@@ -1,0 +1,84 @@
+"""Texts in comma-separated values are never formulas, and numbers stay numbers."""
+
+from __future__ import annotations
+
+import csv
+import io
+import random
+import re
+
+import pandas as pd
+import pytest
+
+from attnkit.foundation.tables import csv_of_frame, csv_table, without_formula
+
+FORMULAS = [
+    "=HYPERLINK(1)",
+    "@SUM(1)",
+    "-x",
+    "+1+1",
+    "\t=1",
+    "\r1",
+    "＝1",
+    " =1",
+    "-1\n",
+    "a;=1",
+    "a\n@b",
+]
+PLAIN = ["Q=K", "", "K-V", "-3.5", "+1e-05", "-inf", ".5", "a; b", "it's", "2026-11-26"]
+
+
+def drawn(generator: random.Random) -> str:
+    """Return a text of the characters that matter, and of others."""
+    return "".join(generator.choices("=+-@\t\r\n; ab1.e,\"'＝－", k=generator.randrange(9)))
+
+
+def is_computed(text: str) -> bool:
+    """Return whether a spreadsheet may compute a part of this text."""
+    if re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", text):
+        return False
+    parts = [part.lstrip(" ") for part in re.split("[;\t\r\n]", text)]
+    return text.startswith(("\t", "\r", "\n")) or any(
+        part[:1] in set("=+-@＝＋－＠") for part in parts
+    )
+
+
+@pytest.mark.parametrize("text", FORMULAS)
+def test_what_a_spreadsheet_would_compute_is_text(text: str) -> None:
+    """An apostrophe goes before each part that begins a formula."""
+    assert is_computed(text)
+    assert not is_computed(without_formula(text))
+    assert without_formula(text).replace("'", "") == text
+
+
+@pytest.mark.parametrize("text", PLAIN)
+def test_other_texts_and_numbers_stay(text: str) -> None:
+    """A number may begin with its sign, and what is inside a text is no formula."""
+    assert without_formula(text) == text
+
+
+def test_drawn_texts_are_never_formulas(seed: int) -> None:
+    """Whatever a text is made of, it is written once, and no part of it is a formula."""
+    generator = random.Random(seed)
+    for _ in range(2000):
+        text = drawn(generator)
+        safe = without_formula(text)
+        assert not is_computed(safe), (seed, text)
+        assert without_formula(safe) == safe
+        assert is_computed(text) or safe == text, (seed, text)
+
+
+def test_both_tables_hold_no_formula(seed: int) -> None:
+    """Headings and texts of either kind of table are safe; numbers and gaps stay."""
+    generator = random.Random(seed)
+    names = [drawn(generator) for _ in range(40)]
+    frame = pd.DataFrame({"=name": names, "score": -1.5, "mixed": ["=x", 1] * 20})
+    frame["few"] = frame["mixed"].astype(str).astype("category")
+    written = csv_table(list(frame.columns), frame.to_numpy().tolist())
+    for text in (csv_of_frame(frame), written):
+        head, *rows = csv.reader(io.StringIO(text))
+        assert head == ["'=name", "score", "mixed", "few"]
+        expected = [without_formula(name).replace("\r\n", "\n") for name in names]
+        assert [row[0] for row in rows] == [name.replace("\r", "\n") for name in expected]
+        assert {tuple(row[1:]) for row in rows} == {("-1.5", "'=x", "'=x"), ("-1.5", "1", "1")}
+    assert csv_of_frame(pd.DataFrame({"a": [None, 1.0]})) == 'a\n""\n1.0\n'
