@@ -157,13 +157,16 @@ def _measure_and_variants(compared: Sequence[ComparedExperiment]) -> tuple[Metri
     default = metric_of([one.snapshot for one in compared])
     variants = variants_of(compared)
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        metric: Metric = st.segmented_control(
-            "Measure",
-            list(_MEASURES),
-            format_func=_MEASURES.__getitem__,
-            default=default,
-            required=True,
-            key=f"measure_{default}",
+        metric: Metric = (
+            st.segmented_control(
+                "Measure",
+                list(_MEASURES),
+                format_func=_MEASURES.__getitem__,
+                default=default,
+                required=True,
+                key=f"measure_{default}",
+            )
+            or default
         )
         chosen = variants
         if len(variants) > 1:

@@ -46,7 +46,7 @@ class Runs(Linked):
 
     def take_rows(self, hashes: Sequence[str], rows: Sequence[int]) -> None:
         """Choose rows of the table, and keep the experiments that are chosen outside of it."""
-        ticked = [hashes[row] for row in rows if row < len(hashes)]
+        ticked = [hashes[row] for row in rows]
         kept = [hash_ for hash_ in self.chosen if hash_ not in hashes or hash_ in ticked]
         self._choose(kept + [hash_ for hash_ in ticked if hash_ not in kept])
 
