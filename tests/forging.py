@@ -45,6 +45,26 @@ def forged_text(draw):
     return draw.choice((text, text, text, text[:-1], "[" * 5000, "NaN", '{"picked": 1e999}'))
 
 
+def forged_run(draw):
+    """Return the fields of a message that draws a page, whose address, place and clock are odd."""
+    texts = (*TEXTS, "%ff&v=%00", "?embed=true&embed_options=x", "a/../owner", "[::1", "\ud7ff")
+    addresses = ("http://[", "http://a:99999999/", "//", "javascript:0", "http://\x00/", "http:///")
+    return {
+        "context_info": {
+            "url": draw.choice((*addresses, *texts)),
+            "timezone": draw.choice(("Mars/Phobos", "../../etc/passwd", *texts)),
+            "timezone_offset": draw.choice((0, -(2**31), 2**31 - 1)),
+            "locale": draw.choice(("xx_YY", *texts)),
+        },
+        "query_string": draw.choice(texts),
+        "page_script_hash": draw.choice(texts),
+        "page_name": draw.choice(texts),
+        "fragment_id": draw.choice(("", "", "gone")),
+        "cached_message_hashes": draw.choices(texts[:9], k=draw.choice((0, 3, 500))),
+        "is_history_navigation": draw.random() < 0.5,
+    }
+
+
 def forge(draw, widget, field="", options=()):
     """Return a state of a widget.
 

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.server
 
 PAGES = [page.name for pages in SECTIONS.values() for page in pages] + ["owner"]
 
-ROUNDS = 25
+ROUNDS = 5
 """Messages of forged values for each page."""
 
 
@@ -62,25 +62,17 @@ def failures(tab):
     return [(one.message, one.stack_trace[-4:]) for one in tab.exception]
 
 
-def _timed(tab, states):
-    import time
-
-    t = time.process_time()
-    tab._run(states)
-    print("TIME", round(time.process_time() - t, 3))
-
-
 @pytest.mark.parametrize("page", PAGES)
-def test_no_page_fails_at_forged_values(page, service, seed):
+def test_no_page_fails_at_forged_values(page, service, seed, long):
     """All widgets at once or a few, of their own kind or of any; then the page is drawn again."""
     draw = random.Random(f"{seed} {page}")
     tab = opened(page, service)
     widgets = widgets_of(tab)
     assert widgets
-    for n in range(ROUNDS):
+    for n in range(ROUNDS * (20 if long else 1)):
         widgets |= widgets_of(tab)
         states = forged_states(draw, widgets, draw.choice((1.0, 0.3, 0.1)))
-        _timed(tab, states)
+        tab._run(states)
         assert not tab.exception, (seed, n, failures(tab), states)
         tab._run(WidgetStates())
         assert not tab.exception, (seed, n, failures(tab), states)

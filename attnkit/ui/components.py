@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import streamlit as st
 from pydantic import Field, TypeAdapter, ValidationError
@@ -39,8 +39,6 @@ PANEL_HEIGHT = 210
 """Height of a row of panels in pixels."""
 
 
-T = TypeVar("T")
-
 Index = Annotated[int, Field(strict=True, ge=0, lt=2**31)]
 """An index that a component reports."""
 
@@ -62,7 +60,7 @@ def component(name: str, *styles: str) -> Any:
     )
 
 
-def reported(key: str, event: str, kind: type[T]) -> T | None:
+def reported(key: str, event: str, kind: Any) -> Any:
     """Return what a component has reported; None if it is not of the kind that it reports.
 
     Args:
@@ -71,10 +69,9 @@ def reported(key: str, event: str, kind: type[T]) -> T | None:
         kind: Type of what the component reports, such as `list[Index]`.
     """
     try:
-        value: T = TypeAdapter(kind).validate_python(st.session_state[key].get(event))
+        return TypeAdapter(kind).validate_python(st.session_state[key].get(event))
     except (KeyError, ValidationError):
         return None
-    return value
 
 
 def packed(data: dict[str, Any]) -> bytes:

@@ -394,7 +394,8 @@ Picked = Literal["layer", "head", "query_index"]
 
 def _take_picked(component: str) -> None:
     """Set the pickers to what was pressed in a figure."""
-    picked = components.reported(component, "picked", dict[Picked, components.Index])
+    kind = dict[Picked, components.Index]
+    picked: dict[str, int] | None = components.reported(component, "picked", kind)
     if picked:
         st.session_state.setdefault("remembered", {}).update(picked)
         st.session_state["picked_anew"] = True

@@ -177,7 +177,7 @@ def show_grid(choice: AtlasChoice, heads: pd.DataFrame, head: Head, measure: Mea
 
 def take_cell(choice: AtlasChoice) -> None:
     """Choose the head whose cell was pressed, and open its section."""
-    cell = components.reported(GRID, "chosen", Head)
+    cell: Head | None = components.reported(GRID, "chosen", Head)
     if cell is not None:
         choice.head, choice.section = cell, "head"
 

@@ -46,7 +46,7 @@ class Runs(Linked):
 
     def take_rows(self, hashes: Sequence[str], rows: Sequence[int]) -> None:
         """Choose rows of the table, and keep the experiments that are chosen outside of it."""
-        ticked = [hashes[row] for row in rows]
+        ticked = [hashes[row] for row in rows if row < len(hashes)]
         kept = [hash_ for hash_ in self.chosen if hash_ not in hashes or hash_ in ticked]
         self._choose(kept + [hash_ for hash_ in ticked if hash_ not in kept])
 
@@ -155,6 +155,9 @@ def compare(
 
 def attempt(runs: Runs, change: Callable[[], object]) -> bool:
     """Change the store, and return whether that was possible; if not, note why."""
+    if not may_change():  # the menu has been drawn for an owner who has signed out since
+        runs.problems.append("Nothing was changed: only the owner of this copy may change runs.")
+        return False
     try:
         change()
     except Unavailable as error:

@@ -41,7 +41,7 @@ class VariantChoice(Linked):
 
     def take_row(self, keys: Sequence[str], rows: Sequence[int]) -> None:
         """Choose a row of the table."""
-        if rows:
+        if rows and rows[0] < len(keys):
             self.key = keys[rows[0]]
 
     def stay_among(self, keys: Sequence[str]) -> None:
