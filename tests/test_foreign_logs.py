@@ -107,7 +107,7 @@ def test_exceptions_that_nobody_catches_and_warnings_are_told_in_the_same_way(to
 
 def test_a_place_has_a_few_lines_a_minute_and_the_others_are_counted(seed):
     """Whatever the order of errors: each is told, or it is counted in the minute's last line."""
-    draw, began = random.Random(seed), time.monotonic()
+    draw = random.Random(seed)
     now, lines, waiting = 0.0, [], []
     repetitions = Repetitions(
         lambda *line: lines.append((now, *line)),
@@ -157,7 +157,7 @@ def test_on_a_hosted_copy_every_line_is_ours_and_floods_of_errors_are_few_lines(
 
     The owner's page says from which address an experiment comes.
     """
-    draw = random.Random(seed)
+    draw, began = random.Random(seed), time.monotonic()
     broken = b"\xff" + TYPED.encode()
     with hosted(owner_secret=OWNER_SECRET) as server:
         for n in range(24):

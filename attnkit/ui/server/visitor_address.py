@@ -12,8 +12,10 @@ from starlette.types import ASGIApp
 
 from attnkit.service.server import server_settings
 
-_FOR = re.compile(r"""(?:^|;)\s*for\s*=\s*("[^"]*"|[^;"]*)\s*(?=;|$)""", re.IGNORECASE)
-"""The address in an element of the header `Forwarded`, RFC 7239."""
+_PAIR = r"""\s*([^;"=\s]*)\s*=\s*("[^"]*"|[^;"]*)\s*"""
+_PAIRS = re.compile(f"{_PAIR}(?:;{_PAIR})*")
+_EACH_PAIR = re.compile(f"(?:^|;){_PAIR}(?=;|$)")
+"""Names and values in an element of the header `Forwarded`, RFC 7239."""
 
 _WITH_PORT = re.compile(r"\[([^]]*)\](?::\d+)?|([\d.]+):\d+")
 """An address with a port, or an IPv6 address in brackets."""
@@ -69,8 +71,9 @@ def _without_port(text: str) -> str:
     if len(text) > _LONGEST:
         return ""
     if "=" in text:
-        found = _FOR.findall(text)
-        text = found[0].strip().strip('"') if len(found) == 1 else ""
+        pairs = _EACH_PAIR.findall(text) if _PAIRS.fullmatch(text) else []
+        found = [value.strip().strip('"') for name, value in pairs if name.lower() == "for"]
+        text = found[0] if len(found) == 1 else ""
     match = _WITH_PORT.fullmatch(text)
     return text if match is None else match[1] or match[2] or ""
 
