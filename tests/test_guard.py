@@ -351,7 +351,8 @@ def test_only_a_hosted_copy_has_a_guard_and_says_in_its_log_if_it_has_none(monke
     assert guards() == []
     monkeypatch.setenv("ATTNKIT_HOSTED", "true")
     monkeypatch.setattr(guard, "in_front", threading.Event())
-    for name in ("prepare_for_serving", "training_service", "sweep", "st", "config"):
+    done = ("prepare_for_serving", "training_service", "sweep", "log_foreign_errors")
+    for name in (*done, "st", "config"):
         monkeypatch.setattr(startup, name, Mock())
     server_settings.cache_clear()
     for said in (True, False):

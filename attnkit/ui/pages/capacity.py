@@ -25,7 +25,7 @@ from attnkit.ui.markdown import plain
 from attnkit.ui.routing import require_route
 from attnkit.ui.server.presence import watcher
 from attnkit.ui.server.turns import fragment
-from attnkit.ui.sweeps.cell_card import row_of, show_card, take_mark
+from attnkit.ui.sweeps.cell_card import Mark, row_of, show_card, take_mark
 from attnkit.ui.sweeps.choice import OWN, SECTIONS, CapacityChoice, conclusion_of
 from attnkit.ui.sweeps.live_sweep import LiveSweep, open_live_sweep
 from attnkit.ui.sweeps.live_sweep_area import live_bar, sweep_form_area
@@ -231,7 +231,7 @@ def show_phase(choice: CapacityChoice) -> None:
         file=f"attnkit-capacity-{choice.sweep}",
         narrower={most: figure for most, figure in figures.items() if most},
         table=phase.numbers,
-        picked=lambda: take_mark(choice, result, st.session_state[PHASE].picked),
+        picked=lambda: take_mark(choice, result, components.reported(PHASE, "picked", Mark)),
     )
     st.caption(plain(phase.key))
     show_card(choice, result)

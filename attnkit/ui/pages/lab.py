@@ -173,7 +173,7 @@ def show_task(lab: Lab) -> None:
 
 def request_task() -> None:
     """Remember the task whose card was pressed, for the run of the page that follows."""
-    st.session_state[REQUESTED_TASK] = st.session_state.gallery.chosen
+    st.session_state[REQUESTED_TASK] = components.reported("gallery", "chosen", str)
 
 
 def pick_variants(lab: Lab) -> PopoverContainer | None:

@@ -95,7 +95,9 @@ def sign_in_form() -> None:
 
 
 def live_area() -> None:
-    """Draw the numbers and the queue, which change by themselves."""
+    """Draw the numbers and the queue, which change by themselves, while the owner is signed in."""
+    if not is_signed_in():
+        st.rerun()
     jobs = training_service().overview()
     show_metrics(jobs)
     st.subheader("Experiments", anchor=False)
@@ -176,7 +178,7 @@ def stop_area(
         st.button(
             button,
             icon=":material/stop:",
-            on_click=lambda: stop(st.session_state[key]),
+            on_click=lambda: stop(st.session_state[key]) if is_signed_in() else None,
             disabled=chosen not in options,
             key=f"{key}_stop",
         )
