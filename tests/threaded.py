@@ -16,7 +16,7 @@ class ThreadProcess:
 
     id = 0
 
-    def __init__(self, megabytes=0):
+    def __init__(self):
         self._commands, self._replies, self._dead = queue.Queue(), queue.SimpleQueue(), False
         self._worker = Worker(self)
         self._worker.take_engine()
