@@ -89,8 +89,8 @@ class _Commands(queue.Queue):
 class MemoryWorker(Worker):
     """A worker that keeps its messages."""
 
-    def __init__(self):
-        super().__init__(self)
+    def __init__(self, *given):
+        super().__init__(self, *given)
         self.messages, self.commands = [], _Commands()
 
     def write(self, message):
