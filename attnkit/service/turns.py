@@ -112,13 +112,11 @@ class Inquiry:
     """Equal requests, which have one answer; any of them can take the next turn.
 
     Attributes:
-        memory: Memory that the answer may take.
         work: The computation of the answer.
-        has_begun: Whether it has had a turn.
+        memory: Memory that it may take, as soon as it has begun.
         requests: Requests by id.
     """
 
-    memory: Allowance
     work: SlicedWork[bytes]
-    has_begun: bool = False
+    memory: Allowance | None = None
     requests: dict[str, Request] = field(default_factory=dict)

@@ -30,7 +30,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import BinaryIO
 
-from attnkit.experiment import Experiment
+from attnkit.experiment import Experiment, from_text
 from attnkit.foundation.process import give_memory_back, prepare_for_training
 from attnkit.foundation.slices import SlicedWork
 from attnkit.service.allowance import Allowance, NoLimit
@@ -43,6 +43,7 @@ from attnkit.service.protocol import (
     Command,
     MeasurePace,
     Message,
+    ModelRequest,
     Pace,
     Request,
     Start,
@@ -75,7 +76,7 @@ HELD_MEGABYTES = 128
 """Estimated memory of stopped jobs that are kept to be continued; the oldest are dropped first."""
 
 ANSWER_MEGABYTES = 300
-"""Memory that the computation of an answer may take."""
+"""Memory that the computation of an answer may take in addition to that of training one seed."""
 
 TRIM_SECONDS = 2.0
 """Time between two returns of unused memory to the system while several jobs take turns."""
@@ -136,12 +137,12 @@ class Worker:
         begun = {
             request.address
             for inquiry in self._inquiries.values()
-            if inquiry.has_begun
+            if inquiry.memory is not None
             for request in inquiry.requests.values()
         }
         for key, inquiry in self._inquiries.items():
             for request in inquiry.requests.values():
-                if inquiry.has_begun or request.address not in begun:
+                if inquiry.memory is not None or request.address not in begun:
                     member = f"requests of {request.visitor}"
                     turns.setdefault((request.address, member), partial(self._answer, key, request))
         for name, job_to_build in self._builds.items():
@@ -157,8 +158,7 @@ class Worker:
         if isinstance(command, Request):
             inquiry = self._inquiries.get(command.key)
             if inquiry is None:
-                work = SlicedWork(partial(self._archive.answer, command))
-                inquiry = Inquiry(self._allowance(ANSWER_MEGABYTES), work)
+                inquiry = Inquiry(SlicedWork(partial(self._archive.answer, command)))
                 self._inquiries[command.key] = inquiry
             inquiry.requests[command.request] = command
         elif isinstance(command, Withdraw):
@@ -206,10 +206,11 @@ class Worker:
     def _answer(self, key: bytes, request: Request) -> None:
         """Go on with an answer, and send it to all who have asked for it when it is there."""
         inquiry = self._inquiries[key]
-        inquiry.has_begun = True
         self._write(Turn(request.request))
         requests = tuple(inquiry.requests)
         try:
+            if inquiry.memory is None:
+                inquiry.memory = self._allowance(ANSWER_MEGABYTES + _megabytes_of(request))
             with inquiry.memory.limit():
                 if not inquiry.work.advance(SLICE_SECONDS):
                     return
@@ -329,6 +330,13 @@ class Worker:
         with contextlib.suppress(OSError):
             while not never.wait(HEARTBEAT_SECONDS):
                 self._write(Beat())
+
+
+def _megabytes_of(request: Request) -> float:
+    """Return the estimated memory of training the seed whose models a request is about."""
+    if isinstance(request, ModelRequest) and request.experiment:
+        return memory_of(from_text(request.experiment))
+    return 0.0
 
 
 def rest_after(n_bytes: int) -> float:
