@@ -266,9 +266,7 @@ def main():
     out = open(args.out, "a") if args.out else io.StringIO()
     peaks = []
     for index in range(len(texts) or args.n):
-        experiment = (
-            from_text(texts[index]) if texts else draw(generator, args.most, args.least)
-        )
+        experiment = from_text(texts[index]) if texts else draw(generator, args.most, args.least)
         engine = engines[index % len(engines)]
         peak = measure(experiment, engine)
         peaks.append(peak)

@@ -6,8 +6,8 @@ Nothing in this module changes a result.
 from __future__ import annotations
 
 import ctypes
+import math
 import os
-import re
 import signal
 import sys
 import threading
@@ -98,22 +98,55 @@ def give_memory_back() -> None:
 def limit_memory(megabytes: float) -> None:
     """Limit this process's memory, so that an allocation fails before the machine runs out.
 
-    The allocation fails during one experiment's turn, and only that experiment ends. The limit
-    works on Linux; elsewhere nothing is limited.
+    The limit works on Linux; elsewhere nothing is limited.
 
     Args:
-        megabytes: Memory that the process may allocate in addition to what it has now, in MiB.
+        megabytes: Memory that the process may reserve in addition to what it has now, in MiB;
+            infinite for no limit.
     """
     if sys.platform != "linux":
         return
     import resource
 
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    n_bytes = int(re.findall(r"VmData:\s+(\d+) kB", status)[0]) * 1024
-    limit = n_bytes + int(megabytes * 2**20)
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    if hard == resource.RLIM_INFINITY or limit < hard:
-        resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
+    limit = hard
+    if math.isfinite(megabytes):
+        limit = _reserved_bytes() + int(megabytes * 2**20)
+        limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
+
+
+def allocated_megabytes() -> tuple[float, float]:
+    """Return the memory in use, and the memory that the C library keeps for later, in MiB.
+
+    What it keeps, because it was in use before, is known for glibc on Linux only.
+    """
+    if sys.platform != "linux":
+        return 0.0, 0.0
+    kept = 0
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "mallinfo2"):
+        libc.mallinfo2.restype = _Mallinfo
+        kept = libc.mallinfo2().fordblks
+    return (_reserved_bytes() - kept) / 2**20, kept / 2**20
+
+
+class _Mallinfo(ctypes.Structure):
+    """What glibc's `mallinfo2` returns; `fordblks` are the free bytes of the heap."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_size_t)
+        for name in (
+            *("arena", "ordblks", "smblks", "hblks", "hblkhd"),
+            *("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"),
+        )
+    )
+
+
+def _reserved_bytes() -> int:
+    """Return the memory of data that this process has reserved, for which there is a limit."""
+    fields = Path("/proc/self/statm").read_text(encoding="ascii").split()
+    return int(fields[5]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def end_with_parent() -> None:

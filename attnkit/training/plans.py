@@ -36,9 +36,7 @@ class CohortPlan:
     seeds: list[int]
 
 
-def plan_cohorts(
-    experiment: Experiment, device: str, engine: Engine = "torch"
-) -> list[CohortPlan]:
+def plan_cohorts(experiment: Experiment, device: str, engine: Engine = "torch") -> list[CohortPlan]:
     """Return the plan of every cohort; on a GPU all runs are one cohort.
 
     On a CPU, every core gets runs, and no cohort has more than `RUNS_PER_COHORT`. The kernel

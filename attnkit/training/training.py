@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import cache
 
@@ -25,9 +25,10 @@ from attnkit.experiment import Experiment
 from attnkit.foundation.machine import processor_kind
 from attnkit.foundation.process import n_cores
 from attnkit.foundation.settings import InvalidExperiment, Problem
+from attnkit.foundation.slices import pause
 from attnkit.tasks import NOTHING
 from attnkit.training.cohort import Cohort
-from attnkit.training.data import draw_probe
+from attnkit.training.data import TrainingData, draw_probe
 from attnkit.training.engine import Engine, ready_engine
 from attnkit.training.evaluation import RunAnswers
 from attnkit.training.metrics import METRICS
@@ -75,14 +76,16 @@ class Training:
         self.device = pick_device(device)
         self.engine = ready_engine(self.device, engine)
         self._attention_curves = attention_curves
-        started = time.perf_counter()
+        self.cohorts: list[Cohort] = []
+        started, waited = time.perf_counter(), 0.0
         plans = plan_cohorts(experiment, self.device.type, self.engine)
-        self.cohorts = list(_pool().map(self._make_cohort, plans))
+        for first in range(0, len(plans), n_cores()):
+            waited += self._make_cohorts(plans[first : first + n_cores()])
         runs = [run for cohort in self.cohorts for run in cohort.runs]
         self._order = [runs.index(run) for run in experiment.runs]
         self._probe = draw_probe(experiment.task)
         self.step = 0
-        self.seconds = time.perf_counter() - started
+        self.seconds = time.perf_counter() - started - waited
 
     @property
     def finished(self) -> bool:
@@ -136,7 +139,17 @@ class Training:
         """Join one array per cohort along the axis of runs, in the experiment's order."""
         return np.concatenate(per_cohort, axis).take(self._order, axis)
 
-    def _make_cohort(self, plan: CohortPlan) -> Cohort:
+    def _make_cohorts(self, plans: Sequence[CohortPlan]) -> float:
+        """Make one cohort on each core; return the seconds that this has waited for other work."""
+        task = self.experiment.task_at(0)
+        data = [TrainingData(self.experiment, p.seeds, self.device, task) for p in plans]
+        waited = 0.0
+        while any(list(_pool().map(TrainingData.draw_next, data))):
+            waited += pause()
+        self.cohorts += _pool().map(self._make_cohort, plans, data)
+        return waited + pause()
+
+    def _make_cohort(self, plan: CohortPlan, data: TrainingData) -> Cohort:
         return Cohort(
             self.experiment,
             plan.seeds,
@@ -144,6 +157,7 @@ class Training:
             plan.sharing,
             self.engine,
             attention_curves=self._attention_curves,
+            data=data,
         )
 
     def _answer_probe(self) -> Probe:
@@ -233,8 +247,11 @@ class _Race:
             self.target = max(cohort.step for cohort in self._cohorts)
             wait([_pool().submit(self._work)])
             raise
-        for worker in workers:
-            worker.result()
+        try:
+            while workers:
+                workers.pop(0).result()
+        finally:
+            workers.clear()  # an error refers to this frame, and a failed worker to its error
 
     def _work(self) -> None:
         while True:

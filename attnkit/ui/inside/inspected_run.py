@@ -134,7 +134,7 @@ class InspectedRun:
         cached = _CACHE.get(key)
         if cached is not None:
             return cached
-        result = training_service().inspect(job.id, inspection)
+        result = training_service().inspect(job.id, inspection, watcher=self.lab.watcher)
         if isinstance(result, bytes):
             _CACHE.put(key, result)
         return result
