@@ -23,7 +23,7 @@ from attnkit.experiment import Experiment
 from attnkit.experiment.links import link_text
 from attnkit.foundation.settings import InvalidExperiment
 from attnkit.service.server import ServerSettings
-from attnkit.variants import CATALOGUE
+from attnkit.variants import CATALOGUE, OPTIONS
 
 FOREIGN = "127.0.0.2"
 """Another address of loopback, from which attackers come. Nothing here leaves loopback."""
@@ -293,12 +293,32 @@ def link_of(experiment):
     return link_text(experiment)[1:]
 
 
+_HEAVY = {
+    "n_heads": 8,
+    "d_head": 64,
+    "d_mlp": 2048,
+    "d_model": 512,
+    "n_layers": 4,
+    "n_seeds": 40,
+    "n_train": 200_000,
+    "batch_size": 512,
+}
+
+
 def expensive_link(drawn):
-    """Draw a link that takes long to read: many variants of equal costs, and wrong fields."""
-    fields = {"v": "1", "sharing": ",".join(drawn.sample(_VARIANTS, 12))}
+    """Draw a link that takes long to read: variants of equal costs that do not go together."""
+    words = [
+        name if sample is None else f"{name}={sample}"
+        for name, option in OPTIONS.items()
+        for sample in option.samples
+    ]
+    variants = (
+        " ".join([drawn.choice(_VARIANTS), *drawn.sample(words, drawn.choice((0, 1, 1, 2)))])
+        for _ in range(12)
+    )
+    fields = {"v": "1", "sharing": ",".join(variants)}
     fields["equal"] = drawn.choice(("parameters", "multiply_adds", "kv_cache"))
-    fields["first_seed"] = drawn.randrange(900_000)
-    wrong = (-1, 7, 10**6, "x", "0.5", TYPED)
-    for name in drawn.sample([*_SIZES, "positions", "steps", "causal", "task"], 6):
-        fields[name] = drawn.choice((*_SIZES.get(name, wrong), *wrong))
+    fields |= dict(drawn.sample(list(_HEAVY.items()), drawn.randint(5, 8)))
+    if drawn.random() < 0.3:
+        fields[drawn.choice([*_SIZES, "positions", "causal"])] = drawn.choice((-1, "x", TYPED))
     return urlencode(fields, safe=",")

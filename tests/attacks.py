@@ -7,6 +7,7 @@ addresses, drawn from `--seed`. `--tree` attacks another checkout, to compare it
 from __future__ import annotations
 
 import argparse
+import logging
 import multiprocessing
 import os
 import random
@@ -32,6 +33,9 @@ MIXTURE = "mixture"
 NICENESS = 19
 """Niceness of attackers: below the training process, whose own niceness is 10."""
 
+WARM = 6.0
+"""Processor seconds after which the training process has set up everything."""
+
 AFTER = 10.0
 """Seconds from the end of an attack until pages must be as before."""
 
@@ -49,8 +53,9 @@ def plan(name, seed):
 
 
 def prepare():
-    """Make an attacker's process the last to compute, with all its modules imported."""
+    """Make an attacker's process the last to compute, and keep it silent."""
     os.nice(NICENESS)
+    logging.disable()
 
 
 def act(name, port, source, seed, seconds):
@@ -128,6 +133,12 @@ def page_seconds(server, page="guide"):
         return time.monotonic() - began
 
 
+def wait_until_warm(server):
+    """Wait until the training process has drawn what pages begin with, and only trains."""
+    while sum(sum(one.cpu_times()[:2]) for one in server.process.children()) < WARM:
+        time.sleep(0.2)
+
+
 def measure(name, server, seed=0, seconds=15.0, alone=10.0, after=AFTER):
     """Attack a running copy and return the figures.
 
@@ -146,6 +157,7 @@ def measure(name, server, seed=0, seconds=15.0, alone=10.0, after=AFTER):
     with attackers(name, seed) as begin, Victims(server.port, random.Random(seed)) as victims:
         seen = victims.seen
         victims.wait_for_steps()
+        wait_until_warm(server)
         quiet, meter = time.monotonic(), Meter(server)
         time.sleep(alone)
         pace = seen.n_steps_since(quiet) / meter.seconds()[1]

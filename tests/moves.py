@@ -183,9 +183,9 @@ def reconnects(me):
     me.together(me.random.randint(4, 20), act)
 
 
-@move
+@training_move
 def forged_values(me):
-    """Forge the values of a page's widgets, its context, and the names of its parts."""
+    """Forge the values of a page's widgets, its context and its address; also press buttons."""
 
     def act(one):
         with one.tab(page=one.random.choice(PAGES)) as tab:
@@ -397,7 +397,7 @@ def looks_inside(me):
         lab.watch(min(3.0, me.left), lambda: lab.progress() > 0)
 
         def act(one):
-            page = one.random.choice(("attention", "asymmetry", "similarity", "surgery"))
+            page = one.random.choice(("attention", "asymmetry", "similarity", "surgery", "lab"))
             with one.tab(lab.link or link_of(experiment), page) as tab:
                 while one.left:
                     tab.choose(one.random, pause)
@@ -412,7 +412,7 @@ def looks_inside(me):
 @move
 def new_choices(me):
     """Make ever new choices on one page, of what its widgets offer."""
-    page = me.random.choice(("atlas", "atlas", "capacity", "questions", "runs", "variants", "lab"))
+    page = me.random.choice(("atlas", "atlas", "capacity", "questions", "runs", "variants"))
     pause = me.random.choice((None, 0.1))
     me.counts[page] += 1
 

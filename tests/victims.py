@@ -5,8 +5,11 @@ Their figures are those of one line of a report. Visitors come from an address o
 
 from __future__ import annotations
 
+import re
 import threading
 import time
+from collections import Counter
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -35,8 +38,8 @@ class Seen:
 
     Attributes:
         steps: Steps trained so far, over all experiments.
-        pages: Seconds until a page was there.
-        presses: Seconds until the answer to a press.
+        pages: When pages were requested, and when they were there; infinity for never.
+        presses: The same of presses and their answers.
         losses: What must never happen, in words.
     """
 
@@ -72,8 +75,17 @@ class Seen:
         return float(np.max(np.diff([begin, *moments, end])))
 
     def worst(self, kind, begin, end):
-        """Return the worst seconds of `pages` or `presses` that ended between two moments."""
-        return max((s for when, s in getattr(self, kind) if begin <= when <= end), default=0.0)
+        """Return the worst seconds of `pages` or `presses` under way between two moments."""
+        waits = [wait for wait in getattr(self, kind) if wait[0] < end and wait[1] > begin]
+        return max((min(there, end) - asked for asked, there in waits), default=0.0)
+
+    @contextmanager
+    def waiting(self, kind):
+        """Note how long the body of a `with` statement waits for an answer."""
+        asked, waits = time.monotonic(), getattr(self, kind)
+        waits.append((asked, np.inf))
+        yield
+        waits[-1] = asked, time.monotonic()
 
     def _steps_at(self, moments):
         """Return the steps trained until each moment, interpolated between what was seen."""
@@ -164,10 +176,9 @@ class Victims:
     def _open_pages(self):
         """Open pages as newcomers do."""
         page = self._drawn.choice(("", "guide", "variants", "attention", "questions"))
-        began = time.monotonic()
-        with self._visit(page=page) as tab:
-            now = time.monotonic()
-            self.seen.pages.append((now, now - began))
+        with ExitStack() as stack:
+            with self.seen.waiting("pages"):
+                tab = stack.enter_context(self._visit(page=page))
             for shown in tab.exceptions:
                 self.seen.lose(f"exception on a page: {shown}"[:200])
         self._over.wait(0.3)
@@ -178,8 +189,8 @@ class Victims:
             width = 9
             while not self._over.is_set():
                 width = 19 - width
-                seconds = tab.set(CHANGED, float(width))
-                self.seen.presses.append((time.monotonic(), seconds))
+                with self.seen.waiting("presses"):
+                    tab.set(CHANGED, float(width))
                 tab.watch(1.0, self._over.is_set)
             for shown in tab.exceptions:
                 self.seen.lose(f"exception on a page: {shown}"[:200])
@@ -269,5 +280,6 @@ TITLES = (
 
 def losses_in_log(text):
     """Return what a log must not contain: tracebacks, and what attackers typed."""
-    found = ["traceback in the log"] if "Traceback" in text else []
+    errors = Counter(re.findall(r"^Traceback.*\n(?:[ \t].*\n|\n)*(.*)", text, re.MULTILINE))
+    found = [f"{n} tracebacks of {error[:100]}" for error, n in errors.most_common(3)]
     return found + (["typed text in the log"] if TYPED in text else [])
