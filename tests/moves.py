@@ -375,7 +375,8 @@ def large_experiments(me):
     """Train experiments near the limit of memory, a tab each."""
 
     def act(one):
-        experiment = large_experiment(one.random, *one.random.choice(((400, 700), (700, 1000))))
+        sizes = one.random.choice(((250, 400), (400, 700), (700, 1000)))
+        experiment = large_experiment(one.random, *sizes)
         with one.tab(link_of(experiment)) as tab:
             tab.press("train")
             tab.watch(min(one.left, one.random.uniform(5, 20)))
@@ -384,7 +385,7 @@ def large_experiments(me):
             one.counts["not accepted"] += "not accepted" in said
             one.counts["failed"] += "Training failed" in said
 
-    me.together(me.random.randint(1, 3), act)
+    me.together(me.random.randint(1, 4), act)
 
 
 @training_move
@@ -411,16 +412,16 @@ def looks_inside(me):
 
 @move
 def new_choices(me):
-    """Make ever new choices on one page, of what its widgets offer."""
-    page = me.random.choice(("atlas", "atlas", "capacity", "questions", "runs", "variants"))
-    pause = me.random.choice((None, 0.1))
-    me.counts[page] += 1
+    """Make ever new choices on Atlas and other pages, of what their widgets offer."""
+    pages = ("atlas", "atlas", "atlas", "capacity", "questions", "runs", "variants")
+    pause = me.random.choice((None, 0.3))
 
     def act(one):
+        page = one.random.choice(pages)
         with one.tab(page=page) as tab:
             while one.left:
                 tab.choose(one.random, pause)
-                one.counts["choices"] += 1
+                one.counts[f"choices on {page}"] += 1
 
     me.together(me.random.randint(10, 30), act)
 

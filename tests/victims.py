@@ -28,8 +28,8 @@ WINDOW = 5.0
 CHANGED = "set_d_head"
 """The setting that a visitor changes."""
 
-TRAINED = "v=1&n_seeds=4&steps=5000&n_names=31&first_seed={}"
-"""The experiment of the visitor who trains; new seeds follow when it ends."""
+TRAINED = "v=1&n_seeds=4&steps=5000&n_train=16000&first_seed={}"
+"""The experiment of the visitor who trains, of some MB; new seeds follow when it ends."""
 
 
 @dataclass
