@@ -23,7 +23,8 @@ import psutil
 from attackers import FOREIGN, Attacker
 from crowd import hosted
 from dockerfile import ROOT
-from moves import MOVES, OWNER_SECRET, TRAINING
+from moves import MOVES, TRAINING
+from moves_on_pages import OWNER_SECRET
 from victims import TITLES, Figures, Victims, losses_in_log
 from visitor import Visitor
 

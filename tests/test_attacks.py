@@ -4,7 +4,8 @@ import pytest
 from attackers import REFUSED, answer, attacker, frame, message, rerun, with_states
 from attacks import MIXTURE, measure, page_seconds
 from crowd import hosted
-from moves import MOVES, OWNER_SECRET
+from moves import MOVES
+from moves_on_pages import OWNER_SECRET
 from websockets.frames import Opcode
 
 from attnkit.ui.server import guard

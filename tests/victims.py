@@ -44,8 +44,8 @@ class Seen:
     """
 
     steps: list[tuple[float, int]] = field(default_factory=list)
-    pages: list[tuple[float, float]] = field(default_factory=list)
-    presses: list[tuple[float, float]] = field(default_factory=list)
+    pages: list[list[float]] = field(default_factory=list)
+    presses: list[list[float]] = field(default_factory=list)
     losses: list[str] = field(default_factory=list)
 
     def lose(self, what):
@@ -82,10 +82,14 @@ class Seen:
     @contextmanager
     def waiting(self, kind):
         """Note how long the body of a `with` statement waits for an answer."""
-        asked, waits = time.monotonic(), getattr(self, kind)
-        waits.append((asked, np.inf))
+        wait = [time.monotonic(), np.inf]
+        getattr(self, kind).append(wait)
         yield
-        waits[-1] = asked, time.monotonic()
+        wait[1] = time.monotonic()
+
+    def slowest_twentieth(self, kind):
+        """Return the seconds that nineteen of twenty pages or presses have not exceeded."""
+        return float(np.percentile([there - asked for asked, there in getattr(self, kind)], 95))
 
     def _steps_at(self, moments):
         """Return the steps trained until each moment, interpolated between what was seen."""
@@ -170,6 +174,11 @@ class Victims:
             assert time.monotonic() < deadline, f"step {at} stays; {tab.texts()[:8]}"
         if ended and not ended.startswith("Finished"):
             self.seen.lose(ended[:200])
+        if any("began anew" in text for text in tab.texts()):
+            self.seen.lose("training began anew")
+        self._note_exceptions(tab)
+
+    def _note_exceptions(self, tab):
         for shown in tab.exceptions:
             self.seen.lose(f"exception on a page: {shown}"[:200])
 
@@ -179,8 +188,7 @@ class Victims:
         with ExitStack() as stack:
             with self.seen.waiting("pages"):
                 tab = stack.enter_context(self._visit(page=page))
-            for shown in tab.exceptions:
-                self.seen.lose(f"exception on a page: {shown}"[:200])
+            self._note_exceptions(tab)
         self._over.wait(0.3)
 
     def _press(self):
@@ -192,8 +200,7 @@ class Victims:
                 with self.seen.waiting("presses"):
                     tab.set(CHANGED, float(width))
                 tab.watch(1.0, self._over.is_set)
-            for shown in tab.exceptions:
-                self.seen.lose(f"exception on a page: {shown}"[:200])
+            self._note_exceptions(tab)
 
 
 _ENDS = ("Finished", "Training failed", "Stopped", "Paused", "The experiment was not accepted")
