@@ -175,26 +175,25 @@ def owner_buttons(me):
 
 
 class OwnerTab(Visitor):
-    """A tab that signs in, chooses somebody's jobs, signs out, and presses the button again."""
+    """A tab that signs in, chooses somebody's jobs, and stops them while and after it signs out."""
 
     def press_again(self, me):
-        """Stop the jobs of an address of others, until the attacker's deadline."""
+        """Press the button that stops all jobs of another address, until the deadline."""
         self._states[self.find("owner_secret").id] = ("string_value", OWNER_SECRET)
         self.press("owner_sign_in")
-        self.wait_until_idle()
-        list_of_jobs, button = self.find("owner_address"), self.find("owner_address_stop").id
-        others = [text for text in list_of_jobs.options if not text.startswith(me.source)]
-        if others:
-            states = [
-                {"id": list_of_jobs.id, "string_value": others[0]},
-                {"id": button, "trigger_value": True},
-            ]
-            self.press("owner_sign_out")
-            fragments = ["", *{node.fragment for node in self._nodes.values()}]
-            payload = BackMsg(rerun_script={"widget_states": {"widgets": states}})
-            while me.left:
-                payload.rerun_script.page_script_hash = self._page_hash
-                payload.rerun_script.fragment_id = me.random.choice(fragments)
-                self._socket.send(payload.SerializeToString())
-                me.counts["presses"] += 1
-                self.watch(0.3)
+        self.wait_for("the owner's page", lambda: self.has("owner_address"))
+        jobs, button = self.find("owner_address"), self.find("owner_address_stop").id
+        fragments = ["", *{node.fragment for node in self._nodes.values()}]
+        others = [text for text in jobs.options if not text.startswith(me.source)]
+        stopping = [
+            {"id": jobs.id, "string_value": "".join(others[:1])},
+            {"id": button, "trigger_value": True},
+        ]
+        states = [{"id": self.find("owner_sign_out").id, "trigger_value": True}, *stopping]
+        while me.left:
+            fields = {"page_script_hash": self._page_hash, "widget_states": {"widgets": states}}
+            message = BackMsg(rerun_script={**fields, "fragment_id": me.random.choice(fragments)})
+            self._socket.send(message.SerializeToString())
+            me.counts["presses"] += 1
+            self.watch(0.3)
+            states = stopping
