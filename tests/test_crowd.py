@@ -74,14 +74,14 @@ def test_who_presses_train_together_ends_together(server):
     assert np.percentile([0.0, *(one for own in answers for one in own)], 95) <= 1.0
 
 
-def look_inside(server, number, page, link, seen, changes=8):
+def look_inside(server, number, page, link, seen, changes=6):
     """Open a page of a run and choose what it shows now and then, as its widgets offer."""
     moments = random.Random(f"{number} {page}")
     with ExitStack() as stack:
         with seen.waiting("pages"):
             tab = stack.enter_context(Hasty(server.port, link, page, PATIENCE))
         for _ in range(changes):
-            tab.watch(moments.uniform(1, 5))
+            tab.watch(moments.uniform(3, 15))
             with seen.waiting("presses"):
                 tab.choose(moments, None)
         tab.wait_for("the figures", lambda: tab.has(page))
@@ -100,7 +100,7 @@ def learn(server, number, together, seen):
             for page in ("attention", "asymmetry", "similarity")
         ]
         while not all(page.done() for page in pages):
-            lab.watch(moments.uniform(3, 12))
+            lab.watch(moments.uniform(5, 20))
             for button in ("reset", "train"):
                 with seen.waiting("presses"):
                     lab.press(button)
