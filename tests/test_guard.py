@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from unittest.mock import Mock
 
 import pytest
-from attacks import message, rerun, with_states
+from attackers import message, rerun, with_states
 from dockerfile import ROOT
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
