@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -50,12 +51,17 @@ class TrainingService(JobControl):
     Args:
         settings: Limits of this copy; None: those of the environment.
         store: Store of finished results; None: they are not stored.
+        waiting: Returns a context in which the calling thread waits for the training process.
     """
 
     def __init__(
-        self, settings: ServerSettings | None = None, store: ResultStore | None = None
+        self,
+        settings: ServerSettings | None = None,
+        store: ResultStore | None = None,
+        waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         super().__init__(settings or server_settings(), store)
+        self._waiting = waiting
 
     def submit(
         self,
@@ -135,7 +141,7 @@ class TrainingService(JobControl):
     ) -> Job | None:
         """Wait until a job has a later version or the time is up; return it as `job` does."""
         jobs = self._queue.jobs
-        with self._changed:
+        with self._waiting(), self._changed:
             self._changed.wait_for(
                 lambda: job_id not in jobs or jobs[job_id].version > beyond_version,
                 timeout=seconds,
@@ -223,7 +229,8 @@ class TrainingService(JobControl):
         A text says why there is none. If it has not come after `seconds`, None is returned; it then
         comes later and is remembered.
         """
-        return self._requests.example(experiment, seconds, watcher)
+        with self._waiting() if seconds else nullcontext():
+            return self._requests.example(experiment, seconds, watcher)
 
     def ask(
         self, job_id: str, tokens: np.ndarray, seconds: float = 5.0, watcher: Watcher = NOBODY
@@ -259,11 +266,12 @@ class TrainingService(JobControl):
     def _answer(self, request: Request, seconds: float, watcher: Watcher) -> bytes | str | None:
         """Return an answer, for which nobody waits any longer when the tab is closed."""
         leases = self._queue.leases
-        return self._requests.answer(
-            request,
-            seconds,
-            lambda: not leases.has_left(watcher.tab, time.monotonic() - LEFT_SECONDS),
-        )
+        with self._waiting():
+            return self._requests.answer(
+                request,
+                seconds,
+                lambda: not leases.has_left(watcher.tab, time.monotonic() - LEFT_SECONDS),
+            )
 
     def film(
         self, experiment: Experiment, shown: str | None = None, watcher: Watcher = NOBODY
