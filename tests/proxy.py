@@ -1,16 +1,16 @@
-"""The proxy of docs/hosting/ in front of a hosted copy, without a container engine."""
+"""The proxies of docs/hosting/ in front of a hosted copy, without a container engine."""
 
 from __future__ import annotations
 
 import os
 import re
-import shutil
+import select
 import socket
 import ssl
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,6 @@ FOLDER = ROOT / "docs" / "hosting"
 
 HOST = "127.0.0.1"
 """Name of the machine in the tests; for an address, Caddy writes the certificate itself."""
-
-HEADER_SECONDS = 1.0
-"""Deadline for headers in the tests, which is shorter than that of the Caddyfile."""
 
 
 def services(variables: Mapping[str, str]) -> dict[str, Any]:
@@ -44,45 +41,71 @@ def services(variables: Mapping[str, str]) -> dict[str, Any]:
 
 
 @contextmanager
-def proxy(upstream: int, folder: Path) -> Iterator[tuple[int, ssl.SSLContext]]:
-    """Start Caddy with our Caddyfile; yield its port for HTTPS, and what trusts its certificate.
+def proxies(upstream: int, folder: Path) -> Iterator[tuple[int, ssl.SSLContext]]:
+    """Start HAProxy and Caddy with our files; yield the port for HTTPS, and what trusts it.
+
+    A Caddy before 2.7, as Debian's, does not speak HAProxy's protocol. It sees the visitors'
+    addresses all the same, because here HAProxy may connect from them.
 
     Args:
         upstream: Port of the hosted copy.
         folder: Where Caddy keeps its certificates.
     """
-    caddy = shutil.which("caddy")
-    assert caddy is not None, "install Debian's package caddy"
-    http, https = free_ports(2)
-    text = (FOLDER / "Caddyfile").read_text(encoding="utf-8")
-    for old, new in (
-        ("{\n", f"{{\n\thttp_port {http}\n\thttps_port {https}\n\tskip_install_trust\n"),
-        ("read_header 10s", f"read_header {HEADER_SECONDS}s"),
-        ("attnkit:8501", f"{HOST}:{upstream}"),
+    http, https, inner = free_ports(3)
+    caddy_changes = {
+        "{\n": f"{{\n\thttp_port {http}\n\thttps_port {inner}\n\tskip_install_trust\n",
+        "attnkit:8501": f"{HOST}:{upstream}",
+    }
+    haproxy_changes = {
+        "    bind :80\n": "",
+        "bind :443": f"bind {HOST}:{https}",
+        "caddy caddy": f"caddy {HOST}:{inner}",
+    }
+    modules = subprocess.run(["caddy", "list-modules"], capture_output=True, text=True, check=True)
+    if "caddy.listeners.proxy_protocol" not in modules.stdout:
+        caddyfile = (FOLDER / "Caddyfile").read_text(encoding="utf-8")
+        (wrappers,) = re.findall(r"\t\tlistener_wrappers \{.*?\n\t\t\}\n", caddyfile, re.DOTALL)
+        caddy_changes[wrappers] = ""
+        haproxy_changes["send-proxy-v2"] = "source 0.0.0.0 usesrc clientip"
+    caddyfile = changed("Caddyfile", caddy_changes, folder)
+    configuration = changed("haproxy.cfg", haproxy_changes, folder)
+    root, deadline = folder / "caddy/pki/authorities/local/root.crt", time.monotonic() + 60
+    with (
+        running(["caddy", "run", "--config", caddyfile, "--adapter", "caddyfile"], folder),
+        running(["haproxy", "-f", configuration], folder),
     ):
-        assert old in text, f"the Caddyfile has no {old!r}"
-        text = text.replace(old, new, 1)
-    file, log = folder / "Caddyfile", folder / "log"
-    file.write_text(text, encoding="utf-8")
-    folders = {"XDG_DATA_HOME": str(folder), "XDG_CONFIG_HOME": str(folder)}
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [caddy, "run", "--config", str(file), "--adapter", "caddyfile"],
-            env={
-                **os.environ,
-                **services({"ATTNKIT_HOST": HOST})["proxy"]["environment"],
-                **folders,
-            },
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
-    root, deadline = folder / "caddy/pki/authorities/local/root.crt", time.monotonic() + 30
-    try:
         while not (root.exists() and answers(https, root)):
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise AssertionError(f"it did not start:\n{log.read_text(encoding='utf-8')}")
+            if time.monotonic() > deadline:
+                logs = [log.read_text(encoding="utf-8") for log in folder.glob("*.log")]
+                raise AssertionError("\n".join(["the proxies did not start:", *logs]))
             time.sleep(0.1)
         yield https, ssl.create_default_context(cafile=str(root))
+
+
+def changed(name: str, changes: Mapping[str, str], folder: Path) -> str:
+    """Write a file of ours with some of its texts replaced once, and return its path."""
+    text = (FOLDER / name).read_text(encoding="utf-8")
+    for old, new in changes.items():
+        assert old in text, f"{name} has no {old!r}"
+        text = text.replace(old, new, 1)
+    (folder / name).write_text(text, encoding="utf-8")
+    return str(folder / name)
+
+
+@contextmanager
+def running(command: Sequence[str], folder: Path) -> Iterator[None]:
+    """Run one of the proxies, with the variables of its service and a log in the folder."""
+    service = services({"ATTNKIT_HOST": HOST})[command[0]]
+    folders = {"XDG_DATA_HOME": str(folder), "XDG_CONFIG_HOME": str(folder)}
+    with (folder / f"{command[0]}.log").open("wb") as log:
+        process = subprocess.Popen(
+            command,
+            env={**os.environ, **service.get("environment", {}), **folders},
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        yield
     finally:
         process.terminate()
         process.wait()
@@ -101,17 +124,26 @@ def answers(port: int, root: Path) -> bool:
         return False
 
 
-def seconds_without_header(port: int, context: ssl.SSLContext) -> float:
-    """Return after how many seconds the proxy closes a connection whose header never ends."""
-    began = time.monotonic()
+@contextmanager
+def unfinished(port: int, context: ssl.SSLContext) -> Iterator[ssl.SSLSocket]:
+    """Open a connection whose header does not end."""
     with (
-        socket.create_connection((HOST, port), 30) as connection,
+        socket.create_connection((HOST, port), 60) as connection,
         context.wrap_socket(connection, server_hostname=HOST) as inside,
     ):
         inside.sendall(b"GET / HTTP/1.1\r\nHost: ")
-        while inside.recv(4096):
-            pass
-    return time.monotonic() - began
+        yield inside
+
+
+def n_kept(port: int, n: int, source: str) -> int:
+    """Return how many of so many new connections of one address are not closed for a second."""
+    with ExitStack() as stack:
+        closed = select.poll()
+        for _ in range(n):
+            opened = socket.create_connection((HOST, port), 10, source_address=(source, 0))
+            closed.register(stack.enter_context(opened), select.POLLIN)
+        time.sleep(1)
+        return n - len(closed.poll(0))
 
 
 def free_ports(n: int) -> list[int]:

@@ -108,20 +108,20 @@ def test_health_check_says_what_the_server_says(image, status, code):
 
 
 def test_the_compose_file_is_of_this_image(image):
-    """The volume, the port and the name that the Caddyfile uses; visitors only reach the proxy."""
+    """The volume, the port and the name that the Caddyfile uses; visitors only reach HAProxy."""
     found = services({"ATTNKIT_HOST": "class.example.org"})
-    copy, proxy = found["attnkit"], found["proxy"]
+    copy = found["attnkit"]
     assert (FOLDER / copy["build"]["context"]).resolve() == ROOT
     assert [f"{name}=" for name in copy["build"]["args"]] == image.all("ARG")
     assert [volume.partition(":")[2] for volume in copy["volumes"]] == image.all("VOLUME")
     assert copy["tmpfs"] == [image.environment["TMPDIR"]]
-    assert "ports" not in copy
+    assert [name for name in found if "ports" in found[name]] == ["haproxy"]
     assert "user" not in copy  # the image's, to whom /data belongs
     (port,) = image.all("EXPOSE")
     assert f"reverse_proxy attnkit:{port}\n" in (FOLDER / "Caddyfile").read_text(encoding="utf-8")
     assert port == image.environment["STREAMLIT_SERVER_PORT"]
     allowed = copy["environment"]["STREAMLIT_SERVER_ALLOWED_HOSTS"]
-    assert allowed == proxy["environment"]["ATTNKIT_HOST"] == "class.example.org"
-    for service in (copy, proxy):
+    assert allowed == found["caddy"]["environment"]["ATTNKIT_HOST"] == "class.example.org"
+    for service in found.values():
         assert service["ulimits"]["nofile"] == MOST_OPEN_FILES
         assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
