@@ -15,8 +15,9 @@ from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 
 from attnkit.foundation.settings import InvalidSettings
 from attnkit.service.server import ServerSettings, server_settings
-from attnkit.ui.server import guard, startup
-from attnkit.ui.server.guard import Address, Guard, Meter, guards, is_foreign, read_little_at_once
+from attnkit.ui.server import guard, metering, startup
+from attnkit.ui.server.guard import Guard, guards, is_foreign
+from attnkit.ui.server.metering import Address, Meter, read_little_at_once
 
 HOST = (b"host", b"copy.example")
 VISITOR, OTHER = "198.51.100.7", "203.0.113.9"
@@ -122,7 +123,7 @@ def test_only_messages_of_our_pages_reach_the_application(guarded):
     for sent, code in (
         (b"\xff\xff\xff", guard.NOT_UNDERSTOOD),
         ("text", guard.NO_TEXT),
-        (with_states(guard.MOST_BYTES), guard.TOO_LARGE),
+        (with_states(metering.MOST_BYTES), guard.TOO_LARGE),
         (with_widgets(guard.MOST_STATES + 1), guard.TOO_LARGE),
     ):
         guarded.got.clear()
@@ -162,7 +163,7 @@ def test_an_address_rests_for_what_its_messages_cost(monkeypatch):
     for _ in range(2):
         assert guarded.visit(*[rerun()] * 10) == ["accept", "send"]
     assert len(guarded.got) == 20
-    assert sum(slept) == pytest.approx(19 * 0.1 * guard.REST)
+    assert sum(slept) == pytest.approx(19 * 0.1 * metering.REST)
     slept.clear()
     assert guarded.visit(rerun(), client=OTHER) == ["accept", "send"]
     assert slept == []
@@ -238,25 +239,27 @@ def test_frames_are_charged_before_any_message_is_whole(monkeypatch):
     """Pings and empty frames reach no application; who does not read the answers waits, too."""
     now, later = [0.0], []
     monkeypatch.setattr(
-        guard.asyncio, "get_running_loop", lambda: Mock(call_later=lambda *call: later.append(call))
+        metering.asyncio,
+        "get_running_loop",
+        lambda: Mock(call_later=lambda *call: later.append(call)),
     )
     socket = Socket()
     address = Address(Meter(lambda: now[0], lambda: socket.worked))
     read_little_at_once(socket.receive, address)
-    assert socket.conn.max_message_size == guard.MOST_BYTES
-    assert socket.max_size == guard.READ_AT_ONCE
+    assert socket.conn.max_message_size == metering.MOST_BYTES
+    assert socket.max_size == metering.READ_AT_ONCE
     pieces = [bytes([number]) for number in range(5)]
     for piece in pieces[:3]:  # the last one comes although the guard has paused
         socket.data_received(piece)
     assert (socket.got, socket.reading) == (pieces[:1], False)
     while later:
         seconds, go_on = later.pop(0)
-        assert seconds == pytest.approx(0.1 * guard.REST)
+        assert seconds == pytest.approx(0.1 * metering.REST)
         now[0] += seconds + 1e-6
         go_on()
     assert (socket.got, socket.reading) == (pieces[:3], True)
     now[0] += 10.0
-    socket.unread = guard.MOST_UNREAD + 1
+    socket.unread = metering.MOST_UNREAD + 1
     socket.data_received(pieces[3])
     assert (socket.got, socket.reading) == (pieces[:3], False)
     socket.unread = 0
@@ -272,6 +275,31 @@ def test_the_named_header_tells_addresses_apart(monkeypatch):
     for end in (b"1.1.1.1", b"9.9.9.9, 1.1.1.1", b"2.2.2.2"):
         guarded.visit(rerun(), headers=[(b"x-forwarded-for", end)])
     assert sorted(guarded.guard._addresses) == ["1.1.1.1", "2.2.2.2"]
+
+
+def test_few_files_are_sent_to_an_address_at_once(monkeypatch):
+    """The others wait, because a client that does not read holds an open file for each."""
+    monkeypatch.setattr(metering, "FILES_AT_ONCE", 3)
+    guarded, sending, read = Guarded(), [], asyncio.Event()
+
+    async def send_file(scope, receive, send):
+        sending.append(scope["path"])
+        await read.wait()
+
+    async def ask_for_all():
+        scope = {"type": "http", "path": "/file", "client": (VISITOR, 1), "headers": [HOST]}
+        others = {**scope, "path": "/other", "client": (OTHER, 1)}
+        asked = [guarded.guard(each, None, None) for each in [scope] * 5 + [others]]
+        tasks = [asyncio.create_task(one) for one in asked]
+        await asyncio.sleep(0)
+        n_before = len(sending)
+        read.set()
+        await asyncio.gather(*tasks)
+        return n_before
+
+    guarded.guard._app = send_file
+    assert run(ask_for_all()) == 4
+    assert len(sending) == 6
 
 
 def test_pages_of_other_sites_open_no_connection(guarded):

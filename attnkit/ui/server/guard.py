@@ -18,12 +18,7 @@ import asyncio
 import logging
 import re
 import threading
-import time
-from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import Any
 from urllib.parse import urlsplit
 
 from google.protobuf.message import DecodeError
@@ -35,13 +30,11 @@ from streamlit import config
 from streamlit.proto.BackMsg_pb2 import BackMsg
 
 from attnkit.service.server import server_settings
+from attnkit.ui.server.metering import MOST_BYTES, Address, Meter, read_little_at_once
 from attnkit.ui.server.visitor_address import visitor_address
 
 OTHER_KINDS = ("stop_script", "app_heartbeat")
 """Kinds of message besides `rerun_script` that our pages need; all others are dropped."""
-
-MOST_BYTES = 2**18
-"""Size of one message in bytes, at most; those of our pages have some kilobytes."""
 
 MOST_STATES = 200
 """Widgets whose values one message may hold; our pages have at most fifty.
@@ -53,18 +46,6 @@ MOST_CONNECTIONS = 250
 
 MOST_ADDRESSES = 4096
 """Addresses that are remembered, at most; those that have been idle longest are forgotten."""
-
-REST = 2.0
-"""Seconds for which an address rests, for each second that its frames and messages have cost."""
-
-READ_AT_ONCE = 2**13
-"""Bytes that are read at once; thousands of empty frames take the time of one message."""
-
-MOST_UNREAD = 2**17
-"""Bytes that a visitor has not read yet, from which nothing more is read from the visitor."""
-
-UNREAD_SECONDS = 0.25
-"""Time between two looks at whether the visitor has read them."""
 
 REFUSED, NOT_UNDERSTOOD, NO_TEXT, TOO_LARGE, GONE = 1008, 1002, 1003, 1009, 1006
 """WebSocket codes with which connections are closed, and of a visitor who is gone."""
@@ -80,55 +61,6 @@ _POLICY = (
     "base-uri 'self'; form-action 'self'; frame-ancestors {}"
 )
 """Content security policy. Inline code is allowed because Streamlit and our components need it."""
-
-
-class Meter:
-    """Measures the work of the thread that serves all visitors.
-
-    Args:
-        clock: Returns seconds that never decrease.
-        work: Returns the processor seconds of the thread.
-    """
-
-    def __init__(
-        self,
-        clock: Callable[[], float] = time.monotonic,
-        work: Callable[[], float] = time.thread_time,
-    ) -> None:
-        self.clock, self._work = clock, work
-        self._charged = 0.0
-
-    def seconds(self) -> float:
-        """Return the processor seconds since the last call."""
-        before, self._charged = self._charged, self._work()
-        return self._charged - before
-
-
-@dataclass
-class Address:
-    """What all open connections of one address share.
-
-    Attributes:
-        meter: Measures the work for all addresses.
-        n_connections: Number of open connections.
-    """
-
-    meter: Meter
-    n_connections: int = 0
-    _rests_until: float = 0.0
-
-    @property
-    def rest(self) -> float:
-        """Seconds until more is read from this address; 0 or less if it does not rest."""
-        return self._rests_until - self.meter.clock()
-
-    def charge(self) -> None:
-        """Let the address rest for the work since any address was charged.
-
-        Whoever sends or receives next was the cause of nearly all of it.
-        """
-        seconds = REST * self.meter.seconds()
-        self._rests_until = max(self.meter.clock(), self._rests_until) + seconds
 
 
 class Guard:
@@ -174,13 +106,18 @@ class Guard:
             await send(message)
             self._meter.seconds()  # no visitor is charged for files, which a class opens at once
 
-        await app(scope, receive, send_with_headers)
+        address = self._address_of(scope, headers)
+        address.n_requests += 1
+        try:
+            async with address.answering:
+                await app(scope, receive, send_with_headers)
+        finally:
+            address.n_requests -= 1
 
     async def _connect(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a WebSocket; close it at once if it is foreign or its address has too many."""
         headers = Headers(scope=scope)
-        peer = (scope.get("client") or (None,))[0]
-        address = self._address(visitor_address(headers.getlist, peer))
+        address = self._address_of(scope, headers)
         if is_foreign(headers) or address.n_connections >= MOST_CONNECTIONS:
             await receive()
             await send({"type": "websocket.close", "code": REFUSED})
@@ -193,13 +130,13 @@ class Guard:
         finally:
             address.n_connections -= 1
 
-    def _address(self, name: str) -> Address:
-        """Return the state of an address; forget the one idle longest if there are many."""
+    def _address_of(self, scope: Scope, headers: Headers) -> Address:
+        """Return the address of a visitor; forget the one idle longest if there are many."""
+        name = visitor_address(headers.getlist, (scope.get("client") or (None,))[0])
         address = self._addresses.pop(name, None) or Address(self._meter)
         self._addresses[name] = address  # at the end, so that the first is idle longest
         if len(self._addresses) > MOST_ADDRESSES:
-            idle = (n for n, other in self._addresses.items() if not other.n_connections)
-            del self._addresses[next(idle, name)]
+            del self._addresses[next((n for n, a in self._addresses.items() if a.is_idle), name)]
         return address
 
 
@@ -265,63 +202,6 @@ def judge(message: Message) -> int:
             return TOO_LARGE
         return _FRAGMENT.fullmatch(rerun.fragment_id) is not None
     return kind in OTHER_KINDS
-
-
-def read_little_at_once(receive: Receive, address: Address) -> None:
-    """Make uvicorn read the frames of a WebSocket in small pieces, which the address is charged.
-
-    Uvicorn answers pings and joins frames by itself before the guard sees a message, and its limit
-    of a message's size is the one of responses, which are far larger. Other servers are unchanged.
-    """
-    protocol: Any = getattr(receive, "__self__", None)
-    connection, transport = (getattr(protocol, name, None) for name in ("conn", "transport"))
-    if connection is not None and hasattr(connection, "max_message_size"):
-        connection.max_message_size = MOST_BYTES
-    if transport is not None and hasattr(protocol, "data_received"):
-        transport.max_size = READ_AT_ONCE  # of asyncio's sockets
-        protocol.data_received = _Reader(protocol, transport, address).take
-
-
-class _Reader:
-    """Reads the frames of one connection when its address does not rest.
-
-    Args:
-        protocol: Uvicorn's connection.
-        transport: The transport of its socket.
-        address: The address that is charged.
-    """
-
-    def __init__(self, protocol: Any, transport: Any, address: Address) -> None:
-        self._handle: Callable[[bytes], None] = protocol.data_received
-        self._protocol, self._transport, self._address = protocol, transport, address
-        self._pieces: deque[bytes] = deque()  # that have come, but were not handled yet
-
-    def take(self, data: bytes) -> None:
-        """Take what has come on the socket."""
-        self._pieces.append(data)
-        if len(self._pieces) == 1:
-            self._go_on()
-        else:  # uvicorn has begun to read again, although the address rests
-            self._transport.pause_reading()
-
-    def _go_on(self) -> None:
-        """Handle pieces until the address rests, or the visitor has to read first."""
-        while self._pieces:
-            wait = self._address.rest
-            if self._transport.get_write_buffer_size() > MOST_UNREAD:
-                wait = UNREAD_SECONDS
-            if self._transport.is_closing():
-                self._pieces.clear()
-            elif wait > 0:
-                self._transport.pause_reading()
-                asyncio.get_running_loop().call_later(wait, self._go_on)
-                return
-            else:
-                self._handle(self._pieces[0])
-                self._pieces.popleft()
-                self._address.charge()
-        if not getattr(self._protocol, "read_paused", False):
-            self._transport.resume_reading()
 
 
 in_front = threading.Event()

@@ -1,0 +1,151 @@
+"""Work that each address causes for the thread that serves all visitors, and its rests.
+
+The thread reads and sends all messages. The processor time that an address costs it is measured,
+and the address rests for twice as long before more is read from it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.types import Receive
+
+MOST_BYTES = 2**18
+"""Size of one message in bytes, at most; those of our pages have some kilobytes."""
+
+FILES_AT_ONCE = 64
+"""Requests of one address that are answered at the same time; others wait, as a browser's do.
+
+A client that does not read would hold an open file for each."""
+
+REST = 2.0
+"""Seconds for which an address rests, for each second that its frames and messages have cost."""
+
+READ_AT_ONCE = 2**13
+"""Bytes that are read at once; thousands of empty frames take the time of one message."""
+
+MOST_UNREAD = 2**17
+"""Bytes that a visitor has not read yet, from which nothing more is read from the visitor."""
+
+UNREAD_SECONDS = 0.25
+"""Time between two looks at whether the visitor has read them."""
+
+
+class Meter:
+    """Measures the work of the thread that serves all visitors.
+
+    Args:
+        clock: Returns seconds that never decrease.
+        work: Returns the processor seconds of the thread.
+    """
+
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        work: Callable[[], float] = time.thread_time,
+    ) -> None:
+        self.clock, self._work = clock, work
+        self._charged = 0.0
+
+    def seconds(self) -> float:
+        """Return the processor seconds since the last call."""
+        before, self._charged = self._charged, self._work()
+        return self._charged - before
+
+
+@dataclass
+class Address:
+    """What all open connections of one address share.
+
+    Attributes:
+        meter: Measures the work for all addresses.
+        n_connections: Number of open connections.
+        n_requests: Number of requests that are answered or wait for that.
+        answering: Turns of requests.
+    """
+
+    meter: Meter
+    n_connections: int = 0
+    n_requests: int = 0
+    answering: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(FILES_AT_ONCE))
+    _rests_until: float = 0.0
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it has no connection and no request."""
+        return not self.n_connections and not self.n_requests
+
+    @property
+    def rest(self) -> float:
+        """Seconds until more is read from this address; 0 or less if it does not rest."""
+        return self._rests_until - self.meter.clock()
+
+    def charge(self) -> None:
+        """Let the address rest for the work since any address was charged.
+
+        Whoever sends or receives next was the cause of nearly all of it.
+        """
+        seconds = REST * self.meter.seconds()
+        self._rests_until = max(self.meter.clock(), self._rests_until) + seconds
+
+
+def read_little_at_once(receive: Receive, address: Address) -> None:
+    """Make uvicorn read the frames of a WebSocket in small pieces, which the address is charged.
+
+    Uvicorn answers pings and joins frames by itself before the guard sees a message, and its limit
+    of a message's size is the one of responses, which are far larger. Other servers are unchanged.
+    """
+    protocol: Any = getattr(receive, "__self__", None)
+    connection, transport = (getattr(protocol, name, None) for name in ("conn", "transport"))
+    if connection is not None and hasattr(connection, "max_message_size"):
+        connection.max_message_size = MOST_BYTES
+    if transport is not None and hasattr(protocol, "data_received"):
+        transport.max_size = READ_AT_ONCE  # of asyncio's sockets
+        protocol.data_received = _Reader(protocol, transport, address).take
+
+
+class _Reader:
+    """Reads the frames of one connection when its address does not rest.
+
+    Args:
+        protocol: Uvicorn's connection.
+        transport: The transport of its socket.
+        address: The address that is charged.
+    """
+
+    def __init__(self, protocol: Any, transport: Any, address: Address) -> None:
+        self._handle: Callable[[bytes], None] = protocol.data_received
+        self._protocol, self._transport, self._address = protocol, transport, address
+        self._pieces: deque[bytes] = deque()  # that have come, but were not handled yet
+
+    def take(self, data: bytes) -> None:
+        """Take what has come on the socket."""
+        self._pieces.append(data)
+        if len(self._pieces) == 1:
+            self._go_on()
+        else:  # uvicorn has begun to read again, although the address rests
+            self._transport.pause_reading()
+
+    def _go_on(self) -> None:
+        """Handle pieces until the address rests, or the visitor has to read first."""
+        while self._pieces:
+            wait = self._address.rest
+            if self._transport.get_write_buffer_size() > MOST_UNREAD:
+                wait = UNREAD_SECONDS
+            if self._transport.is_closing():
+                self._pieces.clear()
+            elif wait > 0:
+                self._transport.pause_reading()
+                asyncio.get_running_loop().call_later(wait, self._go_on)
+                return
+            else:
+                self._handle(self._pieces[0])
+                self._pieces.popleft()
+                self._address.charge()
+        if not getattr(self._protocol, "read_paused", False):
+            self._transport.resume_reading()
