@@ -292,7 +292,7 @@ def test_finished_examples_answer_a_book_of_ones_own(monkeypatch):
     (note,) = [caption.value for caption in tab.caption if "not in" in caption.value]
     assert "<script>" not in note
     answers_to(tab, "phonebook", "Ada 1\nBen 2", "Ada")
-    monkeypatch.setattr(TrainingService, "ask_example", lambda *_: "Busy")
+    monkeypatch.setattr(TrainingService, "ask_example", lambda *_, **given: "Busy")
     assert "1 ✓" in answers_to(tab, "phonebook")
     assert "2 ✓" in answers_to(tab, "phonebook", name="Ben")  # every name was asked at once
     tab.text_area(key="book_phonebook").set_value("Ada 1\nBen 2\nCem 3")

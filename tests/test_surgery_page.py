@@ -104,7 +104,7 @@ def test_all_operations_are_offered_and_choices_hold(monkeypatch):
     assert drawn(tab, "ways_table")["diagram"].count("<tr") == 3
     assert mark_of(tab) == [0.5]
     with monkeypatch.context() as patched:
-        patched.setattr(TrainingService, "inspect", lambda *_: pytest.fail("it is computed again"))
+        patched.setattr(TrainingService, "inspect", lambda *_, **__: pytest.fail("computed again"))
         tab.select_slider(key="tying_alpha").set_value(1.0)
         assert "α = 1 (keep W_K): " in said(show(tab))
     assert mark_of(turn_to(turn_to(tab, "attention"), "surgery")) == [1.0]
@@ -198,9 +198,9 @@ def test_what_went_wrong_is_told_and_can_be_tried_again(monkeypatch):
     """A busy process is asked once; a failure is no run that has not begun; divergence is said."""
     asked, inspect = [], TrainingService.inspect
 
-    def busy(self, job_id, inspection, *given):
+    def busy(self, job_id, inspection, **given):
         if inspection.view != "tying":
-            return inspect(self, job_id, inspection, *given)
+            return inspect(self, job_id, inspection, **given)
         asked.append(job_id)
         return "The training process is busy"
 
