@@ -14,6 +14,7 @@ def draw() -> None:
     from attnkit.ui.page_tools import PROJECTOR, page_tools
     from attnkit.ui.routing import route
     from attnkit.ui.server.startup import start_and_freeze
+    from attnkit.ui.server.widget_values import check_widget_values
     from attnkit.ui.session import stay
 
     st.set_page_config(
@@ -23,6 +24,7 @@ def draw() -> None:
         # A projector shows the page alone; the sidebar opens again at its button.
         initial_sidebar_state="collapsed" if st.session_state.get(PROJECTOR) else 240,
     )
+    check_widget_values()
     page = route()
     start_and_freeze()
     stay()
@@ -32,9 +34,14 @@ def draw() -> None:
 
 
 if __name__ == "__main__":
-    draw()
+    from attnkit.ui.server.turns import turn
+
+    with turn():
+        draw()
 else:
     from attnkit.ui.server.guard import guards
     from attnkit.ui.server.lifespan import lifespan
+    from attnkit.ui.server.visitor_address import trust_only_our_setting
 
+    trust_only_our_setting()
     app = st.App(__file__, lifespan=lifespan, middleware=guards())

@@ -31,6 +31,7 @@ def pytest_addoption(parser):
     add = parser.addoption
     add("--long", action="store_true", help="run the tests marked `long`, too, which take minutes")
     add("--seed", type=int, help="draw everything from this number; without it, windows from 0")
+    add("--minutes", type=float, default=60.0, help="length of the mixture of attacks at night")
     add("--examples", type=int, help="draw so many times as many examples (1; with --long 10)")
 
 
@@ -95,6 +96,12 @@ def long(request):
 def seed(request):
     """What tests draw from: the same number draws the same again."""
     return request.config.getoption("--seed") or 0
+
+
+@pytest.fixture(scope="session")
+def minutes(request):
+    """How long the mixture of attacks lasts at night."""
+    return request.config.getoption("--minutes")
 
 
 @pytest.fixture(scope="session")

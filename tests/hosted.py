@@ -1,8 +1,10 @@
 """Starts the dashboard as the image does, without a container engine: `python tests/hosted.py`.
 
+Then it starts it once more as docs/hosting/compose.yaml does, with the proxy in front of it.
+
 In namespaces of its own: a root file system that can be only read, holding what the Dockerfile
 copies and the Python environment this runs in; a data folder and an empty /tmp that can be written;
-the image's user, variables, command and health check. Needs Linux and root, which .ci/run has.
+the image's user, variables, command and health check. Needs Linux, root and Caddy, as in .ci/run.
 """
 
 from __future__ import annotations
@@ -15,16 +17,21 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 from dockerfile import ROOT, Dockerfile, read
-from visitor import HOST, Visitor
+from proxy import HEADER_SECONDS, HOST, free_ports, proxy, seconds_without_header, services
+from visitor import Visitor
 
 USER = 1000
 PATIENCE = 300.0
+SOFT = 256
+SECRET = "a secret of this test"
+ELSEWHERE = "127.0.0.2"
 EXPERIMENT = "v=1&n_seeds=2&steps=60&sharing=QKV,Q%3DK&first_seed=7"
 
 BOX = """
@@ -79,14 +86,7 @@ def main() -> None:
         files = [path.name for path in (folder / "data").iterdir()]
         assert files == ["results.sqlite"], files
         say(f"trained, kept {files[0]}, told {', '.join(events)}")
-        with (
-            serving(image, folder) as (port, _),
-            Visitor(port, link=EXPERIMENT, patience=PATIENCE) as visitor,
-        ):
-            verb = "Trained earlier"
-            visitor.wait_for("the kept result", lambda: is_finished(visitor, verb))
-            assert not visitor.exceptions, visitor.exceptions
-        say("found the result again after a restart")
+        check_compose(image, folder)
         check_refusal(image, folder)
         say("a setting that is not allowed stops the server at once, by its name")
 
@@ -109,11 +109,25 @@ class Server:
 
 
 @contextmanager
-def serving(image: Dockerfile, folder: Path) -> Iterator[tuple[int, Server]]:
-    """A running server, stopped afterwards as Docker does; it must end well and leave nothing."""
-    port, log = free_port(), folder / "log"
+def serving(
+    image: Dockerfile,
+    folder: Path,
+    changes: Mapping[str, str] | None = None,
+    open_files: int | None = None,
+) -> Iterator[tuple[int, Server]]:
+    """A running server, stopped afterwards as Docker does; it must end well and leave nothing.
+
+    Args:
+        image: What starts it.
+        folder: Its folders.
+        changes: Environment variables besides those of the image.
+        open_files: Soft limit of open files at its start. None: that of this process.
+    """
+    (port,), log = free_ports(1), folder / "log"
     began = time.monotonic()
-    box = start(image, folder, {"STREAMLIT_SERVER_PORT": str(port)}, log)
+    limit = ["prlimit", f"--nofile={open_files}:"] if open_files else []
+    variables = {**(changes or {}), "STREAMLIT_SERVER_PORT": str(port)}
+    box = start(image, folder, variables, log, command=[*limit, *image.command])
     try:
         while not is_well(image, port):
             if box.poll() is not None or time.monotonic() > began + PATIENCE:
@@ -172,10 +186,48 @@ def compile_kernel(image: Dockerfile, folder: Path) -> None:
         box.wait()
 
 
+def check_compose(image: Dockerfile, folder: Path) -> None:
+    """A copy as in the compose file, where few files may be open, and visitors of its proxy."""
+    given = {"ATTNKIT_HOST": HOST, "ATTNKIT_OWNER_SECRET": SECRET}
+    changes = services(given)["attnkit"]["environment"]
+    with (
+        serving(image, folder, changes, open_files=SOFT) as (port, server),
+        proxy(port, folder) as (https, trusted),
+        ExitStack() as stack,
+    ):
+
+        def visitor(**options: Any) -> Visitor:
+            forged = {"X-Forwarded-For": "192.0.2.1", "Forwarded": "for=192.0.2.1"}
+            options |= {"patience": PATIENCE, "ssl": trusted, "additional_headers": forged}
+            return stack.enter_context(Visitor(https, **options))
+
+        for _ in range(2 * SOFT):
+            stack.enter_context(socket.create_connection((HOST, port), timeout=10))
+        first = visitor(link=EXPERIMENT)
+        verb = "Trained earlier"
+        first.wait_for("the kept result", lambda: is_finished(first, verb))
+        say(f"found the result again after a restart, with {server.process.num_fds()} open files")
+        trains = visitor(link=f"{EXPERIMENT}&steps=5000&n_seeds=8", source_address=(ELSEWHERE, 0))
+        trains.press("train")
+        trains.wait_for("the first steps", lambda: trains.progress() > 0)
+        owner = visitor(page="owner")
+        owner.set("owner_secret", SECRET)
+        owner.press("owner_sign_in")
+        owner.wait_for("what trains", lambda: owner.has("owner_address"))
+        addresses = list(owner.find("owner_address").options)
+        assert addresses == [f"{ELSEWHERE}: 1"], addresses
+        for one in (first, trains, owner):
+            assert not one.exceptions, one.exceptions
+        seconds = seconds_without_header(https, trusted)
+        assert HEADER_SECONDS <= seconds < PATIENCE, seconds
+    say("trained through the proxy; the copy saw the visitor's address, whatever the headers said")
+
+
 def check_refusal(image: Dockerfile, folder: Path) -> None:
     """A setting that is not allowed."""
     log = folder / "log"
-    changes = {"STREAMLIT_SERVER_PORT": str(free_port()), "ATTNKIT_MAX_STEPS": "many"}
+    (port,) = free_ports(1)
+    changes = {"STREAMLIT_SERVER_PORT": str(port), "ATTNKIT_MAX_STEPS": "many"}
     box = start(image, folder, changes, log)
     try:
         assert box.wait(timeout=PATIENCE) != 0
@@ -207,13 +259,6 @@ def is_well(image: Dockerfile, port: int) -> bool:
 def is_finished(visitor: Visitor, verb: str = "Finished: ") -> bool:
     """Whether the page shows a finished experiment."""
     return any(text.startswith(verb) for text in visitor.texts())
-
-
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
 
 
 def say(text: str) -> None:

@@ -24,7 +24,7 @@ class IdleProcess:
 
     id = 0
 
-    def __init__(self, megabytes):
+    def __init__(self):
         self.commands = []
         self._replies = queue.SimpleQueue()
 
@@ -49,7 +49,7 @@ class IdleProcess:
         """Take a command."""
         self.commands.append(command)
         if isinstance(command, Request):
-            self._replies.put(Answer(command.request, error="idle"))
+            self._replies.put(Answer((command.request,), error="idle"))
 
     def read(self):
         """Wait for a reply."""
@@ -81,8 +81,8 @@ def idle_service(folder, **environment):
     """
     processes = []
 
-    def start(megabytes):
-        processes.append(IdleProcess(megabytes))
+    def start():
+        processes.append(IdleProcess())
         return processes[-1]
 
     def clear():

@@ -26,6 +26,9 @@ WIDGETS = {
     "button_group": "string_array_value",
     "selectbox": "string_value",
     "text_input": "string_value",
+    "multiselect": "string_array_value",
+    "radio": "string_value",
+    "slider": "double_array_value",
 }
 """Element type → field of the message that carries its state, for every stateful widget."""
 
@@ -80,6 +83,8 @@ class Tab:
         link: Query string of the page, without the question mark.
         page: Path of the page; empty for the first one.
         patience: Longest duration of any wait, in seconds.
+        options: Further options of the connection, such as `ssl` or `source_address`;
+            see `connect` of websockets.
 
     Attributes:
         link: Current query string in the address bar.
@@ -90,7 +95,14 @@ class Tab:
             component's data.
     """
 
-    def __init__(self, port: int, link: str = "", page: str = "", patience: float = 120.0) -> None:
+    def __init__(
+        self,
+        port: int,
+        link: str = "",
+        page: str = "",
+        patience: float = 120.0,
+        **options: Any,
+    ) -> None:
         self.link = link
         self.run = Run("")
         self.bytes_received = 0
@@ -107,18 +119,21 @@ class Tab:
         self._busy = False
         self._n_full_runs = 0
         self._port = port
+        self._options = options
         self._exit_stack = ExitStack()
         self._socket: ClientConnection
 
     def __enter__(self) -> Self:
+        secure = "s" if "ssl" in self._options else ""
         connection = connect(
-            f"ws://{HOST}:{self._port}/_stcore/stream",
-            origin=Origin(f"http://{HOST}:{self._port}"),
+            f"ws{secure}://{HOST}:{self._port}/_stcore/stream",
+            origin=Origin(f"http{secure}://{HOST}:{self._port}"),
             subprotocols=[Subprotocol("streamlit")],
             proxy=None,
             max_size=_LARGEST_MESSAGE,
             open_timeout=self._patience,
             close_timeout=1,
+            **self._options,
         )
         with ExitStack() as stack:
             self._socket = stack.enter_context(connection)
@@ -198,9 +213,9 @@ class Tab:
         rerun.widget_states.SetInParent()
         for widget, (field_name, value) in self._states.items():
             state = rerun.widget_states.widgets.add(id=widget)
-            if field_name == "string_array_value":
-                state.string_array_value.SetInParent()
-                state.string_array_value.data.extend(value)
+            if field_name.endswith("_array_value"):
+                getattr(state, field_name).SetInParent()
+                getattr(state, field_name).data.extend(value)
             else:
                 setattr(state, field_name, value)
         if trigger:
@@ -328,15 +343,21 @@ def id_of(element: Any) -> str:
 
 
 def _value_from_server(kind: str, widget: Any) -> Any:
-    if kind == "button_group":
+    if kind in ("button_group", "multiselect"):
         return list(widget.raw_values)
-    return widget.raw_value if kind == "selectbox" else widget.value
+    if kind == "slider":
+        return list(widget.value)
+    return widget.raw_value if kind in ("selectbox", "radio") else widget.value
 
 
 def _default_of(kind: str, widget: Any) -> Any:
     """Return the value of a widget that has just appeared; None if nothing is chosen."""
     if kind == "button_group":
         return [widget.options[i].content for i in widget.default]
-    if kind == "selectbox":
+    if kind == "multiselect":
+        return [widget.options[i] for i in widget.default]
+    if kind == "slider":
+        return list(widget.default)
+    if kind in ("selectbox", "radio"):
         return widget.options[widget.default] if widget.HasField("default") else None
     return widget.default

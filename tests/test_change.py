@@ -2,11 +2,11 @@
 
 from contextlib import closing
 from dataclasses import replace
-from io import BytesIO
 
 import numpy as np
 import pytest
 from kinds import SMALL
+from threaded import MemoryWorker
 from visiting import columns, job_of, press, show, visit_small, watch
 from waiting import assert_same_bits, unending, wait_until, wait_until_still
 
@@ -203,10 +203,10 @@ def test_only_so_many_stopped_trainings_are_held(monkeypatch):
     """Memory is bounded by their size; the newest stay."""
     experiments = [experiment("QKV", first_seed=seed) for seed in (1, 2, 3)]
     monkeypatch.setattr(worker, "HELD_MEGABYTES", 2.5 * experiments[0].megabytes)
-    own = worker.Worker(BytesIO())
+    own = MemoryWorker()
     for name, wanted in zip("abc", experiments, strict=True):
-        own._obey(Start(job=name, experiment=wanted.to_json(), paused=True))
-        own._obey(Steer(name, "stop", 1))
+        own.work(Start(job=name, experiment=wanted.to_json(), paused=True))
+        own.work(Steer(name, "stop", 1))
     assert list(own._held) == ["b", "c"]
 
 

@@ -1,21 +1,28 @@
 """Costs of variants, against real tensors and counted products, and variants of equal cost."""
 
+import math
+import random
 import re
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from random_links import draw_value, draw_variant
 from reference import DOZEN, possible
-from searching import briefly
+from searching import briefly, times
 from torch.utils.flop_counter import FlopCounterMode
 
 from attnkit.experiment import Experiment
-from attnkit.experiment.costs import TOLERANCE, count_costs
+from attnkit.experiment.costs import TOLERANCE, Adjusted, count_costs, equalise
+from attnkit.experiment.experiment import settings
 from attnkit.foundation.settings import InvalidExperiment
 from attnkit.model.model import Model
-from attnkit.variants import CATALOGUE, Variant
+from attnkit.tasks import TASKS
+from attnkit.variants import CATALOGUE, InvalidVariant, Variant
 from attnkit.variants.sharing import Sharing
+from attnkit.variants.size import Size
+from attnkit.variants.width import WIDEST, Width
 
 CPU = torch.device("cpu")
 
@@ -181,3 +188,68 @@ def test_equal_costs_do_not_depend_on_the_cohort_or_the_stage():
     for model, text in zip(models, ("K=V", "QKV tie=K=V", "QKV tie=K=V"), strict=True):
         run = model.variants.index(text)
         assert model.run_parameters(run)["0.W_K"].shape == (32, 11)
+
+
+def fits_of_all_widths(variants, size, task, equal):
+    """The sizes and ranks of `equalise`, after trying every width and every rank."""
+
+    def cost(variant, size, rank=None):
+        wiring = Adjusted(size, rank, "", 0.0).wire(variant, task)
+        return getattr(count_costs(wiring, task), equal)
+
+    target = max(cost(variant, size) for variant in variants)
+
+    def distance(*given):
+        try:
+            return abs(cost(*given) - target)
+        except ValueError:
+            return math.inf
+
+    fits = {}
+    for variant in variants:
+        best, rank = size, None
+        for name, widest in (("d_head", 128), ("d_mlp", 512)):
+            width, near = getattr(size, name), distance(variant, best) <= TOLERANCE * target
+            if not near and name not in variant.given and width:
+                sizes = [best.model_copy(update={name: n}) for n in range(1, widest + 1)]
+                order = {s: (distance(variant, s), abs(getattr(s, name) - width)) for s in sizes}
+                best = min([best, *sizes], key=lambda s: order.get(s) or (distance(variant, s), 0))
+        for option in variant.options:
+            if getattr(option, "adjustable", False) and option.value.letter:
+                if distance(variant, best) > TOLERANCE * target:
+                    ranks = [type(option)(Width(n)) for n in range(1, WIDEST + 1)]
+                    nearest = min(ranks, key=lambda rank: distance(variant, best, rank))
+                    if distance(variant, best, nearest) < distance(variant, best):
+                        rank = nearest
+                break
+        fits[variant] = (best, rank, cost(variant, best, rank) / target - 1)
+    return fits
+
+
+def test_widths_of_equal_costs_are_those_found_by_trying_all(seed):
+    """Of any variants at any sizes: few widths are tried, and none that was not is nearer."""
+    rng = random.Random(seed)
+    n_changed = 0
+    for _ in range(times(12)):
+        task = TASKS[rng.choice(["directed", "dictionary", "language"])]()
+        known, names = settings(task.name), rng.sample([*Size.model_fields], 5)
+        size = Size(**{name: draw_value(rng, known[name]) for name in names})
+        drawn = ["QKV", "Q=K=V", f"QKV kv_rank={rng.choice(['m/4', 'd', 'm/2'])}"]
+        drawn += [f"K=V d_k=d/{rng.randint(1, 6)} d_v=2d positions=rope", "QKV V=I d_head=m/h"]
+        variants = []
+        for form in [*drawn, *(draw_variant(rng) for _ in range(4))]:
+            try:
+                variants.append(Variant(form))
+                Adjusted(size, None, "", 0.0).wire(variants[-1], task)
+            except InvalidVariant:
+                continue
+            except ValueError:
+                variants.pop()
+        if task.n_source:
+            size = size.model_copy(update={"n_layers": 3 * size.n_layers})
+        for equal in ("parameters", "multiply_adds", "kv_cache"):
+            found = equalise(tuple(variants), size, task, equal)
+            fits = {variant: (a.size, a.rank, a.difference) for variant, a in found.items()}
+            assert fits == fits_of_all_widths(variants, size, task, equal), (size, task, equal)
+            n_changed += sum(a.changes != "" for a in found.values())
+    assert n_changed

@@ -8,7 +8,9 @@ from contextlib import ExitStack
 
 import numpy as np
 import pytest
+from attackers import Hasty
 from crowd import SMALL, finished, hosted
+from victims import Seen
 from visitor import Visitor
 
 pytestmark = [pytest.mark.server, pytest.mark.long, pytest.mark.alone]
@@ -70,6 +72,51 @@ def test_who_presses_train_together_ends_together(server):
     assert max(seconds) <= 1.5 * min(seconds)
     assert max(megabytes) <= 2500
     assert np.percentile([0.0, *(one for own in answers for one in own)], 95) <= 1.0
+
+
+def look_inside(server, number, page, link, seen, changes=6):
+    """Open a page of a run and choose what it shows now and then, as its widgets offer."""
+    moments = random.Random(f"{number} {page}")
+    with ExitStack() as stack:
+        with seen.waiting("pages"):
+            tab = stack.enter_context(Hasty(server.port, link, page, PATIENCE))
+        for _ in range(changes):
+            tab.watch(moments.uniform(3, 15))
+            with seen.waiting("presses"):
+                tab.choose(moments, None)
+        tab.wait_for("the figures", lambda: tab.has(page))
+        return tab.exceptions
+
+
+def learn(server, number, together, seen):
+    """Train, look at three pages at once, and press Reset and Train in the Lab meanwhile."""
+    moments, link = random.Random(number), f"v=1&first_seed={500_000 + 20 * number}"
+    with visiting(server, link[4:]) as lab, ThreadPoolExecutor(3) as pool:
+        together.wait(PATIENCE)
+        lab.press("train")
+        lab.wait_for("the first steps", lambda: lab.progress() > 0)
+        pages = [
+            pool.submit(look_inside, server, number, page, link, seen)
+            for page in ("attention", "asymmetry", "similarity")
+        ]
+        while not all(page.done() for page in pages):
+            lab.watch(moments.uniform(5, 20))
+            for button in ("reset", "train"):
+                with seen.waiting("presses"):
+                    lab.press(button)
+        assert not any("not accepted" in text for text in lab.texts())
+        return [lab.exceptions, *(page.result() for page in pages)]
+
+
+def test_a_class_that_looks_inside_and_resets_is_served(server, record_property):
+    """Thirty of one address, with four tabs each: every page comes, and nearly all at once."""
+    together, seen = threading.Barrier(30), Seen()
+    with ThreadPoolExecutor(30) as pool:
+        visits = [pool.submit(learn, server, number, together, seen) for number in range(30)]
+    assert not any(shown for visit in visits for shown in visit.result())
+    seconds = {kind: seen.slowest_twentieth(kind) for kind in ("pages", "presses")}
+    record_property("slowest twentieth, seconds", seconds)
+    assert max(seconds.values()) <= 5.0, seconds
 
 
 def test_open_tabs_cost_next_to_nothing(server):

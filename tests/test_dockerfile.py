@@ -1,4 +1,4 @@
-"""The image as far as its text tells; `hosted.py` starts its command without a container engine."""
+"""The image and its compose file as far as their texts tell; `hosted.py` starts what they say."""
 
 import os
 import re
@@ -11,8 +11,10 @@ from threading import Thread
 
 import pytest
 from dockerfile import ROOT, read
+from proxy import FOLDER, services
 from streamlit import config
 
+from attnkit.foundation.process import MOST_OPEN_FILES
 from attnkit.model.kernel.cache import SHIPPED
 from attnkit.service.server import ServerSettings
 
@@ -42,8 +44,8 @@ def test_every_option_of_the_command_is_one_of_streamlits(image):
 
 
 def test_environment_names_settings_of_ours_and_of_streamlit(image):
-    """No variable that nobody reads."""
-    given = image.environment
+    """No variable that nobody reads, in the image or in the compose file."""
+    given = {**image.environment, **services({"ATTNKIT_HOST": ""})["attnkit"]["environment"]}
     ours = {name for name in given if name.startswith("ATTNKIT_")}
     theirs = {name for name in given if name.startswith("STREAMLIT_")}
     assert ours <= {SHIPPED, *(f"ATTNKIT_{name.upper()}" for name in ServerSettings.model_fields)}
@@ -103,3 +105,23 @@ def test_health_check_says_what_the_server_says(image, status, code):
         if status is not None:
             thread.join()
     assert (asked, found.returncode) == (["/_stcore/health"] * (status is not None), code)
+
+
+def test_the_compose_file_is_of_this_image(image):
+    """The volume, the port and the name that the Caddyfile uses; visitors only reach the proxy."""
+    found = services({"ATTNKIT_HOST": "class.example.org"})
+    copy, proxy = found["attnkit"], found["proxy"]
+    assert (FOLDER / copy["build"]["context"]).resolve() == ROOT
+    assert [f"{name}=" for name in copy["build"]["args"]] == image.all("ARG")
+    assert [volume.partition(":")[2] for volume in copy["volumes"]] == image.all("VOLUME")
+    assert copy["tmpfs"] == [image.environment["TMPDIR"]]
+    assert "ports" not in copy
+    assert "user" not in copy  # the image's, to whom /data belongs
+    (port,) = image.all("EXPOSE")
+    assert f"reverse_proxy attnkit:{port}\n" in (FOLDER / "Caddyfile").read_text(encoding="utf-8")
+    assert port == image.environment["STREAMLIT_SERVER_PORT"]
+    allowed = copy["environment"]["STREAMLIT_SERVER_ALLOWED_HOSTS"]
+    assert allowed == proxy["environment"]["ATTNKIT_HOST"] == "class.example.org"
+    for service in (copy, proxy):
+        assert service["ulimits"]["nofile"] == MOST_OPEN_FILES
+        assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])

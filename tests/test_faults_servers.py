@@ -108,7 +108,8 @@ def test_what_takes_too_much_memory_or_ends_the_process_fails_alone(
     ):
         failed, whole = finish(service, hungry, small(30))
         assert (failed.state, whole.state) == ("failed", "finished")
-        assert failed.error == "not enough memory: take smaller sizes, or fewer seeds"
+        told = "it needs more memory than estimated; take smaller sizes, or fewer seeds"
+        assert failed.error == told
         assert service.n_restarts == 0
         job_id = service.submit(beside)
         wait_until(service, job_id, lambda job: job.step >= moment)

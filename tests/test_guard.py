@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from unittest.mock import Mock
 
 import pytest
-from attacks import message, rerun, with_states
+from attackers import message, rerun, with_states
 from dockerfile import ROOT
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
@@ -16,16 +16,10 @@ from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from attnkit.foundation.settings import InvalidSettings
 from attnkit.service.server import ServerSettings, server_settings
 from attnkit.ui.server import guard, startup
-from attnkit.ui.server.guard import Bucket, Guard, guards, is_foreign
+from attnkit.ui.server.guard import Address, Guard, Meter, guards, is_foreign, read_little_at_once
 
 HOST = (b"host", b"copy.example")
 VISITOR, OTHER = "198.51.100.7", "203.0.113.9"
-
-
-@pytest.fixture(autouse=True)
-def no_message_waits(monkeypatch):
-    """A message beyond the limit of its address is refused at once."""
-    monkeypatch.setattr(guard, "ADDRESS_SECONDS", 0.0)
 
 
 def run(coroutine):
@@ -38,12 +32,16 @@ def run(coroutine):
 
 
 class Guarded:
-    """The guard before an application that notes what reaches it, at a time that a test sets."""
+    """The guard before an application that notes what reaches it, at a time that a test sets.
 
-    def __init__(self, **given):
-        settings = {"address_rate": 300.0, "frame_ancestors": "'self'", **given}
+    Attributes:
+        cost: Processor seconds that the application needs for each message.
+    """
+
+    def __init__(self, frame_ancestors="'self'", cost=0.0):
         self.now, self.got, self.headers = 1000.0, [], {}
-        self.guard = Guard(self.app, clock=lambda: self.now, **settings)
+        self.cost, self.worked = cost, 0.0
+        self.guard = Guard(self.app, frame_ancestors, Meter(lambda: self.now, lambda: self.worked))
 
     async def app(self, scope, receive, send):
         """Take everything until the connection ends; answer a request with a cookie."""
@@ -58,6 +56,7 @@ class Guarded:
                 await send({"type": "websocket.accept"})
             else:
                 self.got.append(event.get("bytes"))
+                self.worked += self.cost
         late = ForwardMsg(ref_hash="too late").SerializeToString()
         await send({"type": "websocket.send", "bytes": late})
 
@@ -66,8 +65,6 @@ class Guarded:
         told = []
 
         async def receive():
-            while isinstance(events[0], float):
-                self.now += events.pop(0)
             return events.pop(0)
 
         async def send(event):
@@ -78,12 +75,11 @@ class Guarded:
         return told
 
     def visit(self, *payloads, client=VISITOR, headers=()):
-        """Connect, send messages, let seconds pass; return kinds of answers, or the last code."""
+        """Connect and send messages; return kinds of answers, or the last code."""
         events = [{"type": "websocket.connect"}]
         for payload in payloads:
             kind = "text" if isinstance(payload, str) else "bytes"
-            sent = {"type": "websocket.receive", kind: payload}
-            events.append(payload if isinstance(payload, float) else sent)
+            events.append({"type": "websocket.receive", kind: payload})
         events.append({"type": "websocket.disconnect", "code": 1005})
         told = self.ask(events, client, headers, type="websocket")
         return [event.get("code", event["type"].removeprefix("websocket.")) for event in told]
@@ -104,25 +100,10 @@ def guarded():
     return Guarded()
 
 
-def beat(n=1):
-    """Return signs of life: messages that cost 1."""
-    return [message(app_heartbeat=True)] * n
-
-
-def test_a_bucket_gives_back_at_its_rate():
-    """A burst at once, then the rate, and never more than the burst."""
-    now = [1000.0]
-    bucket = Bucket(rate=2, burst=3, clock=lambda: now[0])
-    assert [bucket.take(1) for _ in range(4)] == [True, True, True, False]
-    now[0] += 0.5
-    assert [bucket.take(1), bucket.take(1)] == [True, False]
-    now[0] += 1000
-    assert [bucket.take(3), bucket.take(1)] == [True, False]
-
-
 def test_only_messages_of_our_pages_reach_the_application(guarded):
     """Others are dropped without a word; what no browser sends ends the connection with a code."""
-    ours = [rerun(), rerun(fragment_id="0123456789abcdef" * 2), message(stop_script=True), *beat()]
+    ours = [rerun(), rerun(fragment_id="0123456789abcdef" * 2), message(stop_script=True)]
+    ours.append(message(app_heartbeat=True))
     dropped = [
         message(clear_cache=True),
         message(set_run_on_save=True),
@@ -142,120 +123,155 @@ def test_only_messages_of_our_pages_reach_the_application(guarded):
         (b"\xff\xff\xff", guard.NOT_UNDERSTOOD),
         ("text", guard.NO_TEXT),
         (with_states(guard.MOST_BYTES), guard.TOO_LARGE),
+        (with_widgets(guard.MOST_STATES + 1), guard.TOO_LARGE),
     ):
         guarded.got.clear()
         assert guarded.visit(rerun(), sent, rerun()) == ["accept", code]
         assert guarded.got == [rerun()]
 
 
-def test_a_connection_that_asks_too_often_is_closed(guarded):
-    """A burst passes, then so many a second; a page costs more than a part of it."""
-    for sent, n_passed in (
-        (rerun(), guard.CONNECTION_START // guard.PAGE_COST),
-        (*beat(), guard.CONNECTION_START),
-        (with_states(guard.MOST_BYTES - 1000), 1),
-    ):
-        guarded.got.clear()
-        assert guarded.visit(*[sent] * (n_passed + 5)) == ["accept", guard.TOO_OFTEN]
-        assert len(guarded.got) == n_passed
-    beats = beat(guard.CONNECTION_START), beat(guard.CONNECTION_RATE)
-    assert guarded.visit(*beats[0], 1.0, *beats[1]) == ["accept", "send"]
-    assert guarded.visit(*beats[0], 1.0, *beats[1], *beat()) == ["accept", guard.TOO_OFTEN]
+def with_widgets(number):
+    """Return a message that draws a page, with the values of so many widgets."""
+    return rerun(widget_states={"widgets": [{"id": f"{n}"} for n in range(number)]})
 
 
-def test_an_address_shares_one_limit_over_all_its_connections(monkeypatch):
-    """Others have theirs; beyond it messages wait, so that a class behind a router is slowed."""
-    guarded = Guarded(address_rate=10.0)
-    burst = 10 * guard.BURST_SECONDS
-    for n_sent in (guard.CONNECTION_START, burst - guard.CONNECTION_START - 4):
-        assert guarded.visit(*beat(n_sent)) == ["accept", "send"]
-    assert guarded.visit(rerun()) == ["accept", guard.TOO_OFTEN]
-    assert guarded.visit(rerun(), client=OTHER) == ["accept", "send"]
-    guarded.now += 1
-    assert guarded.visit(rerun(), *beat(9)) == ["accept", "send"]
-    waited = []
+def test_nothing_more_is_read_from_a_visitor_who_is_gone(guarded):
+    """What came before the end is dropped; Streamlit would log a traceback of its answer."""
+    events = [{"type": "websocket.connect"}, {"type": "websocket.receive", "bytes": rerun()}]
 
-    async def pass_time(seconds):
-        waited.append(seconds)
+    async def receive():
+        return events.pop(0)
+
+    async def send(event):
+        raise ConnectionResetError
+
+    scope = {"type": "websocket", "client": (VISITOR, 1), "headers": [HOST]}
+    run(guarded.guard(scope, receive, send))
+    assert guarded.got == []
+
+
+def test_an_address_rests_for_what_its_messages_cost(monkeypatch):
+    """All its connections together take a third of the time; others are not slowed."""
+    guarded, slept = Guarded(cost=0.1), []
+
+    async def sleep(seconds):
+        slept.append(seconds)
         guarded.now += seconds
 
-    monkeypatch.undo()
-    monkeypatch.setattr(guard.asyncio, "sleep", pass_time)
-    assert guarded.visit(rerun()) == ["accept", "send"]
-    assert sum(waited) == pytest.approx(0.5, abs=0.11)
+    monkeypatch.setattr(guard.asyncio, "sleep", sleep)
+    for _ in range(2):
+        assert guarded.visit(*[rerun()] * 10) == ["accept", "send"]
+    assert len(guarded.got) == 20
+    assert sum(slept) == pytest.approx(19 * 0.1 * guard.REST)
+    slept.clear()
+    assert guarded.visit(rerun(), client=OTHER) == ["accept", "send"]
+    assert slept == []
 
 
-def test_an_address_opens_a_class_at_once_and_then_a_few_in_a_second(guarded, monkeypatch):
-    """Each connection draws a first page; attackers with many addresses fill no memory."""
-    opened = [guarded.visit() == ["accept", "send"] for _ in range(guard.OPENING_BURST + 5)]
-    assert sum(opened) == guard.OPENING_BURST
-    assert guarded.visit(client=OTHER) == ["accept", "send"]
-    guarded.now += 1
-    assert sum(guarded.visit() == ["accept", "send"] for _ in range(20)) == guard.OPENING_RATE
+def test_an_address_has_so_many_connections_and_so_many_addresses_are_remembered(monkeypatch):
+    """Attackers with many addresses fill no memory."""
+    guarded, forever = Guarded(), asyncio.Event()
+    monkeypatch.setattr(guard, "MOST_CONNECTIONS", 3)
+
+    async def stay(scope, receive, send):
+        await forever.wait()
+
+    async def visit_all():
+        events = []
+
+        async def receive():
+            return {"type": "websocket.connect"}
+
+        async def send(event):
+            events.append(event["code"])
+
+        scope = {"type": "websocket", "client": (VISITOR, 1), "headers": [HOST]}
+        tasks = [asyncio.create_task(guarded.guard(scope, receive, send)) for _ in range(5)]
+        await asyncio.sleep(0)
+        forever.set()
+        await asyncio.gather(*tasks)
+        return events
+
+    app, guarded.guard._app = guarded.guard._app, stay
+    assert run(visit_all()) == [guard.REFUSED] * 2
+    guarded.guard._app = app
     monkeypatch.setattr(guard, "MOST_ADDRESSES", 3)
-    guarded = Guarded()
     for number in range(20):
-        guarded.visit(rerun(), client=f"10.0.0.{number}")
+        assert guarded.visit(rerun(), client=f"10.0.0.{number}") == ["accept", "send"]
     assert list(guarded.guard._addresses) == [f"10.0.0.{number}" for number in (17, 18, 19)]
 
 
-def test_few_connections_of_one_address_are_drawn_for_at_once(monkeypatch):
-    """The next turn comes when a page has been drawn; other addresses have their own turns."""
-    monkeypatch.setattr(guard, "DRAWN_AT_ONCE", 1)
-    for end, client, waits in (
-        (None, VISITOR, True),
-        (ForwardMsg.FINISHED_EARLY_FOR_RERUN, VISITOR, True),
-        (ForwardMsg.FINISHED_SUCCESSFULLY, VISITOR, False),
-        (ForwardMsg.FINISHED_FRAGMENT_RUN_SUCCESSFULLY, VISITOR, False),
-        (None, OTHER, False),
-    ):
-        assert run(second_waits(Guarded(), end, client)) == waits
-    monkeypatch.setattr(guard, "PAGE_SECONDS", 0.0)  # a fragment that is gone is never drawn
-    assert not run(second_waits(Guarded(), None, VISITOR))
+class Socket:
+    """A WebSocket of uvicorn, whose frames cost a tenth of a second each."""
+
+    def __init__(self):
+        self.conn = Mock(max_message_size=10**9)
+        self.transport = self
+        self.got, self.reading, self.read_paused, self.unread, self.worked = [], True, False, 0, 0.0
+
+    async def receive(self):
+        """Return the next message, as the guard sees it."""
+
+    def data_received(self, data):
+        """Handle what was read."""
+        self.got.append(data)
+        self.worked += 0.1
+
+    def pause_reading(self):
+        """Read no more."""
+        self.reading = False
+
+    def resume_reading(self):
+        """Read again."""
+        self.reading = True
+
+    def get_write_buffer_size(self):
+        """Return the bytes that the visitor has not read."""
+        return self.unread
+
+    def is_closing(self):
+        """Return whether it is being closed."""
+        return False
 
 
-async def second_waits(guarded, end, client):
-    """Whether a second connection's page waits after the first one's page has come to an end."""
-    served = []
-    forever = asyncio.Event()
-
-    async def app(scope, receive, send):
-        served.append(await receive())
-        if end is not None:
-            done = ForwardMsg(script_finished=end).SerializeToString()
-            await send({"type": "websocket.send", "bytes": done})
-        await forever.wait()
-
-    async def receive():
-        return {"type": "websocket.receive", "bytes": rerun()}
-
-    async def send(event):
-        pass
-
-    guarded.guard._app = app
-    tasks = []
-    for address in (VISITOR, client):
-        scope = {"type": "websocket", "client": (address, 1), "headers": [HOST]}
-        tasks.append(asyncio.create_task(guarded.guard(scope, receive, send)))
-        for _ in range(10):
-            await asyncio.sleep(0)
-    n_served = len(served)
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-    return n_served == 1
+def test_frames_are_charged_before_any_message_is_whole(monkeypatch):
+    """Pings and empty frames reach no application; who does not read the answers waits, too."""
+    now, later = [0.0], []
+    monkeypatch.setattr(
+        guard.asyncio, "get_running_loop", lambda: Mock(call_later=lambda *call: later.append(call))
+    )
+    socket = Socket()
+    address = Address(Meter(lambda: now[0], lambda: socket.worked))
+    read_little_at_once(socket.receive, address)
+    assert socket.conn.max_message_size == guard.MOST_BYTES
+    assert socket.max_size == guard.READ_AT_ONCE
+    pieces = [bytes([number]) for number in range(5)]
+    for piece in pieces[:3]:  # the last one comes although the guard has paused
+        socket.data_received(piece)
+    assert (socket.got, socket.reading) == (pieces[:1], False)
+    while later:
+        seconds, go_on = later.pop(0)
+        assert seconds == pytest.approx(0.1 * guard.REST)
+        now[0] += seconds + 1e-6
+        go_on()
+    assert (socket.got, socket.reading) == (pieces[:3], True)
+    now[0] += 10.0
+    socket.unread = guard.MOST_UNREAD + 1
+    socket.data_received(pieces[3])
+    assert (socket.got, socket.reading) == (pieces[:3], False)
+    socket.unread = 0
+    later.pop()[1]()
+    assert (socket.got, socket.reading) == (pieces[:4], True)
 
 
 def test_the_named_header_tells_addresses_apart(monkeypatch):
     """Behind a proxy all come from one socket address."""
     monkeypatch.setenv("ATTNKIT_ADDRESS_HEADER", "X-Forwarded-For")
     server_settings.cache_clear()
-    guarded = Guarded(address_rate=10.0)
-    codes = [
-        guarded.visit(*[rerun()] * 8, headers=[(b"x-forwarded-for", end)])[-1]
-        for end in (b"1.1.1.1", b"1.1.1.1", b"9.9.9.9, 1.1.1.1", b"2.2.2.2")
-    ]
-    assert codes == ["send", guard.TOO_OFTEN, guard.TOO_OFTEN, "send"]
+    guarded = Guarded()
+    for end in (b"1.1.1.1", b"9.9.9.9, 1.1.1.1", b"2.2.2.2"):
+        guarded.visit(rerun(), headers=[(b"x-forwarded-for", end)])
+    assert sorted(guarded.guard._addresses) == ["1.1.1.1", "2.2.2.2"]
 
 
 def test_pages_of_other_sites_open_no_connection(guarded):
@@ -271,7 +287,7 @@ def test_pages_of_other_sites_open_no_connection(guarded):
     ):
         given = [] if origin is None else [(b"origin", origin)]
         assert is_foreign(Headers(raw=[HOST, *given])) == foreign
-        assert (guarded.visit(rerun(), headers=given) == [guard.TOO_OFTEN]) == foreign
+        assert (guarded.visit(rerun(), headers=given) == [guard.REFUSED]) == foreign
         guarded.get("/_stcore/health", headers=given)
         assert ("origin" in guarded.seen) == (origin is not None and not foreign)
 
@@ -335,7 +351,8 @@ def test_only_a_hosted_copy_has_a_guard_and_says_in_its_log_if_it_has_none(monke
     assert guards() == []
     monkeypatch.setenv("ATTNKIT_HOSTED", "true")
     monkeypatch.setattr(guard, "in_front", threading.Event())
-    for name in ("prepare_for_serving", "training_service", "sweep", "st", "config"):
+    done = ("prepare_for_serving", "training_service", "sweep", "log_foreign_errors")
+    for name in (*done, "st", "config"):
         monkeypatch.setattr(startup, name, Mock())
     server_settings.cache_clear()
     for said in (True, False):

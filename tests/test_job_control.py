@@ -134,10 +134,10 @@ def test_a_process_that_is_silent_or_cannot_be_started_is_replaced(service, monk
     job_id = service.submit(small(300), paused=True)
     wait_until(service, job_id, lambda job: job.settled)
 
-    def refuse_first(megabytes):
+    def refuse_first():
         if refusals:
             raise refusals.pop()
-        return ThreadProcess(megabytes)
+        return ThreadProcess()
 
     monkeypatch.setattr("attnkit.service.process.TrainingProcess", refuse_first)
     with monkeypatch.context() as impatient:

@@ -6,6 +6,7 @@ from unittest.mock import patch
 import pytest
 from browsing import OWNER_SECRET
 from idle import open_page, show, visit
+from streamlit.proto.WidgetStates_pb2 import WidgetState, WidgetStates
 from visitor import Visitor
 from waiting import wait_until
 
@@ -136,6 +137,27 @@ def test_the_owner_sees_the_queue_and_stops_one_experiment_or_all_of_an_address(
     states = [pages_service.job(job_id).state == "stopped" for job_id in ids]
     assert states == [True, True, False, True]
     pages_service.stop(ids[2])
+
+
+def test_buttons_act_for_the_owner_only_at_the_moment_of_the_press(pages_service):
+    """After signing out, in a later message or in the same one, a press stops nothing."""
+    watcher = Watcher("v", "Cem", ELSEWHERE)
+    job = pages_service.submit(UNENDING.replace(first_seed=990), watcher=watcher)
+    tab = sign_in(open_page("owner"))
+    for box, chosen in (("owner_chosen", job), ("owner_address", ELSEWHERE)):
+        tab.selectbox(key=box).set_value(chosen)
+    show(tab)
+    stops = ("owner_chosen_stop", "owner_address_stop")
+    presses = [
+        WidgetState(id=tab.button(key=key).id, trigger_value=True)
+        for key in ("owner_sign_out", *stops)
+    ]
+    for message in (presses, presses[1:]):
+        tab._run(WidgetStates(widgets=message))
+        assert not tab.exception
+        assert not is_in(tab)
+        assert pages_service.job(job).state != "stopped"
+    pages_service.stop(job)
 
 
 def test_a_store_that_does_not_answer_or_began_anew_is_said():

@@ -1,5 +1,6 @@
 """Requests to the training process: examples of tasks, and answers of trained models to a book."""
 
+import random
 import threading
 import time
 
@@ -9,9 +10,14 @@ from threaded import ThreadProcess, in_threads
 from waiting import PATIENCE, small, the_example, wait_until
 
 from attnkit.analysis.custom_phone_book import is_phone_book
+from attnkit.analysis.inspection.request import Inspection
 from attnkit.examples import load_example
 from attnkit.experiment import Experiment
+from attnkit.service import requests as requests_module
 from attnkit.service.answers import Weights, answer
+from attnkit.service.jobs import Watcher
+from attnkit.service.protocol import Answer, Inspect, Request, Withdraw
+from attnkit.service.requests import MAX_REQUESTS, Requests
 from attnkit.tasks import TASKS
 from attnkit.training import Training
 from attnkit.training.data import draw_probe
@@ -131,3 +137,78 @@ def test_whoever_waits_for_a_process_that_dies_gets_an_answer(service, monkeypat
     assert len(found) == 2
     assert answers == ["The training process died and began anew: ask again"]
     assert len(the_example(service, lacking).tokens) == 5
+
+
+# limits
+
+
+def inspect(name, address, visitor=""):
+    """Return a request of an address."""
+    return Inspect(request=name, address=address, visitor=visitor, inspection={})
+
+
+def under_way(sent):
+    """Return the requests that were sent and not withdrawn, by id."""
+    found = {}
+    for command in sent:
+        if isinstance(command, Withdraw):
+            del found[command.request]
+        else:
+            found[command.request] = command
+    return found
+
+
+def test_one_address_does_not_crowd_out_others(seed):
+    """Whoever has most loses the newest; a visitor of a class who floods loses before the others.
+
+    All numbers of requests stay bounded, and everybody who has lost is told at once.
+    """
+    draw, sent, futures = random.Random(seed), [], {}
+    asked = Requests(threading.Condition(), sent.append)
+    senders = [("script", "x")] * 300 + [("class", "flood")] * 100
+    senders += [("class", f"student {n}") for n in range(9)] + [(f"home {n}", "") for n in range(9)]
+    draw.shuffle(senders)
+    for number, (address, visitor) in enumerate(senders):
+        request = inspect(f"{number}", address, visitor)
+        futures[request.request] = asked._begin(request)
+        assert len(under_way(sent)) <= MAX_REQUESTS
+    left = under_way(sent)
+    for number, (_, visitor) in enumerate(senders):
+        name, future = f"{number}", futures[f"{number}"]
+        if visitor not in ("x", "flood"):
+            assert name in left
+        assert (name in left) == (future is not None and not future.done())
+    counts = [sum(r.address == address for r in left.values()) for address in ("script", "class")]
+    assert abs(counts[0] - counts[1]) <= 1
+
+
+@pytest.mark.parametrize("why", ["the time is up", "the tab is closed"])
+def test_what_nobody_waits_for_is_withdrawn(monkeypatch, why):
+    """The page is told that the process is busy, and an answer that comes late is dropped."""
+    monkeypatch.setattr(requests_module, "LOOK_SECONDS", 0.001)
+    sent = []
+    asked, is_open = Requests(threading.Condition(), sent.append), iter([True, True, False])
+    given = (0.0,) if why == "the time is up" else (PATIENCE, lambda: next(is_open))
+    request = inspect("late", "home")
+    assert asked.answer(request, *given).startswith("The training process is busy")
+    assert sent == [request, Withdraw("late")]
+    asked.take(Answer(("late",), b"too late"))
+
+
+def test_the_inspection_of_a_closed_tab_is_withdrawn(service, monkeypatch):
+    """A tab that is closed, and does not come back soon, waits no longer."""
+    monkeypatch.setattr("attnkit.service.service.LEFT_SECONDS", 0.0)
+    sent, watcher = [], Watcher("tab", "Anna", "home")
+    job_id = service.submit(small(20_000))
+    wait_until(service, job_id, lambda job: job.step > 0)
+    monkeypatch.setattr(ThreadProcess, "send", lambda _, command: sent.append(command))
+    service.arrive("tab")
+    service.leave("tab")
+    told = service.inspect(job_id, Inspection("attention"), PATIENCE, watcher)
+    monkeypatch.undo()
+    service.stop(job_id)
+    assert told.startswith("The training process is busy")
+    (request, withdrawn) = sent
+    assert isinstance(request, Request)
+    assert (request.address, request.visitor) == ("home", "Anna")
+    assert withdrawn == Withdraw(request.request)

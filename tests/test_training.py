@@ -18,7 +18,8 @@ from attnkit.training import training as training_module
 from attnkit.training.cohort import Cohort
 from attnkit.training.evaluation import mean_scores
 from attnkit.training.metrics import METRICS
-from attnkit.training.training import RUNS_PER_COHORT, Training, plan_cohorts, stream, train
+from attnkit.training.plans import RUNS_PER_COHORT, plan_cohorts
+from attnkit.training.training import Training, stream, train
 from attnkit.variants.sharing import Sharing
 
 CPU = torch.device("cpu")
@@ -213,16 +214,16 @@ def test_cohorts_part_the_runs(chosen, n_seeds, first_seed, n_cores):
     """Every run is in one cohort, with about ten runs each on a CPU, all at once on a GPU."""
     experiment = small(sharing=chosen, n_seeds=n_seeds, first_seed=first_seed)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training_module, "n_cores", lambda: n_cores)
-        plan = plan_cohorts(experiment, CPU)
+        patch.setattr(plans, "n_cores", lambda: n_cores)
+        plan = plan_cohorts(experiment, "cpu")
     runs = [(sharing, seed) for part in plan for sharing in part.sharing for seed in part.seeds]
     assert sorted(runs) == sorted(experiment.runs)
     assert all(len(part.sharing) * len(part.seeds) <= RUNS_PER_COHORT for part in plan)
     assert len(plan) >= min(n_cores, experiment.n_runs)
     large = experiment.replace(d_model=128, d_mlp=512, n_entries=11, batch_size=64)
-    plan = plan_cohorts(large, CPU)  # what a step computes stays in the cache
+    plan = plan_cohorts(large, "cpu")  # what a step computes stays in the cache
     assert max(len(part.sharing) * len(part.seeds) for part in plan) <= 2
-    (whole,) = plan_cohorts(experiment, torch.device("cuda"))
+    (whole,) = plan_cohorts(experiment, "cuda")
     assert (whole.sharing, whole.seeds) == (experiment.sharing, list(experiment.seeds))
 
 

@@ -1,12 +1,19 @@
 """Whose address counts: that of the socket, or the one that a trusted proxy wrote."""
 
+import random
+
 import pytest
+import uvicorn
 from idle import idle_service, show, visit
 from starlette.datastructures import Headers
 
 from attnkit.service.server import server_settings
 from attnkit.ui.server.service import training_service
-from attnkit.ui.server.visitor_address import session_address, visitor_address
+from attnkit.ui.server.visitor_address import (
+    session_address,
+    trust_only_our_setting,
+    visitor_address,
+)
 
 FORGED, TRUE, PEER = "192.0.2.1", "198.51.100.7", "203.0.113.9"
 
@@ -26,6 +33,81 @@ def test_only_the_last_address_in_the_named_header_counts(monkeypatch):
         assert address(*values) == TRUE, values
     for value in ["", ",", "unknown", "1.2.3", f"{TRUE}, ", "\x00", "1" * 5000]:
         assert address(value) == PEER, value
+
+
+def written(draw, address):
+    """An address as proxies write it: alone or with a port, or as RFC 7239 has it."""
+    port, is_new = draw.randrange(1, 65536), ":" in address
+    bracketed = f"[{address}]" if is_new else address
+    alone = draw.choice((address, bracketed, f"{bracketed}:{port}"))
+    if draw.random() < 0.5:
+        return draw.choice((alone, f" {alone} "))
+    quoted = f'"{bracketed}:{port}"' if is_new else draw.choice((address, f'"{address}:{port}"'))
+    name = draw.choice(("for", "For", "FOR"))
+    return draw.choice(
+        (
+            f"{name}={quoted}",
+            f"by=203.0.113.1;{name}={quoted};proto=https",
+            f"{name}={quoted}; host=a.b",
+        )
+    )
+
+
+def test_addresses_are_understood_in_all_forms_that_proxies_write(monkeypatch, seed):
+    """Whatever visitors have put before; what names no address is answered with the socket's."""
+    monkeypatch.setenv("ATTNKIT_ADDRESS_HEADER", "X-Forwarded-For")
+    server_settings.cache_clear()
+    draw = random.Random(seed)
+    for _ in range(300):
+        group = f"2001:db8:{draw.randrange(1, 2**16):x}:{draw.randrange(1, 2**16):x}"
+        true, expected = draw.choice(
+            ((TRUE, TRUE), (f"{group}::{draw.randrange(2**16):x}", f"{group}::/64"))
+        )
+        before = draw.choice(("", "unknown, ", f"{FORGED}, ", f"for={FORGED}, ", 'for="[, ', ";,,"))
+        assert address(before + written(draw, true)) == expected, (seed, before, true)
+    for _ in range(300):
+        last = draw.choice(
+            (
+                *(
+                    "unknown",
+                    "for=unknown",
+                    "for=_hidden",
+                    'for="_hidden:12"',
+                    "for=",
+                    "by=1.2.3.4",
+                ),
+                *(f"for={FORGED};for={TRUE}", f'host="a;for={FORGED}', "1.2.3.4:", "1.2.3:80"),
+                *(
+                    "[::1",
+                    "::1]:80",
+                    "[]:80",
+                    "1.2.3.4:x",
+                    " " * 5000 + "=",
+                    "for=" + " " * 5000 + '"',
+                ),
+                "".join(draw.choices('[]:.;="1fo r', k=draw.randrange(12))) + "?",
+            )
+        )
+        assert address(f"{FORGED}, {last}") == PEER, (seed, last)
+
+
+def test_the_server_itself_believes_no_header(monkeypatch):
+    """By default it takes the address out of a header that a proxy on the same machine hands on."""
+    monkeypatch.setattr(
+        uvicorn.config, "ProxyHeadersMiddleware", uvicorn.config.ProxyHeadersMiddleware
+    )
+
+    async def app(scope, receive, send):
+        """Do nothing."""
+
+    def loaded():
+        config = uvicorn.Config(app, interface="asgi3", log_config=None)
+        config.load()
+        return config.loaded_app
+
+    assert loaded() is not app
+    trust_only_our_setting()
+    assert loaded() is app
 
 
 def test_addresses_have_one_canonical_form():

@@ -16,7 +16,7 @@ class ThreadProcess:
 
     id = 0
 
-    def __init__(self, megabytes=0):
+    def __init__(self):
         self._commands, self._replies, self._dead = queue.Queue(), queue.SimpleQueue(), False
         self._worker = Worker(self)
         self._worker.take_engine()
@@ -89,8 +89,8 @@ class _Commands(queue.Queue):
 class MemoryWorker(Worker):
     """A worker that keeps its messages."""
 
-    def __init__(self):
-        super().__init__(self)
+    def __init__(self, *given):
+        super().__init__(self, *given)
         self.messages, self.commands = [], _Commands()
 
     def write(self, message):

@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
@@ -119,9 +120,7 @@ class Visitor(Tab):
         """Send a widget's change and wait; a trigger is sent once, a state with every rerun."""
         began = time.monotonic()
         self.wait_until_idle()
-        fragment = next(
-            (node.fragment for node in self._nodes.values() if id_of(node.element) == widget), ""
-        )
+        fragment = self._fragment_of(widget)
         if field == "trigger_value":
             self._send_rerun(fragment=fragment, trigger=widget)
         else:
@@ -129,6 +128,11 @@ class Visitor(Tab):
             self._send_rerun(fragment=fragment)
         self._wait_for_answer(fragment)
         return time.monotonic() - began
+
+    def _fragment_of(self, widget: str) -> str:
+        """Return the id of the fragment that has drawn a widget; empty outside of fragments."""
+        nodes = self._nodes.values()
+        return next((node.fragment for node in nodes if id_of(node.element) == widget), "")
 
 
 def _unpacked(text: str) -> np.ndarray:
@@ -141,6 +145,7 @@ def dashboard(
     seconds: float = 60.0,
     command: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
+    folder: Path | None = None,
 ) -> Iterator[int]:
     """Start a dashboard server on a free port, yield the port, and end the server afterwards.
 
@@ -148,6 +153,7 @@ def dashboard(
         seconds: Longest wait for its first answer.
         command: The module to run and its arguments. Empty: Streamlit, with the dashboard.
         environment: Environment variables in addition to those of this process.
+        folder: The folder with `dashboard.py`. None: that of this copy.
 
     Raises:
         RuntimeError: If the server did not answer in time or ended by itself; contains its output.
@@ -155,14 +161,14 @@ def dashboard(
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         port: int = probe.getsockname()[1]
-    script = dashboard_script()
-    command = [sys.executable, "-m", *(command or ("streamlit", "run", script.name))]
+    folder = folder or dashboard_script().parent
+    command = [sys.executable, "-m", *(command or ("streamlit", "run", "dashboard.py"))]
     for option, value in {"headless": "true", "port": port, "address": HOST}.items():
         command += [f"--server.{option}", str(value)]
     with tempfile.TemporaryFile() as log:
         server = subprocess.Popen(
             command,
-            cwd=script.parent,
+            cwd=folder,
             stdout=log,
             stderr=subprocess.STDOUT,
             env={**os.environ, **(environment or {})},

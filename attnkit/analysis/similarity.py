@@ -27,6 +27,8 @@ from functools import lru_cache
 import numpy as np
 from jaxtyping import Float
 
+from attnkit.foundation.slices import pause
+
 Array = np.ndarray
 
 N_DRAWS = 1000
@@ -204,6 +206,7 @@ def _batch_sizes(n_draws: int, n_numbers: int) -> Iterator[int]:
     while n_draws > 0:
         yield min(most, n_draws)
         n_draws -= most
+        pause()
 
 
 def projected_bands(
@@ -236,6 +239,7 @@ def projected_bands(
     rows = left.swapaxes(1, 2).reshape(-1, x.shape[-1])  # (s·d, m)
     columns = right.swapaxes(0, 1).reshape(y.shape[-1], -1)  # (m, s·d)
     for index in np.ndindex(shape):
+        pause()
         of_x, of_both, of_y = (covariance[index] for covariance in covariances)
         norm_x = _norm(left.swapaxes(1, 2) @ of_x @ left)
         norm_y = _norm(right.swapaxes(1, 2) @ of_y @ right)

@@ -6,7 +6,8 @@ Costs are counted on the wiring, without torch.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
@@ -14,11 +15,13 @@ from typing import TYPE_CHECKING, Literal
 from attnkit.variants.options import WidthOption
 from attnkit.variants.position_rules import POSITIONS
 from attnkit.variants.sharing import ROLES, Role
+from attnkit.variants.text import LONGEST, wire_parts
 from attnkit.variants.width import WIDEST, Width
 
 if TYPE_CHECKING:
     from attnkit.tasks import Task
     from attnkit.variants import Variant, Wiring
+    from attnkit.variants.options import Parts
     from attnkit.variants.size import Size
 
 Equal = Literal["nothing", "parameters", "multiply_adds", "kv_cache"]
@@ -57,7 +60,11 @@ class Costs:
 def count_costs(wiring: Wiring, task: Task) -> Costs:
     """Return the costs of one run with this wiring on a task."""
     sizes = wiring.sizes
-    attention = sum(weight.n_numbers for weight in wiring.parameters().values())
+    # Layers that reuse keys and values have fewer weights; all layers of a kind have the same.
+    leads = [wiring.leader(layer) == layer for layer in range(sizes.n_layers)]
+    names = {kind: wiring.names(leads.index(kind)).keys() for kind in set(leads)}
+    owners = [True] if wiring.shared_layers else leads
+    attention = sum(owners.count(kind) * _n_numbers(wiring, names[kind]) for kind in names)
     positions = task.n_ctx * sizes.d_model if POSITIONS[sizes.positions].embedded else 0
     mlp = 2 * sizes.d_model * sizes.d_mlp
     read_out = sizes.d_model * task.n_classes
@@ -69,8 +76,7 @@ def count_costs(wiring: Wiring, task: Task) -> Costs:
         n_norms = sizes.n_layers + (n_mlps if sizes.d_mlp else 0) + sizes.final_norm
         other_parameters += sizes.d_model + biases + task.n_classes + 2 * sizes.d_model * n_norms
     cached_per_layer = sum(wiring.vectors[name].n_numbers for name in wiring.stored)
-    decoder_layers = range(sizes.n_layers // 3 if task.n_source else 0, sizes.n_layers)
-    n_caches = sum(wiring.leader(layer) == layer for layer in decoder_layers)
+    n_caches = sum(leads[sizes.n_layers // 3 if task.n_source else 0 :])
     if task.n_source:
         n_decoder = task.n_ctx - task.n_source
         mlps = n_mlps // 2 * mlp * task.n_ctx
@@ -79,10 +85,10 @@ def count_costs(wiring: Wiring, task: Task) -> Costs:
         multiply_adds = (read_out * n_decoder + mlps + attending) // task.n_ctx
     else:
         multiply_adds = read_out + n_mlps * mlp
-        for layer in range(sizes.n_layers):
-            names = wiring.names(layer).keys()
-            multiply_adds += _matrix_multiply_adds(wiring, ROLES, names)
-            multiply_adds += task.n_ctx * _score_multiply_adds(wiring)
+        multiply_adds += sizes.n_layers * task.n_ctx * _score_multiply_adds(wiring)
+        matrices = set.union(*_matrices(wiring).values())
+        for kind in names:
+            multiply_adds += leads.count(kind) * _n_numbers(wiring, matrices & names[kind])
     return Costs(
         attention=attention,
         parameters=attention + other_parameters,
@@ -94,24 +100,27 @@ def count_costs(wiring: Wiring, task: Task) -> Costs:
 
 def _encoder_decoder_multiply_adds(wiring: Wiring, n_source: int, n_decoder: int) -> int:
     """Multiply-adds of one encoder, one decoder and one cross-attention layer, over all tokens."""
-    names = wiring.names(0).keys()
-    matrices = (n_source + n_decoder) * _matrix_multiply_adds(wiring, ROLES, names)
-    matrices += n_decoder * _matrix_multiply_adds(wiring, ("Q",), names)
-    matrices += n_source * _matrix_multiply_adds(wiring, ("K", "V"), names)
+    of = _matrices(wiring)
+    matrices = (n_source + n_decoder) * _n_numbers(wiring, of["Q"] | of["K"] | of["V"])
+    matrices += n_decoder * _n_numbers(wiring, of["Q"])
+    matrices += n_source * _n_numbers(wiring, of["K"] | of["V"])
     n_scores = n_source**2 + n_decoder**2 + n_decoder * n_source
     return matrices + n_scores * _score_multiply_adds(wiring)
 
 
-def _matrix_multiply_adds(wiring: Wiring, roles: Iterable[Role], names: Collection[str]) -> int:
-    """Multiply-adds per token of the matrices that make these roles, with W_O for queries.
+def _matrices(wiring: Wiring) -> dict[Role, set[str]]:
+    """Return the names of the matrices that make each role, with W_O for queries."""
+    matrices: dict[Role, set[str]] = {}
+    for role in ROLES:
+        weights = (wiring.vectors[name].weight for name in wiring.chain(wiring.roles[role]))
+        matrices[role] = {weight for weight in weights if weight is not None}
+    matrices["Q"] |= {"W_O"} & wiring.weights.keys()
+    return matrices
 
-    Args:
-        names: Names of the weights that the layer has.
-    """
-    used = {"W_O"} if "Q" in roles else set()
-    for role in roles:
-        used |= {wiring.vectors[name].weight or "" for name in wiring.chain(wiring.roles[role])}
-    return sum(wiring.weights[name].n_numbers for name in used & set(names))
+
+def _n_numbers(wiring: Wiring, names: Iterable[str]) -> int:
+    """Return the number of elements of the weights of these names."""
+    return sum(wiring.weights[name].n_numbers for name in names)
 
 
 def _score_multiply_adds(wiring: Wiring) -> int:
@@ -158,45 +167,126 @@ def equalise(
         ValueError: If a variant is not possible at `size`.
     """
 
-    def cost(variant: Variant, size: Size, rank: WidthOption | None = None) -> int:
-        wiring = Adjusted(size, rank, "", 0.0).wire(variant, task)
+    def wire(parts: Parts, size: Size) -> Wiring:
+        return wire_parts(parts, size, task.n_ctx, two_sided=task.n_source > 0)
+
+    def cost(wiring: Wiring) -> int:
         return int(getattr(count_costs(wiring, task), equal))
 
-    highest = max(cost(variant, size) for variant in variants)
-    return {variant: _fit(variant, size, highest, cost) for variant in variants}
+    costs = {variant: cost(wire(variant.parts, size)) for variant in variants}
+    highest = max(costs.values())
+    return {v: _fit(v, size, costs[v], highest, wire, cost) for v in variants}
 
 
 def _fit(
     variant: Variant,
     size: Size,
+    own: int,
     target: int,
-    cost: Callable[[Variant, Size, WidthOption | None], int],
+    wire: Callable[[Parts, Size], Wiring],
+    cost: Callable[[Wiring], int],
 ) -> Adjusted:
-    """Return the sizes at which a variant's cost is nearest to the target."""
-
-    def distance(size: Size, rank: WidthOption | None = None) -> float:
-        try:
-            return abs(cost(variant, size, rank) - target)
-        except ValueError:  # not possible at this width, for example an odd one for RoPE
-            return math.inf
-
-    best, changes = size, []
+    """Return the sizes at which a variant's cost, `own` at `size`, is nearest to the target."""
+    best, reached, changes = size, own, []
     for name, label, widest in _ADJUSTABLE_WIDTHS:
         width = getattr(size, name)
-        if distance(best) <= TOLERANCE * target or name in variant.given or not width:
+        if abs(reached - target) <= TOLERANCE * target or name in variant.given or not width:
             continue
-        sizes = [best, *(best.model_copy(update={name: n}) for n in range(1, widest + 1))]
-        nearest = min(sizes, key=lambda size: (distance(size), abs(getattr(size, name) - width)))
-        if nearest != best:
-            changes.append(f"{label} {width} → {getattr(nearest, name)}")
-        best = nearest
+
+        def at_width(n: int, name: str = name, size: Size = best) -> int:
+            return cost(wire(variant.parts, size.model_copy(update={name: n})))
+
+        found = _nearest_costs(target, at_width, width, reached, widest)
+        nearest = min(found, key=lambda n: (abs(found[n] - target), abs(n - width), n))
+        if nearest != width:
+            changes.append(f"{label} {width} → {nearest}")
+            best, reached = best.model_copy(update={name: nearest}), found[nearest]
     rank = None
     options = [o for o in variant.options if isinstance(o, WidthOption) and o.adjustable]
-    if options and options[0].value.letter and distance(best) > TOLERANCE * target:
-        ranks = [type(options[0])(Width(n)) for n in range(1, WIDEST + 1)]
-        nearest_rank = min(ranks, key=lambda rank: distance(best, rank))
-        if distance(best, nearest_rank) < distance(best):
-            rank = nearest_rank
-            changes.append(f"rank {options[0].value} → {rank.value}")
-    difference = cost(variant, best, rank) / target - 1 if target else 0.0
-    return Adjusted(best, rank, ", ".join(changes), difference)
+    if options and options[0].value.letter and abs(reached - target) > TOLERANCE * target:
+        option = options[0]
+
+        def at_rank(n: int) -> int:
+            parts = variant.parts.replacing(type(option)(Width(n))).checked()
+            if len(parts.text) > LONGEST:
+                raise ValueError(f"at most {LONGEST} characters")
+            return cost(wire(parts, best))
+
+        start = option.value.resolve(option.name, wire(variant.parts, best).sizes)
+        found = _nearest_costs(target, at_rank, start, reached, WIDEST)
+        nearest = min(found, key=lambda n: (abs(found[n] - target), n))
+        if abs(found[nearest] - target) < abs(reached - target):
+            rank, reached = type(option)(Width(nearest)), found[nearest]
+            changes.append(f"rank {option.value} → {rank.value}")
+    return Adjusted(best, rank, ", ".join(changes), reached / target - 1 if target else 0.0)
+
+
+def _nearest_costs(
+    target: int, cost: Callable[[int], int], start: int, own: int, widest: int
+) -> dict[int, int]:
+    """Return the widths whose costs are nearest to the target from below and above, with the costs.
+
+    Few widths are tried. A cost does not fall where a width grows, and the possible widths beyond
+    one that is possible are at equal distances: options need fractions of a width that are whole,
+    even or a multiple of four, so that the distance divides four times the width.
+
+    Args:
+        cost: Function that returns the cost at a width, or raises ValueError if it is not possible.
+        start: Width from which the search begins, and which is possible.
+        own: Cost at this width.
+        widest: Largest width that is tried.
+    """
+    direction = 1 if own < target else -1
+    known: dict[int, float] = {start: own}
+
+    def cost_at(width: int) -> float:
+        if width not in known:
+            try:
+                known[width] = cost(width)
+            except ValueError:
+                known[width] = direction * math.inf
+        return known[width]
+
+    n_further = widest - start if direction > 0 else start - 1
+    distances = (n for n in range(1, n_further + 1) if 4 * start % n == 0)
+    step = next((n for n in distances if math.isfinite(cost_at(start + direction * n))), 0)
+    if not step:
+        return {start: own}
+    first = start if direction > 0 else (start - 1) % step + 1
+    widths = range(first, (widest if direction > 0 else min(start, widest)) + 1, step)
+    if not widths or cost_at(widths[0]) == cost_at(widths[-1]) == own:
+        return {start: own}
+    above = _first_at_least(target, widths, cost_at)
+    indices = {index for index in (above - 1, above) if 0 <= index < len(widths)}
+    for index in tuple(indices):  # the ends of ranges of equal costs
+        equal = cost_at(widths[index])
+        if index and cost_at(widths[index - 1]) == equal:
+            indices.add(bisect_left(widths, equal, 0, index, key=cost_at))
+        if index + 1 < len(widths) and cost_at(widths[index + 1]) == equal:
+            indices.add(bisect_right(widths, equal, index, key=cost_at) - 1)
+    found = {width: cost_at(width) for width in (start, *(widths[index] for index in indices))}
+    return {width: int(found[width]) for width in found if math.isfinite(found[width])}
+
+
+def _first_at_least(target: int, widths: Sequence[int], cost_at: Callable[[int], float]) -> int:
+    """Return the index of the first width that costs at least the target; their number if none.
+
+    Most costs grow in proportion, so every other guess is where a straight line would be.
+    """
+    low, high = -1, len(widths)  # the first such width is after `low` and not after `high`
+    is_straight = True
+    while high - low > 1:
+        middle = (low + high) // 2
+        if low < 0 or high == len(widths):  # the ends come first
+            middle = 0 if low < 0 else high - 1
+        elif is_straight:
+            least, most = cost_at(widths[low]), cost_at(widths[high])
+            share = (target - least) / (most - least)
+            if math.isfinite(share):
+                middle = min(max(low + math.ceil(share * (high - low)), low + 1), high - 1)
+        is_straight = not is_straight
+        if cost_at(widths[middle]) < target:
+            low = middle
+        else:
+            high = middle
+    return high

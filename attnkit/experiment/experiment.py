@@ -8,7 +8,6 @@ This module does not import torch, because pages build experiments.
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
@@ -34,6 +33,7 @@ from attnkit.foundation.settings import (
     disagreement,
     setting_of,
 )
+from attnkit.foundation.spelling import nearest_name
 from attnkit.tasks import TASKS, Task
 from attnkit.variants import InvalidVariant, Variant, Wiring, read_variants
 from attnkit.variants.sharing import Sharing
@@ -316,9 +316,14 @@ def from_params(params: Mapping[str, Any]) -> Experiment:
 
 def settings(task: str) -> dict[str, Setting]:
     """Return the settings of a task's experiments by name, all but `task` and `sharing`."""
+    return dict(_settings_of(TASKS[task]))
+
+
+@cache
+def _settings_of(task: type[Task]) -> dict[str, Setting]:
     return {
-        name: setting_of(name, info, TASKS[task].overrides.get(name, info.default))
-        for model in (Experiment, TASKS[task], Size, TrainingSettings)
+        name: setting_of(name, info, task.overrides.get(name, info.default))
+        for model in (Experiment, task, Size, TrainingSettings)
         for name, info in model.model_fields.items()
         if info.title is not None
     }
@@ -331,17 +336,14 @@ def full_size(task: str) -> Experiment:
 
 def default_settings(task: str) -> dict[str, Any]:
     """Return the flat settings of a task's default experiment."""
-    return {"task": task, "sharing": [s.value for s in Sharing], **_default_values(TASKS[task])}
-
-
-@cache
-def _default_values(task: type[Task]) -> dict[str, Any]:
-    return {name: setting.default for name, setting in settings(task.name).items()}
+    defaults = {name: setting.default for name, setting in _settings_of(TASKS[task]).items()}
+    return {"task": task, "sharing": [s.value for s in Sharing], **defaults}
 
 
 def problems_of(error: ValidationError, task: str = DEFAULT_TASK) -> list[Problem]:
     """Return the errors of pydantic as problems: the field, the value, what is allowed."""
-    return [_problem(details, settings(task)) for details in error.errors()]
+    known = settings(task)
+    return [_problem(details, known) for details in error.errors(include_url=False)]
 
 
 def _problem(details: ErrorDetails, known: Mapping[str, Setting]) -> Problem:
@@ -380,8 +382,8 @@ def _grouped(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _unknown(name: str, value: Any, known: Iterable[str]) -> Problem:
-    close = difflib.get_close_matches(name, known, n=1)
-    hint = f"a known setting (did you mean {close[0]}?)" if close else "one of " + ", ".join(known)
+    meant = nearest_name(name, known)
+    hint = f"a known setting (did you mean {meant}?)" if meant else "one of " + ", ".join(known)
     return Problem(name, value, hint)
 
 

@@ -7,9 +7,9 @@ first. What can be read is used, the rest is reported, and no link takes long to
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from attnkit.experiment.experiment import (
+    DEFAULT_TASK,
     SCHEMA,
     Experiment,
     default_settings,
@@ -25,28 +26,25 @@ from attnkit.experiment.experiment import (
     text_of,
 )
 from attnkit.foundation.settings import InvalidExperiment, Problem
+from attnkit.foundation.spelling import nearest_name
 from attnkit.tasks import TASKS
 from attnkit.variants import InvalidVariant, Variant
-from attnkit.variants.sharing import Sharing
 from attnkit.variants.text import LONGEST
 
-MOST_FIELDS = 100
+MOST_FIELDS = 60
 """Largest number of fields that are read; an experiment has about thirty."""
 
 LONGEST_NAME = 60
 LONGEST_VALUE = 200
 
 MOST_VARIANTS = 12
-"""Largest number of variants that are read; making costs equal takes up to 0.05 s for each."""
+"""Largest number of variants that are read; a page has space for half of them."""
 
 _LONGEST_LISTS = {"sharing": MOST_VARIANTS * (LONGEST + 2), "hide": 4000}
 """Largest lengths of the fields that hold a list."""
 
 _SIMILARITY = 0.7
 """Similarity to a known name, 0 … 1, from which an unknown name counts as misspelt."""
-
-_MOST_TRIES = 120
-"""Largest number of experiments to try, times their variants; at least twelve are tried."""
 
 _MOST_SENTENCES = 4
 """Largest number of problems that are described."""
@@ -136,7 +134,7 @@ def is_link_field(name: str) -> bool:
     Other programs add fields such as `utm_source` and `fbclid` to links that are passed on.
     """
     known = _known_names(tuple(TASKS))
-    return name in known or bool(difflib.get_close_matches(name, known, 1, _SIMILARITY))
+    return name in known or nearest_name(name, known, _SIMILARITY) is not None
 
 
 def problems_in_words(problems: list[Problem]) -> str:
@@ -146,12 +144,12 @@ def problems_in_words(problems: list[Problem]) -> str:
     return " ".join([*sentences, f"And {n_more} more."] if n_more > 0 else sentences)
 
 
-def _readable_fields(params: Mapping[str, Any]) -> tuple[dict[str, str], list[Problem]]:
+def _readable_fields(params: Mapping[str, Any]) -> tuple[dict[str, Any], list[Problem]]:
     """Return the fields that are short and simple enough to read, and problems of the others.
 
-    Fields that other programs have added are ignored.
+    Fields that other programs have added are ignored. Variants are read already.
     """
-    fields: dict[str, str] = {}
+    fields: dict[str, Any] = {}
     problems = []
     if len(params) > MOST_FIELDS:
         allowed = f"at most {MOST_FIELDS} fields: the others are left out"
@@ -173,7 +171,7 @@ def _readable_fields(params: Mapping[str, Any]) -> tuple[dict[str, str], list[Pr
         variants, wrong = _read_variants(fields.pop("sharing"))
         problems += wrong
         if variants:
-            fields["sharing"] = ",".join(variants)
+            fields["sharing"] = variants
     return fields, problems
 
 
@@ -191,7 +189,7 @@ def _text(value: Any) -> str | None:
     return text_of(value) if is_list or isinstance(value, str | int | float) else None
 
 
-def _read_variants(text: str) -> tuple[list[str], list[Problem]]:
+def _read_variants(text: str) -> tuple[list[Variant], list[Problem]]:
     """Return the valid variants of a link, and problems of the others."""
     texts = text.split(",")
     variants, problems = [], []
@@ -200,7 +198,7 @@ def _read_variants(text: str) -> tuple[list[str], list[Problem]]:
         problems.append(Problem("sharing", len(texts), allowed))
     for variant in texts[:MOST_VARIANTS]:
         try:
-            variants.append(Variant(variant).value)
+            variants.append(Variant(variant))
         except InvalidVariant as error:
             problems.append(Problem("sharing", variant, f"but {error}"))
     return variants, problems
@@ -231,68 +229,78 @@ def _stored(
     return Problem("run", run, f"but {reason}")
 
 
-class _TooManyTries(Exception):
-    """No valid experiment was found within the allowed number of tries."""
+def _repair(fields: Mapping[str, Any]) -> tuple[Experiment, list[Problem]]:
+    """Return an experiment of the fields that can be used, and problems of the others.
+
+    Costs are made equal last, because that takes longest, and at widths that are settled.
+    """
+    remaining, problems = dict(fields), list[Problem]()
+    equal = remaining.pop("equal", None)
+    experiment = _without_wrong(remaining, problems)
+    if equal is not None:
+        remaining["equal"] = equal
+        experiment = _without_wrong(remaining, problems)
+    return experiment, problems
 
 
-def _repair(fields: Mapping[str, str]) -> tuple[Experiment, list[Problem]]:
-    """Return an experiment of the fields that can be used, and problems of the others."""
-    remaining = dict(fields)
-    problems: list[Problem] = []
-    variants = remaining.get("sharing", ",".join(Sharing))
-    tries = iter(range(max(12, _MOST_TRIES // (1 + variants.count(",")))))
-    try:
-        while True:
-            try:
-                return _build(remaining, tries), problems
-            except InvalidExperiment as error:
-                problems += error.problems
-                _remove_wrong(remaining, error, tries)
-    except _TooManyTries:
-        pass
-    allowed = "settings that go together: all are at their defaults"
-    problems.append(Problem("link", ", ".join(remaining), allowed))
-    return Experiment(), problems
+def _without_wrong(remaining: dict[str, Any], problems: list[Problem]) -> Experiment:
+    """Remove wrong fields until the others make an experiment; add the problems to the list."""
+    while True:
+        try:
+            return from_params(remaining)
+        except InvalidExperiment as error:
+            problems += _remove_wrong(remaining, error)
 
 
-def _build(fields: Mapping[str, str], tries: Iterator[int]) -> Experiment:
-    """Return the experiment of some fields; raise `_TooManyTries` if no try is left."""
-    if next(tries, None) is None:
-        raise _TooManyTries
-    return from_params(fields)
-
-
-def _solves(
-    name: str, fields: Mapping[str, str], error: InvalidExperiment, tries: Iterator[int]
-) -> bool:
-    """Return whether leaving out one field solves all problems of an error."""
-    try:
-        _build({key: value for key, value in fields.items() if key != name}, tries)
-    except InvalidExperiment as other:
-        return not {p.field for p in other.problems} & {p.field for p in error.problems}
-    return True
-
-
-def _remove_wrong(
-    remaining: dict[str, str], error: InvalidExperiment, tries: Iterator[int]
-) -> None:
-    """Remove the wrong fields; where a default is at fault, one field that disagrees with it."""
+def _remove_wrong(remaining: dict[str, Any], error: InvalidExperiment) -> list[Problem]:
+    """Remove wrong fields, or few that disagree with a default; return the problems to tell."""
     wrong = {problem.field for problem in error.problems} & remaining.keys()
     if not wrong:
-        others = [name for p in error.problems for name in p.others if name in remaining]
-        solving = [name for name in others if _solves(name, remaining, error, tries)]
-        wrong = set((solving or others)[:1]) or set(remaining)
+        reason = f"but {error.problems[0]}"
+        disagreeing = _disagreeing(remaining, error)
+        return [Problem(name, remaining.pop(name), reason) for name in disagreeing]
     for name in wrong:
-        valid = _valid_variants(remaining[name], error) if name == "sharing" else ""
-        if valid:
+        named = [p.value for p in error.problems if p.field == name == "sharing"]
+        valid = [variant for variant in remaining[name] if variant not in named] if named else []
+        if valid and len(valid) < len(remaining[name]):
             remaining[name] = valid
         else:
             del remaining[name]
+    return error.problems
 
 
-def _valid_variants(variants: str, error: InvalidExperiment) -> str:
-    """Return the variants that an error does not name; empty if it names none of them."""
-    wrong = {str(problem.value) for problem in error.problems if problem.field == "sharing"}
-    texts = variants.split(",")
-    valid = [text for text in texts if text not in wrong]
-    return ",".join(valid) if len(valid) < len(texts) else ""
+def _disagreeing(fields: Mapping[str, Any], error: InvalidExperiment) -> list[str]:
+    """Return few fields that disagree with a default: without them there is no problem.
+
+    Those that are most times their own default come first. Each is found by bisection, as the
+    last of the first fields that must be left out.
+    """
+    if "equal" in fields:  # without it, the others make an experiment
+        return ["equal"]
+    defaults = default_settings(fields.get("task", DEFAULT_TASK))
+
+    def excess(name: str) -> float:
+        try:
+            return float(fields[name]) / (float(defaults[name]) or 1)
+        except (TypeError, ValueError):  # not a number
+            return 0.0
+
+    others = [name for p in error.problems for name in p.others if name in fields]
+    others.sort(key=excess, reverse=True)
+    wrong: list[str] = []
+
+    def is_solved(n_others: int) -> bool:
+        without = {*wrong, *others[:n_others]}
+        try:
+            from_params({name: fields[name] for name in fields if name not in without})
+        except InvalidExperiment as other:
+            return not {p.field for p in other.problems} & {p.field for p in error.problems}
+        return True
+
+    n_others = len(others)
+    if n_others < 2 or not is_solved(n_others):
+        return others or list(fields)
+    while n_others := bisect_left(range(n_others), True, key=is_solved):
+        n_others -= 1
+        wrong.append(others[n_others])
+    return wrong

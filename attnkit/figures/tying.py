@@ -13,7 +13,7 @@ from attnkit.analysis.tying import ALPHAS, MIXTURE_NAMES, Repair, TyingResult
 from attnkit.figures.marks import OUTLINE, dots, level, mean_curve
 from attnkit.figures.panels import SHARES, Axis, Figure, Panel, draw
 from attnkit.figures.ties import accuracy_cells, legend_of_levels
-from attnkit.foundation.tables import Cell, html_table
+from attnkit.foundation.tables import Cell, csv_of_frame, html_table
 from attnkit.training.statistics import mean_interval
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
@@ -113,5 +113,4 @@ def tying_csv(results: Sequence[TyingResult]) -> str:
     """Return the tables of some variants as CSV."""
     import pandas as pd
 
-    text: str = pd.concat([result.table for result in results]).to_csv(index=False)
-    return text
+    return csv_of_frame(pd.concat([result.table for result in results]))

@@ -6,11 +6,12 @@ Nothing in this module changes a result.
 from __future__ import annotations
 
 import ctypes
+import math
 import os
-import re
 import signal
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -2, -3, -8
@@ -24,6 +25,9 @@ WITH_PARENT = "--with-parent"
 
 SWITCH_SECONDS = 0.0005
 """Time after which a server's thread gives the interpreter's lock to another thread."""
+
+MOST_OPEN_FILES = 2**16
+"""Files and connections that a server may have open, at most, if the system allows as many."""
 
 
 def prepare_for_training() -> None:
@@ -52,6 +56,9 @@ def prepare_for_training() -> None:
 def prepare_for_serving() -> None:
     """Let a server answer while it renders pages, and limit its memory; call once, at its start.
 
+    It may have as many open files as the system allows. Every connection is one, and the usual
+    soft limit is 1,024: as many idle connections would keep everybody else out.
+
     One thread sends the messages of all visitors. It waits for the interpreter's lock before each
     of a page's hundred messages, and by default every thread that renders keeps the lock for 5 ms:
     while seven pages were rendered, another visitor's page took 13 s instead of 0.1 s.
@@ -60,6 +67,14 @@ def prepare_for_serving() -> None:
     gaps in each heap: a server grew by 200 MB in three hundred visits.
     """
     sys.setswitchinterval(SWITCH_SECONDS)
+    if sys.platform != "win32":
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        most = MOST_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_OPEN_FILES)
+        if soft != resource.RLIM_INFINITY and soft < most:
+            with suppress(ValueError, OSError):  # macOS may allow fewer than its hard limit
+                resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
     if sys.platform != "linux":
         return
     libc = ctypes.CDLL(None)
@@ -83,22 +98,55 @@ def give_memory_back() -> None:
 def limit_memory(megabytes: float) -> None:
     """Limit this process's memory, so that an allocation fails before the machine runs out.
 
-    The allocation fails during one experiment's turn, and only that experiment ends. The limit
-    works on Linux; elsewhere nothing is limited.
+    The limit works on Linux; elsewhere nothing is limited.
 
     Args:
-        megabytes: Memory that the process may allocate in addition to what it has now, in MiB.
+        megabytes: Memory that the process may reserve in addition to what it has now, in MiB;
+            infinite for no limit.
     """
     if sys.platform != "linux":
         return
     import resource
 
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    n_bytes = int(re.findall(r"VmData:\s+(\d+) kB", status)[0]) * 1024
-    limit = n_bytes + int(megabytes * 2**20)
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    if hard == resource.RLIM_INFINITY or limit < hard:
-        resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
+    limit = hard
+    if math.isfinite(megabytes):
+        limit = _reserved_bytes() + int(megabytes * 2**20)
+        limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
+
+
+def allocated_megabytes() -> tuple[float, float]:
+    """Return the memory in use, and the memory that the C library keeps for later, in MiB.
+
+    What it keeps, because it was in use before, is known for glibc on Linux only.
+    """
+    if sys.platform != "linux":
+        return 0.0, 0.0
+    kept = 0
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "mallinfo2"):
+        libc.mallinfo2.restype = _Mallinfo
+        kept = libc.mallinfo2().fordblks
+    return (_reserved_bytes() - kept) / 2**20, kept / 2**20
+
+
+class _Mallinfo(ctypes.Structure):
+    """What glibc's `mallinfo2` returns; `fordblks` are the free bytes of the heap."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_size_t)
+        for name in (
+            *("arena", "ordblks", "smblks", "hblks", "hblkhd"),
+            *("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"),
+        )
+    )
+
+
+def _reserved_bytes() -> int:
+    """Return the memory of data that this process has reserved, for which there is a limit."""
+    fields = Path("/proc/self/statm").read_text(encoding="ascii").split()
+    return int(fields[5]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def end_with_parent() -> None:

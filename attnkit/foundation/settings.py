@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -12,6 +11,8 @@ from typing import Annotated, Any, get_args
 from pydantic import Field, TypeAdapter
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
+
+from attnkit.foundation.spelling import nearest_name
 
 PREFIX = "ATTNKIT_"
 """Prefix of the environment variables that hold settings."""
@@ -84,8 +85,8 @@ def shown(value: Any, *, quoted: bool = False, most: int = 60) -> str:
 def allowed_names(allowed: Iterable[str], typed: str) -> str:
     """Return the allowed names for an error message, with a suggestion if `typed` is similar."""
     names = list(allowed)
-    close = difflib.get_close_matches(typed.lower(), names, n=1)
-    return ", ".join(names) + (f" (did you mean {close[0]}?)" if close else "")
+    nearest = nearest_name(typed.lower(), names)
+    return ", ".join(names) + (f" (did you mean {nearest}?)" if nearest else "")
 
 
 def as_sentence(text: str) -> str:

@@ -44,7 +44,6 @@ class Adam:
         self._betas, self._epsilon = betas, epsilon
         self.mean = torch.zeros_like(numbers)
         self.square = torch.zeros_like(numbers)
-        self._root = torch.empty_like(numbers)
         self._step = 0
 
     def step(self, share: float = 1.0) -> None:
@@ -59,9 +58,9 @@ class Adam:
         first, second = self._betas
         self.mean.lerp_(self._gradient, 1 - first)
         self.square.mul_(second).addcmul_(self._gradient, self._gradient, value=1 - second)
-        torch.sqrt(self.square, out=self._root).add_(self._epsilon * unbiased)
+        root = self.square.sqrt().add_(self._epsilon * unbiased)
         for block, rate in self._learning_rates:
-            self._numbers[block].addcdiv_(self.mean[block], self._root[block], value=-rate * factor)
+            self._numbers[block].addcdiv_(self.mean[block], root[block], value=-rate * factor)
 
     def copy_step_to(self, other: Adam) -> None:
         """Set the number of steps of another optimiser, which continues this one's training."""

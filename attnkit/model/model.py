@@ -8,7 +8,8 @@ variant, then by seed. A `Transformer` computes all seeds of one variant at once
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int64
@@ -25,6 +26,26 @@ from attnkit.variants.sharing import Role
 
 SELF_MASK = -1e5
 """Added to the score of a token with itself; finite, so that a single token can still attend."""
+
+
+@dataclass(frozen=True)
+class RunGroup:
+    """Neighbouring runs of a cohort: each of some variants with each of some seeds.
+
+    Attributes:
+        variants: Variants of the runs.
+        seeds: Slice of the cohort's seeds.
+        n_seeds: Number of seeds in the slice.
+    """
+
+    variants: Sequence[Variant]
+    seeds: slice
+    n_seeds: int
+
+    @property
+    def n_runs(self) -> int:
+        """Number of runs: variants × seeds."""
+        return len(self.variants) * self.n_seeds
 
 
 class Model:
@@ -83,18 +104,44 @@ class Model:
             self._initialise()
         self.movable = self._find_movable(embedding_frozen)
 
+    @property
+    def all_runs(self) -> RunGroup:
+        """All runs as one group."""
+        return RunGroup(self.variants, slice(None), len(self.seeds))
+
+    def run_groups(self, most: int) -> Iterator[RunGroup]:
+        """Divide the runs, in their order, into groups of at most `most` runs."""
+        n_seeds = min(most, len(self.seeds))
+        n_variants = most // n_seeds if n_seeds == len(self.seeds) else 1
+        for first in range(0, len(self.variants), n_variants):
+            for start in range(0, len(self.seeds), n_seeds):
+                stop = min(start + n_seeds, len(self.seeds))
+                variants = self.variants[first : first + n_variants]
+                yield RunGroup(variants, slice(start, stop), stop - start)
+
     @torch.no_grad()
     def logits(
-        self, tokens: Int64[Tensor, "s b n fields"], layers: list[Layer] | None = None
+        self,
+        tokens: Int64[Tensor, "s b n fields"],
+        layers: list[Layer] | None = None,
+        group: RunGroup | None = None,
     ) -> Float[Tensor, "r b a c"]:
-        """Return the logits of every run.
+        """Return the logits of every run of a group.
 
         Args:
-            tokens: One batch for each seed, which all variants share.
+            tokens: One batch for each seed of the group, which all variants share.
             layers: List to which the scores and the pattern of every layer are appended, if given:
                 all layers of the first variant, then those of the next.
+            group: The runs. None: all.
         """
-        return torch.cat([self.transformer(v).logits(tokens, layers) for v in self.variants])
+        return torch.cat(self._logits(tokens, layers, group or self.all_runs))
+
+    def _logits(
+        self, tokens: Tensor, layers: list[Layer] | None, group: RunGroup
+    ) -> list[Float[Tensor, "s b a c"]]:
+        """Return the logits of every variant of a group."""
+        transformers = [self._transformer_of(variant, group.seeds) for variant in group.variants]
+        return [transformer.logits(tokens, layers) for transformer in transformers]
 
     def differentiate(
         self, tokens: Int64[Tensor, "s b n fields"], labels: Int64[Tensor, "s b a"]
@@ -128,6 +175,11 @@ class Model:
         wiring, masks = self.wirings[variant], self._masks[variant]
         return Transformer(wiring, weights, self.layer_specs, masks, n_answers)
 
+    def _transformer_of(self, variant: Variant, seeds: slice) -> Transformer:
+        """Return the transformer of the runs of one variant and some seeds."""
+        weights = self._parameters.of_variant(self.variants.index(variant), self.numbers)
+        return self.transformer(variant, {name: view[seeds] for name, view in weights.items()})
+
     def clip(self, largest: float) -> None:
         """Scale down the gradient of every run whose norm is larger than `largest`."""
         self._parameters.clip(largest)
@@ -150,13 +202,22 @@ class Model:
         return self._parameters.offsets[self.variants.index(variant)]
 
     @torch.no_grad()
-    def role_weights(self, layer: int, role: Role) -> list[Float[Tensor, "s h m d"]]:
+    def role_weights(
+        self, layer: int, role: Role, group: RunGroup | None = None
+    ) -> list[Float[Tensor, "s h m d"]]:
         """Return the matrix that each run's heads use for a role, one tensor for each variant.
 
         Rules that no fixed matrix can express (unit keys, rotary positions) are left out.
+
+        Args:
+            layer: Index of the layer.
+            role: The role.
+            group: The runs. None: all.
         """
-        matrices = [self.transformer(v).heads(layer).matrix(role) for v in self.variants]
-        return [m.to(self.device).expand(len(self.seeds), -1, -1, -1) for m in matrices]
+        group = group or self.all_runs
+        transformers = [self._transformer_of(variant, group.seeds) for variant in group.variants]
+        matrices = [transformer.heads(layer).matrix(role) for transformer in transformers]
+        return [m.to(self.device).expand(group.n_seeds, -1, -1, -1) for m in matrices]
 
     def mask(self, variant: Variant, spec: LayerSpec) -> Float[Tensor, "i j"] | None:
         """Return the mask that is added to a variant's scores in one layer, or None."""

@@ -33,7 +33,7 @@ from attnkit.variants import Variant
 from attnkit.variants.size import ALIGNED
 
 if TYPE_CHECKING:
-    from attnkit.service.worker import TrainingJob
+    from attnkit.service.turns import TrainingJob
 
 KEPT_BYTES = 2**26
 """Size of the weights of ended jobs that are kept; the oldest are dropped first."""
@@ -164,7 +164,14 @@ def error_text(error: Exception) -> str:
     """Return the text that pages show for an error."""
     if isinstance(error, InvalidExperiment | WeightsGone | ValueError):
         return str(error)
+    if is_lack_of_memory(error):
+        return "Too little memory to look inside this run: take smaller sizes, or fewer variants"
     return f"{type(error).__name__}: {error}"[:500]
+
+
+def is_lack_of_memory(error: Exception) -> bool:
+    """Return whether an allocation has failed; libraries raise errors of different classes."""
+    return isinstance(error, MemoryError) or "allocate memory" in str(error)
 
 
 def draw_example(experiment: Experiment) -> Example:

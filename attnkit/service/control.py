@@ -52,7 +52,6 @@ class JobControl:
         self._writer = ResultWriter(store, self._note_stored)
         with self._changed:
             self._supervisor = Supervisor(
-                settings.training_megabytes,
                 self._changed,
                 self._receive,
                 self._recover,

@@ -29,6 +29,10 @@ class FairShares:
         self._used = {other: used for other, used in self._used.items() if used > self._now}
         return name
 
+    def owes(self, name: str) -> bool:
+        """Return whether a name has used more than the one that came last."""
+        return self._used.get(name, 0.0) > self._now
+
     def used(self, name: str) -> float:
         """Return the seconds that count as used by a name."""
         return max(self._used.get(name, 0.0), self._now)
@@ -55,7 +59,11 @@ class AddressShares:
         for address, member in waiting:
             by_address.setdefault(address, []).append(member)
         address = self._addresses.next(by_address)
-        self._members = {name: self._members[name] for name in self._members if name in by_address}
+        self._members = {
+            name: members
+            for name, members in self._members.items()
+            if name in by_address or self._addresses.owes(name)
+        }
         members = self._members.setdefault(address, FairShares())
         return address, members.next(by_address[address])
 

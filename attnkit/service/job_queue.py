@@ -64,6 +64,10 @@ class Leases:
         if tab in self._closed_at:
             self._closed_at[tab] = now
 
+    def has_left(self, tab: str, before: float) -> bool:
+        """Return whether a tab was closed before a time."""
+        return self._closed_at.get(tab, float("inf")) < before
+
     def watch(self, job: str, watcher: Watcher, now: float) -> None:
         """Note that a watcher looks at a job."""
         self._seen.setdefault(job, {})[watcher] = now

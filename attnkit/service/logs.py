@@ -39,6 +39,8 @@ EVENTS = {
     "training process silent": logging.WARNING,
     "result not stored": logging.WARNING,
     "database moved aside": logging.WARNING,
+    "unexpected error": logging.ERROR,
+    "unexpected warning": logging.WARNING,
     "owner signed in": logging.INFO,
     "owner refused": logging.WARNING,
 }
@@ -126,9 +128,15 @@ def _error(value: Any) -> str | None:
     return exception.__name__ if issubclass(exception, BaseException) else None
 
 
+def _module(value: Any) -> str | None:
+    """Return the name of a module that is imported, or of a logger."""
+    names = sys.modules.keys() | logging.root.manager.loggerDict.keys()
+    return value if isinstance(value, str) and value in names else None
+
+
 _NUMBERS = (
     *("runs", "step", "steps", "seconds", "waited", "place", "pid", "exit", "restarts"),
-    *("jobs", "megabytes", "n_bytes", "cores", "tries"),
+    *("jobs", "megabytes", "n_bytes", "cores", "tries", "line", "more"),
 )
 
 FIELDS: dict[str, Callable[[Any], Any]] = {
@@ -136,6 +144,7 @@ FIELDS: dict[str, Callable[[Any], Any]] = {
     "job": _matching("[0-9a-f]{12}"),
     "again": lambda value: value if isinstance(value, bool) else None,
     "error": _error,
+    "module": _module,
     "reason": _reason,
     "settings": lambda value: value if value == server_settings().shown() else None,
     "versions": lambda value: value if value == versions() else None,

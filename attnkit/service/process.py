@@ -33,16 +33,12 @@ Reply = Answer | Beat | Pace | Turn | Update
 
 
 class TrainingProcess:
-    """A process that runs `attnkit.service.worker`.
+    """A process that runs `attnkit.service.worker`."""
 
-    Args:
-        megabytes: Estimated memory that all its experiments may take.
-    """
-
-    def __init__(self, megabytes: int) -> None:
+    def __init__(self) -> None:
         self._commands: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "attnkit.service.worker", str(megabytes)],
+            [sys.executable, "-m", "attnkit.service.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,  # so that Ctrl-C reaches the server only
@@ -115,7 +111,6 @@ class Supervisor:
     """Owner of the training process and of the two threads that read and check it.
 
     Args:
-        megabytes: Estimated memory that all experiments may take.
         changed: Held while one of the following is called, and by whoever makes this object.
         receive: Called with every message about a job or a request, and with the snapshot and the
             result that it holds.
@@ -130,20 +125,19 @@ class Supervisor:
 
     def __init__(
         self,
-        megabytes: int,
         changed: threading.Condition,
         receive: Callable[[Answer | Pace | Update, Snapshot | None, Result | None], None],
         recover: Callable[[str, int], None],
         check: Callable[[], None],
     ) -> None:
         self.n_restarts = 0
-        self._megabytes, self._changed = megabytes, changed
+        self._changed = changed
         self._receive, self._recover, self._check = receive, recover, check
         self._silent_checks = 0  # since the last message
         self._has_sent = False  # whether a message of this process has come
         self._turn = ""
         self._closed = threading.Event()
-        self.process = TrainingProcess(megabytes)
+        self.process = TrainingProcess()
         self._threads = [
             threading.Thread(target=work, name=f"attnkit-{name}", daemon=True)
             for name, work in (("live", self._read), ("leases", self._check_regularly))
@@ -195,7 +189,7 @@ class Supervisor:
             self.process.close()
             self._silent_checks, self._has_sent = 0, False
             try:
-                self.process = TrainingProcess(self._megabytes)
+                self.process = TrainingProcess()
             except (OSError, RuntimeError):  # no memory for it; the next read fails and tries again
                 return
             turn, self._turn = self._turn, ""

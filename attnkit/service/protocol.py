@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import IO, Any, Literal
 
 from attnkit.training.engine import Engine
@@ -64,9 +64,22 @@ class MeasurePace:
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """Request that is answered at once and changes no job; `request` is its id."""
+    """Request that changes no job.
+
+    Attributes:
+        request: Its id.
+        address: Address from which it comes; its answer takes turns of this address.
+        visitor: Browser from which it comes; browsers of one address take turns.
+    """
 
     request: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
+    address: str = ""
+    visitor: str = ""
+
+    @property
+    def key(self) -> bytes:
+        """Text of the request without its sender; equal requests have the same answer."""
+        return encode(replace(self, request="", address="", visitor=""))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,6 +125,13 @@ class Inspect(ModelRequest):
 
 
 @dataclass(frozen=True)
+class Withdraw:
+    """Command: do not answer a request, because nobody waits for its answer any more."""
+
+    request: str
+
+
+@dataclass(frozen=True)
 class Beat:
     """Sign of life."""
 
@@ -133,14 +153,15 @@ class Pace:
 
 @dataclass(frozen=True)
 class Answer:
-    """Answer to a request.
+    """Answer to equal requests.
 
     Attributes:
+        requests: Ids of the requests.
         error: Reason why there is no answer.
         gone: Whether the film that it needs was dropped.
     """
 
-    request: str
+    requests: tuple[str, ...]
     blob: bytes = b""
     error: str = ""
     gone: bool = False
@@ -177,12 +198,15 @@ class Update:
         return snapshot, Result.from_blobs(snapshot, self.parameters) if finished else None
 
 
-Command = Start | Steer | MeasurePace | Request
+Command = Start | Steer | MeasurePace | Request | Withdraw
 """Messages of the server."""
 
 Message = Command | Beat | Turn | Pace | Answer | Update
 
-_TYPES = (Start, Steer, MeasurePace, DrawExample, Ask, Inspect, Beat, Turn, Pace, Answer, Update)
+_TYPES = (
+    *(Start, Steer, MeasurePace, DrawExample, Ask, Inspect, Withdraw),
+    *(Beat, Turn, Pace, Answer, Update),
+)
 
 _BY_NAME: dict[str, type[Any]] = {each.__name__: each for each in _TYPES}
 

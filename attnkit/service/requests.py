@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import lru_cache
 
 from attnkit.analysis.responses import Example
 from attnkit.experiment import Experiment
-from attnkit.service.protocol import Answer, DrawExample, Request
+from attnkit.service.jobs import NOBODY, Watcher
+from attnkit.service.protocol import Answer, Command, DrawExample, Request, Withdraw
 from attnkit.tasks import Task
 
 MAX_EXAMPLES = 256
 """Number of examples that are remembered, one for each setting of a task."""
 
 MAX_REQUESTS = 64
-"""Number of requests under way; further ones are refused, because the training process is busy."""
+"""Number of requests under way. Beyond it, the address with most of them loses its newest one."""
+
+LOOK_SECONDS = 1.0
+"""Time between two looks at whether the tab that waits for an answer is still there."""
 
 _BUSY = "The training process is busy: ask again in a moment"
 
@@ -30,48 +36,62 @@ class Requests:
 
     Args:
         lock: Held by whoever calls `take` and `give_up`.
-        send: Sends a request to the training process.
+        send: Sends a command to the training process.
     """
 
-    def __init__(self, lock: threading.Condition, send: Callable[[Request], None]) -> None:
+    def __init__(self, lock: threading.Condition, send: Callable[[Command], None]) -> None:
         self._lock, self._send = lock, send
-        self._under_way: dict[str, Future[Answer]] = {}
+        self._under_way: dict[str, tuple[Request, Future[Answer]]] = {}
         self._examples: dict[Task, Future[Answer]] = {}
 
-    def example(self, experiment: Experiment, seconds: float) -> Example | str | None:
+    def example(
+        self, experiment: Experiment, seconds: float, watcher: Watcher = NOBODY
+    ) -> Example | str | None:
         """Return an example of a task, the reason why there is none, or None if it comes later."""
         with self._lock:
             future = self._examples.pop(experiment.task, None)
-            if future is None or (future.done() and future.result().error == _DIED):
+            if future is None or (future.done() and future.result().error in (_BUSY, _DIED)):
                 while len(self._examples) >= MAX_EXAMPLES:
                     del self._examples[next(iter(self._examples))]
-                future = self._begin(DrawExample(experiment=experiment.to_json()))
+                text = experiment.to_json()
+                request = DrawExample(
+                    experiment=text, address=watcher.address, visitor=watcher.visitor
+                )
+                future = self._begin(request)
                 if future is None:
                     return None
             self._examples[experiment.task] = future
         answer = _wait(future, seconds)
         return None if answer is None else answer.error or _example(answer.blob)
 
-    def answer(self, request: Request, seconds: float) -> bytes | str | None:
+    def answer(
+        self, request: Request, seconds: float, is_needed: Callable[[], bool] = lambda: True
+    ) -> bytes | str | None:
         """Return an answer, the reason why there is none, or None if a film that it needs is gone.
 
         Args:
-            request: The request.
+            request: The request. If its answer has not come in time, it is withdrawn.
             seconds: Longest wait.
+            is_needed: Function that returns whether anybody still needs the answer.
         """
         with self._lock:
             future = self._begin(request)
-        answer = None if future is None else _wait(future, seconds)
-        if answer is None:
-            self._under_way.pop(request.request, None)
+        if future is None:
             return _BUSY
+        deadline = time.monotonic() + seconds
+        while (answer := _wait(future, min(LOOK_SECONDS, deadline - time.monotonic()))) is None:
+            if time.monotonic() >= deadline or not is_needed():
+                with self._lock:
+                    self._withdraw(request.request)
+                return _BUSY
         return None if answer.gone else answer.error or answer.blob
 
     def take(self, answer: Answer) -> None:
         """Receive an answer of the training process."""
-        future = self._under_way.pop(answer.request, None)
-        if future is not None:
-            future.set_result(answer)
+        for request in answer.requests:
+            _, future = self._under_way.pop(request, (None, None))
+            if future is not None:
+                future.set_result(answer)
 
     def give_up(self, turn: str) -> None:
         """End all requests after the death of the training process.
@@ -81,15 +101,34 @@ class Requests:
                 of it, and its example is not requested again.
         """
         for request in list(self._under_way):
-            self.take(Answer(request, error=_DIED_OF_IT if request == turn else _DIED))
+            self.take(Answer((request,), error=_DIED_OF_IT if request == turn else _DIED))
 
     def _begin(self, request: Request) -> Future[Answer] | None:
-        """Send a request; None if too many are under way."""
+        """Send a request; None if too many are under way and its address has the most."""
         if len(self._under_way) >= MAX_REQUESTS:
-            return None
-        future = self._under_way[request.request] = Future[Answer]()
+            loser = self._displaced(request)
+            if loser is request:
+                return None
+            self._withdraw(loser.request)
+        future = Future[Answer]()
+        self._under_way[request.request] = request, future
         self._send(request)
         return future
+
+    def _displaced(self, new: Request) -> Request:
+        """Return the newest request of the address and, there, the visitor with the most."""
+        requests = [*(request for request, _ in self._under_way.values()), new]
+        of_address = Counter(request.address for request in requests)
+        of_visitor = Counter((request.address, request.visitor) for request in requests)
+        return max(
+            reversed(requests),
+            key=lambda each: (of_address[each.address], of_visitor[each.address, each.visitor]),
+        )
+
+    def _withdraw(self, request: str) -> None:
+        if request in self._under_way:  # its answer has not come meanwhile
+            self.take(Answer((request,), error=_BUSY))
+            self._send(Withdraw(request))
 
 
 def _wait(future: Future[Answer], seconds: float) -> Answer | None:

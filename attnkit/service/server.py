@@ -102,12 +102,6 @@ class ServerSettings(BaseModel):
         description="Header in which a trusted proxy writes a visitor's address, such as "
         "`X-Forwarded-For`; the last address in it counts. Empty: the address of the socket.",
     )
-    address_rate: float = Field(
-        300.0,
-        ge=10,
-        description="Largest number of messages per second from one address. Further ones wait up "
-        "to 5 s, then connections are closed. Drawing a whole page counts as 5, a part of it as 1.",
-    )
     frame_ancestors: str = Field(
         "'self'",
         pattern="^[A-Za-z0-9'*:/. -]+$",

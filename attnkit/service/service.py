@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -33,12 +34,15 @@ from attnkit.service.jobs import (
     memory_of,
 )
 from attnkit.service.logs import log
-from attnkit.service.protocol import Ask, Inspect
+from attnkit.service.protocol import Ask, Inspect, Request
 from attnkit.service.scheduler import Outlook
 from attnkit.service.server import ServerSettings, server_settings
 from attnkit.service.store import ResultStore
 
 __all__ = ["Refused", "TrainingService"]
+
+LEFT_SECONDS = 3.0
+"""Time after which nobody in a closed tab waits for an answer any more; reloading is faster."""
 
 
 class TrainingService(JobControl):
@@ -47,12 +51,17 @@ class TrainingService(JobControl):
     Args:
         settings: Limits of this copy; None: those of the environment.
         store: Store of finished results; None: they are not stored.
+        waiting: Returns a context in which the calling thread waits for the training process.
     """
 
     def __init__(
-        self, settings: ServerSettings | None = None, store: ResultStore | None = None
+        self,
+        settings: ServerSettings | None = None,
+        store: ResultStore | None = None,
+        waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         super().__init__(settings or server_settings(), store)
+        self._waiting = waiting
 
     def submit(
         self,
@@ -132,7 +141,7 @@ class TrainingService(JobControl):
     ) -> Job | None:
         """Wait until a job has a later version or the time is up; return it as `job` does."""
         jobs = self._queue.jobs
-        with self._changed:
+        with self._waiting(), self._changed:
             self._changed.wait_for(
                 lambda: job_id not in jobs or jobs[job_id].version > beyond_version,
                 timeout=seconds,
@@ -212,32 +221,57 @@ class TrainingService(JobControl):
             ]
         return sorted(rows, key=lambda row: row["state"] in ("finished", "stopped", "failed"))
 
-    def example(self, experiment: Experiment, seconds: float = 0.0) -> Example | str | None:
+    def example(
+        self, experiment: Experiment, seconds: float = 0.0, watcher: Watcher = NOBODY
+    ) -> Example | str | None:
         """Return one held-out example of an experiment's task.
 
         A text says why there is none. If it has not come after `seconds`, None is returned; it then
         comes later and is remembered.
         """
-        return self._requests.example(experiment, seconds)
+        with self._waiting() if seconds else nullcontext():
+            return self._requests.example(experiment, seconds, watcher)
 
-    def ask(self, job_id: str, tokens: np.ndarray, seconds: float = 5.0) -> Answers | str:
+    def ask(
+        self, job_id: str, tokens: np.ndarray, seconds: float = 5.0, watcher: Watcher = NOBODY
+    ) -> Answers | str:
         """Return the answers of a job's models, as they are now, to a phone book.
 
         Args:
             job_id: The job.
             tokens: (i, fields) entries, followed by as many questions.
             seconds: Longest wait; then, or after an error, a text says why there are no answers.
+            watcher: The tab that asks.
         """
-        return self._answers(Ask(**self._models_of(job_id), tokens=tokens.tolist()), seconds)
+        request = Ask(**self._models_of(job_id, watcher), tokens=tokens.tolist())
+        return self._answers(request, seconds, watcher)
 
-    def ask_example(self, task: str, tokens: np.ndarray, seconds: float = 5.0) -> Answers | str:
+    def ask_example(
+        self, task: str, tokens: np.ndarray, seconds: float = 5.0, watcher: Watcher = NOBODY
+    ) -> Answers | str:
         """Return the answers of the models that ship with a phone book task, as `ask` does."""
-        return self._answers(Ask(example=task, tokens=tokens.tolist()), seconds)
+        request = Ask(
+            example=task,
+            tokens=tokens.tolist(),
+            address=watcher.address,
+            visitor=watcher.visitor,
+        )
+        return self._answers(request, seconds, watcher)
 
-    def _answers(self, request: Ask, seconds: float) -> Answers | str:
-        answer = self._requests.answer(request, seconds)
+    def _answers(self, request: Ask, seconds: float, watcher: Watcher) -> Answers | str:
+        answer = self._answer(request, seconds, watcher)
         assert answer is not None  # phone books need no film
         return answer if isinstance(answer, str) else Answers.from_bytes(answer)
+
+    def _answer(self, request: Request, seconds: float, watcher: Watcher) -> bytes | str | None:
+        """Return an answer, for which nobody waits any longer when the tab is closed."""
+        leases = self._queue.leases
+        with self._waiting():
+            return self._requests.answer(
+                request,
+                seconds,
+                lambda: not leases.has_left(watcher.tab, time.monotonic() - LEFT_SECONDS),
+            )
 
     def film(
         self, experiment: Experiment, shown: str | None = None, watcher: Watcher = NOBODY
@@ -269,16 +303,26 @@ class TrainingService(JobControl):
             return self.submit(experiment, kept=False, watcher=watcher)
 
     def inspect(
-        self, job_id: str, inspection: Inspection, seconds: float = 30.0
+        self,
+        job_id: str,
+        inspection: Inspection,
+        seconds: float = 30.0,
+        watcher: Watcher = NOBODY,
     ) -> bytes | str | None:
         """Inspect the models in the film of a job.
+
+        Args:
+            job_id: The job.
+            inspection: The inspection.
+            seconds: Longest wait.
+            watcher: The tab that asks.
 
         Returns:
             The bytes of an `InspectionResult`; a text that says why there are none; None if the
             training process has dropped the film, which `film` trains again.
         """
-        request = Inspect(**self._models_of(job_id), inspection=inspection.to_dict())
-        answer = self._requests.answer(request, seconds)
+        request = Inspect(**self._models_of(job_id, watcher), inspection=inspection.to_dict())
+        answer = self._answer(request, seconds, watcher)
         if answer is None:
             with self._changed:
                 self._queue.update(job_id, filmless=True)
@@ -325,12 +369,13 @@ class TrainingService(JobControl):
             self._queue.add(job)
         return job
 
-    def _models_of(self, job_id: str) -> dict[str, Any]:
-        """Return fields of a request that name the jobs with the weights of a job's variants."""
+    def _models_of(self, job_id: str, watcher: Watcher) -> dict[str, Any]:
+        """Return fields of a request that name its sender and the jobs with the weights."""
+        fields = {"job": job_id, "address": watcher.address, "visitor": watcher.visitor}
         with self._changed:
             job = self._queue.jobs.get(job_id)
             if job is None:
-                return {"job": job_id, "trainers": (job_id,)}
+                return {**fields, "trainers": (job_id,)}
             experiment = job.filmed or job.experiment
             trainers = tuple(job.trainers[variant] for variant in experiment.sharing)
-            return {"job": job_id, "trainers": trainers, "experiment": experiment.to_json()}
+            return {**fields, "trainers": trainers, "experiment": experiment.to_json()}

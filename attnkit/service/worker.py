@@ -5,9 +5,14 @@
 when its input ends, so that none outlives the server. Before each turn it sends whose turn it is,
 so that the server knows this if the process dies.
 
-Between turns it also answers requests, because pages never import torch: it draws examples of
-tasks, lets trained models answer phone books, and inspects them. For these it keeps the last
-weights of every job, and films its first seed.
+It also answers requests, because pages never import torch: it draws examples of tasks, lets trained
+models answer phone books, and inspects them. For these it keeps the last weights of every job, and
+films its first seed.
+
+One loop does all of this. Building a training, training and answering requests are done in turns of
+about `SLICE_SECONDS`. All commands that have come are obeyed before a turn is chosen, and
+`AddressShares` chooses it by the seconds that each address has used, and then by those that each
+job or visitor of this address has used.
 
 If the kernel has to be compiled first, a thread does that, and jobs begin on torch in the meantime.
 A job keeps the engine that it began with.
@@ -16,25 +21,29 @@ A job keeps the engine that it began with.
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import queue
 import sys
 import threading
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
+from functools import partial
 from typing import BinaryIO
 
 from attnkit.experiment import Experiment, from_text
-from attnkit.foundation.machine import processor_kind
-from attnkit.foundation.process import give_memory_back, limit_memory, prepare_for_training
-from attnkit.service.answers import Archive, FilmGone, error_text
+from attnkit.foundation.process import give_memory_back, prepare_for_training
+from attnkit.foundation.slices import SlicedWork
+from attnkit.service.allowance import Allowance, NoLimit
+from attnkit.service.answers import Archive, FilmGone, error_text, is_lack_of_memory
+from attnkit.service.fair_shares import AddressShares
+from attnkit.service.jobs import memory_of
 from attnkit.service.protocol import (
     Answer,
     Beat,
     Command,
     MeasurePace,
     Message,
+    ModelRequest,
     Pace,
     Request,
     Start,
@@ -42,19 +51,20 @@ from attnkit.service.protocol import (
     Steer,
     Turn,
     Update,
+    Withdraw,
     encode,
     read,
 )
+from attnkit.service.turns import Build, Inquiry, TrainingJob, build
 from attnkit.training.engine import Engine, choose_engine, is_ready, ready_engine
 from attnkit.training.pace import measure_pace
-from attnkit.training.recorder import Recorder
 from attnkit.training.training import Training, pick_device
 
 HEARTBEAT_SECONDS = 1.0
 """Time between two heartbeats, sent by a thread of their own because one step may take long."""
 
 SLICE_SECONDS = 0.1
-"""Length of a job's turn; a command waits until it is over."""
+"""Length of a turn; a command waits until it is over."""
 
 SNAPSHOT_SECONDS = 0.2
 """Shortest time between two small snapshots of a running job."""
@@ -62,11 +72,11 @@ SNAPSHOT_SECONDS = 0.2
 BYTES_PER_SECOND = 2**22
 """Largest rate of snapshots; large snapshots are sent less often."""
 
-SPARE = 1.5
-"""Memory that all jobs together may take, divided by its estimate."""
-
 HELD_MEGABYTES = 128
 """Estimated memory of stopped jobs that are kept to be continued; the oldest are dropped first."""
+
+ANSWER_MEGABYTES = 300
+"""Memory that the computation of an answer may take in addition to that of training one seed."""
 
 TRIM_SECONDS = 2.0
 """Time between two returns of unused memory to the system while several jobs take turns."""
@@ -75,56 +85,24 @@ NICENESS = 10
 """Niceness of the process: the server, and a browser on the same machine, come first."""
 
 
-@dataclass
-class TrainingJob:
-    """One job with its training, its film, and its place among the other jobs.
-
-    Attributes:
-        paused: Whether it takes no turns.
-        steps_left: Number of steps before it pauses again; None: no limit.
-        obeyed: Number of the last command.
-        next_at: Time from which the next snapshot may be sent.
-        pace: Seconds per step, as measured in the last turn.
-        max_seconds: Training time after which it is stopped.
-        quiet_until: Step that it had reached before; no snapshots of earlier steps are sent.
-        address: Jobs of the same address share its turns.
-        served: Training time received, not counted from 0 but as `Worker._enter` does.
-    """
-
-    training: Training
-    recorder: Recorder
-    paused: bool = False
-    steps_left: int | None = None
-    obeyed: int = 0
-    next_at: float = 0.0
-    pace: float = 0.05
-    max_seconds: float = float("inf")
-    quiet_until: int = 0
-    address: str = ""
-    served: float = 0.0
-
-    @property
-    def n_steps_to_evaluation(self) -> int:
-        """Number of steps to the evaluation after the last step that pages have seen."""
-        evaluate_every = self.training.experiment.training.evaluate_every
-        seen = max(self.training.step, self.quiet_until)
-        return seen + evaluate_every - seen % evaluate_every - self.training.step
-
-
 class Worker:
     """Main loop of the training process: takes commands, trains jobs and answers requests.
 
     Args:
         output: Stream to which messages are written.
+        allowance: Class of the limits of memory of its jobs and answers.
     """
 
-    def __init__(self, output: BinaryIO) -> None:
+    def __init__(self, output: BinaryIO, allowance: type[Allowance] = NoLimit) -> None:
         self._output, self._writing = output, threading.Lock()
+        self._allowance = allowance
+        self._shares = AddressShares()
+        self._builds: dict[str, Build] = {}
         self._jobs: dict[str, TrainingJob] = {}
-        self._served: dict[str, float] = {}  # training time by address, counted as in `_enter`
         self._held: dict[str, TrainingJob] = {}  # stopped jobs that can be continued
+        self._inquiries: dict[bytes, Inquiry] = {}
         self._archive = Archive(self._jobs)
-        self._trim_at = 0.0
+        self._has_ended, self._trim_at = False, 0.0  # whether a job has left unused memory
         self._engine: Engine = "torch"  # for jobs that begin
 
     def take_engine(self) -> None:
@@ -134,130 +112,158 @@ class Worker:
     def run(self, commands: queue.Queue[Command | None]) -> None:
         """Work until a None is taken from the queue."""
         while True:
-            active = self._active
+            turns = self._turns()
             try:
-                command = commands.get(block=not active)
+                command = commands.get(block=not turns)
             except queue.Empty:
-                self._take_turn(self._next(active))
-                if len(active) > 1 and time.monotonic() > self._trim_at:
-                    self._trim()
-                continue
-            if command is None:
-                return
-            self._obey(command)
-            if isinstance(command, Request) and active:  # many requests must not stop training
-                self._take_turn(self._next(active))
+                address, member = self._shares.next(turns)
+                started = time.monotonic()
+                turns[address, member]()
+                self._shares.charge(address, member, time.monotonic() - started)
+            else:
+                if command is None:
+                    return
+                self._obey(command)
+            if self._has_ended or (len(turns) > 1 and time.monotonic() > self._trim_at):
+                give_memory_back()
+                self._has_ended, self._trim_at = False, time.monotonic() + TRIM_SECONDS
 
-    def _trim(self) -> None:
-        give_memory_back()
-        self._trim_at = time.monotonic() + TRIM_SECONDS
+    def _turns(self) -> dict[tuple[str, str], Callable[[], None]]:
+        """Return the work that waits for a turn, by address and by job or visitor.
 
-    @property
-    def _active(self) -> dict[str, TrainingJob]:
-        return {name: job for name, job in self._jobs.items() if not job.paused}
-
-    def _next(self, active: dict[str, TrainingJob]) -> str:
-        """Return the job whose turn it is: the least served job of the least served address."""
-        return min(
-            active, key=lambda name: (self._served[active[name].address], active[name].served)
-        )
-
-    def _enter(self, job: TrainingJob) -> None:
-        """Count a job that begins or continues as served no less than the active ones.
-
-        Otherwise it would take all turns until it has caught up.
+        Each address has one answer in progress, so that these take little memory.
         """
-        active = [other for other in self._active.values() if other is not job]
-        same_address = [other.served for other in active if other.address == job.address]
-        job.served = max(job.served, min(same_address, default=0.0))
-        if not same_address:
-            least = min((self._served[other.address] for other in active), default=0.0)
-            self._served[job.address] = max(self._served.get(job.address, 0.0), least)
-        present = {other.address for other in self._jobs.values()}
-        self._served = {address: self._served[address] for address in present}
+        turns: dict[tuple[str, str], Callable[[], None]] = {}
+        begun = {
+            request.address
+            for inquiry in self._inquiries.values()
+            if inquiry.memory is not None
+            for request in inquiry.requests.values()
+        }
+        for key, inquiry in self._inquiries.items():
+            for request in inquiry.requests.values():
+                if inquiry.memory is not None or request.address not in begun:
+                    member = f"requests of {request.visitor}"
+                    turns.setdefault((request.address, member), partial(self._answer, key, request))
+        for name, job_to_build in self._builds.items():
+            turns[job_to_build.start.address, name] = partial(self._build, name)
+        for name, job in self._jobs.items():
+            if job.reports or not job.paused:
+                turns[job.address, name] = partial(self._train, name)
+        return turns
+
+    # commands
 
     def _obey(self, command: Command) -> None:
         if isinstance(command, Request):
-            self._answer(command)
+            inquiry = self._inquiries.get(command.key)
+            if inquiry is None:
+                inquiry = Inquiry(SlicedWork(partial(self._archive.answer, command)))
+                self._inquiries[command.key] = inquiry
+            inquiry.requests[command.request] = command
+        elif isinstance(command, Withdraw):
+            self._withdraw(command.request)
         elif isinstance(command, MeasurePace):
             engine = self._engine
             with contextlib.suppress(Exception):  # the estimates then follow the first jobs
                 self._write(Pace(measure_pace(engine), engine))
         elif isinstance(command, Start):
-            self._start(command)
+            job = self._held.pop(command.resumes, None)
+            if job is None:
+                self._builds[command.job] = Build(command)
+            else:
+                job.begin(command)
+                self._jobs[command.job] = job
+        elif command.job in self._builds:
+            self._steer_build(command)
         elif command.job in self._jobs:  # not finished in the meantime
-            self._steer(self._jobs[command.job], command)
+            job = self._jobs[command.job]
+            job.obey(command)
+            if command.verb == "stop":
+                started = time.monotonic()
+                self._end(command.job, "stopped")
+                self._shares.charge(job.address, command.job, time.monotonic() - started)
 
-    def _steer(self, job: TrainingJob, command: Steer) -> None:
-        job.obeyed = command.number
-        if job.paused:
-            self._enter(job)
+    def _steer_build(self, command: Steer) -> None:
+        """Steer a job that is not built yet; if it is stopped, it never is."""
+        build_of_job = self._builds[command.job]
+        build_of_job.steer = command
         if command.verb == "stop":
-            self._end(command.job, "stopped")
-            return
-        job.paused = command.verb == "pause"
-        if job.paused:
-            self._send(command.job, job, "paused")
-        else:
-            job.steps_left = job.n_steps_to_evaluation if command.verb == "step" else None
+            del self._builds[command.job]
+            if build_of_job.work is not None:
+                build_of_job.work.withdraw()
+            self._write(Update(command.job, "stopped", command.number))
 
-    def _answer(self, request: Request) -> None:
-        """Answer a request, or send why that is impossible."""
+    def _withdraw(self, request: str) -> None:
+        """Drop a request, and the computation of its answer if nobody else has asked for it."""
+        for key, inquiry in list(self._inquiries.items()):
+            if inquiry.requests.pop(request, None) is not None and not inquiry.requests:
+                del self._inquiries[key]
+                inquiry.work.withdraw()
+
+    # turns
+
+    def _answer(self, key: bytes, request: Request) -> None:
+        """Go on with an answer, and send it to all who have asked for it when it is there."""
+        inquiry = self._inquiries[key]
         self._write(Turn(request.request))
+        requests = tuple(inquiry.requests)
         try:
-            answer = Answer(request.request, self._archive.answer(request))
+            if inquiry.memory is None:
+                inquiry.memory = self._allowance(ANSWER_MEGABYTES + _megabytes_of(request))
+            with inquiry.memory.limit():
+                if not inquiry.work.advance(SLICE_SECONDS):
+                    return
+            answer = Answer(requests, inquiry.work.result())
         except FilmGone:
-            answer = Answer(request.request, gone=True)
+            answer = Answer(requests, gone=True)
         except Exception as error:  # the page must learn of any error
-            answer = Answer(request.request, error=error_text(error))
+            answer = Answer(requests, error=error_text(error))
+        del self._inquiries[key]
         self._write(answer)
 
-    def _start(self, command: Start) -> None:
-        self._write(Turn(command.job))
-        try:
-            job = self._held.pop(command.resumes, None) or self._begin(command)
-        except Exception as error:  # the page must learn of any error
-            self._fail(command.job, error)
-            return
-        job.paused, job.steps_left, job.obeyed = command.paused, None, 0
-        job.max_seconds, job.address = command.seconds, command.address
-        job.quiet_until = command.step
-        self._jobs[command.job] = job
-        self._enter(job)
-        if job.training.step >= job.quiet_until:
-            self._send(command.job, job, "paused" if job.paused else "running")
-
-    def _begin(self, command: Start) -> TrainingJob:
-        """Begin the missing runs, or all runs if another engine has trained the finished ones."""
-        device = pick_device("auto")
-        engine = ready_engine(device, self._engine)
-        same = tuple(command.maker) == (engine, processor_kind(device))
-        text = command.missing if same else command.experiment
-        training = Training(from_text(text), engine=engine)
-        return TrainingJob(training, Recorder(training))
-
-    def _take_turn(self, name: str) -> None:
-        job = self._jobs[name]
-        n_steps = max(1, round(SLICE_SECONDS / job.pace))
-        left = job.recorder.n_steps_left
-        if left:  # equal turns up to the next frame, as each turn ends with its slowest cohort
-            n_steps = math.ceil(left / max(1, round(left / n_steps)))
-        if job.steps_left is not None:
-            n_steps = min(n_steps, job.steps_left)
-            job.steps_left -= n_steps
+    def _build(self, name: str) -> None:
+        """Go on with building a training, and begin its job when it is built."""
+        building = self._builds[name]
+        start, engine = building.start, self._engine
         self._write(Turn(name))
+        try:
+            if building.work is None or building.memory is None:
+                experiment = building.experiment(engine)
+                building.memory = self._allowance(memory_of(experiment))
+                building.work = SlicedWork(partial(build, experiment, engine))
+            with building.memory.limit():
+                if not building.work.advance(SLICE_SECONDS):
+                    return
+            job = TrainingJob(*building.work.result(), building.memory)
+        except Exception as error:  # the page must learn of any error
+            del self._builds[name]
+            self._fail(name, error)
+            return
+        del self._builds[name]
+        job.begin(start)
+        if building.steer is not None:
+            job.obey(building.steer)
+        self._jobs[name] = job
+
+    def _train(self, name: str) -> None:
+        """Train a job for one turn, or send the snapshot that it owes."""
+        job = self._jobs[name]
+        self._write(Turn(name))
+        if job.reports:
+            self._send(name, job, "paused" if job.paused else "running")
+            return
+        n_steps = job.n_steps(SLICE_SECONDS)
         started = time.monotonic()
         try:
-            job.training.advance(n_steps)
-            job.recorder.record_frame()
+            with job.memory.limit():
+                job.training.advance(n_steps)
+                job.recorder.record_frame()
         except Exception as error:  # the failure of one job must not end the others
             del self._jobs[name]
             self._fail(name, error)
             return
-        seconds = time.monotonic() - started
-        job.pace = seconds / n_steps
-        job.served += seconds
-        self._served[job.address] += seconds
+        job.pace = (time.monotonic() - started) / n_steps
         if job.training.finished:
             self._end(name, "finished")
         elif job.training.seconds > job.max_seconds:
@@ -269,6 +275,8 @@ class Worker:
         elif time.monotonic() >= job.next_at and job.training.step >= job.quiet_until:
             self._send(name, job, "running")
 
+    # ends and messages
+
     def _end(self, name: str, state: State, reason: str = "") -> None:
         """End a job and send its last snapshot; keep its film and its weights."""
         job = self._jobs.pop(name)
@@ -276,8 +284,7 @@ class Worker:
             self._hold(name, job)
         self._archive.keep(name, job)
         self._send(name, job, state, reason)
-        del job  # so that `_trim` returns its memory
-        self._trim()
+        self._has_ended = True
 
     def _hold(self, name: str, job: TrainingJob) -> None:
         """Keep a stopped job so that it can be continued, and drop the oldest ones."""
@@ -289,7 +296,7 @@ class Worker:
 
     def _send(self, name: str, job: TrainingJob, state: State, reason: str = "") -> None:
         """Send a snapshot, for a finished job with its weights; if that fails, the job fails."""
-        parameters = b""
+        parameters, job.reports = b"", False
         try:
             if state == "finished":
                 snapshot, parameters = job.training.result().to_blobs()
@@ -302,12 +309,14 @@ class Worker:
             return
         self._write(Update(name, state, job.obeyed, reason, snapshot, parameters))
         rest = rest_after(len(snapshot))
-        job.next_at = time.monotonic() + rest * max(1, len(self._active))
+        n_active = sum(not other.paused for other in self._jobs.values())
+        job.next_at = time.monotonic() + rest * max(1, n_active)
 
     def _fail(self, name: str, error: Exception) -> None:
+        self._has_ended = True
         text = f"{type(error).__name__}: {error}"[:500]
-        if isinstance(error, MemoryError) or "allocate memory" in text:
-            text = "not enough memory: take smaller sizes, or fewer seeds"
+        if is_lack_of_memory(error):
+            text = "it needs more memory than estimated; take smaller sizes, or fewer seeds"
         self._write(Update(name, "failed", error=text))
 
     def _write(self, message: Message) -> None:
@@ -321,6 +330,13 @@ class Worker:
         with contextlib.suppress(OSError):
             while not never.wait(HEARTBEAT_SECONDS):
                 self._write(Beat())
+
+
+def _megabytes_of(request: Request) -> float:
+    """Return the estimated memory of training the seed whose models a request is about."""
+    if isinstance(request, ModelRequest) and request.experiment:
+        return memory_of(from_text(request.experiment))
+    return 0.0
 
 
 def rest_after(n_bytes: int) -> float:
@@ -357,7 +373,7 @@ def main() -> None:
     os.nice(NICENESS)
     prepare_for_training()
     commands: queue.Queue[Command | None] = queue.Queue()
-    worker = Worker(output)
+    worker = Worker(output, Allowance)
     threading.Thread(target=_read_commands, args=(commands,), daemon=True).start()
     threading.Thread(target=worker.beat, daemon=True).start()
     _warm_up()
@@ -366,8 +382,6 @@ def main() -> None:
     else:
         threading.Thread(target=_compile, args=(worker, commands), daemon=True).start()
     commands.put(MeasurePace())
-    if len(sys.argv) > 1:
-        limit_memory(SPARE * int(sys.argv[1]))
     try:
         worker.run(commands)
     except (BrokenPipeError, KeyboardInterrupt):  # the server is gone

@@ -41,6 +41,7 @@ class Cohort:
             also if the engine is "kernel".
         attention_curves: Whether every evaluation measures attention. If not, only the last one
             does, and these metrics are NaN in the others.
+        data: Training data of the first task. None: it is made here.
 
     Attributes:
         step: Optimiser steps taken.
@@ -57,6 +58,7 @@ class Cohort:
         engine: Engine = "torch",
         *,
         attention_curves: bool = True,
+        data: TrainingData | None = None,
     ) -> None:
         self.experiment = experiment
         self.engine = engine
@@ -74,7 +76,7 @@ class Cohort:
         self.diverged_at = np.full(self.model.n_runs, -1, np.int64)
         self._optimiser = self._make_optimiser()
         self._tie_steps = {v: experiment.tie_step(v) for v in self.sharing if len(v.stages) > 1}
-        self._set_task(experiment.task_at(0))
+        self._set_task(experiment.task_at(0), data)
         self._tie_due_variants()  # a variant may be tied from its initial numbers on
         self._evaluate()
 
@@ -171,9 +173,9 @@ class Cohort:
         self._optimiser = self._make_optimiser()
         self._set_task(self.experiment.task)
 
-    def _set_task(self, task: Task) -> None:
+    def _set_task(self, task: Task, data: TrainingData | None = None) -> None:
         """Train and evaluate on a task from this step on."""
-        self._data = TrainingData(self.experiment, self.seeds, self.device, task)
+        self._data = data or TrainingData(self.experiment, self.seeds, self.device, task)
         trained_on = self._data.evaluation_examples()
         self._evaluator = Evaluator(self.experiment, self.seeds, self.device, task, trained_on)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 
 import torch
 from jaxtyping import Int64
@@ -10,6 +12,7 @@ from torch import Tensor
 
 from attnkit.experiment import Experiment
 from attnkit.experiment.training_settings import MEASURED_TOGETHER
+from attnkit.foundation.slices import pause
 from attnkit.model.initial import generator_for
 from attnkit.tasks import NOTHING, Examples, Task
 
@@ -47,17 +50,40 @@ class TrainingData:
         self._device = device
         purpose = "training data" if self._task == experiment.task else "earlier training data"
         self._generators = [generator_for(seed, purpose) for seed in seeds]
-        self._training_set = self._draw(self._n_train) if self._n_train else None
-        if self._training_set is None:
-            self._batches = self._new_batches()
-        else:
-            self._batches = self._repeated_batches(self._training_set)
+        self._drawn: list[Examples] = []  # training sets of the first seeds, until all are drawn
+        self._batches: deque[tuple[Tensor, Tensor]] = deque()  # drawn already
         self._seeds = list(seeds)
         self._n_eval = min(experiment.training.n_eval, MEASURED_TOGETHER)
 
+    def draw_next(self) -> bool:
+        """Draw the training set of the next seed, and return whether there are more to draw.
+
+        Nobody has to call it: the first use draws all sets. But large ones take seconds, and
+        between two calls other work can be done.
+        """
+        if not self._n_train or "_training_set" in vars(self):
+            return False
+        if len(self._drawn) < len(self._generators):
+            generator = self._generators[len(self._drawn)]
+            self._drawn.append(self._task.draw(self._n_train, generator, held_out=False))
+        return len(self._drawn) < len(self._generators)
+
+    @cached_property
+    def _training_set(self) -> Examples | None:
+        """The examples that are repeated, (s, b, …); None if all are new."""
+        if not self._n_train:
+            return None
+        while self.draw_next():
+            pause()
+        drawn, self._drawn = self._drawn, []
+        return stack(drawn, self._device)
+
     def next(self) -> tuple[Int64[Tensor, "s b i fields"], Int64[Tensor, "s b a"]]:
         """Return the tokens and the labels of the next step."""
-        return next(self._batches)
+        if not self._batches:
+            self._batches.extend(self._draw_batches())
+        tokens, labels = self._batches.popleft()
+        return tokens.contiguous(), labels
 
     def evaluation_examples(self) -> Examples | None:
         """Return training examples to measure training accuracy on; None if all are new."""
@@ -78,22 +104,20 @@ class TrainingData:
         drawn = [self._task.draw(n_examples, g, held_out=False) for g in self._generators]
         return stack(drawn, self._device)
 
-    def _new_batches(self) -> Iterator[tuple[Tensor, Tensor]]:
-        while True:
+    def _draw_batches(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Return new batches, or all examples of the training set in a new order."""
+        if self._training_set is None:
             drawn = self._draw(self._n_batch * _STEPS_PER_DRAW)
-            yield from self._split(drawn.tokens, drawn.labels)
-
-    def _repeated_batches(self, examples: Examples) -> Iterator[tuple[Tensor, Tensor]]:
-        while True:
+            tokens, labels = drawn.tokens, drawn.labels
+        else:
             orders = [torch.randperm(self._n_train, generator=g) for g in self._generators]
             rows = torch.stack(orders).to(self._device)
             seeds = torch.arange(len(rows), device=self._device)[:, None]
-            yield from self._split(examples.tokens[seeds, rows], examples.labels[seeds, rows])
-
-    def _split(self, tokens: Tensor, labels: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        batches = zip(tokens.split(self._n_batch, 1), labels.split(self._n_batch, 1), strict=True)
-        for batch_tokens, batch_labels in batches:
-            yield batch_tokens.contiguous(), batch_labels
+            tokens, labels = (
+                self._training_set.tokens[seeds, rows],
+                self._training_set.labels[seeds, rows],
+            )
+        return zip(tokens.split(self._n_batch, 1), labels.split(self._n_batch, 1), strict=True)
 
 
 def held_out_examples(
@@ -150,6 +174,17 @@ def stack(per_seed: Sequence[Examples], device: torch.device) -> Examples:
         torch.stack([examples.labels for examples in per_seed]).to(device),
         torch.stack([examples.target for examples in per_seed]).to(device),
         torch.stack(reverses).to(device) if reverses else None,
+    )
+
+
+def of_seeds(examples: Examples, seeds: slice) -> Examples:
+    """Return the batches of some seeds, which share memory with the given ones."""
+    reverse = examples.reverse
+    return Examples(
+        examples.tokens[seeds],
+        examples.labels[seeds],
+        examples.target[seeds],
+        None if reverse is None else reverse[seeds],
     )
 
 

@@ -24,12 +24,13 @@ from torch import Tensor
 from attnkit.experiment import Experiment
 from attnkit.experiment.layer_specs import LayerSpec
 from attnkit.experiment.training_settings import MEASURED_TOGETHER
-from attnkit.model.model import Model
+from attnkit.model.model import Model, RunGroup
 from attnkit.model.reference import Layer
 from attnkit.tasks import Examples, Task
 from attnkit.training import metrics
-from attnkit.training.data import held_out_examples, stack, unstack
+from attnkit.training.data import held_out_examples, of_seeds, stack, unstack
 from attnkit.training.metrics import METRICS, AttentionMetric
+from attnkit.training.plans import runs_recorded_together
 from attnkit.variants.size import ALIGNED
 
 RunAnswers: TypeAlias = tuple[
@@ -88,9 +89,10 @@ class Evaluator:
     ) -> None:
         self.held_out = held_out_examples(experiment, seeds, device, task)
         self.trained_on = trained_on
-        self._n_heads, self._task = experiment.n_heads, task
+        self._experiment, self._n_heads, self._task = experiment, experiment.n_heads, task
         self._is_final = task == experiment.task
         self._n_slices = len(experiment.task.slice_names)
+        self._n_together = runs_recorded_together(experiment)
 
     def evaluate(self, model: Model, step: int, *, attention: bool = True) -> Evaluation:
         """Return the measurements of every run.
@@ -100,17 +102,31 @@ class Evaluator:
             step: Optimiser steps taken.
             attention: Whether attention is measured; otherwise its metrics are NaN.
         """
-        recording = Recording(model, self._n_heads, self.held_out, self.trained_on)
+        # Small calls take longer than their arithmetic, and large groups of runs much memory.
+        groups = model.run_groups(self._n_together)
+        measured = [self._measure(model, group, attention=attention) for group in groups]
+        by_name, symmetries, slices = zip(*measured, strict=True)
+        return Evaluation(
+            step,
+            {name: np.concatenate([values[name] for values in by_name]) for name in METRICS},
+            np.concatenate(symmetries),
+            np.concatenate(slices),
+        )
+
+    def _measure(
+        self, model: Model, group: RunGroup, *, attention: bool
+    ) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
+        """Return the metrics, the head symmetry and the slice accuracy of a group of runs."""
+        recording = Recording(model, group, self._n_heads, self.held_out, self.trained_on)
         no_symmetry = recording.nan(len(model.layer_specs), self._n_heads)
         by_name = dict.fromkeys(METRICS, recording.nan())
         for name, metric in METRICS.items():
             if attention or not isinstance(metric, AttentionMetric):
                 by_name[name] = metric.measure(recording)
-                if by_name[name].shape != (model.n_runs,):
+                if by_name[name].shape != (group.n_runs,):
                     shape = tuple(by_name[name].shape)
-                    raise ValueError(f"{name}: got shape {shape}, expected ({model.n_runs},)")
-        return Evaluation(
-            step,
+                    raise ValueError(f"{name}: got shape {shape}, expected ({group.n_runs},)")
+        return (
             {name: _as_numpy(values) for name, values in by_name.items()},
             _as_numpy(recording.head_symmetry if attention else no_symmetry),
             _as_numpy(self._slice_accuracy(recording)),
@@ -120,7 +136,7 @@ class Evaluator:
         """Return the accuracy on each group of answers; NaN on an earlier task."""
         if not self._n_slices or not self._is_final:
             return recording.nan(self._n_slices)
-        per_seed = unstack(self.held_out.to("cpu"))
+        per_seed = unstack(recording.held_out.to("cpu"))
         slices = torch.stack([self._task.slices(examples) for examples in per_seed])
         of_runs = recording.for_runs(slices.to(recording.logits.device))
         return metrics.slice_accuracy(recording.logits, recording.labels, of_runs, self._n_slices)
@@ -135,64 +151,80 @@ class Evaluator:
         n_examples, n_ctx = len(examples.tokens), model.task.n_ctx
         # Batches of a multiple of ALIGNED examples round a run the same in every cohort.
         repeated = examples.take(torch.arange(n_examples + -n_examples % ALIGNED) % n_examples)
-        same_for_all = stack([repeated] * len(model.seeds), model.device)
-        logits, layers = record(model, same_for_all.tokens)
+        same_for_all = stack([repeated] * len(model.seeds), model.device).tokens
 
-        def by_example(values: Callable[[Layer], Tensor], fill: float) -> Tensor:
-            by_head = layers.by_head(
-                lambda layer, spec: _full_size(values(layer), spec, n_ctx, fill), self._n_heads
-            )  # (r, l, h, b, i, j)
-            return by_head.movedim(3, 1)
+        def answers_of(group: RunGroup) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+            logits, layers = record(model, same_for_all[group.seeds], group)
 
-        attention = by_example(lambda layer: layer.pattern, 0.0), by_example(mean_scores, torch.nan)
-        answers, patterns, scores = (
-            _as_numpy(values)[:, :n_examples] for values in (logits.argmax(-1), *attention)
-        )
+            def by_example(values: Callable[[Layer], Tensor], fill: float) -> Tensor:
+                by_head = layers.by_head(
+                    lambda layer, spec: _full_size(
+                        values(layer)[:, :n_examples], spec, n_ctx, fill
+                    ),
+                    self._n_heads,
+                )  # (r, l, h, b, i, j)
+                return by_head.movedim(3, 1)
+
+            patterns = by_example(lambda layer: layer.pattern, 0.0)
+            scores = by_example(mean_scores, torch.nan)
+            answers = logits[:, :n_examples].argmax(-1)
+            return _as_numpy(answers), _as_numpy(patterns), _as_numpy(scores)
+
+        n_together = runs_recorded_together(self._experiment, len(repeated.tokens))
+        of_groups = [answers_of(group) for group in model.run_groups(n_together)]
+        answers, patterns, scores = (np.concatenate(a) for a in zip(*of_groups, strict=True))
         return answers, patterns, scores
 
 
 class Recording:
-    """Logits and attention of all runs on the held-out examples, from which metrics are computed.
+    """Logits and attention of some runs on the held-out examples, from which metrics are computed.
 
     Args:
         model: Model of the cohort.
+        group: The runs.
         n_heads: Largest number of heads of the experiment's variants.
         held_out: Held-out examples of every seed.
         trained_on: Training examples of every seed; None if all are new.
 
     Attributes:
-        held_out: Held-out examples of every seed.
+        held_out: Held-out examples of every seed of these runs.
         logits: Logits (r, b, a, c).
         labels: Right classes (r, b, a).
         layers: Scores and patterns of all attention layers, on the first examples only.
     """
 
     def __init__(
-        self, model: Model, n_heads: int, held_out: Examples, trained_on: Examples | None
+        self,
+        model: Model,
+        group: RunGroup,
+        n_heads: int,
+        held_out: Examples,
+        trained_on: Examples | None,
     ) -> None:
-        self._model, self._n_heads = model, n_heads
-        self.held_out: Examples = held_out
-        self._trained_on = trained_on
-        first, *others = held_out.tokens.split(MEASURED_TOGETHER, 1)
-        logits, layers = record(model, first)
+        self._model, self._group, self._n_heads = model, group, n_heads
+        self.held_out: Examples = of_seeds(held_out, group.seeds)
+        self._trained_on = trained_on and of_seeds(trained_on, group.seeds)
+        first, *others = self.held_out.tokens.split(MEASURED_TOGETHER, 1)
+        logits, layers = record(model, first, group)
         self.layers: RecordedLayers = layers
-        self.logits: Tensor = torch.cat([logits, *map(model.logits, others)], 1)
-        self.labels: Tensor = self.for_runs(held_out.labels)
+        further = (model.logits(tokens, group=group) for tokens in others)
+        self.logits: Tensor = torch.cat([logits, *further], 1) if others else logits
+        self.labels: Tensor = self.for_runs(self.held_out.labels)
 
     def nan(self, *shape: int) -> Tensor:
         """Return NaN for every run, (r, *shape)."""
-        return torch.full((self._model.n_runs, *shape), torch.nan, device=self._model.device)
+        return torch.full((self._group.n_runs, *shape), torch.nan, device=self._model.device)
 
     def for_runs(self, by_seed: Tensor) -> Tensor:
         """Repeat the values of the seeds for every variant, so that each run has its own."""
-        return by_seed.expand(len(self._model.variants), *by_seed.shape).flatten(0, 1)
+        return by_seed.expand(len(self._group.variants), *by_seed.shape).flatten(0, 1)
 
     def training_accuracy(self) -> Float[Tensor, " r"]:
         """Return the accuracy on training examples; NaN if all training examples are new."""
         examples = self._trained_on
         if examples is None:
             return self.nan()
-        logits = self._model.logits(examples.tokens)
+        logits = self._model.logits(examples.tokens, group=self._group)
         return metrics.accuracy(logits, self.for_runs(examples.labels))
 
     @cached_property
@@ -228,7 +260,7 @@ class Recording:
         """Return the symmetry of W_Q W_Kᵀ, the mean over heads, then layers."""
         per_layer = []
         for layer in range(len(self._model.layer_specs)):
-            w_q, w_k = self._model.role_weights(layer, "Q"), self._model.role_weights(layer, "K")
+            w_q, w_k = (self._model.role_weights(layer, role, self._group) for role in ("Q", "K"))
             measured = []
             for _, group in groupby(zip(w_q, w_k, strict=True), lambda pair: pair[0].shape):
                 q, k = map(torch.cat, zip(*group, strict=True))
@@ -282,23 +314,30 @@ class RecordedLayers:
 
 
 def record(
-    model: Model, tokens: Int64[Tensor, "s b n fields"]
+    model: Model, tokens: Int64[Tensor, "s b n fields"], group: RunGroup
 ) -> tuple[Float[Tensor, "r b a c"], RecordedLayers]:
-    """Return the logits of all runs, and the scores and patterns of every attention layer."""
+    """Return the logits of some runs, and the scores and patterns of every attention layer."""
     n_layers, recorded = len(model.layer_specs), list[Layer]()
-    logits = model.logits(tokens, recorded)  # records all layers of a variant, then of the next
+    # It records all layers of a variant, then of the next.
+    logits = model.logits(tokens, recorded, group)
     layers = []
     for index in range(n_layers):
         groups: list[tuple[slice, Layer]] = []
         n_done = 0
-        for _, group in groupby(recorded[index::n_layers], _shapes):
-            members = list(group)
-            runs = slice(n_done, n_done + len(model.seeds) * len(members))
-            scores, pattern = [x.scores for x in members], [x.pattern for x in members]
-            groups.append((runs, Layer(torch.cat(scores), torch.cat(pattern))))
+        for _, neighbours in groupby(recorded[index::n_layers], _shapes):
+            members = list(neighbours)
+            runs = slice(n_done, n_done + group.n_seeds * len(members))
+            groups.append((runs, _joined(members)))
             n_done = runs.stop
         layers.append(groups)
     return logits, RecordedLayers(model.layer_specs, layers)
+
+
+def _joined(layers: Sequence[Layer]) -> Layer:
+    """Return the layers of neighbouring variants as one; a single one is copied only if needed."""
+    if len(layers) == 1:
+        return Layer(layers[0].scores.contiguous(), layers[0].pattern.contiguous())
+    return Layer(torch.cat([x.scores for x in layers]), torch.cat([x.pattern for x in layers]))
 
 
 def _shapes(layer: Layer) -> tuple[torch.Size, torch.Size]:

@@ -12,12 +12,10 @@ their speed when another program, for example a browser, uses a core.
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -27,21 +25,17 @@ from attnkit.experiment import Experiment
 from attnkit.foundation.machine import processor_kind
 from attnkit.foundation.process import n_cores
 from attnkit.foundation.settings import InvalidExperiment, Problem
+from attnkit.foundation.slices import pause
 from attnkit.tasks import NOTHING
 from attnkit.training.cohort import Cohort
-from attnkit.training.data import draw_probe
-from attnkit.training.engine import Engine, kernel_knows, ready_engine
+from attnkit.training.data import TrainingData, draw_probe
+from attnkit.training.engine import Engine, ready_engine
+from attnkit.training.evaluation import RunAnswers
 from attnkit.training.metrics import METRICS
+from attnkit.training.plans import CohortPlan, plan_cohorts
 from attnkit.training.progress import Progress, display_for
 from attnkit.training.results import Result
 from attnkit.training.snapshot import Probe, Snapshot, Status
-from attnkit.variants import Variant
-
-RUNS_PER_COHORT = 10
-"""Largest number of runs in a cohort on a CPU; more would not be faster."""
-
-_CACHED_FLOATS = 2**20
-"""Approximate limit for a cohort's largest intermediate tensor, so that it fits a core's cache."""
 
 _SCORE_RANGE = (float(np.finfo(np.float16).min), float(np.finfo(np.float16).max))
 """Range to which the scores of the probe are clipped: that of floats of 16 bits."""
@@ -82,14 +76,16 @@ class Training:
         self.device = pick_device(device)
         self.engine = ready_engine(self.device, engine)
         self._attention_curves = attention_curves
-        started = time.perf_counter()
-        plans = plan_cohorts(experiment, self.device, self.engine)
-        self.cohorts = list(_pool().map(self._make_cohort, plans))
+        self.cohorts: list[Cohort] = []
+        started, waited = time.perf_counter(), 0.0
+        plans = plan_cohorts(experiment, self.device.type, self.engine)
+        for first in range(0, len(plans), n_cores()):
+            waited += self._make_cohorts(plans[first : first + n_cores()])
         runs = [run for cohort in self.cohorts for run in cohort.runs]
         self._order = [runs.index(run) for run in experiment.runs]
         self._probe = draw_probe(experiment.task)
         self.step = 0
-        self.seconds = time.perf_counter() - started
+        self.seconds = time.perf_counter() - started - waited
 
     @property
     def finished(self) -> bool:
@@ -143,7 +139,17 @@ class Training:
         """Join one array per cohort along the axis of runs, in the experiment's order."""
         return np.concatenate(per_cohort, axis).take(self._order, axis)
 
-    def _make_cohort(self, plan: CohortPlan) -> Cohort:
+    def _make_cohorts(self, plans: Sequence[CohortPlan]) -> float:
+        """Make one cohort on each core; return the seconds that this has waited for other work."""
+        task = self.experiment.task_at(0)
+        data = [TrainingData(self.experiment, p.seeds, self.device, task) for p in plans]
+        waited = 0.0
+        while any(list(_pool().map(TrainingData.draw_next, data))):
+            waited += pause()
+        self.cohorts += _pool().map(self._make_cohort, plans, data)
+        return waited + pause()
+
+    def _make_cohort(self, plan: CohortPlan, data: TrainingData) -> Cohort:
         return Cohort(
             self.experiment,
             plan.seeds,
@@ -151,13 +157,13 @@ class Training:
             plan.sharing,
             self.engine,
             attention_curves=self._attention_curves,
+            data=data,
         )
 
     def _answer_probe(self) -> Probe:
-        per_cohort = list(_pool().map(lambda cohort: cohort.answer(self._probe), self.cohorts))
         answers, patterns, scores = (
-            self._join([array[:, 0] for array in arrays], 0)
-            for arrays in zip(*per_cohort, strict=True)
+            self._join(list(arrays), 0)
+            for arrays in zip(*_pool().map(self._probed, self.cohorts), strict=True)
         )
         target, reverse = self._probe.target[0].numpy(), self._probe.reverse
         has_entries = (target != NOTHING).any()
@@ -167,78 +173,15 @@ class Training:
             target=target,
             reverse=np.full_like(target, -1) if reverse is None else reverse[0].numpy(),
             answers=answers,
-            pattern=patterns.astype(np.float16),
-            scores=scores.clip(*_SCORE_RANGE).astype(np.float16) if has_entries else None,
+            pattern=patterns,
+            scores=scores if has_entries else None,
         )
 
-
-@dataclass(frozen=True)
-class CohortPlan:
-    """Variants and seeds of one cohort; each variant has all these seeds."""
-
-    sharing: tuple[Variant, ...]
-    seeds: list[int]
-
-
-def plan_cohorts(
-    experiment: Experiment, device: torch.device, engine: Engine = "torch"
-) -> list[CohortPlan]:
-    """Return the plan of every cohort; on a GPU all runs are one cohort.
-
-    On a CPU, every core gets runs, and no cohort has more than `RUNS_PER_COHORT`. The kernel
-    computes each run separately: its cohorts have few seeds, so that examples are drawn once for
-    many variants. Torch computes the seeds of a variant together, as many as fit the cache.
-    """
-    variants, seeds = experiment.sharing, list(experiment.seeds)
-    if device.type != "cpu":
-        return [CohortPlan(variants, seeds)]
-    on_kernel = [v for v in variants if engine == "kernel" and kernel_knows(experiment, v)]
-    by_torch = [v for v in variants if v not in on_kernel]
-    plans = []
-    if on_kernel:
-        together = min(RUNS_PER_COHORT, math.ceil(len(on_kernel) * len(seeds) / n_cores()))
-        n_variants = min(len(on_kernel), together)
-        plans += _divide(on_kernel, n_variants, seeds, together // n_variants)
-    if by_torch:
-        share = math.ceil(experiment.n_runs / n_cores())
-        fitting = min(RUNS_PER_COHORT, _CACHED_FLOATS // _largest_intermediate(experiment))
-        for together in range(max(1, min(fitting, share)), 0, -1):
-            n_seeds = min(together, len(seeds))
-            divided = _divide(by_torch, together // n_seeds, seeds, n_seeds)
-            if plans or len(divided) >= min(n_cores(), experiment.n_runs):
-                break
-        plans += divided
-    return plans
-
-
-def _divide(
-    variants: Sequence[Variant], n_variants: int, seeds: list[int], n_seeds: int
-) -> list[CohortPlan]:
-    """Divide runs into about equal cohorts of at most `n_variants` variants, `n_seeds` seeds."""
-    variant_groups = np.array_split(np.arange(len(variants)), math.ceil(len(variants) / n_variants))
-    seed_groups = np.array_split(np.array(seeds), math.ceil(len(seeds) / n_seeds))
-    return [
-        CohortPlan(tuple(variants[i] for i in indices), [int(seed) for seed in seed_group])
-        for seed_group in seed_groups
-        for indices in variant_groups
-    ]
-
-
-def _largest_intermediate(experiment: Experiment) -> int:
-    """Return the size of the largest tensor in one run's step, in numbers."""
-    n_ctx = experiment.task.n_ctx
-    per_token = max(
-        max(
-            wiring.sizes.d_model,
-            wiring.n_inner,
-            wiring.vectors[wiring.roles["Q"]].n_numbers,
-            wiring.sizes.d_mlp,
-            wiring.sizes.n_heads * wiring.n_maps * n_ctx,
-            experiment.task.n_classes,
-        )
-        for wiring in map(experiment.wiring, experiment.sharing)
-    )
-    return experiment.training.batch_size * n_ctx * per_token
+    def _probed(self, cohort: Cohort) -> RunAnswers:
+        """Return the answers, the patterns and the scores of a cohort's runs on the probe."""
+        answers, patterns, scores = (array[:, 0] for array in cohort.answer(self._probe))
+        clipped = scores.clip(*_SCORE_RANGE).astype(np.float16)
+        return answers, patterns.astype(np.float16), clipped
 
 
 def stream(experiment: Experiment, device: str = "auto") -> Iterator[Snapshot]:
@@ -304,8 +247,11 @@ class _Race:
             self.target = max(cohort.step for cohort in self._cohorts)
             wait([_pool().submit(self._work)])
             raise
-        for worker in workers:
-            worker.result()
+        try:
+            while workers:
+                workers.pop(0).result()
+        finally:
+            workers.clear()  # an error refers to this frame, and a failed worker to its error
 
     def _work(self) -> None:
         while True:

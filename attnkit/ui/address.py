@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
+from urllib.parse import urlsplit
 
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
@@ -163,6 +164,17 @@ class Linked:
         is_late = params == overwritten and time.monotonic() - when < LATE_SECONDS
         coming_back = st.session_state.get("page") != page
         return not is_late and bool(params or not coming_back)
+
+
+def browser_address() -> str:
+    """Return the address in the browser without its query; empty if there is none that is valid."""
+    address = st.context.url or ""
+    try:
+        parts = urlsplit(address)
+        is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return ""
+    return address if is_valid else ""
 
 
 def is_quiet() -> bool:

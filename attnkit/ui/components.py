@@ -15,9 +15,10 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import streamlit as st
+from pydantic import Field, TypeAdapter, ValidationError
 
 from attnkit.analysis.responses import Example
 from attnkit.experiment import Experiment
@@ -38,6 +39,9 @@ PANEL_HEIGHT = 210
 """Height of a row of panels in pixels."""
 
 
+Index = Annotated[int, Field(strict=True, ge=0, lt=2**31)]
+"""An index that a component reports."""
+
 FILM = ("lab", "film")
 """Styles of components that show a film; their data are the blob of an inspection."""
 
@@ -54,6 +58,20 @@ def component(name: str, *styles: str) -> Any:
     return st.components.v2.component(
         f"attnkit_{name}", js=script(name), css=css, isolate_styles=False
     )
+
+
+def reported(key: str, event: str, kind: Any) -> Any:
+    """Return what a component has reported; None if it is not of the kind that it reports.
+
+    Args:
+        key: Key of the component.
+        event: Name of the event.
+        kind: Type of what the component reports, such as `list[Index]`.
+    """
+    try:
+        return TypeAdapter(kind).validate_python(st.session_state[key].get(event))
+    except (KeyError, ValidationError):
+        return None
 
 
 def packed(data: dict[str, Any]) -> bytes:

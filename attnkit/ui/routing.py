@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import streamlit as st
 from streamlit.navigation.page import StreamlitPage
 
+from attnkit.ui.address import browser_address
 from attnkit.ui.server.owner import has_page, is_signed_in
 
 ALL_PAGES = "all_pages"
@@ -55,7 +56,7 @@ SECTIONS = {
 def route() -> StreamlitPage:
     """Return the page that the address names. Only dashboard.py calls this."""
     st.session_state["routed"] = True
-    opened = urlsplit(st.context.url or "").path.rpartition("/")[2]
+    opened = urlsplit(browser_address()).path.rpartition("/")[2]
     shows_all = st.session_state.get(ALL_PAGES, False)
     sections = {
         section: [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import streamlit as st
@@ -15,6 +16,7 @@ from attnkit.training.pace import duration_in_words
 from attnkit.training.snapshot import Snapshot
 from attnkit.ui.markdown import plain
 from attnkit.ui.server.service import FIRST_FRAME_SECONDS, training_service
+from attnkit.ui.server.turns import fragment
 
 
 @dataclass(kw_only=True)
@@ -122,7 +124,7 @@ def live(draw: Callable[[], None], jobs: Callable[[], list[Job | None]], seconds
 
     drawn = state()
 
-    @st.fragment(run_every=seconds if any(moving for _, moving in drawn) else None)
+    @partial(fragment, run_every=seconds if any(moving for _, moving in drawn) else None)
     def area() -> None:
         draw()
         if state() != drawn:

@@ -23,9 +23,14 @@ _MIME_TYPES = {
 
 
 def bound(
-    target: object, field: str, key: str, take: Callable[[Any], object] | None = None
+    target: object,
+    field: str,
+    key: str,
+    take: Callable[[Any], object] | None = None,
+    *,
+    required: bool = False,
 ) -> dict[str, Any]:
-    """Return the arguments `key` and `on_change` that bind a widget to a value of an object.
+    """Return the arguments that bind a widget to a value of an object.
 
     The widget shows the value that the object has, and sets it when the visitor changes the widget.
     Streamlit forgets the widgets of a page that was left; the object keeps its values.
@@ -35,10 +40,13 @@ def bound(
         field: Name of the value.
         key: Key of the widget.
         take: Called with the widget's new value, in place of setting the field.
+        required: Whether one of the options must stay chosen, in a row of buttons.
     """
 
     def change() -> None:
         value = st.session_state[key]
+        if required and value is None:  # no browser sends this
+            return
         if take is not None:
             take(value)
         elif isinstance(target, dict):
@@ -47,7 +55,7 @@ def bound(
             setattr(target, field, value)
 
     st.session_state[key] = target[field] if isinstance(target, dict) else getattr(target, field)
-    return {"key": key, "on_change": change}
+    return {"key": key, "on_change": change} | ({"required": True} if required else {})
 
 
 def sections(
@@ -97,6 +105,17 @@ def download(
         key=key,
         help=help,
     )
+
+
+def selected_rows(key: str, n_rows: int) -> list[int]:
+    """Return the indices of the rows that are selected in a table, each once.
+
+    Args:
+        key: Key of the table.
+        n_rows: Number of its rows; a forged selection may have others.
+    """
+    rows = st.session_state[key].selection.rows
+    return [row for row in range(n_rows) if row in rows] if isinstance(rows, list) else []
 
 
 def key_of_table(prefix: str, version: int, rows: Iterable[str]) -> str:

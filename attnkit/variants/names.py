@@ -56,6 +56,12 @@ def find(name: str) -> Named | None:
     return named[0] if len(named) == 1 else None
 
 
+def most_words() -> int:
+    """Return the number of words of the longest name, or alias, in the catalogue."""
+    names = (name for one in CATALOGUE.values() for name in (one.name, *one.aliases))
+    return max((len(name.split()) for name in names), default=0)
+
+
 def key_of(name: str) -> str:
     """Return the key of a name in the catalogue."""
     return normalised(name).lower()

@@ -102,7 +102,7 @@ class Parts:
     identity: tuple[Role, ...]
     options: tuple[Option, ...]
 
-    @property
+    @cached_property
     def given(self) -> dict[str, Option]:
         """Options by name."""
         return {option.name: option for option in self.options}
@@ -136,7 +136,7 @@ class Parts:
         kept = tuple(option for option in self.options if option.name not in names)
         return replace(self, options=kept)
 
-    @property
+    @cached_property
     def stages(self) -> tuple[Parts, ...]:
         """Parts with which the variant is trained in turn: its own, or untied and then tied.
 

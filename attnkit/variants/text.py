@@ -12,14 +12,14 @@ of a link. The text is parsed once.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Self
 
 from attnkit.foundation.display import Displayed
-from attnkit.variants.names import CATALOGUE, find, normalised
+from attnkit.foundation.spelling import nearest_name
+from attnkit.variants.names import CATALOGUE, find, most_words, normalised
 from attnkit.variants.options import IDENTITY, OPTIONS, Option, Parts
 from attnkit.variants.position_rules import POSITIONS
 from attnkit.variants.sharing import ROLES, Role, Sharing
@@ -146,12 +146,7 @@ class Variant(Displayed, str):
         Raises:
             ValueError: If a stage of the variant does not go with the sizes; the message says why.
         """
-        try:
-            return [_wire(stage, size, n_ctx, two_sided) for stage in self.stages][-1]
-        except ValueError:
-            raise
-        except Exception as error:  # from an option of a plugin
-            raise ValueError(f"a word of it fails ({type(error).__name__}: {error})") from None
+        return _wire(self, size, n_ctx, two_sided)
 
     def __deepcopy__(self, _: object) -> Variant:
         return self
@@ -201,7 +196,7 @@ def _read(text: str) -> Parts:
     if entry is not None:
         return _parse(entry.variant)
     words = text.split()
-    for n_words in range(len(words) - 1, 0, -1):
+    for n_words in range(min(len(words) - 1, most_words()), 0, -1):
         entry = find(" ".join(words[:n_words]))
         if entry is not None and not all(map(_is_known, words[:n_words])):
             added = words[n_words:]
@@ -283,14 +278,14 @@ def _is_known(word: str) -> bool:
 
 def _hint(name: str, text: str) -> str:
     """Return what may be meant by an unknown option name in a text, or what is allowed."""
-    close = difflib.get_close_matches(name.lower(), list(OPTIONS), n=1)
-    if not close:
+    meant = nearest_name(name.lower(), OPTIONS)
+    if meant is None:
         # No text forms are suggested: a paper's Q-K=V means our K=V, but Q=K=V is spelt most alike.
         named = [key for key, entry in CATALOGUE.items() if entry.name != entry.variant.value]
-        keys = difflib.get_close_matches(text.lower(), named, n=1, cutoff=0.7)
-        close = [CATALOGUE[key].name for key in keys]
-    if close:
-        return f"did you mean {close[0]}?"
+        key = nearest_name(text.lower(), named, similarity=0.7)
+        meant = None if key is None else CATALOGUE[key].name
+    if meant is not None:
+        return f"did you mean {meant}?"
     commas = "; a comma ends a variant" if "," in text else ""
     return f"allowed: {known_words()}{commas}"
 
@@ -310,6 +305,20 @@ def _option(word: str, text: str) -> Option:
 
 @lru_cache(1024)
 def _wire(variant: Variant, size: Size, n_ctx: int, two_sided: bool) -> Wiring:
+    return wire_parts(variant.parts, size, n_ctx, two_sided=two_sided)
+
+
+def wire_parts(parts: Parts, size: Size, n_ctx: int, *, two_sided: bool) -> Wiring:
+    """Return the wiring of a variant's parts as `Variant.wire` does, without keeping it."""
+    try:
+        return [_wire_stage(stage, size, n_ctx, two_sided) for stage in parts.stages][-1]
+    except ValueError:
+        raise
+    except Exception as error:  # from an option of a plugin
+        raise ValueError(f"a word of it fails ({type(error).__name__}: {error})") from None
+
+
+def _wire_stage(parts: Parts, size: Size, n_ctx: int, two_sided: bool) -> Wiring:
     sizes = Sizes(
         d_model=size.d_model,
         n_ctx=n_ctx,
@@ -327,12 +336,12 @@ def _wire(variant: Variant, size: Size, n_ctx: int, two_sided: bool) -> Wiring:
         final_norm=size.blocks != "standard",
         two_sided=two_sided,
     )
-    options = [option for option in variant.options if option.name != "positions"]
-    of_variant = variant.given.get("positions")
+    options = [option for option in parts.options if option.name != "positions"]
+    of_variant = parts.given.get("positions")
     if of_variant is not None:
         sizes.positions = of_variant.value
     positions = POSITIONS[sizes.positions]
-    wiring = build_wiring(sizes, variant.sharing, variant.identity, [*options, positions])
+    wiring = build_wiring(sizes, parts.sharing, parts.identity, [*options, positions])
     asymmetric = positions.asymmetric or any(
         option.asymmetric or (option.diagonal and positions.rotates) for option in options
     )

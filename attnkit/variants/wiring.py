@@ -9,7 +9,7 @@ pass; it is constant afterwards.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from attnkit.variants.sharing import Role, Sharing
@@ -112,9 +112,8 @@ class Vector:
     @property
     def sources(self) -> tuple[str, ...]:
         """Names of all vectors from which it is computed."""
-        return self.reads, *(
-            name for name in (self.shared_offset, self.shared_prefix) if name is not None
-        )
+        sources = (self.reads, self.shared_offset, self.shared_prefix)
+        return tuple([name for name in sources if name is not None])
 
 
 @dataclass(frozen=True)
@@ -203,9 +202,10 @@ class Wiring:
         They count once if no rule makes keys and values of one vector different.
         """
         n_keys, n_values = (self.vectors[self.roles[role]].n_numbers for role in ("K", "V"))
+        if self.roles["K"] != self.roles["V"]:
+            return n_keys + n_values
         adjusted = {role for rule in self.rules for role in rule.code(self).adjust}
-        same = self.roles["K"] == self.roles["V"] and not adjusted & {"K", "V"}
-        return n_keys if same or self.value_is_key else n_keys + n_values
+        return n_keys if self.value_is_key or not adjusted & {"K", "V"} else n_keys + n_values
 
     def chain(self, name: str) -> list[str]:
         """Return the names of a vector and of all vectors from which it is computed."""
@@ -340,7 +340,9 @@ def _make_standard(wiring: Wiring) -> None:
     """Give every matrix a bias, and both the initial values of `torch.nn.Linear`."""
     matrices = {name: weight for name, weight in wiring.weights.items() if name.startswith("W_")}
     for name, weight in matrices.items():
-        wiring.weights[name] = replace(weight, std=0.0, bound=weight.std)
+        wiring.weights[name] = Weight(
+            weight.shape, bound=weight.std, fill=weight.fill, like=weight.like, role=weight.role
+        )
     for vector in wiring.vectors.values():
         if vector.weight is not None and not vector.per_head:
             vector.bias = _add_bias(wiring, vector.weight)

@@ -5,7 +5,7 @@ import PALETTE from "../../attnkit/variants/palette.json" with { type: "json" };
 import { ticks } from "../../attnkit/ui/assets/charts.js";
 import { diverging, limitOf, number, ordinal, paint, sequential, share } from "../../attnkit/ui/assets/ink.js";
 import { columnsFor } from "../../attnkit/ui/assets/panels.js";
-import { csvOf } from "../../attnkit/ui/assets/save.js";
+import { csvOf, withoutFormula } from "../../attnkit/ui/assets/save.js";
 
 const hex = (css) => `#${css.match(/\d+/g).map((n) => Number(n).toString(16).padStart(2, "0")).join("")}`;
 
@@ -66,4 +66,11 @@ test("panels stand in balanced rows", () => {
 test("tables are quoted as spreadsheets expect", () => {
   const csv = csvOf({ columns: ["a,b", "c"], rows: [['say "x"', NaN], ["two\nlines", 0.5]] });
   assert.equal(csv, '"a,b",c\r\n"say ""x""",\r\n"two\nlines",0.5\r\n');
+});
+
+test("texts of a table are never formulas, and numbers stay numbers", () => {
+  const csv = csvOf({ columns: ["=a", "b"], rows: [["=HYPERLINK(1)", -0.5], ["-0.5", Infinity]] });
+  assert.equal(csv, "'=a,b\r\n'=HYPERLINK(1),-0.5\r\n-0.5,Infinity\r\n");
+  assert.deepEqual(["@x", "\t=1", "a; =b", " +1", "Q=K", "-3.5e-05", "-x"].map(withoutFormula),
+    ["'@x", "'\t'=1", "a;' =b", "' +1", "Q=K", "-3.5e-05", "'-x"]);
 });

@@ -19,6 +19,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from attnkit.experiment import Experiment
+from attnkit.foundation.slices import pause
 from attnkit.model.model import Model
 from attnkit.model.reference import Stages
 from attnkit.training.film import Film, Frame
@@ -129,6 +130,7 @@ def replays(film: Film, variant: Variant, experiment: Experiment | None = None) 
     by_form = groupby(film.frames, lambda frame: is_tied(film.experiment, variant, frame.step))
     for _, frames in by_form:
         yield Replay(experiment, variant, list(frames))
+        pause()
 
 
 def _most_replayed(experiment: Experiment, variant: Variant) -> int:
@@ -147,6 +149,7 @@ def film_parts(
     n_frames = max(1, _most_replayed(experiment, variant) // n_examples)
     for start in range(0, len(film.frames), n_frames):
         yield replace(film, frames=film.frames[start : start + n_frames])
+        pause()
 
 
 def batched_replays(

@@ -23,6 +23,7 @@ from attnkit.analysis.inspection.result import InspectionResult, header_of, with
 from attnkit.experiment import Experiment
 from attnkit.experiment.training_settings import MEASURED_TOGETHER
 from attnkit.foundation.settings import InvalidExperiment, as_sentence
+from attnkit.foundation.slices import pause
 from attnkit.model.model import Model
 from attnkit.tasks import NOTHING, Examples
 from attnkit.training import metrics
@@ -73,6 +74,7 @@ def _count_right(replay: Replay, examples: Examples) -> dict[str, np.ndarray]:
     for layer, stages in enumerate(original.stages):
         of_layer = []
         for head in range(stages.z.shape[2]):
+            pause()
             z = stages.z.clone()
             z[:, :, head] = 0.0
             of_layer.append(n_right(replay.with_head_outputs(original, layer, z)))
@@ -200,7 +202,11 @@ def accuracy_of(
 ) -> Float64[np.ndarray, " s"]:
     """Return the accuracy of every run of a model on its examples, computed as in training."""
     batches = tokens.split(max(1, MEASURED_TOGETHER // len(tokens)), 1)
-    logits = torch.cat([model.logits(batch.contiguous()) for batch in batches], 1)
+    parts = list[Tensor]()
+    for batch in batches:
+        parts.append(model.logits(batch.contiguous()))
+        pause()
+    logits = torch.cat(parts, 1)
     accuracy: np.ndarray = metrics.accuracy(logits, labels).numpy()
     return accuracy
 

@@ -31,6 +31,7 @@ from attnkit.analysis.tying import ALPHAS, MapKind, Repair, TyingResult, repairs
 from attnkit.experiment import Experiment
 from attnkit.experiment.training_settings import MEASURED_TOGETHER
 from attnkit.foundation.settings import InvalidExperiment
+from attnkit.foundation.slices import pause
 from attnkit.model.model import Model
 from attnkit.model.reference import Transformer
 from attnkit.training.data import TrainingData, held_out_examples
@@ -340,17 +341,24 @@ def _maps(
         "orthogonal": lambda _: orthogonal_map(keys, values),
         "random": lambda _: np.stack(random),
     }
-    return [fit_by_kind[repair.kind](repair.rank) for repair in repairs]
+    maps = []
+    for repair in repairs:
+        pause()
+        maps.append(fit_by_kind[repair.kind](repair.rank))
+    return maps
 
 
 def _training_tokens(experiment: Experiment, step: int) -> Int64[Tensor, "s b n fields"]:
     """Return the first examples that each seed is trained on, in the task of a step."""
-    task = experiment.task_at(step)
-    data = TrainingData(experiment, experiment.seeds, torch.device("cpu"), task)
-    batches = [data.next()[0]]
-    while sum(batch.shape[1] for batch in batches) < FITTED_EXAMPLES:
-        batches.append(data.next()[0])
-    return torch.cat(batches, 1)[:, :FITTED_EXAMPLES]
+    task, of_seeds = experiment.task_at(step), list[Tensor]()
+    for seed in experiment.seeds:  # one at a time, because training sets may be large
+        data = TrainingData(experiment, [seed], torch.device("cpu"), task)
+        batches = [data.next()[0]]
+        while sum(batch.shape[1] for batch in batches) < FITTED_EXAMPLES:
+            batches.append(data.next()[0])
+        of_seeds.append(torch.cat(batches, 1)[:, :FITTED_EXAMPLES])
+        pause()
+    return torch.cat(of_seeds)
 
 
 def _keys_and_values(
@@ -364,6 +372,7 @@ def _keys_and_values(
     layers: list[list[Tensor]] = [[] for _ in transformer.layer_specs]
     roles = transformer.wiring.roles
     for batch in tokens.split(max(1, MEASURED_TOGETHER // len(tokens)), 1):
+        pause()
         x = transformer.embed(batch.contiguous())
         for layer, batches in enumerate(layers):
             stages = transformer.attention(layer, x)

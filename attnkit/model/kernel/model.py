@@ -14,7 +14,7 @@ from torch import Tensor
 from attnkit.model.adam import Adam
 from attnkit.model.kernel import elementwise, step
 from attnkit.model.kernel.description import Description, describe
-from attnkit.model.model import Model
+from attnkit.model.model import Model, RunGroup
 from attnkit.model.parameters import EMBEDDING
 from attnkit.model.reference import Layer
 
@@ -31,12 +31,12 @@ class KernelModel(Model):
     def _kernels(self) -> list[_Kernel]:
         return [_Kernel(self, index) for index in range(len(self.variants))]
 
-    def logits(
-        self, tokens: Int64[Tensor, "s b n fields"], layers: list[Layer] | None = None
-    ) -> Float[Tensor, "r b a c"]:
-        """Return the logits of every run; see `Model.logits`."""
+    def _logits(
+        self, tokens: Tensor, layers: list[Layer] | None, group: RunGroup
+    ) -> list[Float[Tensor, "s b a c"]]:
         batch = _array(tokens)
-        return torch.cat([kernel.logits(batch, layers) for kernel in self._kernels])
+        kernels = [self._kernels[self.variants.index(variant)] for variant in group.variants]
+        return [kernel.logits(batch, group.seeds, layers) for kernel in kernels]
 
     def differentiate(
         self, tokens: Int64[Tensor, "s b n fields"], labels: Int64[Tensor, "s b a"]
@@ -79,14 +79,19 @@ class _Kernel:
         arrays = self.numbers, self.gradient, tokens, labels, self._fixed
         step.differentiate(*self._training.tables, *arrays, _scratch(self._training))
 
-    def logits(self, tokens: np.ndarray, layers: list[Layer] | None) -> Float[Tensor, "s b a c"]:
-        """Return the logits of one batch for each seed, and append its scores and patterns."""
+    def logits(
+        self, tokens: np.ndarray, seeds: slice, layers: list[Layer] | None
+    ) -> Float[Tensor, "s b a c"]:
+        """Return the logits of one batch for each of these seeds.
+
+        Scores and patterns of every layer are appended to `layers`, if it is given.
+        """
         description = self._training if layers is None else self._recording
         n_seeds, n_examples = tokens.shape[:2]
         logits = np.empty((n_seeds, n_examples * self._n_answers, self._n_classes), np.float32)
         n_recorded = 0 if layers is None else description.n_recorded * n_examples
         record = np.empty((n_seeds, n_recorded), np.float32)
-        arrays = self.numbers, tokens, logits, record
+        arrays = self.numbers[seeds], tokens, logits, record
         step.answer(*description.tables, *arrays, _scratch(description))
         if layers is not None:
             start = 0

@@ -36,10 +36,17 @@ function inLines(text, width, family) {
   return lines;
 }
 
-/** A table as comma-separated values; texts with commas, quotes or line breaks are quoted. */
+const NUMBER = /^([+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?inf)$/i;
+const FORMULA = /^(?=[\t\r\n])|(^|(?<=[;\t\r\n]))(?= *[=+\-@\uff1d\uff0b\uff0d\uff20])/g;
+
+/** A text that spreadsheets show instead of computing it, as in attnkit/foundation/tables.py. */
+export const withoutFormula = (text) => (NUMBER.test(text) ? text : text.replace(FORMULA, "'"));
+
+/** A table as comma-separated values; texts with commas, quotes or line breaks are quoted, and none is a formula. */
 export function csvOf({ columns, rows }) {
   const cell = (value) => {
-    const text = value === null || value === undefined || Number.isNaN(value) ? "" : String(value);
+    if (value === null || value === undefined || Number.isNaN(value)) return "";
+    const text = typeof value === "string" ? withoutFormula(value) : String(value);
     return /[",\r\n]/.test(text) ? `"${text.replace(/"/g, '""')}"` : text;
   };
   return [columns, ...rows].map((row) => row.map(cell).join(",")).join("\r\n") + "\r\n";

@@ -26,8 +26,8 @@ class Head(NamedTuple):
 
     model: str
     kind: str
-    layer: int
-    head: int
+    layer: components.Index
+    head: components.Index
 
     @property
     def in_words(self) -> str:

@@ -19,6 +19,7 @@ from attnkit.ui.atlas.model_measurement import (
     upload_problem,
 )
 from attnkit.ui.markdown import plain
+from attnkit.ui.server.turns import fragment
 
 TICK_SECONDS = 0.5
 """Seconds between two updates while a model is measured."""
@@ -49,7 +50,7 @@ def custom_model(choice: AtlasChoice, shipped: Iterable[str] = ()) -> None:
         return
     running: ModelMeasurement | None = st.session_state.get(RUNNING)
     moving = running is not None and running.moving
-    st.fragment(_area, run_every=TICK_SECONDS if moving else None)(choice, frozenset(shipped))
+    fragment(_area, run_every=TICK_SECONDS if moving else None)(choice, frozenset(shipped))
 
 
 def _area(choice: AtlasChoice, shipped: frozenset[str]) -> None:

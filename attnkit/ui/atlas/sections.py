@@ -11,6 +11,7 @@ import streamlit as st
 
 from attnkit.figures.atlas import describe_depth, describe_scatter, plot_depth, plot_scatter
 from attnkit.figures.groups import Group
+from attnkit.foundation.tables import csv_of_frame
 from attnkit.realmodels import shipped
 from attnkit.realmodels.answer import (
     QUESTION,
@@ -129,7 +130,7 @@ def downloads(table: pd.DataFrame) -> None:
     """Draw the downloads of all numbers, and the command that computes them, folded."""
     with st.container(horizontal=True, key="atlas_downloads"):
         csv, parquet = (
-            lambda: str(table.to_csv(index=False)),
+            lambda: csv_of_frame(table),
             lambda: bytes(table.to_parquet(index=False)),
         )
         download("All numbers as CSV", csv, "attnkit-atlas.csv", key="atlas_csv")

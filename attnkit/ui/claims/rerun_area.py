@@ -23,6 +23,7 @@ from attnkit.ui.lab.guess import outcome_in_words
 from attnkit.ui.lab.lab import MOST_COLUMNS
 from attnkit.ui.markdown import plain
 from attnkit.ui.server.presence import watcher
+from attnkit.ui.server.turns import fragment
 from attnkit.ui.session import with_hidden
 
 ICONS = {
@@ -56,7 +57,7 @@ def claim_rerun_area(
     reruns = open_reruns()
     with st.container(border=True, key="run_it"):
         tick = TICK_SECONDS if reruns.moving is not None else None
-        st.fragment(_live_area, run_every=tick)(words, reruns, question, guesses, reason)
+        fragment(_live_area, run_every=tick)(words, reruns, question, guesses, reason)
     _links_to_lab(words)
 
 

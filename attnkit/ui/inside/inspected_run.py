@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -134,7 +134,7 @@ class InspectedRun:
         cached = _CACHE.get(key)
         if cached is not None:
             return cached
-        result = training_service().inspect(job.id, inspection)
+        result = training_service().inspect(job.id, inspection, watcher=self.lab.watcher)
         if isinstance(result, bytes):
             _CACHE.put(key, result)
         return result
@@ -388,12 +388,17 @@ def _show_failure(subject: InspectedRun, job: Job, name: str) -> None:
     show_refusal(subject.lab)
 
 
+Picked = Literal["layer", "head", "query_index"]
+"""What can be pressed in the figures of a film."""
+
+
 def _take_picked(component: str) -> None:
     """Set the pickers to what was pressed in a figure."""
-    for name, value in (st.session_state[component].picked or {}).items():
-        if name in ("layer", "head", "query_index") and isinstance(value, int) and value >= 0:
-            st.session_state.setdefault("remembered", {})[name] = value
-            st.session_state["picked_anew"] = True
+    kind = dict[Picked, components.Index]
+    picked: dict[str, int] | None = components.reported(component, "picked", kind)
+    if picked:
+        st.session_state.setdefault("remembered", {}).update(picked)
+        st.session_state["picked_anew"] = True
 
 
 def _send_all(component: str) -> None:

@@ -151,7 +151,7 @@ class Lab(WatchedJob, Linked):
 
         None while the training process has not answered yet; a text if no example can be drawn.
         """
-        return training_service().example(self.experiment, FIRST_EXAMPLE_SECONDS)
+        return training_service().example(self.experiment, FIRST_EXAMPLE_SECONDS, self.watcher)
 
     def ask(self, job: Job | None, tokens: np.ndarray) -> Answers | str:
         """Return the models' answers to a phone book, or the reason why there are none.
@@ -164,7 +164,10 @@ class Lab(WatchedJob, Linked):
         key = (name, step, tokens.tobytes())
         if self._answered is not None and self._answered[0] == key:
             return self._answered[1]
-        answers = service.ask_example(task, tokens) if job is None else service.ask(job.id, tokens)
+        if job is None:
+            answers = service.ask_example(task, tokens, watcher=self.watcher)
+        else:
+            answers = service.ask(job.id, tokens, watcher=self.watcher)
         if not isinstance(answers, str):
             self._answered = (key, answers)
         return answers

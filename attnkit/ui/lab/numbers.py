@@ -9,6 +9,7 @@ import streamlit as st
 from attnkit.analysis.attention_map import telling_layer
 from attnkit.analysis.export import experiment_code
 from attnkit.analysis.inspection.request import Inspection
+from attnkit.foundation.tables import csv_of_frame
 from attnkit.service.jobs import Job
 from attnkit.training.summary import run_table
 from attnkit.ui.inside.inspected_run import ATTENTION_TITLE, InspectedRun
@@ -54,7 +55,7 @@ def numbers(lab: Lab, job: Job | None) -> None:
         with row:
             settings = json.dumps(snapshot.experiment.settings(), indent=1, ensure_ascii=False)
             name = f"attnkit-{task.name}"
-            download("Runs as CSV", runs.to_csv(index=False), f"{name}-runs.csv", key="runs_csv")
+            download("Runs as CSV", csv_of_frame(runs), f"{name}-runs.csv", key="runs_csv")
             download("Experiment as JSON", settings, f"{name}-experiment.json", key="settings_json")
             run = snapshot.experiment
             page_as_file(

@@ -11,20 +11,21 @@ from streamlit.net_util import get_internal_ip
 from attnkit.experiment.experiment import SCHEMA
 from attnkit.experiment.links import hideable, link_text
 from attnkit.service.server import server_settings
-from attnkit.ui.address import QUIET
+from attnkit.ui.address import QUIET, browser_address
 from attnkit.ui.lab.lab import Lab
 from attnkit.ui.server.service import training_service
+from attnkit.ui.server.turns import fragment
 
 OPEN = "share"
 """Key of the popover; its value tells whether it is open."""
 
 
-@st.fragment
+@fragment
 def share_form(lab: Lab, fits: bool) -> None:
     """Draw the link to copy, and the form that makes a class link."""
     experiment = lab.experiment
     labels = hideable([experiment.task.name])
-    address, warning = reachable(f"{st.context.url.rstrip('/')}/" if st.context.url else "")
+    address, warning = reachable(f"{browser_address().rstrip('/')}/".lstrip("/"))
     with st.container(key="share_links"):
         st.markdown("**Link to this experiment**")
         _to_copy(address, link_text(experiment), lab.quiet)

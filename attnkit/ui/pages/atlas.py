@@ -129,10 +129,9 @@ def controls(choice: AtlasChoice) -> None:
         st.segmented_control(
             "Tokens apart",
             shipped.OFFSETS,
-            required=True,
             help="With rotary positions W_Q W_Kᵀ depends on how far apart two tokens are. Models "
             "without them do not change.",
-            **bound(choice, "offset", "atlas_offset"),
+            **bound(choice, "offset", "atlas_offset", required=True),
         )
         st.toggle(
             "Add toy models",
@@ -150,10 +149,9 @@ def controls(choice: AtlasChoice) -> None:
                 "Count shared K and V",
                 [True, False],
                 format_func=lambda once: "once" if once else "per query head",
-                required=True,
                 help="Where several query heads share one key and value head, measures of K and V "
                 "alone can count it once, or once per query head.",
-                **bound(choice, "once", "atlas_once"),
+                **bound(choice, "once", "atlas_once", required=True),
             )
     measure = MEASURES[choice.measure]
     st.caption(f"**{plain(measure.title)}**: {plain(measure.help)}")
@@ -179,11 +177,9 @@ def show_grid(choice: AtlasChoice, heads: pd.DataFrame, head: Head, measure: Mea
 
 def take_cell(choice: AtlasChoice) -> None:
     """Choose the head whose cell was pressed, and open its section."""
-    cell = st.session_state[GRID].chosen
-    if isinstance(cell, list) and len(cell) == 4:
-        model, kind, layer, head = cell
-        if isinstance(layer, int) and isinstance(head, int):
-            choice.head, choice.section = Head(str(model), str(kind), layer, head), "head"
+    cell: Head | None = components.reported(GRID, "chosen", Head)
+    if cell is not None:
+        choice.head, choice.section = cell, "head"
 
 
 def show_distribution(groups: list[Group], measure: Measure) -> None:

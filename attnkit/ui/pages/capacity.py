@@ -24,7 +24,8 @@ from attnkit.ui.lab.guess import stop_before_first_run
 from attnkit.ui.markdown import plain
 from attnkit.ui.routing import require_route
 from attnkit.ui.server.presence import watcher
-from attnkit.ui.sweeps.cell_card import row_of, show_card, take_mark
+from attnkit.ui.server.turns import fragment
+from attnkit.ui.sweeps.cell_card import Mark, row_of, show_card, take_mark
 from attnkit.ui.sweeps.choice import OWN, SECTIONS, CapacityChoice, conclusion_of
 from attnkit.ui.sweeps.live_sweep import LiveSweep, open_live_sweep
 from attnkit.ui.sweeps.live_sweep_area import live_bar, sweep_form_area
@@ -65,10 +66,10 @@ def draw() -> None:
     warn_once(choice.problems)
     tick = TICK_SECONDS if is_moving() else None
     if live is not None or result is not None:
-        st.fragment(show_top, run_every=tick)(choice)
+        fragment(show_top, run_every=tick)(choice)
     if result is not None:
         controls(choice, result)
-        st.fragment(show_phase, run_every=tick if choice.sweep == OWN else None)(choice)
+        fragment(show_phase, run_every=tick if choice.sweep == OWN else None)(choice)
         show_sections(choice, result)
     else:
         pick(choice, "sweep", "Sweep", list(titles()), titles().__getitem__, width=340)
@@ -230,7 +231,7 @@ def show_phase(choice: CapacityChoice) -> None:
         file=f"attnkit-capacity-{choice.sweep}",
         narrower={most: figure for most, figure in figures.items() if most},
         table=phase.numbers,
-        picked=lambda: take_mark(choice, result, st.session_state[PHASE].picked),
+        picked=lambda: take_mark(choice, result, components.reported(PHASE, "picked", Mark)),
     )
     st.caption(plain(phase.key))
     show_card(choice, result)

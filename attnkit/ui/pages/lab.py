@@ -40,6 +40,7 @@ from attnkit.ui.lab.training_buttons import training_buttons
 from attnkit.ui.markdown import plain
 from attnkit.ui.routing import require_route
 from attnkit.ui.server.service import training_service
+from attnkit.ui.server.turns import fragment
 from attnkit.ui.session import open_lab
 from attnkit.ui.watched_job import moves, show_refusal
 from attnkit.ui.widgets import bound
@@ -117,7 +118,7 @@ def draw() -> None:
     # this function, such as `moving`, is then as the rest of the page was drawn.
     moving, tick = moves(job), tick_seconds()
 
-    @st.fragment(run_every=tick if moving else None)
+    @partial(fragment, run_every=tick if moving else None)
     def live() -> None:
         now = lab.job
         live_area(lab, now, is_valid=experiment is not None)
@@ -131,7 +132,7 @@ def draw() -> None:
     numbers(lab, job)
     if example is None or some_missing:
 
-        @st.fragment(run_every=AWAIT_SECONDS)
+        @partial(fragment, run_every=AWAIT_SECONDS)
         def await_examples() -> None:
             if example is None:
                 has_come = lab.example_of_maps() is not None
@@ -143,7 +144,7 @@ def draw() -> None:
         await_examples()
     if is_phone_book(lab.experiment.task):
         with book:  # drawn last: it waits for the training process
-            st.fragment(custom_phone_book_area)(lab)
+            fragment(custom_phone_book_area)(lab)
 
 
 def show_messages(lab: Lab) -> None:
@@ -172,7 +173,7 @@ def show_task(lab: Lab) -> None:
 
 def request_task() -> None:
     """Remember the task whose card was pressed, for the run of the page that follows."""
-    st.session_state[REQUESTED_TASK] = st.session_state.gallery.chosen
+    st.session_state[REQUESTED_TASK] = components.reported("gallery", "chosen", str)
 
 
 def pick_variants(lab: Lab) -> PopoverContainer | None:

@@ -27,6 +27,7 @@ from attnkit.ui.server.owner import (
     store_notes,
 )
 from attnkit.ui.server.service import training_service
+from attnkit.ui.server.turns import fragment
 
 TICK_SECONDS = 2.0
 """Seconds between two updates of the numbers and the queue."""
@@ -50,7 +51,7 @@ def draw() -> None:
     if not is_signed_in():
         sign_in_form()
         return
-    st.fragment(live_area, run_every=TICK_SECONDS)()
+    fragment(live_area, run_every=TICK_SECONDS)()
     st.subheader("Versions", anchor=False)
     st.markdown(", ".join(f"{name} {version}" for name, version in versions().items()))
     st.subheader("Settings", anchor=False)
@@ -94,7 +95,9 @@ def sign_in_form() -> None:
 
 
 def live_area() -> None:
-    """Draw the numbers and the queue, which change by themselves."""
+    """Draw the numbers and the queue, which change by themselves, while the owner is signed in."""
+    if not is_signed_in():
+        st.rerun()
     jobs = training_service().overview()
     show_metrics(jobs)
     st.subheader("Experiments", anchor=False)
@@ -175,7 +178,7 @@ def stop_area(
         st.button(
             button,
             icon=":material/stop:",
-            on_click=lambda: stop(st.session_state[key]),
+            on_click=lambda: stop(st.session_state[key]) if is_signed_in() else None,
             disabled=chosen not in options,
             key=f"{key}_stop",
         )

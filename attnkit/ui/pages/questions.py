@@ -39,7 +39,7 @@ from attnkit.ui.claims.rerun_area import ICONS, claim_rerun_area, markdown_table
 from attnkit.ui.markdown import plain
 from attnkit.ui.routing import require_route
 from attnkit.ui.sweeps.choice import conclusion_of
-from attnkit.ui.widgets import bound, download, warn_once
+from attnkit.ui.widgets import bound, download, selected_rows, warn_once
 
 _WIDTHS = {
     "claim": 330,
@@ -75,10 +75,9 @@ def draw() -> None:
         "Question",
         list(titles),
         format_func=titles.__getitem__,
-        required=True,
         label_visibility="collapsed",
         wrap=True,
-        **bound(choice, "view", VIEW),
+        **bound(choice, "view", VIEW, required=True),
     )
     shown: str | None = None
     if choice.view == NEW:
@@ -240,7 +239,7 @@ def all_claims(choice: QuestionChoice, records: Records) -> None:
     names, key = list(CLAIMS), f"claims_{choice.version}_{len(columns)}"
 
     def take_row() -> None:
-        rows = st.session_state[key].selection.rows
+        rows = selected_rows(key, len(names))
         if rows:
             choice.open_claim(names[rows[0]])
             choice.direct = False

@@ -36,7 +36,7 @@ from attnkit.ui.reference.runs import (
 from attnkit.ui.routing import require_route
 from attnkit.ui.server.storage import result_store
 from attnkit.ui.session import lab_link, with_hidden
-from attnkit.ui.widgets import key_of_table, warn_once
+from attnkit.ui.widgets import key_of_table, selected_rows, warn_once
 
 MOST_LISTED = 200
 """Experiments in the table, the newest; older ones are found by searching."""
@@ -135,7 +135,7 @@ def history(runs: Runs, entries: Sequence[StoredEntry], reached: Mapping[str, st
             history_table(entries, reached),
             hide_index=True,
             key=key,
-            on_select=lambda: runs.take_rows(hashes, st.session_state[key].selection.rows),
+            on_select=lambda: runs.take_rows(hashes, selected_rows(key, len(hashes))),
             selection_mode="multi-row",
             selection_default={"selection": {"rows": chosen_rows}},
             column_config={

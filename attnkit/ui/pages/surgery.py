@@ -28,6 +28,7 @@ from attnkit.ui.inside.tying import mixtures_area
 from attnkit.ui.lab.controls import labels_of
 from attnkit.ui.markdown import plain
 from attnkit.ui.routing import require_route
+from attnkit.ui.server.turns import fragment
 from attnkit.ui.watched_job import live, moves, show_refusal, status_of
 from attnkit.ui.widgets import download
 from attnkit.variants.catalogue import title_of
@@ -60,7 +61,7 @@ def draw() -> None:
         TICK_SECONDS if moves(operation.job) else LOOK_SECONDS,
     )
     st.subheader("Which mixture of W_K and W_V serves both?", anchor=False)
-    st.fragment(mixtures_area)(subject)
+    fragment(mixtures_area)(subject)
     st.subheader("What if one head is switched off?", anchor=False)
     live(lambda: heads_area(subject), lambda: [subject.ask_for_film()], LOOK_SECONDS)
     st.caption(REPORTED)

@@ -20,7 +20,7 @@ from attnkit.ui.reference.variant_choice import VariantChoice
 from attnkit.ui.reference.variant_table import accuracy_in_words, catalogue_table, conclusion, note
 from attnkit.ui.routing import require_route
 from attnkit.ui.session import lab_link
-from attnkit.ui.widgets import key_of_table, warn_once
+from attnkit.ui.widgets import key_of_table, selected_rows, warn_once
 from attnkit.variants import CATALOGUE, OPTIONS, Named, Variant
 from attnkit.variants.catalogue import search
 from attnkit.variants.names import key_of
@@ -89,7 +89,7 @@ def show_table(choice: VariantChoice, recorded: RecordedVariants | None) -> None
         hide_index=True,
         height=TABLE_HEIGHT if len(entries) > 10 else "content",
         key=key,
-        on_select=lambda: choice.take_row(keys, st.session_state[key].selection.rows),
+        on_select=lambda: choice.take_row(keys, selected_rows(key, len(keys))),
         selection_mode="single-row-required",
         selection_default={"selection": {"rows": [keys.index(key_of(choice.entry.name))]}},
         column_config={

@@ -26,6 +26,7 @@ from attnkit.analysis.comparison import (
 from attnkit.analysis.reached import level_in_words, metric_of
 from attnkit.figures.overlay import plot_overlay
 from attnkit.figures.replay import replay
+from attnkit.foundation.tables import csv_of_frame
 from attnkit.service.server import server_settings
 from attnkit.training.summary import whole_percent
 from attnkit.ui import components
@@ -123,7 +124,7 @@ def downloads(compared: Sequence[ComparedExperiment]) -> None:
     tasks = dict.fromkeys(each.experiment.task.name for each in compared)
     name = f"attnkit-runs-{'-'.join(tasks)}"
     with st.container(horizontal=True):
-        csv = partial(_encoded, lambda: evaluation_table(compared).to_csv(index=False))
+        csv = partial(_encoded, lambda: csv_of_frame(evaluation_table(compared)))
         download("Every evaluation as CSV", csv, f"{name}-evaluations.csv", key="csv")
         json = partial(_encoded, lambda: to_json(compared))
         download("Settings and runs as JSON", json, f"{name}.json", key="json")
@@ -156,13 +157,16 @@ def _measure_and_variants(compared: Sequence[ComparedExperiment]) -> tuple[Metri
     default = metric_of([one.snapshot for one in compared])
     variants = variants_of(compared)
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        metric: Metric = st.segmented_control(
-            "Measure",
-            list(_MEASURES),
-            format_func=_MEASURES.__getitem__,
-            default=default,
-            required=True,
-            key=f"measure_{default}",
+        metric: Metric = (
+            st.segmented_control(
+                "Measure",
+                list(_MEASURES),
+                format_func=_MEASURES.__getitem__,
+                default=default,
+                required=True,
+                key=f"measure_{default}",
+            )
+            or default
         )
         chosen = variants
         if len(variants) > 1:

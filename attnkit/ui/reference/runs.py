@@ -155,6 +155,9 @@ def compare(
 
 def attempt(runs: Runs, change: Callable[[], object]) -> bool:
     """Change the store, and return whether that was possible; if not, note why."""
+    if not may_change():  # the menu has been drawn for an owner who has signed out since
+        runs.problems.append("Nothing was changed: only the owner of this copy may change runs.")
+        return False
     try:
         change()
     except Unavailable as error:

@@ -1,10 +1,15 @@
 """Guard of a hosted copy: limits on what visitors send, and headers on the server's responses.
 
 Every visitor holds one WebSocket, over which the browser sends messages of Streamlit's protocol
-(`BackMsg`). Streamlit trusts them: any visitor may clear the caches of all, or request pages faster
-than a server can draw them. The guard passes only the kinds of message that our pages need, as
-often as people need them. It wraps the server as ASGI middleware, see `dashboard.py`; a copy that
-is not hosted has no guard.
+(`BackMsg`). Streamlit trusts them: any visitor may clear the caches of all. The guard passes only
+the kinds of message that our pages need. One thread reads and sends the messages of all visitors.
+The guard measures the processor time that each address costs it, and lets the address rest for
+twice as long before it reads more. Drawing pages has turns of its own, see
+`attnkit.ui.server.turns`.
+
+The guard wraps the server as ASGI middleware, see `dashboard.py`; a copy that is not hosted has no
+guard. What a proxy does better is left to the proxy in `docs/hosting.md`, such as deadlines for
+headers.
 """
 
 from __future__ import annotations
@@ -14,9 +19,11 @@ import logging
 import re
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from ipaddress import ip_address
+from typing import Any
 from urllib.parse import urlsplit
 
 from google.protobuf.message import DecodeError
@@ -26,7 +33,6 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from streamlit import config
 from streamlit.proto.BackMsg_pb2 import BackMsg
-from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 
 from attnkit.service.server import server_settings
 from attnkit.ui.server.visitor_address import visitor_address
@@ -37,39 +43,10 @@ OTHER_KINDS = ("stop_script", "app_heartbeat")
 MOST_BYTES = 2**18
 """Size of one message in bytes, at most; those of our pages have some kilobytes."""
 
-PAGE_COST = 5
-"""Cost of a message that draws a whole page; any other message costs 1."""
+MOST_STATES = 200
+"""Widgets whose values one message may hold; our pages have at most fifty.
 
-BYTES_PER_COST = 2**13
-"""Number of bytes for each of which a message costs 1 more."""
-
-CONNECTION_RATE, CONNECTION_BURST = 20, 100
-"""Cost that one connection may cause per second, and at once."""
-
-CONNECTION_START = 40
-"""Cost that a new connection may cause at once: opening another one must not gain anything."""
-
-ADDRESS_SECONDS, ADDRESS_TRIES = 5.0, 50
-"""Seconds that a message waits until its address may cause its cost, and number of checks."""
-
-OPENING_RATE, OPENING_BURST = 5, 100
-"""Connections that one address may open per second, and at once: each draws a first page."""
-
-BURST_SECONDS = 5
-"""Seconds whose allowed cost an address may cause at once."""
-
-DRAWN_AT_ONCE = 3
-"""Connections of one address whose pages are drawn at the same time; others wait for their turn.
-
-Drawing holds the interpreter's lock: more at the same time are not faster for their address, but
-slower for all others.
-"""
-
-PAGE_SECONDS, FRAGMENT_SECONDS = 3.0, 0.5
-"""Seconds after which a turn ends even if its page or fragment has not been drawn.
-
-A browser may request a fragment that is gone, and no message says that it was drawn.
-"""
+Streamlit makes objects of about a kilobyte of each."""
 
 MOST_CONNECTIONS = 250
 """Open connections of one address, at most."""
@@ -77,11 +54,22 @@ MOST_CONNECTIONS = 250
 MOST_ADDRESSES = 4096
 """Addresses that are remembered, at most; those that have been idle longest are forgotten."""
 
-TOO_OFTEN, NOT_UNDERSTOOD, NO_TEXT, TOO_LARGE = 1008, 1002, 1003, 1009
-"""WebSocket codes with which connections are closed."""
+REST = 2.0
+"""Seconds for which an address rests, for each second that its frames and messages have cost."""
+
+READ_AT_ONCE = 2**13
+"""Bytes that are read at once; thousands of empty frames take the time of one message."""
+
+MOST_UNREAD = 2**17
+"""Bytes that a visitor has not read yet, from which nothing more is read from the visitor."""
+
+UNREAD_SECONDS = 0.25
+"""Time between two looks at whether the visitor has read them."""
+
+REFUSED, NOT_UNDERSTOOD, NO_TEXT, TOO_LARGE, GONE = 1008, 1002, 1003, 1009, 1006
+"""WebSocket codes with which connections are closed, and of a visitor who is gone."""
 
 _FRAGMENT = re.compile("[0-9a-zA-Z_-]{0,128}")  # Streamlit logs the name of one that is gone
-_MOST_FINISHED_BYTES = 2000  # of a message which says that a page was drawn
 _LOOPBACK = ("localhost", "127.0.0.1", "0.0.0.0")  # origins that Streamlit allows, too
 _PROXY_HEADERS = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
 
@@ -94,44 +82,53 @@ _POLICY = (
 """Content security policy. Inline code is allowed because Streamlit and our components need it."""
 
 
-@dataclass
-class Bucket:
-    """Token bucket that limits a rate of costs, with bursts.
+class Meter:
+    """Measures the work of the thread that serves all visitors.
 
     Args:
-        rate: Tokens that are added per second.
-        burst: Tokens that the bucket holds, at most.
         clock: Returns seconds that never decrease.
+        work: Returns the processor seconds of the thread.
     """
 
-    rate: float
-    burst: float
-    clock: Callable[[], float] = time.monotonic
-    _tokens: float = field(init=False)
-    _when: float = field(init=False)
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        work: Callable[[], float] = time.thread_time,
+    ) -> None:
+        self.clock, self._work = clock, work
+        self._charged = 0.0
 
-    def __post_init__(self) -> None:
-        self._tokens, self._when = self.burst, self.clock()
-
-    def take(self, cost: float) -> bool:
-        """Take tokens, and return whether there were enough; if not, none is taken."""
-        now = self.clock()
-        self._tokens = min(self.burst, self._tokens + (now - self._when) * self.rate)
-        self._when = now
-        if self._tokens < cost:
-            return False
-        self._tokens -= cost
-        return True
+    def seconds(self) -> float:
+        """Return the processor seconds since the last call."""
+        before, self._charged = self._charged, self._work()
+        return self._charged - before
 
 
 @dataclass
-class _Address:
-    """Limits and turns that all open connections of one address share."""
+class Address:
+    """What all open connections of one address share.
 
-    bucket: Bucket
-    openings: Bucket
+    Attributes:
+        meter: Measures the work for all addresses.
+        n_connections: Number of open connections.
+    """
+
+    meter: Meter
     n_connections: int = 0
-    turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(DRAWN_AT_ONCE))
+    _rests_until: float = 0.0
+
+    @property
+    def rest(self) -> float:
+        """Seconds until more is read from this address; 0 or less if it does not rest."""
+        return self._rests_until - self.meter.clock()
+
+    def charge(self) -> None:
+        """Let the address rest for the work since any address was charged.
+
+        Whoever sends or receives next was the cause of nearly all of it.
+        """
+        seconds = REST * self.meter.seconds()
+        self._rests_until = max(self.meter.clock(), self._rests_until) + seconds
 
 
 class Guard:
@@ -139,21 +136,14 @@ class Guard:
 
     Args:
         app: The guarded application.
-        address_rate: Cost that all connections of one address may cause per second.
         frame_ancestors: Sites that may show the pages in a frame, as in the header of this name.
-        clock: Returns seconds that never decrease.
+        meter: Measures the work of the thread that runs the guard.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        address_rate: float,
-        frame_ancestors: str,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._app = app
-        self._rate, self._frame_ancestors, self._clock = address_rate, frame_ancestors, clock
-        self._addresses: dict[str, _Address] = {}
+    def __init__(self, app: ASGIApp, frame_ancestors: str, meter: Meter | None = None) -> None:
+        self._app, self._frame_ancestors = app, frame_ancestors
+        self._meter = meter or Meter()
+        self._addresses: dict[str, Address] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request or connection, as ASGI prescribes."""
@@ -182,6 +172,7 @@ class Guard:
             if message["type"] == "http.response.start":
                 add_headers(message, policy, secure=secure)
             await send(message)
+            self._meter.seconds()  # no visitor is charged for files, which a class opens at once
 
         await app(scope, receive, send_with_headers)
 
@@ -190,29 +181,21 @@ class Guard:
         headers = Headers(scope=scope)
         peer = (scope.get("client") or (None,))[0]
         address = self._address(visitor_address(headers.getlist, peer))
-        if (
-            is_foreign(headers)
-            or address.n_connections >= MOST_CONNECTIONS
-            or not address.openings.take(1)
-        ):
+        if is_foreign(headers) or address.n_connections >= MOST_CONNECTIONS:
             await receive()
-            await send({"type": "websocket.close", "code": TOO_OFTEN})
+            await send({"type": "websocket.close", "code": REFUSED})
             return
-        limit_message_size(receive)
-        connection = _Connection(receive, send, address, self._clock)
+        read_little_at_once(receive, address)
+        connection = _Connection(receive, send, address)
         address.n_connections += 1
         try:
             await self._app(scope, connection.receive, connection.send)
         finally:
             address.n_connections -= 1
-            connection.end_turn()
 
-    def _address(self, name: str) -> _Address:
+    def _address(self, name: str) -> Address:
         """Return the state of an address; forget the one idle longest if there are many."""
-        address = self._addresses.pop(name, None)
-        if address is None:
-            bucket = Bucket(self._rate, BURST_SECONDS * self._rate, self._clock)
-            address = _Address(bucket, Bucket(OPENING_RATE, OPENING_BURST, self._clock))
+        address = self._addresses.pop(name, None) or Address(self._meter)
         self._addresses[name] = address  # at the end, so that the first is idle longest
         if len(self._addresses) > MOST_ADDRESSES:
             idle = (n for n, other in self._addresses.items() if not other.n_connections)
@@ -223,80 +206,122 @@ class Guard:
 class _Connection:
     """One visitor's WebSocket between the server and Streamlit."""
 
-    def __init__(
-        self, receive: Receive, send: Send, address: _Address, clock: Callable[[], float]
-    ) -> None:
+    def __init__(self, receive: Receive, send: Send, address: Address) -> None:
         self._receive, self._send, self._address = receive, send, address
-        self._bucket = Bucket(CONNECTION_RATE, CONNECTION_BURST, clock)
-        self._bucket.take(CONNECTION_BURST - CONNECTION_START)
         self._closed = False
-        self._turn: asyncio.TimerHandle | None = None  # ends the present turn
         self._written = asyncio.Event()  # set while the client has received everything
         self._written.set()
 
     async def send(self, message: Message) -> None:
-        """Send a message to the visitor; after the connection was closed, drop it."""
+        """Send a message to the visitor; once the connection is closed, drop it."""
         if self._closed:
             return
         self._written.clear()
         try:
             await self._send(message)
+        except OSError:  # the visitor is gone; Streamlit would log a traceback
+            self._closed = True
         finally:
             self._written.set()
-        if is_script_finished(message):
-            self.end_turn()
+            self._address.charge()
 
     async def receive(self) -> Message:
         """Return the next message that may pass, or the end of the connection."""
         while True:
+            self._address.charge()  # Streamlit has handled the last one
             await self._written.wait()  # a client that does not read may not request more
             message = await self._receive()
-            if message["type"] != "websocket.receive":
+            if message["type"] == "websocket.disconnect":
                 return message
-            parsed = await self._judge(message.get("bytes"))
-            if isinstance(parsed, int):
+            while (rest := self._address.rest) > 0:
+                await asyncio.sleep(rest)
+            if self._closed:
+                return {"type": "websocket.disconnect", "code": GONE}
+            verdict = judge(message)
+            if verdict is True:
+                return message
+            if verdict is not False:
                 self._closed = True
-                await self._send({"type": "websocket.close", "code": parsed})
-                return {"type": "websocket.disconnect", "code": parsed}
-            kind, fragment = parsed.WhichOneof("type"), parsed.rerun_script.fragment_id
-            if kind == "rerun_script" and _FRAGMENT.fullmatch(fragment):
-                await self._begin_turn(FRAGMENT_SECONDS if fragment else PAGE_SECONDS)
-                return message
-            if kind in OTHER_KINDS:
-                return message
+                await self._send({"type": "websocket.close", "code": verdict})
+                return {"type": "websocket.disconnect", "code": verdict}
 
-    def end_turn(self) -> None:
-        """End the turn, so that another connection of the address is drawn for."""
-        if self._turn is not None:
-            self._turn.cancel()
-            self._turn = None
-            self._address.turns.release()
 
-    async def _begin_turn(self, seconds: float) -> None:
-        """Wait for a turn, unless the connection has one already."""
-        if self._turn is None:
-            await self._address.turns.acquire()
-            self._turn = asyncio.get_running_loop().call_later(seconds, self.end_turn)
-
-    async def _judge(self, data: bytes | None) -> BackMsg | int:
-        """Return a message within all limits, or the code to close the connection with."""
-        if data is None:
-            return NO_TEXT
-        if len(data) > MOST_BYTES:
+def judge(message: Message) -> int:
+    """Return whether a message passes: True, False if it is dropped, or the code of a close."""
+    if message["type"] != "websocket.receive":
+        return True
+    data = message.get("bytes")
+    if data is None:
+        return NO_TEXT
+    if len(data) > MOST_BYTES:
+        return TOO_LARGE
+    try:
+        parsed = BackMsg.FromString(data)
+    except DecodeError:
+        return NOT_UNDERSTOOD
+    kind, rerun = parsed.WhichOneof("type"), parsed.rerun_script
+    if kind == "rerun_script":
+        if len(rerun.widget_states.widgets) > MOST_STATES:
             return TOO_LARGE
-        try:
-            parsed: BackMsg = BackMsg.FromString(data)
-        except DecodeError:
-            return NOT_UNDERSTOOD
-        draws_page = parsed.HasField("rerun_script") and not parsed.rerun_script.fragment_id
-        cost = (PAGE_COST if draws_page else 1) + len(data) // BYTES_PER_COST
-        if not self._bucket.take(cost):
-            return TOO_OFTEN
-        for _ in range(ADDRESS_TRIES):  # many visitors behind one router are slowed, not cut off
-            if self._address.bucket.take(cost):
-                return parsed
-            await asyncio.sleep(ADDRESS_SECONDS / ADDRESS_TRIES)
-        return TOO_OFTEN
+        return _FRAGMENT.fullmatch(rerun.fragment_id) is not None
+    return kind in OTHER_KINDS
+
+
+def read_little_at_once(receive: Receive, address: Address) -> None:
+    """Make uvicorn read the frames of a WebSocket in small pieces, which the address is charged.
+
+    Uvicorn answers pings and joins frames by itself before the guard sees a message, and its limit
+    of a message's size is the one of responses, which are far larger. Other servers are unchanged.
+    """
+    protocol: Any = getattr(receive, "__self__", None)
+    connection, transport = (getattr(protocol, name, None) for name in ("conn", "transport"))
+    if connection is not None and hasattr(connection, "max_message_size"):
+        connection.max_message_size = MOST_BYTES
+    if transport is not None and hasattr(protocol, "data_received"):
+        transport.max_size = READ_AT_ONCE  # of asyncio's sockets
+        protocol.data_received = _Reader(protocol, transport, address).take
+
+
+class _Reader:
+    """Reads the frames of one connection when its address does not rest.
+
+    Args:
+        protocol: Uvicorn's connection.
+        transport: The transport of its socket.
+        address: The address that is charged.
+    """
+
+    def __init__(self, protocol: Any, transport: Any, address: Address) -> None:
+        self._handle: Callable[[bytes], None] = protocol.data_received
+        self._protocol, self._transport, self._address = protocol, transport, address
+        self._pieces: deque[bytes] = deque()  # that have come, but were not handled yet
+
+    def take(self, data: bytes) -> None:
+        """Take what has come on the socket."""
+        self._pieces.append(data)
+        if len(self._pieces) == 1:
+            self._go_on()
+        else:  # uvicorn has begun to read again, although the address rests
+            self._transport.pause_reading()
+
+    def _go_on(self) -> None:
+        """Handle pieces until the address rests, or the visitor has to read first."""
+        while self._pieces:
+            wait = self._address.rest
+            if self._transport.get_write_buffer_size() > MOST_UNREAD:
+                wait = UNREAD_SECONDS
+            if self._transport.is_closing():
+                self._pieces.clear()
+            elif wait > 0:
+                self._transport.pause_reading()
+                asyncio.get_running_loop().call_later(wait, self._go_on)
+                return
+            else:
+                self._handle(self._pieces[0])
+                self._pieces.popleft()
+                self._address.charge()
+        if not getattr(self._protocol, "read_paused", False):
+            self._transport.resume_reading()
 
 
 in_front = threading.Event()
@@ -315,11 +340,7 @@ def guards() -> list[Middleware]:
     in_front.set()
     # The log of a hosted copy names nobody, but uvicorn logs the address of every connection.
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-    return [
-        Middleware(
-            Guard, address_rate=settings.address_rate, frame_ancestors=settings.frame_ancestors
-        )
-    ]
+    return [Middleware(Guard, frame_ancestors=settings.frame_ancestors)]
 
 
 def is_foreign(headers: Headers) -> bool:
@@ -371,24 +392,3 @@ def add_headers(message: Message, policy: str, *, secure: bool) -> None:
             else (name, value)
             for name, value in message["headers"]
         ]
-
-
-def is_script_finished(message: Message) -> bool:
-    """Return whether a message to the visitor says that a page or fragment has been drawn."""
-    data = message.get("bytes") or b""
-    if not 0 < len(data) <= _MOST_FINISHED_BYTES:
-        return False
-    sent = ForwardMsg.FromString(data)
-    unfinished = ForwardMsg.FINISHED_EARLY_FOR_RERUN
-    return bool(sent.HasField("script_finished") and sent.script_finished != unfinished)
-
-
-def limit_message_size(receive: Receive) -> None:
-    """Make uvicorn refuse messages of more than `MOST_BYTES` at their first bytes.
-
-    Its own limit is the one for responses, which are far larger: unfinished messages of a hundred
-    connections could fill the memory. Other servers keep their limit.
-    """
-    connection = getattr(getattr(receive, "__self__", None), "conn", None)
-    if connection is not None and hasattr(connection, "max_message_size"):
-        connection.max_message_size = MOST_BYTES

@@ -98,9 +98,11 @@ def serve(
 
     from attnkit.ui.server.guard import guards
     from attnkit.ui.server.lifespan import lifespan
+    from attnkit.ui.server.visitor_address import trust_only_our_setting
 
     script = str(dashboard_script())
     sys.argv = [script]  # Streamlit reads the configuration beside this path
+    trust_only_our_setting()
     options: dict[str, Any] = {"server.address": host, "server.port": port}
     options["logger.hideWelcomeMessage"] = True
     if not open_browser:

@@ -8,11 +8,13 @@ from attnkit.service.store import ResultStore
 from attnkit.training.pace import duration_in_words
 from attnkit.ui.server.singletons import Singleton
 from attnkit.ui.server.storage import result_store
+from attnkit.ui.server.turns import waiting
 
 
 def _start_service() -> TrainingService:
     store = result_store()
-    return TrainingService(store=store if isinstance(store, ResultStore) else None)
+    kept = store if isinstance(store, ResultStore) else None
+    return TrainingService(store=kept, waiting=waiting)
 
 
 FIRST_FRAME_SECONDS = 0.3

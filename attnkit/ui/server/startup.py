@@ -9,6 +9,7 @@ import streamlit as st
 from streamlit import config
 
 from attnkit.foundation.process import prepare_for_serving
+from attnkit.service.foreign_logs import log_foreign_errors
 from attnkit.service.logs import log, versions
 from attnkit.service.server import server_settings
 from attnkit.service.store import ResultStore
@@ -29,6 +30,7 @@ def start() -> None:
     settings = server_settings()
     if settings.hosted:  # details of an error are for the log, not for visitors
         st.set_option("client.showErrorDetails", "none")
+        config.set_option("logger.enableRich", False)  # it would print whole tracebacks
         config.set_option("server.maxUploadSize", 1)  # megabyte; a hosted copy takes no uploads
     log("server started", versions=versions(), settings=settings.shown(), cores=os.cpu_count())
     if settings.hosted and not guard.in_front.is_set():
@@ -36,6 +38,8 @@ def start() -> None:
     prepare_for_serving()
     training_service()
     sweep()
+    if settings.hosted:  # until here, whoever starts the server reads why it does not start
+        log_foreign_errors()
 
 
 @Singleton

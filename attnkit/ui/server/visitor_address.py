@@ -2,12 +2,41 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from ipaddress import IPv6Address, ip_address
 
 import streamlit as st
+import uvicorn.config
+from starlette.types import ASGIApp
 
 from attnkit.service.server import server_settings
+
+_PAIR = r"""\s*([^;"=\s]*)\s*=\s*("[^"]*"|[^;"]*)\s*"""
+_PAIRS = re.compile(f"{_PAIR}(?:;{_PAIR})*")
+_EACH_PAIR = re.compile(f"(?:^|;){_PAIR}(?=;|$)")
+"""Names and values in an element of the header `Forwarded`, RFC 7239."""
+
+_WITH_PORT = re.compile(r"\[([^]]*)\](?::\d+)?|([\d.]+):\d+")
+"""An address with a port, or an IPv6 address in brackets."""
+
+
+_LONGEST = 200
+"""Characters of what a proxy writes about one visitor, at most."""
+
+
+def trust_only_our_setting() -> None:
+    """Let the setting `address_header` alone decide whose headers are believed.
+
+    Without this, the server takes the address of a connection from this machine out of
+    `X-Forwarded-For`, which a proxy on it may hand on as a visitor has sent it. Its setting for
+    that is read before our code is, so the server gets an application that is not wrapped.
+    """
+
+    def unwrapped(app: ASGIApp, **_: object) -> ASGIApp:
+        return app
+
+    uvicorn.config.ProxyHeadersMiddleware = unwrapped  # type: ignore[assignment,attr-defined]
 
 
 def visitor_address(values_of: Callable[[str], Sequence[str]], peer: str | None) -> str:
@@ -16,6 +45,8 @@ def visitor_address(values_of: Callable[[str], Sequence[str]], peer: str | None)
     The setting `address_header` names the header in which a trusted proxy writes it. Proxies append
     to what the visitor sent, so only the last address in that header was written by a proxy. An
     IPv6 address is replaced by its network, because one visitor has a whole /64 of addresses.
+    Proxies write an address alone, with a port, as `1.2.3.4:5678` or `[2001:db8::1]:443`, or as
+    `for=` in the header `Forwarded`.
 
     Args:
         values_of: Returns all values of a header by its name, such as `Headers.getlist`.
@@ -23,16 +54,28 @@ def visitor_address(values_of: Callable[[str], Sequence[str]], peer: str | None)
 
     Returns:
         The address in its canonical form. Without the setting, or if the header contains no
-        address, it is `peer`.
+        address at its end, as with `unknown`, it is `peer`.
     """
     header = server_settings().address_header
     from_proxy = ",".join(values_of(header)).rpartition(",")[2].strip() if header else ""
-    return _canonical(from_proxy) or _canonical(peer or "") or "127.0.0.1"
+    return _canonical(_without_port(from_proxy)) or _canonical(peer or "") or "127.0.0.1"
 
 
 def session_address() -> str:
     """Return the address of the visitor whose page is being drawn."""
     return visitor_address(st.context.headers.get_all, st.context.ip_address)
+
+
+def _without_port(text: str) -> str:
+    """Return the address in what a proxy writes; the text itself if it is in no other form."""
+    if len(text) > _LONGEST:
+        return ""
+    if "=" in text:
+        pairs = _EACH_PAIR.findall(text) if _PAIRS.fullmatch(text) else []
+        found = [value.strip().strip('"') for name, value in pairs if name.lower() == "for"]
+        text = found[0] if len(found) == 1 else ""
+    match = _WITH_PORT.fullmatch(text)
+    return text if match is None else match[1] or match[2] or ""
 
 
 def _canonical(text: str) -> str:

@@ -12,6 +12,7 @@ from attnkit.foundation.settings import InvalidExperiment
 from attnkit.service.service import Refused
 from attnkit.sweeps import Sweep, SweepResult
 from attnkit.training.summary import percent, percent_limits
+from attnkit.ui import components
 from attnkit.ui.markdown import plain
 from attnkit.ui.server.presence import watcher
 from attnkit.ui.server.service import training_service
@@ -22,12 +23,15 @@ from attnkit.ui.widgets import bound
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
 
+Mark = components.Index | list[components.Index]
+"""What a mark reports: the index of its row, alone or as the first of a list."""
 
-def take_mark(choice: CapacityChoice, result: SweepResult, mark: Any) -> None:
-    """Choose the cell of a mark that was pressed, named by the index of its row."""
-    index = mark[0] if isinstance(mark, list) and mark else mark
+
+def take_mark(choice: CapacityChoice, result: SweepResult, mark: int | list[int] | None) -> None:
+    """Choose the cell of a mark that was pressed."""
+    index = next(iter(mark), None) if isinstance(mark, list) else mark
     table = table_of(result)
-    if isinstance(index, int) and index in table.index:
+    if index is not None and index in table.index:
         choice.cell = cell_at(result.sweep, table.loc[[index]].iloc[0])
 
 

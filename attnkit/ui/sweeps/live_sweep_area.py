@@ -12,6 +12,7 @@ from attnkit.tasks import TASKS
 from attnkit.ui.lab.controls import labels_of
 from attnkit.ui.markdown import plain
 from attnkit.ui.server.presence import watcher
+from attnkit.ui.server.turns import fragment
 from attnkit.ui.sweeps.choice import OWN, CapacityChoice
 from attnkit.ui.sweeps.live_sweep import (
     PAUSED,
@@ -46,7 +47,7 @@ def sweep_form_area(choice: CapacityChoice) -> None:
     """Draw the form of a sweep of the visitor's own."""
     form: SweepForm = st.session_state.setdefault("sweep_form", SweepForm())
     with st.container(border=True, key="sweep_form_area"):
-        st.fragment(_form_area)(form, choice)
+        fragment(_form_area)(form, choice)
 
 
 def _form_area(form: SweepForm, choice: CapacityChoice) -> None:

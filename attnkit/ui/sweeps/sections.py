@@ -23,6 +23,7 @@ from attnkit.figures.gaps import DifferenceMeasure, describe_difference, plot_di
 from attnkit.figures.panels import Figure
 from attnkit.figures.phase import MEASURES
 from attnkit.foundation.settings import Value
+from attnkit.foundation.tables import csv_of_frame
 from attnkit.sweeps import SweepResult
 from attnkit.training.metrics import asymmetry
 from attnkit.ui import components
@@ -154,8 +155,7 @@ def downloads(choice: CapacityChoice, result: SweepResult) -> None:
 def runs_csv(result: SweepResult) -> str:
     """Return all runs of a sweep as CSV, with the score asymmetry that the pages show."""
     runs = result.runs.assign(asymmetry=asymmetry(result.runs["score_symmetry"]))
-    text: str = runs.to_csv(index=False)
-    return text
+    return csv_of_frame(runs)
 
 
 def pick_values(choice: CapacityChoice, result: SweepResult, names: Iterable[str]) -> None:

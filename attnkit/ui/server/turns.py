@@ -1,0 +1,136 @@
+"""Turns of visitors at drawing pages, and the processor time that is charged to their addresses.
+
+On a hosted copy every page and every fragment is drawn in a turn of its visitor's address. Its
+processor time is measured, with that of callbacks before it. So whoever asks for much waits, and
+others do not. A thread that waits for the training process leaves its turn to others meanwhile.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import ParamSpec
+
+import streamlit as st
+from streamlit import runtime
+from streamlit.runtime.scriptrunner import RerunException, get_script_run_ctx
+
+from attnkit.service.server import server_settings
+from attnkit.service.thread_turns import ThreadTurns
+from attnkit.ui.server.visitor_address import session_address
+
+DRAWN_AT_ONCE, OF_ADDRESS = 6, 2
+"""Pages and fragments that are drawn at the same time: of all addresses, and of one alone."""
+
+P = ParamSpec("P")
+
+_turns = ThreadTurns(DRAWN_AT_ONCE, OF_ADDRESS)
+
+
+class _Turn:
+    """A turn of the present thread. It ends with the thread at the latest.
+
+    Args:
+        address: Address that it is charged to.
+        session: Session that is drawn.
+    """
+
+    def __init__(self, address: str, session: str) -> None:
+        self._key: tuple[str, str] | None = None
+        self.begin(address, session)
+
+    def begin(self, address: str, session: str) -> None:
+        """Wait for the turn; stop the script if nobody waits for what it draws any more."""
+        if not _turns.begin(address, session):
+            st.stop()  # the visitor has asked anew, and another thread draws
+        self._key = address, session
+        if runtime.exists() and not runtime.get_instance().is_active_session(session):
+            self.end()
+            st.stop()  # the tab was closed meanwhile
+
+    def end(self) -> tuple[str, str] | None:
+        """End the turn, charge it, and return its address and session; None if it has ended."""
+        key, self._key = self._key, None
+        if key is not None:
+            seconds = time.thread_time()
+            _turns.end(*key, max(0.0, seconds - _thread.charged))
+            _thread.charged = seconds
+        return key
+
+    def __del__(self) -> None:
+        self.end()
+
+
+class _Thread(threading.local):
+    """State of the present thread.
+
+    Attributes:
+        turn: The turn that it has, or had last.
+        draws: Whether it is within `turn`.
+        charged: Processor seconds of the thread that have been charged.
+    """
+
+    turn: _Turn | None = None
+    draws = False
+    charged = 0.0
+
+
+_thread = _Thread()
+
+
+@contextmanager
+def turn() -> Iterator[None]:
+    """Draw a page or a fragment within a turn of its visitor's address.
+
+    If its tab was closed or has asked anew while it waited, nothing is drawn. Without effect
+    within another turn, and on a copy that is not hosted. A page that is interrupted to be drawn
+    anew keeps its turn until then, so that what Streamlit does in between is part of the turn, too.
+    """
+    context = get_script_run_ctx(suppress_warning=True)
+    if _thread.draws or context is None or not server_settings().hosted:
+        yield
+        return
+    if _thread.turn is not None:
+        _thread.turn.end()
+    held = _thread.turn = _Turn(session_address(), context.session_id)
+    _thread.draws, is_drawn_anew = True, False
+    try:
+        yield
+    except RerunException:
+        is_drawn_anew = True
+        raise
+    finally:
+        _thread.draws = False
+        if not is_drawn_anew:
+            held.end()
+
+
+@contextmanager
+def waiting() -> Iterator[None]:
+    """Leave the turn to others while this thread waits for another process."""
+    held = _thread.turn
+    key = None if held is None else held.end()
+    try:
+        yield
+    finally:
+        if held is not None and key is not None:
+            held.begin(*key)
+
+
+def fragment(draw: Callable[P, None], run_every: float | None = None) -> Callable[P, None]:
+    """Return a Streamlit fragment that is drawn in turns; all fragments are made by this.
+
+    Args:
+        draw: Draws the fragment.
+        run_every: Seconds between two drawings; None if only its widgets draw it again.
+    """
+
+    @wraps(draw)
+    def in_turn(*args: P.args, **kwargs: P.kwargs) -> None:
+        with turn():
+            draw(*args, **kwargs)
+
+    return st.fragment(in_turn, run_every=run_every)

@@ -1,0 +1,93 @@
+"""Values of widgets as visitors send them, checked before callbacks and pages read them.
+
+A browser sends values that its widgets can have. Anybody else may send anything for any widget:
+text for a number, an option that is not there, the press of a button that is no longer on the page.
+Streamlit trusts the kind of a value, and runs callbacks before it checks options. It registers
+every widget with the kind, the options and the callback that it has; values that do not fit are
+dropped here, so that the widget keeps the value that it had.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from streamlit.proto.WidgetStates_pb2 import WidgetState, WidgetStates
+from streamlit.runtime.state.common import (
+    RegisterWidgetResult,
+    WidgetMetadata,
+    unpack_widget_state_value,
+)
+from streamlit.runtime.state.session_state import (
+    STREAMLIT_INTERNAL_KEY_PREFIX,
+    Serialized,
+    SessionState,
+)
+
+LONGEST_TEXT = 20_000
+"""Characters of a text, at most; no field of our pages takes more."""
+
+
+@cache
+def check_widget_values() -> None:
+    """Check all values of widgets in this process from now on."""
+    set_all, register = SessionState.set_widgets_from_proto, SessionState.register_widget
+
+    def set_allowed(self: SessionState, states: WidgetStates) -> None:
+        """Set the values that are allowed. A widget that is not on the page loses its callback."""
+        known = self._new_widget_state.widget_metadata
+        for state in states.widgets:
+            if _element_of(state.id) not in self._old_state:
+                known.pop(state.id, None)
+        set_all(self, WidgetStates(widgets=[s for s in states.widgets if is_allowed(s, known)]))
+
+    def register_checked(
+        self: SessionState, metadata: WidgetMetadata[Any], user_key: str | None
+    ) -> RegisterWidgetResult[Any]:
+        """Register a widget, without a value that came before the widget and is not allowed."""
+        early = self._new_widget_state.states.get(metadata.id)
+        if isinstance(early, Serialized) and not fits(early.value, metadata):
+            del self._new_widget_state.states[metadata.id]
+        return register(self, metadata, user_key)
+
+    SessionState.set_widgets_from_proto = set_allowed  # type: ignore[assignment,method-assign]
+    SessionState.register_widget = register_checked  # type: ignore[method-assign]
+
+
+def fits(state: WidgetState, metadata: WidgetMetadata[Any]) -> bool:
+    """Return whether a widget can have a value."""
+    kind = state.WhichOneof("value")
+    if kind is None:  # cleared
+        return True
+    if kind != metadata.value_type:
+        return False
+    if kind == "file_uploader_state_value":  # to read it would take the files
+        return True
+    if kind == "string_value" and len(state.string_value) > LONGEST_TEXT:
+        return False
+    if kind == "string_array_value":
+        chosen = list(state.string_array_value.data)
+    else:
+        chosen = [state.string_value]
+    options, most = metadata.formatted_options, metadata.max_array_length
+    if most is not None and len(chosen) > most:
+        return False
+    if options is not None:
+        return len(set(chosen)) == len(chosen) and set(chosen) <= set(options)
+    try:
+        metadata.deserializer(unpack_widget_state_value(state))
+    except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError):
+        return False
+    return True
+
+
+def is_allowed(state: WidgetState, known: dict[str, WidgetMetadata[Any]]) -> bool:
+    """Return whether a value fits its widget; without a widget yet, it is checked later."""
+    metadata = known.get(state.id)
+    return metadata is None or fits(state, metadata)
+
+
+def _element_of(widget: str) -> str:
+    """Return the id of the element of a widget; the events of a component are a widget, too."""
+    element = widget.removeprefix(f"{STREAMLIT_INTERNAL_KEY_PREFIX}_")
+    return widget if element == widget else element.partition("__")[0]

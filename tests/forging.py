@@ -1,0 +1,120 @@
+"""Values that no browser sends, for every widget of a page, drawn from a seed."""
+
+import json
+import math
+
+from streamlit.proto.WidgetStates_pb2 import WidgetState, WidgetStates
+
+TEXTS = (
+    "",
+    " ",
+    "nonsense",
+    "0",
+    "-1",
+    "1e400",
+    "nan",
+    "QKV",
+    "\x00",
+    "’\u202e",
+    "http://[",
+    "x" * 10**5,
+)
+NUMBERS = (0, -1, 1, 2.5, 1e9, -1e300, 10**12, math.nan, math.inf, -math.inf)
+WHOLE = (0, -1, 1, 7, 2**31, -(2**63), 2**63 - 1)
+EVENTS = ("picked", "chosen", "resend", "selection", "value", "event", "layer", "query_index")
+
+
+def forged_json(draw, depth=0):
+    """Return JSON of no meaning."""
+    leaves = (None, True, *TEXTS[:9], *WHOLE, 2.5, 10**400)
+    kind = draw.randrange(6)
+    if depth > 3 or kind > 3:
+        return draw.choice(leaves)
+    members = [forged_json(draw, depth + 1) for _ in range(draw.randrange(5))]
+    if kind == 3:
+        return {name: forged_json(draw, depth + 1) for name in draw.sample(EVENTS, 3)}
+    if kind == 2:
+        rows = [draw.choice((*WHOLE, "0", None, [])) for _ in range(draw.randrange(4))]
+        return {"selection": {"rows": rows, "columns": members, "cells": members}}
+    return members if kind else {draw.choice(EVENTS): members}
+
+
+def forged_text(draw):
+    """Return JSON as it is sent, sometimes broken or deep."""
+    text = json.dumps(forged_json(draw))
+    return draw.choice((text, text, text, text[:-1], "[" * 5000, "NaN", '{"picked": 1e999}'))
+
+
+def forged_run(draw):
+    """Return the fields of a message that draws a page, whose address, place and clock are odd."""
+    texts = (*TEXTS, "%ff&v=%00", "?embed=true&embed_options=x", "a/../owner", "[::1", "\ud7ff")
+    addresses = ("http://[", "http://a:99999999/", "//", "javascript:0", "http://\x00/", "http:///")
+    return {
+        "context_info": {
+            "url": draw.choice((*addresses, *texts)),
+            "timezone": draw.choice(("Mars/Phobos", "../../etc/passwd", *texts)),
+            "timezone_offset": draw.choice((0, -(2**31), 2**31 - 1)),
+            "locale": draw.choice(("xx_YY", *texts)),
+        },
+        "query_string": draw.choice(texts),
+        "page_script_hash": draw.choice(texts),
+        "page_name": draw.choice(texts),
+        "fragment_id": draw.choice(("", "", "gone")),
+        "cached_message_hashes": draw.choices(texts[:9], k=draw.choice((0, 3, 500))),
+        "is_history_navigation": draw.random() < 0.5,
+    }
+
+
+def forge(draw, widget, field="", options=()):
+    """Return a state of a widget.
+
+    Args:
+        draw: `random.Random` of the seed.
+        widget: Id of the widget.
+        field: Kind of value that the widget has; empty for any.
+        options: Options of the widget, some of which are sent, too.
+    """
+    texts = (*TEXTS[:9], *options)
+    state = WidgetState(id=widget)
+    kinds = [one.name for one in WidgetState.DESCRIPTOR.oneofs_by_name["value"].fields]
+    field = field or draw.choice(kinds)
+    if field in ("json_value", "json_trigger_value"):
+        setattr(state, field, forged_text(draw))
+    elif field == "string_value":
+        state.string_value = draw.choice((*TEXTS, *options, forged_text(draw)))
+    elif field == "string_trigger_value":
+        state.string_trigger_value.data = draw.choice(TEXTS)
+    elif field in ("trigger_value", "bool_value"):
+        setattr(state, field, draw.random() < 0.8)
+    elif field == "double_value":
+        state.double_value = draw.choice(NUMBERS)
+    elif field == "int_value":
+        state.int_value = draw.choice(WHOLE)
+    elif field == "bytes_value":
+        state.bytes_value = draw.randbytes(9)
+    elif field == "string_array_value":
+        n = draw.choice((0, 1, 2, 3, 2000))
+        state.string_array_value.data.extend(draw.choices(texts, k=n))
+    elif field == "double_array_value":
+        state.double_array_value.data.extend(draw.choices(NUMBERS, k=3))
+    elif field == "int_array_value":
+        state.int_array_value.data.extend(draw.choices(WHOLE, k=3))
+    else:
+        getattr(state, field).SetInParent()
+    return state
+
+
+def forged_states(draw, widgets, share=1.0):
+    """Return states of some widgets: mostly of the kind of each widget, else of any kind.
+
+    Args:
+        draw: `random.Random` of the seed.
+        widgets: Kind of value and options of each widget by its id.
+        share: Share of the widgets.
+    """
+    states = [
+        forge(draw, widget, field if draw.random() < 0.8 else "", options)
+        for widget, (field, options) in widgets.items()
+        if draw.random() < share
+    ]
+    return WidgetStates(widgets=states)
