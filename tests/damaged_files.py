@@ -197,7 +197,7 @@ FALSE = {
         "version": (1, 3 << 24), "tensors": (2**14 + 1,), f"{Q} type": (15, 26, 28),
         f"{Q} side 0": (31, 256, 2**63, 2**64 - 8), f"{Q} side 1": (7, 2**32),
         f"{Q} offset": (7, 2**64 - 32), "llama.attention.head_count": (3,),
-        "llama.attention.head_count_kv": (8,), "llama.rope.freq_base": (0.0, NAN, INF),
+        "llama.attention.head_count_kv": (8,), "llama.rope.freq_base": (0.0, 1e-40, NAN, INF),
     },
     "ctranslate2": {
         f"{W} type": (4, 6), f"{W} size": (4 * 16 * 32 - 4,), "decoder/num_heads": (-3,),

@@ -30,6 +30,9 @@ _N_NUMBERS, _N_NUMBERS_WITH_GAINS = 2**24, 2**22
 _N_LAYERS = (4, 32)
 """Minimum and maximum number of random layers."""
 
+_N_HEADS = 2**13
+"""Maximum number of random heads, if they are those of more than two layers."""
+
 
 class Shape(NamedTuple):
     """Numbers of heads and widths of a layer.
@@ -118,6 +121,7 @@ def _levels_of_draws(
     n_q = shape.n_heads * shape.d_q * shape.d_head
     n_kv = shape.n_kv_heads * shape.d_kv * (shape.d_head + shape.d_value)
     n_layers = int(np.clip(n_numbers // (n_q + n_kv), *_N_LAYERS))
+    n_layers = min(n_layers, max(2, _N_HEADS // shape.n_heads))
     layers = list(_measure_random_layers(shape, n_layers, _scaled(gain_q), _scaled(gain_kv)))
     heads = {name: np.concatenate([layer.heads[name] for layer in layers]) for name in OF_WEIGHTS}
     whole = {name: np.array([layer.whole[name] for layer in layers]) for name in layers[0].whole}

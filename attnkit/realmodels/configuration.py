@@ -26,7 +26,7 @@ N_PREDICTING = ("num_nextn_predict_layers", "num_mtp_layers")
 """Names of a field in the configurations of transformers; the first one that is present counts."""
 
 _MAX_COUNT = 1_000_000
-_MAX_NUMBER = 1e30
+_MIN_NUMBER, _MAX_NUMBER = 1e-30, 1e30
 
 _REQUIRED = object()
 """In place of a default: the field must be present."""
@@ -69,8 +69,8 @@ class Configuration:
         value = self._checked(
             names,
             _REQUIRED if default is None else default,
-            lambda value: type(value) in (int, float) and 0 < value <= _MAX_NUMBER,
-            f"a number above 0, at most {_MAX_NUMBER:g}",
+            lambda value: type(value) in (int, float) and _MIN_NUMBER <= value <= _MAX_NUMBER,
+            f"a number from {_MIN_NUMBER:g} to {_MAX_NUMBER:g}",
         )
         return float(value)
 

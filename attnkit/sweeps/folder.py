@@ -154,16 +154,10 @@ def _check_columns(schema: Any) -> None:
     """Raise BadDocument unless a table has the columns by which its runs are found."""
     import pyarrow.types as types
 
-    for name, of_type in (
-        ("cell", "text"),
-        ("sharing", "text"),
-        ("seed", "whole numbers"),
-        ("error", "text"),
-    ):
+    texts = (types.is_string, types.is_large_string, types.is_null)
+    kinds = {"cell": texts, "sharing": texts, "seed": (types.is_integer,), "error": texts}
+    for name, allowed in kinds.items():
         column = schema.field(name).type if name in schema.names else None
-        is_text = column is not None and (
-            types.is_string(column) or types.is_large_string(column) or types.is_null(column)
-        )
-        is_number = column is not None and types.is_integer(column)
-        if not (is_number if name == "seed" else is_text):
-            raise BadDocument(f"its column {name!r} is {column}, allowed {of_type}")
+        if column is None or not any(is_kind(column) for is_kind in allowed):
+            kind = "texts" if allowed is texts else "whole numbers"
+            raise BadDocument(f"its column {name!r} is {column or 'missing'}, allowed {kind}")
