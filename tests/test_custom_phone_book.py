@@ -1,5 +1,7 @@
 """A phone book of one's own: whatever is typed, there are entries or a message that says why."""
 
+import time
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -180,3 +182,19 @@ def test_anything_typed_gives_a_question_or_a_message(text, name):
             assert question.tokens.shape == (2 * len(book.entries), task.n_fields)
             assert np.all((question.tokens >= 0) & (question.tokens < task.d_vocab))
             assert all(0 <= place < len(book.entries) for place in question.right)
+
+
+@BOTH
+def test_many_marks_on_one_letter_take_no_longer_than_letters(task):
+    """Those beyond some on one letter are left out before the text is composed."""
+
+    def seconds_of(text):
+        begun = time.thread_time()
+        read_book(text, task)
+        return time.thread_time() - begun
+
+    letters, marks = "x" * MOST_CHARACTERS, "x" + "\u0301\u0323" * (MOST_CHARACTERS // 2 - 1)
+    plain = min(seconds_of(letters) for _ in range(5))
+    assert min(seconds_of(marks) for _ in range(5)) < 5 * plain
+    (entry, _) = read_book("Zoe" + "\u0323" * 40 + " 1\nAda 2", task).entries
+    assert entry.name.startswith("Zo\u1eb9")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -55,7 +56,8 @@ class LiveSweep(Series):
         """Return a sweep that has not begun; cells that are impossible have failed already."""
         parts, failed = parts_of(sweep)
         points, experiments = [point for point, _ in parts], [experiment for _, experiment in parts]
-        return cls(sweep, points, list(failed), experiments=experiments, watcher=watcher)
+        tables = [failed_rows(sweep, point, v, sweep.seeds, reason) for point, v, reason in failed]
+        return cls(sweep, points, tables, experiments=experiments, watcher=watcher)
 
     def keep(self, snapshot: Snapshot) -> None:
         """Take over the rows of the point that has just finished."""
@@ -92,21 +94,27 @@ class LiveSweep(Series):
 @lru_cache(maxsize=16)
 def parts_of(
     sweep: Sweep,
-) -> tuple[tuple[tuple[dict[str, Value], Experiment], ...], tuple[pd.DataFrame, ...]]:
-    """Return the experiments to train together at each point, and rows of the impossible cells.
+) -> tuple[
+    tuple[tuple[dict[str, Value], Experiment], ...],
+    tuple[tuple[dict[str, Value], Variant, str], ...],
+]:
+    """Return the experiments to train together at each point, and why cells are impossible.
 
     Points are in the order of `Plan`, so that a sweep shows something everywhere early.
     """
     parts: list[tuple[dict[str, Value], Experiment]] = []
-    failed: list[pd.DataFrame] = []
+    failed: list[tuple[dict[str, Value], Variant, str]] = []
     for index in Plan.of(sweep).order:
         point = sweep.point(int(index))
+        with contextlib.suppress(InvalidExperiment):
+            parts.append((point, sweep.experiment(point, sweep.sharing)))
+            continue
         possible = []
         for variant in sweep.sharing:
             try:
                 possible.append((variant, sweep.experiment(point, [variant])))
             except InvalidExperiment as error:
-                failed.append(failed_rows(sweep, point, variant, sweep.seeds, str(error)))
+                failed.append((point, variant, str(error)))
         if not possible:
             continue
         try:
