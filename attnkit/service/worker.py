@@ -29,6 +29,7 @@ from attnkit.experiment import Experiment, from_text
 from attnkit.foundation.machine import processor_kind
 from attnkit.foundation.process import give_memory_back, limit_memory, prepare_for_training
 from attnkit.service.answers import Archive, FilmGone, error_text
+from attnkit.service.jobs import memory_of
 from attnkit.service.protocol import (
     Answer,
     Beat,
@@ -282,7 +283,7 @@ class Worker:
     def _hold(self, name: str, job: TrainingJob) -> None:
         """Keep a stopped job so that it can be continued, and drop the oldest ones."""
         self._held[name] = job
-        sizes = {key: held.training.experiment.megabytes for key, held in self._held.items()}
+        sizes = {key: memory_of(held.training.experiment) for key, held in self._held.items()}
         while sum(sizes.values()) > HELD_MEGABYTES:
             oldest = next(iter(sizes))
             del self._held[oldest], sizes[oldest]

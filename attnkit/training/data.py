@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
 
 import torch
 from jaxtyping import Int64
@@ -12,9 +13,7 @@ from attnkit.experiment import Experiment
 from attnkit.experiment.training_settings import MEASURED_TOGETHER
 from attnkit.model.initial import generator_for
 from attnkit.tasks import NOTHING, Examples, Task
-
-_STEPS_PER_DRAW = 16
-"""Number of batches that are drawn together, which takes less time than one by one."""
+from attnkit.training.plans import STEPS_PER_DRAW
 
 _PROBE_SEED = 0
 
@@ -48,16 +47,30 @@ class TrainingData:
         purpose = "training data" if self._task == experiment.task else "earlier training data"
         self._generators = [generator_for(seed, purpose) for seed in seeds]
         self._training_set = self._draw(self._n_train) if self._n_train else None
-        if self._training_set is None:
-            self._batches = self._new_batches()
-        else:
-            self._batches = self._repeated_batches(self._training_set)
+        self._batches: deque[tuple[Tensor, Tensor]] = deque()  # drawn already
+        self._orders: deque[Tensor] = deque()  # rows of the training set, one batch each
         self._seeds = list(seeds)
         self._n_eval = min(experiment.training.n_eval, MEASURED_TOGETHER)
 
     def next(self) -> tuple[Int64[Tensor, "s b i fields"], Int64[Tensor, "s b a"]]:
         """Return the tokens and the labels of the next step."""
-        return next(self._batches)
+        if self._training_set is not None:
+            return self._next_repeated(self._training_set)
+        if not self._batches:
+            drawn = self._draw(self._n_batch * STEPS_PER_DRAW)
+            batches = (values.split(self._n_batch, 1) for values in (drawn.tokens, drawn.labels))
+            self._batches.extend(zip(*batches, strict=True))
+        tokens, labels = self._batches.popleft()
+        return tokens.contiguous(), labels
+
+    def _next_repeated(self, examples: Examples) -> tuple[Tensor, Tensor]:
+        """Return the next batch of the training set, which has a new order in every epoch."""
+        if not self._orders:
+            orders = [torch.randperm(self._n_train, generator=g) for g in self._generators]
+            self._orders.extend(torch.stack(orders).to(self._device).split(self._n_batch, 1))
+        rows = self._orders.popleft()
+        seeds = torch.arange(len(rows), device=self._device)[:, None]
+        return examples.tokens[seeds, rows], examples.labels[seeds, rows]
 
     def evaluation_examples(self) -> Examples | None:
         """Return training examples to measure training accuracy on; None if all are new."""
@@ -71,29 +84,12 @@ class TrainingData:
         if not self._task.corpus:
             return None
         generators = [generator_for(seed, "evaluation of training") for seed in self._seeds]
-        drawn = [self._task.draw(self._n_eval, g, held_out=False) for g in generators]
-        return stack(drawn, self._device)
+        drawn = (self._task.draw(self._n_eval, g, held_out=False) for g in generators)
+        return stack(drawn, len(generators), self._device)
 
     def _draw(self, n_examples: int) -> Examples:
-        drawn = [self._task.draw(n_examples, g, held_out=False) for g in self._generators]
-        return stack(drawn, self._device)
-
-    def _new_batches(self) -> Iterator[tuple[Tensor, Tensor]]:
-        while True:
-            drawn = self._draw(self._n_batch * _STEPS_PER_DRAW)
-            yield from self._split(drawn.tokens, drawn.labels)
-
-    def _repeated_batches(self, examples: Examples) -> Iterator[tuple[Tensor, Tensor]]:
-        while True:
-            orders = [torch.randperm(self._n_train, generator=g) for g in self._generators]
-            rows = torch.stack(orders).to(self._device)
-            seeds = torch.arange(len(rows), device=self._device)[:, None]
-            yield from self._split(examples.tokens[seeds, rows], examples.labels[seeds, rows])
-
-    def _split(self, tokens: Tensor, labels: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        batches = zip(tokens.split(self._n_batch, 1), labels.split(self._n_batch, 1), strict=True)
-        for batch_tokens, batch_labels in batches:
-            yield batch_tokens.contiguous(), batch_labels
+        drawn = (self._task.draw(n_examples, g, held_out=False) for g in self._generators)
+        return stack(drawn, len(self._generators), self._device)
 
 
 def held_out_examples(
@@ -106,7 +102,8 @@ def held_out_examples(
     """
     n_eval, task = experiment.training.n_eval, task or experiment.task
     generators = [generator_for(seed, "evaluation") for seed in seeds]
-    examples = stack([task.draw(n_eval, g, held_out=True) for g in generators], device)
+    drawn = (task.draw(n_eval, g, held_out=True) for g in generators)
+    examples = stack(drawn, len(generators), device)
     largest = int(examples.labels.max())
     if largest >= task.n_classes:
         raise ValueError(f"{task.name}: got label {largest}, but n_classes is {task.n_classes}")
@@ -142,15 +139,19 @@ def _entries_and_answers(example: Examples) -> tuple[set[int], set[int]]:
     return set(example.target[0, has_entry].tolist()), set(example.labels[0, has_entry].tolist())
 
 
-def stack(per_seed: Sequence[Examples], device: torch.device) -> Examples:
-    """Return one batch per seed as one batch, (s, b, …), on a device."""
-    reverses = [examples.reverse for examples in per_seed if examples.reverse is not None]
-    return Examples(
-        torch.stack([examples.tokens for examples in per_seed]).to(device),
-        torch.stack([examples.labels for examples in per_seed]).to(device),
-        torch.stack([examples.target for examples in per_seed]).to(device),
-        torch.stack(reverses).to(device) if reverses else None,
-    )
+def stack(per_seed: Iterable[Examples], n_seeds: int, device: torch.device) -> Examples:
+    """Return one batch per seed as one batch, (s, b, …), on a device.
+
+    Batches that are drawn while they are stacked are in memory one at a time.
+    """
+    stacked: dict[str, Tensor] = {}
+    for seed, examples in enumerate(per_seed):
+        for name, values in vars(examples).items():
+            if values is not None:
+                if not seed:
+                    stacked[name] = values.new_empty((n_seeds, *values.shape), device=device)
+                stacked[name][seed] = values
+    return Examples(**stacked)
 
 
 def of_seeds(examples: Examples, seeds: slice) -> Examples:
