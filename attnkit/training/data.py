@@ -145,12 +145,15 @@ def stack(per_seed: Iterable[Examples], n_seeds: int, device: torch.device) -> E
     Batches that are drawn while they are stacked are in memory one at a time.
     """
     stacked: dict[str, Tensor] = {}
-    for seed, examples in enumerate(per_seed):
+    seeds = iter(range(n_seeds))  # `enumerate` would keep a batch while the next one is drawn
+    for examples in per_seed:
+        seed = next(seeds)
         for name, values in vars(examples).items():
             if values is not None:
                 if not seed:
                     stacked[name] = values.new_empty((n_seeds, *values.shape), device=device)
                 stacked[name][seed] = values
+        del examples, values
     return Examples(**stacked)
 
 

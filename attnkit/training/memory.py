@@ -189,7 +189,8 @@ class _Cohort:
         """Bytes while a model is made anew: when roles are tied, or after an earlier task."""
         settings = self._settings
         if settings.earlier_steps:  # the training set of the earlier task is there until the end
-            return 4 * self.weights + self._n_seeds * settings.n_train * self._whole_example
+            replaced = self._n_seeds * settings.n_train * self._whole_example
+            return 4 * self.weights + replaced + self._drawing()
         tied = any(len(variant.stages) > 1 for variant in self._plan.sharing)
         return 4 * self.weights if tied else 0
 
