@@ -223,7 +223,7 @@ class _Cohort:
             logits = n_runs * settings.n_eval * self._n_answers * n_classes
             numbers = copies * n_runs * recorded + logits + max(computing, measuring, logits)
             most = max(most, numbers)
-        labels = 3 * n_runs * settings.n_eval * self._n_answers
+        labels = 6 * n_runs * settings.n_eval * self._n_answers
         return _FLOAT * most + _INTEGER * labels
 
     def _wirings(self) -> Iterable[Wiring]:
@@ -239,7 +239,9 @@ class _Cohort:
         sizes = wiring.sizes
         # The keys and values of lower layers are kept until the last one is computed.
         n_widths = 10 + 2 * (len(self._experiment.layer_specs) - 1)
-        per_token = 5 * sizes.d_model + n_widths * _width(wiring)
+        # A sum of embeddings has one row for each field; LayerNorm makes three rows of one.
+        n_rows = 5 + self._task.n_fields + 3 * sizes.standard
+        per_token = n_rows * sizes.d_model + n_widths * _width(wiring)
         return self._task.n_ctx * (per_token + (2 + sizes.standard) * sizes.d_mlp)
 
     def _n_scratch(self, wiring: Wiring) -> int:
@@ -260,7 +262,7 @@ class _Cohort:
         patterns = self._n_scores(wiring, 1)
         if not self._task.n_source:  # only answering positions have queries in the last layer
             patterns[-1] = patterns[-1] * self._n_answers // n_ctx
-        going_back = 4 * sizes.d_model + 6 * _width(wiring) + 2 * sizes.d_mlp
+        going_back = (4 + self._task.n_fields) * sizes.d_model + 6 * _width(wiring) + 2 * sizes.d_mlp
         going_back = 3 * max(patterns) + n_ctx * going_back
         logits = 4 * self._n_answers * self._task.n_classes
         per_example = sum(patterns) + len(specs) * n_ctx * per_token + going_back + logits
