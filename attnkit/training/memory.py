@@ -262,8 +262,9 @@ class _Cohort:
         patterns = self._n_scores(wiring, 1)
         if not self._task.n_source:  # only answering positions have queries in the last layer
             patterns[-1] = patterns[-1] * self._n_answers // n_ctx
-        going_back = (4 + self._task.n_fields) * sizes.d_model + 6 * _width(wiring) + 2 * sizes.d_mlp
-        going_back = 3 * max(patterns) + n_ctx * going_back
+        n_rows = 4 + self._task.n_fields
+        rows = n_rows * sizes.d_model + 6 * _width(wiring) + 2 * sizes.d_mlp
+        going_back = 3 * max(patterns) + n_ctx * rows
         logits = 4 * self._n_answers * self._task.n_classes
         per_example = sum(patterns) + len(specs) * n_ctx * per_token + going_back + logits
         n_gradients = 2 * count_costs(wiring, self._task).parameters
