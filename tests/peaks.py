@@ -7,14 +7,12 @@ that the peak is what the experiment itself adds.
 
 import argparse
 import copy
-import io
 import json
 import math
 import os
 import random
 import re
 import signal
-import statistics
 import sys
 import time
 import traceback
@@ -27,9 +25,9 @@ from attnkit.experiment import Experiment, from_text
 from attnkit.experiment.experiment import settings as settings_of
 from attnkit.foundation.process import give_memory_back, prepare_for_training
 from attnkit.foundation.settings import InvalidExperiment
-from attnkit.service.jobs import memory_of
 from attnkit.service.server import ServerSettings
 from attnkit.tasks import TASKS
+from attnkit.training.memory import peak_megabytes
 from attnkit.variants import CATALOGUE
 from attnkit.variants.sharing import Sharing
 
@@ -52,6 +50,7 @@ class Peak:
         peak: Largest resident memory above that before the experiment.
         data: Largest `VmData` above that before; heaps grow in pieces of 64 MB.
         seconds: Time that measuring took.
+        phases: Largest memory until the end of each phase.
         error: What failed; empty if nothing did.
     """
 
@@ -61,29 +60,52 @@ class Peak:
     peak: float = math.nan
     data: float = math.nan
     seconds: float = 0.0
-    error: str = ""
     phases: str = ""
+    error: str = ""
 
 
-def draw(generator, most=HOSTED.max_megabytes, least=20):
-    """Draw a valid experiment whose estimate is within bounds; widely, in the logarithm."""
+LEAST_MEGABYTES = 20
+"""Smallest estimate that is measured: below it, what every training has is most of the memory."""
+
+
+MOST_WORK = 2.0
+"""Largest work of what is measured of a training, in 10⁹ multiply-adds."""
+
+
+def _work(experiment):
+    """Return the work of the few steps and evaluations that are measured."""
+    training, task = experiment.training, experiment.task
+    n_tokens = 3 * (3 * training.batch_size + training.n_eval) * task.n_ctx
+    per_token = sum(experiment.costs(variant).multiply_adds for variant in experiment.sharing)
+    return experiment.n_seeds * n_tokens * per_token / 1e9
+
+
+def draw(generator, most=HOSTED.max_megabytes):
+    """Draw an experiment that a hosted copy allows, from sizes of all magnitudes."""
+    wanted = math.exp(generator.uniform(math.log(LEAST_MEGABYTES), math.log(most)))
+    limits = HOSTED.model_copy(update={"max_megabytes": most})
     while True:
         experiment = _draw(generator)
-        if experiment is None or HOSTED.model_copy(update={"max_megabytes": most}).problems(
-            experiment
-        ):
+        if experiment is None or _work(experiment) > MOST_WORK:
             continue
-        if least <= memory_of(experiment) <= most:
+        ratio = wanted / peak_megabytes(experiment)
+        n_seeds = min(max(round(ratio * experiment.n_seeds), 1), 40)
+        try:
+            experiment = experiment.replace(n_seeds=n_seeds)
+        except InvalidExperiment:  # too much memory
+            continue
+        near = 0.5 * wanted <= peak_megabytes(experiment) <= 2 * wanted
+        if near and _work(experiment) <= MOST_WORK and not limits.problems(experiment):
             return experiment
 
 
 def _draw(generator):
-    """Draw an experiment from the bounds of its settings; None if that fails."""
+    """Draw a valid experiment from the bounds of its settings; None if that fails."""
     task = generator.choice(list(TASKS))
-    large = generator.random()
+    small = generator.choice([0.4, 1.0, 2.0])
     given = {}
     for name, setting in settings_of(task).items():
-        if generator.random() < 0.4 or name == "first_seed":
+        if generator.random() < (0.9 if name == "equal" else 0.4) or name == "first_seed":
             continue
         if setting.kind is bool:
             given[name] = generator.random() < 0.5
@@ -94,28 +116,25 @@ def _draw(generator):
         else:
             step = setting.multiple_of or 1
             low, high = max(int(setting.low) // step, 0), int(setting.high) // step
-            share = large + (1 - large) * generator.random() if generator.random() < 0.7 else 0.5
-            value = round(math.exp(share * math.log(high - low + 1))) - 1 + low
+            value = round(math.exp(generator.random() ** small * math.log(high - low + 1)))
+            value += low - 1
             given[name] = step * value
     given.setdefault("n_seeds", generator.randint(1, 20))
     sharing = generator.sample(ANY, generator.randint(1, 8))
-    while given or sharing:
+    while sharing:
         try:
             return Experiment(task=task, sharing=sharing, **given)
-        except InvalidExperiment as error:
+        except InvalidExperiment as error:  # settings that do not go together
             named = {name for p in error.problems for name in (p.field, *p.others)}
-            if "n_seeds" in named and given.get("n_seeds", 1) > 1:
-                given["n_seeds"] //= 2
-                continue
-            if "sharing" in named:
-                sharing = sharing[:-1]
-                if not sharing:
-                    return None
-                continue
             kept = {name: value for name, value in given.items() if name not in named}
-            if kept == given:
+            if "n_seeds" in named and given["n_seeds"] > 1:
+                given["n_seeds"] //= 2
+            elif "sharing" in named:
+                sharing.pop()
+            elif kept == given:
                 return None
-            given = kept
+            else:
+                given = kept
     return None
 
 
@@ -147,8 +166,8 @@ def train(experiment, engine, say=lambda name: None):
 
     Steps without evaluation only draw their batches. Frames and evaluations between are copies.
     """
-    from attnkit.service.protocol import Update, encode
     from attnkit.service.answers import Weights
+    from attnkit.service.protocol import Update, encode
     from attnkit.training.recorder import Recorder
     from attnkit.training.training import Training
 
@@ -203,7 +222,9 @@ def measure(experiment, engine):
     told = json.loads(text) if text else {"error": "no answer"}
     told.setdefault("error", "")
     seconds = time.monotonic() - began
-    return Peak(experiment.to_text(), engine, memory_of(experiment), seconds=seconds, **told)
+    return Peak(
+        experiment.to_text(), engine, peak_megabytes(experiment, engine), seconds=seconds, **told
+    )
 
 
 def _status():
@@ -211,73 +232,35 @@ def _status():
     return {name: int(kb) / 1024 for name, kb in re.findall(r"(\w+):\s+(\d+) kB", text)}
 
 
-def _reset():
-    Path("/proc/self/clear_refs").write_text("5")
-
-
 def _measured(experiment, engine):
-    _reset()
-    before = _status()
-    phases, most = [], 0.0
+    Path("/proc/self/clear_refs").write_text("5")  # the peak of resident memory begins anew
+    before, peaks = _status(), {}
 
     def say(name):
-        nonlocal most
         now = _status()
         # Pages of files (libraries) count in the peak, too, and are no memory of the experiment.
-        peak = now["VmHWM"] - before["VmRSS"] - (now["RssFile"] - before["RssFile"])
-        phases.append(f"{name} {peak:.0f} ({now['RssAnon'] - before['RssAnon']:.0f})")
-        most = max(most, peak)
+        peaks[name] = now["VmHWM"] - before["VmRSS"] - (now["RssFile"] - before["RssFile"])
 
     train(experiment, engine, say)
-    after = _status()
-    return {"peak": most, "data": after["VmPeak"] - before["VmSize"], "phases": "; ".join(phases)}
-
-
-def summary(peaks):
-    """Return lines of text that say how peaks and estimates compare, for each engine."""
-    lines = []
-    for engine in sorted({p.engine for p in peaks}):
-        of_engine = [p for p in peaks if p.engine == engine and not p.error]
-        ratios = sorted(p.peak / p.estimate for p in of_engine)
-        at = lambda share: ratios[min(int(share * len(ratios)), len(ratios) - 1)]  # noqa: E731
-        lines.append(
-            f"{engine}: {len(ratios)} experiments; peak / estimate: least {ratios[0]:.2f}, "
-            f"5% {at(0.05):.2f}, median {statistics.median(ratios):.2f}, 95% {at(0.95):.2f}, "
-            f"most {ratios[-1]:.2f}"
-        )
-    return lines
+    phases = ", ".join(f"{name} {peak:.0f}" for name, peak in peaks.items())
+    data = _status()["VmPeak"] - before["VmSize"]
+    return {"peak": max(peaks.values()), "data": data, "phases": phases}
 
 
 def main():
-    """Draw experiments, measure them, and print what was found."""
+    """Draw experiments, measure them, and write one line of JSON for each."""
     parser = argparse.ArgumentParser()
     parser.add_argument("n", type=int)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--engines", default="kernel,torch")
     parser.add_argument("--most", type=float, default=HOSTED.max_megabytes)
-    parser.add_argument("--least", type=float, default=20)
-    parser.add_argument("--out")
-    parser.add_argument("--texts")
-    args = parser.parse_args()
-    engines = args.engines.split(",")
+    given = parser.parse_args()
+    engines, generator = given.engines.split(","), random.Random(given.seed)
     warm_up(engines)
-    generator = random.Random(args.seed)
-    texts = Path(args.texts).read_text().splitlines() if args.texts else []
-    out = open(args.out, "a") if args.out else io.StringIO()
-    peaks = []
-    for index in range(len(texts) or args.n):
-        experiment = from_text(texts[index]) if texts else draw(generator, args.most, args.least)
-        engine = engines[index % len(engines)]
-        peak = measure(experiment, engine)
-        peaks.append(peak)
-        print(json.dumps(asdict(peak)), file=out, flush=True)
-        ratio = peak.peak / peak.estimate
-        print(
-            f"{index:3} {engine:6} {peak.estimate:6.0f} → {peak.peak:6.0f} ({peak.data:6.0f}) "
-            f"{ratio:5.2f} {peak.seconds:5.1f} s  {peak.text[:150]} {peak.error[-300:]}",
-            flush=True,
-        )
-    print("\n".join(summary(peaks)))
+    for index in range(given.n):
+        peak = measure(draw(generator, given.most), engines[index % len(engines)])
+        sys.stdout.write(f"{json.dumps(asdict(peak))}\n")
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -355,7 +355,7 @@ class InspectedExample:
 
     def __init__(self, model, experiment):
         drawn = [model.task.draw(7, generator_for(s, "look"), held_out=False) for s in model.seeds]
-        examples, recorded = stack(drawn, CPU), list[Layer]()
+        examples, recorded = stack(drawn, len(drawn), CPU), list[Layer]()
         self.model, self.experiment = model, experiment
         self.tokens, self.labels = examples.tokens, examples.labels
         self.of_answers = model.logits(self.tokens)

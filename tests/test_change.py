@@ -202,7 +202,7 @@ def test_a_stopped_job_that_is_not_held_is_trained_to_its_step_again(service, mo
 def test_only_so_many_stopped_trainings_are_held(monkeypatch):
     """Memory is bounded by their size; the newest stay."""
     experiments = [experiment("QKV", first_seed=seed) for seed in (1, 2, 3)]
-    monkeypatch.setattr(worker, "HELD_MEGABYTES", 2.5 * experiments[0].megabytes)
+    monkeypatch.setattr(worker, "HELD_MEGABYTES", 2.5 * jobs.memory_of(experiments[0]))
     own = MemoryWorker()
     for name, wanted in zip("abc", experiments, strict=True):
         own.work(Start(job=name, experiment=wanted.to_json(), paused=True))

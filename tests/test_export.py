@@ -57,7 +57,7 @@ def dozen(shape):
 def answered(model):
     """Return a batch of 7 examples, and by variant the parameters and logits of the first run."""
     drawn = [model.task.draw(7, generator_for(s, "taken"), held_out=False) for s in model.seeds]
-    batch, n_seeds = stack(drawn, CPU).tokens, len(model.seeds)
+    batch, n_seeds = stack(drawn, len(drawn), CPU).tokens, len(model.seeds)
     logits = model.logits(batch)
     found = {}
     for place, variant in enumerate(model.variants):

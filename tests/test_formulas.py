@@ -143,7 +143,7 @@ def two_models(one, other, **given):
 def answers(model):
     """Logits, and scores of the first layer, for seven examples that all models of a size see."""
     layers, drawn = list[Layer](), model.task.draw(7, generator_for(3, "look"), held_out=False)
-    return model.logits(stack([drawn], CPU).tokens, layers), layers[0].scores
+    return model.logits(stack([drawn], 1, CPU).tokens, layers), layers[0].scores
 
 
 @pytest.mark.parametrize(

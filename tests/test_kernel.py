@@ -35,7 +35,7 @@ def batch(experiment):
         experiment.task.draw(16, generator_for(seed, "kernel"), held_out=False)
         for seed in experiment.seeds
     ]
-    return stack(drawn, CPU)
+    return stack(drawn, len(drawn), CPU)
 
 
 def exact(model, variant, examples):

@@ -98,7 +98,7 @@ def test_a_gradient_is_written_not_added():
     """A second call gives the same bits, whatever the gradient held before."""
     model = build(task="phonebook", n_layers=2, positions="learned")
     drawn = [model.task.draw(16, generator_for(s, "test"), held_out=False) for s in model.seeds]
-    examples = stack(drawn, CPU)
+    examples = stack(drawn, len(drawn), CPU)
     model.differentiate(examples.tokens, examples.labels)
     first = model.gradient.clone()
     for run in range(model.n_runs):

@@ -14,6 +14,7 @@ from attnkit.experiment import Experiment
 from attnkit.model.model import SELF_MASK
 from attnkit.model.reference import Layer
 from attnkit.tasks import NOTHING, TASKS
+from attnkit.training import plans
 from attnkit.training import training as training_module
 from attnkit.training.cohort import Cohort
 from attnkit.training.evaluation import mean_scores

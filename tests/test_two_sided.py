@@ -28,7 +28,7 @@ def build(**given):
     experiment = tiny("dictionary", **given)
     model = Model(experiment, experiment.seeds, CPU)
     drawn = [model.task.draw(7, generator_for(s, "look"), held_out=False) for s in model.seeds]
-    return model, stack(drawn, CPU)
+    return model, stack(drawn, len(drawn), CPU)
 
 
 def test_layers_stand_in_the_order_of_computation():

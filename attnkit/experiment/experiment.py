@@ -20,7 +20,7 @@ from pydantic_core import ErrorDetails
 
 from attnkit.experiment.costs import Adjusted, Costs, Equal, count_costs, equalise
 from attnkit.experiment.layer_specs import LayerSpec, layer_specs_of
-from attnkit.experiment.memory import check_memory, megabytes_of
+from attnkit.experiment.memory import check_memory
 from attnkit.experiment.training_settings import TrainingSettings
 from attnkit.foundation.display import Displayed
 from attnkit.foundation.documents import BadDocument, parse_json
@@ -139,11 +139,6 @@ class Experiment(_Runs, Displayed):
     def _check_cost(self) -> Self:
         check_memory(self)
         return self
-
-    @property
-    def megabytes(self) -> float:
-        """Estimated memory of a training, in MiB."""
-        return megabytes_of(self)
 
     @property
     def n_runs(self) -> int:

@@ -1,4 +1,4 @@
-"""Estimated memory of an experiment, and the most that is allowed."""
+"""Limits on the size of experiments; `attnkit.training.memory` estimates what they take."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _COSTLY = (
 
 def check_memory(experiment: Experiment) -> None:
     """Raise the error of an experiment that is too large; it says how much is allowed."""
-    at_once, permanent = numbers_per_seed(experiment)
+    at_once, permanent = _numbers_per_seed(experiment)
     for numbers, limit in ((at_once, _MOST_AT_ONCE), (permanent, _MOST_PERMANENT)):
         if experiment.n_seeds * numbers > limit:
             allowed = f"at most {limit // numbers} at these sizes"
@@ -46,18 +46,7 @@ def check_memory(experiment: Experiment) -> None:
         raise disagreement("evaluate_every", cadence, allowed, "steps")
 
 
-def megabytes_of(experiment: Experiment) -> float:
-    """Return the estimated memory of a training, in MiB.
-
-    It counts a third of a step's numbers, as not all exist at the same time. Measured on the
-    defaults of the tasks, large trainings take two thirds to all of the estimate, small ones up to
-    50 MB more than it.
-    """
-    at_once, permanent = numbers_per_seed(experiment)
-    return experiment.n_seeds * 4 * (permanent + at_once / 3) / 2**20
-
-
-def numbers_per_seed(experiment: Experiment) -> tuple[int, int]:
+def _numbers_per_seed(experiment: Experiment) -> tuple[int, int]:
     """Return the numbers in memory for one seed of all variants: during a step, and always."""
     task, training = experiment.task, experiment.training
     examples = max(training.batch_size, min(training.n_eval, MEASURED_TOGETHER))

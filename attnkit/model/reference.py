@@ -91,6 +91,7 @@ class Transformer:
             below.append((stages.k, stages.v))
             if layers is not None:
                 layers.append(Layer(stages.scores.flatten(2, 3), stages.pattern))
+            del stages  # its memory is free for the next layer
         return self.read_out(x)
 
     def embed(

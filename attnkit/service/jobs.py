@@ -16,8 +16,8 @@ import numpy as np
 
 from attnkit.experiment import Experiment
 from attnkit.service.protocol import State, Verb
-from attnkit.training.film import film_megabytes
 from attnkit.training.joining import can_share_runs, join_results, join_snapshots
+from attnkit.training.memory import peak_megabytes
 from attnkit.training.results import Result
 from attnkit.training.snapshot import Snapshot
 from attnkit.variants import Variant
@@ -219,8 +219,8 @@ class Job:
 
 
 def memory_of(experiment: Experiment) -> float:
-    """Return the estimated memory of training in megabytes, with the film of the first seed."""
-    return experiment.megabytes + film_megabytes(experiment)
+    """Return the estimated memory of training in MiB, with the film of the first seed."""
+    return peak_megabytes(experiment)
 
 
 def size_of(snapshot: Snapshot) -> int:

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
 from attnkit.experiment import Experiment
 from attnkit.foundation.settings import PREFIX, InvalidSettings, Problem
+from attnkit.training.memory import peak_megabytes
 
 _HOSTED: dict[str, Any] = {
     "store_megabytes": 500,
@@ -155,7 +156,7 @@ class ServerSettings(BaseModel):
     def problems(self, experiment: Experiment) -> list[Problem]:
         """Return why an experiment may not be trained on this copy; empty if it may."""
         n_parameters = max((experiment.costs(v).parameters for v in experiment.sharing), default=0)
-        megabytes = experiment.megabytes
+        megabytes = peak_megabytes(experiment)
         size_settings = ("d_model", "d_head", "d_mlp", "n_heads", "n_layers", "task")
         problems = []
         if experiment.training.steps > self.max_steps:

@@ -289,7 +289,7 @@ class Worker:
     def _hold(self, name: str, job: TrainingJob) -> None:
         """Keep a stopped job so that it can be continued, and drop the oldest ones."""
         self._held[name] = job
-        sizes = {key: held.training.experiment.megabytes for key, held in self._held.items()}
+        sizes = {key: memory_of(held.training.experiment) for key, held in self._held.items()}
         while sum(sizes.values()) > HELD_MEGABYTES:
             oldest = next(iter(sizes))
             del self._held[oldest], sizes[oldest]

@@ -12,6 +12,7 @@ from attnkit.foundation.settings import InvalidExperiment
 from attnkit.sweeps.chunk import ChunkReport
 from attnkit.sweeps.planning import Chunk, Group, Plan, variants_of
 from attnkit.sweeps.specification import Sweep
+from attnkit.training.memory import peak_megabytes
 from attnkit.training.pace import measure_pace, work_of
 from attnkit.variants import Variant
 
@@ -107,7 +108,8 @@ class Estimate:
         n_sampled = sum(group.n_runs for group in groups)
         seconds = sum(model.seconds(group) for group in groups)
         experiments = [e for group in groups if (e := _possible(plan.sweep, group))]
-        largest = max((experiment.megabytes for experiment in experiments), default=0.0)
+        megabytes = (peak_megabytes(experiment, plan.sweep.engine) for experiment in experiments)
+        largest = max(megabytes, default=0.0)
         rates, n_seeds = plan.sweep.rates, plan.sweep.n_seeds
         if rates.tunes:  # all learning rates of a variant are tried together
             largest *= max(1.0, rates.tuning_seeds * len(rates.multiples) / n_seeds)

@@ -262,6 +262,12 @@ class Task(BaseModel, ABC):
         """
         return None
 
+    def n_per_draw(self, n_examples: int, *, held_out: bool) -> int:
+        """Return how many examples are made at once, from both sides, to draw `n_examples`."""
+        share = 1 / HELD_OUT_ONE_IN if held_out else 1 - 1 / HELD_OUT_ONE_IN
+        most = min(max(_MAX_PAIRS // self.n_ctx**2, _MIN_DRAWN), _MAX_DRAWN)
+        return min(int(n_examples / share * 1.1) + 16, most)
+
     def draw(self, n_examples: int, generator: torch.Generator, *, held_out: bool) -> Examples:
         """Draw examples from one side of the split.
 
@@ -274,30 +280,26 @@ class Task(BaseModel, ABC):
         Raises:
             ValueError: If the task has too few different books for that side.
         """
-        import torch
 
-        share = 1 / HELD_OUT_ONE_IN if held_out else 1 - 1 / HELD_OUT_ONE_IN
-        max_drawn = min(max(_MAX_PAIRS // self.n_ctx**2, _MIN_DRAWN), _MAX_DRAWN)
-        per_draw = min(int(n_examples / share * 1.1) + 16, max_drawn)
-        batches: list[Examples] = []
+        per_draw = self.n_per_draw(n_examples, held_out=held_out)
+        found: dict[str, torch.Tensor] = {}
         n_found = n_fruitless = 0
         while n_found < n_examples:
             drawn = self.make_examples(per_draw, generator)
             index = (is_held_out(self.book(drawn.tokens)) == held_out).nonzero().flatten()
-            batches.append(drawn.take(index[: n_examples - n_found]))
+            batch = drawn.take(index[: n_examples - n_found])
+            if len(batch.tokens) == n_examples:
+                return batch
+            for name, values in vars(batch).items():
+                if values is not None:
+                    if not n_found:
+                        found[name] = values.new_empty((n_examples, *values.shape[1:]))
+                    found[name][n_found : n_found + len(values)] = values
             n_found += len(index)
             n_fruitless = 0 if len(index) else n_fruitless + 1
             if n_fruitless > _MAX_FRUITLESS:
                 raise ValueError(f"{self.name}: too few different examples to hold some out")
-        if len(batches) == 1:
-            return batches[0]
-        reverses = [batch.reverse for batch in batches if batch.reverse is not None]
-        return Examples(
-            torch.cat([batch.tokens for batch in batches]),
-            torch.cat([batch.labels for batch in batches]),
-            torch.cat([batch.target for batch in batches]),
-            torch.cat(reverses) if reverses else None,
-        )
+        return Examples(**found)
 
 
 FAMILIES = ("Questions people ask", "Recall benchmarks", "Lists", "Text")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 import torch
@@ -15,9 +15,7 @@ from attnkit.experiment.training_settings import MEASURED_TOGETHER
 from attnkit.foundation.slices import pause
 from attnkit.model.initial import generator_for
 from attnkit.tasks import NOTHING, Examples, Task
-
-_STEPS_PER_DRAW = 16
-"""Number of batches that are drawn together, which takes less time than one by one."""
+from attnkit.training.plans import STEPS_PER_DRAW
 
 _PROBE_SEED = 0
 
@@ -50,8 +48,10 @@ class TrainingData:
         self._device = device
         purpose = "training data" if self._task == experiment.task else "earlier training data"
         self._generators = [generator_for(seed, purpose) for seed in seeds]
-        self._drawn: list[Examples] = []  # training sets of the first seeds, until all are drawn
+        self._drawn: dict[str, Tensor] = {}  # training sets, of the first seeds so far
+        self._n_drawn = 0
         self._batches: deque[tuple[Tensor, Tensor]] = deque()  # drawn already
+        self._orders: deque[Tensor] = deque()  # rows of the training set, one batch each
         self._seeds = list(seeds)
         self._n_eval = min(experiment.training.n_eval, MEASURED_TOGETHER)
 
@@ -61,12 +61,13 @@ class TrainingData:
         Nobody has to call it: the first use draws all sets. But large ones take seconds, and
         between two calls other work can be done.
         """
-        if not self._n_train or "_training_set" in vars(self):
-            return False
-        if len(self._drawn) < len(self._generators):
-            generator = self._generators[len(self._drawn)]
-            self._drawn.append(self._task.draw(self._n_train, generator, held_out=False))
-        return len(self._drawn) < len(self._generators)
+        n_seeds = len(self._generators) if self._n_train else 0
+        if self._n_drawn < n_seeds:
+            generator = self._generators[self._n_drawn]
+            drawn = self._task.draw(self._n_train, generator, held_out=False)
+            _place(drawn, self._drawn, self._n_drawn, n_seeds, self._device)
+            self._n_drawn += 1
+        return self._n_drawn < n_seeds
 
     @cached_property
     def _training_set(self) -> Examples | None:
@@ -75,15 +76,27 @@ class TrainingData:
             return None
         while self.draw_next():
             pause()
-        drawn, self._drawn = self._drawn, []
-        return stack(drawn, self._device)
+        return Examples(**self._drawn)
 
     def next(self) -> tuple[Int64[Tensor, "s b i fields"], Int64[Tensor, "s b a"]]:
         """Return the tokens and the labels of the next step."""
+        if self._training_set is not None:
+            return self._next_repeated(self._training_set)
         if not self._batches:
-            self._batches.extend(self._draw_batches())
+            drawn = self._draw(self._n_batch * STEPS_PER_DRAW)
+            batches = (values.split(self._n_batch, 1) for values in (drawn.tokens, drawn.labels))
+            self._batches.extend(zip(*batches, strict=True))
         tokens, labels = self._batches.popleft()
         return tokens.contiguous(), labels
+
+    def _next_repeated(self, examples: Examples) -> tuple[Tensor, Tensor]:
+        """Return the next batch of the training set, which has a new order in every epoch."""
+        if not self._orders:
+            orders = [torch.randperm(self._n_train, generator=g) for g in self._generators]
+            self._orders.extend(torch.stack(orders).to(self._device).split(self._n_batch, 1))
+        rows = self._orders.popleft()
+        seeds = torch.arange(len(rows), device=self._device)[:, None]
+        return examples.tokens[seeds, rows], examples.labels[seeds, rows]
 
     def evaluation_examples(self) -> Examples | None:
         """Return training examples to measure training accuracy on; None if all are new."""
@@ -97,27 +110,12 @@ class TrainingData:
         if not self._task.corpus:
             return None
         generators = [generator_for(seed, "evaluation of training") for seed in self._seeds]
-        drawn = [self._task.draw(self._n_eval, g, held_out=False) for g in generators]
-        return stack(drawn, self._device)
+        drawn = (self._task.draw(self._n_eval, g, held_out=False) for g in generators)
+        return stack(drawn, len(generators), self._device)
 
     def _draw(self, n_examples: int) -> Examples:
-        drawn = [self._task.draw(n_examples, g, held_out=False) for g in self._generators]
-        return stack(drawn, self._device)
-
-    def _draw_batches(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Return new batches, or all examples of the training set in a new order."""
-        if self._training_set is None:
-            drawn = self._draw(self._n_batch * _STEPS_PER_DRAW)
-            tokens, labels = drawn.tokens, drawn.labels
-        else:
-            orders = [torch.randperm(self._n_train, generator=g) for g in self._generators]
-            rows = torch.stack(orders).to(self._device)
-            seeds = torch.arange(len(rows), device=self._device)[:, None]
-            tokens, labels = (
-                self._training_set.tokens[seeds, rows],
-                self._training_set.labels[seeds, rows],
-            )
-        return zip(tokens.split(self._n_batch, 1), labels.split(self._n_batch, 1), strict=True)
+        drawn = (self._task.draw(n_examples, g, held_out=False) for g in self._generators)
+        return stack(drawn, len(self._generators), self._device)
 
 
 def held_out_examples(
@@ -130,7 +128,8 @@ def held_out_examples(
     """
     n_eval, task = experiment.training.n_eval, task or experiment.task
     generators = [generator_for(seed, "evaluation") for seed in seeds]
-    examples = stack([task.draw(n_eval, g, held_out=True) for g in generators], device)
+    drawn = (task.draw(n_eval, g, held_out=True) for g in generators)
+    examples = stack(drawn, len(generators), device)
     largest = int(examples.labels.max())
     if largest >= task.n_classes:
         raise ValueError(f"{task.name}: got label {largest}, but n_classes is {task.n_classes}")
@@ -166,15 +165,28 @@ def _entries_and_answers(example: Examples) -> tuple[set[int], set[int]]:
     return set(example.target[0, has_entry].tolist()), set(example.labels[0, has_entry].tolist())
 
 
-def stack(per_seed: Sequence[Examples], device: torch.device) -> Examples:
-    """Return one batch per seed as one batch, (s, b, …), on a device."""
-    reverses = [examples.reverse for examples in per_seed if examples.reverse is not None]
-    return Examples(
-        torch.stack([examples.tokens for examples in per_seed]).to(device),
-        torch.stack([examples.labels for examples in per_seed]).to(device),
-        torch.stack([examples.target for examples in per_seed]).to(device),
-        torch.stack(reverses).to(device) if reverses else None,
-    )
+def stack(per_seed: Iterable[Examples], n_seeds: int, device: torch.device) -> Examples:
+    """Return one batch per seed as one batch, (s, b, …), on a device.
+
+    Batches that are drawn while they are stacked are in memory one at a time.
+    """
+    stacked: dict[str, Tensor] = {}
+    seeds = iter(range(n_seeds))  # `enumerate` would keep a batch while the next one is drawn
+    for examples in per_seed:
+        _place(examples, stacked, next(seeds), n_seeds, device)
+        del examples
+    return Examples(**stacked)
+
+
+def _place(
+    examples: Examples, stacked: dict[str, Tensor], seed: int, n_seeds: int, device: torch.device
+) -> None:
+    """Copy the batch of one seed into its place among all, which the first one makes."""
+    for name, values in vars(examples).items():
+        if values is not None:
+            if name not in stacked:
+                stacked[name] = values.new_empty((n_seeds, *values.shape), device=device)
+            stacked[name][seed] = values
 
 
 def of_seeds(examples: Examples, seeds: slice) -> Examples:

@@ -12,6 +12,7 @@ import contextlib
 import os
 import sys
 from functools import cache
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal, cast, get_args
 
 from attnkit.foundation.display import jupyter_shell
@@ -47,6 +48,14 @@ def choose_engine(device: torch.device) -> Engine:
     if device.type != "cpu":
         return "torch"
     return cast("Engine", requested) or ("kernel" if _has_numba() else "torch")
+
+
+def expected_engine() -> Engine:
+    """Return the engine that a copy on a CPU is expected to train with, without importing any."""
+    requested = os.environ.get(ENGINE, "")
+    if requested in get_args(Engine):
+        return cast("Engine", requested)
+    return "kernel" if find_spec("numba") else "torch"
 
 
 def is_ready(engine: Engine) -> bool:

@@ -151,7 +151,7 @@ class Evaluator:
         n_examples, n_ctx = len(examples.tokens), model.task.n_ctx
         # Batches of a multiple of ALIGNED examples round a run the same in every cohort.
         repeated = examples.take(torch.arange(n_examples + -n_examples % ALIGNED) % n_examples)
-        same_for_all = stack([repeated] * len(model.seeds), model.device).tokens
+        same_for_all = stack([repeated] * len(model.seeds), len(model.seeds), model.device).tokens
 
         def answers_of(group: RunGroup) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
             logits, layers = record(model, same_for_all[group.seeds], group)

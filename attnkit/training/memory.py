@@ -1,0 +1,288 @@
+"""Estimate of the memory that a training takes at its peak.
+
+The estimate follows the computation: what every cohort keeps, the most that the cohorts of all
+cores need for a moment, and what snapshots and results copy. Admission to the training process
+reads it, so this module imports no torch, and an estimate takes a few milliseconds.
+
+Index letters in comments as in `attnkit.model.reference`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from heapq import nlargest
+
+from attnkit.experiment import Experiment
+from attnkit.experiment.costs import count_costs
+from attnkit.experiment.training_settings import MEASURED_TOGETHER
+from attnkit.foundation.process import n_cores
+from attnkit.training.engine import Engine, expected_engine, kernel_knows
+from attnkit.training.film import film_megabytes
+from attnkit.training.metrics import METRICS
+from attnkit.training.plans import (
+    STEPS_PER_DRAW,
+    CohortPlan,
+    n_answers,
+    n_recorded,
+    plan_cohorts,
+    runs_recorded_together,
+)
+from attnkit.variants import Variant, Wiring
+
+_FLOAT, _HALF, _INTEGER = 4, 2, 8
+"""Bytes of a parameter or a score, of a score of the probe, and of a token or a label."""
+
+_EVALUATION = 3000
+"""Bytes of one evaluation of a cohort beside its numbers: a dozen small arrays by name."""
+
+_KEPT_WEIGHTS = 2**26
+"""Bytes up to which the weights of an ended training are copied, for inspections."""
+
+_BASE = 4 * 2**20
+"""Bytes of what every training has: tables, generators, and objects of all cohorts."""
+
+_DRAWN = 6
+"""Copies of the tokens that a task has in memory while it draws examples. It was measured: tasks
+need 2 to 14."""
+
+_READ_TEXT = 12 * 2**20
+"""Bytes of the search for windows of a text that are held out. They were measured."""
+
+_TOGETHER = 0.9
+"""Share of what all cores need for a moment that they need at the same moment. It was measured,
+with the gaps of the heap."""
+
+
+def peak_megabytes(experiment: Experiment, engine: Engine | None = None) -> float:
+    """Return the estimated peak of a training's memory in MiB, with the film of its first seed.
+
+    Args:
+        experiment: The experiment.
+        engine: Engine that trains it on a CPU. None: the one that this copy is expected to use.
+    """
+    return _Training(experiment, engine or expected_engine()).peak / 2**20
+
+
+@dataclass(frozen=True, eq=False)
+class _Training:
+    """A training in progress, of which bytes are counted."""
+
+    experiment: Experiment
+    engine: Engine
+
+    @property
+    def peak(self) -> float:
+        """Bytes at the peak."""
+        plans = plan_cohorts(self.experiment, "cpu", self.engine)
+        cohorts = [_Cohort(self, plan) for plan in plans]
+        weights = sum(cohort.weights for cohort in cohorts)
+        kept: float = _BASE + sum(cohort.kept for cohort in cohorts)
+        kept += film_megabytes(self.experiment) * 2**20
+        passing = _of_all_cores(cohort.passing for cohort in cohorts)
+        # A snapshot has the probe's scores and patterns; each is copied twice to become bytes.
+        probe = 2 * _HALF * self.experiment.n_runs * self._n_probed
+        joining = probe + _of_all_cores(4 * _FLOAT * c.n_runs * self._n_probed for c in cohorts)
+        history = 4 * _FLOAT * len(METRICS) * self.n_evaluations * self.experiment.n_runs
+        snapshot = history + max(3 * probe, joining)
+        # A result has the weights, too; they are copied, and kept for inspections.
+        copies = 3 + (weights <= _KEPT_WEIGHTS)
+        result = history + probe + copies * weights
+        return kept + max(passing, snapshot, result)
+
+    @property
+    def n_evaluations(self) -> int:
+        """Number of evaluations."""
+        training = self.experiment.training
+        return training.steps // training.evaluate_every + 2
+
+    @property
+    def _n_probed(self) -> int:
+        """Scores of one run on the probe, padded to all positions."""
+        experiment = self.experiment
+        return len(experiment.layer_specs) * experiment.n_heads * experiment.task.n_ctx**2
+
+    @cached_property
+    def n_together(self) -> int:
+        """Number of runs that are evaluated together."""
+        return runs_recorded_together(self.experiment)
+
+    @cached_property
+    def wirings(self) -> dict[Variant, list[Wiring]]:
+        """Wirings of every variant, one for each of its stages."""
+        return {
+            variant: [self.experiment.wiring(variant, stage) for stage in variant.stages]
+            for variant in self.experiment.sharing
+        }
+
+    @cached_property
+    def n_parameters(self) -> dict[Variant, int]:
+        """Parameters of one run of every variant, at its largest stage."""
+        task = self.experiment.task
+        return {
+            variant: max(count_costs(wiring, task).parameters for wiring in wirings)
+            for variant, wirings in self.wirings.items()
+        }
+
+
+class _Cohort:
+    """A cohort of a training, of which bytes are counted.
+
+    Attributes:
+        n_runs: Number of its runs.
+        weights: Bytes of the parameters of all runs.
+        kept: Bytes that it keeps while it trains.
+        passing: Largest number of bytes that it needs for a moment in addition.
+    """
+
+    def __init__(self, training: _Training, plan: CohortPlan) -> None:
+        experiment = training.experiment
+        self._training, self._plan, self._experiment = training, plan, experiment
+        self._task, self._settings = experiment.task, experiment.training
+        self._n_seeds = len(plan.seeds)
+        self._n_answers = n_answers(experiment)
+        # Tokens and labels, and with positions of the answers (target and reverse).
+        self._example = _INTEGER * (self._task.n_ctx * self._task.n_fields + self._n_answers)
+        self._whole_example = self._example + 2 * _INTEGER * self._n_answers
+        self._on_kernel = training.engine == "kernel" and all(
+            kernel_knows(experiment, variant) for variant in plan.sharing
+        )
+        self.n_runs = len(plan.sharing) * self._n_seeds
+        n_numbers = sum(training.n_parameters[variant] for variant in plan.sharing)
+        self.weights = _FLOAT * self._n_seeds * n_numbers
+        self.kept = self._kept()
+        passing = [self._drawing(), self._renewing(), self._evaluating()]
+        self.passing = max(*passing, self._stepping())
+
+    def _kept(self) -> int:
+        task, settings = self._task, self._settings
+        # Parameters, gradient and two moments of Adam; a frozen embedding has a mask.
+        kept = (4 + bool(settings.earlier_steps)) * self.weights
+        per_seed = settings.n_eval * self._whole_example
+        if settings.n_train:
+            per_seed += settings.n_train * (self._whole_example + _INTEGER)
+        else:
+            per_seed += settings.batch_size * STEPS_PER_DRAW * self._example
+        if task.corpus and not settings.n_train:
+            per_seed += min(settings.n_eval, MEASURED_TOGETHER) * self._whole_example
+        maps = len(self._experiment.layer_specs) * self._experiment.n_heads
+        numbers = self.n_runs * (len(METRICS) + maps + len(task.slice_names))
+        evaluations = self._training.n_evaluations * (_EVALUATION + _FLOAT * numbers)
+        return kept + self._n_seeds * per_seed + evaluations
+
+    def _drawing(self) -> int:
+        """Bytes while a task draws the examples of one seed."""
+        settings = self._settings
+        drawn = settings.n_train or settings.batch_size * STEPS_PER_DRAW
+        beside = 0 if settings.n_train else self._n_seeds * drawn
+        beside *= self._whole_example - self._example  # they are drawn, and dropped
+        most = 0
+        for n_examples, held_out in ((drawn, False), (settings.n_eval, True)):
+            n_made = self._task.n_per_draw(n_examples, held_out=held_out)
+            made = n_made * self._task.n_ctx * self._task.n_fields * _INTEGER
+            pairs = n_made * self._task.n_ctx**2
+            most = max(most, n_examples * self._whole_example + _DRAWN * made + pairs)
+        return beside + max(most, _READ_TEXT if self._task.corpus else 0)
+
+    def _renewing(self) -> int:
+        """Bytes while a model is made anew: when roles are tied, or after an earlier task."""
+        settings = self._settings
+        if settings.earlier_steps:  # the training set of the earlier task is there until the end
+            replaced = self._n_seeds * settings.n_train * self._whole_example
+            return 4 * self.weights + replaced + self._drawing()
+        tied = any(len(variant.stages) > 1 for variant in self._plan.sharing)
+        return 4 * self.weights if tied else 0
+
+    def _stepping(self) -> int:
+        """Bytes of one training step."""
+        batch = self._n_seeds * self._settings.batch_size * self._example
+        if self._on_kernel:
+            return batch + max(_FLOAT * self._n_scratch(w) for w in self._wirings())
+        return batch + max(
+            self.weights, *(_FLOAT * self._n_differentiated(w) for w in self._wirings())
+        )
+
+    def _evaluating(self) -> int:
+        """Bytes of the evaluation of the runs that are measured together."""
+        settings, n_classes = self._settings, self._task.n_classes
+        n_first = min(settings.n_eval, MEASURED_TOGETHER)
+        n_runs = min(self._training.n_together, self.n_runs)
+        n_seeds = min(n_runs, self._n_seeds)
+        most = 0
+        for wiring in self._wirings():
+            recorded = n_recorded(self._experiment, wiring, n_first)
+            largest = max(self._n_scores(wiring, n_first))
+            if self._on_kernel:
+                computing = self._n_scratch(wiring)
+                copies = 1 if n_runs == 1 else 2
+            else:
+                computing = n_seeds * (3 * largest + n_first * self._n_passing(wiring))
+                copies = 1 if n_runs == n_seeds else 2
+            measuring = 2 * n_runs * largest
+            logits = n_runs * settings.n_eval * self._n_answers * n_classes
+            numbers = copies * n_runs * recorded + logits + max(computing, measuring, logits)
+            most = max(most, numbers)
+        labels = 6 * n_runs * settings.n_eval * self._n_answers
+        return _FLOAT * most + _INTEGER * labels
+
+    def _wirings(self) -> Iterable[Wiring]:
+        return (w for variant in self._plan.sharing for w in self._training.wirings[variant])
+
+    def _n_scores(self, wiring: Wiring, n_examples: int) -> list[int]:
+        """Scores of one run in every layer."""
+        maps = n_examples * wiring.sizes.n_heads * wiring.n_maps
+        return [maps * spec.n_queries * spec.n_keys for spec in self._experiment.layer_specs]
+
+    def _n_passing(self, wiring: Wiring) -> int:
+        """Numbers of one example and run while a layer is computed, beside its scores."""
+        sizes = wiring.sizes
+        # The keys and values of lower layers are kept until the last one is computed.
+        n_widths = 10 + 2 * (len(self._experiment.layer_specs) - 1)
+        # A sum of embeddings has one row for each field; LayerNorm makes three rows of one.
+        n_rows = 5 + self._task.n_fields + 3 * sizes.standard
+        per_token = n_rows * sizes.d_model + n_widths * _width(wiring)
+        return self._task.n_ctx * (per_token + (2 + sizes.standard) * sizes.d_mlp)
+
+    def _n_scratch(self, wiring: Wiring) -> int:
+        """Numbers of the kernel's scratch memory: matrices transposed, and rows of a chunk."""
+        sizes, n_ctx = wiring.sizes, self._task.n_ctx
+        rows = max(64, n_ctx)
+        per_token = 6 * sizes.d_model + 8 * _width(wiring) + 2 * sizes.d_mlp
+        layers = len(self._experiment.layer_specs) * (per_token + sizes.n_heads * (n_ctx + 16))
+        matrices = count_costs(wiring, self._task).parameters
+        return matrices + rows * (layers + 12 * sizes.d_model + self._task.n_classes)
+
+    def _n_differentiated(self, wiring: Wiring) -> int:
+        """Numbers that torch keeps of one variant's step, and needs while it goes back."""
+        sizes, specs, n_ctx = wiring.sizes, self._experiment.layer_specs, self._task.n_ctx
+        standard = 4 if sizes.standard else 0
+        per_token = (4 + standard) * sizes.d_model + 4 * _width(wiring) + 2 * sizes.d_mlp
+        per_token += 2 * _width(wiring) * _n_adjusting(wiring)
+        patterns = self._n_scores(wiring, 1)
+        if not self._task.n_source:  # only answering positions have queries in the last layer
+            patterns[-1] = patterns[-1] * self._n_answers // n_ctx
+        n_rows = 4 + self._task.n_fields
+        rows = n_rows * sizes.d_model + 6 * _width(wiring) + 2 * sizes.d_mlp
+        going_back = 3 * max(patterns) + n_ctx * rows
+        logits = 4 * self._n_answers * self._task.n_classes
+        per_example = sum(patterns) + len(specs) * n_ctx * per_token + going_back + logits
+        n_gradients = 2 * count_costs(wiring, self._task).parameters
+        return self._n_seeds * (self._settings.batch_size * per_example + n_gradients)
+
+
+def _width(wiring: Wiring) -> int:
+    """Return the width of the queries of all heads, or of their values if these are wider."""
+    queries = wiring.sizes.n_heads * wiring.n_maps * wiring.sizes.d_k
+    return max(queries, wiring.n_inner)
+
+
+def _n_adjusting(wiring: Wiring) -> int:
+    """Return the number of rules that change queries, keys or values."""
+    return sum(bool(rule.code(wiring).adjust) for rule in wiring.rules)
+
+
+def _of_all_cores(numbers: Iterable[int]) -> float:
+    """Return the sum of the largest numbers, one for each core, as far as they fall together."""
+    largest, *others = nlargest(n_cores(), numbers)
+    return max(largest, _TOGETHER * (largest + sum(others)))
