@@ -35,6 +35,7 @@ def test_live_data_alone_come_by_themselves_until_the_end(port):
     link = urlencode({**SMALL, "steps": str(steps), "n_entries": "4"})
     with Visitor(port, link) as visitor:
         visitor.wait_for("all thumbnails", lambda: not visitor.ticking)
+        visitor.wait_until_idle()  # the page is drawn anew for the last ones
         visitor.press("train")
         visitor.wait_for("a curve", lambda: visitor.ticking and visitor.evaluated_to() > 0)
         early, bytes_before = visitor.evaluated_to(), visitor.bytes_received
