@@ -129,10 +129,15 @@ def _place(event: Event, error: BaseException | None, module: str, line: int) ->
 
 def _write(place: Place, more: int) -> None:
     event, error, module, line = place
-    fields: dict[str, Any] = {"module": module, "line": line}
-    fields |= {} if error is None else {"error": error}
+    fields: dict[str, Any] = {} if error is None else {"error": error}
     fields |= {"more": more} if more else {}
-    log(event, **fields)
+    is_error = event == "unexpected error"
+    log(
+        "unexpected error" if is_error else "unexpected warning",
+        module=module,
+        line=line,
+        **fields,
+    )
 
 
 def _in_a_timer(seconds: float, call: Callable[[], None]) -> None:

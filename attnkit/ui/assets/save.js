@@ -36,11 +36,11 @@ function inLines(text, width, family) {
   return lines;
 }
 
-const NUMBER = /^([+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?inf)$/i;
-const FORMULA = /^(?=[\t\r\n])|(^|(?<=[;\t\r\n]))(?= *[=+\-@\uff1d\uff0b\uff0d\uff20])/g;
+const NUMBER_TEXT = /^([+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?inf)$/i;
+const FORMULA_START = /^(?=[\t\r\n])|(^|(?<=[;\t\r\n]))(?= *[=+\-@\uff1d\uff0b\uff0d\uff20])/g;
 
 /** A text that spreadsheets show instead of computing it, as in attnkit/foundation/tables.py. */
-export const withoutFormula = (text) => (NUMBER.test(text) ? text : text.replace(FORMULA, "'"));
+export const withoutFormula = (text) => (NUMBER_TEXT.test(text) ? text : text.replace(FORMULA_START, "'"));
 
 /** A table as comma-separated values; texts with commas, quotes or line breaks are quoted, and none is a formula. */
 export function csvOf({ columns, rows }) {

@@ -15,7 +15,6 @@ headers.
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 import threading
 from ipaddress import ip_address
@@ -218,8 +217,6 @@ def guards() -> list[Middleware]:
     if not settings.hosted:
         return []
     in_front.set()
-    # The log of a hosted copy names nobody, but uvicorn logs the address of every connection.
-    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     return [Middleware(Guard, frame_ancestors=settings.frame_ancestors)]
 
 

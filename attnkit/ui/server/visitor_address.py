@@ -12,14 +12,13 @@ from starlette.types import ASGIApp
 
 from attnkit.service.server import server_settings
 
-_PAIR = r"""\s*([^;"=\s]*)\s*=\s*("[^"]*"|[^;"]*)\s*"""
+_PAIR = r"""([^;"=]*)=(\s*"[^"]*"\s*|[^;"]*)"""
 _PAIRS = re.compile(f"{_PAIR}(?:;{_PAIR})*")
 _EACH_PAIR = re.compile(f"(?:^|;){_PAIR}(?=;|$)")
 """Names and values in an element of the header `Forwarded`, RFC 7239."""
 
 _WITH_PORT = re.compile(r"\[([^]]*)\](?::\d+)?|([\d.]+):\d+")
 """An address with a port, or an IPv6 address in brackets."""
-
 
 _LONGEST = 200
 """Characters of what a proxy writes about one visitor, at most."""
@@ -72,7 +71,7 @@ def _without_port(text: str) -> str:
         return ""
     if "=" in text:
         pairs = _EACH_PAIR.findall(text) if _PAIRS.fullmatch(text) else []
-        found = [value.strip().strip('"') for name, value in pairs if name.lower() == "for"]
+        found = [value.strip().strip('"') for name, value in pairs if name.strip().lower() == "for"]
         text = found[0] if len(found) == 1 else ""
     match = _WITH_PORT.fullmatch(text)
     return text if match is None else match[1] or match[2] or ""
