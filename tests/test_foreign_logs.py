@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import streamlit_tab
-from attacks import REFUSED, answer, attacker, rerun
+from attackers import REFUSED, answer, attacker, rerun
 from browsing import OWNER_SECRET
 from crowd import hosted
 from forging import forged_run

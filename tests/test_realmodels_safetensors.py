@@ -96,7 +96,7 @@ def test_damaged_files_are_refused_with_what_is_wrong_in_them(tmp_path):
     """In an index, a type or a value; headers are damaged in `test_realmodels_files`."""
     path = sharded(tmp_path)
     for index, says in (
-        (b"", "is damaged: Expecting value"),
+        (b"", "is damaged: it is not JSON (Expecting value"),
         (b"[]", "weight_map is missing"),
         (b'{"weight_map": [1]}', "weight_map is missing"),
         (b'{"weight_map": {"one": 7}}', "the file of 'one' is 7, which is not there"),

@@ -123,7 +123,7 @@ def test_every_arm_has_as_many_trials_and_none_who_takes_anothers_rate():
 def test_what_takes_too_much_memory_is_split_and_alone_is_told(monkeypatch):
     """Into as many experiments as are needed, none of which leaves anything out."""
     (whole,) = comparing_trials(MIXED, {}, 3)
-    at_once, _ = limits.numbers_per_seed(whole.experiment)
+    at_once, _ = limits._numbers_per_seed(whole.experiment)
     monkeypatch.setattr(limits, "_MOST_AT_ONCE", 3 * at_once // 2)
     parts = comparing_trials(MIXED, {}, 3)
     assert len(parts) > 1
@@ -131,7 +131,7 @@ def test_what_takes_too_much_memory_is_split_and_alone_is_told(monkeypatch):
     assert all(part.cells == trained_as(part, MIXED) for part in parts)
     monkeypatch.undo()
     (alone,) = comparing_trials(MIXED[:1], {}, 7)
-    at_once, _ = limits.numbers_per_seed(alone.experiment)
+    at_once, _ = limits._numbers_per_seed(alone.experiment)
     monkeypatch.setattr(limits, "_MOST_AT_ONCE", 6 * at_once)
     with pytest.raises(InvalidExperiment, match="n_seeds: got 7, allowed at most 6"):
         comparing_trials(MIXED[:1], {}, 7)

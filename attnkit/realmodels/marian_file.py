@@ -86,7 +86,8 @@ def open_marian(path: Path) -> tuple[TensorFile, Configuration]:
         )
     with reading(path):
         text = file.load(CONFIGURATION).tobytes().rstrip(b"\0")
-        options = yaml.load(text, _Loader) if len(text) <= MAX_CONFIGURATION_BYTES else None
+        is_short = len(text) <= MAX_CONFIGURATION_BYTES
+        options = _Loader(text).get_single_data() if is_short else None
         check_depth(options)
     if not isinstance(options, dict):
         raise damaged(path.name, f"its {CONFIGURATION} has {len(text):,} bytes and no options")
