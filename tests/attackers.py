@@ -22,6 +22,7 @@ from websockets.sync.client import connect
 from attnkit.experiment import Experiment
 from attnkit.experiment.links import link_text
 from attnkit.foundation.settings import InvalidExperiment
+from attnkit.service.jobs import memory_of
 from attnkit.service.server import ServerSettings
 from attnkit.variants import CATALOGUE, OPTIONS
 
@@ -284,7 +285,7 @@ def large_experiment(drawn, low=400, high=1000):
             )
         except InvalidExperiment:
             continue
-        if low <= drawn_one.megabytes <= high and not _HOSTED.problems(drawn_one):
+        if low <= memory_of(drawn_one) <= high and not _HOSTED.problems(drawn_one):
             return drawn_one
 
 
