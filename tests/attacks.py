@@ -151,8 +151,7 @@ def measure(name, server, seed=0, seconds=15.0, alone=10.0, after=AFTER):
         alone: Seconds before it, in which the visitors are alone.
         after: Seconds after it, in which training is still measured.
     """
-    names = {MIXTURE} if name == MIXTURE else {name}
-    uses_training = bool(names & {MIXTURE, *TRAINING})
+    uses_training = name in {MIXTURE, *TRAINING}
     n_addresses = len({source for source, _ in plan(name, seed)})
     figures = Figures(name, n_addresses if uses_training else 0)
     with attackers(name, seed) as begin, Victims(server.port, random.Random(seed)) as victims:

@@ -134,7 +134,7 @@ def test_a_place_has_a_few_lines_a_minute_and_the_others_are_counted(seed):
 
 
 def test_lines_go_on_where_no_thread_can_be_started(monkeypatch):
-    """The count is then told with the next error after the minute."""
+    """The timer is left out without an error; the next error after the minute logs the count."""
 
     def refuse(self):
         raise RuntimeError("can't start new thread")

@@ -61,7 +61,7 @@ def test_a_hosted_copy_trains_all_defaults_and_examples(engine, monkeypatch):
 
 
 def test_estimates_grow_with_the_experiment(seed):
-    """More runs, larger batches and more examples never take less."""
+    """More seeds never take less."""
     generator = random.Random(seed)
     for _ in range(10):
         experiment = draw(generator)

@@ -100,12 +100,12 @@ def count_costs(wiring: Wiring, task: Task) -> Costs:
 
 def _encoder_decoder_multiply_adds(wiring: Wiring, n_source: int, n_decoder: int) -> int:
     """Multiply-adds of one encoder, one decoder and one cross-attention layer, over all tokens."""
-    of = _matrices(wiring)
-    matrices = (n_source + n_decoder) * _n_numbers(wiring, of["Q"] | of["K"] | of["V"])
-    matrices += n_decoder * _n_numbers(wiring, of["Q"])
-    matrices += n_source * _n_numbers(wiring, of["K"] | of["V"])
+    names = _matrices(wiring)
+    products = (n_source + n_decoder) * _n_numbers(wiring, names["Q"] | names["K"] | names["V"])
+    products += n_decoder * _n_numbers(wiring, names["Q"])
+    products += n_source * _n_numbers(wiring, names["K"] | names["V"])
     n_scores = n_source**2 + n_decoder**2 + n_decoder * n_source
-    return matrices + n_scores * _score_multiply_adds(wiring)
+    return products + n_scores * _score_multiply_adds(wiring)
 
 
 def _matrices(wiring: Wiring) -> dict[Role, set[str]]:
@@ -181,13 +181,13 @@ def equalise(
 def _fit(
     variant: Variant,
     size: Size,
-    own: int,
+    cost_before: int,
     target: int,
     wire: Callable[[Parts, Size], Wiring],
     cost: Callable[[Wiring], int],
 ) -> Adjusted:
-    """Return the sizes at which a variant's cost, `own` at `size`, is nearest to the target."""
-    best, reached, changes = size, own, []
+    """Return the sizes at which a variant's cost, `cost_before` at `size`, is nearest `target`."""
+    best, reached, changes = size, cost_before, []
     for name, label, widest in _ADJUSTABLE_WIDTHS:
         width = getattr(size, name)
         if abs(reached - target) <= TOLERANCE * target or name in variant.given or not width:
@@ -222,22 +222,22 @@ def _fit(
 
 
 def _nearest_costs(
-    target: int, cost: Callable[[int], int], start: int, own: int, widest: int
+    target: int, cost: Callable[[int], int], start: int, start_cost: int, widest: int
 ) -> dict[int, int]:
     """Return the widths whose costs are nearest to the target from below and above, with the costs.
 
-    Few widths are tried. A cost does not fall where a width grows, and the possible widths beyond
-    one that is possible are at equal distances: options need fractions of a width that are whole,
-    even or a multiple of four, so that the distance divides four times the width.
+    Few widths are tried. This is right because a cost never falls as a width grows, and because the
+    possible widths are at equal distances: options need fractions of a width that are whole, even
+    or a multiple of four, so that the distance divides four times a possible width.
 
     Args:
         cost: Function that returns the cost at a width, or raises ValueError if it is not possible.
         start: Width from which the search begins, and which is possible.
-        own: Cost at this width.
+        start_cost: Cost at this width.
         widest: Largest width that is tried.
     """
-    direction = 1 if own < target else -1
-    known: dict[int, float] = {start: own}
+    direction = 1 if start_cost < target else -1
+    known: dict[int, float] = {start: start_cost}
 
     def cost_at(width: int) -> float:
         if width not in known:
@@ -251,11 +251,11 @@ def _nearest_costs(
     distances = (n for n in range(1, n_further + 1) if 4 * start % n == 0)
     step = next((n for n in distances if math.isfinite(cost_at(start + direction * n))), 0)
     if not step:
-        return {start: own}
+        return {start: start_cost}
     first = start if direction > 0 else (start - 1) % step + 1
     widths = range(first, (widest if direction > 0 else min(start, widest)) + 1, step)
-    if not widths or cost_at(widths[0]) == cost_at(widths[-1]) == own:
-        return {start: own}
+    if not widths or cost_at(widths[0]) == cost_at(widths[-1]) == start_cost:
+        return {start: start_cost}
     above = _first_at_least(target, widths, cost_at)
     indices = {index for index in (above - 1, above) if 0 <= index < len(widths)}
     for index in tuple(indices):  # the ends of ranges of equal costs

@@ -232,7 +232,7 @@ def _stored(
 def _repair(fields: Mapping[str, Any]) -> tuple[Experiment, list[Problem]]:
     """Return an experiment of the fields that can be used, and problems of the others.
 
-    Costs are made equal last, because that takes longest, and at widths that are settled.
+    Costs are made equal last, when all widths are known, because that takes longest.
     """
     remaining, problems = dict(fields), list[Problem]()
     equal = remaining.pop("equal", None)
@@ -253,7 +253,7 @@ def _without_wrong(remaining: dict[str, Any], problems: list[Problem]) -> Experi
 
 
 def _remove_wrong(remaining: dict[str, Any], error: InvalidExperiment) -> list[Problem]:
-    """Remove wrong fields, or few that disagree with a default; return the problems to tell."""
+    """Remove wrong fields, or few that disagree with a default; return the problems to report."""
     wrong = {problem.field for problem in error.problems} & remaining.keys()
     if not wrong:
         reason = f"but {error.problems[0]}"
@@ -270,10 +270,11 @@ def _remove_wrong(remaining: dict[str, Any], error: InvalidExperiment) -> list[P
 
 
 def _disagreeing(fields: Mapping[str, Any], error: InvalidExperiment) -> list[str]:
-    """Return few fields that disagree with a default: without them there is no problem.
+    """Return a few fields without which the others agree with the defaults.
 
-    Those that are most times their own default come first. Each is found by bisection, as the
-    last of the first fields that must be left out.
+    Fields are sorted by their value divided by their default, the largest first. Leaving out
+    enough of the first fields solves the problem. Bisection finds the smallest such number; the
+    last of these fields must go, and the search continues among the fields before it.
     """
     if "equal" in fields:  # without it, the others make an experiment
         return ["equal"]

@@ -29,7 +29,7 @@ _TOML_TEXTS = re.compile(
 """Texts and comments in TOML."""
 
 _DEEP_KEY = re.compile(rf"(?<![\w-])(?:[\w-]+[ \t]*\.[ \t]*){{{MOST_LEVELS}}}")
-"""Key of too many names, such as "a.b.c", for which the library needs memory by the square."""
+"""Key of too many names, such as "a.b.c…"; tomllib needs memory by the square of their number."""
 
 
 class BadDocument(ValueError):
@@ -45,7 +45,7 @@ def read_file(path: str | Path, most_bytes: int | None = None) -> bytes:
 
     Raises:
         OSError: If the file does not exist or cannot be read.
-        BadDocument: If it is no file, or too large.
+        BadDocument: If it is not a file, or too large.
     """
     path = Path(path)
     if path.exists() and not path.is_file():

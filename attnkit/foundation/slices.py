@@ -1,8 +1,8 @@
 """Work in slices: long work pauses, so that other work is done meanwhile, and then goes on.
 
-Long work calls `pause` at places where it can wait. There nothing happens, unless somebody does the
-work in slices. Then the thread that does it waits there until its next slice, so that never two
-pieces of work run at the same time.
+Long work calls `pause` at places where it can wait. By itself, `pause` does nothing. Within
+`SlicedWork`, the thread of the work waits there until its next slice, so that only one piece of
+work runs at a time.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ T = TypeVar("T")
 
 
 class _Withdrawn(BaseException):
-    """Nobody needs the work any more; it must not be caught by the work itself."""
+    """Raised at a pause of work that nobody needs any more; the work itself must not catch it."""
 
 
 class SlicedWork(Generic[T]):
     """Work that is done in slices, in a thread of its own.
 
     Args:
-        work: The work; it calls `pause`.
+        work: Function that does the work and calls `pause`.
     """
 
     def __init__(self, work: Callable[[], T]) -> None:
@@ -90,6 +90,6 @@ _present: ContextVar[SlicedWork[Any] | None] = ContextVar("present", default=Non
 
 
 def pause() -> float:
-    """Let other work be done, if the present work is done in slices; return the waited seconds."""
+    """Wait for other work if the present work is done in slices; return the waited seconds."""
     work = _present.get()
     return 0.0 if work is None else work.pause()

@@ -31,7 +31,7 @@ _N_LAYERS = (4, 32)
 """Minimum and maximum number of random layers."""
 
 _N_HEADS = 2**13
-"""Maximum number of random heads, if they are those of more than two layers."""
+"""Maximum number of random heads; two layers are drawn even if they have more."""
 
 
 class Shape(NamedTuple):

@@ -1,7 +1,7 @@
 """Allowances of memory: how much one piece of work in the training process may take.
 
-A limit is set before each turn and lifted after it. So an allocation beyond the allowance fails in
-the turn of the work that causes it, and no other work fails for it.
+A limit is set before each turn and lifted after it. An allocation beyond the allowance therefore
+fails in the turn of the work that makes it, and other work goes on.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ MARGIN = 1.3
 """Memory that a piece of work may take, divided by its estimate."""
 
 SMALL_MEGABYTES = 96.0
-"""Memory that any work may take in addition: code, tables and buffers that no estimate counts."""
+"""Memory in MiB that any work may take in addition, for buffers that no estimate counts."""
 
 GAPS_MEGABYTES = 256.0
-"""Memory in gaps of the heap, left by work that has ended, that may be too small to be used."""
+"""Free memory of the heap in MiB that may lie in gaps too small for new arrays."""
 
 
 @dataclass
@@ -49,7 +49,7 @@ class Allowance:
 
 
 class NoLimit(Allowance):
-    """Allowance of work in a process that has other work to do than this one."""
+    """Allowance without a limit, for a worker in the process of a test."""
 
     @contextlib.contextmanager
     def limit(self) -> Iterator[None]:

@@ -19,7 +19,7 @@ class FairShares:
         self._now = 0.0  # seconds used by the name that came last when it came
 
     def next(self, waiting: Iterable[str]) -> str:
-        """Return the name that has used least; of equal ones the first.
+        """Return the waiting name that has used least; among equal ones, the first.
 
         Raises:
             ValueError: If nobody waits.
@@ -30,7 +30,7 @@ class FairShares:
         return name
 
     def owes(self, name: str) -> bool:
-        """Return whether a name has used more than the one that came last."""
+        """Return whether a name has used more than the name that came last."""
         return self._used.get(name, 0.0) > self._now
 
     def used(self, name: str) -> float:
@@ -50,7 +50,7 @@ class AddressShares:
         self._members: dict[str, FairShares] = {}
 
     def next(self, waiting: Iterable[tuple[str, str]]) -> tuple[str, str]:
-        """Return the address and the member that come next, of those that wait.
+        """Return the waiting address and its waiting member that come next.
 
         Raises:
             ValueError: If nobody waits.

@@ -1,4 +1,4 @@
-"""Errors and warnings of a hosted copy that no code of ours logs: one line each, without texts.
+"""Errors and warnings of other packages on a hosted copy, logged in one line without their texts.
 
 Streamlit logs an exception of a page with its message and its traceback, and so do the server and
 asyncio. A message may hold what a visitor has typed, and whoever causes errors on purpose can fill
@@ -21,7 +21,7 @@ from typing import Any, Literal
 from attnkit.service.logs import log
 
 MOST_LINES = 3
-"""Lines of one place in a minute; further ones are counted."""
+"""Number of lines about one place in a minute; further ones are counted."""
 
 MINUTE = 60.0
 """Seconds after which a place may be logged again."""
@@ -31,16 +31,16 @@ _PACKAGE = "attnkit"
 Event = Literal["unexpected error", "unexpected warning"]
 
 Place = tuple[Event, type[BaseException] | None, str, int]
-"""What has happened, the type of the exception if there is one, and the module and line."""
+"""Event, type of the exception if there is one, module, and line."""
 
 
 @dataclass
 class Repetitions:
-    """Lines about places, of which each has only a few in a minute.
+    """Log of errors by place, with only a few lines in a minute for each place.
 
     Args:
         write: Logs a place; the second argument is the number of repetitions that were left out.
-        later: Calls a function after some seconds, if it can.
+        later: Calls a function after some seconds, unless that is impossible.
         clock: Returns seconds that never decrease.
     """
 
@@ -52,7 +52,7 @@ class Repetitions:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, place: Place) -> None:
-        """Log a place, or count it if it has had its lines of this minute."""
+        """Log a place, or only count it if it has had all its lines of this minute."""
         if self.clock() >= self._began + MINUTE:
             self.end_minute()
         with self._lock:
@@ -74,10 +74,10 @@ class Repetitions:
 
 
 def log_foreign_errors() -> None:
-    """Log all errors and warnings of this process in our way from now on, and nothing else.
+    """Log errors and warnings of other packages in the form of our log, and nothing else of them.
 
-    Records of Python's `logging` are logged as they are made, whichever handlers a logger has or
-    gets. So are exceptions that nobody catches, in any thread.
+    Records of Python's `logging` are logged when they are made, whatever handlers a logger has, and
+    so are uncaught exceptions of any thread.
     """
     repetitions = Repetitions(_write, _in_a_timer)
     make = logging.getLogRecordFactory()
@@ -108,7 +108,7 @@ def log_foreign_errors() -> None:
 
 
 def _place(event: Event, error: BaseException | None, module: str, line: int) -> Place:
-    """Return where an error was raised: the innermost line of ours, or else of anybody.
+    """Return where an error was raised: the innermost line of attnkit, or else of any package.
 
     Args:
         event: Event of the line.

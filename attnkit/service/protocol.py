@@ -78,7 +78,7 @@ class Request:
 
     @property
     def key(self) -> bytes:
-        """Text of the request without its sender; equal requests have the same answer."""
+        """Encoded request without its id and sender; equal keys have equal answers."""
         return encode(replace(self, request="", address="", visitor=""))
 
 
@@ -126,7 +126,7 @@ class Inspect(ModelRequest):
 
 @dataclass(frozen=True)
 class Withdraw:
-    """Command: do not answer a request, because nobody waits for its answer any more."""
+    """Command to drop a request, because nobody waits for its answer any more."""
 
     request: str
 

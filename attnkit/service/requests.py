@@ -19,10 +19,10 @@ MAX_EXAMPLES = 256
 """Number of examples that are remembered, one for each setting of a task."""
 
 MAX_REQUESTS = 64
-"""Number of requests under way. Beyond it, the address with most of them loses its newest one."""
+"""Largest number of requests under way; beyond it, the address with most loses its newest one."""
 
 LOOK_SECONDS = 1.0
-"""Time between two looks at whether the tab that waits for an answer is still there."""
+"""Seconds between two checks whether the tab that waits for an answer is still open."""
 
 _BUSY = "The training process is busy: ask again in a moment"
 
@@ -70,7 +70,7 @@ class Requests:
         """Return an answer, the reason why there is none, or None if a film that it needs is gone.
 
         Args:
-            request: The request. If its answer has not come in time, it is withdrawn.
+            request: The request. It is withdrawn if its answer does not come in time.
             seconds: Longest wait.
             is_needed: Function that returns whether anybody still needs the answer.
         """
@@ -116,7 +116,7 @@ class Requests:
         return future
 
     def _displaced(self, new: Request) -> Request:
-        """Return the newest request of the address and, there, the visitor with the most."""
+        """Return the newest request of the visitor with the most, at the address with the most."""
         requests = [*(request for request, _ in self._under_way.values()), new]
         of_address = Counter(request.address for request in requests)
         of_visitor = Counter((request.address, request.visitor) for request in requests)
@@ -126,7 +126,8 @@ class Requests:
         )
 
     def _withdraw(self, request: str) -> None:
-        if request in self._under_way:  # its answer has not come meanwhile
+        """End a request without an answer, unless its answer has come."""
+        if request in self._under_way:
             self.take(Answer((request,), error=_BUSY))
             self._send(Withdraw(request))
 

@@ -42,7 +42,7 @@ from attnkit.service.store import ResultStore
 __all__ = ["Refused", "TrainingService"]
 
 LEFT_SECONDS = 3.0
-"""Time after which nobody in a closed tab waits for an answer any more; reloading is faster."""
+"""Seconds after the closing of a tab until its requests are withdrawn; reloading takes less."""
 
 
 class TrainingService(JobControl):
@@ -264,7 +264,7 @@ class TrainingService(JobControl):
         return answer if isinstance(answer, str) else Answers.from_bytes(answer)
 
     def _answer(self, request: Request, seconds: float, watcher: Watcher) -> bytes | str | None:
-        """Return an answer, for which nobody waits any longer when the tab is closed."""
+        """Return an answer; its request is withdrawn soon after the tab is closed."""
         leases = self._queue.leases
         with self._waiting():
             return self._requests.answer(

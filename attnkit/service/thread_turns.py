@@ -10,15 +10,15 @@ from attnkit.service.fair_shares import AddressShares
 
 
 class ThreadTurns:
-    """Lets few threads work at the same time: those next whose address has used least.
+    """Turns for threads, few at a time; the thread whose address has used least time comes next.
 
-    Python runs one thread at a time. More at once are not faster, but everybody waits for longer.
+    Python runs one thread at a time, so more threads at once only make everybody wait longer.
     Safe to use from many threads.
 
     Args:
         at_once: Number of threads that work at the same time, at most.
-        of_address: Number of threads of an address that is alone, at most; beside others it has
-            one.
+        of_address: Number of threads of one address that work at the same time, at most, while no
+            other address waits or works. Otherwise it is one.
     """
 
     def __init__(self, at_once: int, of_address: int) -> None:
@@ -29,11 +29,11 @@ class ThreadTurns:
         self._working: Counter[str] = Counter()  # by address
 
     def begin(self, address: str, member: str) -> bool:
-        """Wait for a turn; return False if the same member asked again, so that this one is late.
+        """Wait for a turn; return False if the same member has asked again meanwhile.
 
         Args:
             address: Address whose share it counts for.
-            member: Who works for it, such as a session; members share what their address has.
+            member: Name of who works for the address, such as a session. Members share its turns.
         """
         granted = Future[bool]()
         with self._lock:
@@ -59,7 +59,7 @@ class ThreadTurns:
             self._grant()
 
     def _grant(self) -> None:
-        """Let threads work as long as there is a place for one of those that wait."""
+        """Give turns to waiting threads while there are free ones."""
         while self._working.total() < self._at_once:
             addresses = {address for address, _ in self._waiting} | {*self._working}
             most = self._of_address if len(addresses) == 1 else 1

@@ -84,9 +84,9 @@ class Build:
 
     Attributes:
         start: The command to train it.
-        memory: Memory that it may take, as soon as its experiment is read.
-        work: The building, as soon as it has begun.
-        steer: The last command since.
+        memory: Memory that it may take; None until its experiment is read.
+        work: The building; None until it begins.
+        steer: The last command to steer the job; None if there was none.
     """
 
     start: Start
@@ -109,11 +109,11 @@ def build(experiment: Experiment, engine: Engine) -> tuple[Training, Recorder]:
 
 @dataclass
 class Inquiry:
-    """Equal requests, which have one answer; any of them can take the next turn.
+    """Equal requests, which share one answer; it is computed in the turns of all their senders.
 
     Attributes:
         work: The computation of the answer.
-        memory: Memory that it may take, as soon as it has begun.
+        memory: Memory that it may take; None until it begins.
         requests: Requests by id.
     """
 

@@ -76,7 +76,7 @@ HELD_MEGABYTES = 128
 """Estimated memory of stopped jobs that are kept to be continued; the oldest are dropped first."""
 
 ANSWER_MEGABYTES = 300
-"""Memory that the computation of an answer may take in addition to that of training one seed."""
+"""Memory of the computation of an answer in MiB, in addition to that of training its models."""
 
 TRIM_SECONDS = 2.0
 """Time between two returns of unused memory to the system while several jobs take turns."""
@@ -90,7 +90,7 @@ class Worker:
 
     Args:
         output: Stream to which messages are written.
-        allowance: Class of the limits of memory of its jobs and answers.
+        allowance: Class of the limits on the memory of jobs and answers.
     """
 
     def __init__(self, output: BinaryIO, allowance: type[Allowance] = NoLimit) -> None:
@@ -102,7 +102,7 @@ class Worker:
         self._held: dict[str, TrainingJob] = {}  # stopped jobs that can be continued
         self._inquiries: dict[bytes, Inquiry] = {}
         self._archive = Archive(self._jobs)
-        self._has_ended, self._trim_at = False, 0.0  # whether a job has left unused memory
+        self._has_ended, self._trim_at = False, 0.0  # the first: since memory was last given back
         self._engine: Engine = "torch"  # for jobs that begin
 
     def take_engine(self) -> None:
@@ -131,7 +131,7 @@ class Worker:
     def _turns(self) -> dict[tuple[str, str], Callable[[], None]]:
         """Return the work that waits for a turn, by address and by job or visitor.
 
-        Each address has one answer in progress, so that these take little memory.
+        Each address has at most one answer in progress, which limits the memory that answers take.
         """
         turns: dict[tuple[str, str], Callable[[], None]] = {}
         begun = {
@@ -185,7 +185,7 @@ class Worker:
                 self._shares.charge(job.address, command.job, time.monotonic() - started)
 
     def _steer_build(self, command: Steer) -> None:
-        """Steer a job that is not built yet; if it is stopped, it never is."""
+        """Steer a job that is not built yet; if it is stopped, it is never built."""
         build_of_job = self._builds[command.job]
         build_of_job.steer = command
         if command.verb == "stop":
@@ -204,7 +204,7 @@ class Worker:
     # turns
 
     def _answer(self, key: bytes, request: Request) -> None:
-        """Go on with an answer, and send it to all who have asked for it when it is there."""
+        """Compute an answer for one turn; if it is finished, send it to all who wait for it."""
         inquiry = self._inquiries[key]
         self._write(Turn(request.request))
         requests = tuple(inquiry.requests)
@@ -223,7 +223,7 @@ class Worker:
         self._write(answer)
 
     def _build(self, name: str) -> None:
-        """Go on with building a training, and begin its job when it is built."""
+        """Build a training for one turn; if it is finished, begin its job."""
         building = self._builds[name]
         start, engine = building.start, self._engine
         self._write(Turn(name))
@@ -247,7 +247,7 @@ class Worker:
         self._jobs[name] = job
 
     def _train(self, name: str) -> None:
-        """Train a job for one turn, or send the snapshot that it owes."""
+        """Train a job for one turn, or send its snapshot if one was requested."""
         job = self._jobs[name]
         self._write(Turn(name))
         if job.reports:
@@ -333,7 +333,7 @@ class Worker:
 
 
 def _megabytes_of(request: Request) -> float:
-    """Return the estimated memory of training the seed whose models a request is about."""
+    """Return the estimated memory in MiB of training the models that a request is about."""
     if isinstance(request, ModelRequest) and request.experiment:
         return memory_of(from_text(request.experiment))
     return 0.0

@@ -41,18 +41,17 @@ _KEPT_WEIGHTS = 2**26
 """Bytes up to which the weights of an ended training are copied, for inspections."""
 
 _BASE = 4 * 2**20
-"""Bytes of what every training has: tables, generators, and objects of all cohorts."""
+"""Bytes that every training takes: tables, generators, and objects of all cohorts."""
 
 _DRAWN = 6
-"""Copies of the tokens that a task has in memory while it draws examples. It was measured: tasks
-need 2 to 14."""
+"""Copies of the tokens that a task has in memory while it draws examples; measured: 2 to 14."""
 
 _READ_TEXT = 12 * 2**20
-"""Bytes of the search for windows of a text that are held out. They were measured."""
+"""Bytes of the search for held-out windows of a text, as measured."""
 
 _TOGETHER = 0.9
-"""Share of what all cores need for a moment that they need at the same moment. It was measured,
-with the gaps of the heap."""
+"""Share of the temporary memory of all cores that is in use at the same time, as measured with the
+gaps of the heap."""
 
 
 def peak_megabytes(experiment: Experiment, engine: Engine | None = None) -> float:

@@ -19,21 +19,21 @@ MOST_BYTES = 2**18
 """Size of one message in bytes, at most; those of our pages have some kilobytes."""
 
 FILES_AT_ONCE = 64
-"""Requests of one address that are answered at the same time; others wait, as a browser's do.
+"""Requests of one address that are answered at the same time; further ones wait.
 
-A client that does not read would hold an open file for each."""
+A client that does not read its answers would otherwise hold an open file for each."""
 
 REST = 2.0
 """Seconds for which an address rests, for each second that its frames and messages have cost."""
 
 READ_AT_ONCE = 2**13
-"""Bytes that are read at once; thousands of empty frames take the time of one message."""
+"""Bytes that are read at once, so that empty frames in them cost about as much as one message."""
 
 MOST_UNREAD = 2**17
-"""Bytes that a visitor has not read yet, from which nothing more is read from the visitor."""
+"""Unread bytes of a visitor beyond which nothing more is read from this visitor."""
 
 UNREAD_SECONDS = 0.25
-"""Time between two looks at whether the visitor has read them."""
+"""Seconds between two checks whether the visitor has read them."""
 
 
 class Meter:
@@ -60,7 +60,7 @@ class Meter:
 
 @dataclass
 class Address:
-    """What all open connections of one address share.
+    """State that all connections and requests of one address share.
 
     Attributes:
         meter: Measures the work for all addresses.
@@ -86,9 +86,9 @@ class Address:
         return self._rests_until - self.meter.clock()
 
     def charge(self) -> None:
-        """Let the address rest for the work since any address was charged.
+        """Let the address rest for all work since any address was last charged.
 
-        Whoever sends or receives next was the cause of nearly all of it.
+        An address is charged at once after its work, so nearly all of it is its own.
         """
         seconds = REST * self.meter.seconds()
         self._rests_until = max(self.meter.clock(), self._rests_until) + seconds

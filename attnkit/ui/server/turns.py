@@ -1,8 +1,9 @@
 """Turns of visitors at drawing pages, and the processor time that is charged to their addresses.
 
-On a hosted copy every page and every fragment is drawn in a turn of its visitor's address. Its
-processor time is measured, with that of callbacks before it. So whoever asks for much waits, and
-others do not. A thread that waits for the training process leaves its turn to others meanwhile.
+On a hosted copy every page and every fragment is drawn in a turn of its visitor's address. The
+processor time of the turn and of the callbacks before it is measured and charged to the address, so
+that whoever asks for much waits longer than others. A thread that waits for the training process
+leaves its turn to others meanwhile.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from attnkit.service.thread_turns import ThreadTurns
 from attnkit.ui.server.visitor_address import session_address
 
 DRAWN_AT_ONCE, OF_ADDRESS = 6, 2
-"""Pages and fragments that are drawn at the same time: of all addresses, and of one alone."""
+"""Most pages and fragments drawn at the same time: of all addresses, and of one without others."""
 
 P = ParamSpec("P")
 
@@ -31,7 +32,7 @@ _turns = ThreadTurns(DRAWN_AT_ONCE, OF_ADDRESS)
 
 
 class _Turn:
-    """A turn of the present thread. It ends with the thread at the latest.
+    """Turn of the present thread; it ends with the thread at the latest.
 
     Args:
         address: Address that it is charged to.
@@ -43,7 +44,7 @@ class _Turn:
         self.begin(address, session)
 
     def begin(self, address: str, session: str) -> None:
-        """Wait for the turn; stop the script if nobody waits for what it draws any more."""
+        """Wait for the turn; stop the script if nobody waits any more for what it draws."""
         if not _turns.begin(address, session):
             st.stop()  # the visitor has asked anew, and another thread draws
         self._key = address, session

@@ -21,7 +21,7 @@ _WITH_PORT = re.compile(r"\[([^]]*)\](?::\d+)?|([\d.]+):\d+")
 """An address with a port, or an IPv6 address in brackets."""
 
 _LONGEST = 200
-"""Characters of what a proxy writes about one visitor, at most."""
+"""Most characters of what a proxy writes about one visitor."""
 
 
 def trust_only_our_setting() -> None:

@@ -3,8 +3,8 @@
 A browser sends values that its widgets can have. Anybody else may send anything for any widget:
 text for a number, an option that is not there, the press of a button that is no longer on the page.
 Streamlit trusts the kind of a value, and runs callbacks before it checks options. It registers
-every widget with the kind, the options and the callback that it has; values that do not fit are
-dropped here, so that the widget keeps the value that it had.
+every widget with its kind, options and callback. Values that do not fit are dropped here, and the
+widget keeps its last value.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from streamlit.runtime.state.session_state import (
 )
 
 LONGEST_TEXT = 20_000
-"""Characters of a text, at most; no field of our pages takes more."""
+"""Most characters of a text; no field of our pages takes more."""
 
 
 @cache
