@@ -134,16 +134,26 @@ def test_a_page_has_one_turn_with_its_fragments_and_leaves_it_while_it_waits(hos
         assert hosted[4:] == [begin, end, begin, end]
 
 
-def test_a_thread_that_ends_gives_its_turn_back(hosted):
-    """Even if nothing is drawn any more after an interruption."""
-
-    def draw():
-        with pytest.raises(RerunException), turns.turn():
-            raise RerunException(Mock())
-
-    thread = threading.Thread(target=draw)
+def test_the_turn_of_a_thread_that_has_ended_is_free():
+    """Even if the thread had no chance to end it."""
+    given = ThreadTurns(at_once=1, of_address=1)
+    thread = threading.Thread(target=given.begin, args=("a", "0"))
     thread.start()
     thread.join()
+    assert given.begin("b", "0")
+
+
+def test_a_thread_that_was_replaced_does_not_take_the_place_of_the_newer_one(hosted, monkeypatch):
+    """Its visitor has asked anew while it waited for the training process."""
+    stopped = Mock(session_id="tab", yield_check=Mock(side_effect=[None, InterruptedError]))
+    monkeypatch.setattr(turns, "get_script_run_ctx", lambda **_: stopped)
+
+    def draw():
+        with turns.turn(), turns.waiting():
+            pass
+
+    with pytest.raises(InterruptedError):
+        draw()
     assert [what for what, *_ in hosted] == ["begin", "end"]
 
 

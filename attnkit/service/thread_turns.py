@@ -5,15 +5,24 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 
 from attnkit.service.fair_shares import AddressShares
+
+
+@dataclass
+class _Waiting:
+    """A thread that waits; the result is whether it has the turn."""
+
+    thread: threading.Thread = field(default_factory=threading.current_thread)
+    has_turn: Future[bool] = field(default_factory=Future)
 
 
 class ThreadTurns:
     """Turns for threads, few at a time; the thread whose address has used least time comes next.
 
     Python runs one thread at a time, so more threads at once only make everybody wait longer.
-    Safe to use from many threads.
+    Safe to use from many threads. The turn of a thread that has ended is free.
 
     Args:
         at_once: Number of threads that work at the same time, at most.
@@ -25,8 +34,8 @@ class ThreadTurns:
         self._at_once, self._of_address = at_once, of_address
         self._lock = threading.Lock()
         self._shares = AddressShares()
-        self._waiting: dict[tuple[str, str], Future[bool]] = {}  # the oldest first
-        self._working: Counter[str] = Counter()  # by address
+        self._waiting: dict[tuple[str, str], _Waiting] = {}  # the oldest first
+        self._working: dict[threading.Thread, str] = {}  # the address of each
 
     def begin(self, address: str, member: str) -> bool:
         """Wait for a turn; return False if the same member has asked again meanwhile.
@@ -35,17 +44,17 @@ class ThreadTurns:
             address: Address whose share it counts for.
             member: Name of who works for the address, such as a session. Members share its turns.
         """
-        granted = Future[bool]()
+        waiting = _Waiting()
         with self._lock:
             late = self._waiting.pop((address, member), None)
             if late is not None:
-                late.set_result(False)
-            self._waiting[address, member] = granted
+                late.has_turn.set_result(False)
+            self._waiting[address, member] = waiting
             self._grant()
-        return granted.result()
+        return waiting.has_turn.result()
 
     def end(self, address: str, member: str, seconds: float) -> None:
-        """End a turn.
+        """End the turn of the present thread.
 
         Args:
             address: Address as at its beginning.
@@ -53,19 +62,21 @@ class ThreadTurns:
             seconds: Processor time that was used.
         """
         with self._lock:
-            self._working[address] -= 1
-            self._working += Counter()  # without those at 0
+            self._working.pop(threading.current_thread(), None)
             self._shares.charge(address, member, seconds)
             self._grant()
 
     def _grant(self) -> None:
         """Give turns to waiting threads while there are free ones."""
-        while self._working.total() < self._at_once:
-            addresses = {address for address, _ in self._waiting} | {*self._working}
+        self._working = {thread: of for thread, of in self._working.items() if thread.is_alive()}
+        while len(self._working) < self._at_once:
+            n_working = Counter(self._working.values())
+            addresses = {address for address, _ in self._waiting} | {*n_working}
             most = self._of_address if len(addresses) == 1 else 1
-            ready = [key for key in self._waiting if self._working[key[0]] < most]
+            ready = [key for key in self._waiting if n_working[key[0]] < most]
             if not ready:
                 return
             chosen = self._shares.next(ready)
-            self._working[chosen[0]] += 1
-            self._waiting.pop(chosen).set_result(True)
+            waiting = self._waiting.pop(chosen)
+            self._working[waiting.thread] = chosen[0]
+            waiting.has_turn.set_result(True)

@@ -18,6 +18,7 @@ from typing import ParamSpec
 import streamlit as st
 from streamlit import runtime
 from streamlit.runtime.scriptrunner import RerunException, get_script_run_ctx
+from streamlit.runtime.scriptrunner_utils.script_run_context import ScriptRunContext
 
 from attnkit.service.server import server_settings
 from attnkit.service.thread_turns import ThreadTurns
@@ -31,50 +32,16 @@ P = ParamSpec("P")
 _turns = ThreadTurns(DRAWN_AT_ONCE, OF_ADDRESS)
 
 
-class _Turn:
-    """Turn of the present thread; it ends with the thread at the latest.
-
-    Args:
-        address: Address that it is charged to.
-        session: Session that is drawn.
-    """
-
-    def __init__(self, address: str, session: str) -> None:
-        self._key: tuple[str, str] | None = None
-        self.begin(address, session)
-
-    def begin(self, address: str, session: str) -> None:
-        """Wait for the turn; stop the script if nobody waits any more for what it draws."""
-        if not _turns.begin(address, session):
-            st.stop()  # the visitor has asked anew, and another thread draws
-        self._key = address, session
-        if runtime.exists() and not runtime.get_instance().is_active_session(session):
-            self.end()
-            st.stop()  # the tab was closed meanwhile
-
-    def end(self) -> tuple[str, str] | None:
-        """End the turn, charge it, and return its address and session; None if it has ended."""
-        key, self._key = self._key, None
-        if key is not None:
-            seconds = time.thread_time()
-            _turns.end(*key, max(0.0, seconds - _thread.charged))
-            _thread.charged = seconds
-        return key
-
-    def __del__(self) -> None:
-        self.end()
-
-
 class _Thread(threading.local):
     """State of the present thread.
 
     Attributes:
-        turn: The turn that it has, or had last.
+        key: Address and session whose turn it has; None if it has none.
         draws: Whether it is within `turn`.
         charged: Processor seconds of the thread that have been charged.
     """
 
-    turn: _Turn | None = None
+    key: tuple[str, str] | None = None
     draws = False
     charged = 0.0
 
@@ -94,9 +61,8 @@ def turn() -> Iterator[None]:
     if _thread.draws or context is None or not server_settings().hosted:
         yield
         return
-    if _thread.turn is not None:
-        _thread.turn.end()
-    held = _thread.turn = _Turn(session_address(), context.session_id)
+    _end()
+    _begin((session_address(), context.session_id), context)
     _thread.draws, is_drawn_anew = True, False
     try:
         yield
@@ -106,19 +72,19 @@ def turn() -> Iterator[None]:
     finally:
         _thread.draws = False
         if not is_drawn_anew:
-            held.end()
+            _end()
 
 
 @contextmanager
 def waiting() -> Iterator[None]:
     """Leave the turn to others while this thread waits for another process."""
-    held = _thread.turn
-    key = None if held is None else held.end()
+    context = get_script_run_ctx(suppress_warning=True)
+    key = _end()
     try:
         yield
     finally:
-        if held is not None and key is not None:
-            held.begin(*key)
+        if key is not None and context is not None:
+            _begin(key, context)
 
 
 def fragment(draw: Callable[P, None], run_every: float | None = None) -> Callable[P, None]:
@@ -135,3 +101,24 @@ def fragment(draw: Callable[P, None], run_every: float | None = None) -> Callabl
             draw(*args, **kwargs)
 
     return st.fragment(in_turn, run_every=run_every)
+
+
+def _begin(key: tuple[str, str], context: ScriptRunContext) -> None:
+    """Wait for a turn; stop the script if nobody waits any more for what it draws."""
+    context.yield_check()  # a thread that has been replaced must not take the newer one's place
+    if not _turns.begin(*key):
+        st.stop()  # the visitor has asked anew, and another thread draws
+    _thread.key = key
+    if runtime.exists() and not runtime.get_instance().is_active_session(context.session_id):
+        _end()
+        st.stop()  # the tab was closed meanwhile
+
+
+def _end() -> tuple[str, str] | None:
+    """End the turn, charge it, and return its address and session; None if there is none."""
+    key, _thread.key = _thread.key, None
+    if key is not None:
+        seconds = time.thread_time()
+        _turns.end(*key, seconds - _thread.charged)
+        _thread.charged = seconds
+    return key
