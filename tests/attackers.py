@@ -22,8 +22,8 @@ from websockets.sync.client import connect
 from attnkit.experiment import Experiment
 from attnkit.experiment.links import link_text
 from attnkit.foundation.settings import InvalidExperiment
-from attnkit.service.jobs import memory_of
 from attnkit.service.server import ServerSettings
+from attnkit.training.memory import peak_megabytes
 from attnkit.variants import CATALOGUE, OPTIONS
 
 FOREIGN = "127.0.0.2"
@@ -285,7 +285,7 @@ def large_experiment(drawn, low=400, high=1000):
             )
         except InvalidExperiment:
             continue
-        if low <= memory_of(drawn_one) <= high and not _HOSTED.problems(drawn_one):
+        if low <= peak_megabytes(drawn_one) <= high and not _HOSTED.problems(drawn_one):
             return drawn_one
 
 

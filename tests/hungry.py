@@ -82,7 +82,7 @@ class Copy(MemoryWorker):
         training = Hungry(self._draw, experiment, *self._memory[experiment.first_seed])
         return training, SimpleNamespace(n_steps_left=0, record_frame=lambda: None)
 
-    def estimate(self, experiment):
+    def estimate(self, experiment, engine=None):
         """Return the estimated memory."""
         return self._estimates[f"{experiment.first_seed}"]
 
@@ -116,7 +116,7 @@ def main():
     prepare_for_training()
     copy = Copy(int(sys.argv[1]))
     copy._begun = set()
-    worker.build, worker.memory_of = copy.build, copy.estimate
+    worker.build, worker.peak_megabytes = copy.build, copy.estimate
     worker.SLICE_SECONDS = 0.0
     copy.begin()
     copy.work()

@@ -19,6 +19,7 @@ from attnkit.service.protocol import Start, Steer
 from attnkit.service.service import TrainingService
 from attnkit.service.store import ResultStore
 from attnkit.training import train
+from attnkit.training.memory import peak_megabytes
 from attnkit.variants import Variant
 
 pytestmark = pytest.mark.server
@@ -111,7 +112,7 @@ def test_a_stored_result_lends_its_runs(service, monkeypatch):
     assert service.estimate(more) == pytest.approx(service.estimate(alone))
     new = finished(service, more, reuse=True)
     assert new.trains.sharing == ("Q=V",)
-    assert new.megabytes == jobs.memory_of(alone)
+    assert new.megabytes == peak_megabytes(alone)
     assert finished(service, known.experiment).reused is None
 
 
@@ -202,7 +203,7 @@ def test_a_stopped_job_that_is_not_held_is_trained_to_its_step_again(service, mo
 def test_only_so_many_stopped_trainings_are_held(monkeypatch):
     """Memory is bounded by their size; the newest stay."""
     experiments = [experiment("QKV", first_seed=seed) for seed in (1, 2, 3)]
-    monkeypatch.setattr(worker, "HELD_MEGABYTES", 2.5 * jobs.memory_of(experiments[0]))
+    monkeypatch.setattr(worker, "HELD_MEGABYTES", 2.5 * peak_megabytes(experiments[0]))
     own = MemoryWorker()
     for name, wanted in zip("abc", experiments, strict=True):
         own.work(Start(job=name, experiment=wanted.to_json(), paused=True))

@@ -12,8 +12,8 @@ from peaks import HOSTED, draw
 
 from attnkit.examples import load_example
 from attnkit.experiment import Experiment
-from attnkit.service.jobs import memory_of
 from attnkit.tasks import TASKS
+from attnkit.training.memory import peak_megabytes
 
 MOST_ABOVE, MOST_BELOW = 1.3, 1.5
 """Largest ratio of peak to estimate, and of estimate to peak where the peak is 100 MB or more."""
@@ -57,7 +57,7 @@ def test_a_hosted_copy_trains_all_defaults_and_examples(engine, monkeypatch):
     for task in TASKS:
         for experiment in (Experiment(task=task), load_example(task).experiment):
             assert not HOSTED.problems(experiment)
-            assert memory_of(experiment) < HOSTED.training_megabytes / 5
+            assert peak_megabytes(experiment) < HOSTED.training_megabytes / 5
 
 
 def test_estimates_grow_with_the_experiment(seed):
@@ -66,4 +66,4 @@ def test_estimates_grow_with_the_experiment(seed):
     for _ in range(10):
         experiment = draw(generator)
         smaller = experiment.replace(n_seeds=1)
-        assert memory_of(smaller) <= memory_of(experiment)
+        assert peak_megabytes(smaller) <= peak_megabytes(experiment)

@@ -20,12 +20,13 @@ from waiting import (
 
 from attnkit.experiment import Experiment
 from attnkit.service import writer as writer_module
-from attnkit.service.jobs import Watcher, memory_of
+from attnkit.service.jobs import Watcher
 from attnkit.service.server import ServerSettings
 from attnkit.service.service import Refused, TrainingService
 from attnkit.service.store import ResultStore, Unavailable
 from attnkit.service.writer import ResultWriter
 from attnkit.training import train
+from attnkit.training.memory import peak_megabytes
 
 __all__ = ["in_threads"]
 
@@ -183,7 +184,7 @@ def test_what_trains_and_whose_tab_is_closed_makes_room_for_others(service, monk
 def test_what_is_paused_makes_room_when_others_wait(service, monkeypatch):
     """It holds memory that others need; its owner is told."""
     monkeypatch.setattr("attnkit.service.job_queue.PAUSED_IN_THE_WAY_SECONDS", 0.0)
-    each = memory_of(unending(1))
+    each = peak_megabytes(unending(1))
     limits(monkeypatch, service, training_megabytes=1.5 * each)
     first = service.submit(unending(1), paused=True, watcher=ANNA)
     wait_until(service, first, lambda job: job.state == "paused" and job.settled)

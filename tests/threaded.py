@@ -7,8 +7,18 @@ import threading
 
 import pytest
 
+from attnkit.service.allowance import Allowance
 from attnkit.service.protocol import Start, read
 from attnkit.service.worker import Worker
+
+
+class NoLimit(Allowance):
+    """Memory of work in a process that has other work to do than this one."""
+
+    @contextlib.contextmanager
+    def limit(self):
+        """Limit nothing."""
+        yield
 
 
 class ThreadProcess:
@@ -18,7 +28,7 @@ class ThreadProcess:
 
     def __init__(self):
         self._commands, self._replies, self._dead = queue.Queue(), queue.SimpleQueue(), False
-        self._worker = Worker(self)
+        self._worker = Worker(self, NoLimit)
         self._worker.take_engine()
         self._thread = threading.Thread(target=self._work, daemon=True)
         self._thread.start()
@@ -89,8 +99,8 @@ class _Commands(queue.Queue):
 class MemoryWorker(Worker):
     """A worker that keeps its messages."""
 
-    def __init__(self, *given):
-        super().__init__(self, *given)
+    def __init__(self, allowance=NoLimit):
+        super().__init__(self, allowance)
         self.messages, self.commands = [], _Commands()
 
     def write(self, message):

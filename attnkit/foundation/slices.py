@@ -63,6 +63,8 @@ class SlicedWork(Generic[T]):
 
     def pause(self) -> float:
         """Wait for the next slice, if the present one is over, and return the waited seconds."""
+        if self._withdrawn:  # work that is withdrawn and cleans up
+            raise _Withdrawn
         started = time.monotonic()
         if started < self._until:
             return 0.0

@@ -46,12 +46,3 @@ class Allowance:
         finally:
             limit_memory(float("inf"))
             self.held += allocated_megabytes()[0] - before
-
-
-class NoLimit(Allowance):
-    """Allowance without a limit, for a worker in the process of a test."""
-
-    @contextlib.contextmanager
-    def limit(self) -> Iterator[None]:
-        """Limit nothing."""
-        yield

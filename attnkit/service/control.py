@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from attnkit.service.job_queue import JobQueue
-from attnkit.service.jobs import Job, lendable, memory_of, size_of
+from attnkit.service.jobs import Job, lendable, size_of
 from attnkit.service.logs import log
 from attnkit.service.process import Supervisor
 from attnkit.service.protocol import Answer, Pace, Start, State, Steer, Update, Verb
@@ -16,6 +16,7 @@ from attnkit.service.requests import Requests
 from attnkit.service.server import ServerSettings
 from attnkit.service.store import ResultStore
 from attnkit.service.writer import ResultWriter
+from attnkit.training.memory import peak_megabytes
 from attnkit.training.results import Result
 from attnkit.training.snapshot import Snapshot
 
@@ -184,7 +185,7 @@ class JobControl:
             if job.reused is not None and snapshot.experiment == job.experiment:
                 # another engine has trained the finished runs, so all runs are trained anew
                 job = replace(job, reused=None)
-                changes.update(reused=None, megabytes=memory_of(job.experiment))
+                changes.update(reused=None, megabytes=peak_megabytes(job.experiment))
             self._queue.learn_pace(job, snapshot)
             changes["seconds"] = snapshot.seconds
             if job.reused is not None:
@@ -224,11 +225,11 @@ class JobControl:
             outcome = {"stored": not reason, "unstored": reason, "tried_again": again}
             self._queue.update(job_id, state="finished", storing=False, **outcome)
 
-    def _recover(self, turn: str, n_silent_deaths: int) -> None:
+    def _recover(self, turn: tuple[str, ...], n_silent_deaths: int) -> None:
         """Begin all unfinished jobs anew after the training process died.
 
         Args:
-            turn: Id of the job or request whose turn it was, which is blamed.
+            turn: Ids of the job or requests whose turn it was, which are blamed.
             n_silent_deaths: Number of processes that died in a row without any message.
         """
         self._requests.give_up(turn)
@@ -236,7 +237,7 @@ class JobControl:
             if job.over:
                 self._queue.update(job.id, obeyed=job.sent)
             elif job.trains_on:
-                blamed = job.id == turn
+                blamed = job.id in turn
                 if (blamed and job.blamed >= MAX_RESTARTS) or n_silent_deaths >= MAX_SILENT_DEATHS:
                     self._queue.update(job.id, state="failed", error="the training process died")
                     self._note_end(job, "failed")

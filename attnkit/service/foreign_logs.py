@@ -49,7 +49,7 @@ class Repetitions:
     clock: Callable[[], float] = time.monotonic
     _began: float = 0.0
     _counts: dict[Place, int] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _lock: Any = field(default_factory=threading.RLock)  # a collection may find an error
 
     def add(self, place: Place) -> None:
         """Log a place, or only count it if it has had all its lines of this minute."""
@@ -84,7 +84,7 @@ def log_foreign_errors() -> None:
 
     def record(*args: Any, **kwargs: Any) -> logging.LogRecord:
         made = make(*args, **kwargs)
-        if made.levelno >= logging.WARNING:
+        if (made.levelno or 0) >= logging.WARNING:
             event: Event = (
                 "unexpected error" if made.levelno >= logging.ERROR else "unexpected warning"
             )

@@ -17,7 +17,6 @@ import numpy as np
 from attnkit.experiment import Experiment
 from attnkit.service.protocol import State, Verb
 from attnkit.training.joining import can_share_runs, join_results, join_snapshots
-from attnkit.training.memory import peak_megabytes
 from attnkit.training.results import Result
 from attnkit.training.snapshot import Snapshot
 from attnkit.variants import Variant
@@ -216,11 +215,6 @@ class Job:
     def model_steps_per_second(self) -> float:
         """Optimiser steps of single runs per second of training in this job."""
         return self.trains.n_runs * self.step / self.seconds if self.seconds > 0 else 0.0
-
-
-def memory_of(experiment: Experiment) -> float:
-    """Return the estimated memory of training in MiB, with the film of the first seed."""
-    return peak_megabytes(experiment)
 
 
 def size_of(snapshot: Snapshot) -> int:

@@ -79,7 +79,7 @@ def _write(line: str) -> None:
         sys.stderr.flush()
 
 
-_WRITING = threading.Lock()
+_WRITING = threading.RLock()
 
 
 @cache

@@ -114,8 +114,9 @@ class Supervisor:
         changed: Held while one of the following is called, and by whoever makes this object.
         receive: Called with every message about a job or a request, and with the snapshot and the
             result that it holds.
-        recover: Called after the process died and was started again, with the job or request whose
-            turn it was, and the number of processes that died in a row without any message.
+        recover: Called after the process died and was started again, with the ids of the job or
+            requests whose turn it was, and the number of processes that died in a row without any
+            message.
         check: Called every `CHECK_SECONDS`.
 
     Attributes:
@@ -127,7 +128,7 @@ class Supervisor:
         self,
         changed: threading.Condition,
         receive: Callable[[Answer | Pace | Update, Snapshot | None, Result | None], None],
-        recover: Callable[[str, int], None],
+        recover: Callable[[tuple[str, ...], int], None],
         check: Callable[[], None],
     ) -> None:
         self.n_restarts = 0
@@ -135,7 +136,7 @@ class Supervisor:
         self._receive, self._recover, self._check = receive, recover, check
         self._silent_checks = 0  # since the last message
         self._has_sent = False  # whether a message of this process has come
-        self._turn = ""
+        self._turn: tuple[str, ...] = ()
         self._closed = threading.Event()
         self.process = TrainingProcess()
         self._threads = [
@@ -172,7 +173,7 @@ class Supervisor:
             with self._changed:
                 self._silent_checks, self._has_sent = 0, True
                 if isinstance(message, Turn):
-                    self._turn = message.id
+                    self._turn = tuple(message.ids)
                 elif not isinstance(message, Beat):
                     self._receive(message, *decoded)
 
@@ -192,7 +193,7 @@ class Supervisor:
                 self.process = TrainingProcess()
             except (OSError, RuntimeError):  # no memory for it; the next read fails and tries again
                 return
-            turn, self._turn = self._turn, ""
+            turn, self._turn = self._turn, ()
             self._recover(turn, n_silent_deaths)
 
     def _check_regularly(self) -> None:

@@ -138,9 +138,9 @@ class Beat:
 
 @dataclass(frozen=True)
 class Turn:
-    """Whose turn comes next: the id of a job or a request, which is blamed if the process dies."""
+    """Whose turn comes next: ids of a job or of equal requests, which are blamed if it dies."""
 
-    id: str
+    ids: tuple[str, ...]
 
 
 @dataclass(frozen=True)

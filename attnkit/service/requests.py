@@ -93,15 +93,15 @@ class Requests:
             if future is not None:
                 future.set_result(answer)
 
-    def give_up(self, turn: str) -> None:
+    def give_up(self, turn: tuple[str, ...]) -> None:
         """End all requests after the death of the training process.
 
         Args:
-            turn: Id of the job or request whose turn it was. If it is a request, the process died
+            turn: Ids of the job or requests whose turn it was. If it is a request, the process died
                 of it, and its example is not requested again.
         """
         for request in list(self._under_way):
-            self.take(Answer((request,), error=_DIED_OF_IT if request == turn else _DIED))
+            self.take(Answer((request,), error=_DIED_OF_IT if request in turn else _DIED))
 
     def _begin(self, request: Request) -> Future[Answer] | None:
         """Send a request; None if too many are under way and its address has the most."""

@@ -31,13 +31,13 @@ from attnkit.service.jobs import (
     composed_job,
     ended_job,
     find_finished_runs,
-    memory_of,
 )
 from attnkit.service.logs import log
 from attnkit.service.protocol import Ask, Inspect, Request
 from attnkit.service.scheduler import Outlook
 from attnkit.service.server import ServerSettings, server_settings
 from attnkit.service.store import ResultStore
+from attnkit.training.memory import peak_megabytes
 
 __all__ = ["Refused", "TrainingService"]
 
@@ -116,7 +116,7 @@ class TrainingService(JobControl):
                 job = replace(
                     job, resumes=resumes.id, reused=resumes.reused, snapshot=resumes.snapshot
                 )
-            job = replace(job, megabytes=memory_of(job.trains))
+            job = replace(job, megabytes=peak_megabytes(job.trains))
             try:
                 displaced = self._queue.make_place(job)
             except Refused:

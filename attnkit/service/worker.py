@@ -33,10 +33,9 @@ from typing import BinaryIO
 from attnkit.experiment import Experiment, from_text
 from attnkit.foundation.process import give_memory_back, prepare_for_training
 from attnkit.foundation.slices import SlicedWork
-from attnkit.service.allowance import Allowance, NoLimit
+from attnkit.service.allowance import Allowance
 from attnkit.service.answers import Archive, FilmGone, error_text, is_lack_of_memory
 from attnkit.service.fair_shares import AddressShares
-from attnkit.service.jobs import memory_of
 from attnkit.service.protocol import (
     Answer,
     Beat,
@@ -55,8 +54,9 @@ from attnkit.service.protocol import (
     encode,
     read,
 )
-from attnkit.service.turns import Build, Inquiry, TrainingJob, build
+from attnkit.service.work import Build, Inquiry, TrainingJob, build
 from attnkit.training.engine import Engine, choose_engine, is_ready, ready_engine
+from attnkit.training.memory import peak_megabytes
 from attnkit.training.pace import measure_pace
 from attnkit.training.training import Training, pick_device
 
@@ -93,7 +93,7 @@ class Worker:
         allowance: Class of the limits on the memory of jobs and answers.
     """
 
-    def __init__(self, output: BinaryIO, allowance: type[Allowance] = NoLimit) -> None:
+    def __init__(self, output: BinaryIO, allowance: type[Allowance] = Allowance) -> None:
         self._output, self._writing = output, threading.Lock()
         self._allowance = allowance
         self._shares = AddressShares()
@@ -192,6 +192,7 @@ class Worker:
             del self._builds[command.job]
             if build_of_job.work is not None:
                 build_of_job.work.withdraw()
+                self._has_ended = True
             self._write(Update(command.job, "stopped", command.number))
 
     def _withdraw(self, request: str) -> None:
@@ -200,14 +201,15 @@ class Worker:
             if inquiry.requests.pop(request, None) is not None and not inquiry.requests:
                 del self._inquiries[key]
                 inquiry.work.withdraw()
+                self._has_ended = self._has_ended or inquiry.memory is not None
 
     # turns
 
     def _answer(self, key: bytes, request: Request) -> None:
         """Compute an answer for one turn; if it is finished, send it to all who wait for it."""
         inquiry = self._inquiries[key]
-        self._write(Turn(request.request))
         requests = tuple(inquiry.requests)
+        self._write(Turn(requests))
         try:
             if inquiry.memory is None:
                 inquiry.memory = self._allowance(ANSWER_MEGABYTES + _megabytes_of(request))
@@ -226,11 +228,11 @@ class Worker:
         """Build a training for one turn; if it is finished, begin its job."""
         building = self._builds[name]
         start, engine = building.start, self._engine
-        self._write(Turn(name))
+        self._write(Turn((name,)))
         try:
             if building.work is None or building.memory is None:
                 experiment = building.experiment(engine)
-                building.memory = self._allowance(memory_of(experiment))
+                building.memory = self._allowance(peak_megabytes(experiment, engine))
                 building.work = SlicedWork(partial(build, experiment, engine))
             with building.memory.limit():
                 if not building.work.advance(SLICE_SECONDS):
@@ -249,7 +251,7 @@ class Worker:
     def _train(self, name: str) -> None:
         """Train a job for one turn, or send its snapshot if one was requested."""
         job = self._jobs[name]
-        self._write(Turn(name))
+        self._write(Turn((name,)))
         if job.reports:
             self._send(name, job, "paused" if job.paused else "running")
             return
@@ -289,7 +291,7 @@ class Worker:
     def _hold(self, name: str, job: TrainingJob) -> None:
         """Keep a stopped job so that it can be continued, and drop the oldest ones."""
         self._held[name] = job
-        sizes = {key: memory_of(held.training.experiment) for key, held in self._held.items()}
+        sizes = {key: held.memory.estimate for key, held in self._held.items()}
         while sum(sizes.values()) > HELD_MEGABYTES:
             oldest = next(iter(sizes))
             del self._held[oldest], sizes[oldest]
@@ -335,7 +337,7 @@ class Worker:
 def _megabytes_of(request: Request) -> float:
     """Return the estimated memory in MiB of training the models that a request is about."""
     if isinstance(request, ModelRequest) and request.experiment:
-        return memory_of(from_text(request.experiment))
+        return peak_megabytes(from_text(request.experiment), "torch")
     return 0.0
 
 
@@ -373,7 +375,7 @@ def main() -> None:
     os.nice(NICENESS)
     prepare_for_training()
     commands: queue.Queue[Command | None] = queue.Queue()
-    worker = Worker(output, Allowance)
+    worker = Worker(output)
     threading.Thread(target=_read_commands, args=(commands,), daemon=True).start()
     threading.Thread(target=worker.beat, daemon=True).start()
     _warm_up()

@@ -3,12 +3,13 @@
 import sys
 import traceback
 
-from attnkit.foundation.process import WITH_PARENT, end_with_parent
+from attnkit.foundation.process import WITH_PARENT, end_with_parent, limit_memory
 from attnkit.model.kernel.cache import mark_compiled
 
 if __name__ == "__main__":
     if WITH_PARENT in sys.argv:
         end_with_parent()
+    limit_memory(float("inf"))  # the training process may have had a limit when it started this one
     try:
         from attnkit.model.kernel.compiling import compile_all
 

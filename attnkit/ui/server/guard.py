@@ -46,6 +46,9 @@ MOST_CONNECTIONS = 250
 MOST_ADDRESSES = 4096
 """Addresses that are remembered, at most; those that have been idle longest are forgotten."""
 
+PASSES, DROPPED = 1, 0
+"""What the guard does with a message, if it does not close the connection."""
+
 REFUSED, NOT_UNDERSTOOD, NO_TEXT, TOO_LARGE, GONE = 1008, 1002, 1003, 1009, 1006
 """WebSocket codes with which connections are closed, and of a visitor who is gone."""
 
@@ -174,18 +177,18 @@ class _Connection:
             if self._closed:
                 return {"type": "websocket.disconnect", "code": GONE}
             verdict = judge(message)
-            if verdict is True:
+            if verdict == PASSES:
                 return message
-            if verdict is not False:
+            if verdict != DROPPED:
                 self._closed = True
                 await self._send({"type": "websocket.close", "code": verdict})
                 return {"type": "websocket.disconnect", "code": verdict}
 
 
 def judge(message: Message) -> int:
-    """Return whether a message passes: True, False if it is dropped, or the code of a close."""
+    """Return whether a message passes or is dropped, or else the code to close a connection."""
     if message["type"] != "websocket.receive":
-        return True
+        return PASSES
     data = message.get("bytes")
     if data is None:
         return NO_TEXT
@@ -196,11 +199,12 @@ def judge(message: Message) -> int:
     except DecodeError:
         return NOT_UNDERSTOOD
     kind, rerun = parsed.WhichOneof("type"), parsed.rerun_script
-    if kind == "rerun_script":
-        if len(rerun.widget_states.widgets) > MOST_STATES:
-            return TOO_LARGE
-        return _FRAGMENT.fullmatch(rerun.fragment_id) is not None
-    return kind in OTHER_KINDS
+    if len(rerun.widget_states.widgets) > MOST_STATES:
+        return TOO_LARGE
+    is_ours = kind in OTHER_KINDS or (
+        kind == "rerun_script" and _FRAGMENT.fullmatch(rerun.fragment_id)
+    )
+    return PASSES if is_ours else DROPPED
 
 
 in_front = threading.Event()

@@ -91,7 +91,7 @@ class TimedWorker(MemoryWorker):
         """Note whose turn it is, and give the commands whose time has come."""
         super().write(message)
         if isinstance(self.messages[-1], protocol.Turn):
-            self.turns.append((self.clock.now, self.messages[-1].id))
+            self.turns.append((self.clock.now, self.messages[-1].ids[0]))
             self._feed()
             if self.clock.now > self._until:
                 raise BrokenPipeError
