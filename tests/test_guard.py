@@ -169,6 +169,22 @@ def test_an_address_rests_for_what_its_messages_cost(monkeypatch):
     assert slept == []
 
 
+def test_messages_wait_while_threads_of_their_address_wait(guarded, monkeypatch):
+    """Each would start a thread that waits, too; those of others and signs of life pass."""
+    slept = []
+
+    async def sleep(seconds):
+        slept.append(seconds)
+
+    monkeypatch.setattr(guard.asyncio, "sleep", sleep)
+    monkeypatch.setattr(guard, "is_crowded", lambda name: name == VISITOR and len(slept) < 5)
+    assert guarded.visit(message(app_heartbeat=True)) == ["accept", "send"]
+    assert guarded.visit(rerun(), client=OTHER) == ["accept", "send"]
+    assert slept == []
+    assert guarded.visit(rerun()) == ["accept", "send"]
+    assert slept == [guard.CROWDED_SECONDS] * 5
+
+
 def test_an_address_has_so_many_connections_and_so_many_addresses_are_remembered(monkeypatch):
     """Attackers with many addresses fill no memory."""
     guarded, forever = Guarded(), asyncio.Event()
@@ -244,7 +260,7 @@ def test_frames_are_charged_before_any_message_is_whole(monkeypatch):
         lambda: Mock(call_later=lambda *call: later.append(call)),
     )
     socket = Socket()
-    address = Address(Meter(lambda: now[0], lambda: socket.worked))
+    address = Address(VISITOR, Meter(lambda: now[0], lambda: socket.worked))
     read_little_at_once(socket.receive, address)
     assert socket.conn.max_message_size == metering.MOST_BYTES
     assert socket.max_size == metering.READ_AT_ONCE

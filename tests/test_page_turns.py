@@ -78,7 +78,7 @@ def test_who_asks_anew_does_not_wait_twice():
     given.begin("a", "0")
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(given.begin, "a", "1")
-        while not given._waiting:
+        while not given.n_waiting("a"):
             time.sleep(0.001)
         second = pool.submit(given.begin, "a", "1")
         assert first.result(30) is False

@@ -66,6 +66,11 @@ class ThreadTurns:
             self._shares.charge(address, member, seconds)
             self._grant()
 
+    def n_waiting(self, address: str) -> int:
+        """Return the number of threads of an address that wait for a turn."""
+        with self._lock:
+            return sum(of == address for of, _ in self._waiting)
+
     def _grant(self) -> None:
         """Give turns to waiting threads while there are free ones."""
         self._working = {thread: of for thread, of in self._working.items() if thread.is_alive()}

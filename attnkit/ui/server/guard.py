@@ -30,6 +30,7 @@ from streamlit.proto.BackMsg_pb2 import BackMsg
 
 from attnkit.service.server import server_settings
 from attnkit.ui.server.metering import MOST_BYTES, Address, Meter, read_little_at_once
+from attnkit.ui.server.turns import is_crowded
 from attnkit.ui.server.visitor_address import visitor_address
 
 OTHER_KINDS = ("stop_script", "app_heartbeat")
@@ -46,8 +47,11 @@ MOST_CONNECTIONS = 250
 MOST_ADDRESSES = 4096
 """Addresses that are remembered, at most; those that have been idle longest are forgotten."""
 
-PASSES, DROPPED = 1, 0
-"""What the guard does with a message, if it does not close the connection."""
+CROWDED_SECONDS = 0.1
+"""Time between two looks at whether threads of an address still wait for their turns."""
+
+PASSES, DRAWS, DROPPED = 1, 2, 0
+"""What the guard does with a message, if it does not close the connection; `DRAWS` passes, too."""
 
 REFUSED, NOT_UNDERSTOOD, NO_TEXT, TOO_LARGE, GONE = 1008, 1002, 1003, 1009, 1006
 """WebSocket codes with which connections are closed, and of a visitor who is gone."""
@@ -135,7 +139,7 @@ class Guard:
     def _address_of(self, scope: Scope, headers: Headers) -> Address:
         """Return the address of a visitor; forget the one idle longest if there are many."""
         name = visitor_address(headers.getlist, (scope.get("client") or (None,))[0])
-        address = self._addresses.pop(name, None) or Address(self._meter)
+        address = self._addresses.pop(name, None) or Address(name, self._meter)
         self._addresses[name] = address  # at the end, so that the first is idle longest
         if len(self._addresses) > MOST_ADDRESSES:
             del self._addresses[next((n for n, a in self._addresses.items() if a.is_idle), name)]
@@ -174,10 +178,12 @@ class _Connection:
                 return message
             while (rest := self._address.rest) > 0:
                 await asyncio.sleep(rest)
+            verdict = judge(message)
+            while verdict == DRAWS and not self._closed and is_crowded(self._address.name):
+                await asyncio.sleep(CROWDED_SECONDS)
             if self._closed:
                 return {"type": "websocket.disconnect", "code": GONE}
-            verdict = judge(message)
-            if verdict == PASSES:
+            if verdict in (PASSES, DRAWS):
                 return message
             if verdict != DROPPED:
                 self._closed = True
@@ -186,7 +192,7 @@ class _Connection:
 
 
 def judge(message: Message) -> int:
-    """Return whether a message passes or is dropped, or else the code to close a connection."""
+    """Return whether a message passes, draws or is dropped, or the code to close a connection."""
     if message["type"] != "websocket.receive":
         return PASSES
     data = message.get("bytes")
@@ -201,10 +207,9 @@ def judge(message: Message) -> int:
     kind, rerun = parsed.WhichOneof("type"), parsed.rerun_script
     if len(rerun.widget_states.widgets) > MOST_STATES:
         return TOO_LARGE
-    is_ours = kind in OTHER_KINDS or (
-        kind == "rerun_script" and _FRAGMENT.fullmatch(rerun.fragment_id)
-    )
-    return PASSES if is_ours else DROPPED
+    if kind == "rerun_script" and _FRAGMENT.fullmatch(rerun.fragment_id):
+        return DRAWS
+    return PASSES if kind in OTHER_KINDS else DROPPED
 
 
 in_front = threading.Event()

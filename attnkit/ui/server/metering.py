@@ -63,12 +63,14 @@ class Address:
     """State that all connections and requests of one address share.
 
     Attributes:
+        name: The address.
         meter: Measures the work for all addresses.
         n_connections: Number of open connections.
         n_requests: Number of requests that are answered or wait for that.
         answering: Turns of requests.
     """
 
+    name: str
     meter: Meter
     n_connections: int = 0
     n_requests: int = 0

@@ -27,6 +27,11 @@ from attnkit.ui.server.visitor_address import session_address
 DRAWN_AT_ONCE, OF_ADDRESS = 6, 2
 """Most pages and fragments drawn at the same time: of all addresses, and of one without others."""
 
+MOST_WAITING = 4
+"""Threads of one address that wait for a turn, from which its further messages wait in the guard.
+
+Streamlit starts a thread for each message and does work that has no turn before it draws."""
+
 P = ParamSpec("P")
 
 _turns = ThreadTurns(DRAWN_AT_ONCE, OF_ADDRESS)
@@ -73,6 +78,11 @@ def turn() -> Iterator[None]:
         _thread.draws = False
         if not is_drawn_anew:
             _end()
+
+
+def is_crowded(address: str) -> bool:
+    """Return whether so many threads of an address wait for turns that it needs no more."""
+    return _turns.n_waiting(address) >= MOST_WAITING
 
 
 @contextmanager
