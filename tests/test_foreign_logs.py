@@ -127,9 +127,7 @@ def test_a_place_has_a_few_lines_a_minute_and_the_others_are_counted(seed):
     assert sum(more or 1 for *_, more in lines) == added
     for line in range(3):
         times = [when for when, place, more in lines if place[3] == line and not more]
-        for first, later in zip(times, times[MOST_LINES:], strict=False):
-            assert later - first > 0 or len(times) < MOST_LINES
-        minutes = now / MINUTE + 2
+        minutes = now / MINUTE + 2  # an early timer begins a minute, too
         assert len(times) <= MOST_LINES * minutes
 
 
