@@ -366,7 +366,7 @@ def test_the_full_size_is_offered_and_set_up():
 def test_a_link_beyond_the_limits_says_so_and_trains_nothing(tmp_path):
     """The limit holds for settings with a widget and without, also for a browser of one's own."""
     large = {"batch_size": "512", "n_entries": "16", "n_heads": "8", "n_layers": "4"}
-    with idle_service(tmp_path, hosted="true") as processes:
+    with idle_service(tmp_path, hosted="true", max_megabytes="100") as processes:
         for params, named in [
             ({"steps": "20000", "n_seeds": "20"}, "Steps: 20000 is not allowed. Allowed: at most"),
             ({"d_model": "256", "d_mlp": "512", "n_layers": "4"}, "Parameters: "),
