@@ -23,6 +23,12 @@ HOST = (b"host", b"copy.example")
 VISITOR, OTHER = "198.51.100.7", "203.0.113.9"
 
 
+@pytest.fixture(autouse=True)
+def nothing_starts(monkeypatch):
+    """No message starts a thread that draws."""
+    monkeypatch.setattr(guard, "is_crowded", lambda _: False)
+
+
 def run(coroutine):
     """Run a coroutine in a thread of its own; the shared browser has its loop in this one.
 

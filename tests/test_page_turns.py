@@ -168,6 +168,27 @@ def test_nothing_is_drawn_for_a_tab_that_was_closed(hosted, monkeypatch):
     assert (len(hosted), drawn) == (2, [])
 
 
+def test_messages_wait_while_threads_start(hosted, monkeypatch):
+    """Until they ask for their turns, or have had time to; those of other addresses do not wait."""
+    now = [0.0]
+    monkeypatch.setattr(turns, "_starting", {})
+    monkeypatch.setattr(turns, "_turns", ThreadTurns(at_once=9, of_address=9))
+    monkeypatch.setattr(turns.time, "monotonic", lambda: now[0])
+    for _ in range(turns.MOST_WAITING):
+        assert not turns.is_crowded("1.1.1.1")
+        turns.expect("1.1.1.1")
+    assert turns.is_crowded("1.1.1.1")
+    assert not turns.is_crowded("2.2.2.2")
+    with turns.turn():
+        assert not turns.is_crowded("1.1.1.1")
+    turns.expect("1.1.1.1")
+    assert turns.is_crowded("1.1.1.1")
+    now[0] += 2 * turns.START_SECONDS
+    turns.expect("2.2.2.2")
+    assert not turns.is_crowded("1.1.1.1")
+    assert list(turns._starting) == ["2.2.2.2"]
+
+
 def test_every_fragment_is_drawn_in_turns():
     """No page makes a fragment of Streamlit by itself."""
     found = [

@@ -30,7 +30,7 @@ from streamlit.proto.BackMsg_pb2 import BackMsg
 
 from attnkit.service.server import server_settings
 from attnkit.ui.server.metering import MOST_BYTES, Address, Meter, read_little_at_once
-from attnkit.ui.server.turns import is_crowded
+from attnkit.ui.server.turns import expect, is_crowded
 from attnkit.ui.server.visitor_address import visitor_address
 
 OTHER_KINDS = ("stop_script", "app_heartbeat")
@@ -183,6 +183,8 @@ class _Connection:
                 await asyncio.sleep(CROWDED_SECONDS)
             if self._closed:
                 return {"type": "websocket.disconnect", "code": GONE}
+            if verdict == DRAWS:
+                expect(self._address.name)
             if verdict in (PASSES, DRAWS):
                 return message
             if verdict != DROPPED:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import wraps
 from typing import ParamSpec
 
@@ -28,13 +29,19 @@ DRAWN_AT_ONCE, OF_ADDRESS = 6, 2
 """Most pages and fragments drawn at the same time: of all addresses, and of one without others."""
 
 MOST_WAITING = 4
-"""Threads of one address that wait for a turn, from which its further messages wait in the guard.
+"""Threads of one address that start or wait for a turn; further messages wait in the guard.
 
 Streamlit starts a thread for each message and does work that has no turn before it draws."""
+
+START_SECONDS = 0.2
+"""Time after which a thread that was expected counts no more: not every message starts one."""
 
 P = ParamSpec("P")
 
 _turns = ThreadTurns(DRAWN_AT_ONCE, OF_ADDRESS)
+
+_starting: dict[str, deque[float]] = {}
+"""Times until which threads of an address are expected to ask for their turns."""
 
 
 class _Thread(threading.local):
@@ -81,8 +88,18 @@ def turn() -> Iterator[None]:
 
 
 def is_crowded(address: str) -> bool:
-    """Return whether so many threads of an address wait for turns that it needs no more."""
-    return _turns.n_waiting(address) >= MOST_WAITING
+    """Return whether so many threads of an address start or wait that it needs no more."""
+    now = time.monotonic()
+    starting = [until for until in tuple(_starting.get(address, ())) if until > now]
+    return len(starting) + _turns.n_waiting(address) >= MOST_WAITING
+
+
+def expect(address: str) -> None:
+    """Note that a message of an address has passed, which may start a thread."""
+    now = time.monotonic()
+    for name in [name for name, times in _starting.items() if not times or max(times) < now]:
+        del _starting[name]
+    _starting.setdefault(address, deque(maxlen=MOST_WAITING)).append(now + START_SECONDS)
 
 
 @contextmanager
@@ -115,6 +132,8 @@ def fragment(draw: Callable[P, None], run_every: float | None = None) -> Callabl
 
 def _begin(key: tuple[str, str], context: ScriptRunContext) -> None:
     """Wait for a turn; stop the script if nobody waits any more for what it draws."""
+    with suppress(IndexError):
+        _starting.get(key[0], deque()).popleft()
     context.yield_check()  # a thread that has been replaced must not take the newer one's place
     if not _turns.begin(*key):
         st.stop()  # the visitor has asked anew, and another thread draws
