@@ -125,6 +125,10 @@ def drawn(seed, long):
     return [(random.Random(f"{seed} {k} {page}"), page) for k, page in enumerate(order)]
 
 
+TRIES = 5
+"""Times that a figure is saved, until it is the same on screen twice in a row."""
+
+
 def lacking(some, others):
     """Return the letters that none of the others has in about their place."""
     places = {}
@@ -149,11 +153,16 @@ def saved(page, number, kind):
 
 def assert_saved_as_shown(page, number):
     """Check one figure: its letters in the SVG, and its picture in the PNG."""
-    text = saved(page, number, "SVG").decode()
+    body, shown = page.locator(f'[data-body="{number}"]'), None
+    for _ in range(TRIES):  # the page may be drawn anew meanwhile, when an example has come
+        text = saved(page, number, "SVG").decode()
+        places = re.findall(r"\n<g transform=\"translate\((\S+) (\S+)\)\">", text)
+        dx, dy = map(float, places[-1])
+        before, shown = shown, page.evaluate(ON_SCREEN, [number, dx, dy])
+        if shown == before:
+            break
     ElementTree.fromstring(text)
-    dx, dy = map(float, re.findall(r"\n<g transform=\"translate\((\S+) (\S+)\)\">", text)[-1])
-    box = page.locator(f'[data-body="{number}"]').bounding_box()
-    shown = page.evaluate(ON_SCREEN, [number, dx, dy])
+    box = body.bounding_box()
     written = page.evaluate(IN_FILE, [text, dx, dy])
     assert shown
     assert lacking(shown, written) == []
