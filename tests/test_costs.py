@@ -227,7 +227,7 @@ def fits_of_all_widths(variants, size, task, equal):
 
 
 def test_widths_of_equal_costs_are_those_found_by_trying_all(seed):
-    """Of any variants at any sizes: few widths are tried, and none that was not is nearer."""
+    """Few widths are tried, and none of the others is nearer, for drawn variants and sizes."""
     rng = random.Random(seed)
     n_changed = 0
     for _ in range(times(12)):

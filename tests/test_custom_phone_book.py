@@ -186,7 +186,7 @@ def test_anything_typed_gives_a_question_or_a_message(text, name):
 
 @BOTH
 def test_many_marks_on_one_letter_take_no_longer_than_letters(task):
-    """Those beyond some on one letter are left out before the text is composed."""
+    """Marks beyond a few on one letter are left out before the text is composed."""
 
     def seconds_of(text):
         begun = time.thread_time()

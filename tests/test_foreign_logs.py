@@ -106,7 +106,7 @@ def test_exceptions_that_nobody_catches_and_warnings_are_told_in_the_same_way(to
 
 
 def test_a_place_has_a_few_lines_a_minute_and_the_others_are_counted(seed):
-    """Whatever the order of errors: each is told, or it is counted in the minute's last line."""
+    """Every error is logged or counted in the last line of its minute, in any order of errors."""
     draw = random.Random(seed)
     now, lines, waiting = 0.0, [], []
     repetitions = Repetitions(

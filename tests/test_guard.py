@@ -143,7 +143,7 @@ def with_widgets(number):
 
 
 def test_nothing_more_is_read_from_a_visitor_who_is_gone(guarded):
-    """What came before the end is dropped; Streamlit would log a traceback of its answer."""
+    """The guard drops messages that came before the end; answering them logs a traceback."""
     events = [{"type": "websocket.connect"}, {"type": "websocket.receive", "bytes": rerun()}]
 
     async def receive():

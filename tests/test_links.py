@@ -287,7 +287,7 @@ def test_good_settings_stay_beside_contradictions():
 
 
 def test_equal_costs_are_given_up_where_they_make_models_too_large():
-    """That is told of them, and all other settings stay."""
+    """The message says so, and all other settings stay."""
     sizes = {"task": "phonebook", "n_entries": "20", "n_heads": "8", "d_head": "64"}
     sizes |= {"sharing": "QKV,K=V,Q=K=V", "n_layers": "2"}
     for batch_size in range(512, 0, -16):  # the largest with which costs are not equal

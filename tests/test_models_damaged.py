@@ -102,7 +102,7 @@ def test_a_models_name_is_one_line_of_text(run, tmp_path):
 
 
 def test_a_damaged_model_costs_no_other_one(run, tmp_path):
-    """Those before it are saved and printed; the line names the damaged one."""
+    """The models before it are saved and printed; the message names the damaged one."""
     whole, rows = write(tmp_path, "whole", intact("gguf")), SIZES.drawn(np.random.default_rng(7))
     rows[1]["v"][0, 0] = np.nan
     path, out = write(tmp_path, "broken", intact("gguf", rows=rows)), tmp_path / "out.parquet"

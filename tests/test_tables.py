@@ -58,7 +58,7 @@ def test_other_texts_and_numbers_stay(text: str) -> None:
 
 
 def test_drawn_texts_are_never_formulas(seed: int) -> None:
-    """Whatever a text is made of, it is written once, and no part of it is a formula."""
+    """Any text is written once, and no part of it is a formula."""
     generator = random.Random(seed)
     for _ in range(2000):
         text = drawn(generator)

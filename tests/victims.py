@@ -34,7 +34,7 @@ TRAINED = "v=1&n_seeds=4&steps=5000&n_train=16000&first_seed={}"
 
 @dataclass
 class Seen:
-    """What the visitors have seen, with the time on the clock of `time.monotonic`.
+    """Observations of the visitors, with their times on the clock of `time.monotonic`.
 
     Attributes:
         steps: Steps trained so far, over all experiments.
@@ -213,7 +213,7 @@ def _end(tab):
 
 @dataclass
 class Figures:
-    """What one attack cost other visitors: one line of a report.
+    """Costs of one attack for other visitors: one line of a report.
 
     Attributes:
         name: The attack.

@@ -132,7 +132,7 @@ def allocated_megabytes() -> tuple[float, float]:
 
 
 class _Mallinfo(ctypes.Structure):
-    """What glibc's `mallinfo2` returns; `fordblks` are the free bytes of the heap."""
+    """Result of glibc's `mallinfo2`; `fordblks` are the free bytes of the heap."""
 
     _fields_ = tuple(
         (name, ctypes.c_size_t)

@@ -388,13 +388,9 @@ def _show_failure(subject: InspectedRun, job: Job, name: str) -> None:
     show_refusal(subject.lab)
 
 
-Picked = Literal["layer", "head", "query_index"]
-"""What can be pressed in the figures of a film."""
-
-
 def _take_picked(component: str) -> None:
     """Set the pickers to what was pressed in a figure."""
-    kind = dict[Picked, components.Index]
+    kind = dict[Literal["layer", "head", "query_index"], components.Index]
     picked: dict[str, int] | None = components.reported(component, "picked", kind)
     if picked:
         st.session_state.setdefault("remembered", {}).update(picked)
