@@ -195,6 +195,11 @@ class TrainingService(JobControl):
         with self._changed:
             return self._queue.n_active
 
+    def others_train(self, address: str) -> bool:
+        """Return whether an experiment of another address takes turns; this never waits."""
+        jobs = tuple(self._queue.jobs.values())
+        return any(job.address != address for job in jobs if job.active and not job.queued)
+
     def overview(self) -> list[dict[str, Any]]:
         """Return one row per job in the order of submission, those that have ended last."""
         with self._changed:

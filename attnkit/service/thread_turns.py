@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
@@ -26,16 +25,13 @@ class ThreadTurns:
 
     Args:
         at_once: Number of threads that work at the same time, at most.
-        of_address: Number of threads of one address that work at the same time, at most, while no
-            other address waits or works. Otherwise it is one.
     """
 
-    def __init__(self, at_once: int, of_address: int) -> None:
-        self._at_once, self._of_address = at_once, of_address
-        self._lock = threading.Lock()
+    def __init__(self, at_once: int) -> None:
+        self._at_once, self._lock = at_once, threading.Lock()
         self._shares = AddressShares()
         self._waiting: dict[tuple[str, str], _Waiting] = {}  # the oldest first
-        self._working: dict[threading.Thread, str] = {}  # the address of each
+        self._working: set[threading.Thread] = set()
 
     def begin(self, address: str, member: str) -> bool:
         """Wait for a turn; return False if the same member has asked again meanwhile.
@@ -62,7 +58,7 @@ class ThreadTurns:
             seconds: Processor time that was used.
         """
         with self._lock:
-            self._working.pop(threading.current_thread(), None)
+            self._working.discard(threading.current_thread())
             self._shares.charge(address, member, seconds)
             self._grant()
 
@@ -73,15 +69,8 @@ class ThreadTurns:
 
     def _grant(self) -> None:
         """Give turns to waiting threads while there are free ones."""
-        self._working = {thread: of for thread, of in self._working.items() if thread.is_alive()}
-        while len(self._working) < self._at_once:
-            n_working = Counter(self._working.values())
-            addresses = {address for address, _ in self._waiting} | {*n_working}
-            most = self._of_address if len(addresses) == 1 else 1
-            ready = [key for key in self._waiting if n_working[key[0]] < most]
-            if not ready:
-                return
-            chosen = self._shares.next(ready)
-            waiting = self._waiting.pop(chosen)
-            self._working[waiting.thread] = chosen[0]
+        self._working = {thread for thread in self._working if thread.is_alive()}
+        while self._waiting and len(self._working) < self._at_once:
+            waiting = self._waiting.pop(self._shares.next(self._waiting))
+            self._working.add(waiting.thread)
             waiting.has_turn.set_result(True)

@@ -30,7 +30,8 @@ from streamlit.proto.BackMsg_pb2 import BackMsg
 
 from attnkit.service.server import server_settings
 from attnkit.ui.server.metering import MOST_BYTES, Address, Meter, read_little_at_once
-from attnkit.ui.server.turns import expect, is_crowded
+from attnkit.ui.server.service import training_service
+from attnkit.ui.server.turns import expect, is_crowded, rest
 from attnkit.ui.server.visitor_address import visitor_address
 
 OTHER_KINDS = ("stop_script", "app_heartbeat")
@@ -48,7 +49,7 @@ MOST_ADDRESSES = 4096
 """Addresses that are remembered, at most; those that have been idle longest are forgotten."""
 
 CROWDED_SECONDS = 0.1
-"""Time between two looks at whether threads of an address still wait for their turns."""
+"""Time between two looks at whether an address may draw again."""
 
 PASSES, DRAWS, DROPPED = 1, 2, 0
 """What the guard does with a message, if it does not close the connection; `DRAWS` passes, too."""
@@ -179,7 +180,7 @@ class _Connection:
             while (rest := self._address.rest) > 0:
                 await asyncio.sleep(rest)
             verdict = judge(message)
-            while verdict == DRAWS and not self._closed and is_crowded(self._address.name):
+            while verdict == DRAWS and not self._closed and must_wait(self._address.name):
                 await asyncio.sleep(CROWDED_SECONDS)
             if self._closed:
                 return {"type": "websocket.disconnect", "code": GONE}
@@ -191,6 +192,11 @@ class _Connection:
                 self._closed = True
                 await self._send({"type": "websocket.close", "code": verdict})
                 return {"type": "websocket.disconnect", "code": verdict}
+
+
+def must_wait(address: str) -> bool:
+    """Return whether an address draws enough for now: its threads wait, or it slows training."""
+    return is_crowded(address) or (rest(address) > 0 and training_service().others_train(address))
 
 
 def judge(message: Message) -> int:

@@ -25,8 +25,9 @@ from attnkit.service.server import server_settings
 from attnkit.service.thread_turns import ThreadTurns
 from attnkit.ui.server.visitor_address import session_address
 
-DRAWN_AT_ONCE, OF_ADDRESS = 6, 2
-"""Most pages and fragments drawn at the same time: of all addresses, and of one without others."""
+DRAWN_AT_ONCE = 2
+"""Most pages and fragments drawn at the same time; Python runs one thread at a time, so that more
+of them would only make whoever comes next wait for all."""
 
 MOST_WAITING = 4
 """Threads of one address that start or wait for a turn; further messages wait in the guard.
@@ -38,10 +39,13 @@ START_SECONDS = 0.2
 
 P = ParamSpec("P")
 
-_turns = ThreadTurns(DRAWN_AT_ONCE, OF_ADDRESS)
+_turns = ThreadTurns(DRAWN_AT_ONCE)
 
 _starting: dict[str, deque[float]] = {}
 """Times until which threads of an address are expected to ask for their turns."""
+
+_rests_until: dict[str, float] = {}
+"""Times until which an address has rested for as long as its turns have taken."""
 
 
 class _Thread(threading.local):
@@ -102,6 +106,11 @@ def expect(address: str) -> None:
     _starting.setdefault(address, deque(maxlen=MOST_WAITING)).append(now + START_SECONDS)
 
 
+def rest(address: str) -> float:
+    """Return for how many seconds an address must rest, so that it uses half a core at most."""
+    return _rests_until.get(address, 0.0) - time.monotonic()
+
+
 @contextmanager
 def waiting() -> Iterator[None]:
     """Leave the turn to others while this thread waits for another process."""
@@ -147,7 +156,10 @@ def _end() -> tuple[str, str] | None:
     """End the turn, charge it, and return its address and session; None if there is none."""
     key, _thread.key = _thread.key, None
     if key is not None:
-        seconds = time.thread_time()
-        _turns.end(*key, seconds - _thread.charged)
-        _thread.charged = seconds
+        seconds, now = time.thread_time(), time.monotonic()
+        used, _thread.charged = seconds - _thread.charged, seconds
+        _turns.end(*key, used)
+        for name in [name for name, until in tuple(_rests_until.items()) if until < now]:
+            _rests_until.pop(name, None)
+        _rests_until[key[0]] = max(now, _rests_until.get(key[0], now)) + used
     return key
