@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from attnkit.service.fair_shares import NestedShares, FairShares
+from attnkit.service.fair_shares import FairShares, NestedShares
 
 
 def test_work_of_any_length_is_shared_equally(seed):

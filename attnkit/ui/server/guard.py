@@ -17,6 +17,8 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
+from collections import deque
+from dataclasses import dataclass
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
@@ -48,11 +50,14 @@ MOST_CONNECTIONS = 250
 MOST_ADDRESSES = 4096
 """Addresses that are remembered, at most; those that have been idle longest are forgotten."""
 
+MOST_AHEAD = 2**15
+"""Bytes of a connection's messages that wait, beyond which no more of them are read."""
+
 CROWDED_SECONDS = 0.1
 """Time between two looks at whether an address may draw again."""
 
-PASSES, DRAWS, DROPPED = 1, 2, 0
-"""What the guard does with a message, if it does not close the connection; `DRAWS` passes, too."""
+PASSES, DROPPED = 1, 0
+"""What the guard does with a message, if it does not close the connection."""
 
 REFUSED, NOT_UNDERSTOOD, NO_TEXT, TOO_LARGE, GONE = 1008, 1002, 1003, 1009, 1006
 """WebSocket codes with which connections are closed, and of a visitor who is gone."""
@@ -136,6 +141,7 @@ class Guard:
             await self._app(scope, connection.receive, connection.send)
         finally:
             address.n_connections -= 1
+            connection.close()
 
     def _address_of(self, scope: Scope, headers: Headers) -> Address:
         """Return the address of a visitor; forget the one idle longest if there are many."""
@@ -153,6 +159,8 @@ class _Connection:
     def __init__(self, receive: Receive, send: Send, address: Address) -> None:
         self._receive, self._send, self._address = receive, send, address
         self._closed = False
+        self._waiting: deque[Judged] = deque()
+        self._reading: asyncio.Future[Message] | None = None
         self._written = asyncio.Event()  # set while the client has received everything
         self._written.set()
 
@@ -174,24 +182,74 @@ class _Connection:
         while True:
             self._address.charge()  # Streamlit has handled the last one
             await self._written.wait()  # a client that does not read may not request more
-            message = await self._receive()
-            if message["type"] == "websocket.disconnect":
-                return message
+            if not self._waiting:
+                await self._read()
+            if self._waiting[0].message["type"] == "websocket.disconnect":
+                return self._waiting[0].message
             while (rest := self._address.rest) > 0:
                 await asyncio.sleep(rest)
-            verdict = judge(message)
-            while verdict == DRAWS and not self._closed and must_wait(self._address.name):
-                await asyncio.sleep(CROWDED_SECONDS)
+            while self._waiting[0].draws and not self._closed and must_wait(self._address.name):
+                await self._read(CROWDED_SECONDS)
+            first = self._waiting.popleft()
             if self._closed:
                 return {"type": "websocket.disconnect", "code": GONE}
-            if verdict == DRAWS:
+            if first.draws:
                 expect(self._address.name)
-            if verdict in (PASSES, DRAWS):
-                return message
-            if verdict != DROPPED:
+            if first.verdict == PASSES:  # or the end, which came meanwhile
+                return first.message
+            if first.verdict != DROPPED:
                 self._closed = True
-                await self._send({"type": "websocket.close", "code": verdict})
-                return {"type": "websocket.disconnect", "code": verdict}
+                await self._send({"type": "websocket.close", "code": first.verdict})
+                return {"type": "websocket.disconnect", "code": first.verdict}
+
+    async def _read(self, seconds: float | None = None) -> None:
+        """Read one message, and wait so long for it, or without a limit.
+
+        Messages are read although others wait, because answers to pings may come behind them, and
+        uvicorn closes a connection that does not answer. Of the messages with which a fragment
+        redraws itself, only the newest waits.
+        """
+        if sum(judged.n_bytes for judged in self._waiting) > MOST_AHEAD:
+            await asyncio.sleep(CROWDED_SECONDS)
+            return
+        self._reading = self._reading or asyncio.ensure_future(self._receive())
+        await asyncio.wait([self._reading], timeout=seconds)
+        if self._reading.done():
+            message, self._reading = self._reading.result(), None
+            judged = judge(message)
+            if message["type"] == "websocket.disconnect":
+                self._waiting.clear()
+            elif judged.redraws:
+                kept = [older for older in self._waiting if older.redraws != judged.redraws]
+                self._waiting = deque(kept)
+            self._waiting.append(judged)
+
+    def close(self) -> None:
+        """End the reading, when nobody receives any more."""
+        if self._reading is not None:
+            self._reading.cancel()
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A message that was read, and what the guard does with it.
+
+    Attributes:
+        message: The message.
+        verdict: `PASSES`, `DROPPED`, or the code with which the connection is closed.
+        draws: Whether it draws a page or a fragment.
+        redraws: Name of the fragment that redraws itself by this message; empty if none does.
+    """
+
+    message: Message
+    verdict: int
+    draws: bool = False
+    redraws: str = ""
+
+    @property
+    def n_bytes(self) -> int:
+        """Size of the message in bytes."""
+        return len(self.message.get("bytes") or "")
 
 
 def must_wait(address: str) -> bool:
@@ -199,25 +257,26 @@ def must_wait(address: str) -> bool:
     return is_crowded(address) or (rest(address) > 0 and training_service().others_train(address))
 
 
-def judge(message: Message) -> int:
-    """Return whether a message passes, draws or is dropped, or the code to close a connection."""
+def judge(message: Message) -> Judged:
+    """Decide what the guard does with a message."""
     if message["type"] != "websocket.receive":
-        return PASSES
+        return Judged(message, PASSES)
     data = message.get("bytes")
     if data is None:
-        return NO_TEXT
+        return Judged(message, NO_TEXT)
     if len(data) > MOST_BYTES:
-        return TOO_LARGE
+        return Judged(message, TOO_LARGE)
     try:
         parsed = BackMsg.FromString(data)
     except DecodeError:
-        return NOT_UNDERSTOOD
+        return Judged(message, NOT_UNDERSTOOD)
     kind, rerun = parsed.WhichOneof("type"), parsed.rerun_script
     if len(rerun.widget_states.widgets) > MOST_STATES:
-        return TOO_LARGE
+        return Judged(message, TOO_LARGE)
     if kind == "rerun_script" and _FRAGMENT.fullmatch(rerun.fragment_id):
-        return DRAWS
-    return PASSES if kind in OTHER_KINDS else DROPPED
+        redraws = rerun.fragment_id if rerun.is_auto_rerun else ""
+        return Judged(message, PASSES, draws=True, redraws=redraws)
+    return Judged(message, PASSES if kind in OTHER_KINDS else DROPPED)
 
 
 in_front = threading.Event()
