@@ -3,6 +3,7 @@
 import asyncio
 import random
 import socket
+import warnings
 import webbrowser
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -206,6 +207,11 @@ def test_on_a_hub_the_address_is_the_one_of_the_hub(variables, base, address, ad
     lab._process, lab.address = child, announced
     assert f'href="{announced}"' in lab._repr_html_()
     assert advice in lab._repr_html_()
+    monkeypatch.setattr(launch.subprocess, "Popen", lambda *_, **__: child)
+    monkeypatch.setattr(launch, "Lab", lambda _, address: address)
+    with warnings.catch_warnings(record=True, action="always") as warned:
+        assert attnkit.lab() == announced
+    assert [advice in str(one.message) for one in warned] == [True] * bool(advice and not address)
 
 
 def test_bad_input_is_one_line(run, served, monkeypatch):
@@ -240,9 +246,15 @@ def test_a_browser_opens_where_there_is_a_screen(monkeypatch):
             await asyncio.sleep(0)
             await asyncio.sleep(0)
 
-    for headless, opened in ((False, ["http://localhost:8501/?v=1"]), (True, [])):
+    for name, headless, opened in (
+        ("", False, ["http://localhost:8501/?v=1"]),
+        ("class.example.org", False, ["http://class.example.org:8501/?v=1"]),
+        ("", True, []),
+    ):
         events.clear()
-        monkeypatch.setattr(st, "get_option", {"server.headless": headless}.get)
+        options = {"server.headless": headless, "browser.serverAddress": name}
+        monkeypatch.setattr(st, "get_option", options.get)
+        monkeypatch.setattr(config, "is_manually_set", {"browser.serverAddress": bool(name)}.get)
         with ThreadPoolExecutor(1) as pool:  # the shared browser has its loop in this thread
             pool.submit(asyncio.run, live()).result()
         assert events == ["start", *opened, "stop"]

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -25,7 +26,7 @@ from attnkit.experiment import Experiment
 from attnkit.experiment.links import link_text
 from attnkit.foundation.process import WITH_PARENT, environment_with_package
 from attnkit.foundation.settings import InvalidSettings, shown
-from attnkit.ui.server.hubs import hub_advice
+from attnkit.ui.server.hubs import hub_address, hub_advice
 
 if TYPE_CHECKING:
     from attnkit.training.results import Result
@@ -279,6 +280,8 @@ def lab(
             log.seek(0)
             last = log.read().decode(errors="replace").strip().rpartition("\n")[2]
             raise RuntimeError(f"the dashboard did not start: {last}")
+    if not hub_address(chosen) and (advice := hub_advice()):
+        warnings.warn(advice, stacklevel=2)
     return Lab(process, address)
 
 

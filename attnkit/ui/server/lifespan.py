@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import streamlit as st
+from streamlit import config
 from streamlit.web.server.server_util import get_url
 
 from attnkit.ui.server.hubs import hub_address
@@ -35,7 +36,8 @@ async def lifespan(
     from attnkit.ui.server.startup import start, stop  # their caches need Streamlit's runtime
 
     start()
-    host = st.get_option("server.address")
+    manual = config.is_manually_set("browser.serverAddress")
+    host = st.get_option("browser.serverAddress" if manual else "server.address")
     reached = "localhost" if host in _ALL_ADDRESSES else host
     reached = f"[{reached}]" if ":" in reached else reached
     address = get_url(reached) + (f"/{link}" if link else "")
