@@ -178,6 +178,16 @@ def test_an_address_rests_for_what_its_messages_cost(monkeypatch):
     assert slept == []
 
 
+@pytest.mark.parametrize("others_train", [True, False])
+def test_messages_wait_while_an_address_slows_the_training_of_others(monkeypatch, others_train):
+    """Pages and training share the processor; without training, nobody has to wait."""
+    monkeypatch.setattr(guard, "rest", lambda name: float(name == VISITOR))
+    service = Mock(others_train=lambda name: others_train)
+    monkeypatch.setattr(guard, "training_service", lambda: service)
+    assert guard.must_wait(VISITOR) is others_train
+    assert not guard.must_wait(OTHER)
+
+
 def test_messages_wait_while_threads_of_their_address_wait(guarded, monkeypatch):
     """Each would start a thread that waits, too; those of others and signs of life pass."""
     slept = []
