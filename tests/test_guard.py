@@ -2,6 +2,8 @@
 
 import ast
 import asyncio
+import json
+import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from unittest.mock import Mock
@@ -14,6 +16,7 @@ from starlette.responses import PlainTextResponse
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 
 from attnkit.foundation.settings import InvalidSettings
+from attnkit.service.foreign_logs import Repetitions
 from attnkit.service.server import ServerSettings, server_settings
 from attnkit.ui.server import guard, metering, startup
 from attnkit.ui.server.guard import Guard, guards, is_foreign
@@ -52,8 +55,8 @@ class Guarded:
 
     async def app(self, scope, receive, send):
         """Take everything until the connection ends; answer a request with a cookie."""
+        self.seen = Headers(scope=scope)
         if scope["type"] == "http":
-            self.seen = Headers(scope=scope)
             response = PlainTextResponse("page")
             response.headers["set-cookie"] = "a=b; Path=/"
             await response(scope, receive, send)
@@ -67,7 +70,7 @@ class Guarded:
         late = ForwardMsg(ref_hash="too late").SerializeToString()
         await send({"type": "websocket.send", "bytes": late})
 
-    def ask(self, events, client, headers, **scope):
+    def ask(self, events, client, headers, host=(HOST,), **scope):
         """Let the guard take events; return what the visitor is told."""
         told = []
 
@@ -77,18 +80,18 @@ class Guarded:
         async def send(event):
             told.append(event)
 
-        scope |= {"client": (client, 1), "headers": [HOST, *headers]}
+        scope |= {"client": (client, 1), "headers": [*host, *headers]}
         run(self.guard(scope, receive, send))
         return told
 
-    def visit(self, *payloads, client=VISITOR, headers=()):
+    def visit(self, *payloads, client=VISITOR, headers=(), host=(HOST,)):
         """Connect and send messages; return kinds of answers, or the last code."""
         events = [{"type": "websocket.connect"}]
         for payload in payloads:
             kind = "text" if isinstance(payload, str) else "bytes"
             events.append({"type": "websocket.receive", kind: payload})
         events.append({"type": "websocket.disconnect", "code": 1005})
-        told = self.ask(events, client, headers, type="websocket")
+        told = self.ask(events, client, headers, host, type="websocket")
         return [event.get("code", event["type"].removeprefix("websocket.")) for event in told]
 
     def get(self, path, client=VISITOR, headers=(), scheme="http"):
@@ -341,8 +344,9 @@ def test_few_files_are_sent_to_an_address_at_once(monkeypatch):
     assert len(sending) == 6
 
 
-def test_pages_of_other_sites_open_no_connection(guarded):
-    """Streamlit would ask the network who it is, while all others wait."""
+def test_pages_of_other_sites_open_no_connection(guarded, capsys, monkeypatch):
+    """Streamlit would ask the network who it is, while all others wait. The log has few lines."""
+    monkeypatch.setattr(guard, "_CLOSED", Repetitions(guard._log_closed, lambda *_: None))
     for origin, foreign in (
         (None, False),
         (b"http://copy.example", False),
@@ -351,12 +355,35 @@ def test_pages_of_other_sites_open_no_connection(guarded):
         (b"http://copy.example.evil.example", True),
         (b"null", True),
         (b"http://[", True),
+        (b"https://copy.example:8443", True),
     ):
         given = [] if origin is None else [(b"origin", origin)]
         assert is_foreign(Headers(raw=[HOST, *given])) == foreign
         assert (guarded.visit(rerun(), headers=given) == [guard.REFUSED]) == foreign
         guarded.get("/_stcore/health", headers=given)
         assert ("origin" in guarded.seen) == (origin is not None and not foreign)
+    guard._CLOSED.end_minute()
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert {line["event"] for line in lines} == {"foreign connection closed"}
+    told = [(line["same_host"], line.get("more")) for line in lines]
+    assert told == [(False, None)] * 3 + [(True, None), (False, 1)]
+
+
+def test_a_host_has_no_case_and_its_default_port_may_be_written(guarded, seed):
+    """A proxy may do so; Streamlit, which compares texts, gets the host as in the origin."""
+    draw, kinds = random.Random(seed), (str.lower, str.upper, str.title)
+    for _ in range(60):
+        scheme, default = draw.choice((("http", 80), ("https", 443)))
+        origin_port, host_port = draw.choices((None, 80, 443, 8501, 8443), k=2)
+        is_same = (origin_port or default) == (host_port or default)
+        name = draw.choice(("copy.example", "xn--bcher-kva.example", "[2001:db8::1]", "192.0.2.9"))
+        host = draw.choice(kinds)(name) + (f":{host_port}" if host_port else "")
+        page = name + (f":{origin_port}" if origin_port else "")
+        given = [(b"origin", f"{scheme}://{page}".encode()), (b"host", host.encode())]
+        guarded.seen = None
+        closed = guarded.visit(rerun(), headers=given, host=()) == [guard.REFUSED]
+        assert closed == (not is_same)
+        assert guarded.seen is None if closed else guarded.seen["host"] == page
 
 
 def test_nothing_is_uploaded_and_metrics_are_for_this_machine(guarded):

@@ -30,6 +30,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from streamlit import config
 from streamlit.proto.BackMsg_pb2 import BackMsg
 
+from attnkit.service.foreign_logs import Repetitions, in_a_timer
+from attnkit.service.logs import log
 from attnkit.service.server import server_settings
 from attnkit.ui.server.metering import MOST_BYTES, Address, Meter, read_little_at_once
 from attnkit.ui.server.service import training_service
@@ -61,6 +63,9 @@ PASSES, DROPPED = 1, 0
 
 REFUSED, NOT_UNDERSTOOD, NO_TEXT, TOO_LARGE, GONE = 1008, 1002, 1003, 1009, 1006
 """WebSocket codes with which connections are closed, and of a visitor who is gone."""
+
+Place = tuple[str, int]
+"""A host and its port."""
 
 _FRAGMENT = re.compile("[0-9a-zA-Z_-]{0,128}")  # Streamlit logs the name of one that is gone
 _LOOPBACK = ("localhost", "127.0.0.1", "0.0.0.0")  # origins that Streamlit allows, too
@@ -130,11 +135,15 @@ class Guard:
         """Handle a WebSocket; close it at once if it is foreign or its address has too many."""
         headers = Headers(scope=scope)
         address = self._address_of(scope, headers)
-        if is_foreign(headers) or address.n_connections >= MOST_CONNECTIONS:
+        if foreign := is_foreign(headers):
+            page, here = page_and_host(headers)
+            _CLOSED.add(page[0] == here[0])
+        if foreign or address.n_connections >= MOST_CONNECTIONS:
             await receive()
             await send({"type": "websocket.close", "code": REFUSED})
             return
         read_little_at_once(receive, address)
+        scope = with_host_of_origin(scope, headers)
         connection = _Connection(receive, send, address)
         address.n_connections += 1
         try:
@@ -302,17 +311,55 @@ def is_foreign(headers: Headers) -> bool:
     Streamlit checks this, too, but it asks the network for its own address first, and the whole
     server waits up to 2 s for the answer.
     """
-    origin = headers.get("origin")
-    if origin is None or not config.get_option("server.enableCORS"):
+    if "origin" not in headers or not config.get_option("server.enableCORS"):
         return False
+    page, here = page_and_host(headers)
     options = ("browser.serverAddress", "server.corsAllowedOrigins")
     server, allowed = (config.get_option(option) for option in options)
+    names = {str(server).lower(), *_LOOPBACK, *(_host_and_port(url)[0] for url in allowed)}
+    return not page[0] or (page != here and page[0] not in names)
+
+
+def page_and_host(headers: Headers) -> tuple[Place, Place]:
+    """Return host and port of the page that makes a request, and those to which the request goes.
+
+    Names of hosts have no case, and a proxy may write the default port that a browser leaves out.
+    """
+    origin = headers.get("origin", "")
+    port = {"http": 80, "https": 443}.get(origin.partition(":")[0], 0)
+    return _host_and_port(origin, port), _host_and_port(f"//{headers.get('host', '')}", port)
+
+
+def _host_and_port(address: str, port: int = 0) -> Place:
+    """Return host and port of an address with a default port; no host if there is none."""
     try:
-        parts = urlsplit(origin)
-        names = {urlsplit(url).hostname for url in allowed} | {server, *_LOOPBACK}
-        return parts.netloc != headers.get("host") and parts.hostname not in names
+        parts = urlsplit(address)
+        return parts.hostname or "", parts.port or port
     except ValueError:
-        return True
+        return "", 0
+
+
+def with_host_of_origin(scope: Scope, headers: Headers) -> Scope:
+    """Return a request of our own page with the host as its browser writes it.
+
+    Streamlit compares the two as texts, and asks the network for its own address if they differ.
+    """
+    page, here = page_and_host(headers)
+    if not page[0] or page != here:
+        return scope
+    host = (b"host", urlsplit(headers["origin"]).netloc.encode("latin-1"))
+    return {**scope, "headers": [host, *(h for h in scope["headers"] if h[0] != b"host")]}
+
+
+def _log_closed(same_host: bool, more: int) -> None:
+    """Log closed connections of foreign pages without their names, which visitors may choose."""
+    log("foreign connection closed", same_host=same_host, **({"more": more} if more else {}))
+
+
+_CLOSED = Repetitions(_log_closed, in_a_timer)
+"""Closed connections of foreign pages, of which a few are logged in a minute.
+
+`same_host` says that only the port differs, which a proxy may have left out of `Host`."""
 
 
 def is_from_this_machine(scope: Scope, headers: Headers) -> bool:
