@@ -72,6 +72,7 @@ class TrainingService(JobControl):
         watcher: Watcher = NOBODY,
         reuse: bool = False,
         resumes: Job | None = None,
+        replaces: str | None = None,
     ) -> str:
         """Submit an experiment and return the id of its job.
 
@@ -85,6 +86,8 @@ class TrainingService(JobControl):
             reuse: Whether to take over finished runs of some variants and train only the others.
             resumes: A stopped job of this experiment to continue. If the training process does not
                 hold it any more, it is trained up to the same step again.
+            replaces: Id of the job that the tab leaves for this one, so that it does not count as
+                one of the visitor's.
 
         Raises:
             Refused: If this copy does not train it, or its queue is full.
@@ -118,7 +121,7 @@ class TrainingService(JobControl):
                 )
             job = replace(job, megabytes=peak_megabytes(job.trains))
             try:
-                displaced = self._queue.make_place(job)
+                displaced = self._queue.make_place(job, replaces)
             except Refused:
                 log("experiment refused", hash=experiment.hash, runs=experiment.n_runs)
                 raise
