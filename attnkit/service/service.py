@@ -282,7 +282,11 @@ class TrainingService(JobControl):
             )
 
     def film(
-        self, experiment: Experiment, shown: str | None = None, watcher: Watcher = NOBODY
+        self,
+        experiment: Experiment,
+        shown: str | None = None,
+        watcher: Watcher = NOBODY,
+        replaces: str | None = None,
     ) -> str:
         """Return the id of the job whose film shows an experiment of one seed.
 
@@ -294,6 +298,7 @@ class TrainingService(JobControl):
             experiment: An experiment of one seed.
             shown: Id of the job on the visitor's page, which serves even if paused or stopped.
             watcher: The tab that asks.
+            replaces: As in `submit`.
 
         Raises:
             Refused: If this copy does not train it, or its queue is full.
@@ -308,7 +313,7 @@ class TrainingService(JobControl):
                 if serves or (held and job is shown_job):
                     self._queue.watch(job.id, watcher)
                     return job.id
-            return self.submit(experiment, kept=False, watcher=watcher)
+            return self.submit(experiment, kept=False, watcher=watcher, replaces=replaces)
 
     def inspect(
         self,
