@@ -242,8 +242,9 @@ class Tab:
         self.bytes_received += len(payload)
         message = ForwardMsg.FromString(payload)
         if message.WhichOneof("type") == "ref_hash":
-            cached = ForwardMsg()
-            cached.CopyFrom(self._message_cache[message.ref_hash])
+            cached, known = ForwardMsg(), self._message_cache.pop(message.ref_hash)
+            self._message_cache[message.ref_hash] = known  # those not used for longest are dropped
+            cached.CopyFrom(known)
             cached.metadata.CopyFrom(message.metadata)
             message = cached
         elif message.metadata.cacheable:
