@@ -38,10 +38,16 @@ def test_live_data_alone_come_by_themselves_until_the_end(port):
         visitor.wait_until_idle()  # the page is drawn anew for the last ones
         visitor.press("train")
         visitor.wait_for("a curve", lambda: visitor.ticking and visitor.evaluated_to() > 0)
+        visitor.wait_until_idle()  # the press draws the whole page
         early, bytes_before = visitor.evaluated_to(), visitor.bytes_received
-        n_before = len(visitor.changes)
-        visitor.wait_for("ticks", lambda: len(visitor.changes) >= n_before + 6)
-        assert visitor.bytes_received - bytes_before < 150_000
+        n_before, ticks = len(visitor.changes), set()
+
+        def has_ticked():
+            ticks.add(visitor.run.id)  # beside other programs, several may show the same step
+            return len(visitor.changes) >= n_before + 6
+
+        visitor.wait_for("ticks", has_ticked)
+        assert visitor.bytes_received - bytes_before < 25_000 * len(ticks)
         assert early < visitor.evaluated_to() < steps
         visitor.wait_for(
             "the end", lambda: any(text.startswith("Finished") for text in visitor.texts())
