@@ -1,6 +1,6 @@
 """The beta distribution and Student's t.
 
-SciPy has them, too, but takes 114 MB and is slow to import.
+SciPy has them, too, but takes 140 MB and is slow to import.
 """
 
 from __future__ import annotations
