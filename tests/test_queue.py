@@ -91,9 +91,11 @@ def test_more_than_the_limits_wait_or_are_refused(service, monkeypatch):
     """A visitor's second waits though there is room, and a third is refused, as by a full queue."""
     limits(monkeypatch, service, max_active=5)
     service.submit(unending(1), watcher=ANNA)
-    assert service.job(service.submit(unending(2), watcher=ANNA)).queued
+    second = service.submit(unending(2), watcher=ANNA)
+    assert service.job(second).queued
     with pytest.raises(Refused, match="in other tabs"):
         service.submit(unending(3), watcher=ANNA)
+    assert service.job(service.submit(unending(3), watcher=ANNA, replaces=second)).queued
     assert service.job(service.submit(unending(4), watcher=BERT)).begun
     limits(monkeypatch, service)
     service.submit(unending(5))

@@ -187,8 +187,13 @@ class JobQueue:
         """Number of jobs that take turns now."""
         return sum(job.begun and job.active for job in self.jobs.values())
 
-    def make_place(self, job: Job) -> tuple[str, str] | None:
+    def make_place(self, job: Job, replaced: str | None = None) -> tuple[str, str] | None:
         """Check that a new job may begin or wait.
+
+        Args:
+            job: The new job.
+            replaced: Id of the job that the visitor leaves for it, and that therefore does not
+                count as the visitor's.
 
         Returns:
             Id of the job that must be stopped to make a place, and the reason; None if no job
@@ -204,7 +209,7 @@ class JobQueue:
         demand, waiting = self._demand(job, now), self._waiting(now)
         if demand in admitted([*waiting, demand], self._holding(now), self.settings):
             return None
-        n_of_visitor = sum(other.visitor == job.visitor for other in waiting)
+        n_of_visitor = sum(o.visitor == job.visitor and o.id != replaced for o in waiting)
         if job.visitor and n_of_visitor >= self.settings.visitor_waiting:
             raise Refused(
                 "you have as many experiments training and waiting in other tabs as this copy "

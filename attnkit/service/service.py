@@ -72,6 +72,7 @@ class TrainingService(JobControl):
         watcher: Watcher = NOBODY,
         reuse: bool = False,
         resumes: Job | None = None,
+        replaces: str | None = None,
     ) -> str:
         """Submit an experiment and return the id of its job.
 
@@ -85,6 +86,8 @@ class TrainingService(JobControl):
             reuse: Whether to take over finished runs of some variants and train only the others.
             resumes: A stopped job of this experiment to continue. If the training process does not
                 hold it any more, it is trained up to the same step again.
+            replaces: Id of the job that the tab leaves for this one, so that it does not count as
+                one of the visitor's.
 
         Raises:
             Refused: If this copy does not train it, or its queue is full.
@@ -118,7 +121,7 @@ class TrainingService(JobControl):
                 )
             job = replace(job, megabytes=peak_megabytes(job.trains))
             try:
-                displaced = self._queue.make_place(job)
+                displaced = self._queue.make_place(job, replaces)
             except Refused:
                 log("experiment refused", hash=experiment.hash, runs=experiment.n_runs)
                 raise
@@ -279,7 +282,11 @@ class TrainingService(JobControl):
             )
 
     def film(
-        self, experiment: Experiment, shown: str | None = None, watcher: Watcher = NOBODY
+        self,
+        experiment: Experiment,
+        shown: str | None = None,
+        watcher: Watcher = NOBODY,
+        replaces: str | None = None,
     ) -> str:
         """Return the id of the job whose film shows an experiment of one seed.
 
@@ -291,6 +298,7 @@ class TrainingService(JobControl):
             experiment: An experiment of one seed.
             shown: Id of the job on the visitor's page, which serves even if paused or stopped.
             watcher: The tab that asks.
+            replaces: As in `submit`.
 
         Raises:
             Refused: If this copy does not train it, or its queue is full.
@@ -305,7 +313,7 @@ class TrainingService(JobControl):
                 if serves or (held and job is shown_job):
                     self._queue.watch(job.id, watcher)
                     return job.id
-            return self.submit(experiment, kept=False, watcher=watcher)
+            return self.submit(experiment, kept=False, watcher=watcher, replaces=replaces)
 
     def inspect(
         self,

@@ -54,7 +54,9 @@ class WatchedJob:
         """
         service = training_service()
         try:
-            job_id = service.submit(experiment, watcher=self.watcher, **options)
+            job_id = service.submit(
+                experiment, watcher=self.watcher, replaces=self.job_id, **options
+            )
         except Refused as error:
             self.refusal = str(error)
             return False

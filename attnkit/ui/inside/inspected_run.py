@@ -73,7 +73,7 @@ class InspectedRun:
         """
         service, lab = training_service(), self.lab
         try:
-            job_id = service.film(self.experiment, lab.job_id, lab.watcher)
+            job_id = service.film(self.experiment, lab.job_id, lab.watcher, lab.filmed_id)
         except Refused as error:
             self.refusal = str(error)
             return None
