@@ -80,6 +80,12 @@ def test_relative_links_lead_to_files():
     assert missing == []
 
 
+def test_the_website_has_all_pages():
+    """mkdocs.yml names every page of docs/ once."""
+    named = re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.MULTILINE)
+    assert sorted(named) == sorted(page.name for page in (ROOT / "docs").glob("*.md"))
+
+
 def test_changes_in_the_recipes_apply():
     """The lines that a recipe's diff keeps or removes stand in one file, in this order.
 

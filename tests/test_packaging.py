@@ -1,11 +1,13 @@
 """The wheel, its dependencies and its description, built from this checkout."""
 
+import ast
 import re
 import subprocess
 import sys
 import tomllib
 import zipfile
 from email import message_from_string
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -34,10 +36,32 @@ def wheel(tmp_path_factory):
         yield opened
 
 
+def canonical(name):
+    """Return the name of a package as indexes write it."""
+    return re.sub("[-_.]+", "-", name).lower()
+
+
 def requirements(lines):
-    """Return requirements by their name, as package indexes write it."""
+    """Return requirements by the name of their package."""
     found = [Requirement(line) for line in lines]
-    return {re.sub("[-_.]+", "-", one.name).lower(): one for one in found}
+    return {canonical(one.name): one for one in found}
+
+
+def imported_packages(*patterns):
+    """Return the modules of others that files of the repository import, with their packages."""
+    modules = set()
+    for path in (path for pattern in patterns for path in ROOT.glob(pattern)):
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            if isinstance(node, ast.Import):
+                modules |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                modules.add(node.module.partition(".")[0])
+    own = {"attnkit", *(path.stem for path in (ROOT / "tests").iterdir())}
+    packages = packages_distributions()
+    return {
+        module: {canonical(name) for name in packages.get(module, ())}
+        for module in modules - own - sys.stdlib_module_names
+    }
 
 
 def pins():
@@ -92,6 +116,18 @@ def test_every_dependency_is_pinned_within_its_range():
         assert allowed.specifier.contains(version), f"{name}=={version} is not in {allowed}"
         assert str(pinned[name].marker) == str(allowed.marker)
         assert any(one.operator == ">=" for one in allowed.specifier), name
+
+
+def test_dependencies_are_what_the_package_imports():
+    """Each import is declared, and each dependency is imported; tests may import those of `dev`."""
+    declared = requirements(PROJECT["dependencies"])
+    optional = requirements(line for extra in EXTRAS for line in OPTIONAL[extra])
+    imported = imported_packages("attnkit/**/*.py", "pages/*.py", "dashboard.py")
+    assert {m for m, names in imported.items() if not names & {*declared, *optional}} == set()
+    assert set(declared) - set().union(*imported.values()) == set()
+    in_tests = imported_packages("tests/**/*.py")
+    allowed = {*declared, *requirements(OPTIONAL["dev"])}
+    assert {m for m, names in in_tests.items() if not names & allowed} == {"no_such_module"}
 
 
 def test_every_package_of_an_extra_is_pinned_for_development():

@@ -4,6 +4,7 @@ import gzip
 import math
 import re
 from collections import Counter
+from dataclasses import replace
 from hashlib import blake2b
 from itertools import pairwise
 
@@ -13,10 +14,9 @@ import torch
 from random_tasks import seeded
 
 from attnkit.experiment import Experiment
-from attnkit.foundation import corpus as shipped
-from attnkit.foundation.corpus import read_topics
+from attnkit.foundation.corpus import TOPICS
 from attnkit.foundation.settings import InvalidExperiment
-from attnkit.tasks import NOTHING
+from attnkit.tasks import NOTHING, language, translation
 from attnkit.tasks.language import (
     HIDDEN,
     RARE,
@@ -51,7 +51,7 @@ def stretches():
 
 def test_the_text_is_the_shipped_one_with_every_paragraph_once():
     """In the order of the shipped topics; its fingerprint tells whether numbers are of it."""
-    paragraphs = [paragraph.strip("\n") for paragraph in read_topics().split("\n\n")]
+    paragraphs = [paragraph.strip("\n") for paragraph in TOPICS.read().split("\n\n")]
     kept = read_corpus().text.split("\n\n")
     places = [paragraphs.index(paragraph) for paragraph in kept]
     assert places == sorted(set(places))
@@ -60,9 +60,18 @@ def test_the_text_is_the_shipped_one_with_every_paragraph_once():
 
 
 @pytest.mark.parametrize("damage", ["a byte", "the end", "another text", "all"])
-def test_a_damaged_text_is_named(monkeypatch, tmp_path, damage):
+@pytest.mark.parametrize(
+    ("module", "name", "readers"),
+    [
+        (language, "TOPICS", [read_corpus]),
+        (translation, "TRANSLATED_NAMES", [translation._names, translation._stock]),
+    ],
+    ids=["language", "translation"],
+)
+def test_a_damaged_text_is_named(monkeypatch, tmp_path, damage, module, name, readers):
     """No experiment is made of another text than the one that is shipped."""
-    content, file = shipped.FILE.read_bytes(), tmp_path / "text.gz"
+    shipped, file = getattr(module, name), tmp_path / "text.gz"
+    content, task = shipped.file.read_bytes(), module.__name__.rpartition(".")[2]
     at = np.random.default_rng(38).integers(10, len(content))  # ten bytes describe the file
     changed = {
         "a byte": content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :],
@@ -71,13 +80,15 @@ def test_a_damaged_text_is_named(monkeypatch, tmp_path, damage):
     }
     if damage in changed:
         file.write_bytes(changed[damage])
-    monkeypatch.setattr(shipped, "FILE", file)
-    read_corpus.cache_clear()
+    monkeypatch.setattr(module, name, replace(shipped, file=file))
+    for reader in readers:
+        reader.cache_clear()
     with pytest.raises(InvalidExperiment, match=re.escape(str(file))) as error:
-        Experiment(task="language")
+        Experiment(task=task)
     (problem,) = error.value.problems
-    assert (problem.field, problem.value) == ("task", "language")
-    read_corpus.cache_clear()
+    assert (problem.field, problem.value) == ("task", task)
+    for reader in readers:
+        reader.cache_clear()
 
 
 def test_common_characters_are_told_apart_and_rare_ones_are_one():

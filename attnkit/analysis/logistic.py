@@ -16,14 +16,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from statistics import NormalDist
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import log_expit
-from scipy.stats import chi2
 
 _N_POINTS, _N_SLOPES = 241, 48
 """Size of the grid of half points and slopes on which the likelihood is computed."""
+
+_DROP = NormalDist().inv_cdf(0.975) ** 2 / 2
+"""Fall of the log-likelihood, from its best value, at the limits of the 95% band."""
 
 _SLOPES = (0.5, 128.0)
 """Smallest and largest slope, per range of the values divided by four."""
@@ -71,7 +73,7 @@ def half_point(
     profile = penalised.max(1)
     best, points = int(profile.argmax()), grid.points
     value = float(points[best])
-    inside = np.flatnonzero(profile >= profile[best] - chi2.ppf(0.95, 1) / 2)
+    inside = np.flatnonzero(profile >= profile[best] - _DROP)
     low, high = float(points[inside[0]]), float(points[inside[-1]])
     return HalfPoint(
         -np.inf if value < lowest else np.inf if value > highest else value,
@@ -105,5 +107,5 @@ def _grid_of(values: tuple[float, ...], rises: bool, reach: float) -> _Grid:
     scale = 4 / (highest - lowest)
     slopes = np.geomspace(*_SLOPES, _N_SLOPES) * (scale if rises else -scale)
     score = slopes[:, None] * (np.array(values) - points[:, None, None])
-    log_success, log_failure = log_expit(score), log_expit(-score)
+    log_success, log_failure = -np.logaddexp(0, -score), -np.logaddexp(0, score)
     return _Grid(points, log_success, log_failure, np.exp(log_success + log_failure))

@@ -19,8 +19,8 @@ class Extra(NamedTuple):
 
 EXTRAS = {
     "cluster": Extra("sweeps on a Ray cluster", 80),
-    "models": Extra("models from the hub, and activations of models that run on text", 25),
-    "notebook": Extra("Jupyter kernels, and Plotly figures below a cell", 13),
+    "models": Extra("models from the hub, and activations of models that run on text", 23),
+    "notebook": Extra("Jupyter kernels, and Plotly figures below a cell", 11),
     "postgres": Extra("results in PostgreSQL", 4),
 }
 """The extras by name; `pyproject.toml` lists their packages."""

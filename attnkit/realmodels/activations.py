@@ -19,7 +19,7 @@ import pandas as pd
 from jaxtyping import Float
 
 from attnkit.analysis.similarity import Band, linear_cka, projected_bands
-from attnkit.foundation.corpus import read_topics
+from attnkit.foundation.corpus import TOPICS
 from attnkit.foundation.extras import install_hint
 from attnkit.realmodels.base import Array, Kind, Projections
 from attnkit.realmodels.errors import Unreadable
@@ -165,7 +165,7 @@ def _windows(tokenizer: Any, config: Any) -> list[list[int]]:
     """Return windows of text as token ids, no longer than the model has positions."""
     n_positions = getattr(config, "max_position_embeddings", None) or WINDOW
     length = min(WINDOW, n_positions) if n_positions > 0 else WINDOW
-    ids = tokenizer(read_topics()[: 40 * WINDOW * N_WINDOWS], add_special_tokens=False).input_ids
+    ids = tokenizer(TOPICS.read()[: 40 * WINDOW * N_WINDOWS], add_special_tokens=False).input_ids
     n_windows = min(len(ids), WINDOW * N_WINDOWS) // length
     if n_windows * (length - 1) < WINDOW:
         raise Unreadable(

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from attnkit.foundation.corpus import hash_of_text, read_topics
-from attnkit.foundation.settings import InvalidExperiment, Problem, dial
+from attnkit.foundation.corpus import TOPICS, hash_of_text
+from attnkit.foundation.settings import dial
 from attnkit.tasks.base import (
     HELD_OUT_ONE_IN,
     NOTHING,
@@ -78,10 +78,7 @@ def read_corpus() -> Corpus:
     Raises:
         InvalidExperiment: If the file of the text is missing or damaged.
     """
-    try:
-        topics = read_topics()
-    except ValueError as error:
-        raise InvalidExperiment([Problem("task", Language.name, f"but {error}")]) from None
+    topics = TOPICS.read_for(Language.name)
     paragraphs = (paragraph.strip("\n") for paragraph in topics.split("\n\n"))
     return corpus_of("\n\n".join(dict.fromkeys(paragraphs)))
 

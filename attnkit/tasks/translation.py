@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
+from attnkit.foundation.corpus import TRANSLATED_NAMES, hash_of_text
 from attnkit.foundation.settings import dial
 from attnkit.tasks.base import (
     NAMES,
@@ -32,15 +33,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Language = Literal["German", "French", "Spanish", "Italian", "Dutch", "Swedish"]
-
-_CODES: dict[Language, str] = {
-    "German": "de",
-    "French": "fr",
-    "Spanish": "es",
-    "Italian": "it",
-    "Dutch": "nl",
-    "Swedish": "sv",
-}
 
 
 @register_task
@@ -133,8 +125,9 @@ class Dictionary(Task):
 class Translation(Task):
     """Translate English names of countries, languages and currencies, letter by letter.
 
-    The names come from Unicode's locale data (the package Babel). Names longer than `max_length`
-    in either language and names with two translations are left out. Each side's letters have ids
+    The names come from Unicode's locale data and ship with the package, so that everybody trains on
+    the same ones. Names longer than `max_length` in either language and names with two translations
+    are left out. Each side's letters have ids
     of their own. The source is padded with blanks, and positions after the end have no question.
     With `max_length` 5, a pair would be:
 
@@ -227,8 +220,7 @@ class Translation(Task):
 
     @property
     def fingerprint(self) -> str:
-        text = "\n".join("\t".join(pair) for pair in self.pairs)
-        return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+        return hash_of_text("\n".join("\t".join(pair) for pair in self.pairs))
 
     @property
     def slice_names(self) -> tuple[str, ...]:
@@ -305,20 +297,15 @@ def _stock(language: Language, max_length: int) -> _Stock:
 
 @cache
 def _names(language: Language) -> list[tuple[str, str]]:
-    """Return the sorted pairs (English name, translation) of all names with one translation."""
-    from babel import Locale
+    """Return the sorted pairs (English name, translation) of all names with one translation.
 
-    english, foreign = Locale("en"), Locale(_CODES[language])
-    pairs = {
-        (name, translations[code])
-        for names, translations in (
-            (english.territories, foreign.territories),
-            (english.languages, foreign.languages),
-            (english.currencies, foreign.currencies),
-        )
-        for code, name in names.items()
-        if code in translations
-    }
+    Raises:
+        InvalidExperiment: If the file of the names is missing or damaged.
+    """
+    languages, *things = TRANSLATED_NAMES.read_for(Translation.name).split("\n")
+    column = languages.split("\t").index(language)
+    rows = (thing.split("\t") for thing in things)
+    pairs = {(row[0], row[column]) for row in rows if row[column]}
     n_translations = Counter(name for name, _ in pairs)
     return sorted(pair for pair in pairs if n_translations[pair[0]] == 1)
 
