@@ -43,7 +43,7 @@ VOLUME /data
 EXPOSE 8501
 
 HEALTHCHECK --interval=30s --timeout=5s --start-period=60s --retries=3 \
-    CMD ["python", "-c", "import http.client, os; connection = http.client.HTTPConnection('127.0.0.1', int(os.environ['STREAMLIT_SERVER_PORT']), timeout=4); connection.request('GET', '/_stcore/health'); raise SystemExit(connection.getresponse().status != 200)"]
+    CMD ["python", "-c", "import http.client, os; base = os.environ.get('STREAMLIT_SERVER_BASE_URL_PATH', '').strip('/'); connection = http.client.HTTPConnection('127.0.0.1', int(os.environ['STREAMLIT_SERVER_PORT']), timeout=4); connection.request('GET', '/' * bool(base) + base + '/_stcore/health'); raise SystemExit(connection.getresponse().status != 200)"]
 
 CMD ["python", "-m", "streamlit", "run", "dashboard.py", \
      "--server.headless=true", \

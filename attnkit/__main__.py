@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -19,8 +20,10 @@ def run_process() -> int:
     """Run the command of this process and return its exit code; the process ends next."""
     interrupts.install()
     from attnkit.command.streams import prepare_streams
+    from attnkit.foundation.process import threads_of_libraries
 
     prepare_streams()
+    os.environ.update(threads_of_libraries())  # before torch and numpy are imported
     code = main()
     interrupts.finish()
     return code

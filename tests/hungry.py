@@ -21,6 +21,10 @@ from attnkit.service.protocol import Start, Update
 TOGETHER = 300.0
 """Estimated memory in MiB of all jobs that train side by side."""
 
+KEPT = 1500.0
+"""Memory in MiB, beyond its allowance, that a job that fails asks for. Part of it may be memory
+that the C library keeps from other jobs, and how much that is depends on the order of turns."""
+
 N_JOBS = 60
 
 
@@ -73,7 +77,7 @@ class Copy(MemoryWorker):
             taken = estimate - kept
             if self._draw.random() < 0.15:
                 self.wrong.append(name)
-                more = MARGIN * estimate + SMALL_MEGABYTES + GAPS_MEGABYTES + 50 - estimate
+                more = MARGIN * estimate + SMALL_MEGABYTES + GAPS_MEGABYTES + KEPT - estimate
                 kept, taken = (kept + more, taken) if self._draw.random() < 0.5 else (kept, more)
             self._estimates[name], self._memory[number] = estimate, (kept, taken)
 

@@ -1,4 +1,4 @@
-"""The proxies of docs/hosting/ in front of a hosted copy, without a container engine."""
+"""The proxies of docs/hosting.md in front of a hosted copy, without a container engine."""
 
 from __future__ import annotations
 
@@ -21,6 +21,9 @@ FOLDER = ROOT / "docs" / "hosting"
 
 HOST = "127.0.0.1"
 """Name of the machine in the tests; for an address, Caddy writes the certificate itself."""
+
+SITE = "class.example.org"
+"""Name of the machine in docs/hosting.md."""
 
 
 def services(variables: Mapping[str, str]) -> dict[str, Any]:
@@ -82,12 +85,56 @@ def proxies(upstream: int, folder: Path) -> Iterator[tuple[int, ssl.SSLContext]]
         yield https, ssl.create_default_context(cafile=str(root))
 
 
+@contextmanager
+def nginx(upstream: int, folder: Path) -> Iterator[tuple[int, ssl.SSLContext]]:
+    """Start nginx with the lines of docs/hosting.md; yield its port, and what trusts it.
+
+    Args:
+        upstream: Port of the hosted copy.
+        folder: Where nginx keeps its files.
+    """
+    (port,) = free_ports(1)
+    certificate, key, began = folder / "own.pem", folder / "own.key", time.monotonic()
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+    command += ["-nodes", "-keyout", str(key), "-out", str(certificate), "-days", "2"]
+    subject = ["-subj", f"/CN={SITE}", "-addext", f"subjectAltName=DNS:{SITE}"]
+    subprocess.run([*command, *subject], check=True, capture_output=True)
+    text = (FOLDER.parent / "hosting.md").read_text(encoding="utf-8")
+    (lines,) = re.findall(r"```nginx\n(.*?)```", text, re.DOTALL)
+    changes = {
+        "listen 443": f"listen {HOST}:{port}",
+        "/etc/ssl/class.example.org.pem": str(certificate),
+        "/etc/ssl/private/class.example.org.key": str(key),
+        "127.0.0.1:8501": f"{HOST}:{upstream}",
+    }
+    folders = "".join(
+        f"{kind}_temp_path {folder}/{kind};\n"
+        for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    )
+    lines = f"http {{\naccess_log off;\n{folders}{replaced(lines, changes)}}}\n"
+    configuration = folder / "nginx.conf"
+    configuration.write_text(
+        f"daemon off;\npid {folder}/pid;\nevents {{}}\n{lines}", encoding="utf-8"
+    )
+    with running(["nginx", "-c", str(configuration), "-e", "stderr"], folder):
+        while not answers(port, certificate, SITE):
+            if time.monotonic() > began + 60:
+                raise AssertionError((folder / "nginx.log").read_text(encoding="utf-8"))
+            time.sleep(0.05)
+        yield port, ssl.create_default_context(cafile=str(certificate))
+
+
+def replaced(text: str, changes: Mapping[str, str]) -> str:
+    """Return a text in which some texts are replaced once."""
+    for old, new in changes.items():
+        assert old in text, f"no {old!r} in {text}"
+        text = text.replace(old, new, 1)
+    return text
+
+
 def changed(name: str, changes: Mapping[str, str], folder: Path) -> str:
     """Write a file of ours with some of its texts replaced once, and return its path."""
-    text = (FOLDER / name).read_text(encoding="utf-8")
-    for old, new in changes.items():
-        assert old in text, f"{name} has no {old!r}"
-        text = text.replace(old, new, 1)
+    text = replaced((FOLDER / name).read_text(encoding="utf-8"), changes)
     (folder / name).write_text(text, encoding="utf-8")
     return str(folder / name)
 
@@ -95,7 +142,7 @@ def changed(name: str, changes: Mapping[str, str], folder: Path) -> str:
 @contextmanager
 def running(command: Sequence[str], folder: Path) -> Iterator[None]:
     """Run one of the proxies, with the variables of its service and a log in the folder."""
-    service = services({"ATTNKIT_HOST": HOST})[command[0]]
+    service = services({"ATTNKIT_HOST": HOST}).get(command[0], {})
     folders = {"XDG_DATA_HOME": str(folder), "XDG_CONFIG_HOME": str(folder)}
     with (folder / f"{command[0]}.log").open("wb") as log:
         process = subprocess.Popen(
@@ -111,13 +158,13 @@ def running(command: Sequence[str], folder: Path) -> Iterator[None]:
         process.wait()
 
 
-def answers(port: int, root: Path) -> bool:
+def answers(port: int, root: Path, name: str = HOST) -> bool:
     """Return whether something at a port speaks TLS with a certificate that this root trusts."""
     context = ssl.create_default_context(cafile=str(root))
     try:
         with (
             socket.create_connection((HOST, port), 5) as connection,
-            context.wrap_socket(connection, server_hostname=HOST),
+            context.wrap_socket(connection, server_hostname=name),
         ):
             return True
     except OSError:

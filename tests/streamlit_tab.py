@@ -133,6 +133,7 @@ class Tab:
             max_size=_LARGEST_MESSAGE,
             open_timeout=self._patience,
             close_timeout=1,
+            ping_interval=None,
             **self._options,
         )
         with ExitStack() as stack:

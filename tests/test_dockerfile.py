@@ -78,8 +78,11 @@ def test_the_image_installs_the_pinned_driver_of_postgresql(image):
     assert re.fullmatch(r"psycopg\[binary\]==[0-9.]+\n", listed)
 
 
-@pytest.mark.parametrize(("status", "code"), [(200, 0), (503, 1), (None, 1)])
-def test_health_check_says_what_the_server_says(image, status, code):
+@pytest.mark.parametrize(
+    ("status", "code", "base", "path"),
+    [(200, 0, "", ""), (503, 1, "", ""), (None, 1, "", ""), (200, 0, "attn/", "/attn")],
+)
+def test_health_check_says_what_the_server_says(image, status, code, base, path):
     """0 well, 1 not or gone, as Docker wants it; proxies of the environment are not asked."""
 
     class Answer(BaseHTTPRequestHandler):
@@ -99,12 +102,17 @@ def test_health_check_says_what_the_server_says(image, status, code):
         else:
             thread.start()
         command = [sys.executable, *image.health[1:]]
-        port = {"STREAMLIT_SERVER_PORT": str(server.server_port)}
-        environment = {**os.environ, **port, "http_proxy": "http://127.0.0.1:1"}
+        environment = {
+            **os.environ,
+            "STREAMLIT_SERVER_PORT": str(server.server_port),
+            "STREAMLIT_SERVER_BASE_URL_PATH": base,
+            "http_proxy": "http://127.0.0.1:1",
+        }
         found = subprocess.run(command, env=environment, capture_output=True, check=False)
         if status is not None:
             thread.join()
-    assert (asked, found.returncode) == (["/_stcore/health"] * (status is not None), code)
+    assert found.returncode == code
+    assert asked == [f"{path}/_stcore/health"] * (status is not None)
 
 
 def test_the_compose_file_is_of_this_image(image):

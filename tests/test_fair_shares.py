@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from attnkit.service.fair_shares import AddressShares, FairShares
+from attnkit.service.fair_shares import FairShares, NestedShares
 
 
 def test_work_of_any_length_is_shared_equally(seed):
@@ -43,14 +43,27 @@ def test_a_newcomer_enters_level_and_nobody_gains_by_leaving():
 
 def test_addresses_share_first_and_their_members_then(seed):
     """An address with many tabs receives as much as one with a single tab."""
-    draw, shares = random.Random(seed), AddressShares()
+    draw, shares = random.Random(seed), NestedShares()
     waiting = [("class", f"tab {number}") for number in range(9)] + [("home", "tab")]
     used = dict.fromkeys(waiting, 0.0)
     for _ in range(4000):
         key = shares.next(waiting)
         seconds = draw.uniform(0.1, 0.3)
-        shares.charge(*key, seconds)
+        shares.charge(key, seconds)
         used[key] += seconds
     home = used.pop(("home", "tab"))
     assert home == pytest.approx(sum(used.values()), rel=0.02)
     assert max(used.values()) == pytest.approx(min(used.values()), rel=0.1)
+
+
+def test_answers_have_half_of_an_address_beside_any_number_of_trainings(seed):
+    """Whoever looks inside a run does not wait until the whole class has trained."""
+    draw, shares = random.Random(seed), NestedShares()
+    trainings = [("class", "trainings", f"{number}") for number in range(draw.randint(2, 30))]
+    answers = [("class", "answers", f"{number}") for number in range(draw.randint(1, 5))]
+    used = dict.fromkeys([*trainings, *answers], 0.0)
+    for _ in range(4000):
+        path = shares.next(used)
+        shares.charge(path, 0.1)
+        used[path] += 0.1
+    assert sum(used[path] for path in answers) == pytest.approx(200.0, rel=0.05)

@@ -138,7 +138,7 @@ def test_lines_go_on_where_no_thread_can_be_started(monkeypatch):
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Timer, "start", refuse)
-    foreign_logs._in_a_timer(1.0, lambda: None)
+    foreign_logs.in_a_timer(1.0, lambda: None)
 
 
 def log_of(server):

@@ -1,194 +1,25 @@
-"""The guard of a hosted copy, without a server: what passes, what is dropped, what is closed."""
+"""The guard of a hosted copy, without a server: connections, requests, headers, other sites."""
 
 import ast
 import asyncio
+import json
+import random
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from unittest.mock import Mock
 
 import pytest
-from attackers import message, rerun, with_states
+from attackers import rerun
 from dockerfile import ROOT
+from guarding import HOST, OTHER, VISITOR, Guarded, guarded, nothing_starts, run
 from starlette.datastructures import Headers
-from starlette.responses import PlainTextResponse
-from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 
 from attnkit.foundation.settings import InvalidSettings
+from attnkit.service.foreign_logs import Repetitions
 from attnkit.service.server import ServerSettings, server_settings
 from attnkit.ui.server import guard, metering, startup
 from attnkit.ui.server.guard import Guard, guards, is_foreign
-from attnkit.ui.server.metering import Meter
 
-HOST = (b"host", b"copy.example")
-VISITOR, OTHER = "198.51.100.7", "203.0.113.9"
-
-
-@pytest.fixture(autouse=True)
-def nothing_starts(monkeypatch):
-    """No message starts a thread that draws."""
-    monkeypatch.setattr(guard, "is_crowded", lambda _: False)
-
-
-def run(coroutine):
-    """Run a coroutine in a thread of its own; the shared browser has its loop in this one.
-
-    A coroutine that waits for what never comes fails, as no other limit ends it.
-    """
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(asyncio.run, asyncio.wait_for(coroutine, 20)).result()
-
-
-class Guarded:
-    """The guard before an application that notes what reaches it, at a time that a test sets.
-
-    Attributes:
-        cost: Processor seconds that the application needs for each message.
-    """
-
-    def __init__(self, frame_ancestors="'self'", cost=0.0):
-        self.now, self.got, self.headers = 1000.0, [], {}
-        self.cost, self.worked = cost, 0.0
-        self.guard = Guard(self.app, frame_ancestors, Meter(lambda: self.now, lambda: self.worked))
-
-    async def app(self, scope, receive, send):
-        """Take everything until the connection ends; answer a request with a cookie."""
-        if scope["type"] == "http":
-            self.seen = Headers(scope=scope)
-            response = PlainTextResponse("page")
-            response.headers["set-cookie"] = "a=b; Path=/"
-            await response(scope, receive, send)
-            return
-        while (event := await receive())["type"] != "websocket.disconnect":
-            if event["type"] == "websocket.connect":
-                await send({"type": "websocket.accept"})
-            else:
-                self.got.append(event.get("bytes"))
-                self.worked += self.cost
-        late = ForwardMsg(ref_hash="too late").SerializeToString()
-        await send({"type": "websocket.send", "bytes": late})
-
-    def ask(self, events, client, headers, **scope):
-        """Let the guard take events; return what the visitor is told."""
-        told = []
-
-        async def receive():
-            return events.pop(0)
-
-        async def send(event):
-            told.append(event)
-
-        scope |= {"client": (client, 1), "headers": [HOST, *headers]}
-        run(self.guard(scope, receive, send))
-        return told
-
-    def visit(self, *payloads, client=VISITOR, headers=()):
-        """Connect and send messages; return kinds of answers, or the last code."""
-        events = [{"type": "websocket.connect"}]
-        for payload in payloads:
-            kind = "text" if isinstance(payload, str) else "bytes"
-            events.append({"type": "websocket.receive", kind: payload})
-        events.append({"type": "websocket.disconnect", "code": 1005})
-        told = self.ask(events, client, headers, type="websocket")
-        return [event.get("code", event["type"].removeprefix("websocket.")) for event in told]
-
-    def get(self, path, client=VISITOR, headers=(), scheme="http"):
-        """Ask for a page; return its status, and keep the headers of the answer in `headers`."""
-        events = [{"type": "http.request", "body": b""}]
-        scope = {"type": "http", "method": "GET", "path": path, "scheme": scheme}
-        scope["server"] = ("192.0.2.1", 8501)
-        told = self.ask(events, client, headers, **scope)
-        self.headers = Headers(raw=told[0]["headers"])
-        return told[0]["status"]
-
-
-@pytest.fixture
-def guarded():
-    """The guard with its usual limits."""
-    return Guarded()
-
-
-def test_only_messages_of_our_pages_reach_the_application(guarded):
-    """Others are dropped without a word; what no browser sends ends the connection with a code."""
-    ours = [rerun(), rerun(fragment_id="0123456789abcdef" * 2), message(stop_script=True)]
-    ours.append(message(app_heartbeat=True))
-    dropped = [
-        message(clear_cache=True),
-        message(set_run_on_save=True),
-        message(load_git_info=True),
-        message(debug_disconnect_websocket=True),
-        message(debug_shutdown_runtime=True),
-        message(file_urls_request={"request_id": "a", "file_names": ["b"]}),
-        message(backend_operation_request={"request_id": "a"}),
-        message(),
-        b"",
-        rerun(fragment_id='a\n{"event": "owner signed in"}'),
-        rerun(fragment_id="a" * 1000),
-    ]
-    assert guarded.visit(*dropped, *ours) == ["accept", "send"]
-    assert guarded.got == ours
-    for sent, code in (
-        (b"\xff\xff\xff", guard.NOT_UNDERSTOOD),
-        ("text", guard.NO_TEXT),
-        (with_states(metering.MOST_BYTES), guard.TOO_LARGE),
-        (with_widgets(guard.MOST_STATES + 1), guard.TOO_LARGE),
-    ):
-        guarded.got.clear()
-        assert guarded.visit(rerun(), sent, rerun()) == ["accept", code]
-        assert guarded.got == [rerun()]
-
-
-def with_widgets(number):
-    """Return a message that draws a page, with the values of so many widgets."""
-    return rerun(widget_states={"widgets": [{"id": f"{n}"} for n in range(number)]})
-
-
-def test_nothing_more_is_read_from_a_visitor_who_is_gone(guarded):
-    """The guard drops messages that came before the end; answering them logs a traceback."""
-    events = [{"type": "websocket.connect"}, {"type": "websocket.receive", "bytes": rerun()}]
-
-    async def receive():
-        return events.pop(0)
-
-    async def send(event):
-        raise ConnectionResetError
-
-    scope = {"type": "websocket", "client": (VISITOR, 1), "headers": [HOST]}
-    run(guarded.guard(scope, receive, send))
-    assert guarded.got == []
-
-
-def test_an_address_rests_for_what_its_messages_cost(monkeypatch):
-    """All its connections together take a third of the time; others are not slowed."""
-    guarded, slept = Guarded(cost=0.1), []
-
-    async def sleep(seconds):
-        slept.append(seconds)
-        guarded.now += seconds
-
-    monkeypatch.setattr(guard.asyncio, "sleep", sleep)
-    for _ in range(2):
-        assert guarded.visit(*[rerun()] * 10) == ["accept", "send"]
-    assert len(guarded.got) == 20
-    assert sum(slept) == pytest.approx(19 * 0.1 * metering.REST)
-    slept.clear()
-    assert guarded.visit(rerun(), client=OTHER) == ["accept", "send"]
-    assert slept == []
-
-
-def test_messages_wait_while_threads_of_their_address_wait(guarded, monkeypatch):
-    """Each would start a thread that waits, too; those of others and signs of life pass."""
-    slept = []
-
-    async def sleep(seconds):
-        slept.append(seconds)
-
-    monkeypatch.setattr(guard.asyncio, "sleep", sleep)
-    monkeypatch.setattr(guard, "is_crowded", lambda name: name == VISITOR and len(slept) < 5)
-    assert guarded.visit(message(app_heartbeat=True)) == ["accept", "send"]
-    assert guarded.visit(rerun(), client=OTHER) == ["accept", "send"]
-    assert slept == []
-    assert guarded.visit(rerun()) == ["accept", "send"]
-    assert slept == [guard.CROWDED_SECONDS] * 5
+__all__ = ["guarded", "nothing_starts"]
 
 
 def test_an_address_has_so_many_connections_and_so_many_addresses_are_remembered(monkeypatch):
@@ -259,8 +90,9 @@ def test_few_files_are_sent_to_an_address_at_once(monkeypatch):
     assert len(sending) == 6
 
 
-def test_pages_of_other_sites_open_no_connection(guarded):
-    """Streamlit would ask the network who it is, while all others wait."""
+def test_pages_of_other_sites_open_no_connection(guarded, capsys, monkeypatch):
+    """Streamlit would ask the network who it is, while all others wait. The log has few lines."""
+    monkeypatch.setattr(guard, "_CLOSED", Repetitions(guard._log_closed, lambda *_: None))
     for origin, foreign in (
         (None, False),
         (b"http://copy.example", False),
@@ -269,12 +101,35 @@ def test_pages_of_other_sites_open_no_connection(guarded):
         (b"http://copy.example.evil.example", True),
         (b"null", True),
         (b"http://[", True),
+        (b"https://copy.example:8443", True),
     ):
         given = [] if origin is None else [(b"origin", origin)]
         assert is_foreign(Headers(raw=[HOST, *given])) == foreign
         assert (guarded.visit(rerun(), headers=given) == [guard.REFUSED]) == foreign
         guarded.get("/_stcore/health", headers=given)
         assert ("origin" in guarded.seen) == (origin is not None and not foreign)
+    guard._CLOSED.end_minute()
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert {line["event"] for line in lines} == {"foreign connection closed"}
+    told = [(line["same_host"], line.get("more")) for line in lines]
+    assert told == [(False, None)] * 3 + [(True, None), (False, 1)]
+
+
+def test_a_host_has_no_case_and_its_default_port_may_be_written(guarded, seed):
+    """A proxy may do so; Streamlit, which compares texts, gets the host as in the origin."""
+    draw, kinds = random.Random(seed), (str.lower, str.upper, str.title)
+    for _ in range(60):
+        scheme, default = draw.choice((("http", 80), ("https", 443)))
+        origin_port, host_port = draw.choices((None, 80, 443, 8501, 8443), k=2)
+        is_same = (origin_port or default) == (host_port or default)
+        name = draw.choice(("copy.example", "xn--bcher-kva.example", "[2001:db8::1]", "192.0.2.9"))
+        host = draw.choice(kinds)(name) + (f":{host_port}" if host_port else "")
+        page = name + (f":{origin_port}" if origin_port else "")
+        given = [(b"origin", f"{scheme}://{page}".encode()), (b"host", host.encode())]
+        guarded.seen = None
+        closed = guarded.visit(rerun(), headers=given, host=()) == [guard.REFUSED]
+        assert closed == (not is_same)
+        assert guarded.seen is None if closed else guarded.seen["host"] == page
 
 
 def test_nothing_is_uploaded_and_metrics_are_for_this_machine(guarded):

@@ -19,6 +19,7 @@ from waiting import (
 )
 
 from attnkit.service import answers, control, jobs, process
+from attnkit.service.jobs import Watcher
 from attnkit.service.service import TrainingService
 from attnkit.training import Training, train
 
@@ -93,6 +94,9 @@ def test_whatever_is_commanded_jobs_end_with_the_bits_of_train(
     for n, job_id in enumerate(ids):
         service.resume(job_id)
         ended = wait_until(service, job_id, lambda job: job.over and job.settled)
+        if ended.snapshot is None:  # it was stopped before it was built
+            assert ended.state == "stopped"
+            continue
         assert ended.state == ended.snapshot.status
         if ("stop", n) not in commands or ended.state == "finished":
             assert_same_bits(ended.snapshot, trained(n))
@@ -185,6 +189,17 @@ def test_the_same_experiment_is_trained_once(service):
         assert service.find(unending(7)).id == newest
         service.stop(newest)
     assert service.find(unending(7)) is None
+
+
+def test_others_train_while_a_job_of_another_address_takes_turns(service):
+    """A job that waits to begin, is paused or has ended takes none."""
+    job_id = service.submit(unending(9), watcher=Watcher("tab", "visitor", "1.1.1.1"))
+    wait_until(service, job_id, lambda job: job.step > 0)
+    assert service.others_train("2.2.2.2")
+    assert not service.others_train("1.1.1.1")
+    service.stop(job_id)
+    wait_until(service, job_id, lambda job: job.over)
+    assert not service.others_train("2.2.2.2")
 
 
 @pytest.mark.parametrize(("limit", "most", "kept"), [("MAX_JOBS", 2, 2), ("MAX_BYTES", 1, 1)])

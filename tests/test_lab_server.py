@@ -85,9 +85,13 @@ def all_ended(processes):
 
 @own_server
 def test_the_command_serves_until_ctrl_c_and_leaves_no_process():
-    """The address is one line, and the exit code is that of all interrupted commands."""
+    """The address is one line, with the base path that a variable of Streamlit names.
+
+    The exit code is that of all interrupted commands.
+    """
     port = launch.choose_port(launch.HOST, None)
     environment = {n: value for n, value in os.environ.items() if not n.startswith("COVERAGE")}
+    environment["STREAMLIT_SERVER_BASE_URL_PATH"] = "attn"
     with child(
         *(sys.executable, "-m", "attnkit", "--port", str(port), "--no-browser"),
         env=environment,  # coverage handles no signals there
@@ -96,8 +100,9 @@ def test_the_command_serves_until_ctrl_c_and_leaves_no_process():
         stderr=subprocess.PIPE,
         text=True,
     ) as command:
-        assert command.stdout.readline() == f"attnkit: http://127.0.0.1:{port} (Ctrl-C ends it)\n"
-        assert answers(f"http://127.0.0.1:{port}")
+        address = f"http://127.0.0.1:{port}/attn"
+        assert command.stdout.readline() == f"attnkit: {address} (Ctrl-C ends it)\n"
+        assert answers(f"{address}/_stcore/health")
         children = psutil.Process(command.pid).children(recursive=True)
         command.send_signal(signal.SIGINT)
         output, errors = command.communicate(timeout=PATIENCE)

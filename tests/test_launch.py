@@ -1,19 +1,25 @@
 """The start of the dashboard: ports, hosts, options of the command, without a server."""
 
 import asyncio
+import random
 import socket
+import warnings
 import webbrowser
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import pairwise
+from unittest.mock import Mock
 
 import pytest
 import streamlit as st
+from streamlit import config
 
 import attnkit
 from attnkit.command import lab as command
 from attnkit.experiment import Experiment
 from attnkit.foundation.settings import InvalidSettings
 from attnkit.ui.server import launch, lifespan, startup
+from attnkit.ui.server.hubs import hub_address, hub_advice
 
 
 @contextmanager
@@ -96,6 +102,116 @@ def test_variables_of_streamlit_stand_in_for_options(run, served, monkeypatch):
     assert (served["host"], served["port"]) == ("127.0.0.2", port)
     run("lab", "--host", "127.0.0.3")
     assert (served["host"], served["port"]) == ("127.0.0.3", port)
+    started = {}
+
+    def start(command, **_):
+        started.update(pairwise(command))
+        raise InterruptedError
+
+    monkeypatch.setattr(launch.subprocess, "Popen", start)
+    with pytest.raises(InterruptedError):
+        attnkit.lab()
+    assert (started["--host"], started["--port"]) == ("127.0.0.2", str(port))
+
+
+def test_every_variable_of_streamlit_is_obeyed(seed, monkeypatch):
+    """As `streamlit run` does, before our own defaults, but not before options of the command.
+
+    The kinds of values are those that Streamlit's options have.
+    """
+    draw, found = random.Random(seed), {}
+    monkeypatch.setattr(st.App, "run", lambda _, config: found.update(config))
+    monkeypatch.setattr("streamlit.web.bootstrap.load_config_options", lambda config: None)
+    monkeypatch.setattr("sys.argv", ["attnkit"])
+    monkeypatch.setattr("attnkit.ui.server.visitor_address.trust_only_our_setting", lambda: None)
+    options = [
+        option
+        for option in config._config_options_template.values()
+        if not option.sensitive and option.key not in ("server.address", "server.port")
+    ]
+    for _ in range(20):
+        expected = {}
+        with monkeypatch.context() as patch:
+            for option in draw.sample(options, 5):
+                number, word, truth = draw.randint(1, 99), draw.choice("abc"), draw.random() < 0.5
+                value, text = {
+                    int: (number, f"{number}"),
+                    bool: (truth, draw.choice(("1", "true", "yes") if truth else ("0", "false"))),
+                    float: (number / 4, f"{number / 4}"),
+                }.get(option.type, (word, word))
+                if option.multiple:
+                    value, text = (value, value), f"{text} {text}"
+                expected[option.key] = value
+                patch.setenv(option.env_var, text)
+            launch.serve(launch.HOST, 7777)
+        place = {"server.address": launch.HOST, "server.port": 7777}
+        assert found == {"logger.hideWelcomeMessage": True, **expected, **place}
+        found.clear()
+    monkeypatch.setenv("STREAMLIT_SERVER_HEADLESS", "false")
+    launch.serve(launch.HOST, 7777, open_browser=False)
+    assert found["server.headless"] is True
+    for name, value, allowed in (
+        ("STREAMLIT_SERVER_MAX_UPLOAD_SIZE", "many", "a whole number"),
+        ("STREAMLIT_SERVER_ENABLE_CORS", "perhaps", "true or false"),
+    ):
+        monkeypatch.setenv(name, value)
+        with pytest.raises(InvalidSettings, match=f"^{name}: got '{value}', allowed {allowed}$"):
+            launch.serve(launch.HOST, 7777)
+        monkeypatch.delenv(name)
+
+    def contradict(_):
+        raise RuntimeError("server.port does not work when global.developmentMode is true.")
+
+    monkeypatch.setattr("streamlit.web.bootstrap.load_config_options", contradict)
+    with pytest.raises(InvalidSettings, match=r"^options of Streamlit: server\.port does not work"):
+        launch.serve(launch.HOST, 7777)
+
+
+ALICE = {"JUPYTERHUB_SERVICE_PREFIX": "/user/alice/"}
+CODESPACE = {"CODESPACES": "true", "CODESPACE_NAME": "odd-7"}
+
+
+@pytest.mark.parametrize(
+    ("variables", "base", "address", "advice"),
+    [
+        ({}, "attn", "", ""),
+        (ALICE, "", "/user/alice/proxy/80/", "jupyter-server-proxy"),
+        (ALICE, "/attn/", "/user/alice/proxy/80/attn/", "jupyter-server-proxy"),
+        (
+            {**ALICE, "JUPYTERHUB_PUBLIC_URL": "https://hub.example/user/alice/"},
+            *("attn", "https://hub.example/user/alice/proxy/80/attn/", "jupyter-server-proxy"),
+        ),
+        ({**ALICE, "JUPYTERHUB_PUBLIC_URL": ""}, "", "/user/alice/proxy/80/", "server-proxy"),
+        (
+            {**CODESPACE, "GITHUB_CODESPACES_PORT_FORWARDING_DOMAIN": "app.github.dev"},
+            *("attn", "https://odd-7-80.app.github.dev/attn/", ""),
+        ),
+        (CODESPACE, "", "", ""),
+        ({"COLAB_RELEASE_TAG": "release"}, "", "", "Colab passes no WebSockets on"),
+    ],
+)
+def test_on_a_hub_the_address_is_the_one_of_the_hub(variables, base, address, advice, monkeypatch):
+    """Or one sentence says what to do; elsewhere the address is that of this computer."""
+    for name in (*ALICE, *CODESPACE, "JUPYTERHUB_PUBLIC_URL", "COLAB_RELEASE_TAG"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert hub_address(80, base) == address
+    assert advice in hub_advice()
+    assert bool(advice) == bool(hub_advice())
+    announced = f"{address or 'http://x/'}?v=1"
+    child = Mock(stdout=[f"attnkit: {announced} (Ctrl-C ends it)\n"])
+    child.poll.return_value = None
+    assert launch._address_of(child) == announced
+    lab = object.__new__(launch.Lab)
+    lab._process, lab.address = child, announced
+    assert f'href="{announced}"' in lab._repr_html_()
+    assert advice in lab._repr_html_()
+    monkeypatch.setattr(launch.subprocess, "Popen", lambda *_, **__: child)
+    monkeypatch.setattr(launch, "Lab", lambda _, address: address)
+    with warnings.catch_warnings(record=True, action="always") as warned:
+        assert attnkit.lab() == announced
+    assert [advice in str(one.message) for one in warned] == [True] * bool(advice and not address)
 
 
 def test_bad_input_is_one_line(run, served, monkeypatch):
@@ -130,9 +246,15 @@ def test_a_browser_opens_where_there_is_a_screen(monkeypatch):
             await asyncio.sleep(0)
             await asyncio.sleep(0)
 
-    for headless, opened in ((False, ["http://localhost:8501/?v=1"]), (True, [])):
+    for name, headless, opened in (
+        ("", False, ["http://localhost:8501/?v=1"]),
+        ("class.example.org", False, ["http://class.example.org:8501/?v=1"]),
+        ("", True, []),
+    ):
         events.clear()
-        monkeypatch.setattr(st, "get_option", {"server.headless": headless}.get)
+        options = {"server.headless": headless, "browser.serverAddress": name}
+        monkeypatch.setattr(st, "get_option", options.get)
+        monkeypatch.setattr(config, "is_manually_set", {"browser.serverAddress": bool(name)}.get)
         with ThreadPoolExecutor(1) as pool:  # the shared browser has its loop in this thread
             pool.submit(asyncio.run, live()).result()
         assert events == ["start", *opened, "stop"]

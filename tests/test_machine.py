@@ -1,14 +1,18 @@
 """Memory: of processes, of the machine, of a container."""
 
+import math
 import os
+import random
 import subprocess
 import sys
+from pathlib import Path
 
 import psutil
 import pytest
 import torch
 
-from attnkit.foundation import machine
+from attnkit.foundation import machine, process
+from attnkit.foundation.control_groups import cpu_quota
 from attnkit.foundation.machine import free_and_total_memory, megabytes_of, processor_kind
 
 TOTAL = psutil.virtual_memory().total / 2**20
@@ -36,33 +40,84 @@ def test_a_process_holds_memory():
     assert megabytes_of(ended.pid) is None
 
 
-def test_a_container_has_what_its_limit_leaves(tmp_path):
-    """Files that the kernel has read and can drop at once count as free memory.
+def made_groups(root, draw):
+    """Write a system's description of nested groups with limits; return what they leave.
 
-    Without a container or a limit, which is `max` or a huge number, the machine is all.
+    Returns:
+        Cores, free memory and limit of the memory; None where nothing limits them.
     """
+    version, depth = draw.choice((1, 2)), draw.randint(0, 4)
+    names = [draw.choice(("job_7", "step 0", "user.slice")) for _ in range(depth)]
+    outside = draw.choice(("", "/docker/a1", "/.."))  # of which a container may know, or not
+    point = draw.choice(("/sys/fs/cgroup", "/run/two words"))
+    points = {name: f"{point}/{name}" if version == 1 else point for name in ("cpu", "memory")}
+    controllers = {"cpu": "cpu,cpuacct", "memory": "memory"} if version == 1 else {"cpu": ""}
+    path = f"{outside}/{'/'.join(names)}"
+    (root / "proc/self").mkdir(parents=True)
+    groups = [f"{n}:{name}:{path}" for n, name in enumerate(controllers.values())]
+    (root / "proc/self/cgroup").write_text("\n".join(["9:name=systemd:/else", *groups, ""]))
+    lines = ["31 23 0:28 / / rw shared:1 - ext4 /dev/root rw"]
+    for number, (name, found) in enumerate(controllers.items(), 32):
+        kind, mounted = "cgroup2" if version == 2 else "cgroup", points[name].replace(" ", "\\040")
+        lines.append(f"{number} 31 0:29 {outside or '/'} {mounted} rw - {kind} {kind} rw,{found}")
+    (root / "proc/self/mountinfo").write_text("\n".join(lines))
+
+    cores, left, limits = [], [], []
+    seen = names if outside != "/.." else []  # its group lies outside of what the container sees
+    for level in range(len(seen) + 1):
+        folders = {name: Path(f"{root}{place}", *seen[:level]) for name, place in points.items()}
+        for folder in folders.values():
+            folder.mkdir(parents=True, exist_ok=True)
+        if quota := draw.choice((None, 50_000, 100_000, 150_000, 10**9)):
+            cores.append(quota / 100_000)
+        texts = {"cpu.max": f"{quota or 'max'} 100000\n"}
+        if version == 1:
+            texts = {"cpu.cfs_quota_us": f"{quota or -1}\n", "cpu.cfs_period_us": "100000\n"}
+        for name, text in texts.items():
+            (folders["cpu"] / name).write_text(text)
+        limit = draw.choice((None, 100, 200))
+        used, cached = draw.randint(50, 90), draw.randint(0, 40)
+        if limit:
+            limits.append(limit)
+            left.append(limit - used + cached)
+        files = {"max": f"{limit * 2**20 if limit else 'max'}\n", "current": f"{used * 2**20}\n"}
+        stat = f"anon 1\ninactive_file {cached * 2**20}\n"
+        if version == 1:
+            files = {"limit_in_bytes": f"{limit * 2**20 if limit else 2**63 - 4096}\n"}
+            files["usage_in_bytes"] = f"{used * 2**20}\n"
+            stat = f"inactive_file 7\ntotal_{stat.partition(chr(10))[2]}"
+        for name, text in {**files, "stat": stat}.items():
+            (folders["memory"] / f"memory.{name}").write_text(text)
+    return min(cores, default=None), min(left, default=None), min(limits, default=None)
+
+
+def test_a_container_has_what_the_limits_of_its_groups_leave(tmp_path, seed, monkeypatch):
+    """The smallest limit counts, of the group itself and of all its parents, in both versions.
+
+    Files that the system has read and can drop at once count as free memory. Without a container or
+    a limit, which is `max` or a huge number, the machine is all.
+    """
+    draw = random.Random(seed)
     free, total = free_and_total_memory(tmp_path)
     assert 0 < free <= total == pytest.approx(TOTAL)
-    for version, limit, expected in (
-        (1, 100 * 2**20, (60, 100)),
-        (2, 100 * 2**20, (60, 100)),
-        (2, "max", None),
-        (1, 2**63, None),
-    ):
-        names = ("usage_in_bytes", "limit_in_bytes") if version == 1 else ("current", "max")
-        cached = f"inactive_file {20 * 2**20}\n"
-        stat = f"inactive_file 7\ntotal_{cached}" if version == 1 else f"anon 1\n{cached}"
-        folder = tmp_path / f"{version} {limit}"
-        place = folder / "memory" if version == 1 else folder
-        place.mkdir(parents=True)
-        values = (f"{60 * 2**20}\n", f"{limit}\n", stat)
-        for name, text in zip((*names, "stat"), values, strict=True):
-            (place / f"memory.{name}").write_text(text)
-        found = free_and_total_memory(folder)
-        if expected is None:
+    assert cpu_quota(tmp_path) == math.inf
+    for variable in ("ATTNKIT_CORES", "OMP_NUM_THREADS"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(os, "process_cpu_count", lambda: 4, raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    for number in range(40):
+        root = tmp_path / f"{number}"
+        cores, left, limit = made_groups(root, draw)
+        found = free_and_total_memory(root)
+        if limit is None:
             assert found[1] == pytest.approx(TOTAL)
         else:
-            assert found == expected
+            assert found == (left, limit)
+        monkeypatch.setattr(process, "cpu_quota", lambda root=root: cpu_quota(root))
+        assert process.n_cores() == (4 if cores is None else min(4, math.ceil(cores)))
+        variables = process.environment_with_package()
+        limited = None if cores is None or cores >= 4 else f"{math.ceil(cores)}"
+        assert variables.get("OMP_NUM_THREADS") == limited
 
 
 ONE_HEAP = """

@@ -1,8 +1,12 @@
 """Links to copy: an address that only this computer can open is told, and a better one offered."""
 
+import random
+from types import SimpleNamespace
+
 import pytest
 
 from attnkit.service.server import server_settings
+from attnkit.ui import address
 from attnkit.ui.lab import share
 
 LAN, HERE = "192.0.2.7", "http://localhost:8501/"
@@ -14,6 +18,7 @@ NEEDED = ("same network", "keeps running", "firewall", "8501")
     ("shown", "listens", "network", "offered", "told"),
     [
         (HERE, None, LAN, OTHER, NEEDED),
+        (f"{HERE}attn/two/", None, LAN, f"{OTHER}attn/two/", NEEDED),
         ("http://127.8.8.8:8501/", "0.0.0.0", LAN, OTHER, NEEDED),
         ("http://[::1]:8501/", "::", LAN, OTHER, NEEDED),
         (HERE, "127.0.0.1", LAN, HERE, ("this computer only", "python -m attnkit --host 0.0.0.0")),
@@ -36,3 +41,31 @@ def test_a_loopback_address_is_replaced_by_the_one_in_the_network(
     monkeypatch.setenv("ATTNKIT_HOSTED", "true")  # behind a proxy its own address is loopback
     server_settings.cache_clear()
     assert share.reachable(shown) == (shown, "")
+
+
+def test_a_base_path_stays_in_links(seed, monkeypatch):
+    """With any page open, even if the path ends with the name of one, as in “my-runs”."""
+    draw, pages = random.Random(seed), ("", "runs", "attention", "guide")
+    infos = {name: {"url_pathname": name} for name in pages}
+    names = ("attn", "my-runs", "runs2", "user", "a b", "attention", "guide")
+    for _ in range(100):
+        base = "/".join(draw.choices(names, k=draw.randint(0, 3)))
+        page = draw.choice(pages)
+        # A proxy may strip the path; only if it ends with a page's name must the server know it.
+        is_known = base.rpartition("/")[2] in pages or draw.random() < 0.5
+        monkeypatch.setattr(
+            address.st, "get_option", {"server.baseUrlPath": base if is_known else ""}.get
+        )
+        start = (
+            f"{draw.choice(('http', 'https'))}://{draw.choice(('localhost:80', 'x', '[::1]:7'))}/"
+        )
+        shown = start + "/".join(filter(None, (base, page))) + draw.choice(("", "/"))
+        context = SimpleNamespace(
+            context_info=SimpleNamespace(url=shown),
+            pages_manager=SimpleNamespace(get_pages=lambda: infos),
+        )
+        monkeypatch.setattr(address, "get_script_run_ctx", lambda context=context: context)
+        assert address.dashboard_address() == f"{start}{base}{'/' if base else ''}"
+    for wrong in ("", "http://[", "ftp://x", "http://x:0"):
+        context.context_info.url = wrong
+        assert address.dashboard_address() == ""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import os
 from urllib.parse import quote
 
 from attnkit.command.arguments import BadInput, whole_number
 from attnkit.command.interrupts import interrupts
 from attnkit.foundation.process import WITH_PARENT, end_with_parent
+from attnkit.ui.server.hubs import hub_advice
 from attnkit.ui.server.launch import (
     HOST,
     LARGEST_PORT,
@@ -16,10 +16,8 @@ from attnkit.ui.server.launch import (
     choose_port,
     is_reachable_from_network,
     serve,
+    wanted_place,
 )
-
-_HOST_VARIABLE, _PORT_VARIABLE = "STREAMLIT_SERVER_ADDRESS", "STREAMLIT_SERVER_PORT"
-"""Environment variables of Streamlit, which stand in for options that are not given."""
 
 _SAFE_IN_LINKS = "=&%+,;:/@!$'()*~"
 """Characters that a link may have as they are, besides letters, digits and `_.-`."""
@@ -43,15 +41,16 @@ def _run(arguments: argparse.Namespace) -> int:
     server_settings()  # a wrong setting is one line here, and would be a traceback in the server
     if arguments.with_parent:
         end_with_parent()
-    host = arguments.host
-    if host is None:
-        host = os.environ.get(_HOST_VARIABLE) or HOST
-    wanted = _port(arguments.port)
+    given = arguments.port
+    given = None if given is None else whole_number("--port", given, 1, LARGEST_PORT)
+    host, wanted = wanted_place(arguments.host, given)
     port = choose_port(host, wanted)
 
     def announce(address: str) -> None:
         taken = f"port {PORT} is taken; " if wanted is None and port != PORT else ""
         print(f"attnkit: {address} ({taken}Ctrl-C ends it)", flush=True)
+        if advice := hub_advice():
+            print(f"attnkit: {advice}", flush=True)
         if is_reachable_from_network(host):
             print(f"attnkit: others in your network can reach it, at port {port}", flush=True)
 
@@ -68,11 +67,3 @@ def _run(arguments: argparse.Namespace) -> int:
     except OSError as error:
         raise BadInput(f"the dashboard cannot be served: {error}") from error
     return 0
-
-
-def _port(text: str | None) -> int | None:
-    """Return the port of the option or of the environment; None if neither names one."""
-    name = "--port"
-    if text is None:
-        name, text = _PORT_VARIABLE, os.environ.get(_PORT_VARIABLE) or None
-    return None if text is None else whole_number(name, text, 1, LARGEST_PORT)

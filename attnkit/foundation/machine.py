@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from attnkit.foundation.control_groups import ROOT, memory_left_and_limit
+
 if TYPE_CHECKING:
     import torch
-
-CGROUPS = Path("/sys/fs/cgroup")
-"""Folder in which Linux reports the memory limits of a container."""
 
 
 def processor_name() -> str:
@@ -59,38 +58,12 @@ def megabytes_of(process_id: int | None = None) -> float | None:
         return None
 
 
-def free_and_total_memory(cgroups: Path = CGROUPS) -> tuple[float, float]:
-    """Return the free and the total memory, in MiB: the machine's, or a smaller container's."""
+def free_and_total_memory(root: Path = ROOT) -> tuple[float, float]:
+    """Return the free and the total memory, in MiB: the machine's, or a smaller container's.
+
+    Args:
+        root: Root of the file system in which Linux describes the container.
+    """
     machine = psutil.virtual_memory()
-    free, total = machine.available / 2**20, machine.total / 2**20
-    container = _container_memory(cgroups)
-    if container is None or container[1] >= total:
-        return free, total
-    used, limit = container
-    return max(0.0, min(free, limit - used)), limit
-
-
-def _container_memory(cgroups: Path) -> tuple[float, float] | None:
-    """Return the container's used memory and its limit, in MiB, from version 2 or 1 of cgroups."""
-    versions = [
-        (cgroups, "memory.current", "memory.max", "inactive_file"),
-        (
-            cgroups / "memory",
-            "memory.usage_in_bytes",
-            "memory.limit_in_bytes",
-            "total_inactive_file",
-        ),
-    ]
-    for folder, used, limit, cached in versions:
-        try:
-            n_bytes = int((folder / used).read_text()) - _number(folder / "memory.stat", cached)
-            return n_bytes / 2**20, int((folder / limit).read_text()) / 2**20
-        except (OSError, ValueError):  # another version, or no limit: the file contains `max`
-            continue
-    return None
-
-
-def _number(file: Path, name: str) -> int:
-    """Return the number after `name` in a file of lines "name number"; 0 if the name is missing."""
-    pairs = (line.split() for line in file.read_text().splitlines())
-    return next((int(pair[1]) for pair in pairs if pair[:1] == [name]), 0)
+    left, limit = memory_left_and_limit(root)
+    return min(machine.available / 2**20, left), min(machine.total / 2**20, limit)

@@ -14,6 +14,8 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
+from attnkit.foundation.control_groups import cpu_quota
+
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -2, -3, -8
 """Parameters of glibc's `mallopt`."""
 
@@ -167,13 +169,24 @@ def environment_with_package() -> dict[str, str]:
     """Return environment variables for a child process that imports this copy of attnkit."""
     path = os.environ.get("PYTHONPATH")
     root = str(Path(__file__).parents[2])
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([root, path] if path else [root])}
+    variables = {"PYTHONPATH": os.pathsep.join([root, path] if path else [root])}
+    return {**os.environ, **threads_of_libraries(), **variables}
+
+
+def threads_of_libraries() -> dict[str, str]:
+    """Return the variable that holds torch and BLAS, which see no quota, to a quota of cores.
+
+    It is empty without a quota that is smaller than the machine, or if the user has set it.
+    """
+    limited = cpu_quota() < (os.cpu_count() or 1) and "OMP_NUM_THREADS" not in os.environ
+    return {"OMP_NUM_THREADS": str(n_cores())} if limited else {}
 
 
 def n_cores() -> int:
     """Return the number of processor cores that this process may use.
 
-    The environment variable `ATTNKIT_CORES` sets a smaller number, as for one of many workers.
+    A container's quota of processor time counts as cores, rounded up. The environment variable
+    `ATTNKIT_CORES` sets a smaller number, as for one of many workers.
     """
     available = _available_cores()
     requested = os.environ.get(N_CORES, "")
@@ -183,6 +196,10 @@ def n_cores() -> int:
 
 
 def _available_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    if hasattr(os, "process_cpu_count"):  # Python 3.13
+        cores = os.process_cpu_count()
+    elif hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    else:
+        cores = os.cpu_count()
+    return max(1, math.ceil(min(cores or 1, cpu_quota())))

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 
 class FairShares:
-    """Seconds used by each of several names, which stand for addresses, jobs or connections."""
+    """Seconds used by each of several names, which stand for addresses, jobs or sessions."""
 
     def __init__(self) -> None:
         self._used: dict[str, float] = {}  # only of names that are ahead of `_now`
@@ -42,32 +42,39 @@ class FairShares:
         self._used[name] = self.used(name) + seconds
 
 
-class AddressShares:
-    """Fair shares of addresses and, within each address, of its jobs, requests or connections."""
+class NestedShares:
+    """Fair shares of names within names: of addresses, and within each, of its jobs or sessions.
+
+    A path says whose work it is, such as ("198.51.100.7", "answers", "visitor 3"). On every level,
+    those who wait have equal shares. Paths that begin alike are equally long.
+    """
 
     def __init__(self) -> None:
-        self._addresses = FairShares()
-        self._members: dict[str, FairShares] = {}
+        self._shares = FairShares()
+        self._within: dict[str, NestedShares] = {}
 
-    def next(self, waiting: Iterable[tuple[str, str]]) -> tuple[str, str]:
-        """Return the waiting address and its waiting member that come next.
+    def next(self, waiting: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+        """Return the waiting path that comes next.
 
         Raises:
             ValueError: If nobody waits.
         """
-        by_address: dict[str, list[str]] = {}
-        for address, member in waiting:
-            by_address.setdefault(address, []).append(member)
-        address = self._addresses.next(by_address)
-        self._members = {
-            name: members
-            for name, members in self._members.items()
-            if name in by_address or self._addresses.owes(name)
+        by_name: dict[str, list[tuple[str, ...]]] = {}
+        for name, *rest in waiting:
+            by_name.setdefault(name, []).append(tuple(rest))
+        name = self._shares.next(by_name)
+        self._within = {
+            other: shares
+            for other, shares in self._within.items()
+            if other in by_name or self._shares.owes(other)
         }
-        members = self._members.setdefault(address, FairShares())
-        return address, members.next(by_address[address])
+        if not any(by_name[name]):
+            return (name,)
+        return name, *self._within.setdefault(name, NestedShares()).next(by_name[name])
 
-    def charge(self, address: str, member: str, seconds: float) -> None:
-        """Count seconds of work for a member and its address."""
-        self._addresses.charge(address, seconds)
-        self._members.setdefault(address, FairShares()).charge(member, seconds)
+    def charge(self, path: tuple[str, ...], seconds: float) -> None:
+        """Count seconds of work on every level of a path."""
+        name, *rest = path
+        self._shares.charge(name, seconds)
+        if rest:
+            self._within.setdefault(name, NestedShares()).charge(tuple(rest), seconds)

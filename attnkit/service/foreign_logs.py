@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 from attnkit.service.logs import log
 
@@ -33,9 +33,11 @@ Event = Literal["unexpected error", "unexpected warning"]
 Place = tuple[Event, type[BaseException] | None, str, int]
 """Event, type of the exception if there is one, module, and line."""
 
+T = TypeVar("T")
+
 
 @dataclass
-class Repetitions:
+class Repetitions(Generic[T]):
     """Log of errors by place, with only a few lines in a minute for each place.
 
     Args:
@@ -44,14 +46,14 @@ class Repetitions:
         clock: Returns seconds that never decrease.
     """
 
-    write: Callable[[Place, int], None]
+    write: Callable[[T, int], None]
     later: Callable[[float, Callable[[], None]], object]
     clock: Callable[[], float] = time.monotonic
     _began: float = 0.0
-    _counts: dict[Place, int] = field(default_factory=dict)
+    _counts: dict[T, int] = field(default_factory=dict)
     _lock: Any = field(default_factory=threading.RLock)  # a collection may find an error
 
-    def add(self, place: Place) -> None:
+    def add(self, place: T) -> None:
         """Log a place, or only count it if it has had all its lines of this minute."""
         if self.clock() >= self._began + MINUTE:
             self.end_minute()
@@ -79,7 +81,7 @@ def log_foreign_errors() -> None:
     Records of Python's `logging` are logged when they are made, whatever handlers a logger has, and
     so are uncaught exceptions of any thread.
     """
-    repetitions = Repetitions(_write, _in_a_timer)
+    repetitions = Repetitions(_write, in_a_timer)
     make = logging.getLogRecordFactory()
 
     def record(*args: Any, **kwargs: Any) -> logging.LogRecord:
@@ -140,7 +142,8 @@ def _write(place: Place, more: int) -> None:
     )
 
 
-def _in_a_timer(seconds: float, call: Callable[[], None]) -> None:
+def in_a_timer(seconds: float, call: Callable[[], None]) -> None:
+    """Call a function after some seconds, if a thread can be started."""
     timer = threading.Timer(seconds, call)
     timer.daemon = True
     with suppress(RuntimeError):  # no thread can be started; the next error ends the minute

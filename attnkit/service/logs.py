@@ -29,6 +29,7 @@ EVENTS = {
     "server started": logging.INFO,
     "server stopped": logging.INFO,
     "not guarded": logging.WARNING,
+    "foreign connection closed": logging.WARNING,
     "experiment submitted": logging.INFO,
     "experiment refused": logging.INFO,
     "experiment started": logging.INFO,
@@ -101,6 +102,11 @@ def _number(value: Any) -> float | int | None:
     return value if isinstance(value, int) else round(value, 3)
 
 
+def _truth(value: Any) -> bool | None:
+    """Return a value if it is true or false."""
+    return value if isinstance(value, bool) else None
+
+
 def _matching(pattern: str) -> Callable[[Any], str | None]:
     """Return a check for texts that match a pattern completely."""
     compiled = re.compile(pattern)
@@ -142,7 +148,8 @@ _NUMBERS = (
 FIELDS: dict[str, Callable[[Any], Any]] = {
     "hash": _matching("[0-9a-f]{16}"),
     "job": _matching("[0-9a-f]{12}"),
-    "again": lambda value: value if isinstance(value, bool) else None,
+    "again": _truth,
+    "same_host": _truth,
     "error": _error,
     "module": _module,
     "reason": _reason,

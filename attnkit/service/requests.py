@@ -18,7 +18,7 @@ from attnkit.tasks import Task
 MAX_EXAMPLES = 256
 """Number of examples that are remembered, one for each setting of a task."""
 
-MAX_REQUESTS = 64
+MAX_REQUESTS = 200
 """Largest number of requests under way; beyond it, the address with most loses its newest one."""
 
 LOOK_SECONDS = 1.0

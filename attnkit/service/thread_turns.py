@@ -6,7 +6,7 @@ import threading
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from attnkit.service.fair_shares import AddressShares
+from attnkit.service.fair_shares import NestedShares
 
 
 @dataclass
@@ -29,8 +29,8 @@ class ThreadTurns:
 
     def __init__(self, at_once: int) -> None:
         self._at_once, self._lock = at_once, threading.Lock()
-        self._shares = AddressShares()
-        self._waiting: dict[tuple[str, str], _Waiting] = {}  # the oldest first
+        self._shares = NestedShares()
+        self._waiting: dict[tuple[str, ...], _Waiting] = {}  # the oldest first
         self._working: set[threading.Thread] = set()
 
     def begin(self, address: str, member: str) -> bool:
@@ -59,13 +59,13 @@ class ThreadTurns:
         """
         with self._lock:
             self._working.discard(threading.current_thread())
-            self._shares.charge(address, member, seconds)
+            self._shares.charge((address, member), seconds)
             self._grant()
 
     def n_waiting(self, address: str) -> int:
         """Return the number of threads of an address that wait for a turn."""
         with self._lock:
-            return sum(of == address for of, _ in self._waiting)
+            return sum(of == address for of, *_ in self._waiting)
 
     def _grant(self) -> None:
         """Give turns to waiting threads while there are free ones."""

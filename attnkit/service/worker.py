@@ -11,8 +11,8 @@ films its first seed.
 
 One loop does all of this. Building a training, training and answering requests are done in turns of
 about `SLICE_SECONDS`. All commands that have come are obeyed before a turn is chosen, and
-`AddressShares` chooses it by the seconds that each address has used, and then by those that each
-job or visitor of this address has used.
+`NestedShares` chooses it by the seconds that each address has used, then by those that its answers
+and its trainings have used, and then by those of each visitor who asks, or of each job.
 
 If the kernel has to be compiled first, a thread does that, and jobs begin on torch in the meantime.
 A job keeps the engine that it began with.
@@ -35,7 +35,7 @@ from attnkit.foundation.process import give_memory_back, prepare_for_training
 from attnkit.foundation.slices import SlicedWork
 from attnkit.service.allowance import Allowance
 from attnkit.service.answers import Archive, FilmGone, error_text, is_lack_of_memory
-from attnkit.service.fair_shares import AddressShares
+from attnkit.service.fair_shares import NestedShares
 from attnkit.service.protocol import (
     Answer,
     Beat,
@@ -96,7 +96,7 @@ class Worker:
     def __init__(self, output: BinaryIO, allowance: type[Allowance] = Allowance) -> None:
         self._output, self._writing = output, threading.Lock()
         self._allowance = allowance
-        self._shares = AddressShares()
+        self._shares = NestedShares()
         self._builds: dict[str, Build] = {}
         self._jobs: dict[str, TrainingJob] = {}
         self._held: dict[str, TrainingJob] = {}  # stopped jobs that can be continued
@@ -116,10 +116,10 @@ class Worker:
             try:
                 command = commands.get(block=not turns)
             except queue.Empty:
-                address, member = self._shares.next(turns)
+                path = self._shares.next(turns)
                 started = time.monotonic()
-                turns[address, member]()
-                self._shares.charge(address, member, time.monotonic() - started)
+                turns[path]()
+                self._shares.charge(path, time.monotonic() - started)
             else:
                 if command is None:
                     return
@@ -128,12 +128,12 @@ class Worker:
                 give_memory_back()
                 self._has_ended, self._trim_at = False, time.monotonic() + TRIM_SECONDS
 
-    def _turns(self) -> dict[tuple[str, str], Callable[[], None]]:
-        """Return the work that waits for a turn, by address and by job or visitor.
+    def _turns(self) -> dict[tuple[str, ...], Callable[[], None]]:
+        """Return the work that waits for a turn, by address, kind, and visitor or job.
 
         Each address has at most one answer in progress, which limits the memory that answers take.
         """
-        turns: dict[tuple[str, str], Callable[[], None]] = {}
+        turns: dict[tuple[str, ...], Callable[[], None]] = {}
         begun = {
             request.address
             for inquiry in self._inquiries.values()
@@ -143,13 +143,13 @@ class Worker:
         for key, inquiry in self._inquiries.items():
             for request in inquiry.requests.values():
                 if inquiry.memory is not None or request.address not in begun:
-                    member = f"requests of {request.visitor}"
-                    turns.setdefault((request.address, member), partial(self._answer, key, request))
+                    path = (request.address, "answers", request.visitor)
+                    turns.setdefault(path, partial(self._answer, key, request))
         for name, job_to_build in self._builds.items():
-            turns[job_to_build.start.address, name] = partial(self._build, name)
+            turns[job_to_build.start.address, "trainings", name] = partial(self._build, name)
         for name, job in self._jobs.items():
             if job.reports or not job.paused:
-                turns[job.address, name] = partial(self._train, name)
+                turns[job.address, "trainings", name] = partial(self._train, name)
         return turns
 
     # commands
@@ -180,9 +180,9 @@ class Worker:
             job = self._jobs[command.job]
             job.obey(command)
             if command.verb == "stop":
-                started = time.monotonic()
+                started, path = time.monotonic(), (job.address, "trainings", command.job)
                 self._end(command.job, "stopped")
-                self._shares.charge(job.address, command.job, time.monotonic() - started)
+                self._shares.charge(path, time.monotonic() - started)
 
     def _steer_build(self, command: Steer) -> None:
         """Steer a job that is not built yet; if it is stopped, it is never built."""

@@ -168,7 +168,31 @@ class Linked:
 
 def browser_address() -> str:
     """Return the address in the browser without its query; empty if there is none that is valid."""
-    address = st.context.url or ""
+    return _valid(st.context.url or "")
+
+
+def dashboard_address() -> str:
+    """Return the address of the dashboard in the browser, with its base path and without a page.
+
+    It ends with "/", and is empty if there is none that is valid. A visitor who comes from another
+    page still has that page's address; `st.context.url` also shortens a base path that ends like
+    the name of a page.
+    """
+    context = get_script_run_ctx()
+    info = None if context is None else context.context_info
+    if context is None or info is None or not (address := _valid(info.url)):
+        return ""
+    parts = urlsplit(address)
+    path = parts.path.rstrip("/")
+    before, _, last = path.rpartition("/")
+    pages = {page.get("url_pathname") for page in context.pages_manager.get_pages().values()}
+    if last in pages and path.strip("/") != str(st.get_option("server.baseUrlPath")).strip("/"):
+        path = before
+    return f"{parts.scheme}://{parts.netloc}{path}/"
+
+
+def _valid(address: str) -> str:
+    """Return an address of a page; an empty text if it cannot be one."""
     try:
         parts = urlsplit(address)
         is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0

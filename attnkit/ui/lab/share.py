@@ -11,7 +11,7 @@ from streamlit.net_util import get_internal_ip
 from attnkit.experiment.experiment import SCHEMA
 from attnkit.experiment.links import hideable, link_text
 from attnkit.service.server import server_settings
-from attnkit.ui.address import QUIET, browser_address
+from attnkit.ui.address import QUIET, dashboard_address
 from attnkit.ui.lab.lab import Lab
 from attnkit.ui.server.service import training_service
 from attnkit.ui.server.turns import fragment
@@ -25,7 +25,7 @@ def share_form(lab: Lab, fits: bool) -> None:
     """Draw the link to copy, and the form that makes a class link."""
     experiment = lab.experiment
     labels = hideable([experiment.task.name])
-    address, warning = reachable(f"{browser_address().rstrip('/')}/".lstrip("/"))
+    address, warning = reachable(dashboard_address())
     with st.container(key="share_links"):
         st.markdown("**Link to this experiment**")
         _to_copy(address, link_text(experiment), lab.quiet)
@@ -83,7 +83,7 @@ def reachable(address: str) -> tuple[str, str]:
     network = get_internal_ip()
     if network is None or _is_loopback(network):
         return address, "This link opens on this computer only, which is in no network."
-    return f"{parts.scheme}://{network}{port}/", (
+    return f"{parts.scheme}://{network}{port}{parts.path}", (
         f"The link has this computer's address in its network, because `{parts.hostname}` means "
         "“this computer” to everybody. Others can open it if they are in the same network, attnkit "
         f"keeps running here, and this computer's firewall lets port {parts.port or 80} in."

@@ -1,8 +1,8 @@
 """Guard of a hosted copy: limits on what visitors send, and headers on the server's responses.
 
 Every visitor holds one WebSocket, over which the browser sends messages of Streamlit's protocol
-(`BackMsg`). Streamlit trusts them: any visitor may clear the caches of all. The guard passes only
-the kinds of message that our pages need. One thread reads and sends the messages of all visitors.
+(`BackMsg`). `attnkit.ui.server.connection` says which of them pass, and when. One thread reads and
+sends the messages of all visitors.
 The guard measures the processor time that each address costs it, and lets the address rest for
 twice as long before it reads more. Drawing pages has turns of its own, see
 `attnkit.ui.server.turns`.
@@ -14,33 +14,22 @@ headers.
 
 from __future__ import annotations
 
-import asyncio
-import re
 import threading
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-from google.protobuf.message import DecodeError
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from streamlit import config
-from streamlit.proto.BackMsg_pb2 import BackMsg
 
+from attnkit.service.foreign_logs import Repetitions, in_a_timer
+from attnkit.service.logs import log
 from attnkit.service.server import server_settings
-from attnkit.ui.server.metering import MOST_BYTES, Address, Meter, read_little_at_once
-from attnkit.ui.server.service import training_service
-from attnkit.ui.server.turns import expect, is_crowded, rest
+from attnkit.ui.server.connection import REFUSED, Connection
+from attnkit.ui.server.metering import Address, Meter, read_little_at_once
 from attnkit.ui.server.visitor_address import visitor_address
-
-OTHER_KINDS = ("stop_script", "app_heartbeat")
-"""Kinds of message besides `rerun_script` that our pages need; all others are dropped."""
-
-MOST_STATES = 200
-"""Widgets whose values one message may hold; our pages have at most fifty.
-
-Streamlit makes objects of about a kilobyte of each."""
 
 MOST_CONNECTIONS = 250
 """Open connections of one address, at most."""
@@ -48,16 +37,9 @@ MOST_CONNECTIONS = 250
 MOST_ADDRESSES = 4096
 """Addresses that are remembered, at most; those that have been idle longest are forgotten."""
 
-CROWDED_SECONDS = 0.1
-"""Time between two looks at whether an address may draw again."""
+Place = tuple[str, int]
+"""A host and its port."""
 
-PASSES, DRAWS, DROPPED = 1, 2, 0
-"""What the guard does with a message, if it does not close the connection; `DRAWS` passes, too."""
-
-REFUSED, NOT_UNDERSTOOD, NO_TEXT, TOO_LARGE, GONE = 1008, 1002, 1003, 1009, 1006
-"""WebSocket codes with which connections are closed, and of a visitor who is gone."""
-
-_FRAGMENT = re.compile("[0-9a-zA-Z_-]{0,128}")  # Streamlit logs the name of one that is gone
 _LOOPBACK = ("localhost", "127.0.0.1", "0.0.0.0")  # origins that Streamlit allows, too
 _PROXY_HEADERS = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
 
@@ -125,17 +107,22 @@ class Guard:
         """Handle a WebSocket; close it at once if it is foreign or its address has too many."""
         headers = Headers(scope=scope)
         address = self._address_of(scope, headers)
-        if is_foreign(headers) or address.n_connections >= MOST_CONNECTIONS:
+        if foreign := is_foreign(headers):
+            page, here = page_and_host(headers)
+            _CLOSED.add(page[0] == here[0])
+        if foreign or address.n_connections >= MOST_CONNECTIONS:
             await receive()
             await send({"type": "websocket.close", "code": REFUSED})
             return
         read_little_at_once(receive, address)
-        connection = _Connection(receive, send, address)
+        scope = with_host_of_origin(scope, headers)
+        connection = Connection(receive, send, address)
         address.n_connections += 1
         try:
             await self._app(scope, connection.receive, connection.send)
         finally:
             address.n_connections -= 1
+            connection.close()
 
     def _address_of(self, scope: Scope, headers: Headers) -> Address:
         """Return the address of a visitor; forget the one idle longest if there are many."""
@@ -145,79 +132,6 @@ class Guard:
         if len(self._addresses) > MOST_ADDRESSES:
             del self._addresses[next((n for n, a in self._addresses.items() if a.is_idle), name)]
         return address
-
-
-class _Connection:
-    """One visitor's WebSocket between the server and Streamlit."""
-
-    def __init__(self, receive: Receive, send: Send, address: Address) -> None:
-        self._receive, self._send, self._address = receive, send, address
-        self._closed = False
-        self._written = asyncio.Event()  # set while the client has received everything
-        self._written.set()
-
-    async def send(self, message: Message) -> None:
-        """Send a message to the visitor; once the connection is closed, drop it."""
-        if self._closed:
-            return
-        self._written.clear()
-        try:
-            await self._send(message)
-        except OSError:  # the visitor is gone; Streamlit would log a traceback
-            self._closed = True
-        finally:
-            self._written.set()
-            self._address.charge()
-
-    async def receive(self) -> Message:
-        """Return the next message that may pass, or the end of the connection."""
-        while True:
-            self._address.charge()  # Streamlit has handled the last one
-            await self._written.wait()  # a client that does not read may not request more
-            message = await self._receive()
-            if message["type"] == "websocket.disconnect":
-                return message
-            while (rest := self._address.rest) > 0:
-                await asyncio.sleep(rest)
-            verdict = judge(message)
-            while verdict == DRAWS and not self._closed and must_wait(self._address.name):
-                await asyncio.sleep(CROWDED_SECONDS)
-            if self._closed:
-                return {"type": "websocket.disconnect", "code": GONE}
-            if verdict == DRAWS:
-                expect(self._address.name)
-            if verdict in (PASSES, DRAWS):
-                return message
-            if verdict != DROPPED:
-                self._closed = True
-                await self._send({"type": "websocket.close", "code": verdict})
-                return {"type": "websocket.disconnect", "code": verdict}
-
-
-def must_wait(address: str) -> bool:
-    """Return whether an address draws enough for now: its threads wait, or it slows training."""
-    return is_crowded(address) or (rest(address) > 0 and training_service().others_train(address))
-
-
-def judge(message: Message) -> int:
-    """Return whether a message passes, draws or is dropped, or the code to close a connection."""
-    if message["type"] != "websocket.receive":
-        return PASSES
-    data = message.get("bytes")
-    if data is None:
-        return NO_TEXT
-    if len(data) > MOST_BYTES:
-        return TOO_LARGE
-    try:
-        parsed = BackMsg.FromString(data)
-    except DecodeError:
-        return NOT_UNDERSTOOD
-    kind, rerun = parsed.WhichOneof("type"), parsed.rerun_script
-    if len(rerun.widget_states.widgets) > MOST_STATES:
-        return TOO_LARGE
-    if kind == "rerun_script" and _FRAGMENT.fullmatch(rerun.fragment_id):
-        return DRAWS
-    return PASSES if kind in OTHER_KINDS else DROPPED
 
 
 in_front = threading.Event()
@@ -243,17 +157,55 @@ def is_foreign(headers: Headers) -> bool:
     Streamlit checks this, too, but it asks the network for its own address first, and the whole
     server waits up to 2 s for the answer.
     """
-    origin = headers.get("origin")
-    if origin is None or not config.get_option("server.enableCORS"):
+    if "origin" not in headers or not config.get_option("server.enableCORS"):
         return False
+    page, here = page_and_host(headers)
     options = ("browser.serverAddress", "server.corsAllowedOrigins")
     server, allowed = (config.get_option(option) for option in options)
+    names = {str(server).lower(), *_LOOPBACK, *(_host_and_port(url)[0] for url in allowed)}
+    return not page[0] or (page != here and page[0] not in names)
+
+
+def page_and_host(headers: Headers) -> tuple[Place, Place]:
+    """Return host and port of the page that makes a request, and those to which the request goes.
+
+    Names of hosts have no case, and a proxy may write the default port that a browser leaves out.
+    """
+    origin = headers.get("origin", "")
+    port = {"http": 80, "https": 443}.get(origin.partition(":")[0], 0)
+    return _host_and_port(origin, port), _host_and_port(f"//{headers.get('host', '')}", port)
+
+
+def _host_and_port(address: str, port: int = 0) -> Place:
+    """Return host and port of an address with a default port; no host if there is none."""
     try:
-        parts = urlsplit(origin)
-        names = {urlsplit(url).hostname for url in allowed} | {server, *_LOOPBACK}
-        return parts.netloc != headers.get("host") and parts.hostname not in names
+        parts = urlsplit(address)
+        return parts.hostname or "", parts.port or port
     except ValueError:
-        return True
+        return "", 0
+
+
+def with_host_of_origin(scope: Scope, headers: Headers) -> Scope:
+    """Return a request of our own page with the host as its browser writes it.
+
+    Streamlit compares the two as texts, and asks the network for its own address if they differ.
+    """
+    page, here = page_and_host(headers)
+    if not page[0] or page != here:
+        return scope
+    host = (b"host", urlsplit(headers["origin"]).netloc.encode("latin-1"))
+    return {**scope, "headers": [host, *(h for h in scope["headers"] if h[0] != b"host")]}
+
+
+def _log_closed(same_host: bool, more: int) -> None:
+    """Log closed connections of foreign pages without their names, which visitors may choose."""
+    log("foreign connection closed", same_host=same_host, **({"more": more} if more else {}))
+
+
+_CLOSED = Repetitions(_log_closed, in_a_timer)
+"""Closed connections of foreign pages, of which a few are logged in a minute.
+
+`same_host` says that only the port differs, which a proxy may have left out of `Host`."""
 
 
 def is_from_this_machine(scope: Scope, headers: Headers) -> bool:

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -25,6 +26,7 @@ from attnkit.experiment import Experiment
 from attnkit.experiment.links import link_text
 from attnkit.foundation.process import WITH_PARENT, environment_with_package
 from attnkit.foundation.settings import InvalidSettings, shown
+from attnkit.ui.server.hubs import hub_address, hub_advice
 
 if TYPE_CHECKING:
     from attnkit.training.results import Result
@@ -38,6 +40,11 @@ PORT = 7580
 LARGEST_PORT = 65535
 """Largest number of a port."""
 
+_HOST_VARIABLE, _PORT_VARIABLE = "STREAMLIT_SERVER_ADDRESS", "STREAMLIT_SERVER_PORT"
+
+_KINDS = {"integer": "a whole number", "float": "a number", "boolean": "true or false"}
+"""Kinds of Streamlit's options in words."""
+
 _STOP_SECONDS = 15.0
 """Longest time that a server may take to end."""
 
@@ -49,6 +56,22 @@ def dashboard_script() -> Path:
     """
     packaged = Path(__file__).parents[1] / "app" / "dashboard.py"
     return packaged if packaged.is_file() else Path(__file__).parents[3] / "dashboard.py"
+
+
+def wanted_place(host: str | None, port: int | None) -> tuple[str, int | None]:
+    """Return the given host and port, or else those of Streamlit's environment variables.
+
+    The host is `HOST` if neither names one; the port stays None.
+
+    Raises:
+        InvalidSettings: If the variable of the port has no port.
+    """
+    if port is None and (text := os.environ.get(_PORT_VARIABLE)):
+        port = int(text) if text.isdecimal() and len(text) <= len(str(LARGEST_PORT)) else 0
+        if not 1 <= port <= LARGEST_PORT:
+            allowed = f"allowed a whole number from 1 to {LARGEST_PORT:,}"
+            raise InvalidSettings(f"{_PORT_VARIABLE}: got {shown(text, quoted=True)}, {allowed}")
+    return os.environ.get(_HOST_VARIABLE) or HOST if host is None else host, port
 
 
 def choose_port(host: str, port: int | None) -> int:
@@ -93,8 +116,12 @@ def serve(
         link: Query string of the first page with its "?", or an empty text.
         open_browser: Whether a browser opens, if this computer has a screen.
         announce: Receives the address as soon as the server listens.
+
+    Raises:
+        InvalidSettings: If a variable of Streamlit has a value that is not allowed.
     """
     import streamlit as st
+    from streamlit.web import bootstrap
 
     from attnkit.ui.server.guard import guards
     from attnkit.ui.server.lifespan import lifespan
@@ -103,12 +130,43 @@ def serve(
     script = str(dashboard_script())
     sys.argv = [script]  # Streamlit reads the configuration beside this path
     trust_only_our_setting()
-    options: dict[str, Any] = {"server.address": host, "server.port": port}
-    options["logger.hideWelcomeMessage"] = True
+    options = {"logger.hideWelcomeMessage": True, **options_of_user(script)}
+    options |= {"server.address": host, "server.port": port}
     if not open_browser:
         options["server.headless"] = True
+    try:
+        bootstrap.load_config_options(options)  # as `run` does, where an error is a traceback
+    except RuntimeError as error:
+        raise InvalidSettings(f"options of Streamlit: {error}") from error
     announced = partial(lifespan, link=link, announce=announce)
     st.App(script, lifespan=announced, middleware=guards()).run(config=options)
+
+
+def options_of_user(script: str) -> dict[str, Any]:
+    """Return Streamlit's options from its environment variables, as `streamlit run` reads them.
+
+    Raises:
+        InvalidSettings: If a variable has a value that is not allowed.
+    """
+    from streamlit.web.cli import main_run
+
+    try:
+        context = main_run.make_context("run", [script])
+    except Exception as error:  # of Streamlit's own parser, which is not a dependency of ours
+        option: Any = getattr(error, "param", None)
+        name = getattr(option, "envvar", None)
+        if name is None:
+            raise
+        allowed = f"allowed {_KINDS.get(option.type.name, option.type.name)}"
+        raise InvalidSettings(
+            f"{name}: got {shown(os.environ.get(name, ''), quoted=True)}, {allowed}"
+        ) from error
+    del context.params["target"], context.params["args"]
+    return {
+        name.replace("_", "."): value
+        for name, value in context.params.items()
+        if value not in (None, ())
+    }
 
 
 class Lab:
@@ -156,16 +214,17 @@ class Lab:
         """Return a link that opens the dashboard in a new tab."""
         if not self.is_running:
             return "<p>This dashboard is stopped.</p>"
-        address = escape(self.address)
+        address, advice = escape(self.address), escape(hub_advice())
         link = f'<a href="{address}" target="_blank" rel="noopener">{address}</a>'
-        return f"<p>Dashboard: {link}. It ends with this Python process, or with stop().</p>"
+        end = "It ends with this Python process, or with stop()."
+        return f"<p>Dashboard: {link}. {' '.join(filter(None, (advice, end)))}</p>"
 
 
 def lab(
     experiment: Experiment | Result | None = None,
     *,
     port: int | None = None,
-    host: str = HOST,
+    host: str | None = None,
     open_browser: bool = True,
 ) -> Lab:
     """Start the dashboard as a child process and open a browser on an experiment.
@@ -175,8 +234,10 @@ def lab(
 
     Args:
         experiment: What the Lab shows first. None: the default experiment.
-        port: Port of the server. None: the default port, or a free one if that is taken.
+        port: Port of the server. None: that of `STREAMLIT_SERVER_PORT`, or the default port, or a
+            free one if that is taken.
         host: Address on which the server listens; 0.0.0.0 lets others in the network reach it.
+            None: that of `STREAMLIT_SERVER_ADDRESS`, or 127.0.0.1.
         open_browser: Whether a browser opens, if this computer has a screen.
 
     Raises:
@@ -190,6 +251,7 @@ def lab(
     if not isinstance(experiment, Experiment | Result | None):
         got = shown(experiment, quoted=True)
         raise TypeError(f"experiment: got {got}, allowed an Experiment, a Result or None")
+    host, port = wanted_place(host, port)
     chosen = choose_port(host, port)
     if isinstance(experiment, Result):
         _store(experiment)
@@ -218,6 +280,8 @@ def lab(
             log.seek(0)
             last = log.read().decode(errors="replace").strip().rpartition("\n")[2]
             raise RuntimeError(f"the dashboard did not start: {last}")
+    if not hub_address(chosen) and (advice := hub_advice()):
+        warnings.warn(advice, stacklevel=2)
     return Lab(process, address)
 
 
@@ -225,7 +289,8 @@ def _address_of(process: subprocess.Popen[str]) -> str:
     """Return the address that the server announces; an empty text if it ends without one."""
     assert process.stdout is not None
     for line in process.stdout:
-        if line.startswith("attnkit: http"):  # modules of yours may have printed before
+        # Modules of yours may have printed before. On a hub, the address may be a path.
+        if line.startswith(("attnkit: http", "attnkit: /")):
             return line.split()[1]
     return ""
 

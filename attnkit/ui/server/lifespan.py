@@ -8,7 +8,10 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import streamlit as st
+from streamlit import config
 from streamlit.web.server.server_util import get_url
+
+from attnkit.ui.server.hubs import hub_address
 
 LISTENING_SECONDS = 1.0
 """Seconds until the server answers; a browser opened earlier shows an empty page for a moment."""
@@ -28,17 +31,20 @@ async def lifespan(
 
     Args:
         link: Query string of the page that opens, with its "?".
-        announce: Receives the address of that page.
+        announce: Receives the address of that page; on a hub, the one for browsers elsewhere.
     """
     from attnkit.ui.server.startup import start, stop  # their caches need Streamlit's runtime
 
     start()
-    host = st.get_option("server.address")
+    manual = config.is_manually_set("browser.serverAddress")
+    host = st.get_option("browser.serverAddress" if manual else "server.address")
     reached = "localhost" if host in _ALL_ADDRESSES else host
     reached = f"[{reached}]" if ":" in reached else reached
     address = get_url(reached) + (f"/{link}" if link else "")
     if announce is not None:
-        announce(address)
+        port, base = (st.get_option(f"server.{name}") for name in ("port", "baseUrlPath"))
+        through_hub = hub_address(port, base)
+        announce(f"{through_hub}{link}" if through_hub else address)
     if not st.get_option("server.headless"):
         loop = asyncio.get_running_loop()
         loop.call_later(LISTENING_SECONDS, webbrowser.open, address)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import gc
-import os
 
 import streamlit as st
 from streamlit import config
 
-from attnkit.foundation.process import prepare_for_serving
+from attnkit.foundation.process import n_cores, prepare_for_serving
 from attnkit.service.foreign_logs import log_foreign_errors
 from attnkit.service.logs import log, versions
 from attnkit.service.server import server_settings
@@ -32,7 +31,7 @@ def start() -> None:
         st.set_option("client.showErrorDetails", "none")
         config.set_option("logger.enableRich", False)  # it would print whole tracebacks
         config.set_option("server.maxUploadSize", 1)  # megabyte; a hosted copy takes no uploads
-    log("server started", versions=versions(), settings=settings.shown(), cores=os.cpu_count())
+    log("server started", versions=versions(), settings=settings.shown(), cores=n_cores())
     if settings.hosted and not guard.in_front.is_set():
         log("not guarded")
     prepare_for_serving()

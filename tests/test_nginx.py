@@ -1,0 +1,76 @@
+"""nginx with the lines of docs/hosting.md, in front of the guard of a hosted copy."""
+
+import json
+import os
+import shutil
+import socket
+import threading
+import time
+
+import pytest
+import uvicorn
+from proxy import HOST, SITE, free_ports, nginx
+from starlette.datastructures import Headers
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
+
+from attnkit.service.server import server_settings
+from attnkit.ui.server.guard import Guard
+
+pytestmark = pytest.mark.server
+
+
+async def told(scope, receive, send):
+    """Tell a WebSocket what its request was, as Streamlit would see it."""
+    await receive()
+    await send({"type": "websocket.accept"})
+    text = json.dumps([scope["path"], Headers(scope=scope)["host"]])
+    await send({"type": "websocket.send", "text": text})
+    await send({"type": "websocket.close", "code": 1000})
+
+
+@pytest.fixture
+def guarded(monkeypatch):
+    """A guard that believes nginx, and the port on which it listens."""
+    monkeypatch.setenv("ATTNKIT_HOSTED", "true")
+    monkeypatch.setenv("ATTNKIT_ADDRESS_HEADER", "X-Forwarded-For")
+    server_settings.cache_clear()
+    (port,), guard = free_ports(1), Guard(told, "'self'")
+    options = uvicorn.Config(guard, HOST, port, lifespan="off", proxy_headers=False, log_level=50)
+    server = uvicorn.Server(options)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        assert thread.is_alive()
+        time.sleep(0.01)
+    yield guard, port
+    server.should_exit = True
+    thread.join()
+
+
+@pytest.mark.skipif(
+    not (shutil.which("nginx") or os.environ.get("CI")),
+    reason="no nginx on this machine (Debian's package `nginx-light`)",
+)
+def test_the_lines_for_nginx_pass_on_what_the_guard_needs(guarded, tmp_path):
+    """The path is taken away, the port stays, a forged address is replaced, others are refused."""
+    guard, upstream = guarded
+    with nginx(upstream, tmp_path) as (port, trusted):
+
+        def visit(origin):
+            with connect(
+                f"wss://{SITE}:{port}/attn/_stcore/stream",
+                sock=socket.create_connection((HOST, port), 10),
+                ssl=trusted,
+                server_hostname=SITE,
+                origin=origin,
+                additional_headers={"X-Forwarded-For": "192.0.2.1", "Forwarded": "for=192.0.2.1"},
+                proxy=None,
+            ) as connection:
+                return json.loads(connection.recv())
+
+        assert visit(f"https://{SITE}:{port}") == ["/_stcore/stream", f"{SITE}:{port}"]
+        for foreign in (f"https://{SITE}", f"https://{SITE}.evil.example:{port}", "null"):
+            with pytest.raises(InvalidStatus, match="403"):
+                visit(foreign)
+        assert list(guard._addresses) == [HOST]
