@@ -12,6 +12,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from urllib.parse import urlencode
 
+from forging import TYPED
+from random_links import EQUAL, HEAVY
 from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from streamlit_tab import HOST, WIDGETS, TimedOut
@@ -34,9 +36,6 @@ REFUSED = (OSError, InvalidHandshake, InvalidMessage, ConnectionClosed, EOFError
 
 PATIENCE = 30.0
 """Seconds after which an attacker's tab gives up a page."""
-
-TYPED = "typed-by-an-attacker"
-"""A text in what attackers type, which no log may repeat."""
 
 PAGES = (
     *("lab", "questions", "capacity", "attention", "asymmetry", "surgery", "similarity"),
@@ -294,18 +293,6 @@ def link_of(experiment):
     return link_text(experiment)[1:]
 
 
-_HEAVY = {
-    "n_heads": 8,
-    "d_head": 64,
-    "d_mlp": 2048,
-    "d_model": 512,
-    "n_layers": 4,
-    "n_seeds": 40,
-    "n_train": 200_000,
-    "batch_size": 512,
-}
-
-
 def expensive_link(drawn):
     """Draw a link that takes long to read: variants of equal costs that do not go together."""
     words = [
@@ -317,9 +304,8 @@ def expensive_link(drawn):
         " ".join([drawn.choice(_VARIANTS), *drawn.sample(words, drawn.choice((0, 1, 1, 2)))])
         for _ in range(12)
     )
-    fields = {"v": "1", "sharing": ",".join(variants)}
-    fields["equal"] = drawn.choice(("parameters", "multiply_adds", "kv_cache"))
-    fields |= dict(drawn.sample(list(_HEAVY.items()), drawn.randint(5, 8)))
+    fields = {"v": "1", "sharing": ",".join(variants), "equal": drawn.choice(EQUAL)}
+    fields |= drawn.sample(list(HEAVY.items()), drawn.randint(5, len(HEAVY)))
     if drawn.random() < 0.3:
         fields[drawn.choice([*_SIZES, "positions", "causal"])] = drawn.choice((-1, "x", TYPED))
     return urlencode(fields, safe=",")

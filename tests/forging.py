@@ -5,10 +5,13 @@ import math
 
 from streamlit.proto.WidgetStates_pb2 import WidgetState, WidgetStates
 
+TYPED = "typed-by-an-attacker"
+"""A text in what attackers type, which no log may repeat."""
+
 TEXTS = (
     "",
     " ",
-    "nonsense",
+    TYPED,
     "0",
     "-1",
     "1e400",

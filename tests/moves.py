@@ -15,7 +15,6 @@ from contextlib import ExitStack, suppress
 
 from attackers import (
     PAGES,
-    TYPED,
     answer,
     attacker,
     expensive_link,
@@ -24,6 +23,7 @@ from attackers import (
     rerun,
     with_states,
 )
+from forging import TYPED
 from streamlit_tab import HOST
 from websockets.frames import Opcode
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from contextlib import suppress
 
 from attackers import (
     PAGES,
     REFUSED,
-    TYPED,
     answer,
     attacker,
     large_experiment,
     link_of,
     rerun,
 )
+from forging import TYPED, forged_run, forged_states
 from moves import move, training_move
 from streamlit.proto.BackMsg_pb2 import BackMsg
 from visitor import Visitor
@@ -62,38 +61,10 @@ def forged_values(me):
     me.together(me.random.randint(2, 6), act)
 
 
-_VALUES = (
-    {"string_value": TYPED},
-    {"string_value": TYPED * 1000},
-    {"double_value": float("nan")},
-    {"double_value": 1e308},
-    {"int_value": 2**62},
-    {"bool_value": True},
-    {"json_value": f'{{"a": "{TYPED}"'},
-    {"json_value": json.dumps({"chosen": [TYPED, 1, None, -1], "picked": TYPED})},
-    {"json_trigger_value": f'{{"event": "picked", "value": "{TYPED}"}}'},
-    {"bytes_value": b"\xff" * 100},
-    {"double_array_value": {"data": [float("inf"), -1.0]}},
-    {"int_array_value": {"data": [10**9, -1]}},
-    {"string_array_value": {"data": [TYPED, ""]}},
-    {"string_trigger_value": {"data": TYPED}},
-    {"trigger_value": True},
-)
-
-
 def _forged(drawn, widgets):
     names = drawn.sample(widgets, min(len(widgets), drawn.randint(1, 8)))
-    states = [{"id": name, **drawn.choice(_VALUES)} for name in names]
-    url = drawn.choice(("http://[", f"http://{TYPED}:99999999/", "\x00", "", "x" * 10_000))
-    context = {"timezone": drawn.choice(("", TYPED, "../etc")), "locale": TYPED, "url": url}
-    if drawn.random() < 0.5:
-        context = {}
-    fields = {"widget_states": {"widgets": states}, "context_info": context}
-    if drawn.random() < 0.3:
-        fields["query_string"] = drawn.choice(("%ff=%00", "v=\ud7ff", "&" * 5000, f"x={TYPED}"))
-    if drawn.random() < 0.2:
-        fields["page_script_hash"] = TYPED
-    return rerun(**fields)
+    states = forged_states(drawn, dict.fromkeys(names, ("", (TYPED,))))
+    return rerun(widget_states=states, **(forged_run(drawn) if drawn.random() < 0.3 else {}))
 
 
 @training_move

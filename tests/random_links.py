@@ -9,7 +9,8 @@ from attnkit.variants.sharing import Sharing
 NAMES = sorted({name for task in TASKS for name in settings(task)} | {"task", "sharing", "v"})
 EQUAL = ("parameters", "multiply_adds", "kv_cache")
 WIDTHS = ("1", "2", "7", "64", "m", "d", "m/h", "m/2", "m/4", "d/2", "d/5", "2d", "3m", "999d/998")
-_HEAVY = {"n_heads": "8", "d_mlp": "2048", "d_model": "512", "d_head": "64", "batch_size": "512"}
+HEAVY = {"n_heads": "8", "d_mlp": "2048", "d_model": "512", "d_head": "64", "batch_size": "512"}
+HEAVY |= {"n_layers": "4", "n_seeds": "40", "n_train": "200000"}
 
 
 def draw_link(rng):
@@ -20,7 +21,7 @@ def draw_link(rng):
     for name in rng.sample(list(known), rng.choice([0, 2, 5, len(known)])):
         fields[name] = draw_value(rng, known[name])
     if rng.random() < 0.3:
-        fields |= rng.sample(list(_HEAVY.items()), rng.randint(1, len(_HEAVY)))
+        fields |= rng.sample(list(HEAVY.items()), rng.randint(1, len(HEAVY)))
     if rng.random() < 0.7:
         fields["equal"] = rng.choice(EQUAL)
     if rng.random() < 0.9:

@@ -38,7 +38,7 @@ def test_messages_of_no_page_cost_one_connection_at_most_and_no_line_of_log(serv
         connection.send(message(app_heartbeat=True))
         assert answer(connection, "file_urls_response", 1) is None
     for sent, code in (
-        (b"\xff\xff\xff\xff", guard.NOT_UNDERSTOOD),
+        (b"\xff\xff\xff\xff", connection.NOT_UNDERSTOOD),
         ("text", guard.NO_TEXT),
         (with_states(950_000), guard.TOO_LARGE),
         (None, guard.TOO_LARGE),

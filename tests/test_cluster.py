@@ -18,6 +18,7 @@ import pandas as pd
 import psutil
 import pytest
 import ray_tasks
+import uv
 from children import child
 from inline_sweeps import SMALL, changed, run_inline
 
@@ -63,14 +64,17 @@ def listens_on(process):
 def new_cluster(*, killed=False):
     """Address and raylet of a new cluster, which ends with its process and leaves nothing.
 
-    It listens on the loopback interface only, and is silent. The process returns or is killed.
+    It listens on the loopback interface only, and is silent. The process is killed, or it runs
+    below `uv run`, which Ray knows and would repeat in every worker, and returns.
     """
     pytest.importorskip("ray", reason="Ray is in the extra `cluster`")
+    below = [] if killed else [uv.find_uv_bin(), "run", "--offline", "--no-project"]
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp") as folder:  # as sockets need
         environment = {**environment_with_package(), "RAY_AUTH_MODE": "disabled"}
         environment |= {"RAY_TMPDIR": folder, "RAY_ADDRESS": ""}
-        with child(sys.executable, "-c", NEW_CLUSTER, text=True, env=environment, **pipes) as own:
+        command = (*below, sys.executable, "-c", NEW_CLUSTER)
+        with child(*command, text=True, env=environment, **pipes) as own:
             address = own.stdout.readline().strip()
             assert address, own.stderr.read()
             processes = psutil.Process(own.pid).children(recursive=True)
@@ -120,7 +124,7 @@ def one_line(address=None):
 
 
 def test_a_cluster_that_cannot_be_used_is_told_in_one_line(monkeypatch):
-    """At once: Ray may be missing, an address wrong or silent, also that of the environment."""
+    """At once, by the name of what holds a wrong or silent address; and where Ray is missing."""
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "ray", None)
         hint = install_hint("cluster")
@@ -130,10 +134,21 @@ def test_a_cluster_that_cannot_be_used_is_told_in_one_line(monkeypatch):
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
     monkeypatch.setenv("RAY_ADDRESS", address)
-    for given in (None, address):
-        assert one_line(given).startswith(f"address: got {address!r}, where no cluster answers (")
-    for given in ("ray://127.0.0.1:10001", "127.0.0.1", ":6379"):
-        assert one_line(given) == f"address: got {given!r}, allowed HOST:PORT or 'auto'"
+    for given, source in {None: "RAY_ADDRESS", "auto": "RAY_ADDRESS", address: "address"}.items():
+        assert one_line(given).startswith(f"{source}: got {address!r}, where no cluster answers (")
+    for given in ("http://127.0.0.1:8265", "ray://127.0.0.1:10001", "127.0.0.1", ":6379"):
+        name = {"http": "Ray's dashboard and jobs; ", "ray": "Ray's client; "}
+        rest = "the HOST:PORT that `ray start --head` prints, 'auto' for the cluster of this "
+        rest += "machine, or 'local' for a new one"
+        kind, scheme, _ = given.partition("://")
+        other = f"{kind}:// is the address of {name[kind]}" if scheme else ""
+        monkeypatch.setenv("RAY_ADDRESS", given)
+        for source, passed in {"address": given, "RAY_ADDRESS": None}.items():
+            assert one_line(passed) == f"{source}: got {given!r}, {other}allowed {rest}"
+    for local, passed in ((address, "local"), ("local", None), ("", None)):
+        monkeypatch.setenv("RAY_ADDRESS", local)
+        monkeypatch.setenv("RAY_TMPDIR", "/no/such/folder")
+        assert one_line(passed).startswith("RAY_TMPDIR: got '/no/such/folder', allowed a folder in")
 
 
 def test_a_cluster_of_another_version_of_ray(cluster, monkeypatch):

@@ -3,9 +3,12 @@
 import dataclasses
 import re
 import xml.etree.ElementTree as ET
+from html import escape
 from itertools import product
+from types import SimpleNamespace
 
 import numpy as np
+import plotly.io as pio
 import pytest
 from filming import film_of
 from kinds import tiny
@@ -20,7 +23,8 @@ from attnkit.evidence.questions import QUESTIONS
 from attnkit.evidence.record import load_shipped
 from attnkit.examples import load_example
 from attnkit.figures.panels import Figure
-from attnkit.notebook import style
+from attnkit.notebook import pictures, style
+from attnkit.notebook.pictures import picture
 from attnkit.realmodels.atlas import Atlas
 from attnkit.realmodels.shipped import load_atlas
 from attnkit.training.summary import percent, sharing_table
@@ -212,8 +216,14 @@ KINDS = ("accuracy", "loss", "attention", "scores", "asymmetry")
 
 
 def drawn(figure) -> Figure:
-    """Return a figure as plain values, after Plotly has checked it."""
-    return figure.to_plotly_json()
+    """Return a figure as plain values, after Plotly has checked it, with a picture as `read`s."""
+    values, card = figure.to_plotly_json(), picture(figure)
+    title = values["layout"]["title"]["text"]
+    assert words(f"<p>{title.partition('<br>')[0]}</p>") in words(card)
+    assert not re.search(r"\b(nan|inf|None)\b", card)
+    axes = [name for name in values["layout"] if name.startswith("xaxis")]
+    assert card.count('class="plot"') >= len(axes)
+    return values
 
 
 def test_every_kind_of_figure_is_drawn_for_every_kind_of_task():
@@ -292,3 +302,27 @@ def test_atlases_and_heads_have_figures():
     assert drawn(atlas.plot("scatter", x="overlap_kv", y="symmetry"))["data"]
     figures = [drawn(a_head(atlas).plot(kind)) for kind in ("split", "spectra", "angles")]
     assert len({figure["layout"]["title"]["text"] for figure in figures}) == 3
+
+
+def shown_in_a_notebook(figure, monkeypatch):
+    """Return what a figure shows in a notebook, at its display and its `show`."""
+    outputs = []
+    shell = SimpleNamespace(display_pub=SimpleNamespace(publish=outputs.append))
+    monkeypatch.setattr(pictures, "jupyter_shell", lambda: shell)
+    figure._ipython_display_()
+    figure.show()
+    assert outputs[0] == outputs[1]
+    return outputs[0]
+
+
+def test_a_figure_has_a_picture_where_scripts_do_not_run(monkeypatch):
+    """Also one that a user has changed; one that cannot be drawn is shown as Plotly shows it."""
+    monkeypatch.setattr(pio.renderers, "default", "plotly_mimetype")
+    figure = load_example("directed").plot("loss")
+    figure.update_layout(title_text=f"mine {escape(HOSTILE)}").add_pie(values=[1, 2])
+    figure.add_scatter(x=[0, 600], y=[1, 2], name="mine", showlegend=True)
+    shown = shown_in_a_notebook(figure, monkeypatch)
+    assert set(shown) == {"application/vnd.plotly.v1+json", "image/svg+xml"}
+    assert f"mine {HOSTILE}" in words(shown["image/svg+xml"])
+    figure.layout.height = None
+    assert set(shown_in_a_notebook(figure, monkeypatch)) == {"application/vnd.plotly.v1+json"}

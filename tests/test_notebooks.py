@@ -32,6 +32,8 @@ def executed(*names, folder):
     client.execute(env=environment_with_package())
     outputs = [output for cell in cells for output in cell.outputs]
     assert [o for o in outputs if o.output_type == "error" or o.get("name") == "stderr"] == []
+    figures = [o.data for o in outputs if "application/vnd.plotly.v1+json" in o.get("data", {})]
+    assert all("image/svg+xml" in data for data in figures)
     return parts
 
 

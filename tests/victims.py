@@ -13,7 +13,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
-from attackers import REFUSED, TYPED
+from attackers import REFUSED
+from forging import TYPED
 from visitor import Visitor
 
 VICTIM = "127.0.0.9"

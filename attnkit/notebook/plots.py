@@ -39,6 +39,7 @@ from attnkit.figures.portrait import (
 from attnkit.foundation.display import Displayed
 from attnkit.foundation.settings import allowed_names, shown
 from attnkit.notebook.heatmaps import plot_attention, plot_scores
+from attnkit.notebook.pictures import PicturedFigure
 from attnkit.realmodels.atlas import Atlas, MeasuredHead
 from attnkit.realmodels.measures import MEASURES, Measure
 from attnkit.realmodels.portraits import Portrait
@@ -117,7 +118,7 @@ def _finished(figure: Figure, title: str, reading: str, ink: str) -> go.Figure:
         "legend": {**layout.get("legend", {}), **_LEGEND},
         "template": None,
     }
-    return go.Figure({"data": figure["data"], "layout": layout})
+    return PicturedFigure({"data": figure["data"], "layout": layout})
 
 
 def _curves(plot: Callable[[Snapshot], Figure], words: str) -> Draw:

@@ -44,6 +44,7 @@ from attnkit.service.database_engines import (
     CONNECT_SECONDS,
     Unavailable,
     free_space,
+    has_locks,
     lock_writers,
     open_engine,
 )
@@ -91,6 +92,11 @@ _GONE = "the database cannot be reached"
 _READ_ONLY = "it is read-only"
 _REFUSED = "the database refuses the user"
 _FULL = "the disk is full"
+_DISK = "the disk cannot be read or written"
+_NO_LOCKS = (
+    "its file system, such as NFS or Lustre, locks no files: name a folder on another one, or a "
+    "PostgreSQL server, in ATTNKIT_STORE"
+)
 
 _DAMAGE = {
     "not a database": _NO_DATABASE,
@@ -104,7 +110,8 @@ _DAMAGE = {
 _MEANINGS = {
     "is full": _FULL,
     "is locked": _BUSY,
-    "disk i/o error": "the disk cannot be read or written",
+    "disk i/o error": _DISK,
+    "locking protocol": _NO_LOCKS,
     "readonly": _READ_ONLY,
     "unable to open": "its file cannot be opened",
     "too big": "the result is too large for it",
@@ -198,7 +205,10 @@ class Database:
                 return self._transaction(work, changes)
             except _FAILURES as error:
                 if not tries_left or not self._repair(error, seen):
-                    raise Unavailable(_reason(error)) from error
+                    reason = _reason(error)
+                    if reason in (_BUSY, _DISK) and not has_locks(self._engine):
+                        reason = _NO_LOCKS
+                    raise Unavailable(reason) from error
         raise AssertionError
 
     def free_space(self) -> None:
@@ -354,7 +364,7 @@ def _state(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Keep other processes out of this block; Windows has no such lock."""
+    """Keep other processes out of this block; Windows and some file systems have no such lock."""
     if sys.platform == "win32":
         yield
         return
@@ -362,7 +372,8 @@ def _locked(folder: Path) -> Iterator[None]:
 
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
         os.close(descriptor)

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import sqlite3
+import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
+import psutil
 from platformdirs import user_data_dir
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
@@ -36,6 +42,12 @@ BUSY_SECONDS = 10
 
 _PAGES = 2048
 """Pages of 4096 bytes that are returned to the file system at once."""
+
+_NETWORK = tuple("9p afs beegfs ceph cifs fuse gpfs lustre nfs panfs smb virtiofs".split())
+"""Beginnings of the names of file systems that several machines share."""
+
+_NO_SHARED_MEMORY = (sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
+"""SQLite's errors where a write-ahead log finds no shared memory."""
 
 _LOCK = 0x6174746E6B6974
 """Number of the advisory lock that writers take on PostgreSQL."""
@@ -94,14 +106,9 @@ _ALLOWED = "its address is neither a folder nor of the form sqlite:///… or pos
 def _sqlite(url: URL) -> Engine:
     engine = create_engine(url, hide_parameters=True, pool_timeout=BUSY_SECONDS)
 
-    @event.listens_for(engine, "connect")
-    def prepare(connection: Any, _: Any) -> None:
-        connection.isolation_level = None  # `begin` below begins transactions, not the driver
-        connection.execute(f"PRAGMA busy_timeout = {1000 * BUSY_SECONDS}")
-        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # has effect in a new file only
-        _write_ahead(connection)
-        connection.execute("PRAGMA journal_size_limit = 16777216")
-        connection.execute("PRAGMA synchronous = FULL")
+    @event.listens_for(engine, "do_connect")
+    def connect(dialect: Any, _: Any, args: Any, options: dict[str, Any]) -> Any:
+        return _open(partial(dialect.connect, *args, **options), Path(str(url.database)))
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
@@ -111,17 +118,68 @@ def _sqlite(url: URL) -> Engine:
     return engine
 
 
-def _write_ahead(connection: Any) -> None:
-    """Switch a database to a write-ahead log; SQLite does not wait for others that do the same."""
+def _open(connect: Callable[[], Any], file: Path) -> Any:
+    """Return a connection to a file; only a file that can have a write-ahead log has one.
+
+    Processes share the index of a log in memory, which many network file systems do not offer, and
+    which processes on two machines never share. SQLite does not wait for others that open a log.
+    """
     deadline = time.monotonic() + BUSY_SECONDS
+    has_log = not _file_system_of(file).startswith(_NETWORK)
     while True:
+        connection = connect()
         try:
-            connection.execute("PRAGMA journal_mode = WAL")
-            return
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+            _prepare(connection, has_log)
+            return connection
+        except Exception as error:
+            connection.close()
+            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+            if has_log and code in _NO_SHARED_MEMORY:
+                has_log = False
+            elif code != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                 raise
-            time.sleep(0.02)
+            else:
+                time.sleep(0.02)
+
+
+def _prepare(connection: Any, has_log: bool) -> None:
+    connection.isolation_level = None  # `begin` begins transactions, not the driver
+    connection.execute(f"PRAGMA busy_timeout = {1000 * BUSY_SECONDS}")
+    if not has_log:
+        connection.execute("PRAGMA locking_mode = EXCLUSIVE")  # reads a log without shared memory
+    is_new = not connection.execute("PRAGMA page_count").fetchone()[0]
+    if is_new:
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+    if is_new or not has_log:
+        connection.execute(f"PRAGMA journal_mode = {'WAL' if has_log else 'DELETE'}")
+    connection.execute("PRAGMA locking_mode = NORMAL")
+    connection.execute("SELECT * FROM sqlite_master").fetchall()
+    connection.execute("PRAGMA journal_size_limit = 16777216")
+    connection.execute("PRAGMA synchronous = FULL")
+
+
+def _file_system_of(file: Path) -> str:
+    """Return the name of the file system that a file is on; empty if it is not known."""
+    if sys.platform == "win32":  # where drives that are away would be waited for
+        return ""
+    with contextlib.suppress(OSError, RuntimeError, psutil.Error):
+        systems = {Path(one.mountpoint): one.fstype for one in psutil.disk_partitions(all=True)}
+        return next((systems[at] for at in file.resolve().parents if at in systems), "").lower()
+    return ""
+
+
+def has_locks(engine: Engine) -> bool:
+    """Return whether processes can lock files in the folder of an SQLite file."""
+    if sys.platform == "win32" or engine.dialect.name != "sqlite":
+        return True
+    import fcntl
+
+    try:
+        with TemporaryFile(dir=Path(str(engine.url.database)).parent) as file:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+    return True
 
 
 def _postgresql(url: URL) -> Engine:

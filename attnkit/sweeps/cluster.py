@@ -35,6 +35,7 @@ from attnkit.foundation.process import (
     n_cores,
     prepare_for_training,
 )
+from attnkit.foundation.settings import shown
 from attnkit.sweeps.values import InvalidSweep
 from attnkit.training.engine import ENGINE
 
@@ -50,14 +51,26 @@ _MESSAGE = 400
 _SHORT = "/tmp"
 """Folder for a new cluster's files: the paths of its sockets may have 107 characters."""
 
+_ADDRESS = "RAY_ADDRESS"
+"""Environment variable that names a cluster."""
+
+_FOLDER = "RAY_TMPDIR"
+"""Environment variable that names the folder for a new cluster's files."""
+
+_JOBS, _CLIENTS = "the address of Ray's dashboard and jobs", "the address of Ray's client"
+
+_OTHERS = {"http://": _JOBS, "https://": _JOBS, "ray://": _CLIENTS}
+"""Addresses of a cluster that other programs use."""
+
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 _ONE_THREAD = (N_CORES, "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
-_QUIET = {
+_SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DEDUP_LOGS_SKIP_REGEX": ".",  # what Ray would print of the cluster's troubles
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",  # below `uv run`, each worker would install all again
     "RAY_py_gcs_connect_timeout_s": str(PATIENCE),
     "RAY_gcs_server_request_timeout_seconds": str(PATIENCE),
 }
@@ -77,8 +90,9 @@ class RayExecutor(Executor):
     which ends with this executor and with the thread that created it.
 
     Args:
-        address: Address of a running cluster, `HOST:PORT`, or "auto" for one on this machine.
-            None: the environment variable `RAY_ADDRESS`, or, without it, a new cluster.
+        address: Address of a running cluster, `HOST:PORT`; "auto" for one on this machine, or
+            "local" for a new one. None: the environment variable `RAY_ADDRESS`, or, without it, a
+            new cluster.
         n_workers: Number of CPUs of a new cluster; None: one per core.
 
     Raises:
@@ -92,10 +106,13 @@ class RayExecutor(Executor):
         self._connected = not self._ray.is_initialized()
         self._folder: TemporaryDirectory[str] | None = None
         if self._connected:
-            if address := address or os.environ.get("RAY_ADDRESS"):
-                self._connect(address)
-            else:
+            source = "address"
+            if address in (None, "", "auto") and os.environ.get(_ADDRESS):  # as Ray does
+                source, address = _ADDRESS, os.environ[_ADDRESS]
+            if address in (None, "", "local"):
                 self._start(n_workers or n_cores())
+            else:
+                self._connect(source, address)
         self._task = self._ray.remote(_call).options(num_cpus=1, max_retries=MAX_RETRIES)
 
     @property
@@ -132,14 +149,19 @@ class RayExecutor(Executor):
             self._folder.cleanup()
 
     def _start(self, n_workers: int) -> None:
-        self._folder = TemporaryDirectory(
-            prefix="attnkit-ray-",
-            dir=os.environ.get("RAY_TMPDIR", _SHORT),
-            ignore_cleanup_errors=True,
-        )
+        parent = os.environ.get(_FOLDER) or _SHORT
+        try:
+            self._folder = TemporaryDirectory(
+                prefix="attnkit-ray-", dir=parent, ignore_cleanup_errors=True
+            )
+        except OSError as error:
+            raise ClusterUnavailable(
+                f"{_FOLDER}: got {shown(parent, quoted=True)}, allowed a folder in which files can "
+                f"be made ({error.strerror})"
+            ) from error
         with _environment({"RAY_AUTH_TOKEN": _token()}), self._loopback():
             self._init(
-                "address: no cluster can be started on this machine",
+                "place: got 'ray', but no cluster can be started on this machine",
                 ship=False,
                 address="local",
                 num_cpus=n_workers,
@@ -150,11 +172,12 @@ class RayExecutor(Executor):
                 _system_config={"memory_monitor_refresh_ms": 0},
             )
 
-    def _connect(self, address: str) -> None:
-        host = _reachable_host(address)
+    def _connect(self, source: str, address: str) -> None:
+        got = f"{source}: got {shown(address, quoted=True)}"
+        host = _reachable_host(got, address)
         once = _environment({"RAY_gcs_server_port_wait_time_s": "1"})  # instead of 20 attempts
         with once, self._loopback() if host in _LOOPBACK else contextlib.nullcontext():
-            problem = f"address: got {address!r}, where no cluster accepts this process"
+            problem = f"{got}, where no cluster accepts this process"
             self._init(f"{problem} (RAY_AUTH_TOKEN may be needed)", ship=True, address=address)
 
     def _init(self, problem: str, *, ship: bool, **options: Any) -> None:
@@ -237,7 +260,7 @@ def _prepare_worker() -> None:
 
 
 def _import_ray() -> Any:
-    for name, value in _QUIET.items():
+    for name, value in _SETTINGS.items():
         os.environ.setdefault(name, value)
     try:
         import ray
@@ -248,23 +271,30 @@ def _import_ray() -> Any:
     return ray
 
 
-def _reachable_host(address: str) -> str:
+def _reachable_host(got: str, address: str) -> str:
     """Return the host of an address, at whose port something answers.
 
     Ray itself tries for a quarter of an hour.
+
+    Args:
+        got: Beginning of a message, which names the address and what holds it.
+        address: The address.
     """
     if address == "auto":
         return ""
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
     if "://" in address or not host or not port.isdigit():
-        raise ClusterUnavailable(f"address: got {address!r}, allowed HOST:PORT or 'auto'")
+        scheme = f"{address.partition('://')[0].lower()}://"
+        other = f"{scheme} is {_OTHERS[scheme]}; " if scheme in _OTHERS else ""
+        raise ClusterUnavailable(
+            f"{got}, {other}allowed the HOST:PORT that `ray start --head` prints, 'auto' for the "
+            "cluster of this machine, or 'local' for a new one"
+        )
     try:
         socket.create_connection((host, int(port)), timeout=PATIENCE).close()
     except (OSError, OverflowError) as error:
-        raise ClusterUnavailable(
-            f"address: got {address!r}, where no cluster answers ({error})"
-        ) from error
+        raise ClusterUnavailable(f"{got}, where no cluster answers ({error})") from error
     return host
 
 

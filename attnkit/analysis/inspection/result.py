@@ -17,6 +17,7 @@ from safetensors.numpy import save as save_arrays
 
 from attnkit.analysis.attention_map import lacking_note
 from attnkit.analysis.inspection.request import Inspection
+from attnkit.foundation.documents import parse_json
 from attnkit.training.failure import failure
 from attnkit.training.film import Film
 from attnkit.training.metrics import asymmetry
@@ -60,7 +61,7 @@ class InspectionResult:
     def from_bytes(blob: bytes) -> InspectionResult:
         """Create a result from the blob of `to_bytes`."""
         arrays = load_arrays(blob)
-        header = json.loads(metadata_of(blob)["inspected"])
+        header = parse_json(metadata_of(blob)["inspected"], len(blob))
         framed, texts = set(header.pop("framed")), header.pop("all_sentences")
         for name, numbers in header["sentences"].items():
             header["sentences"][name] = _mapped(numbers, texts.__getitem__)
