@@ -8,7 +8,7 @@ from moves import MOVES
 from moves_on_pages import OWNER_SECRET
 from websockets.frames import Opcode
 
-from attnkit.ui.server import guard
+from attnkit.ui.server.connection import NO_TEXT, NOT_UNDERSTOOD, TOO_LARGE
 
 pytestmark = pytest.mark.server
 
@@ -38,10 +38,10 @@ def test_messages_of_no_page_cost_one_connection_at_most_and_no_line_of_log(serv
         connection.send(message(app_heartbeat=True))
         assert answer(connection, "file_urls_response", 1) is None
     for sent, code in (
-        (b"\xff\xff\xff\xff", connection.NOT_UNDERSTOOD),
-        ("text", guard.NO_TEXT),
-        (with_states(950_000), guard.TOO_LARGE),
-        (None, guard.TOO_LARGE),
+        (b"\xff\xff\xff\xff", NOT_UNDERSTOOD),
+        ("text", NO_TEXT),
+        (with_states(950_000), TOO_LARGE),
+        (None, TOO_LARGE),
     ):
         with attacker(server.port) as connection:
             if sent is None:
