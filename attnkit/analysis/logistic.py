@@ -16,16 +16,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from statistics import NormalDist
 
 import numpy as np
 from jaxtyping import Float
+from scipy.special import chdtri, log_expit
 
 _N_POINTS, _N_SLOPES = 241, 48
 """Size of the grid of half points and slopes on which the likelihood is computed."""
-
-_DROP = NormalDist().inv_cdf(0.975) ** 2 / 2
-"""Fall of the log-likelihood, from its best value, at the limits of the 95% band."""
 
 _SLOPES = (0.5, 128.0)
 """Smallest and largest slope, per range of the values divided by four."""
@@ -73,7 +70,7 @@ def half_point(
     profile = penalised.max(1)
     best, points = int(profile.argmax()), grid.points
     value = float(points[best])
-    inside = np.flatnonzero(profile >= profile[best] - _DROP)
+    inside = np.flatnonzero(profile >= profile[best] - chdtri(1, 0.05) / 2)
     low, high = float(points[inside[0]]), float(points[inside[-1]])
     return HalfPoint(
         -np.inf if value < lowest else np.inf if value > highest else value,
@@ -107,5 +104,5 @@ def _grid_of(values: tuple[float, ...], rises: bool, reach: float) -> _Grid:
     scale = 4 / (highest - lowest)
     slopes = np.geomspace(*_SLOPES, _N_SLOPES) * (scale if rises else -scale)
     score = slopes[:, None] * (np.array(values) - points[:, None, None])
-    log_success, log_failure = -np.logaddexp(0, -score), -np.logaddexp(0, score)
+    log_success, log_failure = log_expit(score), log_expit(-score)
     return _Grid(points, log_success, log_failure, np.exp(log_success + log_failure))

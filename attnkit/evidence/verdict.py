@@ -29,10 +29,10 @@ from typing import Literal
 
 import numpy as np
 from jaxtyping import Float64
+from scipy.special import bdtr, bdtrc, betaincinv, stdtr
 
 from attnkit.claims.base import LEAST_SEEDS, LONGEST, Verdict
 from attnkit.claims.statements import Statement
-from attnkit.training.distributions import beta_probability, beta_quantile, student_tail
 from attnkit.training.statistics import mean_interval
 
 LEVEL = 0.95
@@ -220,19 +220,19 @@ def _p_worse(worse: int, better: int) -> float:
     """Return the two-sided p-value of McNemar's exact test if more pairs are worse, otherwise 1."""
     if worse <= better:
         return 1.0
-    return min(1.0, 2 * beta_probability(0.5, worse, better + 1))
+    return min(1.0, float(2 * bdtrc(worse - 1, worse + better, 0.5)))
 
 
 def _p_no_worse(worse: int, n: int) -> float:
     """Return the two-sided p-value of the hypothesis that a share of `MOST_WORSE` is worse."""
-    return min(1.0, 2 * beta_probability(1 - MOST_WORSE, n - worse, worse + 1))
+    return min(1.0, float(2 * bdtr(worse, n, MOST_WORSE)))
 
 
 def _share_interval(least: int, most: int, n: int) -> tuple[float, float]:
     """Return the limits of Clopper and Pearson for a count between `least` and `most` of n."""
     tail = (1 - LEVEL) / 2
-    low = beta_quantile(tail, least, n - least + 1) if least else 0.0
-    return low, beta_quantile(1 - tail, most + 1, n - most) if most < n else 1.0
+    low = betaincinv(least, n - least + 1, tail) if least else 0.0
+    return float(low), float(betaincinv(most + 1, n - most, 1 - tail)) if most < n else 1.0
 
 
 def _by_mean(values: Scores, low: float, high: float) -> tuple[float, float]:
@@ -247,7 +247,7 @@ def _by_mean(values: Scores, low: float, high: float) -> tuple[float, float]:
             return 1.0  # The mean lies on the limit, up to rounding.
         if error == 0:
             return 0.0
-        return 2 * student_tail(float(abs(mean - limit) / error), len(values) - 1)
+        return float(2 * stdtr(len(values) - 1, -abs(mean - limit) / error))
 
     if inside:
         return max(p(low), p(high)), 1.0

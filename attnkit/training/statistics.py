@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
-
-from attnkit.training.distributions import student_limit
+from scipy.special import stdtrit
 
 Array = np.ndarray
 
@@ -39,9 +38,7 @@ def mean_interval(values: Float[Array, "*n s"], level: float = 0.95) -> Interval
     mean = np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
     squares = np.where(present, (values - mean[..., None]) ** 2, 0.0).sum(-1)
     freedom = np.where(count > 1, count - 1, np.nan)
-    counts, place = np.unique(count, return_inverse=True)
-    limits = np.array([student_limit(level, n - 1) for n in counts.tolist()])
-    half = limits[place].reshape(count.shape) * np.sqrt(squares / freedom / np.maximum(count, 1))
+    half = stdtrit(freedom, 0.5 + level / 2) * np.sqrt(squares / freedom / np.maximum(count, 1))
     return Interval(mean, mean - half, mean + half)
 
 
