@@ -19,7 +19,7 @@ from attnkit.training.engine import ENGINE, choose_engine, is_ready, ready_engin
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
 SMALL_KERNEL = str(Path(__file__).parent / "small_kernel.py")
-"""What the child process compiles here: the kernel itself takes half a minute."""
+"""What the child process compiles here: the kernel itself takes ten seconds."""
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ def test_a_cold_cache_is_compiled_once_and_says_so(place, monkeypatch):
     cache.ensure_compiled(said.append)
     assert cache.is_compiled()
     cache.ensure_compiled(said.append)
-    assert said == ["Compiling the training kernel once, about half a minute ..."]
+    assert said == ["Compiling the training kernel once, about ten seconds ..."]
     command = [sys.executable, SMALL_KERNEL, "load"]  # prints how many functions it found
     assert subprocess.check_output(command, env=environment_with_package()) == b"1"
     assert {path.name for path in (place / "caches").iterdir()} == {cache.cache_key()}

@@ -8,25 +8,37 @@ import pytest
 import torch
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
+from numba import njit
 from random_experiments import COMPOSED, TINY, mixed, sizes
 from scipy.special import softmax
 from searching import briefly
 
 from attnkit.experiment import Experiment
 from attnkit.model.initial import generator_for
-from attnkit.model.kernel import elementwise
+from attnkit.model.kernel import elementwise, products
 from attnkit.model.kernel import model as kernel_model
+from attnkit.model.kernel.compiler import OPTIONS
+from attnkit.model.kernel.compiling import ARGUMENTS, compile_all
 from attnkit.model.kernel.description import describe
 from attnkit.model.kernel.model import KernelModel
-from attnkit.model.kernel.products import multiply, multiply_add, transpose
 from attnkit.model.kernel.vectors import LANES
 from attnkit.model.model import Model
 from attnkit.model.reference import cross_entropy
+from attnkit.training import Training
 from attnkit.training.data import stack
 from attnkit.training.engine import kernel_knows
 
 CPU = torch.device("cpu")
 CANARY = np.float32(-12345.0)
+
+# Functions that only compiled functions call, compiled by themselves
+multiply, multiply_add, transpose, softmax_of, gelu = (
+    njit(**OPTIONS)(function.py_func)
+    for function in (
+        *(products.multiply, products.multiply_add, products.transpose),
+        *(elementwise.softmax, elementwise.gelu),
+    )
+)
 
 
 def batch(experiment):
@@ -177,6 +189,22 @@ def test_a_run_whose_parameters_do_not_fit_is_refused():
         with_offsets(offsets | {"0.W_O": (n_numbers - 1, offsets["0.W_O"][1])})
 
 
+def test_training_calls_what_is_compiled_ahead():
+    """With the same types of arguments, so that no training waits for a compilation."""
+    compile_all()
+    experiment = Experiment(task="directed", **TINY, steps=2, clip=0.1)
+    Training(experiment, "cpu", "kernel").advance(2)
+    assert [len(function.signatures) for function in ARGUMENTS] == [1] * len(ARGUMENTS)
+
+
+def test_an_inner_function_cannot_be_called_from_python():
+    """It has no machine code of its own; calling it is an error, not a crash."""
+    compile_all()
+    x = np.zeros((2, 16), np.float32)
+    with pytest.raises(KeyError, match="copy can be called by compiled functions only"):
+        elementwise.copy(x, x)
+
+
 @given(st.integers(1, 29), st.integers(1, 29), st.integers(1, 2 * LANES + 5), st.integers(0, 3))
 @briefly(40)
 def test_products_of_any_shape(n_rows, n_inner, n_columns, margin):
@@ -204,13 +232,13 @@ def test_softmax_of_a_part_of_a_row():
         width = n + -n % 16
         row = np.random.default_rng(n).standard_normal(width, np.float32) * 9
         expected = 3 * softmax(row[:n].astype(np.float64) * 0.5)
-        elementwise.softmax(row, n, np.float32(0.5), np.float32(3.0))
+        softmax_of(row, n, np.float32(0.5), np.float32(3.0))
         np.testing.assert_allclose(row[:n], expected, rtol=3e-6, atol=1e-9)
         assert not row[n:].any()
         for bad in (math.nan, math.inf):
             row = np.zeros(width, np.float32)
             row[n // 2] = bad
-            elementwise.softmax(row, n, np.float32(0.5), np.float32(1.0))
+            softmax_of(row, n, np.float32(0.5), np.float32(1.0))
             assert np.isnan(row[:n]).all()
 
 
@@ -221,7 +249,7 @@ def test_gelu_and_its_derivative():
     expected = torch.nn.functional.gelu(exact_x)
     expected.sum().backward()
     out, slope = np.empty_like(x), x.copy()
-    elementwise.gelu(out, slope)
+    gelu(out, slope)
     np.testing.assert_allclose(out, expected.detach().numpy(), atol=1e-6)
     np.testing.assert_allclose(slope, exact_x.grad.numpy(), atol=1e-6)
 

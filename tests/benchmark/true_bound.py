@@ -21,10 +21,10 @@ from numba import njit
 
 from attnkit.experiment import Experiment
 from attnkit.foundation.process import n_cores
+from attnkit.model.kernel.compiler import OPTIONS
 from attnkit.model.kernel.description import Description, describe
 from attnkit.model.kernel.products import multiply
 from attnkit.model.kernel.tables import BLOCK, NONE
-from attnkit.model.kernel.vectors import OPTIONS
 from attnkit.model.model import Model
 
 Shape = tuple[int, int, int]
@@ -142,7 +142,7 @@ def _seconds(way: Callable[[np.ndarray, int], None], shape: tuple[int, int]) -> 
         n *= 2
 
 
-@njit(**{**OPTIONS, "cache": False})  # type: ignore[untyped-decorator]
+@njit(**OPTIONS)  # type: ignore[untyped-decorator]
 def _repeat(out: np.ndarray, a: np.ndarray, b: np.ndarray, n: int) -> None:
     for _ in range(n):
         multiply(out, a, b)

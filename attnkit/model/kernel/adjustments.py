@@ -11,15 +11,16 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import carray, njit
+from numba import carray
 
-from attnkit.model.kernel.vectors import OPTIONS, address
+from attnkit.model.kernel.compiler import inner
+from attnkit.model.kernel.vectors import address
 
 _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
 _EPSILON_OF_UNIT, _EPSILON_OF_RMS = np.float32(1e-12), np.float32(1e-6)
 
 
-@njit(**OPTIONS)
+@inner
 def write_rotations(run, scratch):
     """Write the cosines, then the sines, of the angles of all positions, (n_rotations, r)."""
     if run.n_rotations == 0:
@@ -33,7 +34,7 @@ def write_rotations(run, scratch):
             rotations[position, half + c] = math.sin(angle)
 
 
-@njit(**OPTIONS)
+@inner
 def adjust(out, raw, rows, width, factors, skew, gains, unit, rotations, numbers):
     """Write the adjusted rows of one role.
 
@@ -75,7 +76,7 @@ def adjust(out, raw, rows, width, factors, skew, gains, unit, rotations, numbers
                     target[start + half + c] = y * rotation[c] + x * rotation[half + c]
 
 
-@njit(**OPTIONS)
+@inner
 def adjust_back(d_raw, d_out, raw, rows, width, factors, skew, gains, unit, rotations, parameters):
     """Add to the gradients of the raw rows, factors and gains; `d_out` is overwritten.
 
@@ -125,7 +126,7 @@ def adjust_back(d_raw, d_out, raw, rows, width, factors, skew, gains, unit, rota
                     d_source[c] += d_target[c]
 
 
-@njit(**OPTIONS)
+@inner
 def _inverse(square, width, unit):
     """Return the reciprocal of a head's length, or of its root mean square."""
     if unit:

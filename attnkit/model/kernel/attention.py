@@ -6,17 +6,19 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from attnkit.model.kernel.adjustments import adjust, adjust_back
+from attnkit.model.kernel.compiler import inner
 from attnkit.model.kernel.elementwise import clear, normalise, normalise_back, softmax, softmax_back
 from attnkit.model.kernel.products import multiply, multiply_add, transpose
 from attnkit.model.kernel.rows import (
+    columns,
     linear,
     linear_add,
     linear_back,
     linear_back_add,
     padded,
+    part,
     put_back,
     vector_at,
     view,
@@ -24,20 +26,20 @@ from attnkit.model.kernel.rows import (
     window_view,
 )
 from attnkit.model.kernel.tables import BLOCK, NONE
-from attnkit.model.kernel.vectors import OPTIONS
 
-_ONE = np.float32(1.0)
+_ONE, _ZERO = np.float32(1.0), np.int64(0)  # numba compiles again for each literal number
+_NONE = np.int64(NONE)
 _SELF_MASK = np.float32(-1e5)
 """`attnkit.model.model.SELF_MASK` as a float32."""
 
 
-@njit(**OPTIONS)
+@inner
 def attend(run, matrices, layer, numbers, scratch, n, record, first, n_examples):
     """Add the layer's output to the residual stream at the query positions.
 
     Args:
         n: Number of examples in the chunk.
-        record: Record of scores and patterns to write, or no numbers; see `answer`.
+        record: Record of scores and patterns to write, or no numbers; see `compute`.
         first: Index of the chunk's first example in the record.
         n_examples: Number of examples in the record.
     """
@@ -76,7 +78,7 @@ def attend(run, matrices, layer, numbers, scratch, n, record, first, n_examples)
         put_back(after, x_window, layer.queries_from, layer.n_queries, n)
 
 
-@njit(**OPTIONS)
+@inner
 def _mix(run, layer, q, k, v, z, scratch, n, record, first, n_examples):
     """Write z of every head: softmax(q kᵀ · scale + mask) v."""
     n_queries, n_keys, d_k, d_v = layer.n_queries, layer.n_keys, layer.d_k, layer.d_v
@@ -89,33 +91,33 @@ def _mix(run, layer, q, k, v, z, scratch, n, record, first, n_examples):
     for b in range(n):
         for h in range(layer.n_heads):
             kv = h // n_per_kv_head
-            transpose(keys, k[b * n_keys : (b + 1) * n_keys, kv * d_k : (kv + 1) * d_k])
+            transpose(keys, part(k, b * n_keys, n_keys, kv * d_k, d_k))
             for i in range(0, n_queries, block):
                 n_rows = min(block, n_queries - i)
                 n_seen = min(layer.position + i + n_rows, n_keys) if skips_future else n_keys
                 start = layer.pattern + ((b * layer.n_heads + h) * n_queries + i) * width
                 pattern = view(scratch, start, n_rows, width)
                 q_row = b * n_q_rows + first_q_row + i
-                queries = q[q_row : q_row + n_rows, h * d_k : (h + 1) * d_k]
-                multiply(pattern[:, :n_seen], queries, keys[:, :n_seen])
+                queries = part(q, q_row, n_rows, h * d_k, d_k)
+                multiply(columns(pattern, n_seen), queries, columns(keys, n_seen))
                 if len(record):
                     offset = (
                         layer.recorded * n_examples
                         + (first + b) * n_record
                         + h * n_queries * n_keys
                     )
-                    _write_record(record, offset, pattern[:, :n_keys], layer.scale)
-                _mask_and_softmax(layer, pattern[:, : padded(n_seen)], layer.position + i)
+                    _write_record(record, offset, columns(pattern, n_keys), layer.scale)
+                _mask_and_softmax(layer, columns(pattern, padded(n_seen)), layer.position + i)
                 if len(record):
                     offset += n_examples * n_record
-                    _write_record(record, offset, pattern[:, :n_keys], _ONE)
+                    _write_record(record, offset, columns(pattern, n_keys), _ONE)
                 z_row = b * n_queries + i
-                values = v[b * n_keys : b * n_keys + n_seen, kv * d_v : (kv + 1) * d_v]
-                z_head = z[z_row : z_row + n_rows, h * d_v : (h + 1) * d_v]
-                multiply(z_head, pattern[:, :n_seen], values)
+                values = part(v, b * n_keys, n_seen, kv * d_v, d_v)
+                z_head = part(z, z_row, n_rows, h * d_v, d_v)
+                multiply(z_head, columns(pattern, n_seen), values)
 
 
-@njit(**OPTIONS)
+@inner
 def _write_record(record, offset, matrix, factor):
     """Write a matrix times a factor into a record."""
     target = view(record, offset, matrix.shape[0], matrix.shape[1])
@@ -124,7 +126,7 @@ def _write_record(record, offset, matrix, factor):
             target[i, j] = matrix[i, j] * factor
 
 
-@njit(**OPTIONS)
+@inner
 def _mask_and_softmax(layer, scores, position):
     """Replace unscaled scores by the pattern; `position` is that of the first row's query."""
     n_keys = layer.n_keys
@@ -135,7 +137,7 @@ def _mask_and_softmax(layer, scores, position):
         softmax(scores[i], n, layer.scale, _ONE)
 
 
-@njit(**OPTIONS)
+@inner
 def attend_back(run, matrices, layer, numbers, gradient, scratch, n):
     """Backpropagate: add to the gradients of the layer's weights and of the stream before it."""
     m, n_rows, n_query_rows = run.d_model, n * layer.n_before, n * layer.n_queries
@@ -171,7 +173,7 @@ def attend_back(run, matrices, layer, numbers, gradient, scratch, n):
     normalise_back(dx, d_rows, normed, inverse, numbers, gradient, layer.ln1_w, layer.ln1_b)
 
 
-@njit(**OPTIONS)
+@inner
 def _project_back(run, matrices, layer, dq, dk, dv, gradient, scratch, n):
     """Return the gradient of the normalised rows, and add to the gradients of the projections."""
     m, n_rows = run.d_model, n * layer.n_before
@@ -205,7 +207,7 @@ def _project_back(run, matrices, layer, dq, dk, dv, gradient, scratch, n):
     return d_rows
 
 
-@njit(**OPTIONS)
+@inner
 def _mix_back(run, layer, q, k, v, dq, dk, dv, dz, scratch, n):
     """Add to the gradients of adjusted queries, keys and values."""
     n_queries, n_keys, d_k, d_v = layer.n_queries, layer.n_keys, layer.d_k, layer.d_v
@@ -216,30 +218,30 @@ def _mix_back(run, layer, q, k, v, dq, dk, dv, dz, scratch, n):
     for b in range(n):
         for h in range(layer.n_heads):
             kv = h // n_per_kv_head
-            transpose(values, v[b * n_keys : (b + 1) * n_keys, kv * d_v : (kv + 1) * d_v])
+            transpose(values, part(v, b * n_keys, n_keys, kv * d_v, d_v))
             for i in range(0, n_queries, block):
                 n_rows = min(block, n_queries - i)
                 n_seen = min(layer.position + i + n_rows, n_keys) if layer.causal else n_keys
                 start = layer.pattern + ((b * layer.n_heads + h) * n_queries + i) * width
-                pattern = view(scratch, start, n_rows, width)[:, : padded(n_seen)]
-                d_pattern = view(scratch, run.d_pattern, n_rows, width)[:, : padded(n_seen)]
+                pattern = columns(view(scratch, start, n_rows, width), padded(n_seen))
+                d_pattern = view(scratch, run.d_pattern, n_rows, width)
+                d_pattern = columns(d_pattern, padded(n_seen))
                 z_row, k_row = b * n_queries + i, b * n_keys
                 q_row = b * n_q_rows + first_q_row + i
-                k_head, v_head = slice(kv * d_k, (kv + 1) * d_k), slice(kv * d_v, (kv + 1) * d_v)
-                q_head = slice(h * d_k, (h + 1) * d_k)
-                dz_head = dz[z_row : z_row + n_rows, h * d_v : (h + 1) * d_v]
-                multiply(d_pattern[:, :n_seen], dz_head, values[:, :n_seen])
+                k_column, v_column, q_column = kv * d_k, kv * d_v, h * d_k
+                dz_head = part(dz, z_row, n_rows, h * d_v, d_v)
+                multiply(columns(d_pattern, n_seen), dz_head, columns(values, n_seen))
                 for row in range(n_rows):
                     softmax_back(d_pattern[row], pattern[row], n_seen, layer.scale)
-                pattern, d_pattern = pattern[:, :n_seen], d_pattern[:, :n_seen]
-                queries = q[q_row : q_row + n_rows, q_head]
-                keys = k[k_row : k_row + n_seen, k_head]
-                multiply_add(dk[k_row : k_row + n_seen, k_head], d_pattern.T, queries)
-                multiply_add(dv[k_row : k_row + n_seen, v_head], pattern.T, dz_head)
-                multiply_add(dq[q_row : q_row + n_rows, q_head], d_pattern, keys)
+                pattern, d_pattern = columns(pattern, n_seen), columns(d_pattern, n_seen)
+                queries = part(q, q_row, n_rows, q_column, d_k)
+                keys = part(k, k_row, n_seen, k_column, d_k)
+                multiply_add(part(dk, k_row, n_seen, k_column, d_k), d_pattern.T, queries)
+                multiply_add(part(dv, k_row, n_seen, v_column, d_v), pattern.T, dz_head)
+                multiply_add(part(dq, q_row, n_rows, q_column, d_k), d_pattern, keys)
 
 
-@njit(**OPTIONS)
+@inner
 def _roles(layer, scratch, q_offset, k_offset, v_offset, n):
     """Return queries, keys and values, or their gradients; tied roles are the same rows."""
     return (
@@ -249,7 +251,7 @@ def _roles(layer, scratch, q_offset, k_offset, v_offset, n):
     )
 
 
-@njit(**OPTIONS)
+@inner
 def _query_rows(layer):
     """Return the number of rows of q per example, and the first of them that is a query."""
     if layer.q_adjusted != NONE:
@@ -257,14 +259,14 @@ def _query_rows(layer):
     return layer.n_q_rows, layer.first_q_row
 
 
-@njit(**OPTIONS)
+@inner
 def _narrow(layer, matrices, scratch, offset, n):
     """Return the rows of the narrow vector or of its gradient; they are empty without one."""
     width = matrices[layer.W_narrow].n_out if layer.W_narrow != NONE else 0
     return view(scratch, max(offset, 0), n * layer.n_keys, width)
 
 
-@njit(**OPTIONS)
+@inner
 def _adjusted(layer, scratch, q, k, v, q_offset, k_offset, v_offset, n):
     """Return the adjusted copies of roles, and the rows of roles that no rule adjusts."""
     if q_offset != NONE:
@@ -276,7 +278,7 @@ def _adjusted(layer, scratch, q, k, v, q_offset, k_offset, v_offset, n):
     return q, k, v
 
 
-@njit(**OPTIONS)
+@inner
 def _clear_adjusted(layer, d_adjusted):
     """Set the gradients of adjusted copies to zero."""
     dq, dk, dv = d_adjusted
@@ -288,48 +290,54 @@ def _clear_adjusted(layer, d_adjusted):
         clear(dv)
 
 
-@njit(**OPTIONS)
+@inner
 def _adjust(run, layer, q, k, v, numbers, scratch, n):
     """Return the roles after factors, skew parts, norms and rotations."""
     adjusted = _adjusted(
         layer, scratch, q, k, v, layer.q_adjusted, layer.k_adjusted, layer.v_adjusted, n
     )
     all_rotations = view(scratch, run.rotations, run.n_rotations, run.d_rotation)
-    nothing = all_rotations[:0]
+    nothing = view(scratch, run.rotations, _ZERO, run.d_rotation)
     rotations = all_rotations if layer.rotates else nothing
     n_keys, n_queries, position = layer.n_keys, layer.n_queries, layer.position
     if layer.q_adjusted != NONE:
         rows = layer.n_q_rows, layer.first_q_row, n_queries, position
-        adjust(adjusted[0], q, rows, layer.d_k, layer.D_Q, 0, layer.g_Q, 0, rotations, numbers)
+        adjust(
+            adjusted[0], q, rows, layer.d_k, layer.D_Q, _ZERO, layer.g_Q, _ZERO, rotations, numbers
+        )
     if layer.k_adjusted != NONE:
-        rows = n_keys, 0, n_keys, 0
+        rows = n_keys, _ZERO, n_keys, _ZERO
         factors, skew, gains, unit = layer.D_K, layer.skew, layer.g_K, layer.unit_key
         adjust(adjusted[1], k, rows, layer.d_k, factors, skew, gains, unit, rotations, numbers)
     if layer.v_adjusted != NONE:
-        rows = n_keys, 0, n_keys, 0
-        adjust(adjusted[2], v, rows, layer.d_v, layer.D_V, 0, NONE, 0, nothing, numbers)
+        rows = n_keys, _ZERO, n_keys, _ZERO
+        adjust(adjusted[2], v, rows, layer.d_v, layer.D_V, _ZERO, _NONE, _ZERO, nothing, numbers)
     return adjusted
 
 
-@njit(**OPTIONS)
+@inner
 def _adjust_back(run, layer, q, k, v, dq, dk, dv, d_adjusted, numbers, gradient, scratch, n):
     """Add to the gradients of the roles before their adjustment, and of factors and gains."""
     all_rotations = view(scratch, run.rotations, run.n_rotations, run.d_rotation)
-    nothing = all_rotations[:0]
+    nothing = view(scratch, run.rotations, _ZERO, run.d_rotation)
     rotations = all_rotations if layer.rotates else nothing
     n_keys, n_queries, position = layer.n_keys, layer.n_queries, layer.position
-    parameters = vector_at(numbers, 0, run.n_numbers), vector_at(gradient, 0, run.n_numbers)
+    parameters = numbers, gradient
     dq_out, dk_out, dv_out = d_adjusted
     if layer.q_adjusted != NONE:
         rows = layer.n_q_rows, layer.first_q_row, n_queries, position
         factors, gains = layer.D_Q, layer.g_Q
-        adjust_back(dq, dq_out, q, rows, layer.d_k, factors, 0, gains, 0, rotations, parameters)
+        adjust_back(
+            dq, dq_out, q, rows, layer.d_k, factors, _ZERO, gains, _ZERO, rotations, parameters
+        )
     if layer.k_adjusted != NONE:
-        rows = n_keys, 0, n_keys, 0
+        rows = n_keys, _ZERO, n_keys, _ZERO
         factors, skew, gains, unit = layer.D_K, layer.skew, layer.g_K, layer.unit_key
         adjust_back(
             dk, dk_out, k, rows, layer.d_k, factors, skew, gains, unit, rotations, parameters
         )
     if layer.v_adjusted != NONE:
-        rows = n_keys, 0, n_keys, 0
-        adjust_back(dv, dv_out, v, rows, layer.d_v, layer.D_V, 0, NONE, 0, nothing, parameters)
+        rows = n_keys, _ZERO, n_keys, _ZERO
+        adjust_back(
+            dv, dv_out, v, rows, layer.d_v, layer.D_V, _ZERO, _NONE, _ZERO, nothing, parameters
+        )

@@ -116,7 +116,7 @@ def ensure_compiled(say: Callable[[str], None]) -> None:
     """
     if is_compiled():
         return
-    say("Compiling the training kernel once, about half a minute ...")
+    say("Compiling the training kernel once, about ten seconds ...")
     with _lock():
         if not is_compiled():  # another process may have compiled them in the meantime
             _compile_in_child()

@@ -1,22 +1,27 @@
-"""Compilation of all functions of the kernel."""
+"""Compilation of the functions that Python calls, with the types of their arguments."""
 
 from __future__ import annotations
 
-import torch
+from typing import Any
 
-from attnkit.experiment import Experiment
-from attnkit.model.kernel.model import KernelAdam, KernelModel
+from numba import boolean, float32, from_dtype, int64
+
+from attnkit.model.kernel import elementwise, step
+from attnkit.model.kernel.tables import LAYER, MATRIX, RUN
+
+_TABLES = tuple(from_dtype(table)[::1] for table in (RUN, MATRIX, LAYER))
+_BATCH = int64[:, :, :, ::1], int64[:, :, ::1], boolean[:, ::1]
+_ROWS = float32[:, ::1]
+
+ARGUMENTS: dict[Any, tuple[Any, ...]] = {
+    step.compute: (*_TABLES, _ROWS, *_BATCH, _ROWS, float32[:, :, ::1], _ROWS, float32[::1]),
+    elementwise.clip: (float32[::1], float32),
+    elementwise.adam: (*[float32[::1]] * 4, *[float32] * 4),
+}
+"""Entry function → numba's types of its arguments."""
 
 
 def compile_all() -> None:
-    """Call every function of the kernel once: numba compiles it, or loads it from the cache."""
-    experiment = Experiment(sharing=["QKV"], n_seeds=1, batch_size=16, clip=1.0)
-    model = KernelModel(experiment, [0], torch.device("cpu"))
-    task = experiment.task
-    tokens = torch.zeros(1, 1, task.n_ctx, task.n_fields, dtype=torch.int64)
-    labels = torch.zeros(1, 1, task.n_ctx - task.answers_from, dtype=torch.int64)
-    model.differentiate(tokens, labels)
-    model.clip(1.0)
-    model.logits(tokens, [])
-    optimiser = KernelAdam(model.numbers, model.gradient, [(slice(0, len(model.numbers)), 0.1)])
-    optimiser.step()
+    """Compile every function of the kernel, or load it from the cache."""
+    for function, types in ARGUMENTS.items():
+        function.compile(types)

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from attnkit.experiment.layer_specs import LayerSpec
-from attnkit.model.kernel.rows import padded
-from attnkit.model.kernel.tables import LAYER, MATRIX, NONE, RUN
+from attnkit.model.kernel.tables import LAYER, MATRIX, NONE, RUN, padded
 from attnkit.tasks import Task
 from attnkit.variants.position_rules import RotaryPositions
 from attnkit.variants.rules import Rule

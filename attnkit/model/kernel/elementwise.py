@@ -9,11 +9,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
+from attnkit.model.kernel.compiler import entry, inner
 from attnkit.model.kernel.vectors import (
     LANES,
-    OPTIONS,
     address,
     exp,
     first_lanes,
@@ -31,16 +30,13 @@ _EPSILON_OF_RMS, _EPSILON_OF_LAYER_NORM = np.float32(1e-6), np.float32(1e-5)
 _MASKED = np.float32(-3e38)
 """Score of a masked position before a softmax."""
 
-PIECE = 16
-"""Lengths of rows that a softmax reads are multiples of this number."""
-
 _DENSITY, _P = np.float32(1 / math.sqrt(2 * math.pi)), np.float32(0.3275911 * math.sqrt(0.5))
 _TINY = np.float32(1e-30)
 _A1, _A2, _A3 = np.float32(0.254829592), np.float32(-0.284496736), np.float32(1.421413741)
 _A4, _A5 = np.float32(-1.453152027), np.float32(1.061405429)
 
 
-@njit(**OPTIONS)
+@inner
 def softmax(row, n, scale, weight):
     """Replace the first `n` numbers of a row by their softmax, and the others by zeros.
 
@@ -65,7 +61,7 @@ def softmax(row, n, scale, weight):
         store(start, j, load(start, j) * norm)
 
 
-@njit(**OPTIONS)
+@inner
 def softmax_back(d_row, row, n, scale):
     """Replace the gradient of a softmax by the gradient of its input, times `scale`.
 
@@ -86,7 +82,7 @@ def softmax_back(d_row, row, n, scale):
         store(d_start, j, (load(d_start, j) - mean) * load(start, j) * factor)
 
 
-@njit(**OPTIONS)
+@inner
 def gelu(out, x):
     """Write GELU, x times the normal distribution function of x; replace x by the derivative.
 
@@ -114,7 +110,7 @@ def gelu(out, x):
         store(source, j, fma(value * density, spread(_DENSITY), below))
 
 
-@njit(**OPTIONS)
+@inner
 def clear(rows):
     """Set a contiguous matrix and its padding up to a multiple of `PIECE` to zero."""
     start, zero = address(rows, 0), spread(_ZERO)
@@ -122,7 +118,7 @@ def clear(rows):
         store(start, j, zero)
 
 
-@njit(**OPTIONS)
+@inner
 def copy(out, rows):
     """Copy rows."""
     for i in range(len(rows)):
@@ -131,7 +127,7 @@ def copy(out, rows):
             target[c] = row[c]
 
 
-@njit(**OPTIONS)
+@inner
 def copy_numbers(out, out_start, source, start, n):
     """Copy `n` numbers, a multiple of `PIECE`, between contiguous matrices."""
     target, values = address(out, out_start), address(source, start)
@@ -139,7 +135,7 @@ def copy_numbers(out, out_start, source, start, n):
         store(target, c, load(values, c))
 
 
-@njit(**OPTIONS)
+@inner
 def normalise(rows, normed, inverse, x, numbers, gain, shift):
     """Write RMSNorm of rows, without gain; or LayerNorm, with gain and shift.
 
@@ -175,7 +171,7 @@ def normalise(rows, normed, inverse, x, numbers, gain, shift):
                 store(out, i * m + c, fma(row, load(gains, c), load(shifts, c)))
 
 
-@njit(**OPTIONS)
+@inner
 def normalise_back(dx, d_rows, normed, inverse, numbers, gradient, gain, shift):
     """Add to `dx` and to the gradients of gain and shift; `d_rows` is overwritten."""
     n, m = d_rows.shape
@@ -202,7 +198,7 @@ def normalise_back(dx, d_rows, normed, inverse, numbers, gradient, gain, shift):
             store(target, c, fma(d_x, factor, load(target, c)))
 
 
-@njit(**OPTIONS)
+@inner
 def add_row(out, out_start, vector, start, n):
     """Add `n` numbers of `vector`, a multiple of `PIECE`, to `n` numbers of `out`."""
     target, source = address(out, out_start), address(vector, start)
@@ -210,7 +206,7 @@ def add_row(out, out_start, vector, start, n):
         store(target, c, load(target, c) + load(source, c))
 
 
-@njit(**OPTIONS)
+@inner
 def add_rows(out, row):
     """Add one row to every row of `out`."""
     for i in range(len(out)):
@@ -219,7 +215,7 @@ def add_rows(out, row):
             target[c] += row[c]
 
 
-@njit(**OPTIONS)
+@inner
 def sum_rows(out, rows):
     """Add the sum of all rows to the vector `out`."""
     for i in range(len(rows)):
@@ -228,7 +224,7 @@ def sum_rows(out, rows):
             out[c] += row[c]
 
 
-@njit(**OPTIONS)
+@entry
 def clip(gradient, largest):
     """Scale down a run's gradient if its norm is larger than `largest`.
 
@@ -248,7 +244,7 @@ def clip(gradient, largest):
             gradient[j] *= factor
 
 
-@njit(**OPTIONS)
+@entry
 def adam(numbers, gradient, mean, square, first, second, epsilon, rate):
     """Take one step of Adam with a run's parameters; see `attnkit.model.adam.Adam`.
 

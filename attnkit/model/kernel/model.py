@@ -76,8 +76,10 @@ class _Kernel:
 
     def differentiate(self, tokens: np.ndarray, labels: np.ndarray) -> None:
         """Write the gradients of one batch for each seed."""
-        arrays = self.numbers, self.gradient, tokens, labels, self._fixed
-        step.differentiate(*self._training.tables, *arrays, _scratch(self._training))
+        n_seeds = len(self.numbers)
+        logits, record = np.empty((n_seeds, 0, 0), np.float32), np.empty((n_seeds, 0), np.float32)
+        arrays = self.numbers, tokens, labels, self._fixed, self.gradient, logits, record
+        step.compute(*self._training.tables, *arrays, _scratch(self._training))
 
     def logits(
         self, tokens: np.ndarray, seeds: slice, layers: list[Layer] | None
@@ -91,8 +93,9 @@ class _Kernel:
         logits = np.empty((n_seeds, n_examples * self._n_answers, self._n_classes), np.float32)
         n_recorded = 0 if layers is None else description.n_recorded * n_examples
         record = np.empty((n_seeds, n_recorded), np.float32)
-        arrays = self.numbers[seeds], tokens, logits, record
-        step.answer(*description.tables, *arrays, _scratch(description))
+        labels, gradient = np.empty((0, 0, 0), np.int64), np.empty((n_seeds, 0), np.float32)
+        arrays = self.numbers[seeds], tokens, labels, self._fixed, gradient, logits, record
+        step.compute(*description.tables, *arrays, _scratch(description))
         if layers is not None:
             start = 0
             for shape in description.shapes:

@@ -14,16 +14,16 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 
+from attnkit.model.kernel.compiler import inner
 from attnkit.model.kernel.vectors import (
     FLOAT,
     INDEX,
     INT,
     INTS,
     LANES,
-    OPTIONS,
     POINTER,
     VECTOR,
     address,
@@ -43,7 +43,7 @@ _TILE = 8
 _Body = Callable[[ir.IRBuilder, Any, list[Any]], list[Any]]
 
 
-@njit(**OPTIONS)
+@inner
 def multiply(out, a, b):
     """Write the product a @ b.
 
@@ -60,7 +60,7 @@ def multiply(out, a, b):
     )
 
 
-@njit(**OPTIONS)
+@inner
 def multiply_add(out, a, b):
     """Add the product a @ b to `out`; the arguments are those of `multiply`."""
     _product(
@@ -71,7 +71,7 @@ def multiply_add(out, a, b):
     )
 
 
-@njit(**OPTIONS)
+@inner
 def transpose(out, a):
     """Write the transpose of a matrix with contiguous rows."""
     n_rows, n_columns = a.shape
@@ -253,7 +253,7 @@ def _emit_product(typing_context, out, o0, a, a0, a1, b, b0, i, j, k, adds):
     return types.void(*kinds), generate
 
 
-@njit(inline="never", **OPTIONS)
+@inner
 def _product(out, o0, a, a0, a1, b, b0, i, j, k, adds):
     """Compute a product from addresses, strides and sizes; `adds` is 1 to add it to `out`."""
     _emit_product(out, o0, a, a0, a1, b, b0, i, j, k, adds)

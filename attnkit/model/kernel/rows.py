@@ -2,37 +2,65 @@
 
 from __future__ import annotations
 
-from numba import carray, njit
+from llvmlite import ir
+from numba import carray, types
+from numba.extending import intrinsic
+from numba.np.arrayobj import populate_array
 
-from attnkit.model.kernel.elementwise import PIECE, add_rows, copy, copy_numbers, sum_rows
+from attnkit.model.kernel import tables
+from attnkit.model.kernel.compiler import inner
+from attnkit.model.kernel.elementwise import add_rows, copy, copy_numbers, sum_rows
 from attnkit.model.kernel.products import multiply, multiply_add
 from attnkit.model.kernel.tables import NONE
-from attnkit.model.kernel.vectors import OPTIONS, address
+from attnkit.model.kernel.vectors import INDEX, POINTER, address
+
+padded = inner(tables.padded)
+
+_MATRIX = types.Array(types.float32, 2, "A")
+"""Type of every matrix: numba compiles a function again for each type it is called with."""
 
 
-@njit(**OPTIONS)
-def padded(n):
-    """Return n rounded up to a multiple of `PIECE`."""
-    return (n + PIECE - 1) // PIECE * PIECE
+@intrinsic
+def _matrix(typing_context, pointer, n_rows, n_columns, stride):
+    """Return the matrix that begins at an address, with this distance between its rows."""
+
+    def generate(context, builder, signature, arguments):
+        pointer, n_rows, n_columns, stride = arguments
+        size, matrix = ir.Constant(INDEX, 4), context.make_array(_MATRIX)(context, builder)
+        populate_array(
+            matrix, pointer, [n_rows, n_columns], [builder.mul(stride, size), size], size, None
+        )
+        return matrix._getvalue()
+
+    return _MATRIX(POINTER, types.int64, types.int64, types.int64), generate
 
 
-@njit(**OPTIONS)
-def view(vector, start, n_rows, n_columns):
-    """Return a slice of a vector as a matrix.
-
-    The matrix has the same numba type as a slice of a matrix, because numba compiles functions
-    again for every type that they are called with.
-    """
-    return carray(address(vector, start), (n_rows, n_columns))[:, :]
+@inner
+def view(numbers, start, n_rows, n_columns):
+    """Return the numbers from an address on as a matrix."""
+    return _matrix(address(numbers, start), n_rows, n_columns, n_columns)
 
 
-@njit(**OPTIONS)
+@inner
+def part(matrix, row, n_rows, column, n_columns):
+    """Return a part of a matrix, which begins at this row and column."""
+    stride = matrix.strides[0] // 4
+    return _matrix(address(matrix, row * stride + column), n_rows, n_columns, stride)
+
+
+@inner
+def columns(matrix, n):
+    """Return the first `n` columns of a matrix."""
+    return _matrix(address(matrix, 0), len(matrix), n, matrix.strides[0] // 4)
+
+
+@inner
 def vector_at(vector, start, size):
     """Return a slice of a vector."""
     return carray(address(vector, start), (size,))
 
 
-@njit(**OPTIONS)
+@inner
 def window(scratch, offset, x, first, count, n):
     """Return the rows of `count` positions of every example, beginning with position `first`.
 
@@ -46,7 +74,7 @@ def window(scratch, offset, x, first, count, n):
     return rows
 
 
-@njit(**OPTIONS)
+@inner
 def window_view(scratch, offset, x, count, n):
     """Return the rows that `window` returns, without copying them."""
     if count == len(x) // n:
@@ -54,7 +82,7 @@ def window_view(scratch, offset, x, count, n):
     return view(scratch, offset, n * count, x.shape[1])
 
 
-@njit(**OPTIONS)
+@inner
 def put_back(x, rows, first, count, n):
     """Write the rows that `window` returned back to `x`, if they are a copy."""
     n_ctx, m = len(x) // n, x.shape[1]
@@ -63,7 +91,7 @@ def put_back(x, rows, first, count, n):
             copy_numbers(x, (b * n_ctx + first) * m, rows, b * count * m, count * m)
 
 
-@njit(**OPTIONS)
+@inner
 def linear(out, rows, matrix, numbers):
     """Write rows @ weight + bias."""
     if matrix.weight == NONE:
@@ -74,7 +102,7 @@ def linear(out, rows, matrix, numbers):
         add_rows(out, vector_at(numbers, matrix.bias, matrix.n_out))
 
 
-@njit(**OPTIONS)
+@inner
 def linear_add(out, rows, matrix, numbers):
     """Add rows @ weight + bias to `out`."""
     if matrix.weight == NONE:
@@ -85,7 +113,7 @@ def linear_add(out, rows, matrix, numbers):
         add_rows(out, vector_at(numbers, matrix.bias, matrix.n_out))
 
 
-@njit(**OPTIONS)
+@inner
 def linear_back(d_rows, d_out, rows, matrix, gradient, scratch):
     """Add to the gradients of a weight and its bias, and write the gradient of the rows."""
     if matrix.weight == NONE:
@@ -95,7 +123,7 @@ def linear_back(d_rows, d_out, rows, matrix, gradient, scratch):
     multiply(d_rows, d_out, view(scratch, matrix.transposed, matrix.n_out, matrix.n_in))
 
 
-@njit(**OPTIONS)
+@inner
 def linear_back_add(d_rows, d_out, rows, matrix, gradient, scratch):
     """Add to the gradients of a weight, its bias, and the rows."""
     if matrix.weight == NONE:
@@ -105,7 +133,7 @@ def linear_back_add(d_rows, d_out, rows, matrix, gradient, scratch):
     multiply_add(d_rows, d_out, view(scratch, matrix.transposed, matrix.n_out, matrix.n_in))
 
 
-@njit(**OPTIONS)
+@inner
 def _weight_back(d_out, rows, matrix, gradient):
     """Add to the gradients of a weight and its bias."""
     multiply_add(view(gradient, matrix.weight, matrix.n_in, matrix.n_out), rows.T, d_out)

@@ -6,7 +6,7 @@ processor's cache; gradients of weights accumulate over the chunks. Three tables
 `attnkit.model.kernel.description` writes and checks them. Sharing needs no code of its own: in
 these tables a tied role has the same entries as its owner.
 
-The first two functions take arrays; all others take the addresses of the run's parameters
+The first function takes arrays; all others take the addresses of the run's parameters
 (`numbers`), of its gradient, and of scratch memory.
 
 Index letters as in `attnkit.model.reference`; rows are those of a chunk, (b·i, m). The prefix `d_`
@@ -16,10 +16,10 @@ marks a gradient.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from attnkit.model.kernel.adjustments import write_rotations
 from attnkit.model.kernel.attention import attend, attend_back
+from attnkit.model.kernel.compiler import entry, inner
 from attnkit.model.kernel.elementwise import (
     add_row,
     clear,
@@ -31,6 +31,7 @@ from attnkit.model.kernel.elementwise import (
 )
 from attnkit.model.kernel.products import transpose
 from attnkit.model.kernel.rows import (
+    columns,
     linear,
     linear_add,
     linear_back,
@@ -42,87 +43,80 @@ from attnkit.model.kernel.rows import (
     window_view,
 )
 from attnkit.model.kernel.tables import NONE
-from attnkit.model.kernel.vectors import LANES, OPTIONS, address, load, spread, store
+from attnkit.model.kernel.vectors import LANES, address, load, spread, store
 
 _ONE, _ZERO = np.float32(1.0), np.float32(0.0)
 
 
-@njit(**OPTIONS)
-def differentiate(table, matrices, layers, numbers, gradient, tokens, labels, fixed, scratch):
-    """Write the gradient of the mean cross-entropy of a batch, for each run of one variant.
+@entry
+def compute(
+    table, matrices, layers, numbers, tokens, labels, fixed, gradient, logits, record, scratch
+):
+    """Compute a batch for each run of one variant: its gradient, or else its answers.
 
     Args:
         table: Table `RUN`, with one row.
         matrices: Table `MATRIX`.
         layers: Table `LAYER`.
         numbers: Parameters of each run, (s, n).
-        gradient: Gradient of each run, (s, n), which is written.
         tokens: Tokens of the batch, (s, b, i, fields).
         labels: Classes of the answers, (s, b, a); negative without a label.
         fixed: Whether a token's embedding is fixed, (s, vocab).
+        gradient: Gradient of the mean cross-entropy of each run to write, (s, n); n is 0 for the
+            answers.
+        logits: Logits to write, (s, b·a, c), if there is no gradient.
+        record: Record to write, (s, n): for each layer the scaled scores before masks of all
+            examples, (b, h, i, j), then their patterns; n is 0 for no record.
         scratch: Memory of at least `n_scratch` numbers.
     """
     run = table[0]
-    memory, nothing = address(scratch, 0), scratch[:0]
+    n_answers, n_examples = run.n_ctx - run.answers_from, tokens.shape[1]
+    memory, trains = address(scratch, 0), gradient.shape[1] > 0
     write_rotations(run, memory)
     for seed in range(len(numbers)):
         parameters, d_parameters = address(numbers[seed], 0), address(gradient[seed], 0)
-        clear(view(d_parameters, 0, 1, run.n_numbers))
-        _transpose_all(matrices, parameters, memory)
-        weight = _ONE / np.float32((labels[seed] >= 0).sum())
-        n_examples = tokens.shape[1]
+        if trains:
+            clear(gradient[seed])
+            _transpose_all(matrices, parameters, memory)
+            weight = _ONE / np.float32(_count_labels(labels[seed]))
         for first in range(0, n_examples, run.n_together):
             n = min(run.n_together, n_examples - first)
-            chunk, chunk_labels = tokens[seed, first : first + n], labels[seed, first : first + n]
+            chunk = tokens[seed, first : first + n]
             _embed(run, parameters, chunk, memory)
             for index in range(len(layers)):
                 layer = layers[index]
-                attend(run, matrices, layer, parameters, memory, n, nothing, first, n_examples)
+                attend(run, matrices, layer, parameters, memory, n, record[seed], first, n_examples)
                 _mlp(run, matrices, layer, parameters, memory, n)
             _read_out(run, matrices, parameters, memory, n)
-            _cross_entropy_back(run, chunk_labels, weight, memory)
+            if not trains:
+                rows = columns(_logits(run, memory, n * n_answers), run.n_classes)
+                copy(logits[seed, first * n_answers : (first + n) * n_answers], rows)
+                continue
+            _cross_entropy_back(run, labels[seed, first : first + n], weight, memory)
             _read_out_back(run, matrices, parameters, d_parameters, memory, n)
             for index in range(len(layers) - 1, -1, -1):
                 layer = layers[index]
                 _mlp_back(run, matrices, layer, parameters, d_parameters, memory, n)
                 attend_back(run, matrices, layer, parameters, d_parameters, memory, n)
             _embed_back(run, d_parameters, chunk, memory)
-        d_embedding = view(d_parameters, run.W_E, run.d_vocab, run.d_model)
-        for token in range(run.d_vocab):
-            if fixed[seed, token]:
-                d_embedding[token] = np.float32(0.0)
+        if trains:
+            d_embedding = view(d_parameters, run.W_E, run.d_vocab, run.d_model)
+            for token in range(run.d_vocab):
+                if fixed[seed, token]:
+                    d_embedding[token] = np.float32(0.0)
 
 
-@njit(**OPTIONS)
-def answer(table, matrices, layers, numbers, tokens, logits, record, scratch):
-    """Write the logits of a batch, its scores and its patterns, for each run of one variant.
-
-    The other arguments are those of `differentiate`.
-
-    Args:
-        logits: Logits to write, (s, b·a, c).
-        record: Record to write, (s, n): for each layer the scaled scores before masks of all
-            examples, (b, h, i, j), then their patterns; n is 0 for no record.
-    """
-    run = table[0]
-    n_answers, n_examples = run.n_ctx - run.answers_from, tokens.shape[1]
-    memory = address(scratch, 0)
-    write_rotations(run, memory)
-    for seed in range(len(numbers)):
-        parameters = address(numbers[seed], 0)
-        for first in range(0, n_examples, run.n_together):
-            n = min(run.n_together, n_examples - first)
-            _embed(run, parameters, tokens[seed, first : first + n], memory)
-            for index in range(len(layers)):
-                layer = layers[index]
-                attend(run, matrices, layer, parameters, memory, n, record[seed], first, n_examples)
-                _mlp(run, matrices, layer, parameters, memory, n)
-            _read_out(run, matrices, parameters, memory, n)
-            rows = _logits(run, memory, n * n_answers)[:, : run.n_classes]
-            copy(logits[seed, first * n_answers : (first + n) * n_answers], rows)
+@inner
+def _count_labels(labels):
+    """Return the number of answers that have a label."""
+    n = 0
+    for b in range(labels.shape[0]):
+        for a in range(labels.shape[1]):
+            n += labels[b, a] >= 0
+    return n
 
 
-@njit(**OPTIONS)
+@inner
 def _embed(run, numbers, tokens, scratch):
     """Write the initial residual stream: the sum of field and position embeddings and bias."""
     m = run.d_model
@@ -140,7 +134,7 @@ def _embed(run, numbers, tokens, scratch):
                 store(scratch, row + c, x)
 
 
-@njit(**OPTIONS)
+@inner
 def _embed_back(run, gradient, tokens, scratch):
     """Add to the gradients of the field and position embeddings and of the bias."""
     m = run.d_model
@@ -155,7 +149,7 @@ def _embed_back(run, gradient, tokens, scratch):
                 add_row(gradient, run.b_E, scratch, row, m)
 
 
-@njit(**OPTIONS)
+@inner
 def _mlp(run, matrices, layer, numbers, scratch, n):
     """Add the MLP's output to the residual stream at the query positions."""
     if layer.W_in == NONE:
@@ -182,7 +176,7 @@ def _mlp(run, matrices, layer, numbers, scratch, n):
     put_back(x, x_window, layer.after_from, layer.n_queries, n)
 
 
-@njit(**OPTIONS)
+@inner
 def _mlp_back(run, matrices, layer, numbers, gradient, scratch, n):
     """Backpropagate: add to the gradients of the MLP's weights and of the stream before it."""
     if layer.W_in == NONE:
@@ -207,7 +201,7 @@ def _mlp_back(run, matrices, layer, numbers, gradient, scratch, n):
     put_back(dx, d_window, layer.after_from, layer.n_queries, n)
 
 
-@njit(**OPTIONS)
+@inner
 def _read_out(run, matrices, numbers, scratch, n):
     """Write the logits of the answering positions."""
     m, n_answers = run.d_model, run.n_ctx - run.answers_from
@@ -226,10 +220,10 @@ def _read_out(run, matrices, numbers, scratch, n):
             run.ln_final_w,
             run.ln_final_b,
         )
-    linear(_logits(run, scratch, n_rows)[:, : run.n_classes], rows, matrices[run.W_U], numbers)
+    linear(columns(_logits(run, scratch, n_rows), run.n_classes), rows, matrices[run.W_U], numbers)
 
 
-@njit(**OPTIONS)
+@inner
 def _cross_entropy_back(run, labels, weight, scratch):
     """Replace the logits by their gradient; `weight` is the weight of a label in the mean."""
     n, n_answers = labels.shape
@@ -244,7 +238,7 @@ def _cross_entropy_back(run, labels, weight, scratch):
             row[label] -= weight
 
 
-@njit(**OPTIONS)
+@inner
 def _read_out_back(run, matrices, numbers, gradient, scratch, n):
     """Write the gradient of the residual stream after the last layer, and add to W_U's."""
     m, n_answers = run.d_model, run.n_ctx - run.answers_from
@@ -253,7 +247,7 @@ def _read_out_back(run, matrices, numbers, gradient, scratch, n):
     clear(dx)
     d_window = window_view(scratch, run.d_window, dx, n_answers, n)
     clear(d_window)
-    d_logits = _logits(run, scratch, n_rows)[:, : run.n_classes]
+    d_logits = columns(_logits(run, scratch, n_rows), run.n_classes)
     if run.final_norm:
         normed, rows = view(scratch, run.normed, n_rows, m), view(scratch, run.rows, n_rows, m)
         d_rows = view(scratch, run.d_rows, n_rows, m)
@@ -268,7 +262,7 @@ def _read_out_back(run, matrices, numbers, gradient, scratch, n):
     put_back(dx, d_window, run.answers_in_last, n_answers, n)
 
 
-@njit(**OPTIONS)
+@inner
 def _transpose_all(matrices, numbers, scratch):
     """Write the transposes of all weights, which the backward pass multiplies with."""
     for index in range(len(matrices)):
@@ -278,7 +272,7 @@ def _transpose_all(matrices, numbers, scratch):
             transpose(view(scratch, matrix.transposed, matrix.n_out, matrix.n_in), weight)
 
 
-@njit(**OPTIONS)
+@inner
 def _logits(run, scratch, n_rows):
     """Return the rows of logits; the columns after the classes are padding."""
     return view(scratch, run.logits, n_rows, padded(run.n_classes))

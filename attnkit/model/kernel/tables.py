@@ -15,6 +15,15 @@ BLOCK = 16
 """Query rows in one block of causal attention; a block skips the keys after its last row."""
 
 
+PIECE = 16
+"""Lengths of rows that a softmax reads are multiples of this number."""
+
+
+def padded(n: int) -> int:
+    """Return n rounded up to a multiple of `PIECE`."""
+    return (n + PIECE - 1) // PIECE * PIECE
+
+
 def _table(*names: str) -> np.dtype:
     return np.dtype([(name, np.int64) for name in names])
 

@@ -13,19 +13,12 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.core.registry import cpu_target
-from numba.extending import intrinsic, models, overload, register_model
+from numba.extending import intrinsic, lower_builtin, models, register_model, type_callable
 
-OPTIONS: dict[str, Any] = {
-    "nogil": True,
-    "cache": True,
-    "error_model": "numpy",
-    "fastmath": {"contract"},
-}
-"""Compiler options of every function of the kernel. A product and a sum may be rounded together,
-but nothing is reordered: bits depend on the vector length only, and NaN and infinity are kept."""
+from attnkit.model.kernel.compiler import inner
 
 _FEATURES = cpu_target.target_context.codegen().magic_tuple()[
     2
@@ -188,18 +181,13 @@ largest = _reduction(lambda builder, a, b: builder.select(builder.fcmp_ordered("
 def _operator(symbol: Any, instruction: str) -> None:
     """Define an operator of two vectors in numba as one LLVM instruction."""
 
-    @intrinsic
-    def compute(typing_context, a, b):
-        def generate(context, builder, signature, arguments):
-            return getattr(builder, instruction)(*arguments, flags=("contract",))
+    @type_callable(symbol)
+    def find_type(context):
+        return lambda a, b: _vector if a == b == _vector else None
 
-        return _vector(_vector, _vector), generate
-
-    @overload(symbol)
-    def overloaded(a, b):
-        if isinstance(a, _Vector) and isinstance(b, _Vector):
-            return lambda a, b: compute(a, b)
-        return None
+    @lower_builtin(symbol, _Vector, _Vector)
+    def generate(context, builder, signature, arguments):
+        return getattr(builder, instruction)(*arguments, flags=("contract",))
 
 
 for _symbol, _instruction in (
@@ -248,7 +236,7 @@ _E1, _E0 = np.float32(1.6666665459e-1), np.float32(5.0000001201e-1)
 _ONE = np.float32(1.0)
 
 
-@njit(**OPTIONS)
+@inner
 def exp(x):
     """Return the exponential of every lane, with a relative error of about 10⁻⁷.
 
