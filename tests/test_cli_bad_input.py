@@ -48,7 +48,7 @@ TRAIN = [
     (["--json", "folder"], "--json: got 'folder', but it is a folder, allowed a file"),
     (["--json", "/proc/x.json"], "--json: got '/proc/x.json', but it cannot be used (No such"),
     (["--json", LONG], f"--json: {TOO_LONG}"),
-    (["--json", "a\0b"], r"--json: got 'a\x00b', but it cannot be used (embedded null byte)"),
+    (["--json", "a\0b"], r"--json: got 'a\x00b', but it cannot be used (no path has"),
     (["--json", "loop"], "--json: got 'loop', but it cannot be used ("),
     (["--out", ""], "--out: got '', allowed a folder"),
     (["--out", "no/such/result"], "--out: got 'no/such/result', but its folder does not exist"),

@@ -14,6 +14,8 @@ import attnkit as ak
 from attnkit.service.server import server_settings
 from attnkit.service.store import ResultStore, Unavailable
 from attnkit.tasks import TASKS
+from attnkit.training import maker
+from attnkit.training.maker import Maker
 from attnkit.training.results import Result
 
 SETTINGS = {
@@ -120,7 +122,7 @@ def test_progress_is_plain_lines_or_a_bar_on_a_terminal(run, monkeypatch):
 def test_a_stored_experiment_is_not_trained_again(run, tmp_path, monkeypatch):
     """It gives the same output and files; other settings are stored beside it.
 
-    A result of another engine is trained again and replaced, and a line says so.
+    A result of another engine or version is trained again and replaced, and a line names both.
     """
     where = str(tmp_path / "data")
     code, output, errors = run(*SMALL, "--store", where, "--json", "-")
@@ -132,11 +134,16 @@ def test_a_stored_experiment_is_not_trained_again(run, tmp_path, monkeypatch):
     assert Result.load(tmp_path / "result").to_dict() == document
     code, _, errors = run(*SMALL, "--store", where, "--steps", "13")
     assert (code, "stored" in errors) == (0, False)
-    monkeypatch.setenv("ATTNKIT_ENGINE", "torch")
-    for then in ("again", "nothing is trained"):
-        code, output, errors = run(*SMALL, "--store", where, "--json", "-")
-        assert (code, json.loads(output)["engine"]) == (0, "torch")
-        assert then in errors
+    before = Maker(document["engine"], document["processor"], document["versions"])
+    for engine, versions in (("torch", before.versions), ("torch", "torch 9.8.7")):
+        monkeypatch.setenv("ATTNKIT_ENGINE", engine)
+        monkeypatch.setattr(maker, "versions_of", lambda _, new=versions: new)
+        now = Maker(engine, before.processor, versions)
+        for then in (f", but {before} trained it: it is trained again by {now}", ": nothing is"):
+            code, output, errors = run(*SMALL, "--store", where, "--json", "-")
+            assert (code, json.loads(output)["versions"]) == (0, versions)
+            assert f"experiment {document['hash']} is stored{then}" in errors
+        before = now
     with contextlib.closing(ResultStore(where)) as store:
         assert len(store.entries()) == 2
         assert store.snapshot(document["hash"]).engine == "torch"

@@ -46,7 +46,7 @@ def test_frames_are_those_of_the_evaluations(monkeypatch, engine):
         np.testing.assert_array_equal(film.metric(name), history)
     np.testing.assert_array_equal(film.head_symmetry[-1], result.snapshot.head_symmetry)
     assert_same(film.frames[-1].parameters, result.parameters)
-    assert (film.engine, film.processor) == result.snapshot.maker
+    assert (film.engine, film.processor, film.versions) == result.snapshot.maker
     assert film.engine == film.at(0).engine == engine
 
 

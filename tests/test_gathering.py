@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from dataclasses import asdict, replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ from attnkit.evidence.trials import (
 )
 from attnkit.evidence.verdict import RULE_HASH
 from attnkit.experiment import Experiment, from_text
-from attnkit.training import train
+from attnkit.training import maker, train
 from attnkit.training.results import Result
 
 ARMS = [arm("QKV", up_to=2, **TINY), arm("Q=K", up_to=2, **TINY)]
@@ -125,14 +126,26 @@ def test_every_variant_of_an_experiment_is_kept_by_itself(tmp_path, trained):
         assert len(list(tmp_path.glob("*.json"))) == n_files, change
 
 
-def test_scores_of_another_engine_are_not_taken_over(tmp_path, trained, monkeypatch):
-    """They are trained anew, so that the record names the right engine."""
-    for engine in ("kernel", "torch", "torch"):
+def test_scores_of_another_maker_are_not_taken_over(tmp_path, trained, monkeypatch):
+    """They are trained anew, so that the record names the right maker; a line names both."""
+    lines, makers = [], []
+    for engine, torch_version in (
+        ("kernel", "2.13.0"),
+        ("torch", "2.13.0"),
+        ("torch", "2.14.0"),
+        ("torch", "2.14.0"),
+    ):
         monkeypatch.setenv("ATTNKIT_ENGINE", engine)
-        bench = Bench(tmp_path)
+        monkeypatch.setattr(maker, "versions_of", lambda _, v=torch_version: f"torch {v}")
+        bench = Bench(tmp_path, say=lines.append)
         bench.measure(ONE)
-        assert bench.engine == engine
-    assert trained == [ONE.experiment] * 2
+        makers.append(bench.maker)
+        assert bench.maker.engine == engine
+    assert trained == [ONE.experiment] * 3
+    assert lines == [
+        f"    {before} has measured before: {now} measures again"
+        for before, now in pairwise(makers[:3])
+    ]
 
 
 def damaged(text):

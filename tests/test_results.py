@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import json
+from importlib.metadata import version
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from same import assert_same
 from attnkit.experiment import Experiment
 from attnkit.foundation.machine import processor_kind
 from attnkit.training import Training
+from attnkit.training.maker import Maker
 from attnkit.training.metrics import METRICS
 from attnkit.training.results import Result
 from attnkit.training.snapshot import Snapshot
@@ -158,11 +160,11 @@ def test_files_that_are_missing_or_of_something_else_are_told(tmp_path):
 
 
 def test_snapshots_of_earlier_versions_open(monkeypatch):
-    """Torch trained them on a processor that nobody noted, without scores or newer metrics."""
-    head = {name: value for name, value in HEAD.items() if name not in ("engine", "processor")}
+    """Torch trained them; nobody noted processor, versions, scores and newer metrics."""
+    head = {name: value for name, value in HEAD.items() if name not in Maker._fields}
     monkeypatch.setattr("attnkit.training.snapshot.METRICS", (*METRICS, "newer"))
     older = Snapshot.from_bytes(saved(head, without="probe.scores"))
-    assert (older.maker, older.trained_by) == (("torch", ""), "torch")
+    assert (older.maker, older.trained_by) == (("torch", "", ""), "torch")
     assert older.probe.scores is None
     assert older.history["newer"].shape == older.history["loss"].shape
     assert np.isnan(older.history["newer"]).all()
@@ -170,15 +172,18 @@ def test_snapshots_of_earlier_versions_open(monkeypatch):
 
 
 @pytest.mark.parametrize("engine", ["kernel", "torch"])
-def test_a_snapshot_names_its_engine_and_processor(engine):
+def test_a_snapshot_names_its_maker(engine):
     """Through bytes, in the JSON of a result, and in words."""
     training = Training(tiny("directed"), "cpu", engine)
     result, processor = training.result(), processor_kind(torch.device("cpu"))
     back, told = Snapshot.from_bytes(result.snapshot.to_bytes()), result.to_dict()
     assert training.engine == engine
-    assert back.maker == (told["engine"], told["processor"]) == (engine, processor)
+    versions = f"torch {version('torch').partition('+')[0]}"
+    versions += f", numba {version('numba')}" if engine == "kernel" else ""
+    assert back.maker == tuple(map(told.get, Maker._fields)) == (engine, processor, versions)
     name = {"kernel": "the compiled kernel", "torch": "torch"}[engine]
     assert back.trained_by == f"{name} on {processor}"
+    assert str(back.maker) == f"{name} on {processor} ({versions})"
 
 
 # Tables

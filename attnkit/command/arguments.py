@@ -77,4 +77,5 @@ def known_name(field: str, text: str, known: Iterable[str]) -> str:
 
 def reason_of(error: OSError | ValueError) -> str:
     """Return why a file could not be read or written, without its name."""
-    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+    text = (error.strerror if isinstance(error, OSError) else None) or str(error)
+    return "no path has a null character" if "embedded null" in text else text

@@ -43,8 +43,8 @@ class OptionalStore:
     def find(self, experiment: Experiment, device: str) -> Result | None:
         """Return the stored result of an experiment if training would give the same bits.
 
-        A line on standard error says that it is stored, or that another engine or another kind of
-        processor trained it; then None is returned.
+        A line on standard error says that it is stored, or that another engine, another kind of
+        processor or other versions trained it; then None is returned.
         """
         if self._store is None:
             return None
@@ -52,15 +52,13 @@ class OptionalStore:
             result = self._store.result(experiment.hash)
         if result is None:
             return None
-        from attnkit.foundation.machine import processor_kind
-        from attnkit.training.engine import ready_engine
+        from attnkit.training.maker import Maker
         from attnkit.training.training import pick_device
 
-        chosen = pick_device(device)
-        same = result.snapshot.maker == (ready_engine(chosen), processor_kind(chosen))
-        outcome = ": nothing is trained"
+        maker, here = result.snapshot.maker, Maker.here(pick_device(device))
+        same, outcome = maker == here, ": nothing is trained"
         if not same:
-            outcome = f", but {result.snapshot.trained_by} trained it: it is trained again"
+            outcome = f", but {maker} trained it: it is trained again by {here}"
         say(f"experiment {experiment.hash} is stored{outcome}")
         return result if same else None
 
@@ -72,7 +70,7 @@ class OptionalStore:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Raise errors of the store as `BadInput`, and print its notes on files it moved aside."""
+        """Raise errors of the store as `BadInput`; close it; print its notes on files it moved."""
         from attnkit.service.store import Unavailable
 
         try:
@@ -80,5 +78,7 @@ class OptionalStore:
         except Unavailable as error:
             raise BadInput(f"--store: {error}") from None
         finally:
-            while self._store is not None and self._store.notes:
-                say(self._store.notes.pop(0))
+            if self._store is not None:
+                self._store.close()
+                while self._store.notes:
+                    say(self._store.notes.pop(0))

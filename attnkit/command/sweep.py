@@ -166,7 +166,7 @@ def _differences(repetition: Repetition) -> str:
     equal = int(table["equal"].sum())
     lines = [
         f"{len(table)} runs of {repetition.n_cells} cells were trained again on "
-        f"{repetition.processor}: {equal} equal to the bit"
+        f"{repetition.where}: {equal} equal to the bit"
     ]
     if equal < len(table):
         accuracy, loss = table["accuracy_difference"].max(), table["loss_difference"].max()

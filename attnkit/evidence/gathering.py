@@ -31,8 +31,7 @@ from attnkit.evidence.verdict import RULE_HASH
 from attnkit.experiment import Experiment
 from attnkit.foundation.documents import MOST_BYTES, parse_json, read_file
 from attnkit.foundation.files import write_file
-from attnkit.foundation.machine import processor_kind
-from attnkit.training.engine import ready_engine
+from attnkit.training.maker import Maker
 from attnkit.training.results import Result
 from attnkit.training.training import pick_device, train
 
@@ -94,8 +93,8 @@ class Bench:
         fresh: Whether measurements are ignored that another object has cached.
 
     Attributes:
-        engine: Engine that trains. Measurements of other engines are ignored.
-        processor: Kind of processor. Measurements on other kinds are ignored.
+        maker: Engine, kind of processor and versions that train. Measurements of other makers are
+            made again, and the first of them is named.
         say: Called with a line of text about the claim in progress.
         seconds: Seconds of training behind all returned measurements, cached ones included.
         model_steps: Optimiser steps of single runs behind all returned measurements.
@@ -116,8 +115,8 @@ class Bench:
         self._measured_here: set[str] = set()
         self._device = device
         self.say = say
-        self.engine = ready_engine(pick_device(device))
-        self.processor = processor_kind(pick_device(device))
+        self.maker = Maker.here(pick_device(device))
+        self._others: set[Maker] = set()  # those that have been named
 
     def measure(self, trial: Trial) -> dict[tuple[str, float], Measurements]:
         """Return (name of the arm, learning rate) → measurements; train only runs not in the cache.
@@ -166,8 +165,8 @@ class Bench:
     def _cache(self, experiment: Experiment, up_to: int, measurements: Measurements) -> None:
         """Write the measurements of an experiment with one variant to the cache."""
         path = self._path(experiment, up_to)
-        origin = {"engine": self.engine, "processor": self.processor}
-        self._write(path, _MEASUREMENTS.dump_python(measurements, mode="json") | origin)
+        data = _MEASUREMENTS.dump_python(measurements, mode="json")
+        self._write(path, data | self.maker._asdict())
         self._measured_here.add(path.name)
 
     def _cached(self, experiment: Experiment, up_to: int) -> Measurements | None:
@@ -178,7 +177,7 @@ class Bench:
         try:
             data = parse_json(read_file(path, MOST_BYTES))
             cached = _MEASUREMENTS.validate_python(data)
-            origin = (data["engine"], data["processor"])
+            maker = Maker(data["engine"], data["processor"], data.get("versions", ""))
         except (OSError, ValueError, KeyError, TypeError):
             return None  # The file is missing or incomplete: the experiment is trained again.
         scores_shape = (len(multiples(up_to)), experiment.n_runs)
@@ -186,7 +185,10 @@ class Bench:
         valid = cached.scores.keys() == MEASURES.keys()
         valid = valid and all(values.shape == scores_shape for values in cached.scores.values())
         valid = valid and cached.accuracy.shape == cached.loss.shape == curve_shape
-        return cached if valid and origin == (self.engine, self.processor) else None
+        if valid and maker not in {self.maker, *self._others}:
+            self._others.add(maker)
+            self.say(f"    {maker} has measured before: {self.maker} measures again")
+        return cached if valid and maker == self.maker else None
 
     def _write(self, path: Path, data: Mapping[str, Any]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -241,8 +243,7 @@ def _gather_one(
         model_steps=0,
         seconds=0.0,
         texts={task.name: task.fingerprint for task in tasks if task.fingerprint},
-        engine=bench.engine,
-        processor=bench.processor,
+        **bench.maker._asdict(),
         first_run=FirstRun() if quick else bench.begin(claim),
     )
     if quick:

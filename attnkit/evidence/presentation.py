@@ -22,7 +22,6 @@ from attnkit.evidence.words import (
 )
 from attnkit.foundation.tables import markdown_table
 from attnkit.foundation.words import capitalised, listed
-from attnkit.training.engine import in_words
 
 
 class Outcome(StrEnum):
@@ -135,9 +134,9 @@ class ClaimInWords:
         form = ", quick form" if record.quick else ""
         return (
             f"{record.n_seeds} seeds, from {record.seeds[0]} to {record.seeds[-1]}{form}. attnkit "
-            f"{record.version}, claim {record.hash}, trained by "
-            f"{in_words(record.engine, record.processor)}: {record.model_steps:,} steps of single "
-            f"models, tuning included, in {record.seconds:,.0f} s."
+            f"{record.version}, claim {record.hash}, trained by {record.maker}: "
+            f"{record.model_steps:,} steps of single models, tuning included, in "
+            f"{record.seconds:,.0f} s."
         )
 
     @property

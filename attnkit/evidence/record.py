@@ -34,6 +34,7 @@ from attnkit.evidence.verdict import (
 )
 from attnkit.foundation.display import Plotted
 from attnkit.training.engine import Engine
+from attnkit.training.maker import Maker
 
 SHIPPED = Path(__file__).parent / "shipped.json"
 """File of the records that ship with the package."""
@@ -107,6 +108,7 @@ class Evidence(Plotted):
         texts: Task → hash of its text, which differs between releases of Python.
         engine: Engine that trained.
         processor: Kind of processor; empty if unknown.
+        versions: Versions of the libraries that trained; empty if unknown.
         first_run: Date, prediction and rule at the time when the first run began.
     """
 
@@ -127,11 +129,17 @@ class Evidence(Plotted):
     texts: Mapping[str, str] = field(default_factory=dict)
     engine: Engine = "torch"
     processor: str = ""
+    versions: str = ""
     first_run: FirstRun = FirstRun()
 
     def __repr__(self) -> str:
         """Return a short description; the scores and curves would fill many screens."""
         return f"<Evidence for {self.claim.id}, {self.n_seeds} seeds>"
+
+    @property
+    def maker(self) -> Maker:
+        """Engine, kind of processor and versions that trained."""
+        return Maker(self.engine, self.processor, self.versions)
 
     @property
     def seeds(self) -> range:

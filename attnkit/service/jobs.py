@@ -17,6 +17,7 @@ import numpy as np
 from attnkit.experiment import Experiment
 from attnkit.service.protocol import State, Verb
 from attnkit.training.joining import can_share_runs, join_results, join_snapshots
+from attnkit.training.maker import Maker
 from attnkit.training.results import Result
 from attnkit.training.snapshot import Snapshot
 from attnkit.variants import Variant
@@ -54,7 +55,7 @@ NOBODY = Watcher()
 
 @dataclass(frozen=True, eq=False)
 class FinishedRuns:
-    """Finished runs of an experiment, all of one engine and kind of processor.
+    """Finished runs of an experiment, all of one maker.
 
     Attributes:
         experiment: The experiment that takes them over.
@@ -73,8 +74,8 @@ class FinishedRuns:
         return self.experiment.replace(sharing=missing) if missing else None
 
     @property
-    def maker(self) -> tuple[str, str]:
-        """Engine and kind of processor."""
+    def maker(self) -> Maker:
+        """Engine, kind of processor and versions."""
         return self.results[0].snapshot.maker
 
     def join(self, snapshot: Snapshot) -> Snapshot:
@@ -282,8 +283,8 @@ def find_finished_runs(
 
     Args:
         experiment: The experiment that will be shown or trained.
-        jobs: Jobs to search, newest first. All runs are taken from jobs of one engine and kind of
-            processor: that of the first job that has any.
+        jobs: Jobs to search, newest first. All runs are taken from jobs of one maker: that of
+            the first job that has any.
         recall: Returns the stored result of a job whose parameters are not in memory.
 
     Returns:

@@ -32,7 +32,7 @@ class Start:
         paused: Whether it pauses at once.
         missing: JSON of the experiment without variants whose finished runs the server has. Only
             this is trained if this process would give the others the same bits.
-        maker: Engine and kind of processor of the finished runs; empty if there are none.
+        maker: `Maker` of the finished runs; empty if there are none.
         resumes: Id of a stopped job to continue; empty if there is none.
         step: Step that the stopped job had reached; no snapshots of earlier steps are sent.
     """

@@ -4,8 +4,8 @@ When `put` returns, the complete result is on the disk. A row that is torn or al
 trained on another text than this copy has, counts as absent, and the next `put` replaces it. A file
 that cannot be read is moved aside, and the store begins anew.
 
-There is one result per experiment, whichever engine and kind of processor trained it; its snapshot
-names both. A result of another engine or processor, whose bits differ, replaces it.
+There is one result per experiment, whichever engine, kind of processor and versions trained it; its
+snapshot names them. A result of another maker, whose bits differ, replaces it.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from attnkit.foundation.settings import InvalidExperiment
 from attnkit.service.database import RESULTS, Database, NotOurs, checksum
 from attnkit.service.database_engines import Unavailable, is_file, lock_writers
 from attnkit.service.history import LONGEST_SEARCH, StoredEntry
+from attnkit.training.maker import Maker
 from attnkit.training.results import Result
 from attnkit.training.snapshot import Snapshot
 
@@ -103,7 +104,7 @@ class ResultStore:
             parameters: Second part of `Result.to_blobs`.
 
         Returns:
-            False if the store already had one of the same engine and kind of processor.
+            False if the store already had one of the same maker.
 
         Raises:
             ValueError: If the bytes are not a finished result.
@@ -147,7 +148,7 @@ class ResultStore:
             raise TooLarge(f"it takes {size:,.1f} MB, allowed at most {limit:,} MB on this copy")
 
     def _put(
-        self, connection: Connection, values: dict[str, Any], maker: tuple[str, str]
+        self, connection: Connection, values: dict[str, Any], maker: Maker
     ) -> tuple[bool, int]:
         """Insert or replace a row; return whether that was needed, and how many were deleted."""
         lock_writers(connection)

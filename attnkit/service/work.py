@@ -6,11 +6,11 @@ import math
 from dataclasses import dataclass, field
 
 from attnkit.experiment import Experiment, from_text
-from attnkit.foundation.machine import processor_kind
 from attnkit.foundation.slices import SlicedWork
 from attnkit.service.allowance import Allowance
 from attnkit.service.protocol import Request, Start, Steer
-from attnkit.training.engine import Engine, ready_engine
+from attnkit.training.engine import Engine
+from attnkit.training.maker import Maker
 from attnkit.training.recorder import Recorder
 from attnkit.training.training import Training, pick_device
 
@@ -95,15 +95,15 @@ class Build:
     steer: Steer | None = None
 
     def experiment(self, engine: Engine) -> Experiment:
-        """Return the missing runs, or all runs if another engine has trained the finished ones."""
-        start, device = self.start, pick_device("auto")
-        same = tuple(start.maker) == (ready_engine(device, engine), processor_kind(device))
+        """Return the missing runs, or all runs if another maker has trained the finished ones."""
+        start = self.start
+        same = tuple(start.maker) == Maker.here(pick_device("auto"), engine)
         return from_text(start.missing if same else start.experiment)
 
 
 def build(experiment: Experiment, engine: Engine) -> tuple[Training, Recorder]:
     """Return a training at step 0, with its film."""
-    training = Training(experiment, engine=ready_engine(pick_device("auto"), engine))
+    training = Training(experiment, engine=engine)
     return training, Recorder(training)
 
 

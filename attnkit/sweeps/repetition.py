@@ -26,14 +26,14 @@ class Repetition:
 
     Attributes:
         n_cells: Cells that were trained again.
-        processor: Kind of processor of this machine.
-        table: One row per run: `cell`, `sharing`, `seed`, `processor` of the record, `equal`
-            (whether the columns of `COMPARED` have the same bits), `accuracy_difference`,
+        where: Kind of processor and versions of this machine.
+        table: One row per run: `cell`, `sharing`, `seed`, `processor` and `versions` of the record,
+            `equal` (whether the columns of `COMPARED` have the same bits), `accuracy_difference`,
             `loss_difference`.
     """
 
     n_cells: int
-    processor: str
+    where: str
     table: pd.DataFrame
 
 
@@ -71,9 +71,10 @@ def repeat_sample(result: SweepResult, n_cells: int, seed: int = 0) -> Repetitio
     pairs = recorded.merge(again, on=["cell", "seed"], suffixes=("", "_again"))
     before = pairs[[*COMPARED]].to_numpy(float)
     after = pairs[[f"{column}_again" for column in COMPARED]].to_numpy(float)
-    table = pairs[["cell", "sharing", "seed", "processor"]].assign(
+    table = pairs[["cell", "sharing", "seed", "processor", "versions"]].assign(
         equal=np.where(np.isnan(before), np.isnan(after), before == after).all(1),
         accuracy_difference=(pairs["accuracy_again"] - pairs["accuracy"]).abs(),
         loss_difference=(pairs["loss_again"] - pairs["loss"]).abs(),
     )
-    return Repetition(len(chosen), str(again["processor"].iloc[0]), table)
+    where = ", ".join(again[["processor", "versions"]].dropna().iloc[0])
+    return Repetition(len(chosen), where, table)

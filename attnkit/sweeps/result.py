@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +16,7 @@ from attnkit.foundation.files import write_file
 from attnkit.foundation.settings import Value
 from attnkit.sweeps.specification import Sweep
 from attnkit.sweeps.values import InvalidSweep
+from attnkit.training.maker import versions_of
 from attnkit.variants import Variant
 
 if TYPE_CHECKING:
@@ -128,7 +127,10 @@ def labelled(
     sweep: Sweep, point: Mapping[str, Value], variant: Variant, rows: pd.DataFrame
 ) -> pd.DataFrame:
     """Return the rows of a cell with its hash and the versions that trained it."""
-    return rows.assign(cell=sweep.cell_hash(point, variant), versions=_versions())
+    return rows.assign(
+        cell=sweep.cell_hash(point, variant),
+        versions=f"attnkit {__version__}, {versions_of(sweep.engine)}",
+    )
 
 
 def failed_rows(
@@ -141,9 +143,3 @@ def failed_rows(
     rate = sweep.settings_at(point)["learning_rate"]
     rows = rows.assign(learning_rate=rate, seconds=0.0, error=" ".join(reason.split()))
     return labelled(sweep, point, variant, rows)
-
-
-@cache
-def _versions() -> str:
-    others = ", ".join(f"{name} {version(name)}" for name in ("torch", "numpy"))
-    return f"attnkit {__version__}, {others}"

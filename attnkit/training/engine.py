@@ -1,8 +1,8 @@
 """Choice of the training engine: the compiled kernel or torch.
 
 The kernel trains most variants on a CPU; torch trains the others, even if the engine is the
-kernel. On one kind of processor each engine gives the same bits every time, and the two agree
-within rounding, so results name the engine. This module imports neither torch nor numba before an
+kernel. Each engine gives its own bits, and the two agree within rounding; see
+`attnkit.training.maker`. This module imports neither torch nor numba before an
 engine is chosen.
 """
 
@@ -122,12 +122,6 @@ KERNEL_RULES = (
 def _has_no_hooks(rule: Rule) -> bool:
     """Return whether a rule leaves vectors, scores and patterns as they are."""
     return all(getattr(type(rule), hook) is getattr(Rule, hook) for hook in HOOKS)
-
-
-def in_words(engine: Engine, processor: str) -> str:
-    """Describe an engine and a kind of processor: "the compiled kernel on Intel AVX-512"."""
-    name = "the compiled kernel" if engine == "kernel" else "torch"
-    return f"{name} on {processor}" if processor else name
 
 
 @cache

@@ -53,12 +53,14 @@ class Film(Displayed):
             `filmed_steps`, as far as it is recorded.
         engine: Engine that trained the runs; see `Snapshot`.
         processor: Kind of processor that trained the runs; empty if unknown.
+        versions: Versions of the libraries that trained the runs; empty if unknown.
     """
 
     experiment: Experiment
     frames: list[Frame]
     engine: Engine = "torch"
     processor: str = ""
+    versions: str = ""
 
     def __repr__(self) -> str:
         """Return a short description; the weights would fill many screens."""

@@ -80,8 +80,7 @@ def join_snapshots(experiment: Experiment, parts: Sequence[Snapshot]) -> Snapsho
         slice_accuracy=joined([part.slice_accuracy for part in used]),
         diverged_at=joined([part.diverged_at for part in used]),
         probe=Probe(**probe_arrays),
-        engine=used[0].engine,
-        processor=used[0].processor,
+        **used[0].maker._asdict(),
     )
 
 

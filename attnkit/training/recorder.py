@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 
 from attnkit.experiment import Experiment
-from attnkit.foundation.machine import processor_kind
 from attnkit.training.film import Film, Frame, filmed_steps
 from attnkit.training.metrics import METRICS
 from attnkit.training.progress import Progress, display_for
@@ -29,8 +28,7 @@ class Recorder:
         self._film = Film(
             experiment.replace(first_seed=self._seed, n_seeds=1),
             [],
-            training.engine,
-            processor_kind(training.device),
+            *training.maker,
         )
         self._due = filmed_steps(self._film.experiment)
         self.record_frame()
@@ -78,8 +76,8 @@ def record(
     """Train one seed of an experiment and record its film.
 
     On a CPU the last frame has, bit for bit, the weights that `train` gives this seed on the same
-    engine, the same kind of processor and the same version of torch, whichever other seeds train
-    beside it. With another engine or processor, the weights agree within rounding.
+    engine, the same kind of processor and the same versions, whichever other seeds train beside it.
+    With another one of these, the weights agree within rounding.
 
     Args:
         experiment: The experiment to train.

@@ -84,8 +84,7 @@ class Result(Plotted):
             "steps": self.snapshot.step,
             "seconds": self.seconds,
             "model_steps_per_second": self.model_steps_per_second,
-            "engine": self.snapshot.engine,
-            "processor": self.snapshot.processor,
+            **self.snapshot.maker._asdict(),
             "runs": rows,
         }
 

@@ -19,7 +19,8 @@ from safetensors.numpy import save as save_arrays
 from attnkit.experiment import Experiment, from_text
 from attnkit.foundation.display import Plotted
 from attnkit.foundation.documents import parse_json
-from attnkit.training.engine import Engine, in_words
+from attnkit.training.engine import Engine
+from attnkit.training.maker import Maker
 from attnkit.training.metrics import ASYMMETRY, METRICS, asymmetry
 
 THRESHOLD = 0.99
@@ -83,8 +84,9 @@ class Snapshot(Plotted):
         diverged_at: Step (r,) of the evaluation that found a run diverged, else −1.
         probe: The same held-out example, answered by every run.
         engine: Engine that trained the runs.
-        processor: Kind of processor that trained the runs; empty if unknown. Equal experiments
-            have equal bits if engine and processor are equal.
+        processor: Kind of processor that trained the runs; empty if unknown.
+        versions: Versions of the libraries that trained the runs; empty if unknown. Equal
+            experiments have equal bits if engine, processor and versions are equal.
     """
 
     experiment: Experiment
@@ -99,6 +101,7 @@ class Snapshot(Plotted):
     probe: Probe
     engine: Engine = "torch"
     processor: str = ""
+    versions: str = ""
 
     def __repr__(self) -> str:
         """Return a short description; the arrays would fill many screens."""
@@ -107,14 +110,14 @@ class Snapshot(Plotted):
         return f"<Snapshot of {experiment.n_runs} runs of {experiment.task.name}, {steps}>"
 
     @property
-    def maker(self) -> tuple[Engine, str]:
-        """Engine and kind of processor; bits are equal only if both are equal."""
-        return self.engine, self.processor
+    def maker(self) -> Maker:
+        """Engine, kind of processor and versions; bits are equal only if all are equal."""
+        return Maker(self.engine, self.processor, self.versions)
 
     @property
     def trained_by(self) -> str:
         """Description of the engine and the kind of processor."""
-        return in_words(self.engine, self.processor)
+        return self.maker.in_short
 
     @property
     def model_steps_per_second(self) -> float:
@@ -198,8 +201,7 @@ class Snapshot(Plotted):
             "status": self.status,
             "step": str(self.step),
             "seconds": repr(self.seconds),
-            "engine": self.engine,
-            "processor": self.processor,
+            **self.maker._asdict(),
         }
         contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
         return save_arrays(contiguous, metadata={"snapshot": json.dumps(head)})
@@ -232,6 +234,7 @@ class Snapshot(Plotted):
                 probe=_read_probe(arrays),
                 engine=engine,
                 processor=str(head.get("processor", "")),
+                versions=str(head.get("versions", "")),
             )
             snapshot._check_shapes()
             task = snapshot.experiment.task

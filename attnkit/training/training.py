@@ -22,15 +22,15 @@ import numpy as np
 import torch
 
 from attnkit.experiment import Experiment
-from attnkit.foundation.machine import processor_kind
 from attnkit.foundation.process import n_cores
 from attnkit.foundation.settings import InvalidExperiment, Problem
 from attnkit.foundation.slices import pause
 from attnkit.tasks import NOTHING
 from attnkit.training.cohort import Cohort
 from attnkit.training.data import TrainingData, draw_probe
-from attnkit.training.engine import Engine, ready_engine
+from attnkit.training.engine import Engine
 from attnkit.training.evaluation import RunAnswers
+from attnkit.training.maker import Maker
 from attnkit.training.metrics import METRICS
 from attnkit.training.plans import CohortPlan, plan_cohorts
 from attnkit.training.progress import Progress, display_for
@@ -74,7 +74,8 @@ class Training:
     ) -> None:
         self.experiment = experiment
         self.device = pick_device(device)
-        self.engine = ready_engine(self.device, engine)
+        self.maker = Maker.here(self.device, engine)
+        self.engine = self.maker.engine
         self._attention_curves = attention_curves
         self.cohorts: list[Cohort] = []
         started, waited = time.perf_counter(), 0.0
@@ -125,8 +126,7 @@ class Training:
             slice_accuracy=self._join([done[-1].slice_accuracy for done in evaluations], 0),
             diverged_at=self._join([cohort.diverged_at for cohort in self.cohorts], 0),
             probe=self._answer_probe(),
-            engine=self.engine,
-            processor=processor_kind(self.device),
+            **self.maker._asdict(),
         )
 
     def result(self) -> Result:

@@ -242,7 +242,7 @@ def how_trained(compared: Sequence[ComparedExperiment], entries: Sequence[Stored
     """Draw what has trained the chosen experiments: equal bits need the same."""
     with st.expander("What trained them, for programmers", key="how_trained"):
         rows = [
-            f"- **{one.letter}** `{entry.hash}`: {plain(one.snapshot.trained_by)}, "
+            f"- **{one.letter}** `{entry.hash}`: {plain(str(one.snapshot.maker))}, "
             f"attnkit {plain(entry.version)}"
             for one, entry in zip(compared, entries, strict=True)
         ]
