@@ -186,7 +186,7 @@ class Language(Task):
     source: ClassVar[str] = "Python's own help topics, those of Python 3.11"
     family: ClassVar[str] = "Text"
     corpus: ClassVar[bool] = True
-    copies: ClassVar[float] = 1.0
+    copies: ClassVar[float] = 2.4
     preparing: ClassVar[int] = 8 * 2**20
     answers_from: ClassVar[int] = 0
     simple_model: ClassVar[str] = "a bigram model"
@@ -272,14 +272,15 @@ class Language(Task):
         import torch
 
         chosen = torch.randint(len(starts), (n_examples, 1), generator=generator)
-        index = torch.from_numpy(starts)[chosen] + torch.arange(self._n_characters)
-        window = torch.from_numpy(read_corpus().ids)[index]
+        ids, positions = torch.from_numpy(read_corpus().ids), torch.arange(self._n_characters)
+        window = ids[torch.from_numpy(starts)[chosen] + positions]
         tokens, labels = window[:, : self.length], window[:, 1:]
         if self.objective == "masked":
             n_hidden = max(1, round(self.masked_share * self.length))
             random_numbers = torch.rand(tokens.shape, generator=generator)
-            hidden = torch.zeros_like(tokens, dtype=torch.bool)
-            hidden.scatter_(1, random_numbers.topk(n_hidden, dim=1, sorted=False).indices, True)
+            places = random_numbers.topk(n_hidden, dim=1, sorted=False).indices
+            del random_numbers
+            hidden = torch.zeros_like(tokens, dtype=torch.bool).scatter_(1, places, True)
             labels = tokens.masked_fill(~hidden, NOTHING)
             tokens = tokens.masked_fill(hidden, self.n_classes)
         return Examples(tokens[:, :, None], labels, torch.full_like(labels, NOTHING))

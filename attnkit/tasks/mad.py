@@ -49,7 +49,7 @@ class NoisyRecall(Task):
     question: ClassVar[str] = "A key comes back in a noisy stream: what is its value?"
     source: ClassVar[str] = SOURCE
     family: ClassVar[str] = "Recall benchmarks"
-    copies: ClassVar[float] = 4.0
+    copies: ClassVar[float] = 5.0
     overrides: ClassVar[dict[str, Any]] = {
         "n_layers": 2,
         "positions": "learned",

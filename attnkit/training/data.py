@@ -97,8 +97,8 @@ class TrainingData:
     def evaluation_examples(self) -> Examples | None:
         """Return training examples to measure training accuracy on; None if all are new."""
         if self._n_train:
-            drawn = self._training_set().items()
-            return Examples(**{name: values[:, : self._n_eval].long() for name, values in drawn})
+            fields = self._training_set().items()
+            return Examples(**{name: values[:, : self._n_eval].long() for name, values in fields})
         if not self._task.corpus:
             return None
         generators = [generator_for(seed, "evaluation of training") for seed in self._seeds]

@@ -18,6 +18,7 @@ from attnkit.experiment import Experiment
 from attnkit.experiment.costs import count_costs
 from attnkit.experiment.training_settings import MEASURED_TOGETHER
 from attnkit.foundation.process import n_cores
+from attnkit.tasks.base import HELD_OUT_ONE_IN
 from attnkit.training.engine import Engine, expected_engine, kernel_knows
 from attnkit.training.film import film_megabytes
 from attnkit.training.metrics import METRICS
@@ -28,6 +29,7 @@ from attnkit.training.plans import (
     n_answers,
     n_passing,
     n_recorded,
+    n_rows,
     n_scores,
     plan_cohorts,
     runs_recorded_together,
@@ -45,16 +47,12 @@ _EVALUATION = 3000
 _KEPT_WEIGHTS = 2**26
 """Bytes up to which the weights of an ended training are copied, for inspections."""
 
-_BASE = 4 * 2**20
+_BASE = 3 * 2**20
 """Bytes that every training takes: tables, generators, and objects of all cohorts."""
 
-_GAPS = 1.3
+_GAPS = 1.35
 """Memory that arrays of torch take with the gaps between them, divided by their size; measured: 1.1
 to 2.3. glibc fills a gap with a smaller aligned array only."""
-
-_TOGETHER = 0.9
-"""Share of the temporary memory of all cores that is in use at the same time, as measured with the
-gaps of the heap."""
 
 
 def peak_megabytes(experiment: Experiment, engine: Engine | None = None) -> float:
@@ -83,6 +81,7 @@ class _Training:
         kept: float = _BASE + sum(cohort.kept for cohort in cohorts)
         kept += film_megabytes(self.experiment) * 2**20
         passing = _of_all_cores(cohort.passing for cohort in cohorts)
+        passing = max(passing, *(cohort.drawing_set for cohort in cohorts))
         # A snapshot has the probe's scores and patterns; each is copied twice to become bytes.
         probe = 2 * _HALF * self.experiment.n_runs * self._n_probed
         joining = probe + _of_all_cores(4 * _FLOAT * c.n_runs * self._n_probed for c in cohorts)
@@ -136,6 +135,7 @@ class _Cohort:
         weights: Bytes of the parameters of all runs.
         kept: Bytes that it keeps while it trains.
         passing: Largest number of bytes that it needs for a moment in addition.
+        drawing_set: Bytes that it needs while its training set is drawn, when no other one is.
     """
 
     def __init__(self, training: _Training, plan: CohortPlan) -> None:
@@ -155,8 +155,12 @@ class _Cohort:
         n_numbers = sum(training.n_parameters[variant] for variant in plan.sharing)
         self.weights = _FLOAT * self._n_seeds * n_numbers
         self.kept = self._kept()
-        passing = [self._drawing(), self._renewing(), self._evaluating()]
-        self.passing = max(*passing, self._stepping())
+        training_set = self._settings.n_train or self._settings.batch_size * STEPS_PER_DRAW
+        self.drawing_set = self._drawing(training_set, held_out=False)
+        passing = [self._drawing(self._settings.n_eval, held_out=True)]
+        if not self._settings.n_train or self._settings.earlier_steps:  # drawn by every cohort
+            passing.append(self.drawing_set)
+        self.passing = max(*passing, self._renewing(), self._evaluating(), self._stepping())
 
     def _kept(self) -> int:
         task, settings = self._task, self._settings
@@ -173,16 +177,17 @@ class _Cohort:
         evaluations = self._training.n_evaluations * (_EVALUATION + _FLOAT * numbers)
         return kept + self._n_seeds * per_seed + evaluations
 
-    def _drawing(self) -> float:
-        """Bytes while a task draws the examples of one seed."""
-        settings, most = self._settings, 0.0
-        drawn = settings.n_train or settings.batch_size * STEPS_PER_DRAW
-        for n_examples, held_out in ((drawn, False), (settings.n_eval, True)):
-            n_made = self._task.n_per_draw(n_examples, held_out=held_out)
-            n_made = n_examples if self._task.corpus else n_made
-            n_whole = n_examples + self._task.copies * n_made
-            most = max(most, _INTEGER * n_whole * self._whole_example)
-        return max(most, self._task.preparing)
+    def _drawing(self, n_examples: int, *, held_out: bool) -> float:
+        """Bytes while a task draws examples of one seed."""
+        n_made = self._task.n_per_draw(n_examples, held_out=held_out)
+        n_whole = self._task.copies * n_made
+        if self._task.corpus:  # no other side is made
+            n_whole = self._task.copies * n_examples
+        elif n_made < n_examples * (HELD_OUT_ONE_IN if held_out else 1):  # made in several parts
+            n_whole += n_examples
+        else:
+            n_whole = max(n_whole, n_made + n_examples)
+        return max(_INTEGER * n_whole * self._whole_example, self._task.preparing)
 
     def _renewing(self) -> int:
         """Bytes while a model is made anew: when roles are tied, or after an earlier task."""
@@ -238,19 +243,20 @@ class _Cohort:
         if not self._task.n_source:  # only answering positions have queries in the last layer
             n_queries[-1] = self._n_answers
             patterns[-1] = patterns[-1] * self._n_answers // n_ctx
-        per_token = (4 + 4 * sizes.standard) * sizes.d_model
-        per_token += (4 + 2 * n_adjusting(wiring)) * width
+        rows, stream = n_rows(self._experiment), n_ctx * sizes.d_model
+        mlp = (sizes.d_mlp > 0) * rows * sizes.d_model
+        of_layer = (4 + 4 * sizes.standard) * stream + 3 * mlp
+        of_layer += (4 + 2 * n_adjusting(wiring)) * rows * width
         n_mlp = [2 * n * s.has_mlp * sizes.d_mlp for n, s in zip(n_queries, specs, strict=True)]
-        rows = (4 + self._task.n_fields) * sizes.d_model + 6 * width
-        going_back = 3 * max(patterns) + n_ctx * rows + max(n_mlp)
+        going_back = 3 * max(patterns) + max(n_mlp) + 4 * rows * width
+        going_back += (7 + self._task.n_fields) * stream
         logits = 4 * self._n_answers * self._task.n_classes
-        per_example = sum(patterns) + len(specs) * n_ctx * per_token + sum(n_mlp)
+        per_example = sum(patterns) + len(specs) * of_layer + sum(n_mlp)
         per_example += going_back + logits
         n_gradients = 2 * count_costs(wiring, self._task).parameters
         return self._n_seeds * (self._settings.batch_size * per_example + n_gradients)
 
 
-def _of_all_cores(numbers: Iterable[int]) -> float:
-    """Return the sum of the largest numbers, one for each core, as far as they fall together."""
-    largest, *others = nlargest(n_cores(), numbers)
-    return max(largest, _TOGETHER * (largest + sum(others)))
+def _of_all_cores(numbers: Iterable[float]) -> float:
+    """Return the sum of the largest numbers, one for each core."""
+    return sum(nlargest(n_cores(), numbers))

@@ -130,9 +130,15 @@ def n_passing(experiment: Experiment, wiring: Wiring) -> int:
     # Queries, keys, values and z; keys and values of lower layers are kept until the last one.
     n_widths = len({*wiring.roles.values()}) + 1 + n_adjusting(wiring)
     n_widths += 2 * (len(experiment.layer_specs) - 1)
-    per_token = n_widths * width_of(wiring) + (5 + 2 * sizes.standard) * sizes.d_model
-    per_token += 2 * max(width_of(wiring), sizes.d_mlp)
-    return experiment.task.n_ctx * per_token + max(n_scores(experiment, wiring))
+    n_streams = 3 + 3 * (sizes.d_mlp > 0) + 4 * sizes.standard + 3 * (experiment.task.n_source > 0)
+    per_row = n_widths * width_of(wiring) + max(2 * width_of(wiring), 3 * sizes.d_mlp)
+    stream = experiment.task.n_ctx * n_streams * sizes.d_model
+    return stream + n_rows(experiment) * per_row + max(n_scores(experiment, wiring))
+
+
+def n_rows(experiment: Experiment) -> int:
+    """Return the largest number of queries or keys of a layer; not all positions have them."""
+    return max(max(spec.n_queries, spec.n_keys) for spec in experiment.layer_specs)
 
 
 def n_scores(experiment: Experiment, wiring: Wiring) -> list[int]:
