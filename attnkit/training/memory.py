@@ -216,10 +216,11 @@ class _Cohort:
             if self._on_kernel:
                 computing = self._n_scratch(wiring) + (n_seeds > 1) * n_seeds * of_run
             else:
-                computing = int(_GAPS * n_seeds * n_first * n_passing(self._experiment, wiring))
+                computing = n_seeds * n_first * n_passing(self._experiment, wiring)
             joining = n_runs * of_run if n_runs > n_seeds else 0
             measuring = 2 * n_runs * n_first * max(n_scores(self._experiment, wiring))
-            most = max(most, n_runs * of_run + max(computing, joining, measuring, logits))
+            passing = max(computing, joining, measuring, logits)
+            most = max(most, n_runs * of_run + int(_GAPS * passing))
         labels = 6 * n_runs * settings.n_eval * self._n_answers
         return _FLOAT * (logits + most) + _INTEGER * labels
 
