@@ -372,8 +372,8 @@ def choose(n_rows: int, n_items: int, n_chosen: int, generator: torch.Generator)
     chosen = np.empty((n_rows, n_chosen), np.int64)
     for first in range(0, n_rows, _ROWS):
         rows = chosen[first : first + _ROWS]
-        keys = torch.rand(len(rows), n_items, generator=generator).mul_(2**24).long()
-        keys = keys.mul_(n_items).add_(torch.arange(n_items)).numpy()
+        random_numbers = torch.rand(len(rows), n_items, generator=generator).mul_(2**24).long()
+        keys = random_numbers.mul_(n_items).add_(torch.arange(n_items)).numpy()
         keys.sort(axis=1)
         np.remainder(keys[:, :n_chosen], n_items, out=rows)
     return torch.from_numpy(chosen)
