@@ -218,8 +218,9 @@ def measure(experiment, engine):
     os.close(theirs)
     with os.fdopen(ours, "rb") as pipe:
         text = pipe.read()
-    os.waitpid(child, 0)
-    told = json.loads(text) if text else {"error": "no answer"}
+    _, status = os.waitpid(child, 0)
+    ended = os.waitstatus_to_exitcode(status)
+    told = json.loads(text) if text else {"error": f"no answer, ended with {ended}"}
     told.setdefault("error", "")
     seconds = time.monotonic() - began
     return Peak(

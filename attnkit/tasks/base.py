@@ -40,10 +40,8 @@ _MAX_FRUITLESS = 20
 """Draws in a row without an example of the requested side before `Task.draw` gives up."""
 
 _MAX_PAIRS, _MIN_DRAWN, _MAX_DRAWN = 2**24, 256, 2**15
-"""Limits on the pairs of positions and on the examples that are drawn at once.
-
-A generator may compare every position with every other.
-"""
+"""Limits on the examples drawn at once, and on their pairs of positions, which may be compared."""
+_ROWS = 2**10  # examples of which random numbers or hashes are in memory at once
 
 NAMES: tuple[str, ...] = tuple(
     """Ada Ben Cem Dia Eli Fay Gil Hana Ivo Jin Kai Lea Max Nia Oto Pia Quin Rea Sam Tia Uma
@@ -127,6 +125,8 @@ class Task(BaseModel, ABC):
         simple_model: The model whose loss is `loss_to_beat`.
         first_number: Number that displays class 0, if classes are displayed as numbers.
         at_most: Settings of the task that must not exceed another one: name → name of the other.
+        copies: Number of copies of the examples in memory while they are made; for estimates.
+        preparing: Bytes in memory while the first examples are prepared; for estimates.
 
     Attributes that are the same at all settings can be class attributes, too.
     """
@@ -146,6 +146,8 @@ class Task(BaseModel, ABC):
     label_legend: ClassVar[str] = ""
     simple_model: ClassVar[str] = "a model that sees no context"
     at_most: ClassVar[dict[str, str]] = {}
+    copies: ClassVar[float] = 2.5
+    preparing: ClassVar[int] = 0
     first_number: ClassVar[int] = 10
 
     @model_validator(mode="after")
@@ -280,23 +282,24 @@ class Task(BaseModel, ABC):
         Raises:
             ValueError: If the task has too few different books for that side.
         """
+        import torch
 
         per_draw = self.n_per_draw(n_examples, held_out=held_out)
         found: dict[str, torch.Tensor] = {}
         n_found = n_fruitless = 0
         while n_found < n_examples:
             drawn = self.make_examples(per_draw, generator)
-            index = (is_held_out(self.book(drawn.tokens)) == held_out).nonzero().flatten()
-            batch = drawn.take(index[: n_examples - n_found])
-            if len(batch.tokens) == n_examples:
-                return batch
-            for name, values in vars(batch).items():
+            parts = drawn.tokens.split(_ROWS)
+            on_side = torch.cat([is_held_out(self.book(part)) for part in parts]) == held_out
+            index = on_side.nonzero().flatten()[: n_examples - n_found]
+            stop = n_found + len(index)
+            for name, values in vars(drawn).items():
                 if values is not None:
                     if not n_found:
                         found[name] = values.new_empty((n_examples, *values.shape[1:]))
-                    found[name][n_found : n_found + len(values)] = values
-            n_found += len(index)
-            n_fruitless = 0 if len(index) else n_fruitless + 1
+                    torch.index_select(values, 0, index, out=found[name][n_found:stop])
+            n_found, n_fruitless = stop, 0 if len(index) else n_fruitless + 1
+            del drawn, values  # before more are made
             if n_fruitless > _MAX_FRUITLESS:
                 raise ValueError(f"{self.name}: too few different examples to hold some out")
         return Examples(**found)
@@ -361,14 +364,18 @@ def _mix(x: Tensor) -> Tensor:
 def choose(n_rows: int, n_items: int, n_chosen: int, generator: torch.Generator) -> Tensor:
     """Draw a uniform ordered choice without replacement in every row, (n_rows, n_chosen).
 
-    Every row sorts its items by random numbers of 24 bits. An integer holds both the number and
-    the item, because numpy sorts integers in a twentieth of the time of `torch.argsort`.
+    Every row sorts integers, each of which holds a random number of 24 bits and an item: numpy
+    sorts them in a twentieth of the time of `torch.argsort`.
     """
     import torch
 
-    random_numbers = torch.rand(n_rows, n_items, generator=generator).mul_(2**24).long()
-    keys = random_numbers.mul_(n_items).add_(torch.arange(n_items))
-    chosen = np.sort(keys.numpy(), axis=1)[:, :n_chosen] % n_items
+    chosen = np.empty((n_rows, n_chosen), np.int64)
+    for first in range(0, n_rows, _ROWS):
+        rows = chosen[first : first + _ROWS]
+        random_numbers = torch.rand(len(rows), n_items, generator=generator).mul_(2**24).long()
+        keys = random_numbers.mul_(n_items).add_(torch.arange(n_items)).numpy()
+        keys.sort(axis=1)
+        np.remainder(keys[:, :n_chosen], n_items, out=rows)
     return torch.from_numpy(chosen)
 
 

@@ -48,6 +48,7 @@ class FuzzyPhonebook(Book):
     source: ClassVar[str] = "the answer “similar to Jindrich” on Stack Exchange"
     default_query: ClassVar[str] = "Jintrich"
     """Default query for a visitor's own book in the Lab."""
+    copies: ClassVar[float] = 3.8
     overrides: ClassVar[dict[str, Any]] = {"d_head": 32, "self_mask": False, "steps": 600}
 
     n_entries: int = dial(8, "Entries", "Entries in the book; each is asked once.", ge=2, le=16)

@@ -55,6 +55,7 @@ class FuzzyRecall(Task):
     question: ClassVar[str] = "Keys and values of several tokens: which value belongs to the key?"
     source: ClassVar[str] = SOURCE
     family: ClassVar[str] = "Recall benchmarks"
+    copies: ClassVar[float] = 5.3
     overrides: ClassVar[dict[str, Any]] = {
         "n_layers": 2,
         "d_head": 32,

@@ -39,6 +39,7 @@ class KHop(Book):
     question: ClassVar[str] = "Ada points to Cem, Cem to Ben: who is two hops from Ada?"
     source: ClassVar[str] = "k-hop of Physics of Language Models 4.1, arXiv 2512.17351"
     family: ClassVar[str] = "Recall benchmarks"
+    copies: ClassVar[float] = 3.7
     overrides: ClassVar[dict[str, Any]] = {
         "n_layers": 2,
         "n_heads": 2,

@@ -29,7 +29,7 @@ from attnkit.tasks.base import (
 
 if TYPE_CHECKING:
     import torch
-    from jaxtyping import Bool, Int64
+    from jaxtyping import Bool, Int32, Int64
     from torch import Tensor
 
 _N_COMMON = 100
@@ -113,34 +113,43 @@ def corpus_of(text: str) -> Corpus:
 
 
 @lru_cache(4)
-def starts_of(n_characters: int) -> tuple[Int64[np.ndarray, " t"], Int64[np.ndarray, " h"]]:
+def starts_of(n_characters: int) -> tuple[Int32[np.ndarray, " t"], Int32[np.ndarray, " h"]]:
     """Return the starts of all windows of `n_characters`, for training and for evaluation.
 
     No window contains characters of both sides. Held-out windows that also occur in the training
     text are left out.
     """
-    corpus = read_corpus()
-    n_held_out = np.concatenate([[0], np.cumsum(corpus.held_out)])
-    within = n_held_out[n_characters:] - n_held_out[:-n_characters]
-    (trained,) = np.nonzero(within == 0)
-    (held_out,) = np.nonzero(within == n_characters)
-    hashes = _hashes_of(corpus.ids, n_characters)
-    in_training, of_held_out = np.sort(hashes[trained]), hashes[held_out]
+    hashes, n_held_out = _hashes_of(read_corpus().ids, n_characters), _n_held_out(n_characters)
+    trained = np.flatnonzero(n_held_out == 0).astype(np.int32)
+    held_out = np.flatnonzero(n_held_out == n_characters).astype(np.int32)
+    in_training, of_held_out = hashes[trained], hashes[held_out]
+    in_training.sort()
     # A binary search: np.isin is thirty times slower.
     nearest = in_training[np.searchsorted(in_training, of_held_out).clip(max=len(in_training) - 1)]
     return trained, held_out[nearest != of_held_out]
 
 
+def _n_held_out(n_characters: int) -> Int32[np.ndarray, " w"]:
+    """Return the number of held-out characters of every window."""
+    counts = np.zeros(1 + len(read_corpus().held_out), np.int32)
+    np.cumsum(read_corpus().held_out, out=counts[1:])
+    return counts[n_characters:] - counts[:-n_characters]
+
+
 def _hashes_of(ids: Int64[np.ndarray, " n"], n_characters: int) -> np.ndarray:
     """Return the hash of every window: its characters are digits of a number modulo 2⁶⁴."""
     base = 0x5851F42D4C957F2D
-    powers = np.full(len(ids), base, np.uint64).cumprod()
-    inverses = np.full(len(ids), pow(base, -1, 2**64), np.uint64).cumprod()
-    terms = np.zeros(1 + len(ids), np.uint64)
-    terms[1:] = (ids + 1).astype(np.uint64) * powers
-    sums = terms.cumsum()
-    ends, begins = sums[n_characters:], sums[:-n_characters]
-    hashes: np.ndarray = (ends - begins) * inverses[: len(ends)]
+    sums = np.zeros(1 + len(ids), np.uint64)  # of digits times powers
+    powers = sums[1:]
+    powers[:] = base
+    np.multiply.accumulate(powers, out=powers)
+    powers *= (ids + 1).view(np.uint64)
+    np.add.accumulate(powers, out=powers)
+    hashes = sums[n_characters:] - sums[:-n_characters]
+    inverses = sums[: len(hashes)]
+    inverses[:] = pow(base, -1, 2**64)
+    np.multiply.accumulate(inverses, out=inverses)
+    hashes *= inverses
     return hashes
 
 
@@ -174,6 +183,8 @@ class Language(Task):
     source: ClassVar[str] = "Python's own help topics, those of Python 3.11"
     family: ClassVar[str] = "Text"
     corpus: ClassVar[bool] = True
+    copies: ClassVar[float] = 2.4
+    preparing: ClassVar[int] = 8 * 2**20
     answers_from: ClassVar[int] = 0
     simple_model: ClassVar[str] = "a bigram model"
     overrides: ClassVar[dict[str, Any]] = {
@@ -253,19 +264,20 @@ class Language(Task):
         return self.length + (self.objective == "next")
 
     def _cut(
-        self, starts: Int64[np.ndarray, " n"], n_examples: int, generator: torch.Generator
+        self, starts: Int32[np.ndarray, " n"], n_examples: int, generator: torch.Generator
     ) -> Examples:
         import torch
 
         chosen = torch.randint(len(starts), (n_examples, 1), generator=generator)
-        index = torch.from_numpy(starts)[chosen] + torch.arange(self._n_characters)
-        window = torch.from_numpy(read_corpus().ids)[index]
+        ids, positions = torch.from_numpy(read_corpus().ids), torch.arange(self._n_characters)
+        window = ids[torch.from_numpy(starts)[chosen] + positions]
         tokens, labels = window[:, : self.length], window[:, 1:]
         if self.objective == "masked":
             n_hidden = max(1, round(self.masked_share * self.length))
             random_numbers = torch.rand(tokens.shape, generator=generator)
-            hidden = torch.zeros_like(tokens, dtype=torch.bool)
-            hidden.scatter_(1, random_numbers.topk(n_hidden, dim=1, sorted=False).indices, True)
+            places = random_numbers.topk(n_hidden, dim=1, sorted=False).indices
+            del random_numbers
+            hidden = torch.zeros_like(tokens, dtype=torch.bool).scatter_(1, places, True)
             labels = tokens.masked_fill(~hidden, NOTHING)
             tokens = tokens.masked_fill(hidden, self.n_classes)
         return Examples(tokens[:, :, None], labels, torch.full_like(labels, NOTHING))

@@ -58,6 +58,7 @@ class Lists(Task):
 
     family: ClassVar[str] = "Lists"
     source: ClassVar[str] = "Borji 2023; Kayyam et al. 2026"
+    copies: ClassVar[float] = 1.7
     overrides: ClassVar[dict[str, Any]] = SMALL
     full_size: ClassVar[dict[str, Any]] = PUBLISHED
     slice_title: ClassVar[str] = "Place"

@@ -49,6 +49,7 @@ class NoisyRecall(Task):
     question: ClassVar[str] = "A key comes back in a noisy stream: what is its value?"
     source: ClassVar[str] = SOURCE
     family: ClassVar[str] = "Recall benchmarks"
+    copies: ClassVar[float] = 5.0
     overrides: ClassVar[dict[str, Any]] = {
         "n_layers": 2,
         "positions": "learned",
@@ -110,22 +111,30 @@ class NoisyRecall(Task):
         stream = torch.stack([keys, self.n_keys + values.gather(1, keys)], dim=-1)
         stream = torch.where(noise[:, :, None], noise_tokens, stream).flatten(1)
         tokens = torch.cat([stream, last], 1)
-        same_key = self._same_key_before(tokens)
-        times, answers = same_key.sum(2), values.gather(1, torch.cat([keys, last], 1))
+        times, before = self._same_key_before(tokens)
+        answers = values.gather(1, torch.cat([keys, last], 1))
         labels = torch.full((n_examples, self.n_ctx - 2), NOTHING)
         target = labels.clone()
         labels[:, ::2] = answers[:, 1:].where(times > 0, NOTHING)
-        target[:, ::2] = (2 * same_key.long().argmax(2) + 1).where(times == 1, NOTHING)
+        target[:, ::2] = (2 * before + 1).where(times == 1, NOTHING)
         return Examples(tokens[:, :, None], labels, target, None)
 
-    def _same_key_before(self, tokens: Tensor) -> Tensor:
-        """Return whether pair i + 1 has the key of the earlier pair j, (b, i, j)."""
+    def _same_key_before(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """Return how many earlier pairs have the key of pair i + 1, and the first of them, (b, i).
+
+        Where none has it, the first pair is returned.
+        """
         import torch
 
         keys = tokens[:, ::2]
         # Every noise pair gets a number of its own, so that no two of them are equal.
         keys = keys.where(keys < self.n_keys, -1 - torch.arange(self.n_pairs))
-        return (keys[:, 1:, None] == keys[:, None, :-1]).tril()
+        times, first = torch.zeros_like(keys[:, 1:]), torch.zeros_like(keys[:, 1:])
+        for j in range(self.n_pairs - 2, -1, -1):  # pairs of pairs would take much memory
+            is_same = keys[:, j + 1 :] == keys[:, j, None]
+            times[:, j:] += is_same
+            first[:, j:].masked_fill_(is_same, j)
+        return times, first
 
     def book(self, tokens: Tensor) -> Tensor:
         """Return the value of every key; noise, order and repetitions do not count."""
@@ -158,7 +167,7 @@ class NoisyRecall(Task):
         import torch
 
         group = torch.full_like(examples.labels, NOTHING)
-        group[:, ::2] = self._same_key_before(examples.tokens[:, :, 0]).sum(2).clamp(max=3) - 1
+        group[:, ::2] = self._same_key_before(examples.tokens[:, :, 0])[0].clamp(max=3) - 1
         return group
 
 

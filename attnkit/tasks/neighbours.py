@@ -52,6 +52,7 @@ class Neighbours(Book):
     place: ClassVar[int] = 40
     question: ClassVar[str] = "“network” is near “neural” and “social”: what are their numbers?"
     source: ClassVar[str] = "the answer “neural … social … network” on Stack Exchange"
+    copies: ClassVar[float] = 3.2
     overrides: ClassVar[dict[str, Any]] = {"d_head": 16, "self_mask": False, "steps": 600}
     slice_title: ClassVar[str] = "Neighbour"
     at_most: ClassVar[dict[str, str]] = {"n_asking": "n_families"}

@@ -148,6 +148,7 @@ class Translation(Task):
     family: ClassVar[str] = "Text"
     source: ClassVar[str] = "the question “K should be the same with V” on Stack Exchange"
     corpus: ClassVar[bool] = True
+    copies: ClassVar[float] = 1.5
     slice_title: ClassVar[str] = "Translation"
     overrides: ClassVar[dict[str, Any]] = {
         "n_heads": 2,

@@ -171,6 +171,7 @@ class Cohort:
         for run in range(self.model.n_runs):
             self.model.run_parameters(run)[EMBEDDING].copy_(old.run_parameters(run)[EMBEDDING])
         self._optimiser = self._make_optimiser()
+        del old  # before examples are drawn
         self._set_task(self.experiment.task)
 
     def _set_task(self, task: Task, data: TrainingData | None = None) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
-from functools import cached_property
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from jaxtyping import Int64
@@ -63,59 +62,61 @@ class TrainingData:
         """
         n_seeds = len(self._generators) if self._n_train else 0
         if self._n_drawn < n_seeds:
-            generator = self._generators[self._n_drawn]
-            drawn = self._task.draw(self._n_train, generator, held_out=False)
-            _place(drawn, self._drawn, self._n_drawn, n_seeds, self._device)
+            self._draw(self._n_train, self._n_drawn, self._drawn)
             self._n_drawn += 1
         return self._n_drawn < n_seeds
 
-    @cached_property
-    def _training_set(self) -> Examples | None:
-        """The examples that are repeated, (s, b, …); None if all are new."""
-        if not self._n_train:
-            return None
-        while self.draw_next():
-            pause()
-        return Examples(**self._drawn)
-
     def next(self) -> tuple[Int64[Tensor, "s b i fields"], Int64[Tensor, "s b a"]]:
         """Return the tokens and the labels of the next step."""
-        if self._training_set is not None:
-            return self._next_repeated(self._training_set)
-        if not self._batches:
-            drawn = self._draw(self._n_batch * STEPS_PER_DRAW)
-            batches = (values.split(self._n_batch, 1) for values in (drawn.tokens, drawn.labels))
-            self._batches.extend(zip(*batches, strict=True))
-        tokens, labels = self._batches.popleft()
-        return tokens.contiguous(), labels
+        if self._n_train:
+            tokens, labels = self._next_repeated()
+        else:
+            if not self._batches:
+                self._draw_batches()
+            tokens, labels = self._batches.popleft()
+        return tokens.long(), labels.long()
 
-    def _next_repeated(self, examples: Examples) -> tuple[Tensor, Tensor]:
+    def _next_repeated(self) -> tuple[Tensor, Tensor]:
         """Return the next batch of the training set, which has a new order in every epoch."""
+        examples = self._training_set()
         if not self._orders:
             orders = [torch.randperm(self._n_train, generator=g) for g in self._generators]
             self._orders.extend(torch.stack(orders).to(self._device).split(self._n_batch, 1))
         rows = self._orders.popleft()
         seeds = torch.arange(len(rows), device=self._device)[:, None]
-        return examples.tokens[seeds, rows], examples.labels[seeds, rows]
+        return examples["tokens"][seeds, rows], examples["labels"][seeds, rows]
+
+    def _draw_batches(self) -> None:
+        """Draw the batches of the next steps."""
+        drawn: dict[str, Tensor] = {}
+        for seed in range(len(self._generators)):
+            self._draw(self._n_batch * STEPS_PER_DRAW, seed, drawn)
+        parts = (drawn[name].split(self._n_batch, 1) for name in ("tokens", "labels"))
+        self._batches.extend(zip(*parts, strict=True))
 
     def evaluation_examples(self) -> Examples | None:
         """Return training examples to measure training accuracy on; None if all are new."""
-        if self._training_set is not None:
-            n_eval = min(self._n_eval, self._n_train)
-            return Examples(
-                self._training_set.tokens[:, :n_eval],
-                self._training_set.labels[:, :n_eval],
-                self._training_set.target[:, :n_eval],
-            )
+        if self._n_train:
+            fields = self._training_set().items()
+            return Examples(**{name: values[:, : self._n_eval].long() for name, values in fields})
         if not self._task.corpus:
             return None
         generators = [generator_for(seed, "evaluation of training") for seed in self._seeds]
         drawn = (self._task.draw(self._n_eval, g, held_out=False) for g in generators)
         return stack(drawn, len(generators), self._device)
 
-    def _draw(self, n_examples: int) -> Examples:
-        drawn = (self._task.draw(n_examples, g, held_out=False) for g in self._generators)
-        return stack(drawn, len(self._generators), self._device)
+    def _training_set(self) -> dict[str, Tensor]:
+        """Return the examples that are repeated, (s, b, …), with the first targets only."""
+        while self.draw_next():
+            pause()
+        return self._drawn
+
+    def _draw(self, n_examples: int, seed: int, stacked: dict[str, Tensor]) -> None:
+        """Draw examples of a seed into their place among those of all seeds, as short integers."""
+        drawn = self._task.draw(n_examples, self._generators[seed], held_out=False)
+        fields = {"tokens": drawn.tokens, "labels": drawn.labels}
+        fields["target"] = drawn.target[: self._n_eval]
+        _place(fields, stacked, seed, len(self._generators), self._device, torch.int32)
 
 
 def held_out_examples(
@@ -173,19 +174,25 @@ def stack(per_seed: Iterable[Examples], n_seeds: int, device: torch.device) -> E
     stacked: dict[str, Tensor] = {}
     seeds = iter(range(n_seeds))  # `enumerate` would keep a batch while the next one is drawn
     for examples in per_seed:
-        _place(examples, stacked, next(seeds), n_seeds, device)
+        _place(vars(examples), stacked, next(seeds), n_seeds, device)
         del examples
     return Examples(**stacked)
 
 
 def _place(
-    examples: Examples, stacked: dict[str, Tensor], seed: int, n_seeds: int, device: torch.device
+    fields: Mapping[str, Tensor | None],
+    stacked: dict[str, Tensor],
+    seed: int,
+    n_seeds: int,
+    device: torch.device,
+    dtype: torch.dtype = torch.int64,
 ) -> None:
-    """Copy the batch of one seed into its place among all, which the first one makes."""
-    for name, values in vars(examples).items():
+    """Copy the fields of one seed's batch into their place among all, which the first one makes."""
+    for name, values in fields.items():
         if values is not None:
             if name not in stacked:
-                stacked[name] = values.new_empty((n_seeds, *values.shape), device=device)
+                shape = (n_seeds, *values.shape)
+                stacked[name] = torch.empty(shape, dtype=dtype, device=device)
             stacked[name][seed] = values
 
 

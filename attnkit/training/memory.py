@@ -18,21 +18,28 @@ from attnkit.experiment import Experiment
 from attnkit.experiment.costs import count_costs
 from attnkit.experiment.training_settings import MEASURED_TOGETHER
 from attnkit.foundation.process import n_cores
+from attnkit.tasks.base import HELD_OUT_ONE_IN
 from attnkit.training.engine import Engine, expected_engine, kernel_knows
 from attnkit.training.film import film_megabytes
 from attnkit.training.metrics import METRICS
 from attnkit.training.plans import (
     STEPS_PER_DRAW,
     CohortPlan,
+    n_adjusting,
     n_answers,
+    n_passing,
     n_recorded,
+    n_rows,
+    n_scores,
     plan_cohorts,
     runs_recorded_together,
+    width_of,
 )
 from attnkit.variants import Variant, Wiring
 
-_FLOAT, _HALF, _INTEGER = 4, 2, 8
-"""Bytes of a parameter or a score, of a score of the probe, and of a token or a label."""
+_FLOAT, _HALF, _SHORT, _INTEGER = 4, 2, 4, 8
+"""Bytes of a parameter or a score, of a score of the probe, and of a token or a label, to train
+and to evaluate on."""
 
 _EVALUATION = 3000
 """Bytes of one evaluation of a cohort beside its numbers: a dozen small arrays by name."""
@@ -40,18 +47,12 @@ _EVALUATION = 3000
 _KEPT_WEIGHTS = 2**26
 """Bytes up to which the weights of an ended training are copied, for inspections."""
 
-_BASE = 4 * 2**20
+_BASE = 3 * 2**20
 """Bytes that every training takes: tables, generators, and objects of all cohorts."""
 
-_DRAWN = 6
-"""Copies of the tokens that a task has in memory while it draws examples; measured: 2 to 14."""
-
-_READ_TEXT = 12 * 2**20
-"""Bytes of the search for held-out windows of a text, as measured."""
-
-_TOGETHER = 0.9
-"""Share of the temporary memory of all cores that is in use at the same time, as measured with the
-gaps of the heap."""
+_GAPS = 1.35
+"""Memory that arrays of torch take with the gaps between them, divided by their size; measured: 1.1
+to 2.3. glibc fills a gap with a smaller aligned array only."""
 
 
 def peak_megabytes(experiment: Experiment, engine: Engine | None = None) -> float:
@@ -80,6 +81,7 @@ class _Training:
         kept: float = _BASE + sum(cohort.kept for cohort in cohorts)
         kept += film_megabytes(self.experiment) * 2**20
         passing = _of_all_cores(cohort.passing for cohort in cohorts)
+        passing = max(passing, *(cohort.drawing_set for cohort in cohorts))
         # A snapshot has the probe's scores and patterns; each is copied twice to become bytes.
         probe = 2 * _HALF * self.experiment.n_runs * self._n_probed
         joining = probe + _of_all_cores(4 * _FLOAT * c.n_runs * self._n_probed for c in cohorts)
@@ -133,6 +135,7 @@ class _Cohort:
         weights: Bytes of the parameters of all runs.
         kept: Bytes that it keeps while it trains.
         passing: Largest number of bytes that it needs for a moment in addition.
+        drawing_set: Bytes that it needs while its training set is drawn, when no other one is.
     """
 
     def __init__(self, training: _Training, plan: CohortPlan) -> None:
@@ -141,9 +144,10 @@ class _Cohort:
         self._task, self._settings = experiment.task, experiment.training
         self._n_seeds = len(plan.seeds)
         self._n_answers = n_answers(experiment)
-        # Tokens and labels, and with positions of the answers (target and reverse).
-        self._example = _INTEGER * (self._task.n_ctx * self._task.n_fields + self._n_answers)
-        self._whole_example = self._example + 2 * _INTEGER * self._n_answers
+        n_tokens = self._task.n_ctx * self._task.n_fields
+        self._example = n_tokens + self._n_answers  # integers
+        has_reverse = self._task.plateau is not None
+        self._whole_example = self._example + (1 + has_reverse) * self._n_answers
         self._on_kernel = training.engine == "kernel" and all(
             kernel_knows(experiment, variant) for variant in plan.sharing
         )
@@ -151,51 +155,48 @@ class _Cohort:
         n_numbers = sum(training.n_parameters[variant] for variant in plan.sharing)
         self.weights = _FLOAT * self._n_seeds * n_numbers
         self.kept = self._kept()
-        passing = [self._drawing(), self._renewing(), self._evaluating()]
-        self.passing = max(*passing, self._stepping())
+        training_set = self._settings.n_train or self._settings.batch_size * STEPS_PER_DRAW
+        self.drawing_set = self._drawing(training_set, held_out=False)
+        passing = [self._drawing(self._settings.n_eval, held_out=True)]
+        if not self._settings.n_train or self._settings.earlier_steps:  # drawn by every cohort
+            passing.append(self.drawing_set)
+        self.passing = max(*passing, self._renewing(), self._evaluating(), self._stepping())
 
     def _kept(self) -> int:
         task, settings = self._task, self._settings
         # Parameters, gradient and two moments of Adam; a frozen embedding has a mask.
         kept = (4 + bool(settings.earlier_steps)) * self.weights
-        per_seed = settings.n_eval * self._whole_example
-        if settings.n_train:
-            per_seed += settings.n_train * (self._whole_example + _INTEGER)
-        else:
-            per_seed += settings.batch_size * STEPS_PER_DRAW * self._example
-        if task.corpus and not settings.n_train:
-            per_seed += min(settings.n_eval, MEASURED_TOGETHER) * self._whole_example
+        n_shown = min(settings.n_eval, MEASURED_TOGETHER)
+        per_seed = _INTEGER * settings.n_eval * self._whole_example
+        if settings.n_train or task.corpus:  # accuracy on training examples is measured, too
+            per_seed += _INTEGER * n_shown * self._whole_example
+        n_drawn = settings.n_train or settings.batch_size * STEPS_PER_DRAW
+        per_seed += _SHORT * n_drawn * self._example + _INTEGER * settings.n_train
         maps = len(self._experiment.layer_specs) * self._experiment.n_heads
         numbers = self.n_runs * (len(METRICS) + maps + len(task.slice_names))
         evaluations = self._training.n_evaluations * (_EVALUATION + _FLOAT * numbers)
         return kept + self._n_seeds * per_seed + evaluations
 
-    def _drawing(self) -> int:
-        """Bytes while a task draws the examples of one seed."""
-        settings = self._settings
-        drawn = settings.n_train or settings.batch_size * STEPS_PER_DRAW
-        beside = 0 if settings.n_train else self._n_seeds * drawn
-        beside *= self._whole_example - self._example  # they are drawn, and dropped
-        most = 0
-        for n_examples, held_out in ((drawn, False), (settings.n_eval, True)):
-            n_made = self._task.n_per_draw(n_examples, held_out=held_out)
-            made = n_made * self._task.n_ctx * self._task.n_fields * _INTEGER
-            pairs = n_made * self._task.n_ctx**2
-            most = max(most, n_examples * self._whole_example + _DRAWN * made + pairs)
-        return beside + max(most, _READ_TEXT if self._task.corpus else 0)
+    def _drawing(self, n_examples: int, *, held_out: bool) -> float:
+        """Bytes while a task draws examples of one seed."""
+        n_made = self._task.n_per_draw(n_examples, held_out=held_out)
+        n_whole = self._task.copies * n_made
+        if self._task.corpus:  # no other side is made
+            n_whole = self._task.copies * n_examples
+        elif n_made < n_examples * (HELD_OUT_ONE_IN if held_out else 1):  # made in several parts
+            n_whole += n_examples
+        else:
+            n_whole = max(n_whole, n_made + n_examples)
+        return max(_INTEGER * n_whole * self._whole_example, self._task.preparing)
 
     def _renewing(self) -> int:
         """Bytes while a model is made anew: when roles are tied, or after an earlier task."""
-        settings = self._settings
-        if settings.earlier_steps:  # the training set of the earlier task is there until the end
-            replaced = self._n_seeds * settings.n_train * self._whole_example
-            return 4 * self.weights + replaced + self._drawing()
         tied = any(len(variant.stages) > 1 for variant in self._plan.sharing)
-        return 4 * self.weights if tied else 0
+        return 4 * self.weights if tied or self._settings.earlier_steps else 0
 
     def _stepping(self) -> int:
         """Bytes of one training step."""
-        batch = self._n_seeds * self._settings.batch_size * self._example
+        batch = _INTEGER * self._n_seeds * self._settings.batch_size * self._example
         if self._on_kernel:
             return batch + max(_FLOAT * self._n_scratch(w) for w in self._wirings())
         return batch + max(
@@ -204,50 +205,33 @@ class _Cohort:
 
     def _evaluating(self) -> int:
         """Bytes of the evaluation of the runs that are measured together."""
-        settings, n_classes = self._settings, self._task.n_classes
+        settings = self._settings
         n_first = min(settings.n_eval, MEASURED_TOGETHER)
         n_runs = min(self._training.n_together, self.n_runs)
         n_seeds = min(n_runs, self._n_seeds)
+        logits = n_runs * settings.n_eval * self._n_answers * self._task.n_classes
         most = 0
         for wiring in self._wirings():
-            recorded = n_recorded(self._experiment, wiring, n_first)
-            largest = max(self._n_scores(wiring, n_first))
+            of_run = n_recorded(self._experiment, wiring, n_first)
             if self._on_kernel:
-                computing = self._n_scratch(wiring)
-                copies = 1 if n_runs == 1 else 2
+                computing = self._n_scratch(wiring) + (n_seeds > 1) * n_seeds * of_run
             else:
-                computing = n_seeds * (3 * largest + n_first * self._n_passing(wiring))
-                copies = 1 if n_runs == n_seeds else 2
-            measuring = 2 * n_runs * largest
-            logits = n_runs * settings.n_eval * self._n_answers * n_classes
-            numbers = copies * n_runs * recorded + logits + max(computing, measuring, logits)
-            most = max(most, numbers)
+                computing = n_seeds * n_first * n_passing(self._experiment, wiring)
+            joining = n_runs * of_run if n_runs > n_seeds else 0
+            measuring = 2 * n_runs * n_first * max(n_scores(self._experiment, wiring))
+            passing = max(computing, joining, measuring, logits)
+            most = max(most, n_runs * of_run + int(_GAPS * passing))
         labels = 6 * n_runs * settings.n_eval * self._n_answers
-        return _FLOAT * most + _INTEGER * labels
+        return _FLOAT * (logits + most) + _INTEGER * labels
 
     def _wirings(self) -> Iterable[Wiring]:
         return (w for variant in self._plan.sharing for w in self._training.wirings[variant])
-
-    def _n_scores(self, wiring: Wiring, n_examples: int) -> list[int]:
-        """Scores of one run in every layer."""
-        maps = n_examples * wiring.sizes.n_heads * wiring.n_maps
-        return [maps * spec.n_queries * spec.n_keys for spec in self._experiment.layer_specs]
-
-    def _n_passing(self, wiring: Wiring) -> int:
-        """Numbers of one example and run while a layer is computed, beside its scores."""
-        sizes = wiring.sizes
-        # The keys and values of lower layers are kept until the last one is computed.
-        n_widths = 10 + 2 * (len(self._experiment.layer_specs) - 1)
-        # A sum of embeddings has one row for each field; LayerNorm makes three rows of one.
-        n_rows = 5 + self._task.n_fields + 3 * sizes.standard
-        per_token = n_rows * sizes.d_model + n_widths * _width(wiring)
-        return self._task.n_ctx * (per_token + (2 + sizes.standard) * sizes.d_mlp)
 
     def _n_scratch(self, wiring: Wiring) -> int:
         """Numbers of the kernel's scratch memory: matrices transposed, and rows of a chunk."""
         sizes, n_ctx = wiring.sizes, self._task.n_ctx
         rows = max(64, n_ctx)
-        per_token = 6 * sizes.d_model + 8 * _width(wiring) + 2 * sizes.d_mlp
+        per_token = 6 * sizes.d_model + 8 * width_of(wiring) + 2 * sizes.d_mlp
         layers = len(self._experiment.layer_specs) * (per_token + sizes.n_heads * (n_ctx + 16))
         matrices = count_costs(wiring, self._task).parameters
         return matrices + rows * (layers + 12 * sizes.d_model + self._task.n_classes)
@@ -255,33 +239,25 @@ class _Cohort:
     def _n_differentiated(self, wiring: Wiring) -> int:
         """Numbers that torch keeps of one variant's step, and needs while it goes back."""
         sizes, specs, n_ctx = wiring.sizes, self._experiment.layer_specs, self._task.n_ctx
-        standard = 4 if sizes.standard else 0
-        per_token = (4 + standard) * sizes.d_model + 4 * _width(wiring) + 2 * sizes.d_mlp
-        per_token += 2 * _width(wiring) * _n_adjusting(wiring)
-        patterns = self._n_scores(wiring, 1)
+        width, patterns = width_of(wiring), n_scores(self._experiment, wiring)
+        n_queries = [spec.n_queries for spec in specs]
         if not self._task.n_source:  # only answering positions have queries in the last layer
+            n_queries[-1] = self._n_answers
             patterns[-1] = patterns[-1] * self._n_answers // n_ctx
-        n_rows = 4 + self._task.n_fields
-        rows = n_rows * sizes.d_model + 6 * _width(wiring) + 2 * sizes.d_mlp
-        going_back = 3 * max(patterns) + n_ctx * rows
+        rows, stream = n_rows(self._experiment), n_ctx * sizes.d_model
+        mlp = (sizes.d_mlp > 0) * rows * sizes.d_model
+        of_layer = (4 + 4 * sizes.standard) * stream + 3 * mlp
+        of_layer += (4 + 2 * n_adjusting(wiring)) * rows * width
+        n_mlp = [2 * n * s.has_mlp * sizes.d_mlp for n, s in zip(n_queries, specs, strict=True)]
+        going_back = 3 * max(patterns) + max(n_mlp) + 4 * rows * width
+        going_back += (7 + self._task.n_fields) * stream
         logits = 4 * self._n_answers * self._task.n_classes
-        per_example = sum(patterns) + len(specs) * n_ctx * per_token + going_back + logits
+        per_example = sum(patterns) + len(specs) * of_layer + sum(n_mlp)
+        per_example += going_back + logits
         n_gradients = 2 * count_costs(wiring, self._task).parameters
         return self._n_seeds * (self._settings.batch_size * per_example + n_gradients)
 
 
-def _width(wiring: Wiring) -> int:
-    """Return the width of the queries of all heads, or of their values if these are wider."""
-    queries = wiring.sizes.n_heads * wiring.n_maps * wiring.sizes.d_k
-    return max(queries, wiring.n_inner)
-
-
-def _n_adjusting(wiring: Wiring) -> int:
-    """Return the number of rules that change queries, keys or values."""
-    return sum(bool(rule.code(wiring).adjust) for rule in wiring.rules)
-
-
-def _of_all_cores(numbers: Iterable[int]) -> float:
-    """Return the sum of the largest numbers, one for each core, as far as they fall together."""
-    largest, *others = nlargest(n_cores(), numbers)
-    return max(largest, _TOGETHER * (largest + sum(others)))
+def _of_all_cores(numbers: Iterable[float]) -> float:
+    """Return the sum of the largest numbers, one for each core."""
+    return sum(nlargest(n_cores(), numbers))

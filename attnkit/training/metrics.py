@@ -187,7 +187,7 @@ def symmetry_error(scores: Float[Tensor, "r ... i i"]) -> Float[Tensor, " r"]:
     """Return max|S − Sᵀ| / max|S| of each run, 0 … 2; rounding error where queries equal keys."""
     import torch
 
-    gap = (scores - scores.transpose(-2, -1)).abs().flatten(1).amax(1)
+    gap = (scores - scores.transpose(-2, -1)).abs_().flatten(1).amax(1)
     return gap / scores.abs().flatten(1).amax(1).clamp_min(torch.finfo(scores.dtype).tiny)
 
 

@@ -30,6 +30,9 @@ STEPS_PER_DRAW = 16
 _RECORDED_FLOATS = 2**21
 """Approximate limit for the scores, patterns and logits that an evaluation records together."""
 
+_PASSING_FLOATS = 2**22
+"""Approximate limit for the numbers that are in memory while torch computes a layer of these."""
+
 
 @dataclass(frozen=True)
 class CohortPlan:
@@ -106,12 +109,12 @@ def runs_recorded_together(experiment: Experiment, n_examples: int | None = None
         n_examples: Number of examples. None: the held-out ones.
     """
     n_eval = experiment.training.n_eval if n_examples is None else n_examples
-    recorded = max(
-        n_recorded(experiment, wiring, min(n_eval, MEASURED_TOGETHER))
-        for wiring in map(experiment.wiring, experiment.sharing)
-    )
+    n_first = min(n_eval, MEASURED_TOGETHER)
+    wirings = list(map(experiment.wiring, experiment.sharing))
+    recorded = max(n_recorded(experiment, wiring, n_first) for wiring in wirings)
     n_logits = n_eval * n_answers(experiment) * experiment.task.n_classes
-    return max(1, _RECORDED_FLOATS // (recorded + n_logits))
+    passing = n_first * max(n_passing(experiment, wiring) for wiring in wirings)
+    return max(1, min(_RECORDED_FLOATS // (recorded + n_logits), _PASSING_FLOATS // passing))
 
 
 def n_recorded(experiment: Experiment, wiring: Wiring, n_examples: int) -> int:
@@ -119,6 +122,39 @@ def n_recorded(experiment: Experiment, wiring: Wiring, n_examples: int) -> int:
     maps = wiring.sizes.n_heads * (wiring.n_maps + 1)
     pairs = sum(spec.n_queries * spec.n_keys for spec in experiment.layer_specs)
     return n_examples * maps * pairs
+
+
+def n_passing(experiment: Experiment, wiring: Wiring) -> int:
+    """Return the numbers of one example while torch computes a layer, beside what is recorded."""
+    sizes = wiring.sizes
+    # Queries, keys, values and z; keys and values of lower layers are kept until the last one.
+    n_widths = len({*wiring.roles.values()}) + 1 + n_adjusting(wiring)
+    n_widths += 2 * (len(experiment.layer_specs) - 1)
+    n_streams = 3 + 3 * (sizes.d_mlp > 0) + 4 * sizes.standard + 3 * (experiment.task.n_source > 0)
+    per_row = n_widths * width_of(wiring) + max(2 * width_of(wiring), 3 * sizes.d_mlp)
+    stream = experiment.task.n_ctx * n_streams * sizes.d_model
+    return stream + n_rows(experiment) * per_row + max(n_scores(experiment, wiring))
+
+
+def n_rows(experiment: Experiment) -> int:
+    """Return the largest number of queries or keys of a layer; not all positions have them."""
+    return max(max(spec.n_queries, spec.n_keys) for spec in experiment.layer_specs)
+
+
+def n_scores(experiment: Experiment, wiring: Wiring) -> list[int]:
+    """Return the number of scores of one example in every layer."""
+    maps = wiring.sizes.n_heads * wiring.n_maps
+    return [maps * spec.n_queries * spec.n_keys for spec in experiment.layer_specs]
+
+
+def width_of(wiring: Wiring) -> int:
+    """Return the width of the queries of all heads, or of their values if these are wider."""
+    return max(wiring.sizes.n_heads * wiring.n_maps * wiring.sizes.d_k, wiring.n_inner)
+
+
+def n_adjusting(wiring: Wiring) -> int:
+    """Return the number of rules that change queries, keys or values."""
+    return sum(bool(rule.code(wiring).adjust) for rule in wiring.rules)
 
 
 def n_answers(experiment: Experiment) -> int:

@@ -144,8 +144,9 @@ class Training:
         task = self.experiment.task_at(0)
         data = [TrainingData(self.experiment, p.seeds, self.device, task) for p in plans]
         waited = 0.0
-        while any(list(_pool().map(TrainingData.draw_next, data))):
-            waited += pause()
+        for one in data:  # one after the other, because drawing takes much memory for a moment
+            while one.draw_next():
+                waited += pause()
         self.cohorts += _pool().map(self._make_cohort, plans, data)
         return waited + pause()
 
