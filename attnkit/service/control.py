@@ -194,6 +194,8 @@ class JobControl:
                     result = job.reused.join_result(result)
                     blobs = result.to_blobs()
             changes.update(snapshot=snapshot, n_bytes=size_of(snapshot))
+        elif state == "stopped" and job.snapshot is not None:  # it was not built again
+            changes["snapshot"] = replace(job.snapshot, status=state)
         if result is not None:
             changes.update(lendable(result))
         stores = result is not None and self._writer.has_store and job.kept
