@@ -276,6 +276,9 @@ class Tab:
 
     def _begin_run(self, message: ForwardMsg) -> None:
         identity = message.metadata.run
+        if self._busy and not self.run.fragments and identity.fragment_ids:
+            # Streamlit loses the end of a page's run if a timer's message comes just then.
+            self._n_full_runs += 1
         self.run = Run(identity.script_run_id, frozenset(identity.fragment_ids))
         self._busy = True
         self._page_hash = message.new_session.page_script_hash
