@@ -237,8 +237,11 @@ class TrainingService(JobControl):
         A text says why there is none. If it has not come after `seconds`, None is returned; it then
         comes later and is remembered.
         """
-        with self._waiting() if seconds else nullcontext():
-            return self._requests.example(experiment, seconds, watcher)
+        example = self._requests.example(experiment, 0.0, watcher)
+        if example is None and seconds:
+            with self._waiting():
+                example = self._requests.example(experiment, seconds, watcher)
+        return example
 
     def ask(
         self, job_id: str, tokens: np.ndarray, seconds: float = 5.0, watcher: Watcher = NOBODY
