@@ -167,12 +167,28 @@ def test_what_comes_meanwhile_is_read_and_a_fragment_that_redraws_itself_waits_o
         await slow.has(other, *presses, live[-1])
         slow.crowded, slow.n_read = True, 0
         many = [rerun(query_string="a" * 4000)] * 20  # the memory of what waits is bounded
-        for payload in many:
+        alive = message(app_heartbeat=True)
+        for payload in [*many, *[alive] * 50]:
             slow.events.put_nowait({"type": "websocket.receive", "bytes": payload})
         await asyncio.sleep(0.05)
         assert slow.n_read < 12
         slow.crowded = False
-        await slow.has(other, *presses, live[-1], *many)
+        await slow.has(other, *presses, live[-1], *many, *[alive] * 50)
         await slow.leave(task)
+
+    run(visit())
+
+
+def test_what_does_not_pass_never_waits(monkeypatch):
+    """What is dropped takes no memory; what ends the connection ends it at once."""
+
+    async def visit():
+        slow = Slow(monkeypatch)
+        task = await slow.visit(*[rerun()] * 2, *[b""] * 200, *[message(clear_cache=True)] * 200)
+        while slow.n_read < 403:
+            await asyncio.sleep(0.001)
+        slow.events.put_nowait({"type": "websocket.receive", "text": "a" * 200_000})
+        await task
+        assert slow.got == []
 
     run(visit())

@@ -143,7 +143,7 @@ def test_scores_of_another_maker_are_not_taken_over(tmp_path, trained, monkeypat
         assert bench.maker.engine == engine
     assert trained == [ONE.experiment] * 3
     assert lines == [
-        f"    {before} has measured before: {now} measures again"
+        f"    kept measurements are of {before}; {now} measures again"
         for before, now in pairwise(makers[:3])
     ]
 

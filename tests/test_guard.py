@@ -102,6 +102,7 @@ def test_pages_of_other_sites_open_no_connection(guarded, capsys, monkeypatch):
         (b"null", True),
         (b"http://[", True),
         (b"https://copy.example:8443", True),
+        (b"http://a:1@copy.example", True),
     ):
         given = [] if origin is None else [(b"origin", origin)]
         assert is_foreign(Headers(raw=[HOST, *given])) == foreign
@@ -112,7 +113,7 @@ def test_pages_of_other_sites_open_no_connection(guarded, capsys, monkeypatch):
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert {line["event"] for line in lines} == {"foreign connection closed"}
     told = [(line["same_host"], line.get("more")) for line in lines]
-    assert told == [(False, None)] * 3 + [(True, None), (False, 1)]
+    assert told == [(False, None)] * 3 + [(True, None), (False, 2)]
 
 
 def test_a_host_has_no_case_and_its_default_port_may_be_written(guarded, seed):

@@ -70,7 +70,7 @@ class OptionalStore:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Raise errors of the store as `BadInput`; close it; print its notes on files it moved."""
+        """Report errors of the store as `BadInput`, print the store's notes, and close it."""
         from attnkit.service.store import Unavailable
 
         try:

@@ -187,7 +187,7 @@ class Bench:
         valid = valid and cached.accuracy.shape == cached.loss.shape == curve_shape
         if valid and maker not in {self.maker, *self._others}:
             self._others.add(maker)
-            self.say(f"    {maker} has measured before: {self.maker} measures again")
+            self.say(f"    kept measurements are of {maker}; {self.maker} measures again")
         return cached if valid and maker == self.maker else None
 
     def _write(self, path: Path, data: Mapping[str, Any]) -> None:

@@ -105,7 +105,7 @@ class Evidence(Plotted):
         model_steps: Optimiser steps of single runs, tuning included.
         seconds: Seconds of training, tuning included.
         curves: Arm → its learning curve.
-        texts: Task → hash of its text, which differs between releases of Python.
+        texts: Task → hash of the text on which it trains.
         engine: Engine that trained.
         processor: Kind of processor; empty if unknown.
         versions: Versions of the libraries that trained; empty if unknown.

@@ -19,7 +19,7 @@ ROOT = Path("/")
 
 @cache
 def cpu_quota(root: Path = ROOT) -> float:
-    """Return the cores whose time this process may use, as read once; infinite without a quota."""
+    """Return the number of cores that the quota allows, as read once; infinity without a quota."""
     quotas = [math.inf]
     for version, group in _groups("cpu", root):
         names = ("cpu.max",) if version == 2 else ("cpu.cfs_quota_us", "cpu.cfs_period_us")
@@ -30,7 +30,9 @@ def cpu_quota(root: Path = ROOT) -> float:
 
 
 def memory_left_and_limit(root: Path = ROOT) -> tuple[float, float]:
-    """Return the memory that this process may still use, and its limit, in MiB; infinite without.
+    """Return the memory that this process may still use, and its limit, in MiB.
+
+    Both are infinite if there is no limit.
 
     Files that the system has read, and can drop at once, do not count as used.
     """
@@ -66,7 +68,7 @@ def _groups(controller: str, root: Path) -> Iterator[tuple[int, Path]]:
         wanted = controller if version == 1 else ""
         for path in (path for _, names, path in own if wanted in names.split(",")):
             # In a container, the top of the mount may be a group, and the path may be outside.
-            group, top_group = PurePosixPath(path), PurePosixPath(top)
+            group, top_group = PurePosixPath(path), PurePosixPath(_plain(top))
             is_below = group.is_relative_to(top_group) and ".." not in group.parts
             parts = group.relative_to(top_group).parts if is_below else ()
             folder = root / _plain(point).lstrip("/")

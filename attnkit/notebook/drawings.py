@@ -203,7 +203,8 @@ class Canvas:
             return self._bars(values)
         path = self._path(self.x(values["x"]), self.y(values["y"]), values["y"])
         if "fill" in values:
-            return f'<path class="band" fill="{values["fillcolor"]}" d="{path}z"/>' if path else ""
+            fill = _attribute(values["fillcolor"])
+            return f'<path class="band" fill="{fill}" d="{path}z"/>' if path else ""
         has_line = path and "lines" in values["mode"]
         parts = [f'<path {_stroke(values["line"])} d="{path}"/>'] if has_line else []
         limits = {letter: values.get(f"error_{letter}") for letter in "xy"}
@@ -217,7 +218,7 @@ class Canvas:
         shapes = [f"M{x - half:g} {zero:g}V{y:g}H{x + half:g}V{zero:g}z" for x, y in bars]
         fills = _each(values["marker"]["color"], len(shapes))
         parts = zip(fills, shapes, strict=True)
-        return "".join(f'<path fill="{fill}" d="{shape}"/>' for fill, shape in parts)
+        return "".join(f'<path fill="{_attribute(fill)}" d="{shape}"/>' for fill, shape in parts)
 
     def _limits(self, values: dict[str, Any], limits: dict[str, Any], letter: str) -> str:
         """Return a line from the lower to the upper limit of each point."""
@@ -238,7 +239,9 @@ class Canvas:
         (x0, x1), (y0, y1) = self.x(x_ends), self.y(y_ends)
         if values["type"] == "line":
             return f'<path {_stroke(values["line"])} d="M{x0:g} {y0:g}L{x1:g} {y1:g}"/>'
-        fill = f'fill="{values["fillcolor"]}"' if "fillcolor" in values else _stroke(values["line"])
+        fill = _stroke(values["line"])
+        if "fillcolor" in values:
+            fill = f'fill="{_attribute(values["fillcolor"])}"'
         return f'<path {fill} d="M{x0:g} {y0:g}H{x1:g}V{y1:g}H{x0:g}z"/>'
 
     def _dots(self, values: dict[str, Any]) -> str:
@@ -254,7 +257,7 @@ class Canvas:
         return "".join(
             f'<path {_stroke({"color": color, "width": edge})} d="{path}"/>'
             if symbol.endswith("-open")
-            else f'<path fill="{color}" d="{path}"/>'
+            else f'<path fill="{_attribute(color)}" d="{path}"/>'
             for (color, symbol), path in paths.items()
         )
 
@@ -293,8 +296,13 @@ class Canvas:
         )
 
 
+def _attribute(value: object) -> str:
+    """Return a value as it stands in quotes in an SVG."""
+    return escape(str(value), quote=True)
+
+
 def _each(value: str | Sequence[str], n: int) -> Sequence[str]:
-    """Return a colour for each of n points."""
+    """Return a colour or a symbol for each of n points."""
     return [value] * n if isinstance(value, str) else value
 
 
@@ -313,4 +321,5 @@ def _stroke(line: dict[str, Any]) -> str:
     """Return the attributes of a line; one without a colour has that of the text."""
     dash = _DASHES.get(line.get("dash", ""))
     pattern = f' stroke-dasharray="{dash}"' if dash else ""
-    return f'stroke="{line.get("color", INK)}" stroke-width="{line["width"]}"{pattern}'
+    color = _attribute(line.get("color", INK))
+    return f'stroke="{color}" stroke-width="{line["width"]}"{pattern}'

@@ -1,7 +1,8 @@
 """Pictures of interactive figures, for places that show a notebook without running scripts.
 
 Such places are pages made by nbconvert, GitHub, and files to print. A picture is an SVG of the
-marks that `attnkit.figures.marks` has; what else a user adds to a figure is left out.
+marks that `attnkit.figures.marks` has. A figure to which a user has added something that they
+cannot draw has no picture.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ import re
 from base64 import b64decode
 from html import escape, unescape
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import plotly.graph_objects as go
+from plotly.io import renderers
 
 from attnkit.figures.marks import WHOLE, Mark, cells
 from attnkit.figures.panels import Axis, Panel
@@ -44,11 +47,13 @@ class PicturedFigure(go.Figure):  # type: ignore[misc]
             super().show(*args, **kwargs)
             return
         with contextlib.suppress(Exception):  # whatever a user has made of the figure
-            shown["image/svg+xml"] = picture(self)
+            svg = picture(self)
+            ElementTree.fromstring(svg)  # nothing is shown of a picture that is no valid XML
+            shown["image/svg+xml"] = svg
         shell.display_pub.publish(shown)
 
     def _ipython_display_(self) -> None:
-        if jupyter_shell() is None:
+        if jupyter_shell() is None or not renderers.render_on_display:
             super()._ipython_display_()
         else:
             self.show()
@@ -93,7 +98,7 @@ def picture(figure: go.Figure) -> str:
         parts.append(_words({"text": escape(name)}, right + 52, top + 14))
     if "coloraxis" in layout:
         parts.append(_scale(layout["coloraxis"], right, margin["t"], area))
-    ink = layout["font"]["color"]
+    ink = escape(str(layout["font"]["color"]), quote=True)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="{ROOT}" width="{WIDTH}" '
         f'height="{height}" viewBox="0 0 {WIDTH} {height}" fill="currentColor" '
@@ -213,10 +218,13 @@ _TAGS = {"<b>": '<tspan font-weight="bold">', "</b>": "</tspan>", "</span>": "</
 def _span(tag: str) -> str:
     """Return the tag of a styled part of a text; nothing for other tags."""
     style = re.fullmatch(r'<span(?: style="([^"]*)")?.*>', tag)
-    return f'<tspan style="{(style[1] or "").replace("color:", "fill:")}">' if style else ""
+    if style is None:
+        return ""
+    return f'<tspan style="{escape(unescape(style[1] or "").replace("color:", "fill:"))}">'
 
 
 def _safe(text: str) -> str:
+    """Return plain text as escaped XML."""
     return escape(unescape(text))
 
 

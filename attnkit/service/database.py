@@ -111,7 +111,7 @@ _MEANINGS = {
     "is full": _FULL,
     "is locked": _BUSY,
     "disk i/o error": _DISK,
-    "locking protocol": _NO_LOCKS,
+    "locking protocol": _BUSY,
     "readonly": _READ_ONLY,
     "unable to open": "its file cannot be opened",
     "too big": "the result is too large for it",

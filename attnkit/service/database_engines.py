@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import re
 import sqlite3
 import sys
 import time
@@ -43,10 +44,19 @@ BUSY_SECONDS = 10
 _PAGES = 2048
 """Pages of 4096 bytes that are returned to the file system at once."""
 
-_NETWORK = tuple("9p afs beegfs ceph cifs fuse gpfs lustre nfs panfs smb virtiofs".split())
-"""Beginnings of the names of file systems that several machines share."""
+_NETWORK = re.compile(
+    "9p|afpfs|afs|beegfs|ceph|cifs|(mac|osx)?fuse(?!blk|.fuse-overlayfs)|gpfs|lustre|nfs|panfs|smb"
+    "|vboxsf|virtiofs"
+)
+"""Beginnings of the names of file systems that several machines share; not known on Windows."""
 
-_NO_SHARED_MEMORY = (sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
+_NO_SHARED_MEMORY = (
+    sqlite3.SQLITE_PROTOCOL,
+    sqlite3.SQLITE_IOERR_SHMLOCK,
+    sqlite3.SQLITE_IOERR_SHMMAP,
+    sqlite3.SQLITE_IOERR_SHMOPEN,
+    sqlite3.SQLITE_IOERR_SHMSIZE,
+)
 """SQLite's errors where a write-ahead log finds no shared memory."""
 
 _LOCK = 0x6174746E6B6974
@@ -125,7 +135,7 @@ def _open(connect: Callable[[], Any], file: Path) -> Any:
     which processes on two machines never share. SQLite does not wait for others that open a log.
     """
     deadline = time.monotonic() + BUSY_SECONDS
-    has_log = not _file_system_of(file).startswith(_NETWORK)
+    has_log = not _NETWORK.match(_file_system_of(file))
     while True:
         connection = connect()
         try:
@@ -133,10 +143,10 @@ def _open(connect: Callable[[], Any], file: Path) -> Any:
             return connection
         except Exception as error:
             connection.close()
-            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+            code = getattr(error, "sqlite_errorcode", 0)
             if has_log and code in _NO_SHARED_MEMORY:
                 has_log = False
-            elif code != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+            elif code & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                 raise
             else:
                 time.sleep(0.02)
@@ -150,7 +160,7 @@ def _prepare(connection: Any, has_log: bool) -> None:
     is_new = not connection.execute("PRAGMA page_count").fetchone()[0]
     if is_new:
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
-    if is_new or not has_log:
+    if not has_log or connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
         connection.execute(f"PRAGMA journal_mode = {'WAL' if has_log else 'DELETE'}")
     connection.execute("PRAGMA locking_mode = NORMAL")
     connection.execute("SELECT * FROM sqlite_master").fetchall()

@@ -299,7 +299,7 @@ class Task(BaseModel, ABC):
                         found[name] = values.new_empty((n_examples, *values.shape[1:]))
                     torch.index_select(values, 0, index, out=found[name][n_found:stop])
             n_found, n_fruitless = stop, 0 if len(index) else n_fruitless + 1
-            del drawn, values  # before more are made
+            del drawn, values, parts  # before more are made
             if n_fruitless > _MAX_FRUITLESS:
                 raise ValueError(f"{self.name}: too few different examples to hold some out")
         return Examples(**found)

@@ -125,12 +125,16 @@ def held_out_examples(
     """Return the held-out examples of every seed, (s, b, …).
 
     Raises:
-        ValueError: If the task gives an answer that is none of its classes.
+        ValueError: If the task gives a token or an answer that is none of its own.
     """
     n_eval, task = experiment.training.n_eval, task or experiment.task
     generators = [generator_for(seed, "evaluation") for seed in seeds]
     drawn = (task.draw(n_eval, g, held_out=True) for g in generators)
     examples = stack(drawn, len(generators), device)
+    low, high = (int(end) for end in examples.tokens.aminmax())
+    if low < 0 or high >= task.d_vocab:
+        wrong = low if low < 0 else high
+        raise ValueError(f"{task.name}: got token {wrong}, but d_vocab is {task.d_vocab}")
     largest = int(examples.labels.max())
     if largest >= task.n_classes:
         raise ValueError(f"{task.name}: got label {largest}, but n_classes is {task.n_classes}")

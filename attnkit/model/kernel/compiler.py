@@ -42,7 +42,7 @@ class _InnerLowering(NativeLowering):
     _name = "inner_lowering"
 
     def run_pass(self, state: Any) -> bool:
-        """Run the pass."""
+        """Lower one inner function to LLVM's language."""
         name, codegen = state.func_id.func_qualname, state.targetctx.codegen()
         state.library = _InnerLibrary(codegen, name)  # type: ignore[no-untyped-call]
         state.flags.no_compile = True
@@ -59,7 +59,7 @@ class _InnerCompiler(CompilerBase):
     """Compiler of inner functions: numba's own with another last pass."""
 
     def define_pipelines(self) -> list[PassManager]:
-        """Return the passes."""
+        """Return numba's passes with another last one."""
         manager = DefaultPassBuilder.define_nopython_pipeline(self.state)
         for index, (kind, name) in enumerate(manager.passes):
             if kind is NativeLowering:

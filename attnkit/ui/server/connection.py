@@ -30,6 +30,9 @@ Streamlit makes objects of about a kilobyte of each."""
 MOST_AHEAD = 2**15
 """Bytes of a connection's messages that wait, beyond which no more of them are read."""
 
+_OF_MESSAGE = 1000
+"""Bytes that any message takes in addition to its content, about."""
+
 CROWDED_SECONDS = 0.1
 """Time between two looks at whether an address may draw again."""
 
@@ -48,7 +51,7 @@ class Connection:
     def __init__(self, receive: Receive, send: Send, address: Address) -> None:
         self._receive, self._send, self._address = receive, send, address
         self._closed = False
-        self._waiting: deque[Judged] = deque()
+        self._waiting: deque[JudgedMessage] = deque()
         self._reading: asyncio.Future[Message] | None = None
         self._written = asyncio.Event()  # set while the client has received everything
         self._written.set()
@@ -71,7 +74,7 @@ class Connection:
         while True:
             self._address.charge()  # Streamlit has handled the last one
             await self._written.wait()  # a client that does not read may not request more
-            if not self._waiting:
+            while not self._waiting:
                 await self._read()
             if self._waiting[0].message["type"] == "websocket.disconnect":
                 return self._waiting[0].message
@@ -86,19 +89,19 @@ class Connection:
                 expect(self._address.name)
             if first.verdict == PASSES:  # or the end, which came meanwhile
                 return first.message
-            if first.verdict != DROPPED:
-                self._closed = True
-                await self._send({"type": "websocket.close", "code": first.verdict})
-                return {"type": "websocket.disconnect", "code": first.verdict}
+            self._closed = True
+            await self._send({"type": "websocket.close", "code": first.verdict})
+            return {"type": "websocket.disconnect", "code": first.verdict}
 
     async def _read(self, seconds: float | None = None) -> None:
-        """Read one message, and wait so long for it, or without a limit.
+        """Read one message, waiting at most `seconds`; None: without a limit.
 
         Messages are read although others wait, because answers to pings may come behind them, and
         uvicorn closes a connection that does not answer. Of the messages with which a fragment
         redraws itself, only the newest waits.
         """
-        if sum(judged.n_bytes for judged in self._waiting) > MOST_AHEAD:
+        n_bytes = sum(_OF_MESSAGE + len(w.message.get("bytes", b"")) for w in self._waiting)
+        if n_bytes > MOST_AHEAD or (self._waiting and self._address.rest > 0):
             await asyncio.sleep(CROWDED_SECONDS)
             return
         self._reading = self._reading or asyncio.ensure_future(self._receive())
@@ -106,12 +109,14 @@ class Connection:
         if self._reading.done():
             message, self._reading = self._reading.result(), None
             judged = judge(message)
-            if message["type"] == "websocket.disconnect":
+            self._address.charge()
+            if judged.ends:
                 self._waiting.clear()
             elif judged.redraws:
                 kept = [older for older in self._waiting if older.redraws != judged.redraws]
                 self._waiting = deque(kept)
-            self._waiting.append(judged)
+            if judged.verdict != DROPPED:
+                self._waiting.append(judged)
 
     def close(self) -> None:
         """End the reading, when nobody receives any more."""
@@ -120,7 +125,7 @@ class Connection:
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedMessage:
     """A message that was read, and what the guard does with it.
 
     Attributes:
@@ -136,9 +141,10 @@ class Judged:
     redraws: str = ""
 
     @property
-    def n_bytes(self) -> int:
-        """Size of the message in bytes."""
-        return len(self.message.get("bytes") or "")
+    def ends(self) -> bool:
+        """Whether it ends the connection, so that what came before is not drawn any more."""
+        is_last = self.message["type"] == "websocket.disconnect"
+        return is_last or self.verdict not in (PASSES, DROPPED)
 
 
 def must_wait(address: str) -> bool:
@@ -146,23 +152,23 @@ def must_wait(address: str) -> bool:
     return is_crowded(address) or (rest(address) > 0 and training_service().others_train(address))
 
 
-def judge(message: Message) -> Judged:
+def judge(message: Message) -> JudgedMessage:
     """Decide what the guard does with a message."""
     if message["type"] != "websocket.receive":
-        return Judged(message, PASSES)
+        return JudgedMessage(message, PASSES)
     data = message.get("bytes")
     if data is None:
-        return Judged(message, NO_TEXT)
+        return JudgedMessage(message, NO_TEXT)
     if len(data) > MOST_BYTES:
-        return Judged(message, TOO_LARGE)
+        return JudgedMessage(message, TOO_LARGE)
     try:
         parsed = BackMsg.FromString(data)
     except DecodeError:
-        return Judged(message, NOT_UNDERSTOOD)
+        return JudgedMessage(message, NOT_UNDERSTOOD)
     kind, rerun = parsed.WhichOneof("type"), parsed.rerun_script
     if len(rerun.widget_states.widgets) > MOST_STATES:
-        return Judged(message, TOO_LARGE)
+        return JudgedMessage(message, TOO_LARGE)
     if kind == "rerun_script" and _FRAGMENT.fullmatch(rerun.fragment_id):
         redraws = rerun.fragment_id if rerun.is_auto_rerun else ""
-        return Judged(message, PASSES, draws=True, redraws=redraws)
-    return Judged(message, PASSES if kind in OTHER_KINDS else DROPPED)
+        return JudgedMessage(message, PASSES, draws=True, redraws=redraws)
+    return JudgedMessage(message, PASSES if kind in OTHER_KINDS else DROPPED)

@@ -109,7 +109,7 @@ class Guard:
         address = self._address_of(scope, headers)
         if foreign := is_foreign(headers):
             page, here = page_and_host(headers)
-            _CLOSED.add(page[0] == here[0])
+            _CLOSED.add(bool(page[0]) and page[0] == here[0])
         if foreign or address.n_connections >= MOST_CONNECTIONS:
             await receive()
             await send({"type": "websocket.close", "code": REFUSED})
@@ -180,6 +180,8 @@ def _host_and_port(address: str, port: int = 0) -> Place:
     """Return host and port of an address with a default port; no host if there is none."""
     try:
         parts = urlsplit(address)
+        if "@" in parts.netloc:  # no browser writes a user's name there
+            return "", 0
         return parts.hostname or "", parts.port or port
     except ValueError:
         return "", 0

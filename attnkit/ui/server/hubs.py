@@ -1,4 +1,4 @@
-"""Hubs that run notebooks on machines of theirs: how a browser reaches a server there."""
+"""Hubs, which run notebooks on their own machines: how a browser reaches a server there."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _JUPYTERHUB = (
 def hub_address(port: int, base: str = "") -> str:
     """Return the address of a port for a browser outside of the hub; empty without a hub.
 
-    It is a path if JupyterHub has not told its own address; a link in a notebook may be one.
+    Without `JUPYTERHUB_PUBLIC_URL` it is only a path, which works as a link within a notebook.
 
     Args:
         port: Port on which a server listens.
