@@ -20,12 +20,7 @@ _NAMED = f"[connections.{CONNECTION}] in the secrets"
 """Beginning of messages about the connection."""
 
 
-@Singleton
-def result_store() -> ResultStore | Unavailable:
-    """Return the store, or the error that says why the settings describe none.
-
-    A database that is away is noticed at its use only: every method may raise `Unavailable`.
-    """
+def _open_store() -> ResultStore | Unavailable:
     settings = server_settings()
     try:
         return ResultStore(
@@ -36,6 +31,17 @@ def result_store() -> ResultStore | Unavailable:
         )
     except Unavailable as error:
         return error
+
+
+def _close_store(store: ResultStore | Unavailable) -> None:
+    if isinstance(store, ResultStore):
+        store.close()
+
+
+result_store = Singleton(_open_store, release=_close_store)
+"""Return the store, or the error that says why the settings describe none.
+
+A database that is away is noticed at its use only: every method may raise `Unavailable`."""
 
 
 def stored_experiment(hash: str) -> Experiment | str | None:
