@@ -44,7 +44,7 @@ def finished(service, wanted, **how):
 def service(tmp_path_factory):
     """A service with a store, for all tests that leave it as it was."""
     store = ResultStore(tmp_path_factory.mktemp("store"))
-    with closing(TrainingService(store=store)) as opened:
+    with closing(store), closing(TrainingService(store=store)) as opened:
         yield opened
 
 
