@@ -72,6 +72,6 @@ def test_a_connection_in_the_secrets_comes_first(monkeypatch):
         assert "[connections.attnkit]" in str(found)
         assert "pass@word" not in str(found)
     monkeypatch.setattr(storage.st, "connection", lambda *_, **__: SimpleNamespace(engine=engine))
-    monkeypatch.setattr(storage, "ResultStore", lambda where, **_: where)
+    monkeypatch.setattr(storage, "ResultStore", lambda where, **_: Mock(where=where))
     result_store.clear()
-    assert result_store() is engine
+    assert result_store().where is engine

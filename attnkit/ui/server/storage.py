@@ -34,7 +34,7 @@ def _open_store() -> ResultStore | Unavailable:
 
 
 def _close_store(store: ResultStore | Unavailable) -> None:
-    if isinstance(store, ResultStore):
+    if not isinstance(store, Unavailable):
         store.close()
 
 
