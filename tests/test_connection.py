@@ -180,7 +180,7 @@ def test_what_comes_meanwhile_is_read_and_a_fragment_that_redraws_itself_waits_o
 
 
 def test_what_does_not_pass_never_waits(monkeypatch):
-    """What is dropped takes no memory; what ends the connection ends it at once."""
+    """Dropped messages take no memory, and one that ends the connection does so at once."""
 
     async def visit():
         slow = Slow(monkeypatch)

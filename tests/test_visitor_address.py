@@ -54,7 +54,7 @@ def written(draw, address):
 
 
 def test_addresses_are_understood_in_all_forms_that_proxies_write(monkeypatch, seed):
-    """What visitors have written before it is ignored; without an address the socket's counts."""
+    """Addresses that visitors write before it are ignored; without one the socket's counts."""
     monkeypatch.setenv("ATTNKIT_ADDRESS_HEADER", "X-Forwarded-For")
     server_settings.cache_clear()
     draw = random.Random(seed)
