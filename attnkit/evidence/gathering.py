@@ -16,17 +16,18 @@ from attnkit import __version__
 from attnkit.claims import Claim, Verdict
 from attnkit.claims.base import Arm
 from attnkit.claims.measures import MEASURES, measured, multiples
-from attnkit.evidence.record import Curve, Evidence, FirstRun
+from attnkit.evidence.curve import Curve
+from attnkit.evidence.record import Evidence, FirstRun
 from attnkit.evidence.stored import Array
 from attnkit.evidence.trials import (
     FIRST_SEED,
+    TUNING_SEED,
     Trial,
-    Tuned,
-    choose_rate,
     comparing_trials,
     tuning_measure,
     tuning_trials,
 )
+from attnkit.evidence.tuning import Recipe, Runs, Search, Tuned
 from attnkit.evidence.verdict import RULE_HASH
 from attnkit.experiment import Experiment
 from attnkit.foundation.documents import MOST_BYTES, parse_json, read_file
@@ -118,8 +119,8 @@ class Bench:
         self.maker = Maker.here(pick_device(device))
         self._others: set[Maker] = set()  # those that have been named
 
-    def measure(self, trial: Trial) -> dict[tuple[str, float], Measurements]:
-        """Return (name of the arm, learning rate) → measurements; train only runs not in the cache.
+    def measure(self, trial: Trial) -> dict[tuple[str, Recipe], Measurements]:
+        """Return (name of the arm, recipe) → measurements; train only runs not in the cache.
 
         Runs do not depend on each other, so every variant is cached by itself and all claims share
         the cache.
@@ -208,10 +209,9 @@ def gather(
     Args:
         claims: The claims.
         bench: Trains and measures the experiments.
-        quick: Whether the quick form is gathered: fewer seeds, and no runs that confirm an
-            inability.
+        quick: Whether the quick form is gathered: fewer seeds, and no longer runs.
         first_seed: The first seed.
-        records: Records by id of the claim, whose learning rates the quick form uses.
+        records: Records by id of the claim, whose recipes the quick form uses.
 
     Yields:
         The evidence for each claim.
@@ -251,9 +251,10 @@ def _gather_one(
         evidence = _with_arms(evidence, claim.judged_arms, bench, recorded)
     else:
         evidence = _with_arms(evidence, claim.arms, bench, {})
-        findings = zip(claim.statements, evidence.findings, strict=True)
+        findings = list(zip(claim.statements, evidence.findings, strict=True))
         if any(s.unable and finding.verdict is Verdict.HELD for s, finding in findings):
             evidence = _with_arms(evidence, claim.confirmation()[0], bench, {})
+        evidence = _with_arms(evidence, evidence.lost, bench, {})
     return replace(
         evidence,
         model_steps=bench.model_steps - model_steps,
@@ -267,12 +268,12 @@ def _with_arms(
     bench: Bench,
     recorded: Mapping[str, Tuned],
 ) -> Evidence:
-    """Return the evidence with further arms, at recorded learning rates if all of them have one."""
+    """Return the evidence with further arms, with recorded recipes if all of them have one."""
     tuned = {arm.name: recorded[arm.name] for arm in arms if arm.name in recorded}
     if len(tuned) < len(arms):
         tuned = tune(arms, bench)
-    rates = {name: choice.rate for name, choice in tuned.items()}
-    trials = comparing_trials(arms, rates, evidence.n_seeds, evidence.first_seed)
+    recipes = {name: choice.recipe for name, choice in tuned.items()}
+    trials = comparing_trials(arms, recipes, evidence.n_seeds, evidence.first_seed)
     scores: dict[str, Mapping[str, np.ndarray]] = {}
     curves: dict[str, Curve] = {}
     for trial in trials:
@@ -294,18 +295,22 @@ def _with_arms(
 
 
 def tune(arms: Sequence[Arm], bench: Bench) -> dict[str, Tuned]:
-    """Tune the learning rates of arms, on seeds that are used for nothing else.
+    """Tune the recipes of arms, on seeds that are used for nothing else.
 
     Returns:
-        Name of the arm → its learning rate, or that of the arm named by `rate_of`.
+        Name of the arm → its recipe, or that of the arm named by `recipe_of`.
     """
-    tried: dict[str, dict[float, dict[str, np.ndarray]]] = {arm.name: {} for arm in arms}
-    for trial in tuning_trials(arms):
-        for (name, rate), found in bench.measure(trial).items():
-            tried[name][rate] = {by: found.scores[by][-1] for by in ("accuracy", "loss")}
-    tuned = {
-        arm.name: choose_rate(tried[arm.name], tuning_measure(arm))
-        for arm in arms
-        if not arm.rate_of
-    }
-    return {arm.name: tuned[arm.rate_of or arm.name] for arm in arms}
+    searches = {arm.name: Search(arm, tuning_measure(arm)) for arm in arms if not arm.recipe_of}
+    while wanted := [
+        (search.arm, request) for search in searches.values() for request in search.wanted()
+    ]:
+        found = {
+            (name, recipe, trial.experiment.first_seed): Runs(m.steps, m.accuracy, m.loss)
+            for trial in tuning_trials(wanted)
+            for (name, recipe), m in bench.measure(trial).items()
+        }
+        for arm, request in wanted:
+            runs = found[arm.name, request.recipe, TUNING_SEED + request.first]
+            searches[arm.name].add(request, runs)
+    tuned = {name: search.found() for name, search in searches.items()}
+    return {arm.name: tuned[arm.recipe_of or arm.name] for arm in arms}

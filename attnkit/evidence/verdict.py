@@ -254,6 +254,16 @@ def _by_mean(values: Scores, low: float, high: float) -> tuple[float, float]:
     return 1.0, p(low) if mean <= low else p(high)
 
 
+def loser(statement: Statement, finding: Finding) -> str | None:
+    """Return the name of the arm that is worse than the other one, or None if neither is shown."""
+    excludes = statement.low < 0 < statement.high
+    if finding.verdict is not (Verdict.FAILED if excludes else Verdict.HELD):
+        return None
+    left_is_lower = math.isinf(statement.low) != excludes
+    is_left = left_is_lower == (statement.measured.better > 0)
+    return statement.left if is_left else statement.right
+
+
 def still_rises(accuracy: np.ndarray) -> bool:
     """Return whether accuracy still rises with the steps, see `STILL_RISES`.
 

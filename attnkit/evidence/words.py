@@ -9,10 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from attnkit.claims import Verdict
+from attnkit.claims.base import LONGEST, SCHEDULES
 from attnkit.claims.measures import multiples
 from attnkit.claims.statements import Statement
 from attnkit.evidence.record import Evidence
-from attnkit.evidence.trials import Tuned
+from attnkit.evidence.tuning import Tried, Tuned
 from attnkit.evidence.verdict import Finding
 from attnkit.foundation.words import capitalised, counted
 from attnkit.training.summary import fixed, percent
@@ -108,13 +109,34 @@ def statements_table(evidence: Evidence) -> Table:
 
 
 def tuning_table(tuned: Mapping[str, Tuned]) -> Table:
-    """Return a row for every arm: its learning rate and those that were tried."""
+    """Return a row for every arm: its learning rate and schedule, and those that were tried."""
     rows = []
     for name, tuning in tuned.items():
-        tried = ", ".join(f"{rate:g}: {tuning.in_words(rate)}" for rate in sorted(tuning.tried))
-        rows.append((name, f"{tuning.rate:g}", tuning.by, tried, "yes" if tuning.at_edge else "no"))
-    head = ("Variant", "Learning rate", "Chosen by", "Tried (rate: mean)", "Best at the edge?")
-    return Table("How learning rates were found", head, rows)
+        tried = [
+            f"{schedule}: "
+            + ", ".join(
+                f"{one.rate:g}: {_tried_in_words(one, tuning.by)}"
+                for one in tuning.tried
+                if one.schedule == schedule
+            )
+            for schedule in dict.fromkeys(one.schedule for one in tuning.tried)
+        ]
+        found = f"{tuning.rate:g}, {tuning.schedule}" if tuning.schedule else f"{tuning.rate:g}"
+        note = "not learnt with any" if tuning.never_learnt else ""
+        rows.append((name, found, f"{tuning.steps:,}", "; ".join(tried), note))
+    tried_head = "Tried (rate: seeds that learn, or the mean)"
+    head = ("Variant", "Learning rate, schedule", "Steps", tried_head, "Note")
+    return Table("How learning rates and schedules were found", head, rows)
+
+
+def _tried_in_words(tried: Tried, by: str) -> str:
+    """Return what a recipe reached: seeds that learn if any does, otherwise its mean."""
+    if math.isnan(tried.mean):
+        return "diverged"
+    if by == "loss":
+        return f"{tried.mean:.3f}"
+    share = f"{tried.n_solved} of {tried.n_seeds}"
+    return share if tried.n_solved else f"{share} ({tried.mean:.0%})"
 
 
 def finding_in_words(statement: Statement, finding: Finding) -> str:
@@ -180,10 +202,10 @@ def rises_in_words(evidence: Evidence) -> str:
         if not statement.unable:
             continue
         short = arms[statement.left]
-        for arm in (short, short.longest(), short.scheduled()):
+        for arm in (short, *(short.longer(LONGEST, (schedule,)) for schedule in SCHEDULES)):
             if arm.name not in evidence.scores or len(multiples(arm.up_to)) < 3:
                 continue
-            condition = " with a schedule" if arm.finer_rates else ""
+            condition = "" if arm is short else f" with a {arm.schedules[0]} rate"
             verb = "still rises at" if evidence.still_rises(arm.name) else "has stopped rising by"
             parts.append(f"{short.name}{condition} {verb} {arm.up_to * arm.base_steps:,} steps")
     return f"Accuracy: {'; '.join(dict.fromkeys(parts))}." if parts else ""

@@ -18,7 +18,7 @@ from attnkit.evidence.presentation import (
 from attnkit.evidence.question import Answer
 from attnkit.evidence.questions import QUESTIONS
 from attnkit.evidence.record import Evidence, Records
-from attnkit.evidence.trials import N_TUNING_SEEDS, RATES
+from attnkit.evidence.tuning import FINALISTS, FIRST_DOUBLINGS, SCREENING_SEEDS, TUNING_SEEDS
 from attnkit.evidence.verdict import RULE
 from attnkit.evidence.words import Table, rises_in_words, statements_table, tuning_table
 from attnkit.figures.differences import DIFFERENCES_KEY, describe_differences, plot_differences
@@ -212,15 +212,16 @@ def _answer(answer: Answer) -> str:
 
 
 def _method() -> str:
-    rates = ", ".join(f"{rate:g}" for rate in RATES)
+    rates = ", ".join(f"{2.0**doublings:g}" for doublings in FIRST_DOUBLINGS)
     items = [escape(" ".join(item.split())) for item in re.split(r"(?m)^\d+\. ", RULE)[1:]]
     rule = "\n".join(
         "<li>" + re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", item) + "</li>" for item in items
     )
     tuning = (
-        f"The learning rate of every arm was tuned with the same budget: {len(RATES)} rates "
-        f"({rates} times the task’s own) with {N_TUNING_SEEDS} seeds each, which are not used for "
-        "anything else."
+        f"The learning rate and the schedule (constant or cosine) of every arm were tuned in the "
+        f"same way: {rates} times the task’s own rate with {SCREENING_SEEDS} seeds each, more "
+        "rates until the best one has a smaller and a larger neighbour, and the best "
+        f"{FINALISTS} with {TUNING_SEEDS} seeds, which are not used for anything else."
     )
     return f"<h2>How verdicts are made</h2>\n<ol>\n{rule}\n</ol>\n<p>{escape(tuning)}</p>"
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attnkit.evidence.trials import TUNING_SEED, choose_rate
+from attnkit.evidence.trials import TUNING_SEED
+from attnkit.evidence.tuning import AS_GOOD, choose
 from attnkit.experiment import Experiment
 from attnkit.foundation.process import give_memory_back
 from attnkit.foundation.settings import InvalidExperiment
@@ -98,13 +99,20 @@ def _trained(sweep: Sweep, group: Group, variants: list[Variant]) -> list[pd.Dat
         seeds = range(TUNING_SEED, TUNING_SEED + sweep.rates.tuning_seeds)
         tables = _train(sweep, base, [(v, r) for v in variants for r in rates], seeds)
         by = "loss" if base.task.loss_to_beat is not None else "accuracy"
+        sign = -1 if by == "loss" else 1
         for variant in variants:
-            scores = {
-                r: {name: tables[variant, r][name].to_numpy() for name in {by, "loss"}}
-                for r in rates
+            measured = {r: tables[variant, r][by].to_numpy() for r in rates}
+            lost = {r: tables[variant, r]["loss"].isna().to_numpy() for r in rates}
+            scores = {r: np.where(lost[r], -np.inf, sign * measured[r]) for r in rates}
+            means = [-np.inf, *(scores[r].mean() for r in sorted(rates)), -np.inf]
+            beside = {
+                r: min(below, above)
+                for r, below, above in zip(sorted(rates), means, means[2:], strict=False)
             }
-            tuned = choose_rate(scores, by)
-            chosen[variant], tried[variant] = tuned.rate, tuned.tried
+            chosen[variant] = choose(scores, beside, AS_GOOD[by])
+            tried[variant] = {
+                r: float("nan" if lost[r].any() else measured[r].mean()) for r in rates
+            }
     tables = _train(sweep, base, list(chosen.items()), group.seeds)
     seconds = time.perf_counter() - started
     work = {v: base.costs(v).multiply_adds for v in variants}
