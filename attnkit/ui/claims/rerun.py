@@ -18,7 +18,7 @@ from attnkit.service.jobs import Watcher
 from attnkit.training.snapshot import Snapshot
 from attnkit.ui.series import Series
 
-FIRST_SEED, LAST_SEED = 10_000, 800_000
+FIRST_SEED, LAST_SEED = 70_000, 800_000
 """The seeds of visitors' runs, beyond those of shipped evidence and below those of tuning."""
 
 _Scores = dict[str, dict[str, np.ndarray]]
