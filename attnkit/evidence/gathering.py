@@ -281,10 +281,10 @@ def _with_arms(
         for (name, _), found in bench.measure(trial).items():
             scores[name] = found.scores
             curves[name] = Curve.of(found.steps, getattr(found, by), by)
-    measures = sorted(
-        {"accuracy", "loss", *(statement.measure for statement in evidence.claim.statements)}
-    )
-    scored = {arm.name: {m: scores[arm.name][m] for m in measures} for arm in arms}
+    measures = {"accuracy", "loss", *(one.measure for one in evidence.claim.statements)}
+    if any(arm not in evidence.claim.arms for arm in arms):
+        measures.add("steps_to_solve")  # longer runs tell when they learn
+    scored = {arm.name: {m: scores[arm.name][m] for m in sorted(measures)} for arm in arms}
     return replace(
         evidence,
         scores={**evidence.scores, **scored},

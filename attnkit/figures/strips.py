@@ -51,8 +51,9 @@ def color_and_symbol(arm: Arm | None) -> tuple[str, str]:
 
 
 def arms_of(evidence: Evidence) -> dict[str, Arm]:
-    """Return name → arm for all arms of a claim, with those that confirm an inability last."""
-    return {arm.name: arm for arm in (*evidence.claim.arms, *evidence.claim.confirmation()[0])}
+    """Return name → arm for all arms of a claim, with those that are trained for longer last."""
+    longer = (*evidence.claim.confirmation()[0], *evidence.lost)
+    return {arm.name: arm for arm in (*evidence.claim.arms, *longer)}
 
 
 def axis_title(measure: Measure) -> str:
