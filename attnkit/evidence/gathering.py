@@ -254,7 +254,7 @@ def _gather_one(
         findings = list(zip(claim.statements, evidence.findings, strict=True))
         if any(s.unable and finding.verdict is Verdict.HELD for s, finding in findings):
             evidence = _with_arms(evidence, claim.confirmation()[0], bench, {})
-        evidence = _with_arms(evidence, evidence.lost, bench, {})
+        evidence = _with_arms(evidence, [arm for _, arm in evidence.lost], bench, {})
     return replace(
         evidence,
         model_steps=bench.model_steps - model_steps,

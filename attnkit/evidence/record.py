@@ -135,8 +135,8 @@ class Evidence(Plotted):
         )
 
     @property
-    def lost(self) -> tuple[Arm, ...]:
-        """Arms that follow those that have lost a comparison of accuracies, see `Claim.followed`.
+    def lost(self) -> tuple[tuple[str, Arm], ...]:
+        """Names of arms that have lost a comparison of accuracies, and the arms that follow them.
 
         An arm that is called unable is not followed: other arms confirm that.
         """
@@ -148,7 +148,7 @@ class Evidence(Plotted):
             and (name := loser(statement, finding)) is not None
         ]
         follow = self.claim.followed > 1
-        return tuple(self.claim.follow_up(name) for name in dict.fromkeys(names) if follow)
+        return tuple((name, self.claim.follow_up(name)) for name in dict.fromkeys(names) if follow)
 
     @property
     def judgement(self) -> Judgement:

@@ -194,24 +194,19 @@ def _solved_in_words(evidence: Evidence, statement: Statement) -> str:
 def followed_in_words(evidence: Evidence) -> str:
     """Return what became of the arms that lost and were trained for longer; may be empty."""
     parts = []
-    for arm in evidence.lost:
+    for name, arm in evidence.lost:
         if arm.name not in evidence.scores:
             continue
-        short = next(
-            one for one in evidence.claim.arms if evidence.claim.follow_up(one.name) == arm
-        )
         n_solved, n = evidence.n_solved(arm.name, arm.up_to)
         within = f"within {arm.steps:,} steps"
-        if not n_solved:
+        if n_solved:
+            steps = 2 ** float(np.median(evidence.scores[arm.name]["steps_to_solve"][-1]))
+            median = f", after a median of {steps:,.0f}" if math.isfinite(steps) else ""
+            parts.append(f"{name} learns later: {n_solved} of {n} seeds {within}{median}")
+        else:
             accuracy = percent(evidence.mean(arm.name, at=arm.up_to))
             rises = ", and it still rises" if evidence.still_rises(arm.name) else ""
-            parts.append(
-                f"{short.name}: no seed of {n} learns the task {within} ({accuracy}{rises})"
-            )
-            continue
-        steps = 2 ** float(np.median(evidence.scores[arm.name]["steps_to_solve"][-1]))
-        median = f", after a median of {steps:,.0f}" if math.isfinite(steps) else ""
-        parts.append(f"{short.name} learns later: {n_solved} of {n} seeds {within}{median}")
+            parts.append(f"{name} learns with no seed of {n} {within} ({accuracy}{rises})")
     return f"Trained for longer, with recipes tuned for it: {'; '.join(parts)}." if parts else ""
 
 

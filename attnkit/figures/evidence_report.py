@@ -25,6 +25,7 @@ from attnkit.figures.differences import DIFFERENCES_KEY, describe_differences, p
 from attnkit.figures.evidence import EVIDENCE_KEY, describe_evidence, plot_evidence
 from attnkit.figures.learning import LEARNING_KEY, describe_learning, plot_learning
 from attnkit.figures.panels import Figure
+from attnkit.figures.recipes import RECIPES_KEY, describe_recipes, plot_recipes
 from attnkit.foundation.tables import Cell, Row, html_list, html_table
 
 TITLE = "Why do Q, K and V need different matrices? The evidence"
@@ -255,7 +256,8 @@ def _section(words: ClaimInWords, evidence: Evidence) -> str:
 {_figure(plot_differences(evidence), describe_differences(evidence), DIFFERENCES_KEY)}
 </div>
 {_table(statements_table(evidence))}
-<details><summary>Learning rates, and the experiments to train again</summary>
+<details><summary>Learning rates and schedules, and the experiments to train again</summary>
+{_recipes(evidence)}
 {_table(tuning_table(evidence.tuned))}
 <p>To train one of them again, paste its text after <code>?</code> in the dashboard’s address.</p>
 {html_list(f"<code>{escape(text)}</code>" for text in evidence.experiments)}
@@ -279,6 +281,11 @@ def _learning(evidence: Evidence) -> str:
     if figure is None:
         return ""
     return _figure(figure, describe_learning(evidence), LEARNING_KEY, rises_in_words(evidence))
+
+
+def _recipes(evidence: Evidence) -> str:
+    figure = plot_recipes(evidence)
+    return "" if figure is None else _figure(figure, describe_recipes(evidence), RECIPES_KEY)
 
 
 def _link(words: ClaimInWords) -> str:

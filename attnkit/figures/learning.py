@@ -68,6 +68,7 @@ class Line:
 
     @property
     def label(self) -> list[str]:
+        """The name of the arm, in lines."""
         lines = textwrap.wrap(self.arm.name, self.label_width, max_lines=4, placeholder="…")
         return [escape(line) for line in lines]
 

@@ -52,7 +52,7 @@ def color_and_symbol(arm: Arm | None) -> tuple[str, str]:
 
 def arms_of(evidence: Evidence) -> dict[str, Arm]:
     """Return name → arm for all arms of a claim, with those that are trained for longer last."""
-    longer = (*evidence.claim.confirmation()[0], *evidence.lost)
+    longer = (*evidence.claim.confirmation()[0], *(arm for _, arm in evidence.lost))
     return {arm.name: arm for arm in (*evidence.claim.arms, *longer)}
 
 
