@@ -12,9 +12,9 @@ Reference: Jamieson and Talwalkar 2016, arXiv 1502.07943 (successive halving).
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float64
@@ -39,11 +39,14 @@ FINALISTS = 3
 SHORTENED = 4
 """Trainings of at least so many times the base steps are first tried for as small a share."""
 
-SPEED = 0.25
+SPEED = 0.1
 """Weight of the share of the steps that are left when a run first solves its task."""
 
-AS_GOOD = {"accuracy": 0.02, "loss": 0.005}
-"""Difference of mean scores within which recipes are equally good."""
+NEIGHBOURS = {"accuracy": 0.25, "loss": 0.05}
+"""Weight of the worse neighbour of a learning rate, beside its own score."""
+
+DIVERGED = {"accuracy": 0.0, "loss": -10.0}
+"""Score of a run that diverged."""
 
 
 class Recipe(NamedTuple):
@@ -134,12 +137,8 @@ class Runs(NamedTuple):
     loss: np.ndarray
 
 
-Scores = Float64[np.ndarray, " s"]
-Key = TypeVar("Key", bound=Hashable)
-
-
-def scores_of(runs: Runs, by: str) -> Scores:
-    """Return a score for every run, (s,): higher is better; −∞ if the run diverged.
+def scores_of(runs: Runs, by: str) -> Float64[np.ndarray, " s"]:
+    """Return a score for every run, (s,); higher is better.
 
     Args:
         runs: The curves.
@@ -148,39 +147,24 @@ def scores_of(runs: Runs, by: str) -> Scores:
             first had: the number of runs that learn counts most, and then how fast they do.
     """
     last = runs.loss[-1]
-    if by == "loss":
-        return np.where(np.isnan(last), -np.inf, -last)
     solved = runs.accuracy >= SOLVED
     left = np.where(solved.any(0), 1 - runs.steps[solved.argmax(0)] / runs.steps[-1], 0.0)
-    score = runs.accuracy[-1] + solved[-1] + SPEED * left
-    return np.where(np.isnan(last), -np.inf, score)
+    scores = -last if by == "loss" else runs.accuracy[-1] + solved[-1] + SPEED * left
+    return np.where(np.isnan(last), DIVERGED[by], scores)
 
 
-def choose(scores: Mapping[Key, Scores], beside: Mapping[Key, float], as_good: float) -> Key:
-    """Return the best of several choices; of those as good, the one with the best neighbours.
+def worth(score: float, beside: Sequence[float], by: str) -> float:
+    """Return the worth of a learning rate: its mean score, and a share of its worse neighbour's.
 
-    A choice is as good as the best one if its mean lies at most `as_good` behind, or at most one
-    standard error of the paired difference.
+    Of rates that are as good, this prefers the one whose neighbours learn, too: a somewhat smaller
+    or larger rate, or another seed, then costs least.
 
     Args:
-        scores: Choice → (s,) scores of the same seeds; higher is better, −∞ if a run diverged.
-        beside: Choice → the lower mean score of its two neighbours, which tells how much a somewhat
-            smaller or larger learning rate costs.
-        as_good: See above.
+        score: Mean score at this learning rate.
+        beside: Mean scores at half and at twice this learning rate, those that are known.
+        by: What is compared, "accuracy" or "loss".
     """
-    means = {key: float(values.mean()) for key, values in scores.items()}
-    best = max(means, key=lambda key: means[key])
-    if math.isinf(means[best]):
-        return list(scores)[len(scores) // 2]  # all of them diverged
-
-    def ties(key: Key) -> bool:
-        if math.isinf(means[key]):
-            return False
-        differences = scores[best] - scores[key]
-        error = differences.std(ddof=1) / math.sqrt(len(differences)) if len(differences) > 1 else 0
-        return means[key] >= means[best] - max(as_good, float(error))
-
-    return max(filter(ties, scores), key=lambda key: (beside[key], means[key]))
+    return score + NEIGHBOURS[by] * min(beside, default=score)
 
 
 @dataclass
@@ -215,8 +199,7 @@ class Search:
             grid = grid[: FINALISTS + 1]
         missing = [point for point in grid if point not in self._runs]
         if not missing:
-            near = self._beside(max(self._runs, key=self._mean))
-            missing = [point for point in near if point not in self._runs]
+            missing = [p for p in self._beside(self._leading[0]) if p not in self._runs]
         if not missing:
             missing = [point for point in self._leading if len(self._runs[point]) == 1]
         return [self._request(point, self._times) for point in missing]
@@ -230,13 +213,7 @@ class Search:
 
     def found(self) -> Tuned:
         """Return the best recipe and all that were tried for the whole number of steps."""
-        finalists = [point for point, runs in self._runs.items() if len(runs) > 1]
-        beside = {
-            point: min(self._mean(other) for other in self._beside(point)) for point in finalists
-        }
-        chosen = choose({p: self._scores(p) for p in finalists}, beside, AS_GOOD[self.by])
-        shown = list(dict.fromkeys([chosen, *self._leading]))[:FINALISTS]
-        recipe = self._recipe(chosen)
+        recipe = self._recipe(self._leading[0])
         return Tuned(
             rate=recipe.rate,
             schedule=recipe.schedule,
@@ -245,14 +222,19 @@ class Search:
             tried=tuple(self._tried(point) for point in sorted(self._runs)),
             curves={
                 f"{point.schedule} {self._recipe(point).rate:g}": self._curve(point)
-                for point in shown
+                for point in self._leading
             },
         )
 
     @property
     def _leading(self) -> list[_Point]:
-        """The recipes with the best mean scores."""
-        return sorted(self._runs, key=self._mean, reverse=True)[:FINALISTS]
+        """The recipes that are worth most, the best one first."""
+
+        def worth_of(point: _Point) -> float:
+            beside = [self._mean(one) for one in self._beside(point) if one in self._runs]
+            return worth(self._mean(point), beside, self.by)
+
+        return sorted(self._runs, key=worth_of, reverse=True)[:FINALISTS]
 
     def _recipe(self, point: _Point) -> Recipe:
         default = self.arm.experiment.training.learning_rate
@@ -273,12 +255,9 @@ class Search:
             if abs(one.doublings) <= MOST_DOUBLINGS and 1e-5 <= self._recipe(one).rate <= 1.0
         ]
 
-    def _scores(self, point: _Point) -> Scores:
-        return np.concatenate([scores_of(runs, self.by) for runs in self._runs[point]])
-
     def _mean(self, point: _Point) -> float:
-        """Return the mean score of a recipe, −∞ if it was not tried."""
-        return float(self._scores(point).mean()) if point in self._runs else -math.inf
+        scores = [scores_of(runs, self.by) for runs in self._runs[point]]
+        return float(np.concatenate(scores).mean())
 
     def _tried(self, point: _Point) -> Tried:
         parts = self._runs[point]
