@@ -76,6 +76,19 @@ class Measurements:
             for index in range(n)
         ]
 
+    @staticmethod
+    def joined(parts: Sequence[Measurements]) -> Measurements:
+        """Join the measurements of one variant on several ranges of seeds, in their order."""
+        if len(parts) == 1:
+            return parts[0]
+        return Measurements(
+            {m: np.concatenate([part.scores[m] for part in parts], -1) for m in parts[0].scores},
+            parts[0].steps,
+            np.concatenate([part.accuracy for part in parts], -1),
+            np.concatenate([part.loss for part in parts], -1),
+            sum(part.seconds for part in parts),
+        )
+
 
 _MEASUREMENTS = TypeAdapter(Measurements)
 
@@ -274,17 +287,19 @@ def _with_arms(
         tuned = tune(arms, bench)
     recipes = {name: choice.recipe for name, choice in tuned.items()}
     trials = comparing_trials(arms, recipes, evidence.n_seeds, evidence.first_seed)
-    scores: dict[str, Mapping[str, np.ndarray]] = {}
-    curves: dict[str, Curve] = {}
+    measured: dict[str, list[Measurements]] = {}
     for trial in trials:
-        by = "loss" if trial.experiment.task.corpus else "accuracy"
         for (name, _), found in bench.measure(trial).items():
-            scores[name] = found.scores
-            curves[name] = Curve.of(found.steps, getattr(found, by), by)
+            measured.setdefault(name, []).append(found)
+    joined = {name: Measurements.joined(parts) for name, parts in measured.items()}
+    by = {arm.name: "loss" if arm.experiment.task.corpus else "accuracy" for arm in arms}
+    curves = {
+        name: Curve.of(one.steps, getattr(one, by[name]), by[name]) for name, one in joined.items()
+    }
     measures = {"accuracy", "loss", *(one.measure for one in evidence.claim.statements)}
     if any(arm not in evidence.claim.arms for arm in arms):
         measures.add("steps_to_solve")  # longer runs tell when they learn
-    scored = {arm.name: {m: scores[arm.name][m] for m in sorted(measures)} for arm in arms}
+    scored = {arm.name: {m: joined[arm.name].scores[m] for m in sorted(measures)} for arm in arms}
     return replace(
         evidence,
         scores={**evidence.scores, **scored},

@@ -32,6 +32,9 @@ Earlier passes used seeds from 0, from 100 and from 2000. Claims, or how recipes
 changed after each, so they are tested on new seeds.
 """
 
+MOST_SEEDS = 40
+"""Largest number of seeds of an experiment."""
+
 MOST_TOGETHER = 10
 """Largest number of variants in a trial: an interruption loses little, and memory stays small."""
 
@@ -108,7 +111,10 @@ class _Cell:
 
 
 def _trials(cells: Sequence[_Cell], n_seeds: int, first_seed: int) -> list[Trial]:
-    """Return trials of cells with equal settings, at most `MOST_TOGETHER` each, in their order."""
+    """Return trials of cells with equal settings, at most `MOST_TOGETHER` each, in their order.
+
+    A trial has at most `MOST_SEEDS` seeds; later ones train the other seeds of the same cells.
+    """
     groups: dict[str, list[_Cell]] = {}
     for cell in cells:
         settings = {
@@ -121,10 +127,10 @@ def _trials(cells: Sequence[_Cell], n_seeds: int, first_seed: int) -> list[Trial
         trial
         for group in groups.values()
         for first in range(0, len(group), MOST_TOGETHER)
+        for n in [min(n_seeds, group[0].arm.most_seeds or n_seeds)]
+        for start in range(0, n, MOST_SEEDS)
         for trial in _fitting(
-            group[first : first + MOST_TOGETHER],
-            min(n_seeds, group[0].arm.most_seeds or n_seeds),
-            first_seed,
+            group[first : first + MOST_TOGETHER], min(MOST_SEEDS, n - start), first_seed + start
         )
     ]
 
