@@ -54,7 +54,7 @@ LONGEST = 16
 """Multiple of an arm's steps after which it must still fail before it is called unable."""
 
 FOLLOWED = 8
-"""Multiple of an arm's steps for which it is followed if it has lost a comparison."""
+"""Multiple of its base steps for which an arm is followed if it has lost a comparison."""
 
 FOLLOWING_SEEDS = 20
 """Number of seeds of longer runs, which confirm an inability or follow an arm that has lost."""
@@ -203,7 +203,7 @@ class Claim(Plotted):
         seen: Results of this comparison that we had seen when we wrote the prediction.
         seen_note: Details of `seen`, in sentences for readers.
         n_seeds: Number of seeds of the full form.
-        followed: Multiple of its steps for which an arm that has lost is followed; 1: not at all.
+        followed: Multiple of its base steps for which an arm that has lost is followed.
         reason: Explanation of the result, written after the runs; empty if it is unknown.
         family: Heading under which the claim is listed, one of `FAMILIES`.
         is_new: Whether, as far as we know, nobody had tested the claim on its tasks before.
@@ -304,9 +304,10 @@ class Claim(Plotted):
                 )
         return tuple(arms), tuple(statements)
 
-    def follow_up(self, name: str) -> Arm:
-        """Return the arm that follows an arm that has lost a comparison, for `followed` times."""
-        return self.arm_of(name).longer(self.followed)
+    def follow_up(self, name: str) -> Arm | None:
+        """Return the arm that follows one that has lost; None if that was trained long enough."""
+        arm = self.arm_of(name)
+        return arm.longer(self.followed // arm.up_to) if self.followed > arm.up_to else None
 
     def arm_of(self, name: str) -> Arm:
         """Return the arm with a name."""

@@ -287,11 +287,11 @@ def _with_arms(
         tuned = tune(arms, bench)
     recipes = {name: choice.recipe for name, choice in tuned.items()}
     trials = comparing_trials(arms, recipes, evidence.n_seeds, evidence.first_seed)
-    measured: dict[str, list[Measurements]] = {}
+    parts: dict[str, list[Measurements]] = {}
     for trial in trials:
         for (name, _), found in bench.measure(trial).items():
-            measured.setdefault(name, []).append(found)
-    joined = {name: Measurements.joined(parts) for name, parts in measured.items()}
+            parts.setdefault(name, []).append(found)
+    joined = {name: Measurements.joined(ranges) for name, ranges in parts.items()}
     by = {arm.name: "loss" if arm.experiment.task.corpus else "accuracy" for arm in arms}
     curves = {
         name: Curve.of(one.steps, getattr(one, by[name]), by[name]) for name, one in joined.items()

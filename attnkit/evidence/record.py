@@ -147,8 +147,8 @@ class Evidence(Plotted):
             and not statement.unable
             and (name := loser(statement, finding)) is not None
         ]
-        follow = self.claim.followed > 1
-        return tuple((name, self.claim.follow_up(name)) for name in dict.fromkeys(names) if follow)
+        followed = ((name, self.claim.follow_up(name)) for name in dict.fromkeys(names))
+        return tuple((name, arm) for name, arm in followed if arm is not None)
 
     @property
     def judgement(self) -> Judgement:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -199,7 +200,7 @@ class Search:
             grid = grid[: FINALISTS + 1]
         missing = [point for point in grid if point not in self._runs]
         if not missing:
-            missing = [p for p in self._beside(self._leading[0]) if p not in self._runs]
+            missing = [p for p in self._beside(self.best) if p not in self._runs]
         if not missing:
             missing = [point for point in self._leading if len(self._runs[point]) == 1]
         return [self._request(point, self._times) for point in missing]
@@ -213,7 +214,7 @@ class Search:
 
     def found(self) -> Tuned:
         """Return the best recipe and all that were tried for the whole number of steps."""
-        recipe = self._recipe(self._leading[0])
+        recipe = self._recipe(self.best)
         return Tuned(
             rate=recipe.rate,
             schedule=recipe.schedule,
@@ -227,6 +228,11 @@ class Search:
         )
 
     @property
+    def best(self) -> _Point:
+        """Place of the best recipe in the grid."""
+        return self._leading[0]
+
+    @property
     def _leading(self) -> list[_Point]:
         """The recipes that are worth most, the best one first."""
 
@@ -236,9 +242,13 @@ class Search:
 
         return sorted(self._runs, key=worth_of, reverse=True)[:FINALISTS]
 
+    @cached_property
+    def _default(self) -> float:
+        """The learning rate of the task."""
+        return self.arm.experiment.training.learning_rate
+
     def _recipe(self, point: _Point) -> Recipe:
-        default = self.arm.experiment.training.learning_rate
-        return Recipe(float(f"{default * 2.0**point.doublings:.4g}"), point.schedule)
+        return Recipe(float(f"{self._default * 2.0**point.doublings:.4g}"), point.schedule)
 
     def _request(self, point: _Point, times: int) -> Request:
         more = point in self._runs
