@@ -11,7 +11,7 @@ from small_claims import TINY, MadeUp, made_up, small_claim
 from attnkit.claims import CLAIMS
 from attnkit.claims.base import arm
 from attnkit.claims.statements import Statement, better, no_worse, worse
-from attnkit.evidence.trials import Tuned
+from attnkit.evidence.tuning import Tuned
 from attnkit.figures.differences import describe_differences, plot_differences
 from attnkit.figures.evidence import describe_evidence, plot_evidence
 from attnkit.figures.learning import (
@@ -45,7 +45,7 @@ def made(claim=CLAIM, only=("QKV", "Q=K"), **of_q_k):
         "Q=K": {"accuracy": of_q_k.get("accuracy", Q_K)[None], "loss": loss_of_q_k[None]},
     }
     evidence = made_up(CLAIM, MadeUp(lambda _: None), first_seed=3)
-    tuned = {name: Tuned(0.005, {0.0025: 0.8, 0.005: 0.9}) for name in scores}
+    tuned = {name: Tuned(0.005) for name in scores}
     kept = {name: scores[name] for name in only}
     return replace(evidence, claim=claim, scores=kept, tuned=tuned)
 

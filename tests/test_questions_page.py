@@ -314,7 +314,7 @@ def test_a_run_beside_shipped_evidence_takes_its_rates_and_a_wrong_guess_its_rea
         (outcome,) = [e.value for e in tab.markdown if "our guess was" in e.value]
         assert ("wrong" in outcome) == ("Because it is so" in outcome) == wrong
     cells = dict(cell for trial in rerun_of(tab).trials for cell in trial.cells)
-    assert cells == {one.name: evidence.tuned[one.name].rate for one in told.judged_arms}
+    assert cells == {one.name: evidence.tuned[one.name].recipe for one in told.judged_arms}
     assert "| your run | shipped |" in said(tab)
     assert "Learning rates were" not in said(tab)
 
