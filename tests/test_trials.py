@@ -143,7 +143,10 @@ def test_what_takes_too_much_memory_is_split_and_alone_is_told(monkeypatch):
     (alone,) = comparing_trials(MIXED[:1], {}, 7)
     at_once, _ = limits._numbers_per_seed(alone.experiment)
     monkeypatch.setattr(limits, "_MOST_AT_ONCE", 6 * at_once)
-    with pytest.raises(InvalidExperiment, match="n_seeds: got 7, allowed at most 6"):
+    seeds = [trial.experiment.seeds for trial in comparing_trials(MIXED[:1], {}, 7, first_seed=5)]
+    assert seeds == [range(5, 8), range(8, 12)]
+    monkeypatch.setattr(limits, "_MOST_AT_ONCE", 0)
+    with pytest.raises(InvalidExperiment):
         comparing_trials(MIXED[:1], {}, 7)
 
 

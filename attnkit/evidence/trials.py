@@ -139,7 +139,7 @@ def _fitting(cells: Sequence[_Cell], n_seeds: int, first_seed: int) -> list[Tria
     """Return one trial, or several smaller ones if one of all cells takes too much memory.
 
     Raises:
-        InvalidExperiment: If one cell alone takes too much memory.
+        InvalidExperiment: If one cell with one seed takes too much memory.
     """
     by_variant = {
         Variant(f"{cell.arm.variant} learning_rate={cell.recipe.rate:g}"): cell for cell in cells
@@ -151,14 +151,15 @@ def _fitting(cells: Sequence[_Cell], n_seeds: int, first_seed: int) -> list[Tria
             first_seed=first_seed,
         )
     except InvalidExperiment:
-        if len(cells) == 1:
+        if len(cells) > 1:
+            half = len(cells) // 2
+            parts = [(cells[:half], n_seeds, first_seed), (cells[half:], n_seeds, first_seed)]
+        elif n_seeds > 1:
+            half = n_seeds // 2
+            parts = [(cells, half, first_seed), (cells, n_seeds - half, first_seed + half)]
+        else:
             raise
-        half = len(cells) // 2
-        return [
-            trial
-            for part in (cells[:half], cells[half:])
-            for trial in _fitting(part, n_seeds, first_seed)
-        ]
+        return [trial for part in parts for trial in _fitting(*part)]
     in_order = [by_variant[variant] for variant in experiment.sharing]
     trial_cells = tuple((cell.arm.name, cell.recipe) for cell in in_order)
     return [Trial(experiment, trial_cells, cells[0].times)]

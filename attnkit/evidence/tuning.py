@@ -12,7 +12,7 @@ Reference: Jamieson and Talwalkar 2016, arXiv 1502.07943 (successive halving).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -40,11 +40,11 @@ FINALISTS = 3
 SHORTENED = 4
 """Trainings of at least so many times the base steps are first tried for as small a share."""
 
-SPEED = 0.1
+SPEED = 0.02
 """Weight of the share of the steps that are left when a run first solves its task."""
 
-NEIGHBOURS = {"accuracy": 0.25, "loss": 0.05}
-"""Weight of the worse neighbour of a learning rate, beside its own score."""
+NEIGHBOURS = {"accuracy": (0.25, 0.1), "loss": (0.05, 0.02)}
+"""Weights of the learning rates one doubling and two doublings away, beside a rate's own score."""
 
 DIVERGED = {"accuracy": 0.0, "loss": -10.0}
 """Score of a run that diverged."""
@@ -154,18 +154,25 @@ def scores_of(runs: Runs, by: str) -> Float64[np.ndarray, " s"]:
     return np.where(np.isnan(last), DIVERGED[by], scores)
 
 
-def worth(score: float, beside: Sequence[float], by: str) -> float:
-    """Return the worth of a learning rate: its mean score, and a share of its worse neighbour's.
+def worth(scores: Mapping[int, float], doublings: int, by: str) -> float:
+    """Return the worth of a learning rate: its mean score, and a share of its neighbours'.
 
-    Of rates that are as good, this prefers the one whose neighbours learn, too: a somewhat smaller
-    or larger rate, or another seed, then costs least.
+    The worse neighbour at one doubling counts, and the worse one at two. Of rates that are as good,
+    this prefers the one in the middle of those that learn: there a somewhat smaller or larger rate,
+    or another seed, costs least.
 
     Args:
-        score: Mean score at this learning rate.
-        beside: Mean scores at half and at twice this learning rate, those that are known.
+        scores: Doublings of some learning rate → mean score. A missing neighbour counts as much as
+            the one before it.
+        doublings: The learning rate.
         by: What is compared, "accuracy" or "loss".
     """
-    return score + NEIGHBOURS[by] * min(beside, default=score)
+    total = below = above = scores[doublings]
+    for away, weight in enumerate(NEIGHBOURS[by], 1):
+        below = scores.get(doublings - away, below)
+        above = scores.get(doublings + away, above)
+        total += weight * min(below, above)
+    return total
 
 
 @dataclass
@@ -236,9 +243,11 @@ class Search:
     def _leading(self) -> list[_Point]:
         """The recipes that are worth most, the best one first."""
 
+        means = {point: self._mean(point) for point in self._runs}
+
         def worth_of(point: _Point) -> float:
-            beside = [self._mean(one) for one in self._beside(point) if one in self._runs]
-            return worth(self._mean(point), beside, self.by)
+            same = {p.doublings: m for p, m in means.items() if p.schedule == point.schedule}
+            return worth(same, point.doublings, self.by)
 
         return sorted(self._runs, key=worth_of, reverse=True)[:FINALISTS]
 

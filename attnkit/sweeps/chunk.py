@@ -134,10 +134,7 @@ def _best(tables: Mapping[float, pd.DataFrame], by: str) -> tuple[float, dict[fl
         means[rate] = float("nan" if diverged.any() else values.mean())
         score = -values if by == "loss" else values
         scores.append(float(score.mask(diverged, DIVERGED[by]).mean()))
-    worths = [
-        worth(score, scores[max(0, index - 1) : index] + scores[index + 1 : index + 2], by)
-        for index, score in enumerate(scores)
-    ]
+    worths = [worth(dict(enumerate(scores)), index, by) for index in range(len(rates))]
     return rates[int(np.argmax(worths))], means
 
 
