@@ -248,6 +248,11 @@ class Records(dict[str, Evidence]):
         alone = {name: record.judgement.verdict for name, record in self.items()}
         return alone | {r.claim.id: v for r, v in zip(full, together, strict=True)}
 
+    @property
+    def n_together(self) -> int:
+        """Number of claims that are read together; 1 if each is read alone."""
+        return max(1, sum(not record.quick for record in self.values()))
+
     def to_json(self, *, summarised: bool = True) -> str:
         """Return the records as JSON, one claim per line.
 

@@ -57,15 +57,15 @@ def _statements(evidence: Evidence) -> str:
         for (first, *rest), drawing in zip(found.rows, drawings, strict=True)
     ]
     note = (
-        "Grey: the region in which the statement holds. Mark and bar: mean difference and its 95% "
-        "interval. Upright line: no difference."
+        "Grey: the region in which the statement holds. Mark and bar: median or mean difference "
+        "and its 95% interval. Upright line: no difference."
     )
-    heads = (found.head[0], "Mean difference", *found.head[1:])
+    heads = (found.head[0], "Drawn", *found.head[1:])
     return table(heads, rows, worded=True) + paragraph(note, "quiet small")
 
 
 def _interval(statement: Statement, finding: Finding) -> str:
-    """Return the drawing of a mean difference; a dash if it is not finite."""
+    """Return the drawing of a difference; a dash if it is not finite."""
     if not math.isfinite(finding.effect):
         return "–"
     limits = [finding.effect, finding.effect_low, finding.effect_high]
