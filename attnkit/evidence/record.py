@@ -18,6 +18,7 @@ import numpy as np
 from pydantic import PlainSerializer, PlainValidator, TypeAdapter
 
 from attnkit.claims import CLAIMS, Claim, Verdict
+from attnkit.claims.base import Arm
 from attnkit.claims.measures import SOLVED
 from attnkit.claims.statements import Statement
 from attnkit.evidence.stored import DrawnArray, SingleArray, plain
@@ -145,6 +146,11 @@ class Evidence(Plotted):
     def seeds(self) -> range:
         """The seeds of the arms."""
         return range(self.first_seed, self.first_seed + self.n_seeds)
+
+    @property
+    def arms(self) -> dict[str, Arm]:
+        """Name → arm for all arms of the claim, with those that confirm an inability last."""
+        return {arm.name: arm for arm in (*self.claim.arms, *self.claim.confirmation()[0])}
 
     @property
     def statements(self) -> tuple[Statement, ...]:

@@ -18,7 +18,6 @@ from attnkit.figures.marks import STRIPE, Mark, dots, level, region, row_offsets
 from attnkit.figures.panels import Axis, Figure, Panel, draw
 from attnkit.figures.strips import (
     LINE,
-    arms_of,
     axis_title,
     color_and_symbol,
     mean_mark,
@@ -129,7 +128,7 @@ class _Difference:
             ),
             level(0.0, upright=True, ends=ends),
         ]
-        color = color_and_symbol(arms_of(self.evidence).get(self.statement.left))[0]
+        color = color_and_symbol(self.evidence.arms.get(self.statement.left))[0]
         middle = lower - _HEIGHT / 2
         present = ~np.isnan(self.values)
         values = self.values[present]

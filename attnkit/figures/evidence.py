@@ -20,7 +20,6 @@ from attnkit.figures.marks import Mark, dots, level, row_offsets, stripes, text
 from attnkit.figures.panels import Axis, Figure, Panel, draw, row_axis
 from attnkit.figures.strips import (
     LINE,
-    arms_of,
     axis_title,
     color_and_symbol,
     mean_mark,
@@ -179,7 +178,7 @@ def _measure(evidence: Evidence, name: str | None) -> Measure:
 
 def _rows_of(evidence: Evidence, measure: Measure) -> list[_Row]:
     """Return rows for the claim's arms in their order, then for arms that it no longer has."""
-    arms, scores = arms_of(evidence), evidence.scores_at(measure.name)
+    arms, scores = evidence.arms, evidence.scores_at(measure.name)
     return [
         _Row(evidence, name, arms.get(name), measure)
         for name in dict.fromkeys((*arms, *scores))

@@ -17,7 +17,7 @@ from attnkit.evidence.words import statements_table
 from attnkit.figures.marks import band, level
 from attnkit.figures.marks import curve as curve_mark
 from attnkit.figures.panels import SHARES, Axis, Panel, thin
-from attnkit.figures.strips import arms_of, color_and_symbol
+from attnkit.figures.strips import color_and_symbol
 from attnkit.notebook.drawings import MOST_POINTS, drawing, interval
 from attnkit.notebook.style import card, grid, paragraph, swatch, table
 from attnkit.training.summary import percent
@@ -75,7 +75,7 @@ def _interval(statement: Statement, finding: Finding) -> str:
 
 def _curves(evidence: Evidence) -> str:
     """Return the learning curves of the arms side by side; empty if none are recorded."""
-    arms = [arm for name, arm in arms_of(evidence).items() if name in evidence.curves]
+    arms = [arm for name, arm in evidence.arms.items() if name in evidence.curves]
     arms = [arm for arm in arms if len(evidence.curves[arm.name].steps)]
     if not arms:
         return ""
