@@ -7,7 +7,7 @@ import numpy as np
 from small_claims import TINY, MadeUp, evidence_of_all, made_up, small_claim
 
 from attnkit.claims import CLAIMS, Verdict
-from attnkit.claims.base import arm
+from attnkit.claims.base import SCHEDULES, arm
 from attnkit.claims.statements import Statement, better, no_worse, worse
 from attnkit.evidence import presentation
 from attnkit.evidence.presentation import (
@@ -96,10 +96,11 @@ def test_a_statement_that_did_not_hold_becomes_its_opposite():
             assert len(set(texts)) == 3, texts
             assert not any("did not hold" in text for text in texts)
     _, (confirming, _) = small_claim().confirmation()
+    constant = "after 96 steps with a constant learning rate"
     for statement, verdict, told in (
         (worse("no a", "b"), HELD, "No a is worse than b by more than 5 points"),
         (by_hand("a"), UNDECIDED, "The seeds do not decide this: By hand"),
-        (confirming, FAILED, "Q=K is at most 5 points worse than QKV after 192 steps"),
+        (confirming, FAILED, f"Q=K is at most 5 points worse than QKV {constant}"),
     ):
         assert found_in_words(statement, finding_of(statement, verdict)) == told
 
@@ -225,7 +226,7 @@ def test_a_statement_is_told_cell_by_cell():
     assert pairs == "worse with 17 of 17 seeds [80% to 100%], better with 0, alike with 0"
     assert difference == "median difference −50.0 points [−50.0 to −50.0]"
     assert verdict == "✓ held"
-    assert longer.startswith("Q=K, 192 steps: 0 of 17; ")
+    assert longer.startswith("Q=K, 96 steps, constant rate: 0 of 17; ")
     ((_, *cells),) = statements_table(unable(claim_of(worse("Q=K", "QKV", measure="loss")))).rows
     assert cells[:3] == ["", "", "mean difference +0.500 nats [+0.500 to +0.500]"]
 
@@ -234,9 +235,11 @@ def test_it_is_told_whether_accuracy_still_rises():
     """Both for the run with a constant rate and for that with a schedule."""
     rising = made_up(small_claim(), MadeUp(QKV=1.0, Q_K=[0.1, 0.2, 0.3, 0.4, 0.5, 0.6]))
     able = small_claim(arms=tuple(arm(v, up_to=8, **TINY) for v in ("Q=K", "QKV", "K=V")))
-    twice = "Q=K still rises at 192 steps; Q=K with a schedule still rises at 192 steps."
+    twice = "; ".join(
+        f"Q=K with a {schedule} rate still rises at 96 steps" for schedule in SCHEDULES
+    )
     for evidence, told in (
-        (rising, f"Accuracy: {twice}"),
+        (rising, f"Accuracy: {twice}."),
         (unable(able, quick=True), "Accuracy: Q=K has stopped rising by 48 steps."),
         (unable(small_claim(), quick=True), ""),
         (unable(claim_of(no_worse("Q=K", "QKV"))), ""),

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from attnkit.claims import Verdict
+from attnkit.claims.base import LONGEST
 from attnkit.evidence.record import Evidence, Records
 from attnkit.evidence.words import effect_in_words
 from attnkit.foundation.display import Displayed
@@ -75,8 +76,9 @@ class Numbers:
     steps, `{arm:@end}` and the like at the last step. `{arm:after}`, `{arm:after@8}` and
     `{arm:after@end}` are the numbers of these steps. `{arm:steps}` is the median number of steps to
     solve the task, `{arm:half}` that of the evaluation at which half of the runs have solved it,
-    and `{arm:rises}` says whether accuracy still rises at the last step. `{#1}` is the difference
-    of the first statement with its interval.
+    and `{arm:rises}` says whether accuracy still rises at the last step. `{arm+}` and the like are
+    of the arm that is trained for longer, with the better one of its schedules. `{#1}` is the
+    difference of the first statement with its interval.
 
     Attributes:
         claim: Id of the claim.
@@ -91,12 +93,31 @@ class Numbers:
 
         def number(field: re.Match[str]) -> str:
             arm, _, form = field[1].partition(":")
+            if arm.endswith("+"):
+                arm = _longer(evidence, arm[:-1])
             if not arm.startswith("#"):
                 return _number(evidence, arm, form)
             at = int(arm[1:]) - 1
             return effect_in_words(evidence.statements[at], evidence.findings[at]) or "unknown"
 
         return re.sub(r"\{([^}]*)\}", number, self.template)
+
+
+def _longer(evidence: Evidence, name: str) -> str:
+    """Return the name of the arm that is trained for longer; of several, that with the best mean.
+
+    Empty if there is none.
+    """
+    short = evidence.claim.arm_of(name)
+    longer = [
+        one
+        for one, arm in evidence.arms.items()
+        if one in evidence.scores
+        and (arm.variant, arm.settings) == (short.variant, short.settings)
+        and arm.up_to > short.up_to
+    ]
+    means = {one: evidence.mean(one, at=LONGEST) for one in longer}
+    return max(means, key=lambda one: float(np.nan_to_num(means[one])), default="")
 
 
 def _number(evidence: Evidence, arm: str, form: str) -> str:

@@ -178,9 +178,9 @@ _QUESTIONS = (
         numbers=(
             Numbers(
                 "direction",
-                "Whom Ada reports to, right: Q=K {Q=K}, QKV {QKV}; Q=K after 32 times the steps "
-                "{Q=K, 19,200 steps:@32}, {Q=K, 19,200 steps:rises}. Runs that learn it if keys "
-                "are the tokens themselves (K=I): {K=I:solved}.",
+                "Whom Ada reports to, right: Q=K {Q=K}, QKV {QKV}; Q=K after {Q=K+:after@end} "
+                "steps {Q=K+:@end}, {Q=K+:rises}. Runs that learn it if keys are the tokens "
+                "themselves (K=I): {K=I:solved}.",
             ),
             Numbers(
                 "shared_qk",

@@ -31,7 +31,7 @@ import numpy as np
 from jaxtyping import Float64
 from scipy.special import bdtr, bdtrc, betaincinv, stdtr
 
-from attnkit.claims.base import LEAST_SEEDS, LONGEST, Verdict
+from attnkit.claims.base import FOLLOWED, LEAST_SEEDS, LONGEST, Verdict
 from attnkit.claims.statements import Statement
 from attnkit.training.statistics import mean_interval, median_interval
 
@@ -56,8 +56,10 @@ RULE = f"""
 1. A claim says in numbers what must hold, for example “Q=K is worse than QKV by more than 5
 points”. That and our prediction are written down before the runs of the record begin; what had been
 seen by then is told beside it.
-2. Every variant is trained on the same seeds, each at the best of several learning rates, which
-were found on other seeds.
+2. Every variant is trained on the same seeds, each with the learning rate and the schedule
+(constant, or cosine with a warm-up) that are best for its number of steps. They are found on ten
+other seeds by how many of these learn the task, and then by how fast they do. More learning rates
+are tried until the best one has a smaller and a larger neighbour.
 3. Accuracies: seeds are compared one by one. **Worse** means that significantly more seeds end
 worse than better by the amount that the claim names (exact McNemar test). If no more than half of
 the seeds are worse, we say that the variant **falls behind more often**. **No worse** means that at
@@ -67,10 +69,12 @@ interval.
 4. If the data show what the claim says, it **held**; if they show the opposite, it **did not
 hold**; otherwise, or with fewer than {LEAST_SEEDS} seeds, it is **undecided**.
 5. Everything that a claim says must hold. “Cannot” must also hold after {LONGEST} times the steps,
-with a constant learning rate and with a schedule, warm-up, clipped gradients and nine learning
-rates. If accuracy still rises there, we say “not within so many steps”.
-6. The shipped verdicts are read together (Holm's correction): the chance that any of them is wrong
-is at most 5%. A run of your own is read alone.
+with the best constant and the best cosine learning rate for so many steps. Any other variant whose
+accuracy loses is followed for longer, mostly {FOLLOWED} times the steps: then we say how many seeds
+learn by then, and after how many steps.
+6. The shipped verdicts are read together, at a level of 5% (Holm's correction). Tuning can err as
+well; a simulation with resampled runs says how often the whole procedure finds a difference where
+there is none. A run of your own is read alone.
 """
 """The rule in words, as Markdown for pages."""
 
@@ -272,6 +276,14 @@ def _by_mean(
     inside = (statement.low < mean) & (mean < statement.high)
     p_outside = np.where(mean <= statement.low, p_low, p_high)
     return np.where(inside, np.maximum(p_low, p_high), 1.0), np.where(inside, 1.0, p_outside)
+
+
+def loser(statement: Statement, finding: Finding) -> str | None:
+    """Return the name of the arm that is worse than the other one, or None if neither is shown."""
+    shown = Verdict.HELD if statement.asserts_difference else Verdict.FAILED
+    if finding.verdict is not shown:
+        return None
+    return statement.right if statement.counts_better else statement.left
 
 
 def still_rises(accuracy: np.ndarray) -> bool:

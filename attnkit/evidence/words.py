@@ -9,10 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from attnkit.claims import Verdict
+from attnkit.claims.base import LONGEST, SCHEDULES
 from attnkit.claims.measures import multiples
 from attnkit.claims.statements import Statement
 from attnkit.evidence.record import Evidence
-from attnkit.evidence.trials import Tuned
+from attnkit.evidence.tuning import Tried, Tuned
 from attnkit.evidence.verdict import Finding
 from attnkit.foundation.words import capitalised, counted
 from attnkit.training.summary import fixed, percent
@@ -155,13 +156,34 @@ def statements_table(evidence: Evidence) -> Table:
 
 
 def tuning_table(tuned: Mapping[str, Tuned]) -> Table:
-    """Return a row for every arm: its learning rate and those that were tried."""
+    """Return a row for every arm: its learning rate and schedule, and those that were tried."""
     rows = []
     for name, tuning in tuned.items():
-        tried = ", ".join(f"{rate:g}: {tuning.in_words(rate)}" for rate in sorted(tuning.tried))
-        rows.append((name, f"{tuning.rate:g}", tuning.by, tried, "yes" if tuning.at_edge else "no"))
-    head = ("Variant", "Learning rate", "Chosen by", "Tried (rate: mean)", "Best at the edge?")
-    return Table("How learning rates were found", head, rows)
+        tried = [
+            f"{schedule}: "
+            + ", ".join(
+                f"{one.rate:g}: {_tried_in_words(one, tuning.by)}"
+                for one in tuning.tried
+                if one.schedule == schedule
+            )
+            for schedule in dict.fromkeys(one.schedule for one in tuning.tried)
+        ]
+        found = f"{tuning.rate:g}, {tuning.schedule}" if tuning.schedule else f"{tuning.rate:g}"
+        note = "not learnt with any" if tuning.never_learnt else ""
+        rows.append((name, found, f"{tuning.steps:,}", "; ".join(tried), note))
+    tried_head = "Tried (rate: seeds that learn, or the mean)"
+    head = ("Variant", "Learning rate, schedule", "Steps", tried_head, "Note")
+    return Table("How learning rates and schedules were found", head, rows)
+
+
+def _tried_in_words(tried: Tried, by: str) -> str:
+    """Return what a recipe reached: seeds that learn if any does, otherwise its mean."""
+    if math.isnan(tried.mean):
+        return "diverged"
+    if by == "loss":
+        return f"{tried.mean:.3f}"
+    share = f"{tried.n_solved} of {tried.n_seeds}"
+    return share if tried.n_solved else f"{share} ({tried.mean:.0%})"
 
 
 def finding_in_words(statement: Statement, finding: Finding) -> str:
@@ -218,6 +240,25 @@ def _solved_in_words(evidence: Evidence, statement: Statement) -> str:
     return "; ".join(f"{name}: {solved} of {n}" for name, (solved, n) in counts.items())
 
 
+def followed_in_words(evidence: Evidence) -> str:
+    """Return what became of the arms that lost and were trained for longer; may be empty."""
+    parts = []
+    for name, arm in evidence.lost:
+        if arm.name not in evidence.scores:
+            continue
+        n_solved, n = evidence.n_solved(arm.name, arm.up_to)
+        within = f"within {arm.steps:,} steps"
+        if n_solved:
+            steps = 2 ** float(np.median(evidence.scores[arm.name]["steps_to_solve"][-1]))
+            median = f", after a median of {steps:,.0f}" if math.isfinite(steps) else ""
+            parts.append(f"{name} learns later: {n_solved} of {n} seeds {within}{median}")
+        else:
+            accuracy = percent(evidence.mean(arm.name, at=arm.up_to))
+            rises = ", and it still rises" if evidence.still_rises(arm.name) else ""
+            parts.append(f"{name} learns with no seed of {n} {within} ({accuracy}{rises})")
+    return f"Trained for longer, with recipes tuned for it: {'; '.join(parts)}." if parts else ""
+
+
 def rises_in_words(evidence: Evidence) -> str:
     """Return whether the accuracies of arms that a claim calls unable still rise; may be empty.
 
@@ -229,10 +270,10 @@ def rises_in_words(evidence: Evidence) -> str:
         if not statement.unable:
             continue
         short = arms[statement.left]
-        for arm in (short, short.longest(), short.scheduled()):
+        for arm in (short, *(short.longer(LONGEST, (schedule,)) for schedule in SCHEDULES)):
             if arm.name not in evidence.scores or len(multiples(arm.up_to)) < 3:
                 continue
-            condition = " with a schedule" if arm.finer_rates else ""
+            condition = "" if arm is short else f" with a {arm.schedules[0]} rate"
             verb = "still rises at" if evidence.still_rises(arm.name) else "has stopped rising by"
             parts.append(f"{short.name}{condition} {verb} {arm.up_to * arm.base_steps:,} steps")
     return f"Accuracy: {'; '.join(dict.fromkeys(parts))}." if parts else ""

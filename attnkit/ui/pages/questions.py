@@ -28,6 +28,7 @@ from attnkit.figures.differences import DIFFERENCES_KEY, describe_differences, p
 from attnkit.figures.evidence import EVIDENCE_KEY
 from attnkit.figures.evidence_report import to_html
 from attnkit.figures.learning import LEARNING_KEY, NARROW, describe_learning, plot_learning
+from attnkit.figures.recipes import RECIPES_KEY, describe_recipes, plot_recipes
 from attnkit.sweeps.shipped import load_shipped
 from attnkit.sweeps.values import InvalidSweep
 from attnkit.ui import components
@@ -321,7 +322,16 @@ def show_evidence(words: ClaimInWords, evidence: Evidence) -> None:
         )
         st.caption(DIFFERENCES_KEY)
     show_learning(evidence)
-    with st.expander("How learning rates were found"):
+    with st.expander("How learning rates and schedules were found"):
+        figure = plot_recipes(evidence)
+        if figure is not None:
+            components.picture(
+                figure,
+                key="picture_recipes",
+                alt=describe_recipes(evidence),
+                narrower={NARROW: plot_recipes(evidence, narrow=True)},
+            )
+            st.caption(RECIPES_KEY)
         st.markdown(markdown_table(tuning_table(evidence.tuned).narrow))
 
 
