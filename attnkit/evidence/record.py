@@ -118,6 +118,12 @@ class Evidence(Plotted):
         return range(self.first_seed, self.first_seed + self.n_seeds)
 
     @property
+    def arms(self) -> dict[str, Arm]:
+        """Name → arm for all arms of the claim, with those that are trained for longer last."""
+        longer = (*self.claim.confirmation()[0], *(arm for _, arm in self.lost))
+        return {arm.name: arm for arm in (*self.claim.arms, *longer)}
+
+    @property
     def statements(self) -> tuple[Statement, ...]:
         """The statements of the claim, and measured ones that confirm an inability."""
         further = self.claim.confirmation()[1]
@@ -234,6 +240,11 @@ class Records(dict[str, Evidence]):
         together = judge_together([record.judgement for record in full])
         alone = {name: record.judgement.verdict for name, record in self.items()}
         return alone | {r.claim.id: v for r, v in zip(full, together, strict=True)}
+
+    @property
+    def n_together(self) -> int:
+        """Number of claims that are read together; 1 if each is read alone."""
+        return max(1, sum(not record.quick for record in self.values()))
 
     def to_json(self, *, summarised: bool = True) -> str:
         """Return the records as JSON, one claim per line.

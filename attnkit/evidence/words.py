@@ -48,33 +48,59 @@ class Table:
         return Table(self.caption, (first, "Numbers", last), rows)
 
 
-def found_in_words(statement: Statement, verdict: Verdict) -> str:
-    """Return the finding on a statement with this verdict, without a full stop."""
+def tested_in_words(statement: Statement, finding: Finding) -> str:
+    """Return a statement in words that its finding allows, without a full stop.
+
+    A variant that falls behind with no more than half of the seeds is not called worse; it falls
+    behind more often.
+    """
+    is_frequency = statement.asserts_difference and finding.is_frequency
+    return statement.more_often if is_frequency else statement.text
+
+
+def found_in_words(statement: Statement, finding: Finding) -> str:
+    """Return the finding on a statement, without a full stop."""
+    tested = tested_in_words(statement, finding)
+    is_frequency = not statement.asserts_difference and finding.is_frequency
     found = {
-        Verdict.HELD: statement.text,
-        Verdict.FAILED: statement.opposite,
-        Verdict.UNDECIDED: f"The seeds do not decide this: {statement.text}",
+        Verdict.HELD: tested,
+        Verdict.FAILED: statement.more_often if is_frequency else statement.opposite,
+        Verdict.UNDECIDED: f"The seeds do not decide this: {tested}",
     }
-    return capitalised(found[verdict])
+    return capitalised(found[finding.verdict])
 
 
 def main_statement(evidence: Evidence, verdict: Verdict) -> tuple[Statement, Finding]:
-    """Return the first statement that has the verdict on its claim; the first if none has."""
+    """Return the first statement that has the verdict on its claim; the first if none has.
+
+    If only the other claims, read together with this one, leave it undecided, that is the statement
+    which is the least certain.
+    """
     pairs = list(zip(evidence.statements, evidence.findings, strict=True))
-    return next((pair for pair in pairs if pair[1].verdict is verdict), pairs[0])
+    alone = evidence.judgement.verdict
+    if verdict is Verdict.UNDECIDED and alone is Verdict.HELD:
+        return max(pairs, key=lambda pair: pair[1].p_held)
+    wanted = (verdict, alone)
+    found = [pair for one in wanted for pair in pairs if pair[1].verdict is one]
+    return found[0] if found else pairs[0]
 
 
 def values_in_words(evidence: Evidence, statement: Statement, finding: Finding) -> str:
     """Return the values of the arms that a statement compares, and the number of seeds.
 
-    They are means over seeds, and medians of steps. Of four arms, both differences are given.
+    They are means over seeds, and medians of steps; numbers of seeds that have solved the task, if
+    some seeds of an arm have and others have not. Of four arms, both differences are given. If only
+    some pairs differ, the text begins with their number.
     """
     unit = statement.measured.unit
+    solved = _solved_by_some(evidence, statement)
     if unit == "doublings":
         values = evidence.scores_at(statement.measure, statement.at)
         medians = (float(np.median(values[name])) for name in statement.arms)
         texts = [f"{2**x:,.0f}" if x < math.inf else "never" for x in medians]
         unit = "steps, median"
+    elif solved:
+        texts, unit = [f"{n} of {of}" for n, of in solved.values()], "seeds solve the task"
     else:
         means = [evidence.mean(name, statement.measure, statement.at) for name in statement.arms]
         if len(means) == 4:
@@ -82,7 +108,29 @@ def values_in_words(evidence: Evidence, statement: Statement, finding: Finding) 
         is_share = unit == "points" or statement.measure == "mass_on_target"
         texts = [_value(mean, is_share) for mean in means]
         unit = "" if is_share else unit
-    return f"{' against '.join(texts)} {unit}".rstrip() + f", {counted(finding.n_pairs, 'seed')}"
+    text = f"{' against '.join(texts)} {unit}".rstrip()
+    if not solved:
+        text += f", {counted(finding.n_pairs, 'seed')}"
+    if not finding.is_frequency:
+        return text
+    ending = "s" if finding.n_worse == 1 else ""
+    change = f"get{ending} ahead" if statement.counts_better else f"fall{ending} behind"
+    return (
+        f"{finding.n_worse} of {finding.n_pairs} seeds {change}, {finding.n_better} the other way "
+        f"round; {text}"
+    )
+
+
+def _solved_by_some(evidence: Evidence, statement: Statement) -> dict[str, tuple[int, int]]:
+    """Return arm → number of seeds that have solved the task, and of all seeds.
+
+    Empty if the statement is not about accuracies, or if each arm has the task solved with all
+    seeds or with none: then means describe the seeds.
+    """
+    if statement.measure != "accuracy":
+        return {}
+    solved = {name: evidence.n_solved(name, statement.at) for name in statement.arms}
+    return solved if any(0 < n < of for n, of in solved.values()) else {}
 
 
 def _value(mean: float, is_share: bool) -> str:
@@ -92,19 +140,18 @@ def _value(mean: float, is_share: bool) -> str:
 
 
 def statements_table(evidence: Evidence) -> Table:
-    """Return a row for every statement: seeds that solve the task, pairs, median and mean."""
+    """Return a row for every statement: seeds that solve the task, pairs, and the difference."""
     rows = [
         (
-            statement.text,
+            tested_in_words(statement, finding),
             _solved_in_words(evidence, statement),
             pairs_in_words(statement, finding) if finding.method == "pairs" else "",
-            difference_in_words(finding.median, statement),
-            mean_in_words(statement, finding),
+            effect_in_words(statement, finding),
             f"{finding.verdict.mark} {finding.verdict}",
         )
         for statement, finding in zip(evidence.statements, evidence.findings, strict=True)
     ]
-    head = ("Tested", "Solved", "Seeds", "Median", "Mean", "Verdict, read alone")
+    head = ("Tested", "Solved", "Seeds", "Difference", "Verdict, read alone")
     return Table("All statements", head, rows)
 
 
@@ -141,25 +188,24 @@ def _tried_in_words(tried: Tried, by: str) -> str:
 
 def finding_in_words(statement: Statement, finding: Finding) -> str:
     """Return the finding on a statement in a few words."""
-    mean = mean_in_words(statement, finding)
-    if finding.method == "mean":
-        n, n_lost = finding.n_pairs, finding.n_lost
-        lost = f", diverged with {n_lost} of {n} seeds" if n_lost else ""
-        return f"{'mean' if statement.right is None else 'mean difference'} {mean}{lost}"
-    median = difference_in_words(finding.median, statement)
-    averages = [f"{name} {value}" for name, value in (("median", median), ("mean", mean)) if value]
-    return "; ".join(filter(None, [pairs_in_words(statement, finding), ", ".join(averages)]))
+    effect = effect_in_words(statement, finding)
+    if finding.method == "pairs":
+        return "; ".join(filter(None, [pairs_in_words(statement, finding), effect]))
+    n, n_lost = finding.n_pairs, finding.n_lost
+    return effect + (f", diverged with {n_lost} of {n} seeds" if n_lost else "")
 
 
 def pairs_in_words(statement: Statement, finding: Finding) -> str:
-    """Return the numbers of seeds with which the left arm is worse, better and alike."""
-    counts_higher = math.isinf(statement.high) != (statement.low < 0 < statement.high)
-    is_better = counts_higher == (statement.measured.better > 0)
-    first, second = ("better", "worse") if is_better else ("worse", "better")
+    """Return the numbers of seeds with which the left arm is worse, better and alike.
+
+    The first number has the exact interval of its share.
+    """
+    first, second = ("better", "worse") if statement.counts_better else ("worse", "better")
     lost = f", diverged with {finding.n_lost}" if finding.n_lost else ""
     return (
-        f"{first} with {finding.n_worse} of {finding.n_pairs} seeds, {second} with "
-        f"{finding.n_better}, alike with {finding.n_alike}{lost}"
+        f"{first} with {finding.n_worse} of {finding.n_pairs} seeds [{percent(finding.share_low)} "
+        f"to {percent(finding.share_high)}], {second} with {finding.n_better}, alike with "
+        f"{finding.n_alike}{lost}"
     )
 
 
@@ -172,16 +218,19 @@ def difference_in_words(value: float, statement: Statement) -> str:
     return f"{fixed(scale * value, digits, '+')} {unit}".rstrip()
 
 
-def mean_in_words(statement: Statement, finding: Finding) -> str:
-    """Return a mean difference with its interval; empty if it is NaN."""
-    mean, low, high = (
+def effect_in_words(statement: Statement, finding: Finding) -> str:
+    """Return the median or mean difference with its interval; empty if it is NaN."""
+    effect, low, high = (
         difference_in_words(value, statement)
         for value in (finding.effect, finding.effect_low, finding.effect_high)
     )
-    if not low:
-        return mean
+    if not effect:
+        return ""
+    noun = "median" if finding.method == "pairs" else "mean"
+    noun += " difference" if statement.right is not None else ""
     unit = f" {statement.measured.unit}".rstrip()
-    return f"{mean} [{low.removesuffix(unit)} to {high.removesuffix(unit)}]"
+    interval = f" [{low.removesuffix(unit)} to {high.removesuffix(unit)}]" if low and high else ""
+    return f"{noun} {effect}{interval}"
 
 
 def _solved_in_words(evidence: Evidence, statement: Statement) -> str:

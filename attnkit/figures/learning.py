@@ -18,7 +18,7 @@ from attnkit.evidence.record import Evidence
 from attnkit.evidence.words import rises_in_words
 from attnkit.figures.marks import Mark, band, curve, dots, level, text
 from attnkit.figures.panels import Axis, Figure, Panel, draw
-from attnkit.figures.strips import arms_of, color_and_symbol
+from attnkit.figures.strips import color_and_symbol
 from attnkit.training.summary import percent
 
 LEARNING_KEY = (
@@ -116,7 +116,7 @@ def _form(curve: Curve) -> Callable[[float], str]:
 
 def _panels_of(evidence: Evidence, statement: Statement | None) -> list[list[Line]]:
     """Return the lines of every panel of `plot_learning`: one for each task and its base steps."""
-    arms = {name: arm for name, arm in arms_of(evidence).items() if name in evidence.curves}
+    arms = {name: arm for name, arm in evidence.arms.items() if name in evidence.curves}
     if statement is None:  # arms with long runs, and arms compared with these
         shown = {name for name, arm in arms.items() if arm.up_to > 1}
         compared = [one.arms for one in evidence.statements if shown.intersection(one.arms)]

@@ -8,7 +8,6 @@ from html import escape
 from attnkit.evidence.record import Evidence
 from attnkit.figures.learning import DASHES, SMALL_LABEL, SMALL_PLOT, Line, panel_of
 from attnkit.figures.panels import Figure, draw
-from attnkit.figures.strips import arms_of
 from attnkit.training.summary import percent
 
 RECIPES_KEY = (
@@ -55,7 +54,7 @@ def _value(mean: float, by: str) -> str:
 def _lines_of(evidence: Evidence) -> dict[str, list[Line]]:
     """Return the lines of every panel by the name of its arm, without arms that are not tuned."""
     panels = {}
-    for name, arm in arms_of(evidence).items():
+    for name, arm in evidence.arms.items():
         tuned = evidence.tuned.get(name)
         if tuned is None or arm.recipe_of:
             continue

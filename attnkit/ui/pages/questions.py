@@ -169,6 +169,7 @@ def show_answer(answer: Answer, words: ClaimInWords, choice: QuestionChoice) -> 
                 on_click=choice.open_claim,
                 args=(words.claim.id,),
                 key=f"open_{words.claim.id}",
+                help=words.outlook or None,
             )
 
 
@@ -301,7 +302,7 @@ def show_evidence(words: ClaimInWords, evidence: Evidence) -> None:
     if words.outcome is not Outcome.TRUE:
         predicted = f"; we predicted “{words.claim.expected}”"
     icon = ICONS[words.verdict] if words.verdict else ""
-    st.markdown(f"{icon} **{words.verdict}**{predicted}. {plain(words.reason)}")
+    st.markdown(f"{icon} **{words.verdict}**{predicted}. {plain(words.reason)} {words.outlook}")
     left, right = st.columns([6, 5], gap="large")
     with left:
         show_picture(evidence, "shipped")
