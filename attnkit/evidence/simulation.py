@@ -7,15 +7,15 @@ of tuning, which a test on given recipes does not see: the arms may end with dif
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from attnkit.claims.base import Arm
+from attnkit.claims.base import Arm, Verdict
 from attnkit.claims.statements import worse
-from attnkit.evidence.tuning import Request, Runs, Search
-from attnkit.evidence.verdict import LEVEL, judge_statement
+from attnkit.evidence.tuning import Point, Runs, Search
+from attnkit.evidence.verdict import LEVEL, Scores, judge_statement, with_rivals
 
 Population = Mapping[tuple[str, int], Runs]
 """(schedule, doublings of the task's learning rate) → the runs of many seeds."""
@@ -62,29 +62,32 @@ def simulate(
 
 def _p_of(population: Population, arm: Arm, n_seeds: int, draws: np.random.Generator) -> float:
     """Return the p-value of a difference between two arms that are the same."""
-    last = {}
-    for name in ("one", "other"):
-        schedule, doublings = _tuned(population, arm, draws)
-        accuracy = population[schedule, doublings].accuracy[-1]
-        last[name] = accuracy[draws.integers(len(accuracy), size=n_seeds)]
-    difference = last["one"] - last["other"]
-    statement = worse("one", "other")
-    return min(judge_statement(statement, sign * difference).p_held for sign in (1, -1))
+    one, other = (_compared(population, arm, n_seeds, draws) for _ in range(2))
+    return min(_p_worse(one, other), _p_worse(other, one))
 
 
-def _tuned(population: Population, arm: Arm, draws: np.random.Generator) -> tuple[str, int]:
-    """Return the point of the recipe that a search finds with runs drawn from a population."""
+def _p_worse(loser: Sequence[Scores], winner: Sequence[Scores]) -> float:
+    """Return the p-value of a worse arm, with each of its recipes against the winner's best."""
+    statement = worse("loser", "winner")
+    best, *others = (judge_statement(statement, scores - winner[0]) for scores in loser)
+    return with_rivals(best, others).p_held if best.verdict is Verdict.HELD else best.p_held
+
+
+def _compared(
+    population: Population, arm: Arm, n_seeds: int, draws: np.random.Generator
+) -> list[Scores]:
+    """Return accuracies on other seeds, with the recipes that a search finds, best first."""
     search = Search(arm)
     while wanted := search.wanted():
         for request in wanted:
-            search.add(request, _drawn(population, request, draws))
-    return search.best
+            search.add(request, _drawn(population, request.point, request.n_seeds, draws))
+    found = (_drawn(population, point, n_seeds, draws) for point in search.leading)
+    return [runs.accuracy[-1] for runs in found]
 
 
-def _drawn(population: Population, request: Request, draws: np.random.Generator) -> Runs:
-    """Return runs of a request; outside the grid, those of its nearest point."""
-    schedule, doublings = request.point
-    known = [one for name, one in population if name == schedule]
-    runs = population[schedule, min(max(doublings, min(known)), max(known))]
-    chosen = draws.integers(runs.accuracy.shape[1], size=request.n_seeds)
+def _drawn(population: Population, point: Point, n_seeds: int, draws: np.random.Generator) -> Runs:
+    """Return runs with a recipe; outside the grid, with its nearest one."""
+    known = [one for schedule, one in population if schedule == point.schedule]
+    runs = population[point.schedule, min(max(point.doublings, min(known)), max(known))]
+    chosen = draws.integers(runs.accuracy.shape[1], size=n_seeds)
     return Runs(runs.steps, runs.accuracy[:, chosen], runs.loss[:, chosen])
