@@ -3,19 +3,28 @@
 Two arms with equal chances are tuned apart and compared, again and again, with runs that are drawn
 from a population of trained ones. Whatever difference is then found is an error. It includes that
 of tuning, which a test on given recipes does not see: the arms may end with different recipes.
+
+`python tests/tuning_error.py` trains the populations and writes `simulated.json`, which ships with
+the package.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from attnkit.claims.base import Arm, Verdict
+from attnkit.claims.measures import SOLVED
 from attnkit.claims.statements import worse
 from attnkit.evidence.tuning import Point, Runs, Search
 from attnkit.evidence.verdict import LEVEL, Scores, judge_statement, with_rivals
+
+SIMULATED = Path(__file__).parent / "simulated.json"
+"""File of the errors that ship with the package."""
 
 Population = Mapping[tuple[str, int], Runs]
 """(schedule, doublings of the task's learning rate) → the runs of many seeds."""
@@ -25,16 +34,20 @@ class Errors(NamedTuple):
     """Errors of simulated comparisons of two arms with equal chances.
 
     Attributes:
+        arm: The arm in words.
+        learns: Largest share of seeds that learn with a recipe of the population.
+        n_seeds: Number of seeds that compare the arms.
         n: Number of simulations.
         alone: Share in which a difference is found if the claim is read alone.
         together: Share in which one is found at Holm's strictest level.
-        among_all: Chance of at least one such error among all claims.
     """
 
+    arm: str
+    learns: float
+    n_seeds: int
     n: int
     alone: float
     together: float
-    among_all: float
 
 
 def simulate(
@@ -52,12 +65,27 @@ def simulate(
     """
     draws = np.random.default_rng(seed)
     p_values = np.array([_p_of(population, arm, n_seeds, draws) for _ in range(n)])
-    alpha = 1 - LEVEL
     alone, together = (
-        float((p_values <= alpha).mean()),
-        float((p_values <= alpha / n_claims).mean()),
+        float((p_values <= level).mean()) for level in (1 - LEVEL, (1 - LEVEL) / n_claims)
     )
-    return Errors(n, alone, together, 1 - (1 - together) ** n_claims)
+    learns = max(float((runs.accuracy[-1] >= SOLVED).mean()) for runs in population.values())
+    name = f"{arm.name}, {arm.experiment.task.name}"
+    return Errors(name, learns, n_seeds, n, alone, together)
+
+
+def errors_in_words() -> str:
+    """Return the simulated errors that ship with the package, as a sentence."""
+    errors = [Errors(**one) for one in json.loads(SIMULATED.read_text(encoding="utf-8"))]
+    found = "; ".join(
+        f"{one.alone:.1%} ({one.together:.1%} at Holm's strictest level) for {one.arm}, of which "
+        f"{one.learns:.0%} of the seeds learn at best"
+        for one in errors
+    )
+    return (
+        "Two arms with equal chances, tuned apart and compared on "
+        f"{errors[0].n_seeds} seeds: in {errors[0].n:,} simulations with resampled runs a "
+        f"difference is found in {found}."
+    )
 
 
 def _p_of(population: Population, arm: Arm, n_seeds: int, draws: np.random.Generator) -> float:
