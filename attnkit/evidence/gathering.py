@@ -263,7 +263,7 @@ def _gather_one(
         recorded = record.tuned if record is not None and record.current else {}
         evidence = _with_arms(evidence, claim.judged_arms, bench, recorded)
     else:
-        evidence = _with_rivals(_with_arms(evidence, claim.arms, bench, {}), bench)
+        evidence = _with_rivals(_with_arms(evidence, claim.trained_arms, bench, {}), bench)
         findings = list(zip(claim.statements, evidence.findings, strict=True))
         if any(s.unable and finding.verdict is Verdict.HELD for s, finding in findings):
             evidence = _with_arms(evidence, claim.confirmation()[0], bench, {})

@@ -120,9 +120,17 @@ class Evidence(Plotted):
 
     @property
     def arms(self) -> dict[str, Arm]:
-        """Name → arm for all arms of the claim, with those that are trained for longer last."""
+        """Name → arm: arms of the claim, those with next best recipes, and longer ones."""
         longer = (*self.claim.confirmation()[0], *(arm for _, arm in self.lost))
-        return {arm.name: arm for arm in (*self.claim.arms, *longer)}
+        return {arm.name: arm for arm in (*self.claim.arms, *self.rivals, *longer)}
+
+    @property
+    def rivals(self) -> tuple[Arm, ...]:
+        """Arms that were measured with their next best recipes, because they had lost."""
+        names = [arm.name for arm in self.claim.arms if arm.name in self.tuned]
+        rivals = ((name, rival) for name in names for rival in rivals_of(name, self.tuned))
+        measured = ((name, rival) for name, rival in rivals if rival in self.scores)
+        return tuple(replace(self.claim.arm_of(name), name=rival) for name, rival in measured)
 
     @property
     def statements(self) -> tuple[Statement, ...]:
