@@ -112,7 +112,8 @@ class Tuned:
     @property
     def never_learnt(self) -> bool:
         """Whether no seed has solved the task with any recipe."""
-        return self.by == "accuracy" and not any(one.n_solved for one in self.tried)
+        tried = self.by == "accuracy" and self.tried
+        return bool(tried) and not any(one.n_solved for one in self.tried)
 
 
 class Point(NamedTuple):
