@@ -201,6 +201,15 @@ class Model:
         """Return the parameters of a variant: name → (offset in a run's block, shape)."""
         return self._parameters.offsets[self.variants.index(variant)]
 
+    def fixed_weights(self, variant: Variant) -> list[slice]:
+        """Return the parts of a run's block that hold weights which training never changes."""
+        weights = self.wirings[variant].parameters()
+        return [
+            slice(offset, offset + math.prod(shape))
+            for name, (offset, shape) in self.offsets(variant).items()
+            if name in weights and weights[name].fixed
+        ]
+
     @torch.no_grad()
     def role_weights(
         self, layer: int, role: Role, group: RunGroup | None = None
@@ -283,12 +292,16 @@ class Model:
 
     def _find_movable(self, embedding_frozen: bool) -> Tensor | None:
         """Return the value of `movable`."""
-        if not embedding_frozen and self._fixed_rows(self.seeds[0]) is None:
+        weights = [self.fixed_weights(variant) for variant in self.variants]
+        if not (embedding_frozen or any(weights)) and self._fixed_rows(self.seeds[0]) is None:
             return None
         movable = torch.ones_like(self.numbers)
         for run in range(self.n_runs):
+            variant, seed = divmod(run, len(self.seeds))
+            for part in weights[variant]:
+                movable[self.block(run)][part] = 0.0
             rows = self.run_parameters(run, movable)[EMBEDDING]
-            fixed = self._fixed_rows(self.seeds[run % len(self.seeds)])
+            fixed = self._fixed_rows(self.seeds[seed])
             if embedding_frozen:
                 rows.zero_()
             elif fixed is not None:

@@ -66,6 +66,7 @@ class _Kernel:
         arguments = wiring, model.layer_specs, task, model.offsets(variant), self.numbers.shape[1]
         self._training = describe(*arguments)
         self._recording = describe(*arguments, all_positions=True)
+        self._fixed_weights = model.fixed_weights(variant)
         self._n_answers = task.n_ctx - task.answers_from
         self._n_classes = task.n_classes
         self._fixed = np.zeros((n_seeds, task.d_vocab), np.bool_)
@@ -80,6 +81,8 @@ class _Kernel:
         logits, record = np.empty((n_seeds, 0, 0), np.float32), np.empty((n_seeds, 0), np.float32)
         arrays = self.numbers, tokens, labels, self._fixed, self.gradient, logits, record
         step.compute(*self._training.tables, *arrays, _scratch(self._training))
+        for part in self._fixed_weights:
+            self.gradient[:, part] = 0.0
 
     def logits(
         self, tokens: np.ndarray, seeds: slice, layers: list[Layer] | None
