@@ -50,6 +50,7 @@ class DualRole(AskingBook):
     n_fields: ClassVar[int] = 2
     source: ClassVar[str] = "the answer “smell the smell of failure” on Stack Exchange"
     overrides: ClassVar[dict[str, Any]] = {"d_head": 16, "self_mask": True, "steps": 600}
+    lengths: ClassVar[tuple[str, ...]] = ("n_circles",)
 
     n_circles: int = dial(3, "Circles", "Circles of three names in the book.", ge=2, le=5)
     n_names: int = dial(30, "Names", "Names in all circles.", ge=6, le=63, multiple_of=_CIRCLE)
