@@ -269,7 +269,7 @@ def test_a_disk_that_is_full_at_the_end_costs_only_what_does_not_fit(
 def test_a_full_device_is_one_line(run, monkeypatch):
     """The other outputs are written all the same, and files before anything is printed."""
     reason = "got '/dev/full', but it cannot be written (No space left on device)"
-    for arguments in (["train", "--out", "out"], ["claims", "--list"]):
+    for arguments in (["train", "--out", "out"], ["claims", "--list", "direction"]):
         code, output, errors = run(*arguments, "--json", "/dev/full")
         assert (code, output != "", errors.count("\n")) == (2, True, 1)
         saved = "; saved: --out out" if "--out" in arguments else ""

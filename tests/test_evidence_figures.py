@@ -11,14 +11,14 @@ from small_claims import TINY, MadeUp, made_up, small_claim
 from attnkit.claims import CLAIMS
 from attnkit.claims.base import arm
 from attnkit.claims.statements import Statement, better, no_worse, worse
-from attnkit.evidence.trials import Tuned
+from attnkit.evidence.tuning import Tuned
 from attnkit.figures.differences import describe_differences, plot_differences
 from attnkit.figures.evidence import describe_evidence, plot_evidence
 from attnkit.figures.learning import (
     describe_learning,
     plot_learning,
 )
-from attnkit.training.statistics import mean_interval
+from attnkit.training.statistics import mean_interval, median_interval
 from attnkit.variants.palette import COLORS
 from attnkit.variants.sharing import Sharing
 
@@ -45,7 +45,7 @@ def made(claim=CLAIM, only=("QKV", "Q=K"), **of_q_k):
         "Q=K": {"accuracy": of_q_k.get("accuracy", Q_K)[None], "loss": loss_of_q_k[None]},
     }
     evidence = made_up(CLAIM, MadeUp(lambda _: None), first_seed=3)
-    tuned = {name: Tuned(0.005, {0.0025: 0.8, 0.005: 0.9}) for name in scores}
+    tuned = {name: Tuned(0.005) for name in scores}
     kept = {name: scores[name] for name in only}
     return replace(evidence, claim=claim, scores=kept, tuned=tuned)
 
@@ -87,15 +87,15 @@ def test_every_registered_claim_can_be_drawn():
             accepted(figure)
 
 
-def test_a_row_is_an_arm_with_its_seeds_their_mean_and_interval():
-    """In the order of the claim, though the record has another; no interval ends above 100%."""
+def test_a_row_is_an_arm_with_its_seeds_their_average_and_interval():
+    """In the order of the claim, though the record has another; the mean of losses alone."""
     figure = plot_evidence(made(only=("Q=K", "QKV")))
-    assert names_in(figure) == ["QKV", "Q=K"]
+    assert [name.partition("<br>")[0] for name in names_in(figure)] == ["QKV", "Q=K"]
     seeds, means = marks(figure)
     for place, (trace, mark, values) in enumerate(zip(seeds, means, (QKV, Q_K), strict=True)):
         np.testing.assert_allclose(trace["x"], 100 * values)
         assert np.all(np.abs(np.array(trace["y"]) - place) < 0.5)
-        interval = mean_interval(100 * values)
+        interval = median_interval(100 * values)
         (x,), bar = mark["x"], mark["error_x"]
         assert x == pytest.approx(float(interval.mean))
         assert x - bar["arrayminus"][0] == pytest.approx(max(0, float(interval.low)))
@@ -113,7 +113,11 @@ def test_a_row_is_an_arm_with_its_seeds_their_mean_and_interval():
     low, high = loss["layout"]["xaxis"]["range"]
     assert low < 0.2 < 0.9 < high
     assert marks(loss)[0][0]["x"] == pytest.approx(LOSS_QKV)
-    assert "QKV: mean 96% [92% to 99%], 7 seeds." in describe_evidence(made())
+    assert marks(loss)[1][0]["x"] == pytest.approx([float(mean_interval(LOSS_QKV).mean)])
+    assert "QKV: mean 0.260 nats [" in describe_evidence(made(), "loss")
+    told = "QKV: median 96% [90% to 100%], 7 seeds, 4 of 7 solve it. Q=K: median 53% ["
+    assert told in describe_evidence(made())
+    assert names_in(figure)[0].endswith("<br>4 of 7 solve it")
 
 
 def test_diverged_seeds_and_what_is_missing_are_left_out_and_told():
@@ -132,7 +136,7 @@ def test_diverged_seeds_and_what_is_missing_are_left_out_and_told():
     assert names_in(plot_evidence(untied))[1] == "Q=K"
     assert "Q=K: no value." in describe_evidence(untied)
     without = made(only=("QKV",))
-    assert names_in(plot_evidence(without)) == ["QKV"]
+    assert len(names_in(plot_evidence(without))) == 1
     assert len(plot_differences(without)["layout"]["annotations"]) == 1
     for values in (nothing, np.array([0.5, *nothing[1:]])):
         evidence = made(accuracy=values, loss=values)
@@ -149,7 +153,7 @@ def test_differences_are_those_of_the_pairs_beside_the_region_of_the_statement()
     expected = 100 * (Q_K - QKV)
     np.testing.assert_allclose(seeds[0]["x"], expected)
     assert seeds[0]["marker"]["symbol"] == ["circle"] * 6 + ["circle-open"]
-    assert means[0]["x"][0] == pytest.approx(expected.mean())
+    assert means[0]["x"][0] == pytest.approx(np.median(expected))
     layout = figure["layout"]
     heading = layout["annotations"][0]["text"].replace("<br>", " ")
     assert "worse with 6 of 7 seeds" in heading
@@ -170,7 +174,7 @@ def test_a_name_is_no_markup():
     hostile = arm("K=V", "<b>bold</b>", task="dual_role")
     claim = replace(CLAIM, arms=(*CLAIM.arms, hostile))
     evidence = replace(made(claim), scores={"<b>bold</b>": {"accuracy": QKV[None]}})
-    assert names_in(plot_evidence(evidence)) == ["&lt;b&gt;bold&lt;/b&gt;"]
+    assert names_in(plot_evidence(evidence)) == ["&lt;b&gt;bold&lt;/b&gt;<br>4 of 7 solve it"]
 
 
 # arms that are read at other steps, and steps to solve
@@ -189,7 +193,7 @@ def test_an_arm_is_shown_at_the_steps_at_which_it_is_read():
     evidence = made_up(claim, MadeUp(QKV=1.0, Q_K=[0.1, 0.2, 0.3, 0.9]))
     assert set(marks(plot_evidence(evidence))[0][0]["x"]) == {90.0}
     assert names_in(plot_evidence(evidence))[0] == "Q=K<br>48 steps"
-    assert "Q=K, 48 steps: mean 90%, 17 seeds" in describe_evidence(evidence)
+    assert "Q=K, 48 steps: median 90%, 17 seeds" in describe_evidence(evidence)
     assert set(np.round(marks(plot_differences(evidence))[0][0]["x"], 6)) == {-10.0}
 
 
@@ -201,14 +205,18 @@ def test_runs_that_never_solve_their_task_are_counted_and_stand_at_the_edge():
     figure, differences = accepted(plot_evidence(evidence)), accepted(plot_differences(evidence))
     assert names_in(figure)[0] == "Q=K<br>48 steps<br>5 unsolved"
     assert "8" in figure["layout"]["xaxis"]["ticktext"]
-    told = "median of those that solve it 32 steps, 12 seeds, 5 never"
-    assert told in describe_evidence(evidence)
-    (pairs,), means = marks(differences)
-    assert means == []
+    assert "Q=K, 48 steps: median 32 steps, 12 seeds, 5 unsolved" in describe_evidence(evidence)
+    (pairs,), medians = marks(differences)
+    assert medians[0]["x"] == [2.0]
     assert pairs["marker"]["symbol"].count("triangle-right") == 5
     low, high = differences["layout"]["xaxis"]["range"]
     assert max(pairs["x"]) == pytest.approx(high - 0.02 * (high - low))
     assert pairs["hovertext"][0].endswith("+∞ doublings")
+    evidence.scores["Q=K"]["steps_to_solve"][:, :10] = np.inf
+    told = "median of those that solve it 32 steps, 7 seeds, 10 unsolved"
+    assert told in describe_evidence(evidence)
+    drawn = [marks(accepted(plot(evidence)))[1] for plot in (plot_evidence, plot_differences)]
+    assert [len(medians) for medians in drawn] == [1, 0]
 
 
 # learning

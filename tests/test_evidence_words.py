@@ -7,7 +7,7 @@ import numpy as np
 from small_claims import TINY, MadeUp, evidence_of_all, made_up, small_claim
 
 from attnkit.claims import CLAIMS, Verdict
-from attnkit.claims.base import arm
+from attnkit.claims.base import SCHEDULES, arm
 from attnkit.claims.statements import Statement, better, no_worse, worse
 from attnkit.evidence import presentation
 from attnkit.evidence.presentation import (
@@ -76,6 +76,13 @@ OPPOSITES = [
 ]
 
 
+def finding_of(statement, verdict, n_worse=7):
+    """Return a finding with a verdict, with so many of seven pairs beyond the limit."""
+    p_held, p_not = 1 - 1.0 * (verdict is HELD), 1 - 1.0 * (verdict is FAILED)
+    finding = judge_statement(statement, np.zeros(7))
+    return replace(finding, n_worse=n_worse, p_held=p_held, p_not=p_not)
+
+
 def test_a_statement_that_did_not_hold_becomes_its_opposite():
     """No text has a double negative, and what confirms an inability has an opposite, too."""
     for statement, opposite in OPPOSITES:
@@ -85,13 +92,52 @@ def test_a_statement_that_did_not_hold_becomes_its_opposite():
         assert (one.text, one.opposite) == (other.opposite, other.text)
     for claim in CLAIMS.values():
         for statement in (*claim.statements, *claim.confirmation()[1]):
-            texts = [found_in_words(statement, verdict) for verdict in Verdict]
+            texts = [found_in_words(statement, finding_of(statement, v)) for v in Verdict]
             assert len(set(texts)) == 3, texts
             assert not any("did not hold" in text for text in texts)
-    assert found_in_words(worse("no a", "b"), HELD).startswith("No a is worse")
-    assert found_in_words(by_hand("a"), UNDECIDED) == "The seeds do not decide this: By hand"
     _, (confirming, _) = small_claim().confirmation()
-    assert found_in_words(confirming, FAILED).endswith("worse than QKV after 192 steps")
+    constant = "after 96 steps with a constant learning rate"
+    for statement, verdict, told in (
+        (worse("no a", "b"), HELD, "No a is worse than b by more than 5 points"),
+        (by_hand("a"), UNDECIDED, "The seeds do not decide this: By hand"),
+        (confirming, FAILED, f"Q=K is at most 5 points worse than QKV {constant}"),
+    ):
+        assert found_in_words(statement, finding_of(statement, verdict)) == told
+
+
+OFTEN = [
+    (worse("a", "b"), HELD, "A falls behind b more often"),
+    (worse("a, sums", "b, sums", text="By hand"), HELD, "Sums: a falls behind b more often"),
+    (no_worse("a", "b", in_words=("Keys are", "c")), FAILED, "Keys fall behind c more often"),
+    (better("a", "b", measure="mass_on_target"), HELD, "A gets ahead of b more often in"),
+    (worse("a", "b", 2, **STEPS), HELD, "A falls behind b more often in steps to solve"),
+    (worse("a", "b"), UNDECIDED, "The seeds do not decide this: a falls behind b more often"),
+    (worse("a", "b"), FAILED, "A is at most 5 points worse than b"),
+    (no_worse("a", "b"), HELD, "A is at most 5 points worse than b"),
+    (worse("a", "b", measure="loss"), HELD, "A is worse than b by more than 0.05 nats"),
+]
+
+
+def test_what_happens_with_half_of_the_seeds_or_fewer_is_told_as_a_frequency():
+    """The statement itself would tell of an amount, by which most seeds do not differ."""
+    for statement, verdict, told in OFTEN:
+        for n_worse, is_often in ((1, True), (3, True), (4, False)):
+            found = found_in_words(statement, finding_of(statement, verdict, n_worse))
+            assert found.startswith(told) or not is_often, found
+            assert ("more often" in found) == (is_often and "more often" in told)
+    rare = worse("Q=K", "QKV")
+    evidence = made_up(claim_of(rare), MadeUp(**QUIET, QKV=1.0, Q_K=1.0))
+    evidence.scores["Q=K"]["accuracy"][0, :8] = 0.2
+    (finding,) = evidence.findings
+    told = "8 of 17 seeds fall behind, 0 the other way round; 9 of 17 against 17 of 17 seeds solve"
+    assert told in ClaimInWords(evidence.claim, evidence, finding.verdict).found
+    assert "more often" in statements_table(evidence).rows[0][0]
+    assert (
+        "“Q=K falls behind QKV more often”" in ClaimInWords(evidence.claim, evidence, HELD).tested
+    )
+    gets = made_up(claim_of(better("QKV", "Q=K")), MadeUp(**QUIET, QKV=1.0, Q_K=1.0))
+    gets.scores["Q=K"]["accuracy"][0, :1] = 0.2
+    assert "1 of 17 seeds gets ahead" in values_in_words(gets, gets.statements[0], gets.findings[0])
 
 
 def claim_of(*statements):
@@ -126,8 +172,12 @@ def test_the_main_statement_is_the_first_that_decides():
     """So what is found agrees with the verdict; what only stands alone is called probable."""
     claim = claim_of(no_worse("K=V", "QKV"), no_worse("Q=K", "QKV"))
     evidence = made_up(claim, MadeUp(**QUIET, QKV=1.0, K_V=1.0, Q_K=0.5))
-    found = [main_statement(evidence, verdict)[0] for verdict in (UNDECIDED, FAILED)]
-    assert found == list(claim.statements)
+    assert main_statement(evidence, FAILED)[0] == claim.statements[1]
+    part = claim_of(worse("Q=K", "QKV"), worse("K=V", "QKV"))
+    some = made_up(part, MadeUp(**QUIET, QKV=1.0, K_V=1.0, Q_K=0.5))
+    some.scores["K=V"]["accuracy"][0, :7] = 0.5
+    least_certain = main_statement(some, UNDECIDED)
+    assert least_certain == (part.statements[1], some.findings[1])
     told = "Q=K is worse than QKV by more than 5 points (50% against 100%, 17 seeds)."
     assert ClaimInWords(claim, evidence, FAILED).found == told
     claim = claim_of(worse("Q=K", "QKV"))
@@ -142,47 +192,54 @@ FINDINGS = [
     (
         worse("a", "b"),
         [-0.5] * 6 + [0.0] * 3,
-        "worse with 6 of 9 seeds, better with 0, alike with 3; median −50.0 points, "
-        "mean −33.3 points [−52.6 to −14.1]",
+        "worse with 6 of 9 seeds [30% to 93%], better with 0, alike with 3; "
+        "median difference −50.0 points [−50.0 to +0.0]",
     ),
     (
         better("a", "b", 0, measure="accuracy_all_along"),
         [0.25] * 6 + [-0.25],
-        "better with 6 of 7 seeds, worse with 1, alike with 0; median +25.0 points, ",
+        "better with 6 of 7 seeds [42% to 99%], worse with 1, alike with 0; median difference +25",
     ),
     (no_worse("a", "b"), [0.0] * 5 + [-0.5, nan], "better with 0, alike with 5, diverged with 1; "),
-    (worse("a", "b", 2, **STEPS), [inf] * 4 + [3.0, -inf], "alike with 0; median +∞ doublings"),
+    (
+        worse("a", "b", 2, **STEPS),
+        [inf] * 4 + [3.0, -inf],
+        "alike with 0; median difference +∞ doublings",
+    ),
     (by_hand("a", high=0, **SYMMETRY), [-0.25, -0.5] * 3, "mean −0.375 [−0.519 to −0.231]"),
     (worse("a", "b", 0, measure="loss"), [0.25, nan], "mean difference +0.250 nats, diverged with"),
 ]
 
 
 def test_a_finding_is_told_in_a_few_words():
-    """Counted pairs with median and mean, or a mean with its interval and its unit."""
+    """Counted pairs with their median, or a mean, each with its interval and its unit."""
     for statement, values, words in FINDINGS:
         told = finding_in_words(statement, judge_statement(statement, np.array(values)))
         assert words in told, (statement, told)
 
 
 def test_a_statement_is_told_cell_by_cell():
-    """Failures of both arms, pairs, median, mean, and the verdict."""
+    """Failures of both arms, pairs, difference, and the verdict."""
     first, (_, longer, *_), _ = statements_table(unable(small_claim())).rows
-    _, solved, pairs, median, _, verdict = first
+    _, solved, pairs, difference, verdict = first
     assert solved == "Q=K: 0 of 17; QKV: 17 of 17"
-    assert pairs == "worse with 17 of 17 seeds, better with 0, alike with 0"
-    assert (median, verdict) == ("−50.0 points", "✓ held")
-    assert longer.startswith("Q=K, 192 steps: 0 of 17; ")
+    assert pairs == "worse with 17 of 17 seeds [80% to 100%], better with 0, alike with 0"
+    assert difference == "median difference −50.0 points [−50.0 to −50.0]"
+    assert verdict == "✓ held"
+    assert longer.startswith("Q=K, 96 steps, constant rate: 0 of 17; ")
     ((_, *cells),) = statements_table(unable(claim_of(worse("Q=K", "QKV", measure="loss")))).rows
-    assert cells[:3] == ["", "", "+0.500 nats"]
+    assert cells[:3] == ["", "", "mean difference +0.500 nats [+0.500 to +0.500]"]
 
 
 def test_it_is_told_whether_accuracy_still_rises():
     """Both for the run with a constant rate and for that with a schedule."""
     rising = made_up(small_claim(), MadeUp(QKV=1.0, Q_K=[0.1, 0.2, 0.3, 0.4, 0.5, 0.6]))
     able = small_claim(arms=tuple(arm(v, up_to=8, **TINY) for v in ("Q=K", "QKV", "K=V")))
-    twice = "Q=K still rises at 192 steps; Q=K with a schedule still rises at 192 steps."
+    twice = "; ".join(
+        f"Q=K with a {schedule} rate still rises at 96 steps" for schedule in SCHEDULES
+    )
     for evidence, told in (
-        (rising, f"Accuracy: {twice}"),
+        (rising, f"Accuracy: {twice}."),
         (unable(able, quick=True), "Accuracy: Q=K has stopped rising by 48 steps."),
         (unable(small_claim(), quick=True), ""),
         (unable(claim_of(no_worse("Q=K", "QKV"))), ""),

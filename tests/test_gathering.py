@@ -1,7 +1,6 @@
 """Gathering evidence: tuning, the bench, the scores of a claim, inabilities, the quick form."""
 
 import json
-from collections import Counter
 from dataclasses import asdict, replace
 from itertools import pairwise
 
@@ -9,21 +8,18 @@ import numpy as np
 import pytest
 from small_claims import TINY, MadeUp, made_up, small_claim
 
-from attnkit.claims.base import arm
+from attnkit.claims.base import FOLLOWED, LONGEST, arm
 from attnkit.claims.measures import measured
 from attnkit.claims.statements import better, no_worse, worse
 from attnkit.evidence import gathering
+from attnkit.evidence.curve import Curve
 from attnkit.evidence.gathering import Bench, Interrupted, gather, tune
-from attnkit.evidence.record import Curve, Evidence
+from attnkit.evidence.record import Evidence
 from attnkit.evidence.stored import plain
-from attnkit.evidence.trials import (
-    FIRST_SEED,
-    N_TUNING_SEEDS,
-    RATES,
-    comparing_trials,
-    rates_of,
-)
+from attnkit.evidence.trials import FIRST_SEED, comparing_trials
+from attnkit.evidence.tuning import SHORTENED, TUNING_SEEDS
 from attnkit.evidence.verdict import RULE_HASH
+from attnkit.evidence.words import followed_in_words
 from attnkit.experiment import Experiment, from_text
 from attnkit.training import maker, train
 from attnkit.training.results import Result
@@ -61,21 +57,22 @@ def text_of(*found):
 # tuning
 
 
-def test_every_arm_is_tuned_on_its_rates_or_takes_those_of_another():
-    """Long runs are tuned by the last reading of runs of `tuned_at` times the steps."""
-    long = replace(arm("K=V", **TINY), up_to=8, tuned_at=4)
-    tuned_arms = [arm("Q=K", **TINY), arm("QKV", "free", **TINY), long]
-    bench = MadeUp(K_V=[0.1, 0.9, 0.7])
-    tuned = tune([arm("QKV tie=K=V", "tied later", rate_of="free", **TINY), *tuned_arms], bench)
+def test_every_arm_is_tuned_for_its_steps_or_takes_the_recipe_of_another():
+    """An arm may be tuned for fewer steps than it is trained for."""
+    long = replace(arm("K=V", **TINY), up_to=8)
+    brief = replace(arm("Q=K", "brief", **TINY), up_to=32, tuned_at=2)
+    tuned_arms = [arm("Q=K", **TINY), arm("QKV", "free", **TINY), long, brief]
+    bench = MadeUp(K_V=[0.1, 0.9, 0.7, 0.7])
+    tuned = tune([arm("QKV tie=K=V", "tied later", recipe_of="free", **TINY), *tuned_arms], bench)
     for one in tuned_arms:
-        assert tuple(sorted(tuned[one.name].tried)) == rates_of(one)
-        assert tuned[one.name].rate in rates_of(one)
-    assert set(tuned["K=V"].tried.values()) == {0.7}
+        assert tuned[one.name].steps == TINY["steps"] * (one.tuned_at or one.up_to)
+        assert max(each.n_seeds for each in tuned[one.name].tried) == TUNING_SEEDS
+    assert [one.mean for one in tuned["K=V"].tried] == pytest.approx(
+        [0.7] * len(tuned["K=V"].tried)
+    )
     assert tuned["tied later"] == tuned["free"] != tuned["Q=K"]
-    n_runs, each = Counter(), len(RATES) * N_TUNING_SEEDS
-    for experiment in bench.measured:
-        n_runs[experiment.training.steps] += experiment.n_runs
-    assert n_runs == {TINY["steps"]: 2 * each, 4 * TINY["steps"]: each}
+    steps = {experiment.training.steps // TINY["steps"] for experiment in bench.measured}
+    assert steps == {1, 2, 8 // SHORTENED, 8}
 
 
 # the bench
@@ -188,14 +185,14 @@ def test_a_file_that_is_not_whole_is_trained_again(tmp_path, trained):
 def test_an_interrupt_keeps_what_is_finished_and_one_can_go_on(tmp_path, trained, fresh):
     """The evidence is that of an undisturbed run; an interrupted training leaves no file."""
     claims = [small_claim("first", n_seeds=2), small_claim("second", n_seeds=3)]
-    trained.stop_after = 3  # the first claim's two tuning trials and its comparison
     gathered = gather(claims, Bench(tmp_path, fresh=fresh))
     assert next(gathered).claim.id == "first"
+    n_first = trained.stop_after = len(trained)
     files = set(tmp_path.iterdir())
     with pytest.raises(Interrupted):
         next(gathered)
     assert [path.name[:12] for path in {*tmp_path.iterdir()} - files] == ["begun-second"]
-    kept = {one.hash for one in trained[:3]}
+    kept = {one.hash for one in trained[:n_first]}
     trained.clear()
     trained.stop_after = 10**6
     again = text_of(*gather(claims, Bench(tmp_path)))
@@ -290,11 +287,11 @@ def test_evidence_tells_seeds_texts_measures_and_costs():
 
 
 def test_an_inability_that_shows_is_confirmed_by_long_runs():
-    """With and without a schedule, tuned on their own rates, and on at most 20 seeds."""
+    """With a constant rate and with a schedule, tuned for their steps, on at most 20 seeds."""
     free = arm("QKV", **TINY)
     for claim, n_shared in (
         (small_claim(n_seeds=23), 20),
-        (small_claim(arms=(arm("Q=K", rate_of="QKV", **TINY), free)), 17),
+        (small_claim(arms=(arm("Q=K", recipe_of="QKV", **TINY), free)), 17),
     ):
         evidence = made_up(claim, MadeUp(QKV=1.0, Q_K=0.5))
         arms, _ = claim.confirmation()
@@ -302,10 +299,11 @@ def test_an_inability_that_shows_is_confirmed_by_long_runs():
         assert names == set(evidence.scores) == set(evidence.tuned) == set(evidence.curves)
         assert evidence.judgement.verdict == "held"
         steps = {from_text(text).training.steps for text in evidence.experiments}
-        assert steps == {TINY["steps"], 32 * TINY["steps"]}
+        assert steps == {TINY["steps"], LONGEST * TINY["steps"]}
         for one in arms:
-            assert tuple(sorted(evidence.tuned[one.name].tried)) == rates_of(one)
-            assert evidence.scores[one.name]["accuracy"].shape == (6, n_shared)
+            assert {each.schedule for each in evidence.tuned[one.name].tried} == set(one.schedules)
+            assert evidence.tuned[one.name].steps == one.steps
+            assert evidence.scores[one.name]["accuracy"].shape == (5, n_shared)
         assert [one.n_pairs for one in evidence.findings] == [claim.n_seeds, n_shared, n_shared]
     assert evidence.tuned["Q=K"] == evidence.tuned["QKV"]
 
@@ -313,7 +311,7 @@ def test_an_inability_that_shows_is_confirmed_by_long_runs():
 @pytest.mark.parametrize(
     ("statements", "accuracy", "found", "verdict"),
     [
-        ((worse("Q=K", "QKV", unable=True),), {"Q_K": [0.3, 0.4, 0.5, 0.7, 0.9, 1.0]}, "h--", "u"),
+        ((worse("Q=K", "QKV", unable=True),), {"Q_K": [0.3, 0.4, 0.5, 0.7, 1.0]}, "h--", "u"),
         (
             (no_worse("K=V", "QKV"), worse("Q=K", "QKV", unable=True)),
             {"Q_K": 0.5, "K_V": float("nan")},
@@ -328,7 +326,7 @@ def test_an_inability_that_shows_is_confirmed_by_long_runs():
             "u",
         ),
         ((worse("Q=K", "QKV", unable=True),), {"Q_K": 0.98}, "-", "-"),
-        ((worse("Q=K", "QKV"), no_worse("K=V", "QKV")), {"Q_K": 0.5, "K_V": 1.0}, "hh", "h"),
+        ((worse("Q=K", "QKV"),), {"Q_K": 0.5}, "h", "h"),
     ],
     ids=[
         "overcome by training",
@@ -342,15 +340,39 @@ def test_an_inability_that_shows_is_confirmed_by_long_runs():
 def test_only_an_inability_is_confirmed_whatever_becomes_of_the_claim(
     statements, accuracy, found, verdict
 ):
-    """One that 32 times the steps overcome does not hold; h: held, u: undecided, -: did not."""
+    """One that longer training overcomes does not hold; h: held, u: undecided, -: did not."""
     words = {"h": "held", "u": "undecided", "-": "did not hold"}
-    claim = small_claim(statements=statements)
+    claim = small_claim(statements=statements, followed=1)
     evidence = made_up(claim, MadeUp(QKV=1.0, **accuracy))
     assert [one.verdict for one in evidence.findings] == [words[letter] for letter in found]
     confirmed = len(found) > len(statements)
     arms = claim.confirmation()[0] if confirmed else ()
     assert set(evidence.scores) == {one.name for one in (*claim.arms, *arms)}
     assert evidence.judgement.verdict == words[verdict]
+
+
+def test_an_arm_that_loses_is_followed_until_it_learns_or_does_not():
+    """For eight times its base steps, on 20 seeds; one that was trained as long is not."""
+    levels = {"Q_K": [0.3, 0.5, 0.97, 1.0, 1.0, 1.0], "K_V": 0.5, "Q_V": 0.5}
+    arms = (
+        *(arm(sharing, **TINY) for sharing in ("QKV", "Q=K", "K=V")),
+        replace(arm("Q=V", **TINY), up_to=FOLLOWED),
+    )
+    statements = (no_worse("Q=K", "QKV"), better("QKV", "K=V"), worse("Q=V", "QKV"))
+    claim = small_claim(arms=arms, statements=statements, n_seeds=23)
+    evidence = made_up(claim, MadeUp(QKV=1.0, **levels))
+    followed = dict(evidence.lost)
+    assert [*followed] == ["Q=K", "K=V"]
+    for one in followed.values():
+        assert one.steps == FOLLOWED * TINY["steps"]
+        assert evidence.scores[one.name]["steps_to_solve"].shape == (4, 20)
+        assert evidence.tuned[one.name].steps == one.steps
+    assert evidence.statements == statements
+    words = followed_in_words(evidence)
+    assert "Q=K learns later: 20 of 20 seeds within 48 steps, after a median of" in words
+    assert "K=V learns with no seed of 20 within 48 steps (50%)" in words
+    assert not followed_in_words(made_up(claim, MadeUp(QKV=1.0, Q_K=1.0, K_V=1.0, Q_V=1.0)))
+    assert not made_up(replace(claim, followed=1), MadeUp(QKV=1.0, **levels)).lost
 
 
 # the quick form
@@ -362,7 +384,7 @@ def test_the_quick_form_trains_judged_arms_on_few_seeds():
     assert evidence.quick
     assert set(evidence.scores) == set(evidence.tuned) == {"Q=K", "QKV"}
     assert evidence.seeds == range(11, 11 + small_claim().n_seeds // 2)
-    arms = (arm("Q=K", rate_of="K=V", **TINY), arm("K=V", **TINY), arm("QKV", **TINY))
+    arms = (arm("Q=K", recipe_of="K=V", **TINY), arm("K=V", **TINY), arm("QKV", **TINY))
     evidence = made_up(small_claim(arms=arms), quick=True)
     assert evidence.tuned["Q=K"] == evidence.tuned["K=V"] != evidence.tuned["QKV"]
 

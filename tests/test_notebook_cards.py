@@ -86,7 +86,7 @@ def test_every_value_has_a_small_card():
         text = small(question, 20_000)
         assert Answer(question, records).conclusion in text
         assert text.count("✓") + text.count("✗") + text.count("?") >= len(question.claims)
-        assert all(name in text for name in question.claims)
+        assert all(name in text for name in question.claims if name in records)
         assert question.source in text
     for name in CATALOGUE:
         text = small(ak.Variant(name), 12_000)

@@ -14,7 +14,7 @@ from attnkit.claims.statements import no_worse, worse
 from attnkit.evidence.gathering import gather
 from attnkit.evidence.question import Answer, Numbers, Sentence
 from attnkit.evidence.questions import QUESTIONS
-from attnkit.evidence.record import Records, load_shipped
+from attnkit.evidence.record import Curve, Records, load_shipped
 
 VERDICTS = tuple(Verdict)
 ANSWERS = ("Yes", "No", "It depends", "Not decided", "Probably yes", "Probably not")
@@ -142,23 +142,40 @@ def test_an_answer_follows_from_statements_and_the_verdict(accuracy, verdict, to
 
 
 def test_numbers_are_means_over_seeds_at_multiples_of_the_steps(evidence):
-    """Accuracies in whole percent, losses and asymmetries as they are; solved runs are counted."""
+    """Accuracies in whole percent, losses and asymmetries as they are; solved runs are counted.
+
+    Where some runs solve a task and others do not, their number stands beside the mean.
+    """
     own = {
         "accuracy": np.array([[0.1, 0.3], [0.2, 0.6], [0.96, 0.7], [1.0, 0.95]]),
         "asymmetry": np.array([[0.25, 0.5]]),
         "loss": np.array([[1.25, 0.75], [0.5, 0.25]]),
     }
-    record = replace(evidence["direction"], scores={"Q=K": own})
+    steps = np.array([150.0, 300.0, 450.0])
+    accuracy = np.array([[0.1, 0.2], [0.96, 0.2], [1.0, 1.0]])
+    record = replace(
+        evidence["direction"],
+        scores={"Q=K": own, "QKV": own},
+        curves={"Q=K": Curve.of(steps, accuracy, "accuracy")},
+    )
     for template, told in {
         "{Q=K} and {Q=K:asymmetry} and {Q=K:loss}": "20% and 0.38 and 1.00",
-        "{Q=K:accuracy@2}, {Q=K:@4}, {Q=K:loss@2}": "40%, 83%, 0.38",
+        "{Q=K:accuracy@2}, {Q=K:@4}, {Q=K:loss@2}": ("40%, 83% (1 of 2 runs solve it), 0.38"),
+        "{Q=K:@end}, {Q=K:solved@end}, {Q=K:loss@end}": "98%, 2 of 2, 0.38",
+        "{Q=K:after}, {Q=K:after@2}, {Q=K:after@8}, {Q=K:after@end}": "600, 1,200, 4,800, 4,800",
+        "{Q=K:half}, {#1}": "300, median difference +0.0 points",
         "{Q=K:solved}, {Q=K:solved@4}, {Q=K:rises}": "0 of 2, 1 of 2, and it still rises",
-        "{QKV}": "not run",
+        "{K=V}": "not run",
     }.items():
         assert Numbers("direction", template).in_words(record) == told
     flat = {"Q=K": {"accuracy": own["accuracy"][[0, 3, 3, 3]]}}
     numbers = Numbers("direction", "{Q=K}, {Q=K:rises}")
     assert numbers.in_words(replace(record, scores=flat)) == "20%, where it no longer rises"
+    never = {"Q=K": Curve.of(steps, np.zeros((3, 2)), "accuracy")}
+    numbers = Numbers("direction", "{Q=K:half}")
+    assert numbers.in_words(replace(record, curves=never)) == "more than 450"
+    difference = Numbers("direction", "{#1}").in_words(evidence["direction"])
+    assert difference.startswith("median difference ")
     nearly = {"Q=K": {"accuracy": np.array([[0.999, 1.0]])}}
     assert Numbers("", "{Q=K}").in_words(replace(record, scores=nearly)) == "99%"
 

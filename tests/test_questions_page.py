@@ -26,7 +26,6 @@ from attnkit.evidence.presentation import (
 from attnkit.evidence.question import Answer
 from attnkit.evidence.questions import QUESTIONS, WHY
 from attnkit.evidence.record import Records
-from attnkit.figures.strips import arms_of
 from attnkit.service.service import Refused, TrainingService
 from attnkit.sweeps import shipped as shipped_sweeps
 from attnkit.ui.claims import rerun
@@ -156,7 +155,7 @@ def test_a_question_is_answered_in_few_plain_words_with_its_reason_numbers_and_a
         for told in (*answer.numbers, words.found, words.tested, question.asked):
             assert told in text
         assert f"attnkit {first.version}, claim {first.hash}" in texts_in([folded(tab)])
-        long = any(name in first.curves and one.up_to > 1 for name, one in arms_of(first).items())
+        long = any(name in first.curves and one.up_to > 1 for name, one in first.arms.items())
         assert pictures(tab) == {"shipped", *(["learning"] if long else [])}
         assert {f"open_{name}" for name in question.claims} <= {b.key for b in tab.button}
         assert (tab.radio[0].options, tab.radio[0].value) == (list(question.guesses), None)
@@ -314,7 +313,7 @@ def test_a_run_beside_shipped_evidence_takes_its_rates_and_a_wrong_guess_its_rea
         (outcome,) = [e.value for e in tab.markdown if "our guess was" in e.value]
         assert ("wrong" in outcome) == ("Because it is so" in outcome) == wrong
     cells = dict(cell for trial in rerun_of(tab).trials for cell in trial.cells)
-    assert cells == {one.name: evidence.tuned[one.name].rate for one in told.judged_arms}
+    assert cells == {one.name: evidence.tuned[one.name].recipe for one in told.judged_arms}
     assert "| your run | shipped |" in said(tab)
     assert "Learning rates were" not in said(tab)
 

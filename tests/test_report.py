@@ -16,7 +16,7 @@ from attnkit.evidence.presentation import claims_in_words, score_in_words
 from attnkit.evidence.question import Answer
 from attnkit.evidence.questions import QUESTIONS
 from attnkit.evidence.record import Records
-from attnkit.evidence.trials import Tuned
+from attnkit.evidence.tuning import Tried, Tuned
 from attnkit.evidence.verdict import RULE
 from attnkit.evidence.words import rises_in_words, statements_table
 from attnkit.figures.differences import plot_differences
@@ -29,7 +29,8 @@ VOID = {"meta", "br", "link", "img", "input", "hr"}
 
 def tuned(evidence):
     """Return evidence with learning rates of which one diverged."""
-    rates = {name: Tuned(0.01, {0.005: np.nan, 0.01: 0.9}) for name in evidence.scores}
+    tried = (Tried(0.005, "constant", 3, 0, np.nan), Tried(0.01, "constant", 10, 0, 0.9))
+    rates = {name: Tuned(0.01, "constant", tried=tried) for name in evidence.scores}
     return replace(evidence, tuned=rates, version="0.1.0")
 
 

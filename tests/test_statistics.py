@@ -7,7 +7,12 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import stats
 
-from attnkit.training.statistics import mean_interval, paired_difference, standard_deviation
+from attnkit.training.statistics import (
+    mean_interval,
+    median_interval,
+    paired_difference,
+    standard_deviation,
+)
 
 VALUES = st.just(np.nan) | st.floats(-100, 100, allow_subnormal=False)
 ROWS = hnp.arrays(float, st.tuples(st.integers(1, 3), st.integers(1, 7)), elements=VALUES)
@@ -35,6 +40,21 @@ def test_intervals_and_deviations_agree_with_scipy(values, level):
         told = np.stack([found.mean, found.low, found.high, standard_deviation(rows)], -1)
         np.testing.assert_allclose(told, expected, rtol=1e-9, atol=1e-9)
     np.testing.assert_array_equal(values, before)
+
+
+@given(hnp.arrays(float, st.integers(0, 40), elements=VALUES), st.sampled_from([0.5, 0.9, 0.95]))
+def test_the_interval_of_a_median_is_that_of_the_sign_test(values, level):
+    """A limit is the value at which so many lie beyond it that a sign test does not refute it."""
+    found, known = median_interval(values, level), np.sort(values[~np.isnan(values)])
+    n = len(known)
+    refuted = [k for k in range((n + 1) // 2) if 2 * stats.binom.cdf(k, n, 0.5) <= 1 - level]
+    if not refuted:
+        assert np.isnan([found.low, found.high]).all()
+    else:
+        assert (found.low, found.high) == (known[refuted[-1]], known[-1 - refuted[-1]])
+        endless = median_interval(np.where(values > found.mean, np.inf, values), level)
+        assert (endless.mean, endless.low) == (found.mean, found.low) or n % 2 == 0
+    np.testing.assert_equal(found.mean, np.median(known) if n else np.nan)
 
 
 def test_the_last_axis_is_averaged_in_double_precision_at_95_percent():

@@ -1,29 +1,24 @@
-"""From arms to experiments: what is trained together, and which learning rate is chosen."""
+"""From arms to experiments: what is trained together."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from small_claims import TINY
 
 from attnkit.claims import CLAIMS
 from attnkit.claims.base import arm
 from attnkit.claims.measures import MEASURES
 from attnkit.evidence.trials import (
-    FINER_RATES,
     FIRST_SEED,
+    MOST_SEEDS,
     MOST_TOGETHER,
-    N_TUNING_SEEDS,
-    RATES,
     TUNING_SEED,
-    choose_rate,
     comparing_trials,
-    rates_of,
     tuning_measure,
     tuning_trials,
 )
+from attnkit.evidence.tuning import TUNING_SEEDS, Recipe, Search
 from attnkit.experiment import memory as limits
 from attnkit.foundation.settings import InvalidExperiment
 from attnkit.training import train
@@ -40,12 +35,16 @@ MIXED = (
 
 
 def trained_as(trial, arms):
-    """(arm's name, rate) of every variant of an experiment, as its text says."""
+    """(arm's name, recipe) of every variant of an experiment, as its text says."""
     by_text = {
-        Variant(f"{one.variant} learning_rate={rate:g}"): (one.name, rate)
+        Variant(f"{one.variant} learning_rate={recipe.rate:g}"): (one.name, recipe)
         for one in arms
-        for rate in {rate for name, rate in trial.cells if name == one.name}
+        for recipe in {recipe for name, recipe in trial.cells if name == one.name}
     }
+    training = trial.experiment.training
+    scheduled = {recipe.schedule for _, recipe in trial.cells} - {None}
+    assert scheduled <= {training.schedule}
+    assert (training.warm_up, training.clip > 0) == (0.05, True) or "cosine" not in scheduled
     return tuple(by_text[variant] for variant in trial.experiment.sharing)
 
 
@@ -60,8 +59,12 @@ def test_every_claim_trains_its_arms_and_compares_on_seeds_of_their_own():
     for claim in CLAIMS.values():
         further, _ = claim.confirmation()
         for arms in (claim.judged_arms, further):
-            rates = {one.name: 0.001 * (1 + place) for place, one in enumerate(arms)}
-            tuning, comparing = tuning_trials(arms), comparing_trials(arms, rates, 2)
+            recipes = {
+                one.name: Recipe(0.001 * (1 + place), one.schedules[-1])
+                for place, one in enumerate(arms)
+            }
+            wanted = [(one, request) for one in arms for request in Search(one).wanted()]
+            tuning, comparing = tuning_trials(wanted), comparing_trials(arms, recipes, 2)
             for trial in (*tuning, *comparing):
                 assert trial.cells == trained_as(trial, arms), claim.id
                 assert len(trial.cells) <= MOST_TOGETHER
@@ -81,11 +84,11 @@ def test_arms_train_beside_each_other_unless_something_sets_them_apart():
     arms = (
         *MIXED[1:3],
         arm("Q=K", "longer", **{**TINY, "steps": 7}),
-        arm("Q=K", "borrowing", rate_of="free", **TINY),
+        arm("Q=K", "borrowing", recipe_of="free", **TINY),
         replace(MIXED[3], most_seeds=3),
-        replace(MIXED[4], up_to=8, tuned_at=4),
+        replace(MIXED[4], up_to=8),
     )
-    rates = dict.fromkeys((one.name for one in arms), 0.01)
+    rates = dict.fromkeys((one.name for one in arms), Recipe(0.01))
     found = [
         ({name for name, _ in trial.cells}, trial.up_to, one.training.steps, one.seeds)
         for trial in comparing_trials(arms, rates, 5, first_seed=7)
@@ -98,26 +101,33 @@ def test_arms_train_beside_each_other_unless_something_sets_them_apart():
         ({"one"}, 1, 6, range(7, 10)),
         ({"tied"}, 8, 48, range(7, 12)),
     ]
-    tuned = {trial.cells[0][0]: trial for trial in tuning_trials(arms)}
-    assert (tuned["tied"].up_to, tuned["tied"].experiment.training.steps) == (4, 24)
     (few,) = comparing_trials(arms[4:5], {}, 2)
     assert few.experiment.n_seeds == 2
 
 
-def test_every_arm_has_as_many_trials_and_none_who_takes_anothers_rate():
-    """An equal budget at multiples of the task's own rate, on seeds of their own."""
-    finer = arm("QKV", "finer", **TINY, learning_rate=0.0017).scheduled()
-    after = arm("QKV tie=K=V", "tied later", rate_of="free", **TINY)
-    assert rates_of(finer) == pytest.approx([each * 0.0017 for each in FINER_RATES], rel=5e-3)
-    trials = tuning_trials([*MIXED, after])
-    for trial in trials:
-        assert trial.experiment.seeds == range(TUNING_SEED, TUNING_SEED + N_TUNING_SEEDS)
-    assert [len(trial.cells) for trial in trials] == [MOST_TOGETHER, MOST_TOGETHER, 5]
+def test_requests_of_a_search_become_trials_on_seeds_of_their_own():
+    """Those with the same schedule, steps and seeds train together; their recipes are named."""
+    wanted = [(one, request) for one in MIXED for request in Search(one).wanted()]
+    trials = tuning_trials(wanted)
     cells = [cell for trial in trials for cell in trial.cells]
+    assert sorted(cells) == sorted((one.name, request.recipe) for one, request in wanted)
+    assert [len(trial.cells) for trial in trials] == [MOST_TOGETHER, MOST_TOGETHER, 5] * 2
+    seeds = range(TUNING_SEED, TUNING_SEED + TUNING_SEEDS)
+    assert all(set(trial.experiment.seeds) < set(seeds) for trial in trials)
+    later = wanted[0][1]._replace(first=5, n_seeds=4)
+    (trial,) = tuning_trials([(MIXED[0], later)])
+    assert trial.experiment.seeds == range(TUNING_SEED + 5, TUNING_SEED + 9)
     own = MIXED[1].experiment.training.learning_rate
-    assert sorted(cells) == sorted((one.name, own * times) for one in MIXED for times in RATES)
-    (trial,) = comparing_trials(MIXED[1:3], {"free": 0.0071}, 3)
-    assert dict(trial.cells) == {"free": 0.0071, "symmetric": own}
+    (trial,) = comparing_trials(MIXED[1:3], {"free": Recipe(0.0071)}, 3)
+    assert dict(trial.cells) == {"free": Recipe(0.0071), "symmetric": Recipe(own)}
+
+
+def test_more_seeds_than_an_experiment_has_are_trained_in_several():
+    """The same cells, and every seed once."""
+    trials = comparing_trials(MIXED[1:3], {}, 2 * MOST_SEEDS + 3, first_seed=7)
+    seeds = [seed for trial in trials for seed in trial.experiment.seeds]
+    assert seeds == [*range(7, 7 + 2 * MOST_SEEDS + 3)]
+    assert len({trial.cells for trial in trials}) == 1
 
 
 def test_what_takes_too_much_memory_is_split_and_alone_is_told(monkeypatch):
@@ -133,7 +143,10 @@ def test_what_takes_too_much_memory_is_split_and_alone_is_told(monkeypatch):
     (alone,) = comparing_trials(MIXED[:1], {}, 7)
     at_once, _ = limits._numbers_per_seed(alone.experiment)
     monkeypatch.setattr(limits, "_MOST_AT_ONCE", 6 * at_once)
-    with pytest.raises(InvalidExperiment, match="n_seeds: got 7, allowed at most 6"):
+    seeds = [trial.experiment.seeds for trial in comparing_trials(MIXED[:1], {}, 7, first_seed=5)]
+    assert seeds == [range(5, 8), range(8, 12)]
+    monkeypatch.setattr(limits, "_MOST_AT_ONCE", 0)
+    with pytest.raises(InvalidExperiment):
         comparing_trials(MIXED[:1], {}, 7)
 
 
@@ -145,9 +158,9 @@ def test_arms_that_share_a_rate_are_the_same_run_until_they_are_tied():
     every_step = {**TINY, "steps": 8, "evaluate_every": 1}
     ways = ("", " tie_by=keep_K", " tie_by=keep_V")
     arms = [arm("QKV", "never", **every_step)] + [
-        arm(f"QKV tie=K=V{way}", f"tied{way}", rate_of="never", **every_step) for way in ways
+        arm(f"QKV tie=K=V{way}", f"tied{way}", recipe_of="never", **every_step) for way in ways
     ]
-    trials = comparing_trials(arms, {one.name: 0.01 for one in arms}, 2)
+    trials = comparing_trials(arms, {one.name: Recipe(0.01) for one in arms}, 2)
     experiments = [trial.experiment for trial in trials]
     (tied_at,) = {one.tie_step(variant) for one in experiments for variant in one.sharing} - {0}
     histories = [train(one).snapshot.history["loss"] for one in experiments]
@@ -159,7 +172,7 @@ def test_arms_that_share_a_rate_are_the_same_run_until_they_are_tied():
 
 def test_scores_of_a_trial_are_those_of_each_arm_alone():
     """A run does not depend on those beside it, and each goes to its own arm."""
-    rates = {"free": 0.013, "tied": 0.002, "one": 0.007}
+    rates = {"free": Recipe(0.013), "tied": Recipe(0.002), "one": Recipe(0.007)}
     (trial,) = comparing_trials(MIXED, rates, 2, first_seed=3)
     together = trial.scores(train(trial.experiment).snapshot)
     assert set(together) == {one.name for one in MIXED}
@@ -176,7 +189,7 @@ def test_a_long_run_is_read_as_short_runs_of_the_same_arm(engine, monkeypatch):
     """With a constant rate the first steps are the same, so each reading is a run of its own."""
     monkeypatch.setenv("ATTNKIT_ENGINE", engine)
     arms = [arm("QKV", "free", **TINY), arm("Q=K", "symmetric", **TINY)]
-    rates = {"free": 0.013, "symmetric": 0.004}
+    rates = {"free": Recipe(0.013, "constant"), "symmetric": Recipe(0.004, "constant")}
 
     def scores(up_to):
         (trial,) = comparing_trials([replace(one, up_to=up_to) for one in arms], rates, 2)
@@ -206,42 +219,7 @@ def test_the_steps_to_solve_are_the_logarithm_of_the_first_evaluation_at_the_thr
     )
 
 
-# The choice
-
-outcomes = st.lists(
-    st.tuples(st.sampled_from([0.0, 0.004, 0.006, 0.2, np.nan]), st.floats(0, 1)),
-    min_size=1,
-    max_size=6,
-)
-
-
-@given(outcomes, st.sampled_from(["accuracy", "loss"]), st.randoms(use_true_random=False))
-def test_of_rates_as_good_as_the_best_the_middle_one_is_chosen(behind, by, random):
-    """To within half a point or so many nats; not one at which a run diverged, if others did not.
-
-    Neither the other measure nor the order of rates counts; of two the smaller is chosen.
-    """
-    sign, other = (1, "loss") if by == "accuracy" else (-1, "accuracy")
-    tried = {}
-    for place, (much, noise) in enumerate(behind):
-        diverged = np.array([0, np.nan]) if np.isnan(much) else 0
-        much = np.nan_to_num(much, nan=-9.0)  # the best, if it had a mean
-        tried[2.0**place] = {
-            by: 0.5 - sign * (much + np.array([-0.1, 0.1])) + (diverged if by == "loss" else 0),
-            other: np.full(2, noise) + (diverged if other == "loss" else 0),
-        }
-    found = choose_rate({rate: tried[rate] for rate in random.sample([*tried], len(tried))}, by)
-    sound = {2.0**place: much for place, (much, _) in enumerate(behind) if not np.isnan(much)}
-    good = [rate for rate, much in sound.items() if much - min(sound.values()) < 0.005]
-    assert found.rate == (good[(len(good) - 1) // 2] if good else [*tried][len(tried) // 2])
-    assert found.by == by
-    assert {rate for rate, mean in found.tried.items() if not np.isnan(mean)} == set(sound)
-    for rate, much in sound.items():
-        assert found.tried[rate] == pytest.approx(0.5 - sign * much)
-    assert found.at_edge == (len(tried) > 1 and found.rate in (1.0, 2.0 ** (len(tried) - 1)))
-
-
 def test_text_is_tuned_by_loss_and_all_else_by_accuracy():
     """A text's accuracy says little."""
     assert tuning_measure(arm("QKV", task="language")) == "loss"
-    assert tuning_measure(replace(MIXED[0], finer_rates=True)) == "accuracy"
+    assert tuning_measure(replace(MIXED[0], up_to=2)) == "accuracy"

@@ -50,27 +50,35 @@ N_EVALUATIONS_LONG = 5
 N_EVAL = 256
 """Held-out examples per evaluation, unless the arm sets another number or its task has a corpus."""
 
-LONGEST = 32
-"""Multiple of the base steps after which an arm must still fail before it is called unable."""
+LONGEST = 16
+"""Multiple of an arm's steps after which it must still fail before it is called unable."""
 
-CONFIRMING_SEEDS = 20
-"""Number of seeds of the long runs that confirm an inability."""
+FOLLOWED = 8
+"""Multiple of its base steps for which an arm is followed if it has lost a comparison."""
+
+FOLLOWING_SEEDS = 20
+"""Number of seeds of longer runs, which confirm an inability or follow an arm that has lost."""
 
 LEAST_SEEDS = 6
 """Fewest seeds that allow a verdict: with 5 pairs the two-sided p of a sign test is at least
 0.0625."""
 
-TUNED_AT = 4
-"""Multiple of the base steps at which the learning rates of confirming runs are tuned."""
+Schedule = Literal["constant", "cosine"]
+"""constant: the learning rate stays the same. cosine: it rises during the first twentieth of the
+steps and then falls to zero along half a cosine, and gradients are clipped."""
+
+SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
+
+_CLIP = 1.0
+"""Largest norm of a gradient with the cosine schedule, unless the arm sets another."""
 
 
 @dataclass(frozen=True)
 class Arm:
     """One condition of a comparison: a variant on a task.
 
-    With a constant learning rate a long run begins with the same steps as a short one. So an arm
-    is trained once, for `up_to` times its base steps, and its scores are read at 1, 2, 4, ... times
-    the base steps.
+    An arm is trained for `up_to` times its base steps, with the learning rate and the schedule that
+    are best for so many steps, and its scores are read at 1, 2, 4, ... times the base steps.
 
     Attributes:
         name: Name on screen, unique within its claim.
@@ -78,9 +86,9 @@ class Arm:
         settings: Name of the task, and the settings that differ from its defaults. `steps` is the
             number of base steps.
         up_to: Multiple of the base steps for which the arm is trained, a power of two.
-        tuned_at: Multiple of the base steps at which its learning rate is tuned.
-        finer_rates: Whether the learning rate is tuned on the finer grid.
-        rate_of: Name of the arm whose learning rate this arm uses instead of tuning its own.
+        tuned_at: Multiple of the base steps for which its recipe is tuned; 0: `up_to`.
+        schedules: The schedules of the learning rate that are tried.
+        recipe_of: Name of the arm whose recipe this arm uses instead of tuning its own.
         most_seeds: Largest number of seeds that are trained; None for no limit.
     """
 
@@ -88,9 +96,9 @@ class Arm:
     variant: str
     settings: Mapping[str, Any]
     up_to: int = 1
-    tuned_at: int = 1
-    finer_rates: bool = False
-    rate_of: str = ""
+    tuned_at: int = 0
+    schedules: tuple[Schedule, ...] = SCHEDULES
+    recipe_of: str = ""
     most_seeds: int | None = None
 
     @property
@@ -99,12 +107,22 @@ class Arm:
         return Experiment(**{**self.settings, "n_seeds": 1}).training.steps
 
     @property
+    def steps(self) -> int:
+        """Steps for which the arm is trained."""
+        return self.up_to * self.base_steps
+
+    @property
     def experiment(self) -> Experiment:
         """The experiment of this arm alone, at the learning rate of its task and with one seed."""
         return self.trained_for(self.up_to)
 
-    def trained_for(self, times: int) -> Experiment:
-        """Return the experiment of this arm, trained for a multiple of its base steps."""
+    def trained_for(self, times: int, schedule: Schedule | None = None) -> Experiment:
+        """Return the experiment of this arm, trained for a multiple of its base steps.
+
+        Args:
+            times: The multiple.
+            schedule: Schedule of the learning rate; None for that of the settings.
+        """
         base = Experiment(**{**self.settings, "n_seeds": 1})
         steps = base.training.steps
         n_evaluations = N_EVALUATIONS if times == 1 else N_EVALUATIONS_LONG
@@ -112,28 +130,24 @@ class Arm:
         if not base.task.corpus:
             defaults["n_eval"] = N_EVAL
         settings = {**defaults, **self.settings, "steps": times * steps}
+        if schedule == "cosine":
+            clip = base.training.clip or _CLIP
+            settings |= {"schedule": "cosine", "warm_up": 0.05, "clip": clip}
+        elif schedule == "constant":
+            settings |= {"schedule": "constant", "warm_up": 0.0}
         return base.replace(**settings, sharing=[self.variant], n_seeds=1)
 
-    def longest(self) -> Arm:
-        """Return this arm, trained for `LONGEST` times its steps and tuned on longer runs."""
+    def longer(self, times: int, schedules: tuple[Schedule, ...] = SCHEDULES) -> Arm:
+        """Return this arm, trained and tuned for a multiple of its steps."""
+        condition = "" if schedules == SCHEDULES else f", {schedules[0]} rate"
         return replace(
             self,
-            name=f"{self.name}, {LONGEST * self.base_steps:,} steps",
-            up_to=LONGEST,
-            tuned_at=TUNED_AT,
-            rate_of="",
-            most_seeds=CONFIRMING_SEEDS,
-        )
-
-    def scheduled(self) -> Arm:
-        """Return `longest` with warm-up, cosine schedule, clipped gradients and finer tuning."""
-        schedule = {"schedule": "cosine", "warm_up": 0.05, "clip": 1.0}
-        longest = self.longest()
-        return replace(
-            longest,
-            name=f"{longest.name} with a schedule",
-            settings={**self.settings, **schedule},
-            finer_rates=True,
+            name=f"{self.name}, {times * self.steps:,} steps{condition}",
+            up_to=times * self.up_to,
+            tuned_at=0,
+            schedules=schedules,
+            recipe_of="",
+            most_seeds=FOLLOWING_SEEDS,
         )
 
 
@@ -142,18 +156,21 @@ def arm(
     name: str = "",
     *,
     up_to: int = 1,
-    tuned_at: int = 1,
-    rate_of: str = "",
+    tuned_at: int = 0,
+    schedules: tuple[Schedule, ...] = SCHEDULES,
+    recipe_of: str = "",
+    most_seeds: int | None = None,
     **settings: Any,
 ) -> Arm:
     """Return an arm, named after its variant unless `name` is set.
 
     Args:
-        variant: See `Arm`, as for `up_to`, `tuned_at` and `rate_of`.
+        variant: See `Arm`, as for `up_to`, `tuned_at`, `schedules`, `recipe_of`, `most_seeds`.
         name: See `Arm`.
         **settings: Name of the task and settings of the experiment.
     """
-    return Arm(name or variant, variant, settings, up_to, tuned_at, rate_of=rate_of)
+    name = name or variant
+    return Arm(name, variant, settings, up_to, tuned_at, schedules, recipe_of, most_seeds)
 
 
 def arms(*variants: str | tuple[str, str], on: str = "", **settings: Any) -> tuple[Arm, ...]:
@@ -186,6 +203,7 @@ class Claim(Plotted):
         seen: Results of this comparison that we had seen when we wrote the prediction.
         seen_note: Details of `seen`, in sentences for readers.
         n_seeds: Number of seeds of the full form.
+        followed: Multiple of its base steps for which an arm that has lost is followed.
         reason: Explanation of the result, written after the runs; empty if it is unknown.
         family: Heading under which the claim is listed, one of `FAMILIES`.
         is_new: Whether, as far as we know, nobody had tested the claim on its tasks before.
@@ -203,6 +221,7 @@ class Claim(Plotted):
     seen: Seen = "nothing"
     seen_note: str = ""
     n_seeds: int = 40
+    followed: int = FOLLOWED
     reason: str = ""
     family: str = "What people ask"
     is_new: bool = False
@@ -229,10 +248,10 @@ class Claim(Plotted):
                 if replace(arm, name=other.name) == other:
                     allowed = f"an arm that differs from {other.name}"
                     raise ValueError(f"arms: got {arm.name!r}, allowed {allowed}")
-        tuned = [arm.name for arm in self.arms if not arm.rate_of]
+        tuned = [arm.name for arm in self.arms if not arm.recipe_of]
         for arm in self.arms:
-            if arm.rate_of and arm.rate_of not in tuned:
-                raise ValueError(f"rate_of: got {arm.rate_of!r}, allowed {', '.join(tuned)}")
+            if arm.recipe_of and arm.recipe_of not in tuned:
+                raise ValueError(f"recipe_of: got {arm.recipe_of!r}, allowed {', '.join(tuned)}")
         if not self.statements:
             raise ValueError("statements: got none, allowed one or more")
         names = [arm.name for arm in self.arms]
@@ -258,7 +277,7 @@ class Claim(Plotted):
         All other arms are shown beside them and play no part in the verdict.
         """
         names = {arm.name for arm in self.compared_arms}
-        names |= {arm.rate_of for arm in self.compared_arms}
+        names |= {arm.recipe_of for arm in self.compared_arms}
         return tuple(arm for arm in self.arms if arm.name in names)
 
     def confirmation(self) -> tuple[tuple[Arm, ...], tuple[Statement, ...]]:
@@ -268,30 +287,37 @@ class Claim(Plotted):
         for statement in self.statements:
             if not statement.unable:
                 continue
-            short = next(arm for arm in self.arms if arm.name == statement.left)
-            for long in (short.longest(), short.scheduled()):
+            for schedule in SCHEDULES:
+                long = self.arm_of(statement.left).longer(LONGEST, (schedule,))
                 if long not in arms:
                     arms.append(long)
-                condition = f"after {LONGEST * short.base_steps:,} steps"
-                if long.finer_rates:
-                    condition += " with a schedule and more learning rates"
+                condition = f"after {long.steps:,} steps with a {schedule} learning rate"
                 statements.append(
                     replace(
                         statement,
                         text=f"{statement.text}, also {condition}",
                         opposite=f"{statement.opposite} {condition}",
                         left=long.name,
-                        at=LONGEST,
+                        at=long.up_to,
                         unable=False,
                     )
                 )
         return tuple(arms), tuple(statements)
 
+    def follow_up(self, name: str) -> Arm | None:
+        """Return the arm that follows one that has lost; None if that was trained long enough."""
+        arm = self.arm_of(name)
+        return arm.longer(self.followed // arm.up_to) if self.followed > arm.up_to else None
+
+    def arm_of(self, name: str) -> Arm:
+        """Return the arm with a name."""
+        return next(arm for arm in self.arms if arm.name == name)
+
     @property
     def hash(self) -> str:
         """Sixteen hexadecimal digits that identify arms and statements, whatever their wording."""
         further_arms, further_statements = self.confirmation()
-        trained = ("name", "up_to", "tuned_at", "finer_rates", "rate_of", "most_seeds")
+        trained = ("name", "up_to", "tuned_at", "schedules", "recipe_of", "most_seeds")
         compared = ("left", "right", "second_left", "second_right", "measure", "at")
         data = {
             "arms": [

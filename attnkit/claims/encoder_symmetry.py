@@ -21,7 +21,7 @@ _BOTH_SIDES = {**_TEXT, "objective": "masked", "causal": False}
 ARMS = (
     arm("QKV", "both sides", **_BOTH_SIDES),
     arm("QKV start=Q=K", "both sides, symmetric start", **_BOTH_SIDES),
-    arm("QKV start=Q=K", "symmetric start, same rate", rate_of="both sides", **_BOTH_SIDES),
+    arm("QKV start=Q=K", "symmetric start, same rate", recipe_of="both sides", **_BOTH_SIDES),
     arm("QKV", "causal", **_TEXT),
 )
 
@@ -50,7 +50,7 @@ CLAIM = Claim(
             low=0.05,
         ),
     ),
-    n_seeds=24,
+    n_seeds=40,
     family="What papers say",
 )
 register_claim(CLAIM)

@@ -27,7 +27,6 @@ CLAIM = Claim(
         ("QKV exclusive", "QKV, exclusive"),
         "QKV",
         task="induction",
-        up_to=8,
     ),
     statements=(
         no_worse(

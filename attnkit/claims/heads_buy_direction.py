@@ -26,7 +26,6 @@ CLAIM = Claim(
         "QKV",
         task="directed",
         steps=1500,
-        up_to=8,
     ),
     statements=(better("Q=K, 4 heads", "Q=K", 0.1),),
     n_seeds=20,

@@ -32,7 +32,7 @@ CLAIM = Claim(
             at=UP_TO,
         ),
     ),
-    n_seeds=10,
+    n_seeds=20,
     family="What papers say",
 )
 register_claim(CLAIM)

@@ -27,8 +27,9 @@ CLAIM = Claim(
             ("K=V d_head=2", "K=V, 2 wide"),
             task="phonebook",
             up_to=32,
+            tuned_at=8,
         ),
-        arm("QKV d_head=2", "QKV, 2 wide", task="phonebook", up_to=8, tuned_at=8),
+        arm("QKV d_head=2", "QKV, 2 wide", task="phonebook", up_to=8),
     ),
     statements=(
         worse(

@@ -1,6 +1,6 @@
 """One matrix for Q, K and V, on relations with and without a direction."""
 
-from attnkit.claims.base import FIRST_PASS, Claim, Verdict, arms, register_claim
+from attnkit.claims.base import FIRST_PASS, Claim, Verdict, arm, arms, register_claim
 from attnkit.claims.statements import no_worse
 
 CLAIM = Claim(
@@ -19,7 +19,8 @@ CLAIM = Claim(
     seen_note=f"A prototype and untuned runs had shown the same on all three tasks; {FIRST_PASS}, "
     "and the prediction was left as it was.",
     arms=(
-        *arms("QKV", "Q=K=V", on="reports to", task="directed", up_to=8),
+        arm("QKV", "QKV, reports to", task="directed"),
+        arm("Q=K=V", "Q=K=V, reports to", task="directed", up_to=8),
         *arms("QKV", "Q=K=V", on="phone book", task="phonebook"),
         *arms("QKV", "Q=K=V", on="married", task="mutual"),
     ),

@@ -37,5 +37,6 @@ CLAIM = Claim(
             text="With half as many attention parameters again (6 wide) K=V does as well",
         ),
     ),
+    n_seeds=80,
 )
 register_claim(CLAIM)

@@ -23,7 +23,7 @@ ARMS = arms(
     d_mlp=128,
     steps=600,
     up_to=UP_TO,
-    tuned_at=2,
+    tuned_at=4,
 )
 
 CLAIM = Claim(
@@ -39,7 +39,7 @@ CLAIM = Claim(
     "pairs, and said that it holds. An audit with four seeds and 600 steps said the same.",
     arms=ARMS,
     statements=(no_worse("Reformer", "QKV", 0.03, measure="loss", at=UP_TO),),
-    n_seeds=10,
+    n_seeds=20,
     family="What papers say",
 )
 register_claim(CLAIM)

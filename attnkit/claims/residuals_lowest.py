@@ -39,7 +39,7 @@ CLAIM = Claim(
         )
         for rival, words in _RIVALS.items()
     ),
-    n_seeds=10,
+    n_seeds=20,
     family="What papers say",
     is_new=True,
 )

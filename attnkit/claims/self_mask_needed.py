@@ -22,7 +22,7 @@ CLAIM = Claim(
     "was left as it was. After the record the title was made weaker: it had said “needs”, but most "
     "runs solve the task without the mask in the end.",
     arms=arms("QKV", "Q=K", ("Q=K self_mask", "Q=K, self-mask"), task="induction"),
-    statements=(worse("Q=K", "Q=K, self-mask", unable=True),),
+    statements=(worse("Q=K", "Q=K, self-mask"),),
     family="What papers say",
 )
 register_claim(CLAIM)

@@ -26,7 +26,6 @@ CLAIM = Claim(
             on="2 wide",
             task="phonebook",
             up_to=8,
-            tuned_at=8,
         ),
         *arms("QKV", "Q=K", on="married", task="mutual"),
     ),

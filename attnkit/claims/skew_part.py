@@ -3,6 +3,9 @@
 from attnkit.claims.base import Claim, Verdict, arms, register_claim
 from attnkit.claims.statements import better, no_worse, worse
 
+UP_TO = 4
+"""Arms are read after 2,400 steps, and those that lose after 9,600."""
+
 CLAIM = Claim(
     id="skew_part",
     title="A skew part of rank 2 is not enough to tell direction, one of rank 8 is",
@@ -27,18 +30,20 @@ CLAIM = Claim(
         *((f"Q=K d_head=32 skew={rank}", f"rank {rank} in a head of 32") for rank in (4, 16)),
         "QKV",
         task="directed",
-        up_to=8,
+        up_to=UP_TO,
     ),
     statements=(
         no_worse(
             "skew part of rank 8",
             "QKV",
+            at=UP_TO,
             in_words=("On “who reports to whom”, Q=K with a skew part of rank 8 is", "QKV"),
         ),
-        better("skew part of rank 2", "Q=K", 0.1),
-        worse("skew part of rank 2", "QKV"),
+        better("skew part of rank 2", "Q=K", 0.1, at=UP_TO),
+        worse("skew part of rank 2", "QKV", at=UP_TO),
     ),
     n_seeds=20,
+    followed=16,
     family="Our own",
     is_new=True,
 )

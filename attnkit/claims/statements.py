@@ -13,7 +13,7 @@ RELEVANT_DIFFERENCE = 0.05
 
 Word = Literal["better", "worse"]
 
-_UNNAMED = ("accuracy", "mean_accuracy", "loss")
+_UNNAMED = ("accuracy", "longest_accuracy", "mean_accuracy", "loss")
 """Measures that a comparison does not name."""
 
 
@@ -36,6 +36,8 @@ class Statement:
             so long is read at its last step.
         unable: Whether the statement says that the left arm cannot do something. Then it must also
             hold after `LONGEST` times the steps, with a constant learning rate and with a schedule.
+        in_words: Subject with its verb, and object, of sentences about the arms; None for the names
+            of the arms.
     """
 
     text: str
@@ -49,6 +51,7 @@ class Statement:
     second_right: str | None = None
     at: int = 1
     unable: bool = False
+    in_words: tuple[str, str] | None = None
 
     def __post_init__(self) -> None:
         """Check the measure.
@@ -82,6 +85,26 @@ class Statement:
         names = (self.left, self.right, self.second_left, self.second_right)
         return tuple(name for name in names if name is not None)
 
+    @property
+    def asserts_difference(self) -> bool:
+        """Whether the statement says that its arms differ, instead of differing by little."""
+        return not self.low < 0 < self.high
+
+    @property
+    def counts_better(self) -> bool:
+        """Whether the pairs beyond the limit are those in which the left arm is better."""
+        counts_higher = math.isinf(self.high) == self.asserts_difference
+        return counts_higher == (self.measured.better > 0)
+
+    @property
+    def more_often(self) -> str:
+        """What is found if no more than half of the pairs lie beyond the limit, in words."""
+        subject, object_ = self.in_words or _subject_and_object(self.left, self.right or "", "is")
+        name, _, verb = subject.rpartition(" ")
+        ending = "s" if verb in ("is", "has") else ""
+        change = f"get{ending} ahead of" if self.counts_better else f"fall{ending} behind"
+        return f"{name} {change} {object_} more often{_in_measure(self.measured)}"
+
 
 def worse(
     left: str,
@@ -104,8 +127,7 @@ def worse(
         at: Multiple of the base steps at which both are read.
         unable: Whether the statement says that `left` cannot do something, see `Statement`.
         text: The statement in words; by default written like its opposite.
-        in_words: Subject and object of the statement and its opposite, the subject with its verb,
-            as in ("On recall, two key heads are", "four"); by default the names of the arms.
+        in_words: See `Statement`, as in ("On recall, two key heads are", "four").
 
     Raises:
         ValueError: If neither direction of the measure is better.
@@ -174,7 +196,18 @@ def _compared(
     direction = directions[measure] if word == "better" else -directions[measure]
     limit = direction * by
     low, high = (limit, math.inf) if is_beyond == (direction > 0) else (-math.inf, limit)
-    return Statement(text or held, opposite, left, right, measure, low, high, at=at, unable=unable)
+    return Statement(
+        text or held,
+        opposite,
+        left,
+        right,
+        measure,
+        low,
+        high,
+        at=at,
+        unable=unable,
+        in_words=in_words,
+    )
 
 
 def _sentence(
@@ -186,19 +219,15 @@ def _sentence(
     is_beyond: bool,
     in_words: tuple[str, str] | None,
 ) -> str:
-    """Return the sentence that `left` is better or worse than `right`, beyond an amount or not.
-
-    If the names of both arms end with the same condition, the sentence begins with it.
-    """
-    (left_name, _, condition), (right_name, _, other) = left.partition(", "), right.partition(", ")
-    if condition and condition == other:
-        left, right = f"{condition[0].upper()}{condition[1:]}: {left_name}", right_name
+    """Return the sentence that `left` is better or worse than `right`, beyond an amount or not."""
+    is_mean = not by and measure.compares_means
+    named = _subject_and_object(left, right, "has" if is_mean else "is")
     if measure.unit == "doublings":
+        left, right = named[0].removesuffix(" is"), named[1]
         slow, fast = (left, right) if word == "worse" else (right, left)
         how_many = "more than" if is_beyond else "at most"
         return f"{slow} needs {how_many} {2**by:g} times the steps of {fast}"
-    is_mean = not by and measure.compares_means
-    subject, object_ = in_words or (f"{left} {'has' if is_mean else 'is'}", right)
+    subject, object_ = in_words or named
     if is_mean:
         is_higher = (is_beyond == (word == "better")) == (measure.better > 0)
         return f"{subject} a {'higher' if is_higher else 'lower'} {measure.title} than {object_}"
@@ -208,7 +237,23 @@ def _sentence(
         return f"{subject} {word} than {object_}"
     number = f"{100 * by:g}" if measure.unit == "points" else f"{by:g}"
     amount = f"{number} {measure.unit}".rstrip()
-    where = "" if measure.name in _UNNAMED else f" in {measure.title}"
+    where = _in_measure(measure)
     if is_beyond:
         return f"{subject} {word} than {object_} by more than {amount}{where}"
     return f"{subject} at most {amount} {word} than {object_}{where}"
+
+
+def _subject_and_object(left: str, right: str, verb: str) -> tuple[str, str]:
+    """Return the names of two arms as subject, with a verb, and object of a sentence.
+
+    If both names end with the same condition, the sentence begins with it.
+    """
+    (left_name, _, condition), (right_name, _, other) = left.partition(", "), right.partition(", ")
+    if condition and condition == other:
+        left, right = f"{condition[0].upper()}{condition[1:]}: {left_name}", right_name
+    return f"{left} {verb}", right
+
+
+def _in_measure(measure: Measure) -> str:
+    """Return the words that name a measure at the end of a comparison; empty for common ones."""
+    return "" if measure.name in _UNNAMED else f" in {measure.title}"

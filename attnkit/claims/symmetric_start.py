@@ -35,7 +35,7 @@ CLAIM = Claim(
             text="It is also lower by more than 0.01 nats at the same learning rate",
         ),
     ),
-    n_seeds=24,
+    n_seeds=40,
     family="What papers say",
 )
 register_claim(CLAIM)

@@ -23,7 +23,7 @@ CLAIM = Claim(
             ("QKV tie=K=V", "average"),
             ("QKV tie=K=V tie_by=keep_K", "keep K"),
             ("QKV tie=K=V tie_by=keep_V", "keep V"),
-            rate_of="never tied",
+            recipe_of="never tied",
             task="phonebook",
             evaluate_every=10,
         ),

@@ -55,7 +55,7 @@ CLAIM = Claim(
             ),
         ),
     ),
-    n_seeds=10,
+    n_seeds=20,
     family="What papers say",
     is_new=True,
 )

@@ -36,7 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", metavar="FILE", help="write the evidence here; - for the screen")
     parser.add_argument("--html", metavar="FILE", help="write one standalone page")
     parser.add_argument(
-        "--table", metavar="FILE", help="replace the table between the marks in this file"
+        "--table",
+        metavar="FILE",
+        help="replace the table or answers between marks in this file",
     )
     parser.add_argument(
         "--fresh", action="store_true", help="ignore what earlier commands have finished"
@@ -51,6 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     from attnkit.claims import CLAIMS
     from attnkit.evidence.presentation import readable, to_markdown
+    from attnkit.evidence.questions import answers_in_markdown
     from attnkit.evidence.record import SHIPPED, Records, load_shipped
     from attnkit.evidence.trials import FIRST_SEED
     from attnkit.figures.evidence_report import to_html
@@ -86,7 +89,7 @@ def _run(arguments: argparse.Namespace) -> int:
             in_table = Records({name: known[name] for name in CLAIMS if name in known})
             saving.file("--ship", str(SHIPPED), in_table.to_json(summarised=False))
         if not interrupted:
-            saving.table(arguments, to_markdown(in_table))
+            saving.table(arguments, to_markdown(in_table), answers_in_markdown(in_table))
         if arguments.json == SCREEN:
             sys.stdout.write(records.to_json())
         elif records:

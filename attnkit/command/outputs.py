@@ -133,44 +133,52 @@ class Saving:
         if target is not None and target != SCREEN:
             self.attempt(option, target, lambda: write_file(Path(target), content))
 
-    def table(self, arguments: argparse.Namespace, table: str) -> None:
-        """Replace the command's table in the file of `--table`, unless the option is missing."""
+    def table(self, arguments: argparse.Namespace, table: str, answers: str = "") -> None:
+        """Replace the command's text in the file of `--table`, unless the option is missing.
+
+        Args:
+            arguments: The arguments of the command.
+            table: The table of the command.
+            answers: Text for a file with the marks of answers instead of a table.
+        """
         path, command = arguments.table, arguments.command
         if path is not None:
-            write = partial(write_between_marks, Path(path), command, table)
+            write = partial(write_between_marks, Path(path), command, table, answers)
             self.attempt("--table", path, write)
 
 
-def marks(command: str) -> tuple[str, str]:
-    """Return the lines that mark the beginning and the end of a command's table."""
+def marks(command: str, part: str = "") -> tuple[str, str]:
+    """Return the lines that mark the beginning and the end of a command's table, or answers."""
+    name = f"{command} {part}".rstrip()
     return (
-        f"<!-- {command} begins: written by python -m attnkit {command} -->",
-        f"<!-- {command} ends -->",
+        f"<!-- {name} begins: written by python -m attnkit {command} -->",
+        f"<!-- {name} ends -->",
     )
 
 
-def split_at_marks(path: Path, command: str) -> tuple[str, str]:
-    """Return the text before and the text after the marks of a command.
+def split_at_marks(path: Path, command: str) -> tuple[str, str, str]:
+    """Return which part has its marks in a file, "" or "answers", and the texts around them.
 
     Raises:
         ValueError: If the marks are missing.
         OSError: If the file cannot be read.
     """
     text = text_of(read_file(path))
-    begin, end = marks(command)
-    if text.count(begin) != 1 or text.count(end) != 1:
-        raise ValueError(f"{path}: needs one line {begin!r} and one {end!r}")
-    before, rest = text.split(begin)
-    return before, rest.split(end)[1]
+    for part in ("answers", "") if command == "claims" else ("",):
+        begin, end = marks(command, part)
+        if text.count(begin) == 1 == text.count(end):
+            before, rest = text.split(begin)
+            return part, before, rest.split(end)[1]
+    raise ValueError(f"{path}: needs one line {begin!r} and one {end!r}")
 
 
-def write_between_marks(path: Path, command: str, body: str) -> None:
+def write_between_marks(path: Path, command: str, table: str, answers: str = "") -> None:
     """Replace the text between the marks of a command.
 
     Raises:
         ValueError: If the marks are missing.
         OSError: If the file cannot be read or written.
     """
-    before, after = split_at_marks(path, command)
-    begin, end = marks(command)
-    write_file(path, f"{before}{begin}\n{body}\n{end}{after}")
+    part, before, after = split_at_marks(path, command)
+    begin, end = marks(command, part)
+    write_file(path, f"{before}{begin}\n{answers if part else table}\n{end}{after}")

@@ -16,17 +16,18 @@ from attnkit import __version__
 from attnkit.claims import Claim, Verdict
 from attnkit.claims.base import Arm
 from attnkit.claims.measures import MEASURES, measured, multiples
-from attnkit.evidence.record import Curve, Evidence, FirstRun
+from attnkit.evidence.curve import Curve
+from attnkit.evidence.record import Evidence, FirstRun
 from attnkit.evidence.stored import Array
 from attnkit.evidence.trials import (
     FIRST_SEED,
+    TUNING_SEED,
     Trial,
-    Tuned,
-    choose_rate,
     comparing_trials,
     tuning_measure,
     tuning_trials,
 )
+from attnkit.evidence.tuning import Recipe, Runs, Search, Tuned
 from attnkit.evidence.verdict import RULE_HASH
 from attnkit.experiment import Experiment
 from attnkit.foundation.documents import MOST_BYTES, parse_json, read_file
@@ -75,6 +76,19 @@ class Measurements:
             for index in range(n)
         ]
 
+    @staticmethod
+    def joined(parts: Sequence[Measurements]) -> Measurements:
+        """Join the measurements of one variant on several ranges of seeds, in their order."""
+        if len(parts) == 1:
+            return parts[0]
+        return Measurements(
+            {m: np.concatenate([part.scores[m] for part in parts], -1) for m in parts[0].scores},
+            parts[0].steps,
+            np.concatenate([part.accuracy for part in parts], -1),
+            np.concatenate([part.loss for part in parts], -1),
+            sum(part.seconds for part in parts),
+        )
+
 
 _MEASUREMENTS = TypeAdapter(Measurements)
 
@@ -118,8 +132,8 @@ class Bench:
         self.maker = Maker.here(pick_device(device))
         self._others: set[Maker] = set()  # those that have been named
 
-    def measure(self, trial: Trial) -> dict[tuple[str, float], Measurements]:
-        """Return (name of the arm, learning rate) → measurements; train only runs not in the cache.
+    def measure(self, trial: Trial) -> dict[tuple[str, Recipe], Measurements]:
+        """Return (name of the arm, recipe) → measurements; train only runs not in the cache.
 
         Runs do not depend on each other, so every variant is cached by itself and all claims share
         the cache.
@@ -208,10 +222,9 @@ def gather(
     Args:
         claims: The claims.
         bench: Trains and measures the experiments.
-        quick: Whether the quick form is gathered: fewer seeds, and no runs that confirm an
-            inability.
+        quick: Whether the quick form is gathered: fewer seeds, and no longer runs.
         first_seed: The first seed.
-        records: Records by id of the claim, whose learning rates the quick form uses.
+        records: Records by id of the claim, whose recipes the quick form uses.
 
     Yields:
         The evidence for each claim.
@@ -251,9 +264,10 @@ def _gather_one(
         evidence = _with_arms(evidence, claim.judged_arms, bench, recorded)
     else:
         evidence = _with_arms(evidence, claim.arms, bench, {})
-        findings = zip(claim.statements, evidence.findings, strict=True)
+        findings = list(zip(claim.statements, evidence.findings, strict=True))
         if any(s.unable and finding.verdict is Verdict.HELD for s, finding in findings):
             evidence = _with_arms(evidence, claim.confirmation()[0], bench, {})
+        evidence = _with_arms(evidence, [arm for _, arm in evidence.lost], bench, {})
     return replace(
         evidence,
         model_steps=bench.model_steps - model_steps,
@@ -267,23 +281,25 @@ def _with_arms(
     bench: Bench,
     recorded: Mapping[str, Tuned],
 ) -> Evidence:
-    """Return the evidence with further arms, at recorded learning rates if all of them have one."""
+    """Return the evidence with further arms, with recorded recipes if all of them have one."""
     tuned = {arm.name: recorded[arm.name] for arm in arms if arm.name in recorded}
     if len(tuned) < len(arms):
         tuned = tune(arms, bench)
-    rates = {name: choice.rate for name, choice in tuned.items()}
-    trials = comparing_trials(arms, rates, evidence.n_seeds, evidence.first_seed)
-    scores: dict[str, Mapping[str, np.ndarray]] = {}
-    curves: dict[str, Curve] = {}
+    recipes = {name: choice.recipe for name, choice in tuned.items()}
+    trials = comparing_trials(arms, recipes, evidence.n_seeds, evidence.first_seed)
+    parts: dict[str, list[Measurements]] = {}
     for trial in trials:
-        by = "loss" if trial.experiment.task.corpus else "accuracy"
         for (name, _), found in bench.measure(trial).items():
-            scores[name] = found.scores
-            curves[name] = Curve.of(found.steps, getattr(found, by), by)
-    measures = sorted(
-        {"accuracy", "loss", *(statement.measure for statement in evidence.claim.statements)}
-    )
-    scored = {arm.name: {m: scores[arm.name][m] for m in measures} for arm in arms}
+            parts.setdefault(name, []).append(found)
+    joined = {name: Measurements.joined(ranges) for name, ranges in parts.items()}
+    by = {arm.name: "loss" if arm.experiment.task.corpus else "accuracy" for arm in arms}
+    curves = {
+        name: Curve.of(one.steps, getattr(one, by[name]), by[name]) for name, one in joined.items()
+    }
+    measures = {"accuracy", "loss", *(one.measure for one in evidence.claim.statements)}
+    if any(arm not in evidence.claim.arms for arm in arms):
+        measures.add("steps_to_solve")  # longer runs tell when they learn
+    scored = {arm.name: {m: joined[arm.name].scores[m] for m in sorted(measures)} for arm in arms}
     return replace(
         evidence,
         scores={**evidence.scores, **scored},
@@ -294,18 +310,22 @@ def _with_arms(
 
 
 def tune(arms: Sequence[Arm], bench: Bench) -> dict[str, Tuned]:
-    """Tune the learning rates of arms, on seeds that are used for nothing else.
+    """Tune the recipes of arms, on seeds that are used for nothing else.
 
     Returns:
-        Name of the arm → its learning rate, or that of the arm named by `rate_of`.
+        Name of the arm → its recipe, or that of the arm named by `recipe_of`.
     """
-    tried: dict[str, dict[float, dict[str, np.ndarray]]] = {arm.name: {} for arm in arms}
-    for trial in tuning_trials(arms):
-        for (name, rate), found in bench.measure(trial).items():
-            tried[name][rate] = {by: found.scores[by][-1] for by in ("accuracy", "loss")}
-    tuned = {
-        arm.name: choose_rate(tried[arm.name], tuning_measure(arm))
-        for arm in arms
-        if not arm.rate_of
-    }
-    return {arm.name: tuned[arm.rate_of or arm.name] for arm in arms}
+    searches = {arm.name: Search(arm, tuning_measure(arm)) for arm in arms if not arm.recipe_of}
+    while wanted := [
+        (search.arm, request) for search in searches.values() for request in search.wanted()
+    ]:
+        found = {
+            (name, recipe, trial.experiment.first_seed): Runs(m.steps, m.accuracy, m.loss)
+            for trial in tuning_trials(wanted)
+            for (name, recipe), m in bench.measure(trial).items()
+        }
+        for arm, request in wanted:
+            runs = found[arm.name, request.recipe, TUNING_SEED + request.first]
+            searches[arm.name].add(request, runs)
+    tuned = {name: search.found() for name, search in searches.items()}
+    return {arm.name: tuned[arm.recipe_of or arm.name] for arm in arms}

@@ -13,15 +13,18 @@ from typing import get_args
 
 from attnkit.claims import CLAIMS, Claim, Verdict
 from attnkit.claims.base import Arm, Seen
+from attnkit.evidence.power import power_of
 from attnkit.evidence.record import Evidence, Records
 from attnkit.evidence.words import (
     finding_in_words,
     found_in_words,
     main_statement,
+    tested_in_words,
     values_in_words,
 )
 from attnkit.foundation.tables import markdown_table
 from attnkit.foundation.words import capitalised, listed
+from attnkit.training.summary import percent
 
 
 class Outcome(StrEnum):
@@ -40,11 +43,13 @@ class ClaimInWords:
         claim: The claim.
         evidence: Its record; None if there is none.
         verdict: Its verdict, read together with all others; None if there is none.
+        n_together: Number of claims that are read together.
     """
 
     claim: Claim
     evidence: Evidence | None = None
     verdict: Verdict | None = None
+    n_together: int = 1
 
     @property
     def outcome(self) -> Outcome | None:
@@ -68,6 +73,19 @@ class ClaimInWords:
         return "" if self.outcome is None else self.claim.reason or unknown.get(self.outcome, "")
 
     @property
+    def outlook(self) -> str:
+        """Probability that more seeds would decide the claim; empty if it is decided."""
+        if self.evidence is None or self.verdict is not Verdict.UNDECIDED:
+            return ""
+        n_seeds = 2 * self.evidence.n_seeds
+        probability = power_of(self.evidence, n_seeds, self.n_together)
+        about = f"about {percent(probability)}" if probability >= 0.01 else "less than 1%"
+        return (
+            f"With twice as many seeds ({n_seeds}) it would be decided with a probability of "
+            f"{about}."
+        )
+
+    @property
     def found(self) -> str:
         """Finding on the main statement, with the values of its arms.
 
@@ -77,7 +95,7 @@ class ClaimInWords:
         if self.evidence is None or self.verdict is None:
             return ""
         statement, finding = main_statement(self.evidence, self.verdict)
-        found = found_in_words(statement, finding.verdict)
+        found = found_in_words(statement, finding)
         if self.verdict is Verdict.UNDECIDED is not finding.verdict:
             found = f"Probably: {found}"
         return f"{found} ({values_in_words(self.evidence, statement, finding)})."
@@ -87,9 +105,11 @@ class ClaimInWords:
         """Finding on the main statement, read alone, and the numbers that show it."""
         if self.evidence is None:
             return ""
-        statement, finding = main_statement(self.evidence, self.evidence.judgement.verdict)
+        statement, finding = main_statement(
+            self.evidence, self.verdict or self.evidence.judgement.verdict
+        )
         numbers = finding_in_words(statement, finding)
-        return f"{found_in_words(statement, finding.verdict)} ({numbers})"
+        return f"{found_in_words(statement, finding)} ({numbers})"
 
     @property
     def tested(self) -> str:
@@ -104,7 +124,7 @@ class ClaimInWords:
         }[finding.verdict]
         if self.verdict is Verdict.UNDECIDED is not finding.verdict:
             ending += " Read together with all other claims, the claim is undecided."
-        return f"{finding.verdict.mark} Tested: “{statement.text}”. {ending}"
+        return f"{finding.verdict.mark} Tested: “{tested_in_words(statement, finding)}”. {ending}"
 
     @property
     def seen(self) -> str:
@@ -149,7 +169,7 @@ class ClaimInWords:
             "Question": claim.question,
             "Found": self.found,
             "Verdict": self.cells["verdict_in_full"] if is_known else "",
-            "Reason": self.reason,
+            "Reason": f"{self.reason} {self.outlook}".strip(),
             "Tested": "" if is_known else f"{tested}.",
             "Claim": claim.says,
             "Source": claim.source,
@@ -173,8 +193,8 @@ class ClaimInWords:
             "claim": self.claim.title,
             "verdict": self.verdict_line,
             "verdict_in_full": self.verdict_line + stricter,
-            "found": self.found,
-            "numbers": self.found_in_numbers,
+            "found": f"{self.found} {self.outlook}".strip(),
+            "numbers": self.found_in_numbers + (f". {self.outlook}" if self.outlook else ""),
             "predicted": self.claim.expected + changed,
             "came_true": "" if self.outcome is None else came_true[self.outcome],
             "seen": self.claim.seen,
@@ -202,7 +222,9 @@ def claims_in_words(records: Records, claims: Iterable[Claim] | None = None) -> 
     """Return the presentation of each of the claims; by default of the claims with records."""
     chosen = [record.claim for record in records.values()] if claims is None else claims
     return [
-        ClaimInWords(claim, records.get(claim.id), records.verdicts.get(claim.id))
+        ClaimInWords(
+            claim, records.get(claim.id), records.verdicts.get(claim.id), records.n_together
+        )
         for claim in chosen
     ]
 
@@ -244,7 +266,7 @@ def readable(records: Records) -> str:
         claim = words.claim
         predicted = "" if words.outcome is Outcome.TRUE else claim.expected
         cells = f"{claim.id:22} {words.verdict:13} {predicted:13} {claim.seen:15}"
-        lines.append(f"{cells} {words.found_in_numbers}")
+        lines.append(f"{cells} {words.cells['numbers']}")
     return "\n".join([*lines, f"\n{score_in_words(records)} {_reading_note(records)}"])
 
 

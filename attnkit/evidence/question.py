@@ -13,7 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from attnkit.claims import Verdict
+from attnkit.claims.base import LONGEST
 from attnkit.evidence.record import Evidence, Records
+from attnkit.evidence.words import effect_in_words
 from attnkit.foundation.display import Displayed
 from attnkit.foundation.words import capitalised
 from attnkit.training.summary import percent
@@ -71,8 +73,12 @@ class Numbers:
     In the template `{arm}` is the mean accuracy of an arm in percent, `{arm:loss}` its mean of
     another measure, and `{arm:solved}` the number of its runs that have solved the task, all after
     the base steps. `{arm:@8}`, `{arm:loss@8}` and `{arm:solved@8}` are read at 8 times the base
-    steps. `{arm:steps}` is the median number of steps to solve the task, and `{arm:rises}` says
-    whether accuracy still rises at the last step.
+    steps, `{arm:@end}` and the like at the last step. `{arm:after}`, `{arm:after@8}` and
+    `{arm:after@end}` are the numbers of these steps. `{arm:steps}` is the median number of steps to
+    solve the task, `{arm:half}` that of the evaluation at which half of the runs have solved it,
+    and `{arm:rises}` says whether accuracy still rises at the last step. `{arm+}` and the like are
+    of the arm that is trained for longer, with the better one of its schedules. `{#1}` is the
+    difference of the first statement with its interval.
 
     Attributes:
         claim: Id of the claim.
@@ -87,9 +93,31 @@ class Numbers:
 
         def number(field: re.Match[str]) -> str:
             arm, _, form = field[1].partition(":")
-            return _number(evidence, arm, form)
+            if arm.endswith("+"):
+                arm = _longer(evidence, arm[:-1])
+            if not arm.startswith("#"):
+                return _number(evidence, arm, form)
+            at = int(arm[1:]) - 1
+            return effect_in_words(evidence.statements[at], evidence.findings[at]) or "unknown"
 
         return re.sub(r"\{([^}]*)\}", number, self.template)
+
+
+def _longer(evidence: Evidence, name: str) -> str:
+    """Return the name of the arm that is trained for longer; of several, that with the best mean.
+
+    Empty if there is none.
+    """
+    short = evidence.claim.arm_of(name)
+    longer = [
+        one
+        for one, arm in evidence.arms.items()
+        if one in evidence.scores
+        and (arm.variant, arm.settings) == (short.variant, short.settings)
+        and arm.up_to > short.up_to
+    ]
+    means = {one: evidence.mean(one, at=LONGEST) for one in longer}
+    return max(means, key=lambda one: float(np.nan_to_num(means[one])), default="")
 
 
 def _number(evidence: Evidence, arm: str, form: str) -> str:
@@ -102,15 +130,27 @@ def _number(evidence: Evidence, arm: str, form: str) -> str:
         doublings = evidence.scores[arm]["steps_to_solve"][-1]
         median = np.median(np.where(np.isnan(doublings), np.inf, doublings))
         return f"{2**median:,.0f}" if np.isfinite(median) else "more than we gave"
+    if form == "half":
+        curve = evidence.curves[arm]
+        solved = curve.steps[curve.solved >= 0.5]
+        return (
+            f"{solved[0]:,.0f}" if len(solved) else f"more than {max(curve.steps, default=0):,.0f}"
+        )
     name, _, times = form.partition("@")
-    measure, at = name or "accuracy", int(times or 1)
+    longest = 2 ** (len(evidence.scores[arm]["accuracy"]) - 1)
+    measure, at = name or "accuracy", longest if times == "end" else int(times or 1)
+    n_solved, n = evidence.n_solved(arm, at)
+    if measure == "after":
+        return f"{min(at, longest) * evidence.arms[arm].base_steps:,}"
     if measure == "solved":
-        n_solved, n = evidence.n_solved(arm, at)
         return f"{n_solved} of {n}"
     mean = evidence.mean(arm, measure, at)
     if np.isnan(mean):
         return "nothing (diverged)"
-    return f"{mean:.2f}" if measure in ("loss", "asymmetry") else percent(mean)
+    if measure in ("loss", "asymmetry"):
+        return f"{mean:.2f}"
+    is_split = measure == "accuracy" and 0 < n_solved < n
+    return percent(mean) + (f" ({n_solved} of {n} runs solve it)" if is_split else "")
 
 
 @dataclass(frozen=True, repr=False)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from attnkit.claims import Verdict
-from attnkit.evidence.question import Numbers, Question, Sentence
+from attnkit.evidence.question import Answer, Numbers, Question, Sentence
+from attnkit.evidence.record import Records
 
 
 def guesses(held: str, failed: str) -> dict[str, Verdict]:
@@ -22,6 +23,11 @@ def _clause(claim: str, held: str, topic: str, statement: int | None = None) -> 
 
 _ROLES = (
     "The key decides how much attention a token gets; the value is what the token then passes on."
+)
+
+_ONE_MAP = (
+    "With one head as wide as the model, W_V and W_O multiply to one matrix, so nothing can be "
+    "lost but speed."
 )
 
 _SAME_SCORE = "With one matrix for queries and keys, Ada’s score for Cem equals Cem’s score for Ada"
@@ -56,27 +62,43 @@ _QUESTIONS = (
             Sentence(
                 "cross_attention",
                 held=f"{_ROLES} One matrix did not serve both here.",
-                failed="These tasks need no matrix in attention at all: the embeddings learn what "
-                "the matrices would. So they cannot show what real translation would lose.",
+                failed="Here one vector per token can be key and value at once.",
                 undecided=f"{_ROLES} Whether one matrix can serve both here is open.",
+            ),
+            Sentence(
+                "without_matrices",
+                held="Attention without any matrix does as well, so these tasks do not show what "
+                "real translation would lose.",
+                failed="Attention without any matrix does worse on these tasks.",
+                undecided="Whether these tasks need any matrix in attention is open, so they do "
+                "not show what real translation would lose.",
             ),
         ),
         numbers=(
             Numbers(
                 "cross_attention",
                 "Letters of translated names right, given the letters before: K=V "
-                "{K=V, names:@4}, QKV {QKV, names:@4}, no matrix {no matrix, names:@4}. Runs that "
-                "learn a dictionary: K=V {K=V, dictionary:solved}, QKV {QKV, dictionary:solved}, "
-                "no matrix {no matrix, dictionary:solved}.",
+                "{K=V, names:@end}, QKV {QKV, names:@end} ({#1}; all on the names on which "
+                "learning rates were chosen, so the interval is about other seeds, not other "
+                "names). Runs that learn a dictionary: K=V {K=V, dictionary:solved}, QKV "
+                "{QKV, dictionary:solved}.",
+            ),
+            Numbers(
+                "without_matrices",
+                "Letters right without any matrix: {no matrix, names:@end}, with all "
+                "{QKV, names:@end} ({#1}). Half of the runs have learnt the dictionary after "
+                "{no matrix, dictionary:half} steps without any matrix, after "
+                "{QKV, dictionary:half} with all.",
             ),
             _STEPS,
             Numbers(
                 "ranking",
-                "Loss on text after 4,800 steps: K=V {K=V:loss@8} nats, QKV {QKV:loss@8}. With "
+                "Loss on text after {QKV:after@end} steps: K=V {K=V:loss@end} nats, QKV "
+                "{QKV:loss@end}. With "
                 "K=V a decoder stores half as many numbers per token.",
             ),
         ),
-        claims=("cross_attention", "narrow_head_slow", "ranking", "mqa_stacks"),
+        claims=("cross_attention", "without_matrices", "narrow_head_slow", "ranking", "mqa_stacks"),
         guess="Train both on two small translations. Will K=V be worse?",
         guesses=guesses("Yes, it will be worse", "No, it will do as well"),
     ),
@@ -89,8 +111,7 @@ _QUESTIONS = (
         conclusion=(
             Sentence(
                 "no_value",
-                held="no, on our small tasks attention works as well without one, if an output "
-                "matrix follows",
+                held="no, with one head as wide as the model the output matrix can take its place",
                 failed="yes, without a value matrix some tasks are solved worse",
                 undecided="not decided: our tasks do not tell",
             ),
@@ -98,16 +119,19 @@ _QUESTIONS = (
         reason=(
             Sentence(
                 "no_value",
-                held=f"{_ROLES} The output matrix that follows reads from the token what it needs.",
-                failed=f"{_ROLES} The output matrix that follows did not make up for it.",
-                undecided=f"{_ROLES} Whether the output matrix can do this work alone is open.",
+                held=f"{_ROLES} {_ONE_MAP}",
+                failed=f"{_ROLES} {_ONE_MAP} Within these steps it was lost.",
+                undecided=f"{_ROLES} {_ONE_MAP} Whether it is lost within these steps is open.",
             ),
         ),
         numbers=(
             Numbers(
                 "no_value",
-                "Right without W_V: {V=I, phone book} of a phone book, {V=I, reports to} of who "
-                "reports to whom. With it: {QKV, phone book} and {QKV, reports to}.",
+                "Runs that look up a phone book without W_V: {V=I, phone book:solved}, half of "
+                "them after {V=I, phone book:half} steps; with it {QKV, phone book:solved}, after "
+                "{QKV, phone book:half}. Runs that find who reports to whom: "
+                "{V=I, reports to:solved}, after {V=I, reports to:half}; with it "
+                "{QKV, reports to:solved}, after {QKV, reports to:half}.",
             ),
             Numbers(
                 "value_for_new_tasks",
@@ -143,8 +167,9 @@ _QUESTIONS = (
         reason=(
             Sentence(
                 "direction",
-                held=f"{_SAME_SCORE}, so one head in one layer cannot tell who reports to whom. In "
-                "a mutual relation, such as marriage, both directions are right.",
+                held=f"{_SAME_SCORE}, so one head in one layer mixes up whom Ada reports to and "
+                "who reports to her. In a mutual relation, such as marriage, both directions are "
+                "right.",
                 failed=f"{_SAME_SCORE}, but the models learnt who reports to whom in spite of it.",
                 undecided=f"{_SAME_SCORE}; whether one head can still learn who reports to whom is "
                 "open.",
@@ -153,9 +178,9 @@ _QUESTIONS = (
         numbers=(
             Numbers(
                 "direction",
-                "Whom Ada reports to, right: Q=K {Q=K}, QKV {QKV}; Q=K after 32 times the steps "
-                "{Q=K, 19,200 steps:@32}, {Q=K, 19,200 steps:rises}. Runs that learn it if keys "
-                "are the tokens themselves (K=I): {K=I:solved}.",
+                "Whom Ada reports to, right: Q=K {Q=K}, QKV {QKV}; Q=K after {Q=K+:after@end} "
+                "steps {Q=K+:@end}, {Q=K+:rises}. Runs that learn it if keys are the tokens "
+                "themselves (K=I): {K=I:solved}.",
             ),
             Numbers(
                 "shared_qk",
@@ -166,15 +191,16 @@ _QUESTIONS = (
             ),
             Numbers(
                 "heads_buy_direction",
-                "Whom Ada reports to, right after 12,000 steps of Q=K: one head {Q=K:@8}, two "
-                "{Q=K, 2 heads:@8}, four {Q=K, 4 heads:@8}, four a quarter as wide "
-                "{Q=K, 4 heads of 4:@8}.",
+                "Whom Ada reports to, right after {Q=K:after@end} steps of Q=K: one head "
+                "{Q=K:@end}, two {Q=K, 2 heads:@end}, four {Q=K, 4 heads:@end}, four a quarter as "
+                "wide {Q=K, 4 heads of 4:@end}.",
             ),
             Numbers(
                 "skew_part",
-                "Whom Ada reports to, right after 4,800 steps of one matrix whose scores have a "
-                "skew part: rank 2 {skew part of rank 2:@8}, rank 8 {skew part of rank 8:@8}, "
-                "purely skew {skew part of rank 16:@8}.",
+                "Whom Ada reports to, right after {QKV:after@end} steps of one matrix whose scores "
+                "have a skew part: rank 2 {skew part of rank 2:@end}, rank 8 "
+                "{skew part of rank 8:@end}, purely skew {skew part of rank 16:@end}; rank 16 in a "
+                "head twice as wide {rank 16 in a head of 32:@end}.",
             ),
         ),
         claims=(
@@ -223,18 +249,20 @@ _QUESTIONS = (
             ),
         ),
         numbers=(
-            _STEPS,
             Numbers(
                 "narrow_head",
-                "Runs that have learnt it in heads 3 wide after 19,200 steps: K=V "
-                "{K=V, 3 wide:solved@32}, QKV {QKV, 3 wide:solved@32}; in heads 2 wide after "
-                "4,800: K=V {K=V, 2 wide:solved@8}, QKV {QKV, 2 wide:solved@8}.",
+                "Within {QKV, 3 wide:after} steps at the tuned rate, {K=V, 3 wide:solved} runs of "
+                "K=V have learnt it in heads 3 wide, and {QKV, 3 wide:solved} of QKV; by "
+                "{QKV, 3 wide:after@end} steps {K=V, 3 wide:solved@end} and "
+                "{QKV, 3 wide:solved@end}. In heads 2 wide, by {QKV, 2 wide:after@8} steps: K=V "
+                "{K=V, 2 wide:solved@8}, QKV {QKV, 2 wide:solved@8}.",
             ),
+            _STEPS,
             Numbers(
                 "parameters",
-                "Runs of K=V that learn it within 600 steps: {K=V, 4 wide:solved} with as many "
-                "parameters as QKV in heads 3 wide, {K=V, 5 wide:solved} with a quarter more, "
-                "{K=V, 6 wide:solved} with half as many again (QKV {QKV, 3 wide:solved}).",
+                "Runs of K=V that learn it within {QKV, 3 wide:after} steps: {K=V, 4 wide:solved} "
+                "with as many parameters as QKV in heads 3 wide, {K=V, 6 wide:solved} with half as "
+                "many again (QKV {QKV, 3 wide:solved}).",
             ),
             Numbers(
                 "alike_keys",
@@ -279,14 +307,29 @@ _QUESTIONS = (
                 "open.",
                 statement=0,
             ),
+            Sentence(
+                "one_matrix_self_mask",
+                held="In a phone book one matrix is enough if no token may attend to itself "
+                "(self-mask).",
+                failed="In a phone book one matrix does worse, even if no token may attend to "
+                "itself (self-mask).",
+                undecided="Whether one matrix is enough for a phone book if no token may attend to "
+                "itself (self-mask) is open.",
+            ),
         ),
         numbers=(
             Numbers(
                 "one_matrix",
                 "Runs of Q=K=V that find spouses: {Q=K=V, married:solved} (QKV "
                 "{QKV, married:solved}); that look up a phone book: {Q=K=V, phone book:solved} "
-                "({QKV, phone book:solved}). Who reports to whom, right after 4,800 steps: "
-                "{Q=K=V, reports to:@8} ({QKV, reports to:@8}).",
+                "({QKV, phone book:solved}). Who reports to whom, right after "
+                "{QKV, reports to:after@end} steps: {Q=K=V, reports to:@end} "
+                "({QKV, reports to:@end}).",
+            ),
+            Numbers(
+                "one_matrix_self_mask",
+                "Runs of Q=K=V that look up a phone book if no token may attend to itself "
+                "(self-mask): {Q=K=V, self-mask:solved}; without the mask {Q=K=V:solved}.",
             ),
             Numbers(
                 "symmetry_follows",
@@ -296,12 +339,12 @@ _QUESTIONS = (
             ),
             Numbers(
                 "ranking",
-                "Loss on text after 4,800 steps: Q=K=V {Q=K=V:loss@8} nats, QKV "
-                "{QKV:loss@8}. Q=K has {Q=K:loss@8}, with a self-mask {Q=K, self-mask:loss@8} (QKV "
-                "{QKV, self-mask:loss@8}).",
+                "Loss on text after {QKV:after@end} steps: Q=K=V {Q=K=V:loss@end} nats, QKV "
+                "{QKV:loss@end}. Q=K has {Q=K:loss@end}, with a self-mask "
+                "{Q=K, self-mask:loss@end} (QKV {QKV, self-mask:loss@end}).",
             ),
         ),
-        claims=("one_matrix", "symmetry_follows", "ranking"),
+        claims=("one_matrix", "one_matrix_self_mask", "symmetry_follows", "ranking"),
         guess="One matrix for all (Q=K=V) on three relations. Will it do as well as three?",
         guesses=guesses("Yes, on all of them", "No, not on all"),
     ),
@@ -309,6 +352,17 @@ _QUESTIONS = (
 
 QUESTIONS: dict[str, Question] = {question.id: question for question in _QUESTIONS}
 """The five questions by their ids, in the order of the page."""
+
+
+def answers_in_markdown(records: Records) -> str:
+    """Return the five answers for README.md: each with its reason and its first numbers."""
+    lines = []
+    for place, question in enumerate(QUESTIONS.values(), 1):
+        answer = Answer(question, records)
+        texts = (f"**{question.title}**", answer.conclusion, answer.reason, *answer.numbers[:1])
+        lines.append(f"{place}. {' '.join(filter(None, texts))}")
+    return "\n".join(lines)
+
 
 _DIRECTION, _NARROW, _ONE = (QUESTIONS[n] for n in ("two_spaces", "expressiveness", "one_matrix"))
 

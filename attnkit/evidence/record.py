@@ -1,4 +1,4 @@
-"""Records of evidence: scores of all seeds, tuned learning rates, and the findings from them.
+"""Records of evidence: scores of all seeds, tuned recipes, and the findings from them.
 
 A record is stored as JSON with the fields of `Evidence`, and nothing else of it is read. Verdicts
 are computed anew whenever a record is read. `python -m attnkit claims --ship` writes
@@ -18,10 +18,12 @@ import numpy as np
 from pydantic import PlainSerializer, PlainValidator, TypeAdapter
 
 from attnkit.claims import CLAIMS, Claim, Verdict
+from attnkit.claims.base import Arm
 from attnkit.claims.measures import SOLVED
 from attnkit.claims.statements import Statement
-from attnkit.evidence.stored import DrawnArray, SingleArray, plain
-from attnkit.evidence.trials import Tuned
+from attnkit.evidence.curve import Curve
+from attnkit.evidence.stored import SingleArray, plain
+from attnkit.evidence.tuning import Tuned
 from attnkit.evidence.verdict import (
     RULE_HASH,
     Finding,
@@ -30,6 +32,7 @@ from attnkit.evidence.verdict import (
     judge,
     judge_statement,
     judge_together,
+    loser,
     still_rises,
 )
 from attnkit.foundation.display import Plotted
@@ -38,38 +41,6 @@ from attnkit.training.maker import Maker
 
 SHIPPED = Path(__file__).parent / "shipped.json"
 """File of the records that ship with the package."""
-
-
-@dataclass(frozen=True, eq=False)
-class Curve:
-    """Learning curve of an arm: statistics over its seeds at every evaluation.
-
-    Attributes:
-        steps: (e,) steps of the evaluations.
-        mean: (e,) mean over seeds.
-        low: (e,) lower quartile of the seeds.
-        high: (e,) upper quartile of the seeds.
-        solved: (e,) share of seeds that have solved the task.
-        by: The metric: "accuracy", or "loss" on text.
-    """
-
-    steps: DrawnArray
-    mean: DrawnArray
-    low: DrawnArray
-    high: DrawnArray
-    solved: DrawnArray
-    by: str = "accuracy"
-
-    @staticmethod
-    def of(steps: np.ndarray, values: np.ndarray, by: str) -> Curve:
-        """Return the curve of the values of s seeds, (e, s), without runs that diverged."""
-        present = ~np.isnan(values).all(1)
-        steps, values = steps[present], values[present]
-        solved = (values >= SOLVED).mean(1) if by == "accuracy" else np.zeros(len(steps))
-        low, high = (
-            np.nanquantile(values, q, axis=1) if len(values) else steps for q in (0.25, 0.75)
-        )
-        return Curve(steps, np.nanmean(values, 1), low, high, solved, by)
 
 
 @dataclass(frozen=True)
@@ -100,7 +71,7 @@ class Evidence(Plotted):
         n_seeds: Number of seeds; some arms have only the first of them.
         scores: Arm → measure → (k, s) scores at 1, 2, 4, ... times the base steps; NaN where a run
             diverged.
-        tuned: Arm → its learning rate, and the rates that were tried.
+        tuned: Arm → its learning rate and schedule, and those that were tried.
         experiments: The compared experiments, each as `Experiment.to_text`.
         model_steps: Optimiser steps of single runs, tuning included.
         seconds: Seconds of training, tuning included.
@@ -147,6 +118,12 @@ class Evidence(Plotted):
         return range(self.first_seed, self.first_seed + self.n_seeds)
 
     @property
+    def arms(self) -> dict[str, Arm]:
+        """Name → arm for all arms of the claim, with those that are trained for longer last."""
+        longer = (*self.claim.confirmation()[0], *(arm for _, arm in self.lost))
+        return {arm.name: arm for arm in (*self.claim.arms, *longer)}
+
+    @property
     def statements(self) -> tuple[Statement, ...]:
         """The statements of the claim, and measured ones that confirm an inability."""
         further = self.claim.confirmation()[1]
@@ -162,6 +139,22 @@ class Evidence(Plotted):
             )
             for statement in self.statements
         )
+
+    @property
+    def lost(self) -> tuple[tuple[str, Arm], ...]:
+        """Names of arms that have lost a comparison of accuracies, and the arms that follow them.
+
+        An arm that is called unable is not followed: other arms confirm that.
+        """
+        names = [
+            name
+            for statement, finding in zip(self.claim.statements, self.findings, strict=False)
+            if statement.measure == "accuracy"
+            and not statement.unable
+            and (name := loser(statement, finding)) is not None
+        ]
+        followed = ((name, self.claim.follow_up(name)) for name in dict.fromkeys(names))
+        return tuple((name, arm) for name, arm in followed if arm is not None)
 
     @property
     def judgement(self) -> Judgement:
@@ -247,6 +240,11 @@ class Records(dict[str, Evidence]):
         together = judge_together([record.judgement for record in full])
         alone = {name: record.judgement.verdict for name, record in self.items()}
         return alone | {r.claim.id: v for r, v in zip(full, together, strict=True)}
+
+    @property
+    def n_together(self) -> int:
+        """Number of claims that are read together; 1 if each is read alone."""
+        return max(1, sum(not record.quick for record in self.values()))
 
     def to_json(self, *, summarised: bool = True) -> str:
         """Return the records as JSON, one claim per line.

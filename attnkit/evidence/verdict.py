@@ -31,9 +31,9 @@ import numpy as np
 from jaxtyping import Float64
 from scipy.special import bdtr, bdtrc, betaincinv, stdtr
 
-from attnkit.claims.base import LEAST_SEEDS, LONGEST, Verdict
+from attnkit.claims.base import FOLLOWED, LEAST_SEEDS, LONGEST, Verdict
 from attnkit.claims.statements import Statement
-from attnkit.training.statistics import mean_interval
+from attnkit.training.statistics import mean_interval, median_interval
 
 LEVEL = 0.95
 """Confidence level of all intervals and verdicts."""
@@ -56,20 +56,25 @@ RULE = f"""
 1. A claim says in numbers what must hold, for example “Q=K is worse than QKV by more than 5
 points”. That and our prediction are written down before the runs of the record begin; what had been
 seen by then is told beside it.
-2. Every variant is trained on the same seeds, each at the best of several learning rates, which
-were found on other seeds.
+2. Every variant is trained on the same seeds, each with the learning rate and the schedule
+(constant, or cosine with a warm-up) that are best for its number of steps. They are found on ten
+other seeds by how many of these learn the task, and then by how fast they do. More learning rates
+are tried until the best one has a smaller and a larger neighbour.
 3. Accuracies: seeds are compared one by one. **Worse** means that significantly more seeds end
-worse than better by the amount that the claim names (exact McNemar test). **No worse** means that
-at most {MOST_WORSE:.0%} of all seeds can be worse (upper limit of the exact 95% interval). Losses,
+worse than better by the amount that the claim names (exact McNemar test). If no more than half of
+the seeds are worse, we say that the variant **falls behind more often**. **No worse** means that at
+most {MOST_WORSE:.0%} of all seeds can be worse (upper limit of the exact 95% interval). Losses,
 symmetries, and accuracies on tasks that no run solves: the mean difference, with Student's
 interval.
 4. If the data show what the claim says, it **held**; if they show the opposite, it **did not
 hold**; otherwise, or with fewer than {LEAST_SEEDS} seeds, it is **undecided**.
 5. Everything that a claim says must hold. “Cannot” must also hold after {LONGEST} times the steps,
-with a constant learning rate and with a schedule, warm-up, clipped gradients and nine learning
-rates. If accuracy still rises there, we say “not within so many steps”.
-6. The shipped verdicts are read together (Holm's correction): the chance that any of them is wrong
-is at most 5%. A run of your own is read alone.
+with the best constant and the best cosine learning rate for so many steps. Any other variant whose
+accuracy loses is followed for longer, mostly {FOLLOWED} times the steps: then we say how many seeds
+learn by then, and after how many steps.
+6. The shipped verdicts are read together, at a level of 5% (Holm's correction). Tuning can err as
+well; a simulation with resampled runs says how often the whole procedure finds a difference where
+there is none. A run of your own is read alone.
 """
 """The rule in words, as Markdown for pages."""
 
@@ -89,10 +94,10 @@ class Finding:
             worse" excludes; for a region with two limits, pairs outside it.
         n_better: Pairs that differ as much in the other direction.
         n_lost: Pairs in which a run diverged.
-        effect: Mean difference; NaN if a difference is infinite.
-        effect_low: Lower limit of Student's interval of the mean difference.
-        effect_high: Upper limit of Student's interval of the mean difference.
-        median: Median difference.
+        effect: Mean difference; the median difference if pairs are counted.
+        effect_low: Lower limit of Student's interval of the mean, or of the exact interval of the
+            median, which holds for differences of any distribution.
+        effect_high: Upper limit of that interval.
         share_low: Lower limit of the share of seeds that are worse, from 0 to 1.
         share_high: Upper limit of that share.
         method: Test that decides: "pairs" counts pairs of seeds, "mean" compares means.
@@ -107,7 +112,6 @@ class Finding:
     effect: float
     effect_low: float
     effect_high: float
-    median: float
     share_low: float
     share_high: float
     method: Method
@@ -118,6 +122,11 @@ class Finding:
     def n_alike(self) -> int:
         """Pairs that are neither worse nor better."""
         return self.n_pairs - self.n_worse - self.n_better - self.n_lost
+
+    @property
+    def is_frequency(self) -> bool:
+        """Whether pairs are counted, and some but no more than half of them are worse."""
+        return self.method == "pairs" and 0 < 2 * self.n_worse <= self.n_pairs
 
     @property
     def verdict(self) -> Verdict:
@@ -169,63 +178,76 @@ def judge_statement(statement: Statement, values: Scores) -> Finding:
         values: (s,) as `differences` returns them. A pair in which a run diverged, NaN, counts
             against either verdict, and means are then not compared.
     """
-    present = values[~np.isnan(values)]
-    n, n_lost = len(values), int(np.isnan(values).sum())
-    wants_worse = not statement.low < 0 < statement.high
-    worse, better = _sides(statement, present)
-    interval = mean_interval(present if np.isfinite(present).all() else np.full(1, np.nan), LEVEL)
-    method: Method = "mean" if statement.measured.compares_means else "pairs"
-    if n < LEAST_SEEDS or (method == "mean" and n_lost):
-        p_held = p_not = 1.0
-    elif method == "pairs":
-        p_worse = _p_worse(worse, better + n_lost)
-        p_no_worse = _p_no_worse(worse + n_lost, n)
-        p_held, p_not = (p_worse, p_no_worse) if wants_worse else (p_no_worse, p_worse)
-    else:
-        p_held, p_not = _by_mean(present, statement.low, statement.high)
-    share_low, share_high = _share_interval(worse, worse + n_lost, n)
-    with np.errstate(invalid="ignore"):  # The middle of −∞ and ∞ is NaN.
-        median = float(np.median(present)) if len(present) else float("nan")
+    worse, better, lost = (int(count) for count in _counts(statement, values))
+    compares_means = statement.measured.compares_means
+    known = np.full(1, np.nan) if compares_means and np.isinf(values).any() else values
+    interval = (mean_interval if compares_means else median_interval)(known, LEVEL)
+    share_low, share_high = _share_interval(worse, worse + lost, len(values))
+    p_held, p_not = p_values(statement, values)
     return Finding(
-        n_pairs=n,
+        n_pairs=len(values),
         n_worse=worse,
         n_better=better,
-        n_lost=n_lost,
+        n_lost=lost,
         effect=float(interval.mean),
         effect_low=float(interval.low),
         effect_high=float(interval.high),
-        median=median,
         share_low=share_low,
         share_high=share_high,
-        method=method,
-        p_held=p_held,
-        p_not=p_not,
+        method="mean" if compares_means else "pairs",
+        p_held=float(p_held),
+        p_not=float(p_not),
     )
 
 
-def _sides(statement: Statement, values: Scores) -> tuple[int, int]:
-    """Count the pairs beyond the limit of a statement, and those as far on the other side of 0.
+def p_values(
+    statement: Statement, values: Float64[np.ndarray, "*n s"]
+) -> tuple[Float64[np.ndarray, " *n"], Float64[np.ndarray, " *n"]]:
+    """Return the p-values of "held" and of "did not hold", each 1 if the seeds do not show it.
+
+    Args:
+        statement: The statement.
+        values: Differences as `differences` returns them, of one set of seeds or of many.
+    """
+    n = values.shape[-1]
+    worse, better, lost = _counts(statement, values)
+    if n < LEAST_SEEDS:
+        return np.ones(worse.shape), np.ones(worse.shape)
+    if statement.measured.compares_means:
+        known = np.isfinite(values).all(-1)
+        p_held, p_not = _by_mean(np.where(known[..., None], values, 0.0), statement)
+        return np.where(known, p_held, 1.0), np.where(known, p_not, 1.0)
+    p_worse, p_no_worse = _p_worse(worse, better + lost), _p_no_worse(worse + lost, n)
+    return (p_worse, p_no_worse) if statement.asserts_difference else (p_no_worse, p_worse)
+
+
+def _counts(
+    statement: Statement, values: Float64[np.ndarray, "*n s"]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Count the pairs beyond the limit of a statement, those as far on the other side of 0, and
+    those in which a run diverged.
 
     A statement of "worse" or "better" asserts pairs beyond its limit; one of "no worse" excludes
     them.
     """
     limit = statement.high if math.isinf(statement.low) else statement.low
     into_region = 1.0 if math.isinf(statement.high) else -1.0
-    sign = -into_region if statement.low < 0 < statement.high else into_region
+    sign = into_region if statement.asserts_difference else -into_region
     signed, least = sign * values, abs(limit) + ROUNDING
-    return int((signed > least).sum()), int((signed < -least).sum())
+    return (signed > least).sum(-1), (signed < -least).sum(-1), np.isnan(values).sum(-1)
 
 
-def _p_worse(worse: int, better: int) -> float:
+def _p_worse(worse: np.ndarray, better: np.ndarray) -> np.ndarray:
     """Return the two-sided p-value of McNemar's exact test if more pairs are worse, otherwise 1."""
-    if worse <= better:
-        return 1.0
-    return min(1.0, float(2 * bdtrc(worse - 1, worse + better, 0.5)))
+    p = 2 * bdtrc(np.maximum(worse - 1, 0), worse + better, 0.5)
+    p = np.where(worse == 0, 1.0, p)
+    return np.where(worse > better, np.minimum(1.0, p), 1.0)
 
 
-def _p_no_worse(worse: int, n: int) -> float:
+def _p_no_worse(worse: np.ndarray, n: int) -> np.ndarray:
     """Return the two-sided p-value of the hypothesis that a share of `MOST_WORSE` is worse."""
-    return min(1.0, float(2 * bdtr(worse, n, MOST_WORSE)))
+    p: np.ndarray = np.minimum(1.0, 2 * bdtr(worse, n, MOST_WORSE))
+    return p
 
 
 def _share_interval(least: int, most: int, n: int) -> tuple[float, float]:
@@ -235,23 +257,33 @@ def _share_interval(least: int, most: int, n: int) -> tuple[float, float]:
     return float(low), float(betaincinv(most + 1, n - most, 1 - tail)) if most < n else 1.0
 
 
-def _by_mean(values: Scores, low: float, high: float) -> tuple[float, float]:
+def _by_mean(
+    values: Float64[np.ndarray, "*n s"], statement: Statement
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the p-values of "held" and of "did not hold" by Student's t test of the mean."""
-    mean, error = values.mean(), values.std(ddof=1) / math.sqrt(len(values))
-    inside = low < mean < high
+    n = values.shape[-1]
+    mean, error = values.mean(-1), values.std(-1, ddof=1) / math.sqrt(n)
 
-    def p(limit: float) -> float:
+    def p(limit: float) -> np.ndarray:
         if math.isinf(limit):
-            return 0.0
-        if math.isclose(mean, limit, rel_tol=1e-12, abs_tol=1e-12):
-            return 1.0  # The mean lies on the limit, up to rounding.
-        if error == 0:
-            return 0.0
-        return float(2 * stdtr(len(values) - 1, -abs(mean - limit) / error))
+            return np.zeros(mean.shape)
+        on_limit = np.isclose(mean, limit, rtol=1e-12, atol=1e-12)  # up to rounding
+        with np.errstate(divide="ignore", invalid="ignore"):
+            beyond = 2 * stdtr(n - 1, -abs(mean - limit) / error)
+        return np.where(on_limit, 1.0, np.where(error == 0, 0.0, beyond))
 
-    if inside:
-        return max(p(low), p(high)), 1.0
-    return 1.0, p(low) if mean <= low else p(high)
+    p_low, p_high = p(statement.low), p(statement.high)
+    inside = (statement.low < mean) & (mean < statement.high)
+    p_outside = np.where(mean <= statement.low, p_low, p_high)
+    return np.where(inside, np.maximum(p_low, p_high), 1.0), np.where(inside, 1.0, p_outside)
+
+
+def loser(statement: Statement, finding: Finding) -> str | None:
+    """Return the name of the arm that is worse than the other one, or None if neither is shown."""
+    shown = Verdict.HELD if statement.asserts_difference else Verdict.FAILED
+    if finding.verdict is not shown:
+        return None
+    return statement.right if statement.counts_better else statement.left
 
 
 def still_rises(accuracy: np.ndarray) -> bool:

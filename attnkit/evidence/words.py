@@ -9,10 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from attnkit.claims import Verdict
+from attnkit.claims.base import LONGEST, SCHEDULES
 from attnkit.claims.measures import multiples
 from attnkit.claims.statements import Statement
 from attnkit.evidence.record import Evidence
-from attnkit.evidence.trials import Tuned
+from attnkit.evidence.tuning import Tried, Tuned
 from attnkit.evidence.verdict import Finding
 from attnkit.foundation.words import capitalised, counted
 from attnkit.training.summary import fixed, percent
@@ -47,33 +48,59 @@ class Table:
         return Table(self.caption, (first, "Numbers", last), rows)
 
 
-def found_in_words(statement: Statement, verdict: Verdict) -> str:
-    """Return the finding on a statement with this verdict, without a full stop."""
+def tested_in_words(statement: Statement, finding: Finding) -> str:
+    """Return a statement in words that its finding allows, without a full stop.
+
+    A variant that falls behind with no more than half of the seeds is not called worse; it falls
+    behind more often.
+    """
+    is_frequency = statement.asserts_difference and finding.is_frequency
+    return statement.more_often if is_frequency else statement.text
+
+
+def found_in_words(statement: Statement, finding: Finding) -> str:
+    """Return the finding on a statement, without a full stop."""
+    tested = tested_in_words(statement, finding)
+    is_frequency = not statement.asserts_difference and finding.is_frequency
     found = {
-        Verdict.HELD: statement.text,
-        Verdict.FAILED: statement.opposite,
-        Verdict.UNDECIDED: f"The seeds do not decide this: {statement.text}",
+        Verdict.HELD: tested,
+        Verdict.FAILED: statement.more_often if is_frequency else statement.opposite,
+        Verdict.UNDECIDED: f"The seeds do not decide this: {tested}",
     }
-    return capitalised(found[verdict])
+    return capitalised(found[finding.verdict])
 
 
 def main_statement(evidence: Evidence, verdict: Verdict) -> tuple[Statement, Finding]:
-    """Return the first statement that has the verdict on its claim; the first if none has."""
+    """Return the first statement that has the verdict on its claim; the first if none has.
+
+    If only the other claims, read together with this one, leave it undecided, that is the statement
+    which is the least certain.
+    """
     pairs = list(zip(evidence.statements, evidence.findings, strict=True))
-    return next((pair for pair in pairs if pair[1].verdict is verdict), pairs[0])
+    alone = evidence.judgement.verdict
+    if verdict is Verdict.UNDECIDED and alone is Verdict.HELD:
+        return max(pairs, key=lambda pair: pair[1].p_held)
+    wanted = (verdict, alone)
+    found = [pair for one in wanted for pair in pairs if pair[1].verdict is one]
+    return found[0] if found else pairs[0]
 
 
 def values_in_words(evidence: Evidence, statement: Statement, finding: Finding) -> str:
     """Return the values of the arms that a statement compares, and the number of seeds.
 
-    They are means over seeds, and medians of steps. Of four arms, both differences are given.
+    They are means over seeds, and medians of steps; numbers of seeds that have solved the task, if
+    some seeds of an arm have and others have not. Of four arms, both differences are given. If only
+    some pairs differ, the text begins with their number.
     """
     unit = statement.measured.unit
+    solved = _solved_by_some(evidence, statement)
     if unit == "doublings":
         values = evidence.scores_at(statement.measure, statement.at)
         medians = (float(np.median(values[name])) for name in statement.arms)
         texts = [f"{2**x:,.0f}" if x < math.inf else "never" for x in medians]
         unit = "steps, median"
+    elif solved:
+        texts, unit = [f"{n} of {of}" for n, of in solved.values()], "seeds solve the task"
     else:
         means = [evidence.mean(name, statement.measure, statement.at) for name in statement.arms]
         if len(means) == 4:
@@ -81,7 +108,29 @@ def values_in_words(evidence: Evidence, statement: Statement, finding: Finding) 
         is_share = unit == "points" or statement.measure == "mass_on_target"
         texts = [_value(mean, is_share) for mean in means]
         unit = "" if is_share else unit
-    return f"{' against '.join(texts)} {unit}".rstrip() + f", {counted(finding.n_pairs, 'seed')}"
+    text = f"{' against '.join(texts)} {unit}".rstrip()
+    if not solved:
+        text += f", {counted(finding.n_pairs, 'seed')}"
+    if not finding.is_frequency:
+        return text
+    ending = "s" if finding.n_worse == 1 else ""
+    change = f"get{ending} ahead" if statement.counts_better else f"fall{ending} behind"
+    return (
+        f"{finding.n_worse} of {finding.n_pairs} seeds {change}, {finding.n_better} the other way "
+        f"round; {text}"
+    )
+
+
+def _solved_by_some(evidence: Evidence, statement: Statement) -> dict[str, tuple[int, int]]:
+    """Return arm → number of seeds that have solved the task, and of all seeds.
+
+    Empty if the statement is not about accuracies, or if each arm has the task solved with all
+    seeds or with none: then means describe the seeds.
+    """
+    if statement.measure != "accuracy":
+        return {}
+    solved = {name: evidence.n_solved(name, statement.at) for name in statement.arms}
+    return solved if any(0 < n < of for n, of in solved.values()) else {}
 
 
 def _value(mean: float, is_share: bool) -> str:
@@ -91,53 +140,72 @@ def _value(mean: float, is_share: bool) -> str:
 
 
 def statements_table(evidence: Evidence) -> Table:
-    """Return a row for every statement: seeds that solve the task, pairs, median and mean."""
+    """Return a row for every statement: seeds that solve the task, pairs, and the difference."""
     rows = [
         (
-            statement.text,
+            tested_in_words(statement, finding),
             _solved_in_words(evidence, statement),
             pairs_in_words(statement, finding) if finding.method == "pairs" else "",
-            difference_in_words(finding.median, statement),
-            mean_in_words(statement, finding),
+            effect_in_words(statement, finding),
             f"{finding.verdict.mark} {finding.verdict}",
         )
         for statement, finding in zip(evidence.statements, evidence.findings, strict=True)
     ]
-    head = ("Tested", "Solved", "Seeds", "Median", "Mean", "Verdict, read alone")
+    head = ("Tested", "Solved", "Seeds", "Difference", "Verdict, read alone")
     return Table("All statements", head, rows)
 
 
 def tuning_table(tuned: Mapping[str, Tuned]) -> Table:
-    """Return a row for every arm: its learning rate and those that were tried."""
+    """Return a row for every arm: its learning rate and schedule, and those that were tried."""
     rows = []
     for name, tuning in tuned.items():
-        tried = ", ".join(f"{rate:g}: {tuning.in_words(rate)}" for rate in sorted(tuning.tried))
-        rows.append((name, f"{tuning.rate:g}", tuning.by, tried, "yes" if tuning.at_edge else "no"))
-    head = ("Variant", "Learning rate", "Chosen by", "Tried (rate: mean)", "Best at the edge?")
-    return Table("How learning rates were found", head, rows)
+        tried = [
+            f"{schedule}: "
+            + ", ".join(
+                f"{one.rate:g}: {_tried_in_words(one, tuning.by)}"
+                for one in tuning.tried
+                if one.schedule == schedule
+            )
+            for schedule in dict.fromkeys(one.schedule for one in tuning.tried)
+        ]
+        found = f"{tuning.rate:g}, {tuning.schedule}" if tuning.schedule else f"{tuning.rate:g}"
+        note = "not learnt with any" if tuning.never_learnt else ""
+        rows.append((name, found, f"{tuning.steps:,}", "; ".join(tried), note))
+    tried_head = "Tried (rate: seeds that learn, or the mean)"
+    head = ("Variant", "Learning rate, schedule", "Steps", tried_head, "Note")
+    return Table("How learning rates and schedules were found", head, rows)
+
+
+def _tried_in_words(tried: Tried, by: str) -> str:
+    """Return what a recipe reached: seeds that learn if any does, otherwise its mean."""
+    if math.isnan(tried.mean):
+        return "diverged"
+    if by == "loss":
+        return f"{tried.mean:.3f}"
+    share = f"{tried.n_solved} of {tried.n_seeds}"
+    return share if tried.n_solved else f"{share} ({tried.mean:.0%})"
 
 
 def finding_in_words(statement: Statement, finding: Finding) -> str:
     """Return the finding on a statement in a few words."""
-    mean = mean_in_words(statement, finding)
-    if finding.method == "mean":
-        n, n_lost = finding.n_pairs, finding.n_lost
-        lost = f", diverged with {n_lost} of {n} seeds" if n_lost else ""
-        return f"{'mean' if statement.right is None else 'mean difference'} {mean}{lost}"
-    median = difference_in_words(finding.median, statement)
-    averages = [f"{name} {value}" for name, value in (("median", median), ("mean", mean)) if value]
-    return "; ".join(filter(None, [pairs_in_words(statement, finding), ", ".join(averages)]))
+    effect = effect_in_words(statement, finding)
+    if finding.method == "pairs":
+        return "; ".join(filter(None, [pairs_in_words(statement, finding), effect]))
+    n, n_lost = finding.n_pairs, finding.n_lost
+    return effect + (f", diverged with {n_lost} of {n} seeds" if n_lost else "")
 
 
 def pairs_in_words(statement: Statement, finding: Finding) -> str:
-    """Return the numbers of seeds with which the left arm is worse, better and alike."""
-    counts_higher = math.isinf(statement.high) != (statement.low < 0 < statement.high)
-    is_better = counts_higher == (statement.measured.better > 0)
-    first, second = ("better", "worse") if is_better else ("worse", "better")
+    """Return the numbers of seeds with which the left arm is worse, better and alike.
+
+    The first number has the exact interval of its share.
+    """
+    first, second = ("better", "worse") if statement.counts_better else ("worse", "better")
     lost = f", diverged with {finding.n_lost}" if finding.n_lost else ""
     return (
-        f"{first} with {finding.n_worse} of {finding.n_pairs} seeds, {second} with "
-        f"{finding.n_better}, alike with {finding.n_alike}{lost}"
+        f"{first} with {finding.n_worse} of {finding.n_pairs} seeds [{percent(finding.share_low)} "
+        f"to {percent(finding.share_high)}], {second} with {finding.n_better}, alike with "
+        f"{finding.n_alike}{lost}"
     )
 
 
@@ -150,16 +218,19 @@ def difference_in_words(value: float, statement: Statement) -> str:
     return f"{fixed(scale * value, digits, '+')} {unit}".rstrip()
 
 
-def mean_in_words(statement: Statement, finding: Finding) -> str:
-    """Return a mean difference with its interval; empty if it is NaN."""
-    mean, low, high = (
+def effect_in_words(statement: Statement, finding: Finding) -> str:
+    """Return the median or mean difference with its interval; empty if it is NaN."""
+    effect, low, high = (
         difference_in_words(value, statement)
         for value in (finding.effect, finding.effect_low, finding.effect_high)
     )
-    if not low:
-        return mean
+    if not effect:
+        return ""
+    noun = "median" if finding.method == "pairs" else "mean"
+    noun += " difference" if statement.right is not None else ""
     unit = f" {statement.measured.unit}".rstrip()
-    return f"{mean} [{low.removesuffix(unit)} to {high.removesuffix(unit)}]"
+    interval = f" [{low.removesuffix(unit)} to {high.removesuffix(unit)}]" if low and high else ""
+    return f"{noun} {effect}{interval}"
 
 
 def _solved_in_words(evidence: Evidence, statement: Statement) -> str:
@@ -167,6 +238,25 @@ def _solved_in_words(evidence: Evidence, statement: Statement) -> str:
         return ""
     counts = {name: evidence.n_solved(name, statement.at) for name in statement.arms}
     return "; ".join(f"{name}: {solved} of {n}" for name, (solved, n) in counts.items())
+
+
+def followed_in_words(evidence: Evidence) -> str:
+    """Return what became of the arms that lost and were trained for longer; may be empty."""
+    parts = []
+    for name, arm in evidence.lost:
+        if arm.name not in evidence.scores:
+            continue
+        n_solved, n = evidence.n_solved(arm.name, arm.up_to)
+        within = f"within {arm.steps:,} steps"
+        if n_solved:
+            steps = 2 ** float(np.median(evidence.scores[arm.name]["steps_to_solve"][-1]))
+            median = f", after a median of {steps:,.0f}" if math.isfinite(steps) else ""
+            parts.append(f"{name} learns later: {n_solved} of {n} seeds {within}{median}")
+        else:
+            accuracy = percent(evidence.mean(arm.name, at=arm.up_to))
+            rises = ", and it still rises" if evidence.still_rises(arm.name) else ""
+            parts.append(f"{name} learns with no seed of {n} {within} ({accuracy}{rises})")
+    return f"Trained for longer, with recipes tuned for it: {'; '.join(parts)}." if parts else ""
 
 
 def rises_in_words(evidence: Evidence) -> str:
@@ -180,10 +270,10 @@ def rises_in_words(evidence: Evidence) -> str:
         if not statement.unable:
             continue
         short = arms[statement.left]
-        for arm in (short, short.longest(), short.scheduled()):
+        for arm in (short, *(short.longer(LONGEST, (schedule,)) for schedule in SCHEDULES)):
             if arm.name not in evidence.scores or len(multiples(arm.up_to)) < 3:
                 continue
-            condition = " with a schedule" if arm.finer_rates else ""
+            condition = "" if arm is short else f" with a {arm.schedules[0]} rate"
             verb = "still rises at" if evidence.still_rises(arm.name) else "has stopped rising by"
             parts.append(f"{short.name}{condition} {verb} {arm.up_to * arm.base_steps:,} steps")
     return f"Accuracy: {'; '.join(dict.fromkeys(parts))}." if parts else ""

@@ -13,12 +13,11 @@ import numpy as np
 from attnkit.claims.statements import Statement
 from attnkit.evidence.record import Evidence
 from attnkit.evidence.verdict import Finding, differences, judge_statement
-from attnkit.evidence.words import difference_in_words, finding_in_words
+from attnkit.evidence.words import difference_in_words, finding_in_words, tested_in_words
 from attnkit.figures.marks import STRIPE, Mark, dots, level, region, row_offsets, text
 from attnkit.figures.panels import Axis, Figure, Panel, draw
 from attnkit.figures.strips import (
     LINE,
-    arms_of,
     axis_title,
     color_and_symbol,
     mean_mark,
@@ -30,7 +29,7 @@ from attnkit.variants.palette import REFERENCE, translucent
 DIFFERENCES_KEY = (
     "A dot is the difference of both arms with one seed, filled in the shaded region, where the "
     "statement holds. A triangle at the edge: one of both runs never solves its task. The diamond "
-    "is the mean, its bar the 95% interval."
+    "is the median of counted pairs, or else the mean; its bar is the 95% interval."
 )
 """How to read `plot_differences`."""
 
@@ -45,7 +44,7 @@ _HEIGHT = 34
 
 
 def plot_differences(evidence: Evidence) -> Figure:
-    """Plot the pairs of every statement in a row, with mean and region; a panel for every unit."""
+    """Plot the pairs of every statement in a row, with average and region; a panel per unit."""
     groups: dict[str, list[_Difference]] = {}
     for row in _differences_of(evidence):
         groups.setdefault(row.group, []).append(row)
@@ -66,7 +65,7 @@ def _panel(rows: Sequence[_Difference]) -> Panel:
 def describe_differences(evidence: Evidence) -> str:
     """Describe in words what `plot_differences` shows."""
     rows = _differences_of(evidence)
-    return " ".join(f"{row.statement.text}: {row.in_words}." for row in rows) or "Nothing yet."
+    return " ".join(f"{row.tested}: {row.in_words}." for row in rows) or "Nothing yet."
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,14 +89,19 @@ class _Difference:
         return measure.unit or measure.name
 
     @property
+    def tested(self) -> str:
+        """The statement in words."""
+        return tested_in_words(self.statement, self.finding)
+
+    @property
     def in_words(self) -> str:
-        """Verdict, pairs, median and mean in a few words."""
+        """Verdict, pairs and difference in a few words."""
         return f"{self.finding.verdict}: {finding_in_words(self.statement, self.finding)}"
 
     @property
     def lines(self) -> list[str]:
         """Lines of text above the row."""
-        bold = [f"<b>{escape(line)}</b>" for line in textwrap.wrap(self.statement.text, _HEADING)]
+        bold = [f"<b>{escape(line)}</b>" for line in textwrap.wrap(self.tested, _HEADING)]
         return [*bold, *map(escape, textwrap.wrap(self.in_words, _HEADING + 6))]
 
     @property
@@ -124,7 +128,7 @@ class _Difference:
             ),
             level(0.0, upright=True, ends=ends),
         ]
-        color = color_and_symbol(arms_of(self.evidence).get(self.statement.left))[0]
+        color = color_and_symbol(self.evidence.arms.get(self.statement.left))[0]
         middle = lower - _HEIGHT / 2
         present = ~np.isnan(self.values)
         values = self.values[present]
@@ -152,7 +156,7 @@ class _Difference:
             )
         )
         found = self.finding
-        if not math.isnan(found.effect):
+        if math.isfinite(found.effect):
             numbers = np.array([found.effect, found.effect_low, found.effect_high])
             effect = Interval(*(self.scale * numbers))
             marks.append(mean_mark(effect, middle - 9, color, "diamond", escape(self.in_words)))

@@ -20,7 +20,6 @@ from attnkit.figures.marks import Mark, dots, level, row_offsets, stripes, text
 from attnkit.figures.panels import Axis, Figure, Panel, draw, row_axis
 from attnkit.figures.strips import (
     LINE,
-    arms_of,
     axis_title,
     color_and_symbol,
     mean_mark,
@@ -29,9 +28,12 @@ from attnkit.figures.strips import (
 )
 from attnkit.foundation.words import counted
 from attnkit.training.metrics import SHOWN
-from attnkit.training.statistics import mean_interval
+from attnkit.training.statistics import mean_interval, median_interval
 
-EVIDENCE_KEY = "A small mark is one seed; the large mark is the mean, its bar the 95% interval."
+EVIDENCE_KEY = (
+    "A small mark is one seed; the large mark is their median, or the mean of losses and "
+    "symmetries; its bar is the 95% interval."
+)
 """How to read `plot_evidence`."""
 
 _LABEL = 19
@@ -42,7 +44,7 @@ _INCLUDED = {"asymmetry": (0.0, 0.5), "weight_symmetry": (0.0, 1.0), "mass_on_ta
 
 
 def plot_evidence(evidence: Evidence, measure: str | None = None) -> Figure:
-    """Plot a row per arm: its seeds, their mean and its 95% interval.
+    """Plot a row per arm: its seeds, their median or mean, and its 95% interval.
 
     Args:
         evidence: The evidence. Every arm is read at the step at which its statement reads it.
@@ -77,18 +79,21 @@ class _Row:
         self.seeds = [
             seed for seed, is_finite in zip(evidence.seeds, finite, strict=False) if is_finite
         ]
-        self.n_unsolved = int(np.isinf(values).sum())
+        n_unsolved = int(np.isinf(values).sum())
         # An arm that is never tied has no accuracy when tied; it has not diverged if it has a loss.
         losses = evidence.scores_at("loss", times).get(name, values)
-        self.n_diverged = int(np.isnan(losses).sum())
+        n_diverged = int(np.isnan(losses).sum())
+        self.failures = [f"{n_diverged} diverged"] if n_diverged else []
+        self.failures += [f"{n_unsolved} unsolved"] if n_unsolved else []
+        n_solved, n_all = evidence.n_solved(name, times) if measure.name == "accuracy" else (0, 0)
+        self.failures += [f"{n_solved} of {n_all} solve it"] if 0 < n_solved < n_all else []
         self.rate = evidence.tuned[name].rate if name in evidence.tuned else None
-        interval = mean_interval(np.full(1, np.nan) if self.n_unsolved else self.values)
+        interval = mean_interval(self.values) if measure.compares_means else median_interval(values)
         self.interval = interval.within(*_bounds(measure))
         self.chance = None if arm is None else 100 * arm.experiment.task.chance
         self.color, self.symbol = color_and_symbol(arm)
         self.name = self.title = name
-        self.notes = [f"{self.n_diverged} diverged"] if self.n_diverged else []
-        self.notes += [f"{self.n_unsolved} unsolved"] if self.n_unsolved else []
+        self.notes = list(self.failures)
         if arm in evidence.claim.arms and min(times, arm.up_to) > 1:
             steps = f"{min(times, arm.up_to) * arm.base_steps:,} steps"
             self.title += f", {steps}"
@@ -102,7 +107,7 @@ class _Row:
 
 
 def _row_marks(row: _Row, measure: Measure, y: int) -> list[Mark]:
-    """Return the marks of a row at height y: seeds below, their mean above."""
+    """Return the marks of a row at height y: seeds below, their median or mean above."""
     rate = "" if row.rate is None else f"<br>learning rate {row.rate:g}"
     name = escape(row.title)
     tips = [
@@ -111,26 +116,24 @@ def _row_marks(row: _Row, measure: Measure, y: int) -> list[Mark]:
     ]
     places = [y + 0.02 + 0.3 * offset for offset in row_offsets(len(row.values))]
     marks = [dots(row.values, places, row.color, symbol=row.symbol, opacity=0.75, tips=tips)]
-    if not np.isnan(row.interval.mean):
+    if np.isfinite(row.interval.mean):
         tip = f"{name}<br>{_row_in_words(row, measure)}{rate}"
         marks.append(mean_mark(row.interval, y - 0.2, row.color, row.symbol, tip))
     return marks
 
 
 def _row_in_words(row: _Row, measure: Measure) -> str:
-    further = f", {row.n_diverged} diverged" if row.n_diverged else ""
-    further += f", {row.n_unsolved} never solve it" if row.n_unsolved else ""
+    further = "".join(f", {note}" for note in row.failures)
     n = len(row.values)
     if not n:
         return f"no value{further}"
-    seeds = counted(n, "seed")
+    average = "mean" if measure.compares_means else "median"
     mean, *ends = (float(number) for number in vars(row.interval).values())
-    if math.isnan(mean):
-        typical = value_in_words(float(np.median(row.values)), measure)
-        return f"median of those that solve it {typical}, {seeds}{further}"
+    if not math.isfinite(mean):
+        average, mean = "median of those that solve it", float(np.median(row.values))
     low, high = (value_in_words(limit, measure) for limit in ends)
-    limits = "" if math.isnan(ends[0]) or low == high else f" [{low} to {high}]"
-    return f"mean {value_in_words(mean, measure)}{limits}, {seeds}{further}"
+    limits = "" if not np.isfinite(ends).all() or low == high else f" [{low} to {high}]"
+    return f"{average} {value_in_words(mean, measure)}{limits}, {counted(n, 'seed')}{further}"
 
 
 def _bounds(measure: Measure) -> tuple[float, float]:
@@ -175,7 +178,7 @@ def _measure(evidence: Evidence, name: str | None) -> Measure:
 
 def _rows_of(evidence: Evidence, measure: Measure) -> list[_Row]:
     """Return rows for the claim's arms in their order, then for arms that it no longer has."""
-    arms, scores = arms_of(evidence), evidence.scores_at(measure.name)
+    arms, scores = evidence.arms, evidence.scores_at(measure.name)
     return [
         _Row(evidence, name, arms.get(name), measure)
         for name in dict.fromkeys((*arms, *scores))

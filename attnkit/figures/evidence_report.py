@@ -18,13 +18,14 @@ from attnkit.evidence.presentation import (
 from attnkit.evidence.question import Answer
 from attnkit.evidence.questions import QUESTIONS
 from attnkit.evidence.record import Evidence, Records
-from attnkit.evidence.trials import N_TUNING_SEEDS, RATES
+from attnkit.evidence.tuning import FINALISTS, FIRST_DOUBLINGS, SCREENING_SEEDS, TUNING_SEEDS
 from attnkit.evidence.verdict import RULE
 from attnkit.evidence.words import Table, rises_in_words, statements_table, tuning_table
 from attnkit.figures.differences import DIFFERENCES_KEY, describe_differences, plot_differences
 from attnkit.figures.evidence import EVIDENCE_KEY, describe_evidence, plot_evidence
 from attnkit.figures.learning import LEARNING_KEY, describe_learning, plot_learning
 from attnkit.figures.panels import Figure
+from attnkit.figures.recipes import RECIPES_KEY, describe_recipes, plot_recipes
 from attnkit.foundation.tables import Cell, Row, html_list, html_table
 
 TITLE = "Why do Q, K and V need different matrices? The evidence"
@@ -212,15 +213,16 @@ def _answer(answer: Answer) -> str:
 
 
 def _method() -> str:
-    rates = ", ".join(f"{rate:g}" for rate in RATES)
+    rates = ", ".join(f"{2.0**doublings:g}" for doublings in FIRST_DOUBLINGS)
     items = [escape(" ".join(item.split())) for item in re.split(r"(?m)^\d+\. ", RULE)[1:]]
     rule = "\n".join(
         "<li>" + re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", item) + "</li>" for item in items
     )
     tuning = (
-        f"The learning rate of every arm was tuned with the same budget: {len(RATES)} rates "
-        f"({rates} times the task’s own) with {N_TUNING_SEEDS} seeds each, which are not used for "
-        "anything else."
+        f"The learning rate and the schedule (constant or cosine) of every arm were tuned in the "
+        f"same way: {rates} times the task’s own rate with {SCREENING_SEEDS} seeds each, more "
+        "rates until the best one has a smaller and a larger neighbour, and the best "
+        f"{FINALISTS} with {TUNING_SEEDS} seeds, which are not used for anything else."
     )
     return f"<h2>How verdicts are made</h2>\n<ol>\n{rule}\n</ol>\n<p>{escape(tuning)}</p>"
 
@@ -254,7 +256,8 @@ def _section(words: ClaimInWords, evidence: Evidence) -> str:
 {_figure(plot_differences(evidence), describe_differences(evidence), DIFFERENCES_KEY)}
 </div>
 {_table(statements_table(evidence))}
-<details><summary>Learning rates, and the experiments to train again</summary>
+<details><summary>Learning rates and schedules, and the experiments to train again</summary>
+{_recipes(evidence)}
 {_table(tuning_table(evidence.tuned))}
 <p>To train one of them again, paste its text after <code>?</code> in the dashboard’s address.</p>
 {html_list(f"<code>{escape(text)}</code>" for text in evidence.experiments)}
@@ -278,6 +281,11 @@ def _learning(evidence: Evidence) -> str:
     if figure is None:
         return ""
     return _figure(figure, describe_learning(evidence), LEARNING_KEY, rises_in_words(evidence))
+
+
+def _recipes(evidence: Evidence) -> str:
+    figure = plot_recipes(evidence)
+    return "" if figure is None else _figure(figure, describe_recipes(evidence), RECIPES_KEY)
 
 
 def _link(words: ClaimInWords) -> str:

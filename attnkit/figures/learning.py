@@ -13,11 +13,12 @@ import numpy as np
 from attnkit.claims.base import Arm
 from attnkit.claims.measures import multiples
 from attnkit.claims.statements import Statement
-from attnkit.evidence.record import Curve, Evidence
+from attnkit.evidence.curve import Curve
+from attnkit.evidence.record import Evidence
 from attnkit.evidence.words import rises_in_words
 from attnkit.figures.marks import Mark, band, curve, dots, level, text
 from attnkit.figures.panels import Axis, Figure, Panel, draw
-from attnkit.figures.strips import arms_of, color_and_symbol
+from attnkit.figures.strips import color_and_symbol
 from attnkit.training.summary import percent
 
 LEARNING_KEY = (
@@ -27,7 +28,7 @@ LEARNING_KEY = (
 )
 """How to read `plot_learning`."""
 
-_DASHES = ("solid", "dash", "dashdot", "longdash", "dot")
+DASHES = ("solid", "dash", "dashdot", "longdash", "dot")
 """Dashes of the first, second, … line of the same colour in a panel."""
 
 _LABEL, _LINE, _GAP = 16, 14, 7
@@ -39,7 +40,7 @@ _PLOT = 230
 NARROW = 480
 """Width in pixels of a figure up to which the names of arms stand below the panels."""
 
-_SMALL_LABEL, _SMALL_PLOT = 27, 84
+SMALL_LABEL, SMALL_PLOT = 27, 84
 """Most characters in a line of a label, and height of the smallest panel, for one statement."""
 
 COURSE_KEY = "A line is the mean over seeds, its band the middle half of them."
@@ -47,7 +48,7 @@ COURSE_KEY = "A line is the mean over seeds, its band the middle half of them."
 
 
 @dataclass(frozen=True, eq=False)
-class _Line:
+class Line:
     """The curve of an arm, from an eighth of its base steps on."""
 
     arm: Arm
@@ -67,6 +68,7 @@ class _Line:
 
     @property
     def label(self) -> list[str]:
+        """The name of the arm, in lines."""
         lines = textwrap.wrap(self.arm.name, self.label_width, max_lines=4, placeholder="…")
         return [escape(line) for line in lines]
 
@@ -86,9 +88,9 @@ def plot_learning(
     panels = _panels_of(evidence, statement)
     if not panels:
         return None
-    least = _PLOT if statement is None else _SMALL_PLOT
+    least = _PLOT if statement is None else SMALL_PLOT
     right = 12 if narrow else 28 + 6 * panels[0][0].label_width
-    drawn = [_panel(lines, least, narrow) for lines in panels]
+    drawn = [panel_of(lines, least, narrow) for lines in panels]
     return draw(drawn, left=46, right=right, top=28, bottom=52, legend="below" if narrow else "")
 
 
@@ -112,23 +114,23 @@ def _form(curve: Curve) -> Callable[[float], str]:
     return lambda value: "diverged" if math.isnan(value) else form(value)
 
 
-def _panels_of(evidence: Evidence, statement: Statement | None) -> list[list[_Line]]:
+def _panels_of(evidence: Evidence, statement: Statement | None) -> list[list[Line]]:
     """Return the lines of every panel of `plot_learning`: one for each task and its base steps."""
-    arms = {name: arm for name, arm in arms_of(evidence).items() if name in evidence.curves}
+    arms = {name: arm for name, arm in evidence.arms.items() if name in evidence.curves}
     if statement is None:  # arms with long runs, and arms compared with these
         shown = {name for name, arm in arms.items() if arm.up_to > 1}
         compared = [one.arms for one in evidence.statements if shown.intersection(one.arms)]
         shown = shown.union(*compared)
     else:
         shown = {arm.name for arm in evidence.claim.compared_arms}.union(statement.arms)
-    width = _LABEL if statement is None else _SMALL_LABEL
-    panels: dict[tuple[str, int], list[_Line]] = {}
+    width = _LABEL if statement is None else SMALL_LABEL
+    panels: dict[tuple[str, int], list[Line]] = {}
     for name, arm in arms.items():
         curve = evidence.curves[name]
         if name in shown and len(curve.steps):
             lines = panels.setdefault((repr(arm.experiment.task), arm.base_steps), [])
             n_alike = sum(color_and_symbol(line.arm) == color_and_symbol(arm) for line in lines)
-            lines.append(_Line(arm, curve, _DASHES[n_alike % len(_DASHES)], width))
+            lines.append(Line(arm, curve, DASHES[n_alike % len(DASHES)], width))
     return [
         lines
         for lines in panels.values()
@@ -136,13 +138,14 @@ def _panels_of(evidence: Evidence, statement: Statement | None) -> list[list[_Li
     ]
 
 
-def _panel(lines: list[_Line], least: int, narrow: bool) -> Panel:
+def panel_of(lines: list[Line], least: int, narrow: bool, title: str = "") -> Panel:
     """Return the panel of the lines of one task with the same base steps.
 
     Args:
         lines: The lines.
         least: Smallest height in pixels.
         narrow: Whether a legend names the lines; otherwise labels stand beside them.
+        title: Text above the panel, beside the name of the axis.
     """
     task, base = lines[0].arm.experiment.task, lines[0].arm.base_steps
     is_loss = lines[0].curve.by == "loss"
@@ -163,7 +166,7 @@ def _panel(lines: list[_Line], least: int, narrow: bool) -> Panel:
     texts = ["" if p % labelled_every else f"{base * 2.0**p:,.0f}" for p in powers]
     x = Axis(base / 8, last, "steps", [base * 2.0**power for power in powers], texts, log=True)
     marks = [
-        text("loss, nats" if is_loss else "accuracy", shift=(-42, 0)),
+        text(("loss, nats" if is_loss else "accuracy") + (title and f" · {title}"), shift=(-42, 0)),
         level(base, "dash", upright=True),
         text(f"{base:,} steps", base, high, x_anchor="right" if base == last else "left"),
     ]
@@ -178,7 +181,7 @@ def _panel(lines: list[_Line], least: int, narrow: bool) -> Panel:
     return Panel(x, y, marks, height=height)
 
 
-def _labels(lines: list[_Line], span: tuple[float, float], last: float, height: int) -> list[Mark]:
+def _labels(lines: list[Line], span: tuple[float, float], last: float, height: int) -> list[Mark]:
     """Return the names of the arms beside the ends of their lines, without overlaps."""
     ends = [float(line.scaled(line.curve.mean)[-1]) for line in lines]
     tips = [float(np.interp(end, span, [height, 0])) for end in ends]
@@ -216,7 +219,7 @@ def _spread(tips: list[float], heights: list[int], total: int) -> list[float]:
     return [top + height / 2 for top, height in zip(tops, heights, strict=True)]
 
 
-def _marks_of(line: _Line, last: float, named: bool) -> list[Mark]:
+def _marks_of(line: Line, last: float, named: bool) -> list[Mark]:
     """Return the band of an arm, its line, its dots, and a line at its last value until `last`.
 
     Args:

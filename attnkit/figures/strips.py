@@ -6,7 +6,6 @@ import numpy as np
 
 from attnkit.claims.base import Arm
 from attnkit.claims.measures import Measure
-from attnkit.evidence.record import Evidence
 from attnkit.figures.marks import OUTLINE, Mark, dots, limits
 from attnkit.training.statistics import Interval
 from attnkit.training.summary import fixed, percent
@@ -48,11 +47,6 @@ def color_and_symbol(arm: Arm | None) -> tuple[str, str]:
         return REFERENCE, "x"
     sharing = Variant(arm.variant).sharing
     return COLORS[sharing], SYMBOLS[sharing]
-
-
-def arms_of(evidence: Evidence) -> dict[str, Arm]:
-    """Return name → arm for all arms of a claim, with those that confirm an inability last."""
-    return {arm.name: arm for arm in (*evidence.claim.arms, *evidence.claim.confirmation()[0])}
 
 
 def axis_title(measure: Measure) -> str:

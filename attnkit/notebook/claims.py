@@ -10,14 +10,15 @@ import numpy as np
 from attnkit.claims import Claim
 from attnkit.claims.base import Arm
 from attnkit.claims.statements import Statement
+from attnkit.evidence.curve import Curve
 from attnkit.evidence.presentation import ClaimInWords, claims_in_words
-from attnkit.evidence.record import Curve, Evidence, load_shipped
+from attnkit.evidence.record import Evidence, load_shipped
 from attnkit.evidence.verdict import Finding
 from attnkit.evidence.words import statements_table
 from attnkit.figures.marks import band, level
 from attnkit.figures.marks import curve as curve_mark
 from attnkit.figures.panels import SHARES, Axis, Panel, thin
-from attnkit.figures.strips import arms_of, color_and_symbol
+from attnkit.figures.strips import color_and_symbol
 from attnkit.notebook.drawings import MOST_POINTS, drawing, interval
 from attnkit.notebook.style import card, grid, paragraph, swatch, table
 from attnkit.training.summary import percent
@@ -57,15 +58,15 @@ def _statements(evidence: Evidence) -> str:
         for (first, *rest), drawing in zip(found.rows, drawings, strict=True)
     ]
     note = (
-        "Grey: the region in which the statement holds. Mark and bar: mean difference and its 95% "
-        "interval. Upright line: no difference."
+        "Grey: the region in which the statement holds. Mark and bar: median or mean difference "
+        "and its 95% interval. Upright line: no difference."
     )
-    heads = (found.head[0], "Mean difference", *found.head[1:])
+    heads = (found.head[0], "Drawn", *found.head[1:])
     return table(heads, rows, worded=True) + paragraph(note, "quiet small")
 
 
 def _interval(statement: Statement, finding: Finding) -> str:
-    """Return the drawing of a mean difference; a dash if it is not finite."""
+    """Return the drawing of a difference; a dash if it is not finite."""
     if not math.isfinite(finding.effect):
         return "–"
     limits = [finding.effect, finding.effect_low, finding.effect_high]
@@ -75,7 +76,7 @@ def _interval(statement: Statement, finding: Finding) -> str:
 
 def _curves(evidence: Evidence) -> str:
     """Return the learning curves of the arms side by side; empty if none are recorded."""
-    arms = [arm for name, arm in arms_of(evidence).items() if name in evidence.curves]
+    arms = [arm for name, arm in evidence.arms.items() if name in evidence.curves]
     arms = [arm for arm in arms if len(evidence.curves[arm.name].steps)]
     if not arms:
         return ""

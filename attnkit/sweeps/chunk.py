@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attnkit.evidence.trials import TUNING_SEED, choose_rate
+from attnkit.evidence.trials import TUNING_SEED
+from attnkit.evidence.tuning import DIVERGED, worth
 from attnkit.experiment import Experiment
 from attnkit.foundation.process import give_memory_back
 from attnkit.foundation.settings import InvalidExperiment
@@ -99,12 +100,7 @@ def _trained(sweep: Sweep, group: Group, variants: list[Variant]) -> list[pd.Dat
         tables = _train(sweep, base, [(v, r) for v in variants for r in rates], seeds)
         by = "loss" if base.task.loss_to_beat is not None else "accuracy"
         for variant in variants:
-            scores = {
-                r: {name: tables[variant, r][name].to_numpy() for name in {by, "loss"}}
-                for r in rates
-            }
-            tuned = choose_rate(scores, by)
-            chosen[variant], tried[variant] = tuned.rate, tuned.tried
+            chosen[variant], tried[variant] = _best({r: tables[variant, r] for r in rates}, by)
     tables = _train(sweep, base, list(chosen.items()), group.seeds)
     seconds = time.perf_counter() - started
     work = {v: base.costs(v).multiply_adds for v in variants}
@@ -122,6 +118,24 @@ def _trained(sweep: Sweep, group: Group, variants: list[Variant]) -> list[pd.Dat
             )
         )
     return result
+
+
+def _best(tables: Mapping[float, pd.DataFrame], by: str) -> tuple[float, dict[float, float]]:
+    """Return the learning rate that is worth most, and the mean of the measure at every rate.
+
+    Args:
+        tables: Learning rate → rows of its runs.
+        by: The measure that is compared, "accuracy" or "loss".
+    """
+    rates = sorted(tables)
+    means, scores = {}, []
+    for rate in rates:
+        values, diverged = tables[rate][by], tables[rate]["loss"].isna()
+        means[rate] = float("nan" if diverged.any() else values.mean())
+        score = -values if by == "loss" else values
+        scores.append(float(score.mask(diverged, DIVERGED[by]).mean()))
+    worths = [worth(dict(enumerate(scores)), index, by) for index in range(len(rates))]
+    return rates[int(np.argmax(worths))], means
 
 
 def _train(

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import stdtrit
+from scipy.special import bdtr, stdtrit
 
 Array = np.ndarray
 
 
 @dataclass(frozen=True)
 class Interval:
-    """Mean with its confidence limits; limits are NaN where fewer than two values exist."""
+    """Mean, or median, with its confidence limits; limits are NaN where too few values exist."""
 
     mean: Float[Array, " *n"]
     low: Float[Array, " *n"]
@@ -40,6 +40,22 @@ def mean_interval(values: Float[Array, "*n s"], level: float = 0.95) -> Interval
     freedom = np.where(count > 1, count - 1, np.nan)
     half = stdtrit(freedom, 0.5 + level / 2) * np.sqrt(squares / freedom / np.maximum(count, 1))
     return Interval(mean, mean - half, mean + half)
+
+
+def median_interval(values: Float[Array, " s"], level: float = 0.95) -> Interval:
+    """Return the median with the exact interval between two of the values, as by a sign test.
+
+    Args:
+        values: One number per seed, which may be infinite; NaN where a seed has none.
+        level: Least probability that the interval covers the true median, for any distribution.
+    """
+    ordered = np.sort(values[~np.isnan(values)])
+    n = len(ordered)
+    n_beyond = int((bdtr(np.arange(n // 2), n, 0.5) <= (1 - level) / 2).sum())
+    low, high = (ordered[n_beyond - 1], ordered[-n_beyond]) if n_beyond else (np.nan, np.nan)
+    with np.errstate(invalid="ignore"):  # The middle of −∞ and ∞ is NaN.
+        median = np.median(ordered) if n else np.nan
+    return Interval(np.asarray(median), np.asarray(low), np.asarray(high))
 
 
 def paired_difference(

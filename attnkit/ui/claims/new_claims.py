@@ -8,8 +8,9 @@ import streamlit as st
 
 from attnkit.evidence.presentation import ClaimInWords, Outcome, cache_in_words, new_claims
 from attnkit.evidence.record import Records
-from attnkit.evidence.words import main_statement, mean_in_words
+from attnkit.evidence.words import effect_in_words, main_statement
 from attnkit.figures.learning import COURSE_KEY, NARROW, describe_learning, plot_learning
+from attnkit.foundation.words import capitalised
 from attnkit.ui import components
 from attnkit.ui.address import is_quiet
 from attnkit.ui.claims.choice import QuestionChoice
@@ -57,7 +58,7 @@ def _show_row(words: ClaimInWords, heading: str, choice: QuestionChoice) -> None
     if evidence is None or words.verdict is None:
         return
     statement, finding = main_statement(evidence, words.verdict)
-    difference = mean_in_words(statement, finding)
+    difference = capitalised(effect_in_words(statement, finding))
     left, right = st.columns([5, 6], gap="medium", vertical_alignment="center")
     with left, st.container(gap="xxsmall"):
         with st.container(horizontal=True, vertical_alignment="center"):
@@ -72,7 +73,7 @@ def _show_row(words: ClaimInWords, heading: str, choice: QuestionChoice) -> None
                 help=plain(claim.title),
             )
         st.markdown(f"**{plain(words.found)}**")
-        numbers = f"Mean difference {difference}. " if difference else ""  # some never solve it
+        numbers = f"{difference}. " if difference else ""  # some never solve it
         st.caption(plain(f"{numbers}{cache_in_words(claim)}"))
     figure = plot_learning(evidence, statement)
     if figure is not None:
@@ -97,4 +98,5 @@ def _show_undecided(undecided: Sequence[ClaimInWords], choice: QuestionChoice) -
                 on_click=choice.open_claim,
                 args=(words.claim.id,),
                 key=f"open_new_{words.claim.id}",
+                help=words.outlook,
             )

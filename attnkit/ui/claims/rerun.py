@@ -12,12 +12,13 @@ import streamlit as st
 from attnkit import __version__
 from attnkit.claims import Claim, Verdict
 from attnkit.evidence.record import Evidence
-from attnkit.evidence.trials import Trial, Tuned, comparing_trials
+from attnkit.evidence.trials import Trial, comparing_trials
+from attnkit.evidence.tuning import Tuned
 from attnkit.service.jobs import Watcher
 from attnkit.training.snapshot import Snapshot
 from attnkit.ui.series import Series
 
-FIRST_SEED, LAST_SEED = 10_000, 800_000
+FIRST_SEED, LAST_SEED = 70_000, 800_000
 """The seeds of visitors' runs, beyond those of shipped evidence and below those of tuning."""
 
 _Scores = dict[str, dict[str, np.ndarray]]
@@ -30,7 +31,7 @@ class ClaimRerun(Series):
     Attributes:
         claim: The claim.
         trials: Its trials, whose experiments are the series.
-        tuned: Tuned learning rate by arm, of the arms whose rate is shipped.
+        tuned: Tuned recipe by arm, of the arms whose recipe is shipped.
         guess: The verdict that the visitor guessed, if any.
     """
 
@@ -48,7 +49,7 @@ class ClaimRerun(Series):
 
     @property
     def untuned(self) -> bool:
-        """Whether some arm has its task's own learning rate, because none is tuned."""
+        """Whether some arm has its task's own learning rate, because no recipe is tuned."""
         return any(arm.name not in self.tuned for arm in self.claim.judged_arms)
 
     def keep(self, snapshot: Snapshot) -> None:
@@ -97,9 +98,10 @@ def model_steps(trials: list[Trial]) -> int:
 
 
 def quick_trials(claim: Claim, shipped: Evidence | None, first_seed: int) -> list[Trial]:
-    """Return the trials of a claim's quick form, at shipped learning rates or the tasks' own."""
-    rates = {} if shipped is None else {name: tuned.rate for name, tuned in shipped.tuned.items()}
-    return comparing_trials(claim.judged_arms, rates, claim.quick_seeds, first_seed)
+    """Return the trials of a claim's quick form, with shipped recipes or the tasks' own."""
+    tuned = {} if shipped is None else shipped.tuned
+    recipes = {name: one.recipe for name, one in tuned.items()}
+    return comparing_trials(claim.judged_arms, recipes, claim.quick_seeds, first_seed)
 
 
 def fresh_seed(n_seeds: int) -> int:

@@ -10,7 +10,7 @@ import streamlit as st
 from attnkit.claims import Claim, Verdict
 from attnkit.evidence.presentation import ClaimInWords, disagreement
 from attnkit.evidence.record import Evidence
-from attnkit.evidence.words import Table, finding_in_words
+from attnkit.evidence.words import Table, finding_in_words, tested_in_words
 from attnkit.experiment import Experiment, from_text
 from attnkit.experiment.experiment import SCHEMA
 from attnkit.figures.evidence import describe_evidence, plot_evidence
@@ -209,7 +209,7 @@ def beside_table(own: Evidence, shipped: ClaimInWords) -> str:
         ("verdict", *(f"{verdict.mark} {verdict}" for _, _, verdict in columns)),
         *(
             (
-                statement.text,
+                tested_in_words(statement, own.findings[index]),
                 *(finding_in_words(statement, r.findings[index]) for _, r, _ in columns),
             )
             for index, statement in enumerate(own.claim.statements)

@@ -28,6 +28,7 @@ from attnkit.figures.differences import DIFFERENCES_KEY, describe_differences, p
 from attnkit.figures.evidence import EVIDENCE_KEY
 from attnkit.figures.evidence_report import to_html
 from attnkit.figures.learning import LEARNING_KEY, NARROW, describe_learning, plot_learning
+from attnkit.figures.recipes import RECIPES_KEY, describe_recipes, plot_recipes
 from attnkit.sweeps.shipped import load_shipped
 from attnkit.sweeps.values import InvalidSweep
 from attnkit.ui import components
@@ -168,6 +169,7 @@ def show_answer(answer: Answer, words: ClaimInWords, choice: QuestionChoice) -> 
                 on_click=choice.open_claim,
                 args=(words.claim.id,),
                 key=f"open_{words.claim.id}",
+                help=words.outlook or None,
             )
 
 
@@ -300,7 +302,7 @@ def show_evidence(words: ClaimInWords, evidence: Evidence) -> None:
     if words.outcome is not Outcome.TRUE:
         predicted = f"; we predicted “{words.claim.expected}”"
     icon = ICONS[words.verdict] if words.verdict else ""
-    st.markdown(f"{icon} **{words.verdict}**{predicted}. {plain(words.reason)}")
+    st.markdown(f"{icon} **{words.verdict}**{predicted}. {plain(words.reason)} {words.outlook}")
     left, right = st.columns([6, 5], gap="large")
     with left:
         show_picture(evidence, "shipped")
@@ -320,7 +322,16 @@ def show_evidence(words: ClaimInWords, evidence: Evidence) -> None:
         )
         st.caption(DIFFERENCES_KEY)
     show_learning(evidence)
-    with st.expander("How learning rates were found"):
+    with st.expander("How learning rates and schedules were found"):
+        figure = plot_recipes(evidence)
+        if figure is not None:
+            components.picture(
+                figure,
+                key="picture_recipes",
+                alt=describe_recipes(evidence),
+                narrower={NARROW: plot_recipes(evidence, narrow=True)},
+            )
+            st.caption(RECIPES_KEY)
         st.markdown(markdown_table(tuning_table(evidence.tuned).narrow))
 
 

@@ -1,0 +1,296 @@
+"""Search for the best recipe of an arm: a learning rate and a schedule.
+
+The search spends few seeds on all recipes and more on those that are near the best (successive
+halving). A long training is first tried for a quarter of its steps. The grid of learning rates
+grows until the best one has a smaller and a larger neighbour. This module does not train:
+`attnkit.evidence.gathering` trains what a search wants, and `attnkit.evidence.simulation` draws it
+from runs that are there already.
+
+Reference: Jamieson and Talwalkar 2016, arXiv 1502.07943 (successive halving).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float64
+
+from attnkit.claims.base import Arm, Schedule
+from attnkit.claims.measures import SOLVED
+from attnkit.evidence.curve import Curve
+from attnkit.evidence.stored import Number
+
+FIRST_DOUBLINGS = range(-2, 3)
+"""Learning rates that are tried first, as doublings of the task's own."""
+
+MOST_DOUBLINGS = 8
+"""Largest number of doublings or halvings of the task's own learning rate."""
+
+SCREENING_SEEDS, TUNING_SEEDS = 3, 10
+"""Numbers of seeds for every recipe, and for those that may be chosen."""
+
+FINALISTS = 3
+"""Number of recipes that are tried with all tuning seeds, at least."""
+
+SHORTENED = 4
+"""Trainings of at least so many times the base steps are first tried for as small a share."""
+
+SPEED = 0.02
+"""Weight of the share of the steps that are left when a run first solves its task."""
+
+NEIGHBOURS = {"accuracy": (0.25, 0.1), "loss": (0.05, 0.02)}
+"""Weights of the learning rates one doubling and two doublings away, beside a rate's own score."""
+
+DIVERGED = {"accuracy": 0.0, "loss": -10.0}
+"""Score of a run that diverged."""
+
+
+class Recipe(NamedTuple):
+    """Learning rate and schedule of an arm; without a schedule, that of its settings is used."""
+
+    rate: float
+    schedule: Schedule | None = None
+
+
+@dataclass(frozen=True)
+class Tried:
+    """Result of one recipe in a search.
+
+    Attributes:
+        rate: The learning rate.
+        schedule: The schedule.
+        n_seeds: Number of seeds.
+        n_solved: Number of seeds that have solved the task at the last step.
+        mean: Mean accuracy or loss at the last step; NaN if a run diverged.
+    """
+
+    rate: float
+    schedule: Schedule
+    n_seeds: int
+    n_solved: int
+    mean: Number
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """The recipe that was found for an arm, and those that were tried.
+
+    Attributes:
+        rate: The learning rate.
+        schedule: The schedule; None for that of the arm's settings.
+        by: What was compared, "accuracy" or "loss".
+        steps: Number of steps for which recipes were tried.
+        tried: All recipes that were tried for so many steps.
+        curves: Learning curves of the best recipes, by "schedule rate".
+    """
+
+    rate: float
+    schedule: Schedule | None = None
+    by: str = "accuracy"
+    steps: int = 0
+    tried: tuple[Tried, ...] = ()
+    curves: Mapping[str, Curve] = field(default_factory=dict)
+
+    @property
+    def recipe(self) -> Recipe:
+        """The learning rate and the schedule."""
+        return Recipe(self.rate, self.schedule)
+
+    @property
+    def at_edge(self) -> bool:
+        """Whether no smaller, or no larger, learning rate was tried with the same schedule."""
+        rates = [one.rate for one in self.tried if one.schedule == self.schedule]
+        return len(rates) > 1 and self.rate in (min(rates), max(rates))
+
+    @property
+    def never_learnt(self) -> bool:
+        """Whether no seed has solved the task with any recipe."""
+        return self.by == "accuracy" and not any(one.n_solved for one in self.tried)
+
+
+class _Point(NamedTuple):
+    """Place of a recipe in the grid: its schedule, and doublings of the task's learning rate."""
+
+    schedule: Schedule
+    doublings: int
+
+
+class Request(NamedTuple):
+    """Runs that a search wants: a recipe, a multiple of the base steps, and tuning seeds."""
+
+    point: _Point
+    recipe: Recipe
+    times: int
+    first: int
+    n_seeds: int
+
+
+class Runs(NamedTuple):
+    """Curves of s runs: (e,) steps, (e, s) accuracy, and (e, s) loss in nats."""
+
+    steps: np.ndarray
+    accuracy: np.ndarray
+    loss: np.ndarray
+
+
+def scores_of(runs: Runs, by: str) -> Float64[np.ndarray, " s"]:
+    """Return a score for every run, (s,); higher is better.
+
+    Args:
+        runs: The curves.
+        by: "loss" for minus the last loss. "accuracy" for the last accuracy, plus 1 for a run that
+            has solved its task, plus `SPEED` times the share of the steps that were left when it
+            first had: the number of runs that learn counts most, and then how fast they do.
+    """
+    last = runs.loss[-1]
+    solved = runs.accuracy >= SOLVED
+    left = np.where(solved.any(0), 1 - runs.steps[solved.argmax(0)] / runs.steps[-1], 0.0)
+    scores = -last if by == "loss" else runs.accuracy[-1] + solved[-1] + SPEED * left
+    return np.where(np.isnan(last), DIVERGED[by], scores)
+
+
+def worth(scores: Mapping[int, float], doublings: int, by: str) -> float:
+    """Return the worth of a learning rate: its mean score, and a share of its neighbours'.
+
+    The worse neighbour at one doubling counts, and the worse one at two. Of rates that are as good,
+    this prefers the one in the middle of those that learn: there a somewhat smaller or larger rate,
+    or another seed, costs least.
+
+    Args:
+        scores: Doublings of some learning rate → mean score. A missing neighbour counts as much as
+            the one before it.
+        doublings: The learning rate.
+        by: What is compared, "accuracy" or "loss".
+    """
+    total = below = above = scores[doublings]
+    for away, weight in enumerate(NEIGHBOURS[by], 1):
+        below = scores.get(doublings - away, below)
+        above = scores.get(doublings + away, above)
+        total += weight * min(below, above)
+    return total
+
+
+@dataclass
+class Search:
+    """Search for the recipe of one arm.
+
+    Train what `wanted` returns and hand it to `add`, until nothing is wanted; then `found` returns
+    the result.
+
+    Attributes:
+        arm: The arm.
+        by: What is compared, "accuracy" or "loss".
+    """
+
+    arm: Arm
+    by: str = "accuracy"
+    _screened: dict[_Point, float] = field(default_factory=dict)
+    _runs: dict[_Point, list[Runs]] = field(default_factory=dict)
+
+    @property
+    def _times(self) -> int:
+        return self.arm.tuned_at or self.arm.up_to
+
+    def wanted(self) -> list[Request]:
+        """Return the runs that are needed next; none if the search is finished."""
+        grid = [_Point(schedule, d) for schedule in self.arm.schedules for d in FIRST_DOUBLINGS]
+        short = self._times // SHORTENED
+        if short and not self._screened:
+            return [self._request(point, short) for point in grid]
+        if short:
+            grid = sorted(grid, key=lambda point: self._screened[point], reverse=True)
+            grid = grid[: FINALISTS + 1]
+        missing = [point for point in grid if point not in self._runs]
+        if not missing:
+            missing = [p for p in self._beside(self.best) if p not in self._runs]
+        if not missing:
+            missing = [point for point in self._leading if len(self._runs[point]) == 1]
+        return [self._request(point, self._times) for point in missing]
+
+    def add(self, request: Request, runs: Runs) -> None:
+        """Take over the runs of a request."""
+        if request.times < self._times:
+            self._screened[request.point] = float(scores_of(runs, self.by).mean())
+        else:
+            self._runs.setdefault(request.point, []).append(runs)
+
+    def found(self) -> Tuned:
+        """Return the best recipe and all that were tried for the whole number of steps."""
+        recipe = self._recipe(self.best)
+        return Tuned(
+            rate=recipe.rate,
+            schedule=recipe.schedule,
+            by=self.by,
+            steps=self._times * self.arm.base_steps,
+            tried=tuple(self._tried(point) for point in sorted(self._runs)),
+            curves={
+                f"{point.schedule} {self._recipe(point).rate:g}": self._curve(point)
+                for point in self._leading
+            },
+        )
+
+    @property
+    def best(self) -> _Point:
+        """Place of the best recipe in the grid."""
+        return self._leading[0]
+
+    @property
+    def _leading(self) -> list[_Point]:
+        """The recipes that are worth most, the best one first."""
+
+        means = {point: self._mean(point) for point in self._runs}
+
+        def worth_of(point: _Point) -> float:
+            same = {p.doublings: m for p, m in means.items() if p.schedule == point.schedule}
+            return worth(same, point.doublings, self.by)
+
+        return sorted(self._runs, key=worth_of, reverse=True)[:FINALISTS]
+
+    @cached_property
+    def _default(self) -> float:
+        """The learning rate of the task."""
+        return self.arm.experiment.training.learning_rate
+
+    def _recipe(self, point: _Point) -> Recipe:
+        return Recipe(float(f"{self._default * 2.0**point.doublings:.4g}"), point.schedule)
+
+    def _request(self, point: _Point, times: int) -> Request:
+        more = point in self._runs
+        first = SCREENING_SEEDS if more else 0
+        n_seeds = TUNING_SEEDS - SCREENING_SEEDS if more else SCREENING_SEEDS
+        return Request(point, self._recipe(point), times, first, n_seeds)
+
+    def _beside(self, point: _Point) -> list[_Point]:
+        """Return the points with half and with twice the learning rate, if they are allowed."""
+        both = [point._replace(doublings=point.doublings + step) for step in (-1, 1)]
+        return [
+            one
+            for one in both
+            if abs(one.doublings) <= MOST_DOUBLINGS and 1e-5 <= self._recipe(one).rate <= 1.0
+        ]
+
+    def _mean(self, point: _Point) -> float:
+        scores = [scores_of(runs, self.by) for runs in self._runs[point]]
+        return float(np.concatenate(scores).mean())
+
+    def _tried(self, point: _Point) -> Tried:
+        parts = self._runs[point]
+        accuracy, loss = (
+            np.concatenate([values[-1] for values in column])
+            for column in ([runs.accuracy for runs in parts], [runs.loss for runs in parts])
+        )
+        diverged = bool(np.isnan(loss).any())
+        mean = math.nan if diverged else float((loss if self.by == "loss" else accuracy).mean())
+        rate = self._recipe(point).rate
+        n_solved = int((accuracy >= SOLVED).sum())
+        return Tried(rate, point.schedule, len(accuracy), n_solved, mean)
+
+    def _curve(self, point: _Point) -> Curve:
+        parts = self._runs[point]
+        columns = [runs.loss if self.by == "loss" else runs.accuracy for runs in parts]
+        return Curve.of(parts[0].steps, np.concatenate(columns, axis=1), self.by)

@@ -1,0 +1,69 @@
+"""Figure of the best learning rates and schedules of a claim's arms, with their curves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from html import escape
+
+from attnkit.evidence.record import Evidence
+from attnkit.figures.learning import DASHES, SMALL_LABEL, SMALL_PLOT, Line, panel_of
+from attnkit.figures.panels import Figure, draw
+from attnkit.training.summary import percent
+
+RECIPES_KEY = (
+    "A panel for every arm: its best three learning rates and schedules, on the seeds that tuned "
+    "them. The solid line is the one that was chosen. A line is the mean over these seeds, its "
+    "band the middle half of them."
+)
+"""How to read `plot_recipes`."""
+
+
+def plot_recipes(evidence: Evidence, *, narrow: bool = False) -> Figure | None:
+    """Plot a panel for every tuned arm, a line for each of its best recipes; None without any.
+
+    Args:
+        evidence: The evidence.
+        narrow: Whether the names of the recipes stand below the panels instead of beside them.
+    """
+    panels = _lines_of(evidence)
+    if not panels:
+        return None
+    drawn = [panel_of(lines, SMALL_PLOT, narrow, escape(name)) for name, lines in panels.items()]
+    right = 12 if narrow else 28 + 6 * SMALL_LABEL
+    return draw(drawn, left=46, right=right, top=28, bottom=52, legend="below" if narrow else "")
+
+
+def describe_recipes(evidence: Evidence) -> str:
+    """Describe in words what `plot_recipes` shows."""
+    texts = []
+    for name, lines in _lines_of(evidence).items():
+        ends = (
+            f"{line.arm.name} {_value(float(line.curve.mean[-1]), line.curve.by)}" for line in lines
+        )
+        steps = lines[0].curve.steps[-1]
+        texts.append(
+            f"{name}, mean {lines[0].curve.by} after {steps:,.0f} steps: {', '.join(ends)}."
+        )
+    return " ".join(texts)
+
+
+def _value(mean: float, by: str) -> str:
+    return percent(mean) if by == "accuracy" else f"{mean:.2f} nats"
+
+
+def _lines_of(evidence: Evidence) -> dict[str, list[Line]]:
+    """Return the lines of every panel by the name of its arm, without arms that are not tuned."""
+    panels = {}
+    for name, arm in evidence.arms.items():
+        tuned = evidence.tuned.get(name)
+        if tuned is None or arm.recipe_of:
+            continue
+        tuned_arm = replace(arm, up_to=max(1, tuned.steps // arm.base_steps))
+        lines = [
+            Line(replace(tuned_arm, name=recipe), curve, dash, SMALL_LABEL)
+            for (recipe, curve), dash in zip(tuned.curves.items(), DASHES, strict=False)
+            if len(curve.steps)
+        ]
+        if lines:
+            panels[name] = lines
+    return panels
