@@ -53,6 +53,7 @@ _VALUES_BEFORE = {
     "n_train": 0,
     "earlier_steps": 0,
     "longer_test": 1,
+    "fixed_names": False,
 }
 """Settings that were added later, with the values that all experiments had before."""
 
