@@ -170,6 +170,7 @@ def test_hash_is_the_same_in_every_version():
     """Stored results are found again."""
     assert Experiment().hash == "b2c01a25d9b0cc17"
     assert Experiment(task="phonebook").hash == "0ca2867a94b5451a"
+    assert Experiment(task="dual_role").hash == "bc1c689e6025c9a8"
 
 
 # Errors: the field, its value and what is allowed
