@@ -220,7 +220,7 @@ class Claim(Plotted):
     statements: tuple[Statement, ...]
     seen: Seen = "nothing"
     seen_note: str = ""
-    n_seeds: int = 40
+    n_seeds: int = 60
     followed: int = FOLLOWED
     reason: str = ""
     family: str = "What people ask"
