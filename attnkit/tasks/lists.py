@@ -62,6 +62,7 @@ class Lists(Task):
     overrides: ClassVar[dict[str, Any]] = SMALL
     full_size: ClassVar[dict[str, Any]] = PUBLISHED
     slice_title: ClassVar[str] = "Place"
+    lengths: ClassVar[tuple[str, ...]] = ("length",)
     answers_from: ClassVar[int] = 0
     first_number: ClassVar[int] = 0
 

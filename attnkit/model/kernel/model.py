@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ from attnkit.model.kernel.description import Description, describe
 from attnkit.model.model import Model, RunGroup
 from attnkit.model.parameters import EMBEDDING
 from attnkit.model.reference import Layer
+from attnkit.tasks.base import Task
 
 _memory = threading.local()
 
@@ -30,6 +32,12 @@ class KernelModel(Model):
     @cached_property
     def _kernels(self) -> list[_Kernel]:
         return [_Kernel(self, index) for index in range(len(self.variants))]
+
+    def at_length(self, task: Task) -> Self:
+        """Return this model for a task of another length; see `Model.at_length`."""
+        other = super().at_length(task)
+        vars(other).pop("_kernels", None)
+        return other
 
     def _logits(
         self, tokens: Tensor, layers: list[Layer] | None, group: RunGroup
