@@ -136,7 +136,8 @@ def test_attention_is_measured_where_there_is_an_answer_and_a_pattern():
     asked = questions()
     asked.probe.pattern[0, 0, 0, 7:] = 0.1
     assert kinds.looks_elsewhere(run_of(asked)) is None
-    assert "97%" in kinds.looks_elsewhere(run_of(changed(asked, {"labels": labels}))).sentence
+    told = kinds.looks_elsewhere(run_of(changed(asked, {"labels": labels}))).sentence
+    assert "97% of their attention to questions and 3% to the entries" in told
     check("finds itself", "50% of their attention to themselves and 20%", looking(0.5, 0.2))
     check("finds itself", "and 1% to the right token", looking(0.7, 0.012))
 
@@ -168,6 +169,15 @@ def test_losses_decide_where_accuracies_do_not():
     text = rising([RISES], loss=FALLING + 0.7, kind="language")
     assert "loss 2.60 at step 6" in kinds.learns(run_of(text)).sentence
     assert kinds.unknown(run_of(text)) is None
+
+
+def test_limits_are_where_they_are_documented():
+    """A little beyond each of them, a reason is given, or is not."""
+    check("finds itself", "", looking(0.7, n_others=2))
+    check("memorised", "", known(0.97, 0.86))
+    check("early", "", rising([[0, 0.6, 0.6, 0.6, 0.64]]))
+    check("not chance", "", rising([FLAT], loss=0.97 * GUESS))
+    check("optimiser", "worse than guessing", low(loss=1.15 * BUMP / BUMP[-1] * np.log(7)))
 
 
 def test_an_unknown_reason_compares_with_plain_qkv_where_that_is_better():
