@@ -1,6 +1,6 @@
 """Train populations of runs and simulate with them how often tuning and test err.
 
-Run `python tests/tuning_error.py FOLDER`, which takes half an hour on two cores; populations that
+Run `python tests/tuning_error.py FOLDER`, which takes ten minutes on two cores; populations that
 the folder holds already are not trained again. The result is `attnkit/evidence/simulated.json`.
 """
 
@@ -18,7 +18,7 @@ from attnkit.evidence.trials import tuning_trials
 from attnkit.evidence.tuning import Point, Recipe, Request, Runs
 from attnkit.training import train
 
-ARMS = {"parameters": "K=V, 4 wide", "self_mask_needed": "Q=K", "one_embedding": "no matrix"}
+ARMS = {"parameters": "K=V, 4 wide", "self_mask_needed": "Q=K"}
 """Claim → arm of which some seeds learn and others do not."""
 
 DOUBLINGS = range(-3, 5)

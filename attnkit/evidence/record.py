@@ -174,6 +174,8 @@ class Evidence(Plotted):
 
         An arm that is called unable is not followed: other arms confirm that.
         """
+        if any(name not in self.scores for one in self.claim.statements for name in one.arms):
+            return ()  # only a part of the arms is measured
         names = [
             name
             for statement, finding in zip(self.claim.statements, self.findings, strict=False)
