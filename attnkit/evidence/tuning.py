@@ -207,7 +207,8 @@ class Search:
             return [self._request(point, short) for point in grid]
         if short:
             grid = sorted(grid, key=lambda point: self._screened[point], reverse=True)
-            grid = grid[: FINALISTS + 1]
+            first = (next(p for p in grid if p.schedule == s) for s in self.arm.schedules)
+            grid = list(dict.fromkeys([*grid[:FINALISTS], *first]))
         missing = [point for point in grid if point not in self._runs]
         if not missing:
             missing = [p for p in self._beside(self.leading[0]) if p not in self._runs]
