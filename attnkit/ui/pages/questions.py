@@ -29,6 +29,7 @@ from attnkit.figures.differences import DIFFERENCES_KEY, describe_differences, p
 from attnkit.figures.evidence import EVIDENCE_KEY
 from attnkit.figures.evidence_report import to_html
 from attnkit.figures.learning import LEARNING_KEY, NARROW, describe_learning, plot_learning
+from attnkit.figures.panels import Figure
 from attnkit.figures.recipes import RECIPES_KEY, describe_recipes, plot_recipes
 from attnkit.sweeps.shipped import load_shipped
 from attnkit.sweeps.values import InvalidSweep
@@ -207,13 +208,12 @@ def show_learning(evidence: Evidence) -> None:
         rises = rises_in_words(evidence)
         if rises:
             st.markdown(plain(rises))
-        components.picture(
-            figure,
-            key="picture_learning",
-            alt=describe_learning(evidence),
-            narrower={NARROW: plot_learning(evidence, narrow=True)},
-        )
+        _curves(figure, plot_learning(evidence, narrow=True), describe_learning(evidence))
         st.caption(LEARNING_KEY)
+
+
+def _curves(figure: Figure, narrow: Figure | None, words: str, key: str = "learning") -> None:
+    components.picture(figure, key=f"picture_{key}", alt=words, narrower={NARROW: narrow})
 
 
 def show_claims(choice: QuestionChoice, records: Records) -> None:
@@ -327,12 +327,8 @@ def show_evidence(words: ClaimInWords, evidence: Evidence) -> None:
     with st.expander("How learning rates and schedules were found"):
         figure = plot_recipes(evidence)
         if figure is not None:
-            components.picture(
-                figure,
-                key="picture_recipes",
-                alt=describe_recipes(evidence),
-                narrower={NARROW: plot_recipes(evidence, narrow=True)},
-            )
+            narrow = plot_recipes(evidence, narrow=True)
+            _curves(figure, narrow, describe_recipes(evidence), "recipes")
             st.caption(RECIPES_KEY)
         st.markdown(markdown_table(tuning_table(evidence.tuned).narrow))
 
