@@ -34,7 +34,7 @@ CLAIM = Claim(
             task="mqar",
             batch_size=64,
         ),
-        arm(f"{_AFTER}=only", "K=V after, not rotated back", task="mqar", batch_size=64),
+        arm(f"{_AFTER}=only", "K=V after, not rotated back", task="mqar", batch_size=64, up_to=8),
     ),
     statements=(
         no_worse(
