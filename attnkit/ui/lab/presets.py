@@ -139,8 +139,7 @@ PRESETS: tuple[Preset, ...] = (
     Preset(
         "Two neighbours of one name",
         "“network” is near “neural” and “social”. Must queries differ from keys to find both?",
-        "After 600 steps Q=K=V has not solved it with every seed, the others have. With the "
-        "self-mask on all have.",
+        "Q=K is enough here. A token often scores itself high: does Q=K=V need the self-mask?",
         Experiment(task="neighbours", n_seeds=3),
     ),
     Preset(
