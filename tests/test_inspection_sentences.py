@@ -120,7 +120,7 @@ def test_tokens_of_one_name_are_told_apart_and_without_a_pair_no_names_are_given
     there, back = "Eli (token 1)→Eli (token 10)", "Eli (token 10)→Eli (token 1)"
     assert direction(LOST, **twins)[0].startswith(f"Q=K scores {there} and {back} the same")
     text, rows, _ = direction(LOST, pair=None)
-    assert text.startswith("Q=K scores both directions the same, so")
+    assert text.startswith("Q=K scores both directions the same and")
     assert "50% of held-out questions right" in text
     assert rows[0]["both directions"] == "= the same"
     one_mass = direction(LOST, n_masses=1)[1]
