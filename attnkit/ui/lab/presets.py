@@ -124,9 +124,8 @@ PRESETS: tuple[Preset, ...] = (
     Preset(
         "Two hops",
         "Ada points to Cem, Cem to Ben: who is two hops on from Ada? Does one layer find out?",
-        "See accuracy by hops in “Numbers and downloads”: with one layer one hop is solved by all, "
-        "two hops by none, also after 6,400 steps. Then set the layers to 2, with the self-mask "
-        "off and on.",
+        "See accuracy by hops in “Numbers and downloads”: within these 800 steps one layer solves "
+        "one hop, not two. Then set the layers to 2, with the self-mask off and on.",
         Experiment(task="k_hop", n_seeds=2, n_layers=1),
     ),
     Preset(
