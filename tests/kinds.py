@@ -22,7 +22,7 @@ KINDS = {
     "language": {"length": 16, **_SIZES},
 }
 
-NEEDS_ONE_SIDE = {"shared_layers", "kv_every", "kv_from", "exclusive"}
+NEEDS_ONE_SIDE = {"shared_layers", "kv_every", "kv_from", "exclusive", "shaped"}
 """Words that do not go with an encoder and a decoder."""
 
 every_task = pytest.mark.parametrize(

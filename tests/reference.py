@@ -89,12 +89,18 @@ COMPOSITIONS = """
     QKV diff kv_every=2 exclusive
     K=V positions=rope exclusive rotate_values
     QKV d_k=3 d_v=5 v_norm positions=rope rope_width=2 rotate_values=only kv_every=2
+    Q=K d_k=3 d_v=5 valueless unit_key positions=relative
+    QKV query_mlp=5 d_head=m/h valueless positions=rope kv_every=2 qk_norm
+    K=V query_mlp=m/2 d_head=m/h exclusive
+    QKV d_v=3 valueless fixed_values
+    Q=K n_heads=4 shaped positions=rope rotate_values
 """.strip().split("\n")
 KNOWN = {
     "QKV", "Q", "K", "V", "O", "n_heads", "d_head", "d_k", "d_v", "kv_heads", "d_mlp", "kv_rank",
     "k_rank", "keyless", "scaled", "signed", "qk_norm", "unit_key", "temperature", "self_mask",
     "positions", "sum", "diff", "shared_layers", "kv_every", "start", "learning_rate", "skew",
     "exclusive", "v_norm", "rope_width", "rotate_values", "kv_residual", "shared_half", "kv_from",
+    "valueless", "query_mlp", "fixed_values", "shaped",
     "tie", "tie_by", "tie_at",
 }  # fmt: skip
 NAMED = [named.variant for named in CATALOGUE.values()]
@@ -216,7 +222,13 @@ class Reference:
 
     def queries(self, x, w):
         """q = x W_Q, and what acts on queries."""
-        q = self.heads(x, w, "Q", self.d_k)
+        if "query_mlp" in self.given:
+            f = F.gelu(linear(x, w, "F")) @ w["W_Q"] + w.get("b_Q", 0)
+            centred = f - f.mean(-1, keepdim=True)
+            f = centred / (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt() * w["g_F"]
+            q = (0.5 * (x + f)).unflatten(-1, (-1, self.d_k)).transpose(1, 2)
+        else:
+            q = self.heads(x, w, "Q", self.d_k)
         if "scaled" in self.given:
             q = q * w["D_Q"]
         if "qk_norm" in self.given:
@@ -228,7 +240,7 @@ class Reference:
         narrow = linear(x, w, "C") if "kv_rank" in self.given else x
         if "kv_residual" in self.given:
             k, v = (self.with_residual(x, w, self.source[role]) for role in "KV")
-        else:
+        elif "valueless" not in self.given:
             v = self.heads(narrow, w, "V", self.d_v)
         if "kv_residual" in self.given:
             pass
@@ -241,6 +253,8 @@ class Reference:
             k = self.heads(linear(x, w, "B"), w, "K", self.d_k)
         else:
             k = self.heads(narrow, w, "K", self.d_k)
+        if "valueless" in self.given:
+            v = self.heads(k.transpose(1, 2).flatten(2), w, "V", self.d_v)
         if "skew" in self.given:
             k = k @ skew(self.d_k, self.width("skew", 0, self.letters))
         if "scaled" in self.given:
@@ -293,7 +307,13 @@ class Reference:
             initial = 0.8 - 0.6 * math.exp(-0.3 * layer)
             strength = (q1 @ k1).exp() - (q2 @ k2).exp() + initial
             pattern = pattern[:, :, :1] - strength * pattern[:, :, 1:]
+        if "shaped" in self.given:
+            even = (0 * scores + mask).softmax(-1)
+            factors = (w[name][:, None, None, None] for name in ("beta", "gamma"))
+            pattern = next(factors) * pattern - next(factors) * even
         z = pattern[:, :, 0] @ v
+        if "shaped" in self.given:
+            z = z + w["alpha"][:, None, None] * v
         if "diff" in self.given:
             z = z / (z.square().mean(-1, keepdim=True) + 1e-5).sqrt() * (1 - initial)
         if "exclusive" in self.given:
@@ -392,9 +412,9 @@ class InspectedExample:
             for (scores, pattern), of_scores, of_pattern in pairs:
                 assert_close(scores.double(), of_scores, rtol=1e-4, atol=1e-4)
                 assert_close(pattern.double(), of_pattern, rtol=1e-4, atol=1e-4)
-            self._check_gradients(run, own, expected)
+            self._check_gradients(variant, run, own, expected)
 
-    def _check_gradients(self, run, own, logits):
+    def _check_gradients(self, variant, run, own, logits):
         """Gradients are those of autograd; embeddings that are given have none."""
         seed = run % len(self.model.seeds)
         labels = self.labels[seed].flatten()
@@ -404,6 +424,9 @@ class InspectedExample:
         )
         if fixed is not None:
             own["W_E"].grad[fixed[0]] = 0
+        for name in own:
+            if "fixed_values" in variant.given and name.endswith("W_V"):
+                own[name].grad = None
         found = self.model.run_parameters(run, self.gradient)
         assert found.keys() == own.keys()
         for name, value in own.items():
@@ -419,7 +442,8 @@ class InspectedExample:
         reads, which are the same for all scores of a row.
         """
         found = self.model.run_parameters(self.run(variant), self.gradient)
-        return [n for n, v in found.items() if not v.any() and not n.endswith(("b_plus", "b_K"))]
+        known = ("b_plus", "b_K", *(["W_V"] if "fixed_values" in variant.given else []))
+        return [n for n, v in found.items() if not v.any() and not n.endswith(known)]
 
 
 def shake(model):

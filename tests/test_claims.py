@@ -31,7 +31,7 @@ def test_every_file_holds_the_claim_of_its_name_and_each_stands_under_its_headin
     families = [claim.family for claim in CLAIMS.values()]
     assert families == sorted(families, key=FAMILIES.index)
     assert set(families) == set(FAMILIES)
-    known = {"one_matrix": "728991fefba2a219", "direction": "8e6f38c668cd501d"}
+    known = {"one_matrix": "67c3a0ff7b0f6598", "direction": "138beb5c15b5fb07"}
     assert {name: CLAIMS[name].hash for name in known} == known
 
 
@@ -46,7 +46,7 @@ def test_a_claim_can_be_shown_trained_and_judged(claim):
     assert claim.prediction.startswith(BEGINS[claim.expected])
     assert claim.seen in get_args(Seen)
     assert claim.question.endswith("?")
-    assert 10 <= claim.n_seeds <= 80
+    assert 10 <= claim.n_seeds <= 120
     assert claim.quick_seeds == max(LEAST_SEEDS, claim.n_seeds // 2)
 
     further, confirming = claim.confirmation()

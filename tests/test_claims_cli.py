@@ -15,6 +15,7 @@ from attnkit.evidence import gathering, record
 from attnkit.evidence.presentation import readable, to_markdown
 from attnkit.evidence.record import Records, load_shipped
 from attnkit.evidence.trials import FIRST_SEED
+from attnkit.experiment import memory as limits
 from attnkit.training import train
 from attnkit.training.results import Result
 
@@ -244,7 +245,8 @@ def test_what_cannot_be_shipped_kept_or_tested_is_bad_input(claims, trained, sma
         assert refused(claims("first", *how), f"{cache.parent}")
     assert trained == []
     cache.unlink()
-    CLAIMS["first"] = small_claim("first", n_seeds=99)
+    monkeypatch.setattr(limits, "_MOST_AT_ONCE", 0)
     code, output, errors = claims("first")
     assert (code, output) == (2, "")
-    assert errors.splitlines()[-1].startswith("attnkit: error: n_seeds: got 99, allowed")
+    assert errors.splitlines()[-1].startswith("attnkit: error: ")
+    assert trained == []

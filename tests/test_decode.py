@@ -59,6 +59,8 @@ def test_decoding_gives_the_logits_of_the_whole_sequence(variant, blocks):
         ("K=V unit_key", 8, 16),
         ("QKV kv_rank=3", 3, 16),
         ("QKV keyless", 8, 16),
+        ("QKV valueless", 8, 16),
+        ("QKV kv_heads=1 valueless", 4, 8),
         ("QKV kv_residual=3", 2 * (4 + 2 * 3), 16),
         ("K=V kv_heads=1 shared_half", 4 + 2, 2 * 4),
     ],

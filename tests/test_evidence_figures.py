@@ -9,7 +9,7 @@ from plotted import accepted
 from small_claims import TINY, MadeUp, made_up, small_claim
 
 from attnkit.claims import CLAIMS
-from attnkit.claims.base import arm
+from attnkit.claims.base import SCHEDULES, arm
 from attnkit.claims.statements import Statement, better, no_worse, worse
 from attnkit.evidence.tuning import Tuned
 from attnkit.figures.differences import describe_differences, plot_differences
@@ -80,8 +80,8 @@ def test_every_registered_claim_can_be_drawn():
         assert len(rows["layout"]["yaxis"]["tickvals"]) == len(evidence.scores), claim.id
         assert len(differences["layout"]["annotations"]) == len(evidence.statements), claim.id
         learning = plot_learning(evidence)
-        long = [one for one in (*claim.arms, *claim.confirmation()[0]) if one.up_to > 1]
-        assert (learning is not None) == any(one.name in evidence.scores for one in long), claim.id
+        long = [one.name for one in evidence.arms.values() if one.up_to > 1]
+        assert (learning is not None) == any(name in evidence.scores for name in long), claim.id
         course = plot_learning(evidence, claim.statements[0])
         for figure in (rows, differences, learning, course):
             accepted(figure)
@@ -225,7 +225,8 @@ def test_runs_that_never_solve_their_task_are_counted_and_stand_at_the_edge():
 def test_learning_is_drawn_for_long_arms_and_those_they_are_compared_with():
     """Arms that nothing long is compared with are left out; without long arms there is none."""
     figure = plot_learning(made_up(small_claim(), MadeUp(QKV=1.0, Q_K=0.5)))
-    assert texts_of(figure) == ["QKV", "Q=K, 192 steps", "Q=K, 192 steps with a schedule"]
+    ends = [f"Q=K, 96 steps, {schedule} rate" for schedule in SCHEDULES]
+    assert texts_of(figure) == ["QKV", *ends]
     assert plot_learning(made_up(small_claim(), MadeUp(QKV=1.0, Q_K=1.0))) is None
     assert plot_learning(made_up(small_claim(), quick=True)) is None
     other = {**MARRIED, "up_to": 8, "steps": 9}

@@ -301,6 +301,8 @@ def test_diagrams_show_what_a_word_does():
         ("QKV n_heads=4", ["4 heads"], "4 heads"),
         ("QKV d_k=d/2", ["d4", "d8"], "Q d4, K d4, V d8"),
         ("QKV keyless", [], "K made from V"),
+        ("QKV valueless", [], "V made from K"),
+        ("QKV query_mlp=m/2 d_head=m/h", ["Q half x, half MLP"], "Q made from a narrow vector"),
         ("K=V shared_half", ["&"], "K made from V and a vector that all heads share"),
         ("Q=K skew=2", ["⇄"], "a part of the key exchanged and negated"),
         ("K=V positions=rope rotate_values", ["output rotated back"], "values rotated by position"),

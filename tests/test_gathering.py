@@ -14,10 +14,10 @@ from attnkit.claims.statements import better, no_worse, worse
 from attnkit.evidence import gathering
 from attnkit.evidence.curve import Curve
 from attnkit.evidence.gathering import Bench, Interrupted, gather, tune
-from attnkit.evidence.record import Evidence
+from attnkit.evidence.record import Evidence, rivals_of
 from attnkit.evidence.stored import plain
 from attnkit.evidence.trials import FIRST_SEED, comparing_trials
-from attnkit.evidence.tuning import SHORTENED, TUNING_SEEDS
+from attnkit.evidence.tuning import FINALISTS, SHORTENED, TUNING_SEEDS
 from attnkit.evidence.verdict import RULE_HASH
 from attnkit.evidence.words import followed_in_words
 from attnkit.experiment import Experiment, from_text
@@ -283,7 +283,31 @@ def test_evidence_tells_seeds_texts_measures_and_costs():
     assert first.seeds == range(FIRST_SEED, FIRST_SEED + 17)
 
 
-# confirming an inability
+# recipes that are as good, and longer runs
+
+
+def rivals(evidence):
+    """Return the names of arms that have lost, with their next best recipes."""
+    return {name for loser in evidence.losers for name in rivals_of(loser, evidence.tuned)}
+
+
+def test_an_arm_is_worse_only_with_each_of_its_best_recipes():
+    """Whatever side of a statement it stands on; a mean is compared with the best recipe alone."""
+    statements = (worse("Q=K", "QKV"), better("QKV", "K=V"), no_worse("K=V", "QKV"))
+    claim = small_claim(statements=statements, followed=1)
+    evidence = made_up(claim, MadeUp(QKV=1.0, Q_K=0.5, K_V=0.5))
+    assert evidence.losers == ("Q=K", "K=V")
+    assert len(rivals(evidence)) == 2 * (FINALISTS - 1)
+    assert {one.verdict for one in evidence.findings} == {"held", "did not hold"}
+    for name in ("Q=K", "K=V"):
+        for rival, recipe in rivals_of(name, evidence.tuned).items():
+            assert evidence.tuned[rival].recipe == recipe != evidence.tuned[name].recipe
+            good = {**evidence.scores[rival], "accuracy": np.ones((1, claim.n_seeds))}
+            again = replace(evidence, scores={**evidence.scores, rival: good})
+            changed = [one.verdict == "undecided" for one in again.findings]
+            assert changed == ([True, False, False] if name == "Q=K" else [False, True, True])
+    by_mean = small_claim(statements=(worse("Q=K", "QKV", 0, measure="loss"),))
+    assert not rivals(made_up(by_mean, MadeUp(QKV=1.0, Q_K=0.5)))
 
 
 def test_an_inability_that_shows_is_confirmed_by_long_runs():
@@ -295,7 +319,7 @@ def test_an_inability_that_shows_is_confirmed_by_long_runs():
     ):
         evidence = made_up(claim, MadeUp(QKV=1.0, Q_K=0.5))
         arms, _ = claim.confirmation()
-        names = {one.name for one in (*claim.arms, *arms)}
+        names = {one.name for one in (*claim.arms, *arms)} | rivals(evidence)
         assert names == set(evidence.scores) == set(evidence.tuned) == set(evidence.curves)
         assert evidence.judgement.verdict == "held"
         steps = {from_text(text).training.steps for text in evidence.experiments}
@@ -347,7 +371,8 @@ def test_only_an_inability_is_confirmed_whatever_becomes_of_the_claim(
     assert [one.verdict for one in evidence.findings] == [words[letter] for letter in found]
     confirmed = len(found) > len(statements)
     arms = claim.confirmation()[0] if confirmed else ()
-    assert set(evidence.scores) == {one.name for one in (*claim.arms, *arms)}
+    trained = {one.name for one in (*claim.arms, *arms)} | rivals(evidence)
+    assert set(evidence.scores) == trained
     assert evidence.judgement.verdict == words[verdict]
 
 

@@ -15,7 +15,8 @@ from trained_runs import trained
 
 from attnkit.analysis import Inspection, inspect, measure_tying, tying_table
 from attnkit.analysis.inspection import tying
-from attnkit.analysis.inspection.tying import FITTED_EXAMPLES, CannotBeTied
+from attnkit.analysis.inspection.tying import CannotBeTied, map_steps_for
+from attnkit.analysis.inspection.value_maps import EXAMPLES
 from attnkit.analysis.linear_maps import (
     linear_map,
     orthogonal_map,
@@ -24,7 +25,7 @@ from attnkit.analysis.linear_maps import (
     truncated,
 )
 from attnkit.analysis.similarity import linear_cka
-from attnkit.analysis.tying import ALPHAS, COLUMNS, Repair, TyingResult, repairs_for
+from attnkit.analysis.tying import ALPHAS, COLUMNS, MAP_RATES, Repair, TyingResult, repairs_for
 from attnkit.figures.tying import (
     mixture_label,
     mixture_text,
@@ -34,12 +35,15 @@ from attnkit.figures.tying import (
     tying_results,
 )
 from attnkit.model.model import Model
+from attnkit.model.reference import cross_entropy
 from attnkit.training import metrics
 from attnkit.training.data import TrainingData, held_out_examples
 from attnkit.training.recorder import record
 from attnkit.variants import Variant
 
 CPU = torch.device("cpu")
+MAP_STEPS = 4
+"""Steps of the trained map in these tests."""
 
 # maps
 
@@ -123,9 +127,9 @@ def accuracy(reference, own, experiment, seed):
 def keys_and_values(reference, own, experiment, seed):
     """Keys and values, (g, t, d), of each layer on the first training examples, by the formula."""
     data, batches = TrainingData(experiment, [seed], CPU), []
-    while sum(map(len, batches)) < FITTED_EXAMPLES:
+    while sum(map(len, batches)) < EXAMPLES:
         batches.append(data.next()[0][0])
-    reference.logits(own, torch.cat(batches)[:FITTED_EXAMPLES])
+    reference.logits(own, torch.cat(batches)[:EXAMPLES])
     layers = []
     for number, (_, looks, *_) in enumerate(reference.layers):
         rows = reference.stages[number]["rows"][:, list(looks)]
@@ -149,9 +153,38 @@ def map_of(repair, keys, values, seed, layer):
 
 def with_map(own, maps):
     """The untied parameters with W_V = W_K M, head by head."""
-    blocks = [torch.block_diag(*map(torch.from_numpy, of_layer)) for of_layer in maps]
+    blocks = [torch.block_diag(*map(torch.as_tensor, of_layer)) for of_layer in maps]
     names = [name for name in own if name[-4:] in (".W_V", ".b_V")]
     return own | {n: own[f"{n[:-1]}K"] @ blocks[int(n.partition(".")[0])] for n in names}
+
+
+def trained_by_torch(reference, own, start, experiment, seed):
+    """The maps of all layers after a few steps of torch's Adam, with the best of the rates."""
+    ends = []
+    for rate in MAP_RATES:
+        data = TrainingData(experiment, [seed], CPU)
+        maps = [torch.from_numpy(one).clone().requires_grad_() for one in start]
+        optimiser = torch.optim.Adam(maps, lr=rate)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, MAP_STEPS)
+
+        def loss(batch, maps=maps):
+            tokens, labels = batch
+            logits = reference.logits(with_map(own, maps), tokens[0])
+            return cross_entropy(logits[None], labels).sum()
+
+        for _ in range(MAP_STEPS):
+            optimiser.zero_grad()
+            loss(data.next()).backward()
+            optimiser.step()
+            schedule.step()
+        batches = [data.next()]
+        while sum(len(tokens[0]) for tokens, _ in batches) < EXAMPLES:
+            batches.append(data.next())
+        with torch.no_grad():
+            sizes = [len(tokens[0]) for tokens, _ in batches]
+            losses = [float(loss(batch)) for batch in batches]
+        ends.append((np.average(losses, weights=sizes), rate, [m.detach().numpy() for m in maps]))
+    return min(ends, key=lambda end: end[0])[2]
 
 
 def doubles(parameters):
@@ -164,7 +197,7 @@ def test_mixtures_repairs_and_similarity_are_those_of_the_formula(case):
     """α W_K + (1 − α) W_V for both roles, W_K's values times a map, and CKA of keys and values."""
     result = result_of(case)
     experiment, (variant,) = result.experiment, result.experiment.sharing
-    found = measure_tying(experiment, variant, result.parameters, 8)
+    found = measure_tying(experiment, variant, result.parameters, 8, map_steps=MAP_STEPS)
     for seed in (0, 1):
         own, reference = doubles(result.parameters[seed]), Reference(experiment, variant)
         expected = {"before": accuracy(reference, own, experiment, seed)}
@@ -180,6 +213,8 @@ def test_mixtures_repairs_and_similarity_are_those_of_the_formula(case):
         layers = keys_and_values(reference, own, experiment, seed)
         for repair in found.repairs:
             maps = [map_of(repair, *layer, seed, i) for i, layer in enumerate(layers)]
+            if repair.kind == "trained":
+                maps = trained_by_torch(reference, own, maps, experiment, seed)
             expected[repair] = accuracy(reference, with_map(own, maps), experiment, seed)
             measured[repair] = found.of_repair(repair)[seed]
         assert measured == pytest.approx(expected, abs=1e-6)
@@ -220,7 +255,7 @@ def test_every_mechanism_is_refused_or_repaired_as_the_formula_says():
         model = Model(experiment, [0], CPU)
         (parameters,) = shaken([{n: v.numpy() for n, v in model.run_parameters(0).items()}])
         try:
-            found = measure_tying(experiment, variant, [parameters], 0)
+            found = measure_tying(experiment, variant, [parameters], 0, map_steps=1)
         except CannotBeTied:
             refused.add(variant.value)
             continue
@@ -241,8 +276,8 @@ def test_a_run_that_has_diverged_has_no_accuracies():
     result = result_of("one head")
     lost = {name: np.full_like(value, np.nan) for name, value in result.parameters[0].items()}
     experiment, (variant,) = result.experiment, result.experiment.sharing
-    both = measure_tying(experiment, variant, result.parameters, 8)
-    one = measure_tying(experiment, variant, [lost, result.parameters[1]], 8)
+    both = measure_tying(experiment, variant, result.parameters, 8, map_steps=MAP_STEPS)
+    one = measure_tying(experiment, variant, [lost, result.parameters[1]], 8, map_steps=MAP_STEPS)
     for name, array in one.arrays.items():
         assert np.isnan(array[0]).all()
         np.testing.assert_array_equal(array[1], both.arrays[name][1])
@@ -251,17 +286,17 @@ def test_a_run_that_has_diverged_has_no_accuracies():
 def test_the_table_has_a_row_for_every_seed_and_way():
     """It trains an experiment, or takes a result; variants without separate W_K are left out."""
     experiment = tiny("directed", sharing=["QKV", "K=V", "MQA n_heads=2"])
-    table = tying_table(experiment)
+    table = tying_table(experiment, map_steps=1)
     assert list(table.columns) == list(COLUMNS)
     assert len(table) == 2 * 2 * (len(ALPHAS) + len(repairs_for(6)))
     assert list(table["sharing"].unique()) == ["QKV", "QKV n_heads=2 kv_heads=1"]
-    kinds = {"mixture", "linear map", "reduced map", "orthogonal map", "random map"}
+    kinds = {"mixture", "linear map", "trained map", "reduced map", "orthogonal map", "random map"}
     assert set(table["way"]) == kinds
     assert table["alpha"].isna().tolist() == table["rank"].notna().tolist()
     assert (table.groupby(["sharing", "seed"])["accuracy_before"].nunique() == 1).all()
-    assert table.equals(tying_table(trained(experiment)))
-    assert [repair.rank for repair in repairs_for(16)] == [16, 8, 4, 2, 1, 16, 16, 8, 4, 2, 1]
-    assert [repair.rank for repair in repairs_for(3)] == [3, 2, 1, 3, 3, 2, 1]
+    assert table.equals(tying_table(trained(experiment), map_steps=1))
+    assert [repair.rank for repair in repairs_for(16)] == [16, 16, 8, 4, 2, 1, 16, 16, 8, 4, 2, 1]
+    assert [repair.rank for repair in repairs_for(3)] == [3, 3, 2, 1, 3, 3, 2, 1]
 
 
 def test_a_page_measures_the_first_seeds_and_names_reasons(monkeypatch):
@@ -297,17 +332,21 @@ RESULT = TyingResult(
     step=158,
     chance=0.1,
     n_examples=256,
+    d_model=32,
+    map_steps=300,
     repairs=repairs_for(8),
     before=np.array([0.99, 1.0, 0.98]),
     mixed=np.stack([HILL, HILL + 0.01, HILL - 0.01]).clip(0, 1),
-    repaired=np.array([[x, 0.7, 0.5, 0.3, 0.4, 0, 0.75, 0.6, 0.35] for x in (0.8, 0.82, 0.78)]),
+    repaired=np.array(
+        [[x, 0.9, 0.7, 0.5, 0.3, 0.4, 0, 0.75, 0.6, 0.35] for x in (0.8, 0.82, 0.78)]
+    ),
     cka=np.full((3, 2, 1), 0.25),
 )
 
 
 def flat(level, before=0.9):
     """A result of one seed with one accuracy everywhere."""
-    mixed, repaired = np.full((1, 21), level), np.full((1, 9), level)
+    mixed, repaired = np.full((1, 21), level), np.full((1, 10), level)
     changed = {"mixed": mixed, "repaired": repaired, "before": np.array([before])}
     return replace(RESULT, seeds=(0,), cka=np.full((1, 2, 1), 0.5), **changed)
 
@@ -323,8 +362,8 @@ def test_mixtures_are_told():
     mixed = np.zeros((3, 21))
     mixed[:, 6:11] = [0.8, 0.805, 0.8, 0.796, 0.8]
     for first, last, told in (
-        (0, 0.8, "α from 0.3 to 0.5 or α = 1: 80%"),
-        (0.8, 0.3, "α = 0 or α from 0.3 to 0.5: 80%"),
+        (0, 0.8, "α from 0.3 to 0.5 or α = 1: up to 80%"),
+        (0.8, 0.3, "α = 0 or α from 0.3 to 0.5: up to 80%"),
     ):
         mixed[:, [0, 20]] = first, last
         assert f"The best mixtures have {told}" in replace(RESULT, mixed=mixed).mixture_finding
@@ -340,18 +379,47 @@ def test_mixtures_are_told():
     assert replace(RESULT, cka=cka).mean_cka == pytest.approx(0.3)
 
 
+def test_the_best_mixtures_are_those_within_the_noise_of_paired_seeds():
+    """A difference that all seeds share tells mixtures apart; one that scatters does not."""
+    level = np.array([[0.5], [0.6], [0.7]])
+    mixed = level - 0.1 * (np.array(ALPHAS) > 0.3) - 0.02 * (np.array(ALPHAS) > 0.2)
+    assert replace(RESULT, mixed=mixed).near_best.sum() == 5
+    scatter = np.array([[0.03], [0.0], [-0.03]]) * (np.array(ALPHAS) > 0.2)
+    noisy = replace(RESULT, mixed=mixed + scatter)
+    assert noisy.near_best.tolist() == [alpha <= 0.3 for alpha in ALPHAS]
+    assert "The best mixtures have α from 0 to 0.3: up to 60%" in noisy.mixture_finding
+    one = replace(noisy, mixed=mixed[1:2])
+    assert one.near_best.tolist() == [alpha <= 0.2 for alpha in ALPHAS]
+    lost = replace(noisy, mixed=np.append(mixed + scatter, np.full((1, 21), np.nan), 0))
+    assert lost.near_best.tolist() == noisy.near_best.tolist()
+
+
+def test_a_page_trains_maps_for_fewer_steps_where_a_step_costs_more():
+    """At most a hundred, and none where even one would keep the page waiting for long."""
+    book, plain = tiny("directed", sharing=["QKV"]), Variant("QKV")
+    steps = [
+        map_steps_for(book.replace(batch_size=512, n_layers=n, d_model=128, d_mlp=512), plain, 5)
+        for n in (1, 2, 4)
+    ]
+    assert map_steps_for(book, plain, 5) == 100 >= steps[0] > steps[1] > steps[2]
+
+
 def test_repairs_are_told_as_changes_in_points():
     """A repair may gain more than was lost, and may harm; one seed has no interval."""
-    repaired = np.array([[0.95, 0.83, 0.5, 0.3, 0.75, 0.1, 0.75, 0.6, 0.35]])
+    repaired = np.array([[0.95, 0.98, 0.83, 0.5, 0.3, 0.75, 0.1, 0.75, 0.6, 0.35]])
     for result, expected in (
-        (RESULT, ("99", "+80 [+75 to +85]", "+70", "+40", "0")),
-        (replace(flat(0.85), repaired=repaired), ("5", "+10", "−2", "−10", "−75")),
+        (RESULT, ("99", "+80 [+75 to +85]", "+90", "+70", "+40", "0")),
+        (replace(flat(0.85), repaired=repaired), ("5", "+10", "+13", "−2", "−10", "−75")),
     ):
         assert result.repair_finding == (
             "With W_K for both, accuracy falls by {} points. A fitted linear map changes it by {} "
-            "points; cut to half of its rank, by {}; an orthogonal map, by {}; a random "
-            "orthogonal map, by {}."
+            "points; one trained on the loss, by {}; the fitted map cut to half of its rank, by "
+            "{}; an orthogonal map, by {}; a random orthogonal map, by {}. Heads have 8 numbers "
+            "and the model 32: a map can give back only what the keys of a head contain."
         ).format(*expected)
+    wide = replace(RESULT, d_model=8).repair_finding
+    assert "is algebra: its heads are as wide as the model" in wide
+    assert wide.endswith("V = K W_K⁻¹ W_V (arXiv 2503.05840).")
     assert flat(0.9).repair_finding == (
         "Keeping W_K loses nothing (90%): there is nothing to repair."
     )
@@ -372,16 +440,16 @@ def test_what_is_drawn_and_taken_away_are_the_numbers():
     html = repairs_table(RESULT)
     rows = [row.split('scope="row">')[1] for row in html.split("<tr>")[1:]]
     assert [row.split("<")[0] for row in rows] == [
-        "no map", "linear map", "cut to rank 4", "cut to rank 2", "cut to rank 1",
+        "no map", "fitted map", "trained map", "cut to rank 4", "cut to rank 2", "cut to rank 1",
         "orthogonal map", "random map",
     ]  # fmt: skip
-    assert "<td>80%</td>" in rows[1]
+    assert "<td>80% [75 to 85%]</td>" in rows[1]
     assert "before tying 99%" in html
     again = TyingResult.from_parts(json.loads(json.dumps(RESULT.header)), RESULT.arrays)
     assert (again.header, again.repairs) == (RESULT.header, RESULT.repairs)
     np.testing.assert_allclose(again.mixed, RESULT.mixed, atol=1e-6)
     table = pd.read_csv(io.StringIO(tying_csv([RESULT, replace(RESULT, variant="MQA")])))
-    assert len(table) == 2 * len(RESULT.table) == 2 * 3 * (21 + 9)
+    assert len(table) == 2 * len(RESULT.table) == 2 * 3 * (21 + 10)
     assert list(table) == list(COLUMNS)
     assert table["sharing"].unique().tolist() == ["QKV", "MQA"]
     assert table.loc[table["way"] == "linear map", "rank"].unique().tolist() == [8, 4, 2, 1]

@@ -65,6 +65,7 @@ def test_every_task_opens_with_its_question_its_dials_and_an_example(seed, long)
         keys = {w.key or "" for w in widgets(tab)}
         assert keys >= {f"set_{dial}" for dial in kind.model_fields}, task
         assert ("set_earlier_steps" in keys) == (kind().earlier is not None)
+        assert ("set_longer_test" in keys) == bool(kind.lengths)
         assert any(b.key == "full_size" for b in tab.button) == bool(kind.full_size)
         assert len(drawn(tab, "example")["cells"]) == kind().n_ctx
         values = {card["name"]: card["value"] for card in columns(tab)}

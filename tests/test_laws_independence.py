@@ -110,6 +110,8 @@ def test_a_poisoned_run_is_marked_and_leaves_its_neighbours_alone(name):
     assert poisoned.snapshot.diverged_at.tolist() == expected
     assert poisoned.table["diverged_at"].iloc[run] == 10
     for metric, values in poisoned.snapshot.history.items():
+        if metric == "longer_accuracy":  # there is no longer test
+            continue
         assert np.isnan(values[:, run]).tolist() == [False, False, True, True, True], metric
     assert np.isnan(poisoned.snapshot.head_symmetry[run]).all()
     for other in {*range(experiment.n_runs)} - {run}:

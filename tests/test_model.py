@@ -66,6 +66,41 @@ def test_initial_numbers_have_the_documented_spread(task):
         assert all((value == 1).all() for value in factors)
 
 
+SPREADS = {
+    "QKV kv_residual=5": {"W_S_K": 32, "W_A_K": 32, "W_B_K": 5, "W_B_V": 5},
+    "QKV keyless d_v=5": {"W_V": 32, "W_VK": 5},
+    "QKV kv_rank=5": {"W_C": 32, "W_K": 5, "W_V": 5},
+    "QKV k_rank=5": {"W_B": 32, "W_K": 5},
+    "QKV diff": {"lambda_q1": 100, "lambda_k1": 100, "lambda_q2": 100, "lambda_k2": 100},
+    "QKV positions=plus": {"w_plus": 2500},
+    "QKV V=I d_head=m/h n_heads=2": {"W_O": 32},
+}
+"""One over the variance of the first numbers: the width of what a matrix reads, or the source's."""
+
+FIXED_STARTS = {
+    "QKV positions=plus": {"b_plus": (0,)},
+    "QKV positions=relative": {"b_offset": (0,)},
+    "QKV positions=key_bias": {"b_key": (0,)},
+    "Q=K signed": {"D": (1, -1)},
+}
+
+
+def test_the_parameters_of_every_option_have_the_documented_spread():
+    """Over many seeds and both layers; those of a bias or a diagonal start at fixed numbers."""
+    model = build(sharing={*SPREADS, *FIXED_STARTS}, n_seeds=40, n_layers=2)
+    for index, variant in enumerate(model.variants):
+        runs = [model.run_parameters(40 * index + seed) for seed in range(40)]
+        for name, n_read in SPREADS.get(variant.value, {}).items():
+            values = torch.stack([run[f"{layer}.{name}"] for run in runs for layer in (0, 1)])
+            assert values.std().item() == pytest.approx(n_read**-0.5, rel=0.15), (variant, name)
+            assert values.mean().abs().item() < 0.15 * n_read**-0.5
+        for name, pattern in FIXED_STARTS.get(variant.value, {}).items():
+            for value in (run[f"{layer}.{name}"] for run in runs for layer in (0, 1)):
+                width = value.shape[-1]
+                expected = torch.tensor((pattern * width)[:width]).float().expand_as(value)
+                assert torch.equal(value, expected), (variant, name)
+
+
 def test_generators_depend_on_seed_and_purpose_only():
     """The same pair repeats; another seed or purpose differs."""
     numbers = {

@@ -161,9 +161,16 @@ def test_phases_that_make_no_sense_are_refused():
 # Embeddings that are given
 
 
-def test_given_embeddings_never_move_and_all_others_do():
+FIXED = {"task": "dual_role", "fixed_names": True, "n_names": 9, "n_circles": 2, "n_values": 7}
+
+
+@pytest.mark.parametrize("given", [{}, FIXED], ids=["neighbours", "dual_role"])
+def test_given_embeddings_never_move_and_all_others_do(given):
     """Rows of names stay bit for bit and count for nothing in clipping: they have no gradient."""
-    cohort = Cohort(tiny("neighbours", sharing=TEXTS, clip=0.1), [0, 1], CPU)
+    neighbours = tiny("neighbours", sharing=TEXTS, clip=0.1)
+    common = {**neighbours.size.model_dump(), **neighbours.training.model_dump()}
+    fixed = Experiment(**common, sharing=TEXTS, n_seeds=2, **given) if given else neighbours
+    cohort = Cohort(fixed, [0, 1], CPU)
     task, model = cohort.experiment.task, cohort.model
     first = cohort.parameters()
     cohort.advance(8)

@@ -128,7 +128,7 @@ def test_claims_are_told_in_full():
         assert read().tells(*words.facts.values(), *more)
         for row in statements_table(evidence).rows:
             assert read().tells(" ".join(filter(None, row)))
-    assert read().tells("0.005: diverged, 0.01: 90.0%")
+    assert read().tells("constant: 0.005: diverged, 0.01: 0 of 10 (90%)")
     assert "before the run" not in read().text.replace("before the runs of the record begin", "")
 
 

@@ -16,6 +16,7 @@ from attnkit.experiment import Experiment
 from attnkit.tasks import TASKS
 from attnkit.training import train
 from attnkit.training.failure import LEAST_LEARNED, failure_of
+from attnkit.training.metrics import SHOWN
 from attnkit.training.recorder import record
 from attnkit.training.snapshot import ROUNDING
 from attnkit.training.statistics import mean_interval
@@ -134,6 +135,73 @@ def test_tables_have_one_row_per_run_and_the_mean_over_seeds():
     table = run_table(train(tiny("phonebook", sharing=["QKV"], steps=2), "cpu").snapshot)
     assert table[["mass_on_reverse", "training_accuracy"]].isna().all(axis=None)
     assert table["mass_on_target"].notna().all()
+
+
+def told(seed):
+    """A finished snapshot of two seeds whose numbers are all different, and one of which is lost.
+
+    QKV learns its threshold with one seed, Q=K with both, and K=V diverges with the second seed.
+    """
+    draw = np.random.default_rng([43, seed])
+    experiment = tiny("directed", sharing=["QKV", "Q=K", "K=V"], n_seeds=2, first_seed=7)
+    rows = draw.uniform(0.2, 0.9, (7, 3, 2))
+    rows[2:5, 0, 0] = rows[3:6, 1, 0] = rows[1:4, 1, 1] = 1.0
+    rows[4:, 2, 1] = NAN
+    lost = np.full((3, 2), -1)
+    lost[2, 1] = 5
+    snapshot = finished(experiment, rows, draw.uniform(1, 2, rows.shape), diverged_at=lost)
+    others = set(snapshot.history) - {"accuracy", "loss"}
+    drawn = {name: draw.uniform(-1, 1, (7, 6)).astype(np.float32) for name in sorted(others)}
+    return dataclasses.replace(snapshot, history=snapshot.history | drawn)
+
+
+def test_every_column_of_the_tables_is_the_number_that_its_name_says(seed):
+    """By run, then as means over seeds, without what is lost."""
+    snapshot = told(seed)
+    table, steps = run_table(snapshot), snapshot.eval_steps
+    last = {name: values[-1].astype(float) for name, values in snapshot.history.items()}
+    symmetry = last["score_symmetry"]
+    costs = [snapshot.experiment.costs(variant) for variant, _ in snapshot.experiment.runs]
+    expected = last | {
+        "seed": [7, 8] * 3,
+        "steps_to_threshold": [steps[2], NAN, steps[3], steps[1], NAN, NAN],
+        "asymmetry": (1 - symmetry) / 2,
+        "diverged_at": [NAN] * 5 + [5],
+        "attention_parameters": [cost.attention for cost in costs],
+        "parameters": [cost.parameters for cost in costs],
+        "kv_cache_floats_per_token": [cost.kv_cache for cost in costs],
+        "multiply_adds_per_token": [cost.multiply_adds for cost in costs],
+    }
+    assert set(table) == {"sharing", *expected}
+    for name, values in expected.items():
+        np.testing.assert_allclose(table[name].astype(float), values, atol=1e-6, err_msg=name)
+    of_sharing = sharing_table(snapshot)
+    by_seed = {name: np.reshape(values, (3, 2)) for name, values in expected.items()}
+    accuracy, against = by_seed["accuracy"], by_seed["accuracy"] - by_seed["accuracy"][0]
+    summed = set(SHOWN) & set(of_sharing) - {"accuracy"}
+    assert {"loss", "asymmetry", "mass_on_target", "mass_on_reverse"} <= summed
+    means = {name: mean_interval(by_seed[name]).mean for name in summed}
+    gap = mean_interval(against)
+    costs_of = {name: by_seed[name][:, 0] for name in of_sharing if name.endswith("per_token")}
+    expected = (
+        means
+        | costs_of
+        | {
+            "accuracy": mean_interval(accuracy).mean,
+            "accuracy_low": mean_interval(accuracy).low,
+            "accuracy_high": mean_interval(accuracy).high,
+            "solved": [1, 2, 0],
+            "steps_to_threshold": [steps[2], (steps[3] + steps[1]) / 2, NAN],
+            "diverged": [0, 0, 1],
+            "parameters": by_seed["parameters"][:, 0],
+            "difference": [NAN, *gap.mean[1:]],
+            "difference_low": [NAN, *gap.low[1:]],
+            "difference_high": [NAN, *gap.high[1:]],
+        }
+    )
+    assert set(of_sharing) == {"sharing", *expected}
+    for name, values in expected.items():
+        np.testing.assert_allclose(of_sharing[name].astype(float), values, atol=1e-6, err_msg=name)
 
 
 def test_slice_table_by_hand():

@@ -2,8 +2,13 @@
 
 A trained QKV model can be changed to K=V in two ways. A mixture gives both roles the matrix
 α W_K + (1 − α) W_V. A repair keeps W_K and multiplies the values by a map that is fitted on
-activations (`attnkit.analysis.linear_maps`). `attnkit.analysis.inspection.tying` measures both;
-this module holds the result and imports no torch.
+activations (`attnkit.analysis.linear_maps`), or then trained on the loss.
+`attnkit.analysis.inspection.tying` measures both; this module holds the result and imports no
+torch.
+
+If a head is as wide as the model and W_K is invertible, W_K⁻¹ W_V is a map without any error,
+because then V = K W_K⁻¹ W_V. For the keys of all heads together this is Slim attention (Graef and
+Wasielewski 2025, arXiv 2503.05840). A narrower head loses what its keys do not contain.
 """
 
 from __future__ import annotations
@@ -32,11 +37,15 @@ MIXTURE_NAMES = {0.0: "keep W_V", 0.5: "average", 1.0: "keep W_K"}
 SAME = 0.01
 """Largest difference of accuracy that counts as none."""
 
+MAP_RATES = (0.01, 0.03, 0.1)
+"""Learning rates with which a map is trained; the one with the lowest training loss counts."""
+
 _NEAR_CHANCE = 0.05
 """Distance from chance below which a model has learnt little that tying could cost."""
 
-MapKind = Literal["linear", "reduced", "orthogonal", "random"]
-"""Kind of map. linear: least squares, truncated to the rank; reduced: the best least-squares map of
+MapKind = Literal["linear", "trained", "reduced", "orthogonal", "random"]
+"""Kind of map. linear: least squares, truncated to the rank; trained: the full linear map, trained
+further on the loss with all else frozen; reduced: the best least-squares map of
 this rank; orthogonal: the nearest orthogonal map; random: a random orthogonal map."""
 
 
@@ -58,7 +67,9 @@ def repairs_for(d_head: int) -> tuple[Repair, ...]:
     ranks = {rank for rank in (d_head // 2, d_head // 4, 2, 1) if 1 <= rank < d_head}
     smaller = sorted(ranks, reverse=True)
     return (
-        *(Repair("linear", rank) for rank in (d_head, *smaller)),
+        Repair("linear", d_head),
+        Repair("trained", d_head),
+        *(Repair("linear", rank) for rank in smaller),
         Repair("orthogonal", d_head),
         Repair("random", d_head),
         *(Repair("reduced", rank) for rank in smaller),
@@ -76,6 +87,8 @@ class TyingResult:
         step: Training step after which they were tied.
         chance: Accuracy of a simple guess.
         n_examples: Number of held-out examples that every accuracy is measured on.
+        d_model: Width of the model.
+        map_steps: Steps for which the map of kind "trained" was trained at each of `MAP_RATES`.
         repairs: The repairs, in the order of `repaired`.
         before: Accuracy before tying; NaN for a run that has diverged, in all arrays.
         mixed: Accuracy with every mixture of `ALPHAS`.
@@ -90,6 +103,8 @@ class TyingResult:
     step: int
     chance: float
     n_examples: int
+    d_model: int
+    map_steps: int
     repairs: tuple[Repair, ...]
     before: Float[np.ndarray, " s"]
     mixed: Float[np.ndarray, "s a"]
@@ -160,6 +175,18 @@ class TyingResult:
         return bool(mean_interval(self.before).mean >= self.chance + _NEAR_CHANCE)
 
     @property
+    def near_best(self) -> Bool[np.ndarray, " a"]:
+        """Which mixtures are not shown to be more than `SAME` worse than the best one.
+
+        Shown: the 95% interval of the differences, seed by seed, lies above it. With one seed, the
+        difference itself decides.
+        """
+        best = int(np.nanargmax(mean_interval(self.mixed.T).mean))
+        short = paired_difference(self.mixed[:, best], self.mixed.T)
+        near: np.ndarray = np.where(np.isnan(short.low), short.mean, short.low) <= SAME
+        return near
+
+    @property
     def mixture_finding(self) -> str:
         """Sentences about the mixtures that keep the most accuracy."""
         if self.has_diverged:
@@ -168,20 +195,23 @@ class TyingResult:
         if not self.has_learnt:
             chance = percent(self.chance)
             return f"The model has learnt little yet: {before} before tying, {chance} by chance."
-        mean = mean_interval(self.mixed.T).mean
+        mean, near = mean_interval(self.mixed.T).mean, self.near_best
         best = int(np.nanargmax(mean))
-        good = mean >= mean[best] - SAME
         most = percent_of(mean_interval(self.mixed[:, best]))
-        if good.all():
+        if mean.min() >= mean[best] - SAME:
             return (
                 f"All mixtures have about the same accuracy: {most}, against {before} before tying."
             )
-        mixtures = "mixture has" if good.sum() == 1 else "mixtures have"
+        best_ones = (
+            f"The best mixture has {_stretches(near)}: {most}"
+            if near.sum() == 1
+            else f"The best mixtures have {_stretches(near)}: up to {most}"
+        )
         average, value, key = (
             percent(float(mean[ALPHAS.index(alpha)])) for alpha in (0.5, 0.0, 1.0)
         )
         return (
-            f"The best {mixtures} {_stretches(good)}: {most} right, against {before} before tying. "
+            f"{best_ones} right, against {before} before tying. "
             f"The average has {average}, W_V alone {value}, W_K alone {key}."
         )
 
@@ -196,9 +226,9 @@ class TyingResult:
             little = "nothing" if lost <= 0 else "at most one point"
             return f"Keeping W_K loses {little} ({percent(kept)}): there is nothing to repair."
         full = self.repairs[0]
-        half = Repair("linear", full.rank // 2)
         others = [
-            ("cut to half of its rank", half),
+            ("one trained on the loss", Repair("trained", full.rank)),
+            ("the fitted map cut to half of its rank", Repair("linear", full.rank // 2)),
             ("an orthogonal map", Repair("orthogonal", full.rank)),
             ("a random orthogonal map", Repair("random", full.rank)),
         ]
@@ -207,7 +237,21 @@ class TyingResult:
         unit = "point" if gain in ("+1", "−1") else "points"
         return (
             f"With W_K for both, accuracy falls by {_points(lost)}. A fitted linear map "
-            f"changes it by {gain} {unit}{''.join(gains)}."
+            f"changes it by {gain} {unit}{''.join(gains)}. {self._reason}"
+        )
+
+    @property
+    def _reason(self) -> str:
+        """Sentence about the width of a head, which decides what its keys contain."""
+        width = self.repairs[0].rank
+        if width < self.d_model:
+            return (
+                f"Heads have {counted(width, 'number')} and the model {self.d_model}: a map can "
+                "give back only what the keys of a head contain."
+            )
+        return (
+            "That a map repairs this model is algebra: its heads are as wide as the model, so W_K "
+            "has an inverse, and V = K W_K⁻¹ W_V (arXiv 2503.05840)."
         )
 
     def _gain(self, repair: Repair) -> str:

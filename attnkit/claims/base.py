@@ -59,6 +59,9 @@ FOLLOWED = 8
 FOLLOWING_SEEDS = 20
 """Number of seeds of longer runs, which confirm an inability or follow an arm that has lost."""
 
+SHOWN_SEEDS = 20
+"""Largest number of seeds of an arm that is shown and not judged."""
+
 LEAST_SEEDS = 6
 """Fewest seeds that allow a verdict: with 5 pairs the two-sided p of a sign test is at least
 0.0625."""
@@ -220,7 +223,7 @@ class Claim(Plotted):
     statements: tuple[Statement, ...]
     seen: Seen = "nothing"
     seen_note: str = ""
-    n_seeds: int = 40
+    n_seeds: int = 60
     followed: int = FOLLOWED
     reason: str = ""
     family: str = "What people ask"
@@ -269,6 +272,16 @@ class Claim(Plotted):
         """Arms that a statement names, in the order of `arms`."""
         names = {name for statement in self.statements for name in statement.arms}
         return tuple(arm for arm in self.arms if arm.name in names)
+
+    @property
+    def trained_arms(self) -> tuple[Arm, ...]:
+        """All arms, those that play no part in the verdict with at most `SHOWN_SEEDS` seeds."""
+        judged = self.judged_arms
+        few = self.n_seeds > SHOWN_SEEDS
+        return tuple(
+            replace(arm, most_seeds=SHOWN_SEEDS) if few and arm not in judged else arm
+            for arm in self.arms
+        )
 
     @property
     def judged_arms(self) -> tuple[Arm, ...]:

@@ -32,6 +32,7 @@ CLAIM = Claim(
         worse("keyless, 4 heads", "QKV, 4 heads", 0.2, unable=True),
         no_worse("keyless, 1 head", "QKV, 1 head"),
     ),
+    n_seeds=80,
     family="Our own",
 )
 register_claim(CLAIM)

@@ -66,6 +66,12 @@ def _all_along(metric: str) -> Callable[[Snapshot, int], PerRun]:
     return read
 
 
+def _at_longest(snapshot: Snapshot, step: int) -> PerRun:
+    """Return the accuracy on the longer examples; without a longer test, on the held-out ones."""
+    has_longer_test = snapshot.experiment.training.longer_test > 1
+    return _at("longer_accuracy" if has_longer_test else "accuracy")(snapshot, step)
+
+
 def _until(snapshot: Snapshot, metric: str, step: int) -> np.ndarray:
     """Return the history of a metric up to a step, (e, r)."""
     end = int(np.searchsorted(snapshot.eval_steps, step, "right"))
@@ -103,6 +109,9 @@ MEASURES: dict[str, Measure] = {
             "points",
             False,
             _all_along("accuracy"),
+        ),
+        Measure(
+            "longest_accuracy", "accuracy on the longest examples", 1, "points", False, _at_longest
         ),
         Measure("accuracy_at_tie", "accuracy when it is tied", 1, "points", False, _at_tie),
         Measure("steps_to_solve", "steps to solve", -1, "doublings", False, _doublings),

@@ -10,8 +10,9 @@ CLAIM = Claim(
     id="no_value",
     title="Attention works without a value matrix",
     question="Why multiply by a value matrix at all? Could a token pass on its own vector?",
-    source="a thread on the use of the value, Stack Exchange; reported also by Karbevski and "
-    "Mijoski 2025, arXiv 2510.23912: any one of the three can be the identity",
+    source="a thread on the use of the value, Stack Exchange (Karbevski and Mijoski 2025, arXiv "
+    "2510.23912, prove that one of the three can be the identity, and train models without W_Q "
+    "only: a claim of its own)",
     says="“Why should we learn how to change the embedding of the words? Why can't we use the "
     "original embedding space?”",
     prediction="It holds: the output matrix reads what it needs out of the token, and the "

@@ -32,6 +32,7 @@ CLAIM = Claim(
         arm(f"{_NO_MATRIX} self_mask", "no matrix, self-mask", task="transfer", up_to=4),
     ),
     statements=(worse("no matrix", "QKV", unable=True),),
+    n_seeds=80,
     family="Our own",
 )
 register_claim(CLAIM)

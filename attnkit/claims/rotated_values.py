@@ -26,7 +26,7 @@ CLAIM = Claim(
     statements=(
         better("rotated values", "RoPE", in_words=("RoPE with rotated values is", "RoPE")),
     ),
-    n_seeds=80,
+    n_seeds=120,
     family="What papers say",
     is_new=True,
 )

@@ -41,5 +41,6 @@ CLAIM = Claim(
             "during training",
         ),
     ),
+    n_seeds=120,
 )
 register_claim(CLAIM)

@@ -43,7 +43,7 @@ CLAIM = Claim(
         worse("skew part of rank 2", "QKV", at=UP_TO),
     ),
     n_seeds=20,
-    followed=16,
+    followed=8,
     family="Our own",
     is_new=True,
 )

@@ -13,7 +13,7 @@ RELEVANT_DIFFERENCE = 0.05
 
 Word = Literal["better", "worse"]
 
-_UNNAMED = ("accuracy", "mean_accuracy", "loss")
+_UNNAMED = ("accuracy", "longest_accuracy", "mean_accuracy", "loss")
 """Measures that a comparison does not name."""
 
 

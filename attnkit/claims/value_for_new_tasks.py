@@ -21,5 +21,6 @@ CLAIM = Claim(
     "from 12 to 20.",
     arms=ARMS,
     statements=(worse("V=I", "QKV", unable=True),),
+    n_seeds=80,
 )
 register_claim(CLAIM)

@@ -17,7 +17,7 @@ from attnkit.claims import Claim, Verdict
 from attnkit.claims.base import Arm
 from attnkit.claims.measures import MEASURES, measured, multiples
 from attnkit.evidence.curve import Curve
-from attnkit.evidence.record import Evidence, FirstRun
+from attnkit.evidence.record import Evidence, FirstRun, rivals_of
 from attnkit.evidence.stored import Array
 from attnkit.evidence.trials import (
     FIRST_SEED,
@@ -263,7 +263,7 @@ def _gather_one(
         recorded = record.tuned if record is not None and record.current else {}
         evidence = _with_arms(evidence, claim.judged_arms, bench, recorded)
     else:
-        evidence = _with_arms(evidence, claim.arms, bench, {})
+        evidence = _with_rivals(_with_arms(evidence, claim.trained_arms, bench, {}), bench)
         findings = list(zip(claim.statements, evidence.findings, strict=True))
         if any(s.unable and finding.verdict is Verdict.HELD for s, finding in findings):
             evidence = _with_arms(evidence, claim.confirmation()[0], bench, {})
@@ -273,6 +273,16 @@ def _gather_one(
         model_steps=bench.model_steps - model_steps,
         seconds=round(bench.seconds - seconds, 1),
     )
+
+
+def _with_rivals(evidence: Evidence, bench: Bench) -> Evidence:
+    """Return the evidence with the next best recipes of every arm that has lost."""
+    arms, tuned = [], {}
+    for name in evidence.losers:
+        for rival, recipe in rivals_of(name, evidence.tuned).items():
+            arms.append(replace(evidence.claim.arm_of(name), name=rival, recipe_of=""))
+            tuned[rival] = Tuned(recipe.rate, recipe.schedule)
+    return _with_arms(evidence, arms, bench, tuned)
 
 
 def _with_arms(
@@ -297,7 +307,7 @@ def _with_arms(
         name: Curve.of(one.steps, getattr(one, by[name]), by[name]) for name, one in joined.items()
     }
     measures = {"accuracy", "loss", *(one.measure for one in evidence.claim.statements)}
-    if any(arm not in evidence.claim.arms for arm in arms):
+    if any(arm.up_to > evidence.claim.arms[0].up_to for arm in arms):
         measures.add("steps_to_solve")  # longer runs tell when they learn
     scored = {arm.name: {m: joined[arm.name].scores[m] for m in sorted(measures)} for arm in arms}
     return replace(

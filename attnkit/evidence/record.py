@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,7 +23,7 @@ from attnkit.claims.measures import SOLVED
 from attnkit.claims.statements import Statement
 from attnkit.evidence.curve import Curve
 from attnkit.evidence.stored import SingleArray, plain
-from attnkit.evidence.tuning import Tuned
+from attnkit.evidence.tuning import Recipe, Tuned
 from attnkit.evidence.verdict import (
     RULE_HASH,
     Finding,
@@ -34,6 +34,7 @@ from attnkit.evidence.verdict import (
     judge_together,
     loser,
     still_rises,
+    with_rivals,
 )
 from attnkit.foundation.display import Plotted
 from attnkit.training.engine import Engine
@@ -119,9 +120,17 @@ class Evidence(Plotted):
 
     @property
     def arms(self) -> dict[str, Arm]:
-        """Name → arm for all arms of the claim, with those that are trained for longer last."""
+        """Name → arm: arms of the claim, those with next best recipes, and longer ones."""
         longer = (*self.claim.confirmation()[0], *(arm for _, arm in self.lost))
-        return {arm.name: arm for arm in (*self.claim.arms, *longer)}
+        return {arm.name: arm for arm in (*self.claim.arms, *self.rivals, *longer)}
+
+    @property
+    def rivals(self) -> tuple[Arm, ...]:
+        """Arms that were measured with their next best recipes, because they had lost."""
+        names = [arm.name for arm in self.claim.arms if arm.name in self.tuned]
+        rivals = ((name, rival) for name in names for rival in rivals_of(name, self.tuned))
+        measured = ((name, rival) for name, rival in rivals if rival in self.scores)
+        return tuple(replace(self.claim.arm_of(name), name=rival) for name, rival in measured)
 
     @property
     def statements(self) -> tuple[Statement, ...]:
@@ -133,12 +142,31 @@ class Evidence(Plotted):
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
         """The finding on every statement, in the order of `statements`."""
-        return tuple(
-            judge_statement(
-                statement, differences(statement, self.scores_at(statement.measure, statement.at))
-            )
-            for statement in self.statements
-        )
+        return tuple(map(self._finding, self.statements))
+
+    def _finding(self, statement: Statement) -> Finding:
+        """Return the finding on a statement, with every recipe of the arm that is worse."""
+        finding = self._judged(statement)
+        name = loser(statement, finding)
+        others = [
+            self._judged(replace(statement, left=rival))
+            if statement.left == name
+            else self._judged(replace(statement, right=rival))
+            for rival in ({} if name is None else rivals_of(name, self.tuned))
+            if rival in self.scores
+        ]
+        return with_rivals(finding, others) if others else finding
+
+    def _judged(self, statement: Statement) -> Finding:
+        scores = self.scores_at(statement.measure, statement.at)
+        return judge_statement(statement, differences(statement, scores))
+
+    @property
+    def losers(self) -> tuple[str, ...]:
+        """Names of the arms that have lost a comparison in which seeds are counted."""
+        found = zip(self.claim.statements, self.findings, strict=False)
+        names = (loser(s, finding) for s, finding in found if not s.measured.compares_means)
+        return tuple(dict.fromkeys(name for name in names if name is not None))
 
     @property
     def lost(self) -> tuple[tuple[str, Arm], ...]:
@@ -146,6 +174,8 @@ class Evidence(Plotted):
 
         An arm that is called unable is not followed: other arms confirm that.
         """
+        if any(name not in self.scores for one in self.claim.statements for name in one.arms):
+            return ()  # only a part of the arms is measured
         names = [
             name
             for statement, finding in zip(self.claim.statements, self.findings, strict=False)
@@ -223,6 +253,12 @@ class Evidence(Plotted):
 
 
 _RECORD = TypeAdapter(Evidence)
+
+
+def rivals_of(name: str, tuned: Mapping[str, Tuned]) -> dict[str, Recipe]:
+    """Return the names of an arm with its next best recipes, and these recipes."""
+    rivals = tuned[name].rivals if name in tuned else ()
+    return {f"{name}, {recipe.schedule} {recipe.rate:g}": recipe for recipe in rivals}
 
 
 class Records(dict[str, Evidence]):

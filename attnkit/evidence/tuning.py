@@ -31,10 +31,10 @@ FIRST_DOUBLINGS = range(-2, 3)
 MOST_DOUBLINGS = 8
 """Largest number of doublings or halvings of the task's own learning rate."""
 
-SCREENING_SEEDS, TUNING_SEEDS = 3, 10
+SCREENING_SEEDS, TUNING_SEEDS = 4, 10
 """Numbers of seeds for every recipe, and for those that may be chosen."""
 
-FINALISTS = 3
+FINALISTS = 4
 """Number of recipes that are tried with all tuning seeds, at least."""
 
 SHORTENED = 4
@@ -86,6 +86,7 @@ class Tuned:
         by: What was compared, "accuracy" or "loss".
         steps: Number of steps for which recipes were tried.
         tried: All recipes that were tried for so many steps.
+        rivals: The next best recipes, with which an arm must be worse as well to be called so.
         curves: Learning curves of the best recipes, by "schedule rate".
     """
 
@@ -94,6 +95,7 @@ class Tuned:
     by: str = "accuracy"
     steps: int = 0
     tried: tuple[Tried, ...] = ()
+    rivals: tuple[Recipe, ...] = ()
     curves: Mapping[str, Curve] = field(default_factory=dict)
 
     @property
@@ -110,10 +112,11 @@ class Tuned:
     @property
     def never_learnt(self) -> bool:
         """Whether no seed has solved the task with any recipe."""
-        return self.by == "accuracy" and not any(one.n_solved for one in self.tried)
+        tried = self.by == "accuracy" and self.tried
+        return bool(tried) and not any(one.n_solved for one in self.tried)
 
 
-class _Point(NamedTuple):
+class Point(NamedTuple):
     """Place of a recipe in the grid: its schedule, and doublings of the task's learning rate."""
 
     schedule: Schedule
@@ -123,7 +126,7 @@ class _Point(NamedTuple):
 class Request(NamedTuple):
     """Runs that a search wants: a recipe, a multiple of the base steps, and tuning seeds."""
 
-    point: _Point
+    point: Point
     recipe: Recipe
     times: int
     first: int
@@ -189,8 +192,8 @@ class Search:
 
     arm: Arm
     by: str = "accuracy"
-    _screened: dict[_Point, float] = field(default_factory=dict)
-    _runs: dict[_Point, list[Runs]] = field(default_factory=dict)
+    _screened: dict[Point, float] = field(default_factory=dict)
+    _runs: dict[Point, list[Runs]] = field(default_factory=dict)
 
     @property
     def _times(self) -> int:
@@ -198,18 +201,19 @@ class Search:
 
     def wanted(self) -> list[Request]:
         """Return the runs that are needed next; none if the search is finished."""
-        grid = [_Point(schedule, d) for schedule in self.arm.schedules for d in FIRST_DOUBLINGS]
+        grid = [Point(schedule, d) for schedule in self.arm.schedules for d in FIRST_DOUBLINGS]
         short = self._times // SHORTENED
         if short and not self._screened:
             return [self._request(point, short) for point in grid]
         if short:
             grid = sorted(grid, key=lambda point: self._screened[point], reverse=True)
-            grid = grid[: FINALISTS + 1]
+            first = (next(p for p in grid if p.schedule == s) for s in self.arm.schedules)
+            grid = list(dict.fromkeys([*grid[:FINALISTS], *first]))
         missing = [point for point in grid if point not in self._runs]
         if not missing:
-            missing = [p for p in self._beside(self.best) if p not in self._runs]
+            missing = [p for p in self._beside(self.leading[0]) if p not in self._runs]
         if not missing:
-            missing = [point for point in self._leading if len(self._runs[point]) == 1]
+            missing = [point for point in self.leading if len(self._runs[point]) == 1]
         return [self._request(point, self._times) for point in missing]
 
     def add(self, request: Request, runs: Runs) -> None:
@@ -221,31 +225,27 @@ class Search:
 
     def found(self) -> Tuned:
         """Return the best recipe and all that were tried for the whole number of steps."""
-        recipe = self._recipe(self.best)
+        recipe = self._recipe(self.leading[0])
         return Tuned(
             rate=recipe.rate,
             schedule=recipe.schedule,
             by=self.by,
             steps=self._times * self.arm.base_steps,
             tried=tuple(self._tried(point) for point in sorted(self._runs)),
+            rivals=tuple(self._recipe(point) for point in self.leading[1:]),
             curves={
                 f"{point.schedule} {self._recipe(point).rate:g}": self._curve(point)
-                for point in self._leading
+                for point in self.leading
             },
         )
 
     @property
-    def best(self) -> _Point:
-        """Place of the best recipe in the grid."""
-        return self._leading[0]
-
-    @property
-    def _leading(self) -> list[_Point]:
+    def leading(self) -> list[Point]:
         """The recipes that are worth most, the best one first."""
 
         means = {point: self._mean(point) for point in self._runs}
 
-        def worth_of(point: _Point) -> float:
+        def worth_of(point: Point) -> float:
             same = {p.doublings: m for p, m in means.items() if p.schedule == point.schedule}
             return worth(same, point.doublings, self.by)
 
@@ -256,16 +256,16 @@ class Search:
         """The learning rate of the task."""
         return self.arm.experiment.training.learning_rate
 
-    def _recipe(self, point: _Point) -> Recipe:
+    def _recipe(self, point: Point) -> Recipe:
         return Recipe(float(f"{self._default * 2.0**point.doublings:.4g}"), point.schedule)
 
-    def _request(self, point: _Point, times: int) -> Request:
+    def _request(self, point: Point, times: int) -> Request:
         more = point in self._runs
         first = SCREENING_SEEDS if more else 0
         n_seeds = TUNING_SEEDS - SCREENING_SEEDS if more else SCREENING_SEEDS
         return Request(point, self._recipe(point), times, first, n_seeds)
 
-    def _beside(self, point: _Point) -> list[_Point]:
+    def _beside(self, point: Point) -> list[Point]:
         """Return the points with half and with twice the learning rate, if they are allowed."""
         both = [point._replace(doublings=point.doublings + step) for step in (-1, 1)]
         return [
@@ -274,11 +274,11 @@ class Search:
             if abs(one.doublings) <= MOST_DOUBLINGS and 1e-5 <= self._recipe(one).rate <= 1.0
         ]
 
-    def _mean(self, point: _Point) -> float:
+    def _mean(self, point: Point) -> float:
         scores = [scores_of(runs, self.by) for runs in self._runs[point]]
         return float(np.concatenate(scores).mean())
 
-    def _tried(self, point: _Point) -> Tried:
+    def _tried(self, point: Point) -> Tried:
         parts = self._runs[point]
         accuracy, loss = (
             np.concatenate([values[-1] for values in column])
@@ -290,7 +290,7 @@ class Search:
         n_solved = int((accuracy >= SOLVED).sum())
         return Tried(rate, point.schedule, len(accuracy), n_solved, mean)
 
-    def _curve(self, point: _Point) -> Curve:
+    def _curve(self, point: Point) -> Curve:
         parts = self._runs[point]
         columns = [runs.loss if self.by == "loss" else runs.accuracy for runs in parts]
         return Curve.of(parts[0].steps, np.concatenate(columns, axis=1), self.by)

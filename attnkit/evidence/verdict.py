@@ -24,7 +24,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -58,14 +58,16 @@ points”. That and our prediction are written down before the runs of the recor
 seen by then is told beside it.
 2. Every variant is trained on the same seeds, each with the learning rate and the schedule
 (constant, or cosine with a warm-up) that are best for its number of steps. They are found on ten
-other seeds by how many of these learn the task, and then by how fast they do. More learning rates
-are tried until the best one has a smaller and a larger neighbour.
+other seeds by how many of these learn the task, and then by how fast they do; of those as good, the
+middle one is taken. More learning rates are tried until the best one has a smaller and a larger
+neighbour.
 3. Accuracies: seeds are compared one by one. **Worse** means that significantly more seeds end
-worse than better by the amount that the claim names (exact McNemar test). If no more than half of
-the seeds are worse, we say that the variant **falls behind more often**. **No worse** means that at
-most {MOST_WORSE:.0%} of all seeds can be worse (upper limit of the exact 95% interval). Losses,
-symmetries, and accuracies on tasks that no run solves: the mean difference, with Student's
-interval.
+worse than better by the amount that the claim names (exact McNemar test), with each of the four
+best learning rates and schedules of the variant that loses, as tuning may have missed the best. If
+no more than half of the seeds are worse, we say that the variant **falls behind more often**.
+**No worse** means that at most {MOST_WORSE:.0%} of all seeds can be worse (upper limit of the exact
+95% interval). Losses, symmetries, and accuracies on tasks that no run solves: the mean difference,
+with Student's interval.
 4. If the data show what the claim says, it **held**; if they show the opposite, it **did not
 hold**; otherwise, or with fewer than {LEAST_SEEDS} seeds, it is **undecided**.
 5. Everything that a claim says must hold. “Cannot” must also hold after {LONGEST} times the steps,
@@ -276,6 +278,21 @@ def _by_mean(
     inside = (statement.low < mean) & (mean < statement.high)
     p_outside = np.where(mean <= statement.low, p_low, p_high)
     return np.where(inside, np.maximum(p_low, p_high), 1.0), np.where(inside, 1.0, p_outside)
+
+
+def with_rivals(finding: Finding, others: Sequence[Finding]) -> Finding:
+    """Return the finding on a statement that stands with every recipe of the arm that is worse.
+
+    Args:
+        finding: The finding with the best recipe.
+        others: Findings with the next best ones. The largest p-value counts: to be called worse, an
+            arm must be so with each of them, because tuning may have missed the best one.
+    """
+    held = max(one.p_held for one in (finding, *others))
+    not_held = max(one.p_not for one in (finding, *others))
+    if finding.verdict is Verdict.HELD:
+        return replace(finding, p_held=held)
+    return replace(finding, p_not=not_held)
 
 
 def loser(statement: Statement, finding: Finding) -> str | None:

@@ -20,6 +20,7 @@ from pydantic_core import ErrorDetails
 
 from attnkit.experiment.costs import Adjusted, Costs, Equal, count_costs, equalise
 from attnkit.experiment.layer_specs import LayerSpec, layer_specs_of
+from attnkit.experiment.longer_test import check_longer_test
 from attnkit.experiment.memory import check_memory
 from attnkit.experiment.training_settings import TrainingSettings
 from attnkit.foundation.display import Displayed
@@ -51,6 +52,8 @@ _VALUES_BEFORE = {
     "clip": 0.0,
     "n_train": 0,
     "earlier_steps": 0,
+    "longer_test": 1,
+    "fixed_names": False,
 }
 """Settings that were added later, with the values that all experiments had before."""
 
@@ -137,6 +140,7 @@ class Experiment(_Runs, Displayed):
 
     @model_validator(mode="after")
     def _check_cost(self) -> Self:
+        check_longer_test(self)
         check_memory(self)
         return self
 
@@ -181,14 +185,17 @@ class Experiment(_Runs, Displayed):
         bare = size.n_heads == size.n_layers == 1 and size.d_mlp == 0 and size.self_mask
         return self.task.plateau if bare and size.positions == "none" and not size.causal else None
 
-    def wiring(self, variant: str, stage: Variant | None = None) -> Wiring:
+    def wiring(
+        self, variant: str, stage: Variant | None = None, task: Task | None = None
+    ) -> Wiring:
         """Return the wiring of a variant's attention at its sizes in this experiment.
 
         Args:
             variant: A variant of this experiment; any variant if costs are not made equal.
             stage: The stage of the variant to wire. None: the last one.
+            task: Task of another length. None: the experiment's.
         """
-        return self.adjusted(variant).wire(stage or Variant(variant), self.task)
+        return self.adjusted(variant).wire(stage or Variant(variant), task or self.task)
 
     def adjusted(self, variant: str) -> Adjusted:
         """Return the sizes of a variant, changed where costs are made equal.

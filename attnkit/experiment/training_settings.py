@@ -73,6 +73,15 @@ class TrainingSettings(BaseModel):
         multiple_of=ALIGNED,
     )
 
+    longer_test: int = dial(
+        1,
+        "Longer test",
+        "Accuracy is measured on examples of this many times the length, too, which are never "
+        "trained. 1: it is not.",
+        ge=1,
+        le=16,
+    )
+
     def learning_rate_factor(self, step: int) -> float:
         """Return the learning rate of a step, counted from 0, as a share of the largest.
 

@@ -207,7 +207,11 @@ def _accuracy_texts(snapshot: Snapshot) -> dict[Variant, dict[str, str]]:
     experiment = snapshot.experiment
     of_seeds = snapshot.per_sharing(snapshot.latest("accuracy"))
     accuracy = mean_interval(of_seeds)
-    training = mean_interval(snapshot.per_sharing(snapshot.latest("training_accuracy"))).mean
+    others = {
+        "training_accuracy": "training examples",
+        "longer_accuracy": f"examples {experiment.training.longer_test} times as long",
+    }
+    latest = {name: snapshot.per_sharing(snapshot.latest(name)) for name in others}
     diverged = snapshot.per_sharing(snapshot.diverged_at >= 0).sum(-1)
     texts = {}
     for i, variant in enumerate(experiment.sharing):
@@ -219,9 +223,11 @@ def _accuracy_texts(snapshot: Snapshot) -> dict[Variant, dict[str, str]]:
         if diverged[i]:
             note = f"{diverged[i]} of {experiment.n_seeds} diverged"
         texts[variant] = {"value": "–" if np.isnan(mean) else percent(mean), "note": note}
-        if not np.isnan(training[i]):
-            on_training = f"{percent(training[i])} right on training examples"
-            texts[variant]["facts"] = f"{on_training}; {facts(experiment, variant)}"
+        measured = [
+            (float(mean_interval(latest[name][i]).mean), text) for name, text in others.items()
+        ]
+        right = [f"{percent(mean)} right on {text}" for mean, text in measured if mean == mean]
+        texts[variant]["facts"] = "; ".join([*right, facts(experiment, variant)])
     return texts
 
 

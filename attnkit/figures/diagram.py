@@ -53,7 +53,7 @@ _MARKS: dict[str, _Mark] = {
 
 _DRAWN = {
     "n_heads", "d_head", "d_k", "d_v", "kv_heads", "kv_rank", "k_rank", "keyless", "d_mlp",
-    "kv_residual", "shared_half",
+    "kv_residual", "shared_half", "valueless",
     "learning_rate", "tie_by", "tie_at", "positions", *_MARKS,
 }  # fmt: skip
 """Options without a note: boxes or marks show them, or they are no part of attention."""
@@ -73,6 +73,9 @@ _NOTES: dict[str, Callable[[Option], str]] = {
         "output not rotated back" if option.value == "only" else "output rotated back"
     ),
     "exclusive": lambda option: "output ⊥ own value",
+    "shaped": lambda option: "pattern αI + βA − γC",
+    "query_mlp": lambda option: "Q half x, half MLP",
+    "fixed_values": lambda option: "random W for V",
     "temperature": lambda option: f"scores / {option.written}",
 }
 """Notes for other options; an option that is missing here is written in its text form."""

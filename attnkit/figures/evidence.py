@@ -191,4 +191,5 @@ def _read_at(evidence: Evidence, name: str) -> int:
     for statement in evidence.statements:
         if name in statement.arms:
             return statement.at
-    return evidence.claim.statements[0].at
+    followed = {arm.name: arm.up_to for _, arm in evidence.lost}
+    return followed.get(name, evidence.claim.statements[0].at)

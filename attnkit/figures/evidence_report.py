@@ -18,6 +18,7 @@ from attnkit.evidence.presentation import (
 from attnkit.evidence.question import Answer
 from attnkit.evidence.questions import QUESTIONS
 from attnkit.evidence.record import Evidence, Records
+from attnkit.evidence.simulation import errors_in_words
 from attnkit.evidence.tuning import FINALISTS, FIRST_DOUBLINGS, SCREENING_SEEDS, TUNING_SEEDS
 from attnkit.evidence.verdict import RULE
 from attnkit.evidence.words import Table, rises_in_words, statements_table, tuning_table
@@ -224,7 +225,8 @@ def _method() -> str:
         "rates until the best one has a smaller and a larger neighbour, and the best "
         f"{FINALISTS} with {TUNING_SEEDS} seeds, which are not used for anything else."
     )
-    return f"<h2>How verdicts are made</h2>\n<ol>\n{rule}\n</ol>\n<p>{escape(tuning)}</p>"
+    rest = f"<p>{escape(tuning)}</p>\n<p>{escape(errors_in_words())}</p>"
+    return f"<h2>How verdicts are made</h2>\n<ol>\n{rule}\n</ol>\n{rest}"
 
 
 def _claims(claims: Sequence[ClaimInWords]) -> str:

@@ -116,9 +116,12 @@ def _form(curve: Curve) -> Callable[[float], str]:
 
 def _panels_of(evidence: Evidence, statement: Statement | None) -> list[list[Line]]:
     """Return the lines of every panel of `plot_learning`: one for each task and its base steps."""
-    arms = {name: arm for name, arm in evidence.arms.items() if name in evidence.curves}
+    rivals = {arm.name for arm in evidence.rivals}
+    names = [name for name in evidence.arms if name in evidence.curves and name not in rivals]
+    arms = {name: evidence.arms[name] for name in names}
     if statement is None:  # arms with long runs, and arms compared with these
         shown = {name for name, arm in arms.items() if arm.up_to > 1}
+        shown.update(name for name, _ in evidence.lost)
         compared = [one.arms for one in evidence.statements if shown.intersection(one.arms)]
         shown = shown.union(*compared)
     else:

@@ -54,9 +54,10 @@ def _value(mean: float, by: str) -> str:
 def _lines_of(evidence: Evidence) -> dict[str, list[Line]]:
     """Return the lines of every panel by the name of its arm, without arms that are not tuned."""
     panels = {}
+    shown = {arm.name for arm in (*evidence.claim.judged_arms, *(arm for _, arm in evidence.lost))}
     for name, arm in evidence.arms.items():
         tuned = evidence.tuned.get(name)
-        if tuned is None or arm.recipe_of:
+        if tuned is None or arm.recipe_of or name not in shown:
             continue
         tuned_arm = replace(arm, up_to=max(1, tuned.steps // arm.base_steps))
         lines = [

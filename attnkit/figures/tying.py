@@ -82,8 +82,8 @@ def plot_mixtures(result: TyingResult, alpha: float) -> Figure:
 def repairs_table(result: TyingResult) -> str:
     """Return an HTML table with a row for W_K alone and for every repair: name, bar, accuracy.
 
-    The table omits the maps of kind `reduced`; the CSV file contains them.
-    The legend below it explains the levels of the curve, too.
+    Accuracies have their interval over seeds. The table omits the maps of kind `reduced`; the CSV
+    file contains them. The legend below the table explains the levels of the curve, too.
     """
     before = float(mean_interval(result.before).mean)
     rows = [("no map", result.kept_key)]
@@ -92,12 +92,11 @@ def repairs_table(result: TyingResult) -> str:
         for repair in result.repairs
         if repair.kind != "reduced"
     ]
-    cells = [
-        accuracy_cells(float(mean_interval(values).mean), before, result.chance, COLOR)
-        for _, values in rows
-    ]
-    names = (Cell(escape(name), is_name=True) for name, _ in rows)
-    body = [(name, *pair) for name, pair in zip(names, cells, strict=True)]
+    body = []
+    for name, values in rows:
+        interval = mean_interval(values)
+        bar, _ = accuracy_cells(float(interval.mean), before, result.chance, COLOR)
+        body.append((Cell(escape(name), is_name=True), bar, percent_of(interval)))
     table = html_table([], body, caption="Keep W_K and multiply the values by …")
     return f'<div class="ak-ways">{table}</div>{legend_of_levels(before, result.chance)}'
 
@@ -106,7 +105,7 @@ def _name_of(repair: Repair, result: TyingResult) -> str:
     """Return the name of a repair on screen."""
     if repair.kind != "linear":
         return f"{repair.kind} map"
-    return "linear map" if repair == result.repairs[0] else f"cut to rank {repair.rank}"
+    return "fitted map" if repair == result.repairs[0] else f"cut to rank {repair.rank}"
 
 
 def tying_csv(results: Sequence[TyingResult]) -> str:

@@ -15,6 +15,7 @@ from typing import TypeAlias
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn import functional as F
 
 from attnkit.model.products import product, project
 from attnkit.variants.rules import Layer
@@ -109,11 +110,9 @@ class Heads:
     def pattern(self, masked: Float[Tensor, "s b h p i j"]) -> Float[Tensor, "s b h i j"]:
         """Return the softmax of masked scores, with the maps of each head combined."""
         pattern = torch.softmax(masked, -1)
-        if pattern.shape[3] == 1:
-            return pattern.squeeze(3)
         for rule in self.wiring.rules:
-            pattern = rule.combine(pattern, self._rule_layer)
-        return pattern
+            pattern = rule.combine(pattern, masked, self._rule_layer)
+        return pattern.squeeze(3)
 
     def mix(
         self, pattern: Tensor, v: Tensor, own_values: Tensor | None, positions: Tensor
@@ -154,7 +153,7 @@ class Heads:
         n_seeds = len(weight) if source.weights else 1
         eye = torch.eye(d_model, dtype=weight.dtype, device=weight.device)
         eye = eye.expand(n_seeds, 1, -1, -1)
-        rows = source._vector(self.wiring.roles[role], {TOKEN: eye}, biased=False)
+        rows = source._vector(self.wiring.roles[role], {TOKEN: eye}, linear=True)
         positions = torch.zeros(d_model, dtype=torch.long, device=weight.device)
         for rule in self.wiring.rules:
             if rule.linear:
@@ -167,17 +166,23 @@ class Heads:
         return heads
 
     def _vector(
-        self, name: str, known: dict[str, Tensor], *, biased: bool = True
+        self, name: str, known: dict[str, Tensor], *, linear: bool = False
     ) -> Float[Tensor, "s b h i d"]:
-        """Return a vector of the wiring, computed from the known ones along the graph."""
+        """Return a vector of the wiring, computed from the known ones along the graph.
+
+        Args:
+            name: Name of the vector.
+            known: Vectors that are computed already, with the token.
+            linear: Whether biases and the MLP of a vector are left out.
+        """
         rows = dict(known)
         for needed in self.wiring.order(name):
             if needed not in rows:
-                rows[needed] = self._compute(self.wiring.vectors[needed], rows, biased=biased)
+                rows[needed] = self._compute(self.wiring.vectors[needed], rows, linear=linear)
         return rows[name]
 
     def _compute(
-        self, vector: Vector, rows: dict[str, Tensor], *, biased: bool
+        self, vector: Vector, rows: dict[str, Tensor], *, linear: bool
     ) -> Float[Tensor, "s b h i d"]:
         """Return a vector, computed from the rows of the vectors that it reads."""
         inputs = rows[vector.reads]
@@ -193,12 +198,18 @@ class Heads:
             if vector.per_head or vector.shared_prefix:
                 return inputs
             inputs = inputs.transpose(2, 3).flatten(3)
+        if vector.gain is not None:
+            inputs = F.gelu(inputs)
         n_seeds, n_batch, n_ctx, _ = inputs.shape
         if vector.weight is not None:
             flat = inputs.reshape(n_seeds, n_batch * n_ctx, -1)
             inputs = project(flat, self.weights[vector.weight])
-            if vector.bias is not None and biased:
+            if vector.bias is not None and not linear:
                 inputs = inputs + self.weights[vector.bias].unsqueeze(1)
+        if vector.gain is not None:
+            token, gain = rows[TOKEN].flatten(1, 2), self.weights[vector.gain].unsqueeze(1)
+            inputs = F.layer_norm(inputs, inputs.shape[-1:], eps=1e-5) * gain
+            inputs = token / 2 if linear else (token + inputs) / 2
         heads = inputs.view(n_seeds, n_batch, n_ctx, vector.n_heads, vector.width)
         return heads.transpose(2, 3)
 

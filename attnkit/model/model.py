@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
+from typing import Self
 
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
 from attnkit.experiment import Experiment
-from attnkit.experiment.layer_specs import LayerSpec
+from attnkit.experiment.layer_specs import LayerSpec, layer_specs_of
 from attnkit.model.initial import generator_for, initial_numbers, weight_outside_attention
 from attnkit.model.parameters import EMBEDDING, Parameters, Shape
 from attnkit.model.reference import Layer, Transformer, cross_entropy
+from attnkit.tasks.base import Task
 from attnkit.variants import Variant, Wiring
 from attnkit.variants.position_rules import POSITIONS
 from attnkit.variants.sharing import Role
@@ -81,28 +84,41 @@ class Model:
         embedding_frozen: bool = False,
         drawn: bool = True,
     ) -> None:
-        self.size = experiment.size
-        self.task = experiment.task
-        self.layer_specs = experiment.layer_specs
+        self._experiment, self.size = experiment, experiment.size
         self.device = device
         self.seeds = list(seeds)
         self.variants = list(experiment.sharing if sharing is None else sharing)
         self.forms = [variant.stages[-1 if variant in tied else 0] for variant in self.variants]
-        self.wirings = {
-            variant: experiment.wiring(variant, form)
-            for variant, form in zip(self.variants, self.forms, strict=True)
-        }
+        self._fit(experiment.task)
         self.n_runs = len(self.variants) * len(self.seeds)
         shapes = [self._shapes(self.wirings[variant]) for variant in self.variants]
         self._parameters = Parameters(shapes, len(self.seeds), device)
         self.numbers, self.gradient = self._parameters.numbers, self._parameters.gradient
+        if drawn:
+            self._initialise()
+        self.movable = self._find_movable(embedding_frozen)
+
+    def _fit(self, task: Task) -> None:
+        """Set the task, and all that depends on the length of its examples."""
+        self.task = task
+        self.layer_specs = layer_specs_of(self.size, task)
+        self.wirings = {
+            variant: self._experiment.wiring(variant, form, task)
+            for variant, form in zip(self.variants, self.forms, strict=True)
+        }
         self._masks = {
             variant: [self.mask(variant, spec) for spec in self.layer_specs]
             for variant in self.variants
         }
-        if drawn:
-            self._initialise()
-        self.movable = self._find_movable(embedding_frozen)
+
+    def at_length(self, task: Task) -> Self:
+        """Return this model for a task of the same vocabulary and another length.
+
+        Both have the same parameters, so that what one learns the other knows.
+        """
+        other = copy(self)
+        other._fit(task)
+        return other
 
     @property
     def all_runs(self) -> RunGroup:
@@ -201,6 +217,15 @@ class Model:
         """Return the parameters of a variant: name → (offset in a run's block, shape)."""
         return self._parameters.offsets[self.variants.index(variant)]
 
+    def fixed_weights(self, variant: Variant) -> list[slice]:
+        """Return the parts of a run's block that hold weights which training never changes."""
+        weights = self.wirings[variant].parameters()
+        return [
+            slice(offset, offset + math.prod(shape))
+            for name, (offset, shape) in self.offsets(variant).items()
+            if name in weights and weights[name].fixed
+        ]
+
     @torch.no_grad()
     def role_weights(
         self, layer: int, role: Role, group: RunGroup | None = None
@@ -283,12 +308,16 @@ class Model:
 
     def _find_movable(self, embedding_frozen: bool) -> Tensor | None:
         """Return the value of `movable`."""
-        if not embedding_frozen and self._fixed_rows(self.seeds[0]) is None:
+        weights = [self.fixed_weights(variant) for variant in self.variants]
+        if not (embedding_frozen or any(weights)) and self._fixed_rows(self.seeds[0]) is None:
             return None
         movable = torch.ones_like(self.numbers)
         for run in range(self.n_runs):
+            variant, seed = divmod(run, len(self.seeds))
+            for part in weights[variant]:
+                movable[self.block(run)][part] = 0.0
             rows = self.run_parameters(run, movable)[EMBEDDING]
-            fixed = self._fixed_rows(self.seeds[run % len(self.seeds)])
+            fixed = self._fixed_rows(self.seeds[seed])
             if embedding_frozen:
                 rows.zero_()
             elif fixed is not None:

@@ -14,6 +14,7 @@ SHIPPED = {
     "width": "Phone book: head width and entries, as in the Lab",
     "direction": "Directed relation (who reports to whom): heads, head width, layers",
     "catalogue": "Phone book of 16 entries: 41 variants by head width",
+    "sort_steps": "Sort: steps, at twice the learning rate",
 }
 """Title of every shipped sweep, by the name of its file and of its specification."""
 

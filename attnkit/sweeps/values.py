@@ -21,7 +21,7 @@ from attnkit.foundation.settings import (
 )
 from attnkit.tasks import TASKS
 
-NOT_AN_AXIS = ("sharing", "n_seeds", "first_seed", "equal")
+NOT_AN_AXIS = ("sharing", "n_seeds", "first_seed", "equal", "longer_test")
 """Settings of an experiment that neither the base nor an axis of a sweep has."""
 
 MOST_VALUES = 1000

@@ -125,6 +125,7 @@ class Task(BaseModel, ABC):
         simple_model: The model whose loss is `loss_to_beat`.
         first_number: Number that displays class 0, if classes are displayed as numbers.
         at_most: Settings of the task that must not exceed another one: name → name of the other.
+        lengths: Settings that a longer test multiplies; empty if there is no longer test.
         copies: Number of copies of the examples in memory while they are made; for estimates.
         preparing: Bytes in memory while the first examples are prepared; for estimates.
 
@@ -146,6 +147,7 @@ class Task(BaseModel, ABC):
     label_legend: ClassVar[str] = ""
     simple_model: ClassVar[str] = "a model that sees no context"
     at_most: ClassVar[dict[str, str]] = {}
+    lengths: ClassVar[tuple[str, ...]] = ()
     copies: ClassVar[float] = 2.5
     preparing: ClassVar[int] = 0
     first_number: ClassVar[int] = 10

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -13,6 +14,8 @@ from attnkit.tasks.book import AskingBook
 
 if TYPE_CHECKING:
     import torch
+    from jaxtyping import Float, Int64
+    from torch import Tensor
 
 
 _CIRCLE = 3
@@ -36,6 +39,11 @@ class DualRole(AskingBook):
     reverse    3       4       0       2       5       1
     ```
 
+    With `fixed_names`, the vectors of the names are random, of equal length, and stay as they are.
+    The matrices of queries and keys must then hold all `n_names` directed relations, as in the
+    relational graph recognition of Adler (arXiv 2509.22840); learned vectors can arrange themselves
+    by circles.
+
     Chance is the number of a random other entry. The plateau is observed, not proved. It can be
     proved that symmetric scores prefer the next name for at most two names of three, because
     S(0,1) > S(2,0) > S(1,2) > S(0,1) contradicts itself. In one long circle of all words, a
@@ -50,10 +58,14 @@ class DualRole(AskingBook):
     n_fields: ClassVar[int] = 2
     source: ClassVar[str] = "the answer “smell the smell of failure” on Stack Exchange"
     overrides: ClassVar[dict[str, Any]] = {"d_head": 16, "self_mask": True, "steps": 600}
+    lengths: ClassVar[tuple[str, ...]] = ("n_circles",)
 
     n_circles: int = dial(3, "Circles", "Circles of three names in the book.", ge=2, le=5)
     n_names: int = dial(30, "Names", "Names in all circles.", ge=6, le=63, multiple_of=_CIRCLE)
     n_values: int = dial(32, "Numbers", "Different numbers an entry can have.", ge=4, le=64)
+    fixed_names: bool = dial(
+        False, "Fixed names", "The vectors of the names are random and are not trained."
+    )
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -90,6 +102,19 @@ class DualRole(AskingBook):
         target = position.roll(-1, 2).flatten(1).gather(1, order)
         reverse = position.roll(1, 2).flatten(1).gather(1, order)
         return Examples(tokens, values.gather(1, target), target, reverse)
+
+    def fixed_embedding(
+        self, d_model: int, generator: torch.Generator
+    ) -> tuple[Int64[Tensor, " n"], Float[Tensor, "n m"]] | None:
+        if not self.fixed_names:
+            return None
+        import torch
+
+        rows = torch.nn.functional.normalize(
+            torch.randn(self.n_names, d_model, generator=generator)
+        )
+        norm = math.sqrt(d_model / self.n_fields) / 2  # as long as the initial rows of learned ids
+        return torch.arange(self.n_names), rows * norm
 
     def label(self, tokens: np.ndarray) -> list[Label]:
         labels = []

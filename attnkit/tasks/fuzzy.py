@@ -50,6 +50,7 @@ class FuzzyPhonebook(Book):
     """Default query for a visitor's own book in the Lab."""
     copies: ClassVar[float] = 3.8
     overrides: ClassVar[dict[str, Any]] = {"d_head": 32, "self_mask": False, "steps": 600}
+    lengths: ClassVar[tuple[str, ...]] = ("n_entries",)
 
     n_entries: int = dial(8, "Entries", "Entries in the book; each is asked once.", ge=2, le=16)
     n_letters: int = dial(4, "Letters", "Letters in a name.", ge=3, le=8)

@@ -67,6 +67,7 @@ class FuzzyRecall(Task):
     }
     full_size: ClassVar[dict[str, Any]] = {"batch_size": 64}
     slice_title: ClassVar[str] = "Tokens of the key"
+    lengths: ClassVar[tuple[str, ...]] = ("n_pairs",)
     ordered: ClassVar[bool] = True
     first_number: ClassVar[int] = 0
 

@@ -47,6 +47,7 @@ class Induction(Task):
         "steps": 500,
     }
     at_most: ClassVar[dict[str, str]] = {"n_seen": "n_tokens"}
+    lengths: ClassVar[tuple[str, ...]] = ("n_seen",)
 
     n_seen: int = dial(8, "Tokens", "Tokens in the row; all but the last are asked.", ge=5, le=48)
     n_tokens: int = dial(16, "Vocabulary", "Tokens that the row is drawn from.", ge=8, le=52)

@@ -59,6 +59,7 @@ class NoisyRecall(Task):
         "evaluate_every": 20,
     }
     slice_title: ClassVar[str] = "Earlier occurrences of the key"
+    lengths: ClassVar[tuple[str, ...]] = ("n_pairs",)
     answers_from: ClassVar[int] = 2
     ordered: ClassVar[bool] = True
     first_number: ClassVar[int] = 0
@@ -222,6 +223,7 @@ class SelectiveCopy(Task):
         "evaluate_every": 20,
     }
     slice_title: ClassVar[str] = "Place among the tokens"
+    lengths: ClassVar[tuple[str, ...]] = ("n_copied", "length")
     first_number: ClassVar[int] = 0
 
     n_tokens: int = dial(

@@ -58,6 +58,7 @@ class Mqar(Task):
     }
     full_size: ClassVar[dict[str, Any]] = {"batch_size": 64}
     slice_title: ClassVar[str] = "Tokens from the key to its query"
+    lengths: ClassVar[tuple[str, ...]] = ("n_pairs", "length")
 
     n_tokens: int = dial(
         64,

@@ -56,6 +56,7 @@ class Neighbours(Book):
     overrides: ClassVar[dict[str, Any]] = {"d_head": 16, "self_mask": False, "steps": 600}
     slice_title: ClassVar[str] = "Neighbour"
     at_most: ClassVar[dict[str, str]] = {"n_asking": "n_families"}
+    lengths: ClassVar[tuple[str, ...]] = ("n_asking",)
 
     n_asking: int = dial(
         4, "Families in the book", "One member of each family is the query.", ge=2, le=6

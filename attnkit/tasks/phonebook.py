@@ -37,6 +37,7 @@ class Phonebook(Book):
     """Default query for a visitor's own book in the Lab."""
     overrides: ClassVar[dict[str, Any]] = {"d_head": 8, "self_mask": False, "steps": 600}
     at_most: ClassVar[dict[str, str]] = {"n_entries": "n_names"}
+    lengths: ClassVar[tuple[str, ...]] = ("n_entries",)
 
     n_entries: int = dial(8, "Entries", "Entries in the book; each is asked once.", ge=2, le=32)
     n_names: int = dial(32, "Names", "Names that entries are drawn from.", ge=4, le=64)

@@ -23,6 +23,7 @@ class Relation(AskingBook):
 
     n_fields: ClassVar[int] = 3
     at_most: ClassVar[dict[str, str]] = {"n_entries": "n_names"}
+    lengths: ClassVar[tuple[str, ...]] = ("n_entries",)
     between: ClassVar[str]
     """Text between the two names of an entry; no arrow, because arrows stand for scores."""
 

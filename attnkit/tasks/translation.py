@@ -60,6 +60,7 @@ class Dictionary(Task):
     overrides: ClassVar[dict[str, Any]] = {"d_head": 16, "positions": "learned", "steps": 300}
     slice_title: ClassVar[str] = "Place"
     at_most: ClassVar[dict[str, str]] = {"n_words": "n_vocab"}
+    lengths: ClassVar[tuple[str, ...]] = ("n_words",)
 
     n_words: int = dial(8, "Words", "Names in a sentence.", ge=2, le=16)
     n_vocab: int = dial(32, "Dictionary", "Names that have a number.", ge=8, le=64)

@@ -104,7 +104,7 @@ def _knows(wiring: Wiring) -> bool:
         and len(latents) <= 1
         and all(wiring.vectors[name].reads == TOKEN for name in latents)
         and not latents & set(wiring.roles.values())
-        and not any(vector.per_head for vector in wiring.vectors.values())
+        and not any(vector.per_head or vector.gain for vector in wiring.vectors.values())
     )
 
 

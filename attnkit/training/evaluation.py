@@ -23,6 +23,7 @@ from torch import Tensor
 
 from attnkit.experiment import Experiment
 from attnkit.experiment.layer_specs import LayerSpec
+from attnkit.experiment.longer_test import longer_experiment
 from attnkit.experiment.training_settings import MEASURED_TOGETHER
 from attnkit.model.model import Model, RunGroup
 from attnkit.model.reference import Layer
@@ -39,6 +40,9 @@ RunAnswers: TypeAlias = tuple[
     Float32[np.ndarray, "r b l h i j"],
 ]
 """Answers, attention patterns and scores of every run on a batch."""
+
+Others: TypeAlias = dict[str, tuple[Model, Examples]]
+"""Examples of every seed that are not the held-out ones, with the model that answers them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,10 +93,12 @@ class Evaluator:
     ) -> None:
         self.held_out = held_out_examples(experiment, seeds, device, task)
         self.trained_on = trained_on
+        longer = longer_experiment(experiment)
+        self._longer = longer and (longer.task, held_out_examples(longer, seeds, device))
         self._experiment, self._n_heads, self._task = experiment, experiment.n_heads, task
         self._is_final = task == experiment.task
         self._n_slices = len(experiment.task.slice_names)
-        self._n_together = runs_recorded_together(experiment)
+        self._n_together = min(runs_recorded_together(e) for e in (experiment, longer) if e)
 
     def evaluate(self, model: Model, step: int, *, attention: bool = True) -> Evaluation:
         """Return the measurements of every run.
@@ -104,7 +110,10 @@ class Evaluator:
         """
         # Small calls take longer than their arithmetic, and large groups of runs much memory.
         groups = model.run_groups(self._n_together)
-        measured = [self._measure(model, group, attention=attention) for group in groups]
+        others = {"training": (model, self.trained_on)} if self.trained_on else {}
+        if self._longer:
+            others["longer"] = model.at_length(self._longer[0]), self._longer[1]
+        measured = [self._measure(model, group, others, attention=attention) for group in groups]
         by_name, symmetries, slices = zip(*measured, strict=True)
         return Evaluation(
             step,
@@ -114,10 +123,10 @@ class Evaluator:
         )
 
     def _measure(
-        self, model: Model, group: RunGroup, *, attention: bool
+        self, model: Model, group: RunGroup, others: Others, *, attention: bool
     ) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
         """Return the metrics, the head symmetry and the slice accuracy of a group of runs."""
-        recording = Recording(model, group, self._n_heads, self.held_out, self.trained_on)
+        recording = Recording(model, group, self._n_heads, self.held_out, others)
         no_symmetry = recording.nan(len(model.layer_specs), self._n_heads)
         by_name = dict.fromkeys(METRICS, recording.nan())
         for name, metric in METRICS.items():
@@ -184,7 +193,7 @@ class Recording:
         group: The runs.
         n_heads: Largest number of heads of the experiment's variants.
         held_out: Held-out examples of every seed.
-        trained_on: Training examples of every seed; None if all are new.
+        others: Other examples by name, see `accuracy_on`.
 
     Attributes:
         held_out: Held-out examples of every seed of these runs.
@@ -199,16 +208,15 @@ class Recording:
         group: RunGroup,
         n_heads: int,
         held_out: Examples,
-        trained_on: Examples | None,
+        others: Others,
     ) -> None:
-        self._model, self._group, self._n_heads = model, group, n_heads
+        self._model, self._group, self._n_heads, self._others = model, group, n_heads, others
         self.held_out: Examples = of_seeds(held_out, group.seeds)
-        self._trained_on = trained_on and of_seeds(trained_on, group.seeds)
-        first, *others = self.held_out.tokens.split(MEASURED_TOGETHER, 1)
+        first, *rest = self.held_out.tokens.split(MEASURED_TOGETHER, 1)
         logits, layers = record(model, first, group)
         self.layers: RecordedLayers = layers
-        further = (model.logits(tokens, group=group) for tokens in others)
-        self.logits: Tensor = torch.cat([logits, *further], 1) if others else logits
+        further = (model.logits(tokens, group=group) for tokens in rest)
+        self.logits: Tensor = torch.cat([logits, *further], 1) if rest else logits
         self.labels: Tensor = self.for_runs(self.held_out.labels)
 
     def nan(self, *shape: int) -> Tensor:
@@ -219,12 +227,13 @@ class Recording:
         """Repeat the values of the seeds for every variant, so that each run has its own."""
         return by_seed.expand(len(self._group.variants), *by_seed.shape).flatten(0, 1)
 
-    def training_accuracy(self) -> Float[Tensor, " r"]:
-        """Return the accuracy on training examples; NaN if all training examples are new."""
-        examples = self._trained_on
-        if examples is None:
+    def accuracy_on(self, name: str) -> Float[Tensor, " r"]:
+        """Return the accuracy on "training" or "longer" examples; NaN if there are none."""
+        if name not in self._others:
             return self.nan()
-        logits = self._model.logits(examples.tokens, group=self._group)
+        model, examples = self._others[name]
+        examples = of_seeds(examples, self._group.seeds)
+        logits = model.logits(examples.tokens, group=self._group)
         return metrics.accuracy(logits, self.for_runs(examples.labels))
 
     @cached_property

@@ -16,6 +16,7 @@ from heapq import nlargest
 
 from attnkit.experiment import Experiment
 from attnkit.experiment.costs import count_costs
+from attnkit.experiment.longer_test import longer_experiment
 from attnkit.experiment.training_settings import MEASURED_TOGETHER
 from attnkit.foundation.process import n_cores
 from attnkit.tasks.base import HELD_OUT_ONE_IN
@@ -107,7 +108,8 @@ class _Training:
     @cached_property
     def n_together(self) -> int:
         """Number of runs that are evaluated together."""
-        return runs_recorded_together(self.experiment)
+        tested = (self.experiment, longer_experiment(self.experiment))
+        return min(runs_recorded_together(experiment) for experiment in tested if experiment)
 
     @cached_property
     def wirings(self) -> dict[Variant, list[Wiring]]:
@@ -151,6 +153,8 @@ class _Cohort:
         self._on_kernel = training.engine == "kernel" and all(
             kernel_knows(experiment, variant) for variant in plan.sharing
         )
+        longer = longer_experiment(experiment)
+        self._longer = _Cohort(_Training(longer, training.engine), plan) if longer else None
         self.n_runs = len(plan.sharing) * self._n_seeds
         n_numbers = sum(training.n_parameters[variant] for variant in plan.sharing)
         self.weights = _FLOAT * self._n_seeds * n_numbers
@@ -158,6 +162,8 @@ class _Cohort:
         training_set = self._settings.n_train or self._settings.batch_size * STEPS_PER_DRAW
         self.drawing_set = self._drawing(training_set, held_out=False)
         passing = [self._drawing(self._settings.n_eval, held_out=True)]
+        if self._longer is not None:
+            passing.append(self._longer._drawing(self._longer._settings.n_eval, held_out=True))
         if not self._settings.n_train or self._settings.earlier_steps:  # drawn by every cohort
             passing.append(self.drawing_set)
         self.passing = max(*passing, self._renewing(), self._evaluating(), self._stepping())
@@ -168,6 +174,8 @@ class _Cohort:
         kept = (4 + bool(settings.earlier_steps)) * self.weights
         n_shown = min(settings.n_eval, MEASURED_TOGETHER)
         per_seed = _INTEGER * settings.n_eval * self._whole_example
+        if self._longer is not None:
+            per_seed += _INTEGER * self._longer._settings.n_eval * self._longer._whole_example
         if settings.n_train or task.corpus:  # accuracy on training examples is measured, too
             per_seed += _INTEGER * n_shown * self._whole_example
         n_drawn = settings.n_train or settings.batch_size * STEPS_PER_DRAW
@@ -210,6 +218,7 @@ class _Cohort:
         n_runs = min(self._training.n_together, self.n_runs)
         n_seeds = min(n_runs, self._n_seeds)
         logits = n_runs * settings.n_eval * self._n_answers * self._task.n_classes
+        longer = 0 if self._longer is None else self._longer._answering(n_runs, n_seeds)
         most = 0
         for wiring in self._wirings():
             of_run = n_recorded(self._experiment, wiring, n_first)
@@ -219,10 +228,22 @@ class _Cohort:
                 computing = n_seeds * n_first * n_passing(self._experiment, wiring)
             joining = n_runs * of_run if n_runs > n_seeds else 0
             measuring = 2 * n_runs * n_first * max(n_scores(self._experiment, wiring))
-            passing = max(computing, joining, measuring, logits)
+            passing = max(computing, joining, measuring, logits, longer)
             most = max(most, n_runs * of_run + int(_GAPS * passing))
         labels = 6 * n_runs * settings.n_eval * self._n_answers
         return _FLOAT * (logits + most) + _INTEGER * labels
+
+    def _answering(self, n_runs: int, n_seeds: int) -> int:
+        """Numbers in memory while runs answer the held-out examples and nothing is recorded."""
+        n_eval = self._settings.n_eval
+        logits = 2 * n_runs * n_eval * self._n_answers * self._task.n_classes
+        if self._on_kernel:
+            return logits + max(map(self._n_scratch, self._wirings()))
+        of_example = max(
+            n_passing(self._experiment, w) + max(n_scores(self._experiment, w))
+            for w in self._wirings()
+        )
+        return logits + n_seeds * n_eval * of_example
 
     def _wirings(self) -> Iterable[Wiring]:
         return (w for variant in self._plan.sharing for w in self._training.wirings[variant])

@@ -216,7 +216,10 @@ METRICS: dict[str, MeasuredMetric] = {
         "accuracy on held-out examples", (0.0, 1.0), lambda run: accuracy(run.logits, run.labels)
     ),
     "training_accuracy": MeasuredMetric(
-        "accuracy on training examples", (0.0, 1.0), lambda run: run.training_accuracy()
+        "accuracy on training examples", (0.0, 1.0), lambda run: run.accuracy_on("training")
+    ),
+    "longer_accuracy": MeasuredMetric(
+        "accuracy on longer examples", (0.0, 1.0), lambda run: run.accuracy_on("longer")
     ),
     "loss": MeasuredMetric(
         "loss on held-out examples", (0.0, math.inf), lambda run: loss(run.logits, run.labels)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 
 from attnkit.experiment import Experiment
+from attnkit.experiment.longer_test import longer_experiment
 from attnkit.foundation.process import n_cores
 from attnkit.training.engine import Engine, kernel_knows
 from attnkit.variants import Variant
@@ -36,6 +37,9 @@ def work_of(experiment: Experiment, variant: Variant, engine: Engine = "kernel")
     n_evaluations = training.steps / training.evaluate_every + 1
     examples = 3 * training.steps * training.batch_size + n_evaluations * training.n_eval
     billions = examples * task.n_ctx * experiment.costs(variant).multiply_adds / 1e9
+    if longer := longer_experiment(experiment):
+        tokens = n_evaluations * longer.training.n_eval * longer.task.n_ctx
+        billions += tokens * longer.costs(variant).multiply_adds / 1e9
     slower = TORCH_WORK if engine == "kernel" and not kernel_knows(experiment, variant) else 1.0
     return slower * (STEP_WORK * (training.steps + n_evaluations) + billions)
 

@@ -1,4 +1,4 @@
-"""Keys and values of low rank: latent vectors, residuals, and keys computed from values."""
+"""Keys and values of low rank, or computed from each other: latent vectors and residuals."""
 
 from __future__ import annotations
 
@@ -13,7 +13,12 @@ FAMILY = "Low rank"
 class KeylessOption(Option):
     """Keys computed from the values of the same head, k = v W_VK.
 
-    With one head and an invertible W_V this can represent QKV: W_VK = W_V⁻¹ W_K.
+    With one head and an invertible W_V this can represent QKV: W_VK = W_V⁻¹ W_K. A score is
+    (x W_Q W_VKᵀ) · v, so with W_Q W_VKᵀ for W_Q it is that of K=V, unless keys are normalised or
+    rotated.
+
+    Source:
+        Gao and Xu 2026, arXiv 2606.21848, where W_VKᵀ multiplies queries.
     """
 
     name = "keyless"
@@ -39,10 +44,61 @@ register(
     "QKV keyless",
     "There is no key matrix: each head computes keys from its values, so the cache contains only "
     "values. With one head and an invertible W_V nothing is lost; with more heads, each key "
-    "depends only on the values of its head.",
-    "notes in the repository of Kayyam et al. 2026, arXiv 2606.04032",
+    "depends only on the values of its head. W_Q can absorb the matrix: without norms and "
+    "rotations of keys, such a model can do what K=V can, and only learns in another way.",
+    "reported: Gao and Xu 2026, arXiv 2606.21848 (abstract); notes in the repository of Kayyam et "
+    "al. 2026, arXiv 2606.04032",
     FAMILY,
-    aliases=("no key matrix", "keys from values"),
+    aliases=("no key matrix", "keys from values", "value-space routing", "value-only cache"),
+)
+
+
+@register_option
+class ValuelessOption(Option):
+    """Values computed from the keys of all heads, v = [k_1 … k_h] W_V; a decoder caches only keys.
+
+    The keys are those before norms and rotations. If the key numbers of all heads are as many as
+    those of the token and W_K is invertible, this can represent QKV: W_V becomes W_K⁻¹ W_V.
+
+    Source:
+        Graef and Wasielewski 2025, arXiv 2503.05840, which computes the matrix from a trained QKV.
+    """
+
+    name = "valueless"
+    help = "Values are computed from the keys of all heads."
+    place = 22
+    refuses = {
+        "K=V Q=V Q=K=V V=I K=I": "values are made from keys that have a matrix",
+        "keyless": "either keys or values are made from the other",
+        "kv_rank": "both define how values are computed",
+    }
+
+    def rewire(self, wiring: Wiring) -> None:
+        """Let the value matrix read the keys of all heads instead of the token."""
+        value = wiring.vectors["V"]
+        wiring.project("V", wiring.roles["K"], value.n_heads, value.width)
+
+
+register(
+    "Slim attention",
+    "QKV valueless d_head=m/h",
+    "Values are computed from the keys of all heads, so a decoder keeps only keys. With as many "
+    "key numbers as the token has, any QKV model with an invertible W_K is such a model: the "
+    "source computes the matrix W_K⁻¹ W_V of a trained one, and nothing changes but rounding. Here "
+    "the matrix is trained.",
+    "reported: Graef and Wasielewski 2025, arXiv 2503.05840 (abstract)",
+    FAMILY,
+    aliases=("K-cache", "values from keys", "no value matrix", "key-only cache"),
+)
+register(
+    "MFA-Key-Reuse",
+    "QKV n_heads=4 kv_heads=1 valueless",
+    "All heads share one key, and one matrix makes the value of it, so the cache has one vector "
+    "per token. W_O can absorb this matrix: such a model can do what K=V + MQA can, and only "
+    "learns in another way. The source's wide heads and factorised queries are left out here.",
+    "reported: Hu et al. 2024, arXiv 2412.19255 (abstract)",
+    FAMILY,
+    aliases=("MFA-KR", "multi-matrix factorization attention", "key reuse"),
 )
 
 
@@ -144,6 +200,7 @@ class ResidualOption(WidthOption):
         "Q=K Q=V Q=K=V": "queries must not be tied, because all heads share one key and one value",
         "K=I V=I": "keys and values must have matrices",
         "kv_rank k_rank keyless sum diff": "both define how keys are computed",
+        "valueless fixed_values": "values have several matrices each",
         "tie": "keys and values have several matrices each",
     }
 

@@ -22,7 +22,7 @@ class _TwoMaps(Option):
     refuses = {
         "K=V Q=V Q=K=V": "there are two keys and queries per head, but one value",
         "Q=I K=I": "both maps would be one",
-        "sum diff kv_rank k_rank keyless": "it makes two keys per head",
+        "sum diff kv_rank k_rank keyless valueless": "it makes two keys per head",
     }
 
     def resize(self, sizes: Sizes) -> None:
@@ -78,14 +78,14 @@ class DifferentialOption(_TwoMaps):
         for name in ("lambda_q1", "lambda_k1", "lambda_q2", "lambda_k2"):
             wiring.weights[name] = Weight((wiring.sizes.d_k,), 0.1)
 
-    def combine(self, pattern: Tensor, layer: Layer) -> Tensor:
+    def combine(self, pattern: Tensor, masked: Tensor, layer: Layer) -> Tensor:
         """Return P₁ − λ P₂."""
         first, second = (
             (layer.weights[f"lambda_q{i}"] * layer.weights[f"lambda_k{i}"]).sum(-1).exp()
             for i in (1, 2)
         )
         strength = first - second + self.initial(layer.index)  # λ, (s,)
-        return pattern[:, :, :, 0] - strength.view(-1, 1, 1, 1, 1) * pattern[:, :, :, 1]
+        return pattern[:, :, :, :1] - strength.view(-1, 1, 1, 1, 1, 1) * pattern[:, :, :, 1:]
 
     def finish(
         self, z: Tensor, own_values: Tensor | None, positions: Tensor, layer: Layer

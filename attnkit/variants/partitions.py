@@ -74,13 +74,14 @@ register(
     FAMILY,
     aliases=("one matrix", "symmetric attention", "fully shared", "tied projections"),
 )
-_KARBEVSKI = "reported: Karbevski and Mijoski 2025, arXiv 2510.23912 (abstract)"
+_KARBEVSKI = "Karbevski and Mijoski 2025, arXiv 2510.23912"
 register(
     "Identity Q",
     "QKV Q=I d_head=m/h",
-    "Queries are the token itself: with one head, W_K alone can be W_K W_Qᵀ. The abstract "
-    "claims that under mild assumptions one of the three matrices is redundant.",
-    _KARBEVSKI,
+    "Queries are the token itself: with one head, W_K alone can be W_K W_Qᵀ. The source "
+    "proves for models without norms that one of the three matrices is redundant, and reports that "
+    "models of the size of GPT-3 small do as well without W_Q.",
+    f"reported: {_KARBEVSKI}",
     IDENTITIES,
     aliases=("no query matrix",),
 )
@@ -88,15 +89,18 @@ register(
     "Identity K",
     "QKV K=I d_head=m/h",
     "Keys are the token itself: with one head, W_Q alone can be W_Q W_Kᵀ.",
-    _KARBEVSKI,
+    f"after {_KARBEVSKI}, which tests queries only",
     IDENTITIES,
     aliases=("no key matrix",),
 )
 register(
     "Identity V",
     "QKV V=I d_head=m/h",
-    "Values are the token itself: with one head, W_O alone can be W_V W_O.",
-    _KARBEVSKI,
+    "Values are the token itself. With one head as wide "
+    "as the token, W_V and W_O are one linear map, so nothing can be lost but speed; each of "
+    "several heads hands over a fixed part of the token.",
+    f"after {_KARBEVSKI}, which tests queries only; He and Hofmann 2023, arXiv 2311.01906, removes "
+    "W_O as well",
     IDENTITIES,
     aliases=("no value matrix",),
 )

@@ -34,7 +34,7 @@ class Code:
         adjust: Expression of the adjusted rows of each role.
         merge: Lines that replace the `scores` of several maps by one.
         bias: Lines that add a bias to `scores`.
-        combine: Lines that replace the `pattern` of several maps by one.
+        combine: Lines that change `pattern` or replace several maps by one; `scores` are masked.
         finish: Lines that change `z`, the output of the heads; `v` holds the values of all tokens.
     """
 
@@ -97,8 +97,13 @@ class Rule:
         """Return the changed scores before mask and softmax, (s, b, h, maps, i, j)."""
         return scores
 
-    def combine(self, pattern: Tensor, layer: Layer) -> Tensor:
-        """Return one pattern, (s, b, h, i, j), for those of several maps, (s, b, h, maps, i, j)."""
+    def combine(self, pattern: Tensor, masked: Tensor, layer: Layer) -> Tensor:
+        """Return the changed pattern, with one map for several, (s, b, h, maps, i, j).
+
+        Args:
+            pattern: Softmax of the masked scores.
+            masked: Masked scores.
+        """
         return pattern
 
     def finish(

@@ -9,7 +9,7 @@ pass; it is constant afterwards.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from attnkit.variants.sharing import Role, Sharing
@@ -63,6 +63,7 @@ class Weight:
         like: Name of the parameter whose initial values it copies; empty if it copies none.
         role: Role on which it acts, if it belongs to a rule and not to a vector. Layers that reuse
             keys and values have no weights of the roles K and V.
+        fixed: Whether it keeps its initial values in training.
     """
 
     shape: tuple[int, ...]
@@ -71,6 +72,7 @@ class Weight:
     fill: tuple[float, ...] = ()
     like: str = ""
     role: Role | None = None
+    fixed: bool = False
 
     @property
     def n_numbers(self) -> int:
@@ -93,6 +95,9 @@ class Vector:
             none.
         shared_prefix: Name of a vector of one head that stands first in every head, before as many
             numbers of the vector that is read as there is space for; None if there is none.
+        gain: Name of the gains, if the vector is the mean of the token and of an MLP's output: the
+            LayerNorm, with these gains, of gelu(the vector that is read) times the matrix. None if
+            it is not.
     """
 
     reads: str
@@ -103,6 +108,7 @@ class Vector:
     bias: str | None = None
     shared_offset: str | None = None
     shared_prefix: str | None = None
+    gain: str | None = None
 
     @property
     def n_numbers(self) -> int:
@@ -249,7 +255,8 @@ class Wiring:
         """Return the full parameter name of every weight that a layer uses."""
         unused: set[str | None] = set()
         if self.leader(layer) != layer:
-            of_leader = [v for name, v in self.vectors.items() if name != self.roles["Q"]]
+            of_queries = self.chain(self.roles["Q"])
+            of_leader = [v for name, v in self.vectors.items() if name not in of_queries]
             unused = {name for vector in of_leader for name in (vector.weight, vector.bias)}
             unused |= {name for name, weight in self.weights.items() if weight.role in ("K", "V")}
         owner = 0 if self.shared_layers else layer
@@ -340,9 +347,7 @@ def _make_standard(wiring: Wiring) -> None:
     """Give every matrix a bias, and both the initial values of `torch.nn.Linear`."""
     matrices = {name: weight for name, weight in wiring.weights.items() if name.startswith("W_")}
     for name, weight in matrices.items():
-        wiring.weights[name] = Weight(
-            weight.shape, bound=weight.std, fill=weight.fill, like=weight.like, role=weight.role
-        )
+        wiring.weights[name] = replace(weight, std=0.0, bound=weight.std)
     for vector in wiring.vectors.values():
         if vector.weight is not None and not vector.per_head:
             vector.bias = _add_bias(wiring, vector.weight)

@@ -126,6 +126,8 @@ class LayerSource:
         """Yield lines that create weights, then those that make some start as copies of others."""
         yield from self._assignments(weights)
         for name, weight in self._wiring.weights.items():
+            if weight.fixed and f"self.{name}" in weights:
+                yield f"self.{name}.weight.requires_grad_(False)  # keeps its initial numbers"
             if weight.like and f"self.{name}" in weights:
                 yield f"self.{name}.load_state_dict(self.{weight.like}.state_dict())  # at start"
 
@@ -215,17 +217,29 @@ class LayerSource:
             first += f".expand(-1, {vector.n_heads}, -1, -1)" if vector.n_heads > 1 else ""
             rows = f"torch.cat([{first}, {operand}[..., :{vector.width - width}]], -1)"
         else:
-            if vector.reads != TOKEN and self._wiring.vectors[vector.reads].n_heads > 1:
+            if vector.reads != TOKEN and self._has_heads(vector.reads):
                 operand = f"{operand}.transpose(1, 2).flatten(2)"
             rows = operand if vector.weight is None else f"self.{vector.weight}({operand})"
+            if vector.gain is not None:
+                mlp = f"self.{vector.weight}(nn.functional.gelu({operand}))"
+                gains = f"({self._sizes.d_model},), self.{vector.gain}"
+                yield f"{operand} = nn.functional.layer_norm({mlp}, {gains})"
+                rows = f"({source} + {operand}) / 2"
+                rows = f"({rows})" if vector.n_heads > 1 else rows
             if vector.n_heads > 1:
                 rows += f".unflatten(-1, ({vector.n_heads}, {vector.width})).transpose(1, 2)"
-            elif self._sizes.n_heads > 1 and (of_roles or name in self._read_by_heads()):
+            elif self._has_heads(name):
                 rows += ".unsqueeze(1)"
         line = f"{' = '.join(targets)} = {rows}"
         commented = f"{line}  # (b, {self._heads}i, d)"
         with_comment = "q" in of_roles and self._sizes.n_heads > 1 and fits(commented)
         yield commented if with_comment else line
+
+    def _has_heads(self, name: str) -> bool:
+        """Return whether the variable of a vector has an axis of heads."""
+        named = {*self._wiring.roles.values(), *self._read_by_heads()}
+        n_heads = self._wiring.vectors[name].n_heads
+        return n_heads > 1 or (self._sizes.n_heads > 1 and name in named)
 
     def _read_by_heads(self) -> set[str]:
         """Return the names of vectors that every head reads, and not their concatenated heads."""

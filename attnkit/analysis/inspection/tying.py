@@ -1,40 +1,45 @@
 """Keys and values of trained models tied afterwards: every mixture of W_K and W_V, and repairs.
 
-All seeds of a variant are measured as one batch. A repair is a K=V model whose W_O has taken up the
-map: with the values K M, the heads read out (P K) M W_O, so each head's rows of W_O become M W_O.
+All seeds of a variant are measured as one batch. A repair is a K=V model whose W_O has taken up a
+map of the values (`attnkit.analysis.inspection.value_maps`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float32, Float64, Int64
+from jaxtyping import Float32, Float64, Int64
 from torch import Tensor
 
 from attnkit.analysis.inspection.replay import model_of
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.result import InspectionResult, header_of, with_measures
 from attnkit.analysis.inspection.surgery import MOST_EXAMPLES, accuracy_of, refusal_of, tyings
-from attnkit.analysis.linear_maps import (
-    linear_map,
-    orthogonal_map,
-    random_orthogonal_maps,
-    reduced_map,
-    truncated,
+from attnkit.analysis.inspection.value_maps import (
+    Outputs,
+    fitted_maps,
+    trained_maps,
+    training_tokens,
 )
 from attnkit.analysis.recovery import MOST_SEEDS
 from attnkit.analysis.similarity import linear_cka
-from attnkit.analysis.tying import ALPHAS, MapKind, Repair, TyingResult, repairs_for
+from attnkit.analysis.tying import (
+    ALPHAS,
+    MAP_RATES,
+    Repair,
+    TyingResult,
+    repairs_for,
+)
 from attnkit.experiment import Experiment
 from attnkit.experiment.training_settings import MEASURED_TOGETHER
 from attnkit.foundation.settings import InvalidExperiment
 from attnkit.foundation.slices import pause
 from attnkit.model.model import Model
 from attnkit.model.reference import Transformer
-from attnkit.training.data import TrainingData, held_out_examples
+from attnkit.training.data import held_out_examples
 from attnkit.training.engine import choose_engine, is_ready, kernel_knows
 from attnkit.training.film import Film
 from attnkit.training.results import Result
@@ -47,8 +52,12 @@ from attnkit.variants.wiring import TOKEN, Wiring
 if TYPE_CHECKING:
     import pandas as pd
 
-FITTED_EXAMPLES = 256
-"""Number of training examples on which the maps are fitted: the first ones of each seed."""
+MAP_STEPS, PAGE_MAP_STEPS = 300, 100
+"""Steps for which a map is trained at each learning rate; on a page, which waits, these are fewer.
+On the phone book, 300 steps gain up to three points over 100, and 1,200 steps up to two more."""
+
+_MOST_MULTIPLY_ADDS = 2**37
+"""Approximate limit of the multiply-adds with which maps are trained for a page, forward only."""
 
 _MOST_NUMBERS = 2**25
 """Approximate limit of the keys and values that are in memory at the same time."""
@@ -78,11 +87,12 @@ class CannotBeTied(ValueError):
         )
 
 
-def tying_table(trained: Experiment | Result) -> pd.DataFrame:
+def tying_table(trained: Experiment | Result, map_steps: int = MAP_STEPS) -> pd.DataFrame:
     """Return the accuracies of all variants whose keys and values can be tied after training.
 
     Args:
         trained: A result, or an experiment, which is trained first.
+        map_steps: Steps to train the trained map for, at each of `MAP_RATES`.
 
     Returns:
         The `TyingResult.table` of the variants, one below the other. All held-out examples count.
@@ -98,7 +108,8 @@ def tying_table(trained: Experiment | Result) -> pd.DataFrame:
     for index, variant in enumerate(experiment.sharing):
         runs = result.parameters[index * n_seeds : (index + 1) * n_seeds]
         try:
-            tables.append(measure_tying(experiment, variant, runs, step).table)
+            tied = measure_tying(experiment, variant, runs, step, map_steps=map_steps)
+            tables.append(tied.table)
         except CannotBeTied as error:
             refusals.append(str(error))
     if not tables:
@@ -113,6 +124,7 @@ def measure_tying(
     parameters: Sequence[Parameters],
     step: int,
     most_examples: int | None = None,
+    map_steps: int = MAP_STEPS,
 ) -> TyingResult:
     """Return the accuracies of a trained variant after its keys and values are tied in many ways.
 
@@ -122,6 +134,7 @@ def measure_tying(
         parameters: Parameters of the variant's runs, one for each seed of the experiment.
         step: Training step of these parameters.
         most_examples: Most held-out examples of each seed to measure on. None: all.
+        map_steps: Steps to train the trained map for, at each of `MAP_RATES`.
 
     Raises:
         CannotBeTied: If its keys and values cannot be tied in this way; says why.
@@ -132,8 +145,14 @@ def measure_tying(
     task = experiment.task_at(step)
     drawn = held_out_examples(experiment, experiment.seeds, model.device, task)
     examples = drawn.tokens[:, :most_examples], drawn.labels[:, :most_examples]
-    repairs = repairs_for(model.wirings[variant].sizes.d_v)
-    maps, cka = _fitted(model, variant, experiment, step, repairs)
+    sizes = model.wirings[variant].sizes
+    repairs = repairs_for(sizes.d_v)
+    fitted = [repair for repair in repairs if repair.kind != "trained"]
+    maps, cka = _fitted(model, variant, experiment, step, fitted)
+    copies = ([own] * len(MAP_RATES) for own in parameters)
+    by_seed = (_tied_to_key(experiment, variant, step, model, runs) for runs in copies)
+    trained = trained_maps(by_seed, maps[0], experiment, task, map_steps)
+    maps.insert([repair.kind for repair in repairs].index("trained"), trained)
     finite = np.array([all(np.isfinite(v).all() for v in run.values()) for run in parameters])
     arrays = {
         "before": accuracy_of(model, *examples),
@@ -150,6 +169,8 @@ def measure_tying(
         step,
         task.chance,
         examples[1].shape[1],
+        sizes.d_model,
+        map_steps,
         repairs,
         **arrays,
     )
@@ -182,7 +203,8 @@ def inspect_tying(
         parameters = parameters[:MOST_SEEDS]
         entry: dict[str, Any] = {"variant": variant.value, "refusal": ""}
         try:
-            result = measure_tying(experiment, variant, parameters, step, MOST_EXAMPLES)
+            n_steps = map_steps_for(experiment, variant, len(parameters))
+            result = measure_tying(experiment, variant, parameters, step, MOST_EXAMPLES, n_steps)
             entry |= {"result": result.header}
             fixed |= {f"{index}.{name}": array for name, array in result.arrays.items()}
         except CannotBeTied as error:
@@ -190,6 +212,13 @@ def inspect_tying(
         entries.append(entry)
     header = {**header_of(last, inspection), "tying": entries}
     return InspectionResult(header, with_measures(last), fixed)
+
+
+def map_steps_for(experiment: Experiment, variant: Variant, n_seeds: int) -> int:
+    """Return the steps for which a page can wait while the maps of these seeds are trained."""
+    per_token = experiment.costs(variant).multiply_adds * experiment.task.n_ctx
+    per_step = per_token * experiment.training.batch_size * n_seeds * len(MAP_RATES)
+    return min(PAGE_MAP_STEPS, _MOST_MULTIPLY_ADDS // per_step)
 
 
 def _model_class(experiment: Experiment, variant: Variant) -> type[Model]:
@@ -272,39 +301,18 @@ def _repaired(
         maps: Maps of every layer and key-value head, for each repair.
         examples: Held-out examples of all seeds.
     """
-    (wiring,) = tied.wirings.values()
-    weights = tied.transformer(tied.variants[0]).weights
-    outputs = [weights[wiring.names(layer)["W_O"]] for layer in range(len(tied.layer_specs))]
-    kept = [output.clone() for output in outputs]
-    accuracies = []
+    outputs, accuracies = Outputs(tied), []
     for of_repair in maps:
-        for layer, (output, old) in enumerate(zip(outputs, kept, strict=True)):
-            output.copy_(absorbed(old, torch.from_numpy(of_repair[:, layer])))
+        outputs.take_up(torch.from_numpy(of_repair))
         accuracies.append(accuracy_of(tied, *examples))
     return np.stack(accuracies, 1)
-
-
-def absorbed(
-    output: Float[Tensor, "s hd m"], maps: Float64[Tensor, "s g d d"]
-) -> Float[Tensor, "s hd m"]:
-    """Return the output matrix that has taken up maps of the values: each head's rows are M W_O.
-
-    Args:
-        output: W_O with the rows of all heads, one head below the other.
-        maps: Map of every key-value head, which adjacent heads may share.
-    """
-    d_head = maps.shape[-1]
-    by_head = output.double().unflatten(1, (-1, d_head))  # (s, h, d, m)
-    of_heads = maps.repeat_interleave(by_head.shape[1] // maps.shape[1], 1)
-    new: Tensor = (of_heads @ by_head).flatten(1, 2).to(output.dtype)
-    return new
 
 
 def _fitted(
     model: Model, variant: Variant, experiment: Experiment, step: int, repairs: Sequence[Repair]
 ) -> tuple[list[Float64[np.ndarray, "s l g d d"]], Float64[np.ndarray, "s l g"]]:
     """Return the maps of every repair, and the CKA of keys and values, on training examples."""
-    tokens = _training_tokens(experiment, step)
+    tokens = training_tokens(experiment, experiment.task_at(step))
     weights = model.transformer(variant).weights
     n_numbers = (
         2 * model.wirings[variant].n_inner * len(model.layer_specs) * tokens[0, ..., 0].numel()
@@ -316,49 +324,12 @@ def _fitted(
         alignments.append(np.stack([linear_cka(*layer) for layer in layers], 1))
         names = [experiment.seeds[int(seed)] for seed in seeds]
         of_layers = [
-            _maps(repairs, np.nan_to_num(layer), names, number)
+            fitted_maps(repairs, np.nan_to_num(layer), names, number)
             for number, layer in enumerate(layers)
         ]
         maps.append([np.stack(of_repair, 1) for of_repair in zip(*of_layers, strict=True)])
     joined = [np.concatenate(of_repair) for of_repair in zip(*maps, strict=True)]
     return joined, np.concatenate(alignments)
-
-
-def _maps(
-    repairs: Sequence[Repair],
-    keys_and_values: Float[np.ndarray, "2 s g t d"],
-    seeds: Sequence[int],
-    layer: int,
-) -> list[Float64[np.ndarray, "s g d d"]]:
-    """Return the maps of one layer's heads, for each repair."""
-    keys, values = keys_and_values
-    n_heads, d_head = keys.shape[1], keys.shape[-1]
-    linear = linear_map(keys, values)
-    random = [random_orthogonal_maps([seed, layer], n_heads, d_head) for seed in seeds]
-    fit_by_kind: dict[MapKind, Callable[[int], np.ndarray]] = {
-        "linear": lambda rank: truncated(linear, rank),
-        "reduced": lambda rank: reduced_map(keys, values, rank),
-        "orthogonal": lambda _: orthogonal_map(keys, values),
-        "random": lambda _: np.stack(random),
-    }
-    maps = []
-    for repair in repairs:
-        pause()
-        maps.append(fit_by_kind[repair.kind](repair.rank))
-    return maps
-
-
-def _training_tokens(experiment: Experiment, step: int) -> Int64[Tensor, "s b n fields"]:
-    """Return the first examples that each seed is trained on, in the task of a step."""
-    task, of_seeds = experiment.task_at(step), list[Tensor]()
-    for seed in experiment.seeds:  # one at a time, because training sets may be large
-        data = TrainingData(experiment, [seed], torch.device("cpu"), task)
-        batches = [data.next()[0]]
-        while sum(batch.shape[1] for batch in batches) < FITTED_EXAMPLES:
-            batches.append(data.next()[0])
-        of_seeds.append(torch.cat(batches, 1)[:, :FITTED_EXAMPLES])
-        pause()
-    return torch.cat(of_seeds)
 
 
 def _keys_and_values(

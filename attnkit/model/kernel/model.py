@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ from attnkit.model.kernel.description import Description, describe
 from attnkit.model.model import Model, RunGroup
 from attnkit.model.parameters import EMBEDDING
 from attnkit.model.reference import Layer
+from attnkit.tasks.base import Task
 
 _memory = threading.local()
 
@@ -30,6 +32,12 @@ class KernelModel(Model):
     @cached_property
     def _kernels(self) -> list[_Kernel]:
         return [_Kernel(self, index) for index in range(len(self.variants))]
+
+    def at_length(self, task: Task) -> Self:
+        """Return this model for a task of another length; see `Model.at_length`."""
+        other = super().at_length(task)
+        vars(other).pop("_kernels", None)
+        return other
 
     def _logits(
         self, tokens: Tensor, layers: list[Layer] | None, group: RunGroup
@@ -66,6 +74,7 @@ class _Kernel:
         arguments = wiring, model.layer_specs, task, model.offsets(variant), self.numbers.shape[1]
         self._training = describe(*arguments)
         self._recording = describe(*arguments, all_positions=True)
+        self._fixed_weights = model.fixed_weights(variant)
         self._n_answers = task.n_ctx - task.answers_from
         self._n_classes = task.n_classes
         self._fixed = np.zeros((n_seeds, task.d_vocab), np.bool_)
@@ -80,6 +89,8 @@ class _Kernel:
         logits, record = np.empty((n_seeds, 0, 0), np.float32), np.empty((n_seeds, 0), np.float32)
         arrays = self.numbers, tokens, labels, self._fixed, self.gradient, logits, record
         step.compute(*self._training.tables, *arrays, _scratch(self._training))
+        for part in self._fixed_weights:
+            self.gradient[:, part] = 0.0
 
     def logits(
         self, tokens: np.ndarray, seeds: slice, layers: list[Layer] | None

@@ -7,7 +7,7 @@ from functools import partial
 import streamlit as st
 
 from attnkit.analysis.inspection.request import Inspection
-from attnkit.analysis.tying import ALPHAS, TyingResult
+from attnkit.analysis.tying import ALPHAS, MAP_RATES, TyingResult
 from attnkit.figures.tying import (
     mixture_label,
     mixture_text,
@@ -16,6 +16,7 @@ from attnkit.figures.tying import (
     tying_csv,
     tying_results,
 )
+from attnkit.foundation.words import counted, listed
 from attnkit.service.jobs import Job
 from attnkit.ui import components
 from attnkit.ui.inside.inspected_run import InspectedRun, choose, remembered, result_of
@@ -116,9 +117,14 @@ def _method(result: TyingResult) -> str:
     runs = f"Seed {first}, {examples}"
     if others:
         runs = f"Mean of {1 + len(others)} seeds, with 95% intervals, {examples} each"
+    rates = listed([f"{rate:g}" for rate in MAP_RATES], "or")
+    best = "; best: not shown to be more than one point below the highest mean" * bool(others)
     return (
-        f"{runs}, after step {result.step}. The maps are fitted to the "
-        "keys and values of training examples, for each head by itself. They "
-        "become part of W_O, so they cost no parameters and no cache. CKA of keys and values: "
+        f"{runs}, after step {result.step}{best}. The fitted map is the least-squares map from the "
+        "keys to the values of training examples, for each head by itself. The trained map begins "
+        f"there and takes {counted(result.map_steps, 'step')} on the loss with all else frozen, at "
+        f"a learning rate of {rates}, whichever has the lowest training loss. If the model had "
+        "not learnt all it could, this also trains it further. All maps become part of W_O, so "
+        "they cost no parameters and no cache. CKA of keys and values: "
         f"{result.mean_cka:.2f}."
     )

@@ -34,6 +34,8 @@ def setting_widgets(
     present = {name: s for name, s in settings(task).items() if name not in hidden}
     if TASKS[task]().earlier is None:
         present.pop("earlier_steps", None)
+    if not TASKS[task].lengths:
+        present.pop("longer_test", None)
     for group, names in {"Task": tuple(TASKS[task].model_fields), **MAIN_GROUPS}.items():
         members = [present.pop(name) for name in names if name in present]
         if members:

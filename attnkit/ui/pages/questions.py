@@ -22,6 +22,7 @@ from attnkit.evidence.presentation import (
 from attnkit.evidence.question import Answer
 from attnkit.evidence.questions import guesses
 from attnkit.evidence.record import Evidence, Records
+from attnkit.evidence.simulation import errors_in_words
 from attnkit.evidence.verdict import RULE
 from attnkit.evidence.words import rises_in_words, statements_table, tuning_table
 from attnkit.figures.differences import DIFFERENCES_KEY, describe_differences, plot_differences
@@ -91,6 +92,7 @@ def draw() -> None:
         show_question(Answer(SHOWN[choice.view], records), choice)
     with st.expander("How verdicts are made"):
         st.markdown(RULE)
+        st.markdown(plain(errors_in_words()))
         if shown is not None:
             st.caption(plain(words_of(shown, records).made))
     if not is_quiet():

@@ -1,0 +1,53 @@
+"""Queries without a matrix, on text and on a relation with a direction."""
+
+from typing import Any
+
+from attnkit.claims.base import Claim, Verdict, arms, register_claim
+from attnkit.claims.statements import no_worse
+
+TEXT: dict[str, Any] = {
+    "task": "language",
+    "d_model": 32,
+    "n_heads": 4,
+    "d_head": 8,
+    "n_layers": 2,
+    "d_mlp": 64,
+    "steps": 1000,
+}
+"""Settings of small models of text: four heads, which together are as wide as the model."""
+
+TEXT_SEEDS = 12
+
+FOLLOWED = 2
+"""Multiple of the steps for which arms on text are followed; most of them train on torch."""
+
+CLAIM = Claim(
+    id="identity_query",
+    title="Attention works without a query matrix",
+    question="Must queries have a matrix, or can the query be the token itself?",
+    source="Karbevski and Mijoski 2025, arXiv 2510.23912, which trains GPT models of 117 million "
+    "parameters without W_Q",
+    says="One of the three matrices is redundant; models without W_Q match those with it.",
+    prediction="It holds: with one head W_K alone is any bilinear form of two tokens, so who "
+    "reports to whom is learnt as well. On text, four heads whose queries are fixed parts of the "
+    "token lose at most 0.03 nats, because the layers below can move what is asked into the part.",
+    expected=Verdict.HELD,
+    seen_note="Neither comparison had been trained when the prediction was committed. The untuned "
+    "table of variants had shown the phone book solved without W_Q.",
+    arms=(
+        *arms("QKV", ("QKV Q=I", "Q=I"), on="text", **TEXT),
+        *arms(
+            ("QKV d_head=m/h", "QKV"),
+            ("QKV Q=I d_head=m/h", "Q=I"),
+            on="reports to",
+            task="directed",
+        ),
+    ),
+    statements=(
+        no_worse("Q=I, text", "QKV, text", 0.03, measure="loss"),
+        no_worse("Q=I, reports to", "QKV, reports to"),
+    ),
+    followed=FOLLOWED,
+    family="What papers say",
+)
+register_claim(CLAIM)

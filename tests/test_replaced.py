@@ -1,0 +1,126 @@
+"""What takes the place of matrices, by a few lines of plain torch: published identities hold."""
+
+import torch
+import torch.nn.functional as F
+from torch.testing import assert_close
+
+from attnkit.experiment import Experiment
+from attnkit.model.initial import generator_for
+from attnkit.model.model import Model
+from attnkit.training import train
+
+CPU = torch.device("cpu")
+SIZES = {"task": "phonebook", "n_entries": 5, "n_names": 11, "n_values": 7, "n_seeds": 1}
+
+
+def model_of(variant, seed, **sizes):
+    """A model of one variant and one run, with its experiment and a batch."""
+    experiment = Experiment(**{**SIZES, "d_model": 16, **sizes}, sharing=[variant])
+    model = Model(experiment, [seed], CPU)
+    tokens = model.task.make_examples(7, generator_for(seed, "batch")).tokens[None]
+    return model, tokens
+
+
+def norm(x):
+    """RMSNorm without gain."""
+    return F.rms_norm(x, x.shape[-1:], eps=1e-6)
+
+
+def logits_with(model, tokens, other, **weights):
+    """Logits of a model that takes all weights of another one but those that are given."""
+    values = other.run_parameters(0) | {f"0.{name}": value for name, value in weights.items()}
+    for name, own in model.run_parameters(0).items():
+        own.copy_(values[name])
+    return model.logits(tokens)
+
+
+def test_values_can_be_computed_from_keys_if_the_key_matrix_is_square(seed):
+    """Slim attention: W_K⁻¹ W_V gives the logits of QKV, and with narrower keys nothing does."""
+    for d_head, is_exact in ((4, True), (3, False)):
+        qkv, tokens = model_of("QKV", seed, n_heads=4, d_head=d_head)
+        slim, _ = model_of("QKV valueless", seed, n_heads=4, d_head=d_head)
+        own = {name: value.double() for name, value in qkv.run_parameters(0).items()}
+        from_keys = torch.linalg.lstsq(own["0.W_K"], own["0.W_V"]).solution
+        found, expected = logits_with(slim, tokens, qkv, W_V=from_keys), qkv.logits(tokens)
+        off = float((found - expected).norm() / expected.norm())
+        rounding = 1e-5 * float(torch.linalg.cond(own["0.W_K"]))
+        assert off < rounding if is_exact else off > 1e-2, (d_head, off)
+
+
+def test_one_key_for_all_heads_makes_a_value_matrix_redundant(seed):
+    """MFA-Key-Reuse is K=V with one head of keys: W_O takes the value matrix in."""
+    reuse, tokens = model_of("QKV valueless kv_heads=1", seed, n_heads=4, d_head=4)
+    shared, _ = model_of("K=V kv_heads=1", seed, n_heads=4, d_head=4)
+    own = reuse.run_parameters(0)
+    w_o = own["0.W_V"] @ own["0.W_O"].unflatten(0, (4, 4))
+    found = logits_with(shared, tokens, reuse, W_O=w_o.flatten(0, 1))
+    assert_close(found, reuse.logits(tokens), atol=1e-5, rtol=1e-4)
+
+
+def test_keys_from_values_are_queries_in_the_space_of_values(seed):
+    """The source multiplies queries by a matrix per head, q R vᵀ; so the model is K=V."""
+    model, tokens = model_of("QKV keyless", seed, n_heads=2, d_head=3)
+    shared, _ = model_of("K=V", seed, n_heads=2, d_head=3)
+    own, layers = model.run_parameters(0), []
+    by_head = own["0.W_Q"].unflatten(-1, (2, 3)).transpose(0, 1) @ own["0.W_VK"].mT
+    queries, values = by_head.transpose(0, 1).flatten(1), own["0.W_V"]
+    found = logits_with(shared, tokens, model, W_Q=queries, W_K=values)
+    assert_close(found, model.logits(tokens), atol=1e-5, rtol=1e-4)
+    model.logits(tokens, layers)
+    rows = norm(own["W_E"][tokens[0]].sum(2))
+    q, v = ((rows @ own[f"0.W_{name}"]).unflatten(-1, (2, 3)).transpose(1, 2) for name in "QV")
+    routed = q @ own["0.W_VK"].mT
+    assert_close(layers[0].scores[0], routed @ v.mT / 3**0.5, atol=1e-5, rtol=1e-4)
+
+
+def test_an_mlp_for_queries_has_as_many_numbers_as_a_matrix_and_is_not_linear(seed):
+    """Besides a gain for each number; the query is half the token, half the MLP of it."""
+    sizes = {"n_heads": 2, "d_head": 8}
+    model, tokens = model_of("QKV query_mlp=m/2", seed, **sizes)
+    plain, _ = model_of("QKV", seed, **sizes)
+    counts = [
+        sum(value.numel() for value in one.run_parameters(0).values()) for one in (model, plain)
+    ]
+    assert counts[0] == counts[1] + 16
+    own, layers = model.run_parameters(0), []
+    own["0.g_F"] += torch.rand(16, generator=generator_for(seed, "gains"))
+    model.logits(tokens, layers)
+    rows = norm(own["W_E"][tokens[0]].sum(2))
+    f = F.layer_norm(F.gelu(rows @ own["0.W_F"]) @ own["0.W_Q"], (16,)) * own["0.g_F"]
+    q, k = (
+        rows_of.unflatten(-1, (2, 8)).transpose(1, 2)
+        for rows_of in ((rows + f) / 2, rows @ own["0.W_K"])
+    )
+    assert_close(layers[0].scores[0], q @ k.mT / 8**0.5, atol=1e-5, rtol=1e-4)
+
+
+def test_shaped_attention_starts_as_the_identity_where_scores_are_equal(seed):
+    """With α = β = γ = 1 and all scores 0, the pattern is I + C − C, also below a causal mask."""
+    for masks in ({}, {"causal": True}, {"causal": True, "self_mask": True}, {"self_mask": True}):
+        variant = "QKV V=I O=I d_head=m/h shaped"
+        model, tokens = model_of(variant, seed, n_heads=2, **masks)
+        own = model.run_parameters(0)
+        own["0.W_Q"].zero_()
+        x = own["W_E"][tokens[0]].sum(2)[:, model.task.answers_from :]
+        expected = norm(x + norm(x)) @ own["W_U"]
+        assert_close(model.logits(tokens)[0], expected, atol=1e-5, rtol=1e-4)
+
+
+def test_fixed_values_keep_their_initial_numbers_on_both_engines(seed, monkeypatch):
+    """All else moves, and a variant beside it has the bits that it has alone."""
+    given = {**SIZES, "n_seeds": 2, "first_seed": seed, "steps": 7, "evaluate_every": 7}
+    variants = ["QKV", "QKV fixed_values"]
+    for engine in ("kernel", "torch"):
+        monkeypatch.setenv("ATTNKIT_ENGINE", engine)
+        for blocks in ("lean", "standard"):
+            experiment = Experiment(**given, sharing=variants, blocks=blocks, d_model=16)
+            model = Model(experiment, experiment.seeds, CPU)
+            result = train(experiment, progress=False)
+            alone = train(experiment.replace(sharing=["QKV"]), progress=False)
+            for run in range(4):
+                before, after = model.run_parameters(run), result.parameters[run]
+                still = {n for n, value in before.items() if (value.numpy() == after[n]).all()}
+                assert still - {"0.b_K"} == ({"0.W_V"} if run > 1 else set()), (engine, blocks)
+            for run in range(2):
+                for name, value in alone.parameters[run].items():
+                    assert (value == result.parameters[run][name]).all()
