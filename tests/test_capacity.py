@@ -202,7 +202,7 @@ def test_costs_of_equal_accuracy_are_drawn_and_described():
     half = matching_cost(OF["QKV"], OF["K=V"], KV_CACHE, 0.5)
     for table, words in (
         (half, "K=V needs more for the same"),
-        (short, "100%: K=V never reaches it"),
+        (short, "100%: K=V does not reach it"),
         (matched[:0], "Nothing has been trained"),
     ):
         assert words in describe_matching(table, KV_CACHE, NAMES)
@@ -370,7 +370,7 @@ def test_the_conclusion_says_which_variant_needs_the_most_and_by_how_much():
             wider(QKV=3, K_V=6, Q_V=6),
             r"K=V needs heads about 2\.0 times as wide as QKV \([^)]*\), Q=V 2\.0 times [^)]*\)\.",
         ),
-        (wider(QKV=3, K_V=6, Q_V=math.inf), "Q=V never solves the task here. K=V needs heads .*"),
+        (wider(QKV=3, K_V=6, Q_V=math.inf), "Q=V solves the task in no run. K=V needs heads .*"),
         (wider(Q_K=3, K_V=12), "K=V needs the widest heads: about 4.0 times as wide as Q=K .*"),
         (wider(QKV=3), "Half of the seeds of QKV solve the task at “Head width” 2.5 or more."),
         (wider(QKV=1, K_V=6), ".*Half of the seeds of K=V.* QKV solves the task in every run."),

@@ -123,7 +123,7 @@ def _sentences(
     never, always = ([n for n in trained if shares[n] == share] for share in (0, 1))
     sentences = []
     if never:
-        sentences.append(f"{_names(never)} never {verb(never, 'solves', 'solve')} the task here.")
+        sentences.append(f"{_names(never)} {verb(never, 'solves', 'solve')} the task in no run.")
     ratios = _about_ratios(x, found, complete=not never)
     if ratios:
         sentences += [*ratios, *_beyond(list(found.values()))]

@@ -162,7 +162,7 @@ def describe_matching(table: pd.DataFrame, cost: Cost, names: tuple[str, str]) -
         return f"{COSTS[cost]} of {b} and {a} at the same accuracy. Nothing has been trained."
     known = table[table["ratio"].notna()]
     if known.empty:
-        verdict = f"{b} never reaches the accuracy of {a}"
+        verdict = f"{b} does not reach the accuracy of {a} here"
     elif (known["low"] > 1).all():
         verdict = f"{b} needs more for the same accuracy"
     elif (known["high"] < 1).all():
@@ -177,7 +177,7 @@ def describe_matching(table: pd.DataFrame, cost: Cost, names: tuple[str, str]) -
     for row in table.to_dict("records"):
         at = percent(row["accuracy"])
         if math.isnan(row["ratio"]):
-            texts.append(f"{at}: {b} never reaches it")
+            texts.append(f"{at}: {b} does not reach it")
         else:
             limits = f"{row['low']:.2f} to {row['high']:.2f}"
             texts.append(f"{at}: {row['ratio']:.2f} times ({limits})")

@@ -106,8 +106,8 @@ WORDS = {
     "guess between two entries": Word(
         "½ + 1/(2·numbers): the accuracy of a guess between the right entry and its mirror, which "
         "symmetric scores rate alike. With one head, one layer, no MLP and the self-mask, models "
-        "with such scores came near it with 8 entries of 32 names. It is no limit: with 16 "
-        "entries, or 9 names, we saw up to two thirds.",
+        "with such scores came near it with 8 entries. It is no limit: with 16 entries they had "
+        "0.6 to 0.65.",
         ("guess between two entries",),
     ),
     "blocks": Word(
@@ -137,8 +137,8 @@ WORDS = {
     "attention on the right token": Word("Mean attention on the token that holds the answer."),
     "mirrored entry": Word(
         "The entry of the opposite direction: when the question is whom Ada reports to, it is the "
-        "person who reports to Ada. A model that cannot tell the two directions apart attends to "
-        "both.",
+        "person who reports to Ada. A model that does not tell the two directions apart attends "
+        "to both.",
         ("mirrored entry", "mirrored one", "mirrored", "entry that points back"),
     ),
     "head": Word(

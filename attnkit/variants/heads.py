@@ -173,8 +173,8 @@ register(
 register(
     "Thin keys",
     "QKV d_k=d/2",
-    "Queries and keys have half the width of values. Selecting one of N tokens needs about log₂ N "
-    "dimensions, so keys can be thinner than values.",
+    "Queries and keys have half the width of values. The source says that about log₂ N dimensions "
+    "select one of N tokens.",
     "reported: Thin Keys, arXiv 2603.04427 (abstract)",
     FAMILY,
     aliases=("narrow keys", "low-dimensional keys"),

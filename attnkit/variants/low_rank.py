@@ -165,8 +165,7 @@ register(
 register(
     "MLA with K=V",
     "K=V kv_rank=m/4",
-    "Keys are also the values, and both are computed from one narrow vector. It learns slowly: on "
-    "the phone book, one of five seeds does not solve the task within 600 steps.",
+    "Keys are also the values, and both are computed from one narrow vector.",
     "composition of arXiv 2405.04434 and 2606.04032",
     FAMILY,
     aliases=("multi-head latent attention with shared key-value", "DeepSeek"),

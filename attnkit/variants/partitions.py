@@ -50,8 +50,8 @@ register(
 register(
     "K=V",
     "K=V",
-    "Keys and values are the same vectors, which halves the cache. What a token is found by is "
-    "also what it hands over: a head must hold address and payload in one vector.",
+    "Keys and values are the same vectors, which halves the cache: one vector is both what a token "
+    "is found by and what it hands over.",
     "Kayyam et al. 2026, arXiv 2606.04032",
     FAMILY,
     aliases=("shared K=V", "shared key-value", "tied key and value"),
@@ -60,7 +60,7 @@ register(
     "Q=V",
     "Q=V",
     "Queries and values are the same vectors: what a token looks for is also what it hands over. "
-    "Nobody uses it, which is no argument against it.",
+    "We know no published model with it.",
     "for completeness",
     FAMILY,
     aliases=("shared Q=V", "tied query and value"),
@@ -78,7 +78,7 @@ _KARBEVSKI = "Karbevski and Mijoski 2025, arXiv 2510.23912"
 register(
     "Identity Q",
     "QKV Q=I d_head=m/h",
-    "Queries are the token itself; keys can learn what queries would have learnt. The source "
+    "Queries are the token itself: with one head, W_K alone can be W_K W_Qᵀ. The source "
     "proves for models without norms that one of the three matrices is redundant, and reports that "
     "models of the size of GPT-3 small do as well without W_Q.",
     f"reported: {_KARBEVSKI}",
@@ -88,7 +88,7 @@ register(
 register(
     "Identity K",
     "QKV K=I d_head=m/h",
-    "Keys are the token itself: W_Q alone is as general as W_Q W_Kᵀ when heads are wide.",
+    "Keys are the token itself: with one head, W_Q alone can be W_Q W_Kᵀ.",
     f"after {_KARBEVSKI}, which tests queries only",
     IDENTITIES,
     aliases=("no key matrix",),
@@ -96,7 +96,7 @@ register(
 register(
     "Identity V",
     "QKV V=I d_head=m/h",
-    "Values are the token itself; only W_O decides what a token hands over. With one head as wide "
+    "Values are the token itself. With one head as wide "
     "as the token, W_V and W_O are one linear map, so nothing can be lost but speed; each of "
     "several heads hands over a fixed part of the token.",
     f"after {_KARBEVSKI}, which tests queries only; He and Hofmann 2023, arXiv 2311.01906, removes "
@@ -115,8 +115,7 @@ register(
 register(
     "No projections",
     "Q=K=V=I O=I d_head=m/h",
-    "Attention has no matrix at all: it averages tokens by their similarity, and the embedding "
-    "must do everything else.",
+    "Attention has no matrix at all: it averages tokens by their similarity.",
     "a question asked in online discussions",
     IDENTITIES,
     aliases=("no weights", "parameter-free attention"),

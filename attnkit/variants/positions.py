@@ -102,9 +102,7 @@ register(
 register(
     "(Q=K=V)⁺",
     "Q=K=V positions=plus",
-    "All roles share one matrix, and the sinusoid makes the scores asymmetric. If the weights of "
-    "the sinusoid start with the wrong sign, they can keep it: on the phone book, they do so for "
-    "three of five seeds at the usual learning rate and for none at 0.02.",
+    "All roles share one matrix, and the sinusoid makes the scores asymmetric.",
     _KAYYAM,
     FAMILY,
     aliases=("Q=K=V plus", "positions plus"),

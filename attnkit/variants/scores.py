@@ -225,9 +225,7 @@ register(
     "Q=K unit_key self_mask",
     "Shared queries and keys as in Reformer: keys have length 1, and a token attends to itself "
     "only if it sees no other token. The scores are almost symmetric: a's score with b and b's "
-    "score with a differ only by the lengths of the two vectors, which are nearly equal. After "
-    "training, the asymmetry was 0.03 or less on the four tasks where it was measured; QKV starts "
-    "at about 0.4 there. With exactly equal lengths it would be 0.",
+    "score with a differ only by the lengths of the two vectors.",
     "Kitaev et al. 2020, arXiv 2001.04451; google/trax",
     FAMILY,
     aliases=("shared-QK attention", "unit keys", "LSH attention without the hashing"),
@@ -304,7 +302,7 @@ register(
     "Q=K skew=2",
     "Queries and keys share a matrix, but two numbers of each key are exchanged, and one of them "
     "is negated. This adds an antisymmetric part of rank 2 to the symmetric scores, without any "
-    "parameter. A larger skew part leaves less room for the symmetric part.",
+    "parameter. The larger the skew part, the fewer numbers are left for the symmetric part.",
     "the question: arXiv 2605.18826; the construction is the project's own",
     FAMILY,
     aliases=("antisymmetric part", "skew-symmetric scores", "how much asymmetry"),

@@ -23,7 +23,7 @@ EVEN, ATTENDED, LOST = 0.05, 0.3, 0.7
 differs by less than EVEN), both get more than ATTENDED, and the accuracy is below LOST."""
 
 SOLVED = 0.99
-"""Accuracy at which symmetric scores cost nothing."""
+"""Accuracy at which symmetric scores are said to cost nothing."""
 
 _SIGNS = {"=": "= the same", "≈": "≈ nearly the same", "≠": "≠ different"}
 
@@ -193,12 +193,12 @@ def _about_tied(
         return f"{same}, even before training.{more}"
     lost = [state for state in tied if state.lost]
     if lost:
-        first = f"{same}, so {verb(tied, 'it', 'they')} cannot tell {_APART}"
+        first = f"{same} and {verb(tied, 'does', 'do')} not tell {_APART}"
         if len(lost) < len(tied):
-            first = f"{same}. {_names(lost)} cannot tell {_APART}"
+            first = f"{same}. {_names(lost)} {verb(lost, 'does', 'do')} not tell {_APART}"
         tell = [state for state in others if state.finds_direction]
         able = rest if len(tell) == len(others) else _names(tell)
-        more = f" {able} can: {_accuracies(tell)} right." if tell else ""
+        more = f" {able} {verb(tell, 'does', 'do')}: {_accuracies(tell)} right." if tell else ""
         return f"{first}: {_accuracies(lost)} {_HELD_OUT} right.{more}"
     right = _accuracies(tied)
     if not right:

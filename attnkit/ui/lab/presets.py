@@ -32,7 +32,7 @@ class Preset:
 PRESETS: tuple[Preset, ...] = (
     Preset(
         "Who reports to whom",
-        "Ada reports to Cem, but Cem does not report to Ada. Which sharings can learn that?",
+        "Ada reports to Cem, but Cem does not report to Ada. Which sharings learn that?",
         "Compare Q=K with the line of picking one of two, and its two attention curves.",
         Experiment(task="directed"),
     ),
@@ -44,20 +44,21 @@ PRESETS: tuple[Preset, ...] = (
     ),
     Preset(
         "Look a name up",
-        "Finding a name needs likeness, not direction. Who is fastest?",
-        "Q=K keeps up with QKV; K=V and Q=K=V need more steps.",
+        "A name is found by comparing names, so no direction is involved. Who is fastest?",
+        "Q=K is as fast as QKV here; K=V and Q=K=V take more steps.",
         Experiment(task="phonebook"),
     ),
     Preset(
         "A narrow head",
         "With three numbers per head, can one vector be both the address and the content?",
-        "K=V and Q=K=V collapse, QKV does not. Then widen the head to 4, 6, 8.",
+        "Within these 600 steps QKV solves it, K=V and Q=K=V are far from it. Train four times as "
+        "long, then widen the head to 4, 6, 8: how much of the gap is speed?",
         Experiment(task="phonebook", d_head=3),
     ),
     Preset(
         "Heads rescue Q=K",
-        "Symmetric scores cannot tell direction with one head. What if there are four?",
-        "Q=K leaves the half. Takes a minute: wider models, more steps.",
+        "With one head Q=K is right in about half of the answers. What if there are four?",
+        "Q=K gets far above one half. Takes a minute: wider models, more steps.",
         Experiment(
             task="directed",
             sharing=["QKV", "Q=K", "Q=K=V"],
@@ -70,21 +71,21 @@ PRESETS: tuple[Preset, ...] = (
     Preset(
         "No self-mask",
         "With Q=K a token scores itself high. What if it may look at itself?",
-        "On the directed relation Q=K and Q=K=V lose even the half they had.",
+        "After 600 steps Q=K and Q=K=V have less than the half that they have with the self-mask.",
         Experiment(task="directed", self_mask=False),
     ),
     Preset(
         "Rescues for Q=K",
-        "Q=K cannot tell direction. Do keys with signed factors help, or Reformer's unit keys?",
-        "Neither leaves the half. Signed factors stay symmetric: here symmetry is the trouble, "
-        "not that a token scores itself high. Unit keys are hardly asymmetric after 600 steps.",
+        "Q=K scores both directions alike. Do signed factors help, or Reformer's unit keys?",
+        "After 600 steps all three are near one half. With signed factors scores stay symmetric; "
+        "with unit keys they are nearly so. Then try four heads.",
         Experiment(task="directed", sharing=["QKV", "Q=K", "Indefinite", "Reformer"]),
     ),
     Preset(
         "Tied later",
         "Train three matrices, then tie K and V halfway. Does a trained model survive?",
-        "At step 300 accuracy falls to a third or less, then it is learnt again; the average of "
-        "both comes back faster than either.",
+        "How far does the accuracy fall at step 300? Does the average of both matrices come back "
+        "faster than either?",
         Experiment(
             task="phonebook",
             sharing=[
@@ -98,21 +99,21 @@ PRESETS: tuple[Preset, ...] = (
     ),
     Preset(
         "A smaller cache",
-        "Four heads of queries. Do they need four heads of keys and values?",
+        "Four heads of queries. Are four heads of keys and values better than one?",
         "From 64 numbers kept per token (KV cache) to 8, all solve it. Then set the head width to "
-        "2: now it costs.",
+        "2: which of them solve it within as many steps?",
         Experiment(task="phonebook", sharing=["MHA-4", "GQA", "MQA", "K=V + MQA"]),
     ),
     Preset(
         "What followed last time",
         "A token comes back: what stood after it before? Can one layer of attention find that?",
-        "With one layer nobody gets far beyond chance. Set the layers to 2: QKV, K=V and Q=V "
-        "solve it, Q=K=V only with the self-mask on.",
+        "With one layer all stay near chance for these 500 steps. Set the layers to 2: QKV, K=V "
+        "and Q=V solve it. Then switch the self-mask on: does Q=K=V solve it, too?",
         Experiment(task="induction", n_seeds=3, n_layers=1),
     ),
     Preset(
         "A token finds itself",
-        "With one matrix for queries and keys a token often finds itself. What if it must not?",
+        "With one matrix for queries and keys a token often attends to itself. What if it may not?",
         "After 500 steps Q=K and Q=K=V have not solved it with every seed; with the self-mask they "
         "have.",
         Experiment(
@@ -123,21 +124,21 @@ PRESETS: tuple[Preset, ...] = (
     Preset(
         "Two hops",
         "Ada points to Cem, Cem to Ben: who is two hops on from Ada? Does one layer find out?",
-        "See accuracy by hops in “Numbers and downloads”: one hop is solved by all, two hops by "
-        "none. Then set the layers to 2: QKV follows both, Q=K only with the self-mask on.",
+        "See accuracy by hops in “Numbers and downloads”: within these 800 steps one layer solves "
+        "one hop, not two. Then set the layers to 2, with the self-mask off and on.",
         Experiment(task="k_hop", n_seeds=2, n_layers=1),
     ),
     Preset(
         "A benchmark of recall",
         "Keys come back later, each with its value long gone. Which sharings recall it?",
-        "QKV, K=V and Q=V solve it with both seeds, Q=K and Q=K=V do not, until you switch the "
-        "self-mask on. Then try one layer: all stay near a quarter.",
+        "Within 800 steps QKV, K=V and Q=V solve it with both seeds, Q=K and Q=K=V do not. Switch "
+        "the self-mask on, then try one layer.",
         full_size("mqar").replace(n_seeds=2),
     ),
     Preset(
         "Two neighbours of one name",
         "“network” is near “neural” and “social”. Must queries differ from keys to find both?",
-        "QKV, Q=K, K=V and Q=V solve it, Q=K=V not with every seed. With the self-mask on all do.",
+        "Q=K is enough here. A token often scores itself high: does Q=K=V need the self-mask?",
         Experiment(task="neighbours", n_seeds=3),
     ),
     Preset(
@@ -149,7 +150,7 @@ PRESETS: tuple[Preset, ...] = (
     ),
     Preset(
         "Encoder and decoder",
-        "Queries of the decoder meet keys of the encoder. Does it matter which matrix they share?",
+        "Queries of the decoder meet keys of the encoder. Does it matter who shares a matrix?",
         "All five solve it within 300 steps: in cross-attention, queries and keys come from "
         "different tokens.",
         Experiment(task="dictionary", n_seeds=3),
