@@ -223,7 +223,8 @@ def test_a_statement_is_told_cell_by_cell():
     first, (_, longer, *_), _ = statements_table(unable(small_claim())).rows
     _, solved, pairs, difference, verdict = first
     assert solved == "Q=K: 0 of 17; QKV: 17 of 17"
-    assert pairs == "worse with 17 of 17 seeds [80% to 100%], better with 0, alike with 0"
+    counted = "worse with 17 of 17 seeds [80% to 100%], better with 0, alike with 0"
+    assert pairs == f"{counted}; the same with 3 more learning rates or schedules"
     assert difference == "median difference −50.0 points [−50.0 to −50.0]"
     assert verdict == "✓ held"
     assert longer.startswith("Q=K, 96 steps, constant rate: 0 of 17; ")
@@ -353,7 +354,7 @@ def test_predictions_that_failed_are_seen_as_such_in_the_cells_of_claims():
         assert ("Read together" in one.tested) == (one.verdict is UNDECIDED is not alone)
         assert one.verdict is UNDECIDED or one.verdict in one.tested
     tuned = records["ranking"].tuned
-    table = markdown_table(tuning_table(tuned))
+    table = markdown_table(tuning_table(records["ranking"]))
     names = (*tuned, *SCHEDULES, f"{tuned['QKV'].rate:g}")
     assert [name for name in names if plain(name) not in table] == []
 

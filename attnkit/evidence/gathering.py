@@ -282,7 +282,7 @@ def _with_rivals(evidence: Evidence, bench: Bench) -> Evidence:
         for rival, recipe in rivals_of(name, evidence.tuned).items():
             arms.append(replace(evidence.claim.arm_of(name), name=rival, recipe_of=""))
             tuned[rival] = Tuned(recipe.rate, recipe.schedule)
-    return _with_arms(evidence, arms, bench, tuned)
+    return replace(_with_arms(evidence, arms, bench, tuned), experiments=evidence.experiments)
 
 
 def _with_arms(
@@ -315,7 +315,14 @@ def _with_arms(
         scores={**evidence.scores, **scored},
         curves={**evidence.curves, **{arm.name: curves[arm.name] for arm in arms}},
         tuned={**evidence.tuned, **tuned},
-        experiments=(*evidence.experiments, *(trial.experiment.to_text() for trial in trials)),
+        experiments=(
+            *evidence.experiments,
+            *(
+                trial.experiment.to_text()
+                for trial in trials
+                if trial.experiment.first_seed == evidence.first_seed
+            ),
+        ),
     )
 
 

@@ -322,9 +322,9 @@ _QUESTIONS = (
                 "one_matrix",
                 "Runs of Q=K=V that find spouses: {Q=K=V, married:solved} (QKV "
                 "{QKV, married:solved}); that look up a phone book: {Q=K=V, phone book:solved} "
-                "({QKV, phone book:solved}). Who reports to whom, right after "
-                "{QKV, reports to:after@end} steps: {Q=K=V, reports to:@end} "
-                "({QKV, reports to:@end}).",
+                "({QKV, phone book:solved}). Who reports to whom, right: {Q=K=V, reports to:@end} "
+                "after {Q=K=V, reports to:after@end} steps ({QKV, reports to:@end} after "
+                "{QKV, reports to:after@end}).",
             ),
             Numbers(
                 "one_matrix_self_mask",

@@ -73,7 +73,8 @@ class Evidence(Plotted):
         scores: Arm → measure → (k, s) scores at 1, 2, 4, ... times the base steps; NaN where a run
             diverged.
         tuned: Arm → its learning rate and schedule, and those that were tried.
-        experiments: The compared experiments, each as `Experiment.to_text`.
+        experiments: The compared experiments, each as `Experiment.to_text`, without those with
+            further seeds and with the next best recipes.
         model_steps: Optimiser steps of single runs, tuning included.
         seconds: Seconds of training, tuning included.
         curves: Arm → its learning curve.

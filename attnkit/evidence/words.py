@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,9 +12,9 @@ from attnkit.claims import Verdict
 from attnkit.claims.base import LONGEST, SCHEDULES
 from attnkit.claims.measures import multiples
 from attnkit.claims.statements import Statement
-from attnkit.evidence.record import Evidence
-from attnkit.evidence.tuning import Tried, Tuned
-from attnkit.evidence.verdict import Finding
+from attnkit.evidence.record import Evidence, rivals_of
+from attnkit.evidence.tuning import Tried
+from attnkit.evidence.verdict import Finding, loser
 from attnkit.foundation.words import capitalised, counted
 from attnkit.training.summary import fixed, percent
 
@@ -145,7 +145,7 @@ def statements_table(evidence: Evidence) -> Table:
         (
             tested_in_words(statement, finding),
             _solved_in_words(evidence, statement),
-            pairs_in_words(statement, finding) if finding.method == "pairs" else "",
+            _seeds_in_words(evidence, statement, finding),
             effect_in_words(statement, finding),
             f"{finding.verdict.mark} {finding.verdict}",
         )
@@ -155,10 +155,22 @@ def statements_table(evidence: Evidence) -> Table:
     return Table("All statements", head, rows)
 
 
-def tuning_table(tuned: Mapping[str, Tuned]) -> Table:
+def _seeds_in_words(evidence: Evidence, statement: Statement, finding: Finding) -> str:
+    """Return how many seeds are worse, and with how many more recipes the verdict stands."""
+    if finding.method == "mean":
+        return ""
+    names = rivals_of(loser(statement, finding) or "", evidence.tuned)
+    n_more = sum(name in evidence.scores for name in names)
+    more = f"; the same with {n_more} more learning rates or schedules" if n_more else ""
+    return pairs_in_words(statement, finding) + more
+
+
+def tuning_table(evidence: Evidence) -> Table:
     """Return a row for every arm: its learning rate and schedule, and those that were tried."""
-    rows = []
-    for name, tuning in tuned.items():
+    rows, rivals = [], {arm.name for arm in evidence.rivals}
+    for name, tuning in evidence.tuned.items():
+        if name in rivals:
+            continue
         tried = [
             f"{schedule}: "
             + ", ".join(

@@ -177,12 +177,16 @@ def _measure(evidence: Evidence, name: str | None) -> Measure:
 
 
 def _rows_of(evidence: Evidence, measure: Measure) -> list[_Row]:
-    """Return rows for the claim's arms in their order, then for arms that it no longer has."""
+    """Return rows for the claim's arms in their order, then for arms that it no longer has.
+
+    An arm has one row, with its best recipe.
+    """
+    rivals = {arm.name for arm in evidence.rivals}
     arms, scores = evidence.arms, evidence.scores_at(measure.name)
     return [
         _Row(evidence, name, arms.get(name), measure)
         for name in dict.fromkeys((*arms, *scores))
-        if name in scores
+        if name in scores and name not in rivals
     ]
 
 

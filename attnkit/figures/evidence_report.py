@@ -260,7 +260,7 @@ def _section(words: ClaimInWords, evidence: Evidence) -> str:
 {_table(statements_table(evidence))}
 <details><summary>Learning rates and schedules, and the experiments to train again</summary>
 {_recipes(evidence)}
-{_table(tuning_table(evidence.tuned))}
+{_table(tuning_table(evidence))}
 <p>To train one of them again, paste its text after <code>?</code> in the dashboard’s address.</p>
 {html_list(f"<code>{escape(text)}</code>" for text in evidence.experiments)}
 </details>

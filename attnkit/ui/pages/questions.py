@@ -330,7 +330,7 @@ def show_evidence(words: ClaimInWords, evidence: Evidence) -> None:
             narrow = plot_recipes(evidence, narrow=True)
             _curves(figure, narrow, describe_recipes(evidence), "recipes")
             st.caption(RECIPES_KEY)
-        st.markdown(markdown_table(tuning_table(evidence.tuned).narrow))
+        st.markdown(markdown_table(tuning_table(evidence).narrow))
 
 
 def downloads(records: Records) -> None:
