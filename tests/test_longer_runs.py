@@ -122,7 +122,7 @@ def test_an_arm_that_loses_is_followed_until_it_learns_or_does_not():
         assert evidence.tuned[one.name].steps == one.steps
     assert evidence.statements == statements
     words = followed_in_words(evidence)
-    assert "Q=K learns later: 20 of 20 seeds within 48 steps, after a median of" in words
+    assert "Q=K learns later, 20 of 20 seeds within 48 steps, after a median of" in words
     assert "K=V learns with no seed of 20 within 48 steps (50%)" in words
     assert not followed_in_words(made_up(claim, MadeUp(QKV=1.0, Q_K=1.0, K_V=1.0, Q_V=1.0)))
     assert not made_up(replace(claim, followed=1), MadeUp(QKV=1.0, **levels)).lost

@@ -19,8 +19,9 @@ CLAIM = Claim(
     "12, 16 with which every seed reaches 99%. Purely skew scores (rank 16) solve the task, too.",
     expected=Verdict.HELD,
     reason="A larger skew part leaves less room for the symmetric part. In a head of 16 the best "
-    "share has 94%. In a head of 32, which has as many numbers as W_Q and W_K of QKV together, a "
-    "skew part of rank 16 has 99.8%.",
+    "share has 95% after 2,400 steps. Wider heads have room for both: in one of 32, which has as "
+    "many numbers as W_Q and W_K of QKV together, a skew part of rank 16 has 99.9%. A head of 24 "
+    "is the subject of another claim.",
     seen_note="The variant had not been trained when the prediction was committed. Two arms with "
     "heads 32 wide, which have as many numbers in W_Q and W_K as QKV, were added after the first "
     "results; they are shown and not judged.",

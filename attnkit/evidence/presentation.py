@@ -17,6 +17,7 @@ from attnkit.evidence.power import power_of
 from attnkit.evidence.record import Evidence, Records
 from attnkit.evidence.words import (
     finding_in_words,
+    followed_in_words,
     found_in_words,
     main_statement,
     tested_in_words,
@@ -189,12 +190,13 @@ class ClaimInWords:
             "" if record is None or not record.changed else " (changed since the first run began)"
         )
         came_true = {Outcome.TRUE: "yes", Outcome.OPEN: "? undecided", Outcome.WRONG: "✗ no"}
+        later = "" if self.evidence is None else followed_in_words(self.evidence)
         return {
             "claim": self.claim.title,
             "verdict": self.verdict_line,
             "verdict_in_full": self.verdict_line + stricter,
             "found": f"{self.found} {self.outlook}".strip(),
-            "numbers": self.found_in_numbers + (f". {self.outlook}" if self.outlook else ""),
+            "numbers": ". ".join(filter(None, (self.found_in_numbers, self.outlook, later))),
             "predicted": self.claim.expected + changed,
             "came_true": "" if self.outcome is None else came_true[self.outcome],
             "seen": self.claim.seen,

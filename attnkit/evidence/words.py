@@ -263,7 +263,7 @@ def followed_in_words(evidence: Evidence) -> str:
         if n_solved:
             steps = 2 ** float(np.median(evidence.scores[arm.name]["steps_to_solve"][-1]))
             median = f", after a median of {steps:,.0f}" if math.isfinite(steps) else ""
-            parts.append(f"{name} learns later: {n_solved} of {n} seeds {within}{median}")
+            parts.append(f"{name} learns later, {n_solved} of {n} seeds {within}{median}")
         else:
             accuracy = percent(evidence.mean(arm.name, at=arm.up_to))
             rises = ", and it still rises" if evidence.still_rises(arm.name) else ""
@@ -289,3 +289,8 @@ def rises_in_words(evidence: Evidence) -> str:
             verb = "still rises at" if evidence.still_rises(arm.name) else "has stopped rising by"
             parts.append(f"{short.name}{condition} {verb} {arm.up_to * arm.base_steps:,} steps")
     return f"Accuracy: {'; '.join(dict.fromkeys(parts))}." if parts else ""
+
+
+def longer_in_words(evidence: Evidence) -> str:
+    """Return what longer training has shown; empty if there was none."""
+    return " ".join(filter(None, (rises_in_words(evidence), followed_in_words(evidence))))

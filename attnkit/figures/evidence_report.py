@@ -21,7 +21,7 @@ from attnkit.evidence.record import Evidence, Records
 from attnkit.evidence.simulation import errors_in_words
 from attnkit.evidence.tuning import FINALISTS, FIRST_DOUBLINGS, SCREENING_SEEDS, TUNING_SEEDS
 from attnkit.evidence.verdict import RULE
-from attnkit.evidence.words import Table, rises_in_words, statements_table, tuning_table
+from attnkit.evidence.words import Table, longer_in_words, statements_table, tuning_table
 from attnkit.figures.differences import DIFFERENCES_KEY, describe_differences, plot_differences
 from attnkit.figures.evidence import EVIDENCE_KEY, describe_evidence, plot_evidence
 from attnkit.figures.learning import LEARNING_KEY, describe_learning, plot_learning
@@ -282,7 +282,7 @@ def _learning(evidence: Evidence) -> str:
     figure = plot_learning(evidence)
     if figure is None:
         return ""
-    return _figure(figure, describe_learning(evidence), LEARNING_KEY, rises_in_words(evidence))
+    return _figure(figure, describe_learning(evidence), LEARNING_KEY, longer_in_words(evidence))
 
 
 def _recipes(evidence: Evidence) -> str:

@@ -15,7 +15,7 @@ from attnkit.claims.measures import multiples
 from attnkit.claims.statements import Statement
 from attnkit.evidence.curve import Curve
 from attnkit.evidence.record import Evidence
-from attnkit.evidence.words import rises_in_words
+from attnkit.evidence.words import longer_in_words
 from attnkit.figures.marks import Mark, band, curve, dots, level, text
 from attnkit.figures.panels import Axis, Figure, Panel, draw
 from attnkit.figures.strips import color_and_symbol
@@ -104,7 +104,7 @@ def describe_learning(evidence: Evidence, statement: Statement | None = None) ->
             for times in multiples(arm.up_to)
         )
         texts.append(f"{arm.name}: mean {by} {means} steps.")
-    texts.append(rises_in_words(evidence) if statement is None else "")
+    texts.append(longer_in_words(evidence) if statement is None else "")
     return " ".join(filter(None, texts))
 
 

@@ -24,7 +24,7 @@ from attnkit.evidence.questions import guesses
 from attnkit.evidence.record import Evidence, Records
 from attnkit.evidence.simulation import errors_in_words
 from attnkit.evidence.verdict import RULE
-from attnkit.evidence.words import rises_in_words, statements_table, tuning_table
+from attnkit.evidence.words import longer_in_words, statements_table, tuning_table
 from attnkit.figures.differences import DIFFERENCES_KEY, describe_differences, plot_differences
 from attnkit.figures.evidence import EVIDENCE_KEY
 from attnkit.figures.evidence_report import to_html
@@ -205,7 +205,7 @@ def show_learning(evidence: Evidence) -> None:
     if figure is None:
         return
     with st.expander("How they learn"):
-        rises = rises_in_words(evidence)
+        rises = longer_in_words(evidence)
         if rises:
             st.markdown(plain(rises))
         _curves(figure, plot_learning(evidence, narrow=True), describe_learning(evidence))
@@ -311,7 +311,7 @@ def show_evidence(words: ClaimInWords, evidence: Evidence) -> None:
         st.caption(EVIDENCE_KEY)
     with right:
         show_source(words)
-        st.caption(plain(words.tested))
+        st.caption(plain(" ".join(filter(None, (words.tested, longer_in_words(evidence))))))
     with st.expander("What was predicted, and what had been seen before"):
         for name in ("Prediction", "Seen before"):
             st.markdown(f"**{name}:** {plain(words.facts[name])}")
