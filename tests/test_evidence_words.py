@@ -287,7 +287,7 @@ def test_tables_have_a_line_for_every_claim_and_the_score_of_all():
     assert second.split()[:5] == ["wrong", "undecided", "held", "a", "prototype"]
     assert first.endswith(claims_in_words(records)[0].found_in_numbers)
     assert last.startswith(score)
-    assert "read together (Holm)" in last
+    assert "read together, at a level of 5% (Holm)" in last
     assert "read alone" in readable(Records.of([unable(small_claim(), quick=True)]))
     head, line, *rows, _, last = to_markdown(records).splitlines()
     assert {row.count("|") for row in (head, line, *rows)} == {6}

@@ -15,6 +15,7 @@ from attnkit.claims import CLAIMS, Claim, Verdict
 from attnkit.claims.base import Arm, Seen
 from attnkit.evidence.power import power_of
 from attnkit.evidence.record import Evidence, Records
+from attnkit.evidence.simulation import errors_in_words
 from attnkit.evidence.words import (
     finding_in_words,
     followed_in_words,
@@ -288,8 +289,8 @@ def _reading_note(records: Records) -> str:
         return "Quick form: each verdict is read alone, at 95%."
     first = ", ".join(str(seed) for seed in sorted({r.first_seed for r in records.values()}))
     return (
-        "Verdicts are read together (Holm): the chance that any of them is wrong, at these sizes "
-        f"and learning rates, is at most 5%. Seeds count up from {first}."
+        f"Verdicts are read together, at a level of 5% (Holm). {errors_in_words()} Seeds count up "
+        f"from {first}."
     )
 
 

@@ -328,7 +328,7 @@ def judge(findings: Sequence[Finding]) -> Judgement:
 def judge_together(judgements: Sequence[Judgement]) -> list[Verdict]:
     """Return the verdicts that still stand if all are read together, by Holm's method.
 
-    The chance that any of them is wrong is at most 5%, however many there are.
+    With given recipes, the chance that any of them is wrong is at most 5%, however many there are.
     """
     order = sorted(range(len(judgements)), key=lambda index: judgements[index].p)
     verdicts = [Verdict.UNDECIDED] * len(judgements)
