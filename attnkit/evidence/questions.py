@@ -250,11 +250,14 @@ _QUESTIONS = (
         ),
         numbers=(
             Numbers(
-                "narrow_head",
+                "parameters",
                 "Within {QKV, 3 wide:after} steps at the tuned rate, {K=V, 3 wide:solved} runs of "
-                "K=V have learnt it in heads 3 wide, and {QKV, 3 wide:solved} of QKV; by "
-                "{QKV, 3 wide:after@end} steps {K=V, 3 wide:solved@end} and "
-                "{QKV, 3 wide:solved@end}. In heads 2 wide, by {QKV, 2 wide:after@8} steps: K=V "
+                "K=V have learnt it in heads 3 wide, and {QKV, 3 wide:solved} of QKV.",
+            ),
+            Numbers(
+                "narrow_head",
+                "By {QKV, 3 wide:after@end} steps {K=V, 3 wide:solved@end} runs of K=V have, and "
+                "{QKV, 3 wide:solved@end} of QKV. In heads 2 wide, by {QKV, 2 wide:after@8} steps: K=V "
                 "{K=V, 2 wide:solved@8}, QKV {QKV, 2 wide:solved@8}.",
             ),
             _STEPS,
