@@ -250,15 +250,15 @@ _QUESTIONS = (
         ),
         numbers=(
             Numbers(
-                "parameters",
-                "Within {QKV, 3 wide:after} steps at the tuned rate, {K=V, 3 wide:solved} runs of "
-                "K=V have learnt it in heads 3 wide, and {QKV, 3 wide:solved} of QKV.",
+                "narrow_head",
+                "Runs that have learnt it in heads 3 wide by {QKV, 3 wide:after@end} steps: K=V "
+                "{K=V, 3 wide:solved@end}, QKV {QKV, 3 wide:solved@end}. In heads 2 wide, by {QKV, 2 wide:after@8} steps: "
+                "K=V {K=V, 2 wide:solved@8}, QKV {QKV, 2 wide:solved@8}.",
             ),
             Numbers(
-                "narrow_head",
-                "By {QKV, 3 wide:after@end} steps {K=V, 3 wide:solved@end} runs of K=V have, and "
-                "{QKV, 3 wide:solved@end} of QKV. In heads 2 wide, by {QKV, 2 wide:after@8} steps: K=V "
-                "{K=V, 2 wide:solved@8}, QKV {QKV, 2 wide:solved@8}.",
+                "parameters",
+                "Within {QKV, 3 wide:after} steps at the tuned rate: K=V {K=V, 3 wide:solved}, QKV "
+                "{QKV, 3 wide:solved}.",
             ),
             _STEPS,
             Numbers(
