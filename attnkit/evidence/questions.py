@@ -252,8 +252,9 @@ _QUESTIONS = (
             Numbers(
                 "narrow_head",
                 "Runs that have learnt it in heads 3 wide by {QKV, 3 wide:after@end} steps: K=V "
-                "{K=V, 3 wide:solved@end}, QKV {QKV, 3 wide:solved@end}. In heads 2 wide, by {QKV, 2 wide:after@8} steps: "
-                "K=V {K=V, 2 wide:solved@8}, QKV {QKV, 2 wide:solved@8}.",
+                "{K=V, 3 wide:solved@end}, QKV {QKV, 3 wide:solved@end}. In heads 2 wide, by "
+                "{QKV, 2 wide:after@8} steps: K=V {K=V, 2 wide:solved@8}, QKV "
+                "{QKV, 2 wide:solved@8}.",
             ),
             Numbers(
                 "parameters",
