@@ -152,7 +152,9 @@ VALUES = {
     worse("Q=K", "QKV", measure="loss"): "0.50 against 0.00 nats",
     TWO: "0.50 against diverged nats",
     by_hand("QKV", measure="mean_accuracy", high=0.5): "100%",
-    worse("Q=K", "QKV", 2, measure="steps_to_solve"): "never against 1,024 steps, median",
+    worse(
+        "Q=K", "QKV", 2, measure="steps_to_solve"
+    ): "more than we gave against 1,024 steps, median",
 }
 
 

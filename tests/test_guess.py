@@ -62,7 +62,7 @@ def test_a_quiet_link_shows_no_result_and_waits_for_a_guess():
         ("runs", "kept"),
         ("variants", "variants reach"),
         ("guide", "Compare Q=K with"),
-        ("questions", "need two matrices"),
+        ("questions", "does not tell a relation from its reverse"),
     ],
 )
 def test_no_page_gives_a_result_away_before_the_first_guess(page, result):

@@ -16,7 +16,7 @@ from attnkit.experiment import from_text
 
 def rivals(evidence):
     """Return the names of arms that have lost, with their next best recipes."""
-    return {name for loser in evidence.losers for name in rivals_of(loser, evidence.tuned)}
+    return {one.name for one in evidence.rivals}
 
 
 def test_an_arm_is_worse_only_with_each_of_its_best_recipes():

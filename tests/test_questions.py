@@ -114,31 +114,33 @@ BY_SHARING = small_claim(
 
 
 @pytest.mark.parametrize(
-    ("accuracy", "verdict", "told"),
+    ("accuracy", "n_together", "told"),
     [
-        ({"Q_K": 0.5, "K_V": 1.0}, "held", "Yes for a, and yes for b."),
-        ({"Q_K": 0.5, "K_V": 0.5}, "did not hold", "It depends: probably yes for a, no for b."),
-        ({"Q_K": 1.0, "K_V": 0.5}, "did not hold", "No for a, and no for b."),
-        ({"Q_K": 0.5, "K_V": 1.0}, "undecided", "Probably yes for a, and probably yes for b."),
-        ({"Q_K": 1.0, "K_V": 0.5}, "undecided", "Probably not for a, and probably not for b."),
-        ({"QKV": np.nan}, "undecided", "Not decided for a, and not decided for b."),
+        ({"Q_K": 0.5, "K_V": 1.0}, 1, "Yes for a, and yes for b."),
+        ({"Q_K": 0.5, "K_V": 0.5}, 1, "It depends: yes for a, no for b."),
+        ({"Q_K": 1.0, "K_V": 0.5}, 1, "No for a, and no for b."),
+        ({"Q_K": 0.5, "K_V": 1.0}, 10_000, "Yes for a, and probably yes for b."),
+        ({"Q_K": 1.0, "K_V": 0.5}, 10_000, "Probably not for a, and no for b."),
+        ({"QKV": np.nan}, 1, "Not decided for a, and not decided for b."),
     ],
 )
-def test_an_answer_follows_from_statements_and_the_verdict(accuracy, verdict, told):
-    """It is only probable where the claim, read with all others, does not have that verdict."""
+def test_an_answer_follows_from_statements_and_the_number_of_claims(accuracy, n_together, told):
+    """A statement is only probable where it does not stand at Holm's strictest level."""
     record = made_up(BY_SHARING, MadeUp(lambda _: None, **{"QKV": 1.0, **accuracy}))
     clauses = [
         Sentence(BY_SHARING.id, *(f"{a} for {what}" for a in ("yes", "no", "not decided")), at)
         for at, what in enumerate("ab")
     ]
-    records = Records.of([record])
-    records.verdicts = {BY_SHARING.id: Verdict(verdict)}
+    others = {f"other {n}": record for n in range(1, n_together)}
+    records = Records({BY_SHARING.id: record} | others)
     assert Answer(asked(*clauses), records).conclusion == told
     texts = dict(zip(Verdict, ("Yes.", "No.", "Open."), strict=True))
-    whole, part = (Sentence("small", *texts.values(), at) for at in (None, 0))
-    assert whole.in_words(record, Verdict(verdict)) == texts[verdict]
-    agrees = record.findings[0].verdict == verdict
-    assert part.in_words(record, Verdict(verdict)) == (texts[verdict] if agrees else "Open.")
+    for at, clause in ((None, record.judgement), (0, record.findings[0])):
+        sentence = Sentence(BY_SHARING.id, *texts.values(), at)
+        assert sentence.verdict_alone(record) is clause.verdict
+        records.verdicts = {BY_SHARING.id: Verdict.UNDECIDED}
+        if at is None:
+            assert sentence.text(sentence.verdict_together(records)) == "Open."
 
 
 def test_numbers_are_means_over_seeds_at_multiples_of_the_steps(evidence):

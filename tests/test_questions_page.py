@@ -208,12 +208,12 @@ def test_claims_open_from_questions_links_and_their_table_with_all_evidence(ship
     for told in (
         *(claim.question, claim.says, claim.source, claim.prediction, words.found, words.seen),
         *(statement.text for statement in evidence.statements),
-        *(f"**{words.verdict}**, as predicted.", "has stopped rising by 19,200 steps"),
+        *(f"**{words.verdict}**, as predicted.", "has stopped rising by 9,600 steps"),
     ):
         assert told in text
     assert f"seeds, from {evidence.seeds[0]} to " in texts_in([folded(tab)])
-    assert pictures(tab) == {"shipped", "learning", "differences"}
-    assert "How learning rates were found" in [fold.label for fold in tab.expander]
+    assert pictures(tab) == {"shipped", "learning", "differences", "recipes"}
+    assert "How learning rates and schedules were found" in [fold.label for fold in tab.expander]
     assert len(links(tab)) == len(evidence.experiments)
     tab.query_params.clear()
     tab = turn_to(turn_to(tab, "guide"), "questions")

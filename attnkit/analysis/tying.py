@@ -45,8 +45,8 @@ _NEAR_CHANCE = 0.05
 
 MapKind = Literal["linear", "trained", "reduced", "orthogonal", "random"]
 """Kind of map. linear: least squares, truncated to the rank; trained: the full linear map, trained
-further on the loss with all else frozen; reduced: the best least-squares map of
-this rank; orthogonal: the nearest orthogonal map; random: a random orthogonal map."""
+further on the loss with all else frozen; reduced: the best least-squares map of this rank;
+orthogonal: the nearest orthogonal map; random: a random orthogonal map."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ CLAIM = Claim(
     expected=Verdict.FAILED,
     reason="With Q=K a token attends mostly to itself. Exclusive self-attention does not prevent "
     "that, but removes from the output what points along the token’s own value. Here this helps as "
-    "much as the self-mask, with all 40 seeds.",
+    "much as the self-mask, with all 60 seeds.",
     seen_note="The variant had not been trained when the prediction was committed; Q=K with and "
     "without the self-mask is known from another claim. " + raised(),
     arms=arms(

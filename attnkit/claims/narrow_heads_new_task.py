@@ -5,7 +5,7 @@ from attnkit.claims.statements import worse
 
 CLAIM = Claim(
     id="narrow_heads_new_task",
-    title="On a frozen embedding, several narrow heads need a learnt value matrix",
+    title="On a frozen embedding, several narrow heads lose without a learnt value matrix",
     question="An embedding has learnt one task and is frozen. Four heads read 16 of its 32 "
     "numbers. Must they learn which?",
     source="attnkit's own, after the second answer, point 3, in a thread on the use of the value, "

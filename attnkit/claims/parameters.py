@@ -5,7 +5,7 @@ from attnkit.claims.statements import no_worse, worse
 
 CLAIM = Claim(
     id="parameters",
-    title="In a narrow head K=V needs more parameters than QKV",
+    title="Within 600 steps a narrow head of K=V falls behind QKV at equal parameters",
     question="How much wider must a narrow head be for K=V to do as well?",
     source="Robin, Stack Exchange 2019, “Why K and V are not the same in Transformer attention?”",
     says="With one matrix for keys and values “you'll lose a lot of expressiveness and might need "

@@ -7,7 +7,7 @@ _AFTER = "K=V qk_norm positions=rope rotate_values"
 
 CLAIM = Claim(
     id="rotation_long",
-    title="Over 96 tokens, rotated keys as values need outputs that are rotated back",
+    title="Over 96 tokens, rotated keys as values lose at first if outputs are not rotated back",
     question="Keys are rotated by their position and serve as values. In a longer text, must the "
     "output be rotated back?",
     source="DeepSeek V4's code, which rotates back; an audit of attnkit",

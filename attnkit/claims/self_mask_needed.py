@@ -13,8 +13,8 @@ CLAIM = Claim(
     "itself is almost always larger than with others.",
     prediction="It holds on induction, where the token's own earlier copy is what is looked for.",
     expected=Verdict.HELD,
-    reason="It is often a matter of time: without the mask 19 of 40 runs have solved it after 500 "
-    "steps and 14 of 20 after 16,000, with it 40 of 40 after 500. Signed factors, which keep "
+    reason="It is often a matter of time: without the mask 29 of 60 runs have solved it after 500 "
+    "steps and 16 of 20 after 4,000, with it 60 of 60 after 500. Signed factors, which keep "
     "scores symmetric but not positive, solve it without the mask as well.",
     seen="a prototype",
     seen_note="Untuned runs had shown Q=K at 0.52 without the self-mask and at 1.00 with it; after "

@@ -4,7 +4,7 @@ from attnkit.claims.base import Claim, Verdict, arms, register_claim
 from attnkit.claims.statements import better, no_worse, worse
 
 UP_TO = 4
-"""Arms are read after 2,400 steps, and those that lose after 9,600."""
+"""Arms are read after 2,400 steps, and those that lose after 4,800."""
 
 CLAIM = Claim(
     id="skew_part",

@@ -21,7 +21,6 @@ from attnkit.evidence.record import Evidence, FirstRun, rivals_of
 from attnkit.evidence.stored import Array
 from attnkit.evidence.trials import (
     FIRST_SEED,
-    TUNING_SEED,
     Trial,
     comparing_trials,
     tuning_measure,
@@ -279,8 +278,11 @@ def _with_rivals(evidence: Evidence, bench: Bench) -> Evidence:
     """Return the evidence with the next best recipes of every arm that has lost."""
     arms, tuned = [], {}
     for name in evidence.losers:
+        arm = evidence.claim.arm_of(name)
+        if arm.recipe_of:
+            continue  # it is compared at the recipe of the other arm
         for rival, recipe in rivals_of(name, evidence.tuned).items():
-            arms.append(replace(evidence.claim.arm_of(name), name=rival, recipe_of=""))
+            arms.append(replace(arm, name=rival))
             tuned[rival] = Tuned(recipe.rate, recipe.schedule)
     return replace(_with_arms(evidence, arms, bench, tuned), experiments=evidence.experiments)
 
@@ -302,12 +304,12 @@ def _with_arms(
         for (name, _), found in bench.measure(trial).items():
             parts.setdefault(name, []).append(found)
     joined = {name: Measurements.joined(ranges) for name, ranges in parts.items()}
-    by = {arm.name: "loss" if arm.experiment.task.corpus else "accuracy" for arm in arms}
+    by = {arm.name: tuning_measure(arm) for arm in arms}
     curves = {
         name: Curve.of(one.steps, getattr(one, by[name]), by[name]) for name, one in joined.items()
     }
     measures = {"accuracy", "loss", *(one.measure for one in evidence.claim.statements)}
-    if any(arm.up_to > evidence.claim.arms[0].up_to for arm in arms):
+    if any(arm.up_to > 1 for arm in arms):
         measures.add("steps_to_solve")  # longer runs tell when they learn
     scored = {arm.name: {m: joined[arm.name].scores[m] for m in sorted(measures)} for arm in arms}
     return replace(
@@ -336,13 +338,12 @@ def tune(arms: Sequence[Arm], bench: Bench) -> dict[str, Tuned]:
     while wanted := [
         (search.arm, request) for search in searches.values() for request in search.wanted()
     ]:
-        found = {
-            (name, recipe, trial.experiment.first_seed): Runs(m.steps, m.accuracy, m.loss)
-            for trial in tuning_trials(wanted)
-            for (name, recipe), m in bench.measure(trial).items()
-        }
+        found: dict[tuple[str, Recipe], list[Measurements]] = {}
+        for trial in tuning_trials(wanted):
+            for cell, measured_runs in bench.measure(trial).items():
+                found.setdefault(cell, []).append(measured_runs)
         for arm, request in wanted:
-            runs = found[arm.name, request.recipe, TUNING_SEED + request.first]
-            searches[arm.name].add(request, runs)
+            joined = Measurements.joined(found[arm.name, request.recipe])
+            searches[arm.name].add(request, Runs(joined.steps, joined.accuracy, joined.loss))
     tuned = {name: search.found() for name, search in searches.items()}
     return {arm.name: tuned[arm.recipe_of or arm.name] for arm in arms}

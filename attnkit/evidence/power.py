@@ -56,6 +56,9 @@ def power_of(evidence: Evidence, n_seeds: int, n_together: int = 1) -> float:
         evidence: The record.
         n_seeds: Number of seeds of every arm.
         n_together: Number of claims that are read together; the level is Holm's strictest.
+
+    Arms are compared with their best recipes alone, so for a variant that loses this is the most
+    that can be expected.
     """
     pilot = [
         (statement, differences(statement, evidence.scores_at(statement.measure, statement.at)))

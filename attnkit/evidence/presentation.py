@@ -37,6 +37,12 @@ class Outcome(StrEnum):
     OPEN = "is undecided"
 
 
+_EARLIER = (
+    "one schedule, learning rates chosen on two seeds, no variant followed, for some claims other "
+    "numbers of seeds"
+)
+
+
 @dataclass(frozen=True)
 class ClaimInWords:
     """Presentation of one claim in words.
@@ -154,6 +160,7 @@ class ClaimInWords:
             return ""
         record = self.evidence
         form = ", quick form" if record.quick else ""
+        form += f", of the earlier rule ({_EARLIER})" if record.is_of_earlier_rule else ""
         return (
             f"{record.n_seeds} seeds, from {record.seeds[0]} to {record.seeds[-1]}{form}. attnkit "
             f"{record.version}, claim {record.hash}, trained by {record.maker}: "
@@ -290,8 +297,14 @@ def _reading_note(records: Records) -> str:
     first = ", ".join(str(seed) for seed in sorted({r.first_seed for r in records.values()}))
     return (
         f"Verdicts are read together, at a level of 5% (Holm). {errors_in_words()} Seeds count up "
-        f"from {first}."
+        f"from {first}.{_earlier_note(records)}"
     )
+
+
+def _earlier_note(records: Records) -> str:
+    """Return which records are of the earlier rule; empty if none is."""
+    earlier = [name for name, record in records.items() if record.is_of_earlier_rule]
+    return f" Of the earlier rule ({_EARLIER}) are {listed(earlier)}." if earlier else ""
 
 
 def cache_in_words(claim: Claim) -> str:

@@ -15,6 +15,7 @@ import numpy as np
 from attnkit.claims import Verdict
 from attnkit.claims.base import LONGEST
 from attnkit.evidence.record import Evidence, Records
+from attnkit.evidence.verdict import LEVEL
 from attnkit.evidence.words import effect_in_words
 from attnkit.foundation.display import Displayed
 from attnkit.foundation.words import capitalised
@@ -55,15 +56,18 @@ class Sentence:
             return evidence.judgement.verdict
         return evidence.findings[self.statement].verdict
 
-    def in_words(self, evidence: Evidence, verdict: Verdict) -> str:
-        """Return the text for evidence; a statement counts if the verdict on the claim agrees.
+    def verdict_together(self, records: Records) -> Verdict:
+        """Return the verdict if all claims are read together.
 
-        Args:
-            evidence: Evidence for the claim.
-            verdict: Verdict on the claim, read together with all others.
+        A statement stands if it does so at Holm's strictest level, whatever becomes of its claim.
         """
-        agrees = self.verdict_alone(evidence) is verdict
-        return self.text(verdict if agrees or self.statement is None else Verdict.UNDECIDED)
+        if self.statement is None:
+            return records.verdicts[self.claim]
+        record = records[self.claim]
+        finding = record.findings[self.statement]
+        n_together = 1 if record.quick else len(records)
+        stands = min(finding.p_held, finding.p_not) <= (1 - LEVEL) / n_together
+        return finding.verdict if stands else Verdict.UNDECIDED
 
 
 @dataclass(frozen=True)
@@ -217,7 +221,7 @@ class Answer:
             alone = clause.verdict_alone(self.records[clause.claim])
             text = clause.text(alone)
             answers.add(text.split()[0].strip(",:"))
-            if alone not in (Verdict.UNDECIDED, self.records.verdicts[clause.claim]):
+            if alone not in (Verdict.UNDECIDED, clause.verdict_together(self.records)):
                 text = "probably " + re.sub(r"^no\b", "not", text)
             texts.append(text)
         if {"yes", "no"} <= answers:
@@ -228,7 +232,7 @@ class Answer:
     def reason(self) -> str:
         """The reason for the answer."""
         return " ".join(
-            sentence.in_words(self.records[sentence.claim], self.records.verdicts[sentence.claim])
+            sentence.text(sentence.verdict_together(self.records))
             for sentence in self.question.reason
             if sentence.claim in self.records
         )

@@ -37,7 +37,9 @@ _ADDRESS = "With K=V, one vector is both the address and the content of a token.
 _STEPS = Numbers(
     "narrow_head_slow",
     "Median steps to learn a phone book: K=V {K=V, 3 wide:steps} and QKV {QKV, 3 wide:steps} in "
-    "heads 3 wide; K=V {K=V, 8 wide:steps} and QKV {QKV, 8 wide:steps} in heads 8 wide.",
+    "heads 3 wide; K=V {K=V, 8 wide:steps} and QKV {QKV, 8 wide:steps} in heads 8 wide. By "
+    "{QKV, 3 wide:after@end} steps, {K=V, 3 wide:solved@end} runs of K=V have learnt it in heads 3 "
+    "wide, and {QKV, 3 wide:solved@end} of QKV.",
 )
 
 _QUESTIONS = (
@@ -242,31 +244,19 @@ _QUESTIONS = (
             ),
             Sentence(
                 "parameters",
-                held="A somewhat wider head makes up for it.",
+                held="A head twice as wide makes up for it.",
                 failed="Half as many parameters again do not make up for it.",
                 undecided="Whether it takes more parameters, too, is not decided.",
                 statement=1,
             ),
         ),
         numbers=(
-            Numbers(
-                "narrow_head",
-                "Runs that have learnt it in heads 3 wide by {QKV, 3 wide:after@end} steps: K=V "
-                "{K=V, 3 wide:solved@end}, QKV {QKV, 3 wide:solved@end}. In heads 2 wide, by "
-                "{QKV, 2 wide:after@8} steps: K=V {K=V, 2 wide:solved@8}, QKV "
-                "{QKV, 2 wide:solved@8}.",
-            ),
-            Numbers(
-                "parameters",
-                "Within {QKV, 3 wide:after} steps at the tuned rate: K=V {K=V, 3 wide:solved}, QKV "
-                "{QKV, 3 wide:solved}.",
-            ),
             _STEPS,
             Numbers(
                 "parameters",
-                "Runs of K=V that learn it within {QKV, 3 wide:after} steps: {K=V, 4 wide:solved} "
-                "with as many parameters as QKV in heads 3 wide, {K=V, 6 wide:solved} with half as "
-                "many again (QKV {QKV, 3 wide:solved}).",
+                "Runs that learn it within {QKV, 3 wide:after} steps, in heads 3 wide: K=V "
+                "{K=V, 3 wide:solved}, QKV {QKV, 3 wide:solved}; K=V with as many parameters as "
+                "this QKV {K=V, 4 wide:solved}, with half as many again {K=V, 6 wide:solved}.",
             ),
             Numbers(
                 "alike_keys",
@@ -378,16 +368,17 @@ WHY = Question(
     conclusion=(
         Sentence(
             "direction",
-            held="Q and K need two matrices to tell a relation from its reverse (one head, one "
-            "layer)",
-            failed="Q and K did not need two matrices, even to tell a relation from its reverse",
-            undecided="whether Q and K need two matrices is not decided",
+            held="with one matrix for queries and keys, one head in one layer does not tell a "
+            "relation from its reverse",
+            failed="one matrix for queries and keys is enough, even to tell a relation from its "
+            "reverse",
+            undecided="whether one matrix is enough for queries and keys is not decided",
         ),
         Sentence(
             "narrow_head_slow",
-            held="K and V need two matrices to learn fast in a narrow head",
-            failed="K and V do not need two matrices, even in a narrow head",
-            undecided="whether K and V need two matrices is not decided",
+            held="with one matrix for keys and values, a narrow head learns slowly",
+            failed="one matrix for keys and values is enough, even in a narrow head",
+            undecided="whether one matrix is enough for keys and values is not decided",
             statement=0,
         ),
     ),

@@ -148,7 +148,7 @@ class Evidence(Plotted):
     def _finding(self, statement: Statement) -> Finding:
         """Return the finding on a statement, with every recipe of the arm that is worse."""
         finding = self._judged(statement)
-        name = loser(statement, finding)
+        name = None if statement.measured.compares_means else loser(statement, finding)
         others = [
             self._judged(replace(statement, left=rival))
             if statement.left == name
@@ -196,6 +196,11 @@ class Evidence(Plotted):
     def current(self) -> bool:
         """Whether the arms and statements of the claim are still those that were measured."""
         return self.hash == self.claim.hash
+
+    @property
+    def is_of_earlier_rule(self) -> bool:
+        """Whether recipes were tuned by an earlier rule, of which only the result is kept."""
+        return not self.quick and not any(one.tried for one in self.tuned.values())
 
     @property
     def changed(self) -> str:

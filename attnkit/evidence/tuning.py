@@ -86,7 +86,7 @@ class Tuned:
         by: What was compared, "accuracy" or "loss".
         steps: Number of steps for which recipes were tried.
         tried: All recipes that were tried for so many steps.
-        rivals: The next best recipes, with which an arm must be worse as well to be called so.
+        rivals: The next best recipes. An arm is called worse only if it is worse with them, too.
         curves: Learning curves of the best recipes, by "schedule rate".
     """
 

@@ -96,8 +96,11 @@ def values_in_words(evidence: Evidence, statement: Statement, finding: Finding) 
     solved = _solved_by_some(evidence, statement)
     if unit == "doublings":
         values = evidence.scores_at(statement.measure, statement.at)
-        medians = (float(np.median(values[name])) for name in statement.arms)
-        texts = [f"{2**x:,.0f}" if x < math.inf else "never" for x in medians]
+        reached = (
+            np.where(np.isnan(values[name]), np.inf, values[name]) for name in statement.arms
+        )
+        medians = map(float, map(np.median, reached))
+        texts = [f"{2**x:,.0f}" if x < math.inf else "more than we gave" for x in medians]
         unit = "steps, median"
     elif solved:
         texts, unit = [f"{n} of {of}" for n, of in solved.values()], "seeds solve the task"
@@ -182,6 +185,7 @@ def tuning_table(evidence: Evidence) -> Table:
         ]
         found = f"{tuning.rate:g}, {tuning.schedule}" if tuning.schedule else f"{tuning.rate:g}"
         note = "not learnt with any" if tuning.never_learnt else ""
+        note = note if tuning.tried else "tuned by an earlier rule"
         rows.append((name, found, f"{tuning.steps:,}", "; ".join(tried), note))
     tried_head = "Tried (rate: seeds that learn, or the mean)"
     head = ("Variant", "Learning rate, schedule", "Steps", tried_head, "Note")

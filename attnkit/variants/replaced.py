@@ -1,5 +1,5 @@
-"""What takes the place of learnt matrices: an MLP for W_Q, random numbers for W_V, and shaped
-attention in blocks without W_V and W_O.
+"""Replacements of learnt matrices: an MLP for W_Q, random numbers for W_V, and shaped attention in
+blocks without W_V and W_O.
 """
 
 from __future__ import annotations

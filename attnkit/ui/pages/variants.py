@@ -123,8 +123,8 @@ def costs_note(recorded: RecordedVariants | None) -> str:
         return sizes
     return (
         f"Accuracy: mean of {recorded.n_seeds} seeds after {recorded.steps} steps of "
-        f"“{TASKS[recorded.task].title}” at one learning rate for all: who learns it so, "
-        f"not who can. {sizes}"
+        f"“{TASKS[recorded.task].title}” at one learning rate for all. With "
+        f"another rate or more steps, more of them may learn it. {sizes}"
     )
 
 
