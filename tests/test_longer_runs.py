@@ -20,7 +20,7 @@ def rivals(evidence):
 
 
 def test_an_arm_is_worse_only_with_each_of_its_best_recipes():
-    """Whatever side of a statement it stands on; a mean is compared with the best recipe alone."""
+    """An arm loses on either side of a statement; means are compared with best recipes alone."""
     statements = (worse("Q=K", "QKV"), better("QKV", "K=V"), no_worse("K=V", "QKV"))
     claim = small_claim(statements=statements, followed=1)
     evidence = made_up(claim, MadeUp(QKV=1.0, Q_K=0.5, K_V=0.5))

@@ -26,7 +26,7 @@ def least_worse(alpha):
 @pytest.mark.parametrize("alpha", [ALPHA, ALPHA / 47])
 @pytest.mark.parametrize("n", [20, 53])
 def test_counted_pairs_have_the_power_of_a_binomial_number(n, alpha):
-    """Of pairs that are worse with a known share; both verdicts are decisions."""
+    """The pairs are worse with a known share; both verdicts are decisions."""
     share = 11 / 40
     decided = stats.binom.sf(least_worse(alpha) - 1, n, share)
     most = max((k for k in range(n) if 2 * stats.binom.cdf(k, n, 0.2) <= alpha), default=-1)
@@ -37,7 +37,7 @@ def test_counted_pairs_have_the_power_of_a_binomial_number(n, alpha):
 
 
 def test_means_have_the_power_of_students_t_test(seed):
-    """Of a pilot so large that its differences are nearly normal."""
+    """The pilot is so large that its differences are nearly normal."""
     values = stats.norm.ppf((np.arange(997) + 0.5) / 997) + 0.7
     statement = Statement("", "", "arm", measure="loss", low=0)
     n = 13

@@ -209,7 +209,7 @@ def test_a_reason_names_its_seed_where_it_is_about_one_of_several():
 
 
 def test_a_run_is_compared_with_its_last_evaluation_within_three_quarters_of_its_steps():
-    """Of those that count; the newest is never compared with itself."""
+    """Only runs that count are compared, and the newest is never compared with itself."""
     run = run_of(rising([RISES]))
     assert run.earlier_evaluation == 3
     transfer = tiny("transfer", sharing=["Q=K"], n_seeds=1, steps=16, earlier_steps=8)

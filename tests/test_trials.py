@@ -106,7 +106,7 @@ def test_arms_train_beside_each_other_unless_something_sets_them_apart():
 
 
 def test_requests_of_a_search_become_trials_on_seeds_of_their_own():
-    """Those with the same schedule, steps and seeds train together; their recipes are named."""
+    """Requests with the same schedule, steps and seeds train together, and name their recipes."""
     wanted = [(one, request) for one in MIXED for request in Search(one).wanted()]
     trials = tuning_trials(wanted)
     cells = [cell for trial in trials for cell in trial.cells]
@@ -123,7 +123,7 @@ def test_requests_of_a_search_become_trials_on_seeds_of_their_own():
 
 
 def test_more_seeds_than_an_experiment_has_are_trained_in_several():
-    """The same cells, and every seed once."""
+    """Each of them has the same cells, and every seed is trained once."""
     trials = comparing_trials(MIXED[1:3], {}, 2 * MOST_SEEDS + 3, first_seed=7)
     seeds = [seed for trial in trials for seed in trial.experiment.seeds]
     assert seeds == [*range(7, 7 + 2 * MOST_SEEDS + 3)]

@@ -98,7 +98,7 @@ class Statement:
 
     @property
     def more_often(self) -> str:
-        """What is found if no more than half of the pairs lie beyond the limit, in words."""
+        """Sentence on a finding in which no more than half of the pairs lie beyond the limit."""
         subject, object_ = self.in_words or _subject_and_object(self.left, self.right or "", "is")
         name, _, verb = subject.rpartition(" ")
         ending = "s" if verb in ("is", "has") else ""

@@ -65,7 +65,7 @@ class Sentence:
             return records.verdicts[self.claim]
         record = records[self.claim]
         finding = record.findings[self.statement]
-        n_together = 1 if record.quick else len(records)
+        n_together = 1 if record.quick else records.n_together
         stands = min(finding.p_held, finding.p_not) <= (1 - LEVEL) / n_together
         return finding.verdict if stands else Verdict.UNDECIDED
 

@@ -184,7 +184,8 @@ def tuning_table(evidence: Evidence) -> Table:
             for schedule in dict.fromkeys(one.schedule for one in tuning.tried)
         ]
         found = f"{tuning.rate:g}, {tuning.schedule}" if tuning.schedule else f"{tuning.rate:g}"
-        note = "not learnt with any" if tuning.never_learnt else ""
+        note = "best at the edge of the grid" if tuning.at_edge else ""
+        note = "not learnt with any" if tuning.never_learnt else note
         note = note if tuning.tried else "tuned by an earlier rule"
         rows.append((name, found, f"{tuning.steps:,}", "; ".join(tried), note))
     tried_head = "Tried (rate: seeds that learn, or the mean)"

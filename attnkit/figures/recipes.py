@@ -11,7 +11,7 @@ from attnkit.figures.panels import Figure, draw
 from attnkit.training.summary import percent
 
 RECIPES_KEY = (
-    "A panel for every arm: its best three learning rates and schedules, on the seeds that tuned "
+    "A panel for every arm: its best four learning rates and schedules, on the seeds that tuned "
     "them. The solid line is the one that was chosen. A line is the mean over these seeds, its "
     "band the middle half of them."
 )
