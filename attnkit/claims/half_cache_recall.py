@@ -55,6 +55,7 @@ CLAIM = Claim(
         for name, (_, words) in _HALVES.items()
     ),
     n_seeds=30,
+    followed=4,
     family="What papers say",
     is_new=True,
 )

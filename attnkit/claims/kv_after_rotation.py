@@ -1,6 +1,6 @@
 """Values that are keys before or after norm and rotation."""
 
-from attnkit.claims.base import Claim, Verdict, arm, arms, raised, register_claim
+from attnkit.claims.base import Claim, Verdict, arms, raised, register_claim
 from attnkit.claims.statements import no_worse, worse
 
 _BEFORE = "K=V qk_norm v_norm positions=rope"
@@ -26,15 +26,13 @@ CLAIM = Claim(
     "without against 99% with rotating back after 300 steps, and 78% against 100% after 400.",
     seen_note="None of the arms with K=V had been trained when the prediction was committed. "
     + raised(),
-    arms=(
-        *arms(
-            ("QKV qk_norm positions=rope", "QKV"),
-            (_BEFORE, "K=V before"),
-            (_AFTER, "K=V after, rotated back"),
-            task="mqar",
-            batch_size=64,
-        ),
-        arm(f"{_AFTER}=only", "K=V after, not rotated back", task="mqar", batch_size=64, up_to=8),
+    arms=arms(
+        ("QKV qk_norm positions=rope", "QKV"),
+        (_BEFORE, "K=V before"),
+        (_AFTER, "K=V after, rotated back"),
+        (f"{_AFTER}=only", "K=V after, not rotated back"),
+        task="mqar",
+        batch_size=64,
     ),
     statements=(
         no_worse(

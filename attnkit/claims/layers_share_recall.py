@@ -44,6 +44,7 @@ CLAIM = Claim(
         ),
     ),
     n_seeds=30,
+    followed=4,
     family="What papers say",
     is_new=True,
 )

@@ -32,7 +32,7 @@ CLAIM = Claim(
             at=UP_TO,
         ),
     ),
-    n_seeds=20,
+    n_seeds=60,
     family="What papers say",
 )
 register_claim(CLAIM)

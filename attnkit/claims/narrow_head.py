@@ -39,5 +39,6 @@ CLAIM = Claim(
             in_words=("After 32 times the steps, in heads 3 wide, K=V is", "QKV"),
         ),
     ),
+    n_seeds=120,
 )
 register_claim(CLAIM)

@@ -3,8 +3,8 @@
 from attnkit.claims.base import Claim, Verdict, arms, register_claim
 from attnkit.claims.statements import no_worse
 
-UP_TO = 8
-"""Arms are read after 4,800 steps, when their losses are far below that of letter pairs."""
+UP_TO = 4
+"""Arms are read after 2,400 steps, when their losses are far below that of letter pairs."""
 
 ARMS = arms(
     "QKV",
@@ -23,7 +23,6 @@ ARMS = arms(
     d_mlp=128,
     steps=600,
     up_to=UP_TO,
-    tuned_at=4,
 )
 
 CLAIM = Claim(
@@ -39,7 +38,7 @@ CLAIM = Claim(
     "pairs, and said that it holds. An audit with four seeds and 600 steps said the same.",
     arms=ARMS,
     statements=(no_worse("Reformer", "QKV", 0.03, measure="loss", at=UP_TO),),
-    n_seeds=20,
+    n_seeds=60,
     family="What papers say",
 )
 register_claim(CLAIM)

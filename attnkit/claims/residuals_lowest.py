@@ -40,6 +40,7 @@ CLAIM = Claim(
         for rival, words in _RIVALS.items()
     ),
     n_seeds=20,
+    followed=2,
     family="What papers say",
     is_new=True,
 )

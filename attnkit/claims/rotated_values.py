@@ -22,7 +22,6 @@ CLAIM = Claim(
         batch_size=64,
         d_model=16,
         d_head=16,
-        up_to=4,
     ),
     statements=(
         better("rotated values", "RoPE", in_words=("RoPE with rotated values is", "RoPE")),

@@ -21,6 +21,6 @@ CLAIM = Claim(
     "from 12 to 20.",
     arms=ARMS,
     statements=(worse("V=I", "QKV", unable=True),),
-    n_seeds=80,
+    n_seeds=160,
 )
 register_claim(CLAIM)

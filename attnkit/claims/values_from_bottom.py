@@ -56,6 +56,7 @@ CLAIM = Claim(
         ),
     ),
     n_seeds=20,
+    followed=2,
     family="What papers say",
     is_new=True,
 )
