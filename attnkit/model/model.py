@@ -11,6 +11,7 @@ import math
 from collections.abc import Collection, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Self
 
 import torch
@@ -19,6 +20,7 @@ from torch import Tensor
 
 from attnkit.experiment import Experiment
 from attnkit.experiment.layer_specs import LayerSpec, layer_specs_of
+from attnkit.model.graphs import StepGraph, side_by_side
 from attnkit.model.initial import generator_for, initial_numbers, weight_outside_attention
 from attnkit.model.parameters import EMBEDDING, Parameters, Shape
 from attnkit.model.reference import Layer, Transformer, cross_entropy
@@ -89,6 +91,8 @@ class Model:
         self.seeds = list(seeds)
         self.variants = list(experiment.sharing if sharing is None else sharing)
         self.forms = [variant.stages[-1 if variant in tied else 0] for variant in self.variants]
+        self._alike = self._find_alike()
+        self._graphs: dict[torch.Size, StepGraph] = {}
         self._fit(experiment.task)
         self.n_runs = len(self.variants) * len(self.seeds)
         shapes = [self._shapes(self.wirings[variant]) for variant in self.variants]
@@ -163,18 +167,42 @@ class Model:
         self, tokens: Int64[Tensor, "s b n fields"], labels: Int64[Tensor, "s b a"]
     ) -> None:
         """Set `gradient` to the gradient of every run's mean cross-entropy."""
-        for index, variant in enumerate(self.variants):
+        if self.device.type != "cuda":
+            self._differentiate(tokens, labels)
+            return
+        if tokens.shape not in self._graphs:
+            self._graphs[tokens.shape] = StepGraph(self._differentiate, tokens, labels)
+        self._graphs[tokens.shape](tokens, labels)
+
+    def _differentiate(self, tokens: Tensor, labels: Tensor) -> None:
+        for alike in side_by_side(self._alike, self.device):
+            first, n_variants = alike.start, len(alike)
             weights = {
                 name: view.detach().requires_grad_()
-                for name, view in self._parameters.of_variant(index, self.numbers).items()
+                for name, view in self._parameters.of_variants(alike, self.numbers).items()
             }
-            loss = cross_entropy(self.transformer(variant, weights).logits(tokens), labels).sum()
+            transformer = self.transformer(self.variants[first], weights)
+            logits = transformer.logits(tokens.repeat(n_variants, 1, 1, 1))
+            loss = cross_entropy(logits, labels.repeat(n_variants, 1, 1)).sum()
             gradients = torch.autograd.grad(loss, list(weights.values()), materialize_grads=True)
-            views = self._parameters.of_variant(index, self.gradient)
+            views = self._parameters.of_variants(alike, self.gradient)
             for view, gradient in zip(views.values(), gradients, strict=True):
                 view.copy_(gradient)
         if self.movable is not None:
             self.gradient.mul_(self.movable)
+
+    def _find_alike(self) -> list[range]:
+        """Return ranges of neighbouring variants that are differentiated as one batch.
+
+        On a GPU, variants that differ in their learning rates only are one batch. On a CPU, every
+        variant is alone, because smaller tensors fit its caches.
+        """
+        n = len(self.variants)
+        if self.device.type == "cpu":
+            return [range(index, index + 1) for index in range(n)]
+        forms = [form.without("learning_rate") for form in self.forms]
+        starts = [i for i in range(n) if i == 0 or forms[i] != forms[i - 1]]
+        return [range(*ends) for ends in pairwise([*starts, n])]
 
     def transformer(
         self, variant: Variant, weights: dict[str, Tensor] | None = None

@@ -64,10 +64,18 @@ class Parameters:
 
     def of_variant(self, variant: int, vector: Tensor) -> dict[str, Tensor]:
         """Return views of a variant's parameters by name, (s, *shape)."""
-        by_seed = vector[self.blocks(variant)].view(self._n_seeds, -1)
+        return self.of_variants(range(variant, variant + 1), vector)
+
+    def of_variants(self, variants: range, vector: Tensor) -> dict[str, Tensor]:
+        """Return views of the parameters of neighbours with equal shapes by name, (s, *shape).
+
+        The first axis is that of all seeds of the first variant, then those of the next.
+        """
+        runs = vector[self._starts[variants.start] : self._starts[variants.stop]]
+        by_run = runs.view(len(variants) * self._n_seeds, -1)
         return {
-            name: by_seed[:, offset : offset + math.prod(shape)].view(-1, *shape)
-            for name, (offset, shape) in self.offsets[variant].items()
+            name: by_run[:, offset : offset + math.prod(shape)].view(-1, *shape)
+            for name, (offset, shape) in self.offsets[variants.start].items()
         }
 
     def of_run(self, run: int, vector: Tensor) -> dict[str, Tensor]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Sequence
+from itertools import groupby
 
 import numpy as np
 import torch
@@ -198,12 +199,10 @@ class Cohort:
 
     def _make_optimiser(self) -> Adam:
         """Return an optimiser of the model that begins at its first step."""
-        rates = [
-            (self.model.block(run), self._learning_rate(variant))
-            for run, (variant, _) in enumerate(self.runs)
-        ]
-        if len({rate for _, rate in rates}) == 1:
-            rates = [(slice(None), rates[0][1])]
+        rates = []
+        for rate, runs in groupby(range(self.model.n_runs), self._learning_rate):
+            blocks = [self.model.block(run) for run in runs]
+            rates.append((slice(blocks[0].start, blocks[-1].stop), rate))
         adam_class: type[Adam] = Adam
         if self._on_kernel:
             from attnkit.model.kernel.model import KernelAdam
@@ -211,7 +210,8 @@ class Cohort:
             adam_class = KernelAdam
         return adam_class(self.model.numbers, self.model.gradient, rates)
 
-    def _learning_rate(self, variant: Variant) -> float:
+    def _learning_rate(self, run: int) -> float:
+        variant, _ = self.runs[run]
         option = variant.given.get("learning_rate")
         return self.experiment.training.learning_rate if option is None else float(option.value)
 

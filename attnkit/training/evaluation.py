@@ -34,6 +34,9 @@ from attnkit.training.metrics import METRICS, AttentionMetric
 from attnkit.training.plans import runs_recorded_together
 from attnkit.variants.size import ALIGNED
 
+MORE_ON_A_GPU = 32
+"""How many times as many runs are recorded together on a GPU, whose calls are small otherwise."""
+
 RunAnswers: TypeAlias = tuple[
     Int64[np.ndarray, "r b a"],
     Float32[np.ndarray, "r b l h i j"],
@@ -98,7 +101,8 @@ class Evaluator:
         self._experiment, self._n_heads, self._task = experiment, experiment.n_heads, task
         self._is_final = task == experiment.task
         self._n_slices = len(experiment.task.slice_names)
-        self._n_together = min(runs_recorded_together(e) for e in (experiment, longer) if e)
+        together = min(runs_recorded_together(e) for e in (experiment, longer) if e)
+        self._n_together = together if device.type == "cpu" else MORE_ON_A_GPU * together
 
     def evaluate(self, model: Model, step: int, *, attention: bool = True) -> Evaluation:
         """Return the measurements of every run.
