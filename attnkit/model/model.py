@@ -92,7 +92,7 @@ class Model:
         self.variants = list(experiment.sharing if sharing is None else sharing)
         self.forms = [variant.stages[-1 if variant in tied else 0] for variant in self.variants]
         self._alike = self._find_alike()
-        self._graphs: dict[torch.Size, StepGraph] = {}
+        self._graph: StepGraph | None = None
         self._fit(experiment.task)
         self.n_runs = len(self.variants) * len(self.seeds)
         shapes = [self._shapes(self.wirings[variant]) for variant in self.variants]
@@ -170,9 +170,9 @@ class Model:
         if self.device.type != "cuda":
             self._differentiate(tokens, labels)
             return
-        if tokens.shape not in self._graphs:
-            self._graphs[tokens.shape] = StepGraph(self._differentiate, tokens, labels)
-        self._graphs[tokens.shape](tokens, labels)
+        if self._graph is None:
+            self._graph = StepGraph(self._differentiate, tokens, labels)
+        self._graph(tokens, labels)
 
     def _differentiate(self, tokens: Tensor, labels: Tensor) -> None:
         for alike in side_by_side(self._alike, self.device):
