@@ -13,7 +13,15 @@ from small_claims import TINY, small_claim
 import attnkit.claims
 from attnkit.__main__ import main
 from attnkit.claims import CLAIMS, FAMILIES, register_claim
-from attnkit.claims.base import FOLLOWING_SEEDS, LEAST_SEEDS, LONGEST, SCHEDULES, Seen, arm
+from attnkit.claims.base import (
+    FOLLOWING_SEEDS,
+    LEAST_SEEDS,
+    LONGEST,
+    QUICK_SEEDS,
+    SCHEDULES,
+    Seen,
+    arm,
+)
 from attnkit.claims.measures import MEASURES
 from attnkit.claims.statements import Statement, better, no_worse, worse
 
@@ -46,8 +54,8 @@ def test_a_claim_can_be_shown_trained_and_judged(claim):
     assert claim.prediction.startswith(BEGINS[claim.expected])
     assert claim.seen in get_args(Seen)
     assert claim.question.endswith("?")
-    assert 10 <= claim.n_seeds <= 120
-    assert claim.quick_seeds == max(LEAST_SEEDS, claim.n_seeds // 2)
+    assert 10 <= claim.n_seeds <= 160
+    assert claim.quick_seeds == max(LEAST_SEEDS, min(QUICK_SEEDS, claim.n_seeds // 2))
 
     further, confirming = claim.confirmation()
     arms = (*claim.arms, *further)

@@ -62,6 +62,9 @@ FOLLOWING_SEEDS = 20
 SHOWN_SEEDS = 20
 """Largest number of seeds of an arm that is shown and not judged."""
 
+QUICK_SEEDS = 20
+"""Most seeds of the quick form: with fewer, seeds that are all alike do not show "no worse"."""
+
 LEAST_SEEDS = 6
 """Fewest seeds that allow a verdict: with 5 pairs the two-sided p of a sign test is at least
 0.0625."""
@@ -264,8 +267,9 @@ class Claim(Plotted):
 
     @property
     def quick_seeds(self) -> int:
-        """Number of seeds of the quick form: half of the full form's, but enough for a verdict."""
-        return min(self.n_seeds, max(LEAST_SEEDS, self.n_seeds // 2))
+        """Number of seeds of the quick form: half of the full form's, enough for a verdict."""
+        half = min(self.n_seeds // 2, QUICK_SEEDS)
+        return min(self.n_seeds, max(LEAST_SEEDS, half))
 
     @property
     def compared_arms(self) -> tuple[Arm, ...]:

@@ -13,9 +13,10 @@ CLAIM = Claim(
     prediction="It does not hold: we suspect the optimiser, and expect a tuned learning rate to "
     "bring four heads near QKV with four.",
     expected=Verdict.FAILED,
-    reason="Keyless attention with four heads works only in a narrow range of learning rates: at "
-    "half and twice its best it collapses with some seeds or all, where QKV does not. The notes "
-    "used a single rate. Their task and size were not run here.",
+    reason="At its best learning rate, keyless attention with four heads learns the task with 76 "
+    "of 80 seeds. The range of such rates is narrower than that of QKV: at twice its best rate 7 "
+    "of 10 seeds learn, where QKV learns with all. The notes used a single rate. Their task and "
+    "size were not run here.",
     seen_note="The prediction was written before any recorded run of this comparison and not "
     "changed, nor were arms, steps or seeds, but a first pass on other seeds was seen and how "
     "learning rates are chosen was then changed for all claims. " + raised(),

@@ -15,6 +15,8 @@ CLAIM = Claim(
     prediction="It holds: the embedding cannot move what the new task asks for into the numbers "
     "that random value matrices read, so models with these are worse by more than 5 points.",
     expected=Verdict.HELD,
+    reason="Learnt value matrices do help, by less than the limit of 5 points: all 60 seeds with "
+    "them have at least 99% right, and 5 of 60 with random ones, which have 97% on average.",
     seen_note="Random value matrices had not been trained when the prediction was committed; with "
     "one head as wide as the model, V=I had done as well as QKV on this task.",
     arms=arms(

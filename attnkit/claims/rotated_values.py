@@ -13,6 +13,9 @@ CLAIM = Claim(
     "rotated values are neither better nor worse by more than 5 points. The model is 16 wide, "
     "because wider ones solve the task.",
     expected=Verdict.FAILED,
+    reason="A model 16 wide recalls these texts either way: 120 of 120 seeds with rotated values "
+    "have at least 99% right, and 104 of 120 without. The other 16 are close: only 5 differ by "
+    "more than 5 points.",
     seen_note="The variant had not been trained when the prediction was committed. A sweep of MQAR "
     "with learned positions had shown that models 16 wide do not solve longer texts. " + raised(),
     arms=arms(

@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="use half of the seeds (at least six) and the shipped learning rates",
+        help="use half of the seeds (6 to 20) and the shipped learning rates",
     )
     parser.add_argument("--first-seed", help="seeds count up from this number")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")

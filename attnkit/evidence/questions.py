@@ -125,6 +125,12 @@ _QUESTIONS = (
                 failed=f"{_ROLES} {_ONE_MAP} Within these steps it was lost.",
                 undecided=f"{_ROLES} {_ONE_MAP} Whether it is lost within these steps is open.",
             ),
+            Sentence(
+                "several_heads_no_value",
+                held="On text, four heads lose nothing without it, either.",
+                failed="On text, four heads lose without it.",
+                undecided="Whether four heads lose without it on text is open.",
+            ),
         ),
         numbers=(
             Numbers(
@@ -134,6 +140,16 @@ _QUESTIONS = (
                 "{QKV, phone book:half}. Runs that find who reports to whom: "
                 "{V=I, reports to:solved}, after {V=I, reports to:half}; with it "
                 "{QKV, reports to:solved}, after {QKV, reports to:half}.",
+            ),
+            Numbers(
+                "several_heads_no_value",
+                "Loss on text with four heads of 8 numbers after {QKV:after@end} steps: "
+                "{V=I:loss@end} nats without W_V, {QKV:loss@end} with it.",
+            ),
+            Numbers(
+                "narrow_heads_value",
+                "Loss on text with four heads of 4 numbers: {random, 4 wide:loss@end} nats with "
+                "random value matrices, {learnt, 4 wide:loss@end} with learnt ones.",
             ),
             Numbers(
                 "value_for_new_tasks",
@@ -146,7 +162,17 @@ _QUESTIONS = (
                 "may attend to itself (self-mask), {no matrix, self-mask:solved}.",
             ),
         ),
-        claims=("no_value", "value_for_new_tasks", "one_embedding", "rotated_values"),
+        claims=(
+            "no_value",
+            "several_heads_no_value",
+            "narrow_heads_value",
+            "narrow_heads_new_task",
+            "value_for_new_tasks",
+            "one_embedding",
+            "values_from_keys",
+            "no_value_no_output",
+            "rotated_values",
+        ),
         guess="Take the value matrix away. Will models do worse?",
         guesses=guesses("No, they will do as well", "Yes, something will be lost"),
     ),
