@@ -42,8 +42,8 @@ CLAIM = Claim(
     expected=Verdict.FAILED,
     reason="After 1,200 steps the loss is 1.52 nats with values of the bottom layer and keys of "
     "the middle one, 1.54 with those of every second layer, and 1.58 with keys and values in "
-    "every layer. So models that share them between layers learn faster here than models that "
-    "share nothing.",
+    "every layer: models that share between layers are ahead of models that share nothing. More "
+    "steps were not tested.",
     seen_note=SEEN_NOTE,
     arms=ARMS,
     statements=(
