@@ -17,10 +17,12 @@ DEVICES = [CPU, *map(torch.device, ["cuda"] * torch.cuda.is_available())]
 
 
 def small(**given):
+    """An experiment that trains in a moment."""
     return Experiment(**{**SMALL, **given})
 
 
 def variants_at(rates, *names):
+    """Texts of variants, each at every learning rate."""
     return [f"{name} learning_rate={rate:g}" for name in names for rate in rates]
 
 
@@ -38,6 +40,7 @@ def test_variants_are_one_batch_on_a_gpu_if_only_their_learning_rates_differ():
 @settings(max_examples=5)
 @given(seed=st.integers(0, 10**6), n_rates=st.integers(2, 4), n_seeds=st.integers(1, 3))
 def test_one_batch_of_neighbours_has_their_gradients(seed, n_rates, n_seeds):
+    """Only the shapes of the products differ, and with them the rounding."""
     rates = [0.001 * 2**power for power in range(n_rates)]
     experiment = small(
         sharing=variants_at(rates, "QKV", "Q=K unit_key self_mask"),
@@ -56,6 +59,7 @@ def test_one_batch_of_neighbours_has_their_gradients(seed, n_rates, n_seeds):
 
 @pytest.mark.parametrize("device", DEVICES, ids=str)
 def test_every_device_trains_as_torch_does_on_a_cpu(device):
+    """Within rounding, in two layers, on a training set that is repeated."""
     chosen = variants_at((0.005, 0.01), "QKV", "K=V")
     experiment = small(sharing=chosen, n_layers=2, n_train=48, n_seeds=2, steps=12)
     losses = []

@@ -147,11 +147,6 @@ _QUESTIONS = (
                 "{V=I:loss@end} nats without W_V, {QKV:loss@end} with it.",
             ),
             Numbers(
-                "narrow_heads_value",
-                "Loss on text with four heads of 4 numbers: {random, 4 wide:loss@end} nats with "
-                "random value matrices, {learnt, 4 wide:loss@end} with learnt ones.",
-            ),
-            Numbers(
                 "value_for_new_tasks",
                 "Runs that learn a new task on a frozen embedding: {V=I:solved} without W_V, "
                 "{QKV:solved} with it.",
