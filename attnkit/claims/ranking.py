@@ -22,7 +22,7 @@ CLAIM = Claim(
         worse(left, right, 0, measure="loss", at=UP_TO)
         for left, right in (("K=V", "QKV"), ("Q=K", "K=V"), ("Q=K=V", "Q=K"))
     ),
-    n_seeds=60,
+    n_seeds=20,
     family="What papers say",
 )
 register_claim(CLAIM)

@@ -22,7 +22,7 @@ CLAIM = Claim(
         worse("Q=K", "QKV", 0.03, measure="loss", at=UP_TO),
         no_worse("Q=K, self-mask", "QKV, self-mask", 0.03, measure="loss", at=UP_TO),
     ),
-    n_seeds=60,
+    n_seeds=20,
     family="Our own",
 )
 register_claim(CLAIM)
