@@ -15,6 +15,7 @@ from attnkit.command.stored import OptionalStore
 from attnkit.experiment.experiment import Experiment, from_params
 from attnkit.foundation.settings import shown
 from attnkit.tasks import TASKS
+from attnkit.variants import Variant, variant_from_file
 from attnkit.variants.sharing import Sharing
 
 if TYPE_CHECKING:
@@ -35,6 +36,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="comma-separated variants, as text forms or names: "
         + ",".join(s.value for s in Sharing)
         + ",Reformer,'K=V kv_heads=1' …; `variants` lists them",
+    )
+    parser.add_argument(
+        "--attention",
+        action="append",
+        default=[],
+        metavar="FILE.py:CLASS",
+        help="a PyTorch module of your own, as the class Layer in the files that `code` writes, "
+        "beside the other variants; repeatable; the file is executed",
     )
     parser.add_argument("--seeds", dest="n_seeds", help="runs per variant")
     parser.add_argument("--first-seed", help="seeds count up from this number")
@@ -142,7 +151,26 @@ def _experiment(arguments: argparse.Namespace) -> Experiment:
     task = params.get("task")
     if arguments.full_size and task in TASKS:
         params = {**TASKS[task].full_size, **params}
-    return from_params(params)
+    modules = given_attention(arguments)  # before settings are read, which may name them
+    experiment = from_params(params)
+    return experiment.replace(sharing=[*experiment.sharing, *modules]) if modules else experiment
+
+
+def given_attention(arguments: argparse.Namespace) -> list[Variant]:
+    """Return the variants of the classes in files that `--attention` names.
+
+    Raises:
+        BadInput: If a file or class cannot be used, or if the results would be stored for others.
+    """
+    if arguments.attention and arguments.store is not None:
+        raise BadInput(
+            "--store: got a store, allowed none beside --attention: others could not open what "
+            "your own code has trained; use --out"
+        )
+    try:
+        return [variant_from_file(text) for text in arguments.attention]
+    except ValueError as error:
+        raise BadInput(f"--attention: {error}") from None
 
 
 def _print_report(result: Result) -> None:
