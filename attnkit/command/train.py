@@ -15,7 +15,7 @@ from attnkit.command.stored import OptionalStore
 from attnkit.experiment.experiment import Experiment, from_params
 from attnkit.foundation.settings import shown
 from attnkit.tasks import TASKS
-from attnkit.variants import Variant, variant_from_file
+from attnkit.variants import Variant, variant
 from attnkit.variants.sharing import Sharing
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def given_attention(arguments: argparse.Namespace) -> list[Variant]:
             "your own code has trained; use --out"
         )
     try:
-        return [variant_from_file(text) for text in arguments.attention]
+        return [variant(text) for text in arguments.attention]
     except ValueError as error:
         raise BadInput(f"--attention: {error}") from None
 
@@ -182,6 +182,10 @@ def _print_report(result: Result) -> None:
     if experiment.task.slice_names:
         slices = slice_table(snapshot).to_string(index=False, float_format="%.3f", na_rep="–")
         print(f"Accuracy by {experiment.task.slice_title}:\n{slices}")
+    for variant in experiment.sharing:
+        module = experiment.wiring(variant).module
+        if module is not None and module.missing:
+            print(module.missing)
     stopped = "" if snapshot.status == "finished" else " (interrupted)"
     print(
         f"{experiment.task.name}: {experiment.n_runs} runs, step {snapshot.step} of "
@@ -192,6 +196,8 @@ def _print_report(result: Result) -> None:
 
 
 def _readable(table: pd.DataFrame, n_seeds: int) -> pd.DataFrame:
+    import pandas as pd
+
     rows = table.copy()
     limits = zip(rows.pop("accuracy_low"), rows.pop("accuracy_high"), strict=True)
     interval = [
@@ -202,6 +208,8 @@ def _readable(table: pd.DataFrame, n_seeds: int) -> pd.DataFrame:
     rows["steps_to_threshold"] = [f"{v:.0f}" if v == v else "–" for v in table.steps_to_threshold]
     rows = rows[[name for name in rows.columns if not name.startswith("difference")]]
     rows = rows.dropna(axis="columns", how="all")
+    for name in rows.select_dtypes("Int64").columns:  # a module may not say its cache
+        rows[name] = [f"{value}" if value is not pd.NA else "–" for value in rows[name]]
     decimals = rows.select_dtypes("float").columns
     rows[decimals] = rows[decimals].map(lambda v: f"{v:.3f}" if v == v else "–").astype(object)
     rows = rows.rename(

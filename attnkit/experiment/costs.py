@@ -73,7 +73,8 @@ def count_costs(wiring: Wiring, task: Task) -> Costs:
     other_parameters = task.d_vocab * sizes.d_model + positions + read_out + n_mlps * mlp
     if sizes.standard:
         biases = (sizes.d_mlp + sizes.d_model) * n_mlps if sizes.d_mlp else 0
-        n_norms = sizes.n_layers * (wiring.module is None) + (n_mlps if sizes.d_mlp else 0) + sizes.final_norm
+        n_norms = sizes.final_norm + (n_mlps if sizes.d_mlp else 0)
+        n_norms += 0 if wiring.module else sizes.n_layers
         other_parameters += sizes.d_model + biases + task.n_classes + 2 * sizes.d_model * n_norms
     if (module := wiring.module) is not None:
         n_answering = task.n_ctx - task.n_source

@@ -9,7 +9,7 @@ from pkgutil import iter_modules
 
 from attnkit.foundation.plugins import import_plugins
 from attnkit.variants.catalogue import names_of, register, title_of
-from attnkit.variants.module import variant, variant_from_file
+from attnkit.variants.module import variant
 from attnkit.variants.names import CATALOGUE, Named
 from attnkit.variants.options import OPTIONS, Option, register_option
 from attnkit.variants.sharing import Sharing
@@ -31,7 +31,6 @@ __all__ = [
     "register_option",
     "title_of",
     "variant",
-    "variant_from_file",
 ]
 
 for _module in sorted(module.name for module in iter_modules(__path__)):

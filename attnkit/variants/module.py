@@ -1,8 +1,7 @@
 """Attention of one's own: a PyTorch module that computes the layers of a variant.
 
 The class has the signature of the class `Layer` in the files that `attnkit code` writes: it maps
-the residual stream before a layer to that after it. `variant` makes a variant of a class, and
-`variant_from_file` of a class in a file. The text form names the class and a digest of its code,
+the residual stream before a layer to that after it. `variant` makes a variant of it. The text form names the class and a digest of its code,
 as in `QKV module=MyAttention.1f09c3aa`. Code is not part of it, so that a link, a JSON file and a
 stored result are read only where the class was given.
 """
@@ -59,7 +58,7 @@ GIVEN: dict[str, Given] = {}
 """Classes that were given in this process, by the value of their `module` option."""
 
 
-def variant(attention: type[nn.Module]) -> Variant:
+def variant(attention: type[nn.Module] | str) -> Variant:
     """Return the variant whose layers are computed by a PyTorch module.
 
     The module is one layer, as the class `Layer` in the files that `attnkit code` writes: its
@@ -78,17 +77,20 @@ def variant(attention: type[nn.Module]) -> Variant:
     constructor draws them.
 
     Args:
-        attention: Subclass of `torch.nn.Module`.
+        attention: Subclass of `torch.nn.Module`, or "FILE.py:CLASS"; the file is then executed.
 
     Returns:
         A variant as any other, for this process.
 
     Raises:
-        ValueError: If it is no subclass of `torch.nn.Module`. A module that does not compute what
+        ValueError: If it is no subclass of `torch.nn.Module`, or if there is no such file or class,
+            or if the file fails. A module that does not compute what
             it should is an error of the experiment that has it.
     """
     from torch import nn
 
+    if isinstance(attention, str):
+        return _variant_from_file(attention)
     if not (isinstance(attention, type) and issubclass(attention, nn.Module)):
         hint = ", not one of its objects" if isinstance(attention, nn.Module) else ""
         raise ValueError(
@@ -96,6 +98,7 @@ def variant(attention: type[nn.Module]) -> Variant:
         )
     file = _file_of(attention)
     code = _code_of(attention, set()) if file is None else file.read_text(encoding="utf-8")
+    code += _enclosed_by(attention)
     digest = hashlib.blake2b(code.encode(), digest_size=_DIGITS // 2).hexdigest()
     value = f"{attention.__name__}.{digest}"
     if (known := GIVEN.get(value)) is None or known.attention is not attention:
@@ -103,16 +106,8 @@ def variant(attention: type[nn.Module]) -> Variant:
     return Variant(f"QKV {ModuleOption.name}={value}")
 
 
-def variant_from_file(text: str) -> Variant:
-    """Return the variant of a class in a file, which is executed.
-
-    Args:
-        text: "FILE.py:CLASS".
-
-    Raises:
-        ValueError: If there is no such file or class, or if the file fails; the message names
-            both.
-    """
+def _variant_from_file(text: str) -> Variant:
+    """Return the variant of a class in a file, which is executed; "FILE.py:CLASS"."""
     name, _, wanted = text.rpartition(":")
     if not name or not wanted.isidentifier():
         raise ValueError(f"got {text!r}, allowed FILE.py:CLASS")
@@ -209,10 +204,18 @@ def _file_of(attention: type) -> Path | None:
     return file if attention.__module__ != _MAIN and file.is_file() else None
 
 
+def _enclosed_by(attention: type) -> str:
+    """Return what a class reads from the function that made it, which its code does not show."""
+    functions = [value for value in vars(attention).values() if inspect.isfunction(value)]
+    cells = [cell for function in functions for cell in function.__closure__ or ()]
+    values = [cell.cell_contents for cell in cells]
+    return "".join(repr(value) for value in values if value is not attention)
+
+
 def _code_of(thing: Any, seen: set[str]) -> str:
     """Return the code of a class or function of a notebook, with that of what it uses there."""
     name = f"{thing.__module__}.{thing.__qualname__}"
-    if name in seen or thing.__module__ != _MAIN:
+    if name in seen:
         return ""
     seen.add(name)
     functions = [value for value in vars(thing).values() if inspect.isfunction(value)]
@@ -224,6 +227,7 @@ def _code_of(thing: Any, seen: set[str]) -> str:
             texts.append(function.__code__.co_code.hex() + repr(function.__code__.co_consts))
         for used in function.__code__.co_names:
             other = function.__globals__.get(used)
-            if isinstance(other, type) or inspect.isfunction(other):
+            is_code = isinstance(other, type) or inspect.isfunction(other)
+            if is_code and other.__module__ == thing.__module__:
                 texts.append(_code_of(other, seen))
     return "\n".join(texts)

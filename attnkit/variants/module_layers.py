@@ -98,6 +98,21 @@ class ModuleLayers:
         """Number of parameters of all layers."""
         return sum(self.weights[name].n_numbers for shapes in self.shapes for name in shapes)
 
+    @property
+    def missing(self) -> str:
+        """Sentence on what its layers do not return, and what is therefore empty; "" if nothing."""
+        names = ("scores", "pattern")
+        absent = [name for name, *has in zip(names, *self._returns, strict=True) if not all(has)]
+        if not absent:
+            return ""
+        empty = {"scores": "the asymmetry", "pattern": "attention maps and attention masses"}
+        name = self.given.attention.__name__
+        return (
+            f"{name} does not return its {' and '.join(absent)}, so that "
+            f"{' and '.join(empty[one] for one in absent)} are empty: let forward return "
+            "(x, scores, pattern)."
+        )
+
     def initial(self, seed: int, layer: int) -> dict[str, Tensor]:
         """Return the numbers with which a layer's parameters start, as its constructor draws them.
 
