@@ -15,7 +15,8 @@ from attnkit.command.stored import OptionalStore
 from attnkit.experiment.experiment import Experiment, from_params
 from attnkit.foundation.settings import shown
 from attnkit.tasks import TASKS
-from attnkit.variants import Variant, variant
+from attnkit.variants import Variant
+from attnkit.variants.module import variant as variant_of
 from attnkit.variants.sharing import Sharing
 
 if TYPE_CHECKING:
@@ -168,7 +169,7 @@ def given_attention(arguments: argparse.Namespace) -> list[Variant]:
             "your own code has trained; use --out"
         )
     try:
-        return [variant(text) for text in arguments.attention]
+        return [variant_of(text) for text in arguments.attention]
     except ValueError as error:
         raise BadInput(f"--attention: {error}") from None
 

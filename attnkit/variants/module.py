@@ -1,9 +1,9 @@
 """Attention of one's own: a PyTorch module that computes the layers of a variant.
 
 The class has the signature of the class `Layer` in the files that `attnkit code` writes: it maps
-the residual stream before a layer to that after it. `variant` makes a variant of it. The text form names the class and a digest of its code,
-as in `QKV module=MyAttention.1f09c3aa`. Code is not part of it, so that a link, a JSON file and a
-stored result are read only where the class was given.
+the residual stream before a layer to that after it. The text form of its variant names the class
+and a digest of its code, as in `QKV module=MyAttention.1f09c3aa`. Code is not part of it, so that a
+link, a JSON file and a stored result are read only where the class was given.
 """
 
 from __future__ import annotations
