@@ -210,7 +210,7 @@ def _readable(table: pd.DataFrame, n_seeds: int) -> pd.DataFrame:
     rows = rows[[name for name in rows.columns if not name.startswith("difference")]]
     rows = rows.dropna(axis="columns", how="all")
     for name in rows.select_dtypes("Int64").columns:  # a module may not say its cache
-        rows[name] = [f"{value}" if value is not pd.NA else "–" for value in rows[name]]
+        rows[name] = ["–" if pd.isna(value) else f"{value}" for value in rows[name]]
     decimals = rows.select_dtypes("float").columns
     rows[decimals] = rows[decimals].map(lambda v: f"{v:.3f}" if v == v else "–").astype(object)
     rows = rows.rename(
