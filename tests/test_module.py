@@ -262,7 +262,7 @@ def test_a_module_trains_on_tasks_of_other_kinds(task):
     small = {"n_seeds": 1, "steps": 4, "evaluate_every": 4, "n_eval": 32, "batch_size": 32}
     result = ak.train(ak.Experiment(task=task, sharing=[ak.variant(Any)], **small), "cpu", False)
     assert np.isfinite(result.snapshot.history["loss"]).all()
-    assert np.isfinite(result.snapshot.probe.pattern).all()
+    assert np.isfinite(result.snapshot.probe.pattern[:, :, 0]).all()  # its only head
 
 
 def test_parameters_of_fixed_numbers_stay_and_others_are_paired():
@@ -300,7 +300,7 @@ def test_code_does_not_travel():
 
 def test_a_film_is_recorded_and_an_inspection_says_why_not():
     """The film has the asymmetry of every frame; views need queries, keys and values."""
-    film = ak.record(ak.Experiment(sharing=[ak.variant(Linear)], **SMALL), "cpu", False)
+    film = ak.record(ak.Experiment(sharing=[ak.variant(Linear)], **SMALL), progress=False)
     assert len(film.frames) == 3
     assert np.isfinite(film.head_symmetry).all()
     with pytest.raises(ValueError, match="film: got Linear, which a PyTorch module computes"):

@@ -71,7 +71,7 @@ class ModuleLayers:
 
     def __init__(self, given: Given, of_qkv: Wiring) -> None:
         self.given, self.of_qkv, self._sizes = given, of_qkv, of_qkv.sizes
-        self._on_device: dict[tuple[int, str], nn.Module] = {}
+        self._of_thread = threading.local()  # a call exchanges the parameters of its module
         self._modules = [self._make(layer, seed=0) for layer in range(self._sizes.n_layers)]
         self.shapes = [
             {name: tuple(p.shape) for name, p in module.named_parameters()}
@@ -187,13 +187,12 @@ class ModuleLayers:
         return x, scores, pattern
 
     def _of(self, layer: int, device: torch.device) -> nn.Module:
-        """Return the module of a layer on a device."""
-        if device.type == "cpu":
-            return self._modules[layer]
-        key = layer, str(device)
-        if key not in self._on_device:
-            self._on_device[key] = copy.deepcopy(self._modules[layer]).to(device)
-        return self._on_device[key]
+        """Return this thread's copy of the module of a layer, on a device."""
+        copies: dict[str, nn.Module] = self._of_thread.__dict__
+        key = f"{layer} on {device}"
+        if key not in copies:
+            copies[key] = copy.deepcopy(self._modules[layer]).to(device)
+        return copies[key]
 
     def _make(self, layer: int, *, seed: int) -> nn.Module:
         """Return a new module of a layer, whose constructor draws from a seed."""
