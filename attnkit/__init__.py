@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from attnkit.tasks import TASKS, Task, register_task
     from attnkit.training import Film, Result, Snapshot, Training, record, stream, train
     from attnkit.ui.server.launch import lab
-    from attnkit.variants import CATALOGUE, InvalidVariant, Sharing, Variant, register
+    from attnkit.variants import CATALOGUE, InvalidVariant, Sharing, Variant, register, variant
 
 __version__ = "0.1.0"
 
@@ -45,6 +45,7 @@ _SUBPACKAGES = {
     "register_task": "tasks",
     "stream": "training",
     "train": "training",
+    "variant": "variants",
 }
 
 __all__ = [
@@ -71,6 +72,7 @@ __all__ = [
     "register_task",
     "stream",
     "train",
+    "variant",
 ]
 
 

@@ -62,7 +62,8 @@ def n_worse(text, variant):
 def test_notebooks_are_stored_without_outputs():
     """They are small, valid, and a change of one cell changes nothing else in its file."""
     paths = {path.stem: path for path in FOLDER.glob("*.ipynb")}
-    assert set(paths) == {"five_questions", "your_model", "your_task_and_variant"}
+    names = {"five_questions", "your_attention", "your_model", "your_task_and_variant"}
+    assert set(paths) == names
     for path in paths.values():
         notebook = nbformat.read(path, as_version=nbformat.NO_CONVERT)
         nbformat.validate(notebook)
@@ -95,11 +96,12 @@ def test_the_five_questions_are_answered_as_in_the_record(tmp_path):
 def test_notebooks_train_and_measure_as_people_do_it(tmp_path):
     """A task and a variant of one's own are trained and shown, with the map of attention.
 
-    Layers with related matrices are found in a model of one's own, and trained relations differ in
-    symmetry. It takes seconds because a kernel starts, trains and measures.
+    An exported file with one changed line is trained beside its original, and so is a class of a
+    cell. Layers with related matrices are found in a model of one's own, and trained relations
+    differ in symmetry. It takes seconds because a kernel starts, trains and measures.
     """
-    names = ("your_task_and_variant", "your_model")
-    task, model = executed(*names, folder=tmp_path)
+    names = ("your_task_and_variant", "your_model", "your_attention")
+    task, model, attention = executed(*names, folder=tmp_path)
     shown = [kinds(cell) for cell in task]
     assert [bool(found) for found in shown] == [False, True, True, True, True, True]
     assert shown[-2] == ["plotly"]
@@ -114,3 +116,8 @@ def test_notebooks_train_and_measure_as_people_do_it(tmp_path):
     low = re.findall(r"symmetry of W_Q W_Kᵀ (-?\d\.\d+) to", texts(model[5]))
     married, reports_to = map(float, low)
     assert married > 0.5 > 0.2 > reports_to
+
+    gap = re.search(r"largest difference of the losses: (\S+)", texts(attention[2]))
+    assert float(gap[1]) < 1e-3
+    assert kinds(attention[1]) == ["html"]
+    assert "Linear does not return its pattern" in texts(attention[4])

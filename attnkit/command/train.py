@@ -15,6 +15,8 @@ from attnkit.command.stored import OptionalStore
 from attnkit.experiment.experiment import Experiment, from_params
 from attnkit.foundation.settings import shown
 from attnkit.tasks import TASKS
+from attnkit.variants import Variant
+from attnkit.variants.module import variant as variant_of
 from attnkit.variants.sharing import Sharing
 
 if TYPE_CHECKING:
@@ -35,6 +37,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="comma-separated variants, as text forms or names: "
         + ",".join(s.value for s in Sharing)
         + ",Reformer,'K=V kv_heads=1' …; `variants` lists them",
+    )
+    parser.add_argument(
+        "--attention",
+        action="append",
+        default=[],
+        metavar="FILE.py:CLASS",
+        help="a PyTorch module of your own, as the class Layer in the files that `code` writes, "
+        "beside the other variants; repeatable; the file is executed",
     )
     parser.add_argument("--seeds", dest="n_seeds", help="runs per variant")
     parser.add_argument("--first-seed", help="seeds count up from this number")
@@ -142,7 +152,26 @@ def _experiment(arguments: argparse.Namespace) -> Experiment:
     task = params.get("task")
     if arguments.full_size and task in TASKS:
         params = {**TASKS[task].full_size, **params}
-    return from_params(params)
+    modules = given_attention(arguments)  # before settings are read, which may name them
+    experiment = from_params(params)
+    return experiment.replace(sharing=[*experiment.sharing, *modules]) if modules else experiment
+
+
+def given_attention(arguments: argparse.Namespace) -> list[Variant]:
+    """Return the variants of the classes in files that `--attention` names.
+
+    Raises:
+        BadInput: If a file or class cannot be used, or if the results would be stored for others.
+    """
+    if arguments.attention and arguments.store is not None:
+        raise BadInput(
+            "--store: got a store, allowed none beside --attention: others could not open what "
+            "your own code has trained; use --out"
+        )
+    try:
+        return [variant_of(text) for text in arguments.attention]
+    except ValueError as error:
+        raise BadInput(f"--attention: {error}") from None
 
 
 def _print_report(result: Result) -> None:
@@ -154,6 +183,10 @@ def _print_report(result: Result) -> None:
     if experiment.task.slice_names:
         slices = slice_table(snapshot).to_string(index=False, float_format="%.3f", na_rep="–")
         print(f"Accuracy by {experiment.task.slice_title}:\n{slices}")
+    for variant in experiment.sharing:
+        module = experiment.wiring(variant).module
+        if module is not None and module.missing:
+            print(module.missing)
     stopped = "" if snapshot.status == "finished" else " (interrupted)"
     print(
         f"{experiment.task.name}: {experiment.n_runs} runs, step {snapshot.step} of "
@@ -164,6 +197,8 @@ def _print_report(result: Result) -> None:
 
 
 def _readable(table: pd.DataFrame, n_seeds: int) -> pd.DataFrame:
+    import pandas as pd
+
     rows = table.copy()
     limits = zip(rows.pop("accuracy_low"), rows.pop("accuracy_high"), strict=True)
     interval = [
@@ -174,6 +209,8 @@ def _readable(table: pd.DataFrame, n_seeds: int) -> pd.DataFrame:
     rows["steps_to_threshold"] = [f"{v:.0f}" if v == v else "–" for v in table.steps_to_threshold]
     rows = rows[[name for name in rows.columns if not name.startswith("difference")]]
     rows = rows.dropna(axis="columns", how="all")
+    for name in rows.select_dtypes("Int64").columns:  # a module may not say its cache
+        rows[name] = ["–" if pd.isna(value) else f"{value}" for value in rows[name]]
     decimals = rows.select_dtypes("float").columns
     rows[decimals] = rows[decimals].map(lambda v: f"{v:.3f}" if v == v else "–").astype(object)
     rows = rows.rename(

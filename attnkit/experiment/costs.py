@@ -42,18 +42,18 @@ class Costs:
         attention: Parameters of the attention layers.
         parameters: Parameters of the whole model.
         kv_cache: Floats that a decoder keeps per token, summed over layers: the vectors from
-            which keys and values are computed.
+            which keys and values are computed. None if a PyTorch module does not say it.
         ready_cache: Floats that a decoder keeps per token, summed over layers, if it caches keys
             and values as they enter the scores and the output, after norms and rotations. A vector
-            that is key and value counts once.
+            that is key and value counts once. None as `kv_cache`.
         multiply_adds: Multiply-adds of the matrix products in the forward pass of one token among
             n_ctx tokens. In an encoder and a decoder it is the mean over all tokens.
     """
 
     attention: int
     parameters: int
-    kv_cache: int
-    ready_cache: int
+    kv_cache: int | None
+    ready_cache: int | None
     multiply_adds: int
 
 
@@ -73,8 +73,18 @@ def count_costs(wiring: Wiring, task: Task) -> Costs:
     other_parameters = task.d_vocab * sizes.d_model + positions + read_out + n_mlps * mlp
     if sizes.standard:
         biases = (sizes.d_mlp + sizes.d_model) * n_mlps if sizes.d_mlp else 0
-        n_norms = sizes.n_layers + (n_mlps if sizes.d_mlp else 0) + sizes.final_norm
+        n_norms = sizes.final_norm + (n_mlps if sizes.d_mlp else 0)
+        n_norms += 0 if wiring.module else sizes.n_layers
         other_parameters += sizes.d_model + biases + task.n_classes + 2 * sizes.d_model * n_norms
+    if (module := wiring.module) is not None:
+        n_answering = task.n_ctx - task.n_source
+        return Costs(
+            attention=module.n_parameters,
+            parameters=module.n_parameters + other_parameters,
+            kv_cache=module.kv_cache,
+            ready_cache=module.kv_cache,
+            multiply_adds=module.multiply_adds + read_out * n_answering // task.n_ctx,
+        )
     cached_per_layer = sum(wiring.vectors[name].n_numbers for name in wiring.stored)
     n_caches = sum(leads[sizes.n_layers // 3 if task.n_source else 0 :])
     if task.n_source:
@@ -171,7 +181,10 @@ def equalise(
         return wire_parts(parts, size, task.n_ctx, two_sided=task.n_source > 0)
 
     def cost(wiring: Wiring) -> int:
-        return int(getattr(count_costs(wiring, task), equal))
+        number = getattr(count_costs(wiring, task), equal)
+        if number is None:
+            raise ValueError(f"{equal} cannot be made equal: a module does not say its own")
+        return int(number)
 
     costs = {variant: cost(wire(variant.parts, size)) for variant in variants}
     highest = max(costs.values())

@@ -180,6 +180,14 @@ def planned_columns(experiment: Experiment) -> list[dict[str, Any]]:
 def facts(experiment: Experiment, variant: Variant) -> str:
     """Return the costs of a variant, and the changes that make costs equal, in words."""
     costs = experiment.costs(variant)
+    module = experiment.wiring(variant).module
+    if module is not None:
+        cache = "an unknown number of" if costs.kv_cache is None else f"{costs.kv_cache:,}"
+        text = (
+            f"a PyTorch module from {module.given.origin}, {costs.parameters:,} parameters, "
+            f"{cache} numbers kept per token (KV cache)"
+        )
+        return f"{text}. {module.missing.removesuffix('.')}" if module.missing else text
     n_matrices = count_matrices(experiment.wiring(variant))
     matrices = {0: "no matrix", 1: "1 matrix"}.get(n_matrices, f"{n_matrices} matrices")
     text = (

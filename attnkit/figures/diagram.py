@@ -90,6 +90,8 @@ LEGEND = (
 
 def variant_diagram(variant: Variant, wiring: Wiring, color: str) -> str:
     """Return an SVG that scales with its container, in the colour of the text around it."""
+    if wiring.module is not None:
+        return _module_diagram(wiring.module.given.attention.__name__)
     boxes = _box_positions(wiring)
     marks = {role: _marks_on(role, variant, wiring) for role in ROLES}
     last_row = max(y for _, y in boxes.values())
@@ -131,6 +133,16 @@ def variant_diagram(variant: Variant, wiring: Wiring, color: str) -> str:
     return (
         f'<svg viewBox="0 0 {_WIDTH} {height:g}" role="img" class="ak-diagram" '
         f'aria-label="{label}">{"".join(parts)}</svg>'
+    )
+
+
+def _module_diagram(name: str) -> str:
+    """Return the diagram of a PyTorch module, of which nothing is known but its name."""
+    text = _text(_WIDTH / 2, 8 + _LINE, escape(name), "ak-token")
+    note = _text(_WIDTH / 2, 8 + 2 * _LINE, "a PyTorch module", "ak-small")
+    return (
+        f'<svg viewBox="0 0 {_WIDTH} {16 + 2 * _LINE:g}" role="img" class="ak-diagram" '
+        f'aria-label="{escape(name, quote=True)}: a PyTorch module">{text}{note}</svg>'
     )
 
 

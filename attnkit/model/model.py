@@ -22,6 +22,7 @@ from attnkit.experiment import Experiment
 from attnkit.experiment.layer_specs import LayerSpec, layer_specs_of
 from attnkit.model.graphs import StepGraph, side_by_side
 from attnkit.model.initial import generator_for, initial_numbers, weight_outside_attention
+from attnkit.model.module import ModuleTransformer, initial_of_module
 from attnkit.model.parameters import EMBEDDING, Parameters, Shape
 from attnkit.model.reference import Layer, Transformer, cross_entropy
 from attnkit.tasks.base import Task
@@ -167,7 +168,8 @@ class Model:
         self, tokens: Int64[Tensor, "s b n fields"], labels: Int64[Tensor, "s b a"]
     ) -> None:
         """Set `gradient` to the gradient of every run's mean cross-entropy."""
-        if self.device.type != "cuda":
+        with_module = any(wiring.module is not None for wiring in self.wirings.values())
+        if self.device.type != "cuda" or with_module:  # a module may wait for the GPU
             self._differentiate(tokens, labels)
             return
         if self._graph is None:
@@ -217,7 +219,8 @@ class Model:
             weights = self._parameters.of_variant(self.variants.index(variant), self.numbers)
         n_answers = self.task.n_ctx - self.task.answers_from
         wiring, masks = self.wirings[variant], self._masks[variant]
-        return Transformer(wiring, weights, self.layer_specs, masks, n_answers)
+        of_kind = Transformer if wiring.module is None else ModuleTransformer
+        return of_kind(wiring, weights, self.layer_specs, masks, n_answers)
 
     def _transformer_of(self, variant: Variant, seeds: slice) -> Transformer:
         """Return the transformer of the runs of one variant and some seeds."""
@@ -260,7 +263,8 @@ class Model:
     ) -> list[Float[Tensor, "s h m d"]]:
         """Return the matrix that each run's heads use for a role, one tensor for each variant.
 
-        Rules that no fixed matrix can express (unit keys, rotary positions) are left out.
+        Rules that no fixed matrix can express (unit keys, rotary positions) are left out. A
+        PyTorch module has no such matrices: they are NaN.
 
         Args:
             layer: Index of the layer.
@@ -268,8 +272,10 @@ class Model:
             group: The runs. None: all.
         """
         group = group or self.all_runs
-        transformers = [self._transformer_of(variant, group.seeds) for variant in group.variants]
-        matrices = [transformer.heads(layer).matrix(role) for transformer in transformers]
+        matrices = [
+            self._transformer_of(variant, group.seeds).matrix(layer, role)
+            for variant in group.variants
+        ]
         return [m.to(self.device).expand(group.n_seeds, -1, -1, -1) for m in matrices]
 
     def mask(self, variant: Variant, spec: LayerSpec) -> Float[Tensor, "i j"] | None:
@@ -297,7 +303,7 @@ class Model:
         for layer, spec in enumerate(self.layer_specs):
             for name, full in wiring.names(layer).items():
                 shapes.setdefault(full, wiring.weights[name].shape)  # layers may share parameters
-            norms = ["ln1"]
+            norms = ["ln1"] if wiring.module is None else []
             if sizes.d_mlp and spec.has_mlp:
                 norms.append("ln2")
                 shapes[f"{layer}.W_in"] = (d_model, sizes.d_mlp)
@@ -319,7 +325,11 @@ class Model:
             variant, seed_index = divmod(run, len(self.seeds))
             wiring, seed = self.wirings[self.variants[variant]], self.seeds[seed_index]
             parameters = self.run_parameters(run)
+            drawn = initial_of_module(wiring, self.task, seed)
             for name, value in parameters.items():
+                if name in drawn:
+                    value.copy_(drawn[name])
+                    continue
                 shape = tuple(value.shape)
                 weight = wiring.weights.get(name.partition(".")[2])
                 weight = weight or weight_outside_attention(name, shape, wiring.sizes, self.task)

@@ -188,6 +188,10 @@ class Transformer:
         leaders = {role: self.heads(number) for role, number in numbers.items() if number != layer}
         return Heads(self.wiring, layer, weights, leaders)
 
+    def matrix(self, layer: int, role: Role) -> Float[Tensor, "s h m d"]:
+        """Return the matrix that the heads of a layer use for a role; see `Heads.matrix`."""
+        return self.heads(layer).matrix(role)
+
     def places(self, layer: int, x: Float[Tensor, "s b n m"], *, only_answers: bool) -> Places:
         """Return the positions of a layer's queries and keys."""
         spec = self.layer_specs[layer]

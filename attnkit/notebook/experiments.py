@@ -72,7 +72,7 @@ def _costs(experiment: Experiment, columns: Sequence[dict[str, str]]) -> str:
         costs = experiment.costs(variant)
         name = f"{swatch(column['color'])}{escape(column['name'])}"
         numbers = [costs.parameters, costs.kv_cache, costs.multiply_adds]
-        rows.append([name, *(f"{number:,}" for number in numbers)])
+        rows.append([name, *("–" if n is None else f"{n:,}" for n in numbers)])
     heads = ["Variant", "Parameters", "KV cache, numbers per token", "Multiply-adds per token"]
     return table(heads, rows)
 

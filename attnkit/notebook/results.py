@@ -110,7 +110,8 @@ def _table(snapshot: Snapshot) -> str:
             cells.append(f"{row['solved']} of {experiment.n_seeds}")
             cells.append("–" if math.isnan(steps) else f"{steps:,.0f}")
         cells += [two_decimals(row["asymmetry"])]
-        cells += [f"{row['parameters']:,}", f"{row['kv_cache_floats_per_token']:,}"]
+        cache = experiment.costs(variant).kv_cache  # a module may not say it
+        cells += [f"{row['parameters']:,}", "–" if cache is None else f"{cache:,}"]
         name = escape(title_of(variant))
         titled = f'<span title="{escape(variant.value, quote=True)}">{name}</span>'
         rows.append([swatch(colors[i]) + titled, *cells])

@@ -107,7 +107,8 @@ class ResultStore:
             False if the store already had one of the same maker.
 
         Raises:
-            ValueError: If the bytes are not a finished result.
+            ValueError: If the bytes are not a finished result, or if a PyTorch module computes a
+                variant, whose code others do not have.
             TooLarge: If it exceeds the size limit; another try will not help.
             Unavailable: If it is not stored now; another try may help.
         """
@@ -115,6 +116,9 @@ class ResultStore:
         result = Result.from_blobs(snapshot, parameters)
         if result.snapshot.status != "finished":
             raise ValueError(f"status: got {result.snapshot.status!r}, allowed 'finished'")
+        for variant in result.experiment.sharing:
+            if "module" in variant.given:
+                raise ValueError(f"sharing: got {variant}, allowed variants whose code others have")
         experiment, now = result.experiment, _microseconds()
         values = {
             "hash": experiment.hash,

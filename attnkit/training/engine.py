@@ -97,7 +97,7 @@ def kernel_knows(experiment: Experiment, variant: Variant) -> bool:
 def _knows(wiring: Wiring) -> bool:
     """Return whether the kernel can compute this wiring."""
     latents = {v.reads for v in wiring.vectors.values() if v.reads != TOKEN}
-    return (
+    return wiring.module is None and (
         all(_has_no_hooks(rule) or type(rule) in KERNEL_RULES for rule in wiring.rules)
         and not wiring.layers_share
         and not wiring.rotation.values

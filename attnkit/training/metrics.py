@@ -211,6 +211,11 @@ def mass_at(
     return mass.sum((1, 2, 3, 4)) / present.sum((1, 2, 3, 4))
 
 
+def _largest(by_layer: Float[Tensor, "r l"]) -> Float[Tensor, " r"]:
+    """Return the largest value of every run, leaving out NaN; NaN if there is nothing else."""
+    return by_layer.nan_to_num(0.0).amax(1).masked_fill(by_layer.isnan().all(1), math.nan)
+
+
 METRICS: dict[str, MeasuredMetric] = {
     "accuracy": MeasuredMetric(
         "accuracy on held-out examples", (0.0, 1.0), lambda run: accuracy(run.logits, run.labels)
@@ -233,7 +238,7 @@ METRICS: dict[str, MeasuredMetric] = {
     "symmetry_error": AttentionMetric(
         "largest difference between the scores of a pair",
         (0.0, 2.0),
-        lambda run: run.of_square_layers(symmetry_error).nan_to_num(0.0).amax(1),
+        lambda run: _largest(run.of_square_layers(symmetry_error)),
         in_summary=False,
     ),
     "weight_symmetry": AttentionMetric(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -40,12 +40,15 @@ def run_table(snapshot: Snapshot) -> pd.DataFrame:
     )
 
 
-def _costs(experiment: Experiment, variants: Sequence[Variant]) -> dict[str, list[int]]:
+def _costs(experiment: Experiment, variants: Sequence[Variant]) -> dict[str, Any]:
     """Return the columns of the costs of variants that both tables have."""
+    import pandas as pd
+
     costs = [experiment.costs(variant) for variant in variants]
+    caches = [cost.kv_cache for cost in costs]
     return {
         "parameters": [cost.parameters for cost in costs],
-        "kv_cache_floats_per_token": [cost.kv_cache for cost in costs],
+        "kv_cache_floats_per_token": pd.Series(caches, dtype="Int64" if None in caches else None),
         "multiply_adds_per_token": [cost.multiply_adds for cost in costs],
     }
 

@@ -9,6 +9,7 @@ from pkgutil import iter_modules
 
 from attnkit.foundation.plugins import import_plugins
 from attnkit.variants.catalogue import names_of, register, title_of
+from attnkit.variants.module import variant
 from attnkit.variants.names import CATALOGUE, Named
 from attnkit.variants.options import OPTIONS, Option, register_option
 from attnkit.variants.sharing import Sharing
@@ -29,6 +30,7 @@ __all__ = [
     "register",
     "register_option",
     "title_of",
+    "variant",
 ]
 
 for _module in sorted(module.name for module in iter_modules(__path__)):

@@ -108,10 +108,12 @@ def names_of(variant: Variant) -> list[Named]:
 def title_of(variant: str) -> str:
     """Return the title of a variant, or of its text form, for figures and tables.
 
-    The title is the text form of a plain sharing; otherwise the first name in the catalogue, or
-    the text form if there is none.
+    The title is the text form of a plain sharing; otherwise the first name in the catalogue, the
+    class of a PyTorch module, or the text form.
     """
     variant = Variant(variant)
+    if "module" in variant.given:
+        return variant.value.rpartition("=")[2].rpartition(".")[0]
     entries = [] if variant.is_partition else names_of(variant)
     return entries[0].name if entries else variant.value
 

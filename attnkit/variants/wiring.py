@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from attnkit.variants.sharing import Role, Sharing
 
 if TYPE_CHECKING:
+    from attnkit.variants.module_layers import ModuleLayers
     from attnkit.variants.rules import Rule
 
 TOKEN = "x"
@@ -158,6 +159,8 @@ class Wiring:
         shared_layers: Whether all layers use the parameters of the first.
         rotation: Vectors and components that rotary positions rotate, if the variant has them.
         rules: Rules of the variant in the order of application.
+        module: Layers of a PyTorch module that computes attention and MLP, if there is one.
+            `vectors` and `roles` are then those of QKV and mean nothing.
     """
 
     sizes: Sizes
@@ -174,11 +177,12 @@ class Wiring:
     shared_layers: bool = False
     rotation: Rotation = Rotation()
     rules: list[Rule] = field(default_factory=list)
+    module: ModuleLayers | None = None
 
     @property
     def plain(self) -> bool:
         """Whether attention is that of a sharing without options except sizes, in one stack."""
-        return not self.sizes.two_sided and (
+        return not (self.sizes.two_sided or self.module) and (
             all(rule.plain for rule in self.rules)
             and all(v.weight is not None for v in self.vectors.values())
             and self.sizes.kv_heads == self.sizes.n_heads
@@ -253,6 +257,8 @@ class Wiring:
 
     def names(self, layer: int) -> dict[str, str]:
         """Return the full parameter name of every weight that a layer uses."""
+        if self.module is not None:
+            return {name: f"{layer}.{name}" for name in self.module.shapes[layer]}
         unused: set[str | None] = set()
         if self.leader(layer) != layer:
             of_queries = self.chain(self.roles["Q"])
@@ -338,7 +344,7 @@ def build_wiring(
         rule.rewire(wiring)
     if sizes.two_sided and (wiring.reuse > 1 or wiring.bottom_middle or wiring.shared_layers):
         raise ValueError("layers that share with others do not go with an encoder and a decoder")
-    if sizes.standard:
+    if sizes.standard and wiring.module is None:
         _make_standard(wiring)
     return wiring
 

@@ -46,8 +46,11 @@ def module_code(experiment: Experiment, variant: str) -> str:
         variant: Variant of the experiment.
 
     Raises:
-        ValueError: If an option of the variant acts on tensors but has no lines in `Rule.code`.
+        ValueError: If an option of the variant acts on tensors but has no lines in `Rule.code`, or
+            if a PyTorch module computes it, whose code is in its own file.
     """
+    if (module := experiment.wiring(variant).module) is not None:
+        raise ValueError(f"{variant}: its code is already a file, {module.given.origin}")
     text = ""
     for brevity in range(_BARE + 1):
         text = _Module(experiment, Variant(variant), brevity).text()

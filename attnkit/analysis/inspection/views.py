@@ -12,6 +12,7 @@ from attnkit.analysis.inspection.surgery import inspect_heads, inspect_ties
 from attnkit.analysis.inspection.symmetry import inspect_symmetry
 from attnkit.analysis.inspection.tying import inspect_tying
 from attnkit.training.film import Film
+from attnkit.variants import title_of
 
 
 def inspect_weights(film: Film, inspection: Inspection) -> InspectionResult:
@@ -41,8 +42,16 @@ def inspect(film: Film, inspection: Inspection) -> InspectionResult:
     """Return the result of an inspection; without arrays if no frame is new since the last one.
 
     Raises:
-        ValueError, InvalidExperiment: If the example, layer or head does not exist.
+        ValueError, InvalidExperiment: If the example, layer or head does not exist, or if a PyTorch
+            module computes a variant, which has no queries, keys and values to look at.
     """
+    for variant in film.experiment.sharing:
+        if "module" in variant.given:
+            raise ValueError(
+                f"film: got {title_of(variant)}, which a PyTorch module computes, allowed variants "
+                "with queries, keys and values to look at; the pattern and the scores that the "
+                "module returns are in the snapshots of its training"
+            )
     film = film.after(inspection.since)
     if not film.frames:
         return InspectionResult(header_of(film, inspection), {}, {})

@@ -1,0 +1,233 @@
+"""Attention of one's own: a PyTorch module that computes the layers of a variant.
+
+The class has the signature of the class `Layer` in the files that `attnkit code` writes: it maps
+the residual stream before a layer to that after it. The text form of its variant names the class
+and a digest of its code, as in `QKV module=MyAttention.1f09c3aa`. Code is not part of it, so that a
+link, a JSON file and a stored result are read only where the class was given.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import sys
+from dataclasses import dataclass, replace
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from attnkit.variants.options import Option, Parts, register_option
+from attnkit.variants.text import Variant
+from attnkit.variants.wiring import Wiring, build_wiring
+
+if TYPE_CHECKING:
+    from torch import nn
+
+HOW_TO_GIVE = (
+    "a class that was given here, with `--attention FILE.py:CLASS` or `ak.variant(CLASS)`; a link, "
+    "a JSON file or a stored result names it and does not hold its code"
+)
+"""What a text form may name, and why it cannot bring it along."""
+
+_DIGITS = 8
+"""Number of hexadecimal digits of the digest of a class's code."""
+
+_MAIN = "__main__"
+"""Module of classes in a notebook or at a prompt."""
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """A class that was given as attention.
+
+    Attributes:
+        attention: The class.
+        origin: File of the class, or "a notebook" for one that is in none.
+    """
+
+    attention: type[nn.Module]
+    origin: str
+
+    @property
+    def place(self) -> str:
+        """The class and its file, as errors begin."""
+        return f"{self.attention.__name__} in {self.origin}"
+
+
+GIVEN: dict[str, Given] = {}
+"""Classes that were given in this process, by the value of their `module` option."""
+
+
+def variant(attention: type[nn.Module] | str) -> Variant:
+    """Return the variant whose layers are computed by a PyTorch module.
+
+    The module is one layer, as the class `Layer` in the files that `attnkit code` writes: its
+    `forward` maps the residual stream x, (b, i, m), to that after the layer, so that it has its
+    norms, its addition and its MLP, if there is one. It may return `(x, scores, pattern)`, both
+    (b, h, i, j), where each of the two may be None: maps and asymmetry are made of them. Embedding,
+    read-out, data, optimiser and evaluation are those of every variant.
+
+    The constructor is called by name with those it asks for of `layer`, `d_model`, `d_head`,
+    `n_heads`, `n_layers`, `n_ctx`, `d_mlp`, `causal`, `self_mask` and `has_mlp`. The module may
+    say what a decoder keeps for each token and layer as `kv_cache_floats_per_token`. It computes
+    as in evaluation, without dropout.
+
+    A parameter with the name and shape of one of QKV, such as `W_Q` of an `nn.Linear`, starts from
+    the numbers of QKV, unless the constructor sets it to fixed numbers. All others start as the
+    constructor draws them.
+
+    Args:
+        attention: Subclass of `torch.nn.Module`, or "FILE.py:CLASS"; the file is then executed.
+
+    Returns:
+        A variant as any other, for this process.
+
+    Raises:
+        ValueError: If it is no subclass of `torch.nn.Module`, or if there is no such file or class,
+            or if the file fails. A module that does not compute what
+            it should is an error of the experiment that has it.
+    """
+    from torch import nn
+
+    if isinstance(attention, str):
+        return _variant_from_file(attention)
+    if not (isinstance(attention, type) and issubclass(attention, nn.Module)):
+        hint = ", not one of its objects" if isinstance(attention, nn.Module) else ""
+        raise ValueError(
+            f"attention: got {attention!r}, allowed a subclass of torch.nn.Module{hint}"
+        )
+    file = _file_of(attention)
+    code = _code_of(attention, set()) if file is None else file.read_text(encoding="utf-8")
+    code += _enclosed_by(attention)
+    digest = hashlib.blake2b(code.encode(), digest_size=_DIGITS // 2).hexdigest()
+    value = f"{attention.__name__}.{digest}"
+    if (known := GIVEN.get(value)) is None or known.attention is not attention:
+        GIVEN[value] = Given(attention, "a notebook" if file is None else file.name)
+    return Variant(f"QKV {ModuleOption.name}={value}")
+
+
+def _variant_from_file(text: str) -> Variant:
+    """Return the variant of a class in a file, which is executed; "FILE.py:CLASS"."""
+    name, _, wanted = text.rpartition(":")
+    if not name or not wanted.isidentifier():
+        raise ValueError(f"got {text!r}, allowed FILE.py:CLASS")
+    path = Path(name)
+    try:
+        code = path.read_bytes()
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise ValueError(f"got {text!r}, but {name} cannot be read ({reason})") from None
+    module_name = f"attnkit_given_{hashlib.blake2b(code, digest_size=8).hexdigest()}"
+    spec = spec_from_file_location(module_name, path)
+    if spec is None or spec.loader is None:
+        raise ValueError(f"got {text!r}, allowed a file whose name ends in .py")
+    module = sys.modules.get(module_name)
+    if module is None:
+        module = sys.modules[module_name] = module_from_spec(spec)
+        try:
+            spec.loader.exec_module(module)
+        except (Exception, SystemExit) as error:  # code of somebody else may raise anything
+            del sys.modules[module_name]
+            reason = f"{type(error).__name__}: {error}"
+            raise ValueError(f"got {text!r}, but {name} cannot be executed ({reason})") from None
+    found = getattr(module, wanted, None)
+    try:
+        return variant(found)  # type: ignore[arg-type]
+    except ValueError:
+        from torch import nn
+
+        classes = [
+            key
+            for key, value in vars(module).items()
+            if isinstance(value, type)
+            and issubclass(value, nn.Module)
+            and value.__module__ == module_name
+        ]
+        allowed = ", ".join(classes) or "none, because it has no subclass of torch.nn.Module"
+        raise ValueError(f"got {text!r}, allowed classes of {name}: {allowed}") from None
+
+
+@register_option
+class ModuleOption(Option):
+    """Layers that a PyTorch module computes; the value is a class and a digest of its code."""
+
+    value: str
+    name = "module"
+    help = "A PyTorch module of one's own computes the layers."
+    allowed: ClassVar[str] = "a class that was given to `--attention` or to `ak.variant`"
+    samples: ClassVar[tuple[str | None, ...]] = ()
+    place = 90
+
+    @classmethod
+    def read(cls, text: str | None) -> ModuleOption:
+        """Read a class that was given in this process."""
+        if text not in GIVEN:
+            raise ValueError(HOW_TO_GIVE)
+        return cls(text)
+
+    def check(self, parts: Parts) -> None:
+        """Refuse everything that changes how attention is computed, because the module decides."""
+        others = sorted(parts.given.keys() - {self.name, "learning_rate"})
+        tied = [parts.sharing.value] if len(parts.sharing.classes) < 3 or parts.identity else []
+        if others or tied:
+            raise ValueError(
+                f"{self.name} goes with QKV and learning_rate only: the module decides about "
+                f"{', '.join([*tied, *others])}"
+            )
+
+    @property
+    def title(self) -> str:
+        """Name of the class."""
+        return GIVEN[self.value].attention.__name__
+
+    def rewire(self, wiring: Wiring) -> None:
+        """Replace all weights by those of the module.
+
+        Raises:
+            ValueError: If the module cannot be made or does not compute what it should.
+        """
+        from attnkit.variants.module_layers import ModuleLayers
+
+        of_qkv = build_wiring(replace(wiring.sizes), Variant("QKV").sharing, (), [])
+        wiring.module = ModuleLayers(GIVEN[self.value], of_qkv)
+        wiring.weights = dict(wiring.module.weights)
+        wiring.sizes.d_mlp = 0  # the module has its own
+        wiring.symmetric = False
+
+
+def _file_of(attention: type) -> Path | None:
+    """Return the file of a class; None for one that is in a notebook or at a prompt."""
+    try:
+        file = Path(inspect.getfile(attention))
+    except (OSError, TypeError):
+        return None
+    return file if attention.__module__ != _MAIN and file.is_file() else None
+
+
+def _enclosed_by(attention: type) -> str:
+    """Return what a class reads from the function that made it, which its code does not show."""
+    functions = [value for value in vars(attention).values() if inspect.isfunction(value)]
+    cells = [cell for function in functions for cell in function.__closure__ or ()]
+    values = [cell.cell_contents for cell in cells]
+    return "".join(repr(value) for value in values if value is not attention)
+
+
+def _code_of(thing: Any, seen: set[str]) -> str:
+    """Return the code of a class or function of a notebook, with that of what it uses there."""
+    name = f"{thing.__module__}.{thing.__qualname__}"
+    if name in seen:
+        return ""
+    seen.add(name)
+    functions = [value for value in vars(thing).values() if inspect.isfunction(value)]
+    texts = [name]
+    for function in functions if isinstance(thing, type) else [thing]:
+        try:
+            texts.append(inspect.getsource(function))
+        except (OSError, TypeError):  # typed at a prompt that keeps no text
+            texts.append(function.__code__.co_code.hex() + repr(function.__code__.co_consts))
+        for used in function.__code__.co_names:
+            other = function.__globals__.get(used)
+            is_code = isinstance(other, type) or inspect.isfunction(other)
+            if is_code and other.__module__ == thing.__module__:
+                texts.append(_code_of(other, seen))
+    return "\n".join(texts)
