@@ -35,7 +35,7 @@ from attnkit.foundation.settings import (
     setting_of,
 )
 from attnkit.foundation.spelling import nearest_name
-from attnkit.tasks import TASKS, Task
+from attnkit.tasks import TASKS, Task, task_named
 from attnkit.variants import InvalidVariant, Variant, Wiring, read_variants
 from attnkit.variants.sharing import Sharing
 from attnkit.variants.size import Size
@@ -318,7 +318,14 @@ def from_params(params: Mapping[str, Any]) -> Experiment:
 
 def settings(task: str) -> dict[str, Setting]:
     """Return the settings of a task's experiments by name, all but `task` and `sharing`."""
-    return dict(_settings_of(TASKS[task]))
+    return dict(_settings_of(_task(task)))
+
+
+def _task(name: str) -> type[Task]:
+    task = task_named(name)
+    if task is None:
+        raise KeyError(name)
+    return task
 
 
 @cache
@@ -333,12 +340,12 @@ def _settings_of(task: type[Task]) -> dict[str, Setting]:
 
 def full_size(task: str) -> Experiment:
     """Return a task's experiment as published or recorded: the default, or a larger one."""
-    return Experiment(task=task, **TASKS[task].full_size)
+    return Experiment(task=task, **_task(task).full_size)
 
 
 def default_settings(task: str) -> dict[str, Any]:
     """Return the flat settings of a task's default experiment."""
-    defaults = {name: setting.default for name, setting in _settings_of(TASKS[task]).items()}
+    defaults = {name: setting.default for name, setting in settings(task).items()}
     return {"task": task, "sharing": [s.value for s in Sharing], **defaults}
 
 
@@ -366,15 +373,18 @@ def _grouped(settings: dict[str, Any]) -> dict[str, Any]:
     if isinstance(name, Task):
         values = {**name.model_dump(), **values}
         name = name.name
-    if not isinstance(name, str) or name not in TASKS:
+    kind = task_named(name) if isinstance(name, str) else None
+    if not isinstance(name, str) or kind is None:
         raise InvalidExperiment([Problem("task", name, allowed_names(TASKS, str(name)))])
     defaults = default_settings(name)
     problems = [_unknown(key, values[key], defaults) for key in values if key not in defaults]
     values = {**defaults, **values}
     groups: dict[str, BaseModel] = {}
-    for model in (_Runs, TASKS[name], Size, TrainingSettings):
+    for model in (_Runs, kind, Size, TrainingSettings):
         try:
             groups[model.__name__] = model(**{key: values[key] for key in model.model_fields})
+        except InvalidExperiment as error:  # of data of one's own
+            problems += error.problems
         except ValidationError as error:
             problems += problems_of(error, name)
     if problems:

@@ -1,0 +1,395 @@
+"""Relations (who, relation, whom) of one's own, and how directed they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+from pydantic import model_validator
+
+from attnkit.foundation.settings import dial, disagreement
+from attnkit.tasks.base import NOTHING, Examples, Label, choose, choose_few
+from attnkit.tasks.book import chance_of_one_in
+from attnkit.tasks.own_data import Table, on_axis, register_own, rows_of, wrong_data
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+_N_SAMPLED = 512
+"""Number of held-out books in which entries that point back are counted."""
+
+_TRIES = 32
+"""Draws of somebody who is not in a book yet, before everybody is looked at."""
+
+NOBODY = "–"
+
+
+@dataclass(frozen=True)
+class Direction:
+    """How directed a table of relations is.
+
+    Attributes:
+        n_rows: Number of different relations between two people.
+        n_missing: Number of them whose reverse is not in the table under any relation.
+        n_different: Number of them whose reverse is in the table, but under another relation only.
+        contested: Share of the held-out questions in whose book another entry points back at the
+            one that asks, 0 … 1.
+    """
+
+    n_rows: int
+    n_missing: int
+    n_different: int
+    contested: float
+
+    @property
+    def share(self) -> float:
+        """Share of relations whose reverse is missing or different, 0 … 1."""
+        return (self.n_missing + self.n_different) / self.n_rows
+
+
+@register_own
+class Relations(Table):
+    """Find the number of the one to whom somebody is related, in a book from one's own table.
+
+    In context, an entry is `who relation whom, number`, and asks for the number of its whom. All
+    entries of a book have the same relation, and its numbers are random. A book follows the table
+    from one to the next, so that entries have their answers in the book, and others point back at
+    them. Training keeps who points at whom, but mixes the names anew, and never makes a held-out
+    row. Evaluation has the names of the table; only held-out rows count.
+
+    ```
+    position   0                1                 2
+    token      Ada boss Cem 31  Ben boss Ada 14   Cem boss – 25
+    label      25               31
+    target     2                0
+    reverse    1
+    ```
+
+    By heart, a question is `who relation ?`, and the answer is whom. Chance is the number of a
+    random other entry, by heart the commonest answer.
+    """
+
+    name: ClassVar[str] = "relations"
+    title: ClassVar[str] = "Your own relations"
+    question: ClassVar[str] = "Each entry names another one: what is that one's number?"
+    source: ClassVar[str] = "a table of one's own"
+    n_columns: ClassVar[int] = 3
+    overrides: ClassVar[dict[str, Any]] = {"d_head": 16, "self_mask": True, "steps": 600}
+    label_legend: ClassVar[str] = "who, relation, whom"
+
+    n_entries: int = dial(8, "Entries", "Entries in a book; each asks once.", ge=4, le=16)
+    n_values: int = dial(32, "Numbers", "Different numbers an entry can have.", ge=4, le=64)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.learn == "in_context" and self.n_entries > len(_graph(self.data).names):
+            allowed = f"at most {len(_graph(self.data).names)}, the different names of the table"
+            raise disagreement("n_entries", self.n_entries, allowed, "data", "learn")
+        return self
+
+    @property
+    def n_fields(self) -> int:
+        return 1 if self.learn == "by_heart" else 4
+
+    @property
+    def d_vocab(self) -> int:
+        if self.learn == "by_heart":
+            return sum(map(len, self._question_words)) + 1
+        return self._first_ids[-1] + self.n_values
+
+    @property
+    def n_classes(self) -> int:
+        return len(self.rows.words(2)) if self.learn == "by_heart" else self.n_values
+
+    @property
+    def answers_from(self) -> int:
+        return 2 if self.learn == "by_heart" else 0
+
+    @property
+    def n_ctx(self) -> int:
+        return 3 if self.learn == "by_heart" else self.n_entries
+
+    @property
+    def chance(self) -> float:
+        if self.learn == "by_heart":
+            shares = [_share_of_commonest(self.data, side) for side in (False, True)]
+            return max(shares)
+        return chance_of_one_in(self.n_entries - 1, self.n_values)
+
+    @property
+    def direction(self) -> Direction:
+        """How directed the table is, and how often that matters in a book of `n_entries`."""
+        return _direction(self.data, self.n_entries)
+
+    @property
+    def plateau(self) -> float | None:
+        """Accuracy of a random choice between the right entry and those that point back.
+
+        None if less than one held-out question in fifty has an entry that points back.
+        """
+        if self.learn == "by_heart" or self.direction.contested < 0.02:
+            return None
+        found = _evenly_right(self.data, self.n_entries)
+        return found + (1 - found) / self.n_values
+
+    @property
+    def _first_ids(self) -> tuple[int, int, int, int]:
+        """First ids of the fields: who, relation, whom or nobody, number."""
+        n, n_relations = len(_graph(self.data).names), len(_graph(self.data).relations)
+        return 0, n, n + n_relations, n + n_relations + n + 1
+
+    def _books(self, n_examples: int, generator: torch.Generator) -> Examples:
+        graph = _graph(self.data)
+        walked = graph.trained.walk(n_examples, self.n_entries, generator)
+        n = len(graph.names)
+        who = np.empty_like(walked.who)
+        mixed = np.arange(n_examples)
+        for _ in range(1000):
+            who[mixed] = choose_few(len(mixed), n, self.n_entries, generator).numpy()
+            named = graph.rows_of(who, walked.relation, walked.named_in(who))
+            mixed = np.flatnonzero(np.isin(named, graph.held_out).any(1))
+            if not len(mixed):
+                return self._asked(who, walked, walked.target >= 0, generator)
+        raise wrong_data("too few names", "a table in which names can be mixed: more names")
+
+    def _held_out_books(self, n_examples: int, generator: torch.Generator) -> Examples:
+        graph = _graph(self.data)
+        walked = graph.whole.walk(n_examples, self.n_entries, generator)
+        rows = graph.rows_of(walked.who, walked.relation, walked.whom)
+        counts = np.isin(rows, graph.held_out) & (walked.target >= 0)
+        return self._asked(walked.who, walked, counts, generator)
+
+    def _asked(
+        self, who: np.ndarray, walked: _Walked, counts: np.ndarray, generator: torch.Generator
+    ) -> Examples:
+        """Return books in random order, with labels where the relation counts."""
+        import torch
+
+        n, first = len(_graph(self.data).names), self._first_ids
+        whom = walked.named_in(who)
+        order = choose(len(who), self.n_entries, self.n_entries, generator)
+        place = order.argsort(1)  # of each walked entry in the book
+        values = torch.randint(self.n_values, order.shape, generator=generator)
+        fields = [who, np.broadcast_to(walked.relation[:, None], who.shape), whom % (n + 1)]
+        ids = [torch.from_numpy(f + i).gather(1, order) for f, i in zip(fields, first, strict=False)]
+        tokens = torch.stack([*ids, first[3] + values], -1)
+        asked = torch.from_numpy(counts).gather(1, order)
+        target, back = (_placed(entries, order, place) for entries in (walked.target, walked.back))
+        labels = values.gather(1, target.clamp(min=0)).where(asked, NOTHING)
+        reverse = None if self.plateau is None else back.where(asked, NOTHING)
+        return Examples(tokens, labels, target.where(asked, NOTHING), reverse)
+
+    def label(self, tokens: np.ndarray) -> list[Label]:
+        if self.learn == "by_heart":
+            return self._label_by_heart(tokens)
+        graph, labels = _graph(self.data), []
+        for who, relation, whom, value in (tokens - self._first_ids).tolist():
+            other = [*graph.names, NOBODY][whom]
+            query = f"{graph.names[who]} {graph.relations[relation]} {other}"
+            full = f"{query}, {super().answer_text(value)}"
+            labels.append(Label(on_axis(graph.names[who]), query, full))
+        return labels
+
+    def answer_text(self, answer: int) -> str:
+        by_heart = self.learn == "by_heart"
+        return self.rows.words(2)[answer] if by_heart else super().answer_text(answer)
+
+
+def _placed(entries: np.ndarray, order: Tensor, place: Tensor) -> Tensor:
+    """Return entries of a walk, by their places in the shuffled book; `NOTHING` stays."""
+    import torch
+
+    of_place = torch.from_numpy(entries).gather(1, order)
+    return place.gather(1, of_place.clamp(min=0)).where(of_place >= 0, NOTHING)
+
+
+@dataclass(frozen=True, eq=False)
+class _Walked:
+    """Books before their entries are shuffled, (b, n) unless stated.
+
+    Attributes:
+        who: Who each entry is about; everybody once.
+        whom: To whom, or the number of names for nobody.
+        relation: Relation of all entries, (b,).
+    """
+
+    who: np.ndarray
+    whom: np.ndarray
+    relation: np.ndarray
+
+    @property
+    def target(self) -> np.ndarray:
+        """Entry about whom each entry names, or `NOTHING`."""
+        same = self.whom[:, :, None] == self.who[:, None, :]  # (b, entry, other)
+        return np.where(same.any(2), same.argmax(2), NOTHING)
+
+    @property
+    def backs(self) -> np.ndarray:
+        """Which other entries name the one that asks, and are not its target, (b, n, n)."""
+        names = self.whom[:, None, :] == self.who[:, :, None]  # (b, entry, other that names it)
+        backs: np.ndarray = names & (self.whom[:, :, None] != self.who[:, None, :])
+        return backs
+
+    @property
+    def back(self) -> np.ndarray:
+        """First entry of `backs`, or `NOTHING`."""
+        return np.where(self.backs.any(2), self.backs.argmax(2), NOTHING)
+
+    def named_in(self, who: np.ndarray) -> np.ndarray:
+        """Return whom the entries name if they are about these; −1 for nobody in the book."""
+        found = np.take_along_axis(who, self.target.clip(min=0), 1)
+        return np.where(self.target >= 0, found, NOTHING)
+
+
+class _Side:
+    """Rows that books are walked along.
+
+    Args:
+        rows: Rows (who, relation, whom) as numbers.
+        preferred: Rows that are taken first where they can be.
+        n: Number of names.
+    """
+
+    def __init__(self, rows: np.ndarray, preferred: np.ndarray, n: int) -> None:
+        self._n = n
+        self._starts = preferred if len(preferred) else rows
+        keys = rows[:, 1] * n + rows[:, 0]
+        is_preferred = np.isin(_joined(rows, n), _joined(preferred, n))
+        order = np.lexsort([~is_preferred, keys])
+        self._whom, self._keys = rows[order, 2], keys[order]
+        self._is_preferred = is_preferred[order].astype(np.int64)
+        self._sums = np.concatenate([[0], np.cumsum(self._is_preferred)])
+        relations = np.arange(1 + rows[:, 1].max())
+        self._first = np.searchsorted(self._keys, relations * n)
+        self._n_rows = np.searchsorted(self._keys, (relations + 1) * n) - self._first
+
+    def walk(self, n_examples: int, n_entries: int, generator: torch.Generator) -> _Walked:
+        """Draw books that follow the rows, and begin anew where there is nobody to follow."""
+        import torch
+
+        lots = torch.rand(n_examples, n_entries, 2, generator=generator, dtype=torch.float64)
+        spare = torch.rand(n_examples, n_entries, _TRIES, generator=generator).double().numpy()
+        lot = lots.numpy()
+        chosen = self._starts[(lot[:, 0, 0] * len(self._starts)).astype(np.int64)]
+        relation = chosen[:, 1]
+        who = np.full((n_examples, n_entries), self._n)
+        whom = who.copy()
+        following = chosen[:, 0]
+        for entry in range(n_entries):
+            following = self._anew(following, who[:, :entry], relation, spare[:, entry])
+            who[:, entry] = following
+            following = whom[:, entry] = self._row(following, relation, lot[:, entry, 1])
+        return _Walked(who, whom, relation)
+
+    def _row(self, who: np.ndarray, relation: np.ndarray, lots: np.ndarray) -> np.ndarray:
+        """Return whom a random row of each names, a preferred one where there is any."""
+        keys = relation * self._n + who
+        low, high = (np.searchsorted(self._keys, keys, side) for side in ("left", "right"))
+        n_preferred = self._sums[high] - self._sums[low]
+        n_rows = np.where(n_preferred > 0, n_preferred, high - low)
+        place = low + np.floor(lots * n_rows).astype(np.int64)
+        return np.where(n_rows > 0, self._whom[place.clip(max=len(self._whom) - 1)], self._n)
+
+    def _anew(
+        self, who: np.ndarray, others: np.ndarray, relation: np.ndarray, lots: np.ndarray
+    ) -> np.ndarray:
+        """Return those who can be followed, and somebody new in place of all others."""
+        who = who.copy()
+        wrong = np.flatnonzero((who == self._n) | (who[:, None] == others).any(1))
+        for column in range(_TRIES):
+            if not len(wrong):
+                return who
+            lot, of = lots[wrong, column], relation[wrong]
+            within = self._first[of] + (lot * self._n_rows[of]).astype(np.int64)
+            anybody = np.floor(lot * self._n).astype(np.int64)
+            has_rows = column < _TRIES // 2  # then somebody whom no row begins with
+            who[wrong] = self._keys[within] % self._n if has_rows else anybody
+            wrong = wrong[(who[wrong][:, None] == others[wrong]).any(1)]
+        for book in wrong:
+            free = np.setdiff1d(np.arange(self._n), others[book])
+            who[book] = free[int(lots[book, 0] * len(free))]
+        return who
+
+
+def _joined(rows: np.ndarray, n: int) -> np.ndarray:
+    """Return rows as single numbers."""
+    joined: np.ndarray = (rows[:, 1] * n + rows[:, 0]) * (n + 1) + rows[:, 2]
+    return joined
+
+
+class _Graph:
+    """A table of relations as numbers.
+
+    Attributes:
+        names: Different names of both columns.
+        relations: Different relations.
+        held_out: Held-out rows as single numbers, sorted.
+        trained: Books of the rows that are trained on.
+        whole: Books of all rows, held-out ones first.
+    """
+
+    def __init__(self, data: str) -> None:
+        rows = rows_of(data, 3)
+        self.names, self.relations = rows.words(0, 2), rows.words(1)
+        names, relations = ({w: i for i, w in enumerate(x)} for x in (self.names, self.relations))
+        self.rows = np.array([(names[a], relations[r], names[b]) for a, r, b in rows.cells])
+        n, held_out = len(names), self.rows[rows.held_out]
+        self.held_out = np.sort(_joined(held_out, n))
+        self.trained = _Side(self.rows[~rows.held_out], held_out[:0], n)
+        self.whole = _Side(self.rows, held_out, n)
+
+    def rows_of(self, who: np.ndarray, relation: np.ndarray, whom: np.ndarray) -> np.ndarray:
+        """Return the rows of the entries of books as single numbers, (b, n)."""
+        n = len(self.names)
+        found: np.ndarray = (relation[:, None] * n + who) * (n + 1) + whom % (n + 1)
+        return found
+
+
+@lru_cache(8)
+def _graph(data: str) -> _Graph:
+    rows = rows_of(data, 3).cells
+    for who, relation, whom in rows:
+        if who == whom:
+            got = f"the row {who}, {relation}, {whom}"
+            raise wrong_data(got, "two different names in each row: nobody asks for themselves")
+    return _Graph(data)
+
+
+@lru_cache(32)
+def _sampled(data: str, n_entries: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return, for held-out questions of many books, the numbers of entries that point back."""
+    import torch
+
+    graph = _graph(data)
+    walked = graph.whole.walk(_N_SAMPLED, n_entries, torch.Generator().manual_seed(0))
+    rows = graph.rows_of(walked.who, walked.relation, walked.whom)
+    counts = np.isin(rows, graph.held_out) & (walked.target >= 0)
+    return walked.backs.sum(2)[counts], counts
+
+
+def _evenly_right(data: str, n_entries: int) -> float:
+    """Return how often a random choice between the target and those that point back is right."""
+    return float((1 / (1 + _sampled(data, n_entries)[0])).mean())
+
+
+@lru_cache(32)
+def _direction(data: str, n_entries: int) -> Direction:
+    rows = {tuple(row) for row in _graph(data).rows.tolist()}
+    pairs = {(who, whom) for who, _, whom in rows}
+    reversed_at_all = {row for row in rows if (row[2], row[0]) in pairs}
+    mutual = {(who, r, whom) for who, r, whom in reversed_at_all if (whom, r, who) in rows}
+    n_backs = _sampled(data, n_entries)[0]
+    different = len(reversed_at_all) - len(mutual)
+    missing = len(rows) - len(reversed_at_all)
+    return Direction(len(rows), missing, different, float((n_backs > 0).mean()))
+
+
+@lru_cache(32)
+def _share_of_commonest(data: str, held_out: bool) -> float:
+    rows = rows_of(data, 3)
+    answers = [row[2] for row, out in zip(rows.cells, rows.held_out, strict=True) if out == held_out]
+    counts = np.unique(answers, return_counts=True)[1]
+    return float(counts.max() / counts.sum())
