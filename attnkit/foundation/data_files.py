@@ -96,7 +96,7 @@ def _separated(text: str, separator: str, columns: Sequence[str]) -> Iterator[Ro
     if columns:
         places = _places(columns, heading[1])
     else:
-        places = range(len(heading[1]))
+        places = list(range(len(heading[1])))
         _check_width(len(heading[1]), heading[1])
         if tuple(cell.strip().lower() for cell in heading[1]) not in HEADINGS:
             yield tuple(heading[1])

@@ -11,8 +11,9 @@ from pkgutil import iter_modules
 
 from attnkit.foundation.plugins import import_plugins
 from attnkit.tasks.base import FAMILIES, NOTHING, TASKS, Examples, Label, Task, register_task
-from attnkit.tasks.own_data import OWN_TASKS, OwnData, Table, task_named
+from attnkit.tasks.own_data import OWN_TASKS, OwnData, data_in_link, task_named
 from attnkit.tasks.own_text import Text
+from attnkit.tasks.table import Table
 
 __all__ = [
     "FAMILIES",
@@ -25,6 +26,7 @@ __all__ = [
     "Table",
     "Task",
     "Text",
+    "data_in_link",
     "register_task",
     "task_named",
 ]

@@ -279,7 +279,8 @@ class Language(Task):
         return self.corpus_read.hash
 
     def make_examples(self, n_examples: int, generator: torch.Generator) -> Examples:
-        return self._cut(np.concatenate(starts_of(self._n_characters, self.text)), n_examples, generator)
+        starts = np.concatenate(starts_of(self._n_characters, self.text))
+        return self._cut(starts, n_examples, generator)
 
     def draw(self, n_examples: int, generator: torch.Generator, *, held_out: bool) -> Examples:
         return self._cut(starts_of(self._n_characters, self.text)[held_out], n_examples, generator)

@@ -12,17 +12,16 @@ from pydantic import model_validator
 from attnkit.foundation.settings import dial, disagreement
 from attnkit.tasks.base import NOTHING, Examples, Label, choose, choose_few
 from attnkit.tasks.book import chance_of_one_in
-from attnkit.tasks.own_data import Table, on_axis, register_own, rows_of, wrong_data
+from attnkit.tasks.own_data import register_own, wrong_data
+from attnkit.tasks.relation_walks import Side, Walked, joined
+from attnkit.tasks.table import Table, on_axis, rows_of
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
 _N_SAMPLED = 512
-"""Number of held-out books in which entries that point back are counted."""
-
-_TRIES = 32
-"""Draws of somebody who is not in a book yet, before everybody is looked at."""
+"""Number of held-out books in which entries with equal symmetric scores are counted."""
 
 NOBODY = "–"
 
@@ -35,8 +34,9 @@ class Direction:
         n_rows: Number of different relations between two people.
         n_missing: Number of them whose reverse is not in the table under any relation.
         n_different: Number of them whose reverse is in the table, but under another relation only.
-        contested: Share of the held-out questions in whose book another entry points back at the
-            one that asks, 0 … 1.
+        contested: Share of the held-out questions for which symmetric scores cannot tell the right
+            entry from another one of the book, 0 … 1: one that points back at the entry that asks,
+            or one that names the same whom.
     """
 
     n_rows: int
@@ -126,9 +126,9 @@ class Relations(Table):
 
     @property
     def plateau(self) -> float | None:
-        """Accuracy of a random choice between the right entry and those that point back.
+        """Accuracy of a random choice between entries that symmetric scores cannot tell apart.
 
-        None if less than one held-out question in fifty has an entry that points back.
+        None if less than one held-out question in fifty has such entries.
         """
         if self.learn == "by_heart" or self.direction.contested < 0.02:
             return None
@@ -163,7 +163,7 @@ class Relations(Table):
         return self._asked(walked.who, walked, counts, generator)
 
     def _asked(
-        self, who: np.ndarray, walked: _Walked, counts: np.ndarray, generator: torch.Generator
+        self, who: np.ndarray, walked: Walked, counts: np.ndarray, generator: torch.Generator
     ) -> Examples:
         """Return books in random order, with labels where the relation counts."""
         import torch
@@ -174,7 +174,9 @@ class Relations(Table):
         place = order.argsort(1)  # of each walked entry in the book
         values = torch.randint(self.n_values, order.shape, generator=generator)
         fields = [who, np.broadcast_to(walked.relation[:, None], who.shape), whom % (n + 1)]
-        ids = [torch.from_numpy(f + i).gather(1, order) for f, i in zip(fields, first, strict=False)]
+        ids = [
+            torch.from_numpy(f + i).gather(1, order) for f, i in zip(fields, first, strict=False)
+        ]
         tokens = torch.stack([*ids, first[3] + values], -1)
         asked = torch.from_numpy(counts).gather(1, order)
         target, back = (_placed(entries, order, place) for entries in (walked.target, walked.back))
@@ -206,120 +208,6 @@ def _placed(entries: np.ndarray, order: Tensor, place: Tensor) -> Tensor:
     return place.gather(1, of_place.clamp(min=0)).where(of_place >= 0, NOTHING)
 
 
-@dataclass(frozen=True, eq=False)
-class _Walked:
-    """Books before their entries are shuffled, (b, n) unless stated.
-
-    Attributes:
-        who: Who each entry is about; everybody once.
-        whom: To whom, or the number of names for nobody.
-        relation: Relation of all entries, (b,).
-    """
-
-    who: np.ndarray
-    whom: np.ndarray
-    relation: np.ndarray
-
-    @property
-    def target(self) -> np.ndarray:
-        """Entry about whom each entry names, or `NOTHING`."""
-        same = self.whom[:, :, None] == self.who[:, None, :]  # (b, entry, other)
-        return np.where(same.any(2), same.argmax(2), NOTHING)
-
-    @property
-    def backs(self) -> np.ndarray:
-        """Which other entries name the one that asks, and are not its target, (b, n, n)."""
-        names = self.whom[:, None, :] == self.who[:, :, None]  # (b, entry, other that names it)
-        backs: np.ndarray = names & (self.whom[:, :, None] != self.who[:, None, :])
-        return backs
-
-    @property
-    def back(self) -> np.ndarray:
-        """First entry of `backs`, or `NOTHING`."""
-        return np.where(self.backs.any(2), self.backs.argmax(2), NOTHING)
-
-    def named_in(self, who: np.ndarray) -> np.ndarray:
-        """Return whom the entries name if they are about these; −1 for nobody in the book."""
-        found = np.take_along_axis(who, self.target.clip(min=0), 1)
-        return np.where(self.target >= 0, found, NOTHING)
-
-
-class _Side:
-    """Rows that books are walked along.
-
-    Args:
-        rows: Rows (who, relation, whom) as numbers.
-        preferred: Rows that are taken first where they can be.
-        n: Number of names.
-    """
-
-    def __init__(self, rows: np.ndarray, preferred: np.ndarray, n: int) -> None:
-        self._n = n
-        self._starts = preferred if len(preferred) else rows
-        keys = rows[:, 1] * n + rows[:, 0]
-        is_preferred = np.isin(_joined(rows, n), _joined(preferred, n))
-        order = np.lexsort([~is_preferred, keys])
-        self._whom, self._keys = rows[order, 2], keys[order]
-        self._is_preferred = is_preferred[order].astype(np.int64)
-        self._sums = np.concatenate([[0], np.cumsum(self._is_preferred)])
-        relations = np.arange(1 + rows[:, 1].max())
-        self._first = np.searchsorted(self._keys, relations * n)
-        self._n_rows = np.searchsorted(self._keys, (relations + 1) * n) - self._first
-
-    def walk(self, n_examples: int, n_entries: int, generator: torch.Generator) -> _Walked:
-        """Draw books that follow the rows, and begin anew where there is nobody to follow."""
-        import torch
-
-        lots = torch.rand(n_examples, n_entries, 2, generator=generator, dtype=torch.float64)
-        spare = torch.rand(n_examples, n_entries, _TRIES, generator=generator).double().numpy()
-        lot = lots.numpy()
-        chosen = self._starts[(lot[:, 0, 0] * len(self._starts)).astype(np.int64)]
-        relation = chosen[:, 1]
-        who = np.full((n_examples, n_entries), self._n)
-        whom = who.copy()
-        following = chosen[:, 0]
-        for entry in range(n_entries):
-            following = self._anew(following, who[:, :entry], relation, spare[:, entry])
-            who[:, entry] = following
-            following = whom[:, entry] = self._row(following, relation, lot[:, entry, 1])
-        return _Walked(who, whom, relation)
-
-    def _row(self, who: np.ndarray, relation: np.ndarray, lots: np.ndarray) -> np.ndarray:
-        """Return whom a random row of each names, a preferred one where there is any."""
-        keys = relation * self._n + who
-        low, high = (np.searchsorted(self._keys, keys, side) for side in ("left", "right"))
-        n_preferred = self._sums[high] - self._sums[low]
-        n_rows = np.where(n_preferred > 0, n_preferred, high - low)
-        place = low + np.floor(lots * n_rows).astype(np.int64)
-        return np.where(n_rows > 0, self._whom[place.clip(max=len(self._whom) - 1)], self._n)
-
-    def _anew(
-        self, who: np.ndarray, others: np.ndarray, relation: np.ndarray, lots: np.ndarray
-    ) -> np.ndarray:
-        """Return those who can be followed, and somebody new in place of all others."""
-        who = who.copy()
-        wrong = np.flatnonzero((who == self._n) | (who[:, None] == others).any(1))
-        for column in range(_TRIES):
-            if not len(wrong):
-                return who
-            lot, of = lots[wrong, column], relation[wrong]
-            within = self._first[of] + (lot * self._n_rows[of]).astype(np.int64)
-            anybody = np.floor(lot * self._n).astype(np.int64)
-            has_rows = column < _TRIES // 2  # then somebody whom no row begins with
-            who[wrong] = self._keys[within] % self._n if has_rows else anybody
-            wrong = wrong[(who[wrong][:, None] == others[wrong]).any(1)]
-        for book in wrong:
-            free = np.setdiff1d(np.arange(self._n), others[book])
-            who[book] = free[int(lots[book, 0] * len(free))]
-        return who
-
-
-def _joined(rows: np.ndarray, n: int) -> np.ndarray:
-    """Return rows as single numbers."""
-    joined: np.ndarray = (rows[:, 1] * n + rows[:, 0]) * (n + 1) + rows[:, 2]
-    return joined
-
-
 class _Graph:
     """A table of relations as numbers.
 
@@ -337,9 +225,9 @@ class _Graph:
         names, relations = ({w: i for i, w in enumerate(x)} for x in (self.names, self.relations))
         self.rows = np.array([(names[a], relations[r], names[b]) for a, r, b in rows.cells])
         n, held_out = len(names), self.rows[rows.held_out]
-        self.held_out = np.sort(_joined(held_out, n))
-        self.trained = _Side(self.rows[~rows.held_out], held_out[:0], n)
-        self.whole = _Side(self.rows, held_out, n)
+        self.held_out = np.sort(joined(held_out, n))
+        self.trained = Side(self.rows[~rows.held_out], held_out[:0], n)
+        self.whole = Side(self.rows, held_out, n)
 
     def rows_of(self, who: np.ndarray, relation: np.ndarray, whom: np.ndarray) -> np.ndarray:
         """Return the rows of the entries of books as single numbers, (b, n)."""
@@ -359,20 +247,21 @@ def _graph(data: str) -> _Graph:
 
 
 @lru_cache(32)
-def _sampled(data: str, n_entries: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return, for held-out questions of many books, the numbers of entries that point back."""
+def _sampled(data: str, n_entries: int) -> np.ndarray:
+    """Return `Walked.n_alike` of the held-out questions of many books."""
     import torch
 
     graph = _graph(data)
     walked = graph.whole.walk(_N_SAMPLED, n_entries, torch.Generator().manual_seed(0))
     rows = graph.rows_of(walked.who, walked.relation, walked.whom)
     counts = np.isin(rows, graph.held_out) & (walked.target >= 0)
-    return walked.backs.sum(2)[counts], counts
+    n_alike: np.ndarray = walked.n_alike[counts]
+    return n_alike
 
 
 def _evenly_right(data: str, n_entries: int) -> float:
-    """Return how often a random choice between the target and those that point back is right."""
-    return float((1 / (1 + _sampled(data, n_entries)[0])).mean())
+    """Return how often a random choice between the target and its like is right."""
+    return float((1 / (1 + _sampled(data, n_entries))).mean())
 
 
 @lru_cache(32)
@@ -381,15 +270,17 @@ def _direction(data: str, n_entries: int) -> Direction:
     pairs = {(who, whom) for who, _, whom in rows}
     reversed_at_all = {row for row in rows if (row[2], row[0]) in pairs}
     mutual = {(who, r, whom) for who, r, whom in reversed_at_all if (whom, r, who) in rows}
-    n_backs = _sampled(data, n_entries)[0]
     different = len(reversed_at_all) - len(mutual)
     missing = len(rows) - len(reversed_at_all)
-    return Direction(len(rows), missing, different, float((n_backs > 0).mean()))
+    contested = float((_sampled(data, n_entries) > 0).mean())
+    return Direction(len(rows), missing, different, contested)
 
 
 @lru_cache(32)
 def _share_of_commonest(data: str, held_out: bool) -> float:
     rows = rows_of(data, 3)
-    answers = [row[2] for row, out in zip(rows.cells, rows.held_out, strict=True) if out == held_out]
+    answers = [
+        row[2] for row, out in zip(rows.cells, rows.held_out, strict=True) if out == held_out
+    ]
     counts = np.unique(answers, return_counts=True)[1]
     return float(counts.max() / counts.sum())

@@ -13,7 +13,7 @@ from attnkit.foundation.names import composed, without_controls
 from attnkit.foundation.settings import disagreement
 from attnkit.foundation.words import counted
 from attnkit.tasks.language import HIDDEN, RARE, Language, starts_of
-from attnkit.tasks.own_data import OwnData, register_own, wrong_data
+from attnkit.tasks.own_data import OwnData, check_present, register_own, wrong_data
 
 FEWEST_CHARACTERS = 2000
 """Smallest number of characters of a text."""
@@ -51,7 +51,7 @@ class Text(OwnData, Language):
 
     def __init__(self, text: str | None = None, /, **settings: Any) -> None:
         given = settings.pop("data", "") if text is None else text
-        super().__init__(data=_cleaned(given), **settings)
+        super().__init__(data=cleaned_text(given), **settings)
 
     @classmethod
     def read(cls, path: str | Path, **settings: Any) -> Self:
@@ -88,13 +88,14 @@ class Text(OwnData, Language):
         ]
 
 
-def _cleaned(text: Any) -> str:
+def cleaned_text(text: Any) -> str:
     """Return a text of visible characters, spaces and line breaks.
 
     The symbol of hidden characters becomes that of rare ones.
     """
     if not isinstance(text, str):
         raise wrong_data(type(text).__name__, "a text")
+    check_present(text)
     if len(text) > MOST_BYTES:
         raise wrong_data(f"{len(text):,} characters", f"at most {MOST_BYTES:,}")
     text = _SPACE.sub(" ", text.replace("\r\n", "\n").replace("\r", "\n"))
@@ -103,4 +104,4 @@ def _cleaned(text: Any) -> str:
     if len(text) < FEWEST_CHARACTERS:
         allowed = f"at least {FEWEST_CHARACTERS:,}: use ak.Text(text) or --data FILE"
         raise wrong_data(counted(len(text), "character"), allowed)
-    return text
+    return str(text)

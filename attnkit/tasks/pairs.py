@@ -11,7 +11,8 @@ from pydantic import model_validator
 from attnkit.foundation.settings import dial, disagreement
 from attnkit.tasks.base import Examples, Label, choose, choose_few
 from attnkit.tasks.book import entry_label
-from attnkit.tasks.own_data import BLANK, Table, on_axis, register_own, rows_of
+from attnkit.tasks.own_data import register_own
+from attnkit.tasks.table import BLANK, Table, on_axis, rows_of
 
 if TYPE_CHECKING:
     import torch
