@@ -151,7 +151,7 @@ def _json_lines(text: str, columns: Sequence[str]) -> Iterator[Row]:
 def _parquet(content: bytes, columns: Sequence[str]) -> Iterator[Row]:
     """Yield the rows of a Parquet file; its header is read before any value."""
     import pyarrow
-    import pyarrow.parquet as parquet
+    from pyarrow import parquet, types
 
     try:
         file = parquet.ParquetFile(io.BytesIO(content))
@@ -161,18 +161,40 @@ def _parquet(content: bytes, columns: Sequence[str]) -> Iterator[Row]:
         n_bytes = sum(group.total_byte_size for group in groups)
         if n_rows > MOST_ROWS:
             raise BadDocument(f"it has {n_rows:,} rows, allowed at most {MOST_ROWS:,}")
-        if n_bytes > 4 * MOST_BYTES:  # a small file can hold one huge value many times
+        if n_bytes > 4 * MOST_BYTES:
             raise BadDocument(f"its values have {n_bytes:,} bytes, allowed {4 * MOST_BYTES:,}")
         places = _places(columns, names) if columns else range(len(names))
         _check_width(len(places), names)
-        read = file.read(columns=[names[place] for place in places], use_threads=False)
-        lists = [read.column(i).to_pylist() for i in range(read.num_columns)]
+        taken = [names[place] for place in places]
+        fields = [file.schema_arrow.field(name) for name in taken]
+        texts = [f.name for f in fields if types.is_string(f.type) or types.is_large_string(f.type)]
+        for field in fields:
+            simple = (types.is_integer, types.is_floating, types.is_boolean)
+            if field.name not in texts and not any(test(field.type) for test in simple):
+                held = f"holds {shown(str(field.type))}, allowed texts or numbers"
+                raise BadDocument(f"its column {shown(field.name, quoted=True)} {held}")
+        # As a dictionary: a small file can hold a long text in every row.
+        file = parquet.ParquetFile(io.BytesIO(content), read_dictionary=texts)
+        read = file.read(columns=taken, use_threads=False)
+        lists = [_values(read.column(i)) for i in range(read.num_columns)]
     except (pyarrow.ArrowException, OSError, ValueError) as error:
         if isinstance(error, BadDocument):
             raise
         reason = shown(str(error).split("\n")[0], most=80)
         raise BadDocument(f"it is no Parquet file that can be read ({reason})") from None
     yield from zip(*lists, strict=True)
+
+
+def _values(column: Any) -> list[Any]:
+    """Return the values of a column of Parquet; equal texts are one object."""
+    values: list[Any] = []
+    for chunk in column.chunks:
+        if hasattr(chunk, "dictionary"):
+            different = chunk.dictionary.to_pylist()
+            values += [None if i is None else different[i] for i in chunk.indices.to_pylist()]
+        else:
+            values += chunk.to_pylist()
+    return values
 
 
 def _places(columns: Sequence[str], present: Sequence[str]) -> list[int]:
@@ -189,6 +211,6 @@ def _places(columns: Sequence[str], present: Sequence[str]) -> list[int]:
 
 def _check_width(n_columns: int, names: Iterable[Any]) -> None:
     if not _FEWEST <= n_columns <= _MOST:
-        names = ", ".join(shown(name) for name in islice(names, 8))
+        names = ", ".join(shown(name, most=20) for name in islice(names, 8))
         allowed = f"{_FEWEST} (key, value) or {_MOST} (who, relation, whom): choose columns"
         raise BadDocument(f"it has {n_columns} columns ({names}), allowed {allowed}")
