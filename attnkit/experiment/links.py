@@ -48,6 +48,9 @@ _LONGEST_FIELDS = {
 }
 """Largest lengths of the fields that hold a list or data of one's own."""
 
+_NOT_ON_PAGES = "but pages do not show data of one's own: use Python or the command line"
+"""Reason why a link to an experiment on data of one's own is not opened."""
+
 _SIMILARITY = 0.7
 """Similarity to a known name, 0 … 1, from which an unknown name counts as misspelt."""
 
@@ -102,6 +105,9 @@ def read_link(
             problems += [Problem(name, fields[name], allowed) for name in ignored]
             return Link(stored, hidden, problems)
         problems.append(stored)
+    if fields.get("task") in OWN_TASKS:
+        problems.append(Problem("task", fields["task"], _NOT_ON_PAGES))
+        fields = {}
     experiment, wrong = _repair(fields)
     return Link(experiment, hidden, problems + wrong)
 
@@ -229,7 +235,8 @@ def _stored(
         return Problem("run", run, "sixteen digits from 0 to 9 and a to f")
     stored = experiment_of(run)
     if isinstance(stored, Experiment):
-        return stored
+        on_own_data = stored.task.name in OWN_TASKS
+        return Problem("run", run, _NOT_ON_PAGES) if on_own_data else stored
     reason = stored or "no result of that name is kept here, or no longer"
     return Problem("run", run, f"but {reason}")
 

@@ -117,7 +117,7 @@ def _checked(lines: Any) -> Iterator[tuple[int, list[str]]]:
         except csv.Error as error:
             line = lines.line_num
             raise BadDocument(f"its line {line:,} is not a row of a table ({error})") from None
-        if any(cell.strip() for cell in cells):
+        if cells and any(cell.strip() for cell in cells):
             yield lines.line_num, cells
 
 

@@ -42,6 +42,9 @@ LONGEST_NAME = 100
 LONGEST_SHOWN = 12
 """Largest number of characters of a name on an axis."""
 
+_MOST_NUMBERS = 2**16
+"""Largest number of positions of the examples that are made at once."""
+
 BLANK = "?"
 
 Learn = Literal["in_context", "by_heart"]
@@ -159,13 +162,22 @@ class Table(OwnData):
         return notes
 
     def draw(self, n_examples: int, generator: torch.Generator, *, held_out: bool) -> Examples:
+        import torch
+
+        most = max(_MOST_NUMBERS // self.n_ctx, 1)
+        sizes = [most] * (n_examples // most) + [n_examples % most] * (n_examples % most > 0)
+        parts = [self._drawn(size, generator, held_out) for size in sizes]
+        if len(parts) == 1:
+            return parts[0]
+        fields = {name: [getattr(part, name) for part in parts] for name in vars(parts[0])}
+        joined = {name: torch.cat(f) for name, f in fields.items() if f[0] is not None}
+        return Examples(**joined)
+
+    def _drawn(self, n_examples: int, generator: torch.Generator, held_out: bool) -> Examples:
         if self.learn == "by_heart":
             return self._ask_rows(n_examples, generator, held_out)
-        return (
-            self._held_out_books(n_examples, generator)
-            if held_out
-            else self._books(n_examples, generator)
-        )
+        make = self._held_out_books if held_out else self._books
+        return make(n_examples, generator)
 
     def make_examples(self, n_examples: int, generator: torch.Generator) -> Examples:
         """Draw examples for training; held-out rows are in none of them."""
