@@ -219,7 +219,7 @@ def test_a_sweep_trains_on_data_of_ones_own(tmp_path):
 def test_every_variant_of_the_catalogue_trains_on_a_table(table):
     """Those that go with one side and two heads; the losses are numbers."""
     task, fitting = ak.Table(TABLES[table](), n_entries=4), []
-    few = {"n_seeds": 1, "steps": 2, "n_eval": 8, "batch_size": 8, "n_heads": 2, "n_layers": 2}
+    few = {"n_seeds": 1, "steps": 2, "n_eval": 16, "batch_size": 16, "n_heads": 2, "n_layers": 2}
     for named in ak.CATALOGUE.values():
         with suppress(ak.InvalidExperiment):
             fitting += ak.Experiment(task=task, sharing=[named.variant], **few).sharing
