@@ -18,7 +18,7 @@ from searching import briefly
 import attnkit as ak
 from attnkit import sweeps
 from attnkit.__main__ import main
-from attnkit.analysis.direction import expectation, outcome
+from attnkit.analysis import expectation, outcome
 from attnkit.analysis.export import export_files
 from attnkit.analysis.inspection.request import View
 from attnkit.experiment.experiment import from_params
