@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from attnkit.claims import CLAIMS
     from attnkit.evidence.questions import QUESTIONS
     from attnkit.experiment import Experiment, InvalidExperiment, from_text
-    from attnkit.tasks import TASKS, Task, register_task
+    from attnkit.tasks import TASKS, Table, Task, Text, register_task
     from attnkit.training import Film, Result, Snapshot, Training, record, stream, train
     from attnkit.ui.server.launch import lab
     from attnkit.variants import CATALOGUE, InvalidVariant, Sharing, Variant, register, variant
@@ -34,7 +34,9 @@ _SUBPACKAGES = {
     "Sharing": "variants",
     "Snapshot": "training",
     "TASKS": "tasks",
+    "Table": "tasks",
     "Task": "tasks",
+    "Text": "tasks",
     "Training": "training",
     "Variant": "variants",
     "from_text": "experiment",
@@ -61,7 +63,9 @@ __all__ = [
     "Result",
     "Sharing",
     "Snapshot",
+    "Table",
     "Task",
+    "Text",
     "Training",
     "Variant",
     "from_text",

@@ -6,7 +6,7 @@ import re
 import attnkit as ak
 from attnkit import examples
 from attnkit.examples import default_of
-from attnkit.tasks import FAMILIES, TASKS
+from attnkit.tasks import FAMILIES, OWN_TASKS, TASKS
 from attnkit.variants import CATALOGUE, OPTIONS
 from attnkit.variants.sharing import Sharing
 
@@ -51,6 +51,19 @@ def test_tasks_lists_every_task_under_its_family(run):
         (name, as_typed(settings[name])) for name in settings.keys() - {"task", "sharing"}
     }
     assert "a whole number from 1 to 64" in output
+
+
+def test_tasks_on_data_of_ones_own_are_listed_with_their_settings(run):
+    """They have no numbers without data, so the list names them only."""
+    assert run("tasks")[1].endswith(
+        "With data of your own (train --data FILE): pairs, relations, text\n"
+    )
+    for name, task in OWN_TASKS.items():
+        code, output, _ = run("tasks", name)
+        assert (code, output.split()[0]) == (0, name)
+        assert all(f"    {dial} " in output for dial in (*task.model_fields, *task.overrides))
+        listed = json.loads(run("tasks", name, "--json")[1])[name]
+        assert listed["settings"].keys() >= {*task.model_fields, *task.overrides}
 
 
 def test_what_is_listed_as_json_can_be_trained(run):

@@ -8,18 +8,28 @@ from typing import TYPE_CHECKING
 from attnkit.foundation.lazy import import_on_use
 
 if TYPE_CHECKING:
+    from attnkit.analysis.direction import expectation, outcome
     from attnkit.analysis.inspection.request import Inspection
     from attnkit.analysis.inspection.tying import measure_tying, tying_table
     from attnkit.analysis.inspection.views import inspect
 
 _HOMES = {
     "Inspection": "inspection.request",
+    "expectation": "direction",
     "inspect": "inspection.views",
     "measure_tying": "inspection.tying",
+    "outcome": "direction",
     "tying_table": "inspection.tying",
 }
 
-__all__ = ["Inspection", "inspect", "measure_tying", "tying_table"]
+__all__ = [
+    "Inspection",
+    "expectation",
+    "inspect",
+    "measure_tying",
+    "outcome",
+    "tying_table",
+]
 
 
 __getattr__ = import_on_use(__name__, _HOMES)

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from jaxtyping import Float
 
-from attnkit.experiment.experiment import Experiment, settings
-from attnkit.tasks import TASKS
+from attnkit.experiment.experiment import Experiment, default_settings, settings
+from attnkit.foundation.settings import shown
+from attnkit.tasks import OwnData, task_named
 from attnkit.training.metrics import METRICS
 from attnkit.training.results import Result
 from attnkit.training.snapshot import Snapshot
@@ -66,8 +67,9 @@ def settings_table(compared: Sequence[ComparedExperiment]) -> pd.DataFrame:
 
     columns = {each.letter: each.experiment.settings() for each in compared}
     if len(columns) == 1:
-        defaults = Experiment(task=compared[0].experiment.task.name)
-        columns["Default"] = defaults.settings()
+        (experiment,) = (each.experiment for each in compared)
+        own = {"data": experiment.task.data} if isinstance(experiment.task, OwnData) else {}
+        columns["Default"] = {**default_settings(experiment.task.name), **own}
     names = dict.fromkeys(name for column in columns.values() for name in column)
     labels = {"task": "Task", "sharing": "Variants"}
     for each in compared:
@@ -214,10 +216,10 @@ def _text_of(name: str, value: Any) -> str:
     if value is None:
         return ABSENT
     if name == "task":
-        return TASKS[value].title
+        return task_named(value).title
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return ", ".join(value) if isinstance(value, list) else str(value)
+    return ", ".join(value) if isinstance(value, list) else shown(value)
 
 
 def _best(counted: np.ndarray, metric: Metric) -> np.ndarray:

@@ -16,6 +16,7 @@ from typing import TypeGuard
 import numpy as np
 
 from attnkit.experiment.experiment import settings
+from attnkit.foundation.names import composed, without_controls
 from attnkit.foundation.words import counted
 from attnkit.tasks import Task
 from attnkit.tasks.fuzzy import FuzzyPhonebook
@@ -32,7 +33,7 @@ MOST_SHOWN = 24
 
 FEWEST_ENTRIES = 2
 
-_LONGEST_NUMBER, _MOST_MARKS = 40, 30
+_LONGEST_NUMBER = 40
 _EXAMPLE = "a name, then a number, such as “Ada 31”"
 _FOLDED = str.maketrans(
     {"ø": "o", "ł": "l", "đ": "d", "ð": "d", "þ": "t", "ı": "i", "æ": "ae", "œ": "oe"}
@@ -121,9 +122,9 @@ def read_book(text: str, task: Task) -> Book:
     notes, problems, entries = list[str](), list[str](), list[BookEntry]()
     first_with_name: dict[str, BookEntry] = {}
     n_cleaned = 0
-    normalised = _composed(text).replace("\r\n", "\n").replace("\r", "\n")
+    normalised = composed(text).replace("\r\n", "\n").replace("\r", "\n")
     for line, raw in enumerate(normalised.split("\n"), 1):
-        clean = _without_controls(raw)
+        clean = without_controls(raw)
         n_cleaned += clean != raw
         if not clean.strip():
             continue
@@ -151,7 +152,7 @@ def ask(book: Book, name: str, task: Task) -> BookQuery:
     There is one question for the name of every entry; the typed name replaces the nearest of them.
     The other names are not misspelled here; in training, the fuzzy phone book misspells all.
     """
-    name = _without_controls(_composed(name)).strip()
+    name = without_controls(composed(name)).strip()
     numbers: dict[str, int] = {}
     for entry in book.entries:
         numbers.setdefault(same_number(entry.number), len(numbers))
@@ -183,28 +184,6 @@ def same_name(name: str, task: Task) -> str:
 def same_number(number: str) -> str:
     """Return a normal form that is equal for numbers that differ in spaces only."""
     return "".join(unicodedata.normalize("NFKC", number).split())
-
-
-def _composed(text: str) -> str:
-    """Return the composed form of a text, with at most `_MOST_MARKS` marks on each letter.
-
-    Composing takes a time that grows with the square of the number of marks on one letter.
-    """
-    kept, n_marks = [], 0
-    for letter in text:
-        n_marks = n_marks + 1 if unicodedata.combining(letter) else 0
-        if n_marks <= _MOST_MARKS:
-            kept.append(letter)
-    return unicodedata.normalize("NFC", "".join(kept))
-
-
-def _without_controls(text: str) -> str:
-    """Remove invisible characters and those that change the writing direction; keep tabs."""
-    return "".join(
-        letter
-        for letter in text
-        if letter == "\t" or unicodedata.category(letter) not in ("Cc", "Cf", "Cs", "Zl", "Zp")
-    )
 
 
 def _split_line(line: str) -> tuple[str, str]:

@@ -8,7 +8,8 @@ from typing import Any
 
 from attnkit.command.arguments import known_name
 from attnkit.experiment.experiment import settings
-from attnkit.tasks import TASKS
+from attnkit.foundation.settings import Setting
+from attnkit.tasks import OWN_TASKS, TASKS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,7 +20,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    names = list(TASKS) if arguments.task is None else [known_name("task", arguments.task, TASKS)]
+    names = list(TASKS)
+    if arguments.task in OWN_TASKS:
+        return _print_own(arguments.task, arguments.json)
+    if arguments.task is not None:
+        names = [known_name("task", arguments.task, TASKS)]
     if arguments.json:
         print(json.dumps({name: _describe(name) for name in names}, indent=1, ensure_ascii=False))
         return 0
@@ -35,15 +40,35 @@ def _run(arguments: argparse.Namespace) -> int:
         print(f"{name:16} {task.title}. {task.question}\n    From: {task.source}. {facts}.")
         for setting in settings(name).values():
             if arguments.task or setting.name in type(task).model_fields:
-                default = _value_text(setting.default)
-                print(f"    {setting.name:15} {default:>8}   {setting.help} ({setting.allowed})")
+                _print_setting(setting)
         if arguments.task is None:
             print(f"    with {_settings_text(task.overrides)}")
         if task.full_size:
             print(f"    full size: {_settings_text(task.full_size)}")
         if arguments.task is None:
             print()
+    if arguments.task is None:
+        print(f"With data of your own (train --data FILE): {', '.join(sorted(OWN_TASKS))}")
     return 0
+
+
+def _print_own(name: str, as_json: bool) -> int:
+    """Print a task on data of one's own, which has no numbers without the data."""
+    task, dials = OWN_TASKS[name], settings(name)
+    if as_json:
+        defaults = {setting.name: setting.default for setting in dials.values()}
+        described = {"title": task.title, "question": task.question, "settings": defaults}
+        print(json.dumps({name: described}, indent=1, ensure_ascii=False))
+        return 0
+    print(f"{name:16} {task.title}. {task.question}\n    From: {task.source}.")
+    for setting in dials.values():
+        _print_setting(setting)
+    return 0
+
+
+def _print_setting(setting: Setting) -> None:
+    default = _value_text(setting.default)
+    print(f"    {setting.name:15} {default:>8}   {setting.help} ({setting.allowed})")
 
 
 def _describe(name: str) -> dict[str, Any]:

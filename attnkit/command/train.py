@@ -8,13 +8,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from attnkit.command.arguments import BadInput
+from attnkit.command.arguments import BadInput, reason_of
 from attnkit.command.interrupts import INTERRUPTED, interrupts
-from attnkit.command.outputs import SCREEN, Saving, check_files, check_folder
+from attnkit.command.outputs import SCREEN, Saving, check_files, check_folder, got_path, say
 from attnkit.command.stored import OptionalStore
 from attnkit.experiment.experiment import Experiment, from_params
+from attnkit.foundation.documents import BadDocument
 from attnkit.foundation.settings import shown
-from attnkit.tasks import TASKS
+from attnkit.tasks import TASKS, data_in_link
+from attnkit.tasks.own_data import own_notes
+from attnkit.tasks.table import data_of_file
 from attnkit.variants import Variant
 from attnkit.variants.module import variant as variant_of
 from attnkit.variants.sharing import Sharing
@@ -32,6 +35,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_run)
     parser.epilog = "Settings that are not given are those of the task; `tasks NAME` lists them."
     parser.add_argument("--task", help="one of " + ", ".join(TASKS))
+    parser.add_argument(
+        "--data",
+        metavar="FILE",
+        help="train on a table of your own, pairs (key, value) or relations (who, relation, whom), "
+        "in CSV, TSV, JSON lines (.jsonl) or Parquet, or on a text (.txt)",
+    )
+    parser.add_argument(
+        "--columns",
+        metavar="NAME,NAME",
+        help="columns of the table to take, by their names in its first line",
+    )
     parser.add_argument(
         "--sharing",
         help="comma-separated variants, as text forms or names: "
@@ -75,12 +89,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    from attnkit.analysis.direction import expectation
     from attnkit.training.results import SAVED
 
     experiment = _experiment(arguments)
     check_files(arguments, "json")
     if arguments.out is not None:
         check_folder("--out", arguments.out, SAVED)
+    for sentence in (*own_notes(experiment.task), *expectation(experiment)):
+        say(sentence)
     store = OptionalStore(arguments.store)
     stored = store.find(experiment, arguments.device)
     result = stored or train_with_progress(experiment, arguments.device)
@@ -149,6 +166,10 @@ def _experiment(arguments: argparse.Namespace) -> Experiment:
     for name in ("task", "sharing", "n_seeds", "first_seed", "steps"):
         if getattr(arguments, name) is not None:
             params[name] = getattr(arguments, name)
+    if arguments.data is not None:
+        params |= _own_data(arguments, params)
+    elif arguments.columns is not None:
+        raise BadInput("--columns: got a list of columns, allowed only beside --data")
     task = params.get("task")
     if arguments.full_size and task in TASKS:
         params = {**TASKS[task].full_size, **params}
@@ -174,7 +195,30 @@ def given_attention(arguments: argparse.Namespace) -> list[Variant]:
         raise BadInput(f"--attention: {error}") from None
 
 
+def _own_data(arguments: argparse.Namespace, params: dict[str, Any]) -> dict[str, str]:
+    """Return the settings `task` and `data` of the file of `--data`.
+
+    Raises:
+        BadInput: If it cannot be read, or is other data than that of a link.
+        InvalidExperiment: If its data cannot be used.
+    """
+    got = got_path("--data", arguments.data)
+    columns = [name.strip() for name in (arguments.columns or "").split(",") if name.strip()]
+    try:
+        task, data = data_of_file(arguments.data, columns)
+    except (OSError, BadDocument) as error:
+        raise BadInput(f"{got}, but {reason_of(error)}") from None
+    named = params.get("task", task)
+    if named != task:
+        raise BadInput(f"--task: got {shown(named, quoted=True)}, allowed {task} for this file")
+    linked = str(params.get("data", ""))
+    if linked not in ("", data, data_in_link(data)):
+        raise BadInput(f"{got}, but its data are not those of the link: {shown(linked)}")
+    return {"task": task, "data": data}
+
+
 def _print_report(result: Result) -> None:
+    from attnkit.analysis.direction import outcome
     from attnkit.training.summary import sharing_table, slice_table
 
     snapshot, experiment = result.snapshot, result.experiment
@@ -194,6 +238,8 @@ def _print_report(result: Result) -> None:
         f"{result.seconds:.1f} s, {result.model_steps_per_second:.0f} model-steps/s; "
         f"experiment {experiment.hash}"
     )
+    for sentence in outcome(snapshot):
+        print(sentence)
 
 
 def _readable(table: pd.DataFrame, n_seeds: int) -> pd.DataFrame:

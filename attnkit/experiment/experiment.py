@@ -35,7 +35,7 @@ from attnkit.foundation.settings import (
     setting_of,
 )
 from attnkit.foundation.spelling import nearest_name
-from attnkit.tasks import TASKS, Task
+from attnkit.tasks import OWN_TASKS, TASKS, Task, data_in_link, task_named
 from attnkit.variants import InvalidVariant, Variant, Wiring, read_variants
 from attnkit.variants.sharing import Sharing
 from attnkit.variants.size import Size
@@ -252,8 +252,7 @@ class Experiment(_Runs, Displayed):
     def to_json(self) -> str:
         """Return the canonical form: every setting, flat, with sorted keys.
 
-        A setting that was added later is left out at the value that held before, so that hashes
-        stay the same.
+        Settings that were added later are left out at the values that held before: hashes stay.
         """
         defaults = default_settings(self.task.name)
         data = {
@@ -264,10 +263,10 @@ class Experiment(_Runs, Displayed):
         return json.dumps({"v": SCHEMA, **data}, sort_keys=True, ensure_ascii=False)
 
     def to_params(self) -> dict[str, str]:
-        """Return the link form: the settings that differ from the task's defaults, as text."""
+        """Return the link form: settings that differ from the task's defaults; no long data."""
         defaults = default_settings(self.task.name)
         params = {
-            name: text_of(value)
+            name: data_in_link(value) if name == "data" else text_of(value)
             for name, value in self.settings().items()
             if value != defaults[name] or (name == "task" and value != DEFAULT_TASK)
         }
@@ -318,7 +317,7 @@ def from_params(params: Mapping[str, Any]) -> Experiment:
 
 def settings(task: str) -> dict[str, Setting]:
     """Return the settings of a task's experiments by name, all but `task` and `sharing`."""
-    return dict(_settings_of(TASKS[task]))
+    return dict(_settings_of(task_named(task)))
 
 
 @cache
@@ -333,12 +332,12 @@ def _settings_of(task: type[Task]) -> dict[str, Setting]:
 
 def full_size(task: str) -> Experiment:
     """Return a task's experiment as published or recorded: the default, or a larger one."""
-    return Experiment(task=task, **TASKS[task].full_size)
+    return Experiment(task=task, **task_named(task).full_size)
 
 
 def default_settings(task: str) -> dict[str, Any]:
     """Return the flat settings of a task's default experiment."""
-    defaults = {name: setting.default for name, setting in _settings_of(TASKS[task]).items()}
+    defaults = {name: setting.default for name, setting in settings(task).items()}
     return {"task": task, "sharing": [s.value for s in Sharing], **defaults}
 
 
@@ -366,15 +365,17 @@ def _grouped(settings: dict[str, Any]) -> dict[str, Any]:
     if isinstance(name, Task):
         values = {**name.model_dump(), **values}
         name = name.name
-    if not isinstance(name, str) or name not in TASKS:
+    if not isinstance(name, str) or name not in {**TASKS, **OWN_TASKS}:
         raise InvalidExperiment([Problem("task", name, allowed_names(TASKS, str(name)))])
     defaults = default_settings(name)
     problems = [_unknown(key, values[key], defaults) for key in values if key not in defaults]
     values = {**defaults, **values}
     groups: dict[str, BaseModel] = {}
-    for model in (_Runs, TASKS[name], Size, TrainingSettings):
+    for model in (_Runs, task_named(name), Size, TrainingSettings):
         try:
             groups[model.__name__] = model(**{key: values[key] for key in model.model_fields})
+        except InvalidExperiment as error:  # of data of one's own
+            problems += error.problems
         except ValidationError as error:
             problems += problems_of(error, name)
     if problems:

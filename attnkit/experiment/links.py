@@ -27,7 +27,8 @@ from attnkit.experiment.experiment import (
 )
 from attnkit.foundation.settings import InvalidExperiment, Problem
 from attnkit.foundation.spelling import nearest_name
-from attnkit.tasks import TASKS
+from attnkit.tasks import OWN_TASKS, TASKS
+from attnkit.tasks.own_data import LONGEST_IN_LINK
 from attnkit.variants import InvalidVariant, Variant
 from attnkit.variants.text import LONGEST
 
@@ -40,8 +41,15 @@ LONGEST_VALUE = 200
 MOST_VARIANTS = 12
 """Largest number of variants that are read; a page has space for half of them."""
 
-_LONGEST_LISTS = {"sharing": MOST_VARIANTS * (LONGEST + 2), "hide": 4000}
-"""Largest lengths of the fields that hold a list."""
+_LONGEST_FIELDS = {
+    "sharing": MOST_VARIANTS * (LONGEST + 2),
+    "hide": 4000,
+    "data": LONGEST_IN_LINK,
+}
+"""Largest lengths of the fields that hold a list or data of one's own."""
+
+_NOT_ON_PAGES = "but pages do not show data of one's own: use Python or the command line"
+"""Reason why a link to an experiment on data of one's own is not opened."""
 
 _SIMILARITY = 0.7
 """Similarity to a known name, 0 … 1, from which an unknown name counts as misspelt."""
@@ -97,6 +105,9 @@ def read_link(
             problems += [Problem(name, fields[name], allowed) for name in ignored]
             return Link(stored, hidden, problems)
         problems.append(stored)
+    if fields.get("task") in OWN_TASKS:
+        problems.append(Problem("task", fields["task"], _NOT_ON_PAGES))
+        fields = {}
     experiment, wrong = _repair(fields)
     return Link(experiment, hidden, problems + wrong)
 
@@ -133,7 +144,7 @@ def is_link_field(name: str) -> bool:
 
     Other programs add fields such as `utm_source` and `fbclid` to links that are passed on.
     """
-    known = _known_names(tuple(TASKS))
+    known = _known_names((*TASKS, *OWN_TASKS))
     return name in known or nearest_name(name, known, _SIMILARITY) is not None
 
 
@@ -155,7 +166,7 @@ def _readable_fields(params: Mapping[str, Any]) -> tuple[dict[str, Any], list[Pr
         allowed = f"at most {MOST_FIELDS} fields: the others are left out"
         problems.append(Problem("link", len(params), allowed))
     for name, value in islice(params.items(), MOST_FIELDS):
-        text, longest = _text(value), _LONGEST_LISTS.get(name, LONGEST_VALUE)
+        text, longest = _text(value), _LONGEST_FIELDS.get(name, LONGEST_VALUE)
         if len(name) > LONGEST_NAME or not name.isprintable():
             allowed = f"names of at most {LONGEST_NAME} readable characters"
             problems.append(Problem("link", name, allowed))
@@ -224,7 +235,8 @@ def _stored(
         return Problem("run", run, "sixteen digits from 0 to 9 and a to f")
     stored = experiment_of(run)
     if isinstance(stored, Experiment):
-        return stored
+        on_own_data = stored.task.name in OWN_TASKS
+        return Problem("run", run, _NOT_ON_PAGES) if on_own_data else stored
     reason = stored or "no result of that name is kept here, or no longer"
     return Problem("run", run, f"but {reason}")
 

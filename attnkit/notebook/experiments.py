@@ -11,7 +11,7 @@ from attnkit.experiment import Experiment
 from attnkit.experiment.experiment import settings
 from attnkit.figures.board import planned_columns
 from attnkit.figures.thumbnail import thumbnail
-from attnkit.foundation.settings import InvalidExperiment
+from attnkit.foundation.settings import InvalidExperiment, shown
 from attnkit.foundation.words import counted
 from attnkit.notebook.style import card, drawing, grid, paragraph, swatch, table
 from attnkit.variants import Variant
@@ -103,7 +103,7 @@ def _changes(experiment: Experiment) -> str:
     """Return a sentence with the settings that differ from the task's defaults."""
     known = settings(experiment.task.name)
     changed = [
-        f"{known[name].label} {value}"
+        f"{known[name].label} {shown(value)}"
         for name, value in experiment.to_params().items()
         if name in known
     ]

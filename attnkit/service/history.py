@@ -14,9 +14,9 @@ from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from attnkit.experiment.experiment import Experiment, from_text, settings
-from attnkit.foundation.settings import Setting
+from attnkit.foundation.settings import Setting, shown
 from attnkit.foundation.words import counted
-from attnkit.tasks import TASKS
+from attnkit.tasks import OWN_TASKS, TASKS, task_named
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
 
@@ -173,7 +173,7 @@ def changed_settings(text: str) -> str:
         text: Canonical JSON of the experiment.
     """
     values = json.loads(text)
-    described = _described(values["task"]) if values["task"] in TASKS else {}
+    described = _described(values["task"]) if values["task"] in {**TASKS, **OWN_TASKS} else {}
     return ", ".join(
         _shown(name, described.get(name), value)
         for name, value in values.items()
@@ -183,7 +183,7 @@ def changed_settings(text: str) -> str:
 
 def task_title(name: str) -> str:
     """Return the title of a task, or its name if this copy does not have it."""
-    return TASKS[name].title if name in TASKS else name
+    return task_named(name).title if name in {**TASKS, **OWN_TASKS} else name
 
 
 _IN_NAME = ("v", "task", "sharing", "n_seeds")
@@ -226,6 +226,8 @@ def _shown(name: str, setting: Setting | None, value: Any) -> str:
         value = "on" if value else "off"
     elif setting is not None and setting.choices:
         value = setting.label_of(value)
+    elif isinstance(value, str):
+        value = shown(value)
     return f"{name.replace('_', ' ') if setting is None else setting.label} {value}"
 
 

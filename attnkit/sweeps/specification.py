@@ -54,7 +54,7 @@ from attnkit.sweeps.values import (
     read_value,
     table_of,
 )
-from attnkit.tasks import TASKS
+from attnkit.tasks import task_named
 from attnkit.variants import InvalidVariant, Sharing, Variant, read_variants
 
 MOST_CELLS = 10_000_000
@@ -249,7 +249,7 @@ class Sweep(BaseModel):
         common = self.settings_at(self.point(0))
         own_steps = "task" in self.axes and "steps" not in self.base
         parts = {
-            "task": TASKS[common["task"]].title,
+            "task": task_named(common["task"]).title,
             "steps": "" if own_steps else f"{common['steps']:,} steps",
             "n_seeds": "1 seed for each cell"
             if self.n_seeds == 1

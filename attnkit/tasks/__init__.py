@@ -11,8 +11,25 @@ from pkgutil import iter_modules
 
 from attnkit.foundation.plugins import import_plugins
 from attnkit.tasks.base import FAMILIES, NOTHING, TASKS, Examples, Label, Task, register_task
+from attnkit.tasks.own_data import OWN_TASKS, OwnData, data_in_link, task_named
+from attnkit.tasks.own_text import Text
+from attnkit.tasks.table import Table
 
-__all__ = ["FAMILIES", "NOTHING", "TASKS", "Examples", "Label", "Task", "register_task"]
+__all__ = [
+    "FAMILIES",
+    "NOTHING",
+    "OWN_TASKS",
+    "TASKS",
+    "Examples",
+    "Label",
+    "OwnData",
+    "Table",
+    "Task",
+    "Text",
+    "data_in_link",
+    "register_task",
+    "task_named",
+]
 
 for _module in sorted(module.name for module in iter_modules(__path__)):
     import_module(f"{__name__}.{_module}")

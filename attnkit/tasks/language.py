@@ -38,6 +38,9 @@ _N_COMMON = 100
 _BLOCK = 2000
 """Number of consecutive characters that are on the same side of the split."""
 
+_N_BLOCKS = 16
+"""Number of blocks, at least, of a text of one's own."""
+
 RARE, HIDDEN = "□", "■"
 """Symbols that stand for a rare character and for a hidden one."""
 
@@ -71,20 +74,27 @@ class Corpus:
     bigram_entropy: float
 
 
-@lru_cache(1)
-def read_corpus() -> Corpus:
-    """Return Python's help topics as a corpus, each paragraph once.
+@lru_cache(4)
+def read_corpus(text: str = "") -> Corpus:
+    """Return a text as a corpus; without one, Python's help topics, each paragraph once.
 
     Raises:
-        InvalidExperiment: If the file of the text is missing or damaged.
+        InvalidExperiment: If the file of the help topics is missing or damaged.
     """
+    if text:
+        return corpus_of(text, min(_BLOCK, -(-len(text) // _N_BLOCKS)))
     topics = TOPICS.read_for(Language.name)
     paragraphs = (paragraph.strip("\n") for paragraph in topics.split("\n\n"))
     return corpus_of("\n\n".join(dict.fromkeys(paragraphs)))
 
 
-def corpus_of(text: str) -> Corpus:
-    """Return a text as a corpus: number its characters, split its blocks and count its bigrams."""
+def corpus_of(text: str, n_block: int = _BLOCK) -> Corpus:
+    """Return a text as a corpus: number its characters, split its blocks and count its bigrams.
+
+    Args:
+        text: The text.
+        n_block: Number of consecutive characters that are on the same side of the split.
+    """
     codes, index, counts = np.unique(
         np.frombuffer(text.encode("utf-32-le"), np.uint32), return_inverse=True, return_counts=True
     )
@@ -93,8 +103,11 @@ def corpus_of(text: str) -> Corpus:
     id_of[common] = np.arange(len(common))
     ids = id_of[index]
     characters = [chr(code) for code in codes[common]] + [RARE] * (len(codes) > len(common))
-    blocks = [text[start : start + _BLOCK] for start in range(0, len(text), _BLOCK)]
-    held_out = [int(hash_of_text(block), 16) % HELD_OUT_ONE_IN == 0 for block in blocks]
+    blocks = [text[start : start + n_block] for start in range(0, len(text), n_block)]
+    hashes = [int(hash_of_text(block), 16) for block in blocks]
+    held_out = [number % HELD_OUT_ONE_IN == 0 for number in hashes]
+    if len(blocks) > 1 and not any(held_out):
+        held_out[hashes.index(min(hashes))] = True
 
     n = len(characters)
     pairs = np.bincount(ids[:-1] * n + ids[1:], minlength=n * n).reshape(n, n)
@@ -106,20 +119,23 @@ def corpus_of(text: str) -> Corpus:
         hash_of_text(text),
         tuple(characters),
         ids,
-        np.repeat(held_out, _BLOCK)[: len(text)],
+        np.repeat(held_out, n_block)[: len(text)],
         float(np.bincount(ids).max() / len(ids)),
         float(nats.sum() / pairs.sum()),
     )
 
 
 @lru_cache(4)
-def starts_of(n_characters: int) -> tuple[Int32[np.ndarray, " t"], Int32[np.ndarray, " h"]]:
+def starts_of(
+    n_characters: int, text: str = ""
+) -> tuple[Int32[np.ndarray, " t"], Int32[np.ndarray, " h"]]:
     """Return the starts of all windows of `n_characters`, for training and for evaluation.
 
     No window contains characters of both sides. Held-out windows that also occur in the training
     text are left out.
     """
-    hashes, n_held_out = _hashes_of(read_corpus().ids, n_characters), _n_held_out(n_characters)
+    corpus = read_corpus(text)
+    hashes, n_held_out = _hashes_of(corpus.ids, n_characters), _n_held_out(corpus, n_characters)
     trained = np.flatnonzero(n_held_out == 0).astype(np.int32)
     held_out = np.flatnonzero(n_held_out == n_characters).astype(np.int32)
     in_training, of_held_out = hashes[trained], hashes[held_out]
@@ -129,10 +145,10 @@ def starts_of(n_characters: int) -> tuple[Int32[np.ndarray, " t"], Int32[np.ndar
     return trained, held_out[nearest != of_held_out]
 
 
-def _n_held_out(n_characters: int) -> Int32[np.ndarray, " w"]:
+def _n_held_out(corpus: Corpus, n_characters: int) -> Int32[np.ndarray, " w"]:
     """Return the number of held-out characters of every window."""
-    counts = np.zeros(1 + len(read_corpus().held_out), np.int32)
-    np.cumsum(read_corpus().held_out, out=counts[1:])
+    counts = np.zeros(1 + len(corpus.held_out), np.int32)
+    np.cumsum(corpus.held_out, out=counts[1:])
     return counts[n_characters:] - counts[:-n_characters]
 
 
@@ -224,6 +240,16 @@ class Language(Task):
     )
 
     @property
+    def text(self) -> str:
+        """Text of one's own; empty for that of the package."""
+        return ""
+
+    @property
+    def corpus_read(self) -> Corpus:
+        """The text, with its characters and its split."""
+        return read_corpus(self.text)
+
+    @property
     def ordered(self) -> bool:
         return self.objective == "next"
 
@@ -233,7 +259,7 @@ class Language(Task):
 
     @property
     def n_classes(self) -> int:
-        return len(read_corpus().characters)
+        return len(self.corpus_read.characters)
 
     @property
     def n_ctx(self) -> int:
@@ -241,22 +267,23 @@ class Language(Task):
 
     @property
     def chance(self) -> float:
-        return read_corpus().largest_share
+        return self.corpus_read.largest_share
 
     @property
     def loss_to_beat(self) -> float:
-        return read_corpus().bigram_entropy
+        return self.corpus_read.bigram_entropy
 
     @property
     def fingerprint(self) -> str:
         """Hash of the text: results are comparable only if it is the same."""
-        return read_corpus().hash
+        return self.corpus_read.hash
 
     def make_examples(self, n_examples: int, generator: torch.Generator) -> Examples:
-        return self._cut(np.concatenate(starts_of(self._n_characters)), n_examples, generator)
+        starts = np.concatenate(starts_of(self._n_characters, self.text))
+        return self._cut(starts, n_examples, generator)
 
     def draw(self, n_examples: int, generator: torch.Generator, *, held_out: bool) -> Examples:
-        return self._cut(starts_of(self._n_characters)[held_out], n_examples, generator)
+        return self._cut(starts_of(self._n_characters, self.text)[held_out], n_examples, generator)
 
     @property
     def _n_characters(self) -> int:
@@ -269,7 +296,7 @@ class Language(Task):
         import torch
 
         chosen = torch.randint(len(starts), (n_examples, 1), generator=generator)
-        ids, positions = torch.from_numpy(read_corpus().ids), torch.arange(self._n_characters)
+        ids, positions = torch.from_numpy(self.corpus_read.ids), torch.arange(self._n_characters)
         window = ids[torch.from_numpy(starts)[chosen] + positions]
         tokens, labels = window[:, : self.length], window[:, 1:]
         if self.objective == "masked":
@@ -287,7 +314,7 @@ class Language(Task):
         return in_order(tokens)
 
     def label(self, tokens: np.ndarray) -> list[Label]:
-        characters = (*read_corpus().characters, HIDDEN)
+        characters = (*self.corpus_read.characters, HIDDEN)
         labels = []
         for (token,) in tokens.tolist():
             symbol = _symbol(characters[token])
@@ -297,7 +324,7 @@ class Language(Task):
         return labels
 
     def answer_text(self, answer: int) -> str:
-        return _symbol(read_corpus().characters[answer])
+        return _symbol(self.corpus_read.characters[answer])
 
 
 def _symbol(character: str) -> str:

@@ -1,6 +1,7 @@
 """Export of a result as files, and of an experiment as a short program or a command line.
 
-The program and the command contain only settings that differ from the defaults of the task.
+The program and the command contain only settings that differ from the defaults of the task. Data
+of one's own are a file beside them.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from attnkit.analysis.export.module import module_code
 from attnkit.analysis.export.source import WIDTH
 from attnkit.analysis.export.weights import module_weights
 from attnkit.experiment.experiment import Experiment, default_settings, text_of
+from attnkit.tasks import OwnData, Text
 
 if TYPE_CHECKING:
     from attnkit.training.results import Result
@@ -21,7 +23,16 @@ if TYPE_CHECKING:
 
 def experiment_code(experiment: Experiment) -> str:
     """Return a Python program that trains an experiment and prints its table of results."""
-    arguments = [f"{name}={_literal(value)}" for name, value in _settings(experiment).items()]
+    values, task = _settings(experiment), experiment.task
+    arguments = []
+    if isinstance(task, OwnData):
+        names = ("task", *type(task).model_fields)
+        own = {name: values.pop(name) for name in names if name in values}
+        kind = "Text" if isinstance(task, Text) else "Table"
+        dials = [f"{n}={_literal(v)}" for n, v in own.items() if n not in ("task", "data")]
+        given = [f'"{data_file(task)}"', *dials]
+        arguments = [f"task=ak.{kind}.read({', '.join(given)})"]
+    arguments += [f"{name}={_literal(value)}" for name, value in values.items()]
     line = f"experiment = ak.Experiment({', '.join(arguments)})"
     if len(line) > WIDTH:
         lines = "".join(f"    {argument},\n" for argument in arguments)
@@ -31,10 +42,18 @@ def experiment_code(experiment: Experiment) -> str:
     return f"import attnkit as ak\n\n{line}\nresult = ak.train(experiment)\n{shown}\n"
 
 
+def data_file(task: OwnData) -> str:
+    """Return the name of the file with data of one's own, beside an exported program."""
+    return "data.txt" if isinstance(task, Text) else "data.tsv"
+
+
 def command_line(experiment: Experiment) -> str:
     """Return the command that trains an experiment and prints its table of results."""
     values = {name: text_of(value) for name, value in _settings(experiment).items()}
     words = ["python", "-m", "attnkit", "train"]
+    if isinstance(experiment.task, OwnData):
+        del values["task"], values["data"]
+        words += ["--data", data_file(experiment.task)]
     for name, option in _OPTIONS.items():
         if name in values:
             words += [option, values.pop(name)]
@@ -86,6 +105,8 @@ def export_files(result: Result) -> dict[str, bytes]:
     experiment = result.experiment
     program = f"# {command_line(experiment)}\n{experiment_code(experiment)}"
     files = {"experiment.py": program.encode()}
+    if isinstance(experiment.task, OwnData):
+        files[data_file(experiment.task)] = experiment.task.data.encode()
     for (variant, seed), parameters in zip(experiment.runs, result.parameters, strict=True):
         folder = folder_of(variant)
         files[f"{folder}/module.py"] = module_code(experiment, variant).encode()

@@ -1,0 +1,94 @@
+"""How directed a table of relations is, which sharings that should hurt, and whether it did."""
+
+from __future__ import annotations
+
+from attnkit.experiment import Experiment
+from attnkit.foundation.words import listed, verb
+from attnkit.tasks.own_relations import Relations
+from attnkit.training.snapshot import Snapshot
+from attnkit.training.statistics import mean_interval
+from attnkit.training.summary import percent
+from attnkit.variants import Variant
+
+_LEARNT = 0.9
+"""Mean accuracy from which a variant counts as having learnt the relation."""
+
+
+def expectation(experiment: Experiment) -> list[str]:
+    """Return sentences, before training, on how directed the table is and whom that will hurt.
+
+    Returns:
+        The sentences; none if the task is not on relations of one's own in context.
+    """
+    task = experiment.task
+    if not isinstance(task, Relations) or task.learn != "in_context":
+        return []
+    direction = task.direction
+    sentences = [
+        f"The table is {percent(direction.share)} directed: of its {direction.n_rows:,} relations, "
+        f"{direction.n_missing:,} have no reverse and {direction.n_different:,} have one under "
+        "another name only."
+    ]
+    hurt, level = [str(variant) for variant in _symmetric(experiment)], task.plateau
+    if level is None:
+        sentences.append(
+            "In its books, no entry has the same symmetric scores as the right one, so sharing "
+            "queries and keys should not hurt."
+        )
+    elif not hurt:
+        sentences.append(
+            f"In its books, {percent(direction.contested)} of the questions have another entry "
+            "with the same symmetric scores as the right one; no variant here has to have such "
+            "scores."
+        )
+    else:
+        sentences.append(
+            f"In its books, {percent(direction.contested)} of the questions have another entry "
+            f"with the same symmetric scores as the right one. So {listed(hurt)} should get at "
+            f"most about {percent(level)} right, and variants with a matrix of their own for "
+            "queries more."
+        )
+    return sentences
+
+
+def outcome(snapshot: Snapshot) -> list[str]:
+    """Return a sentence, after training, on whether the expectation came true.
+
+    It came true if the symmetric variants have at most the expected accuracy while another variant
+    has learnt the relation, or if nothing was to hurt them and they have learnt it, too.
+    """
+    experiment = snapshot.experiment
+    symmetric = _symmetric(experiment)
+    if not expectation(experiment) or not symmetric:
+        return []
+    means = mean_interval(snapshot.per_sharing(snapshot.latest("accuracy"))).mean
+    accuracy = dict(zip(experiment.sharing, map(float, means), strict=True))
+    texts = [f"{variant} {percent(accuracy[variant])}" for variant in symmetric]
+    others = [variant for variant in experiment.sharing if variant not in symmetric]
+    best = max(others, key=lambda variant: accuracy[variant], default=None)
+    level = experiment.task.plateau
+    if best is not None:
+        texts.append(f"{best} {percent(accuracy[best])}")
+    shown = f"{listed(texts)} {verb(texts, 'was', 'were')} right"
+    worst, top = (end(accuracy[variant] for variant in symmetric) for end in (min, max))
+    learnt = best is not None and accuracy[best] >= _LEARNT
+    if level is None:
+        if worst >= _LEARNT:
+            return [f"This came true: {shown}."]
+        if learnt:
+            return [f"This did not come true: {shown}."]
+    elif learnt and top <= (1 + level) / 2:
+        return [f"This came true: {shown}."]
+    elif top > (1 + level) / 2:
+        return [f"This did not come true for all: {shown}."]
+    why = "no variant without symmetric scores has learnt the relation"
+    return [f"Whether this is true cannot be said yet, because {why}: {shown}."]
+
+
+def _symmetric(experiment: Experiment) -> list[Variant]:
+    """Return the plain sharings whose scores are symmetric at these sizes."""
+    if experiment.size.causal or experiment.size.positions != "none":
+        return []
+    if not (experiment.size.n_layers == experiment.size.n_heads == 1 and not experiment.size.d_mlp):
+        return []
+    return [v for v in experiment.sharing if v.is_partition and v.sharing.symmetric]

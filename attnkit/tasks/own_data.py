@@ -1,0 +1,85 @@
+"""Tasks on data of one's own: their registry, and how experiments and links carry the data.
+
+The data are a setting like any other, so that an experiment is complete in itself. No task here
+stands in `TASKS`, because none has examples without somebody's data.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from pathlib import Path
+from typing import Any, ClassVar, Self, TypeVar
+from urllib.parse import quote
+
+from attnkit.foundation.corpus import hash_of_text
+from attnkit.foundation.settings import InvalidExperiment, Problem, dial
+from attnkit.tasks.base import TASKS, Task
+
+OWN_TASKS: dict[str, type[Task]] = {}
+"""Tasks on data of one's own by name."""
+
+LONGEST_IN_LINK = 6000
+"""Largest number of characters of data in a link, as an address writes them."""
+
+_Own = TypeVar("_Own", bound=Task)
+
+
+def task_named(name: str) -> type[Task]:
+    """Return the task of a name, also one on data of one's own.
+
+    Raises:
+        KeyError: If there is no such task.
+    """
+    return OWN_TASKS[name] if name in OWN_TASKS else TASKS[name]
+
+
+def register_own(task: type[_Own]) -> type[_Own]:
+    """Register a task on data of one's own."""
+    assert task.name not in TASKS
+    OWN_TASKS[task.name] = task
+    return task
+
+
+class OwnData(Task):
+    """A task on data of one's own, which are its setting `data`."""
+
+    family: ClassVar[str] = "Text"
+
+    data: str = dial("", "Data", "The data of one's own, as text.")
+
+    @classmethod
+    @abstractmethod
+    def read(cls, path: str | Path, **settings: Any) -> Self:
+        """Return the task on the data of a file."""
+
+    @property
+    @abstractmethod
+    def notes(self) -> list[str]:
+        """Sentences on what the data are and on how they are split."""
+
+    @property
+    def fingerprint(self) -> str:
+        return hash_of_text(self.data)
+
+
+def own_notes(task: Task) -> list[str]:
+    """Return sentences on data of one's own; none for another task."""
+    return task.notes if isinstance(task, OwnData) else []
+
+
+def data_in_link(data: str) -> str:
+    """Return data as a link carries them: the data if they are short, otherwise their hash."""
+    return data if len(quote(data)) <= LONGEST_IN_LINK else f"#{hash_of_text(data)}"
+
+
+def check_present(data: str) -> None:
+    """Raise the error for the hash that stands in a link in place of long data."""
+    if re.fullmatch("#[0-9a-f]{16}", data):
+        allowed = "the data themselves: they were too long for the link, so add them by --data FILE"
+        raise wrong_data(data, f"{allowed}, ak.Table(rows) or ak.Text(text)")
+
+
+def wrong_data(got: str, allowed: str) -> InvalidExperiment:
+    """Return the error for data that cannot be used."""
+    return InvalidExperiment([Problem("data", got, allowed)])

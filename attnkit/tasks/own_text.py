@@ -1,0 +1,107 @@
+"""A text of one's own, whose characters are predicted as those of the task `language`."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from pydantic import model_validator
+
+from attnkit.foundation.data_files import MOST_BYTES, read_text
+from attnkit.foundation.names import composed, without_controls
+from attnkit.foundation.settings import disagreement
+from attnkit.foundation.words import counted
+from attnkit.tasks.language import HIDDEN, RARE, Language, starts_of
+from attnkit.tasks.own_data import OwnData, check_present, register_own, wrong_data
+
+FEWEST_CHARACTERS = 2000
+"""Smallest number of characters of a text."""
+
+_SPACE = re.compile(r"[^\S\n]")
+
+
+@register_own
+class Text(OwnData, Language):
+    """Predict the next or the hidden characters of a text of one's own.
+
+    The hundred commonest characters have ids of their own, and all others share one. The text is
+    divided into blocks, and a hash of their content decides which ones are held out: about one in
+    eight. Windows of held-out text that also occur in the training text are not evaluated.
+
+    ```
+    position   0   1   2   3   4
+    token      T   h   e   ␣   i
+    label      h   e   ␣   i   f
+    ```
+
+    Chance and the loss to beat are those of the task `language`, counted in this text.
+
+    Args:
+        text: The text.
+        **settings: Dials of the task: `objective`, `length`, `masked_share`.
+
+    Raises:
+        InvalidExperiment: If the text cannot be used.
+    """
+
+    name: ClassVar[str] = "text"
+    title: ClassVar[str] = "Your own text"
+    source: ClassVar[str] = "a text of one's own"
+
+    def __init__(self, text: str | None = None, /, **settings: Any) -> None:
+        given = settings.pop("data", "") if text is None else text
+        super().__init__(data=cleaned_text(given), **settings)
+
+    @classmethod
+    def read(cls, path: str | Path, **settings: Any) -> Self:
+        """Return the task on the text of a file.
+
+        Raises:
+            OSError: If the file does not exist or cannot be read.
+            BadDocument: If it is too large or not a text in UTF-8.
+            InvalidExperiment: If the text cannot be used.
+        """
+        return cls(read_text(path), **settings)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        trained, held_out = starts_of(self._n_characters, self.data)
+        if not len(trained) or not len(held_out):
+            allowed = "a shorter window, or a longer text that repeats itself less"
+            raise disagreement("length", self.length, allowed, "data")
+        return self
+
+    @property
+    def text(self) -> str:
+        return self.data
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences on how long the text is and how it is split."""
+        corpus = self.corpus_read
+        share = corpus.held_out.mean()
+        return [
+            f"The text has {counted(len(corpus.text), 'character')}, "
+            f"{len(corpus.characters)} different ones; {share:.0%} of it is held out: no training "
+            "example overlaps with it, and accuracy is measured on nothing else."
+        ]
+
+
+def cleaned_text(text: Any) -> str:
+    """Return a text of visible characters, spaces and line breaks.
+
+    The symbol of hidden characters becomes that of rare ones.
+    """
+    if not isinstance(text, str):
+        raise wrong_data(type(text).__name__, "a text")
+    check_present(text)
+    if len(text) > MOST_BYTES:
+        raise wrong_data(f"{len(text):,} characters", f"at most {MOST_BYTES:,}")
+    text = _SPACE.sub(" ", text.replace("\r\n", "\n").replace("\r", "\n"))
+    text = "\n".join(without_controls(line) for line in text.split("\n"))
+    text = composed(text.replace(HIDDEN, RARE))
+    if len(text) < FEWEST_CHARACTERS:
+        allowed = f"at least {FEWEST_CHARACTERS:,}: use ak.Text(text) or --data FILE"
+        raise wrong_data(counted(len(text), "character"), allowed)
+    return str(text)

@@ -1,0 +1,192 @@
+"""Pairs (key, value) of one's own: a phone book of any names and any answers."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+from pydantic import model_validator
+
+from attnkit.foundation.settings import dial, disagreement
+from attnkit.tasks.base import Examples, Label, choose, choose_few
+from attnkit.tasks.book import entry_label
+from attnkit.tasks.own_data import register_own
+from attnkit.tasks.table import BLANK, Table, on_axis, rows_of
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+
+@register_own
+class Pairs(Table):
+    """Look up the value of a key in a book of pairs from one's own table, or by heart.
+
+    In context, a book lists `key value` and then asks for every key once. Training pairs keys with
+    random values of the table, but never as in a held-out row. Evaluation uses rows of the table
+    as they are, with as many held-out rows in a book as possible; only these count.
+
+    ```
+    position   0             1           2         3
+    token      France Paris  Italy Rome  Italy ?   France ?
+    label                                Rome      Paris
+    target                               1         0
+    ```
+
+    By heart, the same question stands alone: `Italy`, then `?`. Chance is the value of a random
+    entry or the commonest value, whichever is right more often.
+    """
+
+    name: ClassVar[str] = "pairs"
+    title: ClassVar[str] = "Your own pairs"
+    question: ClassVar[str] = "Each key is asked once: what is its value?"
+    source: ClassVar[str] = "a table of one's own"
+    n_columns: ClassVar[int] = 2
+    overrides: ClassVar[dict[str, Any]] = {"d_head": 8, "self_mask": False, "steps": 600}
+
+    n_entries: int = dial(8, "Entries", "Entries in a book; each is asked once.", ge=2, le=32)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        n_keys, n_values = self._n_words
+        if self.learn == "in_context" and self.n_entries > n_keys:
+            allowed = f"at most {n_keys}, the different keys of the table"
+            raise disagreement("n_entries", self.n_entries, allowed, "data", "learn")
+        if n_values < 2:
+            raise disagreement("data", "1 value", "a table with at least 2 different values")
+        return self
+
+    @property
+    def _n_words(self) -> tuple[int, int]:
+        return len(self.rows.words(0)), len(self.rows.words(1))
+
+    @property
+    def n_fields(self) -> int:
+        return 1 if self.learn == "by_heart" else 2
+
+    @property
+    def d_vocab(self) -> int:
+        return self._n_words[0] + 1 + (0 if self.learn == "by_heart" else self._n_words[1])
+
+    @property
+    def n_classes(self) -> int:
+        return self._n_words[1]
+
+    @property
+    def answers_from(self) -> int:
+        return 1 if self.learn == "by_heart" else self.n_entries
+
+    @property
+    def n_ctx(self) -> int:
+        return 2 * self.answers_from
+
+    @property
+    def chance(self) -> float:
+        of_entry, of_commonest = _chances(self.data, self.n_entries)
+        return of_commonest if self.learn == "by_heart" else max(of_entry, of_commonest)
+
+    def _books(self, n_examples: int, generator: torch.Generator) -> Examples:
+        import torch
+
+        n_keys, n_values = self._n_words
+        held_out = torch.from_numpy(_index(self.data).held_out)
+        keys = choose_few(n_examples, n_keys, self.n_entries, generator)
+        values = torch.randint(n_values, keys.shape, generator=generator)
+        while True:
+            wrong = torch.isin(keys * n_values + values, held_out)
+            if not wrong.any():
+                return self._asked(keys, values, torch.ones_like(wrong), generator)
+            values[wrong] = torch.randint(n_values, (int(wrong.sum()),), generator=generator)
+
+    def _held_out_books(self, n_examples: int, generator: torch.Generator) -> Examples:
+        import torch
+
+        index, n_values = _index(self.data), self._n_words[1]
+        first, others = index.keys_held_out, index.keys_trained
+        n_first = min(len(first), self.n_entries)
+        chosen = first[choose(n_examples, len(first), n_first, generator).numpy()]
+        if n_first < self.n_entries:
+            rest = choose(n_examples, len(others), self.n_entries - n_first, generator)
+            chosen = np.concatenate([chosen, others[rest.numpy()]], 1)
+        shuffled = choose(n_examples, self.n_entries, self.n_entries, generator)
+        keys = torch.from_numpy(chosen).gather(1, shuffled)
+        lots = torch.rand(keys.shape, generator=generator, dtype=torch.float64)
+        pairs = torch.from_numpy(index.drawn(keys.numpy(), lots.numpy()))
+        is_held_out = torch.isin(pairs, torch.from_numpy(index.held_out))
+        return self._asked(keys, pairs % n_values, is_held_out, generator)
+
+    def _asked(
+        self, keys: Tensor, values: Tensor, counts: Tensor, generator: torch.Generator
+    ) -> Examples:
+        """Return books that ask every key once, with labels where the pair counts."""
+        import torch
+
+        n_keys, n_values = self._n_words
+        target = choose(len(keys), self.n_entries, self.n_entries, generator)
+        blank = torch.full_like(keys, n_keys + n_values)
+        entries = torch.stack([keys, n_keys + values], -1)
+        questions = torch.stack([keys.gather(1, target), blank], -1)
+        asked = counts.gather(1, target)
+        labels = values.gather(1, target).where(asked, -1)
+        return Examples(torch.cat([entries, questions], 1), labels, target.where(asked, -1))
+
+    def label(self, tokens: np.ndarray) -> list[Label]:
+        if self.learn == "by_heart":
+            return self._label_by_heart(tokens)
+        keys, values = self.rows.words(0), [*self.rows.words(1), BLANK]
+        labels = []
+        for key, value in (tokens - [0, len(keys)]).tolist():
+            made = entry_label(keys[key], values[value])
+            labels.append(Label(on_axis(made.short), made.query, made.full))
+        return labels
+
+    def answer_text(self, answer: int) -> str:
+        return self.rows.words(1)[answer]
+
+
+class _Index:
+    """The pairs of a table as numbers: key × number of values + value.
+
+    Attributes:
+        held_out: Pairs that are held out, sorted.
+        keys_held_out: Keys with held-out pairs.
+        keys_trained: All other keys.
+    """
+
+    def __init__(self, data: str) -> None:
+        rows = rows_of(data, 2)
+        keys, values = ({word: i for i, word in enumerate(rows.words(c))} for c in (0, 1))
+        self.pairs = np.array([keys[k] * len(values) + values[v] for k, v in rows.cells])
+        self.held_out = np.sort(self.pairs[rows.held_out])
+        self.keys_held_out = np.unique(self.held_out // len(values))
+        self.keys_trained = np.setdiff1d(np.arange(len(keys)), self.keys_held_out)
+        order = np.lexsort([~rows.held_out, self.pairs // len(values)])  # held-out ones first
+        self._sorted = self.pairs[order]
+        key_of = self._sorted // len(values)
+        self._first = np.searchsorted(key_of, np.arange(len(keys)))
+        n_held_out = np.bincount(self.held_out // len(values), minlength=len(keys))
+        self._n = np.where(n_held_out > 0, n_held_out, np.bincount(key_of, minlength=len(keys)))
+
+    def drawn(self, keys: np.ndarray, lots: np.ndarray) -> np.ndarray:
+        """Return a random pair of every key, a held-out one where the key has any."""
+        place = self._first[keys] + np.floor(lots * self._n[keys]).astype(np.int64)
+        drawn: np.ndarray = self._sorted[place]
+        return drawn
+
+
+@lru_cache(8)
+def _index(data: str) -> _Index:
+    return _Index(data)
+
+
+@lru_cache(8)
+def _chances(data: str, n_entries: int) -> tuple[float, float]:
+    """Return how often a random entry's value is right, and how often the commonest value is."""
+    rows = rows_of(data, 2)
+    values = {word: i for i, word in enumerate(rows.words(1))}
+    ids = np.array([values[value] for _, value in rows.cells])
+    shares = np.bincount(ids) / len(ids)
+    asked = np.bincount(ids[rows.held_out], minlength=len(values)) / rows.held_out.sum()
+    of_entry = 1 / n_entries + (1 - 1 / n_entries) * float(asked @ shares)
+    return of_entry, float(max(asked.max(), shares.max()))
