@@ -3,7 +3,7 @@
 from attnkit.claims.base import Claim, Verdict, arms, register_claim
 from attnkit.claims.statements import no_worse
 
-UP_TO = 4
+UP_TO = 8
 
 ARMS = (
     *arms(
