@@ -59,10 +59,13 @@ class InspectedExample:
         """Return the example that an inspection requests.
 
         Raises:
-            ValueError, InvalidExperiment: If there is no such example, layer or head.
+            ValueError, InvalidExperiment: If there is no such example, layer, head or key.
         """
         experiment, examples = example_for(trained, inspection)
-        layer_spec_of(experiment, inspection)
+        first, end = layer_spec_of(experiment, inspection).key_positions
+        key = inspection.key_position
+        if key is not None and not first <= key < end:
+            raise ValueError(f"key_position: got {key}, allowed {first} to {end - 1}")
         (example,) = single_examples(examples)
         task, specs, map_example = experiment.task, experiment.layer_specs, example
         labels = task.label(example.tokens)
@@ -121,6 +124,12 @@ class InspectedExample:
     def query_position(self) -> int:
         """Position of the inspected query."""
         return self.query_positions[self.query_index]
+
+    @property
+    def key_position(self) -> int:
+        """Position of the token whose score with the query is attributed to parts."""
+        assert self.request.key_position is not None
+        return self.request.key_position
 
     @property
     def row(self) -> int:
