@@ -24,12 +24,22 @@ from attnkit.variants.sharing import Role
 NEAR = 1e-6
 """Largest difference between a sum of parts and the whole, relative to the largest part."""
 
+MASKED = -5e4
+"""Half of the soft mask: scores that a mask lowers by more are hidden."""
+
 NO_SUM = (
     "The scores or outputs of this variant are no sums over parts of tokens, because one of its "
     "rules is not linear apart from a norm."
 )
 
-NO_ATTRIBUTION: dict[str, Any] = {"note": "", "parts": None, "direct": [], "layers": []}
+NO_ATTRIBUTION: dict[str, Any] = {
+    "note": "",
+    "parts": {"query": [], "key": []},
+    "direct": [],
+    "layers": [],
+    "hidden": False,
+    "symmetric": False,
+}
 """Header of a variant without attribution."""
 
 BIASES = "biases"
@@ -53,8 +63,9 @@ def attribution_of(
         is the sum of `why.values.L` (f, o, h, j) over all layers L and of `why.direct` (f, o, n);
         `why.classes` (f, o) are the answers. Of an answer that is not known all are NaN.
 
-        The header names the axes: `parts`, `direct`, and `layers` with those that have values. Its
-        `note` says why a variant has no attribution; then there are no arrays.
+        The header names the axes: `parts`, `direct`, and `layers` with those that have values. It
+        says whether a mask hides the key from the query, and whether scores are symmetric by
+        construction. Its `note` says why there is no attribution; then there are no arrays.
     """
     run = _Run(replay.precise(), inspected)
     with torch.no_grad():
@@ -148,7 +159,11 @@ class _Run:
             side: [one.name for one in self.written(position, self.layer)] + self._rest
             for side, position in (("query", query), ("key", key))
         }
-        return arrays, {"parts": names}
+        i, j = query - stages.spec.query_positions[0], key - stages.spec.key_positions[0]
+        masked = stages.masked[:, 0, head, :, i, j] - stages.scores[:, 0, head, :, i, j]
+        hidden = bool((masked < MASKED).all())
+        symmetric = self.transformer.wiring.symmetric
+        return arrays, {"parts": names, "hidden": hidden, "symmetric": symmetric}
 
     @property
     def _rest(self) -> list[str]:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from attnkit.analysis.attention_map import MapLayout, levels_of, shown_columns
 from attnkit.analysis.inspection.attribution import NO_ATTRIBUTION, attribution_of
+from attnkit.analysis.inspection.attribution_words import attribution_sentences
 from attnkit.analysis.inspection.inspected_example import (
     N_EXAMPLES,
     InspectedExample,
@@ -63,6 +64,8 @@ def inspect_attention(film: Film, inspection: Inspection) -> InspectionResult:
     header |= inspected.header(answered)
     header["thinned"] = len(thinned.frames) < len(film.frames)
     header["sentences"] = lookup_sentences(header, framed)
+    if inspection.key_position is not None:
+        header["sentences"]["attribution"] = attribution_sentences(header, framed)
     return InspectionResult(header, framed, {})
 
 
