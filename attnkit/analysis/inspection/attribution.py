@@ -83,7 +83,9 @@ def _adds_up(arrays: dict[str, Tensor]) -> bool:
     """Return whether all parts add up to what they are parts of; unknown numbers do not count."""
     sums = [("score", arrays["parts"].flatten(2), arrays["bias"][:, None])]
     if "reverse" in arrays:
-        sums.append(("reverse", arrays["reverse_parts"].flatten(2), arrays["reverse_bias"][:, None]))
+        sums.append(
+            ("reverse", arrays["reverse_parts"].flatten(2), arrays["reverse_bias"][:, None])
+        )
     if "logit" in arrays:
         values = [array.flatten(2) for name, array in arrays.items() if name.startswith("values")]
         sums.append(("logit", torch.cat([arrays["direct"], *values], -1), torch.zeros(1)))
@@ -117,9 +119,7 @@ class _Run:
             self.embeddings = self.transformer.embeddings(tokens)
         self.streams = [stages.x[:, 0] for stages in self.stages] + [final[:, 0]]  # (f, n, m)
 
-    def written(
-        self, position: int, n_layers: int, *, attention: bool = True
-    ) -> list[_Written]:
+    def written(self, position: int, n_layers: int, *, attention: bool = True) -> list[_Written]:
         """Return what the embedding and the first layers wrote to a position, in this order.
 
         Args:

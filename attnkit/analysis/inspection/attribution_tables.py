@@ -43,9 +43,7 @@ class Attribution:
         and keys are different sequences. Amounts have the unit of scores, which are scaled and not
         masked. All amounts of one step, variant, direction and map add up to the score.
         """
-        return self._table(
-            ("direction", "map", "query_part", "key_part"), self._rows_of_scores()
-        )
+        return self._table(("direction", "map", "query_part", "key_part"), self._rows_of_scores())
 
     @property
     def logits(self) -> pd.DataFrame:
@@ -125,7 +123,9 @@ class Attribution:
         for text, _, arrays in self._variants():
             for frame, step in enumerate(self.header["steps"]):
                 for direction, name in (("forward", "score"), ("reverse", "reverse")):
-                    for score_map, score in enumerate(arrays.get(name, np.zeros((frame + 1, 0)))[frame]):
+                    for score_map, score in enumerate(
+                        arrays.get(name, np.zeros((frame + 1, 0)))[frame]
+                    ):
                         yield step, text, "score", direction, score_map, score
                 for which, answer in enumerate(ANSWERS):
                     if "logit" in arrays and not np.isnan(arrays["logit"][frame, which]):

@@ -27,11 +27,14 @@ def _of_variant(
     header: Mapping[str, Any], framed: Mapping[str, np.ndarray], p: int, frame: int
 ) -> str:
     variant, start = header["variants"][p], f"{p}.why."
-    axes, arrays = variant["attribution"], {
-        name.removeprefix(start): array[frame]
-        for name, array in framed.items()
-        if name.startswith(start)
-    }
+    axes, arrays = (
+        variant["attribution"],
+        {
+            name.removeprefix(start): array[frame]
+            for name, array in framed.items()
+            if name.startswith(start)
+        },
+    )
     if not arrays:
         return axes["note"] or variant["refusal"] or variant["lacking"]
     if not np.isfinite(arrays["score"]).all():
@@ -55,8 +58,9 @@ def _of_score(
     names = axes["parts"]["query"][a], axes["parts"]["key"][c]
     where = "In the first of its two maps, the score" if len(arrays["score"]) > 1 else "The score"
     return (
-        f"{where} is {two_decimals(arrays['score'][0])}. The largest part, {two_decimals(parts[a, c])}, comes "
-        f"from “{names[0]}” of {tokens['query']} and “{names[1]}” of {tokens['key']}."
+        f"{where} is {two_decimals(arrays['score'][0])}. The largest part, "
+        f"{two_decimals(parts[a, c])}, comes from “{names[0]}” of {tokens['query']} and "
+        f"“{names[1]}” of {tokens['key']}."
     )
 
 

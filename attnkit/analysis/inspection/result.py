@@ -55,7 +55,7 @@ class InspectionResult:
         """
         if self.header.get("attribution") is None:
             raise ValueError(
-                'key_position: got none, but an attribution explains the score of one key; inspect '
+                "key_position: got none, but an attribution explains the score of one key; inspect "
                 'with Inspection("attention", key_position=…)'
             )
         return Attribution(self.header, self.framed)

@@ -5,7 +5,7 @@ import { diverging, el, limitOf, number, panelGrid, panelTitle, show } from "./i
 import { followed, placeText, short } from "./followed.js";
 import { say } from "./panels.js";
 
-const PANEL_LEAST = 300, DARK = 140; // pixels; the light of a colour below which text on it is white
+const PANEL_LEAST = 300, PART = 58, DARK = 140; // pixels of a panel and of a column of parts; the light of a colour below which text on it is white
 
 /** What is pressed after a press on a row and a column of a map: the same cell once more is none. */
 export function pressedCell(film, query_index, key_position) {
@@ -50,7 +50,8 @@ function numberTable(parent, { rows, columns, corner = "", plain = 0 }) {
       say(caption, text);
       cells.forEach((row, i) => row.forEach((cell, j) => {
         const value = values[i * columns.length + j];
-        say(cell, number(value));
+        say(cell, number(Math.round(value * 100) / 100)); // as many decimals in every cell
+        cell.title = number(value, 6);
         if (i >= rows.length - plain || Number.isNaN(value)) return;
         const [r, g, b] = scale.rgb(value);
         Object.assign(cell.style, { background: scale.css(value), color: 0.3 * r + 0.59 * g + 0.11 * b < DARK ? "#fff" : "#000" });
@@ -76,7 +77,7 @@ function limitOfParts(film, names) {
 function buildScores(film, parent, p) {
   const { parts } = film.variants[p].attribution, [query, key] = tokensOf(film);
   const n_maps = film.shape(`${p}.why.score`)[0], size = parts.query.length * parts.key.length;
-  const directions = [["score", "parts", "bias", `${query} asks ${key}`], ["reverse", "reverse_parts", "reverse_bias", `${key} asks ${query}`]];
+  const directions = [["score", "parts", "bias", `Query of ${query}, key of ${key}`], ["reverse", "reverse_parts", "reverse_bias", `Query of ${key}, key of ${query}`]];
   const limit = () => limitOfParts(film, [`${p}.why.parts`, `${p}.why.reverse_parts`]);
   return Array.from({ length: n_maps }, (_, map) => {
     const box = el("div", "ak-both", parent);
@@ -138,14 +139,16 @@ export const attributionFigure = {
   title: (film) => `Why there: the score of ${tokensOf(film).join(" with ")}, taken apart`,
   hint: (film) => [
     placeText(film, film.header) ? `${placeText(film, film.header)[0].toUpperCase()}${placeText(film, film.header).slice(1)}.` : "",
-    "A number says how much one part of each token together add to the score, through W_Q W_Kᵀ. They add up to the score exactly, as the values below add up to the logit.",
-    "Sizes by which norms divide are kept as they are, and so is the pattern. Blue: below 0, red: above.",
+    "A number is what one part of each token add together to the score, through W_Q W_Kᵀ. All of a table add up exactly: to the score, or to the logit. The sizes by which norms divide and the pattern are frozen.",
+    "Blue: below 0, red: above.",
     "Press the same cell of a map once more to close this.",
   ].filter(Boolean).join(" "),
   height: 260,
   shown: (film) => Boolean(film.header.attribution),
   build(film, body) {
-    const grid = panelGrid(film, body, film.variants.length, PANEL_LEAST, 4);
+    const columns = Math.max(...film.variants.map(({ attribution: { parts } }) => parts.key.length));
+    const least = Math.min(film.width, Math.max(PANEL_LEAST, PART * (columns + 2)));
+    const grid = panelGrid(film, body, film.variants.length, least, 4);
     return film.variants.map((variant, p) => {
       const box = grid.boxes[p];
       panelTitle(box, variant);

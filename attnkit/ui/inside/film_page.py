@@ -9,7 +9,12 @@ import streamlit as st
 
 from attnkit.analysis.inspection.request import Inspection, View
 from attnkit.ui.inside.example_picker import pick_example
-from attnkit.ui.inside.inspected_run import open_inspected_run, pick_layer_and_head, show_film
+from attnkit.ui.inside.inspected_run import (
+    InspectedRun,
+    open_inspected_run,
+    pick_layer_and_head,
+    show_film,
+)
 from attnkit.ui.inside.takeaway import take_away
 from attnkit.ui.lab.lab import Lab
 from attnkit.ui.routing import require_route
