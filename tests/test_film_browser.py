@@ -301,8 +301,7 @@ def test_pressing_a_row_follows_its_token_and_pointing_at_one_links_all_figures(
 
 def test_a_pressed_cell_is_taken_apart(opened, recorded):
     """With Q=K both directions have the same numbers; what is chosen is told, and so is nothing."""
-    inspected = found(recorded, query_index=1, key_position=2)
-    page = opened(inspected.to_bytes())
+    page = opened((inspected := found(recorded, query_index=1, key_position=2)).to_bytes())
     picker, apart = page.get_by_label("Take apart its score with"), figure(page, "attribution")
     apart.scroll_into_view_if_needed()
     tables = apart.locator(".ak-panel").nth(1).locator("table")

@@ -161,7 +161,7 @@ function mount(root, view) {
   };
   film.pick = (change) => {
     Object.assign(film.picked, change);
-    state.setTriggerValue?.("picked", { ...film.picked }); // told also if it was the last one, too
+    state.setTriggerValue?.("picked", JSON.parse(JSON.stringify(film.picked))); // told also if it was the last one, too
     film.redraw();
   };
   state.conclusion = el("p", "ak-conclusion", root, "");
