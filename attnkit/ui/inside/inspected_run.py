@@ -393,7 +393,7 @@ def _take_picked(component: str) -> None:
     kind = dict[Literal["layer", "head", "query_index", "key_position"], components.Index]
     picked: dict[str, int] | None = components.reported(component, "picked", kind)
     if picked:
-        chosen = {"key_position": None, **picked}
+        chosen: dict[str, int | None] = {"key_position": None, **picked}
         st.session_state.setdefault("remembered", {}).update(chosen)
         st.session_state["picked_anew"] = True
 
