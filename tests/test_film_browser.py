@@ -287,7 +287,8 @@ def test_pressing_a_row_follows_its_token_and_pointing_at_one_links_all_figures(
     canvas = heat.locator("canvas").bounding_box()
     layer = inspected.header["layers"][0]
     page.mouse.click(canvas["x"] + 3, canvas["y"] + canvas["height"] * 1.5 / len(layer["rows"]))
-    assert page.evaluate("window.told") == [["picked", {"layer": 0, "head": 0, "query_index": 1}]]
+    told = {"layer": 0, "head": 0, "query_index": 1, "key_position": 0}
+    assert page.evaluate("window.told") == [["picked", told]]
     linked = page.locator(".ak-linked-row text:first-of-type")
     expect(linked).to_have_text([layer["column_titles"][0]] * 3)
     marked = page.locator(".ak-linked").evaluate_all(
@@ -296,6 +297,24 @@ def test_pressing_a_row_follows_its_token_and_pointing_at_one_links_all_figures(
     assert marked == 4  # the maps of three variants, and their difference
     take(page, found(recorded, query_index=1).to_bytes())
     expect(figure(page, "lookup").locator("h2")).to_contain_text(layer["rows"][1])
+
+
+def test_a_pressed_cell_is_taken_apart(opened, recorded):
+    """With Q=K both directions have the same numbers; what is chosen is told, and so is nothing."""
+    page = opened((inspected := found(recorded, query_index=1, key_position=2)).to_bytes())
+    picker, apart = page.get_by_label("Take apart its score with"), figure(page, "attribution")
+    apart.scroll_into_view_if_needed()
+    tables = apart.locator(".ak-panel").nth(1).locator("table")
+    expect(tables).to_have_count(3)
+    there, back = (table.locator("td").all_text_contents() for table in tables.all()[:2])
+    assert there == back
+    wanted = inspected.framed["1.why.parts"][-1].ravel()
+    assert [float(text.replace("−", "-")) for text in there] == pytest.approx(wanted, abs=0.0051)
+    for chosen, told in (("4", 4), ("", None)):
+        picker.select_option(chosen)
+        assert page.evaluate("window.told.at(-1)[1].key_position ?? null") == told
+    take(page, found(recorded, query_index=1).to_bytes())
+    expect(apart).to_be_hidden()
 
 
 def test_scores_are_named_by_how_they_are_made(opened):
@@ -373,7 +392,7 @@ def test_a_page_as_one_file_works_without_a_network(page, requested, recorded, t
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == paper
     assert not page.get_by_label("Follow the token").is_visible()
     assert page.locator(".ak-pressable").count() == 0
-    expect(figure(page, "maps").locator(".ak-film-hint")).not_to_contain_text("Press a row")
+    expect(figure(page, "maps").locator(".ak-film-hint")).not_to_contain_text("Press a cell")
     figure(page, "heads").get_by_role("button", name="Q=K, head 2").click()
     page.mouse.move(1, 1)
     expect(figure(page, "maps").locator(".ak-controls")).to_contain_text("head 2 (locked)")

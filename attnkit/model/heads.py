@@ -45,8 +45,8 @@ class Heads:
         leaders: dict[Role, Heads] | None = None,
     ) -> None:
         self.wiring, self.layer, self.weights = wiring, layer, weights
-        self._rule_layer = Layer(wiring, layer, weights)
-        self._leaders = leaders or {}
+        self.rule_layer = Layer(wiring, layer, weights)
+        self.leaders = leaders or {}
 
     def project(self, x: Float[Tensor, "s b i m"]) -> dict[str, Tensor]:
         """Return the vectors x W of these tokens from which keys and values are computed.
@@ -54,8 +54,8 @@ class Heads:
         There is one for each class of tied roles: name → (s, b, h, i, d). A decoder caches them.
         There are none if the layer uses the keys and values of a lower layer.
         """
-        names = [] if self._leaders else self.wiring.stored
-        return {name: self._vector(name, {TOKEN: x}) for name in names}
+        names = [] if self.leaders else self.wiring.stored
+        return {name: self.vector(name, {TOKEN: x}) for name in names}
 
     def keys_and_values(
         self, projected: dict[str, Tensor], positions: Tensor, below: Sequence[KeysAndValues] = ()
@@ -69,11 +69,11 @@ class Heads:
             positions: Positions of the tokens, (j,).
             below: Keys and values of all lower layers; needed if this layer uses them.
         """
-        if self._leaders:
-            return below[self._leaders["K"].layer][0], below[self._leaders["V"].layer][1]
+        if self.leaders:
+            return below[self.leaders["K"].layer][0], below[self.leaders["V"].layer][1]
         roles = self.wiring.roles
-        k = self._vector(roles["K"], projected)
-        v = k if roles["V"] == roles["K"] else self._vector(roles["V"], projected)
+        k = self.vector(roles["K"], projected)
+        v = k if roles["V"] == roles["K"] else self.vector(roles["V"], projected)
         k = self._adjust("K", k, positions)
         return k, k if self.wiring.value_is_key else self._adjust("V", v, positions)
 
@@ -87,7 +87,7 @@ class Heads:
             tied: Vectors of the same tokens, as returned by `project`; queries may be one of them.
             positions: Positions of the tokens, (i,).
         """
-        q = self._vector(self.wiring.roles["Q"], tied | {TOKEN: x})
+        q = self.vector(self.wiring.roles["Q"], tied | {TOKEN: x})
         return self._adjust("Q", q, positions)
 
     def scores(
@@ -100,9 +100,9 @@ class Heads:
         heads = (wiring.sizes.n_heads, wiring.n_maps)
         scores = flat.view(*q.shape[:2], *heads, q.shape[3], k.shape[3])
         for rule in wiring.rules:
-            scores = rule.merge(scores, self._rule_layer)
+            scores = rule.merge(scores, self.rule_layer)
         for rule in wiring.rules:
-            bias = rule.bias(query_positions, key_positions, self._rule_layer)
+            bias = rule.bias(query_positions, key_positions, self.rule_layer)
             if bias is not None:
                 scores = scores + bias.unsqueeze(3)
         return scores
@@ -111,7 +111,7 @@ class Heads:
         """Return the softmax of masked scores, with the maps of each head combined."""
         pattern = torch.softmax(masked, -1)
         for rule in self.wiring.rules:
-            pattern = rule.combine(pattern, masked, self._rule_layer)
+            pattern = rule.combine(pattern, masked, self.rule_layer)
         return pattern.squeeze(3)
 
     def mix(
@@ -129,7 +129,7 @@ class Heads:
         z = product(pattern.flatten(0, 2), v.flatten(0, 2))
         z = z.view(*pattern.shape[:4], v.shape[-1])
         for rule in self.wiring.rules:
-            z = rule.finish(z, own_values, positions, self._rule_layer)
+            z = rule.finish(z, own_values, positions, self.rule_layer)
         return z
 
     def output(self, z: Float[Tensor, "s b h i d"]) -> Float[Tensor, "s b i m"]:
@@ -146,18 +146,18 @@ class Heads:
         Several maps count as heads, unless their scores are added. Keys and values of grouped heads
         are repeated.
         """
-        source = self._leaders.get(role, self)
+        source = self.leaders.get(role, self)
         role = "K" if role == "V" and self.wiring.value_is_key else role
         weight = next(iter(source.weights.values()), torch.empty(1))
         d_model = self.wiring.sizes.d_model
         n_seeds = len(weight) if source.weights else 1
         eye = torch.eye(d_model, dtype=weight.dtype, device=weight.device)
         eye = eye.expand(n_seeds, 1, -1, -1)
-        rows = source._vector(self.wiring.roles[role], {TOKEN: eye}, linear=True)
+        rows = source.vector(self.wiring.roles[role], {TOKEN: eye}, linear=True)
         positions = torch.zeros(d_model, dtype=torch.long, device=weight.device)
         for rule in self.wiring.rules:
             if rule.linear:
-                rows = rule.adjust(role, rows, positions, source._rule_layer)
+                rows = rule.adjust(role, rows, positions, source.rule_layer)
         heads = self.for_all_heads(rows)[:, 0]
         if self.wiring.adds_maps and role != "V":
             # Added maps are one bilinear form: their dimensions are concatenated.
@@ -165,7 +165,7 @@ class Heads:
             heads = maps.transpose(2, 3).flatten(3)
         return heads
 
-    def _vector(
+    def vector(
         self, name: str, known: dict[str, Tensor], *, linear: bool = False
     ) -> Float[Tensor, "s b h i d"]:
         """Return a vector of the wiring, computed from the known ones along the graph.
@@ -225,7 +225,7 @@ class Heads:
 
     def _adjust(self, role: Role, rows: Tensor, positions: Tensor) -> Tensor:
         for rule in self.wiring.rules:
-            rows = rule.adjust(role, rows, positions, self._rule_layer)
+            rows = rule.adjust(role, rows, positions, self.rule_layer)
         return rows
 
     def for_all_heads(self, rows: Tensor) -> Tensor:

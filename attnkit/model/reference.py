@@ -71,6 +71,12 @@ class Transformer:
         self.layer_specs, self.masks = layer_specs, masks
         self.n_answers = n_answers
 
+    def double(self) -> Transformer:
+        """Return this transformer in double precision."""
+        weights = {name: weight.double() for name, weight in self.weights.items()}
+        masks = [None if mask is None else mask.double() for mask in self.masks]
+        return Transformer(self.wiring, weights, self.layer_specs, masks, self.n_answers)
+
     def logits(
         self, tokens: Int64[Tensor, "s b n fields"], layers: list[Layer] | None = None
     ) -> Float[Tensor, "s b a c"]:
@@ -103,12 +109,19 @@ class Transformer:
             tokens: Tokens at consecutive positions.
             position: Position of the first token.
         """
-        x = reduce(torch.add, look_up(self.weights["W_E"], tokens))  # one vector for each field
+        return reduce(torch.add, self.embeddings(tokens, position))
+
+    def embeddings(self, tokens: Int64[Tensor, "s b n fields"], position: int = 0) -> list[Tensor]:
+        """Return what `embed` adds up, (s, b or 1, n or 1, m) each.
+
+        There is one vector for each field, then that of the position and the bias, if they exist.
+        """
+        parts = look_up(self.weights["W_E"], tokens)
         if "W_pos" in self.weights:  # (s, n, m)
-            x = x + self.weights["W_pos"][:, None, position : position + x.shape[2]]
+            parts.append(self.weights["W_pos"][:, None, position : position + tokens.shape[2]])
         if "b_E" in self.weights:  # (s, m)
-            x = x + self.weights["b_E"][:, None, None]
-        return x
+            parts.append(self.weights["b_E"][:, None, None])
+        return parts
 
     def attention(
         self,
@@ -173,6 +186,19 @@ class Transformer:
             return normed
         gain, shift = (self.weights[f"{name}.{part}"][:, None, None] for part in "wb")
         return F.layer_norm(x, x.shape[-1:], eps=1e-5) * gain + shift
+
+    def norm_parts(
+        self, parts: Float[Tensor, "s b n m"], whole: Float[Tensor, "s b n m"], name: str
+    ) -> Float[Tensor, "s b n m"]:
+        """Return the parts of rows after the norm, which divides them by the size of whole rows.
+
+        They add up to `norm` of the whole rows, except for the shift of a LayerNorm.
+        """
+        if not self.wiring.sizes.standard:
+            return parts * (whole.square().mean(-1, keepdim=True) + 1e-6).rsqrt()
+        inverse = (whole.var(-1, keepdim=True, correction=0) + 1e-5).rsqrt()
+        centred = parts - parts.mean(-1, keepdim=True)
+        return centred * inverse * self.weights[f"{name}.w"][:, None, None]
 
     def linear(self, x: Float[Tensor, "s b n m"], name: str) -> Float[Tensor, "s b n k"]:
         """Return x W, plus the bias if there is one."""

@@ -166,6 +166,13 @@ class Task(BaseModel, ABC):
         return 1
 
     @property
+    def field_names(self) -> tuple[str, ...]:
+        """Name of every field of a token on screen, such as name and number."""
+        if self.n_fields == 1:
+            return ("symbol",)
+        return tuple(f"field {number + 1}" for number in range(self.n_fields))
+
+    @property
     @abstractmethod
     def d_vocab(self) -> int:
         """Number of token ids over all fields."""

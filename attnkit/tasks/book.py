@@ -23,6 +23,10 @@ class Book(Task):
         return 2
 
     @property
+    def field_names(self) -> tuple[str, ...]:
+        return ("name", "number")
+
+    @property
     def n_ctx(self) -> int:
         return 2 * self.answers_from
 

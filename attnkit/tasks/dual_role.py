@@ -56,6 +56,7 @@ class DualRole(AskingBook):
         "After Ada comes Ben, then Cem, then Ada again: what is the next one's number?"
     )
     n_fields: ClassVar[int] = 2
+    field_names: ClassVar[tuple[str, ...]] = ("name", "number")
     source: ClassVar[str] = "the answer “smell the smell of failure” on Stack Exchange"
     overrides: ClassVar[dict[str, Any]] = {"d_head": 16, "self_mask": True, "steps": 600}
     lengths: ClassVar[tuple[str, ...]] = ("n_circles",)

@@ -93,6 +93,10 @@ class FuzzyPhonebook(Book):
         return self.n_letters + 1
 
     @property
+    def field_names(self) -> tuple[str, ...]:
+        return (*(f"letter {place + 1}" for place in range(self.n_letters)), "number")
+
+    @property
     def d_vocab(self) -> int:
         return self.n_letters * self.n_alphabet + self.n_values + 1
 

@@ -88,6 +88,7 @@ class Directed(Relation):
     overrides: ClassVar[dict[str, Any]] = {"d_head": 16, "self_mask": True, "steps": 600}
     between: ClassVar[str] = ": "
     label_legend: ClassVar[str] = "name: boss"
+    field_names: ClassVar[tuple[str, ...]] = ("name", "boss", "number")
 
     @property
     def plateau(self) -> float:
@@ -119,6 +120,7 @@ class Mutual(Relation):
     source: ClassVar[str] = "control of the directed relation"
     overrides: ClassVar[dict[str, Any]] = {"d_head": 16, "self_mask": True, "steps": 600}
     between: ClassVar[str] = " & "
+    field_names: ClassVar[tuple[str, ...]] = ("name", "partner", "number")
 
     n_entries: int = dial(
         8, "Entries", "People in the book, in pairs; each answers once.", ge=4, le=16, multiple_of=2

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from attnkit.variants.catalogue import register
 from attnkit.variants.options import Option, register_option
 from attnkit.variants.rules import Code, Layer
+from attnkit.variants.sharing import Role
 from attnkit.variants.wiring import TOKEN, Sizes, Weight, Wiring
 
 if TYPE_CHECKING:
@@ -91,8 +92,12 @@ class DifferentialOption(_TwoMaps):
         self, z: Tensor, own_values: Tensor | None, positions: Tensor, layer: Layer
     ) -> Tensor:
         """Normalise the output of every head and multiply it by 1 − λ_init."""
-        mean_square = z.square().mean(-1, keepdim=True) + 1e-5
-        return z * mean_square.rsqrt() * (1 - self.initial(layer.index))
+        inverse = self.norm("Z", z)
+        assert inverse is not None
+        return z * inverse * (1 - self.initial(layer.index))
+
+    def norm(self, of: Role | Literal["Z"], rows: Tensor) -> Tensor | None:
+        return (rows.square().mean(-1, keepdim=True) + 1e-5).rsqrt() if of == "Z" else None
 
     def code(self, wiring: Wiring) -> Code:
         first, second = (f"(self.lambda_q{i} @ self.lambda_k{i}).exp()" for i in (1, 2))

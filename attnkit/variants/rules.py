@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -88,6 +88,15 @@ class Rule:
     def adjust(self, role: Role, rows: Tensor, positions: Tensor, layer: Layer) -> Tensor:
         """Return the rows of a role as the scores or the output use them; `positions` is (i,)."""
         return rows
+
+    def norm(self, of: Role | Literal["Z"], rows: Tensor) -> Tensor | None:
+        """Return the factor by which a norm multiplies each row, (s, b, h, i, 1); None without one.
+
+        Apart from this factor, `adjust` is linear in the rows of a role, and so is `finish` in the
+        outputs of the heads, Z, except for what it adds. An attribution splits rows into parts and
+        keeps the factor of the whole row.
+        """
+        return None
 
     def bias(self, query_positions: Tensor, key_positions: Tensor, layer: Layer) -> Tensor | None:
         """Return the bias of the scores, (s or 1, 1, h or 1, i, j); None if there is none."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from attnkit.variants.catalogue import register
 from attnkit.variants.options import (
@@ -108,10 +108,13 @@ class NormalisedOption(Option):
 
     def adjust(self, role: Role, rows: Tensor, positions: Tensor, layer: Layer) -> Tensor:
         """Divide queries and keys by their root mean square and multiply them by the gains."""
-        if role == "V":
+        inverse = self.norm(role, rows)
+        if inverse is None:
             return rows
-        inverse = (rows.square().mean(-1, keepdim=True) + 1e-6).rsqrt()
         return rows * inverse * layer.weights[f"g_{role}"][:, None, None, None]
+
+    def norm(self, of: Role | Literal["Z"], rows: Tensor) -> Tensor | None:
+        return (rows.square().mean(-1, keepdim=True) + 1e-6).rsqrt() if of in ("Q", "K") else None
 
     def code(self, wiring: Wiring) -> Code:
         normed = "nn.functional.rms_norm({}, ({},), self.g_{}, 1e-6)".format
@@ -133,9 +136,11 @@ class ValueNormOption(Option):
 
     def adjust(self, role: Role, rows: Tensor, positions: Tensor, layer: Layer) -> Tensor:
         """Divide values by their root mean square."""
-        if role != "V":
-            return rows
-        return rows * (rows.square().mean(-1, keepdim=True) + 1e-6).rsqrt()
+        inverse = self.norm(role, rows)
+        return rows if inverse is None else rows * inverse
+
+    def norm(self, of: Role | Literal["Z"], rows: Tensor) -> Tensor | None:
+        return (rows.square().mean(-1, keepdim=True) + 1e-6).rsqrt() if of == "V" else None
 
     def code(self, wiring: Wiring) -> Code:
         return Code(adjust={"V": f"nn.functional.rms_norm(v, ({wiring.sizes.d_v},), eps=1e-6)"})
@@ -173,9 +178,11 @@ class UnitKeyOption(Option):
 
     def adjust(self, role: Role, rows: Tensor, positions: Tensor, layer: Layer) -> Tensor:
         """Divide keys by their length."""
-        if role != "K":
-            return rows
-        return rows * (rows.square().sum(-1, keepdim=True) + 1e-12).rsqrt()
+        inverse = self.norm(role, rows)
+        return rows if inverse is None else rows * inverse
+
+    def norm(self, of: Role | Literal["Z"], rows: Tensor) -> Tensor | None:
+        return (rows.square().sum(-1, keepdim=True) + 1e-12).rsqrt() if of == "K" else None
 
     def code(self, wiring: Wiring) -> Code:
         return Code(adjust={"K": "nn.functional.normalize(k, dim=-1)"})

@@ -59,10 +59,13 @@ class InspectedExample:
         """Return the example that an inspection requests.
 
         Raises:
-            ValueError, InvalidExperiment: If there is no such example, layer or head.
+            ValueError, InvalidExperiment: If there is no such example, layer, head or key.
         """
         experiment, examples = example_for(trained, inspection)
-        layer_spec_of(experiment, inspection)
+        first, end = layer_spec_of(experiment, inspection).key_positions
+        key = inspection.key_position
+        if key is not None and not first <= key < end:
+            raise ValueError(f"key_position: got {key}, allowed {first} to {end - 1}")
         (example,) = single_examples(examples)
         task, specs, map_example = experiment.task, experiment.layer_specs, example
         labels = task.label(example.tokens)
@@ -123,6 +126,12 @@ class InspectedExample:
         return self.query_positions[self.query_index]
 
     @property
+    def key_position(self) -> int:
+        """Position of the token whose score with the query is attributed to parts."""
+        assert self.request.key_position is not None
+        return self.request.key_position
+
+    @property
     def row(self) -> int:
         """Row of the inspected query in the map."""
         return self.layout.rows.index(self.query_position)
@@ -166,6 +175,8 @@ class InspectedExample:
             "layer": self.request.layer,
             "head": self.request.head,
             "query_index": self.query_index,
+            "key_position": self.request.key_position,
+            "attribution": self._header_of_attribution(),
             "askable": [
                 {
                     "label": getattr(self.labels[position], form),
@@ -185,6 +196,27 @@ class InspectedExample:
             "classes": self.classes,
             "n_examples": N_EXAMPLES,
         }
+
+    def _header_of_attribution(self) -> dict[str, Any] | None:
+        """Return the names of the tokens whose score is attributed; None if none is."""
+        key = self.request.key_position
+        if key is None:
+            return None
+        tokens = [label.full for label in self.labels]
+        return {
+            "query": tokens[self.query_position],
+            "key": tokens[key],
+            "short_query": self._short(self.query_position),
+            "short_key": self._short(key),
+            "tokens": tokens,
+            "first_keys": [spec.key_positions[0] for spec in self.experiment.layer_specs],
+        }
+
+    def _short(self, position: int) -> str:
+        """Return a short name of a token, with its position if another one has the same name."""
+        name = self.labels[position].short
+        n_alike = sum(label.short == name for label in self.labels)
+        return name if n_alike == 1 else f"{name} (position {position + 1})"
 
     def _header_of_layer(self, layer: int) -> dict[str, Any]:
         layout, right = self.layouts[layer], self.example.labels

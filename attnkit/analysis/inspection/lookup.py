@@ -12,6 +12,8 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from attnkit.analysis.attention_map import MapLayout, levels_of, shown_columns
+from attnkit.analysis.inspection.attribution import NO_ATTRIBUTION, attribution_of
+from attnkit.analysis.inspection.attribution_words import attribution_sentences
 from attnkit.analysis.inspection.inspected_example import (
     N_EXAMPLES,
     InspectedExample,
@@ -62,6 +64,8 @@ def inspect_attention(film: Film, inspection: Inspection) -> InspectionResult:
     header |= inspected.header(answered)
     header["thinned"] = len(thinned.frames) < len(film.frames)
     header["sentences"] = lookup_sentences(header, framed)
+    if inspection.key_position is not None:
+        header["sentences"]["attribution"] = attribution_sentences(header, framed)
     return InspectionResult(header, framed, {})
 
 
@@ -97,11 +101,9 @@ def _arrays(
     """Return the framed arrays, and the header values of every variant."""
     framed, headers = with_measures(film), []
     for index, variant in enumerate(film.experiment.sharing):
-        refusal, arrays = "", dict[str, np.ndarray]()
+        refusal, arrays, why = "", dict[str, np.ndarray](), NO_ATTRIBUTION
         try:
-            replays = batched_replays(film, variant, inspected.experiment, 1)
-            parts = [_arrays_of(replay, inspected) for replay, _ in replays]
-            arrays = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+            arrays, why = _arrays_of_variant(film, variant, inspected)
         except ValueError:
             if not inspected.is_custom_book:
                 raise
@@ -109,8 +111,30 @@ def _arrays(
         arrays["mass"] = mass_of(film, variant)
         framed |= {f"{index}.{name}": array for name, array in arrays.items()}
         wiring = inspected.experiment.wiring(variant)
-        headers.append(_header_of_variant(wiring, refusal))
+        headers.append({**_header_of_variant(wiring, refusal), "attribution": why})
     return framed, headers
+
+
+def _arrays_of_variant(
+    film: Film, variant: Variant, inspected: InspectedExample
+) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Return the arrays of one variant at all frames, and the header of its attribution."""
+    parts, attributions = [], []
+    for replay, _ in batched_replays(film, variant, inspected.experiment, 1):
+        parts.append(_arrays_of(replay, inspected))
+        n_heads = replay.transformer.wiring.sizes.n_heads
+        if inspected.request.key_position is not None and inspected.request.head < n_heads:
+            attributions.append(attribution_of(replay, inspected))
+    arrays, why = _joined(parts), NO_ATTRIBUTION
+    if attributions:
+        why = next((header for _, header in attributions if header["note"]), attributions[0][1])
+        arrays |= {} if why["note"] else _joined([found for found, _ in attributions])
+    return arrays, why
+
+
+def _joined(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Return the arrays of consecutive frames as one array for each name."""
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def _header_of_variant(wiring: Wiring, refusal: str) -> dict[str, Any]:

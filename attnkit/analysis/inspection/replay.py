@@ -10,6 +10,7 @@ Index letters as in `attnkit.model.reference`, with `f` frame in place of run.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from itertools import groupby
 
@@ -53,6 +54,7 @@ class Replay:
 
     Attributes:
         model: The models of all frames; each frame is one of its runs.
+        transformer: Their transformer.
 
     Raises:
         ValueError: If the weights do not fit the experiment.
@@ -62,13 +64,19 @@ class Replay:
         index = experiment.sharing.index(variant)
         parameters = [frame.parameters[index] for frame in frames]
         self.model = model_of(experiment, variant, parameters, frames[0].step)
-        self._transformer = self.model.transformer(variant)
+        self.transformer = self.model.transformer(variant)
+
+    def precise(self) -> Replay:
+        """Return this replay in double precision."""
+        other = copy(self)
+        other.transformer = self.transformer.double()
+        return other
 
     @torch.no_grad()
     def forward(self, tokens: Int64[Tensor, "b n fields"]) -> Replayed:
         """Run a batch, the same for all frames, and record every stage."""
-        x = self._transformer.embed(tokens.expand(len(self.model.seeds), *tokens.shape))
-        return self._continue([self._transformer.attention(0, x)])
+        x = self.transformer.embed(tokens.expand(len(self.model.seeds), *tokens.shape))
+        return self._continue([self.transformer.attention(0, x)])
 
     @torch.no_grad()
     def with_head_outputs(
@@ -81,12 +89,12 @@ class Replay:
 
     def _continue(self, stages: list[Stages]) -> Replayed:
         """Compute the remaining layers and the logits from the stages of the first layers."""
-        x = self._transformer.stream_after(len(stages) - 1, stages[-1])
+        x = self.transformer.stream_after(len(stages) - 1, stages[-1])
         while len(stages) < len(self.model.layer_specs):
             below = [(layer.k, layer.v) for layer in stages]
-            stages.append(self._transformer.attention(len(stages), x, below))
-            x = self._transformer.stream_after(len(stages) - 1, stages[-1])
-        return Replayed(stages, self._transformer.read_out(x))
+            stages.append(self.transformer.attention(len(stages), x, below))
+            x = self.transformer.stream_after(len(stages) - 1, stages[-1])
+        return Replayed(stages, self.transformer.read_out(x))
 
 
 def model_of(

@@ -26,6 +26,8 @@ class Inspection:
         head: Index of the head.
         query_index: Index of the query among the layer's queries that must answer, or among all
             if none must; None for the query that the Lab's reasons name, or else for the first.
+        key_position: Position of the token whose score with the query is attributed to parts of
+            both tokens; None for no attribution.
         since: Step after which frames are included.
 
     Raises:
@@ -41,15 +43,17 @@ class Inspection:
     layer: int = 0
     head: int = 0
     query_index: int | None = None
+    key_position: int | None = None
     since: int = -1
 
     def __post_init__(self) -> None:
         if self.view not in get_args(View):
             raise ValueError(f"view: got {self.view!r}, allowed {', '.join(get_args(View))}")
-        lowest = {"example": 0, "layer": 0, "head": 0, "query_index": 0, "since": -1}
+        lowest = {"example": 0, "layer": 0, "head": 0, "query_index": 0, "key_position": 0}
+        lowest["since"] = -1
         for name, low in lowest.items():
             value = getattr(self, name)
-            if name == "query_index" and value is None:
+            if name in ("query_index", "key_position") and value is None:
                 continue
             if not isinstance(value, int) or value < low:
                 raise ValueError(f"{name}: got {value!r}, allowed a whole number from {low}")

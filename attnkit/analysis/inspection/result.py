@@ -16,6 +16,7 @@ from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
 from attnkit.analysis.attention_map import lacking_note
+from attnkit.analysis.inspection.attribution_tables import Attribution
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.foundation.documents import parse_json
 from attnkit.training.failure import failure
@@ -44,6 +45,20 @@ class InspectionResult:
     header: dict[str, Any]
     framed: dict[str, np.ndarray]
     fixed: dict[str, np.ndarray]
+
+    @property
+    def attribution(self) -> Attribution:
+        """Why the inspected head looks at one token, and which values make the answer, as tables.
+
+        Raises:
+            ValueError: If the inspection has no attribution.
+        """
+        if self.header.get("attribution") is None:
+            raise ValueError(
+                "key_position: got none, but an attribution explains the score of one key; inspect "
+                'with Inspection("attention", key_position=…)'
+            )
+        return Attribution(self.header, self.framed)
 
     def to_bytes(self) -> bytes:
         """Return header and arrays as a safetensors blob, in which each sentence stands once."""

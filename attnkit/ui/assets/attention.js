@@ -12,6 +12,7 @@ import {
 import { heatMap } from "./maps.js";
 import { filmPage } from "./film.js";
 import { lookupFigure } from "./lookup.js";
+import { attributionFigure, keyPicker, pressedCell } from "./attribution.js";
 import { differenceFigure, massFigure } from "./contrast.js";
 import { say } from "./panels.js";
 
@@ -61,6 +62,7 @@ function mapControls(film, body) {
     option.title = title;
   });
   select.onchange = () => film.pick({ query_index: Number(select.value) });
+  const showKey = keyPicker(film, line);
   const place = el("span", "", line, "");
   const unlock = el("button", "ak-not-saved", line, "Unlock: mean of all heads");
   unlock.type = "button";
@@ -69,10 +71,11 @@ function mapControls(film, body) {
     film.own.mean = true;
     film.redraw();
   };
-  return { line, select, place, unlock };
+  return { line, select, showKey, place, unlock };
 }
 
-function updateControls(film, { select, place, unlock }) {
+function updateControls(film, { select, showKey, place, unlock }) {
+  showKey();
   if (select.value !== String(film.picked.query_index)) select.value = film.picked.query_index;
   const text = placeText(film, shownPlace(film));
   say(place, text ? `Shown: ${text}${film.own.preview ? ", as long as it is pointed at" : film.own.mean ? "" : " (locked)"}` : "");
@@ -81,6 +84,9 @@ function updateControls(film, { select, place, unlock }) {
 
 const LEAST_COLUMN = 9;
 
+/** The column of the token whose score is taken apart; −1 if none is. */
+const layerColumn = ({ header, picked }) => header.layers[header.layer].column_positions.indexOf(picked.key_position);
+
 const mapsFigure = {
   name: "maps",
   title: "Attention maps",
@@ -88,7 +94,7 @@ const mapsFigure = {
     const layer = film.header.layers[shownPlace(film).layer];
     return [
       "Rows are queries, columns are keys; brighter is more attention.",
-      film.served ? "Press a row to follow that token." : "",
+      film.served ? "Press a cell to see why its score is as it is, and to follow the token of its row." : "",
       layer.target.some((column) => column >= 0) ? "Outlined: the entry that holds the right answer." : "",
       layer.reverse.some((column) => column >= 0) ? "Circle: the entry that points back." : "",
       layer.right.some((right) => right >= 0) ? "✓ and ✗: what is answered." : "",
@@ -118,9 +124,9 @@ const mapsFigure = {
         reverse: layer.reverse,
         answers: room,
         tell: (i, j, weight) => `${layer.rows[i]} attends to ${layer.column_titles[j]}: ${percent(weight)}`,
-        onRow: own && film.served ? (i) => {
+        onCell: own && film.served ? (i, j) => {
           const query_index = header.askable.findIndex(({ row }) => row === i);
-          if (query_index >= 0) film.pick({ query_index });
+          if (query_index >= 0) film.pick(pressedCell(film, query_index, layer.column_positions[j]));
         } : undefined,
       });
       return { title, note, map };
@@ -138,7 +144,7 @@ const mapsFigure = {
       if (!map) return;
       show(map.node, !lacking);
       if (lacking) return title.update("");
-      const about = { row: own ? followedRow(film) : -1 };
+      const about = { row: own ? followedRow(film) : -1, column: own ? layerColumn(film) : -1 };
       if (own && room) {
         const right = film.get(`${p}.right`), given = film.get(`${p}.answers`);
         about.answers = Array.from(given, (answer) => (answer < 0 ? "" : short(header.texts[answer] ?? String(answer))));
@@ -236,7 +242,7 @@ const gridFigure = {
 
 export default function showAttention(component) {
   return filmPage(component, {
-    figures: [findingFigure, mapsFigure, gridFigure, lookupFigure],
+    figures: [findingFigure, mapsFigure, attributionFigure, gridFigure, lookupFigure],
     more: [differenceFigure, massFigure],
   });
 }

@@ -29,7 +29,7 @@
 //   film.value(name, [v, …], k) → one number     film.line(name, [v, …]) → it, for every frame
 //   film.sentencesOf(name, k) → the texts of frame k among the header's sentences, composed in Python
 //   film.go(k), film.nearest(step), film.redraw()
-//   film.picked, film.pick({layer, head, query_index})  what the visitor chose; sent to Python
+//   film.picked, film.pick({layer, head, query_index, key_position})  what the visitor chose; sent to Python
 //   film.own                                       what a page keeps in the browser only
 //   film.served                                    whether Python answers; a page as one file has none
 //   film.link.point(token), film.link.on(node, seen)   a token pointed at, in all figures
@@ -110,6 +110,7 @@ export function takeBlob(film, blob) {
   if (was.film !== header.film) film.following = true;
   const picked = {};
   for (const name of ["layer", "head", "query_index"]) picked[name] = header[name] ?? asked[name] ?? 0;
+  picked.key_position = asked.key_position ?? undefined; // there may be none
   const told = JSON.stringify(picked); // as the answer says it, until the visitor picks another
   if (told !== film.told) Object.assign(film, { told, picked: { ...film.picked, ...picked } });
   const { sentences = {}, all_sentences: texts = [], ...about } = header; // each text stands once, under its number
@@ -160,7 +161,7 @@ function mount(root, view) {
   };
   film.pick = (change) => {
     Object.assign(film.picked, change);
-    state.setTriggerValue?.("picked", { ...film.picked }); // told also if it was the last one, too
+    state.setTriggerValue?.("picked", JSON.parse(JSON.stringify(film.picked))); // told also if it was the last one, too
     film.redraw();
   };
   state.conclusion = el("p", "ak-conclusion", root, "");

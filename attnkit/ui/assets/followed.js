@@ -47,7 +47,7 @@ export const lookupFinding = (film) => `${followed(film)} at step ${film.step}. 
 
 export const followed = (film) => film.header.askable[film.header.query_index]?.label ?? "";
 /** Whether what was picked is on its way. */
-export const isLate = (film) => film.served && ["layer", "head", "query_index"].some((name) => film.picked[name] !== film.header[name]);
+export const isLate = (film) => film.served && ["layer", "head", "query_index", "key_position"].some((name) => (film.picked[name] ?? null) !== film.header[name]);
 
 const LONGEST_ANSWER = 9;
 export const short = (text) => (text.length > LONGEST_ANSWER ? `${text.slice(0, LONGEST_ANSWER - 1)}…` : text);

@@ -2,7 +2,7 @@
 // `host` is a film, or {tip, link} with `tip` from tipIn and `link` null.
 //
 //   tipIn(root)                        .show(text, event)  .say(text)  .hide()
-//   heatMap(host, parent, options)     .update(values, scale, {row, answers, right})
+//   heatMap(host, parent, options)     .update(values, scale, {row, column, answers, right})
 //   strip(film, parent, options)       .update(values, scale)
 
 import { clamp, el, paint, placeIn, set, show, svg, textWidth } from "./ink.js";
@@ -35,7 +35,7 @@ export const headOf = (columns) => (columns.every((text) => text.length === 1) ?
  * A map of rows × columns: a canvas of one pixel per cell under an overlay of labels and marks.
  * Options: rows, columns (labels); width (room for all of it); rowTokens, columnTokens (positions
  * in the sequence, for linking); target, reverse (a column per row, −1: none); answers (pixels
- * of room at the right); tell(i, j, value) (words on hover); onRow(i); bare (no labels); cell,
+ * of room at the right); tell(i, j, value) (words on hover); onCell(i, j), −1: beside it; bare (no labels); cell,
  * cellHeight (pixels, else by the width); left, top (pixels of labels, else by their texts);
  * letters (pixels of the smallest ones of columns: of narrower columns some have no name)
  */
@@ -63,6 +63,9 @@ export function heatMap(host, parent, given) {
   const chosen = svg("g", {}, over);
   for (const name of ["ak-halo", "ak-row"]) svg("rect", { x: left - 1, y: -1, width: wide + 2, height: h + 2, class: name }, chosen);
   show(chosen, false);
+  const cell = svg("g", {}, over);
+  for (const name of ["ak-halo", "ak-row"]) svg("rect", { x: left - 1, y: -1, width: w + 2, height: h + 2, class: name }, cell);
+  show(cell, false);
   const linked = svg("rect", { y: top, width: w, height: high, class: "ak-linked" }, over);
   show(linked, false);
   const answers = [];
@@ -79,7 +82,7 @@ export function heatMap(host, parent, given) {
       for (const name of ["ak-halo", "ak-reverse"]) svg("circle", { ...place, class: name }, over);
     }
   });
-  const kept = { values: new Float32Array(rows.length * columns.length), row: -1 };
+  const kept = { values: new Float32Array(rows.length * columns.length), row: -1, column: -1 };
   const place = (event) => {
     const { x, y } = placeIn(node, event), i = Math.floor((y - top) / h), j = Math.floor((x - left) / w);
     return [i in rows ? i : -1, j in columns ? j : -1];
@@ -97,11 +100,11 @@ export function heatMap(host, parent, given) {
     host.link?.point();
     host.tip.hide();
   };
-  if (given.onRow) {
+  if (given.onCell) {
     node.classList.add("ak-pressable");
     node.onclick = (event) => {
-      const [i] = place(event);
-      if (i >= 0) given.onRow(i);
+      const [i, j] = place(event);
+      if (i >= 0) given.onCell(i, j);
     };
   }
   host.link?.on(node, (token) => {
@@ -114,11 +117,13 @@ export function heatMap(host, parent, given) {
     node,
     over,
     middleOf: (i, j) => [left + (j + 0.5) * w, top + (i + 0.5) * h],
-    update(values, scale, { row = -1, answers: texts, right: rightNow } = {}) {
+    update(values, scale, { row = -1, column = -1, answers: texts, right: rightNow } = {}) {
       kept.values = values;
       paint(canvas, values, scale);
-      if (row !== kept.row) {
-        kept.row = row;
+      if (row !== kept.row || column !== kept.column) {
+        Object.assign(kept, { row, column });
+        show(cell, row >= 0 && column >= 0);
+        set(cell, "transform", `translate(${column * w} ${top + row * h})`);
         show(chosen, row >= 0);
         set(chosen, "transform", `translate(0 ${top + row * h})`);
         rowLabels.forEach((label, i) => label.classList.toggle("ak-chosen-name", i === row));

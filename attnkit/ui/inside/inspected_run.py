@@ -390,10 +390,11 @@ def _show_failure(subject: InspectedRun, job: Job, name: str) -> None:
 
 def _take_picked(component: str) -> None:
     """Set the pickers to what was pressed in a figure."""
-    kind = dict[Literal["layer", "head", "query_index"], components.Index]
+    kind = dict[Literal["layer", "head", "query_index", "key_position"], components.Index]
     picked: dict[str, int] | None = components.reported(component, "picked", kind)
     if picked:
-        st.session_state.setdefault("remembered", {}).update(picked)
+        chosen: dict[str, int | None] = {"key_position": None, **picked}
+        st.session_state.setdefault("remembered", {}).update(chosen)
         st.session_state["picked_anew"] = True
 
 
