@@ -18,7 +18,8 @@ from searching import briefly
 from attnkit.experiment.experiment import Experiment, full_size
 from attnkit.experiment.training_settings import TrainingSettings
 from attnkit.tasks import FAMILIES, NOTHING, TASKS
-from attnkit.tasks.base import NAMES, choose, choose_few, is_held_out
+from attnkit.tasks.base import NAMES, is_held_out
+from attnkit.tasks.draws import choose, choose_few
 from attnkit.tasks.phonebook import Phonebook
 from attnkit.variants.size import Size
 

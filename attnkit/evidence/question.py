@@ -259,3 +259,17 @@ class Answer:
         """Quotation and source of the question; empty if the question is our own."""
         question = self.question
         return f"Asked: “{question.asked}” ({question.source})" if question.asked else ""
+
+
+def guesses(held: str, failed: str) -> dict[str, Verdict]:
+    """Return guess → the verdict that it predicts."""
+    undecided = "These seeds will not tell"
+    return {held: Verdict.HELD, failed: Verdict.FAILED, undecided: Verdict.UNDECIDED}
+
+
+def clause(claim: str, held: str, topic: str, statement: int | None = None) -> Sentence:
+    """Return a clause that answers "yes" or "no" for a topic if a claim held, or its opposite."""
+    failed = "no" if held == "yes" else "yes"
+    return Sentence(
+        claim, f"{held} {topic}", f"{failed} {topic}", f"not decided {topic}", statement=statement
+    )

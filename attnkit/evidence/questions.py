@@ -2,24 +2,8 @@
 
 from __future__ import annotations
 
-from attnkit.claims import Verdict
-from attnkit.evidence.question import Answer, Numbers, Question, Sentence
+from attnkit.evidence.question import Answer, Numbers, Question, Sentence, clause, guesses
 from attnkit.evidence.record import Records
-
-
-def guesses(held: str, failed: str) -> dict[str, Verdict]:
-    """Return guess → the verdict that it predicts."""
-    undecided = "These seeds will not tell"
-    return {held: Verdict.HELD, failed: Verdict.FAILED, undecided: Verdict.UNDECIDED}
-
-
-def _clause(claim: str, held: str, topic: str, statement: int | None = None) -> Sentence:
-    """Return a clause that answers "yes" or "no" for a topic if a claim held, or its opposite."""
-    failed = "no" if held == "yes" else "yes"
-    return Sentence(
-        claim, f"{held} {topic}", f"{failed} {topic}", f"not decided {topic}", statement=statement
-    )
-
 
 _ROLES = (
     "The key decides how much attention a token gets; the value is what the token then passes on."
@@ -185,7 +169,7 @@ _QUESTIONS = (
                 failed="no for a relation with a direction",
                 undecided="not decided for a relation with a direction",
             ),
-            _clause("shared_qk", "no", "for a mutual relation", statement=1),
+            clause("shared_qk", "no", "for a mutual relation", statement=1),
         ),
         reason=(
             Sentence(
@@ -252,8 +236,8 @@ _QUESTIONS = (
         source="a comment on “Why K and V are not the same in Transformer attention?”, Stack "
         "Exchange 2019",
         conclusion=(
-            _clause("narrow_head_slow", "yes", "for how fast a narrow head learns", statement=0),
-            _clause("narrow_head", "yes", "for what it has learnt in the end"),
+            clause("narrow_head_slow", "yes", "for how fast a narrow head learns", statement=0),
+            clause("narrow_head", "yes", "for what it has learnt in the end"),
         ),
         reason=(
             Sentence(
@@ -309,8 +293,8 @@ _QUESTIONS = (
         "from two different semantic subspaces? Is this still some kind of similiarity …?",
         source="Hans-Peter Stricker, Stack Exchange",
         conclusion=(
-            _clause("one_matrix", "yes", "for a mutual relation", statement=2),
-            _clause("one_matrix", "yes", "for a relation with a direction", statement=0),
+            clause("one_matrix", "yes", "for a mutual relation", statement=2),
+            clause("one_matrix", "yes", "for a relation with a direction", statement=0),
         ),
         reason=(
             Sentence(

@@ -9,8 +9,9 @@ import numpy as np
 from pydantic import model_validator
 
 from attnkit.foundation.settings import dial, disagreement
-from attnkit.tasks.base import NAMES, Examples, Label, choose, register_task
+from attnkit.tasks.base import NAMES, Examples, Label, register_task
 from attnkit.tasks.book import AskingBook
+from attnkit.tasks.draws import choose
 
 if TYPE_CHECKING:
     import torch

@@ -11,8 +11,9 @@ import numpy as np
 from pydantic import model_validator
 
 from attnkit.foundation.settings import dial, disagreement
-from attnkit.tasks.base import Examples, Label, choose, register_task
+from attnkit.tasks.base import Examples, Label, register_task
 from attnkit.tasks.book import Book, entry_label
+from attnkit.tasks.draws import choose
 
 if TYPE_CHECKING:
     import torch

@@ -9,16 +9,8 @@ import numpy as np
 from pydantic import model_validator
 
 from attnkit.foundation.settings import dial, disagreement
-from attnkit.tasks.base import (
-    NOTHING,
-    Examples,
-    Label,
-    Task,
-    choose,
-    choose_few,
-    in_order,
-    register_task,
-)
+from attnkit.tasks.base import NOTHING, Examples, Label, Task, in_order, register_task
+from attnkit.tasks.draws import choose, choose_few
 from attnkit.tasks.mad import LETTERS, SOURCE
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from attnkit.foundation.settings import dial
-from attnkit.tasks.base import Examples, Label, Task, choose, in_order, register_task
+from attnkit.tasks.base import Examples, Label, Task, in_order, register_task
+from attnkit.tasks.draws import choose
 
 if TYPE_CHECKING:
     import torch

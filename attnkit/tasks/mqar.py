@@ -8,7 +8,8 @@ import numpy as np
 from pydantic import model_validator
 
 from attnkit.foundation.settings import dial, disagreement
-from attnkit.tasks.base import NOTHING, Examples, Label, Task, choose_few, register_task
+from attnkit.tasks.base import NOTHING, Examples, Label, Task, register_task
+from attnkit.tasks.draws import choose_few
 
 if TYPE_CHECKING:
     import torch

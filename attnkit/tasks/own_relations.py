@@ -10,8 +10,9 @@ import numpy as np
 from pydantic import model_validator
 
 from attnkit.foundation.settings import dial, disagreement
-from attnkit.tasks.base import NOTHING, Examples, Label, choose, choose_few
+from attnkit.tasks.base import NOTHING, Examples, Label
 from attnkit.tasks.book import chance_of_one_in
+from attnkit.tasks.draws import choose, choose_few
 from attnkit.tasks.own_data import register_own, wrong_data
 from attnkit.tasks.relation_walks import Side, Walked, joined
 from attnkit.tasks.table import Table, on_axis, rows_of

@@ -9,8 +9,9 @@ import numpy as np
 from pydantic import model_validator
 
 from attnkit.foundation.settings import dial, disagreement
-from attnkit.tasks.base import Examples, Label, choose, choose_few
+from attnkit.tasks.base import Examples, Label
 from attnkit.tasks.book import entry_label
+from attnkit.tasks.draws import choose, choose_few
 from attnkit.tasks.own_data import register_own
 from attnkit.tasks.table import BLANK, Table, on_axis, rows_of
 

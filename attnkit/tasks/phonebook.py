@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from attnkit.foundation.settings import dial
-from attnkit.tasks.base import NAMES, Examples, Label, choose, register_task
+from attnkit.tasks.base import NAMES, Examples, Label, register_task
 from attnkit.tasks.book import Book, entry_label
+from attnkit.tasks.draws import choose
 
 if TYPE_CHECKING:
     import torch

@@ -22,11 +22,11 @@ from attnkit.tasks.base import (
     Examples,
     Label,
     Task,
-    choose,
     in_order,
     is_held_out,
     register_task,
 )
+from attnkit.tasks.draws import choose
 
 if TYPE_CHECKING:
     import torch

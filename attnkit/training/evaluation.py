@@ -31,11 +31,8 @@ from attnkit.tasks import Examples, Task
 from attnkit.training import metrics
 from attnkit.training.data import held_out_examples, of_seeds, stack, unstack
 from attnkit.training.metrics import METRICS, AttentionMetric
-from attnkit.training.plans import runs_recorded_together
+from attnkit.training.plans import MORE_ON_A_GPU, runs_recorded_together
 from attnkit.variants.size import ALIGNED
-
-MORE_ON_A_GPU = 32
-"""How many times as many runs are recorded together on a GPU, whose calls are small otherwise."""
 
 RunAnswers: TypeAlias = tuple[
     Int64[np.ndarray, "r b a"],

@@ -33,6 +33,9 @@ _RECORDED_FLOATS = 2**21
 _PASSING_FLOATS = 2**22
 """Approximate limit for the numbers that are in memory while torch computes a layer of these."""
 
+MORE_ON_A_GPU = 32
+"""How many times as many runs are recorded together on a GPU, whose calls are small otherwise."""
+
 
 @dataclass(frozen=True)
 class CohortPlan:

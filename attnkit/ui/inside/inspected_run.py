@@ -338,11 +338,8 @@ def _status(job: Job | None, subject: InspectedRun) -> str:
         seed = subject.experiment.first_seed
         again = f"Seed {seed} is trained once more for these figures, with the same numbers."
         return f"{again} {status_of(job)}"
-    return (
-        f"{status_of(job)} The figures grow while it trains."
-        if moves(job) and job.snapshot
-        else status_of(job)
-    )
+    growing = " The figures grow while it trains." if moves(job) and job.snapshot else ""
+    return f"{status_of(job)}{growing}"
 
 
 def result_of(
@@ -393,8 +390,7 @@ def _take_picked(component: str) -> None:
     kind = dict[Literal["layer", "head", "query_index", "key_position"], components.Index]
     picked: dict[str, int] | None = components.reported(component, "picked", kind)
     if picked:
-        chosen: dict[str, int | None] = {"key_position": None, **picked}
-        st.session_state.setdefault("remembered", {}).update(chosen)
+        st.session_state.setdefault("remembered", {}).update({"key_position": None, **picked})
         st.session_state["picked_anew"] = True
 
 
