@@ -59,7 +59,8 @@ def split_scores(
     scores = scores[..., None, None]  # (s, a·c, h, p, 1, 1)
     for rule in wiring.rules:
         scores = rule.merge(scores, heads.rule_layer)
-    return scores[..., 0, 0].unflatten(1, n_pairs).permute(0, 3, 4, 1, 2)
+    by_pair: Tensor = scores[..., 0, 0].unflatten(1, n_pairs)
+    return by_pair.permute(0, 3, 4, 1, 2)
 
 
 def position_bias(heads: Heads, query: int, key: int, n_seeds: int) -> Float[Tensor, "s h"]:

@@ -27,16 +27,14 @@ def _of_variant(
     header: Mapping[str, Any], framed: Mapping[str, np.ndarray], p: int, frame: int
 ) -> str:
     variant, start = header["variants"][p], f"{p}.why."
-    axes, arrays = (
-        variant["attribution"],
-        {
-            name.removeprefix(start): array[frame]
-            for name, array in framed.items()
-            if name.startswith(start)
-        },
-    )
+    axes = variant["attribution"]
+    arrays = {
+        name.removeprefix(start): array[frame]
+        for name, array in framed.items()
+        if name.startswith(start)
+    }
     if not arrays:
-        return axes["note"] or variant["refusal"] or variant["lacking"]
+        return str(axes["note"] or variant["refusal"] or variant["lacking"])
     if not np.isfinite(arrays["score"]).all():
         return "The numbers are not finite: the training has diverged."
     sentences = [_of_score(header["attribution"], axes, arrays)]

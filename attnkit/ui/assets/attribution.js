@@ -2,7 +2,7 @@
 // Arrays and header: attnkit/analysis/inspection/attribution.py. Opened by pressing a cell of a map.
 
 import { diverging, el, limitOf, number, panelGrid, panelTitle, show } from "./ink.js";
-import { followed, placeText, short } from "./followed.js";
+import { placeText, short } from "./followed.js";
 import { say } from "./panels.js";
 
 const PANEL_LEAST = 300, PART = 58, DARK = 140; // pixels of a panel and of a column of parts; the light of a colour below which text on it is white
@@ -149,16 +149,16 @@ export const attributionFigure = {
     const columns = Math.max(...film.variants.map(({ attribution: { parts } }) => parts.key.length));
     const least = Math.min(film.width, Math.max(PANEL_LEAST, PART * (columns + 2)));
     const grid = panelGrid(film, body, film.variants.length, least, 4);
-    return film.variants.map((variant, p) => {
+    return film.variants.flatMap((variant, p) => {
       const box = grid.boxes[p];
       panelTitle(box, variant);
       const note = el("p", "ak-panel-note", box, "");
       const updates = film.shape(`${p}.why.score`) ? buildScores(film, el("div", "", box), p) : [];
       if (film.shape(`${p}.why.logit`)) updates.push(buildAnswer(film, el("div", "", box), p));
       return [() => say(note, film.sentencesOf("attribution")[p]), ...updates];
-    }).flat();
+    });
   },
-  update: (film, updates) => updates.forEach((update) => update()),
+  update: (_film, updates) => updates.forEach((update) => update()),
   finding: (film) => `${attributionFigure.title(film)}, at step ${film.step}. ${film.variants.map(({ name }, p) => `${name}: ${film.sentencesOf("attribution")[p]}`).join(" ")}`,
   table(film) {
     const rows = [];

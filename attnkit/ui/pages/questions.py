@@ -19,8 +19,7 @@ from attnkit.evidence.presentation import (
     score_in_words,
     total_in_words,
 )
-from attnkit.evidence.question import Answer
-from attnkit.evidence.questions import guesses
+from attnkit.evidence.question import Answer, guesses
 from attnkit.evidence.record import Evidence, Records
 from attnkit.evidence.simulation import errors_in_words
 from attnkit.evidence.verdict import RULE
