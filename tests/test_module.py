@@ -364,3 +364,22 @@ def test_the_command_trains_a_file_that_code_wrote(tmp_path):
     refused = attnkit("code", "mine", "--out", "again", rc=2)
     assert "a class that was given here" in refused
     assert "--store: got a store" in attnkit("train", "--attention", file, "--store", rc=2)
+
+
+@pytest.mark.parametrize(
+    "part", ["window = {}", "def size(self): return {}", "wide = property(lambda self: {})"]
+)
+@pytest.mark.parametrize("in_base", [False, True])
+def test_a_notebook_that_changes_a_class_gives_another_variant(part, in_base):
+    """Also if only an attribute, a property or a base class has changed."""
+
+    def variant_with(number):
+        own, base = ("pass", part.format(number)) if in_base else (part.format(number), "pass")
+        names = {"__name__": "__main__"}
+        code = (
+            f"import torch\nclass Base(torch.nn.Module):\n    {base}\nclass A(Base):\n    {own}\n"
+        )
+        exec(code, names)
+        return ak.variant(names["A"])
+
+    assert variant_with(3) == variant_with(3) != variant_with(4)

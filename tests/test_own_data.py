@@ -343,3 +343,28 @@ def test_the_exported_program_runs(tmp_path, monkeypatch, capsys):
     assert names["experiment"] == experiment
     assert "--data data.tsv" in files["experiment.py"].decode().split("\n")[0]
     capsys.readouterr()
+
+
+def test_an_exported_table_reads_back(tmp_path):
+    """Also with quotation marks, and with a row that looks like a heading."""
+    rows = [("key", "value"), *((f'"{n}', f'{n % 3} "x"') for n in range(12))]
+    experiment = ak.Experiment(task=ak.Table(rows), sharing=["QKV"], n_seeds=1, steps=2)
+    path = tmp_path / "data.tsv"
+    path.write_bytes(export_files(ak.train(experiment))["data.tsv"])
+    assert ak.Table.read(path) == experiment.task
+
+
+def test_a_table_with_one_answer_is_refused():
+    """Nothing of it can be held out."""
+    for rows in (
+        [(f"n{n}", "Zoe") for n in range(9)],
+        [(f"n{n}", "boss", "Zoe") for n in range(9)],
+    ):
+        with pytest.raises(ak.InvalidExperiment, match="allowed at least 2 different answers"):
+            ak.Table(rows)
+
+
+@given(st.text(st.sampled_from("aZé \u0301\u200c\u200d\u202e👩🚀م"), max_size=8))
+def test_a_name_stays_as_it_is_once_it_is_clean(text):
+    """Links and saved results clean names again."""
+    assert as_typed(as_typed(text)) == as_typed(text)

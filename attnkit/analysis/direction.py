@@ -10,6 +10,9 @@ from attnkit.training.statistics import mean_interval
 from attnkit.training.summary import percent
 from attnkit.variants import Variant
 
+_MARGIN = 0.05
+"""How far above its expected accuracy a symmetric variant may be."""
+
 _LEARNT = 0.9
 """Mean accuracy from which a variant counts as having learnt the relation."""
 
@@ -32,8 +35,8 @@ def expectation(experiment: Experiment) -> list[str]:
     hurt, level = [str(variant) for variant in _symmetric(experiment)], task.plateau
     if level is None:
         sentences.append(
-            "In its books, no entry has the same symmetric scores as the right one, so sharing "
-            "queries and keys should not hurt."
+            "In its books, almost no entry has the same symmetric scores as the right one, so "
+            "sharing queries and keys should not hurt."
         )
     elif not hurt:
         sentences.append(
@@ -54,8 +57,9 @@ def expectation(experiment: Experiment) -> list[str]:
 def outcome(snapshot: Snapshot) -> list[str]:
     """Return a sentence, after training, on whether the expectation came true.
 
-    It came true if the symmetric variants have at most the expected accuracy while another variant
-    has learnt the relation, or if nothing was to hurt them and they have learnt it, too.
+    It came true if the symmetric variants have at most the expected accuracy and `_MARGIN` while
+    another variant has learnt the relation, or if nothing was to hurt them and they have learnt it,
+    too.
     """
     experiment = snapshot.experiment
     symmetric = _symmetric(experiment)
@@ -77,9 +81,9 @@ def outcome(snapshot: Snapshot) -> list[str]:
             return [f"This came true: {shown}."]
         if learnt:
             return [f"This did not come true: {shown}."]
-    elif learnt and top <= (1 + level) / 2:
+    elif learnt and top <= level + _MARGIN:
         return [f"This came true: {shown}."]
-    elif top > (1 + level) / 2:
+    elif top > level + _MARGIN:
         return [f"This did not come true for all: {shown}."]
     why = "no variant without symmetric scores has learnt the relation"
     return [f"Whether this is true cannot be said yet, because {why}: {shown}."]

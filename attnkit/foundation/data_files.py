@@ -166,7 +166,9 @@ def _parquet(content: bytes, columns: Sequence[str]) -> Iterator[Row]:
         places = _places(columns, names) if columns else range(len(names))
         _check_width(len(places), names)
         taken = [names[place] for place in places]
-        fields = [file.schema_arrow.field(name) for name in taken]
+        if len(set(taken)) < len(taken):
+            raise BadDocument("two of its columns have one name, allowed different names")
+        fields = [file.schema_arrow.field(place) for place in places]
         texts = [f.name for f in fields if types.is_string(f.type) or types.is_large_string(f.type)]
         for field in fields:
             simple = (types.is_integer, types.is_floating, types.is_boolean)

@@ -43,4 +43,5 @@ def as_typed(text: str) -> str:
     joiners = _JOINER.findall(" ".join(text.split()))
     visible = [without_controls(piece) for piece in pieces]
     parts = [visible[0], *(j + piece for j, piece in zip(joiners, visible[1:], strict=True))]
-    return " ".join(composed("".join(parts)).split())
+    name = " ".join(composed("".join(parts)).split())
+    return name if name == text else as_typed(name)  # a joiner may have lost what it joined

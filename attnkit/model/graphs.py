@@ -7,12 +7,16 @@ the kernels of one step and launches them again, on the next batch, without Pyth
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from threading import Lock
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 T = TypeVar("T")
+
+_ONE_AT_A_TIME = Lock()
+"""Held while a graph is recorded: a process can record only one."""
 
 _WARM_UPS = 3
 """Steps before the recording, in which libraries choose their kernels and take their memory."""
@@ -35,16 +39,17 @@ class StepGraph:
         self, compute: Callable[[Tensor, Tensor], None], tokens: Tensor, labels: Tensor
     ) -> None:
         self._tokens, self._labels = tokens.clone(), labels.clone()
-        side = torch.cuda.Stream(tokens.device)
-        side.wait_stream(torch.cuda.current_stream(tokens.device))
-        with torch.cuda.stream(side):
-            for _ in range(_WARM_UPS):
-                compute(self._tokens, self._labels)
-        torch.cuda.current_stream(tokens.device).wait_stream(side)
         self._graph = torch.cuda.CUDAGraph()
-        # Other threads may train other cohorts at the same time.
-        with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
-            compute(self._tokens, self._labels)
+        current, side = torch.cuda.current_stream(tokens.device), torch.cuda.Stream(tokens.device)
+        with _ONE_AT_A_TIME:
+            side.wait_stream(current)
+            with torch.cuda.stream(side):
+                for _ in range(_WARM_UPS):
+                    compute(self._tokens, self._labels)
+            current.wait_stream(side)
+            # Meanwhile other threads may train other cohorts.
+            with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
+                compute(self._tokens, self._labels)
 
     def __call__(self, tokens: Tensor, labels: Tensor) -> None:
         """Compute the gradients of another batch."""

@@ -50,12 +50,10 @@ class Pairs(Table):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        n_keys, n_values = self._n_words
+        n_keys, _ = self._n_words
         if self.learn == "in_context" and self.n_entries > n_keys:
             allowed = f"at most {n_keys}, the different keys of the table"
             raise disagreement("n_entries", self.n_entries, allowed, "data", "learn")
-        if n_values < 2:
-            raise disagreement("data", "1 value", "a table with at least 2 different values")
         return self
 
     @property

@@ -253,6 +253,8 @@ def table_text(rows: Any, n_columns: int) -> str:
     text = "\n".join(lines)
     if max(len(rows_of(text, n_columns).words(i)) for i in range(n_columns)) > MOST_WORDS:
         raise wrong_data("more different names in a column", f"at most {MOST_WORDS:,}")
+    if not rows_of(text, n_columns).held_out.any():
+        raise wrong_data("the same answer in every row", "at least 2 different answers")
     return text
 
 
@@ -306,7 +308,8 @@ def _cell(cell: Any, number: int) -> str:
     if isinstance(cell, np.generic):
         cell = cell.item()
     if not isinstance(cell, str | int | float) or cell != cell:
-        got = "an empty cell" if cell is None or cell != cell else shown(cell)
+        is_empty = isinstance(cell, float) or str(cell) in ("None", "NaT", "<NA>")
+        got = "an empty cell" if is_empty else shown(cell)
         raise wrong_data(f"row {number:,} with {got}", "a text or a number in each cell")
     if isinstance(cell, int) and cell.bit_length() > 64:
         raise wrong_data(f"row {number:,} with a huge number", "numbers of at most 64 bits")

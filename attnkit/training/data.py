@@ -25,8 +25,8 @@ _PROBE_DRAWS = 256
 class TrainingData:
     """Endless training batches of some seeds; the batches of a seed do not depend on the others.
 
-    With `n_train`, a fixed set of examples is repeated in new orders, and the last batch of each
-    epoch may be smaller. Without it, all examples are new.
+    With `n_train`, a fixed set of examples is repeated in new orders, in batches of equal size.
+    Without it, all examples are new.
 
     Args:
         experiment: The experiment, which decides the sizes of batches and of the training set.

@@ -14,10 +14,11 @@ import sys
 from dataclasses import dataclass, replace
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import CellType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from attnkit.variants.options import Option, Parts, register_option
-from attnkit.variants.text import Variant
+from attnkit.variants.text import Variant, forget_wirings
 from attnkit.variants.wiring import Wiring, build_wiring
 
 if TYPE_CHECKING:
@@ -31,6 +32,9 @@ HOW_TO_GIVE = (
 
 _DIGITS = 8
 """Number of hexadecimal digits of the digest of a class's code."""
+
+_PLAIN = (int, float, str, bool, tuple, type(None))
+"""Types of values that read the same in every process."""
 
 _MAIN = "__main__"
 """Module of classes in a notebook or at a prompt."""
@@ -84,8 +88,8 @@ def variant(attention: type[nn.Module] | str) -> Variant:
 
     Raises:
         ValueError: If it is no subclass of `torch.nn.Module`, or if there is no such file or class,
-            or if the file fails. A module that does not compute what
-            it should is an error of the experiment that has it.
+            or if the file fails. A module that does not compute what it should is an error of the
+            experiment that has it.
     """
     from torch import nn
 
@@ -103,6 +107,7 @@ def variant(attention: type[nn.Module] | str) -> Variant:
     value = f"{attention.__name__}.{digest}"
     if (known := GIVEN.get(value)) is None or known.attention is not attention:
         GIVEN[value] = Given(attention, "a notebook" if file is None else file.name)
+        forget_wirings()  # they may hold an earlier class of the same code
     return Variant(f"QKV {ModuleOption.name}={value}")
 
 
@@ -125,9 +130,12 @@ def _variant_from_file(text: str) -> Variant:
     if module is None:
         module = sys.modules[module_name] = module_from_spec(spec)
         try:
-            spec.loader.exec_module(module)
-        except (Exception, SystemExit) as error:  # code of somebody else may raise anything
+            # Its own loader could execute compiled code of an earlier text.
+            exec(compile(code, str(path), "exec"), vars(module))
+        except BaseException as error:  # code of somebody else may raise anything
             del sys.modules[module_name]
+            if isinstance(error, KeyboardInterrupt):
+                raise
             reason = f"{type(error).__name__}: {error}"
             raise ValueError(f"got {text!r}, but {name} cannot be executed ({reason})") from None
     found = getattr(module, wanted, None)
@@ -208,8 +216,15 @@ def _enclosed_by(attention: type) -> str:
     """Return what a class reads from the function that made it, which its code does not show."""
     functions = [value for value in vars(attention).values() if inspect.isfunction(value)]
     cells = [cell for function in functions for cell in function.__closure__ or ()]
-    values = [cell.cell_contents for cell in cells]
-    return "".join(repr(value) for value in values if value is not attention)
+    values = [cell.cell_contents for cell in cells if cell != CellType()]
+    return "".join(repr(value) for value in values if isinstance(value, _PLAIN))
+
+
+def _bare(value: Any) -> Any:
+    """Return the function of a static or class method or of a property, or the value itself."""
+    if isinstance(value, property):
+        return value.fget
+    return value.__func__ if isinstance(value, staticmethod | classmethod) else value
 
 
 def _code_of(thing: Any, seen: set[str]) -> str:
@@ -218,9 +233,14 @@ def _code_of(thing: Any, seen: set[str]) -> str:
     if name in seen:
         return ""
     seen.add(name)
-    functions = [value for value in vars(thing).values() if inspect.isfunction(value)]
-    texts = [name]
-    for function in functions if isinstance(thing, type) else [thing]:
+    texts, functions = [name], [thing]
+    if isinstance(thing, type):
+        own = {key: inspect.unwrap(_bare(value)) for key, value in vars(thing).items()}
+        functions = [value for value in own.values() if inspect.isfunction(value)]
+        texts += [f"{key}={v!r}" for key, v in own.items() if isinstance(v, _PLAIN)]
+        bases = [base for base in thing.__bases__ if base.__module__ == thing.__module__]
+        texts += [_code_of(base, seen) for base in bases]
+    for function in functions:
         try:
             texts.append(inspect.getsource(function))
         except (OSError, TypeError):  # typed at a prompt that keeps no text

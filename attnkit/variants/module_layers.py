@@ -236,7 +236,7 @@ class ModuleLayers:
         inputs = (x[0], y[0]) if sizes.two_sided else (x[0],)
         extra = () if mask is None else (mask,)
         try:
-            with torch.random.fork_rng(devices=[]), torch.enable_grad():
+            with _LOCK, torch.random.fork_rng(devices=[]), torch.enable_grad():
                 returned = module(*inputs, *extra)
                 again = module(*inputs, *extra)
         except Exception as error:

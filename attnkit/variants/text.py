@@ -308,6 +308,11 @@ def _wire(variant: Variant, size: Size, n_ctx: int, two_sided: bool) -> Wiring:
     return wire_parts(variant.parts, size, n_ctx, two_sided=two_sided)
 
 
+def forget_wirings() -> None:
+    """Build every wiring anew from now on, because what a variant's text means has changed."""
+    _wire.cache_clear()
+
+
 def wire_parts(parts: Parts, size: Size, n_ctx: int, *, two_sided: bool) -> Wiring:
     """Return the wiring of a variant's parts as `Variant.wire` does, without keeping it."""
     try:

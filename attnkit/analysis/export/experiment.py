@@ -6,6 +6,8 @@ of one's own are a file beside them.
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 import shlex
 from typing import TYPE_CHECKING, Any
@@ -14,6 +16,7 @@ from attnkit.analysis.export.module import module_code
 from attnkit.analysis.export.source import WIDTH
 from attnkit.analysis.export.weights import module_weights
 from attnkit.experiment.experiment import Experiment, default_settings, text_of
+from attnkit.foundation.data_files import HEADINGS
 from attnkit.tasks import OwnData, Text
 
 if TYPE_CHECKING:
@@ -45,6 +48,17 @@ def experiment_code(experiment: Experiment) -> str:
 def data_file(task: OwnData) -> str:
     """Return the name of the file with data of one's own, beside an exported program."""
     return "data.txt" if isinstance(task, Text) else "data.tsv"
+
+
+def _data_content(task: OwnData) -> str:
+    """Return the content of that file, which reads as the same data."""
+    if isinstance(task, Text):
+        return task.data
+    rows = [line.split("\t") for line in task.data.split("\n")]
+    heading = next(heading for heading in HEADINGS if len(heading) == len(rows[0]))
+    content = io.StringIO()
+    csv.writer(content, delimiter="\t", lineterminator="\n").writerows([heading, *rows])
+    return content.getvalue()
 
 
 def command_line(experiment: Experiment) -> str:
@@ -106,7 +120,7 @@ def export_files(result: Result) -> dict[str, bytes]:
     program = f"# {command_line(experiment)}\n{experiment_code(experiment)}"
     files = {"experiment.py": program.encode()}
     if isinstance(experiment.task, OwnData):
-        files[data_file(experiment.task)] = experiment.task.data.encode()
+        files[data_file(experiment.task)] = _data_content(experiment.task).encode()
     for (variant, seed), parameters in zip(experiment.runs, result.parameters, strict=True):
         folder = folder_of(variant)
         files[f"{folder}/module.py"] = module_code(experiment, variant).encode()
