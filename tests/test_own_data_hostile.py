@@ -40,7 +40,10 @@ FILES = {
     "heading.csv": ("key,value\n", "0 different rows"),
     "few.csv": ("a,1\nb,2\n", "2 different rows, allowed a table of at least 8"),
     "same.csv": ("a,1\n" * 50, "1 different row, allowed"),
-    "one_value.csv": (_lines(20, "k{i},v"), "the same answer in every row, allowed at least 2 different answers"),
+    "one_value.csv": (
+        _lines(20, "k{i},v"),
+        "the same answer in every row, allowed at least 2 different answers",
+    ),
     "one_column.csv": (_lines(20, "k{i}"), "it has 1 columns (k0), allowed 2 (key, value) or 3"),
     "four.csv": (_lines(20, "a{i},b,c,d"), "it has 4 columns (a0, b, c, d), allowed 2"),
     "wide.csv": ("," * 1_000_000, "0 different rows"),
