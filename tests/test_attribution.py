@@ -99,7 +99,7 @@ def test_sums_are_exact_for_every_variant_of_the_catalogue(shape, layer):
 @settings(max_examples=8, deadline=None)
 @given(data=st.data())
 def test_sums_are_exact_for_any_score(data):
-    """Of any example, layer, head, query and key, with two and three layers and MLPs."""
+    """The sums hold for any example, layer, head, query and key, with several layers and MLPs."""
     shape = data.draw(st.sampled_from(["three heads", "answers at the end"]))
     film = film_of_shape(shape)
     film = film.at(film.steps[-1])

@@ -217,7 +217,7 @@ def test_a_sweep_trains_on_data_of_ones_own(tmp_path):
 
 @pytest.mark.parametrize("table", ["exceptions", "languages"])
 def test_every_variant_of_the_catalogue_trains_on_a_table(table):
-    """Those that go with one side and two heads; the losses are numbers."""
+    """Variants for one side and two heads train, with finite losses."""
     task, fitting = ak.Table(TABLES[table](), n_entries=4), []
     few = {"n_seeds": 1, "steps": 2, "n_eval": 16, "batch_size": 16, "n_heads": 2, "n_layers": 2}
     for named in ak.CATALOGUE.values():
@@ -319,7 +319,7 @@ def test_real_tables_train_in_python_and_on_the_command_line(name, tmp_path, cap
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_real_texts_train_in_python_and_on_the_command_line(name, tmp_path, capsys):
-    """The same file is the same text both ways, and loss falls."""
+    """Both ways read the same text from a file, and the loss falls."""
     path = tmp_path / "text.txt"
     path.write_text(TEXTS[name](), encoding="utf-8")
     experiment = ak.Experiment(task=ak.Text.read(path), sharing=["QKV"], n_seeds=1, steps=70)

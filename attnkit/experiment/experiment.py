@@ -35,7 +35,7 @@ from attnkit.foundation.settings import (
     setting_of,
 )
 from attnkit.foundation.spelling import nearest_name
-from attnkit.tasks import OWN_TASKS, TASKS, Task, data_in_link, task_named
+from attnkit.tasks import TASKS, Task, data_in_link, is_task, task_named
 from attnkit.variants import InvalidVariant, Variant, Wiring, read_variants
 from attnkit.variants.sharing import Sharing
 from attnkit.variants.size import Size
@@ -365,7 +365,7 @@ def _grouped(settings: dict[str, Any]) -> dict[str, Any]:
     if isinstance(name, Task):
         values = {**name.model_dump(), **values}
         name = name.name
-    if not isinstance(name, str) or name not in {**TASKS, **OWN_TASKS}:
+    if not is_task(name):
         raise InvalidExperiment([Problem("task", name, allowed_names(TASKS, str(name)))])
     defaults = default_settings(name)
     problems = [_unknown(key, values[key], defaults) for key in values if key not in defaults]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from attnkit.experiment.experiment import Experiment, from_text, settings
 from attnkit.foundation.settings import Setting, shown
 from attnkit.foundation.words import counted
-from attnkit.tasks import OWN_TASKS, TASKS, task_named
+from attnkit.tasks import TASKS, is_task, task_named
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
 
@@ -173,7 +173,7 @@ def changed_settings(text: str) -> str:
         text: Canonical JSON of the experiment.
     """
     values = json.loads(text)
-    described = _described(values["task"]) if values["task"] in {**TASKS, **OWN_TASKS} else {}
+    described = _described(values["task"]) if is_task(values["task"]) else {}
     return ", ".join(
         _shown(name, described.get(name), value)
         for name, value in values.items()
@@ -183,7 +183,7 @@ def changed_settings(text: str) -> str:
 
 def task_title(name: str) -> str:
     """Return the title of a task, or its name if this copy does not have it."""
-    return task_named(name).title if name in {**TASKS, **OWN_TASKS} else name
+    return task_named(name).title if is_task(name) else name
 
 
 _IN_NAME = ("v", "task", "sharing", "n_seeds")

@@ -19,7 +19,7 @@ from attnkit.foundation.settings import (
     setting_of,
     shown,
 )
-from attnkit.tasks import OWN_TASKS, TASKS
+from attnkit.tasks import TASKS, is_task
 
 NOT_AN_AXIS = ("sharing", "n_seeds", "first_seed", "equal", "longer_test")
 """Settings of an experiment that neither the base nor an axis of a sweep has."""
@@ -95,7 +95,7 @@ def read_task(values: Mapping[str, Any]) -> str:
         InvalidSweep: If there is no such task.
     """
     task = table_of("base", values.get("base", {})).get("task", DEFAULT_TASK)
-    if not isinstance(task, str) or task not in {**TASKS, **OWN_TASKS}:
+    if not is_task(task):
         raise InvalidSweep(Problem("base.task", task, allowed_names(TASKS, shown(task))))
     return task
 

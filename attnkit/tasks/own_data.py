@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeGuard, TypeVar
 from urllib.parse import quote
 
 from attnkit.foundation.corpus import hash_of_text
@@ -23,6 +23,11 @@ LONGEST_IN_LINK = 6000
 """Largest number of characters of data in a link, as an address writes them."""
 
 _Own = TypeVar("_Own", bound=Task)
+
+
+def is_task(name: object) -> TypeGuard[str]:
+    """Return whether there is a task of this name, also on data of one's own."""
+    return isinstance(name, str) and (name in TASKS or name in OWN_TASKS)
 
 
 def task_named(name: str) -> type[Task]:

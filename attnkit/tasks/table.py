@@ -107,8 +107,7 @@ class Table(OwnData):
             return super().__new__(cls)
         given = settings.get("data", "") if rows is None else rows
         n_columns = len(next(iter(_listed(given)), ()))
-        kinds = {task.n_columns: task for task in OWN_TASKS.values() if issubclass(task, Table)}
-        return super().__new__(kinds.get(n_columns, kinds[2]))  # type: ignore[return-value]
+        return super().__new__(_kind_of(n_columns))  # type: ignore[return-value]
 
     def __init__(self, rows: Any = None, /, **settings: Any) -> None:
         given = settings.pop("data", "") if rows is None else rows
@@ -227,6 +226,12 @@ def on_axis(name: str) -> str:
     return name if len(name) <= LONGEST_SHOWN else name[: LONGEST_SHOWN - 1].rstrip() + "…"
 
 
+def _kind_of(n_columns: int) -> type[Table]:
+    """Return the task on tables of so many columns, that of two for any other number."""
+    kinds = {kind.n_columns: kind for kind in OWN_TASKS.values() if issubclass(kind, Table)}
+    return kinds.get(n_columns, kinds[2])
+
+
 def table_text(rows: Any, n_columns: int) -> str:
     """Return rows in the text form: a line per row, and a tab between two cells.
 
@@ -282,8 +287,7 @@ def data_of_file(path: str | Path, columns: Sequence[str] = ()) -> tuple[str, st
             raise BadDocument("it is a text, which has no columns")
         return "text", cleaned_text(read_text(path))
     rows = read_rows(path, columns)
-    kinds = {kind.n_columns: kind for kind in OWN_TASKS.values() if issubclass(kind, Table)}
-    kind = kinds[len(rows[0]) if rows else 2]
+    kind = _kind_of(len(rows[0]) if rows else 0)
     return kind.name, table_text(rows, kind.n_columns)
 
 

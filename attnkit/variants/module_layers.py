@@ -35,7 +35,7 @@ _ROUNDING = 1e-4
 
 @dataclass(frozen=True)
 class Output:
-    """What a layer of a module returned for a batch.
+    """Result of a layer of a module for a batch.
 
     Attributes:
         x: Residual stream after the layer, (s, b, i, m).
