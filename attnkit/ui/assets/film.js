@@ -235,7 +235,7 @@ const textOf = (words, film) => (typeof words === "function" ? words(film) : wor
 /** After news: which figures are there, and which must be built anew. */
 function arrangeFigures(state) {
   const { film } = state;
-  const { steps, live, since, texts, failure, newest, ...header } = film.header;
+  const { steps, live, since, texts, failure, newest, changes, ...header } = film.header;
   const shape = JSON.stringify([header, film.width]);
   for (const figure of state.figures) {
     const { definition } = figure;
