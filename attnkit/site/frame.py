@@ -58,6 +58,7 @@ nav a[aria-current] { font-weight: 600; text-decoration: underline; }
 .ak-answer [role=group] > style + .title, [data-figure=board] > .ak-film-head { display: none; }
 footer { margin-top: 40px; padding-top: 8px; border-top: 1px solid var(--st-border-color);
   font-size: .9rem; }
+@media (max-width: 480px) { body { padding: 12px; } }
 @media print { nav, .ak-skip, .ak-again { display: none; } }
 """
 

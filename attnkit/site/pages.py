@@ -25,6 +25,7 @@ from attnkit.notebook import html_of as card_of
 from attnkit.notebook.pictures import picture
 from attnkit.notebook.plots import finished, plot
 from attnkit.realmodels.answer import conclusion as conclusion_of_atlas
+from attnkit.realmodels.measures import MEASURES
 from attnkit.realmodels.shipped import load_atlas
 from attnkit.site.frame import Page, embedded_html, paragraphs, train_yourself
 from attnkit.sweeps.shipped import SHIPPED
@@ -148,7 +149,7 @@ def answer_page(name: str, question: Question) -> Page:
     """Return the page of a question: the answer, its numbers, and its first claims."""
     records = load_records()
     claims = [records[one] for one in question.claims if one in records]
-    figures = "".join(_wide(picture(plot(evidence))) for evidence in claims[:2])
+    figures = "".join(_wide(picture(plot(one)), one.claim.title) for one in claims[:2])
     first = "".join(card_of(evidence) for evidence in claims[:1])
     answer = f'<div class="ak-answer">{card_of(question)}</div>'
     body = f"{answer}{figures}<h2>The first claim in full</h2>{first}"
@@ -180,8 +181,8 @@ def capacity_page() -> Page:
     for name, title in SHIPPED.items():
         result = load_sweep(name)
         axes = result.sweep.axes
-        x, y = (list(axes) + [None])[:2]
-        assert x is not None
+        x, *others = axes
+        y = others[0] if others else None
         fixed = {one: values[len(values) // 2] for one, values in axes.items() if one not in (x, y)}
         variants = result.sweep.sharing[:MOST_PANELS]
         table = slice_at(cells(result), fixed)
@@ -190,7 +191,7 @@ def capacity_page() -> Page:
         boundaries = [one for one in found if one is not None]
         figure = plot_phase(table, x, y, boundaries=boundaries, columns=3, values=axes)
         key = phase_key(table, len(table) // len(variants), "accuracy", boundaries)
-        drawn = _wide(picture(finished(figure, f"Accuracy. {title}", key)))
+        drawn = _wide(picture(finished(figure, f"Accuracy. {title}", key)), title)
         told = conclusion(result, x, y, fixed)
         conditions = f"{told.note} {result.sweep.conditions}.".lstrip()
         described = paragraphs([describe_phase(table, x, y, "accuracy", boundaries)])
@@ -205,11 +206,14 @@ def capacity_page() -> Page:
 def atlas_page() -> Page:
     """Return the page of the real models that ship: the conclusion, strips and medians."""
     atlas = load_atlas()
-    figures = "".join(_wide(picture(plot(atlas, measure=one))) for one in ATLAS_MEASURES)
+    figures = "".join(
+        _wide(picture(plot(atlas, measure=name)), MEASURES[name].title) for name in ATLAS_MEASURES
+    )
     body = f"{paragraphs([conclusion_of_atlas(atlas.table)], 'ak-lead')}{figures}{card_of(atlas)}"
     return Page("atlas.html", "How similar are the three matrices in real models?", body)
 
 
-def _wide(drawing: str) -> str:
+def _wide(drawing: str, label: str) -> str:
     """Return a drawing that scrolls sideways where it is too wide."""
-    return f'<div class="ak-wide" role="region" tabindex="0" aria-label="Figure">{drawing}</div>'
+    name = f'aria-label="{escape(label, quote=True)}"'
+    return f'<div class="ak-wide" role="group" tabindex="0" {name}>{drawing}</div>'
