@@ -96,7 +96,7 @@ def test_every_link_leads_to_a_page_or_to_a_lab(first_page):
         (["--out", "", "--lab", LOCAL_LAB], "--out: got '', allowed a folder"),
         (["--out", "x", "--lab", "example.org"], "--lab: got 'example.org', allowed an address"),
         (["--out", "x", "--lab", "javascript:alert(1)"], "--lab: got 'javascript:alert(1)', allo"),
-        (["--lab", LOCAL_LAB], "--out: is missing"),
+        (["--lab", LOCAL_LAB], "the following arguments are required: --out"),
     ],
 )
 def test_bad_input_is_one_line(run, arguments, message):

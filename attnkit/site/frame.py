@@ -11,7 +11,7 @@ from attnkit.experiment import Experiment
 from attnkit.experiment.links import link_text
 from attnkit.foundation.tables import html_list
 from attnkit.ui.bundle import asset
-from attnkit.ui.standalone import film_html, page_html
+from attnkit.ui.standalone import page_html
 
 LOCAL_LAB = "http://localhost:8501"
 """Address of the Lab on the reader's own machine."""
@@ -54,8 +54,7 @@ nav a[aria-current] { font-weight: 600; text-decoration: underline; }
 .ak-tasks p { margin: 4px 0 0; font-size: .92rem; }
 .ak-wide { overflow-x: auto; }
 .ak-wide > svg { color: inherit !important; }
-/* The page has the title already, and the figure a menu of its own. */
-.ak-answer [role=group] > style + .title, [data-figure=board] > .ak-film-head { display: none; }
+.ak-answer [role=group] > style + .title { display: none; } /* the page has it already */
 footer { margin-top: 40px; padding-top: 8px; border-top: 1px solid var(--st-border-color);
   font-size: .9rem; }
 @media (max-width: 480px) { body { padding: 12px; } }
@@ -102,12 +101,6 @@ def html_of(page: Page) -> str:
 <footer><p>Written by attnkit. Every number comes from a training;
 <a href="answers.html">the answers</a> name their seeds and intervals.</p></footer>"""
     return page_html(page.title, body, style=asset("board.css") + STYLE)
-
-
-def embedded_html(title: str, component: str, blob: bytes, note: str) -> str:
-    """Return a film as a file for a frame of another page."""
-    body = f'<main><p class="ak-page-note">{escape(note)}</p>{film_html(component, blob)}</main>'
-    return page_html(title, body, style=asset("board.css") + STYLE, framed=True)
 
 
 def train_yourself(experiment: Experiment, lab: str) -> str:

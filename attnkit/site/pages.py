@@ -27,14 +27,15 @@ from attnkit.notebook.plots import finished, plot
 from attnkit.realmodels.answer import conclusion as conclusion_of_atlas
 from attnkit.realmodels.measures import MEASURES
 from attnkit.realmodels.shipped import load_atlas
-from attnkit.site.frame import Page, embedded_html, paragraphs, train_yourself
+from attnkit.site.frame import Page, paragraphs, train_yourself
 from attnkit.sweeps.shipped import SHIPPED
 from attnkit.sweeps.shipped import load_shipped as load_sweep
 from attnkit.tasks import FAMILIES, TASKS, Task
 from attnkit.training.film import Film
 from attnkit.training.recorder import record
 from attnkit.training.training import stream
-from attnkit.ui.standalone import film_html
+from attnkit.ui.bundle import asset
+from attnkit.ui.standalone import film_html, standalone_html
 from attnkit.variants.catalogue import title_of
 
 HOME = "phonebook"
@@ -101,7 +102,8 @@ def task_page(experiment: Experiment, lab: str) -> Page:
     shown = film_html("training", film, card_of(snapshots[-1]))
     body = f"{before}{paragraphs([task.question])}{shown}{paragraphs([note])}"
     body += f"{train_yourself(experiment, lab)}{answers}{_tasks(task.name)}"
-    return Page(_file_of(task.name), title, body, embedded_html(title, "training", film, note))
+    embedded = standalone_html(title, "training", film, note, style=asset("board.css"), framed=True)
+    return Page(_file_of(task.name), title, body, embedded)
 
 
 def _file_of(task: str) -> str:
@@ -166,7 +168,7 @@ def inside_page(component: str, experiment: Experiment, lab: str) -> Page:
     note = f"{experiment.task.title}, seed {experiment.first_seed}: {names}."
     shown = film_html(component, blob, card_of(load_example(experiment.task.name)))
     body = f"{paragraphs([note])}{shown}{train_yourself(experiment, lab)}"
-    embedded = embedded_html(title, component, blob, note)
+    embedded = standalone_html(title, component, blob, note, framed=True)
     return Page(f"{component}.html", title, body, embedded)
 
 

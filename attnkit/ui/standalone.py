@@ -118,6 +118,7 @@ def standalone_html(
     note: str = "",
     command: str = "",
     *,
+    style: str = "",
     framed: bool = False,
 ) -> str:
     """Return an HTML file that shows a film as the page does, light or dark like the system.
@@ -128,6 +129,7 @@ def standalone_html(
         blob: See `film_html`.
         note: Sentence below the title that says what is shown.
         command: Command that trains the run again; it is folded away below the figures.
+        style: See `page_html`.
         framed: See `page_html`.
     """
     again = f"<pre>{escape(command)}</pre>"
@@ -138,4 +140,4 @@ def standalone_html(
 {film_html(component, blob)}
 {folded}
 </main>"""
-    return page_html(title, body, framed=framed)
+    return page_html(title, body, style=style, framed=framed)
