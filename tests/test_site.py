@@ -23,7 +23,7 @@ LEAVES = st.none() | st.booleans() | st.integers(0, 3) | st.text("ab", max_size=
 VALUES = st.recursive(
     LEAVES,
     lambda one: st.lists(one, max_size=3) | st.dictionaries(st.sampled_from("xyz"), one),
-    max_leaves=8,
+    max_leaves=5,
 )
 
 

@@ -22,7 +22,9 @@ const board = {
   height: 640,
   build(film, body) {
     leave?.();
-    return { body };
+    const drawn = { body };
+    board.update(film, drawn); // now, so that the film knows whether the board can be focused
+    return drawn;
   },
   update(film, { body }) {
     leave = showBoard({ data: boardOf(film), parentElement: body });
