@@ -9,7 +9,7 @@ import transformers as T
 from library_models import settings
 
 from attnkit.analysis.similarity import linear_cka, projected_bands
-from attnkit.realmodels import Projections, Unreadable, activations
+from attnkit.realmodels import Projections, Unreadable, running
 from attnkit.realmodels.activations import activation_cka, with_activations
 
 H, G, M, D, N_TOKENS = 6, 3, 31, 5, 83
@@ -128,7 +128,7 @@ def test_no_program_of_a_model_is_run(tmp_path, monkeypatch):
 
         AutoTokenizer = AutoModel = property(lambda self: self)
 
-    activations._load(Library(), source)
+    running.load(Library(), source)
     tokenizer, network = given
     assert tokenizer == {"local_files_only": True, "trust_remote_code": False}
     assert network == {**tokenizer, "dtype": "float32", "use_safetensors": True}
