@@ -3,17 +3,21 @@
 import json
 import re
 import subprocess
+import time
 from pathlib import Path
 from unittest.mock import Mock
 
 import numpy as np
 import pytest
 from idle import PATIENCE, idle_service, link_of, open_page, show
+from library_models import D_VOCAB, built, save_tokenizer
 from made_atlas import READER, TOYS, WRITER, heads_of, made_atlas, made_toys
 from safetensors.numpy import save_file
 from test_atlas import UploadedFile
+from test_realmodels_families import CASES
 from visiting import drawn, press
 
+from attnkit.analysis.inspection.result import InspectionResult
 from attnkit.figures.groups import number_text
 from attnkit.realmodels import shipped, toys
 from attnkit.realmodels.answer import answer_sentences, caveats, conclusion, overlap_line
@@ -185,12 +189,13 @@ def test_a_damaged_atlas_is_told(local_copy, monkeypatch):
 def test_a_hosted_copy_measures_nothing(tmp_path):
     """A copy that many people visit shows the command instead of a field and an upload."""
     with idle_service(tmp_path, hosted="true"):
-        tab = open_page("atlas", show="own")
-    text_with(tab, "Off on this copy")
-    assert any("python -m attnkit models PATH" in code.value for code in tab.code)
-    keys = {widget.key for widget in (*tab.text_input, *tab.button)}
-    assert not keys & {"own_source", "own_measure"}
-    assert not tab.get("file_uploader")
+        for name, command in (("own", "models PATH"), ("sentence", "sentence MODEL")):
+            tab = open_page("atlas", show=name)
+            text_with(tab, "Off on this copy")
+            assert any(f"python -m attnkit {command}" in code.value for code in tab.code)
+            keys = {widget.key for widget in (*tab.text_input, *tab.text_area, *tab.button)}
+            assert not keys & {"own_source", "own_measure", "sentence_source", "sentence_read"}
+            assert not tab.get("file_uploader")
 
 
 # measuring a model
@@ -326,3 +331,36 @@ def test_what_is_measured_can_be_stopped_and_ends_with_its_session(tmp_path):
     del other
     assert process.poll() is not None
     assert not folder.exists()
+
+
+def test_a_sentence_is_read_and_a_wrong_one_loses_nothing(local_copy, tmp_path):
+    """The model is loaded once, in a process of its own; its figures stay beside a message."""
+    case = next(case for case in CASES if case.name == "GPT2Model")
+    built(case, tmp_path / "tiny-gpt")
+    save_tokenizer(tmp_path / "tiny-gpt", D_VOCAB)
+    tab = open_page("atlas", show="sentence")
+
+    def read(sentence, source=str(tmp_path / "tiny-gpt")):
+        tab.text_input(key="sentence_source").set_value(source)
+        tab.text_area(key="sentence_text").set_value(sentence)
+        state = press(tab, "sentence_read").session_state["atlas_sentence"]
+        deadline = time.monotonic() + PATIENCE
+        while state.waits:
+            assert time.monotonic() < deadline, "still reading"
+            show(tab)
+        return state
+
+    def in_figures():
+        (shown,) = [one for one in tab.get("bidi_component") if one.key == "sentence"]
+        return InspectionResult.from_bytes(shown.proto.bytes).header["request"]["sentence"]
+
+    assert "got '', allowed a sentence" in read("").problem
+    assert read("the word1", "").problem == "Name a model."
+    first = read("<b>the</b> word1 $x$").process
+    assert in_figures() == "<b>the</b> word1 $x$"
+    assert read("word2 the word3 the").process is first
+    read("x" * 2001)
+    assert "got 2,001 characters, allowed up to 2,000" in text_with(tab, "sentence: got")
+    assert "is 1 token, allowed" in read("word1").problem
+    assert "no such file or folder" in read("word1 the", "/no/such/model").problem
+    assert in_figures() == "word2 the word3 the"

@@ -47,7 +47,8 @@ def load(transformers: Any, source: str) -> tuple[Any, Any]:
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **options)
         if not gguf:
             options["use_safetensors"] = True
-        network = transformers.AutoModel.from_pretrained(folder, dtype="float32", **options)
+        options |= {"dtype": "float32", "attn_implementation": "eager"}  # the one that shows scores
+        network = transformers.AutoModel.from_pretrained(folder, **options)
     except Exception as error:  # files from elsewhere may raise any error
         raise failure(source, "transformers cannot load it", error) from error
     return tokenizer, network.eval()

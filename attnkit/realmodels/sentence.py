@@ -29,8 +29,6 @@ from attnkit.foundation.settings import shown
 from attnkit.foundation.words import counted
 from attnkit.realmodels.base import Kind
 from attnkit.realmodels.errors import Unreadable
-from attnkit.realmodels.running import check_memory, failure, running, silenced
-from attnkit.realmodels.sources import open_model
 from attnkit.training.snapshot import metadata_of
 
 MOST_TOKENS = 64
@@ -202,6 +200,10 @@ class SentenceReader:
     """
 
     def __init__(self, source: str) -> None:
+        # Imported here because pages show readings without opening a model's file.
+        from attnkit.realmodels.running import check_memory, running
+        from attnkit.realmodels.sources import open_model
+
         model = open_model(source)
         check_memory(source)
         self._source, self._name = source, model.name
@@ -221,6 +223,8 @@ class SentenceReader:
             Unreadable: If the sentence has no letters or too many, or if the model does not run.
         """
         import transformers
+
+        from attnkit.realmodels.running import failure, silenced
 
         source, text = self._source, checked_sentence(sentence)
         with silenced(transformers):
@@ -333,7 +337,6 @@ def _recorded(
     from attnkit.realmodels.recording import Recording
 
     network.config.use_cache = config.use_cache = False
-    network.set_attn_implementation("eager")
     with torch.inference_mode(), Recording(len(ids)) as recording:
         network(input_ids=torch.tensor([ids]))
     return [
