@@ -73,6 +73,9 @@ def test_what_a_head_does_is_measured():
     reading = made_reading(np.stack([previous, same]), np.stack([s + s.T, s - s.T]), texts)
     table = reading.table
     assert table["symmetric"].tolist() == pytest.approx([1, 0])
+    level = made_reading(previous[None], (s - s.T + 7)[None], texts).table
+    assert level["symmetric"][0] > 0.8
+    assert level["symmetric_centred"][0] == pytest.approx(0, abs=1e-6)
     assert table["previous"].tolist() == pytest.approx([1, (0.2 + 0.1 + 0.2) / 3])
     assert table["same"].tolist() == pytest.approx([0, 0.6])
     assert table["previous_even"].tolist() == pytest.approx([0.2, 0.2])

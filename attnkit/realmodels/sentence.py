@@ -99,32 +99,38 @@ class SentenceReading(Displayed):
     @property
     def symmetric(self) -> Float32[np.ndarray, "l h i j"]:
         """Symmetric part of the scores, (S + Sᵀ)/2."""
-        return (self.scores + self.scores.swapaxes(2, 3)) / 2
+        part: np.ndarray = (self.scores + self.scores.swapaxes(2, 3)) / 2
+        return part
 
     @property
     def antisymmetric(self) -> Float32[np.ndarray, "l h i j"]:
         """Antisymmetric part of the scores, (S − Sᵀ)/2."""
-        return (self.scores - self.scores.swapaxes(2, 3)) / 2
+        part: np.ndarray = (self.scores - self.scores.swapaxes(2, 3)) / 2
+        return part
 
     @cached_property
     def table(self) -> pd.DataFrame:
         """A row per head: its place, the symmetric share of its scores, and where it looks.
 
-        The share of ‖S‖² in the symmetric part is 1 if all pairs score alike both ways, and about
-        ½ if the two directions are unrelated. Beside the attention on each of `PLACES`, the column
+        The share of ‖S‖² in the symmetric part is 1 if all pairs score alike both ways. It is about
+        ½ if the two directions are unrelated, and more if all scores of the head share a level,
+        which the softmax ignores; `symmetric_centred` is the share without that mean. Beside the
+        attention on each of `PLACES`, the column
         `…_even` has the attention that it would get if each row were spread evenly; means over
         rows, from the third token on. Places that the sentence or the model lacks are missing.
         """
         n_layers, n_heads = self.scores.shape[:2]
+        centred = self.scores - self.scores.mean((2, 3), keepdims=True)
         columns: dict[str, Any] = {
             "layer": np.repeat(np.arange(n_layers), n_heads),
             "head": np.tile(np.arange(n_heads), n_layers),
             "symmetric": symmetric_share(self.scores).ravel(),
+            "symmetric_centred": symmetric_share(centred).ravel(),
         }
         even = ~self.hidden / (~self.hidden).sum(-1, keepdims=True)
         for name, pairs in _places(self.tokens, causal=self.causal).items():
-            rows = (pairs & ~self.hidden.all(0)).any(1)
-            rows[:_FIRST_ROW] = False
+            visible = pairs & ~self.hidden.all(0)
+            rows = visible.any(1) & (np.arange(len(pairs)) >= _FIRST_ROW)
             if not rows.any():
                 continue
             on_place = (self.pattern * pairs).sum(-1)[..., rows].mean(-1)
@@ -181,7 +187,8 @@ class SentenceReading(Displayed):
         about = parse_json(metadata_of(blob)["sentence"], len(blob))
         about["tokens"] = tuple(Token(*token) for token in about["tokens"])
         about["notes"] = tuple(about["notes"])
-        return SentenceReading(**about, **load_arrays(blob))
+        about |= load_arrays(blob)
+        return SentenceReading(**about)
 
 
 class SentenceReader:
@@ -240,10 +247,12 @@ class SentenceReader:
                 f"{source}: the file has {counted(self._n_stored, 'attention layer')}, but the "
                 f"scores of {len(layers)} could be recorded; choose a model of another family"
             )
-        arrays = [np.stack(of_layers) for of_layers in zip(*layers, strict=True)]
-        if not all(np.isfinite(numbers).all() for numbers in arrays):
+        scores, hidden, pattern = (np.stack(arrays) for arrays in zip(*layers, strict=True))
+        if not (np.isfinite(scores).all() and np.isfinite(pattern).all()):
             raise Unreadable(f"{source}: its scores are not finite; its weights may be damaged")
-        return SentenceReading(self._name, text, tokens, n_tokens, *arrays, self._notes)
+        return SentenceReading(
+            self._name, text, tokens, n_tokens, scores, hidden, pattern, self._notes
+        )
 
 
 def read_sentence(source: str, sentence: str) -> SentenceReading:

@@ -48,7 +48,7 @@ function updateControls(film, { select, showKey, place, unlock }) {
   show(unlock, mostHeads(film) > 1 && !film.own.mean);
 }
 
-const LEAST_COLUMN = 9;
+const LEAST_COLUMN = 9, MANY = 8; // so many layers have smaller small maps
 
 /** The column of the token whose score is taken apart; −1 if none is. */
 const layerColumn = ({ header, picked }) => header.layers[header.layer].column_positions.indexOf(picked.key_position);
@@ -165,7 +165,7 @@ export const headGrid = {
         if (layers.length > 1) el("div", "ak-quiet-line", box, layer.title);
         const line = el("div", "ak-head-row", el("div", "ak-scroll", box));
         const room = Math.floor((grid.inner - gap * mostHeads(film)) / mostHeads(film)) - 10;
-        const cell = clamp(Math.floor(room / layer.columns.length), 1, Math.max(1, Math.floor(110 / Math.max(layer.columns.length, layer.rows.length))));
+        const cell = clamp(Math.floor(room / layer.columns.length), 1, Math.max(1, Math.floor((layers.length > MANY ? 48 : 110) / Math.max(layer.columns.length, layer.rows.length))));
         return Array.from({ length: variant.n_heads }, (_, head) => {
           const button = el("button", "ak-head", line);
           button.type = "button";

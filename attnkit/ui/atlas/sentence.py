@@ -134,6 +134,12 @@ class SentenceState:
             with suppress(KeyError, ValueError):  # a forged head
                 self.reading = self.reading.head(picked["layer"], picked["head"])
 
+    def turn(self, axis: int, index: int) -> None:
+        """Show another layer (axis 0) or another head (axis 1)."""
+        assert self.reading is not None
+        layer, head = self.reading.shown_head
+        self.reading = self.reading.head(*((index, head), (layer, index))[axis])
+
 
 def show_sentence() -> None:
     """Draw the section; it is drawn again by itself while a model reads."""
@@ -194,6 +200,12 @@ def _figures(state: SentenceState, reading: SentenceReading) -> None:
     for sentence in explain(reading):
         st.caption(plain(sentence))
     st.caption(plain(describe_heads(reading)))
+    with st.container(horizontal=True):
+        for axis, label in enumerate(("Layer", "Head")):
+            key, shown = f"sentence_{label.lower()}", {"at": reading.shown_head[axis]}
+            take = partial(state.turn, axis)
+            options = range(reading.scores.shape[axis])
+            st.selectbox(label, options, width=100, **bound(shown, "at", key, take))
     blob = sentence_film(reading).to_bytes()
     draw = components.component("sentence", *components.FILM)
     draw(key=FIGURES, data=blob, on_picked_change=state.choose)
