@@ -12,6 +12,7 @@ import sys
 import tempfile
 import weakref
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from attnkit.foundation.process import environment_with_package
@@ -131,6 +132,9 @@ class ModelProcess:
 
 def _end(process: subprocess.Popen[bytes], folder: Path) -> None:
     """Terminate a process, kill it if it does not end, and remove its folder."""
+    if process.stdin is not None:
+        with suppress(OSError):  # the process has ended before it read all
+            process.stdin.close()
     if process.poll() is None:
         process.terminate()
         try:
