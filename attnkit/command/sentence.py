@@ -78,16 +78,22 @@ def _read_lines(arguments: argparse.Namespace) -> int:
 
     if arguments.layer is not None:
         raise BadInput("--layer: allowed with one SENTENCE only")
+    if sys.stdin is None:
+        raise BadInput("SENTENCE: missing, and standard input is closed")
     if arguments.out is not None:
         check_folder("--out", arguments.out, ())
         Path(arguments.out).mkdir(exist_ok=True)
     reader = SentenceReader(arguments.source)
+    if sys.stdin.isatty():
+        say("Type a sentence and press Enter; Ctrl-D ends.")
     for number, line in enumerate(_lines(), 1):
         reading = reader.read(line)
         if arguments.out is None:
             _print(reading)
             continue
-        write_file(Path(arguments.out) / f"{number}.safetensors", reading.to_bytes())
+        with Saving() as saving:
+            file = str(Path(arguments.out) / f"{number}.safetensors")
+            saving.file("--out", file, reading.to_bytes())
     return 0
 
 
