@@ -98,7 +98,7 @@ def describe_head(reading: SentenceReading) -> str:
     where = f"{PLACES[place]}, where an even spread would put {even}"
     if masses[place] >= MOST:
         return f"{name} puts {most} of its attention on {where}. Its {parts}."
-    return f"{name} spreads its attention: at most {most} is on {where}. Its {parts}."
+    return f"{name} spreads its attention; the most, {most}, is on {where}. Its {parts}."
 
 
 def describe_heads(reading: SentenceReading) -> str:
