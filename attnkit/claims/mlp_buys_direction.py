@@ -28,7 +28,7 @@ CLAIM = Claim(
     "4,500. The record reads both arms after 12,000. " + raised("better"),
     arms=ARMS,
     statements=(better("Q=K, MLP 128", "Q=K", 0.1, at=UP_TO),),
-    n_seeds=20,
+    n_seeds=40,
     family="Our own",
 )
 register_claim(CLAIM)

@@ -23,7 +23,6 @@ CLAIM = Claim(
         worse("32 entries, 3", "32 entries, 16", at=UP_TO),
         worse("8 entries, 2", "8 entries, 16", at=UP_TO),
     ),
-    n_seeds=40,
     family="What papers say",
 )
 register_claim(CLAIM)
