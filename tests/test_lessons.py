@@ -114,6 +114,8 @@ def test_the_guide_shows_each_lesson_whole_and_hides_it_from_who_is_to_guess(tmp
             assert lesson.after in said(show(tab))
             assert link_of(tab)["lesson"] == name
             assert tab.code[0].value.endswith(lesson.query)
+        tab.button(key="close_lesson").click()
+        assert "Predict, then train" in said(show(tab))
         (message,) = open_page("guide", lesson="x").warning
         assert "lesson='x'. Allowed: 1_two_spaces" in plain_text(message)
         assert lesson.after not in said(open_page("guide", lesson=name, quiet="1"))

@@ -97,6 +97,13 @@ def show_lesson(name: str) -> None:
         label_visibility="collapsed",
         **bound({"lesson": name}, "lesson", "lesson", open_lesson, required=True),
     )
+    st.button(
+        "Back to the Guide",
+        icon=":material/arrow_back:",
+        type="tertiary",
+        on_click=close_lesson,
+        key="close_lesson",
+    )
     st.markdown(lesson.before)
     address = dashboard_address()
     shared, warning = reachable(address)
@@ -110,3 +117,8 @@ def show_lesson(name: str) -> None:
 def open_lesson(name: str) -> None:
     """Open a lesson in place of another one."""
     st.query_params["lesson"] = name
+
+
+def close_lesson() -> None:
+    """Go back to the Guide."""
+    st.query_params.pop("lesson", None)
