@@ -90,6 +90,16 @@ def built(case, folder):
     return model
 
 
+def save_tokenizer(folder, n_words):
+    """Save a tokenizer of n words in a model's folder: "the", "word1" …, most of them never met."""
+    import tokenizers
+
+    words = {"[UNK]": 0} | {f"word{i}": i for i in range(1, n_words - 1)} | {"the": n_words - 1}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, "[UNK]"))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    library().PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(folder)
+
+
 def opened(folder):
     """Return family, layers and notes of the model that the library saved in a folder."""
     config = json.loads(Path(folder, "config.json").read_text())

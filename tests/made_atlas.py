@@ -9,6 +9,7 @@ import numpy as np
 
 from attnkit.realmodels.atlas import Setting, measure_model
 from attnkit.realmodels.base import AttentionLayer, Kind, Projections, RealModel, Rope
+from attnkit.realmodels.sentence import SentenceReading, Token
 from attnkit.realmodels.shipped import SETTINGS
 
 READER, WRITER, TOYS = "Made/reader", "Made writer", ("toy reverse, QKV", "toy sort, Q=K")
@@ -65,3 +66,11 @@ def heads_of(table, **wanted):
     for name, value in wanted.items():
         rows = rows[rows[name] == value]
     return rows
+
+
+def made_reading(pattern, scores, texts):
+    """A reading of one layer with these heads."""
+    tokens = tuple(Token(text, text.startswith("[")) for text in texts)
+    hidden = np.zeros((1, *scores.shape[-2:]), bool)
+    arrays = (scores[None].astype(np.float32), hidden, pattern[None].astype(np.float32))
+    return SentenceReading("m", " ".join(texts), tokens, len(tokens), *arrays)

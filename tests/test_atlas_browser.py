@@ -2,14 +2,17 @@
 
 import json
 
+import numpy as np
 import pytest
 from browsing import saved
-from made_atlas import READER, WRITER, heads_of, made_atlas
+from made_atlas import READER, WRITER, heads_of, made_atlas, made_reading
 from playwright.sync_api import expect
 
 from attnkit.figures.atlas import atlas_panels
+from attnkit.figures.sentence import sentence_film
 from attnkit.realmodels.measures import MEASURES
 from attnkit.ui.bundle import asset, inline_script
+from attnkit.ui.standalone import standalone_html
 
 pytestmark = pytest.mark.browser
 
@@ -161,3 +164,33 @@ def test_grids_fit_wide_and_narrow_screens(opened):
     box = page.locator(".ak-atlas-panel")
     assert box.evaluate("node => node.scrollWidth > node.clientWidth")
     assert page.evaluate("document.documentElement.scrollWidth") <= NARROW
+
+
+def test_the_figures_of_the_toys_show_a_sentence(page, tmp_path):
+    """Tokens are shown as they are typed; a head that is pressed is requested; there is no step."""
+    rng = np.random.default_rng(5)
+    texts = ["<b>x</b>", "$x$", "שלום", "🎉", "dog"]
+    pattern = rng.dirichlet(np.ones(5), (3, 5))
+    reading = made_reading(pattern, rng.standard_normal((3, 5, 5)), texts).head(0, 1)
+    path = tmp_path / "sentence.html"
+    html = standalone_html("A", "sentence", sentence_film(reading).to_bytes())
+    answers = "parentElement: document.getElementById("
+    served = f"setTriggerValue: (...told) => (window.told = told), {answers}"
+    path.write_text(html.replace(answers, served))
+    page.set_viewport_size({"width": WIDE, "height": 4000})
+    page.goto(path.as_uri())
+    maps = page.locator("[data-figure=maps] .ak-heat")
+    assert set(texts) <= set(maps.locator("text").all_text_contents())
+    expect(page.locator(".ak-player")).to_be_hidden()
+    expect(page.locator("section.ak-film-figure")).to_have_count(5)
+    expect(page.locator(".ak-conclusion")).to_contain_text("Layer 0, head 1 ")
+    box = maps.bounding_box()
+    page.mouse.move(box["x"] + box["width"] - 5, box["y"] + box["height"] - 5)
+    weight = f"{pattern[1, 4, 4]:.0%}"
+    expect(page.locator(".ak-tip")).to_have_text(f"dog attends to dog (token 5): {weight}")
+    page.get_by_role("button", name="head 2").click()
+    assert page.evaluate("told")[0] == "picked"
+    assert page.evaluate("[told[1].layer, told[1].head]") == [0, 2]
+    shown = page.locator("[data-figure=parts] .ak-share").all_text_contents()
+    even = (1 + (s := reading.scores[0, 1]).ravel() @ s.T.ravel() / (s**2).sum()) / 2
+    assert shown[0] == f"Sₛ {even:.0%}"

@@ -3,17 +3,21 @@
 import json
 import re
 import subprocess
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from unittest.mock import Mock
 
 import numpy as np
 import pytest
 from idle import PATIENCE, idle_service, link_of, open_page, show
+from library_models import D_VOCAB, built, save_tokenizer
 from made_atlas import READER, TOYS, WRITER, heads_of, made_atlas, made_toys
 from safetensors.numpy import save_file
 from test_atlas import UploadedFile
+from test_realmodels_families import CASES
 from visiting import drawn, press
 
+from attnkit.analysis.inspection.result import InspectionResult
 from attnkit.figures.groups import number_text
 from attnkit.realmodels import shipped, toys
 from attnkit.realmodels.answer import answer_sentences, caveats, conclusion, overlap_line
@@ -185,12 +189,13 @@ def test_a_damaged_atlas_is_told(local_copy, monkeypatch):
 def test_a_hosted_copy_measures_nothing(tmp_path):
     """A copy that many people visit shows the command instead of a field and an upload."""
     with idle_service(tmp_path, hosted="true"):
-        tab = open_page("atlas", show="own")
-    text_with(tab, "Off on this copy")
-    assert any("python -m attnkit models PATH" in code.value for code in tab.code)
-    keys = {widget.key for widget in (*tab.text_input, *tab.button)}
-    assert not keys & {"own_source", "own_measure"}
-    assert not tab.get("file_uploader")
+        for name, command in (("own", "models PATH"), ("sentence", "sentence MODEL")):
+            tab = open_page("atlas", show=name)
+            text_with(tab, "Off on this copy")
+            assert any(f"python -m attnkit {command}" in code.value for code in tab.code)
+            keys = {widget.key for widget in (*tab.text_input, *tab.text_area, *tab.button)}
+            assert not keys & {"own_source", "own_measure", "sentence_source", "sentence_read"}
+            assert not tab.get("file_uploader")
 
 
 # measuring a model
@@ -218,7 +223,7 @@ def inline(monkeypatch, run):
     """Measure without processes: the command runs where a test waits for it."""
 
     class Inline:
-        code = None
+        code, stdin = None, None
 
         def __init__(self, command, *, stderr, **_):
             self.arguments, self.messages = command[3:], Path(stderr.name)
@@ -318,7 +323,7 @@ def test_an_error_names_its_source_once_and_no_file_beside_it(inline, tmp_path):
 def test_what_is_measured_can_be_stopped_and_ends_with_its_session(tmp_path):
     """It stops at once and says so; process and folder end with the object of a session."""
     measuring, other = (ModelMeasurement(str(tmp_path)) for _ in range(2))
-    process, folder = other._process, other._table.parent
+    process, folder = other._process, other.folder
     measuring.stop()
     assert (measuring.moving, measuring.problem, measuring.layers) == (False, "Stopped.", (0, 0))
     with pytest.raises(Unreadable, match="Stopped"):
@@ -326,3 +331,65 @@ def test_what_is_measured_can_be_stopped_and_ends_with_its_session(tmp_path):
     del other
     assert process.poll() is not None
     assert not folder.exists()
+
+
+@pytest.fixture
+def inline_reader(monkeypatch, run):
+    """Read sentences without processes: the command runs anew with each line and those before."""
+
+    class Inline(BytesIO):
+        code = None
+
+        def __init__(self, command, *, stderr, **_):
+            super().__init__()
+            self.arguments, self.messages, self.stdin = command[3:], Path(stderr.name), self
+
+        def flush(self):
+            if not self.closed and self.getvalue():
+                monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(self.getvalue())))
+                code, _, errors = run(*self.arguments)
+                self.messages.write_text(errors)
+                self.code = code or None
+
+        def poll(self):
+            return self.code
+
+        def terminate(self):
+            self.code = -15
+
+        def wait(self, *_):
+            pass
+
+    monkeypatch.setattr(subprocess, "Popen", Inline)
+
+
+def test_a_sentence_is_read_and_a_wrong_one_loses_nothing(local_copy, inline_reader, tmp_path):
+    """The model is loaded once; its figures stay beside a message about what came later."""
+    case = next(case for case in CASES if case.name == "GPT2Model")
+    built(case, tmp_path / "tiny-gpt")
+    save_tokenizer(tmp_path / "tiny-gpt", D_VOCAB)
+    tab = open_page("atlas", show="sentence")
+
+    def read(sentence, source=str(tmp_path / "tiny-gpt")):
+        tab.text_input(key="sentence_source").set_value(source)
+        tab.text_area(key="sentence_text").set_value(sentence)
+        return show(press(tab, "sentence_read")).session_state["atlas_sentence"]
+
+    def shown():
+        (figures,) = [one for one in tab.get("bidi_component") if one.key == "sentence"]
+        return InspectionResult.from_bytes(figures.proto.bytes).header["request"]
+
+    assert "got '', allowed a sentence" in read("").problem
+    assert read("the word1", "").problem == "Name a model."
+    process = read("<b>the</b> word1 $x$").process
+    assert shown()["sentence"] == "<b>the</b> word1 $x$"
+    assert read("word2 the word3 the").process is process
+    for label, index in (("layer", 1), ("head", 2)):
+        tab.selectbox(key=f"sentence_{label}").set_value(index)
+        show(tab)
+    read("x" * 2001)
+    assert "got 2,001 characters, allowed up to 2,000" in text_with(tab, "sentence: got")
+    assert "is 1 token, allowed" in read("word1").problem
+    assert "no such file or folder" in read("word1 the", "/no/such/model").problem
+    assert shown() == {"layer": 1, "head": 2, "sentence": "word2 the word3 the"}
+    assert not tab.button(key="sentence_read").disabled

@@ -3,13 +3,12 @@
 import numpy as np
 import pandas as pd
 import pytest
-import tokenizers
 import torch
 import transformers as T
-from library_models import settings
+from library_models import save_tokenizer, settings
 
 from attnkit.analysis.similarity import linear_cka, projected_bands
-from attnkit.realmodels import Projections, Unreadable, activations
+from attnkit.realmodels import Projections, Unreadable, running
 from attnkit.realmodels.activations import activation_cka, with_activations
 
 H, G, M, D, N_TOKENS = 6, 3, 31, 5, 83
@@ -29,10 +28,7 @@ def save(folder, kind, config, n_words=N_WORDS):
     """A small model with a tokenizer of n words, most of them never met."""
     torch.manual_seed(5)
     kind(config).save_pretrained(folder)
-    words = {"[UNK]": 0} | {f"word{i}": i for i in range(1, n_words - 1)} | {"the": n_words - 1}
-    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, "[UNK]"))
-    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
-    T.PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(folder)
+    save_tokenizer(folder, n_words)
     return str(folder)
 
 
@@ -128,10 +124,15 @@ def test_no_program_of_a_model_is_run(tmp_path, monkeypatch):
 
         AutoTokenizer = AutoModel = property(lambda self: self)
 
-    activations._load(Library(), source)
+    running.load(Library(), source)
     tokenizer, network = given
     assert tokenizer == {"local_files_only": True, "trust_remote_code": False}
-    assert network == {**tokenizer, "dtype": "float32", "use_safetensors": True}
+    assert network == {
+        **tokenizer,
+        "attn_implementation": "eager",
+        "dtype": "float32",
+        "use_safetensors": True,
+    }
     (tmp_path / "model.safetensors").rename(tmp_path / "odd.safetensors")
     (tmp_path / "pytorch_model.bin").write_bytes(b"cposix\nsystem\n(S'exit'\ntR.")
     monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("opened"))

@@ -15,7 +15,7 @@ PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 
 ORDER = (
     "foundation tasks variants experiment model training analysis claims evidence sweeps "
-    "realmodels examples service figures ui notebook command __main__"
+    "realmodels examples service figures ui notebook site command __main__"
 ).split()
 """The rooms from the ground up. A room may import itself and those before it."""
 

@@ -18,6 +18,8 @@ from attnkit.command import (
     examples,
     lab,
     models,
+    sentence,
+    site,
     sweep,
     tasks,
     train,
@@ -30,7 +32,20 @@ from attnkit.foundation.plugins import import_plugins
 from attnkit.foundation.settings import InvalidExperiment, InvalidSettings
 from attnkit.realmodels.errors import Unreadable
 
-COMMANDS = (lab, train, tasks, variants, claims, sweep, models, code, bench, examples)
+COMMANDS = (
+    lab,
+    train,
+    tasks,
+    variants,
+    claims,
+    sweep,
+    models,
+    sentence,
+    code,
+    site,
+    bench,
+    examples,
+)
 """Modules of the commands: the help of each is the first line of its docstring."""
 
 _OF_ALL_COMMANDS = ("-h", "--help", "--version")

@@ -19,7 +19,7 @@ class Extra(NamedTuple):
 
 EXTRAS = {
     "cluster": Extra("sweeps on a Ray cluster", 80),
-    "models": Extra("models from the hub, and activations of models that run on text", 23),
+    "models": Extra("models from the hub, and models that run on text", 23),
     "notebook": Extra("Jupyter kernels, and Plotly figures below a cell", 11),
     "postgres": Extra("results in PostgreSQL", 4),
 }

@@ -20,6 +20,7 @@ _CARDS = {
     "MeasuredHead": "models.measured_head_card",
     "Question": "questions.question_card",
     "Result": "results.result_card",
+    "SentenceReading": "models.sentence_card",
     "Snapshot": "results.snapshot_card",
     "Variant": "experiments.variant_card",
 }
@@ -29,8 +30,8 @@ _CARDS = {
 def html_of(value: object) -> str:
     """Return the card of a value: a self-contained piece of HTML.
 
-    Cards load nothing, and they are the same for equal values. Only that of a film has a script, in
-    a frame of its own.
+    Cards load nothing, and they are the same for equal values. Only those of films and of
+    sentences have a script, in a frame of its own.
 
     Args:
         value: An instance of a type whose base is `attnkit.foundation.display.Displayed`.

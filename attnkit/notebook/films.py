@@ -42,15 +42,19 @@ def film_card(film: Film) -> str:
             experiment.sharing, colors, last.metrics["accuracy"], strict=True
         )
     ]
-    note = "No player below? Then scripts are off here: trust this notebook, or open it elsewhere."
-    source = escape(player, quote=True)
+    accuracies = table(["Variant", f"Accuracy after {last.step:,} steps"], rows)
+    return card(title, paragraph(count), accuracies, framed(player, title))
+
+
+def framed(page: str, title: str) -> str:
+    """Return a page in a frame of its own, below a note for places where scripts are off."""
+    note = "No figures below? Then scripts are off here: trust this notebook, or open it elsewhere."
     frame = (
-        f'<iframe srcdoc="{source}" loading="lazy" '
+        f'<iframe srcdoc="{escape(page, quote=True)}" loading="lazy" '
         f'title="{escape(title, quote=True)}" '
         f'style="width:100%;height:{_HEIGHT}px;border:0;border-radius:6px"></iframe>'
     )
-    accuracies = table(["Variant", f"Accuracy after {last.step:,} steps"], rows)
-    return card(title, paragraph(count), accuracies, paragraph(note, "quiet small"), frame)
+    return paragraph(note, "quiet small") + frame
 
 
 def _player(film: Film, title: str) -> tuple[str, int]:

@@ -1,4 +1,4 @@
-"""Cards of trained models' heads: an atlas of models, and one head with its portrait."""
+"""Cards of trained models' heads: an atlas, one head with its portrait, and a sentence read."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ import numpy as np
 from attnkit.figures.groups import groups_of, heads_in, number_text
 from attnkit.figures.head_numbers import COLUMNS, head_numbers
 from attnkit.figures.portrait import describe_angles, describe_spectra, describe_split, parts_of
+from attnkit.figures.sentence import describe_heads, explain, sentence_film
 from attnkit.foundation.words import counted
 from attnkit.notebook.drawings import signed_map
+from attnkit.notebook.films import framed
 from attnkit.notebook.style import card, grid, paragraph, swatch, table
 from attnkit.realmodels.answer import conclusion
 from attnkit.realmodels.atlas import Atlas, MeasuredHead
 from attnkit.realmodels.measures import MEASURES
+from attnkit.realmodels.sentence import SentenceReading
+from attnkit.ui.standalone import standalone_html
 
 SHOWN = ("overlap_qk", "overlap_qv", "overlap_kv", "symmetry", "directionality")
 """Measures in the table of an atlas."""
@@ -84,3 +88,11 @@ def measured_head_card(head: MeasuredHead) -> str:
     )  # fmt: skip
     parts += [grid(maps, 200), *map(paragraph, texts)]
     return card(head.in_words, *parts)
+
+
+def sentence_card(reading: SentenceReading) -> str:
+    """Return the card of a sentence that a model has read, with the figures of one head."""
+    title = f"{reading.model}: {reading.sentence}"
+    page = standalone_html(title, "sentence", sentence_film(reading).to_bytes(), framed=True)
+    sentences = map(paragraph, (*explain(reading), describe_heads(reading)))
+    return card(title, *sentences, framed(page, title))

@@ -88,14 +88,14 @@ def plot(value: Displayed, kind: str = "", theme: str | None = None, **options: 
             allowed = allowed_names(["theme", *known], name)
             raise ValueError(f"{name}: got {_quoted(options[name])}, allowed options {allowed}")
     figure, title, reading = draw(value, **options)
-    return _finished(figure, title, reading, THEMES[theme or ""])
+    return finished(figure, title, reading, THEMES[theme or ""])
 
 
 def _quoted(value: Any) -> str:
     return shown(value, quoted=True)
 
 
-def _finished(figure: Figure, title: str, reading: str, ink: str) -> go.Figure:
+def finished(figure: Figure, title: str, reading: str, ink: str = THEMES[""]) -> go.Figure:
     """Return a figure with its title and the colour of its texts."""
     lines = textwrap.wrap(reading, 120)
     small = "<br>".join(f'<span style="font-size:12px">{escape(line)}</span>' for line in lines)

@@ -16,10 +16,12 @@
 | `safetensors_file`, `gguf_header`, `marian_tensors` | list and read the tensors of a format |
 | `measures`, `chance`, `portraits` | measures of one layer, their random levels, drawing data |
 | `atlas` | table of all heads and layers of models |
+| `running` | loads a model that is run, with transformers |
 | `activations` | similarity of queries, keys and values when a model reads text |
+| `sentence`, `recording` | scores and attention of a model that reads one sentence |
 | `shipped`, `toys`, `answer` | measurements in the package, and a summary of them in words |
 
-Only `activations` and `toys.measure_toys` need torch. No pickle is ever opened.
+Only `activations`, `recording` and `toys.measure_toys` need torch. No pickle is ever opened.
 """
 
 from attnkit.realmodels.atlas import Atlas, MeasuredHead, Setting, measure_model
@@ -32,6 +34,7 @@ from attnkit.realmodels.base import (
 )
 from attnkit.realmodels.errors import Unreadable
 from attnkit.realmodels.measures import MEASURES, Measure
+from attnkit.realmodels.sentence import SentenceReader, SentenceReading, read_sentence
 
 __all__ = [
     "MEASURES",
@@ -43,10 +46,13 @@ __all__ = [
     "Projections",
     "RealModel",
     "Rope",
+    "SentenceReader",
+    "SentenceReading",
     "Setting",
     "Unreadable",
     "measure_model",
     "open_model",
+    "read_sentence",
 ]
 
 

@@ -8,10 +8,6 @@ one stack of layers.
 
 from __future__ import annotations
 
-import contextlib
-import io
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,12 +16,12 @@ from jaxtyping import Float
 
 from attnkit.analysis.similarity import Band, linear_cka, projected_bands
 from attnkit.foundation.corpus import TOPICS
-from attnkit.foundation.extras import install_hint
 from attnkit.realmodels.base import Array, Kind, Projections
 from attnkit.realmodels.errors import Unreadable
 from attnkit.realmodels.layouts import FAMILIES
 from attnkit.realmodels.measures import PAIRS, WITH_VALUES
-from attnkit.realmodels.sources import find_files, open_model
+from attnkit.realmodels.running import failure, running
+from attnkit.realmodels.sources import open_model
 
 WINDOW, N_WINDOWS = 128, 8
 """Tokens per window of text, and windows; a model with fewer positions reads more short ones."""
@@ -119,14 +115,7 @@ def activation_cka(
 
 def _projection_inputs(source: str, n_layers: int) -> list[Float[Array, "t m"]]:
     """Run the model on text and return the inputs of each layer's projections."""
-    try:
-        import transformers
-    except ImportError as error:
-        raise Unreadable(
-            f"running a model needs the extra `models`: {install_hint('models')}"
-        ) from error
-    with _silenced(transformers):
-        tokenizer, network = _load(transformers, source)
+    with running(source) as (tokenizer, network):
         if getattr(network.config, "is_encoder_decoder", False):
             raise Unreadable(
                 f"{source}: has an encoder and a decoder; only models with one stack can be run"
@@ -136,29 +125,13 @@ def _projection_inputs(source: str, n_layers: int) -> list[Float[Array, "t m"]]:
         except Unreadable as error:
             raise Unreadable(f"{source}: {error}") from error
         except Exception as error:  # a model from elsewhere may raise any error
-            raise _failure(source, "does not run on text", error) from error
+            raise failure(source, "does not run on text", error) from error
     if len(inputs) != n_layers:
         raise Unreadable(
             f"{source}: the file has {n_layers} attention layers, but {len(inputs)} ran; only "
             "models with one stack of layers that share no weights can be run"
         )
     return inputs
-
-
-def _load(transformers: Any, source: str) -> tuple[Any, Any]:
-    """Load the tokenizer and the model, without running code from its files or opening pickles."""
-    folder, gguf = _folder_and_gguf(source)
-    options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
-    if gguf:
-        options["gguf_file"] = gguf
-    try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **options)
-        if not gguf:
-            options["use_safetensors"] = True
-        network = transformers.AutoModel.from_pretrained(folder, dtype="float32", **options)
-    except Exception as error:  # files from elsewhere may raise any error
-        raise _failure(source, "transformers cannot load it", error) from error
-    return tokenizer, network.eval()
 
 
 def _windows(tokenizer: Any, config: Any) -> list[list[int]]:
@@ -196,32 +169,3 @@ def _record_inputs(network: Any, windows: list[list[int]]) -> list[Float[Array, 
     with torch.inference_mode():
         network(input_ids=tokens)
     return recorded
-
-
-def _failure(source: str, problem: str, error: Exception) -> Unreadable:
-    message = " ".join(str(error).split())[:150]
-    return Unreadable(f"{source}: {problem} ({type(error).__name__}: {message})")
-
-
-def _folder_and_gguf(source: str) -> tuple[Path, str | None]:
-    """Return the folder of the model's files, and the name of the GGUF file in it, if any."""
-    path = find_files(source)
-    if path.suffix == ".gguf":
-        return path.parent, path.name
-    if path.suffix in (".bin", ".npz"):
-        raise Unreadable(f"{source}: models of CTranslate2 and Marian cannot be run here")
-    return path.parent, None
-
-
-@contextlib.contextmanager
-def _silenced(transformers: Any) -> Iterator[None]:
-    """Keep transformers' progress bars and advice from standard error."""
-    level = transformers.logging.get_verbosity()
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
-    try:
-        with contextlib.redirect_stderr(io.StringIO()):  # some bars cannot be disabled
-            yield
-    finally:
-        transformers.logging.set_verbosity(level)
-        transformers.logging.enable_progress_bar()

@@ -5,6 +5,7 @@ The same JavaScript runs in the dashboard as a component. This module needs no S
 
 from __future__ import annotations
 
+import gzip
 from base64 import b64encode
 from html import escape
 
@@ -58,6 +59,58 @@ def film_style() -> str:
     return asset("lab.css") + asset("film.css")
 
 
+def page_html(title: str, body: str, *, style: str = "", framed: bool = False) -> str:
+    """Return an HTML file, light or dark like the system.
+
+    Args:
+        title: Title of the page, as a plain text.
+        body: Content of the page as HTML.
+        style: CSS besides that of all pages.
+        framed: Whether the file stands in a frame of another page; it is then light or dark like
+            that page.
+    """
+    colors, follow = (_LIKE_THE_FRAME, _FOLLOW_THE_FRAME) if framed else (_LIKE_THE_SYSTEM, "")
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{escape(title)}</title>
+<style>{colors}{_THEME}{film_style()}{asset("print.css")}{style}</style>
+{follow}</head>
+<body>
+{body}
+</body>
+</html>
+"""
+
+
+def film_html(component: str, blob: bytes, still: str = "") -> str:
+    """Return a film as HTML: the film itself, compressed, and the script that shows it.
+
+    A page has one film.
+
+    Args:
+        component: Name of the component, which is that of its file in `attnkit/ui/assets`.
+        blob: The film with all its frames, as the component reads it.
+        still: HTML that stands in its place where scripts are off.
+    """
+    script, show = inline_script(component)
+    packed = b64encode(gzip.compress(blob, mtime=0)).decode()
+    return f"""<div id="film">{still}</div>
+<script type="text/plain" id="blob">{packed}</script>
+<script type="module">
+{script}
+const text = document.getElementById("blob").textContent;
+const packed = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+const unzipped = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+const data = new Uint8Array(await new Response(unzipped).arrayBuffer());
+const parentElement = document.getElementById("film");
+parentElement.replaceChildren();
+{show}({{ data, parentElement }});
+</script>"""
+
+
 def standalone_html(
     title: str,
     component: str,
@@ -65,47 +118,26 @@ def standalone_html(
     note: str = "",
     command: str = "",
     *,
+    style: str = "",
     framed: bool = False,
 ) -> str:
     """Return an HTML file that shows a film as the page does, light or dark like the system.
 
     Args:
         title: Title of the page.
-        component: Name of the component, which is that of its file in `attnkit/ui/assets`.
-        blob: The film with all its frames, as the component reads it.
+        component: See `film_html`.
+        blob: See `film_html`.
         note: Sentence below the title that says what is shown.
         command: Command that trains the run again; it is folded away below the figures.
-        framed: Whether the file stands in a frame of another page; it is then light or dark like
-            that page.
+        style: See `page_html`.
+        framed: See `page_html`.
     """
-    colors, follow = (_LIKE_THE_FRAME, _FOLLOW_THE_FRAME) if framed else (_LIKE_THE_SYSTEM, "")
-    script, show = inline_script(component)
     again = f"<pre>{escape(command)}</pre>"
     folded = f"<details><summary>Train it again</summary>{again}</details>" if command else ""
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{escape(title)}</title>
-<style>{colors}{_THEME}{film_style()}{asset("print.css")}</style>
-{follow}</head>
-<body>
-<main>
+    body = f"""<main>
 <h1>{escape(title)}</h1>
 <p class="ak-page-note">{escape(note)}</p>
-<div id="film"></div>
+{film_html(component, blob)}
 {folded}
-</main>
-<script type="text/plain" id="blob">{b64encode(blob).decode()}</script>
-<script type="module">
-{script}
-const text = document.getElementById("blob").textContent;
-{show}({{
-  data: Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)),
-  parentElement: document.getElementById("film"),
-}});
-</script>
-</body>
-</html>
-"""
+</main>"""
+    return page_html(title, body, style=style, framed=framed)

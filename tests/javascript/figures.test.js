@@ -1,7 +1,7 @@
 // What the figures of the pages compute from a film: maps, symmetric parts, projections.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { partsOf } from "../../attnkit/ui/assets/asymmetry.js";
+import { partsOf } from "../../attnkit/ui/assets/score_parts.js";
 import { mapOf } from "../../attnkit/ui/assets/followed.js";
 import { project } from "../../attnkit/ui/assets/joint.js";
 

@@ -20,7 +20,7 @@ const ROWS = 10, FACTS = 64; // rows of the grid for a band, and pixels for the 
 const HALF = [{ value: 0.5, dash: "dot" }]; // the level of an asymmetry
 
 export default function showBoard({ data: packed, parentElement }) {
-  const data = unpacked(packed), { root, state, gone } = mounted(parentElement, "ak-board", mount);
+  const data = unpacked(packed), { root, state, gone } = mounted(parentElement, "ak-board", mountBoard);
   state.data = data;
   set(state.grid, "aria-label", data.alt);
   document.documentElement.style.setProperty("--ak-paper", paperOf(root)); // of the bar, which is outside
@@ -32,7 +32,7 @@ export default function showBoard({ data: packed, parentElement }) {
   return gone;
 }
 
-function mount(root) {
+function mountBoard(root) {
   const state = { draws: 0, host: { tip: tipIn(root), link: null } };
   saveMenu(once(root, "div", "ak-board-save"), () => ({
     body: state.grid, heading: `${state.data.title}. ${state.data.alt.split(". ")[0]}`, name: state.data.file, table: () => tableOf(state),
@@ -93,7 +93,7 @@ function bandsOf(root, state, width) {
 /** Pixels that the curve, the map and the asymmetry of a band may fill together, so that all three are in one view. */
 function roomBelow(root, { grid, headings, columns }, bands) {
   if (isPrinting()) return CURVE + MAP + ASYMMETRY;
-  const scrolled = root.closest("[data-testid=stMain]")?.scrollTop ?? 0;
+  const scrolled = root.closest("[data-testid=stMain]")?.scrollTop ?? scrollY;
   const zoom = root.currentCSSZoom ?? 1, start = root.getBoundingClientRect().top + scrolled;
   const lines = Object.values(headings ?? {}).reduce((sum, span) => sum + span.parentElement.offsetHeight, 0);
   const head = (columns?.[0]?.box.querySelector(".ak-board-head").offsetHeight ?? 70) + 17;

@@ -57,7 +57,7 @@ export const cutText = ({ header: { labels, n_keys: all } }) => (labels.length <
 
 export const scoreMaps = {
   name: "scores",
-  title: titled("All scores of one example"),
+  title: (film) => titled(film.header.view === "sentence" ? "All scores of this sentence" : "All scores of one example")(film),
   hint: (film) => {
     const { target, reverse } = film.header, marks = [];
     if (target.some((j) => j >= 0)) marks.push(" Outlined: the right entry.");

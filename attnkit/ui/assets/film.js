@@ -30,8 +30,7 @@
 //   film.sentencesOf(name, k) → the texts of frame k among the header's sentences, composed in Python
 //   film.go(k), film.nearest(step), film.redraw()
 //   film.picked, film.pick({layer, head, query_index, key_position})  what the visitor chose; sent to Python
-//   film.own                                       what a page keeps in the browser only
-//   film.served                                    whether Python answers; a page as one file has none
+//   film.own  what a page keeps in the browser only     film.served  whether Python answers; a file has none
 //   film.link.point(token), film.link.on(node, seen)   a token pointed at, in all figures
 //   film.tip.show(text, event), film.tip.hide()
 
@@ -82,6 +81,7 @@ export function newFilm() {
     at: 0, version: 0, following: true, picked: {}, own: {},
     get variants() { return film.header.variants; },
     get step() { return film.steps[film.at]; },
+    get moment() { return film.header.total_steps === undefined ? "" : `step ${film.step}`; }, // a trained model has none
     get(name, k = film.at) { return film.constants[name]?.data ?? film.frames.get(film.steps[k])?.[name]; },
     shape: (name) => film.constants[name]?.shape ?? film.shapes[name],
     part(name, indices, k) {
@@ -211,21 +211,20 @@ function buildFrame(state, definition, parent) {
   figure.named = saveMenu(head, () => {
     draw(state, figure);
     describe(state, figure);
-    const { film } = state, where = `step ${number(film.step, 0)} of ${number(film.header.total_steps, 0)}`;
+    const { film } = state, { header } = film, where = film.moment && `step ${number(film.step, 0)} of ${number(header.total_steps, 0)}`;
     return {
       body,
       legend: body.querySelector(".ak-chart") && !body.querySelector(".ak-film-legend") ? state.player.legend : null,
-      heading: [textOf(definition.title, film), film.header.title, where].filter(Boolean).join(" · "),
-      name: ["attnkit", film.header.task, film.header.view, definition.name, "step", film.step].filter((part) => part !== undefined).join("-"),
+      heading: [textOf(definition.title, film), header.title, where].filter(Boolean).join(" · "),
+      name: ["attnkit", header.task, header.view, definition.name, film.moment && `step-${film.step}`].filter(Boolean).join("-"),
       table: () => definition.table(film),
     };
   });
   state.ends.push(onSight(section, (visible) => {
     figure.visible = visible;
-    if (visible && figure.stale) {
-      draw(state, figure);
-      describe(state, figure);
-    }
+    if (!visible || !figure.stale) return;
+    draw(state, figure);
+    describe(state, figure);
   }));
   return figure;
 }
@@ -235,7 +234,7 @@ const textOf = (words, film) => (typeof words === "function" ? words(film) : wor
 /** After news: which figures are there, and which must be built anew. */
 function arrangeFigures(state) {
   const { film } = state;
-  const { steps, live, since, texts, failure, newest, ...header } = film.header;
+  const { steps, live, since, texts, failure, newest, changes, ...header } = film.header;
   const shape = JSON.stringify([header, film.width]);
   for (const figure of state.figures) {
     const { definition } = figure;
@@ -314,6 +313,7 @@ function buildPlayer(state) {
 
 function arrangePlayer(state) {
   const { film, player } = state;
+  show(player.bar, film.moment !== "");
   set(player.range, "max", Math.max(0, film.steps.length - 1));
   player.step.style.minWidth = `${String(film.header.total_steps ?? "").length * 2 + 9}ch`;
   const wanted = JSON.stringify([film.variants, film.header.seed]);

@@ -14,8 +14,11 @@ export function chosenPlace(film) {
 export const placeText = (film, { layer, head }) => {
   const place = film.header.layers.length > 1 ? `${film.header.layers[layer].title}, ` : "";
   if (mostHeads(film) === 1) return place.replace(", ", "");
-  return place + (head === null ? "mean of all heads" : `head ${head + 1}`);
+  return place + (head === null ? "mean of all heads" : `head ${head + firstOf(film)}`);
 };
+
+/** The number of the first layer and of the first head. */
+export const firstOf = ({ header }) => header.counted_from ?? 1;
 
 export const mostHeads = (film) => Math.max(...film.variants.map((variant) => variant.n_heads));
 export const columnsOf = ({ column_positions: known, rest }) => (rest ? [...known, undefined] : known);

@@ -1,10 +1,12 @@
 // Which head is shown, in words.
 
+import { firstOf } from "./followed.js";
+
 /** The layer and the head that were asked for, where there is a choice. */
-function whichHead({ header }) {
-  const { places = [], variants, request } = header; // before the first frames come there are no places
+function whichHead(film) {
+  const { header } = film, { places = [], variants, request } = header; // before the first frames come there are no places
   const layer = places.length > 1 ? places[request.layer] : "";
-  const head = Math.max(0, ...variants.map((v) => v.n_heads)) > 1 ? `head ${request.head + 1}` : "";
+  const head = Math.max(0, ...variants.map((v) => v.n_heads)) > 1 ? `head ${request.head + firstOf(film)}` : "";
   return [layer, head].filter(Boolean).join(", ");
 }
 

@@ -53,6 +53,7 @@ SECTIONS = {
     "models": "Two models",
     "numbers": "The numbers",
     "own": "A model of your own",
+    "sentence": "A sentence of your own",
 }
 """Title of each section below the main figures, by its name in a link."""
 

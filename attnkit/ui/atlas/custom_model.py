@@ -41,16 +41,21 @@ ONLY_HERE = "This model is too large to keep: it is gone when the page is loaded
 def custom_model(choice: AtlasChoice, shipped: Iterable[str] = ()) -> None:
     """Draw the section; it is drawn again by itself while a model is measured."""
     if server_settings().hosted:
-        st.markdown(
-            "Off on this copy, which many people share: it would read files of the server. A copy "
-            "of your own measures any model that you have."
-        )
-        with st.expander("For programmers: measure a model from a terminal"):
-            st.code("python -m attnkit models PATH --out atlas.parquet", language="bash")
+        off_here("measure a model", "python -m attnkit models PATH --out atlas.parquet")
         return
     running: ModelMeasurement | None = st.session_state.get(RUNNING)
     moving = running is not None and running.moving
     fragment(_area, run_every=TICK_SECONDS if moving else None)(choice, frozenset(shipped))
+
+
+def off_here(action: str, command: str) -> None:
+    """Draw why a hosted copy reads no models, and the command that does the same."""
+    st.markdown(
+        "Off on this copy, which many people share: it would read files of the server. A copy of "
+        f"your own can {action} of yours."
+    )
+    with st.expander(f"For programmers: {action} from a terminal"):
+        st.code(command, language="bash")
 
 
 def _area(choice: AtlasChoice, shipped: frozenset[str]) -> None:

@@ -1,24 +1,16 @@
-"""Measurement of a visitor's own model by the command line, in a process of its own.
-
-Only copies that are not hosted offer it: whoever measures may read every file of the machine.
-"""
+"""Measurement of a visitor's own model by the command line, in a process of its own."""
 
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
-import sys
-import tempfile
-import weakref
 from collections.abc import Iterable
 from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attnkit.foundation.process import environment_with_package
 from attnkit.realmodels.atlas import Atlas
 from attnkit.realmodels.errors import Unreadable
+from attnkit.ui.atlas.model_process import ModelProcess, new_folder
 
 if TYPE_CHECKING:
     from streamlit.runtime.uploaded_file_manager import UploadedFile
@@ -32,27 +24,8 @@ ENDINGS = ("safetensors", "json", "gguf", "bin", "npz")
 _ALONE = (".gguf", ".bin", ".npz")
 """Endings of files that are models by themselves."""
 
-_ERROR = "attnkit: error: "
-"""Beginning of a line in which the command reports an error."""
 
-_FILES = (
-    (r"; name the one that is meant: .*", "; name the one that is meant"),
-    (r": holds .*; allowed are", ": holds no model that is read; allowed are"),
-    (r": [^:]* cannot be read; ", ": files of this kind cannot be read; "),
-)
-"""Parts of messages that list files of the machine, and what the page says instead."""
-
-_PATH = re.compile(r"(?<![\w./])(?:/[^\s/'\"]+)+")
-"""A path of the machine in a message."""
-
-_TAIL_BYTES = 4000
-"""Bytes at the end of the process's messages that are read."""
-
-_ENDING_SECONDS = 2.0
-"""Seconds that a process may take to end before it is killed."""
-
-
-class ModelMeasurement:
+class ModelMeasurement(ModelProcess):
     """One run of `python -m attnkit models`; it ends with this object.
 
     Args:
@@ -62,8 +35,6 @@ class ModelMeasurement:
         folder: Folder that `keep_upload` made, or None; it is removed with this object.
 
     Attributes:
-        name: Name of the source on the page.
-        stopped: Whether the visitor has stopped the measurement.
         uploaded: Whether the model came through the browser.
     """
 
@@ -75,68 +46,17 @@ class ModelMeasurement:
         every_setting: bool = False,
         folder: Path | None = None,
     ) -> None:
-        self.name, self._source = name or source, source
-        self.stopped, self.uploaded = False, folder is not None
-        folder = folder or new_folder()
-        self._table, self._portraits = folder / "atlas.parquet", folder / "atlas.safetensors"
-        self._messages = folder / "told.txt"
-        command = [sys.executable, "-m", "attnkit", "models", "--out", str(self._table)]
-        command += ["--portraits", str(self._portraits)]
-        command += ["--every-setting"] if every_setting else []
-        with self._messages.open("wb") as messages:
-            self._process = subprocess.Popen(
-                [*command, "--", source],  # a source that begins with a dash is no option
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=messages,
-                start_new_session=True,
-                env=environment_with_package(),
-            )
-        self._finalizer = weakref.finalize(self, _end, self._process, folder)
-
-    @property
-    def moving(self) -> bool:
-        """Whether the measurement is not finished."""
-        return self._process.poll() is None
+        table, portraits = "{folder}/atlas.parquet", "{folder}/atlas.safetensors"
+        options = ["models", "--out", table, "--portraits", portraits]
+        options += ["--every-setting"] if every_setting else []
+        super().__init__(options, source, name=name, folder=folder)
+        self.uploaded = folder is not None
 
     @property
     def layers(self) -> tuple[int, int]:
         """Number of measured layers and of all layers; zeros before they are known."""
         progress = re.findall(r"(\d+)/(\d+) \[", self._tail())
         return (int(progress[-1][0]), int(progress[-1][1])) if progress else (0, 0)
-
-    def problem_of(self, error: Exception) -> str:
-        """Return an error in words that name the source once, and no other file."""
-        message = error.strerror or "not readable" if isinstance(error, OSError) else str(error)
-        for listing, words in _FILES:
-            message = re.sub(listing, words, message)
-        message = _PATH.sub(
-            lambda path: path[0] if path[0] in self.name else "a file of the server", message
-        )
-        names = (self.name, Path(self.name).name, Path(self._source).name)
-        is_named = any(name and name in message for name in names)
-        return message if is_named else f"{self.name}: {message}"
-
-    @property
-    def problem(self) -> str:
-        """Reason why the measurement failed, in one line; empty if it has not failed."""
-        code = self._process.poll()
-        if code in (None, 0):
-            return ""
-        if self.stopped:
-            return "Stopped."
-        lines = self._lines()
-        errors = [line.removeprefix(_ERROR) for line in lines if line.startswith(_ERROR)]
-        return (errors or lines or [f"it ended with exit code {code}"])[-1]
-
-    def stop(self) -> None:
-        """Stop the measurement."""
-        self.stopped = self.moving
-        self.close()
-
-    def close(self) -> None:
-        """End the process and remove its files."""
-        self._finalizer()
 
     def atlas(self) -> Atlas:
         """Return the measured models.
@@ -148,7 +68,7 @@ class ModelMeasurement:
         if self.problem:
             raise Unreadable(self.problem)
         try:
-            return Atlas.load(self._table, self._portraits)
+            return Atlas.load(self.folder / "atlas.parquet", self.folder / "atlas.safetensors")
         except Unreadable as error:
             raise Unreadable("its numbers were cut short; measure it again") from error
 
@@ -164,36 +84,6 @@ class ModelMeasurement:
             for line in self._lines()
             if line.startswith(f"{model}: ") and line.endswith(".")
         ]
-
-    def _lines(self) -> list[str]:
-        """Return the last lines of the process's messages."""
-        return [line.strip() for line in re.split(r"[\r\n]+", self._tail()) if line.strip()]
-
-    def _tail(self) -> str:
-        """Return the end of the process's messages; empty once its files are removed."""
-        try:
-            with self._messages.open("rb") as file:
-                file.seek(max(0, self._messages.stat().st_size - _TAIL_BYTES))
-                return file.read().decode("utf-8", "replace")
-        except OSError:
-            return ""
-
-
-def _end(process: subprocess.Popen[bytes], folder: Path) -> None:
-    """Terminate a process, kill it if it does not end, and remove its folder."""
-    if process.poll() is None:
-        process.terminate()
-        try:
-            process.wait(_ENDING_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-def new_folder() -> Path:
-    """Make a folder for the files of one model."""
-    return Path(tempfile.mkdtemp(prefix="attnkit-"))
 
 
 def upload_problem(names: Iterable[str]) -> str:

@@ -38,6 +38,7 @@ from attnkit.ui.atlas.choice import (
 from attnkit.ui.atlas.custom_model import RUNNING, custom_model
 from attnkit.ui.atlas.head_portrait import head_in_words
 from attnkit.ui.atlas.sections import show_depth, show_numbers, show_one_head, show_scatter
+from attnkit.ui.atlas.sentence import show_sentence
 from attnkit.ui.markdown import plain, with_formulas
 from attnkit.ui.routing import require_route
 from attnkit.ui.widgets import bound, sections, warn_once
@@ -115,6 +116,7 @@ def show_figures(choice: AtlasChoice, atlas: Atlas, shipped_atlas: Atlas | None)
         "models": lambda: show_depth(choice, groups, pair, measure),
         "numbers": lambda: show_numbers(atlas, shipped_atlas),
         "own": own,
+        "sentence": show_sentence,
     }
     sections(choice, SECTIONS, draw, "atlas_section")
     if choice.section != "own" and RUNNING in st.session_state:

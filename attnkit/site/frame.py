@@ -1,0 +1,141 @@
+"""What all pages of the static site share: the navigation, the way into the Lab, and the style."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from html import escape
+
+from attnkit.analysis.export import command_line
+from attnkit.experiment import Experiment
+from attnkit.experiment.links import link_text
+from attnkit.foundation.tables import html_list
+from attnkit.ui.bundle import asset
+from attnkit.ui.standalone import page_html
+
+LOCAL_LAB = "http://localhost:8501"
+"""Address of the Lab on the reader's own machine."""
+
+INSTALL = "pip install attnkit && attnkit lab --port 8501"
+"""Command that installs and opens the dashboard at this address."""
+
+NAVIGATION = {
+    "index.html": "Lab",
+    "answers.html": "Answers",
+    "attention.html": "Attention",
+    "asymmetry.html": "Asymmetry",
+    "similarity.html": "Similarity",
+    "capacity.html": "Capacity",
+    "atlas.html": "Real models",
+}
+"""Pages of the navigation: title by file name."""
+
+STYLE = """
+body { line-height: 1.5; overflow-wrap: break-word; }
+a { color: var(--st-primary-color); }
+:is(a, summary, .ak-wide):focus-visible { outline: 2px solid var(--st-primary-color);
+  outline-offset: 2px; }
+h1 { font-size: 1.6rem; line-height: 1.25; margin: 12px 0 8px; }
+h2 { font-size: 1.2rem; margin: 28px 0 6px; }
+h3 { font-size: 1rem; margin: 18px 0 6px; }
+p, li { max-width: 46em; }
+nav ul { display: flex; flex-wrap: wrap; gap: 4px 18px; list-style: none; margin: 0;
+  padding: 0 0 8px; border-bottom: 1px solid var(--st-border-color); }
+nav a { display: inline-block; padding: 6px 0; text-decoration: none; }
+nav a[aria-current] { font-weight: 600; text-decoration: underline; }
+.ak-skip { position: absolute; left: -999px; }
+.ak-skip:focus { left: 8px; top: 8px; padding: 6px 12px; background: var(--st-background-color); }
+.ak-train { display: inline-block; padding: 8px 16px; border-radius: 8px; font-weight: 600;
+  color: var(--st-background-color); background: var(--st-primary-color); text-decoration: none; }
+.ak-lead { font-weight: 600; font-size: 1.05rem; }
+.ak-tasks { display: grid; gap: 12px; padding: 0; list-style: none;
+  grid-template-columns: repeat(auto-fill, minmax(min(100%, 250px), 1fr)); }
+.ak-tasks li { border: 1px solid var(--st-border-color); border-radius: 8px; padding: 10px 12px; }
+.ak-tasks p { margin: 4px 0 0; font-size: .92rem; }
+.ak-wide { overflow-x: auto; }
+.ak-wide > svg { color: inherit !important; }
+.ak-answer [role=group] > style + .title { display: none; } /* the page has it already */
+footer { margin-top: 40px; padding-top: 8px; border-top: 1px solid var(--st-border-color);
+  font-size: .9rem; }
+@media (max-width: 480px) { body { padding: 12px; } }
+@media print { nav, .ak-skip, .ak-again { display: none; } }
+"""
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page of the site.
+
+    Attributes:
+        file: Name of its file.
+        title: Title as a plain text.
+        body: Content below the title, as HTML.
+        embedded: Content of the file that stands in a frame of another page; empty if there is
+            none.
+    """
+
+    file: str
+    title: str
+    body: str
+    embedded: str = field(default="", repr=False)
+
+    @property
+    def embed_file(self) -> str:
+        """Name of the file that stands in a frame of another page."""
+        return f"embed_{self.file}"
+
+
+def html_of(page: Page) -> str:
+    """Return a page with its navigation."""
+    items = []
+    for file, title in NAVIGATION.items():
+        current = ' aria-current="page"' if file == page.file else ""
+        items.append(f'<a href="{file}"{current}>{escape(title)}</a>')
+    body = f"""<a class="ak-skip" href="#main">Skip to the content</a>
+<nav aria-label="Pages">{html_list(items)}</nav>
+<main id="main">
+<h1>{escape(page.title)}</h1>
+{page.body}
+{_embedding(page)}
+</main>
+<footer><p>Written by attnkit. Every number comes from a training;
+<a href="answers.html">the answers</a> name their seeds and intervals.</p></footer>"""
+    return page_html(page.title, body, style=asset("board.css") + STYLE)
+
+
+def train_yourself(experiment: Experiment, lab: str) -> str:
+    """Return the button that opens the Lab with an experiment, and how to start a Lab.
+
+    Args:
+        experiment: The experiment.
+        lab: Address of a Lab.
+    """
+    address = f"{lab.rstrip('/')}/?{link_text(experiment)}"
+    place = "a Lab on your own machine" if lab == LOCAL_LAB else "the Lab"
+    return f"""<p class="ak-again"><a class="ak-train" href="{escape(address, quote=True)}">Train
+this yourself</a></p>
+<details class="ak-again"><summary>It opens {place}. How to start one</summary>
+<p>Install and open the dashboard; then press the button again:</p><pre>{escape(INSTALL)}</pre>
+<p>Or train in a terminal:</p><pre>{escape(command_line(experiment))}</pre></details>"""
+
+
+def paragraphs(texts: Iterable[str], css_class: str = "") -> str:
+    """Return plain texts as paragraphs; empty ones are left out."""
+    attribute = f' class="{css_class}"' if css_class else ""
+    return "".join(f"<p{attribute}>{escape(text)}</p>" for text in texts if text)
+
+
+def _embedding(page: Page) -> str:
+    """Return how to show the figure of a page elsewhere; empty if it has no file for that."""
+    if not page.embedded:
+        return ""
+    line = (
+        f'<iframe src="{page.embed_file}" title="{escape(page.title, quote=True)}" width="100%" '
+        'height="720" loading="lazy" style="border:0"></iframe>'
+    )
+    return (
+        '<details class="ak-again"><summary>Show this figure on your own page</summary>'
+        "<p>Put this line into your page, with the address of this site before the name of the "
+        f'file, or copy <a href="{page.embed_file}">the file</a>.</p><pre>{escape(line)}</pre>'
+        "</details>"
+    )

