@@ -24,6 +24,7 @@ RUN if [ -n "$TORCH_INDEX" ]; then \
 COPY .streamlit/config.toml .streamlit/
 COPY dashboard.py ./
 COPY pages pages/
+COPY docs/lessons docs/lessons/
 COPY attnkit attnkit/
 RUN python -m compileall -q attnkit
 

@@ -9,6 +9,7 @@ from attnkit.claims import CLAIMS
 from attnkit.evidence.questions import QUESTIONS
 from attnkit.experiment.links import GROUPS
 from attnkit.tasks import TASKS
+from attnkit.ui.reference.lessons import lessons
 from attnkit.variants import CATALOGUE
 
 SIZES = ((320, 2600), (500, 1440))
@@ -26,6 +27,7 @@ TWO_BANDS = ((680, 820), (1250, 1440))
 PAGES = (
     *("attention", "asymmetry", "similarity", "surgery", "atlas", "variants", "guide", "runs"),
     *(f"questions?question={name}" for name in (*QUESTIONS, "new")),
+    *(f"guide?lesson={name}" for name in lessons()),
     *("questions", "capacity"),
 )
 

@@ -133,12 +133,12 @@ def test_a_wrong_guess_is_followed_by_the_reason_of_a_variant_that_was_named():
         assert judged in told_for(named)
         assert shown not in told_for(named)
     solved = [variant.value for variant in solved_variants(EXAMPLE)]
-    assert told_for(*solved) == "**Your guess was right.**"
+    assert told_for(*solved) == "**Your guess was right.** You named QKV, K=V and Q=V."
     assert f"Solved by all 5 seeds: {', '.join(solved)}. Not solved" in finding(EXAMPLE)
     never = {**EXAMPLE.history, "accuracy": np.zeros_like(EXAMPLE.history["accuracy"])}
     unsolved = replace(EXAMPLE, history=never)
     assert solved_variants(unsolved) == []
-    assert outcome([NONE], unsolved) == "**Your guess was right.**"
+    assert outcome([NONE], unsolved) == "**Your guess was right.** You named none of them."
 
 
 def test_a_guess_holds_on_other_seeds_only():

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 OPTIONAL = PROJECT["optional-dependencies"]
 
-FROM_THE_ROOT = ("dashboard.py", "pages", ".streamlit/config.toml")
+FROM_THE_ROOT = ("dashboard.py", "pages", "docs/lessons", ".streamlit/config.toml")
 """What stands at the root of a checkout and in the package of a wheel."""
 
 

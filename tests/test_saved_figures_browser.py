@@ -21,6 +21,7 @@ from PIL import Image, ImageFilter
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.views import inspect
 from attnkit.training.recorder import record
+from attnkit.ui.reference.lessons import lessons
 from attnkit.ui.standalone import standalone_html
 
 pytestmark = [pytest.mark.browser, pytest.mark.server]
@@ -349,3 +350,25 @@ def test_files_and_paper_show_what_the_screen_shows(
         if name not in FILES:
             assert_printed_whole(page, name, choice, tmp_path)
         visitors.leave(page)
+
+
+def test_every_lesson_is_printed_whole_on_two_sheets_at_most(
+    visitors, address, poppler, tmp_path, seed
+):
+    """A teacher hands it out: the text with its link, without the choice of lessons."""
+    choice, page = random.Random(seed), visitors.arrive()
+    page.goto(f"{address}/guide?lesson={next(iter(lessons()))}")
+    for name, lesson in lessons().items():
+        page.locator(".st-key-lesson button", has_text=lesson.title).click()
+        page.wait_for_selector(f"h1:has-text('{lesson.title}')")
+        page.wait_for_function(READY)
+        path = tmp_path / f"{name}.pdf"
+        page.pdf(path=path, format=choice.choice(["A4", "Letter"]), print_background=True)
+        sheets = list(words_of(path))
+        printed = typed([word for _, words in sheets for word, *_ in words])
+        parts = re.findall(r"[\w’]+", f"{lesson.title} {lesson.before} {lesson.after}")
+        assert [part for part in parts if typed([part]) not in printed] == []
+        assert lesson.query in printed
+        assert "Seeitastheclasswill" not in printed
+        assert len(sheets) <= 2, name
+    visitors.leave(page)

@@ -109,14 +109,14 @@ def _ask(lab: Lab) -> None:
 
 
 def outcome(guess: Sequence[str], snapshot: Snapshot) -> str:
-    """Return whether the guess was right, and if not, what it lacked and why; Markdown."""
+    """Return the guess and whether it was right, and if not, what it lacked and why; Markdown."""
     solved = [variant.value for variant in solved_variants(snapshot)]
     named = [name for name in guess if name != NONE]
     is_right = set(named) == set(solved)
     is_partly_right = bool(named) and set(named) < set(solved)
     text = f"**{outcome_in_words(is_right, is_partly_right=is_partly_right)}**"
     if is_right:
-        return text
+        return f"{text} You named {plain(_listed(guess))}."
     why = _reason(snapshot, [name for name in named if name not in solved])
     return " ".join(
         filter(None, [text, plain(correction(named, solved, snapshot.experiment)), why])

@@ -1,4 +1,4 @@
-"""The Guide: what Q, K and V are, a tour of the Lab, experiments to try, what the words mean."""
+"""The Guide: what Q, K and V are, a tour of the Lab, experiments, lessons, what the words mean."""
 
 from __future__ import annotations
 
@@ -6,17 +6,32 @@ import streamlit as st
 
 from attnkit.experiment import Experiment
 from attnkit.ui import components, words
+from attnkit.ui.address import dashboard_address
 from attnkit.ui.lab import tour
-from attnkit.ui.lab.guess import awaits_first_run
+from attnkit.ui.lab.guess import awaits_first_run, stop_before_first_run
 from attnkit.ui.lab.presets import PRESETS, Preset
+from attnkit.ui.lab.share import reachable
+from attnkit.ui.reference.lessons import lesson_field, lessons
 from attnkit.ui.routing import require_route
 from attnkit.ui.session import lab_link
+from attnkit.ui.widgets import bound, warn_once
 
 
 def draw() -> None:
-    """Draw the Guide."""
+    """Draw the Guide, or the lesson that the link names."""
     require_route()
     st.session_state.page = "guide"
+    problems: list[str] = []
+    name = lesson_field().read(st.query_params.to_dict(), problems)
+    warn_once(problems)
+    if name:
+        show_lesson(name)
+    else:
+        show_guide()
+
+
+def show_guide() -> None:
+    """Draw what a newcomer needs."""
     st.title("Guide", anchor=False)
     with st.container(key="conclusion"):
         st.markdown("Attention looks tokens up by likeness. Why does it need three matrices?")
@@ -33,6 +48,10 @@ def draw() -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         st.page_link("pages/questions.py", label="The answers", icon=":material/help:")
         st.page_link("pages/variants.py", label="All variants", icon=":material/category:")
+        for name in list(lessons())[:1]:  # there are none where docs/ is missing
+            first = {"lesson": name}
+            label, icon = "Five lessons for a class", ":material/school:"
+            st.page_link("pages/guide.py", label=label, icon=icon, query_params=first)
     show_presets()
     with st.expander("What the words mean"):
         words.glossary()
@@ -63,3 +82,43 @@ def show_preset(preset: Preset) -> None:
         if not awaits_first_run():  # it tells what comes out
             with st.expander("What to look at", key=f"look_{preset.title}"):
                 st.markdown(preset.look)
+
+
+def show_lesson(name: str) -> None:
+    """Draw a lesson; the page is printed without the choice of lessons and other controls."""
+    listed, lesson = list(lessons()), lessons()[name]
+    st.title(lesson.title, anchor=False)
+    stop_before_first_run()  # it has the answer
+    st.pills(
+        "Lessons",
+        listed,
+        format_func=lambda other: f"{listed.index(other) + 1}. {lessons()[other].title}",
+        wrap=True,
+        label_visibility="collapsed",
+        **bound({"lesson": name}, "lesson", "lesson", open_lesson, required=True),
+    )
+    st.button(
+        "Back to the Guide",
+        icon=":material/arrow_back:",
+        type="tertiary",
+        on_click=close_lesson,
+        key="close_lesson",
+    )
+    st.markdown(lesson.before)
+    address = dashboard_address()
+    shared, warning = reachable(address)
+    st.code(shared + lesson.query, language=None, wrap_lines=True)
+    if warning:
+        st.caption(warning)
+    st.link_button("See it as the class will", address + lesson.query, icon=":material/science:")
+    st.markdown(lesson.after)
+
+
+def open_lesson(name: str) -> None:
+    """Open a lesson in place of another one."""
+    st.query_params["lesson"] = name
+
+
+def close_lesson() -> None:
+    """Go back to the Guide."""
+    st.query_params.pop("lesson", None)

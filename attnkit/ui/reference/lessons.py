@@ -1,0 +1,48 @@
+"""The lessons of docs/lessons: the Guide shows the same text, with the address of this copy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from attnkit.ui.address import LinkField
+from attnkit.ui.server.launch import PORT, dashboard_script
+
+_LINK_BEGINS, _LINK_ENDS = f"```text\nhttp://localhost:{PORT}/", "\n```\n"
+"""Text before and after the query of the link for the class, in the file of a lesson."""
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """One lesson; its texts are Markdown.
+
+    Attributes:
+        title: The question that it asks.
+        before: Text up to the link for the class.
+        query: Query of that link, with its "?".
+        after: Text after the link.
+    """
+
+    title: str
+    before: str
+    query: str
+    after: str
+
+
+@cache
+def lessons() -> dict[str, Lesson]:
+    """Return the lessons by name of their file, in the order in which they are taught."""
+    folder = dashboard_script().parent / "docs" / "lessons"
+    return {file.stem: _read(file.read_text("utf-8")) for file in sorted(folder.glob("?_*.md"))}
+
+
+def lesson_field() -> LinkField[str]:
+    """Return the field of a link that opens a lesson; empty for none."""
+    return LinkField("lesson", "", {name: name for name in lessons()})
+
+
+def _read(text: str) -> Lesson:
+    title, _, body = text.removeprefix("# ").partition("\n")
+    before, _, rest = body.partition(_LINK_BEGINS)
+    query, _, after = rest.partition(_LINK_ENDS)
+    return Lesson(title, before.strip(), query, after.strip())
