@@ -72,6 +72,14 @@ class Text(OwnData, Language):
             raise disagreement("length", self.length, allowed, "data")
         return self
 
+    @classmethod
+    def text_form(cls, data: str) -> str:
+        return cleaned_text(data)
+
+    @property
+    def size_in_words(self) -> str:
+        return f"a text of {counted(len(self.data), 'character')}"
+
     @property
     def text(self) -> str:
         return self.data
@@ -102,6 +110,7 @@ def cleaned_text(text: Any) -> str:
     text = "\n".join(without_controls(line) for line in text.split("\n"))
     text = composed(text.replace(HIDDEN, RARE))
     if len(text) < FEWEST_CHARACTERS:
-        allowed = f"at least {FEWEST_CHARACTERS:,}: use ak.Text(text) or --data FILE"
+        allowed = f"at least {FEWEST_CHARACTERS:,}"
+        allowed += "" if text else ": use ak.Text(text) or --data FILE"
         raise wrong_data(counted(len(text), "character"), allowed)
     return str(text)

@@ -50,9 +50,9 @@ class Pairs(Table):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        n_keys, _ = self._n_words
-        if self.learn == "in_context" and self.n_entries > n_keys:
-            allowed = f"at most {n_keys}, the different keys of the table"
+        most = self.most_entries(self.data)
+        if self.learn == "in_context" and self.n_entries > most:
+            allowed = f"at most {most}, the different keys of the table"
             raise disagreement("n_entries", self.n_entries, allowed, "data", "learn")
         return self
 
