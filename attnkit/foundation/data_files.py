@@ -34,6 +34,9 @@ Row = tuple[Any, ...]
 _FEWEST, _MOST = len(HEADINGS[0]), len(HEADINGS[1])
 _LONGEST_LINE = 20_000
 
+MOST_NAMED = 100
+"""Largest number of columns that are offered for a choice."""
+
 _LOOKED_AT = 100
 """Number of lines, the first ones, that decide how a table is separated."""
 
@@ -126,15 +129,23 @@ def table_rows(content: bytes, ending: str, columns: Sequence[str] = ()) -> list
     return rows
 
 
-def first_row(content: bytes, ending: str) -> list[str]:
-    """Return the cells of the first line of a table with separators, for a choice of columns.
+def column_names(content: bytes, ending: str) -> list[str]:
+    """Return the names of the columns of a table, for a choice: the cells of its first line.
+
+    Those of a Parquet file are in its header. JSON lines have names if they hold objects.
 
     Raises:
         BadDocument: If it is not a table.
     """
+    if ending == ".parquet":
+        names: list[str] = _parquet_file(content).schema_arrow.names
+        return names[:MOST_NAMED]
+    if ending == ".jsonl":
+        first = parse_json(text_of(content).lstrip().partition("\n")[0], _LONGEST_LINE)
+        return list(first)[:MOST_NAMED] if isinstance(first, dict) else []
     table = _lines(text_of(content), "\t" if ending == ".tsv" else "")
     _, cells = next(table, (0, list[str]()))
-    return [cell.strip() for cell in cells]
+    return [cell.strip() for cell in cells[:MOST_NAMED]]
 
 
 def _first_lines(text: str) -> list[str]:
@@ -236,8 +247,8 @@ def _parquet(content: bytes, columns: Sequence[str]) -> Iterator[Row]:
     import pyarrow
     from pyarrow import parquet, types
 
+    file = _parquet_file(content)
     try:
-        file = parquet.ParquetFile(io.BytesIO(content))
         names = file.schema_arrow.names
         n_rows = file.metadata.num_rows
         groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
@@ -268,6 +279,18 @@ def _parquet(content: bytes, columns: Sequence[str]) -> Iterator[Row]:
         reason = shown(str(error).split("\n")[0], most=80)
         raise BadDocument(f"it is no Parquet file that can be read ({reason})") from None
     yield from zip(*lists, strict=True)
+
+
+def _parquet_file(content: bytes) -> Any:
+    """Return a Parquet file of which only the header is read."""
+    import pyarrow
+    from pyarrow import parquet
+
+    try:
+        return parquet.ParquetFile(io.BytesIO(content))
+    except (pyarrow.ArrowException, OSError, ValueError) as error:
+        reason = shown(str(error).split("\n")[0], most=80)
+        raise BadDocument(f"it is no Parquet file that can be read ({reason})") from None
 
 
 def _values(column: Any) -> list[Any]:

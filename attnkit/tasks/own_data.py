@@ -72,10 +72,10 @@ class OwnData(Task):
         """Return the dials whose defaults do not go with some data, with values that do."""
         return {}
 
-    @property
+    @classmethod
     @abstractmethod
-    def size_in_words(self) -> str:
-        """How large the data are, for example "a table of 40 rows"."""
+    def size_in_words(cls, data: str) -> str:
+        """Return how large data in their text form are, for example "table of 40 rows"."""
 
     @property
     @abstractmethod

@@ -10,6 +10,7 @@ import numpy as np
 from pydantic import model_validator
 
 from attnkit.foundation.settings import dial, disagreement
+from attnkit.foundation.words import counted
 from attnkit.tasks.base import NOTHING, Examples, Label
 from attnkit.tasks.book import chance_of_one_in
 from attnkit.tasks.draws import choose, choose_few
@@ -101,6 +102,11 @@ class Relations(Table):
     @classmethod
     def most_entries(cls, data: str) -> int:
         return len(_graph(data).names)
+
+    @property
+    def vocabulary(self) -> str:
+        n_names, n_relations = len(_graph(self.data).names), len(_graph(self.data).relations)
+        return f"{counted(n_names, 'different name')} and {counted(n_relations, 'relation')}"
 
     @property
     def n_fields(self) -> int:

@@ -76,9 +76,9 @@ class Text(OwnData, Language):
     def text_form(cls, data: str) -> str:
         return cleaned_text(data)
 
-    @property
-    def size_in_words(self) -> str:
-        return f"a text of {counted(len(self.data), 'character')}"
+    @classmethod
+    def size_in_words(cls, data: str) -> str:
+        return f"text of {counted(len(data), 'character')}"
 
     @property
     def text(self) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 from pydantic import model_validator
 
 from attnkit.foundation.settings import dial, disagreement
+from attnkit.foundation.words import counted
 from attnkit.tasks.base import Examples, Label
 from attnkit.tasks.book import entry_label
 from attnkit.tasks.draws import choose, choose_few
@@ -59,6 +60,11 @@ class Pairs(Table):
     @property
     def _n_words(self) -> tuple[int, int]:
         return len(self.rows.words(0)), len(self.rows.words(1))
+
+    @property
+    def vocabulary(self) -> str:
+        n_keys, n_values = self._n_words
+        return f"{counted(n_keys, 'different key')} and {counted(n_values, 'different value')}"
 
     @property
     def n_fields(self) -> int:

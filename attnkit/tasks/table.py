@@ -147,9 +147,9 @@ class Table(OwnData):
             return {"learn": "by_heart"}
         return {"n_entries": most} if most < field.default else {}
 
-    @property
-    def size_in_words(self) -> str:
-        return f"a table of {counted(self.rows.n_given, 'row')}"
+    @classmethod
+    def size_in_words(cls, data: str) -> str:
+        return f"table of {counted(data.count(chr(10)) + 1, 'row')}"
 
     @property
     def rows(self) -> Rows:
@@ -162,13 +162,19 @@ class Table(OwnData):
         return self.learn == "by_heart"
 
     @property
+    @abstractmethod
+    def vocabulary(self) -> str:
+        """How many different names there are, for example "8 different keys and 3 values"."""
+
+    @property
     def notes(self) -> list[str]:
         """Sentences on how many rows there are and how they are split."""
         rows = self.rows
         n, n_held_out = len(rows.cells), int(rows.held_out.sum())
         notes = [
-            f"The table has {counted(n, 'row')}, of which {n_held_out:,} are held out: no training "
-            "example holds them, and accuracy is measured on nothing else."
+            f"The table has {counted(n, 'row')} with {self.vocabulary}. A hash of their content "
+            f"holds {counted(n_held_out, 'row')} out: no training example has them, and accuracy "
+            "is measured on nothing else."
         ]
         if rows.n_given > n:
             notes.append(f"{counted(rows.n_given - n, 'row')} stood there before and count once.")

@@ -1,0 +1,159 @@
+"""Data that a visitor brings into the Lab, before they are used."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import dataclass, field
+
+import pandas as pd
+import streamlit as st
+
+from attnkit.foundation.data_files import HEADINGS, TEXT, column_names, ending_for
+from attnkit.foundation.documents import BadDocument
+from attnkit.foundation.settings import InvalidExperiment, Problem, as_sentence
+from attnkit.service.server import server_settings
+from attnkit.tasks import OWN_TASKS, Table
+from attnkit.tasks.own_files import data_of
+from attnkit.tasks.own_text import FEWEST_CHARACTERS
+from attnkit.ui.lab.controls import labels_of
+
+PASTE, TYPE, UPLOAD = "Paste", "Type into a table", "Upload a file"
+
+RECOGNISED = "recognised"
+"""Kind of data that are looked at to find out their kind."""
+
+KINDS = {
+    RECOGNISED: "Found out from the data",
+    "pairs": "Pairs: key, value",
+    "relations": "Relations: who, relation, whom",
+    "text": "A text",
+}
+"""What data can be, with labels: the names of the tasks on them."""
+
+
+@dataclass
+class Draft:
+    """Data that the visitor brings, before they are used.
+
+    Attributes:
+        way: How they come in.
+        text: What was pasted or typed.
+        file: Ending and content of the file that was uploaded.
+        kind: What they are, one of `KINDS`.
+        heading: Whether the first line names the columns; None as the line itself says.
+        columns: Names of the chosen columns.
+        base: Table that the editor began with, and how often it has begun.
+        is_open: Whether the visitor is asked for data.
+        learn: How a table is learnt.
+        is_requested: Whether they are to be used; see `use_requested_data`.
+        problem: Reason why they were not used; shown once.
+    """
+
+    way: str = PASTE
+    text: str = ""
+    file: tuple[str, bytes] = ("", b"")
+    kind: str = RECOGNISED
+    heading: bool | None = None
+    columns: list[str] = field(default_factory=list)
+    base: tuple[pd.DataFrame | None, int] = (None, 0)
+    is_open: bool = False
+    learn: str = "in_context"
+    is_requested: bool = False
+    problem: str = ""
+
+    @property
+    def source(self) -> tuple[str, bytes]:
+        """Ending of a file that would hold the data, and its content."""
+        if self.way == UPLOAD:
+            ending, content = self.file
+            return (TEXT, content) if self.kind == "text" and ending != ".parquet" else self.file
+        ending = ending_for(self.text)
+        is_short = len(self.text) < FEWEST_CHARACTERS
+        if self.kind == "text":
+            ending = TEXT
+        elif ending == TEXT and (self.kind != RECOGNISED or is_short):
+            ending = ".csv"  # so that a message says what is wrong with a table
+        return ending, self.text.encode("utf-8", "replace")
+
+    @property
+    def names(self) -> list[str]:
+        """Cells of the first line, if the data are a table."""
+        ending, content = self.source
+        try:
+            return [] if ending == TEXT else column_names(content, ending)
+        except BadDocument:
+            return []
+
+    @property
+    def n_columns(self) -> tuple[int, ...]:
+        """Numbers of columns that a table of this kind may have."""
+        return tuple(
+            task.n_columns
+            for name, task in OWN_TASKS.items()
+            if issubclass(task, Table) and self.kind in (RECOGNISED, name)
+        )
+
+    @property
+    def has_heading(self) -> bool:
+        """Whether the first line names the columns."""
+        known = tuple(name.lower() for name in self.names) in HEADINGS
+        return known if self.heading is None else self.heading
+
+    def read(self) -> tuple[str, str]:
+        """Return the name of the task on the data, and the data in their text form.
+
+        Raises:
+            BadDocument: If they are neither a table nor a text.
+            InvalidExperiment: If they cannot be used, or not on this copy.
+        """
+        ending, content = self.source
+        most = server_settings().max_data_bytes
+        if len(content) > most:
+            allowed = f"at most {most:,} bytes on this copy"
+            raise InvalidExperiment([Problem("data", f"{len(content):,} bytes", allowed)])
+        if not content.strip():
+            raise InvalidExperiment([Problem("data", "", "a table or a text")])
+        names, columns = self.names, list[str]()
+        if len(names) > max(self.n_columns, default=0) or self.columns:
+            columns = [name for name in self.columns if name in names]
+        elif self.has_heading and ending in (".csv", ".tsv"):
+            columns = names
+        task, data = data_of(content, ending, columns)
+        if self.kind not in (RECOGNISED, task):
+            got = f"{OWN_TASKS[task].title.removeprefix('Your own ')} of this form"
+            raise InvalidExperiment([Problem("data", got, KINDS[self.kind])])
+        return task, OWN_TASKS[task].text_form(data)  # type: ignore[attr-defined]
+
+
+def draft_of_session() -> Draft:
+    """Return the draft of the present session."""
+    draft: Draft = st.session_state.setdefault("own_data_draft", Draft())
+    return draft
+
+
+def table_of(draft: Draft) -> pd.DataFrame:
+    """Return the table that the editor begins with: what was pasted, or an empty one."""
+    heading = HEADINGS[draft.kind == "relations"]
+    rows: list[list[str]] = []
+    try:
+        task, data = draft.read()
+        if issubclass(OWN_TASKS[task], Table):
+            rows = [line.split("\t") for line in data.split("\n")]
+            heading = HEADINGS[task == "relations"]
+    except (BadDocument, InvalidExperiment):
+        ending, content = draft.source
+        cells = csv.reader(io.StringIO(draft.text), delimiter="\t") if ending == ".csv" else []
+        with_cells = [row for row in cells if any(row)] if content else []
+        if with_cells and max(map(len, with_cells)) <= len(HEADINGS[1]):
+            heading = HEADINGS[max(map(len, with_cells)) > 2 or heading == HEADINGS[1]]
+            rows = [[*row, *[""] * (len(heading) - len(row))] for row in with_cells]
+    return pd.DataFrame(rows or [[""] * len(heading)] * 8, columns=list(heading), dtype="string")
+
+
+def in_words(error: BadDocument | InvalidExperiment) -> str:
+    """Return a message about data that cannot be used."""
+    if isinstance(error, BadDocument):
+        return as_sentence(f"Your data cannot be used: {error}")
+    labels = labels_of("pairs") | {"data": "Your data"}
+    return " ".join(problem.on_screen(labels) for problem in error.problems)
