@@ -6,12 +6,9 @@ visitor's session until they are used, so that nothing that was typed is lost.
 
 from __future__ import annotations
 
-import csv
-import io
 from functools import partial
 from typing import Any
 
-import pandas as pd
 import streamlit as st
 
 from attnkit.analysis.direction import expectation, outcome
@@ -39,6 +36,7 @@ from attnkit.ui.lab.own_data_draft import (
     draft_of_session,
     in_words,
     table_of,
+    text_of_table,
 )
 from attnkit.ui.lab.task_change import use_data
 from attnkit.ui.markdown import plain
@@ -74,7 +72,7 @@ def use_requested_data(lab: Lab) -> None:
         return
     draft.is_requested = False
     try:
-        use_data(lab, *draft.read(), draft.learn)
+        use_data(lab, *draft.read())
     except (BadDocument, InvalidExperiment) as error:
         draft.problem = in_words(error)
     else:
@@ -126,31 +124,20 @@ def _about(lab: Lab, draft: Draft, task: OwnData, experiment: Experiment | None)
         said = [*said, _PRIVATE]
     st.markdown(plain(" ".join(said)))
     if isinstance(task, Table) and {"learn", "settings"}.isdisjoint(lab.hidden):
-        _learn(setting_key("learn"))
+        st.radio(
+            "How it is learnt",
+            list(LEARN),
+            format_func=lambda name: name.replace("_", " ").capitalize(),
+            captions=list(LEARN.values()),
+            horizontal=True,
+            key=setting_key("learn"),
+        )
 
 
 _PRIVATE = (
     "Your data are in this session only: they are neither stored nor logged, nobody else sees "
     "them, and they are gone when you reload the page."
 )
-
-
-def _learn(key: str, **more: Any) -> None:
-    """Draw the choice of how a table is learnt, with what each way can show."""
-    st.radio(
-        "How it is learnt",
-        list(LEARN),
-        format_func=labels_of_learn().__getitem__,
-        captions=list(LEARN.values()),
-        horizontal=True,
-        key=key,
-        **more,
-    )
-
-
-def labels_of_learn() -> dict[str, str]:
-    """Return the labels of the ways to learn a table."""
-    return {name: name.replace("_", " ").capitalize() for name in LEARN}
 
 
 def _fields(lab: Lab, draft: Draft) -> None:
@@ -179,10 +166,9 @@ def _fields(lab: Lab, draft: Draft) -> None:
             list(KINDS),
             format_func=KINDS.__getitem__,
             width=290,
-            **bound(draft, "kind", "own_kind"),
+            **bound(draft, "kind", "own_kind", partial(_set_kind, draft)),
         )
         _columns(draft)
-    _learn(**bound(draft, "learn", "own_learn"))
     with st.container(horizontal=True):
         # No callback, so that what was typed last has come before the data are read.
         if st.button("Use these data", type="primary", key="use_own_data"):
@@ -229,8 +215,13 @@ def _columns(draft: Draft) -> None:
 def _turn(draft: Draft, way: str) -> None:
     """Choose another way by which data come; the table begins with what was pasted."""
     draft.way = way
-    if way == TYPE:
-        draft.base = (None, draft.base[1] + 1)
+    draft.base = (None, draft.base[1] + 1)
+
+
+def _set_kind(draft: Draft, kind: str) -> None:
+    """Say what the data are; the table has a column for every part of them."""
+    draft.kind = kind
+    draft.base = (None, draft.base[1] + 1)
 
 
 def _take(draft: Draft, **values: Any) -> None:
@@ -243,7 +234,7 @@ def _paste(draft: Draft) -> None:
     """Draw the field for a pasted table or text."""
     st.text_area(
         "Paste here, for example from a spreadsheet",
-        height=190,
+        height=150,
         placeholder=_PLACEHOLDER,
         help="A row on each line, with tabs, semicolons or commas between its cells, or as JSON; "
         f"or a text of at least {FEWEST_CHARACTERS:,} characters.",
@@ -253,23 +244,20 @@ def _paste(draft: Draft) -> None:
 
 def _type(draft: Draft) -> None:
     """Draw a table to type into."""
-    if draft.base[0] is None:
-        draft.base = (table_of(draft), draft.base[1])
     base, version = draft.base
-    assert base is not None
+    if base is None or f"own_table_{version}" not in st.session_state:  # the page was left
+        base, version = table_of(draft), version + 1
+        draft.base = base, version
     edited = st.data_editor(
         base,
         num_rows="dynamic",
         hide_index=True,
         height=300,
         column_config={name: st.column_config.TextColumn(name) for name in base.columns},
-        key=f"own_table_{version}_{len(base.columns)}",
+        key=f"own_table_{version}",
     )
-    rows = [["" if pd.isna(cell) else str(cell) for cell in row] for row in edited.to_numpy()]
-    written = io.StringIO()
-    lines = [[" ".join(cell.split()) for cell in row] for row in rows if any(row)]
-    csv.writer(written, delimiter="\t", lineterminator="\n").writerows(lines)
-    draft.text = written.getvalue()
+    if not edited.equals(base):
+        draft.text = text_of_table(edited)
 
 
 def _upload(draft: Draft) -> None:

@@ -32,6 +32,13 @@ KINDS = {
 """What data can be, with labels: the names of the tasks on them."""
 
 
+_EMPTY_ROWS = 8
+"""Number of rows of an empty table, the fewest that can be learnt."""
+
+_MOST_CELLS = 20
+"""Largest number of cells of a row in the table."""
+
+
 @dataclass
 class Draft:
     """Data that the visitor brings, before they are used.
@@ -45,7 +52,6 @@ class Draft:
         columns: Names of the chosen columns.
         base: Table that the editor began with, and how often it has begun.
         is_open: Whether the visitor is asked for data.
-        learn: How a table is learnt.
         is_requested: Whether they are to be used; see `use_requested_data`.
         problem: Reason why they were not used; shown once.
     """
@@ -58,7 +64,6 @@ class Draft:
     columns: list[str] = field(default_factory=list)
     base: tuple[pd.DataFrame | None, int] = (None, 0)
     is_open: bool = False
-    learn: str = "in_context"
     is_requested: bool = False
     problem: str = ""
 
@@ -133,22 +138,35 @@ def draft_of_session() -> Draft:
 
 
 def table_of(draft: Draft) -> pd.DataFrame:
-    """Return the table that the editor begins with: what was pasted, or an empty one."""
-    heading = HEADINGS[draft.kind == "relations"]
-    rows: list[list[str]] = []
+    """Return the table that the editor begins with: what was pasted, whatever it is."""
     try:
         task, data = draft.read()
-        if issubclass(OWN_TASKS[task], Table):
-            rows = [line.split("\t") for line in data.split("\n")]
-            heading = HEADINGS[task == "relations"]
+        is_table = issubclass(OWN_TASKS[task], Table)
+        rows = [line.split("\t") for line in data.split("\n")] if is_table else _cells(draft.text)
     except (BadDocument, InvalidExperiment):
-        ending, content = draft.source
-        cells = csv.reader(io.StringIO(draft.text), delimiter="\t") if ending == ".csv" else []
-        with_cells = [row for row in cells if any(row)] if content else []
-        if with_cells and max(map(len, with_cells)) <= len(HEADINGS[1]):
-            heading = HEADINGS[max(map(len, with_cells)) > 2 or heading == HEADINGS[1]]
-            rows = [[*row, *[""] * (len(heading) - len(row))] for row in with_cells]
-    return pd.DataFrame(rows or [[""] * len(heading)] * 8, columns=list(heading), dtype="string")
+        rows = _cells(draft.text)
+    n = max([len(HEADINGS[draft.kind == "relations"]), *map(len, rows)])
+    heading = HEADINGS[n - 2] if n <= len(HEADINGS[1]) else [f"column {i + 1}" for i in range(n)]
+    filled = [[*row, *[""] * (n - len(row))] for row in rows or [[]] * _EMPTY_ROWS]
+    return pd.DataFrame(filled, columns=list(heading), dtype="string")
+
+
+def text_of_table(table: pd.DataFrame) -> str:
+    """Return a table as text, with tabs between its cells and without empty rows."""
+    rows = [["" if pd.isna(cell) else str(cell) for cell in row] for row in table.to_numpy()]
+    lines = [[" ".join(cell.split()) for cell in row] for row in rows if any(row)]
+    written = io.StringIO()
+    csv.writer(written, delimiter="\t", lineterminator="\n").writerows(lines)
+    return written.getvalue()
+
+
+def _cells(text: str) -> list[list[str]]:
+    """Return the cells of a text that may be no table, at most `_MOST_CELLS` in a row."""
+    try:
+        rows = list(csv.reader(io.StringIO(text, newline=""), delimiter="\t"))
+    except csv.Error:  # an endless cell
+        rows = [line.split("\t") for line in text.splitlines()]
+    return [row[:_MOST_CELLS] for row in rows if any(row)]
 
 
 def in_words(error: BadDocument | InvalidExperiment) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
 from attnkit.experiment.experiment import Experiment, default_settings
@@ -58,22 +57,14 @@ def change_task(lab: Lab, task: str, data: str = "") -> None:
     lab.set(made(changed))
 
 
-def use_data(lab: Lab, task: str, data: str, learn: str) -> None:
+def use_data(lab: Lab, task: str, data: str) -> None:
     """Set up a task on data of one's own, with the settings of the link that awaits them.
-
-    Args:
-        task: Name of the task.
-        data: The data.
-        learn: Value of the task's dial `learn`, if it has one; a link has its own.
 
     Raises:
         InvalidExperiment: If the data cannot be used, or not on this copy.
     """
     if not lab.awaited:
         change_task(lab, task, data)
-        if "learn" in default_settings(task) and lab.experiment.settings()["learn"] != learn:
-            with suppress(InvalidExperiment):  # too few names for books
-                lab.set(lab.experiment.replace(learn=learn))
         return
     experiment, problems = with_data({**lab.awaited, "task": task}, data)
     if over := server_settings().data_problems(experiment):
