@@ -126,8 +126,9 @@ class Draft:
             columns = names
         task, data = data_of(content, ending, columns)
         if self.kind not in (RECOGNISED, task):
-            got = f"{OWN_TASKS[task].title.removeprefix('Your own ')} of this form"
-            raise InvalidExperiment([Problem("data", got, KINDS[self.kind])])
+            got = f"a table of {data.partition(chr(10))[0].count(chr(9)) + 1} columns"
+            allowed = f"{KINDS[self.kind].lower()}, so choose the columns or another kind"
+            raise InvalidExperiment([Problem("data", got, allowed)])
         return task, OWN_TASKS[task].text_form(data)  # type: ignore[attr-defined]
 
 
@@ -173,5 +174,6 @@ def in_words(error: BadDocument | InvalidExperiment) -> str:
     """Return a message about data that cannot be used."""
     if isinstance(error, BadDocument):
         return as_sentence(f"Your data cannot be used: {error}")
-    labels = labels_of("pairs") | {"data": "Your data"}
+    labels = {name: text for task in OWN_TASKS for name, text in labels_of(task).items()}
+    labels |= {"data": "Your data"}
     return " ".join(problem.on_screen(labels) for problem in error.problems)
