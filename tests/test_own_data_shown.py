@@ -70,7 +70,7 @@ def test_a_kept_result_is_listed_and_compared(experiment, tmp_path):
 def test_pages_open_links_and_kept_results(page, experiment, tmp_path):
     """With the data of the link, or with those of the store."""
     with idle_service(tmp_path), closing(ResultStore(tmp_path)) as store:
-        kept = store_finished(store, experiment)
-        for link in (experiment.to_params(), {"run": kept}):
+        store.put(*ak.train(experiment).to_blobs())
+        for link in (experiment.to_params(), {"run": experiment.hash}):
             tab = open_page(page, **link)
             assert tab.session_state["lab"].experiment.task == experiment.task
