@@ -6,7 +6,7 @@ import tracemalloc
 import pytest
 from idle import idle_service, link_of, open_page, show, visit
 from own_tables import TEXTS
-from visiting import press, said, switch
+from visiting import press, said, switch, turn_to
 
 import attnkit as ak
 from attnkit.experiment.links import link_params, read_link
@@ -278,6 +278,10 @@ def test_an_example_opens_by_one_press_and_names_are_no_markdown(tmp_path):
         press(tab, "use_own_data")
         press(tab, "train")
         assert processes[-1].begun[-1].task.rows.words(0) == tuple(NAMES)
+        turn_to(tab, "capacity").button_group(key="capacity_section").set_value("live")
+        show(tab).selectbox(key="form_task").select("pairs")
+        press(show(tab), "run_sweep")
+        assert processes[-1].begun[-1].task.data == processes[-1].begun[-2].task.data
         long = [(f"{name} {i}", other) for i, name in enumerate(NAMES * 40) for other in NAMES[:2]]
         experiment = ak.Experiment(task=ak.Table(long), sharing="QKV", n_seeds=1)
         link = link_params(experiment)

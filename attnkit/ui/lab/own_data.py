@@ -232,7 +232,8 @@ def _take(draft: Draft, **values: Any) -> None:
 
 def _paste(draft: Draft) -> None:
     """Draw the field for a pasted table or text."""
-    st.text_area(
+    most = server_settings().max_data_bytes  # `assets/lab.js` reads it from the key
+    st.container(key=f"own_bytes_{most}").text_area(
         "Paste here, for example from a spreadsheet",
         height=150,
         placeholder=_PLACEHOLDER,
