@@ -157,6 +157,7 @@ def test_columns_are_chosen_by_the_first_line():
     assert draft.read()[1].startswith("p0\tb0")
     assert Draft(text=wide, heading=True).read()[1].startswith("p0\t0\tb0")
     assert Draft(text=wide).read()[1].startswith("pupil")
+    assert list(table_of(Draft(text=f"{wide};more"))["column 4"].dropna())[-1] == "more"
     with pytest.raises(ak.InvalidExperiment, match="3 columns', allowed pairs: key"):
         Draft(text=wide, kind="pairs").read()
 

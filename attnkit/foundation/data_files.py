@@ -65,7 +65,7 @@ def ending_for(text: str) -> str:
     lines = _first_lines(text)
     if lines and all(line.lstrip()[0] in "[{" and line.rstrip()[-1] in "]}" for line in lines):
         return ".jsonl"
-    return ".csv" if _regularity(lines, _separator(text)) >= _MOSTLY else TEXT
+    return ".csv" if _regularity(lines, separator_of(text)) >= _MOSTLY else TEXT
 
 
 def content_within_limits(path: str | Path) -> bytes:
@@ -162,7 +162,7 @@ def _regularity(lines: Sequence[str], separator: str) -> float:
     return counts.count(usual) / len(counts) if usual else 0.0
 
 
-def _separator(text: str) -> str:
+def separator_of(text: str) -> str:
     """Return what separates the cells: a tab, semicolon or comma, the most regular one."""
     lines = _first_lines(text)
     return max("\t;,", key=lambda separator: _regularity(lines, separator))
@@ -177,7 +177,7 @@ def _lines(text: str, separator: str) -> Iterator[tuple[int, list[str]]]:
     """
     if "\x00" in text:
         raise BadDocument("it has a null character, so it is no text")
-    separator = separator or _separator(text)
+    separator = separator or separator_of(text)
     return _checked(csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True))
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pandas as pd
 import streamlit as st
 
-from attnkit.foundation.data_files import HEADINGS, TEXT, column_names, ending_for
+from attnkit.foundation.data_files import HEADINGS, TEXT, column_names, ending_for, separator_of
 from attnkit.foundation.documents import BadDocument
 from attnkit.foundation.settings import InvalidExperiment, Problem, as_sentence
 from attnkit.service.server import server_settings
@@ -163,10 +163,11 @@ def text_of_table(table: pd.DataFrame) -> str:
 
 def _cells(text: str) -> list[list[str]]:
     """Return the cells of a text that may be no table, at most `_MOST_CELLS` in a row."""
+    separator = separator_of(text) if ending_for(text) == ".csv" else "\t"
     try:
-        rows = list(csv.reader(io.StringIO(text, newline=""), delimiter="\t"))
+        rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=separator))
     except csv.Error:  # an endless cell
-        rows = [line.split("\t") for line in text.splitlines()]
+        rows = [line.split(separator) for line in text.splitlines()]
     return [row[:_MOST_CELLS] for row in rows if any(row)]
 
 
