@@ -279,10 +279,19 @@ def test_an_example_opens_by_one_press_and_names_are_no_markdown(tmp_path):
         press(tab, "use_own_data")
         press(tab, "train")
         assert processes[-1].begun[-1].task.rows.words(0) == tuple(NAMES)
+        press(tab, "change_own_data")
+        tab.text_area(key="own_text").set_value(TEXTS["source"]())
+        press(tab, "use_own_data")
+        assert "60,000 characters" in said(tab)
+        press(tab, "full_size")
+        assert tab.session_state["lab"].experiment.task.length == 64
+        press(tab, "change_own_data")
+        tab.text_area(key="own_text").set_value(names)
+        press(tab, "use_own_data")
         turn_to(tab, "capacity").button_group(key="capacity_section").set_value("live")
         show(tab).selectbox(key="form_task").select("pairs")
         press(show(tab), "run_sweep")
-        assert processes[-1].begun[-1].task.data == processes[-1].begun[-2].task.data
+        assert len({experiment.task.data for experiment in processes[-1].begun}) == 1
         long = [(f"{name} {i}", other) for i, name in enumerate(NAMES * 40) for other in NAMES[:2]]
         experiment = ak.Experiment(task=ak.Table(long), sharing="QKV", n_seeds=1)
         link = link_params(experiment)

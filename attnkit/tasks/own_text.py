@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -104,6 +105,11 @@ def cleaned_text(text: Any) -> str:
     if not isinstance(text, str):
         raise wrong_data(type(text).__name__, "a text")
     check_present(text)
+    return _cleaned(text)
+
+
+@lru_cache(8)
+def _cleaned(text: str) -> str:
     if len(text) > MOST_BYTES:
         raise wrong_data(f"{len(text):,} characters", f"at most {MOST_BYTES:,}")
     text = _SPACE.sub(" ", text.replace("\r\n", "\n").replace("\r", "\n"))
@@ -113,4 +119,4 @@ def cleaned_text(text: Any) -> str:
         allowed = f"at least {FEWEST_CHARACTERS:,}"
         allowed += "" if text else ": use ak.Text(text) or --data FILE"
         raise wrong_data(counted(len(text), "character"), allowed)
-    return str(text)
+    return text

@@ -17,7 +17,7 @@ from attnkit.experiment.costs import TOLERANCE
 from attnkit.experiment.experiment import Experiment, full_size
 from attnkit.experiment.links import problems_in_words
 from attnkit.service.jobs import Job
-from attnkit.tasks import TASKS
+from attnkit.tasks import TASKS, OwnData
 from attnkit.training.joining import can_share_runs
 from attnkit.training.pace import duration_in_words
 from attnkit.ui import components, words
@@ -259,7 +259,8 @@ def full_size_button(lab: Lab) -> None:
     task = lab.experiment.task
     if not task.full_size or not {"sharing", "add_variant", "buttons"}.issuperset(lab.hidden):
         return
-    full = full_size(task.name)
+    own = {"data": task.data} if isinstance(task, OwnData) else {}
+    full = full_size(task.name, **own)
     if full == lab.experiment:
         return
     st.button(
