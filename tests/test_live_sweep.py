@@ -110,7 +110,7 @@ def test_the_form_suggests_a_sweep_that_can_run_for_every_task():
         form.set_task(task)
         assert 1 <= form.sweep().n_points <= MOST_POINTS, task
         for name, setting in axes_of(task).items():
-            assert read_values(suggested(name, task), setting), (task, name)
+            assert read_values(suggested(name, form.base), setting), (task, name)
 
 
 def test_the_estimate_and_the_limits_of_a_copy_are_told_before_the_start(service, monkeypatch):

@@ -22,7 +22,6 @@ from attnkit.analysis import expectation, outcome
 from attnkit.analysis.export import export_files
 from attnkit.analysis.inspection.request import View
 from attnkit.experiment.experiment import from_params
-from attnkit.experiment.links import read_link
 from attnkit.foundation.names import as_typed
 from attnkit.model.initial import generator_for
 from attnkit.tasks import NOTHING, OWN_TASKS
@@ -189,15 +188,6 @@ def test_any_names_come_back_from_a_link(rows):
     experiment = ak.Experiment(task=ak.Table(rows, n_entries=4), sharing=["QKV"])
     assert ak.from_text(experiment.to_text()) == experiment
     assert experiment.task.rows.cells == tuple(dict.fromkeys(tuple(map(as_typed, r)) for r in rows))
-
-
-def test_a_page_says_that_it_does_not_show_data_of_ones_own():
-    """Neither from a link nor from a stored result, and nothing else of the link is taken."""
-    experiment = ak.Experiment(task=ak.Table(TABLES["exceptions"]()), sharing="QKV", steps=50)
-    for params in (experiment.to_params(), {"run": experiment.hash}):
-        link = read_link(params, lambda run: experiment)
-        assert link.experiment == ak.Experiment()
-        assert "pages do not show data of one's own" in str(link.problems)
 
 
 def test_a_sweep_trains_on_data_of_ones_own(tmp_path):

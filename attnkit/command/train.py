@@ -17,7 +17,7 @@ from attnkit.foundation.documents import BadDocument
 from attnkit.foundation.settings import shown
 from attnkit.tasks import TASKS, data_in_link
 from attnkit.tasks.own_data import own_notes
-from attnkit.tasks.table import data_of_file
+from attnkit.tasks.own_files import data_of_file
 from attnkit.variants import Variant
 from attnkit.variants.module import variant as variant_of
 from attnkit.variants.sharing import Sharing

@@ -330,9 +330,9 @@ def _settings_of(task: type[Task]) -> dict[str, Setting]:
     }
 
 
-def full_size(task: str) -> Experiment:
-    """Return a task's experiment as published or recorded: the default, or a larger one."""
-    return Experiment(task=task, **task_named(task).full_size)
+def full_size(task: str, **settings: Any) -> Experiment:
+    """Return a task's experiment as published or recorded, with further settings if given."""
+    return Experiment(task=task, **task_named(task).full_size, **settings)
 
 
 def default_settings(task: str) -> dict[str, Any]:

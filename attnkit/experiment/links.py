@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
 from typing import Any
@@ -27,8 +27,8 @@ from attnkit.experiment.experiment import (
 )
 from attnkit.foundation.settings import InvalidExperiment, Problem
 from attnkit.foundation.spelling import nearest_name
-from attnkit.tasks import OWN_TASKS, TASKS
-from attnkit.tasks.own_data import LONGEST_IN_LINK
+from attnkit.tasks import OWN_TASKS, TASKS, OwnData, hash_in_link, task_named
+from attnkit.tasks.own_data import LONGEST_IN_LINK, is_hash
 from attnkit.variants import InvalidVariant, Variant
 from attnkit.variants.text import LONGEST
 
@@ -47,9 +47,6 @@ _LONGEST_FIELDS = {
     "data": LONGEST_IN_LINK,
 }
 """Largest lengths of the fields that hold a list or data of one's own."""
-
-_NOT_ON_PAGES = "but pages do not show data of one's own: use Python or the command line"
-"""Reason why a link to an experiment on data of one's own is not opened."""
 
 _SIMILARITY = 0.7
 """Similarity to a known name, 0 … 1, from which an unknown name counts as misspelt."""
@@ -76,15 +73,20 @@ class Link:
         experiment: The experiment, repaired where settings were wrong.
         hidden: Names of the controls that are not shown, in the order of `hideable`.
         problems: Fields that could not be used, with the reasons.
+        awaited: Fields of a link on data of one's own that it does not have; empty otherwise.
+            `with_data` makes an experiment of them when the data have come.
     """
 
     experiment: Experiment
     hidden: tuple[str, ...]
     problems: list[Problem]
+    awaited: Mapping[str, Any] = field(default_factory=dict)
 
 
 def read_link(
-    params: Mapping[str, Any], experiment_of: Callable[[str], Experiment | str | None]
+    params: Mapping[str, Any],
+    experiment_of: Callable[[str], Experiment | str | None],
+    own_data: Mapping[str, str] | None = None,
 ) -> Link:
     """Read a link with any content.
 
@@ -92,6 +94,7 @@ def read_link(
         params: Fields of the link by name.
         experiment_of: Function that returns the experiment of a stored result by its hash, None
             if there is no such result, or a reason why the store cannot be read.
+        own_data: Known data of one's own, by the hash that stands for them in a link.
     """
     fields, problems = _readable_fields(params)
     hidden, unknown = _read_hidden(fields.pop("hide", ""))
@@ -106,10 +109,36 @@ def read_link(
             return Link(stored, hidden, problems)
         problems.append(stored)
     if fields.get("task") in OWN_TASKS:
-        problems.append(Problem("task", fields["task"], _NOT_ON_PAGES))
-        fields = {}
+        data = fields.pop("data", "")
+        try:
+            experiment, wrong = with_data(fields, (own_data or {}).get(data, data))
+            return Link(experiment, hidden, problems + wrong)
+        except InvalidExperiment as error:
+            awaits = is_hash(data) or not data
+            problems += [] if awaits else error.problems
+            return Link(Experiment(), hidden, problems, {**fields, "data": data})
     experiment, wrong = _repair(fields)
     return Link(experiment, hidden, problems + wrong)
+
+
+def with_data(fields: Mapping[str, Any], data: str) -> tuple[Experiment, list[Problem]]:
+    """Read an experiment on data of one's own, as `from_broken_params` reads any other.
+
+    Args:
+        fields: Settings, with the name of the task; those that the task lacks are left out.
+        data: The data, of any length.
+
+    Raises:
+        InvalidExperiment: If the data cannot be used.
+    """
+    task = task_named(fields["task"])
+    assert issubclass(task, OwnData)
+    data = task.text_form(data)
+    kept = {"task": task.name, "data": data}
+    known = default_settings(task.name).keys() - kept.keys()
+    readable, problems = _readable_fields({n: v for n, v in fields.items() if n in known})
+    experiment, wrong = _repair(readable, kept, task.fitting(data))
+    return experiment, problems + wrong
 
 
 def from_broken_params(params: Mapping[str, Any]) -> tuple[Experiment, list[Problem]]:
@@ -119,9 +148,19 @@ def from_broken_params(params: Mapping[str, Any]) -> tuple[Experiment, list[Prob
     return experiment, problems + wrong
 
 
-def link_params(experiment: Experiment, hidden: Collection[str] = ()) -> dict[str, str]:
-    """Return the fields of a link: settings that differ from the defaults, and hidden controls."""
+def link_params(
+    experiment: Experiment, hidden: Collection[str] = (), *, private: bool = False
+) -> dict[str, str]:
+    """Return the fields of a link: settings that differ from the defaults, and hidden controls.
+
+    Args:
+        experiment: The experiment.
+        hidden: Names of hidden controls.
+        private: Whether only the hash of data of one's own stands in the link.
+    """
     params = experiment.to_params()
+    if private and isinstance(experiment.task, OwnData):
+        params["data"] = hash_in_link(experiment.task.data)
     if hidden:
         params = {"v": str(SCHEMA), **params, "hide": ",".join(hidden)}
     return params
@@ -133,10 +172,16 @@ def link_text(experiment: Experiment, hidden: Collection[str] = ()) -> str:
     return f"?{query}" if query else ""
 
 
-def hideable(tasks: Iterable[str] = TASKS) -> dict[str, str]:
-    """Return the controls that a class link can hide, with labels: groups, then settings."""
+def hideable(tasks: Iterable[str] | None = None) -> dict[str, str]:
+    """Return the controls that a class link can hide, with labels: groups, then settings.
+
+    Args:
+        tasks: Tasks with these settings; None for all.
+    """
+    tasks = (*TASKS, *OWN_TASKS) if tasks is None else tasks
     labels = {s.name: s.label for task in tasks for s in settings(task).values()}
-    return GROUPS | {name: label for name, label in labels.items() if name not in GROUPS}
+    left_out = GROUPS.keys() | {"data"}
+    return GROUPS | {name: label for name, label in labels.items() if name not in left_out}
 
 
 def is_link_field(name: str) -> bool:
@@ -235,41 +280,64 @@ def _stored(
         return Problem("run", run, "sixteen digits from 0 to 9 and a to f")
     stored = experiment_of(run)
     if isinstance(stored, Experiment):
-        on_own_data = stored.task.name in OWN_TASKS
-        return Problem("run", run, _NOT_ON_PAGES) if on_own_data else stored
+        return stored
     reason = stored or "no result of that name is kept here, or no longer"
     return Problem("run", run, f"but {reason}")
 
 
-def _repair(fields: Mapping[str, Any]) -> tuple[Experiment, list[Problem]]:
+def _repair(
+    fields: Mapping[str, Any],
+    kept: Mapping[str, Any] | None = None,
+    defaults: Mapping[str, Any] | None = None,
+) -> tuple[Experiment, list[Problem]]:
     """Return an experiment of the fields that can be used, and problems of the others.
 
     Costs are made equal last, when all widths are known, because that takes longest.
+
+    Args:
+        fields: The fields.
+        kept: Further fields, which are right.
+        defaults: Settings that take the place of the task's own defaults.
+
+    Raises:
+        InvalidExperiment: If `kept` and `defaults` alone make no experiment.
     """
     remaining, problems = dict(fields), list[Problem]()
+    kept, defaults = kept or {}, defaults or {}
+
+    def read(some: Mapping[str, Any]) -> Experiment:
+        return from_params({**defaults, **some, **kept})
+
     equal = remaining.pop("equal", None)
-    experiment = _without_wrong(remaining, problems)
+    experiment = _without_wrong(remaining, problems, read)
     if equal is not None:
         remaining["equal"] = equal
-        experiment = _without_wrong(remaining, problems)
+        experiment = _without_wrong(remaining, problems, read)
     return experiment, problems
 
 
-def _without_wrong(remaining: dict[str, Any], problems: list[Problem]) -> Experiment:
+_Read = Callable[[Mapping[str, Any]], Experiment]
+
+
+def _without_wrong(remaining: dict[str, Any], problems: list[Problem], read: _Read) -> Experiment:
     """Remove wrong fields until the others make an experiment; add the problems to the list."""
     while True:
         try:
-            return from_params(remaining)
+            return read(remaining)
         except InvalidExperiment as error:
-            problems += _remove_wrong(remaining, error)
+            if not remaining:
+                raise
+            problems += _remove_wrong(remaining, error, read)
 
 
-def _remove_wrong(remaining: dict[str, Any], error: InvalidExperiment) -> list[Problem]:
+def _remove_wrong(
+    remaining: dict[str, Any], error: InvalidExperiment, read: _Read
+) -> list[Problem]:
     """Remove wrong fields, or few that disagree with a default; return the problems to report."""
     wrong = {problem.field for problem in error.problems} & remaining.keys()
     if not wrong:
         reason = f"but {error.problems[0]}"
-        disagreeing = _disagreeing(remaining, error)
+        disagreeing = _disagreeing(remaining, error, read)
         return [Problem(name, remaining.pop(name), reason) for name in disagreeing]
     for name in wrong:
         named = [p.value for p in error.problems if p.field == name == "sharing"]
@@ -281,7 +349,7 @@ def _remove_wrong(remaining: dict[str, Any], error: InvalidExperiment) -> list[P
     return error.problems
 
 
-def _disagreeing(fields: Mapping[str, Any], error: InvalidExperiment) -> list[str]:
+def _disagreeing(fields: Mapping[str, Any], error: InvalidExperiment, read: _Read) -> list[str]:
     """Return a few fields without which the others agree with the defaults.
 
     Fields are sorted by their value divided by their default, the largest first. Leaving out
@@ -294,7 +362,7 @@ def _disagreeing(fields: Mapping[str, Any], error: InvalidExperiment) -> list[st
 
     def excess(name: str) -> float:
         try:
-            return float(fields[name]) / (float(defaults[name]) or 1)
+            return float(fields[name]) / (float(defaults.get(name, 1)) or 1)
         except (TypeError, ValueError):  # not a number
             return 0.0
 
@@ -305,7 +373,7 @@ def _disagreeing(fields: Mapping[str, Any], error: InvalidExperiment) -> list[st
     def is_solved(n_others: int) -> bool:
         without = {*wrong, *others[:n_others]}
         try:
-            from_params({name: fields[name] for name in fields if name not in without})
+            read({name: fields[name] for name in fields if name not in without})
         except InvalidExperiment as other:
             return not {p.field for p in other.problems} & {p.field for p in error.problems}
         return True

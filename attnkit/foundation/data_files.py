@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -22,6 +23,9 @@ MOST_ROWS = 20_000
 TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
 """Endings of files that hold a table."""
 
+TEXT = ".txt"
+"""Ending of files that hold a text."""
+
 HEADINGS = (("key", "value"), ("who", "relation", "whom"))
 """Names of the columns of a table of pairs, and of a table of relations."""
 
@@ -30,18 +34,48 @@ Row = tuple[Any, ...]
 _FEWEST, _MOST = len(HEADINGS[0]), len(HEADINGS[1])
 _LONGEST_LINE = 20_000
 
+MOST_NAMED = 100
+"""Largest number of columns that are offered for a choice."""
 
-def is_table(path: str | Path) -> bool:
-    """Return whether the ending of a file's name says that it holds a table.
+_LOOKED_AT = 100
+"""Number of lines, the first ones, that decide how a table is separated."""
+
+_MOSTLY = 0.8
+"""Smallest share of these lines that have as many separators as most if a text is a table."""
+
+_QUOTED = re.compile(r'(?<![^\r\n,;\t])"(?:[^"]|"")*"(?=[\r\n,;\t]|$)')
+"""A cell in quotation marks, in which separators and line breaks are part of the cell."""
+
+
+def ending_of(path: str | Path) -> str:
+    """Return the ending of a file's name, which says what the file holds.
 
     Raises:
-        BadDocument: If the ending is not one of `TABLES` or ".txt".
+        BadDocument: If it is neither one of `TABLES` nor `TEXT`.
     """
     ending = Path(path).suffix.lower()
-    if ending not in (*TABLES, ".txt"):
-        allowed = listed([*TABLES, ".txt"], "or")
+    if ending not in (*TABLES, TEXT):
+        allowed = listed([*TABLES, TEXT], "or")
         raise BadDocument(f"its name ends with {shown(ending, quoted=True)}, allowed {allowed}")
-    return ending != ".txt"
+    return ending
+
+
+def ending_for(text: str) -> str:
+    """Return the ending of a file that would hold a pasted text: a table if it looks like one."""
+    lines = _first_lines(text)
+    if lines and all(line.lstrip()[0] in "[{" and line.rstrip()[-1] in "]}" for line in lines):
+        return ".jsonl"
+    return ".csv" if _regularity(lines, separator_of(text)) >= _MOSTLY else TEXT
+
+
+def content_within_limits(path: str | Path) -> bytes:
+    """Return the content of a file with data.
+
+    Raises:
+        OSError: If the file does not exist or cannot be read.
+        BadDocument: If it is too large.
+    """
+    return read_file(path, MOST_BYTES)
 
 
 def read_text(path: str | Path) -> str:
@@ -51,7 +85,7 @@ def read_text(path: str | Path) -> str:
         OSError: If the file does not exist or cannot be read.
         BadDocument: If it is too large or is not a text in UTF-8.
     """
-    return text_of(read_file(path, MOST_BYTES))
+    return text_of(content_within_limits(path))
 
 
 def read_rows(path: str | Path, columns: Sequence[str] = ()) -> list[Row]:
@@ -66,30 +100,90 @@ def read_rows(path: str | Path, columns: Sequence[str] = ()) -> list[Row]:
         OSError: If the file does not exist or cannot be read.
         BadDocument: If it cannot be read as a table; the message says what is wrong and allowed.
     """
-    path = Path(path)
-    if not is_table(path):
+    ending = ending_of(path)
+    if ending == TEXT:
         raise BadDocument(f"it is a text, allowed a table: {listed(TABLES, 'or')}")
-    content = read_file(path, MOST_BYTES)
-    if path.suffix.lower() == ".parquet":
+    return table_rows(content_within_limits(path), ending, columns)
+
+
+def table_rows(content: bytes, ending: str, columns: Sequence[str] = ()) -> list[Row]:
+    """Return the rows of the content of a file with a table, as `read_rows` does.
+
+    Args:
+        content: Content of the file.
+        ending: One of `TABLES`.
+        columns: See `read_rows`.
+
+    Raises:
+        BadDocument: If it cannot be read as a table.
+    """
+    if ending == ".parquet":
         table = _parquet(content, columns)
-    elif path.suffix.lower() == ".jsonl":
+    elif ending == ".jsonl":
         table = _json_lines(text_of(content), columns)
     else:
-        table = _separated(text_of(content), "\t" if path.suffix.lower() == ".tsv" else "", columns)
+        table = _separated(text_of(content), "\t" if ending == ".tsv" else "", columns)
     rows = list(islice(table, MOST_ROWS + 1))
     if len(rows) > MOST_ROWS:
         raise BadDocument(f"it has too many rows, allowed at most {MOST_ROWS:,}")
     return rows
 
 
-def _separated(text: str, separator: str, columns: Sequence[str]) -> Iterator[Row]:
-    """Yield the rows of values with separators: a tab, or the commonest one of the first line."""
+def column_names(content: bytes, ending: str) -> list[str]:
+    """Return the names of the columns of a table, for a choice: the cells of its first line.
+
+    Those of a Parquet file are in its header. JSON lines have names if they hold objects.
+
+    Raises:
+        BadDocument: If it is not a table.
+    """
+    if ending == ".parquet":
+        names: list[str] = _parquet_file(content).schema_arrow.names
+        return names[:MOST_NAMED]
+    if ending == ".jsonl":
+        first = parse_json(text_of(content).lstrip().partition("\n")[0], _LONGEST_LINE)
+        return list(first)[:MOST_NAMED] if isinstance(first, dict) else []
+    table = _lines(text_of(content), "\t" if ending == ".tsv" else "")
+    _, cells = next(table, (0, list[str]()))
+    return [cell.strip() for cell in cells[:MOST_NAMED]]
+
+
+def _first_lines(text: str) -> list[str]:
+    """Return the first lines of a text that are not empty, without cells in quotation marks."""
+    beginning = _QUOTED.sub("q", text[: _LOOKED_AT * _LONGEST_LINE // 10])
+    lines = (line for line in re.split("[\r\n]+", beginning) if line.strip())
+    return list(islice(lines, _LOOKED_AT))
+
+
+def _regularity(lines: Sequence[str], separator: str) -> float:
+    """Return the share of lines, 0 … 1, that have as many separators as the first one with any."""
+    counts = [line.count(separator) for line in lines]
+    usual = next(filter(None, counts), 0)
+    return counts.count(usual) / len(counts) if usual else 0.0
+
+
+def separator_of(text: str) -> str:
+    """Return what separates the cells: a tab, semicolon or comma, the most regular one."""
+    lines = _first_lines(text)
+    return max("\t;,", key=lambda separator: _regularity(lines, separator))
+
+
+def _lines(text: str, separator: str) -> Iterator[tuple[int, list[str]]]:
+    """Return the number and the cells of the lines of values with separators.
+
+    Args:
+        text: The text.
+        separator: The separator; empty to find it in the text.
+    """
     if "\x00" in text:
         raise BadDocument("it has a null character, so it is no text")
-    first = text.partition("\n")[0]
-    separator = separator or max(",;\t", key=first.count)
-    lines = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
-    table = _checked(lines)
+    separator = separator or separator_of(text)
+    return _checked(csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True))
+
+
+def _separated(text: str, separator: str, columns: Sequence[str]) -> Iterator[Row]:
+    """Yield the rows of values with separators."""
+    table = _lines(text, separator)
     heading = next(table, None)
     if heading is None:
         return
@@ -153,8 +247,8 @@ def _parquet(content: bytes, columns: Sequence[str]) -> Iterator[Row]:
     import pyarrow
     from pyarrow import parquet, types
 
+    file = _parquet_file(content)
     try:
-        file = parquet.ParquetFile(io.BytesIO(content))
         names = file.schema_arrow.names
         n_rows = file.metadata.num_rows
         groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
@@ -185,6 +279,18 @@ def _parquet(content: bytes, columns: Sequence[str]) -> Iterator[Row]:
         reason = shown(str(error).split("\n")[0], most=80)
         raise BadDocument(f"it is no Parquet file that can be read ({reason})") from None
     yield from zip(*lists, strict=True)
+
+
+def _parquet_file(content: bytes) -> Any:
+    """Return a Parquet file of which only the header is read."""
+    import pyarrow
+    from pyarrow import parquet
+
+    try:
+        return parquet.ParquetFile(io.BytesIO(content))
+    except (pyarrow.ArrowException, OSError, ValueError) as error:
+        reason = shown(str(error).split("\n")[0], most=80)
+        raise BadDocument(f"it is no Parquet file that can be read ({reason})") from None
 
 
 def _values(column: Any) -> list[Any]:

@@ -124,7 +124,7 @@ class JobControl:
                 changes["state"] = "waiting"
             self._queue.update(job_id, **changes)
             if verb == "stop":
-                log("experiment stopped", hash=job.experiment.hash, step=job.step)
+                log("experiment stopped", **job.public_hash, step=job.step)
                 self._admit()
 
     def _admit(self) -> None:
@@ -133,7 +133,7 @@ class JobControl:
             job, now = self._queue.jobs[job_id], time.monotonic()
             self._queue.update(job_id, begun=True, begun_at=now)
             self._start(job)
-            log("experiment started", hash=job.experiment.hash, waited=now - job.submitted_at)
+            log("experiment started", **job.public_hash, waited=now - job.submitted_at)
 
     def _keep_order(self) -> None:
         """Let jobs begin, and stop those that nobody watches or that are in the way of others."""
@@ -198,7 +198,7 @@ class JobControl:
             changes["snapshot"] = replace(job.snapshot, status=state)
         if result is not None:
             changes.update(lendable(result))
-        stores = result is not None and self._writer.has_store and job.kept
+        stores = result is not None and self._writer.has_store and job.kept and not job.owner
         if stores:
             changes["storing"] = True
             if job.state == "paused":  # the command came too late
@@ -215,7 +215,7 @@ class JobControl:
         """Log the end of a job, unless it was logged when it was stopped; let others begin."""
         now = self._queue.jobs[job.id]
         if state != job.state:
-            log(f"experiment {state}", hash=job.experiment.hash, step=now.step, seconds=now.seconds)
+            log(f"experiment {state}", **job.public_hash, step=now.step, seconds=now.seconds)
         self._queue.forget_old()
         self._admit()
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from attnkit.experiment.experiment import Experiment, from_text, settings
 from attnkit.foundation.settings import Setting, shown
 from attnkit.foundation.words import counted
-from attnkit.tasks import TASKS, is_task, task_named
+from attnkit.tasks import OWN_TASKS, TASKS, OwnData, is_task, task_named
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
 
@@ -173,12 +173,17 @@ def changed_settings(text: str) -> str:
         text: Canonical JSON of the experiment.
     """
     values = json.loads(text)
-    described = _described(values["task"]) if is_task(values["task"]) else {}
-    return ", ".join(
+    task = values["task"]
+    described = _described(task) if is_task(task) else {}
+    changed = [
         _shown(name, described.get(name), value)
         for name, value in values.items()
         if name not in _IN_NAME and (name not in described or value != described[name].default)
-    )
+    ]
+    own = OWN_TASKS.get(task)
+    if own is not None and issubclass(own, OwnData):
+        changed.insert(0, f"your own {own.size_in_words(values['data'])}")
+    return ", ".join(changed)
 
 
 def task_title(name: str) -> str:
@@ -186,8 +191,8 @@ def task_title(name: str) -> str:
     return task_named(name).title if is_task(name) else name
 
 
-_IN_NAME = ("v", "task", "sharing", "n_seeds")
-"""Fields that the name of an experiment contains, and the version of the format."""
+_IN_NAME = ("v", "task", "sharing", "n_seeds", "data")
+"""Fields that the name of an experiment contains, the version of the format, and own data."""
 
 
 @cache

@@ -97,6 +97,7 @@ class Job:
     Attributes:
         filmed: The experiment of the one seed that the film shows.
         visitor: Visitor who submitted it; empty if limits of a visitor do not apply.
+        owner: The only visitor who may find it; empty if it is for all.
         address: Address from which it was submitted.
         state: Requested state until the training process has obeyed all commands, then its state.
         opening: What it does when it begins: "resume" trains, "pause" pauses at once, and "step"
@@ -131,6 +132,7 @@ class Job:
     experiment: Experiment
     filmed: Experiment | None = None
     visitor: str = ""
+    owner: str = ""
     address: str = ""
     state: State = "waiting"
     opening: Verb = "resume"
@@ -158,6 +160,15 @@ class Job:
     begun_at: float = 0.0
     paused_at: float = 0.0
     seen_at: float = 0.0
+
+    def is_for(self, watcher: Watcher) -> bool:
+        """Return whether a tab may find the job."""
+        return self.owner in ("", watcher.visitor)
+
+    @property
+    def public_hash(self) -> dict[str, str]:
+        """The hash of the experiment as a field of the log; none if it is one visitor's only."""
+        return {} if self.owner else {"hash": self.experiment.hash}
 
     @property
     def active(self) -> bool:
@@ -251,12 +262,13 @@ def ended_job(snapshot: Snapshot, **fields: Any) -> Job:
     )
 
 
-def composed_job(reused: FinishedRuns) -> Job:
-    """Return a finished job made of finished runs of other jobs."""
+def composed_job(reused: FinishedRuns, owner: str) -> Job:
+    """Return a finished job made of finished runs of other jobs, see `Job.owner`."""
     result, now = reused.join_result(), time.monotonic()
     filmed = reused.experiment.replace(n_seeds=1)
     times = {"submitted_at": now, "begun_at": now}
-    return ended_job(result.snapshot, filmed=filmed, reused=reused, **times, **lendable(result))
+    fields: dict[str, Any] = {"filmed": filmed, "reused": reused, "owner": owner}
+    return ended_job(result.snapshot, **fields, **times, **lendable(result))
 
 
 def superfluous(jobs: Collection[Job]) -> list[str]:

@@ -16,7 +16,9 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
 from attnkit.experiment import Experiment
+from attnkit.foundation.data_files import MOST_BYTES, MOST_ROWS
 from attnkit.foundation.settings import PREFIX, InvalidSettings, Problem
+from attnkit.tasks import OwnData, Table
 from attnkit.training.memory import peak_megabytes
 
 _HOSTED: dict[str, Any] = {
@@ -26,6 +28,8 @@ _HOSTED: dict[str, Any] = {
     "max_steps": 5000,
     "max_parameters": 250_000,
     "max_megabytes": 1000,
+    "max_rows": 2000,
+    "max_data_bytes": 200_000,
     "training_megabytes": 1200,
     "max_active": 32,
     "max_waiting": 100,
@@ -70,6 +74,14 @@ class ServerSettings(BaseModel):
     )
     max_megabytes: int = Field(
         8000, ge=1, description="Largest estimated memory of one experiment in MB."
+    )
+    max_rows: int = Field(
+        MOST_ROWS, ge=1, description="Largest number of rows of a table of a visitor's own."
+    )
+    max_data_bytes: int = Field(
+        MOST_BYTES,
+        ge=1,
+        description="Largest size of a table or a text of a visitor's own in bytes.",
     )
     training_megabytes: int = Field(
         8000, ge=1, description="Largest estimated memory of all experiments in training in MB."
@@ -153,12 +165,32 @@ class ServerSettings(BaseModel):
         kind = self.store.partition("://")[0] if "://" in self.store else "folder"
         return {**self.model_dump(exclude={"owner_secret"}), "store": kind}
 
+    def is_private(self, experiment: Experiment) -> bool:
+        """Return whether an experiment is for its visitor alone: with own data, on a hosted copy.
+
+        It is not stored, and neither listed nor found for anybody else.
+        """
+        return self.hosted and isinstance(experiment.task, OwnData)
+
+    def owner_of(self, experiment: Experiment, visitor: str) -> str:
+        """Return the visitor who alone may find an experiment; empty if everybody may."""
+        return visitor or "nobody" if self.is_private(experiment) else ""
+
+    def data_problems(self, experiment: Experiment) -> list[Problem]:
+        """Return why data of one's own may not be used on this copy; empty if they may."""
+        task, problems = experiment.task, []
+        if isinstance(task, OwnData) and (size := len(task.data.encode())) > self.max_data_bytes:
+            problems.append(Problem("data", f"{size:,} bytes", _at_most(self.max_data_bytes)))
+        if isinstance(task, Table) and (n := task.rows.n_given) > self.max_rows:
+            problems.append(Problem("data", f"{n:,} rows", _at_most(self.max_rows)))
+        return problems
+
     def problems(self, experiment: Experiment) -> list[Problem]:
         """Return why an experiment may not be trained on this copy; empty if it may."""
         n_parameters = max((experiment.costs(v).parameters for v in experiment.sharing), default=0)
         megabytes = peak_megabytes(experiment)
         size_settings = ("d_model", "d_head", "d_mlp", "n_heads", "n_layers", "task")
-        problems = []
+        problems = self.data_problems(experiment)
         if experiment.training.steps > self.max_steps:
             problems.append(Problem("steps", experiment.training.steps, _at_most(self.max_steps)))
         if experiment.n_runs > self.max_runs:

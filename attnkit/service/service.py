@@ -92,12 +92,13 @@ class TrainingService(JobControl):
         Raises:
             Refused: If this copy does not train it, or its queue is full.
         """
-        reused = self._find_finished_runs(experiment) if reuse else None
+        owner = self.settings.owner_of(experiment, watcher.visitor)
+        reused = self._find_finished_runs(experiment, watcher) if reuse else None
         if reused is not None and reused.missing is None:
-            return self._remember(composed_job(reused)).id
+            return self._remember(composed_job(reused, owner)).id
         with self._changed:
             if not paused:
-                for job in self._newest_first():
+                for job in self._newest_first(watcher):
                     if job.experiment == experiment and job.active and job.kept >= kept:
                         self._queue.watch(job.id, watcher)
                         return job.id
@@ -107,6 +108,7 @@ class TrainingService(JobControl):
                 experiment,
                 filmed=experiment.replace(n_seeds=1),
                 visitor=watcher.visitor,
+                owner=owner,
                 address=watcher.address,
                 state="paused" if paused else "waiting",
                 opening="pause" if paused else "resume",
@@ -123,13 +125,13 @@ class TrainingService(JobControl):
             try:
                 displaced = self._queue.make_place(job, replaces)
             except Refused:
-                log("experiment refused", hash=experiment.hash, runs=experiment.n_runs)
+                log("experiment refused", **job.public_hash, runs=experiment.n_runs)
                 raise
             if displaced is not None:
                 self.stop(*displaced)
             self._queue.add(job)
             self._queue.watch(job.id, watcher)
-            log("experiment submitted", hash=experiment.hash, runs=experiment.n_runs)
+            log("experiment submitted", **job.public_hash, runs=experiment.n_runs)
             self._keep_order()
         return job.id
 
@@ -160,10 +162,10 @@ class TrainingService(JobControl):
         Args:
             experiment: The experiment.
             watcher: The tab that asks. Jobs of its own visitor are returned even if they wait or
-                are paused.
+                are paused; those that are for another visitor only are not.
         """
         with self._changed:
-            for job in self._newest_first():
+            for job in self._newest_first(watcher):
                 begun = job.state == "finished" or (job.state == "running" and job.step > 0)
                 of_visitor = job.visitor == watcher.visitor != "" and not job.over
                 if job.kept and job.experiment == experiment and (begun or of_visitor):
@@ -171,19 +173,19 @@ class TrainingService(JobControl):
         snapshot = self._writer.recall(experiment)
         if snapshot is not None:
             return self._remember(ended_job(snapshot, stored=True))
-        reused = self._find_finished_runs(experiment)
+        reused = self._find_finished_runs(experiment, watcher)
         if reused is None or reused.missing is not None:
             return None
-        return self._remember(composed_job(reused))
+        owner = self.settings.owner_of(experiment, watcher.visitor)
+        return self._remember(composed_job(reused, owner))
 
-    def estimate(self, experiment: Experiment) -> float:
+    def estimate(self, experiment: Experiment, watcher: Watcher = NOBODY) -> float:
         """Return the estimated training time in seconds if nothing else trains.
 
         It follows from the experiment's work and this machine's pace, which was measured at the
-        start and with every job. Finished runs of some variants, which can be taken over, do not
-        count.
+        start and with every job. Finished runs that can be taken over do not count.
         """
-        reused = self._find_finished_runs(experiment)
+        reused = self._find_finished_runs(experiment, watcher)
         trains = experiment if reused is None else reused.missing
         return 0.0 if trains is None else self._queue.seconds_for(trains)
 
@@ -210,7 +212,7 @@ class TrainingService(JobControl):
             rows = [
                 {
                     "id": job.id,
-                    "hash": job.experiment.hash,
+                    "hash": job.public_hash.get("hash", ""),
                     "task": job.experiment.task.name,
                     "address": job.address,
                     "state": "queued" if job.queued and job.active else job.state,
@@ -308,7 +310,7 @@ class TrainingService(JobControl):
         """
         with self._changed:
             shown_job = self._queue.jobs.get(shown or "")
-            for job in [*([shown_job] if shown_job else []), *self._newest_first()]:
+            for job in [*([shown_job] if shown_job else []), *self._newest_first(watcher)]:
                 if job.filmed != experiment or job.filmless:
                     continue
                 held = job.begun and job.state in ("paused", "stopped")
@@ -371,12 +373,13 @@ class TrainingService(JobControl):
         with self._changed:
             return self._queue.leases.n_watchers(job_id, time.monotonic(), but=watcher) > 0
 
-    def _newest_first(self) -> Iterator[Job]:
-        return reversed(self._queue.jobs.values())
+    def _newest_first(self, watcher: Watcher) -> Iterator[Job]:
+        """Yield the jobs that a tab may find."""
+        return filter(lambda job: job.is_for(watcher), reversed(self._queue.jobs.values()))
 
-    def _find_finished_runs(self, experiment: Experiment) -> FinishedRuns | None:
+    def _find_finished_runs(self, experiment: Experiment, watcher: Watcher) -> FinishedRuns | None:
         with self._changed:
-            jobs = list(self._newest_first())
+            jobs = list(self._newest_first(watcher))
         return find_finished_runs(experiment, jobs, self._writer.recall_result)
 
     def _remember(self, job: Job) -> Job:

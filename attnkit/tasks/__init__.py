@@ -11,7 +11,14 @@ from pkgutil import iter_modules
 
 from attnkit.foundation.plugins import import_plugins
 from attnkit.tasks.base import FAMILIES, NOTHING, TASKS, Examples, Label, Task, register_task
-from attnkit.tasks.own_data import OWN_TASKS, OwnData, data_in_link, is_task, task_named
+from attnkit.tasks.own_data import (
+    OWN_TASKS,
+    OwnData,
+    data_in_link,
+    hash_in_link,
+    is_task,
+    task_named,
+)
 from attnkit.tasks.own_text import Text
 from attnkit.tasks.table import Table
 
@@ -27,6 +34,7 @@ __all__ = [
     "Task",
     "Text",
     "data_in_link",
+    "hash_in_link",
     "is_task",
     "register_task",
     "task_named",

@@ -58,6 +58,25 @@ class OwnData(Task):
     def read(cls, path: str | Path, **settings: Any) -> Self:
         """Return the task on the data of a file."""
 
+    @classmethod
+    @abstractmethod
+    def text_form(cls, data: str) -> str:
+        """Return data in their text form.
+
+        Raises:
+            InvalidExperiment: If they cannot be used.
+        """
+
+    @classmethod
+    def fitting(cls, data: str) -> dict[str, Any]:
+        """Return the dials whose defaults do not go with some data, with values that do."""
+        return {}
+
+    @classmethod
+    @abstractmethod
+    def size_in_words(cls, data: str) -> str:
+        """Return how large data in their text form are, for example "table of 40 rows"."""
+
     @property
     @abstractmethod
     def notes(self) -> list[str]:
@@ -75,12 +94,22 @@ def own_notes(task: Task) -> list[str]:
 
 def data_in_link(data: str) -> str:
     """Return data as a link carries them: the data if they are short, otherwise their hash."""
-    return data if len(quote(data)) <= LONGEST_IN_LINK else f"#{hash_of_text(data)}"
+    return data if len(quote(data)) <= LONGEST_IN_LINK else hash_in_link(data)
+
+
+def hash_in_link(data: str) -> str:
+    """Return the hash that stands in a link in place of data."""
+    return f"#{hash_of_text(data)}"
+
+
+def is_hash(data: str) -> bool:
+    """Return whether a text is the hash that stands in a link in place of data."""
+    return re.fullmatch("#[0-9a-f]{16}", data) is not None
 
 
 def check_present(data: str) -> None:
     """Raise the error for the hash that stands in a link in place of long data."""
-    if re.fullmatch("#[0-9a-f]{16}", data):
+    if is_hash(data):
         allowed = "the data themselves: they were too long for the link, so add them by --data FILE"
         raise wrong_data(data, f"{allowed}, ak.Table(rows) or ak.Text(text)")
 

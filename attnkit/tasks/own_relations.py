@@ -10,11 +10,12 @@ import numpy as np
 from pydantic import model_validator
 
 from attnkit.foundation.settings import dial, disagreement
+from attnkit.foundation.words import counted
 from attnkit.tasks.base import NOTHING, Examples, Label
 from attnkit.tasks.book import chance_of_one_in
 from attnkit.tasks.draws import choose, choose_few
 from attnkit.tasks.own_data import register_own, wrong_data
-from attnkit.tasks.relation_walks import Side, Walked, joined
+from attnkit.tasks.relation_walks import TRIES, Side, Walked, joined, lots_of
 from attnkit.tasks.table import Table, on_axis, rows_of
 
 if TYPE_CHECKING:
@@ -86,10 +87,26 @@ class Relations(Table):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.learn == "in_context" and self.n_entries > len(_graph(self.data).names):
-            allowed = f"at most {len(_graph(self.data).names)}, the different names of the table"
+        most = self.most_entries(self.data)
+        if self.learn == "in_context" and self.n_entries > most:
+            allowed = f"at most {most}, the different names of the table"
             raise disagreement("n_entries", self.n_entries, allowed, "data", "learn")
         return self
+
+    @classmethod
+    def text_form(cls, data: str) -> str:
+        text = super().text_form(data)
+        _graph(text)
+        return text
+
+    @classmethod
+    def most_entries(cls, data: str) -> int:
+        return len(_graph(data).names)
+
+    @property
+    def vocabulary(self) -> str:
+        n_names, n_relations = len(_graph(self.data).names), len(_graph(self.data).relations)
+        return f"{counted(n_names, 'different name')} and {counted(n_relations, 'relation')}"
 
     @property
     def n_fields(self) -> int:
@@ -144,7 +161,7 @@ class Relations(Table):
 
     def _books(self, n_examples: int, generator: torch.Generator) -> Examples:
         graph = _graph(self.data)
-        walked = graph.trained.walk(n_examples, self.n_entries, generator)
+        walked = graph.trained.walk(*lots_of(n_examples, self.n_entries, generator))
         n = len(graph.names)
         who = np.empty_like(walked.who)
         mixed = np.arange(n_examples)
@@ -158,7 +175,7 @@ class Relations(Table):
 
     def _held_out_books(self, n_examples: int, generator: torch.Generator) -> Examples:
         graph = _graph(self.data)
-        walked = graph.whole.walk(n_examples, self.n_entries, generator)
+        walked = graph.whole.walk(*lots_of(n_examples, self.n_entries, generator))
         rows = graph.rows_of(walked.who, walked.relation, walked.whom)
         counts = np.isin(rows, graph.held_out) & (walked.target >= 0)
         return self._asked(walked.who, walked, counts, generator)
@@ -249,11 +266,10 @@ def _graph(data: str) -> _Graph:
 
 @lru_cache(32)
 def _sampled(data: str, n_entries: int) -> np.ndarray:
-    """Return `Walked.n_alike` of the held-out questions of many books."""
-    import torch
-
-    graph = _graph(data)
-    walked = graph.whole.walk(_N_SAMPLED, n_entries, torch.Generator().manual_seed(0))
+    """Return `Walked.n_alike` of the held-out questions of many books; without torch, for pages."""
+    graph, lots = _graph(data), np.random.default_rng(0).random
+    shape = (_N_SAMPLED, n_entries)
+    walked = graph.whole.walk(lots((*shape, 2)), lots((*shape, TRIES)))
     rows = graph.rows_of(walked.who, walked.relation, walked.whom)
     counts = np.isin(rows, graph.held_out) & (walked.target >= 0)
     n_alike: np.ndarray = walked.n_alike[counts]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -72,6 +73,14 @@ class Text(OwnData, Language):
             raise disagreement("length", self.length, allowed, "data")
         return self
 
+    @classmethod
+    def text_form(cls, data: str) -> str:
+        return cleaned_text(data)
+
+    @classmethod
+    def size_in_words(cls, data: str) -> str:
+        return f"text of {counted(len(data), 'character')}"
+
     @property
     def text(self) -> str:
         return self.data
@@ -96,12 +105,18 @@ def cleaned_text(text: Any) -> str:
     if not isinstance(text, str):
         raise wrong_data(type(text).__name__, "a text")
     check_present(text)
+    return _cleaned(text)
+
+
+@lru_cache(8)
+def _cleaned(text: str) -> str:
     if len(text) > MOST_BYTES:
         raise wrong_data(f"{len(text):,} characters", f"at most {MOST_BYTES:,}")
     text = _SPACE.sub(" ", text.replace("\r\n", "\n").replace("\r", "\n"))
     text = "\n".join(without_controls(line) for line in text.split("\n"))
     text = composed(text.replace(HIDDEN, RARE))
     if len(text) < FEWEST_CHARACTERS:
-        allowed = f"at least {FEWEST_CHARACTERS:,}: use ak.Text(text) or --data FILE"
+        allowed = f"at least {FEWEST_CHARACTERS:,}"
+        allowed += "" if text else ": use ak.Text(text) or --data FILE"
         raise wrong_data(counted(len(text), "character"), allowed)
-    return str(text)
+    return text

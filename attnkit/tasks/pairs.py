@@ -9,6 +9,7 @@ import numpy as np
 from pydantic import model_validator
 
 from attnkit.foundation.settings import dial, disagreement
+from attnkit.foundation.words import counted
 from attnkit.tasks.base import Examples, Label
 from attnkit.tasks.book import entry_label
 from attnkit.tasks.draws import choose, choose_few
@@ -50,15 +51,20 @@ class Pairs(Table):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        n_keys, _ = self._n_words
-        if self.learn == "in_context" and self.n_entries > n_keys:
-            allowed = f"at most {n_keys}, the different keys of the table"
+        most = self.most_entries(self.data)
+        if self.learn == "in_context" and self.n_entries > most:
+            allowed = f"at most {most}, the different keys of the table"
             raise disagreement("n_entries", self.n_entries, allowed, "data", "learn")
         return self
 
     @property
     def _n_words(self) -> tuple[int, int]:
         return len(self.rows.words(0)), len(self.rows.words(1))
+
+    @property
+    def vocabulary(self) -> str:
+        n_keys, n_values = self._n_words
+        return f"{counted(n_keys, 'different key')} and {counted(n_values, 'different value')}"
 
     @property
     def n_fields(self) -> int:

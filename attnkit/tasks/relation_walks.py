@@ -12,7 +12,7 @@ from attnkit.tasks.base import NOTHING
 if TYPE_CHECKING:
     import torch
 
-_TRIES = 32
+TRIES = 32
 """Draws of somebody who is not in a book yet, before everybody is looked at."""
 
 
@@ -98,16 +98,16 @@ class Side:
         by_named = np.argsort(named, kind="stable")
         self._who, self._named = rows[by_named, 0], named[by_named]
 
-    def walk(self, n_examples: int, n_entries: int, generator: torch.Generator) -> Walked:
+    def walk(self, lot: np.ndarray, spare: np.ndarray) -> Walked:
         """Draw books that follow the rows, and begin anew where there is nobody to follow.
 
         A book begins with somebody who names the one of a random row, if anybody does.
-        """
-        import torch
 
-        lots = torch.rand(n_examples, n_entries, 2, generator=generator, dtype=torch.float64)
-        spare = torch.rand(n_examples, n_entries, _TRIES, generator=generator).double().numpy()
-        lot = lots.numpy()
+        Args:
+            lot: Random numbers from 0 to below 1, (b, n, 2).
+            spare: More of them, (b, n, `TRIES`).
+        """
+        n_examples, n_entries, _ = lot.shape
         chosen = self._starts[(lot[:, 0, 0] * len(self._starts)).astype(np.int64)]
         relation = chosen[:, 1]
         who = np.full((n_examples, n_entries), self._n)
@@ -145,19 +145,30 @@ class Side:
         """Return those who can be followed, and somebody new in place of all others."""
         who = who.copy()
         wrong = np.flatnonzero((who == self._n) | (who[:, None] == others).any(1))
-        for column in range(_TRIES):
+        for column in range(TRIES):
             if not len(wrong):
                 return who
             lot, of = lots[wrong, column], relation[wrong]
             within = self._first[of] + (lot * self._n_rows[of]).astype(np.int64)
             anybody = np.floor(lot * self._n).astype(np.int64)
-            has_rows = column < _TRIES // 2  # then somebody whom no row begins with
+            has_rows = column < TRIES // 2  # then somebody whom no row begins with
             who[wrong] = self._keys[within] % self._n if has_rows else anybody
             wrong = wrong[(who[wrong][:, None] == others[wrong]).any(1)]
         for book in wrong:
             free = np.setdiff1d(np.arange(self._n), others[book])
             who[book] = free[int(lots[book, 0] * len(free))]
         return who
+
+
+def lots_of(
+    n_examples: int, n_entries: int, generator: torch.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the random numbers of a walk."""
+    import torch
+
+    lots = torch.rand(n_examples, n_entries, 2, generator=generator, dtype=torch.float64)
+    spare = torch.rand(n_examples, n_entries, TRIES, generator=generator)
+    return lots.numpy(), spare.double().numpy()
 
 
 def joined(rows: np.ndarray, n: int) -> np.ndarray:

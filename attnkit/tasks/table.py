@@ -17,14 +17,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 
 from attnkit.foundation.corpus import hash_of_text
-from attnkit.foundation.data_files import MOST_BYTES, MOST_ROWS, is_table, read_rows, read_text
-from attnkit.foundation.documents import BadDocument
+from attnkit.foundation.data_files import MOST_BYTES, MOST_ROWS, read_rows
 from attnkit.foundation.names import as_typed
 from attnkit.foundation.settings import dial, shown
 from attnkit.foundation.words import counted
 from attnkit.tasks.base import HELD_OUT_ONE_IN, NOTHING, Examples, Label
 from attnkit.tasks.own_data import OWN_TASKS, OwnData, check_present, wrong_data
-from attnkit.tasks.own_text import cleaned_text
 
 if TYPE_CHECKING:
     import torch
@@ -107,7 +105,7 @@ class Table(OwnData):
             return super().__new__(cls)
         given = settings.get("data", "") if rows is None else rows
         n_columns = len(next(iter(_listed(given)), ()))
-        return super().__new__(_kind_of(n_columns))  # type: ignore[return-value]
+        return super().__new__(kind_of(n_columns))  # type: ignore[return-value]
 
     def __init__(self, rows: Any = None, /, **settings: Any) -> None:
         given = settings.pop("data", "") if rows is None else rows
@@ -132,6 +130,27 @@ class Table(OwnData):
         """
         return cls(read_rows(path, columns), **settings)
 
+    @classmethod
+    def text_form(cls, data: str) -> str:
+        return _checked(data, cls.n_columns)
+
+    @classmethod
+    def most_entries(cls, data: str) -> int:
+        """Return the largest number of entries of a book: that of different names to ask about."""
+        return len(rows_of(data, cls.n_columns).words(0))
+
+    @classmethod
+    def fitting(cls, data: str) -> dict[str, Any]:
+        field, most = cls.model_fields["n_entries"], cls.most_entries(data)
+        fewest = next(bound.ge for bound in field.metadata if hasattr(bound, "ge"))
+        if most < fewest:
+            return {"learn": "by_heart"}
+        return {"n_entries": most} if most < field.default else {}
+
+    @classmethod
+    def size_in_words(cls, data: str) -> str:
+        return f"table of {counted(data.count(chr(10)) + 1, 'row')}"
+
     @property
     def rows(self) -> Rows:
         """The different rows of the table, and which of them are held out."""
@@ -143,13 +162,19 @@ class Table(OwnData):
         return self.learn == "by_heart"
 
     @property
+    @abstractmethod
+    def vocabulary(self) -> str:
+        """How many different names there are, for example "8 different keys and 3 values"."""
+
+    @property
     def notes(self) -> list[str]:
         """Sentences on how many rows there are and how they are split."""
         rows = self.rows
         n, n_held_out = len(rows.cells), int(rows.held_out.sum())
         notes = [
-            f"The table has {counted(n, 'row')}, of which {n_held_out:,} are held out: no training "
-            "example holds them, and accuracy is measured on nothing else."
+            f"The table has {counted(n, 'row')} with {self.vocabulary}. A hash of their content "
+            f"holds {counted(n_held_out, 'row')} out: no training example has them, and accuracy "
+            "is measured on nothing else."
         ]
         if rows.n_given > n:
             notes.append(f"{counted(rows.n_given - n, 'row')} stood there before and count once.")
@@ -226,7 +251,7 @@ def on_axis(name: str) -> str:
     return name if len(name) <= LONGEST_SHOWN else name[: LONGEST_SHOWN - 1].rstrip() + "…"
 
 
-def _kind_of(n_columns: int) -> type[Table]:
+def kind_of(n_columns: int) -> type[Table]:
     """Return the task on tables of so many columns, that of two for any other number."""
     kinds = {kind.n_columns: kind for kind in OWN_TASKS.values() if issubclass(kind, Table)}
     return kinds.get(n_columns, kinds[2])
@@ -253,7 +278,8 @@ def table_text(rows: Any, n_columns: int) -> str:
             raise wrong_data("a larger table", f"at most {MOST_BYTES:,} characters")
     different = len(set(lines))
     if different < FEWEST_ROWS:
-        allowed = f"a table of at least {FEWEST_ROWS}: use ak.Table(rows) or --data FILE"
+        allowed = f"a table of at least {FEWEST_ROWS}"
+        allowed += "" if different else ": use ak.Table(rows) or --data FILE"
         raise wrong_data(counted(different, "different row"), allowed)
     text = "\n".join(lines)
     if max(len(rows_of(text, n_columns).words(i)) for i in range(n_columns)) > MOST_WORDS:
@@ -268,27 +294,6 @@ def _checked(data: str, n_columns: int) -> str:
     """Return a table that is text already in its text form."""
     check_present(data)
     return table_text(data, n_columns)
-
-
-def data_of_file(path: str | Path, columns: Sequence[str] = ()) -> tuple[str, str]:
-    """Return the name of the task on the data of a file, and the data in their text form.
-
-    Args:
-        path: The file; see `Table.read` and `Text.read`.
-        columns: Names of the columns to take of a table.
-
-    Raises:
-        OSError: If the file does not exist or cannot be read.
-        BadDocument: If it is neither a table nor a text.
-        InvalidExperiment: If its data cannot be used.
-    """
-    if not is_table(path):
-        if columns:
-            raise BadDocument("it is a text, which has no columns")
-        return "text", cleaned_text(read_text(path))
-    rows = read_rows(path, columns)
-    kind = _kind_of(len(rows[0]) if rows else 0)
-    return kind.name, table_text(rows, kind.n_columns)
 
 
 def _listed(rows: Any) -> Iterable[Sequence[Any]]:

@@ -25,7 +25,7 @@ from attnkit.experiment import Experiment
 from attnkit.figures.board import planned_columns
 from attnkit.figures.diagram import variant_diagram
 from attnkit.figures.panels import Figure
-from attnkit.tasks import FAMILIES, TASKS
+from attnkit.tasks import FAMILIES, OWN_TASKS, TASKS
 from attnkit.ui.bundle import asset, script
 from attnkit.ui.cache import Cache
 from attnkit.ui.render_cache import example_cells, task_thumbnail
@@ -34,6 +34,18 @@ from attnkit.variants import Variant
 NARROWEST = 175
 """Width in pixels below which panels wrap into another row; the same everywhere, so that columns
 align."""
+
+OWN_DATA = "own_data"
+"""Name of the card of the gallery that asks for data of one's own."""
+
+_OWN_QUESTION = "Paste pairs, relations or a text: the models learn what you bring."
+
+_SHEET = (
+    '<svg class="ak-thumb" viewBox="0 0 200 66" fill="none" stroke="currentColor" '
+    'aria-hidden="true">'
+    '<path d="M62 10h76v46H62zM62 25.3h76M62 40.7h76M100 10v46" opacity="0.6"/></svg>'
+)
+"""Picture on this card: an empty table."""
 
 PANEL_HEIGHT = 210
 """Height of a row of panels in pixels."""
@@ -201,10 +213,15 @@ def task_gallery(
 ) -> None:
     """Draw a card for every task, behind a button that shows the current task.
 
-    `chosen` is called when a card was pressed; `st.session_state[key].chosen` is its task. Tasks
-    without an example have no thumbnail.
+    `chosen` is called when a card was pressed; `st.session_state[key].chosen` is its task, or
+    `OWN_DATA`. Tasks without an example have no thumbnail.
     """
-    families = [
+    is_own = current in OWN_TASKS
+    card = {"title": "Your own data", "question": _OWN_QUESTION, "source": "", "thumbnail": _SHEET}
+    if is_own:
+        card |= {"title": OWN_TASKS[current].title, "question": OWN_TASKS[current].question}
+    families = [{"title": "Your own data", "tasks": [{"name": OWN_DATA, **card}]}]
+    families += [
         {
             "title": family,
             "tasks": [
@@ -221,7 +238,8 @@ def task_gallery(
         }
         for family in FAMILIES
     ]
-    data = {"families": [family for family in families if family["tasks"]], "current": current}
+    shown = OWN_DATA if is_own else current
+    data = {"families": [family for family in families if family["tasks"]], "current": shown}
     component("gallery", "lab")(key=key, data=packed(data), on_chosen_change=chosen)
 
 

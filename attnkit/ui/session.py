@@ -7,6 +7,9 @@ import time
 import streamlit as st
 
 from attnkit.experiment.experiment import DEFAULT_TASK
+from attnkit.service.server import server_settings
+from attnkit.tasks import hash_in_link
+from attnkit.tasks.own_data import is_hash
 from attnkit.ui.address import is_quiet, open_choice
 from attnkit.ui.lab.lab import Lab, setting_key
 from attnkit.ui.lab.task_examples import default_experiment
@@ -59,6 +62,12 @@ def stay() -> None:
 
 
 def with_hidden(params: dict[str, str]) -> dict[str, str]:
-    """Return query parameters of the Lab that hide the controls that this visitor's link hides."""
+    """Return query parameters of the Lab that hide the controls that this visitor's link hides.
+
+    On a hosted copy, only the hash of own data stands in them: the session has the data.
+    """
+    data = params.get("data", "")
+    if data and not is_hash(data) and server_settings().hosted:
+        params = {**params, "data": hash_in_link(data)}
     lab: Lab | None = st.session_state.get("lab")
     return {**params, "hide": ",".join(lab.hidden)} if lab is not None and lab.hidden else params

@@ -1,10 +1,12 @@
-// What the Lab adds to Streamlit's own buttons: the one that opens the sidebar is called Settings,
-// and the focus stays in the bar when the button that has it is switched off.
+// What the Lab adds to Streamlit's own widgets: the button that opens the sidebar is called Settings,
+// the focus stays in the bar when the button that has it is switched off, and a paste of more data
+// than this copy takes is refused with a message, because a long message ends the connection.
 
 import { mounted } from "./panels.js";
 import showBoard from "./board.js";
 
 const OPENER = "[data-testid=stExpandSidebarButton]";
+const PASTED = ".st-key-own_text textarea";
 const INSTEAD = { train: ["pause", "stop"], pause: ["train"], step: ["pause", "train"], stop: ["train"] };
 
 // The board's own component is small: it finds what draws the board here, see late.js.
@@ -20,6 +22,8 @@ function watchButtons() {
     click: ({ target }) => (state.home = keyOf(target)),
     focusin: ({ target }) => state.moving || (state.home = keyOf(target)),
     focusout: ({ target }) => state.moving || target.disabled || (state.home = null),
+    paste: refuseLongPaste,
+    input: ({ target }) => target.matches?.(PASTED) && target.setCustomValidity(""),
   };
   for (const [name, listener] of Object.entries(listeners)) document.addEventListener(name, listener, { capture: true, signal: ends.signal });
   const switched = new MutationObserver(() => keepFocus(state)), header = new MutationObserver(nameOpener);
@@ -32,6 +36,19 @@ function watchButtons() {
 }
 
 const nameOpener = () => document.querySelector(OPENER)?.setAttribute("aria-label", "Settings");
+
+/** Refuse a paste into the field of own data after which it would have too many bytes. */
+function refuseLongPaste(event) {
+  const area = event.target;
+  if (!area.matches?.(PASTED)) return;
+  const most = Number(area.closest("[class*=st-key-own_bytes_]").className.match(/own_bytes_(\d+)/)[1]);
+  const rest = area.value.length - (area.selectionEnd - area.selectionStart);
+  const size = new TextEncoder().encode(event.clipboardData.getData("text")).length + rest;
+  if (size <= most) return;
+  event.preventDefault();
+  area.setCustomValidity(`These are ${size.toLocaleString("en")} bytes, but at most ${most.toLocaleString("en")} fit here.`);
+  area.reportValidity();
+}
 
 /** The key of the button of the bar that a node belongs to, or null. */
 function keyOf(node) {

@@ -9,7 +9,7 @@ import streamlit as st
 
 from attnkit.experiment.experiment import settings
 from attnkit.foundation.settings import Problem, Setting
-from attnkit.tasks import TASKS
+from attnkit.tasks import Task
 from attnkit.ui.lab.lab import setting_key
 from attnkit.ui.markdown import plain
 
@@ -24,19 +24,24 @@ MOST_SEGMENTS = 3
 
 
 def setting_widgets(
-    task: str, hidden: Collection[str] = (), problems: Sequence[Problem] = ()
+    task: Task, hidden: Collection[str] = (), problems: Sequence[Problem] = ()
 ) -> None:
-    """Draw one widget for each setting of a task, in groups; see `setting_key`."""
+    """Draw one widget for each setting of a task, in groups; see `setting_key`.
+
+    Data of one's own, and how they are learnt, have an area of their own.
+    """
     if "settings" in hidden:
         return
-    labels = labels_of(task)
+    labels = labels_of(task.name)
     messages = {problem.field: problem.on_screen(labels) for problem in problems}
-    present = {name: s for name, s in settings(task).items() if name not in hidden}
-    if TASKS[task]().earlier is None:
+    present = {name: s for name, s in settings(task.name).items() if name not in hidden}
+    for name in ("data", "learn"):
+        present.pop(name, None)
+    if task.earlier is None:
         present.pop("earlier_steps", None)
-    if not TASKS[task].lengths:
+    if not task.lengths:
         present.pop("longer_test", None)
-    for group, names in {"Task": tuple(TASKS[task].model_fields), **MAIN_GROUPS}.items():
+    for group, names in {"Task": tuple(type(task).model_fields), **MAIN_GROUPS}.items():
         members = [present.pop(name) for name in names if name in present]
         if members:
             st.markdown(f"**{group}**")

@@ -7,16 +7,18 @@ in the browser's history, and it is written whenever the widgets describe a vali
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import streamlit as st
 
 from attnkit.analysis.responses import Answers, Example
 from attnkit.experiment.experiment import Experiment, default_settings, settings
-from attnkit.experiment.links import from_broken_params, link_params, read_link
+from attnkit.experiment.links import link_params, read_link
 from attnkit.foundation.settings import InvalidExperiment, Problem
 from attnkit.service.jobs import Job
 from attnkit.service.server import server_settings
+from attnkit.tasks import OwnData, Task, hash_in_link
 from attnkit.training.joining import can_share_runs
 from attnkit.training.snapshot import Snapshot
 from attnkit.ui.address import QUIET, Linked
@@ -34,6 +36,9 @@ FAST_SECONDS = 2.0
 MOST_COLUMNS = 6
 """Variants that the Lab shows side by side."""
 
+MOST_OWN_DATA = 4
+"""Number of own tables and texts that a session keeps, the last ones, for the way back to them."""
+
 FIRST_EXAMPLE_SECONDS = 0.5
 """Seconds that a page waits for an example of its task, so that it needs no second run for it."""
 
@@ -45,6 +50,12 @@ def setting_key(name: str) -> str:
     reads what the visitor has changed.
     """
     return f"set_{name}"
+
+
+def has_same_data(task: Task, other: Task) -> bool:
+    """Return whether two tasks are one task with other dials, and on the same own data if any."""
+    data = [one.data if isinstance(one, OwnData) else "" for one in (task, other)]
+    return task.name == other.name and data[0] == data[1]
 
 
 @dataclass
@@ -63,6 +74,8 @@ class Lab(WatchedJob, Linked):
         offered: Composed variants that can be switched on and off, newest last.
         problems: Problems of the link that was read last.
         lost: Reasons why variants were switched off by a change of task; shown once.
+        own_data: The visitor's last own data, by the hash that stands for them in a link.
+        awaited: Fields of a link whose own data are missing; empty if none are.
         opened_at: Time when the page on screen was opened, on the clock of `time.monotonic`.
         automatic: Whether changed settings that train fast are trained without a press.
     """
@@ -76,6 +89,8 @@ class Lab(WatchedJob, Linked):
     offered: list[Variant] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     lost: list[Problem] = field(default_factory=list)
+    own_data: dict[str, str] = field(default_factory=dict)
+    awaited: dict[str, Any] = field(default_factory=dict)
     opened_at: float = 0.0
     automatic: bool = False
     _followed: Experiment | None = None
@@ -193,7 +208,7 @@ class Lab(WatchedJob, Linked):
         old = self.job
         if old is not None and old.snapshot is not None:
             has_curves = len(old.snapshot.eval_steps) > 1
-            same_task = old.experiment.task.name == self.experiment.task.name
+            same_task = has_same_data(old.experiment.task, self.experiment.task)
             has_other_runs = not can_share_runs(old.experiment, self.experiment)
             if has_curves and same_task and has_other_runs:
                 self.previous = curves_only(old.snapshot)
@@ -225,7 +240,9 @@ class Lab(WatchedJob, Linked):
             else:
                 training_service().resume(job.id)
             return
-        existing = None if self.opens_untrained else training_service().find(self.experiment)
+        service, existing = training_service(), None
+        if not self.opens_untrained:
+            existing = service.find(self.experiment, self.watcher)
         if existing is not None and existing.state == "finished":
             self.show_found(existing)
         else:
@@ -309,40 +326,14 @@ class Lab(WatchedJob, Linked):
         if variant.value not in self.chosen:
             st.session_state[setting_key("sharing")] = [*self.chosen, variant.value]
 
-    def change_task(self, task: str) -> None:
-        """Switch the task, and keep the changed settings that the new task has, too.
-
-        The first seed is not kept, so that the new task opens with its finished example.
-        Variants that do not go with the new sizes stay on offer, switched off.
-        """
-        self.read_widgets()
-        defaults = default_settings(task)
-        changed = {k: v for k, v in self.experiment.to_params().items() if k in defaults}
-        changed.pop("sharing", None)
-        changed.pop("first_seed", None)
-        is_default = self.chosen == defaults["sharing"]
-        variants = [] if is_default else [Variant(name) for name in self.chosen]
-        without_variants = from_broken_params({**changed, "task": task})[0]
-        fitting: list[Variant] = []
-        self.lost = []
-        for variant in variants:
-            try:
-                without_variants.replace(sharing=[variant])
-            except InvalidExperiment as error:
-                self.lost += error.problems
-            else:
-                fitting.append(variant)
-        if fitting:
-            changed["sharing"] = ",".join(fitting)
-        self.set(from_broken_params({**changed, "task": task})[0])
-
     def follow(self, params: dict[str, str]) -> None:
         """Take over a link: its settings, the controls it hides, and the run that it names."""
         self.quiet = self.quiet or st.query_params.get(QUIET) == "1"
         self.link, self.offered = params, []
-        link = read_link(self.link, stored_experiment)
+        link = read_link(self.link, stored_experiment, self.own_data)
         self.hidden, self.problems = link.hidden, link.problems
         self.set(link.experiment)
+        self.awaited = dict(link.awaited)
         names_run = "run" in params and not self.quiet
         if self.opens_untrained and not names_run:
             return
@@ -352,9 +343,15 @@ class Lab(WatchedJob, Linked):
 
     def set(self, experiment: Experiment) -> None:
         """Set up an experiment in all widgets; a job on another task leaves the screen."""
-        if experiment.task.name != self.experiment.task.name:
+        if not has_same_data(experiment.task, self.experiment.task):
             self.leave()
             self.previous = None
+        self.awaited = {}
+        if isinstance(experiment.task, OwnData):
+            name = hash_in_link(experiment.task.data)
+            self.own_data.pop(name, None)
+            last = list(self.own_data.items())[1 - MOST_OWN_DATA :]
+            self.own_data = {**dict(last), name: experiment.task.data}
         self.experiment = self._followed = experiment
         composed = [variant for variant in experiment.sharing if not variant.is_partition]
         self.offered += [variant for variant in composed if variant not in self.offered]
@@ -366,8 +363,13 @@ class Lab(WatchedJob, Linked):
         self.hidden = ()
 
     def write_link(self) -> None:
-        """Write the settings into the address bar."""
-        self.set_link(link_params(self.experiment, self.hidden))
+        """Write the settings into the address bar, unless it is a link that awaits its data.
+
+        Own data of a hosted copy are not written there, because servers log addresses.
+        """
+        if not self.awaited:
+            private = server_settings().is_private(self.experiment)
+            self.set_link(link_params(self.experiment, self.hidden, private=private))
 
     def set_quiet(self, quiet: bool) -> None:
         """Turn the quiet mode on, which hides finished runs, or off, which shows them again."""

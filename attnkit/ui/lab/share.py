@@ -11,10 +11,19 @@ from streamlit.net_util import get_internal_ip
 from attnkit.experiment.experiment import SCHEMA
 from attnkit.experiment.links import hideable, link_text
 from attnkit.service.server import server_settings
+from attnkit.tasks import OwnData
+from attnkit.tasks.own_data import is_hash
 from attnkit.ui.address import QUIET, dashboard_address
 from attnkit.ui.lab.lab import Lab
 from attnkit.ui.server.service import training_service
 from attnkit.ui.server.turns import fragment
+
+_WITH_DATA = " Your data are part of the link: whoever has it can read them."
+
+_WITHOUT_DATA = (
+    " Your data are too long for a link: it names them only by their hash, and whoever opens it is "
+    "asked to add them."
+)
 
 OPEN = "share"
 """Key of the popover; its value tells whether it is open."""
@@ -24,7 +33,7 @@ OPEN = "share"
 def share_form(lab: Lab, fits: bool) -> None:
     """Draw the link to copy, and the form that makes a class link."""
     experiment = lab.experiment
-    labels = hideable([experiment.task.name])
+    labels, params = hideable([experiment.task.name]), experiment.to_params()
     address, warning = reachable(dashboard_address())
     with st.container(key="share_links"):
         st.markdown("**Link to this experiment**")
@@ -32,9 +41,12 @@ def share_form(lab: Lab, fits: bool) -> None:
         note = "It opens with these settings."
         if not fits:
             note = "Something on screen cannot be trained; the link is the address of this page."
-        existing = training_service().find(experiment)
+        existing = training_service().find(experiment, lab.watcher)
         if existing is not None and existing.stored and not lab.quiet:
             note += " The result is kept here, so it opens finished."
+        if isinstance(experiment.task, OwnData):
+            in_link = "data" in params and not is_hash(params["data"])
+            note += _WITH_DATA if in_link else _WITHOUT_DATA
         st.caption(note)
         if warning:
             st.warning(warning, icon=":material/warning:")

@@ -17,7 +17,7 @@ from attnkit.experiment.costs import TOLERANCE
 from attnkit.experiment.experiment import Experiment, full_size
 from attnkit.experiment.links import problems_in_words
 from attnkit.service.jobs import Job
-from attnkit.tasks import TASKS
+from attnkit.tasks import TASKS, OwnData
 from attnkit.training.joining import can_share_runs
 from attnkit.training.pace import duration_in_words
 from attnkit.ui import components, words
@@ -34,7 +34,9 @@ from attnkit.ui.lab.custom_phone_book import custom_phone_book_area
 from attnkit.ui.lab.guess import guess_area, quiet_switch
 from attnkit.ui.lab.lab import MOST_COLUMNS, Lab, setting_key
 from attnkit.ui.lab.numbers import numbers
+from attnkit.ui.lab.own_data import ask_for_data, own_data_area, use_requested_data
 from attnkit.ui.lab.status import earlier_task_note, status_line
+from attnkit.ui.lab.task_change import change_task
 from attnkit.ui.lab.tour import tour_area
 from attnkit.ui.lab.training_buttons import training_buttons
 from attnkit.ui.markdown import plain
@@ -69,10 +71,14 @@ def draw() -> None:
     lab = open_lab()
     components.load_board()
     requested_task = st.session_state.pop(REQUESTED_TASK, None)
-    if requested_task in TASKS:
-        lab.change_task(requested_task)
+    if requested_task == components.OWN_DATA:
+        ask_for_data()
+    elif requested_task in TASKS:
+        change_task(lab, requested_task)
+    use_requested_data(lab)
     # The keys of containers are class names for the style sheets, for the tour and for tests.
     bar = st.container(horizontal=True, vertical_alignment="center", key="bar")
+    bringing = st.container()
     chooser = st.container(horizontal=True, vertical_alignment="center", key="chooser")
     messages = lab.problems, lab.lost, lab.refusal
 
@@ -103,6 +109,8 @@ def draw() -> None:
         with chooser:
             full_size_button(lab)
     example = lab.example_of_maps()
+    with bringing:
+        own_data_area(lab, experiment)
     fill(adding, partial(composer.variant_form, lab))
     fill(explaining, explain_words)
     fill(linking, partial(share.share_form, lab, experiment is not None))
@@ -211,7 +219,7 @@ def read_settings(lab: Lab) -> Experiment | None:
                 help="Changed settings train at once if that takes less than two seconds.",
             )
             quiet_switch(lab)
-        setting_widgets(task, lab.hidden, problems)
+        setting_widgets(lab.experiment.task, lab.hidden, problems)
     for problem in problems:
         text = problem.on_screen(labels_of(task))
         if problem.field == "sharing" and not problem.value:
@@ -251,7 +259,8 @@ def full_size_button(lab: Lab) -> None:
     task = lab.experiment.task
     if not task.full_size or not {"sharing", "add_variant", "buttons"}.issuperset(lab.hidden):
         return
-    full = full_size(task.name)
+    own = {"data": task.data} if isinstance(task, OwnData) else {}
+    full = full_size(task.name, **own)
     if full == lab.experiment:
         return
     st.button(

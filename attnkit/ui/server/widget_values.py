@@ -24,8 +24,11 @@ from streamlit.runtime.state.session_state import (
     SessionState,
 )
 
-LONGEST_TEXT = 20_000
-"""Most characters of a text; no field of our pages takes more."""
+from attnkit.foundation.data_files import MOST_BYTES
+
+LONGEST_TEXT = 4 * MOST_BYTES
+"""Most characters of a text. Larger data of one's own than are allowed get a message, up to here;
+on a hosted copy, messages are much shorter."""
 
 
 @cache

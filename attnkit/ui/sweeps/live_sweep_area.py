@@ -8,8 +8,9 @@ import streamlit as st
 
 from attnkit.sweeps import Sweep
 from attnkit.sweeps.values import InvalidSweep
-from attnkit.tasks import TASKS
+from attnkit.tasks import TASKS, task_named
 from attnkit.ui.lab.controls import labels_of
+from attnkit.ui.lab.lab import Lab
 from attnkit.ui.markdown import plain
 from attnkit.ui.server.presence import watcher
 from attnkit.ui.server.turns import fragment
@@ -87,11 +88,12 @@ def _form_area(form: SweepForm, choice: CapacityChoice) -> None:
 
 def _inputs(form: SweepForm) -> None:
     """Draw the fields of the form."""
+    lab: Lab | None = st.session_state.get("lab")
     with st.container(horizontal=True):
         st.selectbox(
             "Task",
-            list(TASKS),
-            format_func=lambda name: TASKS[name].title,
+            form.offer(lab.experiment.task) if lab is not None else list(TASKS),
+            format_func=lambda name: task_named(name).title,
             width=260,
             **bound(form, "task", "form_task", form.set_task),
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -11,7 +12,7 @@ from attnkit.foundation.settings import InvalidExperiment, Problem, Setting, Val
 from attnkit.service.server import server_settings
 from attnkit.sweeps import Sweep
 from attnkit.sweeps.values import NOT_AN_AXIS, InvalidSweep, read_value
-from attnkit.tasks import TASKS
+from attnkit.tasks import TASKS, OwnData, Task, task_named
 from attnkit.training.pace import duration_in_words
 from attnkit.ui.lab.controls import labels_of
 from attnkit.ui.server.service import training_service
@@ -42,6 +43,7 @@ class SweepForm:
         sharing: The variants.
         n_seeds: Number of seeds.
         steps: Steps of every run, unless they are an axis.
+        own: Task on the visitor's own data, if the Lab has any.
     """
 
     task: str = "phonebook"
@@ -52,15 +54,32 @@ class SweepForm:
     sharing: list[Variant] = field(default_factory=lambda: list(_ALL))
     n_seeds: int = 3
     steps: int = 0
+    own: OwnData | None = None
 
     def __post_init__(self) -> None:
         self.set_task(self.task)
+
+    def offer(self, task: Task) -> list[str]:
+        """Return the tasks to choose from, with that of the Lab if it is on own data."""
+        own = task if isinstance(task, OwnData) else None
+        changed, self.own = own != self.own, own
+        offered = [*TASKS, *([] if own is None else [own.name])]
+        if self.task not in offered or (changed and self.task not in TASKS):
+            self.set_task(self.task if self.task in offered else "phonebook")
+        return offered
+
+    @property
+    def base(self) -> dict[str, Value]:
+        """The task, and for one on own data its dials, too."""
+        if self.own is None or self.task != self.own.name:
+            return {"task": self.task}
+        return {"task": self.task, **self.own.model_dump()}
 
     def set_task(self, task: str) -> None:
         """Choose a task, keep the settings that it has, too, and suggest their values for it."""
         self.task, present = task, axes_of(task)
         self.steps = present["steps"].default
-        own = [name for name in TASKS[task].model_fields if name in present]
+        own = [name for name in task_named(task).model_fields if name in present]
         first_own = next((name for name in own if present[name].kind is int), "")
         self.set_axis("first", self.first if self.first in present else "d_head")
         self.set_axis("second", self.second if self.second in present else first_own)
@@ -68,7 +87,7 @@ class SweepForm:
     def set_axis(self, side: str, name: str) -> None:
         """Choose the setting of an axis, "first" or "second", and suggest values."""
         setattr(self, side, name)
-        setattr(self, f"{side}_values", suggested(name, self.task) if name else "")
+        setattr(self, f"{side}_values", suggested(name, self.base) if name else "")
 
     def sweep(self) -> Sweep:
         """Return the sweep.
@@ -85,7 +104,7 @@ class SweepForm:
                 axes[name] = read_values(text, settings(self.task)[name])
         if not self.sharing:
             raise InvalidSweep(Problem("sharing", "", f"1 to {MOST_VARIANTS} variants"))
-        base: dict[str, Value] = {"task": self.task}
+        base = {name: value for name, value in self.base.items() if name not in axes}
         if self.steps != settings(self.task)["steps"].default and "steps" not in axes:
             base["steps"] = self.steps
         sweep = Sweep(base=base, axes=axes, sharing=self.sharing, n_seeds=self.n_seeds)
@@ -105,12 +124,14 @@ def axes_of(task: str) -> dict[str, Setting]:
     }
 
 
-def suggested(name: str, task: str) -> str:
+def suggested(name: str, base: Mapping[str, Value]) -> str:
     """Return values of a setting as a text: all choices, or some around the default of a task.
 
-    Values that do not go with the other defaults of the task are left out.
+    Args:
+        name: Name of the setting.
+        base: The task and other settings. Values that do not go with them are left out.
     """
-    setting = settings(task)[name]
+    setting = settings(str(base["task"]))[name]
     values: list[Value]
     if setting.kind is bool:
         values = [False, True]
@@ -121,13 +142,13 @@ def suggested(name: str, task: str) -> str:
         values = [default * factor for factor in (0.25, 0.5, 1, 2)] if default else [0, 1, 2]
         if setting.kind is int:
             values = [step * round(value / step) for value in map(float, values)]
-    fitting = [value for value in dict.fromkeys(values) if _fits(task, name, value)]
+    fitting = [value for value in dict.fromkeys(values) if _fits({**base, name: value})]
     return ", ".join(map(text_of, fitting))
 
 
-def _fits(task: str, name: str, value: Value) -> bool:
+def _fits(values: Mapping[str, Value]) -> bool:
     try:
-        Experiment(task=task, **{name: value})
+        Experiment(**values)
     except InvalidExperiment:
         return False
     return True

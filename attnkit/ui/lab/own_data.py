@@ -1,0 +1,290 @@
+"""The visitor's own data in the Lab: how they come in, and what is said of them.
+
+Data are pasted, typed into a table or, on one's own copy, uploaded. A draft of them stays in the
+visitor's session until they are used, so that nothing that was typed is lost.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import streamlit as st
+
+from attnkit.analysis.direction import expectation, outcome
+from attnkit.experiment import Experiment
+from attnkit.foundation.data_files import (
+    TABLES,
+    TEXT,
+    ending_of,
+)
+from attnkit.foundation.documents import BadDocument
+from attnkit.foundation.settings import InvalidExperiment
+from attnkit.service.server import server_settings
+from attnkit.tasks import OWN_TASKS, OwnData, Table
+from attnkit.tasks.own_data import own_notes
+from attnkit.tasks.own_examples import EXAMPLES
+from attnkit.tasks.own_text import FEWEST_CHARACTERS
+from attnkit.ui.lab.lab import Lab, setting_key
+from attnkit.ui.lab.own_data_draft import (
+    KINDS,
+    PASTE,
+    RECOGNISED,
+    TYPE,
+    UPLOAD,
+    Draft,
+    draft_of_session,
+    in_words,
+    table_of,
+    text_of_table,
+)
+from attnkit.ui.lab.task_change import use_data
+from attnkit.ui.markdown import plain
+from attnkit.ui.server.turns import fragment
+from attnkit.ui.widgets import bound
+
+LEARN = {
+    "in_context": "The answers stand in each example, with names mixed anew: shows what queries "
+    "and keys can match.",
+    "by_heart": "Each example is only a question: shows how many rows the weights can hold. A "
+    "held-out row can only be guessed.",
+}
+"""What each way to learn a table can show."""
+
+_PLACEHOLDER = "France\tParis\nItaly\tRome\n…"
+
+_SHOWN_ROWS = 3
+"""Number of rows that a message shows."""
+
+
+def ask_for_data() -> None:
+    """Ask the visitor for data on the next drawing of the Lab."""
+    draft_of_session().is_open = True
+
+
+def use_requested_data(lab: Lab) -> None:
+    """Set up the data whose button was pressed; call it before the widgets of settings are drawn.
+
+    If they are refused, the visitor is asked again, with the reason.
+    """
+    draft = draft_of_session()
+    if not draft.is_requested:
+        return
+    draft.is_requested = False
+    try:
+        use_data(lab, *draft.read())
+    except (BadDocument, InvalidExperiment) as error:
+        draft.problem = in_words(error)
+    else:
+        draft.is_open = False
+
+
+def own_data_area(lab: Lab, experiment: Experiment | None) -> None:
+    """Draw what is said of the visitor's own data, and the fields that bring others.
+
+    Args:
+        lab: The Lab.
+        experiment: Its valid experiment; None if there is none.
+    """
+    draft, task = draft_of_session(), lab.experiment.task
+    is_own = isinstance(task, OwnData)
+    asks = draft.is_open or bool(lab.awaited)
+    if not is_own and not asks:
+        return
+    with st.container(border=True, key="own_data"):
+        if lab.awaited:
+            st.info(
+                "The link is for data that were too long for it, or too private. Add them here: "
+                "all other settings of the link are kept."
+            )
+        if asks:
+            fragment(partial(_fields, lab, draft))()
+        elif isinstance(task, OwnData):
+            _about(lab, draft, task, experiment)
+
+
+def _about(lab: Lab, draft: Draft, task: OwnData, experiment: Experiment | None) -> None:
+    """Draw what is known of the data before and after training, and how they are learnt."""
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.markdown(f"**Your own {plain(task.size_in_words(task.data))}**", width="content")
+        if "task" not in lab.hidden:
+            st.button(
+                "Change the data",
+                icon=":material/edit:",
+                type="tertiary",
+                on_click=ask_for_data,
+                key="change_own_data",
+            )
+    said = own_notes(task)
+    if experiment is not None:
+        said = said + expectation(experiment)
+        finished = None if lab.quiet else lab.finished
+        said = said + ([] if finished is None else outcome(finished))
+    if server_settings().is_private(lab.experiment):
+        said = [*said, _PRIVATE]
+    st.markdown(plain(" ".join(said)))
+    if isinstance(task, Table) and {"learn", "settings"}.isdisjoint(lab.hidden):
+        st.radio(
+            "How it is learnt",
+            list(LEARN),
+            format_func=lambda name: name.replace("_", " ").capitalize(),
+            captions=list(LEARN.values()),
+            horizontal=True,
+            key=setting_key("learn"),
+        )
+
+
+_PRIVATE = (
+    "Your data are in this session only: they are neither stored nor logged, nobody else sees "
+    "them, and they are gone when you reload the page."
+)
+
+
+def _fields(lab: Lab, draft: Draft) -> None:
+    """Draw the fields that bring data, the button that uses them, and what is wrong with them."""
+    limits = server_settings()
+    ways = [PASTE, TYPE] if limits.hosted else [PASTE, TYPE, UPLOAD]
+    st.markdown(
+        "**Your own data**: pairs (key, value), relations (who, relation, whom), or a text. "
+        f"At most {limits.max_rows:,} rows and {limits.max_data_bytes // 1000:,} kB."
+        + (f" {_PRIVATE}" if limits.hosted else "")
+    )
+    with st.container(horizontal=True, key="own_data_examples"):
+        for number, title in enumerate(EXAMPLES):
+            if st.button(f"Example: {title}", key=f"own_example_{number}", type="tertiary"):
+                _take(draft, text=EXAMPLES[title], way=PASTE, kind=RECOGNISED)
+                _request(draft)
+    st.segmented_control(
+        "How they come",
+        ways,
+        **bound(draft, "way", "own_way", partial(_turn, draft), required=True),
+    )
+    {PASTE: _paste, TYPE: _type, UPLOAD: _upload}[draft.way](draft)
+    with st.container(horizontal=True):
+        st.selectbox(
+            "What they are",
+            list(KINDS),
+            format_func=KINDS.__getitem__,
+            width=290,
+            **bound(draft, "kind", "own_kind", partial(_set_kind, draft)),
+        )
+        _columns(draft)
+    with st.container(horizontal=True):
+        # No callback, so that what was typed last has come before the data are read.
+        if st.button("Use these data", type="primary", key="use_own_data"):
+            _request(draft)
+        if st.button("Cancel", key="cancel_own_data"):
+            draft.is_open = False
+            lab.awaited = {}
+            st.rerun()
+    message = draft.problem or _reading(draft)
+    draft.problem = ""
+    if message:
+        st.error(plain(message), icon=":material/error:")
+
+
+def _request(draft: Draft) -> None:
+    """Draw the Lab anew with the data of the draft."""
+    draft.is_requested = True
+    st.rerun()
+
+
+def _columns(draft: Draft) -> None:
+    """Draw the choice of columns of a table that has a heading or too many columns."""
+    names, allowed = draft.names, draft.n_columns
+    if not names or not allowed or draft.source[0] == TEXT:
+        return
+    if len(names) > max(allowed):
+        st.multiselect(
+            "Columns",
+            list(dict.fromkeys(names)),
+            max_selections=max(allowed),
+            placeholder="Choose two or three: the first line names them",
+            width=420,
+            **bound(draft, "columns", f"own_columns_{hash(tuple(names))}"),
+        )
+    elif draft.source[0] in (".csv", ".tsv"):
+        st.checkbox(
+            "The first line names the columns",
+            value=draft.has_heading,
+            key="own_heading",
+            on_change=lambda: setattr(draft, "heading", st.session_state.own_heading),
+        )
+
+
+def _turn(draft: Draft, way: str) -> None:
+    """Choose another way by which data come; the table begins with what was pasted."""
+    draft.way = way
+    draft.base = (None, draft.base[1] + 1)
+
+
+def _set_kind(draft: Draft, kind: str) -> None:
+    """Say what the data are; the table has a column for every part of them."""
+    draft.kind = kind
+    draft.base = (None, draft.base[1] + 1)
+
+
+def _take(draft: Draft, **values: Any) -> None:
+    """Set values of a draft; choices that were made for other data are forgotten."""
+    for name, value in {"heading": None, "columns": [], **values}.items():
+        setattr(draft, name, value)
+
+
+def _paste(draft: Draft) -> None:
+    """Draw the field for a pasted table or text."""
+    most = server_settings().max_data_bytes  # `assets/lab.js` reads it from the key
+    st.container(key=f"own_bytes_{most}").text_area(
+        "Paste here, for example from a spreadsheet",
+        height=150,
+        placeholder=_PLACEHOLDER,
+        help="A row on each line, with tabs, semicolons or commas between its cells, or as JSON; "
+        f"or a text of at least {FEWEST_CHARACTERS:,} characters.",
+        **bound(draft, "text", "own_text", lambda text: _take(draft, text=text)),
+    )
+
+
+def _type(draft: Draft) -> None:
+    """Draw a table to type into."""
+    base, version = draft.base
+    if base is None or f"own_table_{version}" not in st.session_state:  # the page was left
+        base, version = table_of(draft), version + 1
+        draft.base = base, version
+    edited = st.data_editor(
+        base,
+        num_rows="dynamic",
+        hide_index=True,
+        height=300,
+        column_config={name: st.column_config.TextColumn(name) for name in base.columns},
+        key=f"own_table_{version}",
+    )
+    if not edited.equals(base):
+        draft.text = text_of_table(edited)
+
+
+def _upload(draft: Draft) -> None:
+    """Draw the field that takes a file."""
+    endings = [*TABLES, TEXT]
+    most = -(-server_settings().max_data_bytes // 10**6)
+    file = st.file_uploader(
+        f"A file: {', '.join(endings)}", type=endings, max_upload_size=most, key="own_file"
+    )
+    if file is not None:
+        taken = (ending_of(file.name), file.getvalue())
+        if taken != draft.file:
+            _take(draft, file=taken)
+
+
+def _reading(draft: Draft) -> str:
+    """Say how the data are read; return what is wrong with them, or nothing."""
+    if not draft.source[1].strip():
+        return ""
+    try:
+        task, data = draft.read()
+    except (BadDocument, InvalidExperiment) as error:
+        return in_words(error)
+    kind = OWN_TASKS[task]
+    assert issubclass(kind, OwnData)
+    rows = [line.replace("\t", " → ") for line in data.split("\n")[:_SHOWN_ROWS]]
+    such = f", such as {'; '.join(rows)}" if issubclass(kind, Table) else ""
+    st.caption(plain(f"Read as a {kind.size_in_words(data)}: {kind.title.lower()}{such}."))
+    return ""
