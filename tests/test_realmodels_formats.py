@@ -24,14 +24,24 @@ N_WORDS, BASE = 61, 5003.0
 # GGUF
 
 
+SHUFFLED = ("llama", "smollm3", "granite", "mistral3", "olmo")
+GROUPED_ROWS = ("bloom", "falcon", "gptneox")
+SHIFTED = ("gemma", "gemma2", "gemma3", "gemma-embedding", "qwen3next")
+"""Architectures whose rows the converter shuffles or sorts, and to whose norms it adds 1."""
+
+
 def as_converted(arch, name, rows, n_heads, n_kv_heads):
     """One tensor as llama.cpp's converter writes it."""
-    if arch == "llama" and ("q_proj" in name or "k_proj" in name):
+    if arch in SHUFFLED and ("q_proj" in name or "k_proj" in name):
         n = n_heads if "q_proj" in name else n_kv_heads
         rows = rows.reshape(n, 2, -1, *rows.shape[1:]).swapaxes(1, 2).reshape(rows.shape)
+    if arch in GROUPED_ROWS and "query_key_value" in name:
+        groups = rows.reshape(n_kv_heads, n_heads // n_kv_heads + 2, -1, *rows.shape[1:])
+        parts = groups[:, :-2], groups[:, -2], groups[:, -1]
+        rows = np.concatenate([part.reshape(-1, *rows.shape[1:]) for part in parts])
     if arch == "gpt2" and ".h." in name:
         rows = rows.T
-    if arch.startswith("gemma") and "norm" in name:
+    if arch in SHIFTED and "norm" in name:
         rows = rows + 1
     return np.ascontiguousarray(rows)
 
@@ -41,7 +51,8 @@ def write_gguf(path, model, arch, quantised=None, extra=None, **keys):
     config = model.config
     n_heads, n_layers = config.num_attention_heads, config.num_hidden_layers
     n_kv_heads = getattr(config, "num_key_value_heads", None) or n_heads
-    d_head = getattr(config, "d_kv", None) or getattr(config, "head_dim", None)
+    n_kv_heads = keys.get("attention.head_count_kv", n_kv_heads)
+    d_head = getattr(config, "d_kv", None) or config.to_dict().get("head_dim")
     width = d_head or config.hidden_size // n_heads
     keys = settings(
         f"block_count={n_layers} context_length=97 embedding_length={config.hidden_size} "
@@ -339,5 +350,5 @@ def test_what_is_not_read_is_refused_with_what_to_do(tmp_path):
         ctranslate2_model(path)
     writer = gguf.GGUFWriter(tmp_path / "tiny.gguf", "mamba")
     writer.add_tensor("blk.0.attn_q.weight", np.ones((3, 5), np.float32))
-    with pytest.raises(Unreadable, match=r"is 'mamba'; it must be one of llama, qwen2"):
+    with pytest.raises(Unreadable, match=r"is 'mamba'; it must be one of llama, "):
         gguf_model(finished(writer, tmp_path / "tiny.gguf"))

@@ -16,15 +16,17 @@ from attnkit.realmodels.notes import (
     CAPPED,
     CLIPPED,
     LATENT,
+    NORMED,
     NORMED_VALUES,
+    Q_IS_K,
     REPEATED,
     SINK,
     SLOPED,
     UNDIVIDED,
     WINDOWED,
 )
-from attnkit.realmodels.rotary import Rotary
-from attnkit.realmodels.stack import Stack
+from attnkit.realmodels.rotary import FULL, SLIDING, Rotary
+from attnkit.realmodels.stack import LatentNames, Stack
 
 
 def _separate(parent: str, q: str, k: str, v: str) -> tuple[tuple[str, str], ...]:
@@ -153,6 +155,16 @@ _FALCON = replace(
     notes=(),
 )
 
+
+def _count_bigcode_kv_heads(config: Configuration, n_heads: int) -> int:
+    """Return the number of key and value heads of a GPT-BigCode: one or all."""
+    return 1 if config.flag("multi_query", default=True) else n_heads
+
+
+_GPT_BIGCODE = replace(
+    _GPT2[0], grouped=True, transposed=False, count_kv_heads=_count_bigcode_kv_heads
+)
+
 _MPT = Stack(Kind.CAUSAL, "blocks.{}.", (("attn.Wqkv", "qkv"),), norm="norm_1", notes=(SLOPED,))
 
 _LLAMA = Stack(
@@ -170,11 +182,13 @@ _GEMMA = replace(
     gain_offset=1.0,
 )
 
+_GEMMA_3_ROTARY = Rotary(
+    theta=1e6, local_theta=10_000.0, global_every=6, global_offset=-1, local_scaling=False
+)
+
 _GEMMA_3 = replace(
     _GEMMA,
-    rotary=Rotary(
-        theta=1e6, local_theta=10_000.0, global_every=6, global_offset=-1, local_scaling=False
-    ),
+    rotary=_GEMMA_3_ROTARY,
     defaults=(("num_attention_heads", 8), ("num_key_value_heads", 4), ("head_dim", 256)),
 )
 
@@ -182,7 +196,7 @@ _GEMMA_4 = replace(
     _LLAMA,
     layer_sizes=True,
     switches=(("use_bidirectional_attention", "all", Kind.ENCODER),),
-    rotary=_GEMMA_3.rotary,
+    rotary=_GEMMA_3_ROTARY,
     notes=(UNDIVIDED, NORMED_VALUES),
     defaults=(
         ("global_head_dim", 512),
@@ -196,6 +210,30 @@ _GEMMA_4 = replace(
     ),
 )
 
+_GEMMA_3N = replace(
+    _LLAMA,
+    layer_sizes=True,
+    rotary=replace(_GEMMA_3_ROTARY, global_every=5),
+    notes=(UNDIVIDED, NORMED_VALUES),
+    defaults=(("num_kv_shared_layers", 15),),
+)
+
+_HYBRID = (FULL, SLIDING, "attention")
+"""Words for attention in the list of layer types of a model that also has other layers."""
+
+_QWEN_NEXT = replace(
+    _LLAMA, gated=True, hybrid=_HYBRID, gain_offset=1.0, rotary=Rotary(fraction=0.25)
+)
+
+_REFORMER = Stack(
+    Kind.ENCODER,
+    "encoder.layers.{}.",
+    _separate("attention.self_attention.", "query", "key", "value"),
+    norm="attention.layer_norm",
+    hybrid=("local",),
+    switches=_DECODER_IF,
+)
+
 _OLMO_3 = replace(
     _LLAMA,
     norm="",
@@ -207,7 +245,7 @@ _OLMO_3 = replace(
 _LATENT = replace(
     _LLAMA,
     modules=(("self_attn.kv_a_proj_with_mqa", "kv"),),
-    latent=True,
+    latent=LatentNames(),
     switches=(),
     notes=(LATENT,),
 )
@@ -278,6 +316,14 @@ _T5 = (
 
 _POST_NORM, _PRE_NORM = _encoder_decoder(pre_norm=False), _encoder_decoder(pre_norm=True)
 
+_SIZES = (
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+)
+
 _TABLE: tuple[tuple[str, tuple[Stack, ...]], ...] = (
     ("bert bert-generation camembert electra ernie roberta xlm-roberta", _BERT),
     ("megatron-bert", _with_norms(_BERT, "attention.ln", "crossattention.ln")),
@@ -302,15 +348,56 @@ _TABLE: tuple[tuple[str, tuple[Stack, ...]], ...] = (
     ("bloom", (_BLOOM,)),
     ("falcon", (_FALCON,)),
     ("gpt2", _GPT2),
+    ("gpt_bigcode", (_GPT_BIGCODE,)),
     ("gpt_neox", (_GPT_NEOX,)),
     ("gptj", (_GPT_J,)),
     ("mpt", (_MPT,)),
     ("opt", (_OPT,)),
     ("granite llama ministral mistral mixtral qwen2 qwen2_moe qwen3 qwen3_moe", (_LLAMA,)),
-    ("smollm3 starcoder2", (_LLAMA,)),
+    ("qwen2_vl qwen2_vl_text qwen2_5_vl qwen2_5_vl_text starcoder2", (_LLAMA,)),
+    ("smollm3", (replace(_LLAMA, rotary=Rotary(unturned_every=4)),)),
+    ("lfm2", (replace(_LLAMA, norm="operator_norm", hybrid=_HYBRID),)),
+    (
+        "llama4_text",
+        (
+            replace(
+                _LLAMA,
+                notes=(NORMED,),
+                rotary=Rotary(interleaved=True, theta=5e5, unturned_every=4),
+            ),
+        ),
+    ),
+    ("qwen3_next qwen3_5_text qwen3_5_moe_text", (_QWEN_NEXT,)),
+    (
+        "cohere2",
+        (
+            replace(
+                _LLAMA,
+                rotary=Rotary(
+                    interleaved=True, global_every=4, global_offset=-1, unturned_type=FULL
+                ),
+            ),
+        ),
+    ),
+    ("gemma3n_text", (_GEMMA_3N,)),
+    (
+        "reformer",
+        (
+            _REFORMER,
+            replace(
+                _REFORMER,
+                modules=tuple(
+                    (f"attention.self_attention.{module}", roles)
+                    for module, roles in (("query_key", "q=k"), ("value", "v"))
+                ),
+                hybrid=("lsh",),
+                notes=(Q_IS_K,),
+            ),
+        ),
+    ),
     ("eurobert", (replace(_LLAMA, kind=Kind.ENCODER, switches=()),)),
     ("cohere helium", (replace(_LLAMA, rotary=Rotary(interleaved=True)),)),
-    ("glm", (replace(_LLAMA, rotary=Rotary(interleaved=True, fraction=0.5)),)),
+    ("glm glm4", (replace(_LLAMA, rotary=Rotary(interleaved=True, fraction=0.5)),)),
     ("gemma gemma2", (_GEMMA,)),
     ("gemma3_text", (_GEMMA_3,)),
     ("gemma4_text gemma4_unified_text", (_GEMMA_4,)),
@@ -340,3 +427,21 @@ FIELD_NOTES: Mapping[str, str] = {
     "local_attention": WINDOWED,
 }
 """Notes on a model by the configuration field that calls for the note, unless it is false."""
+
+SPARSE: Mapping[str, Mapping[str, int]] = {
+    family: {name: size for name, size in zip(_SIZES, sizes, strict=True) if size}
+    for families, sizes in (
+        ("gemma", (3072, 28, 16, 16, 256)),
+        ("gemma2 gemma3_text", (2304, 26, 8, 4, 256)),
+        ("gemma3n_text", (2048, 35, 8, 2, 256)),
+        ("llama", (4096, 32, 32, 0, 0)),
+        ("mistral mixtral", (4096, 32, 32, 8, 0)),
+        ("qwen2", (4096, 32, 32, 32, 0)),
+        ("qwen3", (4096, 32, 32, 32, 128)),
+    )
+    for family in families.split()
+}
+"""Sizes for what the configuration of the text's part in a model of images and text leaves out.
+
+Such a part may name only what differs from the library's own sizes for its family.
+"""

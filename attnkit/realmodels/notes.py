@@ -28,6 +28,12 @@ LATENT = (
     "Only the part of queries and keys without rotary positions is shown."
 )
 REPEATED = "All layers of a group share their weights, which are shown once."
+HYBRID = "Some layers have no attention of this kind and are left out."
+PREDICTING = "Layers that only predict later tokens in training are left out."
+Q_IS_K = (
+    "In some layers, one matrix serves as W_Q and as W_K; keys are divided by their length, which "
+    "is not shown."
+)
 UNTURNED = "Some layers have no rotary positions."
 STRETCHED = (
     "Rotary positions change beyond the trained length; the numbers here are those within it."
