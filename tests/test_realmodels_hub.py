@@ -58,8 +58,10 @@ def test_what_the_hub_has_is_read_and_what_it_refuses_says_what_to_do(tmp_path):
         hub.add("o/many", INDEXED, "step1000")
         hub.add("o/gated", INDEXED)
         hub.gated.add("o/gated")
-        hub.add("o/gguf", {"config.json": {}, "m-Q4_K_M.gguf": GGUF, "m-Q8_0.gguf": GGUF,
-                           "mmproj-F16.gguf": b""})
+        hub.add(
+            "o/gguf",
+            {"config.json": {}, "m-Q4_K_M.gguf": GGUF, "m-Q8_0.gguf": GGUF, "mmproj-F16.gguf": b""},
+        )
         hub.add("o/inner", {f"0_Transformer/{name}": raw for name, raw in INDEXED.items()})
         hub.add("o/pickle", {"config.json": {}, "pytorch_model.bin": b"p"})
         for source, name in (
@@ -101,7 +103,7 @@ def test_what_the_hub_has_is_read_and_what_it_refuses_says_what_to_do(tmp_path):
 
 
 def test_of_sixty_shards_only_the_bytes_of_attention_are_fetched(tmp_path):
-    """Thirty shards hold experts only and are not opened; a stopped measurement fetches the rest."""
+    """Thirty shards hold experts only and are not opened; after a stop, the rest is fetched."""
     sizes, n_layers = Sizes(n_layers=30, d_model=64), 30
     rows, files, places, needed = sizes.drawn(np.random.default_rng(3)), {}, {}, 0
     tensors = llama_tensors(sizes, rows)
@@ -109,7 +111,8 @@ def test_of_sixty_shards_only_the_bytes_of_attention_are_fetched(tmp_path):
         own = {name: w for name, w in tensors.items() if f"layers.{i}." in name}
         needed += sum(w.nbytes for w in own.values())
         expert = np.zeros((300, 300), np.float32)
-        for part, held in enumerate((own | {f"e{i}.0.weight": expert}, {f"e{i}.1.weight": expert})):
+        first, second = ({f"e{i}.{part}.weight": expert} for part in range(2))
+        for part, held in enumerate((own | first, second)):
             shard = f"model-{2 * i + part + 1:05}-of-00060.safetensors"
             files[shard] = save(held)
             places |= dict.fromkeys(held, shard)
@@ -123,7 +126,9 @@ def test_of_sixty_shards_only_the_bytes_of_attention_are_fetched(tmp_path):
         for layer in open_model("o/large").layers:
             np.testing.assert_array_equal(layer.read().W_V.shape[1:], (64, 2))
         sent = sum(n for _, n in hub.requests)
-        assert len([name for name, _ in hub.requests if name.endswith("-of-00060.safetensors")]) > 30
+        assert (
+            len([name for name, _ in hub.requests if name.endswith("-of-00060.safetensors")]) > 30
+        )
         assert {name for name, _ in hub.requests if "of-00060" in name} == {
             f"model-{2 * i + 1:05}-of-00060.safetensors" for i in range(n_layers)
         }
@@ -243,7 +248,9 @@ def four_bits(rng, name, w):
         f"{name}.quant_map": table,
         f"{name}.nested_absmax": outer,
         f"{name}.nested_quant_map": inner,
-        f"{name}.quant_state.bitsandbytes__nf4": np.frombuffer(json.dumps(state).encode(), np.uint8),
+        f"{name}.quant_state.bitsandbytes__nf4": np.frombuffer(
+            json.dumps(state).encode(), np.uint8
+        ),
     }
     values = table[codes].reshape(-1, 64) * (inner[scales] * outer[0] + 0.25)[:, None]
     return stored, values.reshape(w.shape)

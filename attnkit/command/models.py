@@ -32,7 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="*",
         metavar="MODEL",
         help="a folder, a file (*.safetensors beside its config.json, *.gguf, CTranslate2's "
-        "model.bin, Marian's *.bin or *.npz), an installed package, or owner/name on the hub",
+        "model.bin, Marian's *.bin or *.npz), an installed package, or a model on the hub: "
+        "owner/name, owner/name@revision, owner/name:Q8_0, or an address from the browser",
     )
     parser.add_argument("--out", metavar="FILE.parquet", help="write a row per head and per layer")
     parser.add_argument(

@@ -41,6 +41,9 @@ KV_PLACE = ["model", "kind", "kv_layer", "kv_head"]
 K_IS_V = "K=V"
 """Value of the column `tied` in layers in which one matrix serves as W_K and as W_V."""
 
+Q_IS_K = "Q=K"
+"""Value of the column `tied` in layers in which one matrix serves as W_Q and as W_K."""
+
 Progress = Callable[[int, int], None]
 """Function called with the number of measured layers and the number of all layers."""
 
@@ -221,8 +224,9 @@ def measure_model(
         `n_kv_heads`, `d_model`, `d_head`, `tied`, `folded`, `offset`, and the names of `MEASURES`.
         Most measures have columns `…_random` and `…_random_sd`, too: mean and standard deviation
         for random matrices of the same shape. NaN where a measure is not defined. `tied` is "K=V"
-        where one matrix serves as W_K and as W_V, and "" elsewhere. Comparisons with W_V are NaN
-        there, except in models that attnkit has trained, which show what tied matrices give.
+        where one matrix serves as W_K and as W_V, "Q=K" where one serves as W_Q and as W_K, and ""
+        elsewhere. Comparisons with W_V are NaN where it is "K=V", except in models that attnkit
+        has trained, which show what tied matrices give.
 
     Raises:
         Unreadable: If a layer cannot be read, or if all offsets differ from 0 and no layer has
@@ -232,7 +236,7 @@ def measure_model(
     arrays: dict[str, np.ndarray] = {}
     for n_measured, layer in enumerate(model.layers, 1):
         as_read = layer.read()
-        tied = K_IS_V if model.format != TRAINED_HERE and as_read.k_is_v else ""
+        tied = "" if model.format == TRAINED_HERE else _tied(as_read)
         levels = {fold: chance_levels(as_read, fold=fold) for fold in {s.fold for s in settings}}
         for setting in settings:
             if setting.offset and as_read.rope is None:
@@ -266,6 +270,13 @@ def notes_on(table: pd.DataFrame) -> tuple[str, ...]:
                 note(f"{len(places):,} of {n_heads:,}", f"{kind} layer {layer}, head {head}")
             )
     return tuple(found)
+
+
+def _tied(layer: Projections) -> str:
+    """Return the value of the column `tied` of a layer."""
+    if layer.k_is_v:
+        return K_IS_V
+    return Q_IS_K if np.array_equal(layer.W_Q, layer.W_K) else ""
 
 
 def _rows(

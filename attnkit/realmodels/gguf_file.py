@@ -42,16 +42,22 @@ from attnkit.realmodels.stack import LatentNames, Stack
 from attnkit.realmodels.tensors import TensorEntry, TensorFile
 
 ARCHITECTURES = {
-    **dict.fromkeys(("llama", "deci", "llama-embed"), "llama"),
+    **dict.fromkeys(("llama", "llama-embed"), "llama"),
     "gemma-embedding": "gemma3_text",
     **{
         name: name.replace("-", "_")
         for name in (
             "bert nomic-bert eurobert gpt2 gpt-oss bloom mpt falcon stablelm starcoder2 t5 "
-            "qwen2 qwen3 gemma gemma2 phi3 olmo olmo2 smollm3 granite lfm2 glm4 cohere2"
+            "qwen2 qwen3 gemma gemma2 phi3 olmo olmo2 smollm3 granite lfm2 glm4 cohere2 arcee "
+            "dots1 exaone4 nemotron apertus"
         ).split()
     },
     "modern-bert": "modernbert",
+    "seed_oss": "seed_oss",
+    "glm4moe": "glm4_moe",
+    "granitemoe": "granitemoe",
+    "qwen3vl": "qwen3_vl_text",
+    "olmoe": "olmoe",
     "gptneox": "gpt_neox",
     "starcoder": "gpt_bigcode",
     "t5encoder": "t5",
@@ -64,14 +70,24 @@ ARCHITECTURES = {
     "gemma3": "gemma3_text",
     "gemma3n": "gemma3n_text",
     "gemma4": "gemma4_text",
-    "mistral3": "mistral",
+    "mistral3": "ministral3",
     "llama4": "llama4_text",
     "phi2": "phi",
     "deepseek2": "deepseek_v2",
 }
 """Family of each architecture that is read, by the value of the key general.architecture."""
 
-SHUFFLED = ("llama", "deci", "llama-embed", "smollm3", "granite", "mistral3", "olmo")
+SHUFFLED = (
+    "llama",
+    "deci",
+    "llama-embed",
+    "smollm3",
+    "granite",
+    "granitemoe",
+    "mistral3",
+    "olmo",
+    "arcee",
+)
 """Architectures in which the converter shuffles the rows of Q and K."""
 
 ENCODERS = ("gemma-embedding", "llama-embed")
@@ -241,10 +257,14 @@ def _configuration(
         labels |= dict.fromkeys(names, f"{architecture}.{key}")
         values |= dict.fromkeys(names, keys.values.get(f"{architecture}.{key}"))
     config = Configuration(values, keys.file, labels)
-    names = {name.removeprefix(f"{architecture}."): name for name in keys.values}
-    given = {short: keys.values[name] for short, name in names.items() if short != name}
+    given = {
+        name.removeprefix(f"{architecture}."): value
+        for name, value in keys.values.items()
+        if name.startswith(f"{architecture}.")
+    }
+    full_names = {name: f"{architecture}.{name}" for name in given}
     rotary = next((stack.rotary for stack in stacks if stack.latent is None), None)
-    derived = dict(_derived(file, config, Configuration(given, keys.file, names), rotary))
+    derived = dict(_derived(file, config, Configuration(given, keys.file, full_names), rotary))
     return replace(config, values={**values, **derived})
 
 

@@ -123,7 +123,11 @@ class HubFile:
 
     def _fetch(self, offset: int, n_bytes: int) -> bytes:
         from huggingface_hub import hf_hub_url
-        from huggingface_hub.utils import build_hf_headers, hf_raise_for_status, http_backoff
+        from huggingface_hub.utils import (  # type: ignore[attr-defined]
+            build_hf_headers,
+            hf_raise_for_status,
+            http_backoff,
+        )
 
         url = hf_hub_url(self.address.name, self.path, revision=self.address.revision)
         headers = build_hf_headers() | {"Range": f"bytes={offset}-{offset + n_bytes - 1}"}

@@ -11,15 +11,28 @@ from dataclasses import replace
 
 from attnkit.realmodels.base import Kind
 from attnkit.realmodels.configuration import Configuration
+from attnkit.realmodels.encoders import (
+    ALBERT,
+    BERT,
+    DEBERTA,
+    DISTILBERT,
+    MODERNBERT,
+    MPNET,
+    NOMIC,
+    POST_NORM,
+    PRE_NORM,
+    PROJ,
+    REFORMER,
+    T5,
+    separate,
+    with_norms,
+)
 from attnkit.realmodels.notes import (
-    BIASED,
     CAPPED,
     CLIPPED,
     LATENT,
     NORMED,
     NORMED_VALUES,
-    Q_IS_K,
-    REPEATED,
     SINK,
     SLOPED,
     UNDIVIDED,
@@ -27,80 +40,6 @@ from attnkit.realmodels.notes import (
 )
 from attnkit.realmodels.rotary import FULL, SLIDING, Rotary
 from attnkit.realmodels.stack import LatentNames, Stack
-
-
-def _separate(parent: str, q: str, k: str, v: str) -> tuple[tuple[str, str], ...]:
-    """Return the modules of a layer with separate linear layers for queries, keys and values."""
-    return ((parent + q, "q"), (parent + k, "k"), (parent + v, "v"))
-
-
-_PROJ = ("q_proj", "k_proj", "v_proj")
-
-_DECODER_IF = (("is_decoder", True, Kind.CAUSAL),)
-
-_BERT = (
-    Stack(
-        Kind.ENCODER,
-        "encoder.layer.{}.",
-        _separate("attention.self.", "query", "key", "value"),
-        switches=_DECODER_IF,
-    ),
-    Stack(
-        Kind.CROSS,
-        "encoder.layer.{}.",
-        _separate("crossattention.self.", "query", "key", "value"),
-    ),
-)
-
-
-def _with_norms(stacks: tuple[Stack, ...], *norms: str) -> tuple[Stack, ...]:
-    """Return copies of the stacks with these norms before their projections."""
-    return tuple(replace(stack, norm=norm) for stack, norm in zip(stacks, norms, strict=True))
-
-
-_DEBERTA = Stack(
-    Kind.ENCODER,
-    "encoder.layer.{}.",
-    _separate("attention.self.", "query_proj", "key_proj", "value_proj"),
-    notes=(SLOPED,),
-)
-
-_MPNET = Stack(
-    Kind.ENCODER,
-    "encoder.layer.{}.",
-    _separate("attention.attn.", "q", "k", "v"),
-    notes=(BIASED,),
-)
-
-_DISTILBERT = Stack(
-    Kind.ENCODER, "transformer.layer.{}.", _separate("attention.", "q_lin", "k_lin", "v_lin")
-)
-
-_ALBERT = Stack(
-    Kind.ENCODER,
-    "encoder.albert_layer_groups.{}.albert_layers.0.",
-    _separate("attention.", "query", "key", "value"),
-    n_layers=("num_hidden_groups",),
-    notes=(REPEATED,),
-    defaults=(("num_hidden_groups", 1),),
-    required=(("inner_group_num", 1),),
-)
-
-_MODERNBERT = Stack(
-    Kind.ENCODER,
-    "layers.{}.",
-    (("attn.Wqkv", "qkv"),),
-    norm="attn_norm",
-    first_norm=1,
-    rotary=Rotary(theta=160_000.0, local_theta=10_000.0, global_every=3),
-)
-
-_NOMIC = Stack(
-    Kind.ENCODER,
-    "encoder.layers.{}.",
-    (("attn.Wqkv", "qkv"),),
-    rotary=Rotary(),
-)
 
 _GPT2 = (
     Stack(Kind.CAUSAL, "h.{}.", (("attn.c_attn", "qkv"),), norm="ln_1", transposed=True),
@@ -125,7 +64,7 @@ _GPT_NEOX = Stack(
 _GPT_J = Stack(
     Kind.CAUSAL,
     "h.{}.",
-    _separate("attn.", *_PROJ),
+    separate("attn.", *PROJ),
     norm="ln_1",
     rotary=Rotary(interleaved=True, n_dims=64),
 )
@@ -170,7 +109,7 @@ _MPT = Stack(Kind.CAUSAL, "blocks.{}.", (("attn.Wqkv", "qkv"),), norm="norm_1", 
 _LLAMA = Stack(
     Kind.CAUSAL,
     "layers.{}.",
-    _separate("self_attn.", *_PROJ),
+    separate("self_attn.", *PROJ),
     norm="input_layernorm",
     switches=(("is_causal", False, Kind.ENCODER),),
     rotary=Rotary(),
@@ -225,14 +164,12 @@ _QWEN_NEXT = replace(
     _LLAMA, gated=True, hybrid=_HYBRID, gain_offset=1.0, rotary=Rotary(fraction=0.25)
 )
 
-_REFORMER = Stack(
-    Kind.ENCODER,
-    "encoder.layers.{}.",
-    _separate("attention.self_attention.", "query", "key", "value"),
-    norm="attention.layer_norm",
-    hybrid=("local",),
-    switches=_DECODER_IF,
+_LLAMA_4 = replace(
+    _LLAMA, notes=(NORMED,), rotary=Rotary(interleaved=True, theta=5e5, unturned_every=4)
 )
+
+_ONLY_LOCAL = Rotary(global_every=4, global_offset=-1, unturned_type=FULL)
+"""Rotary positions in layers with a window, and none in the others."""
 
 _OLMO_3 = replace(
     _LLAMA,
@@ -251,70 +188,13 @@ _LATENT = replace(
 )
 
 
-def _encoder_decoder(pre_norm: bool) -> tuple[Stack, ...]:
-    """Return the stacks of BART and its relatives."""
-    norms = ("self_attn_layer_norm", "encoder_attn_layer_norm", "encoder.layer_norm")
-    self_norm, cross_norm, source_norm = norms if pre_norm else ("", "", "")
-    encoder = Stack(
-        Kind.ENCODER,
-        "encoder.layers.{}.",
-        _separate("self_attn.", *_PROJ),
-        norm=self_norm,
-        n_layers=("encoder_layers",),
-        n_heads=("encoder_attention_heads",),
-    )
-    decoder = replace(
-        encoder,
-        kind=Kind.CAUSAL,
-        prefix="decoder.layers.{}.",
-        n_layers=("decoder_layers",),
-        n_heads=("decoder_attention_heads",),
-    )
-    cross = replace(
-        decoder,
-        kind=Kind.CROSS,
-        modules=_separate("encoder_attn.", *_PROJ),
-        norm=cross_norm,
-        source_norm=source_norm,
-    )
-    return encoder, decoder, cross
-
-
 _OPT = Stack(
     Kind.CAUSAL,
     "decoder.layers.{}.",
-    _separate("self_attn.", *_PROJ),
+    separate("self_attn.", *PROJ),
     norm="self_attn_layer_norm",
     norm_flags=("do_layer_norm_before", "layer_norm_elementwise_affine"),
 )
-
-_T5_ENCODER = Stack(
-    Kind.ENCODER,
-    "encoder.block.{}.",
-    _separate("layer.0.SelfAttention.", "q", "k", "v"),
-    norm="layer.0.layer_norm",
-    n_layers=("num_layers",),
-    notes=(BIASED, UNDIVIDED),
-)
-_T5_DECODER = replace(
-    _T5_ENCODER,
-    kind=Kind.CAUSAL,
-    prefix="decoder.block.{}.",
-    n_layers=("num_decoder_layers", "num_layers"),
-)
-_T5 = (
-    _T5_ENCODER,
-    _T5_DECODER,
-    replace(
-        _T5_DECODER,
-        kind=Kind.CROSS,
-        modules=_separate("layer.1.EncDecAttention.", "q", "k", "v"),
-        norm="layer.1.layer_norm",
-        source_norm="encoder.final_layer_norm",
-    ),
-)
-
-_POST_NORM, _PRE_NORM = _encoder_decoder(pre_norm=False), _encoder_decoder(pre_norm=True)
 
 _SIZES = (
     "hidden_size",
@@ -325,26 +205,26 @@ _SIZES = (
 )
 
 _TABLE: tuple[tuple[str, tuple[Stack, ...]], ...] = (
-    ("bert bert-generation camembert electra ernie roberta xlm-roberta", _BERT),
-    ("megatron-bert", _with_norms(_BERT, "attention.ln", "crossattention.ln")),
-    ("roberta-prelayernorm", _with_norms(_BERT, "attention.LayerNorm", "crossattention.LayerNorm")),
+    ("bert bert-generation camembert electra ernie roberta xlm-roberta", BERT),
+    ("megatron-bert", with_norms(BERT, "attention.ln", "crossattention.ln")),
+    ("roberta-prelayernorm", with_norms(BERT, "attention.LayerNorm", "crossattention.LayerNorm")),
     (
         "xlm-roberta-xl",
-        _with_norms(_BERT, "attention.self_attn_layer_norm", "crossattention.self_attn_layer_norm"),
+        with_norms(BERT, "attention.self_attn_layer_norm", "crossattention.self_attn_layer_norm"),
     ),
-    ("albert", (_ALBERT,)),
-    ("deberta-v2", (_DEBERTA,)),
-    ("distilbert", (_DISTILBERT,)),
-    ("modernbert", (_MODERNBERT,)),
+    ("albert", (ALBERT,)),
+    ("deberta-v2", (DEBERTA,)),
+    ("distilbert", (DISTILBERT,)),
+    ("modernbert", (MODERNBERT,)),
     (
         "modernbert-decoder",
-        (replace(_MODERNBERT, kind=Kind.CAUSAL, modules=_separate("attn.", *_PROJ)),),
+        (replace(MODERNBERT, kind=Kind.CAUSAL, modules=separate("attn.", *PROJ)),),
     ),
-    ("mpnet", (_MPNET,)),
-    ("nomic_bert", (_NOMIC,)),
-    ("bart blenderbot-small marian", _POST_NORM),
-    ("blenderbot m2m_100 mbart pegasus whisper", _PRE_NORM),
-    ("mt5 t5 umt5", _T5),
+    ("mpnet", (MPNET,)),
+    ("nomic_bert", (NOMIC,)),
+    ("bart blenderbot-small marian", POST_NORM),
+    ("blenderbot m2m_100 mbart pegasus whisper", PRE_NORM),
+    ("mt5 t5 umt5", T5),
     ("bloom", (_BLOOM,)),
     ("falcon", (_FALCON,)),
     ("gpt2", _GPT2),
@@ -353,58 +233,33 @@ _TABLE: tuple[tuple[str, tuple[Stack, ...]], ...] = (
     ("gptj", (_GPT_J,)),
     ("mpt", (_MPT,)),
     ("opt", (_OPT,)),
-    ("granite llama ministral mistral mixtral qwen2 qwen2_moe qwen3 qwen3_moe", (_LLAMA,)),
-    ("qwen2_vl qwen2_vl_text qwen2_5_vl qwen2_5_vl_text starcoder2", (_LLAMA,)),
-    ("smollm3", (replace(_LLAMA, rotary=Rotary(unturned_every=4)),)),
-    ("lfm2", (replace(_LLAMA, norm="operator_norm", hybrid=_HYBRID),)),
     (
-        "llama4_text",
-        (
-            replace(
-                _LLAMA,
-                notes=(NORMED,),
-                rotary=Rotary(interleaved=True, theta=5e5, unturned_every=4),
-            ),
-        ),
+        "afmoe arcee aria_text cwm doge dots1 granite granitemoe jais2 llama mellum ministral "
+        "ministral3 mistral mixtral olmoe phimoe qwen2 qwen2_5_vl qwen2_5_vl_text qwen2_moe "
+        "qwen2_vl qwen2_vl_text qwen3 qwen3_moe qwen3_vl_moe_text qwen3_vl_text seed_oss "
+        "solar_open starcoder2",
+        (_LLAMA,),
     ),
-    ("qwen3_next qwen3_5_text qwen3_5_moe_text", (_QWEN_NEXT,)),
-    (
-        "cohere2",
-        (
-            replace(
-                _LLAMA,
-                rotary=Rotary(
-                    interleaved=True, global_every=4, global_offset=-1, unturned_type=FULL
-                ),
-            ),
-        ),
-    ),
+    ("apertus", (replace(_LLAMA, norm="attention_layernorm"),)),
+    ("cohere2", (replace(_LLAMA, rotary=replace(_ONLY_LOCAL, interleaved=True)),)),
+    ("exaone4", (replace(_LLAMA, norm="", rotary=_ONLY_LOCAL),)),
     ("gemma3n_text", (_GEMMA_3N,)),
-    (
-        "reformer",
-        (
-            _REFORMER,
-            replace(
-                _REFORMER,
-                modules=tuple(
-                    (f"attention.self_attention.{module}", roles)
-                    for module, roles in (("query_key", "q=k"), ("value", "v"))
-                ),
-                hybrid=("lsh",),
-                notes=(Q_IS_K,),
-            ),
-        ),
-    ),
+    ("lfm2", (replace(_LLAMA, norm="operator_norm", hybrid=_HYBRID),)),
+    ("llama4_text", (_LLAMA_4,)),
+    ("nemotron", (replace(_LLAMA, gain_offset=1.0, rotary=Rotary(fraction=0.5)),)),
+    ("qwen3_next qwen3_5_moe_text qwen3_5_text", (_QWEN_NEXT,)),
+    ("reformer", REFORMER),
+    ("smollm3", (replace(_LLAMA, rotary=Rotary(unturned_every=4)),)),
     ("eurobert", (replace(_LLAMA, kind=Kind.ENCODER, switches=()),)),
-    ("cohere helium", (replace(_LLAMA, rotary=Rotary(interleaved=True)),)),
+    ("cohere ernie4_5 ernie4_5_moe helium", (replace(_LLAMA, rotary=Rotary(interleaved=True)),)),
     ("glm glm4", (replace(_LLAMA, rotary=Rotary(interleaved=True, fraction=0.5)),)),
-    ("gemma gemma2", (_GEMMA,)),
+    ("gemma gemma2 vaultgemma", (_GEMMA,)),
     ("gemma3_text", (_GEMMA_3,)),
     ("gemma4_text gemma4_unified_text", (_GEMMA_4,)),
     ("gpt_oss", (replace(_LLAMA, rotary=Rotary(theta=150_000.0), notes=(SINK,)),)),
-    ("olmo olmo2", (replace(_LLAMA, norm=""),)),
+    ("flex_olmo olmo olmo2", (replace(_LLAMA, norm=""),)),
     ("olmo3", (_OLMO_3,)),
-    ("phi", (replace(_LLAMA, rotary=Rotary(fraction=0.5)),)),
+    ("glm4_moe phi", (replace(_LLAMA, rotary=Rotary(fraction=0.5)),)),
     ("phi3", (replace(_LLAMA, modules=(("self_attn.qkv_proj", "qkv"),)),)),
     ("stablelm", (replace(_LLAMA, rotary=Rotary(fraction=0.25)),)),
     ("deepseek_v2 deepseek_v3 glm4_moe_lite minicpm3 youtu", (_LATENT,)),

@@ -92,7 +92,8 @@ def _rule(entries: Entries, settings: Settings, name: str) -> Quantised | None:
 
 def _bytes(entries: Entries, name: str, dtype: Any) -> Array:
     entry = entries[name]
-    return entry.read_bytes().view(dtype).astype(np.float32).reshape(entry.shape)
+    numbers: Array = entry.read_bytes().view(dtype).astype(np.float32)
+    return numbers.reshape(entry.shape)
 
 
 def _numbers(
@@ -145,7 +146,8 @@ def _four_bits(entries: Entries, name: str, kind: str) -> Quantised:
             scales = inner()[scales.astype(np.uint8)]
             scales = scales * outer().repeat(nested_size)[: len(scales)] + np.float32(offset)
         numbers = table()[np.stack([raw >> 4, raw & 15], 1).reshape(-1, size)]
-        return (numbers * scales[:, None]).reshape(shape)
+        scaled: Array = numbers * scales[:, None]
+        return scaled.reshape(shape)
 
     return Quantised(kind.upper(), shape, values)
 
@@ -176,7 +178,8 @@ def _affine(entries: Entries, settings: Settings, name: str, stem: str) -> Quant
         bits = np.unpackbits(entry.read_bytes().reshape(rows, -1), axis=1, bitorder="little")
         powers = np.uint8(1) << np.arange(n_bits, dtype=np.uint8)
         numbers = (bits.reshape(rows, n_groups, size, n_bits) * powers).sum(-1, dtype=np.float32)
-        return (numbers * scale()[..., None] + shift()[..., None]).reshape(shape)
+        scaled: Array = numbers * scale()[..., None] + shift()[..., None]
+        return scaled.reshape(shape)
 
     return Quantised(f"MLX {n_bits}-bit", shape, values)
 
@@ -204,6 +207,7 @@ def _floats(entries: Entries, settings: Settings, name: str, scale_name: str) ->
             scales = scales.repeat(sides[0], 0).repeat(sides[1], 1)[: shape[0], : shape[1]]
         elif len(scale_shape) == 1:
             scales = scales[:, None]
-        return numbers * scales
+        scaled: Array = numbers * scales
+        return scaled
 
     return Quantised("FP8", shape, values)

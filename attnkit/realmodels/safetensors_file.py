@@ -191,20 +191,21 @@ def _header(path: Path | HubFile) -> dict[str, TensorEntry]:
 
 def _entry(path: Path | HubFile, name: str, fields: Any, start: int, changed: int) -> TensorEntry:
     """Return the entry of a tensor from its fields in the header."""
-    shape, kind, place = (
-        (fields.get(key) for key in ("shape", "dtype", "data_offsets"))
-        if isinstance(fields, dict)
-        else (None, None, None)
-    )
-    for numbers, n in ((shape, None), (place, 2)):
-        good = isinstance(numbers, list) and all(type(x) is int and 0 <= x < 2**63 for x in numbers)
-        if not good or n not in (None, len(numbers)):
-            raise damaged(path.name, f"{quote(name)} has no shape or no place in the header")
+    fields = fields if isinstance(fields, dict) else {}
+    shape, kind, place = (fields.get(key) for key in ("shape", "dtype", "data_offsets"))
+    if not _are_counts(shape) or not _are_counts(place, 2) or not isinstance(kind, str):
+        raise damaged(path.name, f"{quote(name)} has no shape, type or place in the header")
     begin, end = place
-    n_bits = math.prod(shape) * _BITS.get(kind, 0) if isinstance(kind, str) else -1
-    if n_bits < 0 or end < begin or (kind in _BITS and n_bits != 8 * (end - begin)):
+    n_bits = math.prod(shape) * _BITS.get(kind, 0)
+    if end < begin or (kind in _BITS and n_bits != 8 * (end - begin)):
         raise damaged(
             path.name,
             f"{quote(name)} of shape {quote(shape)} in {quote(kind)} has {end - begin:,} bytes",
         )
     return TensorEntry(tuple(shape), kind, path, start + begin, end - begin, changed)
+
+
+def _are_counts(numbers: Any, n: int | None = None) -> bool:
+    """Return whether a value is a list of whole numbers that are not negative, `n` if given."""
+    is_list = isinstance(numbers, list) and n in (None, len(numbers))
+    return is_list and all(type(x) is int and 0 <= x < 2**63 for x in numbers)

@@ -230,9 +230,7 @@ def _choose(names: list[str], place: str, number_type: str = "", marian: Sequenc
         if len(found) == 1:
             return found[0]
         if found:
-            how = (
-                ", on the hub as in owner/name:Q8_0" if kind == "GGUF files" else ""
-            )
+            how = ", on the hub as in owner/name:Q8_0" if kind == "GGUF files" else ""
             raise Unreadable(
                 f"{place}: {len(found)} {kind}; name the one that is meant{how}: " + listing(found)
             )
