@@ -10,6 +10,7 @@ from safetensors.numpy import save
 from simulated_hub import simulated_hub
 
 from attnkit.realmodels import Unreadable, open_model
+from attnkit.realmodels.hub import revisions_of
 from attnkit.realmodels.sources import find_files
 
 SIZES = Sizes()
@@ -87,6 +88,8 @@ def test_what_the_hub_has_is_read_and_what_it_refuses_says_what_to_do(tmp_path):
             ("o/pickle", "'pytorch_model.bin' cannot be read; pickles"),
         ):
             assert says in refusal(source), source
+        assert revisions_of("o/many@step1000,main:x") == ["o/many@step1000:x", "o/many@main:x"]
+        assert revisions_of("o/many@main") == ["o/many@main"]
         fetched = {name for name, _ in hub.requests}
         assert not fetched & {name.rpartition("/")[2] for name in COPIES}
         whole = find_files("o/many")

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from safetensors.numpy import save_file
 
 from attnkit.__main__ import main
 from attnkit.realmodels import Unreadable, measure_model, open_model
+from attnkit.realmodels import atlas as measuring
 from attnkit.realmodels.atlas import Atlas
 from attnkit.realmodels.sources import READ, find_files
 
@@ -161,6 +163,27 @@ def test_the_command_writes_a_row_per_head_and_per_layer(bert, tmp_path, capsys)
     both = Atlas.load(out)
     assert list(both.table["model"].unique()) == ["tiny-bert", "tiny-bert (2)"]
     assert len(both.joined(both).table) == len(both.table)
+
+
+def test_a_stopped_measurement_goes_on(bert, tmp_path, monkeypatch):
+    """The same table comes of it, and only what was not measured is; other weights start anew."""
+    out, whole = tmp_path / "atlas.parquet", measure_model(open_model(str(bert))).table
+    measured, measure = [], measuring.measure_layer
+
+    def counted(weights, *, most=99):
+        if len(measured) == most:
+            raise KeyboardInterrupt
+        measured.append(weights)
+        return measure(weights)
+
+    monkeypatch.setattr(measuring, "measure_layer", partial(counted, most=1))
+    assert main(["models", str(bert), "--out", str(out)]) == 130
+    assert len(list(tmp_path.glob("atlas.parquet.*.layers/*"))) == 1
+    monkeypatch.setattr(measuring, "measure_layer", counted)
+    assert main(["models", str(bert), "--out", str(out)]) == 0
+    assert len(measured) == L
+    pd.testing.assert_frame_equal(pd.read_parquet(out), whole)
+    assert list(tmp_path.glob("atlas.parquet.*")) == []
 
 
 def test_interrupts_and_full_disks_lose_nothing(bert, tmp_path, monkeypatch, capsys):

@@ -17,7 +17,7 @@
 | `safetensors_file`, `gguf_header`, `marian_tensors` | list and read the tensors of a format |
 | `quantised` | values of quantised weights in safetensors |
 | `measures`, `chance`, `portraits` | measures of one layer, their random levels, drawing data |
-| `atlas` | table of all heads and layers of models |
+| `atlas`, `kept_layers` | table of all heads and layers of models |
 | `activations` | similarity of queries, keys and values when a model reads text |
 | `shipped`, `toys`, `answer` | measurements in the package, and a summary of them in words |
 

@@ -61,6 +61,16 @@ def parse_address(source: str) -> Address | None:
     return Address(f"{match['owner']}/{match['model']}", revision, inside)
 
 
+def revisions_of(source: str) -> list[str]:
+    """Return a source of each revision that owner/name@revision,revision… names, in their order."""
+    match = _SHORT.fullmatch(source)
+    if match is None or "," not in (match["revision"] or "") or Path(source).exists():
+        return [source]
+    inside = f":{match['inside']}" if match["inside"] else ""
+    stem = f"{match['owner']}/{match['model']}"
+    return [f"{stem}@{one}{inside}" for one in match["revision"].split(",") if one]
+
+
 @dataclass(frozen=True)
 class HubFile:
     """File of a model on the hub, of which byte ranges are read.

@@ -8,7 +8,8 @@ queries are projected in one step.
 
 Queries and keys have a second part, which alone has rotary positions. Its key is the same for all
 heads and is not normalised, so no single matrix W_Q W_Kᵀ describes both parts. Only the first part
-is read.
+is read. DeepSeek V4 has one head of keys, projected in one step, which serve as values, too; its
+keys are read whole, and their rotary positions are left out.
 
 Source:
     DeepSeek-AI 2024, "DeepSeek-V2", arXiv 2405.04434.
@@ -21,7 +22,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from attnkit.realmodels.base import Array, Kind, Projections, per_head
-from attnkit.realmodels.configuration import D_MODEL, Configuration
+from attnkit.realmodels.configuration import D_HEAD, D_MODEL, Configuration
 from attnkit.realmodels.errors import Unreadable, quote
 from attnkit.realmodels.stack import LatentNames, Stack
 from attnkit.realmodels.tensors import TensorFile
@@ -66,7 +67,7 @@ class StoredLatentLayer:
     @property
     def n_kv_heads(self) -> int:
         """Number of key and value heads."""
-        return self.n_heads
+        return 1 if self.names.kv else self.n_heads
 
     @property
     def weights(self) -> tuple[str, ...]:
@@ -77,10 +78,7 @@ class StoredLatentLayer:
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Shape of every weight, by the name of its module."""
         names, n_q = self.names, self.n_heads * (self.d_plain + self.d_rotary)
-        shapes: dict[str, tuple[int, ...]] = {
-            names.kv_a: (self.kv_latent + self.d_rotary, self.d_model),
-            names.kv_norm: (self.kv_latent,),
-        }
+        shapes: dict[str, tuple[int, ...]] = {}
         if self.q_latent:
             shapes |= {
                 names.q_a: (self.q_latent, self.d_model),
@@ -89,6 +87,12 @@ class StoredLatentLayer:
             }
         else:
             shapes[names.q] = (n_q, self.d_model)
+        if names.kv:
+            return shapes | {names.kv: (self.d_plain, self.d_model)}
+        shapes |= {
+            names.kv_a: (self.kv_latent + self.d_rotary, self.d_model),
+            names.kv_norm: (self.kv_latent,),
+        }
         if names.kv_b:
             n_kv = self.n_heads * (self.d_plain + self.d_value)
             return shapes | {names.kv_b: (n_kv, self.kv_latent)}
@@ -138,6 +142,11 @@ class StoredLatentLayer:
             w_q, b_q = _product(first, b_first, weight(names.q_norm), second)
         else:
             w_q, b_q = per_head(weight(names.q), n_heads)[..., :n], None
+        gain = file.read(self.norm)
+        if names.kv:
+            w_kv = per_head(weight(names.kv), 1)
+            latent = self.q_latent
+            return Projections(w_q, w_kv, w_kv, b_q, None, None, gain, gain, latent_q=latent)
         if names.kv_b:
             second = per_head(weight(names.kv_b), n_heads)
         else:
@@ -149,7 +158,6 @@ class StoredLatentLayer:
             second,
         )
         b_k, b_v = (None, None) if b_kv is None else (b_kv[..., :n], b_kv[..., n:])
-        gain = file.read(self.norm)
         return Projections(
             w_q,
             w_kv[..., :n],
@@ -172,14 +180,19 @@ def latent_layers(
     Raises:
         Unreadable: If a field is missing or wrong.
     """
+    if names.kv:
+        width = config.count(*D_HEAD)
+        of_kv = 0, width, 0, width
+    else:
+        of_kv = tuple(config.count(name) for name in _WIDTHS)
     widths = (
         config.count(*D_MODEL),
         config.count(*stack.n_heads),
         config.count("q_lora_rank", default=0),
-        *(config.count(name) for name in _WIDTHS),
+        *of_kv,
     )
     prefixes = [model_prefix + stack.prefix.format(i) for i in range(n_layers)]
-    attention = stack.modules[0][0].removesuffix(names.kv_a)
+    attention = stack.modules[0][0].removesuffix(names.kv or names.kv_a)
     return [
         StoredLatentLayer(
             stack.kind, i, f"{prefix}{attention}", names, f"{prefix}{stack.norm}.weight", *widths

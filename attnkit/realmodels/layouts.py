@@ -30,7 +30,9 @@ from attnkit.realmodels.encoders import (
 from attnkit.realmodels.notes import (
     CAPPED,
     CLIPPED,
+    K_IS_V,
     LATENT,
+    LATENT_QUERIES,
     NORMED,
     NORMED_VALUES,
     SINK,
@@ -204,6 +206,13 @@ _SIZES = (
     "head_dim",
 )
 
+_DEEPSEEK_V4 = replace(
+    _LATENT,
+    modules=(("self_attn.kv_proj", "k=v"),),
+    latent=LatentNames(q_norm="q_a_norm", kv="kv_proj"),
+    notes=(LATENT_QUERIES, K_IS_V, NORMED, SINK),
+)
+
 _TABLE: tuple[tuple[str, tuple[Stack, ...]], ...] = (
     ("bert bert-generation camembert electra ernie roberta xlm-roberta", BERT),
     ("megatron-bert", with_norms(BERT, "attention.ln", "crossattention.ln")),
@@ -262,6 +271,7 @@ _TABLE: tuple[tuple[str, tuple[Stack, ...]], ...] = (
     ("glm4_moe phi", (replace(_LLAMA, rotary=Rotary(fraction=0.5)),)),
     ("phi3", (replace(_LLAMA, modules=(("self_attn.qkv_proj", "qkv"),)),)),
     ("stablelm", (replace(_LLAMA, rotary=Rotary(fraction=0.25)),)),
+    ("deepseek_v4", (_DEEPSEEK_V4,)),
     ("deepseek_v2 deepseek_v3 glm4_moe_lite minicpm3 youtu", (_LATENT,)),
 )
 """Values of model_type, and the attention layers of these families."""

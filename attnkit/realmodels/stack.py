@@ -26,6 +26,8 @@ class LatentNames:
         k_b: Second step of keys alone, which some files have instead of `kv_b`, as (heads, latent,
             width).
         v_b: Second step of values alone, as (heads, width, latent).
+        kv: Projection in one step of the keys of one head, which serve as its values, too; "" if
+            keys and values have two steps.
     """
 
     q: str = "q_proj"
@@ -37,6 +39,7 @@ class LatentNames:
     kv_b: str = "kv_b_proj"
     k_b: str = ""
     v_b: str = ""
+    kv: str = ""
 
 
 @dataclass(frozen=True)
