@@ -229,5 +229,5 @@ ALIKE = [
 ]
 """Families whose layout and rules are those of another one; all are compared with `--long`."""
 
-FLAT = {"qwen2_vl", "qwen2_5_vl", "reformer"}
+FLAT = {"deepseek_v4", "qwen2_vl", "qwen2_5_vl", "reformer"}
 """Families with tests of their own."""

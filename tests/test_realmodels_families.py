@@ -10,7 +10,7 @@ import pytest
 import torch
 import varied_models
 from family_models import ALIKE, CASES, FLAT, NEWER
-from library_models import Case, built, computed, library, opened, settings
+from library_models import D_VOCAB, Case, built, computed, library, opened, settings
 from safetensors.torch import load_file, save_file
 
 from attnkit.realmodels import RealModel, measure_model
@@ -172,6 +172,33 @@ def test_reformer_has_one_matrix_for_queries_and_keys(tmp_path):
     assert (tied["symmetry"] == 1).all()
     assert np.allclose(tied["cos_qk"].dropna(), 1)
     assert (table[table["layer"] == 0]["symmetry"] < 0.9).all()
+
+
+def test_deepseek_v4_has_one_head_of_keys_that_serve_as_values(tmp_path):
+    """Queries come from a latent vector, and keys from the input; both before their norms."""
+    sizes = settings(
+        "num_hidden_layers=2 q_lora_rank=5 o_groups=2 o_lora_rank=3 num_key_value_heads=1 "
+        "index_n_heads=2 index_head_dim=4 n_routed_experts=2 num_experts_per_tok=1 hc_mult=2 "
+        "n_shared_experts=1 moe_intermediate_size=8 hidden_size=24 num_attention_heads=4 head_dim=8"
+    )
+    types = {"layer_types": ["sliding_attention"] * 2, "mlp_layer_types": ["moe"] * 2}
+    case = Case("DeepseekV4ForCausalLM", sizes | types | {"vocab_size": D_VOCAB}, {}, "deepseek_v4")
+    model = built(case, tmp_path)
+    family, layers, notes = opened(tmp_path)
+    assert (family, len(layers)) == ("deepseek_v4", 2)
+    assert any("Queries come from latent vectors" in note for note in notes)
+    x = torch.randn(1, 5, 24)
+    for layer, own in zip(layers, model.model.layers, strict=True):
+        read, attention = layer.read(), own.self_attn
+        with torch.no_grad():
+            latent = attention.q_a_proj(x)
+            queries = attention.q_b_proj(attention.q_a_norm(latent)).view(1, 5, 4, 8)
+            keys = attention.kv_proj(x)
+        scale = _scale(attention.q_a_norm, latent)[:, None]
+        _same(_projected(x, read.W_Q, None, scale), queries.transpose(1, 2))
+        _same(_projected(x, read.W_K, None, 1.0), keys[:, None])
+        assert read.tied == "K=V"
+        np.testing.assert_array_equal(read.gain_q, own.input_layernorm.weight.detach())
 
 
 def test_a_sparse_configuration_has_the_librarys_sizes():

@@ -208,8 +208,9 @@ _SIZES = (
 
 _DEEPSEEK_V4 = replace(
     _LATENT,
-    modules=(("self_attn.kv_proj", "k=v"),),
-    latent=LatentNames(q_norm="q_a_norm", kv="kv_proj"),
+    modules=(("attn.wkv", "k=v"),),
+    norm="attn_norm",
+    latent=LatentNames(q_a="wq_a", q_norm="q_norm", q_b="wq_b", kv="wkv"),
     notes=(LATENT_QUERIES, K_IS_V, NORMED, SINK),
 )
 

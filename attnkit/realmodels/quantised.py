@@ -84,7 +84,7 @@ def _rule(entries: Entries, settings: Settings, name: str) -> Quantised | None:
         )
     if f"{stem}.scales" in entries and entries[name].type == "U32":
         return _affine(entries, settings, name, stem)
-    for ending in ("weight_scale_inv", "weight_scale"):
+    for ending in ("weight_scale_inv", "weight_scale", "scale"):
         if f"{stem}.{ending}" in entries and entries[name].type == "F8_E4M3":
             return _floats(entries, settings, name, f"{stem}.{ending}")
     return None
@@ -103,7 +103,13 @@ def _numbers(
     if name not in entries:
         raise damaged(name, "it is missing beside its quantised weight")
     entry = entries[name]
-    dtypes = {"F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16, "U8": np.uint8}
+    dtypes = {
+        "F32": np.float32,
+        "F16": np.float16,
+        "BF16": ml_dtypes.bfloat16,
+        "U8": np.uint8,
+        "F8_E8M0": ml_dtypes.float8_e8m0fnu,
+    }
     if entry.type not in dtypes or (shape is not None and entry.shape != shape):
         raise damaged(
             entry.path.name,
