@@ -180,11 +180,11 @@ def latent_layers(
     Raises:
         Unreadable: If a field is missing or wrong.
     """
-    if names.kv:
-        width = config.count(*D_HEAD)
-        of_kv = 0, width, 0, width
-    else:
-        of_kv = tuple(config.count(name) for name in _WIDTHS)
+    of_kv = (
+        (0, config.count(*D_HEAD), 0, config.count(*D_HEAD))
+        if names.kv
+        else tuple(config.count(name) for name in _WIDTHS)
+    )
     widths = (
         config.count(*D_MODEL),
         config.count(*stack.n_heads),
