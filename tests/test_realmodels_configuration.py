@@ -199,7 +199,7 @@ def test_layers_have_heads_and_keys_of_their_own():
 def test_a_configuration_that_does_not_fit_is_refused():
     """The message names the field or tensor, what was found, and what is allowed."""
     for config, says in (
-        ({"model_type": None}, "model_type is None; it must be one of albert, "),
+        ({"model_type": None}, "model_type is None; it must be one of afmoe, albert"),
         ({"model_type": "mamba"}, "'model.layers.0.self_attn.k_proj.weight'"),
         ({"model_type": "bert"}, "for example encoder.layer.0.attention.self.query.weight"),
         ({"num_attention_heads": 0}, "num_attention_heads is 0; it must be a whole number from 1"),
