@@ -149,6 +149,7 @@ def gguf_file(sizes, rows, keys=None, tensors=None, more=b""):
     all_keys = {
         "general.architecture": (8, "llama"),
         "llama.block_count": (4, sizes.n_layers),
+        "llama.embedding_length": (4, sizes.d_model),
         "llama.attention.head_count": (4, sizes.n_heads),
         "llama.attention.head_count_kv": (4, sizes.n_kv_heads),
         "llama.attention.key_length": (4, sizes.d_head),

@@ -199,7 +199,7 @@ def test_layers_have_heads_and_keys_of_their_own():
 def test_a_configuration_that_does_not_fit_is_refused():
     """The message names the field or tensor, what was found, and what is allowed."""
     for config, says in (
-        ({"model_type": None}, "model_type is None; it must be one of albert, bart"),
+        ({"model_type": None}, "model_type is None; it must be one of afmoe, albert"),
         ({"model_type": "mamba"}, "'model.layers.0.self_attn.k_proj.weight'"),
         ({"model_type": "bert"}, "for example encoder.layer.0.attention.self.query.weight"),
         ({"num_attention_heads": 0}, "num_attention_heads is 0; it must be a whole number from 1"),
@@ -227,7 +227,9 @@ def test_a_configuration_that_does_not_fit_is_refused():
         ({"layer_types": ["full_attention"]}, "it must be a list of 3 words, one per layer"),
         ({"no_rope_layers": 7}, "no_rope_layers is 7; it must be a list of 3 numbers"),
         ({"is_causal": "no"}, "is_causal is 'no'; it must be true or false"),
-        ({"text_config": {"model_type": "llama"}}, "num_hidden_layers or n_layer or"),
+        ({"text_config": {"model_type": "llama"}}, "num_hidden_layers is 32, but the file holds 3"),
+        ({"model_type": "llamas"}, "one of llama, "),
+        ({"model_type": "llamas"}, "The names are those of a llama: if the model computes"),
     ):
         assert says in refusal(llama_file(), LLAMA | config)
     for config in (None, [], "llama", 7):

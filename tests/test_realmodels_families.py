@@ -3,189 +3,29 @@
 import json
 import math
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 import varied_models
-from library_models import D_VOCAB, Case, built, computed, opened, settings
+from family_models import ALIKE, CASES, FLAT, NEWER
+from library_models import D_VOCAB, Case, built, computed, library, opened, settings
 from safetensors.torch import load_file, save_file
 
-from attnkit.realmodels.layouts import FAMILIES
+from attnkit.realmodels import RealModel, measure_model
+from attnkit.realmodels.atlas import Q_IS_K
+from attnkit.realmodels.gguf_file import ARCHITECTURES
+from attnkit.realmodels.layouts import FAMILIES, SPARSE
 
 N_QUICK = 3
 """Models of each newer family that are compared by default; `--long` compares all."""
 
-_STYLES = {
-    "bert": settings(
-        "hidden_size=21 num_hidden_layers=3 num_attention_heads=3 intermediate_size=5 "
-        "max_position_embeddings=31 pad_token_id=0"
-    ),
-    "llama": settings(
-        "hidden_size=24 num_hidden_layers=3 num_attention_heads=4 num_key_value_heads=2 head_dim=8 "
-        "intermediate_size=8 max_position_embeddings=64 pad_token_id=0"
-    ),
-    "pair": settings(
-        "d_model=24 encoder_layers=3 decoder_layers=2 encoder_attention_heads=3 "
-        "decoder_attention_heads=4 encoder_ffn_dim=5 decoder_ffn_dim=7 max_position_embeddings=31 "
-        "pad_token_id=0 decoder_start_token_id=0"
-    ),
-    "t5": settings(
-        "d_model=13 d_kv=5 num_layers=3 num_decoder_layers=2 num_heads=3 d_ff=5 pad_token_id=0 "
-        "decoder_start_token_id=0"
-    ),
-    "gpt2": settings("n_embd=21 n_layer=3 n_head=3 n_positions=31"),
-    "opt": settings(
-        "hidden_size=21 num_hidden_layers=3 num_attention_heads=3 ffn_dim=5 word_embed_proj_dim=7 "
-        "max_position_embeddings=31 pad_token_id=0"
-    ),
-    "distilbert": settings("dim=21 n_layers=3 n_heads=3 hidden_dim=5"),
-}
-"""Settings of the configurations of each style."""
-
-_KINDS = {
-    "bert": {"encoder": r"attention\.self"},
-    "llama": {"causal": "self_attn"},
-    "pair": {
-        "cross": r"\.encoder_attn",
-        "causal": r"decoder.*\.self_attn",
-        "encoder": r"encoder.*\.self_attn",
-    },
-    "t5": {
-        "cross": "EncDecAttention",
-        "causal": r"decoder.*\.SelfAttention",
-        "encoder": r"encoder.*\.SelfAttention",
-    },
-    "gpt2": {"causal": r"\.attn"},
-    "opt": {"causal": "self_attn"},
-    "distilbert": {"encoder": r"\.attention"},
-}
-_BOTH = {"cross": r"\.crossattention\.self", "causal": r"\.attention\.self"}
-_GPT_BOTH = {"cross": r"\.crossattention", "causal": r"\.attn"}
-_ENCODER, _NEO = {"encoder": "self_attn"}, {"causal": r"\.attention"}
-
-_FLAGS = {"linear", "divided", "first_bare", "dtype", "saving"}
-
-
-def _model(style, name, family, kinds=None, pre_norm=None, **given):
-    """Return a model of a family; options of `Case` are taken out of the settings."""
-    flags = {word: given.pop(word) for word in _FLAGS & set(given)}
-    if pre_norm is None:
-        pre_norm = style in ("llama", "t5", "gpt2", "opt")
-    own = {"vocab_size": D_VOCAB} | _STYLES[style] | given
-    return Case(name, own, kinds or _KINDS[style], family, pre_norm, **flags)
-
-
-def _rope(kind, **more):
-    return {"rope_parameters": {"rope_type": kind, "rope_theta": 500.0, **more}}
-
-
-_DECODER = {"is_decoder": True, "add_cross_attention": True}
-_TOKENS = {"bos_token_id": 1, "eos_token_id": 2, "cls_token_id": 1, "sep_token_id": 2}
-_LLAMA_3 = settings(
-    "factor=4.0 low_freq_factor=1.0 high_freq_factor=4.0 original_max_position_embeddings=32"
-)
-_YARN = settings("factor=8.0 attention_factor=1.0 original_max_position_embeddings=32")
-_OLMO_3 = {
-    "sliding_attention": _rope("default")["rope_parameters"],
-    "full_attention": _rope("yarn", **_YARN)["rope_parameters"],
-}
-_EXPERTS = {"hidden_size": 32, "moe_intermediate_size": 8, "shared_expert_intermediate_size": 8}
-_GEMMA = {
-    "text_config": _model("llama", "", "").settings
-    | {"sliding_window_pattern": 2, "num_hidden_layers": 5},
-    "vision_config": settings(
-        "hidden_size=8 num_hidden_layers=1 num_attention_heads=2 intermediate_size=5 image_size=28"
-    ),
-}
-_GEMMA_4 = varied_models.CASES["gemma4_text-0"].settings | {"use_bidirectional_attention": "all"}
-_MODERN = {"hidden_size": 24, "num_hidden_layers": 5, "first_bare": True, **_TOKENS}
-_NEO_X = {"attention_bias": False, **_rope("default", partial_rotary_factor=0.4)}
-_DEBERTA = {"relative_attention": True, "pos_att_type": ["c2p", "p2c"], "linear": True}
-_SOUND = {"num_mel_bins": 5, "max_source_positions": 13, "bos_token_id": 1, "eos_token_id": 2}
-_ALBERT = {"embedding_size": 7, "num_hidden_layers": 4, "num_hidden_groups": 2}
-
-_PLAIN = {
-    "bert": "BertModel:bert RobertaForMaskedLM:roberta CamembertModel:camembert "
-    "XLMRobertaModel:xlm-roberta ErnieModel:ernie",
-    "llama": "LlamaForCausalLM:llama MistralModel:mistral MinistralModel:ministral "
-    "Qwen2Model:qwen2 Qwen3ForCausalLM:qwen3 GemmaForCausalLM:gemma Gemma2Model:gemma2 "
-    "GraniteModel:granite Starcoder2Model:starcoder2 CohereModel:cohere GlmModel:glm "
-    "Phi3Model:phi3",
-    "pair": "BartForConditionalGeneration:bart BlenderbotSmallModel:blenderbot-small "
-    "MarianMTModel:marian",
-    "t5": "T5ForConditionalGeneration:t5 MT5ForConditionalGeneration:mt5 "
-    "UMT5ForConditionalGeneration:umt5",
-    "gpt2": "GPT2Model:gpt2",
-    "distilbert": "DistilBertModel:distilbert",
-}
-"""Classes of the library and families without settings of their own."""
-
-CASES = [
-    *(
-        _model(style, *pair.split(":"))
-        for style, names in _PLAIN.items()
-        for pair in names.split()
-    ),
-    _model("bert", "BertLMHeadModel", "bert", _BOTH, **_DECODER),
-    _model("bert", "ElectraForPreTraining", "electra", embedding_size=7),
-    _model("bert", "BertGenerationDecoder", "bert-generation", _BOTH, **_DECODER),
-    _model("bert", "MegatronBertModel", "megatron-bert", _BOTH, True, **_DECODER),
-    _model("bert", "RobertaPreLayerNormModel", "roberta-prelayernorm", _BOTH, True, **_DECODER),
-    _model("bert", "XLMRobertaXLModel", "xlm-roberta-xl", _BOTH, True, **_DECODER),
-    _model("bert", "MPNetModel", "mpnet", {"encoder": r"attention\.attn"}),
-    _model("bert", "DebertaV2Model", "deberta-v2", **_DEBERTA),
-    _model("bert", "AlbertForMaskedLM", "albert", _KINDS["distilbert"], **_ALBERT),
-    _model("bert", "ModernBertForMaskedLM", "modernbert", {"encoder": r"\.attn"}, True, **_MODERN),
-    _model("bert", "ModernBertModel", "modernbert", {"encoder": r"\.attn"}, True,
-           attention_bias=True, **_MODERN),
-    _model("bert", "ModernBertDecoderForCausalLM", "modernbert-decoder", _KINDS["gpt2"], True,
-           **_MODERN),
-    _model("bert", "NomicBertModel", "nomic_bert", _ENCODER, head_dim=8),
-    _model("llama", "EuroBertModel", "eurobert", _ENCODER, **_TOKENS),
-    _model("gpt2", "GPT2LMHeadModel", "gpt2", _GPT_BOTH, add_cross_attention=True),
-    _model("bert", "GPTNeoXModel", "gpt_neox", _NEO, True, hidden_size=24),
-    _model("bert", "GPTNeoXForCausalLM", "gpt_neox", _NEO, True, hidden_size=60, **_NEO_X),
-    _model("llama", "LlamaModel", "llama", attention_bias=True, **_rope("linear", factor=3.0)),
-    _model("llama", "LlamaModel", "llama", **_rope("llama3", **_LLAMA_3)),
-    _model("llama", "LlamaModel", "llama", **_rope("dynamic", factor=2.0)),
-    _model("llama", "MixtralModel", "mixtral", **_EXPERTS),
-    _model("llama", "Qwen2MoeModel", "qwen2_moe", **_EXPERTS),
-    _model("llama", "Qwen3MoeModel", "qwen3_moe", **_EXPERTS),
-    _model("llama", "Gemma3ForCausalLM", "gemma3_text", num_hidden_layers=7),
-    _model("llama", "Gemma3TextModel", "gemma3_text", _ENCODER, use_bidirectional_attention=True),
-    Case("Gemma3ForConditionalGeneration", _GEMMA, {"causal": r"language_model.*self_attn"},
-         "gemma3_text", pre_norm=True),
-    Case("Gemma4TextModel", _GEMMA_4, _ENCODER, "gemma4_text", pre_norm=True),
-    _model("llama", "SmolLM3Model", "smollm3", num_hidden_layers=5),
-    _model("llama", "OlmoModel", "olmo", pre_norm=False),
-    _model("llama", "Olmo2Model", "olmo2", pre_norm=False),
-    _model("llama", "Olmo3Model", "olmo3", pre_norm=False, num_hidden_layers=5),
-    _model("llama", "Olmo3Model", "olmo3", None, False, num_hidden_layers=5,
-           rope_parameters=_OLMO_3),
-    _model("llama", "StableLmModel", "stablelm", head_dim=None, hidden_size=96, use_qkv_bias=True),
-    _model("llama", "HeliumModel", "helium", head_dim=6, hidden_size=36, num_attention_heads=6),
-    _model("llama", "PhiModel", "phi", head_dim=8, hidden_size=48, num_attention_heads=6),
-    _model("pair", "BlenderbotModel", "blenderbot", None, True),
-    _model("pair", "M2M100Model", "m2m_100", None, True),
-    _model("pair", "MBartModel", "mbart", None, True),
-    _model("pair", "PegasusModel", "pegasus", None, True),
-    _model("pair", "WhisperForConditionalGeneration", "whisper", None, True, divided=True,
-           **_SOUND),
-    _model("opt", "OPTForCausalLM", "opt", divided=True),
-    _model("opt", "OPTForCausalLM", "opt", None, False, divided=True, do_layer_norm_before=False),
-    _model("opt", "OPTForCausalLM", "opt", None, False, divided=True,
-           layer_norm_elementwise_affine=False),
-    _model("t5", "T5EncoderModel", "t5", {"encoder": "SelfAttention"}),
-    _model("bert", "BertModel", "bert", dtype=torch.bfloat16),
-    _model("gpt2", "GPT2Model", "gpt2", dtype=torch.float16),
-    _model("llama", "Qwen2Model", "qwen2", saving={"max_shard_size": "5KB"}),
-]  # fmt: skip
-
 
 def _marked():
     """Yield all models; of each newer family, all but a few are marked as long."""
-    yield from (pytest.param(case, id=case.name) for case in CASES)
+    yield from (pytest.param(case, id=case.name) for case in [*CASES, *NEWER])
+    yield from (pytest.param(case, id=case.name, marks=pytest.mark.long) for case in ALIKE)
     for i, (name, case) in enumerate(varied_models.CASES.items()):
         marks = [pytest.mark.long] if i % varied_models.N_MODELS >= N_QUICK else []
         yield pytest.param(case, marks=marks, id=name)
@@ -195,6 +35,12 @@ def _projected(x, w, b, per_token):
     """As the library: (sequence, head, token, d_head)."""
     out = np.einsum("bim,hmd->bhid", x.numpy().astype(float), w.astype(float))
     return (out if b is None else out + b[:, None, :].astype(float)) * per_token
+
+
+def _norm_of(module, role):
+    """The norm of the library after the projection; one for both turns nothing, only scales."""
+    names = (f"{role}_norm", f"{role}_layernorm", "qk_norm")
+    return next((own for name in names if (own := getattr(module, name, None))), None)
 
 
 def _normalised(heads, norm):
@@ -240,8 +86,10 @@ def _expected(read, one, source, case):
     v = _projected(source.x_kv, read.W_V, read.b_V, of_kv)
     if bound := getattr(module, "clip_qkv", None):
         q, k, v = (np.clip(x, -bound, bound) for x in (q, k, v))
-    q = _normalised(q, getattr(one.module, "q_norm", None))
-    k = _normalised(k, getattr(module, "k_norm", None))
+    q, k = (
+        _normalised(x, _norm_of(of, role))
+        for x, of, role in ((q, one.module, "q"), (k, module, "k"))
+    )
     v = _normalised(v, getattr(module, "v_norm", None))
     scale = math.sqrt(read.W_Q.shape[-1]) if case.divided else 1.0
     return _turned(q, read.rope) / scale, _turned(k, read.rope), v
@@ -293,6 +141,74 @@ def test_heads_are_the_librarys_own(case, tmp_path):
         assert [read.latent_q, read.latent_kv] == ranks
 
 
+def test_reformer_has_one_matrix_for_queries_and_keys(tmp_path):
+    """The one published family with Q=K: in its layers with hashes, W_Q W_Kᵀ is symmetric.
+
+    Its layers with windows have two matrices. Keys are divided by their length, which a note says.
+    """
+    lengths = settings("lsh_attn_chunk_length=4 local_attn_chunk_length=4 num_buckets=2")
+    sizes = settings("hidden_size=24 num_attention_heads=3 attention_head_size=6 vocab_size=23")
+    more = {"attn_layers": ["local", "lsh", "lsh"], "is_decoder": True, "feed_forward_size": 5}
+    axes = {"axial_pos_embds_dim": [8, 16], "axial_pos_shape": [4, 4], "pad_token_id": 0}
+    case = Case("ReformerModelWithLMHead", lengths | sizes | more | axes, {}, "reformer")
+    model = built(case, tmp_path)
+    family, layers, notes = opened(tmp_path)
+    assert (family, [layer.kind for layer in layers]) == ("reformer", ["causal"] * 3)
+    assert any("one matrix serves as W_Q and as W_K" in note for note in notes)
+    for layer, own in zip(layers, model.reformer.encoder.layers, strict=True):
+        read, attention = layer.read(), own.attention.self_attention
+        names = {"Q": "query", "K": "key", "V": "value"}
+        if hasattr(attention, "query_key"):
+            names |= {"Q": "query_key", "K": "query_key"}
+        for role, name in names.items():
+            rows = getattr(attention, name).weight.detach().numpy()
+            np.testing.assert_array_equal(
+                getattr(read, f"W_{role}"), rows.reshape(3, 6, 24).swapaxes(1, 2)
+            )
+        np.testing.assert_array_equal(read.gain_q, own.attention.layer_norm.weight.detach())
+    table = measure_model(RealModel("r", family, "safetensors", layers)).table
+    tied = table[table["tied"] == Q_IS_K]
+    assert sorted(tied["layer"].unique()) == [1, 2]
+    assert (tied["symmetry"] == 1).all()
+    assert np.allclose(tied["cos_qk"].dropna(), 1)
+    assert (table[table["layer"] == 0]["symmetry"] < 0.9).all()
+
+
+def test_deepseek_v4_has_one_head_of_keys_that_serve_as_values(tmp_path):
+    """Queries come from a latent vector, and keys from the input; both before their norms."""
+    sizes = settings(
+        "num_hidden_layers=2 q_lora_rank=5 o_groups=2 o_lora_rank=3 num_key_value_heads=1 "
+        "index_n_heads=2 index_head_dim=4 n_routed_experts=2 num_experts_per_tok=1 hc_mult=2 "
+        "n_shared_experts=1 moe_intermediate_size=8 hidden_size=24 num_attention_heads=4 head_dim=8"
+    )
+    types = {"layer_types": ["sliding_attention"] * 2, "mlp_layer_types": ["moe"] * 2}
+    case = Case("DeepseekV4ForCausalLM", sizes | types | {"vocab_size": D_VOCAB}, {}, "deepseek_v4")
+    model = built(case, tmp_path)
+    family, layers, notes = opened(tmp_path)
+    assert (family, len(layers)) == ("deepseek_v4", 2)
+    assert any("Queries come from latent vectors" in note for note in notes)
+    x = torch.randn(1, 5, 24)
+    for layer, own in zip(layers, model.model.layers, strict=True):
+        read, attention = layer.read(), own.self_attn
+        with torch.no_grad():
+            latent = attention.q_a_proj(x)
+            queries = attention.q_b_proj(attention.q_a_norm(latent)).view(1, 5, 4, 8)
+            keys = attention.kv_proj(x)
+        scale = _scale(attention.q_a_norm, latent)[:, None]
+        _same(_projected(x, read.W_Q, None, scale), queries.transpose(1, 2))
+        _same(_projected(x, read.W_K, None, 1.0), keys[:, None])
+        assert read.tied == "K=V"
+        np.testing.assert_array_equal(read.gain_q, own.input_layernorm.weight.detach())
+
+
+def test_a_sparse_configuration_has_the_librarys_sizes():
+    """Sizes that a part of a configuration leaves out are those of a new one of the library."""
+    for family, sizes in SPARSE.items():
+        config = library().AutoConfig.for_model(family)
+        for name, size in sizes.items():
+            assert getattr(config, name) == size, (family, name)
+
+
 def test_experts_in_another_number_format_do_not_matter(tmp_path):
     """The published gpt-oss has experts of four bits, and attention in bfloat16."""
     built(varied_models.CASES["gpt_oss-0"], tmp_path)
@@ -311,5 +227,12 @@ def test_experts_in_another_number_format_do_not_matter(tmp_path):
 
 def test_every_family_has_a_model_here():
     """A family that is added is compared with its library."""
-    cases = [*CASES, *varied_models.CASES.values()]
-    assert set(FAMILIES) <= {case.family for case in cases}
+    cases = [*CASES, *NEWER, *ALIKE, *varied_models.CASES.values()]
+    assert set(FAMILIES) <= {case.family for case in cases} | FLAT
+
+
+def test_the_documentation_names_every_family_and_architecture():
+    """Messages send people there for the whole list."""
+    text = (Path(__file__).parents[1] / "docs" / "real_models.md").read_text()
+    named = set(re.findall(r"`([^` ]+)`", text))
+    assert {*FAMILIES, *ARCHITECTURES} - named == set()

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from fnmatch import fnmatch
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +13,7 @@ from safetensors.numpy import save_file
 
 from attnkit.__main__ import main
 from attnkit.realmodels import Unreadable, measure_model, open_model
+from attnkit.realmodels import atlas as measuring
 from attnkit.realmodels.atlas import Atlas
 from attnkit.realmodels.sources import READ, find_files
 
@@ -96,23 +97,17 @@ def _raise(error):
     return fail
 
 
-def test_a_source_that_cannot_be_looked_at_is_told(bert, tmp_path, monkeypatch):
-    """A folder, a configuration, a package or a download that the system does not let us see."""
-    pytest.importorskip("huggingface_hub")
-    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **__: tmp_path)
+def test_a_source_that_cannot_be_looked_at_is_told(bert, monkeypatch):
+    """A folder, a configuration or a package that the system does not let us see."""
     for method, source, said in (
         ("iterdir", bert.parent, "source: "),
         ("read_bytes", bert, "config.json: "),
         ("rglob", "json", ""),
-        ("iterdir", "nobody/tiny", ""),
     ):
         with monkeypatch.context() as patch:
             patch.setattr(Path, method, _raise(PermissionError(13, "Permission denied")))
             assert refusal(source).startswith(said)
             assert "cannot be opened (Permission denied)" in refusal(source)
-    download = _raise(ConnectionError("no route"))
-    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
-    assert "is there a network" in refusal("nobody/no-such-model")
 
 
 def test_what_is_not_there_or_not_read_is_told(tmp_path, bert):
@@ -144,29 +139,6 @@ def test_what_is_not_there_or_not_read_is_told(tmp_path, bert):
     assert "config.json" in refusal(bert)
 
 
-def test_a_hubs_model_comes_with_what_runs_it(tmp_path, monkeypatch):
-    """Weights, configuration and tokenizer; no pickle, and no program."""
-    pytest.importorskip("huggingface_hub")
-    asked = []
-
-    def download(name, allow_patterns, **_):
-        asked.extend(allow_patterns)
-        write_bert(tmp_path / "snapshot")
-        return str(tmp_path / "snapshot")
-
-    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
-    assert open_model("nobody/tiny").name == "tiny"
-    wanted = (
-        "model-00001-of-00002.safetensors model.safetensors.index.json config.json vocab.txt "
-        "tokenizer.json tokenizer_config.json vocab.json merges.txt special_tokens_map.json "
-        "added_tokens.json spiece.model tokenizer.model model.npz model.enfr.intgemm.alphas.bin"
-    )
-    for name in wanted.split():
-        assert any(fnmatch(name, pattern) for pattern in asked), name
-    for name in ("pytorch_model.bin", "modeling_own.py", "model.onnx", "tf_model.h5"):
-        assert not any(fnmatch(name, pattern) for pattern in asked), name
-
-
 def test_the_command_writes_a_row_per_head_and_per_layer(bert, tmp_path, capsys):
     """And prints a table. Models of one name are told apart, and joined tables hold each once."""
     out, portraits = tmp_path / "atlas.parquet", tmp_path / "heads.safetensors"
@@ -191,6 +163,27 @@ def test_the_command_writes_a_row_per_head_and_per_layer(bert, tmp_path, capsys)
     both = Atlas.load(out)
     assert list(both.table["model"].unique()) == ["tiny-bert", "tiny-bert (2)"]
     assert len(both.joined(both).table) == len(both.table)
+
+
+def test_a_stopped_measurement_goes_on(bert, tmp_path, monkeypatch):
+    """The same table comes of it, and only what was not measured is; other weights start anew."""
+    out, whole = tmp_path / "atlas.parquet", measure_model(open_model(str(bert))).table
+    measured, measure = [], measuring.measure_layer
+
+    def counted(weights, *, most=99):
+        if len(measured) == most:
+            raise KeyboardInterrupt
+        measured.append(weights)
+        return measure(weights)
+
+    monkeypatch.setattr(measuring, "measure_layer", partial(counted, most=1))
+    assert main(["models", str(bert), "--out", str(out)]) == 130
+    assert len(list(tmp_path.glob("atlas.parquet.*.layers/*"))) == 1
+    monkeypatch.setattr(measuring, "measure_layer", counted)
+    assert main(["models", str(bert), "--out", str(out)]) == 0
+    assert len(measured) == L
+    pd.testing.assert_frame_equal(pd.read_parquet(out), whole)
+    assert list(tmp_path.glob("atlas.parquet.*")) == []
 
 
 def test_interrupts_and_full_disks_lose_nothing(bert, tmp_path, monkeypatch, capsys):

@@ -32,7 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="*",
         metavar="MODEL",
         help="a folder, a file (*.safetensors beside its config.json, *.gguf, CTranslate2's "
-        "model.bin, Marian's *.bin or *.npz), an installed package, or owner/name on the hub",
+        "model.bin, Marian's *.bin or *.npz), an installed package, or a model on the hub: "
+        "owner/name, owner/name:Q8_0, owner/name@revision or several as "
+        "owner/name@step1000,step4000, or an address from the browser",
     )
     parser.add_argument("--out", metavar="FILE.parquet", help="write a row per head and per layer")
     parser.add_argument(
@@ -95,9 +97,11 @@ def _measure(sources: list[str], arguments: argparse.Namespace, atlases: list[At
     from tqdm import tqdm
 
     from attnkit.realmodels.atlas import Atlas, measure_model, notes_on
+    from attnkit.realmodels.hub import revisions_of
     from attnkit.realmodels.sources import open_model
 
     settings = _settings(arguments)
+    sources = [one for source in sources for one in revisions_of(source)]
     models = _with_unique_names([open_model(source) for source in sources])
     for source, model in zip(sources, models, strict=True):
         with tqdm(desc=model.name, unit="layer", file=sys.stderr, leave=False) as bar:
@@ -106,12 +110,19 @@ def _measure(sources: list[str], arguments: argparse.Namespace, atlases: list[At
                 settings,
                 portraits=bool(arguments.portraits or arguments.ship),
                 progress=partial(_show_progress, bar),
+                kept=_kept_layers(arguments.out, model.name),
             )
         for note in dict.fromkeys([*model.notes, *notes_on(atlas.table)]):
             say(f"{model.name}: {note}")
         if arguments.activations or arguments.ship:
             atlas = Atlas(_with_activations(atlas.table, source), atlas.arrays)
         atlases.append(atlas)
+
+
+def _kept_layers(out: str | None, name: str) -> Path | None:
+    """Return the folder that keeps a model's finished layers until all are; None without --out."""
+    stem = re.sub(r"\W+", "-", name)
+    return None if out is None else Path(f"{out}.{stem}.layers")
 
 
 def _with_unique_names(models: list[RealModel]) -> list[RealModel]:

@@ -6,16 +6,18 @@
 | modules | purpose |
 |---|---|
 | `base`, `errors`, `notes` | what all readers return, errors in one line, notes on the numbers |
-| `sources` | finds a model in a folder, a package or the hub |
-| `layouts`, `stack` | table of the names in the files of every family of Hugging Face models |
+| `sources`, `hub` | finds a model in a folder, a package or the hub; byte ranges of its files |
+| `layouts`, `encoders`, `stack` | table of the names in the files of every family, and its rules |
 | `configuration`, `layer_sizes`, `rotary` | what a model's configuration says |
-| `families`, `latent` | what the tensors of a Hugging Face model's layers must be |
-| `gguf_file`, `ctranslate2_file`, `marian_file` | the same for llama.cpp, CTranslate2 and Marian |
+| `families`, `latent` | what the tensors of a model's layers must be |
+| `gguf_file` | llama.cpp's names of the same families |
+| `ctranslate2_file`, `marian_file` | the same for CTranslate2 and Marian |
 | `layers` | checks a layer's tensors, and turns them into W_Q, W_K and W_V |
 | `tensors` | named tensors of a file, each read when it is requested |
 | `safetensors_file`, `gguf_header`, `marian_tensors` | list and read the tensors of a format |
+| `quantised` | values of quantised weights in safetensors |
 | `measures`, `chance`, `portraits` | measures of one layer, their random levels, drawing data |
-| `atlas` | table of all heads and layers of models |
+| `atlas`, `kept_layers` | table of all heads and layers of models |
 | `running` | loads a model that is run, with transformers |
 | `activations` | similarity of queries, keys and values when a model reads text |
 | `sentence`, `recording` | scores and attention of a model that reads one sentence |

@@ -26,6 +26,7 @@ from attnkit.realmodels.base import (
 )
 from attnkit.realmodels.chance import Levels, chance_levels
 from attnkit.realmodels.errors import Unreadable
+from attnkit.realmodels.kept_layers import KeptLayers
 from attnkit.realmodels.measures import MEASURES, PAIRS, WITH_VALUES, measure_layer, prepared
 from attnkit.realmodels.portraits import Portrait, portraits_of
 
@@ -38,8 +39,9 @@ PLACE = ("model", "kind", "layer", "head")
 KV_PLACE = ["model", "kind", "kv_layer", "kv_head"]
 """Columns that identify a key and value head, which several heads, and layers, may share."""
 
-K_IS_V = "K=V"
-"""Value of the column `tied` in layers in which one matrix serves as W_K and as W_V."""
+K_IS_V, Q_IS_K = "K=V", "Q=K"
+"""Values of the column `tied` in layers in which one matrix serves as W_K and as W_V, or as W_Q and
+as W_K."""
 
 Progress = Callable[[int, int], None]
 """Function called with the number of measured layers and the number of all layers."""
@@ -205,6 +207,7 @@ def measure_model(
     *,
     portraits: bool = False,
     progress: Progress | None = None,
+    kept: Path | None = None,
 ) -> Atlas:
     """Measure every head and every layer of a model, one layer in memory at a time.
 
@@ -214,6 +217,8 @@ def measure_model(
             applies only to layers with rotary positions.
         portraits: Whether to return the drawing data of heads, too, at offset 0.
         progress: Function to call after each layer.
+        kept: Folder in which finished layers are kept until all are, so that a measurement that
+            was stopped goes on; None to keep nothing.
 
     Returns:
         Rows with the columns `model`, `family`, `format`, `kind`, `layer`, `head` (null on rows of
@@ -221,8 +226,9 @@ def measure_model(
         `n_kv_heads`, `d_model`, `d_head`, `tied`, `folded`, `offset`, and the names of `MEASURES`.
         Most measures have columns `…_random` and `…_random_sd`, too: mean and standard deviation
         for random matrices of the same shape. NaN where a measure is not defined. `tied` is "K=V"
-        where one matrix serves as W_K and as W_V, and "" elsewhere. Comparisons with W_V are NaN
-        there, except in models that attnkit has trained, which show what tied matrices give.
+        where one matrix serves as W_K and as W_V, "Q=K" where one serves as W_Q and as W_K, and ""
+        elsewhere. Comparisons with W_V are NaN where it is "K=V", except in models that attnkit
+        has trained, which show what tied matrices give.
 
     Raises:
         Unreadable: If a layer cannot be read, or if all offsets differ from 0 and no layer has
@@ -230,25 +236,50 @@ def measure_model(
     """
     rows: list[dict[str, object]] = []
     arrays: dict[str, np.ndarray] = {}
+    finished = None if kept is None else KeptLayers(kept, (*settings, portraits))
     for n_measured, layer in enumerate(model.layers, 1):
-        as_read = layer.read()
-        tied = K_IS_V if model.format != TRAINED_HERE and as_read.k_is_v else ""
-        levels = {fold: chance_levels(as_read, fold=fold) for fold in {s.fold for s in settings}}
-        for setting in settings:
-            if setting.offset and as_read.rope is None:
-                continue
-            weights = prepared(as_read, fold=setting.fold, offset=setting.offset)
-            rows += _rows(model, layer, weights, setting, levels[setting.fold], tied)
-            if portraits and not setting.offset:
-                prefix = f"{model.name}/{layer.kind}/{layer.index}/{int(setting.fold)}"
-                arrays |= {f"{prefix}/{name}": array for name, array in _arrays(weights).items()}
+        as_read, place = layer.read(), f"{model.name} {layer.kind} {layer.index}"
+        found = None if finished is None else finished.find(place, as_read)
+        if found is None:
+            found = _measured(model, layer, as_read, settings, portraits=portraits)
+            if finished is not None:
+                finished.keep(place, as_read, *found)
+        rows += found[0]
+        arrays |= found[1]
         if progress is not None:
             progress(n_measured, len(model.layers))
     if not rows:
         raise Unreadable(
             f"{model.name}: no layer has rotary positions; the only allowed offset is 0"
         )
-    return Atlas(_table(rows), arrays)
+    atlas = Atlas(_table(rows), arrays)
+    if finished is not None:
+        finished.remove()
+    return atlas
+
+
+def _measured(
+    model: RealModel,
+    layer: AttentionLayer,
+    as_read: Projections,
+    settings: Sequence[Setting],
+    *,
+    portraits: bool,
+) -> tuple[list[dict[str, object]], dict[str, np.ndarray]]:
+    """Return the rows of one layer for all settings, and its drawing data."""
+    rows: list[dict[str, object]] = []
+    arrays: dict[str, np.ndarray] = {}
+    tied = "" if model.format == TRAINED_HERE else as_read.tied
+    levels = {fold: chance_levels(as_read, fold=fold) for fold in {s.fold for s in settings}}
+    for setting in settings:
+        if setting.offset and as_read.rope is None:
+            continue
+        weights = prepared(as_read, fold=setting.fold, offset=setting.offset)
+        rows += _rows(model, layer, weights, setting, levels[setting.fold], tied)
+        if portraits and not setting.offset:
+            prefix = f"{model.name}/{layer.kind}/{layer.index}/{int(setting.fold)}"
+            arrays |= {f"{prefix}/{name}": array for name, array in _arrays(weights).items()}
+    return rows, arrays
 
 
 def notes_on(table: pd.DataFrame) -> tuple[str, ...]:

@@ -95,6 +95,13 @@ class Projections:
         """Whether one matrix serves as W_K and as W_V."""
         return np.array_equal(self.W_K, self.W_V)
 
+    @property
+    def tied(self) -> str:
+        """Sharing of its matrices: "K=V" or "Q=K" where one matrix serves as both, else ""."""
+        if self.k_is_v:
+            return "K=V"
+        return "Q=K" if np.array_equal(self.W_Q, self.W_K) else ""
+
 
 @dataclass(frozen=True, eq=False)
 class AttentionLayer:

@@ -6,22 +6,23 @@ for a wrong value names the field, the value and what is allowed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from attnkit.realmodels.errors import Unreadable, quote
+from attnkit.realmodels.errors import Unreadable, choices, quote
 
 N_LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 N_HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
 N_KV_HEADS = ("num_key_value_heads",)
 D_MODEL = ("hidden_size", "d_model", "n_embd", "n_embed", "dim")
-D_HEAD = ("head_dim", "d_kv")
+D_HEAD = ("head_dim", "d_kv", "attention_head_size")
 THETA = ("rope_theta", "global_rope_theta", "rotary_emb_base")
 LOCAL_THETA = ("rope_local_base_freq", "local_rope_theta")
 ROTARY_FRACTION = ("partial_rotary_factor", "rotary_pct")
 GLOBAL_EVERY = ("sliding_window_pattern", "global_attn_every_n_layers")
 ROPE = ("rope_parameters", "rope_scaling")
+LAYER_TYPES = ("layer_types", "attn_layers")
 N_PREDICTING = ("num_nextn_predict_layers", "num_mtp_layers")
 """Names of a field in the configurations of transformers; the first one that is present counts."""
 
@@ -42,17 +43,28 @@ class Configuration:
     Attributes:
         values: Values of the fields, by name.
         file: Name of the configuration in messages.
+        labels: Name of a field in messages, where the file has another one.
     """
 
     values: Mapping[str, Any]
     file: str = "config.json"
+    labels: Mapping[str, str] = field(default_factory=dict)
 
     def find(self, *names: str) -> tuple[str, Any]:
-        """Return the name and value of the first field that is present, or ("", None)."""
+        """Return the name in messages and the value of the first field present, or ("", None)."""
         return next(
-            ((name, self.values[name]) for name in names if self.values.get(name) is not None),
+            (
+                (self.labels.get(name, name), self.values[name])
+                for name in names
+                if self.values.get(name) is not None
+            ),
             ("", None),
         )
+
+    def with_defaults(self, defaults: Iterable[tuple[str, Any]]) -> Configuration:
+        """Return the configuration with values for fields that are missing or null."""
+        missing = {name: value for name, value in defaults if self.values.get(name) is None}
+        return replace(self, values={**self.values, **missing})
 
     def count(self, *names: str, default: int | None = None) -> int:
         """Return a positive integer; without a default, the field must be present."""
@@ -87,14 +99,14 @@ class Configuration:
             (name,),
             _REQUIRED if default is None else default,
             lambda value: isinstance(value, str) and (not allowed or value in allowed),
-            f"one of {', '.join(allowed)}" if allowed else "a word",
+            choices(self.values.get(name), allowed) if allowed else "a word",
         )
         return value
 
-    def words(self, name: str, n_layers: int) -> tuple[str, ...] | None:
+    def words(self, *names: str, n_layers: int) -> tuple[str, ...] | None:
         """Return one word per layer, or None if the field is missing."""
         value = self._checked(
-            (name,),
+            names,
             None,
             lambda value: (
                 isinstance(value, list)
@@ -116,7 +128,7 @@ class Configuration:
             name: next(iter(value[layer : layer + 1]), None) if isinstance(value, list) else value
             for name, value in self.values.items()
         }
-        return Configuration(values, self.file)
+        return replace(self, values=values)
 
     def _checked(
         self, names: tuple[str, ...], default: Any, is_allowed: Callable[[Any], bool], allowed: str
@@ -127,5 +139,6 @@ class Configuration:
             return value
         if not name and default is not _REQUIRED:
             return default
-        got = f"{name} is {quote(value)}" if name else f"{' or '.join(names)} is missing"
+        known = dict.fromkeys(self.labels.get(name, name) for name in names)
+        got = f"{name} is {quote(value)}" if name else f"{' or '.join(known)} is missing"
         raise Unreadable(f"{self.file}: {got}; it must be {allowed}")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import reprlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from pathlib import Path
 
 CONVERT = (
@@ -46,6 +47,21 @@ def listing(names: Iterable[str]) -> str:
     names = list(names)
     others = f" and {len(names) - _MAX_NAMES:,} more" if len(names) > _MAX_NAMES else ""
     return (", ".join(quote(name) for name in names[:_MAX_NAMES]) or "nothing") + others
+
+
+def choices(value: object, names: Collection[str]) -> str:
+    """Return the allowed names for an error message: those like the value first, then the number.
+
+    Args:
+        value: The value that is not allowed.
+        names: The names that are.
+    """
+    close = get_close_matches(value, names, len(names), 0.6) if isinstance(value, str) else []
+    shown = list(dict.fromkeys([*close, *names]))
+    if len(shown) <= _MAX_NAMES:
+        return f"one of {', '.join(shown)}"
+    first, n = ", ".join(shown[:_MAX_NAMES]), len(shown) - _MAX_NAMES
+    return f"one of {first} or {n} others, which are in docs/real_models.md"
 
 
 def folder_name(folder: Path) -> str:

@@ -1,54 +1,170 @@
 """Reader of GGUF files, the format of llama.cpp.
 
-The package `gguf` dequantises the blocks of bytes. llama.cpp's converter changes two things in the
-weights of Hugging Face models. In Llama's layout it shuffles the rows of Q and K within each head,
-so that the two dimensions of a rotary pair are neighbours; this is undone here. Gemma's norms are
-stored with their 1 added, so that nothing needs to be added here.
+Every architecture of llama.cpp is a family of transformers with other names: names of tensors and
+keys are translated here, and the rules are those of `layouts`. The package `gguf` dequantises the
+blocks of bytes. llama.cpp's converter changes some weights. For some architectures it shuffles the
+rows of Q and K within each head, so that the two dimensions of a rotary pair are neighbours; this
+is undone here. It stores gains with their 1 added, and queries, keys and values one after another.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import gguf
 import gguf.quants
 import numpy as np
 
-from attnkit.realmodels.base import Array, Kind, RealModel, Rope
-from attnkit.realmodels.configuration import Configuration
-from attnkit.realmodels.errors import Unreadable, quote
-from attnkit.realmodels.gguf_header import read_header
-from attnkit.realmodels.layers import (
-    Linear,
-    Norm,
-    StoredLayer,
-    attention_layers,
-    find_layers,
-    layer_from_shapes,
+from attnkit.realmodels.base import Array, Kind, RealModel
+from attnkit.realmodels.configuration import (
+    D_HEAD,
+    D_MODEL,
+    GLOBAL_EVERY,
+    LOCAL_THETA,
+    N_HEADS,
+    N_KV_HEADS,
+    N_LAYERS,
+    THETA,
+    Configuration,
 )
-from attnkit.realmodels.notes import BIASED, CAPPED, NORMED, WINDOWED, quantised, scaled
+from attnkit.realmodels.errors import Unreadable, quote
+from attnkit.realmodels.families import family_layers
+from attnkit.realmodels.gguf_header import read_header
+from attnkit.realmodels.hub import HubFile
+from attnkit.realmodels.layouts import FAMILIES
+from attnkit.realmodels.rotary import FULL, SLIDING, Rotary
+from attnkit.realmodels.stack import LatentNames, Stack
 from attnkit.realmodels.tensors import TensorEntry, TensorFile
 
+ARCHITECTURES = {
+    **dict.fromkeys(("llama", "llama-embed"), "llama"),
+    "gemma-embedding": "gemma3_text",
+    **{
+        name: name.replace("-", "_")
+        for name in (
+            "bert nomic-bert eurobert gpt2 gpt-oss bloom mpt falcon stablelm starcoder2 t5 "
+            "qwen2 qwen3 gemma gemma2 phi3 olmo olmo2 smollm3 granite lfm2 glm4 cohere2 arcee "
+            "dots1 exaone4 nemotron apertus"
+        ).split()
+    },
+    "modern-bert": "modernbert",
+    "seed_oss": "seed_oss",
+    "glm4moe": "glm4_moe",
+    "granitemoe": "granitemoe",
+    "qwen3vl": "qwen3_vl_text",
+    "olmoe": "olmoe",
+    "gptneox": "gpt_neox",
+    "starcoder": "gpt_bigcode",
+    "t5encoder": "t5",
+    "command-r": "cohere",
+    "qwen2moe": "qwen2_moe",
+    "qwen2vl": "qwen2_vl",
+    "qwen3moe": "qwen3_moe",
+    "qwen3next": "qwen3_next",
+    "qwen35": "qwen3_5_text",
+    "gemma3": "gemma3_text",
+    "gemma3n": "gemma3n_text",
+    "gemma4": "gemma4_text",
+    "mistral3": "ministral3",
+    "llama4": "llama4_text",
+    "phi2": "phi",
+    "deepseek2": "deepseek_v2",
+}
+"""Family of each architecture that is read, by the value of the key general.architecture."""
 
-def open_gguf(path: Path) -> tuple[TensorFile, Configuration]:
+SHUFFLED = (
+    "llama",
+    "deci",
+    "llama-embed",
+    "smollm3",
+    "granite",
+    "granitemoe",
+    "mistral3",
+    "olmo",
+    "arcee",
+)
+"""Architectures in which the converter shuffles the rows of Q and K."""
+
+ENCODERS = ("gemma-embedding", "llama-embed")
+"""Architectures that attend to all tokens although others of their family do not."""
+
+KEYS = {
+    "embedding_length": D_MODEL,
+    "block_count": N_LAYERS,
+    "decoder_block_count": ("num_decoder_layers",),
+    "attention.head_count": N_HEADS,
+    "attention.head_count_kv": N_KV_HEADS,
+    "attention.key_length": D_HEAD,
+    "attention.causal": ("is_causal",),
+    "attention.q_lora_rank": ("q_lora_rank",),
+    "attention.kv_lora_rank": ("kv_lora_rank",),
+    "attention.shared_kv_layers": ("num_kv_shared_layers",),
+    "attention.sliding_window": ("sliding_window", "local_attention"),
+    "attention.clamp_kqv": ("clip_qkv",),
+    "attn_logit_softcapping": ("attn_logit_softcapping",),
+    "nextn_predict_layers": ("num_nextn_predict_layers",),
+    "rope.dimension_count": ("qk_rope_head_dim",),
+    "rope.freq_base": THETA,
+    "rope.freq_base_swa": LOCAL_THETA,
+}
+"""Names of a key in the configurations of transformers, by its name after the architecture's."""
+
+LATENT = LatentNames(
+    "attn_q",
+    "attn_q_a",
+    "attn_q_a_norm",
+    "attn_q_b",
+    "attn_kv_a_mqa",
+    "attn_kv_a_norm",
+    "attn_kv_b",
+)
+
+_FACTORS = "rope_freqs.weight"
+"""Name of a tensor of numbers by which the frequencies are divided."""
+
+TYPE_SUFFIX = re.compile(r"[-._](i?q\d\w*|b?f\d+|mxfp4)$", re.IGNORECASE)
+"""End of a file's name that states its number type."""
+
+SPLIT_SUFFIX = re.compile(r"-(\d{5})-of-(\d{5})$")
+"""End of the name, without .gguf, of one file of a model in several files."""
+
+
+def open_gguf(path: Path | HubFile) -> tuple[TensorFile, Configuration]:
     """Read the tensors' entries and the keys of a GGUF file, without the tokenizer's.
 
     Raises:
         Unreadable: If it is not a GGUF file, has another version, or is damaged.
     """
     metadata, entries = read_header(path)
+    for other in _other_parts(path):
+        entries |= read_header(other)[1]
     return TensorFile(path.name, entries, partial(_load, entries)), Configuration(
         metadata, path.name
     )
 
 
+def _other_parts(path: Path | HubFile) -> list[Path | HubFile]:
+    """Return the other files of a model in several files, of which this is the first."""
+    match = SPLIT_SUFFIX.search(path.stem)
+    if match is None or int(match[1]) != 1:
+        return []
+    stem, n = path.stem[: match.start()], int(match[2])
+    return [path.with_name(f"{stem}-{i:05}-of-{n:05}.gguf") for i in range(2, n + 1)]
+
+
 def _load(entries: Mapping[str, TensorEntry], name: str) -> Array:
     """Read one tensor in single precision."""
     entry = entries[name]
+    if not entry.n_bytes:
+        raise Unreadable(
+            f"{entry.path.name} has {quote(name)} in {entry.type}, which the package gguf does not "
+            "know; take a file of another type, such as Q8_0 or F16"
+        )
     raw = entry.read_bytes().reshape(*entry.shape[:-1], -1)
     with np.errstate(all="ignore"):  # the caller finds damaged scales
         try:
@@ -61,55 +177,7 @@ def _load(entries: Mapping[str, TensorEntry], name: str) -> Array:
         return np.asarray(values, np.float32).reshape(entry.shape)
 
 
-@dataclass(frozen=True)
-class Architecture:
-    """Facts about a model that follow from its architecture and are not in the GGUF file.
-
-    Attributes:
-        kind: Kind of the layers in blocks that belong neither to an encoder nor to a decoder.
-        rotary: Whether positions are rotary.
-        shuffled: Whether the converter shuffles the rows of Q and K.
-        global_every: The last of every so many layers attends globally; the others attend within
-            a window and have another rotary base. None if all layers are alike.
-    """
-
-    kind: Kind = Kind.CAUSAL
-    rotary: bool = True
-    shuffled: bool = False
-    global_every: int | None = None
-
-
-ARCHITECTURES = {
-    "llama": Architecture(shuffled=True),  # also models of the same layout: Mistral, SmolLM2 …
-    "qwen2": Architecture(),
-    "qwen3": Architecture(),
-    "phi3": Architecture(),
-    "gemma": Architecture(),
-    "gemma2": Architecture(),
-    "gemma3": Architecture(global_every=6),
-    "gpt2": Architecture(rotary=False),
-    "bert": Architecture(Kind.ENCODER, rotary=False),
-    "nomic-bert": Architecture(Kind.ENCODER),
-    "t5": Architecture(rotary=False),
-    "t5encoder": Architecture(rotary=False),
-}
-"""Architectures that are read, by the value of the key general.architecture."""
-
-DEFAULT_LOCAL_BASE = 10_000.0
-
-QUERY_WEIGHT = re.compile(
-    r"(?P<prefix>(?P<stack>enc\.|dec\.|)blk\.(?P<block>\d{1,6})\.(?P<attention>cross_attn|attn))"
-    r"_(?P<role>q|qkv)\.weight"
-)
-"""Name of the weight that computes an attention layer's queries."""
-
-UNQUANTISED = ("F32", "F16", "BF16")
-
-TYPE_SUFFIX = re.compile(r"[-._](i?q\d\w*|b?f\d+|mxfp4)$", re.IGNORECASE)
-"""End of a file's name that states its number type."""
-
-
-def gguf_model(path: Path) -> RealModel:
+def gguf_model(path: Path | HubFile) -> RealModel:
     """Find the attention layers of the model in a GGUF file; only the header is read.
 
     Raises:
@@ -117,114 +185,166 @@ def gguf_model(path: Path) -> RealModel:
             header contradicts it.
     """
     file, keys = open_gguf(path)
-    family = keys.word("general.architecture", ARCHITECTURES)
-    if keys.number("split.count", default=1) > 1:
+    architecture = keys.word("general.architecture", ARCHITECTURES)
+    if keys.number("split.count", default=1) > 1 and not _other_parts(path):
         raise Unreadable(
-            f"{path.name} is one file of a model in several files; join them with "
-            "llama-gguf-split --merge"
+            f"{path.name} is one file of a model in several files; name the first one, which ends "
+            "in -00001-of-… and has the others beside it"
         )
-    matches = find_layers(file, QUERY_WEIGHT)
-    is_scaled = _is_scaled(file, keys, family)
-    stored = (_stored_layer(file, keys, family, match, is_scaled) for match in matches)
-    layers = attention_layers(file, stored)
-    notes = tuple(_notes(file, keys, family, [match["prefix"] for match in matches]))
-    notes += (scaled(),) if is_scaled else ()
-    return RealModel(_model_name(path, keys), family, "GGUF", layers, notes)
+    own = FAMILIES[ARCHITECTURES[architecture]]
+    in_pair = len({stack.kind for stack in own}) == len(Kind)
+    stacks = tuple(
+        _stack(stack, file, architecture, in_pair=in_pair)
+        for stack in own
+        if in_pair or stack.kind is not Kind.CROSS
+    )
+    config = _configuration(file, keys, architecture, stacks)
+    layers, notes = family_layers(file, architecture, stacks, config)
+    return RealModel(_model_name(path, keys), architecture, "GGUF", layers, notes)
 
 
-def _model_name(path: Path, keys: Configuration) -> str:
+def _model_name(path: Path | HubFile, keys: Configuration) -> str:
     """Return the file's name without its type, or general.name if the file has a generic name."""
-    stem = TYPE_SUFFIX.sub("", path.stem)
+    stem = TYPE_SUFFIX.sub("", SPLIT_SUFFIX.sub("", path.stem))
     _, name = keys.find("general.name")
     generic = stem.lower() in ("model", "ggml-model", "ggml", "gguf")
     return name if generic and isinstance(name, str) and name else stem
 
 
-def _notes(
-    file: TensorFile, keys: Configuration, family: str, prefixes: list[str]
-) -> Iterator[str]:
-    weights = [f"{prefix}_{role}.weight" for prefix in prefixes for role in ("q", "k", "v", "qkv")]
-    types = {file.entries[w].type for w in weights if w in file.entries} - set(UNQUANTISED)
-    if types:
-        yield quantised(types)
-    if any(f"{prefix}_{r}_norm.weight" in file.entries for prefix in prefixes for r in "qk"):
-        yield NORMED
-    if any(f"{prefix}_rel_b.weight" in file.entries for prefix in prefixes):
-        yield BIASED
-    for key, note in (("attn_logit_softcapping", CAPPED), ("attention.sliding_window", WINDOWED)):
-        if keys.find(f"{family}.{key}")[1]:
-            yield note
+def _stack(stack: Stack, file: TensorFile, architecture: str, *, in_pair: bool) -> Stack:
+    """Return a stack of a family with the names and rules of llama.cpp.
 
-
-def _stored_layer(
-    file: TensorFile, keys: Configuration, family: str, match: re.Match[str], is_scaled: bool
-) -> StoredLayer:
-    """Return names and shapes of the tensors of a layer, from the name of its first weight."""
-    architecture, prefix, block = ARCHITECTURES[family], match["prefix"], int(match["block"])
-    is_cross = match["attention"] == "cross_attn"
-    kind = {"enc.": Kind.ENCODER, "dec.": Kind.CAUSAL}.get(match["stack"], architecture.kind)
-    own, key = keys.of_layer(block), f"{family}.attention"
-    n_heads = own.count(f"{key}.head_count")
-    n_kv_heads = own.count(f"{key}.head_count_kv", default=n_heads)
-    roles = ("qkv",) if match["role"] == "qkv" else tuple("qkv")
-    layer = layer_from_shapes(
-        file,
-        Kind.CROSS if is_cross else kind,
-        tuple(Linear(r, f"{prefix}_{r}.weight", f"{prefix}_{r}.bias") for r in roles),
-        n_heads,
-        n_kv_heads,
-        d_head=own.count(f"{key}.key_length", default=0),
-        d_value=own.count(f"{key}.value_length", default=0),
-    )
-    norm = Norm(f"{prefix}_norm.weight")
-    norms = norm, Norm("enc.output_norm.weight") if is_cross else norm
-    present = [norm if norm.weight in file.entries else None for norm in norms]
-    rope = None
-    if architecture.rotary and not is_scaled:
-        rope = _rope(file, own, family, block, layer.d_head)
+    Args:
+        stack: The stack.
+        file: The model's file.
+        architecture: Its architecture.
+        in_pair: Whether the family has an encoder and a decoder.
+    """
+    side = {Kind.ENCODER: "enc.", Kind.CAUSAL: "dec.", Kind.CROSS: "dec."}[stack.kind]
+    attention = "cross_attn" if stack.kind is Kind.CROSS else "attn"
+    modules = tuple((f"{attention}_{role}", role) for role in "qkv")
+    if stack.latent is not None:
+        modules = ((LATENT.kv_a, "kv"),)
+    elif not stack.hybrid and any(name.endswith("attn_qkv.weight") for name in file.entries):
+        modules = (("attn_qkv", "qkv"),)
+    has_kv_b = any(name.endswith(f"{LATENT.kv_b}.weight") for name in file.entries)
+    latent = LATENT if has_kv_b else replace(LATENT, kv_b="", k_b="attn_k_b", v_b="attn_v_b")
     return replace(
-        layer,
-        norm=present[0],
-        kv_norm=present[1],
-        rope=rope,
-        # Without pairs of dimensions, the converter has not shuffled them.
-        shuffled=architecture.shuffled and layer.d_head % 2 == 0,
+        stack,
+        kind=Kind.ENCODER if architecture in ENCODERS else stack.kind,
+        prefix=(side if in_pair else "") + "blk.{}.",
+        modules=modules,
+        norm=f"{attention}_norm" if stack.norm else "",
+        other_norm="attn_norm_2" if stack.other_norm else "",
+        source_norm="enc.output_norm" if stack.source_norm else "",
+        latent=stack.latent and latent,
+        grouped=False,
+        transposed=False,
+        shuffled=architecture in SHUFFLED,
+        count_kv_heads=None,
+        norm_flags=(),
+        gain_offset=0.0,
     )
 
 
-def _is_scaled(file: TensorFile, keys: Configuration, family: str) -> bool:
-    """Return whether rotary positions are scaled by a rule that is not read."""
-    if not ARCHITECTURES[family].rotary:
-        return False
-    _, scaling = keys.find(f"{family}.rope.scaling.type")
-    return scaling not in (None, "linear", "none") or "rope_factors_long.weight" in file.entries
+def _configuration(
+    file: TensorFile, keys: Configuration, architecture: str, stacks: tuple[Stack, ...]
+) -> Configuration:
+    """Return the keys with the field names of transformers."""
+    values: dict[str, Any] = {}
+    labels: dict[str, str] = {}
+    for key, names in KEYS.items():
+        labels |= dict.fromkeys(names, f"{architecture}.{key}")
+        values |= dict.fromkeys(names, keys.values.get(f"{architecture}.{key}"))
+    config = Configuration(values, keys.file, labels)
+    given = {
+        name.removeprefix(f"{architecture}."): value
+        for name, value in keys.values.items()
+        if name.startswith(f"{architecture}.")
+    }
+    full_names = {name: f"{architecture}.{name}" for name in given}
+    rotary = next((stack.rotary for stack in stacks if stack.latent is None), None)
+    derived = dict(_derived(file, config, Configuration(given, keys.file, full_names), rotary))
+    return replace(config, values={**values, **derived})
 
 
-def _rope(file: TensorFile, keys: Configuration, family: str, block: int, d_head: int) -> Rope:
-    """Return the rotary positions of one block, in Hugging Face's order of dimensions."""
-    architecture, key = ARCHITECTURES[family], f"{family}.rope"
-    n = keys.count(f"{key}.dimension_count", default=d_head)
-    if n > d_head or n % 2 or d_head % 2:
-        raise Unreadable(
-            f"{file.name}: {key}.dimension_count is {n:,}; of a head's {d_head:,} dimensions, an "
-            "even number must rotate"
-        )
-    every = architecture.global_every
-    if every is not None and (block + 1) % every != 0:
-        base, scale = keys.number(f"{key}.freq_base_swa", default=DEFAULT_LOCAL_BASE), 1.0
+def _derived(
+    file: TensorFile, config: Configuration, keys: Configuration, rotary: Rotary | None
+) -> Iterator[tuple[str, Any]]:
+    """Yield the fields of transformers that are not the value of one key.
+
+    Args:
+        file: The model's file.
+        config: The fields that are.
+        keys: The keys of the architecture, without its name.
+        rotary: Rotary positions of the family, if they concern all dimensions that are read.
+    """
+    if keys.find("nextn_predict_layers")[1]:
+        n_layers = config.count(*N_LAYERS) - keys.count("nextn_predict_layers")
+        yield from dict.fromkeys(N_LAYERS, n_layers).items()
+    _, pattern = keys.find("attention.sliding_window_pattern")
+    if isinstance(pattern, list):
+        yield "layer_types", [SLIDING if local else FULL for local in pattern]
     else:
-        base, scale = keys.number(f"{key}.freq_base", default=10_000.0), 1.0
-        names = f"{key}.scaling.factor", f"{key}.scale_linear"
-        if keys.find(*names)[1] and keys.find(f"{key}.scaling.type")[1] != "none":
-            scale = 1 / keys.number(*names)  # a factor of 0 means none
-    frequencies = scale * base ** (-np.arange(0, n, 2) / n)
-    if "rope_freqs.weight" in file.entries:
-        file.check_shape("rope_freqs.weight", frequencies.shape, f"{n} dimensions rotate")
-        factors = file.read("rope_freqs.weight")
+        yield from dict.fromkeys(GLOBAL_EVERY, pattern).items()
+    widths = {FULL: keys.count("attention.key_length", default=0) or _equal_width(config)}
+    widths[SLIDING] = keys.count("attention.key_length_swa", default=widths[FULL])
+    yield from dict.fromkeys(D_HEAD, widths[SLIDING]).items()
+    yield "global_head_dim", widths[FULL]
+    starts = [
+        name.removesuffix("_k.weight") for name in file.entries if name.endswith("attn_k.weight")
+    ]
+    yield "attention_k_eq_v", any(f"{start}_v.weight" not in file.entries for start in starts)
+    if keys.find("attention.kv_lora_rank")[1]:
+        width = keys.count("attention.key_length_mla", "attention.key_length")
+        yield "qk_nope_head_dim", width - config.count("qk_rope_head_dim")
+        yield "v_head_dim", keys.count("attention.value_length_mla", "attention.value_length")
+    if rotary is not None:
+        yield (
+            "rope_parameters",
+            {
+                layer_type: _positions(
+                    file, keys, width, local=layer_type == SLIDING, rotary=rotary
+                )
+                for layer_type, width in widths.items()
+            },
+        )
+
+
+def _equal_width(config: Configuration) -> int:
+    """Return the width of a head where all heads together are as wide as the model."""
+    first = config.of_layer(0)
+    return max(1, first.count(*D_MODEL) // first.count(*N_HEADS))
+
+
+def _positions(
+    file: TensorFile, keys: Configuration, width: int, *, local: bool, rotary: Rotary
+) -> dict[str, Any]:
+    """Return the rotary positions of layers with heads of a width, in the fields of transformers.
+
+    Raises:
+        Unreadable: If a key or the tensor of factors contradicts the width.
+    """
+    names = (*(("rope.dimension_count_swa",) if local else ()), "rope.dimension_count")
+    n_dims = keys.count(*names, default=width)
+    if n_dims > width or n_dims % 2 or width % 2:
+        raise Unreadable(
+            f"{file.name}: {keys.find(*names)[0] or 'rope.dimension_count'} is {n_dims:,}; of a "
+            f"head's {width:,} dimensions, an even number must rotate"
+        )
+    fields: dict[str, Any] = {"partial_rotary_factor": (n_dims + 0.5) / width}
+    if local and rotary.local_theta is not None and not rotary.local_scaling:
+        return fields
+    _, rule = keys.find("rope.scaling.type")
+    factor = "rope.scaling.factor", "rope.scale_linear"
+    if rule not in (None, "linear", "none") or "rope_factors_long.weight" in file.entries:
+        return fields | {"rope_type": f"{rule or 'longrope'} of GGUF"}
+    if rule != "none" and keys.find(*factor)[1]:  # a factor of 0 means none
+        fields |= {"rope_type": "linear", "factor": keys.number(*factor)}
+    if _FACTORS in file.entries:
+        file.check_shape(_FACTORS, (n_dims // 2,), f"{n_dims} dimensions rotate")
+        factors = file.read(_FACTORS)
         if (factors <= 0).any():
-            raise Unreadable(f"{file.name}: rope_freqs.weight must hold {n // 2} positive factors")
-        frequencies /= factors
-    if architecture.shuffled:
-        # The two dimensions of a pair are half a head apart, even if not all of them rotate.
-        frequencies = np.pad(frequencies, (0, (d_head - n) // 2))
-    return Rope(frequencies)
+            raise Unreadable(f"{file.name}: {_FACTORS} must hold {n_dims // 2} positive factors")
+        fields["factors"] = factors
+    return fields

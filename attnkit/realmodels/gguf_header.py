@@ -8,7 +8,9 @@ which is one reason why pyproject.toml limits the version of the package.
 
 from __future__ import annotations
 
+import math
 import struct
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ import numpy as np
 from gguf.constants import GGUFValueType
 
 from attnkit.realmodels.errors import Unreadable, damaged, quote, reading
+from attnkit.realmodels.hub import HubFile
 from attnkit.realmodels.tensors import TensorEntry, check_n_entries
 
 Value = int | float | bool | str | list[int | float | bool]
@@ -30,10 +33,12 @@ _ADVICE = (
     "again with a current llama.cpp"
 )
 _LENGTH = struct.Struct("<Q")
+_FIRST_BYTES, _MAX_BYTES = 2**22, 2**28
+"""Bytes of a file on the hub that are fetched first, and at most, until its header is whole."""
 
 
-def read_header(path: Path) -> tuple[dict[str, Value], dict[str, TensorEntry]]:
-    """Read the metadata and the tensor entries of a GGUF file.
+def read_header(path: Path | HubFile) -> tuple[dict[str, Value], dict[str, TensorEntry]]:
+    """Read the metadata and the tensor entries of a GGUF file; of one on the hub, only its start.
 
     Returns:
         Values of the keys, without the tokenizer and without lists of texts, and entries of the
@@ -42,23 +47,29 @@ def read_header(path: Path) -> tuple[dict[str, Value], dict[str, TensorEntry]]:
     Raises:
         Unreadable: If it is not a GGUF file, has another version, or is damaged.
     """
-    with reading(path, advice=_ADVICE), np.errstate(over="raise"):
-        reader = _Reader(path)
+    if isinstance(path, Path):
+        return _parsed(path, path)
+    n_bytes = _FIRST_BYTES
+    while True:
+        start = path.local or path.part(0, n_bytes)
+        try:
+            return _parsed(start, path)
+        except Unreadable:
+            if start.stat().st_size < n_bytes or n_bytes > _MAX_BYTES:
+                raise
+        n_bytes *= 4
+
+
+def _parsed(start: Path, path: Path | HubFile) -> tuple[dict[str, Value], dict[str, TensorEntry]]:
+    """Read the header of a file from the local file with its first bytes."""
+    with reading(start, advice=_ADVICE), np.errstate(over="raise"):
+        reader = _Reader(start)
         metadata = {
             name: field.contents()
             for name, field in reader.fields.items()
             if field.data and not name.startswith("tokenizer.")
         }
-        entries = {
-            tensor.name: TensorEntry(
-                tuple(tensor.shape[::-1].tolist()),
-                tensor.tensor_type.name,
-                path,
-                tensor.data_offset,
-                tensor.n_bytes,
-            )
-            for tensor in reader.tensors
-        }
+        entries = {name: replace(entry, path=path) for name, entry in reader.entries.items()}
     end, places = 0, sorted(entries.items(), key=lambda item: item[1].offset)
     for name, entry in places:
         if entry.offset < end or not entry.shape or 0 in entry.shape:
@@ -66,6 +77,8 @@ def read_header(path: Path) -> tuple[dict[str, Value], dict[str, TensorEntry]]:
                 path.name, f"{quote(name)} of shape {entry.shape} is empty or shares bytes"
             )
         end = entry.offset + entry.n_bytes
+    if isinstance(path, Path) and end > (size := path.stat().st_size):
+        raise damaged(path.name, f"it ends at byte {size:,}, but its tensors at byte {end:,}")
     return metadata, entries
 
 
@@ -82,6 +95,30 @@ class _Reader(gguf.GGUFReader):
         check_n_entries(file, int(self.fields["GGUF.tensor_count"].parts[0][0]), "tensors")
         check_n_entries(file, int(count), "keys")
         return super()._build_fields(offs, count)
+
+    def _build_tensors(self, start_offs: int, fields: list[gguf.gguf_reader.ReaderField]) -> None:
+        """Keep the entries of the tensors; an unknown number type has no size.
+
+        The overridden method would open every tensor, and refuse the file for one unknown type.
+        """
+        path = Path(str(self.data.filename))
+        self.entries: dict[str, TensorEntry] = {}
+        for field in fields:
+            *_, dims, number, offset = field.parts
+            if field.name in self.entries:
+                raise ValueError(f"there are two tensors {quote(field.name)}")
+            shape = tuple(dims[::-1].tolist())
+            try:
+                kind = gguf.GGMLQuantizationType(int(number[0]))
+                per_block, block_bytes = gguf.GGML_QUANT_SIZES[kind]
+            except (ValueError, KeyError):
+                name, n_bytes = f"type {int(number[0])}", 0
+            else:
+                name, n_bytes = kind.name, math.prod(shape) // per_block * block_bytes
+                if shape and shape[-1] % per_block:
+                    raise ValueError(f"{quote(field.name)} has rows that are no whole blocks")
+            place = start_offs + int(offset[0])
+            self.entries[field.name] = TensorEntry(shape, name, path, place, n_bytes)
 
     def _get(self, offset: int, dtype: Any, count: int = 1, *order: Any, **named: Any) -> Any:
         if offset + int(count) * np.dtype(dtype).itemsize > len(self.data):

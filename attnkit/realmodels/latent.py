@@ -8,7 +8,8 @@ queries are projected in one step.
 
 Queries and keys have a second part, which alone has rotary positions. Its key is the same for all
 heads and is not normalised, so no single matrix W_Q W_Kᵀ describes both parts. Only the first part
-is read.
+is read. DeepSeek V4 has one head of keys, projected in one step, which serve as values, too; its
+keys are read whole, and their rotary positions are left out.
 
 Source:
     DeepSeek-AI 2024, "DeepSeek-V2", arXiv 2405.04434.
@@ -21,13 +22,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from attnkit.realmodels.base import Array, Kind, Projections, per_head
-from attnkit.realmodels.configuration import D_MODEL, Configuration
+from attnkit.realmodels.configuration import D_HEAD, D_MODEL, Configuration
 from attnkit.realmodels.errors import Unreadable, quote
-from attnkit.realmodels.stack import Stack
+from attnkit.realmodels.stack import LatentNames, Stack
 from attnkit.realmodels.tensors import TensorFile
 
-_Q, _Q_A, _Q_NORM, _Q_B = "q_proj", "q_a_proj", "q_a_layernorm", "q_b_proj"
-_KV_A, _KV_NORM, _KV_B = "kv_a_proj_with_mqa", "kv_a_layernorm", "kv_b_proj"
 _WIDTHS = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
 
 
@@ -37,7 +36,9 @@ class StoredLatentLayer:
 
     Attributes:
         kind: Positions that its queries attend to.
+        number: Index among the layers of its stack in the file.
         attention: Start of the names of its linear layers.
+        names: Rest of their names.
         norm: Name of the weight of the norm before them.
         d_model: Width of the residual stream.
         n_heads: Number of heads.
@@ -50,7 +51,9 @@ class StoredLatentLayer:
     """
 
     kind: Kind
+    number: int
     attention: str
+    names: LatentNames
     norm: str
     d_model: int
     n_heads: int
@@ -64,23 +67,38 @@ class StoredLatentLayer:
     @property
     def n_kv_heads(self) -> int:
         """Number of key and value heads."""
-        return self.n_heads
+        return 1 if self.names.kv else self.n_heads
+
+    @property
+    def weights(self) -> tuple[str, ...]:
+        """Names of the weights of its linear layers and of the norms between them."""
+        return tuple(f"{self.attention}{module}.weight" for module in self.shapes)
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Shape of every weight, by the name of its module."""
-        n_q = self.n_heads * (self.d_plain + self.d_rotary)
-        queries: dict[str, tuple[int, ...]] = {_Q: (n_q, self.d_model)}
+        names, n_q = self.names, self.n_heads * (self.d_plain + self.d_rotary)
+        shapes: dict[str, tuple[int, ...]] = {}
         if self.q_latent:
-            queries = {
-                _Q_A: (self.q_latent, self.d_model),
-                _Q_NORM: (self.q_latent,),
-                _Q_B: (n_q, self.q_latent),
+            shapes |= {
+                names.q_a: (self.q_latent, self.d_model),
+                names.q_norm: (self.q_latent,),
+                names.q_b: (n_q, self.q_latent),
             }
-        return queries | {
-            _KV_A: (self.kv_latent + self.d_rotary, self.d_model),
-            _KV_NORM: (self.kv_latent,),
-            _KV_B: (self.n_heads * (self.d_plain + self.d_value), self.kv_latent),
+        else:
+            shapes[names.q] = (n_q, self.d_model)
+        if names.kv:
+            return shapes | {names.kv: (self.d_plain, self.d_model)}
+        shapes |= {
+            names.kv_a: (self.kv_latent + self.d_rotary, self.d_model),
+            names.kv_norm: (self.kv_latent,),
+        }
+        if names.kv_b:
+            n_kv = self.n_heads * (self.d_plain + self.d_value)
+            return shapes | {names.kv_b: (n_kv, self.kv_latent)}
+        return shapes | {
+            names.k_b: (self.n_heads, self.kv_latent, self.d_plain),
+            names.v_b: (self.n_heads, self.d_value, self.kv_latent),
         }
 
     def check(self, file: TensorFile) -> None:
@@ -98,10 +116,11 @@ class StoredLatentLayer:
             file.check_shape(f"{self.attention}{module}.weight", shape, reason)
             bias = f"{self.attention}{module}.bias"
             if bias in file.entries:
-                if module not in (_Q_A, _KV_A):
+                if module not in (self.names.q_a, self.names.kv_a):
                     raise Unreadable(
                         f"{file.name}: tensor {quote(bias)} is a bias that is not read here; with "
-                        f"latent attention, only {_Q_A} and {_KV_A} may have one"
+                        f"latent attention, only {self.names.q_a} and {self.names.kv_a} may have "
+                        "one"
                     )
                 file.check_shape(bias, shape[:1], reason)
         file.check_shape(self.norm, (self.d_model,), f"a width of {self.d_model}")
@@ -116,20 +135,29 @@ class StoredLatentLayer:
             name = f"{self.attention}{module}.bias"
             return file.read(name)[:n] if name in file.entries else None
 
-        n_heads, n = self.n_heads, self.d_plain
+        names, n_heads, n = self.names, self.n_heads, self.d_plain
         if self.q_latent:
-            second = per_head(weight(_Q_B), n_heads)[..., :n]
-            w_q, b_q = _product(weight(_Q_A), bias(_Q_A, self.q_latent), weight(_Q_NORM), second)
+            second = per_head(weight(names.q_b), n_heads)[..., :n]
+            first, b_first = weight(names.q_a), bias(names.q_a, self.q_latent)
+            w_q, b_q = _product(first, b_first, weight(names.q_norm), second)
         else:
-            w_q, b_q = per_head(weight(_Q), n_heads)[..., :n], None
+            w_q, b_q = per_head(weight(names.q), n_heads)[..., :n], None
+        gain = file.read(self.norm)
+        if names.kv:
+            w_kv = per_head(weight(names.kv), 1)
+            latent = self.q_latent
+            return Projections(w_q, w_kv, w_kv, b_q, None, None, gain, gain, latent_q=latent)
+        if names.kv_b:
+            second = per_head(weight(names.kv_b), n_heads)
+        else:
+            second = np.concatenate([weight(names.k_b), weight(names.v_b).swapaxes(1, 2)], 2)
         w_kv, b_kv = _product(
-            weight(_KV_A)[: self.kv_latent],
-            bias(_KV_A, self.kv_latent),
-            weight(_KV_NORM),
-            per_head(weight(_KV_B), n_heads),
+            weight(names.kv_a)[: self.kv_latent],
+            bias(names.kv_a, self.kv_latent),
+            weight(names.kv_norm),
+            second,
         )
         b_k, b_v = (None, None) if b_kv is None else (b_kv[..., :n], b_kv[..., n:])
-        gain = file.read(self.norm)
         return Projections(
             w_q,
             w_kv[..., :n],
@@ -145,26 +173,31 @@ class StoredLatentLayer:
 
 
 def latent_layers(
-    stack: Stack, model_prefix: str, config: Configuration, n_layers: int
+    stack: Stack, names: LatentNames, model_prefix: str, config: Configuration, n_layers: int
 ) -> list[StoredLatentLayer]:
     """Return names and shapes of the tensors of all layers of a stack with latent attention.
 
     Raises:
         Unreadable: If a field is missing or wrong.
     """
+    of_kv = (
+        (0, config.count(*D_HEAD), 0, config.count(*D_HEAD))
+        if names.kv
+        else tuple(config.count(name) for name in _WIDTHS)
+    )
     widths = (
         config.count(*D_MODEL),
         config.count(*stack.n_heads),
         config.count("q_lora_rank", default=0),
-        *(config.count(name) for name in _WIDTHS),
+        *of_kv,
     )
     prefixes = [model_prefix + stack.prefix.format(i) for i in range(n_layers)]
-    attention = stack.modules[0][0].removesuffix(_KV_A)
+    attention = stack.modules[0][0].removesuffix(names.kv or names.kv_a)
     return [
         StoredLatentLayer(
-            stack.kind, f"{prefix}{attention}", f"{prefix}{stack.norm}.weight", *widths
+            stack.kind, i, f"{prefix}{attention}", names, f"{prefix}{stack.norm}.weight", *widths
         )
-        for prefix in prefixes
+        for i, prefix in enumerate(prefixes)
     ]
 
 

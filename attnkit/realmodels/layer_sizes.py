@@ -7,6 +7,7 @@ layer of the same type.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from attnkit.realmodels.configuration import D_HEAD, D_MODEL, N_KV_HEADS, Configuration
@@ -34,23 +35,29 @@ class LayerSize:
     k_is_v: bool = False
 
 
-def layer_sizes(stack: Stack, config: Configuration, n_layers: int) -> list[LayerSize]:
-    """Return the heads of every layer.
+def layer_sizes(
+    stack: Stack, config: Configuration, indices: Sequence[int], n_layers: int
+) -> dict[int, LayerSize]:
+    """Return the heads of the layers with these indices, of a model with `n_layers` layers.
 
     Raises:
         Unreadable: If a field is missing or wrong, or fields contradict each other.
     """
+    sizes = {layer: _size(stack, config.of_layer(layer), layer) for layer in indices}
+    if stack.layer_sizes and stack.rotary:
+        layer_types = layer_types_of(stack.rotary, config, n_layers)
+        sizes = _reused(config, layer_types, _overridden(config, layer_types, sizes))
+    return sizes
+
+
+def _size(stack: Stack, config: Configuration, layer: int) -> LayerSize:
+    """Return the heads of a layer from the fields of this layer."""
     n_heads = config.count(*stack.n_heads)
     if stack.count_kv_heads is None:
         n_kv_heads = config.count(*N_KV_HEADS, default=n_heads)
     else:
         n_kv_heads = stack.count_kv_heads(config, n_heads)
-    size = LayerSize(n_heads, n_kv_heads, _d_head(config, n_heads), 0)
-    sizes = [replace(size, kv_layer=layer) for layer in range(n_layers)]
-    if stack.layer_sizes and stack.rotary:
-        layer_types = layer_types_of(stack.rotary, config, n_layers)
-        sizes = _reused(config, layer_types, _overridden(config, layer_types, sizes))
-    return sizes
+    return LayerSize(n_heads, n_kv_heads, _d_head(config, n_heads), layer)
 
 
 def _d_head(config: Configuration, n_heads: int) -> int:
@@ -59,14 +66,14 @@ def _d_head(config: Configuration, n_heads: int) -> int:
     d_model = config.count(*D_MODEL)
     if d_model % n_heads:
         raise Unreadable(
-            f"config.json: the width {d_model} cannot be divided among {n_heads} heads"
+            f"{config.file}: the width {d_model} cannot be divided among {n_heads} heads"
         )
     return d_model // n_heads
 
 
 def _overridden(
-    config: Configuration, layer_types: tuple[str, ...], sizes: list[LayerSize]
-) -> list[LayerSize]:
+    config: Configuration, layer_types: tuple[str, ...], sizes: dict[int, LayerSize]
+) -> dict[int, LayerSize]:
     """Return the sizes with those of layers that attend to all tokens.
 
     Newer configurations have an object of fields for every such layer, and older ones have fields
@@ -74,9 +81,9 @@ def _overridden(
     """
     k_is_v = config.flag("attention_k_eq_v", default=False)
     by_layer = config.section("per_layer_config")
-    overridden = []
-    for layer, (layer_type, size) in enumerate(zip(layer_types, sizes, strict=True)):
-        d_head, n_kv_heads = size.d_head, size.n_kv_heads
+    overridden = {}
+    for layer, size in sizes.items():
+        layer_type, d_head, n_kv_heads = layer_types[layer], size.d_head, size.n_kv_heads
         if by_layer is not None:
             fields = by_layer.section(str(layer)) or Configuration({})
             d_head = fields.count("head_dim", default=d_head)
@@ -85,34 +92,30 @@ def _overridden(
             d_head = config.count("global_head_dim", default=d_head)
             if k_is_v:
                 n_kv_heads = config.count("num_global_key_value_heads", default=n_kv_heads)
-        overridden.append(
-            replace(
-                size,
-                d_head=d_head,
-                n_kv_heads=n_kv_heads,
-                k_is_v=k_is_v and layer_type == FULL,
-            )
+        overridden[layer] = replace(
+            size, d_head=d_head, n_kv_heads=n_kv_heads, k_is_v=k_is_v and layer_type == FULL
         )
     return overridden
 
 
 def _reused(
-    config: Configuration, layer_types: tuple[str, ...], sizes: list[LayerSize]
-) -> list[LayerSize]:
+    config: Configuration, layer_types: tuple[str, ...], sizes: dict[int, LayerSize]
+) -> dict[int, LayerSize]:
     """Return the sizes with the keys and values that the last layers reuse.
 
     A layer reuses those of the last layer of its type that has its own.
     """
-    name, n_reusing = config.find("num_kv_shared_layers")
+    field = "num_kv_shared_layers"
+    name, n_reusing = config.find(field)
     if n_reusing in (None, 0):
         return sizes
-    n_own = max(0, len(sizes) - config.count(name))
+    n_own = max(0, len(sizes) - config.count(field))
     last_of_type = {layer_type: layer for layer, layer_type in enumerate(layer_types[:n_own])}
-    reused = list(sizes)
+    reused = dict(sizes)
     for layer in range(n_own, len(sizes)):
         if layer_types[layer] not in last_of_type:
             raise Unreadable(
-                f"config.json: {name} is {n_reusing}, so that no layer has keys and values for "
+                f"{config.file}: {name} is {n_reusing}, so that no layer has keys and values for "
                 f"layer {layer}, whose type is {quote(layer_types[layer])}"
             )
         reused[layer] = replace(sizes[layer], kv_layer=last_of_type[layer_types[layer]])

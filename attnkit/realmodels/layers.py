@@ -25,7 +25,7 @@ class Linear:
 
     Attributes:
         roles: Roles of its outputs: "q", "k", "v", or several of them, whose rows follow one
-            another.
+            another; "q=k" and "k=v" name roles that share all rows.
         weight: Name of the weight.
         bias: Name of the bias, which the file need not have.
     """
@@ -63,7 +63,8 @@ class StoredLayer:
         transposed: Whether weights are stored as (inputs, outputs).
         grouped: Whether the outputs of a linear layer with all roles are ordered by key and value
             head: first the queries that share key and value head 0, then its key and its value.
-        k_is_v: Whether there is no W_V, because W_K serves as W_V.
+        number: Index among the layers of its stack in the file.
+        gated: Whether the rows of each head's queries are followed by as many rows of a gate.
         shuffled: Whether the two dimensions of a rotary pair are stored as neighbours although
             `rope` has them half a head apart.
     """
@@ -82,19 +83,29 @@ class StoredLayer:
     kv_index: int | None = None
     transposed: bool = False
     grouped: bool = False
-    k_is_v: bool = False
+    number: int = 0
+    gated: bool = False
     shuffled: bool = False
+
+    @property
+    def weights(self) -> tuple[str, ...]:
+        """Names of the weights of its linear layers."""
+        return tuple(linear.weight for linear in self.linears)
 
     def n_heads_of(self, role: str) -> int:
         """Return the number of heads of a role."""
         return self.n_heads if role == "q" else self.n_kv_heads
 
     def n_outputs(self, role: str) -> int:
-        """Return the number of outputs of all heads of a role."""
-        return self.n_heads_of(role) * (self.d_value if role == "v" else self.d_head)
+        """Return the number of outputs of all heads of a role, with those of a gate."""
+        width = self.d_value if role == "v" else self.d_head
+        return self.n_heads_of(role) * width * (2 if self.gated and role == "q" else 1)
 
     def by_role(self, roles: str, rows: Float[Array, " o *m"]) -> Iterator[tuple[str, Array]]:
         """Yield the rows of a linear layer for each of its roles, ordered by head."""
+        if "=" in roles:
+            yield from ((role, rows) for role in roles.split("="))
+            return
         if self.grouped:
             groups = rows.reshape(self.n_kv_heads, -1, self.d_head, *rows.shape[1:])
             parts = [groups[:, :-2], groups[:, -2], groups[:, -1]]
@@ -114,7 +125,7 @@ class StoredLayer:
         heads = f"{self.n_heads} heads, {self.n_kv_heads} key and value heads, {width} wide"
         for linear in self.linears:
             n_inputs = self.d_model if "q" in linear.roles else self.d_source
-            n_outputs = sum(map(self.n_outputs, linear.roles))
+            n_outputs = sum(map(self.n_outputs, linear.roles.partition("=")[0]))
             shape = (n_inputs, n_outputs) if self.transposed else (n_outputs, n_inputs)
             file.check_shape(linear.weight, shape, f"{heads}, of {n_inputs} inputs")
             if linear.bias in file.entries:
@@ -131,21 +142,23 @@ class StoredLayer:
             weight = file.read(linear.weight)
             for role, rows in self.by_role(linear.roles, weight.T if self.transposed else weight):
                 weights[role] = per_head(rows, self.n_heads_of(role))
+                if self.gated and role == "q":
+                    weights[role] = np.ascontiguousarray(weights[role][..., : self.d_head])
             del weight  # it takes as much memory as its copies by head
             if linear.bias in file.entries:
                 for role, rows in self.by_role(linear.roles, file.read(linear.bias)):
-                    biases[role] = rows.reshape(self.n_heads_of(role), -1)
+                    width = self.d_head if self.gated and role == "q" else None
+                    biases[role] = rows.reshape(self.n_heads_of(role), -1)[:, :width]
         if self.shuffled:
             order = np.r_[0 : self.d_head : 2, 1 : self.d_head : 2]
             for arrays in (weights, biases):
                 arrays |= {role: arrays[role][..., order] for role in "qk" if role in arrays}
-        value = "k" if self.k_is_v else "v"
         gain_q, gain_kv = (
             None if norm is None else file.read(norm.weight) + np.float32(norm.offset)
             for norm in (self.norm, self.kv_norm)
         )
-        q, k, v = (weights[role] for role in ("q", "k", value))
-        b_q, b_k, b_v = (biases.get(role) for role in ("q", "k", value))
+        q, k, v = (weights[role] for role in "qkv")
+        b_q, b_k, b_v = (biases.get(role) for role in "qkv")
         return Projections(q, k, v, b_q, b_k, b_v, gain_q, gain_kv, self.rope)
 
 
@@ -208,7 +221,8 @@ def attention_layers(
     """
     indices = {kind: count() for kind in Kind}
     layers = []
-    for layer in sorted(stored, key=lambda layer: list(Kind).index(layer.kind)):
+    kinds = list(Kind)
+    for layer in sorted(stored, key=lambda layer: (kinds.index(layer.kind), layer.number)):
         layer.check(file)
         read = partial(layer.read, file)
         index = next(indices[layer.kind])

@@ -11,94 +11,37 @@ from dataclasses import replace
 
 from attnkit.realmodels.base import Kind
 from attnkit.realmodels.configuration import Configuration
+from attnkit.realmodels.encoders import (
+    ALBERT,
+    BERT,
+    DEBERTA,
+    DISTILBERT,
+    MODERNBERT,
+    MPNET,
+    NOMIC,
+    POST_NORM,
+    PRE_NORM,
+    PROJ,
+    REFORMER,
+    T5,
+    separate,
+    with_norms,
+)
 from attnkit.realmodels.notes import (
-    BIASED,
     CAPPED,
     CLIPPED,
+    K_IS_V,
     LATENT,
+    LATENT_QUERIES,
+    NORMED,
     NORMED_VALUES,
-    REPEATED,
     SINK,
     SLOPED,
     UNDIVIDED,
     WINDOWED,
 )
-from attnkit.realmodels.rotary import Rotary
-from attnkit.realmodels.stack import Stack
-
-
-def _separate(parent: str, q: str, k: str, v: str) -> tuple[tuple[str, str], ...]:
-    """Return the modules of a layer with separate linear layers for queries, keys and values."""
-    return ((parent + q, "q"), (parent + k, "k"), (parent + v, "v"))
-
-
-_PROJ = ("q_proj", "k_proj", "v_proj")
-
-_DECODER_IF = (("is_decoder", True, Kind.CAUSAL),)
-
-_BERT = (
-    Stack(
-        Kind.ENCODER,
-        "encoder.layer.{}.",
-        _separate("attention.self.", "query", "key", "value"),
-        switches=_DECODER_IF,
-    ),
-    Stack(
-        Kind.CROSS,
-        "encoder.layer.{}.",
-        _separate("crossattention.self.", "query", "key", "value"),
-    ),
-)
-
-
-def _with_norms(stacks: tuple[Stack, ...], *norms: str) -> tuple[Stack, ...]:
-    """Return copies of the stacks with these norms before their projections."""
-    return tuple(replace(stack, norm=norm) for stack, norm in zip(stacks, norms, strict=True))
-
-
-_DEBERTA = Stack(
-    Kind.ENCODER,
-    "encoder.layer.{}.",
-    _separate("attention.self.", "query_proj", "key_proj", "value_proj"),
-    notes=(SLOPED,),
-)
-
-_MPNET = Stack(
-    Kind.ENCODER,
-    "encoder.layer.{}.",
-    _separate("attention.attn.", "q", "k", "v"),
-    notes=(BIASED,),
-)
-
-_DISTILBERT = Stack(
-    Kind.ENCODER, "transformer.layer.{}.", _separate("attention.", "q_lin", "k_lin", "v_lin")
-)
-
-_ALBERT = Stack(
-    Kind.ENCODER,
-    "encoder.albert_layer_groups.{}.albert_layers.0.",
-    _separate("attention.", "query", "key", "value"),
-    n_layers=("num_hidden_groups",),
-    notes=(REPEATED,),
-    defaults=(("num_hidden_groups", 1),),
-    required=(("inner_group_num", 1),),
-)
-
-_MODERNBERT = Stack(
-    Kind.ENCODER,
-    "layers.{}.",
-    (("attn.Wqkv", "qkv"),),
-    norm="attn_norm",
-    first_norm=1,
-    rotary=Rotary(theta=160_000.0, local_theta=10_000.0, global_every=3),
-)
-
-_NOMIC = Stack(
-    Kind.ENCODER,
-    "encoder.layers.{}.",
-    (("attn.Wqkv", "qkv"),),
-    rotary=Rotary(),
-)
+from attnkit.realmodels.rotary import FULL, SLIDING, Rotary
+from attnkit.realmodels.stack import LatentNames, Stack
 
 _GPT2 = (
     Stack(Kind.CAUSAL, "h.{}.", (("attn.c_attn", "qkv"),), norm="ln_1", transposed=True),
@@ -123,7 +66,7 @@ _GPT_NEOX = Stack(
 _GPT_J = Stack(
     Kind.CAUSAL,
     "h.{}.",
-    _separate("attn.", *_PROJ),
+    separate("attn.", *PROJ),
     norm="ln_1",
     rotary=Rotary(interleaved=True, n_dims=64),
 )
@@ -153,12 +96,22 @@ _FALCON = replace(
     notes=(),
 )
 
+
+def _count_bigcode_kv_heads(config: Configuration, n_heads: int) -> int:
+    """Return the number of key and value heads of a GPT-BigCode: one or all."""
+    return 1 if config.flag("multi_query", default=True) else n_heads
+
+
+_GPT_BIGCODE = replace(
+    _GPT2[0], grouped=True, transposed=False, count_kv_heads=_count_bigcode_kv_heads
+)
+
 _MPT = Stack(Kind.CAUSAL, "blocks.{}.", (("attn.Wqkv", "qkv"),), norm="norm_1", notes=(SLOPED,))
 
 _LLAMA = Stack(
     Kind.CAUSAL,
     "layers.{}.",
-    _separate("self_attn.", *_PROJ),
+    separate("self_attn.", *PROJ),
     norm="input_layernorm",
     switches=(("is_causal", False, Kind.ENCODER),),
     rotary=Rotary(),
@@ -170,11 +123,13 @@ _GEMMA = replace(
     gain_offset=1.0,
 )
 
+_GEMMA_3_ROTARY = Rotary(
+    theta=1e6, local_theta=10_000.0, global_every=6, global_offset=-1, local_scaling=False
+)
+
 _GEMMA_3 = replace(
     _GEMMA,
-    rotary=Rotary(
-        theta=1e6, local_theta=10_000.0, global_every=6, global_offset=-1, local_scaling=False
-    ),
+    rotary=_GEMMA_3_ROTARY,
     defaults=(("num_attention_heads", 8), ("num_key_value_heads", 4), ("head_dim", 256)),
 )
 
@@ -182,7 +137,7 @@ _GEMMA_4 = replace(
     _LLAMA,
     layer_sizes=True,
     switches=(("use_bidirectional_attention", "all", Kind.ENCODER),),
-    rotary=_GEMMA_3.rotary,
+    rotary=_GEMMA_3_ROTARY,
     notes=(UNDIVIDED, NORMED_VALUES),
     defaults=(
         ("global_head_dim", 512),
@@ -196,6 +151,28 @@ _GEMMA_4 = replace(
     ),
 )
 
+_GEMMA_3N = replace(
+    _LLAMA,
+    layer_sizes=True,
+    rotary=replace(_GEMMA_3_ROTARY, global_every=5),
+    notes=(UNDIVIDED, NORMED_VALUES),
+    defaults=(("num_kv_shared_layers", 15),),
+)
+
+_HYBRID = (FULL, SLIDING, "attention")
+"""Words for attention in the list of layer types of a model that also has other layers."""
+
+_QWEN_NEXT = replace(
+    _LLAMA, gated=True, hybrid=_HYBRID, gain_offset=1.0, rotary=Rotary(fraction=0.25)
+)
+
+_LLAMA_4 = replace(
+    _LLAMA, notes=(NORMED,), rotary=Rotary(interleaved=True, theta=5e5, unturned_every=4)
+)
+
+_ONLY_LOCAL = Rotary(global_every=4, global_offset=-1, unturned_type=FULL)
+"""Rotary positions in layers with a window, and none in the others."""
+
 _OLMO_3 = replace(
     _LLAMA,
     norm="",
@@ -207,119 +184,95 @@ _OLMO_3 = replace(
 _LATENT = replace(
     _LLAMA,
     modules=(("self_attn.kv_a_proj_with_mqa", "kv"),),
-    latent=True,
+    latent=LatentNames(),
     switches=(),
     notes=(LATENT,),
 )
 
 
-def _encoder_decoder(pre_norm: bool) -> tuple[Stack, ...]:
-    """Return the stacks of BART and its relatives."""
-    norms = ("self_attn_layer_norm", "encoder_attn_layer_norm", "encoder.layer_norm")
-    self_norm, cross_norm, source_norm = norms if pre_norm else ("", "", "")
-    encoder = Stack(
-        Kind.ENCODER,
-        "encoder.layers.{}.",
-        _separate("self_attn.", *_PROJ),
-        norm=self_norm,
-        n_layers=("encoder_layers",),
-        n_heads=("encoder_attention_heads",),
-    )
-    decoder = replace(
-        encoder,
-        kind=Kind.CAUSAL,
-        prefix="decoder.layers.{}.",
-        n_layers=("decoder_layers",),
-        n_heads=("decoder_attention_heads",),
-    )
-    cross = replace(
-        decoder,
-        kind=Kind.CROSS,
-        modules=_separate("encoder_attn.", *_PROJ),
-        norm=cross_norm,
-        source_norm=source_norm,
-    )
-    return encoder, decoder, cross
-
-
 _OPT = Stack(
     Kind.CAUSAL,
     "decoder.layers.{}.",
-    _separate("self_attn.", *_PROJ),
+    separate("self_attn.", *PROJ),
     norm="self_attn_layer_norm",
     norm_flags=("do_layer_norm_before", "layer_norm_elementwise_affine"),
 )
 
-_T5_ENCODER = Stack(
-    Kind.ENCODER,
-    "encoder.block.{}.",
-    _separate("layer.0.SelfAttention.", "q", "k", "v"),
-    norm="layer.0.layer_norm",
-    n_layers=("num_layers",),
-    notes=(BIASED, UNDIVIDED),
-)
-_T5_DECODER = replace(
-    _T5_ENCODER,
-    kind=Kind.CAUSAL,
-    prefix="decoder.block.{}.",
-    n_layers=("num_decoder_layers", "num_layers"),
-)
-_T5 = (
-    _T5_ENCODER,
-    _T5_DECODER,
-    replace(
-        _T5_DECODER,
-        kind=Kind.CROSS,
-        modules=_separate("layer.1.EncDecAttention.", "q", "k", "v"),
-        norm="layer.1.layer_norm",
-        source_norm="encoder.final_layer_norm",
-    ),
+_SIZES = (
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
 )
 
-_POST_NORM, _PRE_NORM = _encoder_decoder(pre_norm=False), _encoder_decoder(pre_norm=True)
+_DEEPSEEK_V4 = replace(
+    _LATENT,
+    modules=(("attn.wkv", "k=v"),),
+    norm="attn_norm",
+    latent=LatentNames(q_a="wq_a", q_norm="q_norm", q_b="wq_b", kv="wkv"),
+    notes=(LATENT_QUERIES, K_IS_V, NORMED, SINK),
+)
 
 _TABLE: tuple[tuple[str, tuple[Stack, ...]], ...] = (
-    ("bert bert-generation camembert electra ernie roberta xlm-roberta", _BERT),
-    ("megatron-bert", _with_norms(_BERT, "attention.ln", "crossattention.ln")),
-    ("roberta-prelayernorm", _with_norms(_BERT, "attention.LayerNorm", "crossattention.LayerNorm")),
+    ("bert bert-generation camembert electra ernie roberta xlm-roberta", BERT),
+    ("megatron-bert", with_norms(BERT, "attention.ln", "crossattention.ln")),
+    ("roberta-prelayernorm", with_norms(BERT, "attention.LayerNorm", "crossattention.LayerNorm")),
     (
         "xlm-roberta-xl",
-        _with_norms(_BERT, "attention.self_attn_layer_norm", "crossattention.self_attn_layer_norm"),
+        with_norms(BERT, "attention.self_attn_layer_norm", "crossattention.self_attn_layer_norm"),
     ),
-    ("albert", (_ALBERT,)),
-    ("deberta-v2", (_DEBERTA,)),
-    ("distilbert", (_DISTILBERT,)),
-    ("modernbert", (_MODERNBERT,)),
+    ("albert", (ALBERT,)),
+    ("deberta-v2", (DEBERTA,)),
+    ("distilbert", (DISTILBERT,)),
+    ("modernbert", (MODERNBERT,)),
     (
         "modernbert-decoder",
-        (replace(_MODERNBERT, kind=Kind.CAUSAL, modules=_separate("attn.", *_PROJ)),),
+        (replace(MODERNBERT, kind=Kind.CAUSAL, modules=separate("attn.", *PROJ)),),
     ),
-    ("mpnet", (_MPNET,)),
-    ("nomic_bert", (_NOMIC,)),
-    ("bart blenderbot-small marian", _POST_NORM),
-    ("blenderbot m2m_100 mbart pegasus whisper", _PRE_NORM),
-    ("mt5 t5 umt5", _T5),
+    ("mpnet", (MPNET,)),
+    ("nomic_bert", (NOMIC,)),
+    ("bart blenderbot-small marian", POST_NORM),
+    ("blenderbot m2m_100 mbart pegasus whisper", PRE_NORM),
+    ("mt5 t5 umt5", T5),
     ("bloom", (_BLOOM,)),
     ("falcon", (_FALCON,)),
     ("gpt2", _GPT2),
+    ("gpt_bigcode", (_GPT_BIGCODE,)),
     ("gpt_neox", (_GPT_NEOX,)),
     ("gptj", (_GPT_J,)),
     ("mpt", (_MPT,)),
     ("opt", (_OPT,)),
-    ("granite llama ministral mistral mixtral qwen2 qwen2_moe qwen3 qwen3_moe", (_LLAMA,)),
-    ("smollm3 starcoder2", (_LLAMA,)),
+    (
+        "afmoe arcee aria_text cwm doge dots1 granite granitemoe jais2 llama mellum ministral "
+        "ministral3 mistral mixtral olmoe phimoe qwen2 qwen2_5_vl qwen2_5_vl_text qwen2_moe "
+        "qwen2_vl qwen2_vl_text qwen3 qwen3_moe qwen3_vl_moe_text qwen3_vl_text seed_oss "
+        "solar_open starcoder2",
+        (_LLAMA,),
+    ),
+    ("apertus", (replace(_LLAMA, norm="attention_layernorm"),)),
+    ("cohere2", (replace(_LLAMA, rotary=replace(_ONLY_LOCAL, interleaved=True)),)),
+    ("exaone4", (replace(_LLAMA, norm="", rotary=_ONLY_LOCAL),)),
+    ("gemma3n_text", (_GEMMA_3N,)),
+    ("lfm2", (replace(_LLAMA, norm="operator_norm", hybrid=_HYBRID),)),
+    ("llama4_text", (_LLAMA_4,)),
+    ("nemotron", (replace(_LLAMA, gain_offset=1.0, rotary=Rotary(fraction=0.5)),)),
+    ("qwen3_next qwen3_5_moe_text qwen3_5_text", (_QWEN_NEXT,)),
+    ("reformer", REFORMER),
+    ("smollm3", (replace(_LLAMA, rotary=Rotary(unturned_every=4)),)),
     ("eurobert", (replace(_LLAMA, kind=Kind.ENCODER, switches=()),)),
-    ("cohere helium", (replace(_LLAMA, rotary=Rotary(interleaved=True)),)),
-    ("glm", (replace(_LLAMA, rotary=Rotary(interleaved=True, fraction=0.5)),)),
-    ("gemma gemma2", (_GEMMA,)),
+    ("cohere ernie4_5 ernie4_5_moe helium", (replace(_LLAMA, rotary=Rotary(interleaved=True)),)),
+    ("glm glm4", (replace(_LLAMA, rotary=Rotary(interleaved=True, fraction=0.5)),)),
+    ("gemma gemma2 vaultgemma", (_GEMMA,)),
     ("gemma3_text", (_GEMMA_3,)),
     ("gemma4_text gemma4_unified_text", (_GEMMA_4,)),
     ("gpt_oss", (replace(_LLAMA, rotary=Rotary(theta=150_000.0), notes=(SINK,)),)),
-    ("olmo olmo2", (replace(_LLAMA, norm=""),)),
+    ("flex_olmo olmo olmo2", (replace(_LLAMA, norm=""),)),
     ("olmo3", (_OLMO_3,)),
-    ("phi", (replace(_LLAMA, rotary=Rotary(fraction=0.5)),)),
+    ("glm4_moe phi", (replace(_LLAMA, rotary=Rotary(fraction=0.5)),)),
     ("phi3", (replace(_LLAMA, modules=(("self_attn.qkv_proj", "qkv"),)),)),
     ("stablelm", (replace(_LLAMA, rotary=Rotary(fraction=0.25)),)),
+    ("deepseek_v4", (_DEEPSEEK_V4,)),
     ("deepseek_v2 deepseek_v3 glm4_moe_lite minicpm3 youtu", (_LATENT,)),
 )
 """Values of model_type, and the attention layers of these families."""
@@ -340,3 +293,21 @@ FIELD_NOTES: Mapping[str, str] = {
     "local_attention": WINDOWED,
 }
 """Notes on a model by the configuration field that calls for the note, unless it is false."""
+
+SPARSE: Mapping[str, Mapping[str, int]] = {
+    family: {name: size for name, size in zip(_SIZES, sizes, strict=True) if size}
+    for families, sizes in (
+        ("gemma", (3072, 28, 16, 16, 256)),
+        ("gemma2 gemma3_text", (2304, 26, 8, 4, 256)),
+        ("gemma3n_text", (2048, 35, 8, 2, 256)),
+        ("llama", (4096, 32, 32, 0, 0)),
+        ("mistral mixtral", (4096, 32, 32, 8, 0)),
+        ("qwen2", (4096, 32, 32, 32, 0)),
+        ("qwen3", (4096, 32, 32, 32, 128)),
+    )
+    for family in families.split()
+}
+"""Sizes for what the configuration of the text's part in a model of images and text leaves out.
+
+Such a part may name only what differs from the library's own sizes for its family.
+"""

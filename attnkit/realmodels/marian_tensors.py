@@ -103,11 +103,11 @@ def read_npz(path: Path) -> TensorFile:
                 )
             name = member.filename.removesuffix(".npy")
             entries[name] = TensorEntry(_shape(shape), str(dtype), path)
-    return TensorFile(path.name, entries, partial(_load_array, entries))
+    return TensorFile(path.name, entries, partial(_load_array, path, entries))
 
 
-def _load_array(entries: Mapping[str, TensorEntry], name: str) -> Array:
-    path, shape = entries[name].path, entries[name].shape
+def _load_array(path: Path, entries: Mapping[str, TensorEntry], name: str) -> Array:
+    shape = entries[name].shape
     with reading(path), np.load(path, allow_pickle=False) as archive:
         return _checked(np.asarray(archive[name]), path.name, name).reshape(shape)
 

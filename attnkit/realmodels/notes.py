@@ -27,7 +27,17 @@ LATENT = (
     "first projection, which makes W_K and W_V alike, and so do the random matrices beside them. "
     "Only the part of queries and keys without rotary positions is shown."
 )
+LATENT_QUERIES = (
+    "Queries come from latent vectors: their matrices are products of two projections and the gain "
+    "of the norm between them. Rotary positions and keys that stand for many tokens are not shown."
+)
 REPEATED = "All layers of a group share their weights, which are shown once."
+HYBRID = "Some layers have no attention of this kind and are left out."
+PREDICTING = "Layers that only predict later tokens in training are left out."
+Q_IS_K = (
+    "In some layers, one matrix serves as W_Q and as W_K; keys are divided by their length, which "
+    "is not shown."
+)
 UNTURNED = "Some layers have no rotary positions."
 STRETCHED = (
     "Rotary positions change beyond the trained length; the numbers here are those within it."

@@ -8,7 +8,7 @@ another rule gets a note.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,6 +45,9 @@ class Rotary:
         global_offset: Index of the first layer that attends globally; negative from the end of
             a group of `global_every` layers.
         local_scaling: Whether a scaling holds in layers with a sliding window, too.
+        unturned_every: The last of every so many layers has no rotary positions, if the
+            configuration has no list of them; 0 if all layers have them.
+        unturned_type: Type of the layers that have no rotary positions, or "".
     """
 
     interleaved: bool = False
@@ -55,43 +58,54 @@ class Rotary:
     global_every: int = 0
     global_offset: int = 0
     local_scaling: bool = True
+    unturned_every: int = 0
+    unturned_type: str = ""
 
 
 def ropes(
-    rotary: Rotary, config: Configuration, d_heads: Sequence[int]
-) -> tuple[list[Rope | None], list[str]]:
-    """Return the rotary positions of every layer, and notes on them.
+    rotary: Rotary, config: Configuration, d_heads: Mapping[int, int], n_layers: int
+) -> tuple[dict[int, Rope | None], list[str]]:
+    """Return the rotary positions of layers by index, and notes on them.
 
     A layer has None if it has no rotary positions or their scaling is not computed.
 
     Args:
         rotary: Rotary positions of the family.
         config: The model's configuration.
-        d_heads: Width of a head in every layer.
+        d_heads: Width of a head, by the index of the layer.
+        n_layers: Number of all layers, with and without attention.
     """
-    n_layers = len(d_heads)
     layer_types = layer_types_of(rotary, config, n_layers)
-    _, has_rope = config.find("no_rope_layers")  # in spite of its name, true for layers with rope
+    has_rope = config.find("no_rope_layers")[1] or None  # true for layers with rope, in spite of it
     if has_rope is not None and (not isinstance(has_rope, list) or len(has_rope) != n_layers):
         raise Unreadable(
-            f"config.json: no_rope_layers is {quote(has_rope)}; "
+            f"{config.file}: no_rope_layers is {quote(has_rope)}; "
             f"it must be a list of {n_layers} numbers"
         )
-    shapes = list(zip(layer_types, d_heads, strict=True))
-    ropes_by_shape = {shape: _rope(rotary, config, *shape) for shape in dict.fromkeys(shapes)}
-    layers = [
-        ropes_by_shape[shape][0] if has_rope is None or has_rope[layer] else None
-        for layer, shape in enumerate(shapes)
-    ]
+    if has_rope is None and rotary.unturned_every:
+        every = config.count("no_rope_layer_interval", default=rotary.unturned_every)
+        has_rope = [(layer + 1) % every != 0 for layer in range(n_layers)]
+    shapes = {layer: (layer_types[layer], d_head) for layer, d_head in d_heads.items()}
+    unturned = {
+        layer
+        for layer, (layer_type, _) in shapes.items()
+        if layer_type == rotary.unturned_type or (has_rope is not None and not has_rope[layer])
+    }
+    turned = dict.fromkeys(shape for layer, shape in shapes.items() if layer not in unturned)
+    ropes_by_shape = {shape: _rope(rotary, config, *shape) for shape in turned}
+    layers = {
+        layer: None if layer in unturned else ropes_by_shape[shape][0]
+        for layer, shape in shapes.items()
+    }
     notes = [note for _, note in ropes_by_shape.values() if note]
-    if has_rope is not None and not all(has_rope):
+    if unturned:
         notes.append(UNTURNED)
     return layers, notes
 
 
 def layer_types_of(rotary: Rotary, config: Configuration, n_layers: int) -> tuple[str, ...]:
     """Return the word of every layer on how far it attends, `SLIDING`, `FULL` or another one."""
-    layer_types = config.words("layer_types", n_layers)
+    layer_types = config.words("layer_types", n_layers=n_layers)
     if layer_types is not None:
         return layer_types
     if not rotary.global_every:
@@ -126,8 +140,8 @@ def _rope(
         n_dims = config.count("rotary_dim", default=rotary.n_dims)
     if not 0 < n_dims <= d_head - n_dims % 2:
         raise Unreadable(
-            f"config.json: {quote(n_dims)} of a head's {d_head} dimensions would rotate, in pairs; "
-            f"allowed are 1 to {d_head - d_head % 2}"
+            f"{config.file}: {quote(n_dims)} of a head's {d_head} dimensions would rotate, in "
+            f"pairs; allowed are 1 to {d_head - d_head % 2}"
         )
     frequencies, note = _frequencies(theta, n_dims, d_head, fields, config)
     return (None if frequencies is None else Rope(frequencies, rotary.interleaved)), note
@@ -137,7 +151,7 @@ def _frequencies(
     theta: float, n_dims: int, d_head: int, fields: Configuration, config: Configuration
 ) -> tuple[np.ndarray | None, str]:
     """Return the frequencies by their rule, and a note; None if the rule is not computed here."""
-    frequencies = theta ** (-np.arange(0, n_dims, 2) / n_dims)
+    frequencies = theta ** (-np.arange(0, n_dims, 2) / n_dims) / fields.values.get("factors", 1.0)
     _, rope_type = fields.find("rope_type", "type")
     if rope_type in (None, "default"):
         return frequencies, ""
@@ -190,7 +204,7 @@ def _scale_as_yarn(
         Peng et al. 2023, "YaRN: efficient context window extension", arXiv 2309.00071.
     """
     if theta <= 1:
-        raise Unreadable(f"config.json: rope_theta is {theta}; with YaRN it must be above 1")
+        raise Unreadable(f"{config.file}: rope_theta is {theta}; with YaRN it must be above 1")
     factor, trained = _yarn_factor(fields, config)
     n_dims = 2 * len(frequencies)
     rotations = (fields.number("beta_fast", default=32.0), fields.number("beta_slow", default=1.0))
@@ -214,7 +228,7 @@ def _scale_as_llama3(
     low, high = fields.number("low_freq_factor"), fields.number("high_freq_factor")
     if high <= low:
         raise Unreadable(
-            f"config.json: high_freq_factor is {high}; it must be above low_freq_factor, {low}"
+            f"{config.file}: high_freq_factor is {high}; it must be above low_freq_factor, {low}"
         )
     name = "original_max_position_embeddings"
     trained_length = (

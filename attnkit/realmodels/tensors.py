@@ -19,6 +19,7 @@ from jaxtyping import Float
 
 from attnkit.realmodels.base import Array
 from attnkit.realmodels.errors import Unreadable, damaged, listing, quote, reading
+from attnkit.realmodels.hub import HubFile
 
 MAX_ENTRIES = 2**14
 """Largest number of tensors, keys or aliases of a file."""
@@ -39,22 +40,27 @@ class TensorEntry:
         path: The file.
         offset: First byte, from the start of the file; 0 if a library finds it by name.
         n_bytes: Size in bytes; 0 if a library finds it by name.
+        changed: Time of the file's last change when it was opened, in nanoseconds; 0 if unknown.
     """
 
     shape: tuple[int, ...]
     type: str
-    path: Path
+    path: Path | HubFile
     offset: int = 0
     n_bytes: int = 0
+    changed: int = 0
 
     def read_bytes(self) -> np.ndarray:
         """Read the tensor's bytes; the file is open only during this call.
 
         Raises:
-            Unreadable: If the file has become shorter or was deleted.
+            Unreadable: If the file is shorter or gone, or the hub does not deliver it.
         """
-        with reading(self.path):
-            raw = np.fromfile(self.path, np.uint8, count=self.n_bytes, offset=self.offset)
+        if isinstance(self.path, HubFile):
+            raw = self.path.read(self.offset, self.n_bytes)
+        else:
+            with reading(self.path):
+                raw = np.fromfile(self.path, np.uint8, count=self.n_bytes, offset=self.offset)
         if len(raw) != self.n_bytes:
             raise Unreadable(f"{self.path.name} has become shorter since it was opened")
         return raw
