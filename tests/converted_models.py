@@ -54,7 +54,8 @@ def write_gguf(path, model, arch, quantised=None, extra=None, without="nothing",
     config = model.config
     n_heads, n_layers = config.num_attention_heads, config.num_hidden_layers
     n_kv_heads = config.to_dict().get("num_key_value_heads") or n_heads
-    n_kv_heads = keys.get("attention.head_count_kv", n_kv_heads)
+    told = keys.get("attention.head_count_kv", n_kv_heads)
+    n_kv_heads = told[0] if isinstance(told, list) else told  # a list has one number per layer
     d_head = getattr(config, "d_kv", None) or config.to_dict().get("head_dim")
     width = d_head or config.hidden_size // n_heads
     keys = settings(
