@@ -184,7 +184,7 @@ def facts(experiment: Experiment, variant: Variant) -> str:
     if module is not None:
         cache = "an unknown number of" if costs.kv_cache is None else f"{costs.kv_cache:,}"
         text = (
-            f"a PyTorch module from {module.given.origin}, {costs.parameters:,} parameters, "
+            f"a PyTorch module from {module.origin}, {costs.parameters:,} parameters, "
             f"{cache} numbers kept per token (KV cache)"
         )
         return f"{text}. {module.missing.removesuffix('.')}" if module.missing else text

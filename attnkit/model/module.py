@@ -17,6 +17,7 @@ from attnkit.model.initial import initial_numbers, weight_outside_attention
 from attnkit.model.reference import Stages, Transformer
 from attnkit.tasks import Task
 from attnkit.variants import Wiring
+from attnkit.variants.module_layers import ModuleLayers
 from attnkit.variants.sharing import Role
 
 
@@ -37,7 +38,7 @@ class ModuleTransformer(Transformer):
         and values.
         """
         module = self.wiring.module
-        assert module is not None
+        assert isinstance(module, ModuleLayers)
         places = self.places(layer, x, only_answers=False)
         before, others = x[:, :, places.queries], x[:, :, places.keys]
         weights = {name: self.weights[full] for name, full in self.wiring.names(layer).items()}
@@ -77,7 +78,7 @@ def initial_of_module(wiring: Wiring, task: Task, seed: int) -> dict[str, Tensor
     """
     module = wiring.module
     numbers: dict[str, Tensor] = {}
-    if module is None:
+    if not isinstance(module, ModuleLayers):
         return numbers
     of_qkv = module.of_qkv
     for layer in range(wiring.sizes.n_layers):
