@@ -162,7 +162,7 @@ def test_an_exported_file_comes_back_as_what_it_was(sizes, tmp_path):
 
 def test_one_changed_line_brings_maps_and_asymmetry(tmp_path):
     """It returns scores and pattern, which are those of QKV; without them the reason stands."""
-    with_maps = exported(tmp_path, line="return x + self.W_O(z), scores, scores.softmax(-1)")
+    with_maps = exported(tmp_path, line="return x + self.W_O(z), scores, masked.softmax(-1)")
     without = exported(tmp_path, name="other.py")
     maps, none = (ak.variant(f"{path}:Layer") for path in (with_maps, without))
     result = ak.train(ak.Experiment(sharing=["QKV", maps, none], **SMALL), "cpu", False)

@@ -43,7 +43,9 @@ class ModuleTransformer(Transformer):
         before, others = x[:, :, places.queries], x[:, :, places.keys]
         weights = {name: self.weights[full] for name, full in self.wiring.names(layer).items()}
         output = module.run(layer, weights, before, others, places.mask)
-        shape = (*x.shape[:2], 1, before.shape[2], others.shape[2])
+        maps = [one for one in (output.scores, output.pattern) if one is not None]
+        n_heads = maps[0].shape[2] if maps else 1
+        shape = (*x.shape[:2], n_heads, before.shape[2], others.shape[2])
         nan = x.new_full((1,) * 5, math.nan).expand(shape)
         scores = nan if output.scores is None else output.scores
         pattern = nan if output.pattern is None else output.pattern

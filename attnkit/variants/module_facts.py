@@ -25,6 +25,7 @@ class ModuleFacts:
         drawn: Names of the buffers that the constructor draws anew for every seed, and which
             therefore travel with the parameters; training never changes them.
         returned: For every layer, whether it returns scores, and whether it returns a pattern.
+        masked: Whether the scores that it returns have a mask in them, so that they are not used.
         batched: Whether all seeds are computed as one batch; otherwise one after the other.
         multiply_adds: Multiply-adds of all layers for one token, as torch counts them.
         kv_cache: Numbers that a decoder keeps per token, over all layers; None if unknown.
@@ -36,6 +37,7 @@ class ModuleFacts:
     fixed: list[str] = field(default_factory=list)
     drawn: list[str] = field(default_factory=list)
     returned: list[tuple[bool, bool]] = field(default_factory=list)
+    masked: bool = False
     batched: bool = True
     multiply_adds: int = 0
     kv_cache: int | None = None
@@ -68,11 +70,18 @@ class ModuleFacts:
         """Sentence on what its layers do not return, and what is therefore empty; "" if nothing."""
         names = ("scores", "pattern")
         absent = [name for name, *has in zip(names, *self.returned, strict=True) if not all(has)]
+        if self.masked:
+            map_too = " and return its pattern" if "pattern" in absent else ""
+            return (
+                f"{self.name} returns scores with a mask in them, so that the asymmetry is empty: "
+                f"let forward return the scores from before the mask{map_too}."
+            )
         if not absent:
             return ""
         empty = {"scores": "the asymmetry", "pattern": "attention maps and attention masses"}
+        verb = "is" if absent == ["scores"] else "are"
         return (
             f"{self.name} does not return its {' and '.join(absent)}, so that "
-            f"{' and '.join(empty[one] for one in absent)} are empty: let forward return "
+            f"{' and '.join(empty[one] for one in absent)} {verb} empty: let forward return "
             "(x, scores, pattern)."
         )

@@ -169,6 +169,7 @@ class ModuleLayers(ModuleFacts):
         has_scores, has_pattern = self.returned[layer]
         rest = list(parts[1:])
         scores = rest.pop(0) if has_scores else None
+        scores = None if self.masked else scores  # its numbers would be those of the mask
         pattern = rest.pop(0) if has_pattern else None
         return Output(parts[0], _with_heads(scores), _with_heads(pattern))
 

@@ -23,6 +23,10 @@ _ROUNDING = 1e-4
 """Largest relative difference between numbers that should be equal."""
 
 
+_MASK = 1e4
+"""Size from which a score counts as masked; the input is of ordinary size."""
+
+
 def try_layers(layers: ModuleLayers) -> None:
     """Compute every layer once, check what it returns, and note the facts about it.
 
@@ -66,6 +70,7 @@ def _try(layers: ModuleLayers, layer: int) -> None:
         if all(gradient is None for gradient in grads):
             raise layers.error("what it returns does not depend on its parameters", "forward")
     layers.returned.append((parts[1] is not None, parts[2] is not None))
+    layers.masked |= parts[1] is not None and bool((parts[1].abs() >= _MASK).any())
     if layers.batched:
         layers.batched = _can_be_batched(layers, layer, x, y, mask)
 

@@ -7,6 +7,7 @@ import streamlit as st
 from attnkit.experiment import Experiment
 from attnkit.figures.board import adjustment
 from attnkit.foundation.settings import as_sentence
+from attnkit.foundation.words import numbers_kept
 from attnkit.ui import components
 from attnkit.ui.lab.lab import MOST_COLUMNS, Lab
 from attnkit.ui.lab.own_attention import own_attention
@@ -140,7 +141,7 @@ def other_names(named: Named) -> str:
 def costs_line(experiment: Experiment, variant: Variant) -> str:
     """Return the parameters, cache and multiply-adds of a variant in an experiment, in words."""
     costs = experiment.costs(variant)
-    cache = "an unknown number of" if costs.kv_cache is None else f"{costs.kv_cache:,}"
+    cache = numbers_kept(costs.kv_cache)
     return (
         f"{costs.parameters:,} parameters; per token {cache} numbers kept (KV cache) "
         f"and {costs.multiply_adds:,} multiply-adds"
