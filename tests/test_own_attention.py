@@ -12,6 +12,7 @@ from attnkit.service import modules
 from attnkit.service.protocol import GiveModule
 from attnkit.service.service import TrainingService
 from attnkit.service.store import ResultStore
+from attnkit.ui.lab import own_attention
 from attnkit.ui.lab.own_attention import _CLASS, _FILE, _SECTION
 from attnkit.ui.server.service import training_service
 from attnkit.variants.module import classes_in
@@ -100,7 +101,7 @@ def test_code_that_fails_is_told_with_its_line_and_nothing_else_fails(service, t
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(modules, "ANSWER_SECONDS", 1.0)
         path.write_text("while True: pass")
-        with pytest.raises(ValueError, match="broken.py: it takes more than 1 seconds"):
+        with pytest.raises(ValueError, match=r"broken.py: it takes more than 1 seconds"):
             service.load_module(str(path), "Layer")
     assert service.load_module(str(written(tmp_path)), "Layer")
 
@@ -113,12 +114,17 @@ def test_the_lab_adds_a_class_and_loads_it_again_when_its_file_changes(tmp_path,
     with idle_service(tmp_path / "store") as processes:
         lab = visit(task="directed", sharing="QKV")
         lab.session_state["add_variant"] = lab.session_state[_SECTION] = True
+        show(lab)  # from another machine
+        assert any("in a browser on the machine where" in one.value for one in lab.caption)
+        monkeypatch.setattr(own_attention, "is_on_this_machine", lambda: True)
         show(lab)
         assert lab.selectbox(_FILE).options == ["mine.py"]
-        show(lab.selectbox(_FILE).select("mine.py"))
+        lab.selectbox(_FILE).select("mine.py")
+        show(lab)
         assert lab.selectbox(_CLASS).options == ["Layer", "Transformer"]
         assert not any(isinstance(command, GiveModule) for command in processes[0].commands)
-        show(lab.button("own_attention_load").click())
+        lab.button("own_attention_load").click()
+        show(lab)
         (given,) = (c for c in processes[0].commands if isinstance(c, GiveModule))
         assert (given.file, given.wanted, given.code) == ("mine.py", "Layer", path.read_bytes())
         first = lab.session_state["set_sharing"]
@@ -126,7 +132,8 @@ def test_the_lab_adds_a_class_and_loads_it_again_when_its_file_changes(tmp_path,
         path.write_text(path.read_text().replace(MAPS, "return 2 * self.W_O(z)"))
         show(lab)
         assert any("has changed since Layer was loaded" in one.value for one in lab.info)
-        show(lab.button("own_attention_0").click())
+        lab.button("own_attention_0").click()
+        show(lab)
         second = lab.session_state["set_sharing"]
         assert len(second) == 2
         assert second[1] != first[1]
@@ -138,6 +145,7 @@ def test_no_code_arrives_at_a_hosted_copy(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = written(tmp_path, "raise SystemExit")
     link = {"task": "directed", "sharing": "QKV,QKV module=Layer.0123abcd", "steps": "300"}
+    monkeypatch.setattr(own_attention, "is_on_this_machine", lambda: True)
     with idle_service(tmp_path / "store", hosted="true") as processes:
         lab = visit(**link)
         lab.session_state["add_variant"] = lab.session_state[_SECTION] = True

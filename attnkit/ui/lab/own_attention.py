@@ -50,7 +50,7 @@ def own_attention(lab: Lab, *, is_full: bool) -> None:
     if not section.open:
         return
     with section:
-        if st.context.ip_address is not None:
+        if not is_on_this_machine():
             st.caption(
                 "Open the Lab in a browser on the machine where attnkit runs: loading a file "
                 "executes it, so nobody else in the network may do that."
@@ -82,6 +82,11 @@ def own_attention(lab: Lab, *, is_full: bool) -> None:
         ):
             _load(lab, file, wanted)
         _show_failure(file, wanted)
+
+
+def is_on_this_machine() -> bool:
+    """Return whether the visitor's browser runs on the machine of the server."""
+    return st.context.ip_address is None
 
 
 def _choose() -> tuple[str, str] | None:
