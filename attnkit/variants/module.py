@@ -94,9 +94,12 @@ class GivenClass(Given):
 
     def _at(self, sizes: Sizes) -> ModuleFacts:
         from attnkit.variants.module_layers import ModuleLayers
+        from attnkit.variants.module_trial import try_layers
 
         of_qkv = build_wiring(replace(sizes), Variant("QKV").sharing, (), [])
-        return ModuleLayers(self.attention, self.origin, of_qkv)
+        layers = ModuleLayers(self.attention, self.origin, of_qkv)
+        try_layers(layers)
+        return layers
 
 
 GIVEN: dict[str, Given] = {}

@@ -70,8 +70,6 @@ class ModuleLayers(ModuleFacts):
     """
 
     def __init__(self, attention: type[nn.Module], origin: str, of_qkv: Wiring) -> None:
-        from attnkit.variants.module_trial import try_layers
-
         super().__init__(attention.__name__, origin)
         self.attention, self.of_qkv, self.sizes = attention, of_qkv, of_qkv.sizes
         self._of_thread = threading.local()  # a call exchanges the parameters of its module
@@ -89,7 +87,6 @@ class ModuleLayers(ModuleFacts):
         if not parameters:
             raise self.error("it has no parameters, allowed a module that can be trained")
         self.fixed = sorted({name for name, value in parameters if not value.requires_grad})
-        try_layers(self)
 
     def initial(self, seed: int, layer: int) -> dict[str, Tensor]:
         """Return the numbers with which a layer's parameters start, as its constructor draws them.
