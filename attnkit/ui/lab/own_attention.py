@@ -22,8 +22,9 @@ from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
 from attnkit.variants.module import classes_in, read_code
 
-_FILE, _CLASS, _SECTION = "own_attention_file", "own_attention_class", "own_attention"
-"""Keys of the two choices and of the section."""
+_FILE, _PATH, _CLASS = "own_attention_file", "own_attention_path", "own_attention_class"
+_SECTION = "own_attention"
+"""Keys of the choices and of the section."""
 
 _LOADED, _FAILED = "own_attention_loaded", "own_attention_failed"
 """Keys of the variant that was loaded last with the one that it replaces, and of what failed."""
@@ -91,17 +92,18 @@ def is_on_this_machine() -> bool:
 
 def _choose() -> tuple[str, str] | None:
     """Draw the choices of a file and of a class in it, and return both if there are any."""
-    file = st.selectbox(
+    files = _files()
+    listed = st.selectbox(
         "Python file",
-        _files(),
+        files,
         index=None,
-        accept_new_options=True,
-        placeholder="Choose a file, or type its path",
+        placeholder="Choose a file" if files else "None in this folder has a method forward",
         key=_FILE,
-        help=f"Files with a `forward` in {plain(str(Path.cwd()))}, where attnkit was started, the "
-        "newest first. The path of any other file can be typed.",
+        help=f"Files with a method `forward` in {plain(str(Path.cwd()))}, where attnkit was "
+        "started, the newest first.",
     )
-    if not file:
+    typed = st.text_input("Or its path", placeholder="/home/me/layers/mine.py", key=_PATH)
+    if not (file := str(typed).strip() or listed):
         return None
     try:
         classes = classes_in(read_code(file), file)
