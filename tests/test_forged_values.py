@@ -9,11 +9,14 @@ from finished import store_finished
 from forging import forged_states
 from idle import idle_service, open_page, show
 from kinds import tiny
-from streamlit.proto.WidgetStates_pb2 import WidgetStates
+from streamlit.proto.WidgetStates_pb2 import WidgetState, WidgetStates
+from streamlit.runtime.state.common import WidgetMetadata
+from streamlit.runtime.state.session_state import WStates
 
 from attnkit.service.store import ResultStore
 from attnkit.ui.routing import SECTIONS
 from attnkit.ui.server.owner import gate
+from attnkit.ui.server.widget_values import check_widget_values, is_allowed
 
 pytestmark = pytest.mark.server
 
@@ -76,3 +79,15 @@ def test_no_page_fails_at_forged_values(page, service, seed, long):
         assert not tab.exception, (seed, n, failures(tab), states)
         tab._run(WidgetStates())
         assert not tab.exception, (seed, n, failures(tab), states)
+
+
+def test_a_widget_that_was_cleared_takes_its_next_value():
+    """Its kind is known and checked, which Streamlit forgets when it reads the cleared value."""
+    check_widget_values()
+    states = WStates()
+    states.set_widget_metadata(WidgetMetadata("a", str, str, "string_value"))
+    for value, is_taken in (({}, True), ({"string_value": "b"}, True), ({"int_value": 1}, False)):
+        state = WidgetState(id="a", **value)
+        assert is_allowed(state, states.widget_metadata) == is_taken
+        states.set_widget_from_proto(state)
+        states["a"]

@@ -243,15 +243,22 @@ def test_direction_is_said_before_training_and_checked_after_it():
     names = [f"N{i}" for i in range(40)]
     cycle = [(name, "next", names[(i + 1) % 40]) for i, name in enumerate(names)]
     married = [(name, "spouse", names[i ^ 1]) for i, name in enumerate(names)]
-    settings = {"sharing": ["QKV", "Q=K"], "n_seeds": 1, "steps": 400}
+    settings = {"sharing": ["QKV", "Q=K"], "n_seeds": 2, "steps": 400}
     directed, mutual = (ak.Experiment(task=ak.Table(t), **settings) for t in (cycle, married))
     assert directed.task.direction.share == 1
     assert mutual.task.direction.share == 0
     assert "Q=K should get at most about" in " ".join(expectation(directed))
     assert "should not hurt" in " ".join(expectation(mutual))
     for experiment in (directed, mutual):
-        (said,) = outcome(ak.train(experiment).snapshot)
-        assert said.startswith("This came true: Q=K "), said
+        snapshot = ak.train(experiment).snapshot
+        free, tied = snapshot.latest("accuracy").reshape(2, -1)
+        (said,) = outcome(snapshot)
+        if experiment is directed:  # of 12 seeds the best Q=K had 89%, and every QKV 100%
+            assert (tied < free - 0.05).all()
+            is_true = tied.mean() <= experiment.task.plateau + 0.05
+        else:
+            is_true = tied.mean() >= 0.9
+        assert said.startswith("This came true: Q=K ") == is_true, said
     assert expectation(ak.Experiment(sharing="QKV")) == []
     reverse = [*cycle[:30], *((b, "before", a) for a, _, b in cycle[:10])]
     found = ak.Table(reverse).direction

@@ -26,6 +26,7 @@ from attnkit.figures.curves import (
 )
 from attnkit.figures.diagram import count_matrices, variant_diagram
 from attnkit.figures.maps import attention_maps, of_head
+from attnkit.foundation.words import numbers_kept
 from attnkit.training.snapshot import Snapshot
 from attnkit.training.statistics import mean_interval
 from attnkit.training.summary import (
@@ -182,10 +183,9 @@ def facts(experiment: Experiment, variant: Variant) -> str:
     costs = experiment.costs(variant)
     module = experiment.wiring(variant).module
     if module is not None:
-        cache = "an unknown number of" if costs.kv_cache is None else f"{costs.kv_cache:,}"
         text = (
-            f"a PyTorch module from {module.given.origin}, {costs.parameters:,} parameters, "
-            f"{cache} numbers kept per token (KV cache)"
+            f"a PyTorch module from {module.origin}, {costs.parameters:,} parameters, "
+            f"{numbers_kept(costs.kv_cache)} numbers kept per token (KV cache)"
         )
         return f"{text}. {module.missing.removesuffix('.')}" if module.missing else text
     n_matrices = count_matrices(experiment.wiring(variant))

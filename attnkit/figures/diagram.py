@@ -91,7 +91,7 @@ LEGEND = (
 def variant_diagram(variant: Variant, wiring: Wiring, color: str) -> str:
     """Return an SVG that scales with its container, in the colour of the text around it."""
     if wiring.module is not None:
-        return _module_diagram(wiring.module.given.attention.__name__)
+        return _module_diagram(wiring.module.name)
     boxes = _box_positions(wiring)
     marks = {role: _marks_on(role, variant, wiring) for role in ROLES}
     last_row = max(y for _, y in boxes.values())

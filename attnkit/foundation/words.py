@@ -42,6 +42,12 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
+def numbers_kept(number: float | None) -> str:
+    """Return how many numbers a decoder keeps, which is unknown (None or NaN) of some modules."""
+    known = number is not None and number == number
+    return f"{number:,.0f}" if known else "an unknown number of"
+
+
 def capitalised(text: str) -> str:
     """Return a text with a capital first letter."""
     return text[:1].upper() + text[1:]

@@ -17,6 +17,7 @@ from attnkit.model.initial import initial_numbers, weight_outside_attention
 from attnkit.model.reference import Stages, Transformer
 from attnkit.tasks import Task
 from attnkit.variants import Wiring
+from attnkit.variants.module_layers import ModuleLayers
 from attnkit.variants.sharing import Role
 
 
@@ -37,12 +38,14 @@ class ModuleTransformer(Transformer):
         and values.
         """
         module = self.wiring.module
-        assert module is not None
+        assert isinstance(module, ModuleLayers)
         places = self.places(layer, x, only_answers=False)
         before, others = x[:, :, places.queries], x[:, :, places.keys]
         weights = {name: self.weights[full] for name, full in self.wiring.names(layer).items()}
         output = module.run(layer, weights, before, others, places.mask)
-        shape = (*x.shape[:2], 1, before.shape[2], others.shape[2])
+        maps = [one for one in (output.scores, output.pattern) if one is not None]
+        n_heads = maps[0].shape[2] if maps else 1
+        shape = (*x.shape[:2], n_heads, before.shape[2], others.shape[2])
         nan = x.new_full((1,) * 5, math.nan).expand(shape)
         scores = nan if output.scores is None else output.scores
         pattern = nan if output.pattern is None else output.pattern
@@ -77,7 +80,7 @@ def initial_of_module(wiring: Wiring, task: Task, seed: int) -> dict[str, Tensor
     """
     module = wiring.module
     numbers: dict[str, Tensor] = {}
-    if module is None:
+    if not isinstance(module, ModuleLayers):
         return numbers
     of_qkv = module.of_qkv
     for layer in range(wiring.sizes.n_layers):

@@ -17,7 +17,7 @@ from attnkit.analysis.inspection.inspected_example import size_refusal
 from attnkit.analysis.inspection.replay import is_tied
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.tying import Runs, inspect_tying
-from attnkit.analysis.inspection.views import inspect
+from attnkit.analysis.inspection.views import inspect, shown_film
 from attnkit.analysis.responses import Answers, Example, VariantAnswers
 from attnkit.examples import load_weights
 from attnkit.experiment import Experiment, from_text
@@ -109,7 +109,12 @@ class Archive:
             film = join_films(from_text(request.experiment), of_variants)
         inspection = Inspection.from_dict(request.inspection)
         if inspection.view == "tying":
-            result = inspect_tying(film, inspection, self._all_seeds(film.experiment, request))
+            runs = self._all_seeds(film.experiment, request)
+            shown = shown_film(film, "tying")
+            if runs is not None:
+                of_variant = dict(zip(film.experiment.sharing, runs, strict=True))
+                runs = [of_variant[variant] for variant in shown.experiment.sharing]
+            result = inspect_tying(shown, inspection, runs)
         else:
             result = inspect(film, inspection)
         result.header["film"] = request.job

@@ -10,6 +10,7 @@ from typing import Any
 from attnkit.service.job_queue import JobQueue
 from attnkit.service.jobs import Job, lendable, size_of
 from attnkit.service.logs import log
+from attnkit.service.modules import OwnModules
 from attnkit.service.process import Supervisor
 from attnkit.service.protocol import Answer, Pace, Start, State, Steer, Update, Verb
 from attnkit.service.requests import Requests
@@ -19,12 +20,16 @@ from attnkit.service.writer import ResultWriter
 from attnkit.training.memory import peak_megabytes
 from attnkit.training.results import Result
 from attnkit.training.snapshot import Snapshot
+from attnkit.variants import Variant
 
 MAX_RESTARTS = 3
 """A job that causes more deaths of the training process fails."""
 
 MAX_SILENT_DEATHS = 4
 """Number of training processes that may die in a row without any message before all jobs fail."""
+
+OWN_CODE = "your own code has computed it, which others who open the result would not have"
+"""Reason why a result is not stored: a PyTorch module of one's own computes a variant."""
 
 _STATES: dict[Verb, State] = {
     "pause": "paused",
@@ -51,6 +56,7 @@ class JobControl:
         self._queue = JobQueue(settings, self._changed)
         self._requests = Requests(self._changed, lambda r: self._supervisor.process.send(r))
         self._writer = ResultWriter(store, self._note_stored)
+        self._modules = OwnModules()
         with self._changed:
             self._supervisor = Supervisor(
                 self._changed,
@@ -62,6 +68,7 @@ class JobControl:
     def close(self) -> None:
         """End the training process and all threads; results not yet stored are tried once more."""
         self._supervisor.close()
+        self._modules.close()
         self._writer.close()
 
     @property
@@ -78,6 +85,31 @@ class JobControl:
     def n_restarts(self) -> int:
         """Number of times that the training process has died and was started again."""
         return self._supervisor.n_restarts
+
+    def load_module(self, file: str, wanted: str) -> Variant:
+        """Execute a file of attention of one's own, and return the variant of a class in it.
+
+        Raises:
+            ValueError: If this copy is hosted, if the file cannot be read or fails, or if it has no
+                such class.
+        """
+        if self.settings.hosted:
+            raise ValueError("a copy that many people share takes no code; run attnkit yourself")
+        variant, command = self._modules.load(file, wanted)
+        with self._changed:
+            self._supervisor.process.send(command)
+        return variant
+
+    def prepare_modules(self) -> None:
+        """Start the process that executes files, which takes seconds, before it is needed."""
+        self._modules.start()
+
+    def changed_module(self, variant: Variant) -> tuple[str, str] | None:
+        """Return file and class of a variant whose file has changed since it was loaded, or None.
+
+        None is also returned for other variants, and for a file that is gone.
+        """
+        return self._modules.changed(variant)
 
     def pause(self, job_id: str) -> None:
         """Pause a job until `resume`."""
@@ -198,7 +230,11 @@ class JobControl:
             changes["snapshot"] = replace(job.snapshot, status=state)
         if result is not None:
             changes.update(lendable(result))
-        stores = result is not None and self._writer.has_store and job.kept and not job.owner
+        is_own = any("module" in variant.given for variant in job.experiment.sharing)
+        keeps = job.kept and not job.owner and not is_own
+        stores = result is not None and self._writer.has_store and keeps
+        if result is not None and is_own:
+            changes["unstored"] = OWN_CODE
         if stores:
             changes["storing"] = True
             if job.state == "paused":  # the command came too late
@@ -235,6 +271,8 @@ class JobControl:
             n_silent_deaths: Number of processes that died in a row without any message.
         """
         self._requests.give_up(turn)
+        for command in self._modules.commands:  # before the jobs that need them
+            self._supervisor.process.send(command)
         for job in list(self._queue.jobs.values()):
             if job.over:
                 self._queue.update(job.id, obeyed=job.sent)

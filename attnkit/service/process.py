@@ -32,13 +32,17 @@ Reply = Answer | Beat | Pace | Turn | Update
 """Messages of the training process."""
 
 
-class TrainingProcess:
-    """A process that runs `attnkit.service.worker`."""
+class ChildProcess:
+    """A process that takes commands on standard input and writes replies on standard output.
 
-    def __init__(self) -> None:
+    Args:
+        module: Name of the module that it runs.
+    """
+
+    def __init__(self, module: str) -> None:
         self._commands: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "attnkit.service.worker"],
+            [sys.executable, "-m", module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,  # so that Ctrl-C reaches the server only
@@ -98,6 +102,13 @@ class TrainingProcess:
                 self._process.stdin.write(encode(command))
                 self._process.stdin.flush()
         _close(self._process.stdin)
+
+
+class TrainingProcess(ChildProcess):
+    """A process that runs `attnkit.service.worker`."""
+
+    def __init__(self) -> None:
+        super().__init__("attnkit.service.worker")
 
 
 def _close(pipe: IO[bytes] | None) -> None:

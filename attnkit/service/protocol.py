@@ -49,6 +49,23 @@ class Start:
 
 
 @dataclass(frozen=True)
+class GiveModule:
+    """Command: let text forms name a class of attention of one's own.
+
+    Attributes:
+        file: Path of its file.
+        wanted: Name of the class.
+        code: Content of the file when it was loaded.
+        sizes: Sizes of a wiring at which facts are asked for; the training process ignores them.
+    """
+
+    file: str
+    wanted: str
+    code: bytes
+    sizes: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
 class Steer:
     """Command to a job that has begun; commands to one job are numbered from 1."""
 
@@ -198,13 +215,13 @@ class Update:
         return snapshot, Result.from_blobs(snapshot, self.parameters) if finished else None
 
 
-Command = Start | Steer | MeasurePace | Request | Withdraw
+Command = Start | GiveModule | Steer | MeasurePace | Request | Withdraw
 """Messages of the server."""
 
 Message = Command | Beat | Turn | Pace | Answer | Update
 
 _TYPES = (
-    *(Start, Steer, MeasurePace, DrawExample, Ask, Inspect, Withdraw),
+    *(Start, GiveModule, Steer, MeasurePace, DrawExample, Ask, Inspect, Withdraw),
     *(Beat, Turn, Pace, Answer, Update),
 )
 

@@ -36,10 +36,12 @@ from attnkit.foundation.slices import SlicedWork
 from attnkit.service.allowance import Allowance
 from attnkit.service.answers import Archive, FilmGone, error_text, is_lack_of_memory
 from attnkit.service.fair_shares import NestedShares
+from attnkit.service.modules import answer_to
 from attnkit.service.protocol import (
     Answer,
     Beat,
     Command,
+    GiveModule,
     MeasurePace,
     Message,
     ModelRequest,
@@ -163,6 +165,8 @@ class Worker:
             inquiry.requests[command.request] = command
         elif isinstance(command, Withdraw):
             self._withdraw(command.request)
+        elif isinstance(command, GiveModule):
+            answer_to(command)  # after an error, experiments that name the class fail
         elif isinstance(command, MeasurePace):
             engine = self._engine
             with contextlib.suppress(Exception):  # the estimates then follow the first jobs
@@ -316,7 +320,7 @@ class Worker:
 
     def _fail(self, name: str, error: Exception) -> None:
         self._has_ended = True
-        text = f"{type(error).__name__}: {error}"[:500]
+        text = error_text(error)
         if is_lack_of_memory(error):
             text = "it needs more memory than estimated; take smaller sizes, or fewer seeds"
         self._write(Update(name, "failed", error=text))

@@ -8,25 +8,28 @@ link, a JSON file and a stored result are read only where the class was given.
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import inspect
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import astuple, replace
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import CellType
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from attnkit.variants.module_facts import ModuleFacts
 from attnkit.variants.options import Option, Parts, register_option
-from attnkit.variants.text import Variant, forget_wirings
-from attnkit.variants.wiring import Wiring, build_wiring
+from attnkit.variants.text import Variant
+from attnkit.variants.wiring import Sizes, Wiring, build_wiring
 
 if TYPE_CHECKING:
     from torch import nn
 
 HOW_TO_GIVE = (
-    "a class that was given here, with `--attention FILE.py:CLASS` or `ak.variant(CLASS)`; a link, "
-    "a JSON file or a stored result names it and does not hold its code"
+    "a class that was given to this copy, which must be your own: in the Lab under “Add a "
+    "variant”, with `--attention FILE.py:CLASS` or with `ak.variant(CLASS)`; a link, a JSON file "
+    "or a stored result names the class and does not hold its code"
 )
 """What a text form may name, and why it cannot bring it along."""
 
@@ -37,29 +40,82 @@ _PLAIN = (int, float, str, bool, tuple, type(None))
 """Types of values that read the same in every process."""
 
 _MAIN = "__main__"
-"""Module of classes in a notebook or at a prompt."""
+"""Module of classes in a script, in a notebook or at a prompt."""
+
+_MOST_SIZES = 8
+"""Number of sizes at which the layers of a class are kept."""
 
 
-@dataclass(frozen=True, eq=False)
 class Given:
     """A class that was given as attention.
 
     Attributes:
-        attention: The class.
+        name: Name of the class.
         origin: File of the class, or "a notebook" for one that is in none.
     """
 
-    attention: type[nn.Module]
-    origin: str
+    def __init__(self, name: str, origin: str) -> None:
+        self.name, self.origin = name, origin
+        self._kept: dict[tuple[Any, ...], ModuleFacts | ValueError] = {}
 
-    @property
-    def place(self) -> str:
-        """The class and its file, as errors begin."""
-        return f"{self.attention.__name__} in {self.origin}"
+    def layers(self, sizes: Sizes) -> ModuleFacts:
+        """Return its layers at some sizes; those of the last few sizes are kept.
+
+        Raises:
+            ValueError: If it cannot be made or does not compute what it should at these sizes.
+        """
+        key = astuple(sizes)
+        if key not in self._kept:
+            try:
+                self._kept[key] = self._at(sizes)
+            except ValueError as error:
+                self._kept[key] = error.with_traceback(None)
+            while len(self._kept) > _MOST_SIZES:
+                del self._kept[next(iter(self._kept))]
+        kept = self._kept[key]
+        if isinstance(kept, ValueError):
+            raise type(kept)(*kept.args)
+        return kept
+
+    def forget(self) -> None:
+        """Drop the layers that are kept."""
+        self._kept.clear()
+
+    def _at(self, sizes: Sizes) -> ModuleFacts:
+        raise NotImplementedError
+
+
+class GivenClass(Given):
+    """A class that this process has, and computes with."""
+
+    def __init__(self, attention: type[nn.Module], origin: str) -> None:
+        super().__init__(attention.__name__, origin)
+        self.attention = attention
+
+    def _at(self, sizes: Sizes) -> ModuleFacts:
+        from attnkit.variants.module_layers import ModuleLayers
+        from attnkit.variants.module_trial import try_layers
+
+        of_qkv = build_wiring(replace(sizes), Variant("QKV").sharing, (), [])
+        layers = ModuleLayers(self.attention, self.origin, of_qkv)
+        try_layers(layers)
+        return layers
 
 
 GIVEN: dict[str, Given] = {}
 """Classes that were given in this process, by the value of their `module` option."""
+
+
+def give(value: str, given: Given) -> Variant:
+    """Let text forms name a class from now on, and return its variant.
+
+    The layers of earlier classes of its name and file are dropped.
+    """
+    for earlier in GIVEN.values():
+        if (earlier.name, earlier.origin) == (given.name, given.origin):
+            earlier.forget()
+    GIVEN[value] = given
+    return Variant(f"QKV {ModuleOption.name}={value}")
 
 
 def variant(attention: type[nn.Module] | str) -> Variant:
@@ -101,14 +157,18 @@ def variant(attention: type[nn.Module] | str) -> Variant:
             f"attention: got {attention!r}, allowed a subclass of torch.nn.Module{hint}"
         )
     file = _file_of(attention)
-    code = _code_of(attention, set()) if file is None else file.read_text(encoding="utf-8")
-    code += _enclosed_by(attention)
-    digest = hashlib.blake2b(code.encode(), digest_size=_DIGITS // 2).hexdigest()
+    code = _code_of(attention, set()).encode() if file is None else file.read_bytes()
+    return _variant_of_class(attention, code, "a notebook" if file is None else file.name)
+
+
+def _variant_of_class(attention: type[nn.Module], code: bytes, origin: str) -> Variant:
+    code += _enclosed_by(attention).encode()
+    digest = hashlib.blake2b(code, digest_size=_DIGITS // 2).hexdigest()
     value = f"{attention.__name__}.{digest}"
-    if (known := GIVEN.get(value)) is None or known.attention is not attention:
-        GIVEN[value] = Given(attention, "a notebook" if file is None else file.name)
-        forget_wirings()  # they may hold an earlier class of the same code
-    return Variant(f"QKV {ModuleOption.name}={value}")
+    known = GIVEN.get(value)
+    if isinstance(known, GivenClass) and known.attention is attention:
+        return Variant(f"QKV {ModuleOption.name}={value}")
+    return give(value, GivenClass(attention, origin))
 
 
 def _variant_from_file(text: str) -> Variant:
@@ -116,18 +176,45 @@ def _variant_from_file(text: str) -> Variant:
     name, _, wanted = text.rpartition(":")
     if not name or not wanted.isidentifier():
         raise ValueError(f"got {text!r}, allowed FILE.py:CLASS")
-    path = Path(name)
+    return variant_of_code(read_code(name), name, wanted)
+
+
+def read_code(name: str) -> bytes:
+    """Return the bytes of a Python file.
+
+    Raises:
+        ValueError: If its name does not end in .py, if it is too large or if it cannot be read.
+    """
+    if not name.endswith(".py"):
+        raise ValueError(f"got {name!r}, allowed a file whose name ends in .py")
     try:
-        code = path.read_bytes()
-    except OSError as error:
-        reason = error.strerror or type(error).__name__
-        raise ValueError(f"got {text!r}, but {name} cannot be read ({reason})") from None
+        with Path(name).expanduser().open("rb") as file:
+            code = file.read(_MOST_BYTES + 1)
+    except (OSError, ValueError, RuntimeError) as error:
+        reason = getattr(error, "strerror", None) or type(error).__name__
+        raise ValueError(f"got {name!r}, but it cannot be read ({reason})") from None
+    if len(code) > _MOST_BYTES:
+        raise ValueError(f"got {name!r}, allowed at most {_MOST_BYTES:,} bytes of code")
+    return code
+
+
+def variant_of_code(code: bytes, name: str, wanted: str) -> Variant:
+    """Execute the code of a file, once in this process, and return the variant of a class in it.
+
+    Args:
+        code: Content of the file.
+        name: Path of the file.
+        wanted: Name of the class.
+
+    Raises:
+        ValueError: If the code fails, or has no such class.
+    """
+    path, got = Path(name), f"got {f'{name}:{wanted}'!r}"
     module_name = f"attnkit_given_{hashlib.blake2b(code, digest_size=8).hexdigest()}"
-    spec = spec_from_file_location(module_name, path)
-    if spec is None or spec.loader is None:
-        raise ValueError(f"got {text!r}, allowed a file whose name ends in .py")
     module = sys.modules.get(module_name)
     if module is None:
+        spec = spec_from_file_location(module_name, path)
+        assert spec is not None
         module = sys.modules[module_name] = module_from_spec(spec)
         try:
             # Its own loader could execute compiled code of an earlier text.
@@ -136,23 +223,69 @@ def _variant_from_file(text: str) -> Variant:
             del sys.modules[module_name]
             if isinstance(error, KeyboardInterrupt):
                 raise
-            reason = f"{type(error).__name__}: {error}"
-            raise ValueError(f"got {text!r}, but {name} cannot be executed ({reason})") from None
-    found = getattr(module, wanted, None)
-    try:
-        return variant(found)  # type: ignore[arg-type]
-    except ValueError:
-        from torch import nn
+            from attnkit.variants.module_layers import in_short
 
-        classes = [
-            key
-            for key, value in vars(module).items()
-            if isinstance(value, type)
-            and issubclass(value, nn.Module)
-            and value.__module__ == module_name
-        ]
-        allowed = ", ".join(classes) or "none, because it has no subclass of torch.nn.Module"
-        raise ValueError(f"got {text!r}, allowed classes of {name}: {allowed}") from None
+            reason = in_short(error, path.name)
+            raise ValueError(f"{got}, but {name} cannot be executed ({reason})") from None
+    found = getattr(module, wanted, None)
+    if getattr(found, "__module__", None) != module_name:
+        try:  # it may be imported from another file
+            return variant(found)  # type: ignore[arg-type]
+        except ValueError:
+            found = None
+    from torch import nn
+
+    if isinstance(found, type) and issubclass(found, nn.Module):
+        return _variant_of_class(found, code, path.name)
+    classes = [
+        key
+        for key, value in vars(module).items()
+        if isinstance(value, type)
+        and issubclass(value, nn.Module)
+        and value.__module__ == module_name
+    ]
+    allowed = ", ".join(classes) or "none, because it has no subclass of torch.nn.Module"
+    raise ValueError(f"{got}, allowed classes of {name}: {allowed}") from None
+
+
+_MOST_BYTES = 2**20
+"""Largest size of a file of code."""
+
+
+def classes_in(code: bytes, name: str) -> list[str]:
+    """Return the names of the classes of a file that may be layers, without executing it.
+
+    These are classes with a `forward`, or with a base class of the file that has one; those whose
+    `forward` begins with x come first.
+
+    Args:
+        code: Content of the file.
+        name: Name of the file, for errors.
+
+    Raises:
+        ValueError: If it is not Python; the message names the line.
+    """
+    try:
+        tree = ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        line = getattr(error, "lineno", None)
+        where = f"{Path(name).name}, line {line}" if line else Path(name).name
+        raise ValueError(f"{where}: {getattr(error, 'msg', None) or 'it is not Python'}") from None
+    first: dict[str, str] = {}  # class → name of the first argument of its forward
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef):
+            bases = (base.id for base in node.bases if isinstance(base, ast.Name))
+            for argument in (*map(_first_argument, node.body), *map(first.get, bases)):
+                if argument is not None:
+                    first.setdefault(node.name, argument)
+    return sorted(first, key=lambda one: first[one] != "x")
+
+
+def _first_argument(node: ast.stmt) -> str | None:
+    """Return the first argument of a method `forward` after self; None for other statements."""
+    if not isinstance(node, ast.FunctionDef) or node.name != "forward":
+        return None
+    return next((argument.arg for argument in node.args.args[1:]), "")
 
 
 @register_option
@@ -186,7 +319,7 @@ class ModuleOption(Option):
     @property
     def title(self) -> str:
         """Name of the class."""
-        return GIVEN[self.value].attention.__name__
+        return GIVEN[self.value].name
 
     def rewire(self, wiring: Wiring) -> None:
         """Replace all weights by those of the module.
@@ -194,22 +327,29 @@ class ModuleOption(Option):
         Raises:
             ValueError: If the module cannot be made or does not compute what it should.
         """
-        from attnkit.variants.module_layers import ModuleLayers
-
-        of_qkv = build_wiring(replace(wiring.sizes), Variant("QKV").sharing, (), [])
-        wiring.module = ModuleLayers(GIVEN[self.value], of_qkv)
-        wiring.weights = dict(wiring.module.weights)
+        wiring.module = GIVEN[self.value].layers(wiring.sizes)
+        wiring.weights = wiring.module.weights
         wiring.sizes.d_mlp = 0  # the module has its own
         wiring.symmetric = False
 
 
 def _file_of(attention: type) -> Path | None:
-    """Return the file of a class; None for one that is in a notebook or at a prompt."""
+    """Return the file of a class; None for one that is in a notebook or at a prompt.
+
+    A script that was started as `python my.py` is the file of the classes that stand in it. Classes
+    that were defined at a prompt after it, or by `exec`, are in none.
+    """
     try:
         file = Path(inspect.getfile(attention))
     except (OSError, TypeError):
         return None
-    return file if attention.__module__ != _MAIN and file.is_file() else None
+    if not file.is_file():
+        return None
+    if attention.__module__ == _MAIN:
+        functions = [value for value in vars(attention).values() if inspect.isfunction(value)]
+        if not functions or any(Path(f.__code__.co_filename) != file for f in functions):
+            return None
+    return file
 
 
 def _enclosed_by(attention: type) -> str:

@@ -145,7 +145,7 @@ class ShapedOption(Option):
         heads = "[:, None, None]" if wiring.sizes.n_heads > 1 else ""
         return Code(
             combine=(
-                f"even = scores.masked_fill(scores > {_MASKED:g}, 0.0).softmax(-1)",
+                f"even = masked.masked_fill(masked > {_MASKED:g}, 0.0).softmax(-1)",
                 f"pattern = self.beta{heads} * pattern - self.gamma{heads} * even",
             ),
             finish=(f"z = z + self.alpha{heads} * v",),

@@ -34,7 +34,8 @@ class Code:
         adjust: Expression of the adjusted rows of each role.
         merge: Lines that replace the `scores` of several maps by one.
         bias: Lines that add a bias to `scores`.
-        combine: Lines that change `pattern` or replace several maps by one; `scores` are masked.
+        combine: Lines that change `pattern` or replace several maps by one; `masked` are the
+            scores after masks.
         finish: Lines that change `z`, the output of the heads; `v` holds the values of all tokens.
     """
 

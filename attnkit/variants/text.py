@@ -146,6 +146,8 @@ class Variant(Displayed, str):
         Raises:
             ValueError: If a stage of the variant does not go with the sizes; the message says why.
         """
+        if "module" in self.given:  # a class keeps its own layers, and can be replaced
+            return wire_parts(self.parts, size, n_ctx, two_sided=two_sided)
         return _wire(self, size, n_ctx, two_sided)
 
     def __deepcopy__(self, _: object) -> Variant:
@@ -306,11 +308,6 @@ def _option(word: str, text: str) -> Option:
 @lru_cache(1024)
 def _wire(variant: Variant, size: Size, n_ctx: int, two_sided: bool) -> Wiring:
     return wire_parts(variant.parts, size, n_ctx, two_sided=two_sided)
-
-
-def forget_wirings() -> None:
-    """Build every wiring anew from now on, because what a variant's text means has changed."""
-    _wire.cache_clear()
 
 
 def wire_parts(parts: Parts, size: Size, n_ctx: int, *, two_sided: bool) -> Wiring:

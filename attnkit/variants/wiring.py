@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from attnkit.variants.sharing import Role, Sharing
 
 if TYPE_CHECKING:
-    from attnkit.variants.module_layers import ModuleLayers
+    from attnkit.variants.module_facts import ModuleFacts
     from attnkit.variants.rules import Rule
 
 TOKEN = "x"
@@ -177,7 +177,7 @@ class Wiring:
     shared_layers: bool = False
     rotation: Rotation = Rotation()
     rules: list[Rule] = field(default_factory=list)
-    module: ModuleLayers | None = None
+    module: ModuleFacts | None = None
 
     @property
     def plain(self) -> bool:

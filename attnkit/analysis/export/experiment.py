@@ -18,10 +18,11 @@ from attnkit.analysis.export.weights import module_weights
 from attnkit.experiment.experiment import Experiment, default_settings, text_of
 from attnkit.foundation.data_files import HEADINGS
 from attnkit.tasks import OwnData, Text
+from attnkit.variants import Variant
+from attnkit.variants.module import GIVEN
 
 if TYPE_CHECKING:
     from attnkit.training.results import Result
-    from attnkit.variants import Variant
 
 
 def experiment_code(experiment: Experiment) -> str:
@@ -68,12 +69,22 @@ def command_line(experiment: Experiment) -> str:
     if isinstance(experiment.task, OwnData):
         del values["task"], values["data"]
         words += ["--data", data_file(experiment.task)]
+    files = {variant: file for variant in experiment.sharing if (file := own_file(variant))}
+    if files:
+        values["sharing"] = text_of([v.value for v in experiment.sharing if v not in files])
+        words += [word for file in files.values() for word in ("--attention", file)]
     for name, option in _OPTIONS.items():
-        if name in values:
+        if values.get(name):
             words += [option, values.pop(name)]
     for name, value in values.items():
         words += ["--set", f"{name}={value}"]
     return shlex.join(words)
+
+
+def own_file(variant: Variant) -> str:
+    """Return "FILE.py:CLASS" of a variant that a PyTorch module computes; empty for others."""
+    option = variant.given.get("module")
+    return "" if option is None else f"{GIVEN[option.value].origin}:{GIVEN[option.value].name}"
 
 
 _OPTIONS = {
@@ -103,6 +114,8 @@ def _literal(value: Any) -> str:
         if len(line) + 20 <= WIDTH:
             return line
         return "[\n" + "".join(f"        {_literal(item)},\n" for item in value) + "    ]"
+    if isinstance(value, str) and " module=" in value:
+        return f'ak.variant("{own_file(Variant(value))}")'
     text = repr(value)
     return f'"{text[1:-1]}"' if isinstance(value, str) and '"' not in text else text
 

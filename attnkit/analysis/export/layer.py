@@ -261,16 +261,22 @@ class LayerSource:
                 yield from getattr(code, hook)
         if sizes.causal and not sizes.two_sided:
             later = "torch.ones_like(scores).triu(1) > 0"
-            yield f"scores = scores.masked_fill({later}, -torch.inf)  # causal"
+            yield f"masked = scores.masked_fill({later}, -torch.inf)  # causal"
         if sizes.self_mask and not sizes.two_sided:
             itself = "torch.eye(scores.shape[-1]).to(scores)"
-            yield f"scores = scores - 1e5 * {itself}  # self-mask"
+            before = "masked" if sizes.causal else "scores"
+            yield f"masked = {before} - 1e5 * {itself}  # self-mask"
 
     def _read_out(self) -> Iterator[str]:
         """Yield lines from scores and values to the residual stream after the layer."""
-        masked = "(scores + mask)" if self._sizes.two_sided else "scores"
-        pattern = f"{masked}.softmax(-1)"
+        sizes = self._sizes
+        masked = "masked" if sizes.causal or sizes.self_mask else "scores"
+        masked = "(scores + mask)" if sizes.two_sided else masked
         combined = [line for code in self.codes for line in code.combine]
+        if masked != "masked" and any("masked" in line for line in combined):
+            yield f"masked = {masked.strip('()')}"
+            masked = "masked"
+        pattern = f"{masked}.softmax(-1)"
         if combined:
             yield f"pattern = {pattern}"
             yield from combined

@@ -50,7 +50,7 @@ def module_code(experiment: Experiment, variant: str) -> str:
             if a PyTorch module computes it, whose code is in its own file.
     """
     if (module := experiment.wiring(variant).module) is not None:
-        raise ValueError(f"{variant}: its code is already a file, {module.given.origin}")
+        raise ValueError(f"{variant}: its code is already a file, {module.origin}")
     text = ""
     for brevity in range(_BARE + 1):
         text = _Module(experiment, Variant(variant), brevity).text()

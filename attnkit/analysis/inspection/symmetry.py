@@ -237,7 +237,10 @@ def _tensors_of_layer(replay: Replay, layer: int, stages: Stages) -> dict[str, T
         "weight_symmetry": metrics.weight_symmetry(q, k),
         "directionality": metrics.directionality(q, k),
     }
-    tensors = {name: each.unflatten(1, (n_heads, -1)).mean(2) for name, each in of_weights.items()}
+    tensors = {}
+    for name, each in of_weights.items():
+        per_map = each.expand(-1, n_heads) if each.shape[1] == 1 else each  # a module has no maps
+        tensors[name] = per_map.unflatten(1, (n_heads, -1)).mean(2)
     n_frames = len(stages.scores)
     tensors["stages"] = q.new_full((n_frames, n_heads, len(_STAGES)), torch.nan)
     tensors["error"] = q.new_full((n_frames, 2), torch.nan)

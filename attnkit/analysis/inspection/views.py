@@ -12,6 +12,7 @@ from attnkit.analysis.inspection.surgery import inspect_heads, inspect_ties
 from attnkit.analysis.inspection.symmetry import inspect_symmetry
 from attnkit.analysis.inspection.tying import inspect_tying
 from attnkit.training.film import Film
+from attnkit.training.joining import join_films
 from attnkit.variants import title_of
 
 
@@ -38,21 +39,41 @@ VIEWS: dict[View, Callable[[Film, Inspection], InspectionResult]] = {
 }
 
 
+OF_MODULES: tuple[View, ...] = ("symmetry", "examples", "weights")
+"""Views that show variants which a PyTorch module computes; others need queries and keys."""
+
+
+def shown_film(film: Film, view: View) -> Film:
+    """Return a film without the variants that a view cannot show.
+
+    Raises:
+        ValueError: If none is left, or if the others cannot be shown without them.
+    """
+    experiment = film.experiment
+    own = [variant for variant in experiment.sharing if "module" in variant.given]
+    if not own or view in OF_MODULES:
+        return film
+    kept = [variant for variant in experiment.sharing if variant not in own]
+    if not kept or experiment.equal != "nothing":
+        raise ValueError(
+            f"film: got {title_of(own[0])}, which a PyTorch module computes, allowed variants "
+            "with queries, keys and values to look at; the pattern and the scores that the "
+            "module returns are in the Lab and in the snapshots of its training"
+        )
+    return join_films(experiment.replace(sharing=kept), [film] * len(kept))
+
+
 def inspect(film: Film, inspection: Inspection) -> InspectionResult:
     """Return the result of an inspection; without arrays if no frame is new since the last one.
 
+    Variants that a PyTorch module computes are left out of the views that need queries, keys and
+    values.
+
     Raises:
-        ValueError, InvalidExperiment: If the example, layer or head does not exist, or if a PyTorch
-            module computes a variant, which has no queries, keys and values to look at.
+        ValueError, InvalidExperiment: If the example, layer or head does not exist, or if no
+            variant is left.
     """
-    for variant in film.experiment.sharing:
-        if "module" in variant.given:
-            raise ValueError(
-                f"film: got {title_of(variant)}, which a PyTorch module computes, allowed variants "
-                "with queries, keys and values to look at; the pattern and the scores that the "
-                "module returns are in the snapshots of its training"
-            )
-    film = film.after(inspection.since)
+    film = shown_film(film, inspection.view).after(inspection.since)
     if not film.frames:
         return InspectionResult(header_of(film, inspection), {}, {})
     return VIEWS[inspection.view](film, inspection)

@@ -27,6 +27,7 @@ from attnkit.service.jobs import Job
 from attnkit.service.service import Refused
 from attnkit.ui import components
 from attnkit.ui.cache import Cache
+from attnkit.ui.inside.own_modules import note_on_modules
 from attnkit.ui.lab.lab import Lab
 from attnkit.ui.markdown import plain
 from attnkit.ui.server.service import training_service, training_time
@@ -168,6 +169,7 @@ def open_inspected_run(page: str, title: str) -> InspectedRun:
     if not lab.is_trained:
         _offer_training(lab)
         st.stop()
+    note_on_modules(experiment, page)
     return InspectedRun(lab, experiment.replace(first_seed=seed, n_seeds=1), experiment, row)
 
 

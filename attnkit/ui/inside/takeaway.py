@@ -92,7 +92,9 @@ def _module(subject: InspectedRun) -> None:
         "**A variant as a PyTorch module**: the whole model in one short file that needs nothing "
         "but torch, and its weights of this seed, which `safetensors` reads."
     )
-    variants = list(experiment.sharing)
+    variants = [variant for variant in experiment.sharing if "module" not in variant.given]
+    if not variants:
+        return
     variant: Variant = st.selectbox(
         "Variant", variants, format_func=title_of, key="exported_variant", width=260
     )

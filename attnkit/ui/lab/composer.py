@@ -7,8 +7,10 @@ import streamlit as st
 from attnkit.experiment import Experiment
 from attnkit.figures.board import adjustment
 from attnkit.foundation.settings import as_sentence
+from attnkit.foundation.words import numbers_kept
 from attnkit.ui import components
 from attnkit.ui.lab.lab import MOST_COLUMNS, Lab
+from attnkit.ui.lab.own_attention import own_attention
 from attnkit.ui.markdown import plain
 from attnkit.ui.reference.variant_choice import key_of_text
 from attnkit.variants import CATALOGUE, InvalidVariant, Named, Variant, names_of
@@ -41,6 +43,7 @@ def variant_form(lab: Lab) -> None:
     if not text:
         st.caption("What you find or choose can be changed before it is added.")
         st.page_link("pages/variants.py", label="All words", icon=":material/category:")
+        own_attention(lab, is_full=is_full)
         return
     try:
         variant = Variant(text)
@@ -138,8 +141,9 @@ def other_names(named: Named) -> str:
 def costs_line(experiment: Experiment, variant: Variant) -> str:
     """Return the parameters, cache and multiply-adds of a variant in an experiment, in words."""
     costs = experiment.costs(variant)
+    cache = numbers_kept(costs.kv_cache)
     return (
-        f"{costs.parameters:,} parameters; per token {costs.kv_cache:,} numbers kept (KV cache) "
+        f"{costs.parameters:,} parameters; per token {cache} numbers kept (KV cache) "
         f"and {costs.multiply_adds:,} multiply-adds"
     )
 

@@ -21,7 +21,7 @@ from attnkit.tasks import TASKS, OwnData
 from attnkit.training.joining import can_share_runs
 from attnkit.training.pace import duration_in_words
 from attnkit.ui import components, words
-from attnkit.ui.lab import composer, share, task_examples
+from attnkit.ui.lab import composer, own_attention, share, task_examples
 from attnkit.ui.lab.board import (
     draw_board,
     draw_planned_board,
@@ -117,6 +117,7 @@ def draw() -> None:
     job = lab.job
     if experiment is not None:
         warn_of_unequal_costs(experiment)
+    own_attention.changed_files(lab)
     guess_area(lab)
     with buttons:
         training_buttons(lab, experiment, job)
@@ -186,6 +187,8 @@ def request_task() -> None:
 
 def pick_variants(lab: Lab) -> PopoverContainer | None:
     """Draw the switches of the variants; return the popover that adds one, unless it is hidden."""
+    if own_attention.take_loaded(lab):
+        st.session_state[composer.OPEN] = False
     if "sharing" not in lab.hidden:
         st.pills(
             "Who shares a matrix",

@@ -9,6 +9,7 @@ widget keeps its last value.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -22,6 +23,7 @@ from streamlit.runtime.state.session_state import (
     STREAMLIT_INTERNAL_KEY_PREFIX,
     Serialized,
     SessionState,
+    WStates,
 )
 
 from attnkit.foundation.data_files import MOST_BYTES
@@ -35,6 +37,7 @@ on a hosted copy, messages are much shorter."""
 def check_widget_values() -> None:
     """Check all values of widgets in this process from now on."""
     set_all, register = SessionState.set_widgets_from_proto, SessionState.register_widget
+    set_metadata = WStates.set_widget_metadata
 
     def set_allowed(self: SessionState, states: WidgetStates) -> None:
         """Set the values that are allowed. A widget that is not on the page loses its callback."""
@@ -53,6 +56,14 @@ def check_widget_values() -> None:
             del self._new_widget_state.states[metadata.id]
         return register(self, metadata, user_key)
 
+    def keep_kind(self: WStates, metadata: WidgetMetadata[Any]) -> None:
+        """Keep the kind of a widget that was cleared, which Streamlit would forget."""
+        known = self.widget_metadata.get(metadata.id)
+        if metadata.value_type is None and known is not None:
+            metadata = replace(metadata, value_type=known.value_type)
+        set_metadata(self, metadata)
+
+    WStates.set_widget_metadata = keep_kind  # type: ignore[assignment,method-assign]
     SessionState.set_widgets_from_proto = set_allowed  # type: ignore[assignment,method-assign]
     SessionState.register_widget = register_checked  # type: ignore[method-assign]
 

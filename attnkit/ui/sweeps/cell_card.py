@@ -9,6 +9,7 @@ import streamlit as st
 
 from attnkit.experiment import Experiment
 from attnkit.foundation.settings import InvalidExperiment
+from attnkit.foundation.words import numbers_kept
 from attnkit.service.service import Refused
 from attnkit.sweeps import Sweep, SweepResult
 from attnkit.training.summary import percent, percent_limits
@@ -106,9 +107,10 @@ def numbers_of(result: SweepResult, row: pd.Series[Any] | None) -> str:
     steps = row["steps_to_threshold"]
     after = "" if pd.isna(steps) else f", these after {steps:,.0f} steps on average"
     tuned = " (tuned)" if result.sweep.rates.tunes else ""
+    cache = None if pd.isna(row["kv_cache_floats_per_token"]) else row["kv_cache_floats_per_token"]
     lines = (
         f"**Accuracy {percent(row['accuracy'])}**{plain(interval)}, {solved}{after}",
-        f"{int(row['parameters']):,} parameters, {int(row['kv_cache_floats_per_token']):,} numbers "
+        f"{int(row['parameters']):,} parameters, {numbers_kept(cache)} numbers "
         f"in the KV cache per token, {int(row['multiply_adds_per_token']):,} multiply-adds per "
         "token",
         f"Learning rate {row['learning_rate']:g}{tuned}",

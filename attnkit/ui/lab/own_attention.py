@@ -1,0 +1,201 @@
+"""Attention of one's own in the Lab: a class of a Python file on this machine becomes a column.
+
+Only copies for oneself offer it, and only to a browser on the same machine: whoever loads a file
+executes it. The page reads files without executing them; `attnkit.service.modules` executes one
+when the visitor presses a button.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import streamlit as st
+
+from attnkit.analysis.export import module_code
+from attnkit.service.server import server_settings
+from attnkit.ui.lab.lab import Lab, setting_key
+from attnkit.ui.markdown import plain
+from attnkit.ui.server.service import training_service
+from attnkit.ui.server.turns import fragment
+from attnkit.ui.widgets import download
+from attnkit.variants import Variant
+from attnkit.variants.catalogue import title_of
+from attnkit.variants.module import classes_in, read_code
+
+_FILE, _PATH, _CLASS = "own_attention_file", "own_attention_path", "own_attention_class"
+_SECTION = "own_attention"
+"""Keys of the choices and of the section."""
+
+_LOADED, _FAILED = "own_attention_loaded", "own_attention_failed"
+"""Keys of the variant that was loaded last with the one that it replaces, and of what failed."""
+
+_LOOK_SECONDS = 2.0
+"""Seconds between two looks at the files of the columns."""
+
+_MOST_FILES = 100
+"""Number of files that are offered, at most."""
+
+
+def own_attention(lab: Lab, *, is_full: bool) -> None:
+    """Draw the section of the form in which a class of a file is chosen and loaded.
+
+    Args:
+        lab: The visitor's Lab.
+        is_full: Whether no further column fits.
+    """
+    if server_settings().hosted:
+        return
+    section = st.expander(
+        "Your own PyTorch module", icon=":material/code:", key=_SECTION, on_change="rerun"
+    )
+    if not section.open:
+        return
+    with section:
+        if not is_on_this_machine():
+            st.caption(
+                "Open the Lab in a browser on the machine where attnkit runs: loading a file "
+                "executes it, so nobody else in the network may do that."
+            )
+            return
+        training_service().prepare_modules()
+        st.caption(
+            "A class that computes one layer: `forward` maps the residual stream x to that after "
+            "the layer. It may return (x, scores, pattern), and then has maps and asymmetry."
+        )
+        code = module_code(lab.experiment.replace(sharing=["QKV"]), "QKV")
+        download(
+            "A file to start from",
+            code,
+            "my_attention.py",
+            key="own_attention_template",
+            help="QKV at your sizes. Save it beside your other files, and change its class Layer.",
+        )
+        if (chosen := _choose()) is None:
+            return
+        file, wanted = chosen
+        if st.button(
+            "Load and add",
+            type="primary",
+            icon=":material/add:",
+            key="own_attention_load",
+            disabled=is_full,
+            help="The file is executed on this machine, in processes of their own.",
+        ):
+            _load(lab, file, wanted)
+        _show_failure(file, wanted)
+
+
+def is_on_this_machine() -> bool:
+    """Return whether the visitor's browser runs on the machine of the server."""
+    return st.context.ip_address is None
+
+
+def _choose() -> tuple[str, str] | None:
+    """Draw the choices of a file and of a class in it, and return both if there are any."""
+    files = _files()
+    listed = st.selectbox(
+        "Python file",
+        files,
+        index=None,
+        placeholder="Choose a file" if files else "None in this folder has a method forward",
+        key=_FILE,
+        help=f"Files with a method `forward` in {plain(str(Path.cwd()))}, where attnkit was "
+        "started, the newest first.",
+    )
+    typed = st.text_input("Or its path", placeholder="/home/me/layers/mine.py", key=_PATH)
+    if not (file := str(typed).strip() or listed):
+        return None
+    try:
+        classes = classes_in(read_code(file), file)
+    except ValueError as error:
+        st.error(plain(f"{error}."), icon=":material/error:")
+        return None
+    if not classes:
+        name = plain(Path(file).name)
+        st.error(f"{name} has no class with a method `forward`.", icon=":material/error:")
+        return None
+    wanted: str = st.selectbox("Class", classes, key=_CLASS)
+    return file, wanted
+
+
+def _files() -> list[str]:
+    """Return the names of the Python files of this folder that may have a layer, newest first."""
+    dated = []
+    for path in Path.cwd().glob("*.py"):
+        try:
+            if b"def forward" in read_code(str(path)):
+                dated.append((path.stat().st_mtime, path.name))
+        except (OSError, ValueError):  # it cannot be read
+            continue
+    return [name for _, name in sorted(dated, reverse=True)[:_MOST_FILES]]
+
+
+def _load(lab: Lab, file: str, wanted: str, replaced: Variant | None = None) -> None:
+    """Load a class, and draw the page anew with its column unless it fails.
+
+    Args:
+        lab: The visitor's Lab.
+        file: Path of the file.
+        wanted: Name of the class.
+        replaced: Variant whose column it takes; None if it gets one of its own.
+    """
+    with st.spinner(f"Loading {plain(wanted)} …"):
+        try:
+            variant = training_service().load_module(file, wanted)
+            problems = [] if variant in lab.chosen else _problems(lab, variant, replaced)
+        except ValueError as error:
+            problems = [str(error)]
+    if problems:
+        st.session_state[_FAILED] = file, wanted, f"{' '.join(problems)}."
+        return
+    st.session_state[_FAILED] = None
+    st.session_state[_LOADED] = variant, replaced
+    st.rerun()
+
+
+def _show_failure(file: str, wanted: str, note: str = "") -> None:
+    """Draw the reason why a class could not be loaded, if it is the one that failed last."""
+    failed = st.session_state.get(_FAILED)
+    if failed is not None and failed[:2] == (file, wanted):
+        st.error(plain(failed[2] + note), icon=":material/error:")
+
+
+def _problems(lab: Lab, variant: Variant, replaced: Variant | None) -> list[str]:
+    """Return why a variant cannot be a column at these settings."""
+    experiment, problems = lab.preview(variant)
+    if replaced is not None and experiment is not None:
+        return []
+    return [problem.allowed.removeprefix("but ") for problem in problems]
+
+
+def take_loaded(lab: Lab) -> bool:
+    """Add the variant that was just loaded, if any, and return whether there is one."""
+    variant, replaced = st.session_state.pop(_LOADED, None) or (None, None)
+    if variant is None:
+        return False
+    if replaced is not None and replaced != variant:
+        key = setting_key("sharing")
+        st.session_state[key] = [name for name in lab.chosen if name != replaced]
+        lab.offered = [other for other in lab.offered if other != replaced]
+    lab.add(variant)
+    return True
+
+
+def changed_files(lab: Lab) -> None:
+    """Draw a note, with a button, for every column whose file has changed since it was loaded."""
+    own = [Variant(name) for name in lab.chosen if "module" in Variant(name).given]
+    if own and not server_settings().hosted:
+        fragment(_changed_files, run_every=_LOOK_SECONDS)(lab, own)
+
+
+def _changed_files(lab: Lab, own: list[Variant]) -> None:
+    for number, variant in enumerate(own):
+        changed = training_service().changed_module(variant)
+        if changed is None:
+            continue
+        file, wanted = changed
+        name, title = plain(Path(file).name), plain(title_of(variant))
+        st.info(f"{name} has changed since {title} was loaded.", icon=":material/edit_document:")
+        if st.button("Load it again", icon=":material/refresh:", key=f"own_attention_{number}"):
+            _load(lab, file, wanted, variant)
+        _show_failure(file, wanted, " The column keeps the code that it has.")

@@ -1,0 +1,87 @@
+"""Facts about the layers of a PyTorch module of one's own, for whoever does not compute with them.
+
+Costs, pages and estimates read these facts. They travel as JSON from the process that has executed
+the module's code to a server, which never executes it and imports no torch.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from attnkit.variants.wiring import Weight
+
+
+@dataclass(eq=False)
+class ModuleFacts:
+    """Facts about all layers of a module at the sizes of a variant.
+
+    Attributes:
+        name: Name of the class.
+        origin: File of the class, or "a notebook".
+        shapes: For every layer, the shapes of the parameters and drawn buffers by name.
+        fixed: Names of the parameters that training never changes.
+        drawn: Names of the buffers that the constructor draws anew for every seed, and which
+            therefore travel with the parameters; training never changes them.
+        returned: For every layer, whether it returns scores, and whether it returns a pattern.
+        masked: Whether the scores that it returns have a mask in them, so that they are not used.
+        batched: Whether all seeds are computed as one batch; otherwise one after the other.
+        multiply_adds: Multiply-adds of all layers for one token, as torch counts them.
+        kv_cache: Numbers that a decoder keeps per token, over all layers; None if unknown.
+    """
+
+    name: str
+    origin: str
+    shapes: list[dict[str, tuple[int, ...]]] = field(default_factory=list)
+    fixed: list[str] = field(default_factory=list)
+    drawn: list[str] = field(default_factory=list)
+    returned: list[tuple[bool, bool]] = field(default_factory=list)
+    masked: bool = False
+    batched: bool = True
+    multiply_adds: int = 0
+    kv_cache: int | None = None
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> ModuleFacts:
+        """Read facts that `to_dict` has written."""
+        shapes = [{name: tuple(shape) for name, shape in one.items()} for one in values["shapes"]]
+        return cls(**{**values, "shapes": shapes})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the facts as plain values, for JSON."""
+        return {name: asdict(self)[name] for name in ModuleFacts.__dataclass_fields__}
+
+    @property
+    def weights(self) -> dict[str, Weight]:
+        """Parameters of all layers, and drawn buffers, by name."""
+        of_all = {name: shape for shapes in self.shapes for name, shape in shapes.items()}
+        fixed = {*self.fixed, *self.drawn}
+        return {name: Weight(shape, fixed=name in fixed) for name, shape in of_all.items()}
+
+    @property
+    def n_parameters(self) -> int:
+        """Number of parameters of all layers; buffers do not count."""
+        of_all = [item for shapes in self.shapes for item in shapes.items()]
+        return sum(math.prod(shape) for name, shape in of_all if name not in self.drawn)
+
+    @property
+    def missing(self) -> str:
+        """Sentence on what its layers do not return, and what is therefore empty; "" if nothing."""
+        names = ("scores", "pattern")
+        absent = [name for name, *has in zip(names, *self.returned, strict=True) if not all(has)]
+        if self.masked:
+            map_too = " and return its pattern" if "pattern" in absent else ""
+            return (
+                f"{self.name} returns scores with a mask in them, so that the asymmetry is empty: "
+                f"let forward return the scores from before the mask{map_too}."
+            )
+        if not absent:
+            return ""
+        empty = {"scores": "the asymmetry", "pattern": "attention maps and attention masses"}
+        verb = "is" if absent == ["scores"] else "are"
+        return (
+            f"{self.name} does not return its {' and '.join(absent)}, so that "
+            f"{' and '.join(empty[one] for one in absent)} {verb} empty: let forward return "
+            "(x, scores, pattern)."
+        )

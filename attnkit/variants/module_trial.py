@@ -1,0 +1,206 @@
+"""A first trial of a PyTorch module of one's own: what it returns, and how it can be computed.
+
+Every layer computes a small batch before anything is trained, so that a module that is wrong is
+refused with a message. Index letters as in `attnkit.model.reference`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from attnkit.variants.module_layers import DRAWING, ModuleLayers, parts_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+CACHE = "kv_cache_floats_per_token"
+"""Attribute of a module that says how many numbers a decoder keeps per token and layer."""
+
+_EXAMPLES = 2
+"""Number of examples, and of sets of parameters, of a trial."""
+
+_ROUNDING = 1e-4
+"""Largest relative difference between numbers that should be equal."""
+
+
+_MASK = 1e4
+"""Size from which a score counts as masked; the input is of ordinary size."""
+
+
+def try_layers(layers: ModuleLayers) -> None:
+    """Compute every layer once, check what it returns, and note the facts about it.
+
+    Raises:
+        ModuleFailure: If a layer does not compute what it should.
+    """
+    for layer in range(layers.sizes.n_layers):
+        _try(layers, layer)
+    layers.multiply_adds = _count_multiply_adds(layers)
+    layers.kv_cache = _count_cache(layers)
+
+
+def _try(layers: ModuleLayers, layer: int) -> None:
+    """Compute a layer once, check what it returns, and see whether seeds can be a batch."""
+    import torch
+
+    module = layers.modules[layer]
+    x, y, mask = _inputs(layers, layer)
+    inputs = (x[0], y[0]) if layers.sizes.two_sided else (x[0],)
+    extra = () if mask is None else (mask,)
+    try:
+        with DRAWING, torch.random.fork_rng(devices=[]), torch.enable_grad():
+            parts = parts_of(module(*inputs, *extra))
+            repeated = parts_of(module(*inputs, *extra))
+    except Exception as error:  # code of somebody else may raise anything
+        got = tuple(inputs[0].shape)
+        raise layers.failed(f"its forward fails for x of shape {got}", error) from None
+    _check(layers, parts, inputs)
+    if not torch.equal(parts[0], repeated[0]):
+        raise layers.error(
+            "its forward gives other numbers for the same input, allowed one without chance",
+            "forward",
+        )
+    if layers.sizes.causal and not layers.sizes.two_sided:
+        _check_causality(layers, layer, inputs[0], parts[0])
+    learning = [p for p in module.parameters() if p.requires_grad]
+    if learning:
+        grads: tuple[Tensor | None, ...] = (None,)
+        if parts[0].requires_grad:
+            grads = torch.autograd.grad(parts[0].square().sum(), learning, allow_unused=True)
+        if all(gradient is None for gradient in grads):
+            raise layers.error("what it returns does not depend on its parameters", "forward")
+    layers.returned.append((parts[1] is not None, parts[2] is not None))
+    layers.masked |= parts[1] is not None and bool((parts[1].abs() >= _MASK).any())
+    if layers.batched:
+        layers.batched = _can_be_batched(layers, layer, x, y, mask)
+
+
+def _inputs(layers: ModuleLayers, layer: int) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return two seeds' inputs of a layer: x, y and its mask."""
+    import torch
+
+    sizes = layers.sizes
+    generator = torch.Generator().manual_seed(layer)
+
+    def rows(n: int) -> Tensor:
+        return torch.randn(_EXAMPLES, _EXAMPLES, n, sizes.d_model, generator=generator)
+
+    if not sizes.two_sided:
+        x = rows(sizes.n_ctx)
+        return x, x, None
+    n_encoders, n_source = sizes.n_layers // 3, sizes.n_ctx // 2
+    source, target = rows(n_source), rows(sizes.n_ctx - n_source)
+    if layer < n_encoders:
+        return source, source, None
+    if layer % 2 == n_encoders % 2:
+        n = target.shape[2]
+        return target, target, torch.full((n, n), -torch.inf).triu(1)
+    return target, source, None
+
+
+def _check(layers: ModuleLayers, parts: tuple[Any, Any, Any], inputs: tuple[Tensor, ...]) -> None:
+    """Raise the error of what a module returned for these inputs."""
+    import torch
+
+    (n_examples, n_queries, _), n_keys = inputs[0].shape, inputs[-1].shape[1]
+    x, allowed = parts[0], f"the shape of x, {tuple(inputs[0].shape)}"
+    if not isinstance(x, torch.Tensor) or x.shape != inputs[0].shape:
+        raise layers.error(f"its forward returns {_shape(x)}, allowed {allowed}", "forward")
+    if not x.is_floating_point() or not x.isfinite().all():
+        raise layers.error(
+            "its forward returns numbers that are NaN, infinite or whole for x of ordinary "
+            "size, allowed finite ones",
+            "forward",
+        )
+    most = layers.sizes.n_heads
+    for name, part in zip(("scores", "pattern"), parts[1:], strict=True):
+        if part is None:
+            continue
+        heads = f"heads from 1 to {most}" if most > 1 else "1 head"
+        allowed = f"(b, h, i, j) = ({n_examples}, {heads}, {n_queries}, {n_keys})"
+        shape = tuple(part.shape) if isinstance(part, torch.Tensor) else ()
+        shape = (shape[0], 1, *shape[1:]) if len(shape) == 3 else shape
+        fits = len(shape) == 4 and 1 <= shape[1] <= most
+        if not fits or (shape[0], *shape[2:]) != (n_examples, n_queries, n_keys):
+            what = f"its {name} are {_shape(part)}, allowed {allowed} or None"
+            raise layers.error(what, "forward")
+
+
+def _check_causality(layers: ModuleLayers, layer: int, x: Tensor, output: Tensor) -> None:
+    """Raise the error of a module whose output at a position changes with a later token."""
+    import torch
+
+    n = x.shape[1] // 2
+    changed = torch.cat([x[:, :n], x[:, n:].flip(0) + 1], 1)
+    with torch.no_grad():
+        other = parts_of(layers.modules[layer](changed))[0]
+    differences = (output - other)[:, :n].abs().amax((0, 2))
+    if differences.numel() and differences.max() > _ROUNDING * output.abs().max().clamp_min(1.0):
+        raise layers.error(
+            f"its output at position {int(differences.argmax()) + 1} of {x.shape[1]} changes with "
+            "the tokens after it, allowed earlier tokens only, because the setting “causal” is on: "
+            "add torch.full((n, n), -torch.inf).triu(1) to the scores",
+            "forward",
+        )
+
+
+def _can_be_batched(
+    layers: ModuleLayers, layer: int, x: Tensor, y: Tensor, mask: Tensor | None
+) -> bool:
+    """Return whether `torch.func.vmap` gives what one seed after the other gives."""
+    import torch
+
+    drawn = [layers.initial(seed, layer) for seed in range(_EXAMPLES)]
+    weights = {name: torch.stack([one[name] for one in drawn]) for name in drawn[0]}
+    outputs = []
+    for batched in (False, True):
+        leaves = {name: value.clone().requires_grad_() for name, value in weights.items()}
+        try:
+            with torch.enable_grad():
+                out = layers.run(layer, leaves, x, y, mask, batched=batched).x
+                if leaves and out.requires_grad:
+                    of = list(leaves.values())
+                    torch.autograd.grad(out.square().sum(), of, allow_unused=True)
+        except Exception:
+            if batched:
+                return False
+            raise
+        outputs.append(out.detach())
+    largest = outputs[0].abs().max().clamp_min(1.0)
+    return bool((outputs[0] - outputs[1]).abs().max() <= _ROUNDING * largest)
+
+
+def _count_multiply_adds(layers: ModuleLayers) -> int:
+    """Return the multiply-adds of all layers for one token, the mean over all positions."""
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    total = 0
+    for layer, module in enumerate(layers.modules):
+        x, y, _ = _inputs(layers, layer)
+        inputs = (x[0], y[0]) if layers.sizes.two_sided else (x[0],)
+        with FlopCounterMode(display=False) as counter, torch.no_grad():
+            module(*inputs)
+        total += counter.get_total_flops() // 2
+    return total // (_EXAMPLES * layers.sizes.n_ctx)
+
+
+def _count_cache(layers: ModuleLayers) -> int | None:
+    """Return what the modules say about their cache, without an encoder's; None if nothing."""
+    first = layers.sizes.n_layers // 3 if layers.sizes.two_sided else 0
+    total = 0
+    for module in layers.modules[first:]:
+        number = getattr(module, CACHE, None)
+        if number is None:
+            return None
+        if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+            what = f"{CACHE}: got {number!r}, allowed a whole number from 0"
+            raise layers.error(what, "__init__")
+        total += number
+    return total
+
+
+def _shape(value: Any) -> str:
+    """Return the shape of a tensor, or the type of another value, in words."""
+    shape = getattr(value, "shape", None)
+    return f"an object of type {type(value).__name__}" if shape is None else f"shape {tuple(shape)}"

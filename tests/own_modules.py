@@ -1,0 +1,116 @@
+"""Modules of one's own that tests train: each is attention in one way that ours is not."""
+
+import torch
+from torch import nn
+
+
+class OneHead(nn.Module):
+    """Norm and matrices of attention in one head, for modules that change one line."""
+
+    def __init__(self, d_model, d_head):
+        super().__init__()
+        self.W_Q, self.W_K, self.W_V = (nn.Linear(d_model, d_head, bias=False) for _ in range(3))
+        self.W_O = nn.Linear(d_head, d_model, bias=False)
+        self.kv_cache_floats_per_token = 2 * d_head
+
+    def projected(self, x):
+        """Return queries, keys and values of the normalised residual stream."""
+        rows = nn.functional.rms_norm(x, x.shape[-1:], eps=1e-6)
+        return self.W_Q(rows), self.W_K(rows), self.W_V(rows)
+
+    def scores(self, q, k):
+        """Return scaled scores, with the self-mask."""
+        return q @ k.mT / q.shape[-1] ** 0.5 - 1e5 * torch.eye(len(q[0])).to(q)
+
+
+class Linear(OneHead):
+    """Attention without softmax, whose cache is one matrix."""
+
+    def forward(self, x):
+        """Return the residual stream after the layer, and perhaps its maps."""
+        q, k, v = self.projected(x)
+        scores = q @ k.mT / q.shape[-1] ** 0.5
+        return x + self.W_O(scores @ v / x.shape[1]), scores, None
+
+
+class Window(OneHead):
+    """Attention to the two neighbours on each side."""
+
+    def forward(self, x):
+        """Return the residual stream after the layer, and perhaps its maps."""
+        q, k, v = self.projected(x)
+        near = torch.ones(x.shape[1], x.shape[1], device=x.device).tril(2).triu(-2) > 0
+        scores = self.scores(q, k).masked_fill(~near, -torch.inf)
+        pattern = scores.softmax(-1)
+        return x + self.W_O(pattern @ v), None, pattern
+
+
+class Gated(OneHead):
+    """Values times a gate of the token that reads them."""
+
+    def __init__(self, d_model, d_head):
+        super().__init__(d_model, d_head)
+        self.gate = nn.Parameter(torch.zeros(d_model, d_head))
+
+    def forward(self, x):
+        """Return the residual stream after the layer, and perhaps its maps."""
+        q, k, v = self.projected(x)
+        pattern = self.scores(q, k).softmax(-1)
+        return x + self.W_O(pattern @ v * torch.sigmoid(x @ self.gate))
+
+
+class Talking(nn.Module):
+    """Heads whose scores and patterns are mixed."""
+
+    def __init__(self, d_model, d_head, n_heads):
+        super().__init__()
+        self.n_heads = n_heads
+        width = n_heads * d_head
+        self.W_Q, self.W_K, self.W_V = (nn.Linear(d_model, width, bias=False) for _ in range(3))
+        self.W_O = nn.Linear(width, d_model, bias=False)
+        self.before = nn.Parameter(torch.eye(n_heads))
+        self.after = nn.Parameter(torch.eye(n_heads))
+
+    def forward(self, x):
+        """Return the residual stream after the layer, and perhaps its maps."""
+        rows = nn.functional.rms_norm(x, x.shape[-1:], eps=1e-6)
+        vectors = (self.W_Q(rows), self.W_K(rows), self.W_V(rows))
+        q, k, v = (one.unflatten(-1, (self.n_heads, -1)).transpose(1, 2) for one in vectors)
+        scores = torch.einsum("hg,bgij->bhij", self.before, q @ k.mT / q.shape[-1] ** 0.5)
+        pattern = torch.einsum("hg,bgij->bhij", self.after, scores.softmax(-1))
+        z = (pattern @ v).transpose(1, 2).flatten(2)
+        return x + self.W_O(z), scores, pattern
+
+
+class Hashed(OneHead):
+    """Keys and queries through a random matrix that is drawn for every seed and never trained."""
+
+    def __init__(self, d_model, d_head):
+        super().__init__(d_model, d_head)
+        self.register_buffer("hash", torch.randn(d_head, d_head))
+        self.register_buffer("order", torch.randperm(d_head))
+        self.register_buffer("same", torch.ones(d_head))
+
+    def forward(self, x):
+        """Return the residual stream after the layer, and its maps of two heads."""
+        q, k, v = self.projected(x)
+        scores = self.scores(q @ self.hash, (k @ self.hash)[..., self.order] * self.same)
+        pattern = scores.softmax(-1).unsqueeze(1).expand(-1, 2, -1, -1)
+        return x + self.W_O(pattern[:, 0] @ v), None, pattern
+
+
+class Later(OneHead):
+    """A layer that looks at later tokens, whatever the setting."""
+
+    def forward(self, x):
+        """Return the residual stream after the layer."""
+        q, k, v = self.projected(x)
+        return x + self.W_O(self.scores(q, k).softmax(-1) @ v)
+
+
+class Pinned(Later):
+    """A layer that makes a tensor on the CPU, wherever x is."""
+
+    def forward(self, x):
+        """Return the residual stream after the layer."""
+        return super().forward(x) + torch.ones(x.shape[1], 1, device="cpu")
