@@ -137,7 +137,7 @@ def test_a_file_that_changes_meanwhile_is_refused(tmp_path):
     with pytest.raises(Unreadable, match="has no tensor 'four'"):
         file.read("four")
     save_file({"one": np.ones((2, 2), np.float32)}, path)
-    with pytest.raises(Unreadable, match="changed while it was read|become shorter"):
+    with pytest.raises(Unreadable, match=r"changed while it was read|become shorter"):
         file.read("one")
-    with pytest.raises(Unreadable, match="changed while it was read|become shorter"):
+    with pytest.raises(Unreadable, match=r"changed while it was read|become shorter"):
         file.read("two")
