@@ -20,8 +20,8 @@ CLAIM = Claim(
     "and it was made for another question.",
     expected=Verdict.HELD,
     reason="Without any matrix questions give nearly all of their attention to questions, a third "
-    "of it to themselves. With the self-mask, in both tasks, 39 of 40 runs learn the new one in as "
-    "many steps.",
+    "of it to themselves. After 22,400 steps 21% of the answers are right, and this share still "
+    "rises. With the self-mask, in both tasks, all of 20 runs learn the new one in 1,400 steps.",
     seen="a prototype",
     seen_note=f"Untuned runs of a close relative, Q=K=V, had failed on this task; {FIRST_PASS}, "
     "and the prediction was left as it was. After the record the title was made narrower and the "

@@ -3,7 +3,7 @@
 from attnkit.claims.base import Claim, Verdict, arms, register_claim
 from attnkit.claims.statements import no_worse
 
-UP_TO = 8
+UP_TO = 4
 
 ARMS = (
     *arms(
@@ -45,6 +45,7 @@ CLAIM = Claim(
         no_worse("8 entries, 3", "8 entries, 16", at=UP_TO),
         no_worse("32 entries, 5", "32 entries, 16", at=UP_TO),
     ),
+    n_seeds=40,
     family="What papers say",
 )
 register_claim(CLAIM)
