@@ -174,12 +174,13 @@ def test_the_figures_of_the_toys_show_a_sentence(page, tmp_path):
     reading = made_reading(pattern, rng.standard_normal((3, 5, 5)), texts).head(0, 1)
     path = tmp_path / "sentence.html"
     html = standalone_html("A", "sentence", sentence_film(reading).to_bytes())
-    answers = "parentElement: document.getElementById("
-    served = f"setTriggerValue: (...told) => (window.told = told), {answers}"
-    path.write_text(html.replace(answers, served))
+    served = "{ data, parentElement, setTriggerValue: (...told) => (window.told = told) }"
+    assert "{ data, parentElement }" in html
+    path.write_text(html.replace("{ data, parentElement }", served))
     page.set_viewport_size({"width": WIDE, "height": 4000})
     page.goto(path.as_uri())
     maps = page.locator("[data-figure=maps] .ak-heat")
+    expect(maps).to_be_visible()
     assert set(texts) <= set(maps.locator("text").all_text_contents())
     expect(page.locator(".ak-player")).to_be_hidden()
     expect(page.locator("section.ak-film-figure")).to_have_count(5)

@@ -67,7 +67,10 @@ def test_pages_are_accessible_in_both_themes(page, folder):
                 (v["id"], v["nodes"][0]["html"]) for v in Axe().run(page).response["violations"]
             ]
             assert found == [], f"{file.name}, {theme}"
-            assert page.evaluate(WIDER.replace(".ak-tip", ".ak-wide, .wide, .ak-tip")) == []
+            assert (
+                page.evaluate(WIDER.replace(".ak-tip", ".ak-wide, .wide, .ak-board-grid, .ak-tip"))
+                == []
+            )
     page.emulate_media(color_scheme="light")
 
 

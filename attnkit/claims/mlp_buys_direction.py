@@ -20,15 +20,16 @@ CLAIM = Claim(
     prediction="It holds after 4500 steps: a prototype reached 0.83 with a wider model and 3000 to "
     "4000 steps. In a first pass on other seeds 1500 steps were not enough.",
     expected=Verdict.HELD,
-    reason="At width 32 accuracy does not rise within 12,000 steps. With a model 64 wide, Q=K with "
-    "an MLP of 128 got beyond one half: 75 to 84% after 8,000 steps, six of six seeds.",
+    reason="It takes a high learning rate. At 0.08 with a cosine schedule 16 of 20 seeds have 75 to "
+    "89% right after 12,000 steps; at 0.04 and below all stay at one half. No seed learns the task. "
+    "An earlier record, whose rate was chosen on two seeds, had said that the MLP does nothing.",
     seen="an earlier run",
     seen_note="A prototype with a wider model had reached 0.83 with an MLP; a first pass on other "
     "seeds had not come out as expected, and the number of steps was then raised from 1,500 to "
     "4,500. The record reads both arms after 12,000. " + raised("better"),
     arms=ARMS,
     statements=(better("Q=K, MLP 128", "Q=K", 0.1, at=UP_TO),),
-    n_seeds=40,
+    n_seeds=20,
     family="Our own",
 )
 register_claim(CLAIM)

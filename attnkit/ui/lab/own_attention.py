@@ -29,6 +29,9 @@ _SECTION = "own_attention"
 _LOADED, _FAILED = "own_attention_loaded", "own_attention_failed"
 """Keys of the variant that was loaded last with the one that it replaces, and of what failed."""
 
+_LONGEST_PATH = 4096
+"""Characters of a path, at most."""
+
 _LOOK_SECONDS = 2.0
 """Seconds between two looks at the files of the columns."""
 
@@ -102,7 +105,9 @@ def _choose() -> tuple[str, str] | None:
         help=f"Files with a method `forward` in {plain(str(Path.cwd()))}, where attnkit was "
         "started, the newest first.",
     )
-    typed = st.text_input("Or its path", placeholder="/home/me/layers/mine.py", key=_PATH)
+    typed = st.text_input(
+        "Or its path", placeholder="/home/me/layers/mine.py", max_chars=_LONGEST_PATH, key=_PATH
+    )
     if not (file := str(typed).strip() or listed):
         return None
     try:
