@@ -85,6 +85,7 @@ def test_every_link_leads_to_a_page_or_to_a_lab(first_page):
         assert len(text.encode()) < 1_500_000, page.file
     (lab,) = [link for link in links_of(html_of(first_page)) if link.startswith("https:")]
     query = urlsplit(lab.replace("&amp;", "&")).query
+    assert not query.startswith("?")
     link = read_link(dict(part.split("=", 1) for part in query.split("&")), lambda _: None)
     assert not link.problems
     assert link.experiment.task.name == HOME

@@ -125,7 +125,7 @@ def with_data(fields: Mapping[str, Any], data: str) -> tuple[Experiment, list[Pr
     """Read an experiment on data of one's own, as `from_broken_params` reads any other.
 
     Args:
-        fields: Settings, with the name of the task; those that the task lacks are left out.
+        fields: Settings, with the name of the task; those that the task lacks are problems.
         data: The data, of any length.
 
     Raises:
@@ -135,8 +135,7 @@ def with_data(fields: Mapping[str, Any], data: str) -> tuple[Experiment, list[Pr
     assert issubclass(task, OwnData)
     data = task.text_form(data)
     kept = {"task": task.name, "data": data}
-    known = default_settings(task.name).keys() - kept.keys()
-    readable, problems = _readable_fields({n: v for n, v in fields.items() if n in known})
+    readable, problems = _readable_fields({n: v for n, v in fields.items() if n not in kept})
     experiment, wrong = _repair(readable, kept, task.fitting(data))
     return experiment, problems + wrong
 

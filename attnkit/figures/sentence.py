@@ -113,11 +113,12 @@ def describe_heads(reading: SentenceReading) -> str:
     looks = f"By most of their attention, {listed(found)}. " if found else ""
     low, middle, high = (percent(x) for x in table["symmetric"].quantile([0, 0.5, 1]))
     centred = percent(table["symmetric_centred"].median())
+    random = percent((1 + 1 / len(reading.tokens)) / 2)
     return (
         f"{looks}Of all {counted(len(table), 'head')}, scores are {low} to {high} symmetric, "
         f"{middle} in the median. That counts a level that all scores of a head share, which is "
-        f"symmetric but which the softmax ignores: without it, the median is {centred}. Two "
-        "directions that are unrelated give about 50%."
+        f"symmetric but which the softmax ignores: without it, the median is {centred}. Random "
+        f"scores of as many tokens would give about {random}."
     )
 
 

@@ -14,6 +14,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -148,9 +149,10 @@ class SentenceReading(Displayed):
         for name, value, n in zip(
             ("layer", "head"), (layer, head), self.scores.shape, strict=False
         ):
-            if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < n:
+            is_number = isinstance(value, Integral) and not isinstance(value, bool)
+            if not is_number or not 0 <= value < n:
                 raise ValueError(f"{name}: got {shown(value, quoted=True)}, allowed 0 to {n - 1}")
-        return replace(self, chosen=(layer, head))
+        return replace(self, chosen=(int(layer), int(head)))
 
     @cached_property
     def shown_head(self) -> tuple[int, int]:
@@ -178,6 +180,7 @@ class SentenceReading(Displayed):
             "tokens": self.tokens,
             "n_tokens": self.n_tokens,
             "notes": self.notes,
+            "chosen": self.chosen,
         }
         return save_arrays(arrays, metadata={"sentence": json.dumps(about, ensure_ascii=False)})
 
@@ -187,6 +190,7 @@ class SentenceReading(Displayed):
         about = parse_json(metadata_of(blob)["sentence"], len(blob))
         about["tokens"] = tuple(Token(*token) for token in about["tokens"])
         about["notes"] = tuple(about["notes"])
+        about["chosen"] = None if about["chosen"] is None else tuple(about["chosen"])
         about |= load_arrays(blob)
         return SentenceReading(**about)
 

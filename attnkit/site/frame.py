@@ -11,13 +11,14 @@ from attnkit.experiment import Experiment
 from attnkit.experiment.links import link_text
 from attnkit.foundation.tables import html_list
 from attnkit.ui.bundle import asset
+from attnkit.ui.server.launch import PORT
 from attnkit.ui.standalone import page_html
 
-LOCAL_LAB = "http://localhost:8501"
+LOCAL_LAB = f"http://localhost:{PORT}"
 """Address of the Lab on the reader's own machine."""
 
-INSTALL = "pip install attnkit && attnkit lab --port 8501"
-"""Command that installs and opens the dashboard at this address."""
+INSTALL = "python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/attnkit"
+"""Command that installs and opens the dashboard at this address, in a copy of the repository."""
 
 NAVIGATION = {
     "index.html": "Lab",
@@ -98,7 +99,7 @@ def html_of(page: Page) -> str:
 {page.body}
 {_embedding(page)}
 </main>
-<footer><p>Written by attnkit. Every number comes from a training;
+<footer><p>Written by attnkit. The results of small models come from trainings;
 <a href="answers.html">the answers</a> name their seeds and intervals.</p></footer>"""
     return page_html(page.title, body, style=asset("board.css") + STYLE)
 
@@ -110,12 +111,13 @@ def train_yourself(experiment: Experiment, lab: str) -> str:
         experiment: The experiment.
         lab: Address of a Lab.
     """
-    address = f"{lab.rstrip('/')}/?{link_text(experiment)}"
+    address = f"{lab.rstrip('/')}/{link_text(experiment)}"
     place = "a Lab on your own machine" if lab == LOCAL_LAB else "the Lab"
     return f"""<p class="ak-again"><a class="ak-train" href="{escape(address, quote=True)}">Train
 this yourself</a></p>
 <details class="ak-again"><summary>It opens {place}. How to start one</summary>
-<p>Install and open the dashboard; then press the button again:</p><pre>{escape(INSTALL)}</pre>
+<p>In a copy of the repository of attnkit, install and open the dashboard. Then press the button
+again.</p><pre>{escape(INSTALL)}</pre>
 <p>Or train in a terminal:</p><pre>{escape(command_line(experiment))}</pre></details>"""
 
 

@@ -94,8 +94,8 @@ def own_data_area(lab: Lab, experiment: Experiment | None) -> None:
     with st.container(border=True, key="own_data"):
         if lab.awaited:
             st.info(
-                "The link is for data that were too long for it, or too private. Add them here: "
-                "all other settings of the link are kept."
+                "The link is for data that it does not hold, or that cannot be used. Add data "
+                "here: all other settings of the link are kept."
             )
         if asks:
             fragment(partial(_fields, lab, draft))()
@@ -136,7 +136,7 @@ def _about(lab: Lab, draft: Draft, task: OwnData, experiment: Experiment | None)
 
 _PRIVATE = (
     "Your data are in this session only: they are neither stored nor logged, nobody else sees "
-    "them, and they are gone when you reload the page."
+    "them unless you share a link that holds them, and they are gone when you reload the page."
 )
 
 
@@ -236,7 +236,7 @@ def _paste(draft: Draft) -> None:
     st.container(key=f"own_bytes_{most}").text_area(
         "Paste here, for example from a spreadsheet",
         height=150,
-        max_chars=most,
+        max_chars=2 * most,  # what is cut off unseen is longer than what is refused by a message
         placeholder=_PLACEHOLDER,
         help="A row on each line, with tabs, semicolons or commas between its cells, or as JSON; "
         f"or a text of at least {FEWEST_CHARACTERS:,} characters.",
@@ -250,15 +250,18 @@ def _type(draft: Draft) -> None:
     if base is None or f"own_table_{version}" not in st.session_state:  # the page was left
         base, version = table_of(draft), version + 1
         draft.base = base, version
+    key = f"own_table_{version}"
     edited = st.data_editor(
         base,
         num_rows="dynamic",
         hide_index=True,
         height=300,
         column_config={name: st.column_config.TextColumn(name) for name in base.columns},
-        key=f"own_table_{version}",
+        key=key,
     )
-    if not edited.equals(base):
+    if any((st.session_state.get(key) or {}).values()):  # rows that were changed, added or deleted
+        if draft.heading is not False:  # the table has none
+            _take(draft, heading=False)
         draft.text = text_of_table(edited)
 
 

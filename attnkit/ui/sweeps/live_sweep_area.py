@@ -63,9 +63,10 @@ def _form_area(form: SweepForm, choice: CapacityChoice) -> None:
     if message:
         st.error(plain(message), icon=":material/error:")
     elif sweep is not None:
+        source = "are those of the Lab" if form.own else "are the task’s own"
         st.caption(
             f"{estimate_in_words(sweep)} All variants have the task’s own learning rate, seeds "
-            "count up from 0, and all other settings are the task’s own."
+            f"count up from 0, and all other settings {source}."
         )
     live = open_live_sweep()
     if live is not None and live.moving:
