@@ -236,7 +236,7 @@ def _paste(draft: Draft) -> None:
     st.container(key=f"own_bytes_{most}").text_area(
         "Paste here, for example from a spreadsheet",
         height=150,
-        max_chars=2 * most,  # what is cut off unseen is longer than what is refused by a message
+        max_chars=2 * most,  # a text that is a little too long has a message and is not cut
         placeholder=_PLACEHOLDER,
         help="A row on each line, with tabs, semicolons or commas between its cells, or as JSON; "
         f"or a text of at least {FEWEST_CHARACTERS:,} characters.",
