@@ -57,7 +57,7 @@ def test_a_claim_can_be_shown_trained_and_judged(claim):
     assert 10 <= claim.n_seeds <= 160
     assert claim.quick_seeds == max(LEAST_SEEDS, min(QUICK_SEEDS, claim.n_seeds // 2))
 
-    further, confirming = claim.confirmation()
+    further, confirming = claim.confirmation
     arms = (*claim.arms, *further)
     by_name = {one.name: one for one in arms}
     assert all(one.experiment.n_runs == 1 for one in arms)
@@ -107,7 +107,7 @@ def check_confirmation(claim, arms, statements, by_name):
 def test_one_arm_that_is_unable_twice_is_trained_once_more_only():
     """Two statements about it share the arms that confirm them."""
     twice = (worse("Q=K", "QKV", unable=True), worse("Q=K", "K=V", unable=True))
-    arms, statements = small_claim(statements=twice).confirmation()
+    arms, statements = small_claim(statements=twice).confirmation
     assert (len(arms), len(statements)) == (2, 4)
 
 

@@ -127,7 +127,7 @@ def test_scores_are_read_at_multiples_of_the_base_steps(known):
     """An arm that is trained for less is read at its last step."""
     levels = [0.1, 0.2, 0.3, 0.4, 0.96]
     evidence = made_up(known, MadeUp(QKV=1.0, Q_K=levels))
-    long = known.confirmation()[0][0].name
+    long = known.confirmation[0][0].name
     for power, accuracy in enumerate(levels):
         assert evidence.mean(long, at=2**power) == pytest.approx(accuracy)
         assert evidence.mean("Q=K", at=2**power) == pytest.approx(0.1)

@@ -91,11 +91,11 @@ def test_a_statement_that_did_not_hold_becomes_its_opposite():
         one, other = worse("a", "b", 1, **options), no_worse("a", "b", 1, **options)
         assert (one.text, one.opposite) == (other.opposite, other.text)
     for claim in CLAIMS.values():
-        for statement in (*claim.statements, *claim.confirmation()[1]):
+        for statement in (*claim.statements, *claim.confirmation[1]):
             texts = [found_in_words(statement, finding_of(statement, v)) for v in Verdict]
             assert len(set(texts)) == 3, texts
             assert not any("did not hold" in text for text in texts)
-    _, (confirming, _) = small_claim().confirmation()
+    _, (confirming, _) = small_claim().confirmation
     constant = "after 96 steps with a constant learning rate"
     for statement, verdict, told in (
         (worse("no a", "b"), HELD, "No a is worse than b by more than 5 points"),

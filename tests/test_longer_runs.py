@@ -46,7 +46,7 @@ def test_an_inability_that_shows_is_confirmed_by_long_runs():
         (small_claim(arms=(arm("Q=K", recipe_of="QKV", **TINY), free)), 17),
     ):
         evidence = made_up(claim, MadeUp(QKV=1.0, Q_K=0.5))
-        arms, _ = claim.confirmation()
+        arms, _ = claim.confirmation
         names = {one.name for one in (*claim.arms, *arms)} | rivals(evidence)
         assert names == set(evidence.scores) == set(evidence.tuned) == set(evidence.curves)
         assert evidence.judgement.verdict == "held"
@@ -98,7 +98,7 @@ def test_only_an_inability_is_confirmed_whatever_becomes_of_the_claim(
     evidence = made_up(claim, MadeUp(QKV=1.0, **accuracy))
     assert [one.verdict for one in evidence.findings] == [words[letter] for letter in found]
     confirmed = len(found) > len(statements)
-    arms = claim.confirmation()[0] if confirmed else ()
+    arms = claim.confirmation[0] if confirmed else ()
     trained = {one.name for one in (*claim.arms, *arms)} | rivals(evidence)
     assert set(evidence.scores) == trained
     assert evidence.judgement.verdict == words[verdict]

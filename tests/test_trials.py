@@ -57,7 +57,7 @@ def test_every_claim_trains_its_arms_and_compares_on_seeds_of_their_own():
     No seed is both tuned on and compared.
     """
     for claim in CLAIMS.values():
-        further, _ = claim.confirmation()
+        further, _ = claim.confirmation
         for arms in (claim.judged_arms, further):
             recipes = {
                 one.name: Recipe(0.001 * (1 + place), one.schedules[-1])

@@ -14,6 +14,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cached_property
 from typing import Any, Literal, get_args
 
 from attnkit.claims.statements import Statement
@@ -107,7 +108,7 @@ class Arm:
     recipe_of: str = ""
     most_seeds: int | None = None
 
-    @property
+    @cached_property
     def base_steps(self) -> int:
         """Steps after which scores are read, unless a statement names a multiple of them."""
         return Experiment(**{**self.settings, "n_seeds": 1}).training.steps
@@ -117,7 +118,7 @@ class Arm:
         """Steps for which the arm is trained."""
         return self.up_to * self.base_steps
 
-    @property
+    @cached_property
     def experiment(self) -> Experiment:
         """The experiment of this arm alone, at the learning rate of its task and with one seed."""
         return self.trained_for(self.up_to)
@@ -297,8 +298,9 @@ class Claim(Plotted):
         names |= {arm.recipe_of for arm in self.compared_arms}
         return tuple(arm for arm in self.arms if arm.name in names)
 
+    @cached_property
     def confirmation(self) -> tuple[tuple[Arm, ...], tuple[Statement, ...]]:
-        """Return the further arms and statements that must confirm an inability."""
+        """The further arms and statements that must confirm an inability."""
         arms: list[Arm] = []
         statements: list[Statement] = []
         for statement in self.statements:
@@ -333,7 +335,7 @@ class Claim(Plotted):
     @property
     def hash(self) -> str:
         """Sixteen hexadecimal digits that identify arms and statements, whatever their wording."""
-        further_arms, further_statements = self.confirmation()
+        further_arms, further_statements = self.confirmation
         trained = ("name", "up_to", "tuned_at", "schedules", "recipe_of", "most_seeds")
         compared = ("left", "right", "second_left", "second_right", "measure", "at")
         data = {

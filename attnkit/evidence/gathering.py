@@ -265,7 +265,7 @@ def _gather_one(
         evidence = _with_rivals(_with_arms(evidence, claim.trained_arms, bench, {}), bench)
         findings = list(zip(claim.statements, evidence.findings, strict=True))
         if any(s.unable and finding.verdict is Verdict.HELD for s, finding in findings):
-            evidence = _with_arms(evidence, claim.confirmation()[0], bench, {})
+            evidence = _with_arms(evidence, claim.confirmation[0], bench, {})
         evidence = _with_arms(evidence, [arm for _, arm in evidence.lost], bench, {})
     return replace(
         evidence,

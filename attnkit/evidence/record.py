@@ -122,7 +122,7 @@ class Evidence(Plotted):
     @property
     def arms(self) -> dict[str, Arm]:
         """Name → arm: arms of the claim, those with next best recipes, and longer ones."""
-        longer = (*self.claim.confirmation()[0], *(arm for _, arm in self.lost))
+        longer = (*self.claim.confirmation[0], *(arm for _, arm in self.lost))
         return {arm.name: arm for arm in (*self.claim.arms, *self.rivals, *longer)}
 
     @property
@@ -136,7 +136,7 @@ class Evidence(Plotted):
     @property
     def statements(self) -> tuple[Statement, ...]:
         """The statements of the claim, and measured ones that confirm an inability."""
-        further = self.claim.confirmation()[1]
+        further = self.claim.confirmation[1]
         measured = (s for s in further if all(name in self.scores for name in s.arms))
         return (*self.claim.statements, *measured)
 
