@@ -11,7 +11,7 @@ from searching import briefly
 from attnkit.sweeps import Sweep, SweepResult
 from attnkit.ui.sweeps.cell_card import lab_experiment, numbers_of, row_of, take_mark
 from attnkit.ui.sweeps.choice import OWN, SECTIONS, CapacityChoice, Cell, cells_of
-from attnkit.ui.sweeps.sections import table_of
+from attnkit.ui.sweeps.phase import table_of
 from attnkit.variants import Variant
 
 TINY = {"task": "directed", "n_values": 7, "d_model": 16}

@@ -16,6 +16,7 @@ from attnkit.ui.pages import capacity as page
 from attnkit.ui.sweeps import sweep_form
 from attnkit.ui.sweeps.cell_card import lab_experiment
 from attnkit.ui.sweeps.choice import OWN, SECTIONS, CapacityChoice
+from attnkit.ui.sweeps.phase import COLUMNS
 
 pytestmark = [pytest.mark.server, pytest.mark.usefixtures("pages_service", "shipped")]
 
@@ -36,7 +37,7 @@ def test_the_page_concludes_in_one_sentence_and_shows_a_diagram():
     tab = open_page("capacity")
     assert plain_text(tab.markdown[0]) == conclusion(made_up(), "d_head", "n_entries").text
     data = drawn(tab, page.PHASE)
-    assert [0, *(narrower["most"] for narrower in data["narrower"])] == list(page.COLUMNS)
+    assert [0, *(narrower["most"] for narrower in data["narrower"])] == list(COLUMNS)
     assert data["picks"]
     assert len(data["save"]["table"]["rows"]) == made_up().sweep.n_cells
     assert data["alt"]

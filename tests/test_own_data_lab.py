@@ -141,7 +141,7 @@ def test_a_strange_text_is_read(text):
 
 
 def test_a_drawn_text_is_read_or_has_a_message():
-    """Whatever was damaged, and whatever the visitor says that it is."""
+    """A damaged text gives a message or a task, as any kind of data."""
     for text in drawn_inputs(seed=44, n=40):
         for kind in KINDS:
             experiment, message = read(text, kind)
@@ -150,7 +150,7 @@ def test_a_drawn_text_is_read_or_has_a_message():
 
 
 def test_columns_are_chosen_by_the_first_line():
-    """Of a larger table, and of one whose first line is a heading."""
+    """The visitor chooses columns of a larger table, and of one with a heading."""
     wide = "pupil;age;boss\n" + "\n".join(f"p{i};{i};b{i % 4}" for i in range(20))
     assert "two different" not in read(wide)[1]
     draft = Draft(text=wide, kind="pairs", columns=["pupil", "boss"])

@@ -166,7 +166,7 @@ def test_the_command_writes_a_row_per_head_and_per_layer(bert, tmp_path, capsys)
 
 
 def test_a_stopped_measurement_goes_on(bert, tmp_path, monkeypatch):
-    """The same table comes of it, and only what was not measured is; other weights start anew."""
+    """The table is the same, only missing layers are measured, and other weights start anew."""
     out, whole = tmp_path / "atlas.parquet", measure_model(open_model(str(bert))).table
     measured, measure = [], measuring.measure_layer
 

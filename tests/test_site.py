@@ -28,7 +28,7 @@ VALUES = st.recursive(
 
 
 def changed(base, change):
-    """What `changed` of training.js returns."""
+    """Return what `changed` of training.js returns."""
     if isinstance(change, list):
         return change[0]
     value = list(base) if isinstance(base, list) else dict(base)
@@ -40,7 +40,7 @@ def changed(base, change):
 
 @given(VALUES, VALUES)
 def test_changes_lead_from_one_value_to_the_other(value, base):
-    """Whatever both are, the changes give the value back, and equal values have none."""
+    """Any two values are alike after the changes, and equal values have no changes."""
     assert changed(base, changes(value, base)) == value
     assert changes({"x": value}, {"x": value}) == {}
 

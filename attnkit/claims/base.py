@@ -3,8 +3,7 @@
 A claim lists *arms* (a variant on a task, with its settings) and *statements* about them. A
 statement names two arms, a measure, and the region in which their difference lies if the claim is
 true. A rule then decides whether the statement holds, see `attnkit.evidence.verdict`. A claim also
-records what we had seen when we wrote its prediction. Pages import claims, so this module does not
-import torch.
+records what we had seen when we wrote its prediction. For pages, torch is not imported here.
 """
 
 from __future__ import annotations

@@ -18,9 +18,6 @@ from attnkit.figures.board import board
 from attnkit.training.snapshot import Snapshot
 from attnkit.training.summary import finding, measures_finding
 
-UNTRAINED = "Untrained: nothing is learnt yet."
-"""What a board shows before the first step, in words."""
-
 
 def board_film(snapshots: Sequence[Snapshot]) -> bytes:
     """Return the boards of one training at several moments, as a blob that browsers read.
@@ -75,12 +72,8 @@ def _drawing(snapshot: Snapshot) -> dict[str, Any]:
     layer = telling_layer(experiment.layer_specs)
     head = None if experiment.n_heads > 1 else 0
     drawing = board(snapshot, experiment, experiment.first_seed, layer, head)
-    alt = f"{_found(snapshot)} {measures_finding(snapshot)}"
+    alt = f"{finding(snapshot)} {measures_finding(snapshot)}"
     return {**drawing, "alt": alt, "file": f"attnkit-{experiment.task.name}-board"}
-
-
-def _found(snapshot: Snapshot) -> str:
-    return finding(snapshot) if snapshot.step else UNTRAINED
 
 
 def _conclusion(snapshot: Snapshot) -> str:
@@ -88,4 +81,4 @@ def _conclusion(snapshot: Snapshot) -> str:
     seed = snapshot.experiment.first_seed
     reason = headline(snapshot, seed) if snapshot.step else None
     told = "" if reason is None else reason.in_words(snapshot.experiment, seed)
-    return f"{told} {_found(snapshot)}".lstrip()
+    return f"{told} {finding(snapshot)}".lstrip()

@@ -101,7 +101,7 @@ def finished(figure: Figure, title: str, reading: str, ink: str = THEMES[""]) ->
     small = "<br>".join(f'<span style="font-size:12px">{escape(line)}</span>' for line in lines)
     layout, top = figure["layout"], _TOP + _LINE * len(lines)
     height = layout["height"] + top
-    layout |= {
+    layout = layout | {
         "margin": {**layout["margin"], "t": layout["margin"]["t"] + top},
         "height": height,
         "title": {

@@ -62,14 +62,11 @@ def snapshot_card(snapshot: Snapshot) -> str:
     experiment, steps = snapshot.experiment, snapshot.experiment.training.steps
     title = f"{title_of_runs(experiment)}, step {snapshot.step:,} of {steps:,}"
     parts = [paragraph(experiment.task.question, "quiet"), _progress(snapshot)]
-    if snapshot.step:
-        reason = headline(snapshot, experiment.first_seed)
-        if reason is not None:
-            sentence = reason.in_words(experiment, experiment.first_seed)
-            parts.append(f"<p><b>{escape(sentence)}</b></p>")
-        parts.append(paragraph(finding(snapshot)))
-    else:
-        parts.append(paragraph("Untrained: nothing is learnt yet."))
+    reason = headline(snapshot, experiment.first_seed) if snapshot.step else None
+    if reason is not None:
+        sentence = reason.in_words(experiment, experiment.first_seed)
+        parts.append(f"<p><b>{escape(sentence)}</b></p>")
+    parts.append(paragraph(finding(snapshot)))
     parts += [_table(snapshot), _solved_note(snapshot), *_board(snapshot)]
     parts.append(paragraph(_footnote(snapshot), "quiet small"))
     return card(title, *parts)

@@ -114,11 +114,11 @@ class SentenceReading(Displayed):
         """A row per head: its place, the symmetric share of its scores, and where it looks.
 
         The share of ‖S‖² in the symmetric part is 1 if all pairs score alike both ways. It is about
-        ½ if the two directions are unrelated, and more if all scores of the head share a level,
+        (1 + 1/n)/2 for random scores of n tokens, and more if all scores of the head share a level,
         which the softmax ignores; `symmetric_centred` is the share without that mean. Beside the
-        attention on each of `PLACES`, the column
-        `…_even` has the attention that it would get if each row were spread evenly; means over
-        rows, from the third token on. Places that the sentence or the model lacks are missing.
+        attention on each of `PLACES`, the column `…_even` has the attention that it would get if
+        each row were spread evenly; means over rows, from the third token on. Places that the
+        sentence or the model lacks are missing.
         """
         n_layers, n_heads = self.scores.shape[:2]
         centred = self.scores - self.scores.mean((2, 3), keepdims=True)
@@ -294,13 +294,18 @@ def _places(tokens: Sequence[Token], *, causal: bool) -> dict[str, Bool[np.ndarr
     """Return which keys are at each of `PLACES`, seen from each query."""
     n = len(tokens)
     i, j = np.indices((n, n))
-    words = [None if token.added else token.text for token in tokens]
+    words = [None if token.added else _letters(token.text) for token in tokens]
     same = np.array([[a is not None and a == b for b in words] for a in words]) & (i != j)
     places = {"previous": j == i - 1, "next": j == i + 1, "same": same, "itself": i == j}
     places |= {"first": j == 0, "last": (j == n - 1) & (i < n - 1)}
     if causal:
         places = {name: pairs & (j <= i) for name, pairs in places.items() if name != "last"}
     return {name: pairs for name, pairs in places.items() if pairs.any()}
+
+
+def _letters(text: str) -> str | None:
+    """Return a word in the form in which it is compared; None without letters and digits."""
+    return text.casefold() if any(map(str.isalnum, text)) else None
 
 
 def _tokenized(tokenizer: Any, config: Any, text: str) -> tuple[list[int], tuple[Token, ...], int]:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cache, partial
+from functools import lru_cache, partial
 from html import escape
 
 from attnkit.analysis import Inspection, inspect
 from attnkit.analysis.attention_map import example_of, telling_layer
-from attnkit.analysis.boundary import boundary
-from attnkit.analysis.capacity import cells, slice_at
 from attnkit.analysis.conclusion import conclusion
 from attnkit.analysis.inspection.request import View
 from attnkit.evidence.question import Answer, Question
@@ -18,7 +16,6 @@ from attnkit.evidence.record import load_shipped as load_records
 from attnkit.examples import load_example
 from attnkit.experiment import Experiment
 from attnkit.figures.board_film import board_film
-from attnkit.figures.capacity import describe_phase, phase_key, plot_phase
 from attnkit.figures.thumbnail import thumbnail
 from attnkit.foundation.tables import html_list
 from attnkit.notebook import html_of as card_of
@@ -36,6 +33,7 @@ from attnkit.training.recorder import record
 from attnkit.training.training import stream
 from attnkit.ui.bundle import asset
 from attnkit.ui.standalone import film_html, standalone_html
+from attnkit.ui.sweeps.phase import MOST_PANELS, middle_of, phase_of
 from attnkit.variants.catalogue import title_of
 
 HOME = "phonebook"
@@ -62,8 +60,8 @@ LOOK_INSIDE: dict[str, tuple[View, str]] = {
 MOST_FRAMES = 20
 """Frames of a film that looks inside a model, so that its file has at most 400 kB."""
 
-MOST_PANELS = 6
-"""Variants of a sweep that have a panel."""
+_WIDTH = 1000
+"""Width in pixels for which the panels of a sweep are arranged; see `phase.COLUMNS`."""
 
 ATLAS_MEASURES = ("overlap_qk", "symmetry")
 """Measures of real models' heads that have a figure."""
@@ -172,7 +170,7 @@ def inside_page(component: str, experiment: Experiment, lab: str) -> Page:
     return Page(f"{component}.html", title, body, embedded)
 
 
-@cache
+@lru_cache(maxsize=1)
 def _film(experiment: Experiment) -> Film:
     return record(experiment, progress=False).thinned(MOST_FRAMES)
 
@@ -185,22 +183,18 @@ def capacity_page() -> Page:
         axes = result.sweep.axes
         x, *others = axes
         y = others[0] if others else None
-        fixed = {one: values[len(values) // 2] for one, values in axes.items() if one not in (x, y)}
+        fixed = {one: middle_of(values) for one, values in axes.items() if one not in (x, y)}
         variants = result.sweep.sharing[:MOST_PANELS]
-        table = slice_at(cells(result), fixed)
-        table = table[table["sharing"].isin(variants)]
-        found = [boundary(result, variant, x, y, fixed) for variant in variants]
-        boundaries = [one for one in found if one is not None]
-        figure = plot_phase(table, x, y, boundaries=boundaries, columns=3, values=axes)
-        key = phase_key(table, len(table) // len(variants), "accuracy", boundaries)
-        drawn = _wide(picture(finished(figure, f"Accuracy. {title}", key)), title)
+        phase = phase_of(result, x, y or "", "accuracy", variants, tuple(fixed.items()))
+        figure = finished(phase.figures[_WIDTH], f"Accuracy. {title}", phase.key)
+        drawn = _wide(picture(figure), title)
         told = conclusion(result, x, y, fixed)
         conditions = f"{told.note} {result.sweep.conditions}.".lstrip()
-        described = paragraphs([describe_phase(table, x, y, "accuracy", boundaries)])
         parts.append(
             f"<h2>{escape(title)}</h2>{paragraphs([told.text], 'ak-lead')}"
             f"{paragraphs([conditions])}{drawn}"
-            f"<details><summary>The figure in words</summary>{described}</details>"
+            "<details><summary>The figure in words</summary>"
+            f"{paragraphs([phase.finding])}</details>"
         )
     return Page("capacity.html", "How large must a model be?", "".join(parts))
 

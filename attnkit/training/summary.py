@@ -136,7 +136,10 @@ def finding(snapshot: Snapshot) -> str:
     variants that have solved the task (see `solved_variants`), and the others with the mean in
     percent, its 95% interval, and the number of diverged seeds. An interval whose limits are the
     same percentage is left out. Where a task has a loss to beat, the sentences are about losses.
+    Before the first step they say that nothing is learnt.
     """
+    if not snapshot.step:
+        return "Untrained: nothing is learnt yet."
     failure = failure_of(snapshot)
     if failure is not None:
         return _finding_of_failure(snapshot, failure)

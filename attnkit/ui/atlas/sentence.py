@@ -76,7 +76,7 @@ class SentenceProcess(ModelProcess):
 
 @dataclass
 class SentenceState:
-    """What one visitor has typed and read.
+    """The sentence that one visitor has typed, and its reading.
 
     Attributes:
         source: Name of the model, as typed.

@@ -3,8 +3,7 @@
 These pages show one seed of the run that the Lab shows. If the run is not trained yet, they offer
 to train it with all its seeds, and the Lab and Runs then show it, too. The film of a trained run
 is kept for a short time after training. When it is gone, the one seed is trained again, which gives
-the same numbers, and the page says so. While it trains, new frames are sent as they come, and the
-browser adds them to those it has.
+the same numbers, and the page says so. While it trains, new frames are sent and added as they come.
 """
 
 from __future__ import annotations

@@ -80,12 +80,9 @@ def explain_result(snapshot: Snapshot, seed: int) -> None:
         snapshot: Snapshot on screen.
         seed: Seed for which the reason is given.
     """
-    if not snapshot.step:
-        st.markdown("Untrained: nothing is learnt yet.")
-        return
     on_accuracy = snapshot.experiment.task.loss_to_beat is None
-    rule = words.WORDS["solved"].meaning if on_accuracy else None
-    reason = headline(snapshot, seed)
+    rule = words.WORDS["solved"].meaning if snapshot.step and on_accuracy else None
+    reason = headline(snapshot, seed) if snapshot.step else None
     if reason is not None:
         with st.container(horizontal=True, vertical_alignment="center"):
             st.markdown(f"**{plain(reason.in_words(snapshot.experiment, seed))}**")
@@ -108,9 +105,8 @@ def draw_board(
         view: What the maps show.
         previous: Snapshot of the run before, whose curves are drawn in grey.
     """
-    summary = finding(snapshot) if snapshot.step else "Untrained: nothing is learnt yet."
     drawing = board(snapshot, experiment, *view, previous)
-    components.board(drawing, key="board", alt=f"{summary} {measures_finding(snapshot)}")
+    components.board(drawing, key="board", alt=f"{finding(snapshot)} {measures_finding(snapshot)}")
 
 
 def draw_planned_board(experiment: Experiment) -> None:

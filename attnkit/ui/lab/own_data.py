@@ -13,11 +13,7 @@ import streamlit as st
 
 from attnkit.analysis.direction import expectation, outcome
 from attnkit.experiment import Experiment
-from attnkit.foundation.data_files import (
-    TABLES,
-    TEXT,
-    ending_of,
-)
+from attnkit.foundation.data_files import TABLES, TEXT, ending_of
 from attnkit.foundation.documents import BadDocument
 from attnkit.foundation.settings import InvalidExperiment
 from attnkit.service.server import server_settings
@@ -50,6 +46,11 @@ LEARN = {
     "held-out row can only be guessed.",
 }
 """What each way to learn a table can show."""
+
+_PRIVATE = (
+    "Your data are in this session only: they are neither stored nor logged, nobody else sees "
+    "them unless you share a link that holds them, and they are gone when you reload the page."
+)
 
 _PLACEHOLDER = "France\tParis\nItaly\tRome\n…"
 
@@ -134,12 +135,6 @@ def _about(lab: Lab, draft: Draft, task: OwnData, experiment: Experiment | None)
         )
 
 
-_PRIVATE = (
-    "Your data are in this session only: they are neither stored nor logged, nobody else sees "
-    "them unless you share a link that holds them, and they are gone when you reload the page."
-)
-
-
 def _fields(lab: Lab, draft: Draft) -> None:
     """Draw the fields that bring data, the button that uses them, and what is wrong with them."""
     limits = server_settings()
@@ -203,7 +198,7 @@ def _columns(draft: Draft) -> None:
             width=420,
             **bound(draft, "columns", f"own_columns_{hash(tuple(names))}"),
         )
-    elif draft.source[0] in (".csv", ".tsv"):
+    elif draft.way != TYPE and draft.source[0] in (".csv", ".tsv"):  # a typed table has none
         st.checkbox(
             "The first line names the columns",
             value=draft.has_heading,

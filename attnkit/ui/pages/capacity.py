@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from functools import partial
 
 import streamlit as st
 
-from attnkit.analysis.boundary import boundary
 from attnkit.analysis.conclusion import label_of
-from attnkit.figures.capacity import describe_phase, phase_key, plot_phase, with_mark
-from attnkit.figures.panels import Figure
-from attnkit.figures.phase import MEASURES, Measure
-from attnkit.foundation.settings import Value
+from attnkit.figures.capacity import with_mark
+from attnkit.figures.phase import MEASURES
 from attnkit.sweeps import SweepResult
 from attnkit.sweeps.shipped import SHIPPED, load_shipped
 from attnkit.sweeps.values import InvalidSweep
@@ -29,8 +23,8 @@ from attnkit.ui.sweeps.cell_card import Mark, row_of, show_card, take_mark
 from attnkit.ui.sweeps.choice import OWN, SECTIONS, CapacityChoice, conclusion_of
 from attnkit.ui.sweeps.live_sweep import LiveSweep, open_live_sweep
 from attnkit.ui.sweeps.live_sweep_area import live_bar, sweep_form_area
+from attnkit.ui.sweeps.phase import phase_of
 from attnkit.ui.sweeps.sections import (
-    csv_table,
     pick,
     pick_values,
     show_difference,
@@ -38,7 +32,6 @@ from attnkit.ui.sweeps.sections import (
     show_matching,
     show_numbers,
     show_slices,
-    shown_cells,
 )
 from attnkit.ui.widgets import bound, sections, warn_once
 from attnkit.variants import Variant
@@ -49,9 +42,6 @@ TICK_SECONDS = 0.5
 
 PHASE = "capacity_phase"
 """Key of the phase diagram."""
-
-COLUMNS = {0: 5, 1000: 3, 640: 2}
-"""Panels beside each other by the largest width of the figure in pixels; 0: at all others."""
 
 
 def draw() -> None:
@@ -168,48 +158,6 @@ def pick_axis(choice: CapacityChoice, result: SweepResult, side: str, label: str
 def take_variants(choice: CapacityChoice, result: SweepResult, chosen: list[Variant]) -> None:
     """Show the chosen variants in the order of the sweep; at least one of them stays."""
     choice.variants = tuple(v for v in result.sweep.sharing if v in chosen) or choice.variants
-
-
-class Phase(NamedTuple):
-    """A phase diagram that is ready to be sent.
-
-    Attributes:
-        figures: Figure by the largest width in pixels at which it is drawn; 0 for all others.
-        finding: What it shows, in words.
-        numbers: Its cells, for a file of comma-separated values.
-        key: How to read it.
-    """
-
-    figures: dict[int, Figure]
-    finding: str
-    numbers: Mapping[str, Any]
-    key: str
-
-
-@lru_cache(maxsize=32)
-def phase_of(
-    result: SweepResult,
-    x: str,
-    y: str,
-    measure: Measure,
-    variants: tuple[Variant, ...],
-    fixed: tuple[tuple[str, Value], ...],
-) -> Phase:
-    """Return the phase diagram of a sweep; kept for the newest results."""
-    table = shown_cells(result, variants, dict(fixed))
-    trained = [v for v in variants if (table["n_seeds"][table["sharing"] == v] > 0).any()]
-    found = [boundary(result, v, x, y or None, dict(fixed)) for v in trained]
-    boundaries = [one for one in found if one is not None]
-    figures = {
-        most: plot_phase(
-            table, x, y or None, measure, boundaries, columns=columns, values=result.sweep.axes
-        )
-        for most, columns in COLUMNS.items()
-    }
-    finding = describe_phase(table, x, y or None, measure, boundaries)
-    n_points = math.prod(len(result.sweep.axes[axis]) for axis in (x, y) if axis)
-    key = phase_key(table, n_points, measure, boundaries)
-    return Phase(figures, finding, csv_table(table), key)
 
 
 def show_phase(choice: CapacityChoice) -> None:

@@ -19,7 +19,7 @@ from attnkit.ui.server.presence import watcher
 from attnkit.ui.server.service import training_service
 from attnkit.ui.session import with_hidden
 from attnkit.ui.sweeps.choice import BASELINE, CapacityChoice, Cell, cells_of
-from attnkit.ui.sweeps.sections import table_of
+from attnkit.ui.sweeps.phase import table_of
 from attnkit.ui.widgets import bound
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of

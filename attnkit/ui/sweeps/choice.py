@@ -5,7 +5,7 @@ Which values a choice may have depends on the sweep, so that `read_for` reads th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -17,6 +17,7 @@ from attnkit.foundation.settings import Value
 from attnkit.sweeps import Sweep, SweepResult
 from attnkit.sweeps.shipped import SHIPPED
 from attnkit.ui.address import Linked, LinkField, LinkList, by_text
+from attnkit.ui.sweeps.phase import MOST_PANELS, middle_of
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
 
@@ -40,9 +41,6 @@ _NAMES = {"sweep", "measure", "x", "y", "variants", "show", "one", "other", "cos
 """Fields of a link of this page, besides the names of axes."""
 
 BASELINE = Variant("QKV")
-
-MOST_PANELS = 6
-"""Number of variants that are shown at first, at most."""
 
 
 class Cell(NamedTuple):
@@ -204,11 +202,6 @@ class CapacityChoice(Linked):
 def _variants_of(sweep: Sweep) -> LinkList[Variant]:
     """Return the field of the variants that have a panel."""
     return LinkList("variants", sweep.sharing[0], by_text(sweep.sharing))
-
-
-def middle_of(values: Sequence[Value]) -> Value:
-    """Return the default value of an axis that is not drawn, the middle one."""
-    return values[len(values) // 2]
 
 
 def default_pair(variants: tuple[Variant, ...]) -> tuple[Variant, Variant]:

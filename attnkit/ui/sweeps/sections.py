@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache, partial
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import pandas as pd
 import streamlit as st
 
-from attnkit.analysis.capacity import COSTS, cells, difference, matching_cost, slice_at
+from attnkit.analysis.capacity import COSTS, difference, matching_cost, slice_at
 from attnkit.analysis.conclusion import label_of
 from attnkit.figures.capacity import describe_slice, plot_slice
 from attnkit.figures.frontier import (
@@ -22,7 +22,6 @@ from attnkit.figures.frontier import (
 from attnkit.figures.gaps import DifferenceMeasure, describe_difference, plot_difference
 from attnkit.figures.panels import Figure
 from attnkit.figures.phase import MEASURES
-from attnkit.foundation.settings import Value
 from attnkit.foundation.tables import csv_of_frame
 from attnkit.sweeps import SweepResult
 from attnkit.training.metrics import asymmetry
@@ -30,8 +29,8 @@ from attnkit.ui import components
 from attnkit.ui.markdown import plain
 from attnkit.ui.sweeps.choice import CapacityChoice, text_of
 from attnkit.ui.sweeps.live_sweep_area import on_the_command_line
+from attnkit.ui.sweeps.phase import csv_table, shown_cells, table_of
 from attnkit.ui.widgets import bound, download
-from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
 
 _TITLES = {
@@ -46,22 +45,8 @@ _TITLES = {
 """Titles of columns of the table of cells, besides axes, measures and costs."""
 
 
-@lru_cache(maxsize=16)
-def table_of(result: SweepResult) -> pd.DataFrame:
-    """Return the cells of a result, which nobody may change; kept for the newest results."""
-    return cells(result)
-
-
 LEAST_ACCURACY = 0.5
 """Smallest accuracy at which costs are compared: below it, differences are mostly noise."""
-
-
-def shown_cells(
-    result: SweepResult, variants: Sequence[Variant], fixed: Mapping[str, Value]
-) -> pd.DataFrame:
-    """Return the cells of some variants at some values of axes."""
-    table = slice_at(table_of(result), fixed)
-    return table[table["sharing"].isin(variants)]
 
 
 def show_slices(choice: CapacityChoice, result: SweepResult) -> None:
@@ -205,10 +190,3 @@ def _figure(name: str, figure: Figure, finding: str, title: str, table: pd.DataF
         file=f"attnkit-capacity-{name}",
         table=csv_table(table),
     )
-
-
-def csv_table(table: pd.DataFrame) -> Mapping[str, Any]:
-    """Return a table as columns and rows for a file of comma-separated values."""
-    present = table.astype(object).where(table.notna(), None)
-    rows = present.to_numpy().tolist()
-    return {"columns": [str(name) for name in table.columns], "rows": rows}
