@@ -349,7 +349,8 @@ def inline_reader(monkeypatch, run):
                 monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(self.getvalue())))
                 code, _, errors = run(*self.arguments)
                 self.messages.write_text(errors)
-                self.code = code or None
+                waits_for_more = not code or "error: line " in errors
+                self.code = None if waits_for_more else code
 
         def poll(self):
             return self.code
@@ -389,7 +390,9 @@ def test_a_sentence_is_read_and_a_wrong_one_loses_nothing(local_copy, inline_rea
         show(tab)
     read("x" * 2001)
     assert "got 2,001 characters, allowed up to 2,000" in text_with(tab, "sentence: got")
-    assert "is 1 token, allowed" in read("word1").problem
+    state = read("word1")
+    assert "is 1 token, allowed" in state.problem
+    assert state.process is process  # the model stays in memory
     assert "no such file or folder" in read("word1 the", "/no/such/model").problem
     assert shown() == {"layer": 1, "head": 2, "sentence": "word2 the word3 the"}
     assert not tab.button(key="sentence_read").disabled

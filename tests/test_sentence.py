@@ -137,10 +137,11 @@ def test_the_command_writes_figures_tables_and_numbers(decoder, tmp_path, monkey
     )
     assert "Layer 1, head 2 " in capsys.readouterr().out
     assert "<b>" not in page.read_text().partition("<script")[0].partition("<main>")[2]
-    lines = TextIOWrapper(BytesIO(f"{SENTENCE}\nword1 the word1\n".encode()))
+    lines = TextIOWrapper(BytesIO(f"{SENTENCE}\n\nword1 the word1\n".encode()))
     monkeypatch.setattr(sys, "stdin", lines)
-    assert run(["sentence", decoder, "--out", str(tmp_path / "all")]) == 0
-    reading = SentenceReading.from_bytes((tmp_path / "all" / "2.safetensors").read_bytes())
+    assert run(["sentence", decoder, "--out", str(tmp_path / "all")]) == 2
+    assert "attnkit: error: line 2: sentence: got ''" in capsys.readouterr().err
+    reading = SentenceReading.from_bytes((tmp_path / "all" / "3.safetensors").read_bytes())
     assert [token.text for token in reading.tokens] == ["word1", "the", "word1"]
     assert np.array_equal(reading.pattern, read_sentence(decoder, "word1 the word1").pattern)
     for wrong in (

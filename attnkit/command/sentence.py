@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attnkit.command.arguments import BadInput, whole_number
+from attnkit.command.arguments import BAD_INPUT, BadInput, error_line, whole_number
 from attnkit.command.outputs import Saving, check_files, check_folder, got_path, say
 from attnkit.foundation.files import write_file
 
@@ -73,7 +73,11 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _read_lines(arguments: argparse.Namespace) -> int:
-    """Read the lines of standard input, and write FOLDER/1.safetensors and so on."""
+    """Read the lines of standard input, and write FOLDER/1.safetensors and so on.
+
+    A line that cannot be read is reported with its number, and the next one is read.
+    """
+    from attnkit.realmodels.errors import Unreadable
     from attnkit.realmodels.sentence import SentenceReader
 
     if arguments.layer is not None:
@@ -86,15 +90,21 @@ def _read_lines(arguments: argparse.Namespace) -> int:
     reader = SentenceReader(arguments.source)
     if sys.stdin.isatty():
         say("Type a sentence and press Enter; Ctrl-D ends.")
+    code = 0
     for number, line in enumerate(_lines(), 1):
-        reading = reader.read(line)
+        try:
+            reading = reader.read(line)
+        except Unreadable as error:
+            say(error_line(f"line {number}: {error}").rstrip())
+            code = BAD_INPUT
+            continue
         if arguments.out is None:
             _print(reading)
             continue
         with Saving() as saving:
             file = str(Path(arguments.out) / f"{number}.safetensors")
             saving.file("--out", file, reading.to_bytes())
-    return 0
+    return code
 
 
 def _lines() -> Iterator[str]:

@@ -104,11 +104,11 @@ def describe_head(reading: SentenceReading) -> str:
 def describe_heads(reading: SentenceReading) -> str:
     """Return how many heads look at each place, and the range of symmetric shares."""
     table = reading.table
-    n_heads = [(place, int((table[place] >= MOST).sum())) for place in PLACES if place in table]
+    masses = table[[place for place in PLACES if place in table]]
+    looking = masses[masses.max(axis=1) >= MOST].idxmax(axis=1).value_counts(sort=False)
     found = [
-        f"{counted(n, 'head')} {'looks' if n == 1 else 'look'} at {PLACES[place]}"
-        for place, n in n_heads
-        if n
+        f"{counted(n, 'head')} {'looks' if n == 1 else 'look'} at {PLACES[str(place)]}"
+        for place, n in looking.items()
     ]
     looks = f"By most of their attention, {listed(found)}. " if found else ""
     low, middle, high = (percent(x) for x in table["symmetric"].quantile([0, 0.5, 1]))

@@ -101,20 +101,17 @@ class Recording(TorchFunctionMode):
                 return self._scores[id(x)][1]
             if name in _SUMS and isinstance(x, Tensor) and x.is_floating_point():
                 return torch.where(x < MASKED, 0.0, x)
-            if isinstance(x, (tuple, list)):
-                return type(x)(map(replaced, x))
             return x
 
         return func(*map(replaced, args), **{key: replaced(x) for key, x in kwargs.items()})
 
     def _record(self, given: Tensor, pattern: Tensor) -> None:
-        """Add a layer; columns beyond the sentence are learned sinks, which are left out."""
+        """Add a layer."""
         scores = self._scores[id(given)][1]
         self._scores.clear()
         self._patterns = {id(pattern): pattern}
         given, scores, pattern = (
-            x.detach().float().reshape(-1, *x.shape[-2:])[..., : self._n]
-            for x in (given, scores, pattern)
+            x.detach().float().reshape(-1, *x.shape[-2:]) for x in (given, scores, pattern)
         )
         hidden = given < scores + MASKED / 2
         if not torch.allclose(torch.where(hidden, 0.0, given), torch.where(hidden, 0.0, scores)):

@@ -103,9 +103,13 @@ class ModelProcess:
             return ""
         if self.stopped:
             return "Stopped."
-        lines = self._lines()
-        errors = [line.removeprefix(_ERROR) for line in lines if line.startswith(_ERROR)]
-        return (errors or lines or [f"it ended with exit code {code}"])[-1]
+        return self.error_after("") or (self._lines() or [f"it ended with exit code {code}"])[-1]
+
+    def error_after(self, beginning: str) -> str:
+        """Return the rest of the last error that begins so; empty if there is none."""
+        prefix = _ERROR + beginning
+        lines = (line for line in reversed(self._lines()) if line.startswith(prefix))
+        return next(lines, "").removeprefix(prefix)
 
     def stop(self) -> None:
         """Stop the command."""

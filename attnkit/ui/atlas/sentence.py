@@ -55,19 +55,24 @@ class SentenceProcess(ModelProcess):
 
     @property
     def reads(self) -> bool:
-        """Whether the last sentence has not been read yet."""
-        return self.moving and not self._answer.exists()
+        """Whether the last sentence has not been read or refused yet."""
+        return self.moving and not self._answer.exists() and not self._refusal
 
     def reading(self) -> SentenceReading:
         """Return the reading of the last sentence.
 
         Raises:
             OSError: If its file cannot be read.
-            Unreadable: If the model could not be loaded or run.
+            Unreadable: If the model could not be loaded or run, or cannot read this sentence.
         """
-        if not self._answer.exists() and self.problem:
-            raise Unreadable(self.problem)
+        if not self._answer.exists() and (problem := self._refusal or self.problem):
+            raise Unreadable(problem)
         return SentenceReading.from_bytes(self._answer.read_bytes())
+
+    @property
+    def _refusal(self) -> str:
+        """Why the model cannot read the last sentence; empty if that is not known."""
+        return self.error_after(f"line {self._n_given}: ")
 
     @property
     def _answer(self) -> Path:
@@ -118,7 +123,8 @@ class SentenceState:
             self.reading = self.process.reading()
         except (OSError, Unreadable) as error:
             self.problem = self.process.problem_of(error)
-            self.unload()
+            if not self.process.moving:
+                self.unload()
 
     def unload(self) -> None:
         """End the process with the model; what was read stays."""

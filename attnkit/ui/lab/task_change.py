@@ -18,7 +18,8 @@ def change_task(lab: Lab, task: str, data: str = "") -> None:
     """Switch the task, and keep the changed settings that the new task has, too.
 
     The first seed is not kept, so that the new task opens with its finished example.
-    Variants that do not go with the new sizes stay on offer, switched off.
+    Variants that do not go with the new sizes stay on offer, switched off. Settings that do not
+    go with the new task are those of the task. Both are told.
 
     Args:
         task: Name of the task.
@@ -28,9 +29,9 @@ def change_task(lab: Lab, task: str, data: str = "") -> None:
         InvalidExperiment: If the data cannot be used, or not on this copy.
     """
 
-    def made(fields: Mapping[str, Any]) -> Experiment:
+    def made(fields: Mapping[str, Any]) -> tuple[Experiment, list[Problem]]:
         fields = {**fields, "task": task}
-        return with_data(fields, data)[0] if data else from_broken_params(fields)[0]
+        return with_data(fields, data) if data else from_broken_params(fields)
 
     lab.read_widgets()
     defaults = default_settings(task)
@@ -39,10 +40,9 @@ def change_task(lab: Lab, task: str, data: str = "") -> None:
         changed.pop(name, None)
     is_default = lab.chosen == defaults["sharing"]
     variants = [] if is_default else [Variant(name) for name in lab.chosen]
-    without_variants = made(changed)
-    problems = server_settings().data_problems(without_variants)
-    if problems:
-        raise InvalidExperiment(problems)
+    without_variants, _ = made(changed)
+    if over := server_settings().data_problems(without_variants):
+        raise InvalidExperiment(over)
     fitting: list[Variant] = []
     lab.lost = []
     for variant in variants:
@@ -54,7 +54,9 @@ def change_task(lab: Lab, task: str, data: str = "") -> None:
             fitting.append(variant)
     if fitting:
         changed["sharing"] = ",".join(fitting)
-    lab.set(made(changed))
+    experiment, problems = made(changed)
+    lab.lost += problems
+    lab.set(experiment)
 
 
 def use_data(lab: Lab, task: str, data: str) -> None:

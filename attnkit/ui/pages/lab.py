@@ -157,15 +157,20 @@ def draw() -> None:
 
 
 def show_messages(lab: Lab) -> None:
-    """Show once what was wrong with the link, and which variants were switched off."""
+    """Show once what was wrong with the link, and what does not go with a new task."""
     if lab.problems:
         details = plain(problems_in_words(lab.problems))
         st.warning(f"The link was not fully understood. {details} All else is as it says.")
         lab.problems = []
     if lab.lost:
-        reasons = [f"{p.value}: {p.allowed.removeprefix('but ')}." for p in lab.lost]
-        details = plain(" ".join(reasons))
-        st.warning(f"Switched off, because they do not go with this task's sizes. {details}")
+        variants = [p for p in lab.lost if p.field == "sharing"]
+        if settings := [p for p in lab.lost if p.field != "sharing"]:
+            details = plain(problems_in_words(settings))
+            st.warning(f"Set back, because they do not go with this task. {details}")
+        if variants:
+            reasons = [f"{p.value}: {p.allowed.removeprefix('but ')}." for p in variants]
+            details = plain(" ".join(reasons))
+            st.warning(f"Switched off, because they do not go with this task's sizes. {details}")
         lab.lost = []
 
 
