@@ -29,7 +29,7 @@ def draw() -> None:
     start_and_freeze()
     stay()
     keep_quiet()
-    page_tools()
+    page_tools(page)
     page.run()
 
 

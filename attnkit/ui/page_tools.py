@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import streamlit as st
+from streamlit.navigation.page import StreamlitPage
 
 from attnkit.ui import components, words
 from attnkit.ui.bundle import asset
@@ -12,8 +13,12 @@ PROJECTOR = "projector"
 """Key of the switch for larger type and fewer things."""
 
 
-def page_tools() -> None:
-    """Draw the switches below the navigation, and explain terms on the page that follows."""
+def page_tools(page: StreamlitPage) -> None:
+    """Draw the switches below the navigation, and explain terms on the page that follows.
+
+    Args:
+        page: The page that follows.
+    """
     with st.sidebar, st.container(horizontal=True, key="page_switches"):
         st.toggle(
             "All pages",
@@ -25,6 +30,11 @@ def page_tools() -> None:
             "Projector", key=PROJECTOR, help="Larger type and fewer things, to show in a room."
         )
     with st.container(key="page_tools"):
-        projector = asset("projector.css") if st.session_state[PROJECTOR] else ""
-        components.markup(f"<style>{projector}{asset('print.css')}</style>", key="page_style")
+        styles = ["print.css"]
+        if st.session_state[PROJECTOR]:
+            styles.append("projector.css")
+        if not page.url_path:  # the Lab is at the root
+            styles.append("lab_page.css")
+        style = "".join(map(asset, styles))
+        components.markup(f"<style>{style}</style>", key="page_style")
         components.page(words.hints(), key="page_script")
