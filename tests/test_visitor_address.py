@@ -10,6 +10,8 @@ from starlette.datastructures import Headers
 from attnkit.service.server import server_settings
 from attnkit.ui.server.service import training_service
 from attnkit.ui.server.visitor_address import (
+    PROXY_HEADERS,
+    is_local,
     session_address,
     trust_only_our_setting,
     visitor_address,
@@ -122,6 +124,26 @@ def test_addresses_have_one_canonical_form():
     }.items():
         assert address(peer=peer) == expected
     assert session_address() == "127.0.0.1"  # outside of a page
+
+
+def test_only_a_browser_on_this_machine_is_local(seed):
+    """A proxy on this machine is betrayed by a header, or by the address that the browser shows."""
+    draw = random.Random(seed)
+    ports = ["", *(f":{draw.randint(1, 65535)}" for _ in range(9))]
+    own = [f"http://{host}{port}" for host in ("localhost", "127.0.0.1", "[::1]") for port in ports]
+
+    def local(*headers, peer=None):
+        raw = [(name.encode(), value.encode()) for name, value in headers]
+        return is_local(Headers(raw=raw).getlist, peer)
+
+    for origin in own:
+        assert local(("origin", origin))
+        assert not local(("origin", origin), peer=PEER)
+        assert not local(("origin", origin), (draw.choice(PROXY_HEADERS), "127.0.0.1"))
+        assert not local(("origin", origin), ("origin", "https://lab.example"))
+    for origin in ("https://lab.example", "http://localhost.example", "null", "", "http://[::1"):
+        assert not local(("origin", origin), ("host", "localhost:7580"))
+    assert not local(("host", "localhost:7580"))  # no browser
 
 
 @pytest.mark.server

@@ -17,6 +17,7 @@ from attnkit.ui.lab.lab import Lab, setting_key
 from attnkit.ui.markdown import plain
 from attnkit.ui.server.service import training_service
 from attnkit.ui.server.turns import fragment
+from attnkit.ui.server.visitor_address import is_on_this_machine
 from attnkit.ui.widgets import download
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
@@ -56,8 +57,8 @@ def own_attention(lab: Lab, *, is_full: bool) -> None:
     with section:
         if not is_on_this_machine():
             st.caption(
-                "Open the Lab in a browser on the machine where attnkit runs: loading a file "
-                "executes it, so nobody else in the network may do that."
+                "Open the Lab in a browser on the machine where attnkit runs, at localhost or "
+                "127.0.0.1: loading a file executes it, so nobody else in the network may do that."
             )
             return
         training_service().prepare_modules()
@@ -86,11 +87,6 @@ def own_attention(lab: Lab, *, is_full: bool) -> None:
         ):
             _load(lab, file, wanted)
         _show_failure(file, wanted)
-
-
-def is_on_this_machine() -> bool:
-    """Return whether the visitor's browser runs on the machine of the server."""
-    return st.context.ip_address is None
 
 
 def _choose() -> tuple[str, str] | None:

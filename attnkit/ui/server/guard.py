@@ -29,7 +29,7 @@ from attnkit.service.logs import log
 from attnkit.service.server import server_settings
 from attnkit.ui.server.connection import REFUSED, Connection
 from attnkit.ui.server.metering import Address, Meter, read_little_at_once
-from attnkit.ui.server.visitor_address import visitor_address
+from attnkit.ui.server.visitor_address import PROXY_HEADERS, visitor_address
 
 MOST_CONNECTIONS = 250
 """Open connections of one address, at most."""
@@ -41,7 +41,6 @@ Place = tuple[str, int]
 """A host and its port."""
 
 _LOOPBACK = ("localhost", "127.0.0.1", "0.0.0.0")  # origins that Streamlit allows, too
-_PROXY_HEADERS = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
 
 _POLICY = (
     "default-src 'self'; script-src 'self' 'unsafe-inline' blob:; "
@@ -213,7 +212,7 @@ _CLOSED = Repetitions(_log_closed, in_a_timer)
 def is_from_this_machine(scope: Scope, headers: Headers) -> bool:
     """Return whether a request came from this machine itself, and not through a proxy on it."""
     peer, server = ((scope.get(end) or ("",))[0] for end in ("client", "server"))
-    if any(name in headers for name in _PROXY_HEADERS):
+    if any(name in headers for name in PROXY_HEADERS):
         return False
     try:
         return peer == server or ip_address(peer).is_loopback

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from ipaddress import IPv6Address, ip_address
+from urllib.parse import urlsplit
 
 import streamlit as st
 import uvicorn.config
@@ -19,6 +20,12 @@ _EACH_PAIR = re.compile(f"(?:^|;){_PAIR}(?=;|$)")
 
 _WITH_PORT = re.compile(r"\[([^]]*)\](?::\d+)?|([\d.]+):\d+")
 """An address with a port, or an IPv6 address in brackets."""
+
+_OWN_NAMES = ("localhost", "127.0.0.1", "::1")
+"""Names by which a browser reaches its own machine."""
+
+PROXY_HEADERS = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
+"""Headers that proxies add to what a visitor sends."""
 
 _LONGEST = 200
 """Most characters of what a proxy writes about one visitor."""
@@ -63,6 +70,30 @@ def visitor_address(values_of: Callable[[str], Sequence[str]], peer: str | None)
 def session_address() -> str:
     """Return the address of the visitor whose page is being drawn."""
     return visitor_address(st.context.headers.get_all, st.context.ip_address)
+
+
+def is_on_this_machine() -> bool:
+    """Return whether the browser whose page is being drawn runs on the server's machine."""
+    return is_local(st.context.headers.get_all, st.context.ip_address)
+
+
+def is_local(values_of: Callable[[str], Sequence[str]], peer: str | None) -> bool:
+    """Return whether a connection comes from a browser on this machine, through no proxy.
+
+    A proxy on this machine connects from it, too. So the address that the browser shows, in
+    `Origin`, must be one of this machine, and there may be no header that proxies add.
+
+    Args:
+        values_of: Returns all values of a header by its name, such as `Headers.getlist`.
+        peer: Address at the other end of the socket; None if it is loopback.
+    """
+    if peer is not None or any(values_of(header) for header in PROXY_HEADERS):
+        return False
+    try:
+        hosts = [urlsplit(origin).hostname for origin in values_of("origin")]
+    except ValueError:  # no address
+        return False
+    return bool(hosts) and all(host in _OWN_NAMES for host in hosts)
 
 
 def _without_port(text: str) -> str:
