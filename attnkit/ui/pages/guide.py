@@ -126,18 +126,23 @@ def show_class(name: str, address: str, shared: str) -> None:
         shared: Address of the dashboard that others can open.
     """
     begun = st.session_state.setdefault("begun_classes", {})
-    if st.button("Collect the guesses of a class", icon=":material/groups:", key="begin_class"):
+    if st.button(
+        "Collect the guesses of a class",
+        icon=":material/groups:",
+        key="begin_class",
+        help="Begins a new class: a short link, and a page to project, which shows how many have "
+        "guessed what. Guesses are numbers without names, kept until this server stops.",
+    ):
         begun[name] = classroom.begin(name)
     if name in begun:
         st.markdown("**Link for this class**, in place of the one above:")
         st.code(f"{shared}?{CLASS}={begun[name].code}", language=None, wrap_lines=True)
         page = f"{address}?{CLASS}={begun[name].teacher_code}"
         st.link_button("Open the page to project", page, icon=":material/cast:")
-    st.caption(
-        "The page to project shows the link for the class and how many have guessed. It trains "
-        "before their eyes, and shows the guesses beside the result. Guesses are numbers without "
-        "names, kept until this server stops."
-    )
+        st.caption(
+            "It shows this link and how many have guessed. Press Train there when all have: the "
+            "guesses then stand beside the result."
+        )
 
 
 def open_lesson(name: str) -> None:
