@@ -1,4 +1,4 @@
-"""The pages of the static site: films of trainings, the answers, Capacity and real models."""
+"""The pages of the static site: films of trainings, answers, lessons, Capacity, real models."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from attnkit.realmodels.answer import conclusion as conclusion_of_atlas
 from attnkit.realmodels.measures import MEASURES
 from attnkit.realmodels.shipped import load_atlas
 from attnkit.site.frame import Page, paragraphs, train_yourself
+from attnkit.site.lessons import lesson_page, lessons_page
 from attnkit.sweeps.shipped import SHIPPED
 from attnkit.sweeps.shipped import load_shipped as load_sweep
 from attnkit.tasks import FAMILIES, TASKS, Task
@@ -32,6 +33,7 @@ from attnkit.training.film import Film
 from attnkit.training.recorder import record
 from attnkit.training.training import stream
 from attnkit.ui.bundle import asset
+from attnkit.ui.reference.lessons import lessons
 from attnkit.ui.standalone import film_html, standalone_html
 from attnkit.ui.sweeps.phase import MOST_PANELS, middle_of, phase_of
 from attnkit.variants.catalogue import title_of
@@ -78,6 +80,9 @@ def pages(lab: str) -> Iterator[Callable[[], Page]]:
     yield answers_page
     for name, question in QUESTIONS.items():
         yield partial(answer_page, name, question)
+    yield lessons_page
+    for name, lesson in lessons().items():
+        yield partial(lesson_page, name, lesson, lab)
     for component in LOOK_INSIDE:
         yield partial(inside_page, component, Experiment(task=HOME), lab)
     yield capacity_page
