@@ -61,7 +61,6 @@ nav a[aria-current] { font-weight: 600; text-decoration: underline; }
 .ak-answer [role=group] > style + .title { display: none; } /* the page has it already */
 footer { margin-top: 40px; padding-top: 8px; border-top: 1px solid var(--st-border-color);
   font-size: .9rem; }
-@media (max-width: 480px) { body { padding: 12px; } }
 @page { margin: 14mm; }
 @media print {
   nav, .ak-skip, .ak-again { display: none; }

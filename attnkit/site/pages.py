@@ -15,6 +15,7 @@ from attnkit.evidence.questions import QUESTIONS
 from attnkit.evidence.record import load_shipped as load_records
 from attnkit.examples import load_example
 from attnkit.experiment import Experiment
+from attnkit.experiment.experiment import DEFAULT_TASK
 from attnkit.figures.board_film import board_film
 from attnkit.figures.thumbnail import thumbnail
 from attnkit.foundation.tables import html_list
@@ -38,8 +39,9 @@ from attnkit.ui.standalone import film_html, standalone_html
 from attnkit.ui.sweeps.phase import MOST_PANELS, middle_of, phase_of
 from attnkit.variants.catalogue import title_of
 
-HOME = "phonebook"
-"""Task of the first page, and of the pages that look inside a model."""
+HOME = DEFAULT_TASK
+"""Task of the first page, and of the pages that look inside a model: the one that the Lab opens with,
+because in it some variants fail."""
 
 TITLE = "Why do Q, K and V need different matrices?"
 """Title of the first page."""
@@ -59,7 +61,7 @@ LOOK_INSIDE: dict[str, tuple[View, str]] = {
 }
 """Views and titles of the pages that look inside a model, by the name of their component."""
 
-MOST_FRAMES = 20
+MOST_FRAMES = 18
 """Frames of a film that looks inside a model, so that its file has at most 400 kB."""
 
 _WIDTH = 1000
