@@ -40,7 +40,7 @@ from attnkit.ui.sweeps.phase import MOST_PANELS, middle_of, phase_of
 from attnkit.variants.catalogue import title_of
 
 HOME = DEFAULT_TASK
-"""Task of the first page, and of the pages that look inside a model: the one that the Lab opens with,
+"""Task of the first page, and of the pages that look inside a model: that with which the Lab opens,
 because in it some variants fail."""
 
 TITLE = "Why do Q, K and V need different matrices?"
