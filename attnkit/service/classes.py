@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-MOST_CLASSES = 200
+MOST_CLASSES = 100
 """Classes of one server; beyond it, the owner with most of them loses the one used longest ago."""
 
-MOST_QUESTIONS = 10
+MOST_QUESTIONS = 5
 """Questions of one class; beyond it, a new one takes the place of the one with fewest guesses."""
 
 MOST_VISITORS = 300
@@ -98,7 +98,7 @@ class Classes:
             visitor: Random id of the visitor.
             options: Names of the chosen options.
         """
-        guess = Guess(options)
+        guess = Guess(map(str, options))  # a variant is much larger than its text
         with self._lock:
             questions = self._guesses.get(code)
             if questions is None:
