@@ -9,8 +9,9 @@ import streamlit as st
 
 def draw() -> None:
     """Draw the page that the address names."""
-    from attnkit.ui.address import keep_quiet
+    from attnkit.ui.address import keep_fields
     from attnkit.ui.bundle import asset
+    from attnkit.ui.lab.classroom import join
     from attnkit.ui.page_tools import PROJECTOR, page_tools
     from attnkit.ui.routing import route
     from attnkit.ui.server.startup import start_and_freeze
@@ -28,7 +29,8 @@ def draw() -> None:
     page = route()
     start_and_freeze()
     stay()
-    keep_quiet()
+    join()
+    keep_fields()
     page_tools(page)
     page.run()
 

@@ -1,17 +1,19 @@
 """Predict first: nothing gives the answer away before a guess, and the guess is judged."""
 
 from dataclasses import replace
+from urllib.parse import urlencode
 
 import numpy as np
 import pytest
 from idle import link_of, open_page
-from visiting import job_of, press, said, show, turn_to, visit, visit_small, watch
+from visiting import SMALL, job_of, press, said, show, turn_to, visit, visit_small, watch
 
 from attnkit.analysis.reasons import headline, reason
 from attnkit.examples import load_example
 from attnkit.experiment import Experiment
 from attnkit.training.summary import finding, solved_variants
 from attnkit.ui.lab.guess import NONE, correction, key_of_guess, outcome
+from attnkit.ui.reference.lessons import lessons
 from attnkit.variants import Variant
 
 EXAMPLE = load_example("directed")
@@ -98,6 +100,55 @@ def test_a_guess_can_be_changed_until_train_and_is_judged_in_the_end():
         assert job_of(tab).id != known
     assert "Your guess was right." in said(tab)
     assert not guess_group(tab)
+
+
+@on_pages
+def test_a_class_sees_how_many_guessed_what_beside_the_result():
+    """Each visitor counts once, with the last guess; other classes and settings do not count."""
+    begun, codes = open_page("guide", lesson="1_two_spaces"), []
+    for _ in range(2):
+        press(begun, "begin_class")
+        page = begun.get("link_button")[-1].proto.url
+        codes += [begun.code[-1].value.rpartition("=")[2], page.rpartition("=")[2]]
+    link = {**SMALL, "steps": "20", "first_seed": "0"}
+    pupil, pupils_page, other, _ = ({"class": code} for code in codes)
+    anna, bert, other = (visit(**link, **one) for one in (pupil, pupil, other))
+    teacher = visit(**link, **pupils_page)
+    assert "Nobody has guessed yet." in said(teacher)
+    guess(anna, "Q=K")
+    for tab in (anna, bert, visit(**{**link, "d_head": "5"}, **pupil)):
+        guess(tab, "QKV", NONE)
+    guess(bert, NONE)
+    guess(other, "Q=K")
+    assert teacher.code[0].value.endswith(f"?class={codes[0]}")
+    assert "**2** have guessed" in said(show(teacher))
+    assert not teacher.get("progress")[1:]
+    teacher.toggle(key="show_guesses").set_value(True)
+    counts = ["1 of 2 guessed QKV", "0 of 2 guessed Q=K", f"2 of 2 guessed {NONE}"]
+    assert told(show(teacher)) == counts
+    for tab in (teacher, bert):
+        tab = watch(press(tab, "train"), lambda job: job.over)
+        assert "**1 of 2 in your class guessed right.**" in said(tab)
+        judged = zip(counts, ("wrong", "wrong", "right"), strict=True)
+        assert told(tab) == [f"{count}, which is {one}" for count, one in judged]
+    alone = visit(**pupil)  # the link that a class types opens the lesson
+    assert f"?{urlencode(link_of(alone), safe=',')}".startswith(lessons()["1_two_spaces"].query)
+
+
+def told(tab):
+    """Return what stands above the bars of a class, without Markdown escapes."""
+    texts = (bar.proto.text for bar in tab.get("progress"))
+    return [text.replace("\\", "").replace("\u2060", "") for text in texts if text]
+
+
+@on_pages
+def test_a_class_that_is_not_there_is_told_and_gives_no_result_away():
+    """Whatever its code is; the visitor may guess alone."""
+    for code in ("", "zzzzz", "<b>*x*</b>", "\u202e\x00" * 40):
+        tab = visit(**{"class": code})
+        assert "There is no class with the code" in tab.warning[0].value
+        assert finding(EXAMPLE) not in said(tab)
+        assert not guess(tab, "QKV").button(key="train").disabled
 
 
 def test_what_a_wrong_guess_lacks_is_told():

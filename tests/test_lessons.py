@@ -4,7 +4,7 @@ import re
 from urllib.parse import parse_qsl
 
 import pytest
-from idle import idle_service, link_of, open_page, show
+from idle import idle_service, link_of, open_page, show, visit
 from visiting import plain_text, said
 
 import attnkit as ak
@@ -119,3 +119,8 @@ def test_the_guide_shows_each_lesson_whole_and_hides_it_from_who_is_to_guess(tmp
         (message,) = open_page("guide", lesson="x").warning
         assert "lesson='x'. Allowed: 1_two_spaces" in plain_text(message)
         assert lesson.after not in said(open_page("guide", lesson=name, quiet="1"))
+    with idle_service(tmp_path, classes="false"):
+        tab = open_page("guide", lesson=name)
+        assert "begin_class" not in [button.key for button in tab.button]
+        (message,) = visit(**{"class": "abcde"}).warning
+        assert "This copy collects no guesses" in message.value

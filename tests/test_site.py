@@ -1,6 +1,7 @@
 """The static site: what its films hold, where its links lead, and what its command says."""
 
 import re
+from html import unescape
 from urllib.parse import urlsplit
 
 import pytest
@@ -15,9 +16,11 @@ from attnkit.experiment.links import read_link
 from attnkit.figures.board import board
 from attnkit.figures.board_film import board_film, changes
 from attnkit.site.frame import LOCAL_LAB, NAVIGATION, html_of
+from attnkit.site.lessons import lesson_page, lessons_page
 from attnkit.site.pages import HOME, answer_page, answers_page, atlas_page, capacity_page, task_page
 from attnkit.tasks import TASKS
 from attnkit.training.training import stream
+from attnkit.ui.reference.lessons import lessons
 
 LEAVES = st.none() | st.booleans() | st.integers(0, 3) | st.text("ab", max_size=2)
 VALUES = st.recursive(
@@ -65,6 +68,23 @@ def first_page():
     return task_page(tiny(HOME, steps=4), "https://lab.example.org/")
 
 
+LESSONS = {
+    name: lesson_page(name, lesson, "https://lab.example.org/")
+    for name, lesson in lessons().items()
+}
+
+
+@pytest.mark.parametrize("name", LESSONS)
+def test_a_lesson_has_the_words_and_the_link_of_the_guide(name):
+    """All of its text is there, and no mark of Markdown is left."""
+    page, lesson = LESSONS[name], lessons()[name]
+    shown = re.sub(r"\s", "", unescape(re.sub("<[^>]*>", "", page.body)))
+    assert f"https://lab.example.org/{lesson.query}" in map(unescape, links_of(page.body))
+    for text in (lesson.before, lesson.after):
+        assert re.sub(r"^\|[-:|]+$|^#+ |[\s*|`]", "", text, flags=re.MULTILINE) in shown
+    assert page.body.count("<table>") == 1
+
+
 def links_of(text):
     """Return what the links of a page lead to."""
     return re.findall(r'<a [^>]*href="([^"]*)"', text)
@@ -74,6 +94,7 @@ def test_every_link_leads_to_a_page_or_to_a_lab(first_page):
     """Pages name files that are written, and the button opens the experiment of the page."""
     pages = [first_page, answers_page(), capacity_page(), atlas_page()]
     pages += [answer_page(*item) for item in QUESTIONS.items()]
+    pages += [lessons_page(), *LESSONS.values()]
     files = {*NAVIGATION, *(page.file for page in pages), first_page.embed_file}
     files |= {f"task_{name}.html" for name in TASKS if name != HOME}
     assert first_page.file == next(iter(NAVIGATION))

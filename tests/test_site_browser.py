@@ -9,9 +9,11 @@ from browsing import WIDER, at_rest
 from kinds import tiny
 
 from attnkit.site.frame import html_of
+from attnkit.site.lessons import lesson_page
 from attnkit.site.pages import HOME, answers_page, atlas_page, inside_page, task_page
 from attnkit.training.summary import percent
 from attnkit.training.training import stream
+from attnkit.ui.reference.lessons import lessons
 
 pytestmark = pytest.mark.browser
 
@@ -29,6 +31,7 @@ def folder(tmp_path_factory):
         inside_page("attention", EXPERIMENT, "https://lab.example.org"),
         answers_page(),
         atlas_page(),
+        lesson_page("2_expressiveness", lessons()["2_expressiveness"], "https://lab.example.org"),
     ):
         (made / page.file).write_text(html_of(page), encoding="utf-8")
         if page.embedded:

@@ -115,6 +115,10 @@ class ServerSettings(BaseModel):
         description="Header in which a trusted proxy writes a visitor's address, such as "
         "`X-Forwarded-For`; the last address in it counts. Empty: the address of the socket.",
     )
+    classes: bool = Field(
+        True,
+        description="Whether lessons may collect the guesses of a class, as numbers without names.",
+    )
     frame_ancestors: str = Field(
         "'self'",
         pattern="^[A-Za-z0-9'*:/. -]+$",

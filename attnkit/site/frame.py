@@ -23,6 +23,7 @@ INSTALL = "python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/attnkit
 NAVIGATION = {
     "index.html": "Lab",
     "answers.html": "Answers",
+    "lessons.html": "Lessons",
     "attention.html": "Attention",
     "asymmetry.html": "Asymmetry",
     "similarity.html": "Similarity",
@@ -49,6 +50,8 @@ nav a[aria-current] { font-weight: 600; text-decoration: underline; }
 .ak-train { display: inline-block; padding: 8px 16px; border-radius: 8px; font-weight: 600;
   color: var(--st-background-color); background: var(--st-primary-color); text-decoration: none; }
 .ak-lead { font-weight: 600; font-size: 1.05rem; }
+.ak-wide td, .ak-wide th { padding: 4px 12px; text-align: right; }
+.ak-wide :is(td, th):first-child { padding-left: 0; text-align: left; }
 .ak-tasks { display: grid; gap: 12px; padding: 0; list-style: none;
   grid-template-columns: repeat(auto-fill, minmax(min(100%, 250px), 1fr)); }
 .ak-tasks li { border: 1px solid var(--st-border-color); border-radius: 8px; padding: 10px 12px; }
@@ -58,8 +61,13 @@ nav a[aria-current] { font-weight: 600; text-decoration: underline; }
 .ak-answer [role=group] > style + .title { display: none; } /* the page has it already */
 footer { margin-top: 40px; padding-top: 8px; border-top: 1px solid var(--st-border-color);
   font-size: .9rem; }
-@media (max-width: 480px) { body { padding: 12px; } }
-@media print { nav, .ak-skip, .ak-again { display: none; } }
+@page { margin: 14mm; }
+@media print {
+  nav, .ak-skip, .ak-again { display: none; }
+  html { font-size: 13px; } /* a lesson then fits on two sheets */
+  body { padding: 0; }
+  p, li { max-width: none; }
+}
 """
 
 
@@ -104,6 +112,30 @@ def html_of(page: Page) -> str:
     return page_html(page.title, body, style=asset("board.css") + STYLE)
 
 
+def lab_address(lab: str, query: str) -> str:
+    """Return the address of a Lab with a query, which begins with "?" or is empty."""
+    return f"{lab.rstrip('/')}/{query}"
+
+
+def lab_button(label: str, query: str, lab: str, terminal: str = "") -> str:
+    """Return a button that opens a Lab, and how to start one.
+
+    Args:
+        label: Text of the button.
+        query: Query of the link; it begins with "?" or is empty.
+        lab: Address of a Lab.
+        terminal: Command that does the same in a terminal; empty if there is none.
+    """
+    address = escape(lab_address(lab, query), quote=True)
+    place = "a Lab on your own machine" if lab == LOCAL_LAB else "the Lab"
+    if terminal:
+        terminal = f"<p>Or train in a terminal:</p><pre>{escape(terminal)}</pre>"
+    return f"""<p class="ak-again"><a class="ak-train" href="{address}">{escape(label)}</a></p>
+<details class="ak-again"><summary>It opens {place}. How to start one</summary>
+<p>In a copy of the repository of attnkit, install and open the dashboard. Then press the button
+again.</p><pre>{escape(INSTALL)}</pre>{terminal}</details>"""
+
+
 def train_yourself(experiment: Experiment, lab: str) -> str:
     """Return the button that opens the Lab with an experiment, and how to start a Lab.
 
@@ -111,14 +143,8 @@ def train_yourself(experiment: Experiment, lab: str) -> str:
         experiment: The experiment.
         lab: Address of a Lab.
     """
-    address = f"{lab.rstrip('/')}/{link_text(experiment)}"
-    place = "a Lab on your own machine" if lab == LOCAL_LAB else "the Lab"
-    return f"""<p class="ak-again"><a class="ak-train" href="{escape(address, quote=True)}">Train
-this yourself</a></p>
-<details class="ak-again"><summary>It opens {place}. How to start one</summary>
-<p>In a copy of the repository of attnkit, install and open the dashboard. Then press the button
-again.</p><pre>{escape(INSTALL)}</pre>
-<p>Or train in a terminal:</p><pre>{escape(command_line(experiment))}</pre></details>"""
+    terminal = command_line(experiment)
+    return lab_button("Train this yourself", link_text(experiment), lab, terminal)
 
 
 def paragraphs(texts: Iterable[str], css_class: str = "") -> str:

@@ -1,4 +1,4 @@
-"""The pages of the static site: films of trainings, the answers, Capacity and real models."""
+"""The pages of the static site: films of trainings, answers, lessons, Capacity, real models."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from attnkit.evidence.questions import QUESTIONS
 from attnkit.evidence.record import load_shipped as load_records
 from attnkit.examples import load_example
 from attnkit.experiment import Experiment
+from attnkit.experiment.experiment import DEFAULT_TASK
 from attnkit.figures.board_film import board_film
 from attnkit.figures.thumbnail import thumbnail
 from attnkit.foundation.tables import html_list
@@ -25,6 +26,7 @@ from attnkit.realmodels.answer import conclusion as conclusion_of_atlas
 from attnkit.realmodels.measures import MEASURES
 from attnkit.realmodels.shipped import load_atlas
 from attnkit.site.frame import Page, paragraphs, train_yourself
+from attnkit.site.lessons import lesson_page, lessons_page
 from attnkit.sweeps.shipped import SHIPPED
 from attnkit.sweeps.shipped import load_shipped as load_sweep
 from attnkit.tasks import FAMILIES, TASKS, Task
@@ -32,12 +34,14 @@ from attnkit.training.film import Film
 from attnkit.training.recorder import record
 from attnkit.training.training import stream
 from attnkit.ui.bundle import asset
+from attnkit.ui.reference.lessons import lessons
 from attnkit.ui.standalone import film_html, standalone_html
 from attnkit.ui.sweeps.phase import MOST_PANELS, middle_of, phase_of
 from attnkit.variants.catalogue import title_of
 
-HOME = "phonebook"
-"""Task of the first page, and of the pages that look inside a model."""
+HOME = DEFAULT_TASK
+"""Task of the first page, and of the pages that look inside a model: that with which the Lab opens,
+because in it some variants fail."""
 
 TITLE = "Why do Q, K and V need different matrices?"
 """Title of the first page."""
@@ -57,7 +61,7 @@ LOOK_INSIDE: dict[str, tuple[View, str]] = {
 }
 """Views and titles of the pages that look inside a model, by the name of their component."""
 
-MOST_FRAMES = 20
+MOST_FRAMES = 18
 """Frames of a film that looks inside a model, so that its file has at most 400 kB."""
 
 _WIDTH = 1000
@@ -78,6 +82,9 @@ def pages(lab: str) -> Iterator[Callable[[], Page]]:
     yield answers_page
     for name, question in QUESTIONS.items():
         yield partial(answer_page, name, question)
+    yield lessons_page
+    for name, lesson in lessons().items():
+        yield partial(lesson_page, name, lesson, lab)
     for component in LOOK_INSIDE:
         yield partial(inside_page, component, Experiment(task=HOME), lab)
     yield capacity_page

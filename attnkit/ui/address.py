@@ -23,6 +23,9 @@ QUIET = "quiet"
 """Field of a link that opens pages in the quiet mode (`quiet=1`), and key of the mode in the
 session's state."""
 
+CLASS = "class"
+"""Field of a link with the code of a class, and key of the code in the session's state."""
+
 LATE_SECONDS = 1.5
 """Seconds in which an address that was just overwritten counts as late, not as a new link."""
 
@@ -122,7 +125,7 @@ class Linked:
     """Choices of one visitor that the address names.
 
     Attributes:
-        link: The query parameters as last read or written, without that of the quiet mode. Others
+        link: The query parameters as last read or written, without those of `kept_fields`. Others
             mean that the browser's history or a link in the page has changed them.
     """
 
@@ -135,11 +138,10 @@ class Linked:
         return {name: text for one in written for name, text in one.items()}
 
     def set_link(self, link: dict[str, str]) -> None:
-        """Write query parameters into the address bar; that of the quiet mode is added."""
-        present, quiet = st.query_params.to_dict(), {QUIET: "1"} if is_quiet() else {}
-        wanted = {**link, **quiet}
+        """Write query parameters into the address bar; those of `kept_fields` are added."""
+        present, wanted = st.query_params.to_dict(), {**link, **kept_fields()}
         if present != wanted:
-            self._overwritten = (without_quiet(present), time.monotonic())
+            self._overwritten = (without_kept(present), time.monotonic())
             st.query_params.from_dict(wanted)
         self.link = link
 
@@ -207,20 +209,29 @@ def is_quiet() -> bool:
     return bool(st.session_state.get(QUIET) if lab is None else lab.quiet)
 
 
-def without_quiet(params: dict[str, str]) -> dict[str, str]:
-    """Return query parameters without that of the quiet mode."""
-    return {name: value for name, value in params.items() if (name, value) != (QUIET, "1")}
+def kept_fields() -> dict[str, str]:
+    """Return the fields that the addresses of all pages of this session have: mode and class."""
+    quiet = {QUIET: "1"} if is_quiet() else {}
+    code = st.session_state.get(CLASS)
+    return {**quiet, CLASS: code} if code else quiet
 
 
-def keep_quiet() -> None:
-    """Begin the quiet mode if the address says so, and name it in the address of every page.
+def without_kept(params: dict[str, str]) -> dict[str, str]:
+    """Return query parameters without those of the quiet mode and of a class."""
+    kept = {(QUIET, "1"), (CLASS, params.get(CLASS, ""))}
+    return {name: value for name, value in params.items() if (name, value) not in kept}
+
+
+def keep_fields() -> None:
+    """Begin the quiet mode if the address says so; write `kept_fields` into every address.
 
     A page that is loaded anew, or opened in another tab, then does not show what was hidden.
     """
     if st.query_params.get(QUIET) == "1" and "lab" not in st.session_state:
         st.session_state[QUIET] = True
-    elif is_quiet() and QUIET not in st.query_params:
-        st.query_params[QUIET] = "1"
+    for name, value in kept_fields().items():
+        if name not in st.query_params:
+            st.query_params[name] = value
 
 
 _Choice = TypeVar("_Choice", bound=Linked)
@@ -234,7 +245,7 @@ def open_choice(page: str, key: str, make: Callable[[], _Choice]) -> _Choice:
         key: Key of the choices in the session's state.
         make: Returns the choices of a new visitor.
     """
-    params = without_quiet(st.query_params.to_dict())
+    params = without_kept(st.query_params.to_dict())
     choice: _Choice | None = st.session_state.get(key)
     is_new = choice is None
     if choice is None:

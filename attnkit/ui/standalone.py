@@ -36,6 +36,7 @@ body { margin: 0 auto; max-width: 1400px; padding: 16px 24px; font-family: var(-
   color: var(--st-text-color); background: var(--st-background-color); }
 h1 { font-size: 1.25rem; margin: 0 0 4px; } p.ak-page-note { margin: 0 0 12px; line-height: 1.45; }
 pre { white-space: pre-wrap; }
+@media (max-width: 480px) { body { padding: 12px; } }
 """
 
 _FOLLOW_THE_FRAME = """<script>

@@ -14,12 +14,16 @@ import streamlit as st
 from attnkit.analysis.reasons import reason
 from attnkit.experiment import Experiment
 from attnkit.foundation.words import listed, verb
+from attnkit.service.jobs import Job
 from attnkit.training.snapshot import Snapshot
 from attnkit.training.summary import solved_variants
-from attnkit.ui.address import is_quiet
+from attnkit.ui.address import CLASS, dashboard_address, is_quiet
+from attnkit.ui.lab import classroom
 from attnkit.ui.lab.lab import Lab
+from attnkit.ui.lab.share import reachable
 from attnkit.ui.markdown import plain
 from attnkit.ui.render_cache import headline
+from attnkit.ui.server.turns import fragment
 from attnkit.ui.session import lab_link
 from attnkit.ui.widgets import bound
 from attnkit.variants import Variant
@@ -27,6 +31,9 @@ from attnkit.variants.catalogue import title_of
 
 SWITCH = "quiet_mode"
 """Key of the switch of the quiet mode."""
+
+CLASS_SECONDS = 2.0
+"""Seconds between two updates of the guesses of a class."""
 
 NONE = "none of them"
 """The guess that no variant will solve the task.
@@ -70,27 +77,43 @@ def quiet_switch(lab: Lab) -> None:
 
 
 def awaits_guess(lab: Lab) -> bool:
-    """Return whether Train waits until the visitor has guessed."""
-    return lab.quiet and lab.job_of_settings is None and not _guess_of(lab)
+    """Return whether Train waits until the visitor has guessed; a teacher lets the class guess."""
+    waits = lab.quiet and lab.job_of_settings is None and not _guess_of(lab)
+    return waits and not classroom.leads()
 
 
 def guess_area(lab: Lab) -> None:
     """Ask for the guess; while the experiment trains, repeat it; at the end, say if it was right.
 
-    Nothing is drawn outside the quiet mode.
+    On the page of a teacher, the class is asked, and its guesses are shown. Whoever has joined a
+    class sees them at the end. Nothing is drawn outside the quiet mode.
     """
     if not lab.quiet:
         return
+    job, leads = lab.job_of_settings, classroom.leads()
+    finished = job.snapshot if job is not None and job.state == "finished" else None
     with st.container(border=True, key="guess_area"):
-        guess, job = _guess_of(lab), lab.job_of_settings
-        if job is None:  # a later guess comes too late
-            _ask(lab)
-        elif not guess:
-            st.markdown("You have not guessed what comes out of this run.")
-        elif job.state == "finished" and job.snapshot is not None:
-            st.markdown(outcome(guess, job.snapshot))
-        else:
-            st.markdown(plain(f"Your guess: {_listed(guess)} will {_aim(lab.experiment)}."))
+        if not leads:
+            _own_guess(lab, job, finished)
+        elif job is None:
+            _ask_class(lab)
+        if classroom.joined() is not None and (finished or (leads and job)):
+            seconds = None if finished else CLASS_SECONDS
+            fragment(_class_guesses, run_every=seconds)(lab.experiment, finished)
+
+
+def _own_guess(lab: Lab, job: Job | None, finished: Snapshot | None) -> None:
+    """Ask for the visitor's own guess, repeat it, or say whether it was right."""
+    guess = _guess_of(lab)
+    if job is None:  # a later guess comes too late
+        _ask(lab)
+        classroom.count(key_of_guess(lab.experiment), _guess_of(lab))
+    elif not guess:
+        st.markdown("You have not guessed what comes out of this run.")
+    elif finished is not None:
+        st.markdown(outcome(guess, finished))
+    else:
+        st.markdown(plain(f"Your guess: {_listed(guess)} will {_aim(lab.experiment)}."))
 
 
 def _ask(lab: Lab) -> None:
@@ -105,7 +128,51 @@ def _ask(lab: Lab) -> None:
         wrap=True,
         **bound(_guesses(), about, f"guess_{about}"),
     )
-    st.caption("Choose one or several; you can change them until you press Train.")
+    how = "Choose one or several; you can change them until you press Train."
+    if why := classroom.reason_for_none():
+        st.warning(plain(why))
+    elif classroom.joined() is not None:
+        how += " Your class will see how many have guessed it, without names."
+    st.caption(how)
+
+
+def _ask_class(lab: Lab) -> None:
+    """Draw the question and the link with which a class joins, and how many have guessed."""
+    room, (address, warning) = classroom.joined(), reachable(dashboard_address())
+    st.markdown(f"**Which of them will {_aim(lab.experiment)}?** Open this link and guess:")
+    st.code(f"{address}?{CLASS}={room.code if room else ''}", language=None, wrap_lines=True)
+    if warning:
+        st.caption(warning)
+    fragment(_so_far, run_every=CLASS_SECONDS)(lab.experiment)
+
+
+def _so_far(experiment: Experiment) -> None:
+    """Draw how many have guessed and, if the teacher wants to see it, what."""
+    n = classroom.counted(key_of_guess(experiment)).total()
+    with st.container(horizontal=True, vertical_alignment="center"):
+        told = f"**{n}** {'has' if n == 1 else 'have'} guessed." if n else "Nobody has guessed yet."
+        st.markdown(f"{told} Press Train when all have.", width="content")
+        shows = st.toggle("Show what they guessed", key="show_guesses")
+    if shows:
+        _class_guesses(experiment, None)
+
+
+def _class_guesses(experiment: Experiment, finished: Snapshot | None) -> None:
+    """Draw how many of a class named each option; at the end also whether that was right."""
+    guesses = classroom.counted(key_of_guess(experiment))
+    n, solved = guesses.total(), set[str]()
+    if not n:
+        st.markdown("Nobody in your class has guessed.")
+        return
+    if finished is not None:
+        solved = {variant.value for variant in solved_variants(finished)} or {NONE}
+        st.markdown(f"**{guesses[frozenset(solved)]} of {n} in your class guessed right.**")
+    options = [*experiment.settings()["sharing"], NONE]
+    for column, name in zip(st.columns(len(options)), options, strict=True):
+        named = sum(times for guess, times in guesses.items() if name in guess)
+        judged = f", which is {'right' if name in solved else 'wrong'}" if solved else ""
+        title = plain(title_of(name)) if name != NONE else NONE
+        column.progress(named / n, text=f"{named} of {n} guessed {title}{judged}")
 
 
 def outcome(guess: Sequence[str], snapshot: Snapshot) -> str:

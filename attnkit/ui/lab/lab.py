@@ -22,6 +22,7 @@ from attnkit.tasks import OwnData, Task, hash_in_link
 from attnkit.training.joining import can_share_runs
 from attnkit.training.snapshot import Snapshot
 from attnkit.ui.address import QUIET, Linked
+from attnkit.ui.lab.classroom import lesson_link
 from attnkit.ui.lab.task_examples import shipped_example
 from attnkit.ui.render_cache import curves_only, with_variants
 from attnkit.ui.server.service import training_service
@@ -329,7 +330,7 @@ class Lab(WatchedJob, Linked):
     def follow(self, params: dict[str, str]) -> None:
         """Take over a link: its settings, the controls it hides, and the run that it names."""
         self.quiet = self.quiet or st.query_params.get(QUIET) == "1"
-        self.link, self.offered = params, []
+        self.link, self.offered = params or lesson_link(), []
         link = read_link(self.link, stored_experiment, self.own_data)
         self.hidden, self.problems = link.hidden, link.problems
         self.set(link.experiment)

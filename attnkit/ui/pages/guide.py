@@ -5,9 +5,10 @@ from __future__ import annotations
 import streamlit as st
 
 from attnkit.experiment import Experiment
+from attnkit.service.server import server_settings
 from attnkit.ui import components, words
-from attnkit.ui.address import dashboard_address
-from attnkit.ui.lab import tour
+from attnkit.ui.address import CLASS, dashboard_address
+from attnkit.ui.lab import classroom, tour
 from attnkit.ui.lab.guess import awaits_first_run, stop_before_first_run
 from attnkit.ui.lab.presets import PRESETS, Preset
 from attnkit.ui.lab.share import reachable
@@ -111,7 +112,37 @@ def show_lesson(name: str) -> None:
     if warning:
         st.caption(warning)
     st.link_button("See it as the class will", address + lesson.query, icon=":material/science:")
+    if server_settings().classes:
+        show_class(name, address, shared)
     st.markdown(lesson.after)
+
+
+def show_class(name: str, address: str, shared: str) -> None:
+    """Let the teacher begin a class with a lesson; draw its link and that of the page to project.
+
+    Args:
+        name: Name of the lesson.
+        address: Address of the dashboard in the browser.
+        shared: Address of the dashboard that others can open.
+    """
+    begun = st.session_state.setdefault("begun_classes", {})
+    if st.button(
+        "Collect the guesses of a class",
+        icon=":material/groups:",
+        key="begin_class",
+        help="Begins a new class: a short link, and a page to project, which shows how many have "
+        "guessed what. Guesses are numbers without names, kept until this server stops.",
+    ):
+        begun[name] = classroom.begin(name)
+    if name in begun:
+        st.markdown("**Link for this class**, in place of the one above:")
+        st.code(f"{shared}?{CLASS}={begun[name].code}", language=None, wrap_lines=True)
+        page = f"{address}?{CLASS}={begun[name].teacher_code}"
+        st.link_button("Open the page to project", page, icon=":material/cast:")
+        st.caption(
+            "It shows this link and how many have guessed. Press Train there when all have: the "
+            "guesses then stand beside the result."
+        )
 
 
 def open_lesson(name: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 from attnkit.ui.address import LinkField
 from attnkit.ui.server.launch import PORT, dashboard_script
@@ -29,16 +30,26 @@ class Lesson:
     after: str
 
 
+def introduction() -> str:
+    """Return for whom the lessons are, as Markdown; empty where docs/ is missing."""
+    file = _folder() / "index.md"
+    return file.read_text("utf-8").split("\n\n")[1] if file.is_file() else ""
+
+
 @cache
 def lessons() -> dict[str, Lesson]:
     """Return the lessons by name of their file, in the order in which they are taught."""
-    folder = dashboard_script().parent / "docs" / "lessons"
-    return {file.stem: _read(file.read_text("utf-8")) for file in sorted(folder.glob("?_*.md"))}
+    files = sorted(_folder().glob("?_*.md"))
+    return {file.stem: _read(file.read_text("utf-8")) for file in files}
 
 
 def lesson_field() -> LinkField[str]:
     """Return the field of a link that opens a lesson; empty for none."""
     return LinkField("lesson", "", {name: name for name in lessons()})
+
+
+def _folder() -> Path:
+    return dashboard_script().parent / "docs" / "lessons"
 
 
 def _read(text: str) -> Lesson:

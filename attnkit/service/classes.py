@@ -1,0 +1,122 @@
+"""Classes that guess together: how many guessed what, as numbers without names.
+
+All is kept in the memory of the server, within limits, and ends with it. There is no Streamlit.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+MOST_CLASSES = 100
+"""Classes of one server; beyond it, the owner with most of them loses the one used longest ago."""
+
+MOST_QUESTIONS = 5
+"""Questions of one class; beyond it, a new one takes the place of the one with fewest guesses."""
+
+MOST_VISITORS = 300
+"""Visitors whose guesses about one question are counted."""
+
+_CHARACTERS = "abcdefghjkmnpqrstuvwxyz23456789"
+"""Characters of codes, without those that look like others."""
+
+_LENGTHS = {"code": 5, "teacher_code": 10}
+
+
+@dataclass(frozen=True)
+class Classroom:
+    """A class that guesses together.
+
+    Attributes:
+        lesson: Name of its lesson.
+        code: Code with which pupils join it.
+        teacher_code: Code of the teacher's page.
+        owner: Whoever has begun it, for limits.
+    """
+
+    lesson: str
+    code: str
+    teacher_code: str
+    owner: str = field(default="", repr=False)
+
+
+Guess = frozenset[str]
+"""Names of the options that a visitor has chosen."""
+
+
+class Classes:
+    """The classes of one server. Safe to use from many threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._classes: dict[str, Classroom] = {}  # by the pupils' code; used longest ago first
+        self._guesses: dict[str, dict[str, dict[str, Guess]]] = {}  # by code, question and visitor
+
+    def begin(self, lesson: str, owner: str) -> Classroom:
+        """Begin a class with new random codes.
+
+        Args:
+            lesson: Name of its lesson.
+            owner: Whoever begins it. If there are too many classes, the owner with most of them
+                loses one.
+        """
+        with self._lock:
+            while len(self._classes) >= MOST_CLASSES:
+                owned = Counter(one.owner for one in self._classes.values())
+                most = max(owned.values())
+                oldest = next(c for c, one in self._classes.items() if owned[one.owner] == most)
+                del self._classes[oldest], self._guesses[oldest]
+            codes = {
+                name: "".join(secrets.choice(_CHARACTERS) for _ in range(length))
+                for name, length in _LENGTHS.items()
+            }
+            begun = Classroom(lesson, owner=owner, **codes)
+            self._classes[begun.code], self._guesses[begun.code] = begun, {}
+            return begun
+
+    def find(self, code: str) -> Classroom | None:
+        """Return the class with a code, that of its pupils or of its teacher; None if none has."""
+        with self._lock:
+            for found in self._classes.values():
+                if code in (found.code, found.teacher_code):
+                    self._classes[found.code] = self._classes.pop(found.code)  # used last
+                    return found
+        return None
+
+    def guess(self, code: str, question: str, visitor: str, options: Iterable[str]) -> None:
+        """Count the guess of a visitor in place of an earlier one about the same question.
+
+        A guess without options takes the earlier one back. Nothing is counted for a class that
+        there is no longer, or beyond `MOST_VISITORS`.
+
+        Args:
+            code: Code of the pupils.
+            question: What is guessed; a class may have several questions one after the other.
+            visitor: Random id of the visitor.
+            options: Names of the chosen options.
+        """
+        guess = Guess(map(str, options))  # a variant is much larger than its text
+        with self._lock:
+            questions = self._guesses.get(code)
+            if questions is None:
+                return
+            guesses = questions.get(question, {})
+            if not guess:
+                guesses.pop(visitor, None)
+            elif visitor in guesses or len(guesses) < MOST_VISITORS:
+                if question not in questions and len(questions) >= MOST_QUESTIONS:
+                    del questions[min(questions, key=lambda one: len(questions[one]))]
+                questions.setdefault(question, guesses)[visitor] = guess
+
+    def guesses(self, code: str, question: str) -> Counter[Guess]:
+        """Return how many visitors of a class have each guess about a question.
+
+        Args:
+            code: Code of the pupils.
+            question: What is guessed.
+        """
+        with self._lock:
+            return Counter(self._guesses.get(code, {}).get(question, {}).values())

@@ -1,0 +1,57 @@
+"""How the guesses of classes are counted, against a plain model, and their limits."""
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attnkit.service import classes as module
+from attnkit.service.classes import Classes
+
+GUESSES = st.lists(
+    st.tuples(
+        st.integers(0, 2),  # class
+        st.sampled_from("pq"),  # question
+        st.integers(0, 5).map(str),  # visitor
+        st.lists(st.sampled_from(["QKV", "Q=K", "none"]), max_size=3),
+    ),
+    max_size=40,
+)
+
+
+@given(GUESSES)
+def test_the_last_guess_of_each_visitor_counts_once_in_its_class(guesses):
+    """None is an earlier one taken back; pupils and teachers find the same class."""
+    classes, expected = Classes(), {}
+    rooms = [classes.begin(f"lesson {k}", "owner") for k in range(3)]
+    for k, question, visitor, options in guesses:
+        classes.guess(rooms[k].code, question, visitor, options)
+        expected.setdefault((k, question), {})[visitor] = frozenset(options)
+    for k, room in enumerate(rooms):
+        assert classes.find(room.code) is classes.find(room.teacher_code) is room
+        for question in "pq":
+            counted = Counter(filter(None, expected.get((k, question), {}).values()))
+            assert classes.guesses(room.code, question) == counted
+    classes.guess("no class", "p", "0", ["QKV"])
+    assert classes.find("no class") is None
+    assert not classes.guesses("no class", "p")
+
+
+def test_whoever_begins_most_classes_loses_the_one_used_longest_ago(monkeypatch):
+    """Visitors and questions of one class are limited, too; those that are counted may change."""
+    for name, most in {"CLASSES": 4, "VISITORS": 3, "QUESTIONS": 2}.items():
+        monkeypatch.setattr(module, f"MOST_{name}", most)
+    classes = Classes()
+    one, *many = (classes.begin("lesson", owner) for owner in ("a", "b", "b", "b"))
+    classes.find(many[0].teacher_code)
+    new = classes.begin("lesson", "c")
+    known = [room for room in (one, *many, new) if classes.find(room.code)]
+    assert known == [one, many[0], many[2], new]
+    for visitor in "01234":
+        classes.guess(one.code, "p", visitor, ["QKV"])
+    classes.guess(one.code, "p", "0", ["Q=K"])
+    assert classes.guesses(one.code, "p") == {frozenset(["QKV"]): 2, frozenset(["Q=K"]): 1}
+    for question in "qrs":
+        classes.guess(one.code, question, "0", ["QKV"])
+    counted = [classes.guesses(one.code, question).total() for question in "pqrs"]
+    assert counted == [3, 0, 0, 1]
