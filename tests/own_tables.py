@@ -6,6 +6,7 @@ import html.entities
 import inspect
 import locale
 import mimetypes
+import re
 import typing
 import unicodedata
 import zoneinfo
@@ -59,3 +60,8 @@ TEXTS = {
     "source": lambda: inspect.getsource(typing)[:60_000],
     "aliases": lambda: inspect.getsource(encodings.aliases),
 }
+
+
+def without_cells(message):
+    """Return a message without the cells of the row that it names."""
+    return re.sub(r"(row [\d,]+) \(.*\)(?= with)", r"\1", message)

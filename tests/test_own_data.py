@@ -258,7 +258,7 @@ def test_direction_is_said_before_training_and_checked_after_it():
             is_true = tied.mean() <= experiment.task.plateau + 0.05
         else:
             is_true = tied.mean() >= 0.9
-        assert said.startswith("This came true: Q=K ") == is_true, said
+        assert said.startswith(("This came true: Q=K ", "The limit held")) == is_true, said
     assert expectation(ak.Experiment(sharing="QKV")) == []
     reverse = [*cycle[:30], *((b, "before", a) for a, _, b in cycle[:10])]
     found = ak.Table(reverse).direction

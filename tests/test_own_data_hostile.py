@@ -7,6 +7,7 @@ import re
 import tracemalloc
 
 import pytest
+from own_tables import without_cells
 
 import attnkit as ak
 from attnkit.__main__ import main
@@ -50,7 +51,7 @@ FILES = {
     "wide_names.csv": ("a," * 500_000, "it has 500001 columns (a, a, a"),
     "ragged.csv": (LINES + "\na,b,c\n", "its line 31 has 3 columns, allowed 2 as in the first"),
     "short.csv": (LINES + "\nalone\n", "its line 31 has 1 columns, allowed 2"),
-    "hole.csv": (LINES + "\na,\n", "row 31 with an empty cell, allowed a name in each cell"),
+    "hole.csv": (LINES + "\na,\n", "row 31 (a, ) with an empty cell, allowed a name in each cell"),
     "spaces.csv": (LINES + "\na,\u00a0\u200b\n", "row 31 with an empty cell"),
     "quote.csv": (LINES + '\n"a,b\n', "is not a row of a table (unexpected end of data)"),
     "quotes.csv": (LINES + '\n"a"b,c\n', "line 31 is not a row of a table"),
@@ -154,7 +155,7 @@ def test_a_hostile_file_has_a_message_and_needs_little_memory(name, tmp_path, ca
         tracemalloc.stop()
     out, error = capsys.readouterr()
     assert (code, out) == (2, "")
-    assert message in plain(error), error
+    assert message in plain(error) or message in without_cells(plain(error)), error
     assert error.startswith(
         ("attnkit: error: --data: got ", "attnkit: error: data: got ", "attnkit: ")
     )
@@ -191,7 +192,7 @@ def test_hostile_rows_have_a_message(rows, message):
     """The message names the setting, what was given and what is allowed."""
     with pytest.raises(ak.InvalidExperiment) as error:
         ak.Table(rows)
-    assert message in plain(str(error.value))
+    assert message in without_cells(plain(str(error.value)))
     assert str(error.value).startswith("data: got ")
     assert len(str(error.value)) < 400
 

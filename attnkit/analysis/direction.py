@@ -29,27 +29,27 @@ def expectation(experiment: Experiment) -> list[str]:
     direction = task.direction
     sentences = [
         f"The table is {percent(direction.share)} directed: of its {direction.n_rows:,} relations, "
-        f"{direction.n_missing:,} have no reverse and {direction.n_different:,} have one under "
-        "another name only."
+        f"{direction.n_missing:,} have no reverse and {direction.n_different:,} have a reverse "
+        "under another relation only."
     ]
     hurt, level = [str(variant) for variant in _symmetric(experiment)], task.plateau
+    contested = (
+        f"For {percent(direction.contested)} of the questions in its examples, symmetric scores "
+        "cannot tell the right entry from another one: one that points back at the person whose "
+        "entry asks, or one that names the same person."
+    )
     if level is None:
         sentences.append(
-            "In its books, almost no entry has the same symmetric scores as the right one, so "
-            "sharing queries and keys should not hurt."
+            "In its examples, almost no other entry must have the same symmetric scores as the "
+            "right one, so sharing queries and keys should not hurt."
         )
     elif not hurt:
-        sentences.append(
-            f"In its books, {percent(direction.contested)} of the questions have another entry "
-            "with the same symmetric scores as the right one; no variant here has to have such "
-            "scores."
-        )
+        sentences.append(f"{contested} No variant here has to have symmetric scores.")
     else:
         sentences.append(
-            f"In its books, {percent(direction.contested)} of the questions have another entry "
-            f"with the same symmetric scores as the right one. So {listed(hurt)} should get at "
-            f"most about {percent(level)} right, and variants with a matrix of their own for "
-            "queries more."
+            f"{contested} So {listed(hurt)} should get at most about {percent(level)} right, and "
+            "variants with a matrix of their own for queries more. This limit counts only entries "
+            f"that must score alike; {listed(hurt)} may confuse others, too."
         )
     return sentences
 
@@ -82,9 +82,10 @@ def outcome(snapshot: Snapshot) -> list[str]:
         if learnt:
             return [f"This did not come true: {shown}."]
     elif learnt and top <= level + _MARGIN:
-        return [f"This came true: {shown}."]
+        further = ", and they stayed further below it" if top < level - 2 * _MARGIN else ""
+        return [f"The limit held{further}: {shown}."]
     elif top > level + _MARGIN:
-        return [f"This did not come true for all: {shown}."]
+        return [f"The limit did not hold for all: {shown}."]
     why = "no variant without symmetric scores has learnt the relation"
     return [f"Whether this is true cannot be said yet, because {why}: {shown}."]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from attnkit.analysis.responses import Example
+from attnkit.foundation.words import counted
 from attnkit.tasks import NOTHING, Label, Task
 
 MOST_SPELT_OUT = 32
@@ -45,9 +46,9 @@ def _text(task: Task, label: Label, n_tokens: int) -> str:
 
 def _note(cells: list[dict[str, Any]]) -> str:
     n_queries = sum(cell["asked"] for cell in cells)
-    subject = (
-        "Every token answers" if n_queries == len(cells) else f"{n_queries} tokens must be answered"
-    )
+    subject = f"{counted(n_queries, 'token')} must be answered"
+    if n_queries == len(cells):
+        subject = "Every token answers"
     note = f"{subject}; the right answer stands below."
     if any(cell["target"] >= 0 for cell in cells):
         note += " The arc leads to the token that holds it: point at another token to see its own."

@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +148,40 @@ def column_names(content: bytes, ending: str) -> list[str]:
     table = _lines(text_of(content), "\t" if ending == ".tsv" else "")
     _, cells = next(table, (0, list[str]()))
     return [cell.strip() for cell in cells[:MOST_NAMED]]
+
+
+def seems_heading(content: bytes, ending: str) -> bool:
+    """Return whether the first line of a table with separators seems to name the columns.
+
+    It does if it is one of `HEADINGS`; if one of its cells is no number and all others of its
+    column are; or if none of its three names stands in another row, while every other relation
+    stands in several.
+
+    Raises:
+        BadDocument: If it is not a table.
+    """
+    table = _lines(text_of(content), "\t" if ending == ".tsv" else "")
+    first, *rest = [tuple(cell.strip() for cell in cells) for _, cells in table] or [()]
+    if tuple(cell.lower() for cell in first) in HEADINGS:
+        return True
+    if not rest or any(len(row) != len(first) for row in rest):
+        return False
+    for name, *column in zip(first, *rest, strict=True):
+        if not _is_number(name) and all(map(_is_number, column)):
+            return True
+    if len(first) != _MOST:
+        return False
+    n_rows = Counter(relation for _, relation, _ in rest)
+    people = {name for who, _, whom in rest for name in (who, whom)}
+    is_apart = first[1] not in n_rows and people.isdisjoint((first[0], first[2]))
+    return is_apart and min(n_rows.values()) > 1
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        return isfinite(float(cell))
+    except ValueError:
+        return False
 
 
 def _first_lines(text: str) -> list[str]:

@@ -84,10 +84,8 @@ class TrainingService(JobControl):
             kept: Whether the result is stored.
             watcher: The tab that submits it.
             reuse: Whether to take over finished runs of some variants and train only the others.
-            resumes: A stopped job of this experiment to continue. If the training process does not
-                hold it any more, it is trained up to the same step again.
-            replaces: Id of the job that the tab leaves for this one, so that it does not count as
-                one of the visitor's.
+            resumes: A stopped job to continue; without its state, it is trained that far again.
+            replaces: Id of the job that the tab leaves, and that no longer counts as its own.
 
         Raises:
             Refused: If this copy does not train it, or its queue is full.
@@ -179,15 +177,17 @@ class TrainingService(JobControl):
         owner = self.settings.owner_of(experiment, watcher.visitor)
         return self._remember(composed_job(reused, owner))
 
-    def estimate(self, experiment: Experiment, watcher: Watcher = NOBODY) -> float:
+    def estimate(
+        self, experiment: Experiment, watcher: Watcher = NOBODY, *, reuse: bool = True
+    ) -> float:
         """Return the estimated training time in seconds if nothing else trains.
 
-        It follows from the experiment's work and this machine's pace, which was measured at the
-        start and with every job. Finished runs that can be taken over do not count.
+        It follows from the experiment's work and the measured pace of this machine. Finished runs
+        do not count if they are to be taken over (`reuse`).
         """
-        reused = self._find_finished_runs(experiment, watcher)
-        trains = experiment if reused is None else reused.missing
-        return 0.0 if trains is None else self._queue.seconds_for(trains)
+        if reuse and (reused := self._find_finished_runs(experiment, watcher)) is not None:
+            return self._queue.seconds_for(reused.missing) if reused.missing else 0.0
+        return self._queue.seconds_for(experiment)
 
     def outlook(self, job_id: str) -> Outlook | None:
         """Return the outlook of a job, at most a second old; None if it is over."""

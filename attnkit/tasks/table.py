@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -39,6 +39,9 @@ LONGEST_NAME = 100
 
 LONGEST_SHOWN = 12
 """Largest number of characters of a name on an axis."""
+
+_MOST_QUOTED = 5
+"""Largest number of cells of a wrong row that a message shows."""
 
 _MOST_NUMBERS = 2**16
 """Largest number of positions of the examples that are made at once."""
@@ -268,10 +271,11 @@ def table_text(rows: Any, n_columns: int) -> str:
     for number, row in enumerate(_listed(rows), 1):
         if number > MOST_ROWS:
             raise wrong_data(f"{number:,} rows or more", f"at most {MOST_ROWS:,} rows")
+        place = partial(_place, number, row)
         if len(row) != n_columns:
             kinds = "2 (key, value) or 3 (who, relation, whom), in every row as many"
-            raise wrong_data(f"row {number:,} with {counted(len(row), 'cell')}", kinds)
-        cells = [_cell(cell, number) for cell in row]
+            raise wrong_data(f"{place()} with {counted(len(row), 'cell')}", kinds)
+        cells = [_cell(cell, place) for cell in row]
         lines.append("\t".join(cells))
         n_bytes += sum(map(len, cells))
         if n_bytes > MOST_BYTES:
@@ -312,22 +316,33 @@ def _listed(rows: Any) -> Iterable[Sequence[Any]]:
     return rows
 
 
-def _cell(cell: Any, number: int) -> str:
-    """Return a cell as a name."""
+def _place(number: int, row: Sequence[Any]) -> str:
+    """Return the number of a row and its first cells."""
+    cells = ", ".join(shown(cell, most=LONGEST_SHOWN) for cell in row[:_MOST_QUOTED])
+    return f"row {number:,} ({cells})"
+
+
+def _cell(cell: Any, place: Callable[[], str]) -> str:
+    """Return a cell as a name.
+
+    Args:
+        cell: The cell.
+        place: Returns where it stands, for messages, such as "row 3 (France, )".
+    """
     if isinstance(cell, np.generic):
         cell = cell.item()
     if not isinstance(cell, str | int | float) or cell != cell:
         is_empty = isinstance(cell, float) or str(cell) in ("None", "NaT", "<NA>")
         got = "an empty cell" if is_empty else shown(cell)
-        raise wrong_data(f"row {number:,} with {got}", "a text or a number in each cell")
+        raise wrong_data(f"{place()} with {got}", "a text or a number in each cell")
     if isinstance(cell, int) and cell.bit_length() > 64:
-        raise wrong_data(f"row {number:,} with a huge number", "numbers of at most 64 bits")
+        raise wrong_data(f"{place()} with a huge number", "numbers of at most 64 bits")
     text = str(cell)
     if len(text) > 2 * LONGEST_NAME or len(name := as_typed(text)) > LONGEST_NAME:
-        got = f"row {number:,} with a name of {len(text):,} characters"
+        got = f"{place()} with a name of {len(text):,} characters"
         raise wrong_data(got, f"at most {LONGEST_NAME}")
     if not name:
-        raise wrong_data(f"row {number:,} with an empty cell", "a name in each cell")
+        raise wrong_data(f"{place()} with an empty cell", "a name in each cell")
     return name
 
 

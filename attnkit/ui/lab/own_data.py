@@ -117,10 +117,9 @@ def _about(lab: Lab, draft: Draft, task: OwnData, experiment: Experiment | None)
                 key="change_own_data",
             )
     said = own_notes(task)
-    if experiment is not None:
+    if experiment is not None and not lab.quiet:  # whoever is to guess is told nothing
         said = said + expectation(experiment)
-        finished = None if lab.quiet else lab.finished
-        said = said + ([] if finished is None else outcome(finished))
+        said = said + ([] if lab.finished is None else outcome(lab.finished))
     if server_settings().is_private(lab.experiment):
         said = [*said, _PRIVATE]
     st.markdown(plain(" ".join(said)))
@@ -164,6 +163,7 @@ def _fields(lab: Lab, draft: Draft) -> None:
             **bound(draft, "kind", "own_kind", partial(_set_kind, draft)),
         )
         _columns(draft)
+    problem = _reading(draft)
     with st.container(horizontal=True):
         # No callback, so that what was typed last has come before the data are read.
         if st.button("Use these data", type="primary", key="use_own_data"):
@@ -172,10 +172,9 @@ def _fields(lab: Lab, draft: Draft) -> None:
             draft.is_open = False
             lab.awaited = {}
             st.rerun()
-    message = draft.problem or _reading(draft)
-    draft.problem = ""
-    if message:
+    if message := draft.problem or problem:
         st.error(plain(message), icon=":material/error:")
+    draft.problem = ""
 
 
 def _request(draft: Draft) -> None:
@@ -199,11 +198,10 @@ def _columns(draft: Draft) -> None:
             **bound(draft, "columns", f"own_columns_{hash(tuple(names))}"),
         )
     elif draft.way != TYPE and draft.source[0] in (".csv", ".tsv"):  # a typed table has none
+        shown = {"heading": draft.has_heading}
         st.checkbox(
             "The first line names the columns",
-            value=draft.has_heading,
-            key="own_heading",
-            on_change=lambda: setattr(draft, "heading", st.session_state.own_heading),
+            **bound(shown, "heading", "own_heading", lambda on: setattr(draft, "heading", on)),
         )
 
 

@@ -9,7 +9,14 @@ from dataclasses import dataclass, field
 import pandas as pd
 import streamlit as st
 
-from attnkit.foundation.data_files import HEADINGS, TEXT, column_names, ending_for, separator_of
+from attnkit.foundation.data_files import (
+    HEADINGS,
+    TEXT,
+    column_names,
+    ending_for,
+    seems_heading,
+    separator_of,
+)
 from attnkit.foundation.documents import BadDocument
 from attnkit.foundation.settings import InvalidExperiment, Problem, as_sentence
 from attnkit.service.server import server_settings
@@ -102,8 +109,13 @@ class Draft:
     @property
     def has_heading(self) -> bool:
         """Whether the first line names the columns."""
-        known = tuple(name.lower() for name in self.names) in HEADINGS
-        return known if self.heading is None else self.heading
+        if self.heading is not None:
+            return self.heading
+        ending, content = self.source
+        try:
+            return ending in (".csv", ".tsv") and seems_heading(content, ending)
+        except BadDocument:
+            return False
 
     def read(self) -> tuple[str, str]:
         """Return the name of the task on the data, and the data in their text form.

@@ -37,7 +37,7 @@ def status_line(lab: Lab, job: Job | None, snapshot: Snapshot | None, *, is_vali
         yet = " yet" if job.tried_again else ""
         notes = f" Not stored{yet}: {plain(job.unstored)}.{notes}"
     if job.state == "finished" and lab.came_finished:
-        time = training_time(snapshot.experiment)
+        time = training_time(snapshot.experiment, reuse=False)
         notes = notes or f" Press **Train** to watch it happen, in {time}."
         status = status.replace("Finished: ", "Trained earlier: ")
     others = " For others who watch, it goes on." if lab.private_state is not None else ""
@@ -49,15 +49,20 @@ def _line_without_job(lab: Lab, snapshot: Snapshot | None, *, is_valid: bool) ->
         return "These settings cannot be trained: the reason stands above."
     if snapshot is None:
         guess = "Guess, then press" if awaits_guess(lab) else "Press"
-        return f"Not trained yet. {guess} **Train**. It takes {training_time(lab.experiment)}."
+        return f"Not trained yet. {guess} **Train**. It takes {_time_of_settings(lab)}."
     example = (
         f"A finished example: {snapshot.experiment.n_runs} models, "
         f"{snapshot.experiment.training.steps} steps."
     )
     note = _untrained_note(lab, snapshot) or (
-        f" Press **Train** to watch it happen. It takes {training_time(lab.experiment)}."
+        f" Press **Train** to watch it happen. It takes {_time_of_settings(lab)}."
     )
     return f"{example}{note}  \n{ROLES}"
+
+
+def _time_of_settings(lab: Lab) -> str:
+    """Return about how long Train will take for the Lab's settings."""
+    return training_time(lab.experiment, reuse=not lab.opens_untrained)
 
 
 def _untrained_note(lab: Lab, snapshot: Snapshot) -> str:
@@ -65,12 +70,12 @@ def _untrained_note(lab: Lab, snapshot: Snapshot) -> str:
     if not can_share_runs(snapshot.experiment, lab.experiment):
         return (
             " These columns show the last training, which had other settings. Press **Train** "
-            f"to train yours. It takes {training_time(lab.experiment)}."
+            f"to train yours. It takes {_time_of_settings(lab)}."
         )
     lacking = ", ".join(title_of(variant) for variant in lab.lacking(snapshot.experiment))
     if not lacking:
         return ""
-    time = training_time(lab.experiment)
+    time = _time_of_settings(lab)
     return f" Not trained yet: {plain(lacking)}. Press **Train**. It takes {time}."
 
 

@@ -24,8 +24,14 @@ training_service = Singleton(_start_service, release=TrainingService.close)
 """Return the service; it is started with the server, or else with the first page."""
 
 
-def training_time(experiment: Experiment) -> str:
-    """Return about how long an experiment will train, in words."""
+def training_time(experiment: Experiment, *, reuse: bool = True) -> str:
+    """Return about how long an experiment will train, in words.
+
+    Args:
+        experiment: The experiment.
+        reuse: Whether finished runs are taken over, and not trained again.
+    """
     service = training_service()
     others = ", longer while others train" if service.n_active else ""
-    return f"about {duration_in_words(service.estimate(experiment))} on this server{others}"
+    time = duration_in_words(service.estimate(experiment, reuse=reuse))
+    return f"about {time} on this server{others}"
