@@ -19,7 +19,7 @@ def change_task(lab: Lab, task: str, data: str = "") -> None:
 
     The first seed is not kept, so that the new task opens with its finished example.
     Variants that do not go with the new sizes stay on offer, switched off. Settings that do not
-    go with the new task are those of the task. Both are told.
+    go with the new task are those of the task; with data of one's own, that is told.
 
     Args:
         task: Name of the task.
@@ -55,7 +55,8 @@ def change_task(lab: Lab, task: str, data: str = "") -> None:
     if fitting:
         changed["sharing"] = ",".join(fitting)
     experiment, problems = made(changed)
-    lab.lost += problems
+    if data:
+        lab.lost += problems
     lab.set(experiment)
 
 
