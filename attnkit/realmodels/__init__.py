@@ -16,7 +16,7 @@
 | `tensors` | named tensors of a file, each read when it is requested |
 | `safetensors_file`, `gguf_header`, `marian_tensors` | list and read the tensors of a format |
 | `quantised` | values of quantised weights in safetensors |
-| `measures`, `chance`, `portraits` | measures of one layer, their random levels, drawing data |
+| `measures`, `form`, `chance`, `portraits` | measures of one layer, their random levels, drawing data |
 | `atlas`, `kept_layers` | table of all heads and layers of models |
 | `running` | loads a model that is run, with transformers |
 | `activations` | similarity of queries, keys and values when a model reads text |
