@@ -18,6 +18,7 @@
 | `quantised` | values of quantised weights in safetensors |
 | `measures`, `form`, `chance`, `portraits` | measures of one layer, their random levels, drawing data |
 | `atlas`, `kept_layers` | table of all heads and layers of models |
+| `revisions` | revisions of one model side by side, over its training |
 | `running` | loads a model that is run, with transformers |
 | `activations` | similarity of queries, keys and values when a model reads text |
 | `sentence`, `recording` | scores and attention of a model that reads one sentence |
@@ -36,6 +37,7 @@ from attnkit.realmodels.base import (
 )
 from attnkit.realmodels.errors import Unreadable
 from attnkit.realmodels.measures import MEASURES, Measure
+from attnkit.realmodels.revisions import over_training
 from attnkit.realmodels.sentence import SentenceReader, SentenceReading, read_sentence
 
 __all__ = [
@@ -54,6 +56,7 @@ __all__ = [
     "Unreadable",
     "measure_model",
     "open_model",
+    "over_training",
     "read_sentence",
 ]
 

@@ -8,6 +8,7 @@ that the library `huggingface_hub` has in its own cache are read there.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ from attnkit.foundation.extras import install_hint
 from attnkit.foundation.files import write_file
 from attnkit.realmodels import errors
 from attnkit.realmodels.errors import Unreadable, listing
+from attnkit.realmodels.revisions import is_checkpoint
 
 _NAME = r"(?P<owner>[\w.-]+)/(?P<model>[\w.-]+)"
 _ADDRESS = re.compile(
@@ -31,6 +33,10 @@ _ADDRESS = re.compile(
     re.ASCII,
 )
 _SHORT = re.compile(rf"{_NAME}(?:@(?P<revision>[^:\s]+))?(?::(?P<inside>[^\s]+))?", re.ASCII)
+
+
+_OF_A_MODEL = ("config.json", ".safetensors", ".gguf", ".npz", "model.bin")
+"""Endings of the names of files in the folder of a model."""
 
 
 @dataclass(frozen=True)
@@ -62,13 +68,35 @@ def parse_address(source: str) -> Address | None:
 
 
 def revisions_of(source: str) -> list[str]:
-    """Return a source of each revision that owner/name@revision,revision… names, in their order."""
+    """Return a source of each revision that owner/name@revision,revision… names, in their order.
+
+    FOLDER@checkpoint-500,checkpoint-1000 names folders in a folder in the same way, and a folder
+    that holds no model itself, but folders of checkpoints, stands for all of these.
+    """
+    name, _, revisions = source.rpartition("@")
+    path = os.path.expanduser(source)
+    if os.path.exists(path):
+        return _checkpoints(path) or [source]
     match = _SHORT.fullmatch(source)
-    if match is None or "," not in (match["revision"] or "") or Path(source).exists():
+    if os.path.isdir(os.path.expanduser(name)):
+        return [os.path.join(name, one) for one in revisions.split(",") if one]
+    if match is None or "," not in (match["revision"] or ""):
         return [source]
     inside = f":{match['inside']}" if match["inside"] else ""
     stem = f"{match['owner']}/{match['model']}"
     return [f"{stem}@{one}{inside}" for one in match["revision"].split(",") if one]
+
+
+def _checkpoints(path: str) -> list[str]:
+    """Return the folders of checkpoints in a folder; none if it holds a model itself."""
+    try:
+        names = sorted(os.listdir(path))
+    except OSError:  # a file, or a folder without permission
+        return []
+    if any(name.endswith(_OF_A_MODEL) for name in names):
+        return []
+    inside = [os.path.join(path, name) for name in names if is_checkpoint(name)]
+    return [one for one in inside if os.path.isdir(one)]
 
 
 @dataclass(frozen=True)

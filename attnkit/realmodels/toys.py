@@ -113,7 +113,9 @@ def tied_matrices(
     if roles == "QK":
         form = a.astype(np.float64) @ b.swapaxes(-2, -1)
         values, vectors = np.linalg.eigh((form + form.swapaxes(-2, -1)) / 2)
-        best = (vectors * np.sqrt(values.clip(0))[..., None, :])[..., -a.shape[-1] :]
+        columns = (vectors * np.sqrt(values.clip(0))[..., None, :])[..., -a.shape[-1] :]
+        best = np.zeros(a.shape)  # a head may be wider than the model
+        best[..., : columns.shape[-1]] = columns
         return best, best
     norms = [np.linalg.norm(w.astype(np.float64), axis=(-2, -1), keepdims=True) for w in (a, b)]
     keys, values = (w / norm for w, norm in zip((a, b), norms, strict=True))
