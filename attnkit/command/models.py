@@ -150,6 +150,7 @@ def _save(atlas: Atlas, arguments: argparse.Namespace, *, complete: bool) -> Non
     """Write and print the requested outputs; published tables only if no model is missing."""
     from attnkit.realmodels.answer import as_they_stand, summary
     from attnkit.realmodels.revisions import describe_training, over_training, training_table
+    from attnkit.realmodels.tie_costs import cost_table
 
     setting = _settings(arguments)[0]
     rows = over_training(atlas.table, folded=setting.fold, offset=setting.offset)
@@ -168,7 +169,10 @@ def _save(atlas: Atlas, arguments: argparse.Namespace, *, complete: bool) -> Non
             saving.table(arguments, summary(plain))
         if complete and arguments.ship:
             saving.attempt("--ship", "the shipped atlas", lambda: _ship(atlas))
-        print(summary(atlas.table if plain.empty else plain))
+        shown = atlas.table if plain.empty else plain
+        print(summary(shown))
+        print("\nWhat tied matrices would lose, median over heads (random matrices):\n")
+        print(cost_table(shown[shown["head"].notna()]))
         if len(rows):
             print(f"\n{training_table(rows)}\n")
         for _, of_kind in rows.groupby(["training", "kind"], sort=False):

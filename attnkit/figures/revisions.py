@@ -13,13 +13,13 @@ from attnkit.figures.marks import Mark, curve, level
 from attnkit.figures.panels import Axis, Figure, Panel, Title, draw
 from attnkit.realmodels.measures import MEASURES
 from attnkit.realmodels.revisions import OVER_TRAINING
-from attnkit.variants.palette import VIRIDIS
+from attnkit.variants.palette import FURTHER
 
 DASHES = {"encoder": "solid", "causal": "solid", "cross": "dash"}
 """Dash of the curves of each kind of layer."""
 
-_RAMP = VIRIDIS[3:7]
-"""Colours of the first to the last layer, which can be seen on light and on dark pages."""
+_FIRST, _LAST = FURTHER[1], FURTHER[3]
+"""Colours of the first and the last layer, which can be seen on light and on dark pages."""
 
 _MOST_NAMES, _MOST_TICKS = 4, 8
 """Most layers with a name in the legend, and most revisions with a name on the axis."""
@@ -92,7 +92,6 @@ def _marks(rows: pd.DataFrame, measure: str, *, named: bool) -> list[Mark]:
 
 def _color(depth: float) -> str:
     """Return the colour of a layer from its depth, from 0 for the first to 1 for the last."""
-    stops = np.array([[int(color[i : i + 2], 16) for i in (1, 3, 5)] for color in _RAMP], float)
-    places = np.linspace(0, 1, len(stops))
-    parts = [round(float(np.interp(depth, places, stops[:, part]))) for part in range(3)]
+    ends = [[int(color[i : i + 2], 16) for i in (1, 3, 5)] for color in (_FIRST, _LAST)]
+    parts = [round(first + depth * (last - first)) for first, last in zip(*ends, strict=True)]
     return "#{:02x}{:02x}{:02x}".format(*parts)

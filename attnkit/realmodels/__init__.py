@@ -16,7 +16,9 @@
 | `tensors` | named tensors of a file, each read when it is requested |
 | `safetensors_file`, `gguf_header`, `marian_tensors` | list and read the tensors of a format |
 | `quantised` | values of quantised weights in safetensors |
-| `measures`, `form`, `chance`, `portraits` | measures of one layer, their random levels, drawing data |
+| `measures`, `form` | measures of one layer |
+| `chance`, `portraits` | their random levels, and drawing data |
+| `tie_costs` | what tied matrices would cost, beside the accuracies of toys |
 | `atlas`, `kept_layers` | table of all heads and layers of models |
 | `revisions` | revisions of one model side by side, over its training |
 | `running` | loads a model that is run, with transformers |

@@ -236,7 +236,7 @@ def measure_model(
     """
     rows: list[dict[str, object]] = []
     arrays: dict[str, np.ndarray] = {}
-    finished = None if kept is None else KeptLayers(kept, (*settings, portraits))
+    finished = None if kept is None else KeptLayers(kept, (*settings, portraits, *MEASURES))
     for n_measured, layer in enumerate(model.layers, 1):
         as_read, place = layer.read(), f"{model.name} {layer.kind} {layer.index}"
         found = None if finished is None else finished.find(place, as_read)

@@ -8,7 +8,6 @@ that the library `huggingface_hub` has in its own cache are read there.
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -74,12 +73,15 @@ def revisions_of(source: str) -> list[str]:
     that holds no model itself, but folders of checkpoints, stands for all of these.
     """
     name, _, revisions = source.rpartition("@")
-    path = os.path.expanduser(source)
-    if os.path.exists(path):
-        return _checkpoints(path) or [source]
     match = _SHORT.fullmatch(source)
-    if os.path.isdir(os.path.expanduser(name)):
-        return [os.path.join(name, one) for one in revisions.split(",") if one]
+    try:
+        path = Path(source).expanduser()
+        if path.exists():
+            return [str(one) for one in _checkpoints(path)] or [source]
+        if name and Path(name).expanduser().is_dir():
+            return [str(Path(name) / one) for one in revisions.split(",") if one]
+    except (OSError, RuntimeError):  # a name that no file can have; opening it says why
+        return [source]
     if match is None or "," not in (match["revision"] or ""):
         return [source]
     inside = f":{match['inside']}" if match["inside"] else ""
@@ -87,16 +89,12 @@ def revisions_of(source: str) -> list[str]:
     return [f"{stem}@{one}{inside}" for one in match["revision"].split(",") if one]
 
 
-def _checkpoints(path: str) -> list[str]:
+def _checkpoints(path: Path) -> list[Path]:
     """Return the folders of checkpoints in a folder; none if it holds a model itself."""
-    try:
-        names = sorted(os.listdir(path))
-    except OSError:  # a file, or a folder without permission
+    inside = sorted(path.iterdir()) if path.is_dir() else []
+    if any(one.name.endswith(_OF_A_MODEL) for one in inside):
         return []
-    if any(name.endswith(_OF_A_MODEL) for name in names):
-        return []
-    inside = [os.path.join(path, name) for name in names if is_checkpoint(name)]
-    return [one for one in inside if os.path.isdir(one)]
+    return [one for one in inside if is_checkpoint(one.name) and one.is_dir()]
 
 
 @dataclass(frozen=True)

@@ -174,6 +174,7 @@ TIES = ("tie_symmetric", "tie_qk", "tie_kv")
 WITH_VALUES = tuple(name for name in MEASURES if name.endswith(("_qv", "_kv")))
 """Comparisons with W_V; where W_K serves as W_V, they are 1, or those with W_K once more."""
 
+
 def prepared(layer: Projections, *, fold: bool = False, offset: int = 0) -> Projections:
     """Return the layer as it is to be measured.
 
@@ -214,8 +215,7 @@ def measure_layer(layer: Projections) -> LayerMeasures:
     """Compute the measures in `OF_WEIGHTS` of a layer that was `prepared`."""
     n_heads, n_kv_heads = len(layer.W_Q), len(layer.W_K)
     per_group = n_heads // n_kv_heads
-    groups = []
-    total = np.zeros((layer.W_Q.shape[1], layer.W_K.shape[1]), np.float32)
+    groups, queries, keys = [], list[Array](), list[Array]()
     is_measurable = all(map(is_finite, (layer.W_Q, layer.W_K, layer.W_V)))
     largest = [float(np.abs(w).max()) or 1.0 for w in (layer.W_Q, layer.W_K)]
     for group in range(n_kv_heads):
@@ -225,11 +225,13 @@ def measure_layer(layer: Projections) -> LayerMeasures:
         )
         groups.append(_measure_group(q, k, v))
         if is_measurable:
-            total += ((q.sum(0) / largest[0]) @ (k / largest[1]).T).astype(np.float32)
+            queries.append((q.sum(0) / largest[0]).astype(np.float32))
+            keys.append((k / largest[1]).astype(np.float32))
     values = {name: np.concatenate([group[name] for group in groups]) for name in groups[0]}
     heads_values = {name: values[name] for name in OF_WEIGHTS}
     whole = {name: float("nan") for name, measure in MEASURES.items() if measure.layers}
     if is_measurable:
+        total = np.concatenate(queries, 1) @ np.concatenate(keys, 1).T
         whole |= _measure_whole_layer(layer, total, values)
     return LayerMeasures(heads_values, whole)
 

@@ -28,7 +28,7 @@ OVER_TRAINING = {
 
 _CHECKPOINT = re.compile(r"(^|[-_.])(checkpoint|ckpt|(global_)?step|iter|epoch)[-_]?\d", re.I)
 _STEP = re.compile(r"(?:checkpoint|ckpt|step|iter)[-_]?(\d+)(k)?(?![a-z0-9])", re.I)
-_COMMIT = re.compile(r"[0-9a-f]{7,40}")
+_COMMIT = re.compile(r"(?=.*[a-f])[0-9a-f]{7,40}")
 
 
 def is_checkpoint(folder: str) -> bool:
@@ -92,9 +92,7 @@ def trainings(models: Iterable[str]) -> dict[str, list[Revision]]:
     return several
 
 
-def over_training(
-    table: pd.DataFrame, *, folded: bool = False, offset: int = 0
-) -> pd.DataFrame:
+def over_training(table: pd.DataFrame, *, folded: bool = False, offset: int = 0) -> pd.DataFrame:
     """Return how alike W_Q and W_K are in every layer, over the revisions of a model.
 
     Args:
@@ -118,8 +116,9 @@ def over_training(
     layers = layers.merge(heads.mean().reset_index(), on=keys)
     for training, revisions in trainings(chosen["model"]).items():
         for place, one in enumerate(revisions):
-            found = {"training": training, "revision": one.label, "place": place, "step": one.step}
-            rows.append(layers[layers["model"] == one.model].assign(**found))
+            of_model = layers[layers["model"] == one.model]
+            labelled = of_model.assign(training=training, revision=one.label)
+            rows.append(labelled.assign(place=place, step=one.step))
     columns = ["training", "revision", "place", "step", "kind", "layer", *names]
     every = pd.concat(rows, ignore_index=True) if rows else pd.DataFrame(columns=columns)
     return every[columns]
@@ -156,7 +155,10 @@ def training_table(rows: pd.DataFrame) -> str:
     head = ["model, kind", "revision", *(MEASURES[name].title for name in OVER_TRAINING)]
     lines = []
     for (training, kind, _), layers in rows.groupby(["training", "kind", "place"], sort=False):
-        cells = [f"{markdown_text(training)} {kind}", markdown_text(layers["revision"].iloc[0])]
+        cells = [
+            f"{markdown_text(str(training))} {kind}",
+            markdown_text(layers["revision"].iloc[0]),
+        ]
         for name in OVER_TRAINING:
             values = layers[name]
             span = f"[{fixed(values.min(), 2)}, {fixed(values.max(), 2)}]"

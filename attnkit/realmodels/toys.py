@@ -80,23 +80,31 @@ def _measured(result: Result, variant: Variant) -> pd.DataFrame:
         after = np.full(len(model.seeds), np.nan)
         if str(variant) == "QKV":
             model = _trained(result, variant)
-            _tie(model, variant, roles)
+            tie(model, variant, roles)
             after = accuracy_of(model, examples.tokens, examples.labels)
         columns[f"accuracy_{roles.lower()}"] = after[of_seed]
     return table.assign(**columns, chance=experiment.task.chance)
 
 
-def _tie(model: Model, variant: Variant, roles: str) -> None:
-    """Replace the matrices of two roles by the best tied ones, in every head."""
+def tie(model: Model, variant: Variant, roles: str) -> None:
+    """Replace the matrices of two roles by the best tied ones, in every head of all runs.
+
+    Args:
+        model: The runs of the variant.
+        variant: A variant in which both roles have a matrix of their own.
+        roles: "QK" or "KV".
+    """
     import torch
 
-    weights = model.transformer(variant).weights
-    for name in [name for name in weights if name.endswith(f".W_{roles[0]}")]:
-        names = [name, f"{name[:-1]}{roles[1]}"]
-        for of_role, tied in zip(
-            names, tied_matrices(roles, *(weights[n].numpy() for n in names)), strict=True
-        ):
-            weights[of_role].copy_(torch.from_numpy(tied))
+    from attnkit.variants.sharing import ROLES
+
+    of_roles = [role for role in ROLES if role in roles]
+    weights, wiring = model.transformer(variant).weights, model.wirings[variant]
+    for layer in range(len(model.layer_specs)):
+        own = (model.role_weights(layer, role)[0].numpy() for role in of_roles)
+        for role, tied in zip(of_roles, tied_matrices(roles, *own), strict=True):
+            heads = torch.from_numpy(tied).transpose(1, 2)  # (s, m, h, d)
+            weights[wiring.names(layer)[f"W_{role}"]].copy_(heads.flatten(2))
 
 
 def tied_matrices(
