@@ -191,7 +191,8 @@ def test_a_damaged_atlas_is_told(local_copy, monkeypatch):
 def test_a_hosted_copy_measures_nothing(tmp_path):
     """A copy that many people visit shows the command instead of a field and an upload."""
     with idle_service(tmp_path, hosted="true"):
-        for name, command in (("own", "models PATH"), ("sentence", "sentence MODEL")):
+        commands = {"own": "models PATH", "sentence": "sentence MODEL", "training": "models FOLDER"}
+        for name, command in commands.items():
             tab = open_page("atlas", show=name)
             text_with(tab, "Off on this copy")
             assert any(f"python -m attnkit {command}" in code.value for code in tab.code)

@@ -28,8 +28,9 @@ from attnkit.realmodels.measures import MEASURES, TIES, Measure
 from attnkit.realmodels.portraits import Portrait
 from attnkit.realmodels.revisions import describe_training, over_training
 from attnkit.realmodels.tie_costs import cost_sentences, cost_table, toy_cost_table, toy_costs
+from attnkit.service.server import server_settings
 from attnkit.ui.atlas.choice import AtlasChoice, Head, heads_table, numbers, pick_measure, picture
-from attnkit.ui.atlas.custom_model import LINK_SHOWS, ONLY_HERE
+from attnkit.ui.atlas.custom_model import LINK_SHOWS, ONLY_HERE, off_here
 from attnkit.ui.atlas.head_portrait import show_head
 from attnkit.ui.markdown import plain, with_formulas
 from attnkit.ui.widgets import bound, download
@@ -155,6 +156,10 @@ def show_training(choice: AtlasChoice, atlas: Atlas) -> None:
     """Draw symmetry, cosine and overlap of every layer over the revisions of a model."""
     rows = over_training(atlas.table, folded=choice.fold, offset=choice.offset)
     rows = rows if len(rows) else over_training(atlas.table)
+    command = "python -m attnkit models FOLDER --training training.svg"
+    if rows.empty and server_settings().hosted:
+        off_here("measure revisions", command)
+        return
     if rows.empty:
         st.markdown(
             "None of these models is there in several revisions. Under *A model of your own* you "
@@ -162,7 +167,7 @@ def show_training(choice: AtlasChoice, atlas: Atlas) -> None:
             "and the path of a folder with checkpoints stands for all of these. The same in a "
             "terminal:"
         )
-        st.code("python -m attnkit models FOLDER --training training.svg", language="bash")
+        st.code(command, language="bash")
         return
     names = list(rows["training"].unique())
     if len(names) > 1:
