@@ -127,6 +127,9 @@ FIVE = "hidden_size=70 num_attention_heads=5 num_key_value_heads=5"
 FOUR = "hidden_size=52 head_dim=10 num_attention_heads=4 num_key_value_heads=2"
 LLAMA = llama_like("hidden_size=84 head_dim=14 " + GROUPED)
 LINEAR = {"rope_type": "linear", "factor": 3.0}
+YARN = {"rope_type": "yarn"} | settings(
+    "factor=4.0 original_max_position_embeddings=32 beta_fast=8.0"
+)
 LLAMA_3 = {"rope_type": "llama3"} | settings(
     "factor=7.0 low_freq_factor=1.0 high_freq_factor=4.0 original_max_position_embeddings=53"
 )
@@ -168,6 +171,9 @@ MODELS = {
     "LlamaForCausalLM": ("llama", "decoder", LLAMA),
     "LlamaForCausalLM, stretched": (
         "llama", "decoder", llama_like("hidden_size=42 head_dim=14 " + EQUAL, **LINEAR)
+    ),
+    "LlamaForCausalLM, by YaRN": (
+        "llama", None, llama_like("hidden_size=42 head_dim=14 " + EQUAL, **YARN)
     ),
     "Qwen2ForCausalLM": ("qwen2", None, llama_like("hidden_size=70 " + ONE_KEY)),
     "Qwen3ForCausalLM": ("qwen3", "decoder", llama_like("hidden_size=66 head_dim=14 " + GROUPED)),
@@ -276,6 +282,10 @@ _LATENT = {
 
 KEYS = {
     "LlamaForCausalLM, stretched": {"rope.scaling.type": "linear", "rope.scaling.factor": 3.0},
+    "LlamaForCausalLM, by YaRN": {
+        "rope.scaling.type": "yarn", "rope.scaling.factor": 4.0,
+        "rope.scaling.original_context_length": 32, "rope.scaling.yarn_beta_fast": 8.0,
+    },
     "Qwen2ForCausalLM": {"rope.freq_base": BASE},
     "GemmaForCausalLM": {"rope.freq_base": 1e4},
     "Gemma2ForCausalLM": {"attn_logit_softcapping": 2.0, "attention.sliding_window": 53},

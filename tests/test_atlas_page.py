@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
@@ -23,7 +24,8 @@ from attnkit.realmodels import shipped, toys
 from attnkit.realmodels.answer import answer_sentences, caveats, conclusion, overlap_line
 from attnkit.realmodels.atlas import Atlas
 from attnkit.realmodels.errors import Unreadable
-from attnkit.realmodels.measures import MEASURES
+from attnkit.realmodels.measures import MEASURES, TIES
+from attnkit.training.summary import fixed
 from attnkit.ui.atlas.choice import SECTIONS
 from attnkit.ui.atlas.head_portrait import TIED
 from attnkit.ui.atlas.measured_models import measured_models
@@ -168,8 +170,8 @@ def test_what_is_not_defined_or_not_measured_is_said(local_copy, monkeypatch):
     monkeypatch.setattr(shipped, "load_atlas", lambda: Atlas(table, made_atlas().arrays))
     tab = open_page("atlas", measure="cos_kv", head=f"{WRITER}/causal/1/2")
     assert f"in 1 of 4 layers of {WRITER}: comparisons" in text_with(tab, "W_V in 1 of")
-    text_with(tab, TIED)
-    assert TIED not in texts(choose(tab, head_layer=0))
+    text_with(tab, TIED["K=V"])
+    assert TIED["K=V"] not in texts(choose(tab, head_layer=0))
     tab.query_params["head"] = f"{READER}/encoder/1/3"
     assert "(random 0.23 ± 0.17)" in text_with(show(tab), "Outlined:")
     text_with(choose(tab, measure="act_cka_qk"), "None of these models has this measure")
@@ -189,7 +191,8 @@ def test_a_damaged_atlas_is_told(local_copy, monkeypatch):
 def test_a_hosted_copy_measures_nothing(tmp_path):
     """A copy that many people visit shows the command instead of a field and an upload."""
     with idle_service(tmp_path, hosted="true"):
-        for name, command in (("own", "models PATH"), ("sentence", "sentence MODEL")):
+        commands = {"own": "models PATH", "sentence": "sentence MODEL", "training": "models FOLDER"}
+        for name, command in commands.items():
             tab = open_page("atlas", show=name)
             text_with(tab, "Off on this copy")
             assert any(f"python -m attnkit {command}" in code.value for code in tab.code)
@@ -280,6 +283,37 @@ def test_a_folder_is_measured_and_joins_the_figures_until_the_server_forgets_it(
     problem = text_with(tab, "The link shows a measured model that this server no longer has")
     assert f"head='{sent['head']}', but there is no such head here" in problem
     assert "mine" not in link_of(tab)
+
+
+def test_checkpoints_are_shown_over_training(local_copy, inline, tiny_model):
+    """Without revisions the page says how to measure some; the sentence has the first and last."""
+    tab = open_page("atlas", show="training")
+    text_with(tab, "None of these models is there in several revisions.")
+    for step in (4, 20, 3):
+        shutil.copytree(tiny_model, tiny_model.parent / f"run/checkpoint-{step}")
+    tab = measured(section(tab, "own"), tiny_model.parent / "run")
+    text_with(tab, "They are in all figures; look under One head, Two models and Over training.")
+    finding = text_with(
+        section(tab, "training"), "run, encoder, from checkpoint-3 to checkpoint-20"
+    )
+    assert drawn(tab, "atlas_training")["alt"] in finding
+    (symmetry,) = re.findall(r"Symmetry of [^;]* goes from (\S+) to", finding)
+    row = tab.session_state["atlas_chosen"].measured.table.query("head.isna() and not folded")
+    assert symmetry == fixed(row["symmetry"].iloc[0], 2)
+
+
+def test_what_tying_would_cost_is_said_and_mapped(local_copy):
+    """Medians of real models, accuracies of toys, and the map of every head."""
+    tab = open_page("atlas", show="tying")
+    row = text_with(tab, "| model, kind (heads) | Error of symmetric scores")
+    heads = heads_of(made_atlas().table, model=READER)
+    medians = [fixed(heads[name].median(), 2) for name in TIES]
+    cells = r" \S+ \| ".join(medians)
+    assert re.search(rf"{READER} encoder \(10\) \| {cells}", row)
+    assert "| reverse | 90% (10%) |" in text_with(tab, "| toy | accuracy of QKV (chance)")
+    tab.button_group(key="atlas_tie").set_value("tie_kv")
+    assert link_of(show(tab))["measure"] == "tie_kv"
+    assert drawn(tab, "atlas_grid")["measure"] == MEASURES["tie_kv"].title
 
 
 def test_why_nothing_was_measured_is_said_plainly(local_copy, inline, tmp_path):

@@ -13,10 +13,13 @@ from family_models import ALIKE, CASES, FLAT, NEWER
 from library_models import D_VOCAB, Case, built, computed, library, opened, settings
 from safetensors.torch import load_file, save_file
 
+from attnkit.figures.groups import describe_tied
 from attnkit.realmodels import RealModel, measure_model
-from attnkit.realmodels.atlas import Q_IS_K
+from attnkit.realmodels.answer import summary
+from attnkit.realmodels.atlas import Q_IS_K, Atlas
 from attnkit.realmodels.gguf_file import ARCHITECTURES
 from attnkit.realmodels.layouts import FAMILIES, SPARSE
+from attnkit.ui.atlas.head_portrait import TIED
 
 N_QUICK = 3
 """Models of each newer family that are compared by default; `--long` compares all."""
@@ -172,6 +175,11 @@ def test_reformer_has_one_matrix_for_queries_and_keys(tmp_path):
     assert (tied["symmetry"] == 1).all()
     assert np.allclose(tied["cos_qk"].dropna(), 1)
     assert (table[table["layer"] == 0]["symmetry"] < 0.9).all()
+    assert "r causal (9), Q and K tied in 2 of 3 layers |" in summary(table)
+    assert "Q and K tied" in Atlas(table)._repr_html_()
+    (control,) = {TIED[row["tied"]] for row in tied.to_dict("records")}
+    assert control.startswith("Q and K are tied here")
+    assert describe_tied(table).startswith("Q and K are tied in 2 of 3 layers of r: ")
 
 
 def test_deepseek_v4_has_one_head_of_keys_that_serve_as_values(tmp_path):

@@ -103,7 +103,7 @@ def test_positions_of_llama_3_are_read_where_the_file_has_them(tmp_path):
     assert_same_layers(gguf_model(path).layers, opened(tmp_path)[1])
     for read in (
         ctranslate2_model(converted(tmp_path, model)),
-        gguf_model(write_gguf(path, model, "llama", **{"rope.scaling.type": "yarn"})),
+        gguf_model(write_gguf(path, model, "llama", **{"rope.scaling.type": "longrope"})),
     ):
         assert read.layers[0].read().rope is None
         assert any("distance 0" in note for note in read.notes)

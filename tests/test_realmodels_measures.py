@@ -6,11 +6,13 @@ import torch
 from scipy.linalg import orthogonal_procrustes, svdvals
 
 from attnkit.analysis import similarity
+from attnkit.realmodels import form
 from attnkit.realmodels.base import Projections, Rope
 from attnkit.realmodels.chance import chance_levels
 from attnkit.realmodels.gram import bases_of
-from attnkit.realmodels.measures import MEASURES, OF_WEIGHTS, measure_layer, prepared
+from attnkit.realmodels.measures import MEASURES, OF_WEIGHTS, TIES, measure_layer, prepared
 from attnkit.realmodels.portraits import AXES, portraits_of
+from attnkit.realmodels.toys import tied_matrices
 from attnkit.training import metrics
 
 H, G, M, D, E = 6, 3, 31, 5, 7
@@ -41,6 +43,11 @@ def turned(a, b):
     return similarity.cosine(a @ orthogonal_procrustes(a, b)[0], b)
 
 
+def lost(matrix, other):
+    """The relative error of another matrix in place of one."""
+    return np.linalg.norm(matrix - other) / np.linalg.norm(matrix)
+
+
 OF_PAIRS = {
     "cos": similarity.cosine,
     "overlap": similarity.overlap,
@@ -52,6 +59,8 @@ OF_FORM = {
     "directionality": lambda q, k: metrics.directionality(*map(torch.from_numpy, (q, k))),
     "rank_qk": lambda q, k: spread(svdvals(q @ k.T)),
     "rank_skew": lambda q, k: spread(svdvals(q @ k.T - k @ q.T)),
+    "tie_symmetric": lambda q, k: lost(q @ k.T, (q @ k.T + k @ q.T) / 2),
+    "tie_qk": lambda q, k: lost(q @ k.T, (best := tied_matrices("QK", q, k)[0]) @ best.T),
 }
 
 
@@ -71,6 +80,9 @@ def test_heads_and_layers_agree_with_the_definitions():
             for pair in ("qk", "qv", "kv")
         }
         expected |= {name: float(of(q[head], k[head])) for name, of in OF_FORM.items()}
+        keys, values = tied_matrices("KV", k[head], v[head])
+        expected["tie_kv"] = lost(k[head], keys)
+        assert lost(v[head], values) == pytest.approx(expected["tie_kv"])
         expected |= {f"norm_{role}": np.linalg.norm(w) for role, w in one.items()}
         expected |= {f"rank_{role}": spread(svdvals(w)) for role, w in one.items()}
         found = {name: measured.heads[name][head] for name in expected}
@@ -91,10 +103,12 @@ def test_tied_and_skew_forms_have_known_measures():
         assert found[name] == pytest.approx(np.ones(H)), name
     assert found["directionality"] == pytest.approx(np.zeros(H))
     assert np.isnan(found["rank_skew"]).all()
+    assert [found[name] for name in TIES[:2]] == pytest.approx(np.zeros((2, H)), abs=1e-6)
     j = np.random.default_rng(1).standard_normal((H, D, D))
     W_Q = (layer.W_K @ (j - j.swapaxes(1, 2))).astype(np.float32)
     found = measure_layer(Projections(W_Q, layer.W_K, layer.W_V)).heads
     assert found["symmetry"] == pytest.approx(-np.ones(H), abs=1e-5)
+    assert [found[name] for name in TIES[:2]] == pytest.approx(np.ones((2, H)), abs=1e-3)
     thin = layer.W_Q.copy()  # the overlap with a matrix of lower rank within it is 1
     thin[..., -1] = thin[..., 0]
     found = measure_layer(Projections(layer.W_Q, thin, layer.W_V)).heads
@@ -102,10 +116,29 @@ def test_tied_and_skew_forms_have_known_measures():
     assert ((bases_of(thin) ** 2).sum(1) > 0.5).sum(-1).tolist() == [D - 1] * H
 
 
+@pytest.mark.parametrize("roles", ["QK", "KV"])
+def test_no_other_tied_matrices_are_better(roles):
+    """Small changes of the shared matrix, of the rotation and of the norms only make it worse."""
+    rng = np.random.default_rng(6)
+    a, b = rng.standard_normal((2, M, D))
+    one, other = tied_matrices(roles, a, b)
+    turned, best = np.linalg.lstsq(one, other)[0], None
+    for size in (0, *[1e-3] * 20):
+        change = size * rng.standard_normal((M, D))
+        if roles == "QK":
+            error = lost(a @ b.T, (one + change) @ (one + change).T)
+        else:
+            turn = np.linalg.qr(np.eye(D) + size * rng.standard_normal((D, D)))[0]
+            turn = turned @ turn * np.sign(np.diag(turn)) * (1 + size * rng.standard_normal())
+            error = np.hypot(lost(a, one + change), lost(b, (one + change) @ turn))
+        best = error if best is None else best
+        assert error >= best
+
+
 TURNS = {
     "v": {"cos_qv", "cos_kv"},
     "qk": {"cos_qv", "cos_kv"},
-    "q": {"cos_qk", "cos_qv", "symmetry", "directionality", "rank_qk", "rank_skew"},
+    "q": {"cos_qk", "cos_qv", *form.OF_FORM},
 }
 """Which measures change when bases are turned alike. No head changes, but for W_Q alone."""
 
@@ -130,8 +163,8 @@ def test_what_cannot_be_compared_has_no_number():
     layer = made()
     zero = Projections(0 * layer.W_Q, layer.W_K, layer.W_V)
     for one, without, still in (
-        (made(d_kv=M + 6), "cos_qk overlap_qv symmetry rank_skew", "cos_kv overlap_kv rank_qk"),
-        (made(d_value=E), "cos_qv", "overlap_qv"),
+        (made(d_kv=M + 6), "cos_qk overlap_qv symmetry rank_skew tie_qk", "cos_kv tie_kv rank_qk"),
+        (made(d_value=E), "cos_qv tie_kv", "overlap_qv"),
         (zero, "cos_qk overlap_qk symmetry rank_q", "cos_kv directionality"),
     ):
         heads = measure_layer(one).heads
@@ -189,7 +222,7 @@ def test_random_layers_are_at_chance():
 
     Cosine 0 ± 1/√(m·d), overlap d/m; for layers, of the numbers of all heads.
     """
-    names = "cos_kv overlap_qk overlap_kv rotated_kv cka_qv cka_kv symmetry rank_k".split()
+    names = "cos_kv overlap_qk overlap_kv tie_kv tie_qk cka_qv cka_kv symmetry rank_k".split()
     for make in (lambda seed: made(seed=seed), latent):
         levels = chance_levels(make(0))[0]
         heads = [measure_layer(make(seed)).heads for seed in range(1, 31)]

@@ -1,6 +1,8 @@
 """Where models come from, and the command that measures them."""
 
 import json
+import math
+import re
 import sys
 from functools import partial
 from pathlib import Path
@@ -8,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from library_models import settings
 from safetensors.numpy import save_file
 
@@ -15,15 +19,17 @@ from attnkit.__main__ import main
 from attnkit.realmodels import Unreadable, measure_model, open_model
 from attnkit.realmodels import atlas as measuring
 from attnkit.realmodels.atlas import Atlas
+from attnkit.realmodels.revisions import trainings
 from attnkit.realmodels.sources import READ, find_files
+from attnkit.training.summary import fixed
 
 L, H, M = 2, 3, 33
 
 
-def write_bert(folder):
+def write_bert(folder, seed=7):
     """Write a small BERT of Gaussian matrices, as the library names them."""
     folder.mkdir(parents=True, exist_ok=True)
-    generator = np.random.default_rng(7)
+    generator = np.random.default_rng(seed)
     tensors = {
         f"encoder.layer.{layer}.attention.self.{role}.weight": generator.standard_normal((M, M))
         for layer in range(L)
@@ -149,7 +155,10 @@ def test_the_command_writes_a_row_per_head_and_per_layer(bert, tmp_path, capsys)
     assert set(zip(table["folded"], table["offset"], strict=True)) == settings
     assert table["head"].notna().sum() == 2 * L * H
     assert table["head"].isna().sum() == 2 * L
-    assert "tiny-bert encoder (6)" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert printed.count("tiny-bert encoder (6)") == 2
+    own = table[table["head"].notna() & ~table["folded"]]
+    assert f"| {fixed(own['tie_qk'].median(), 2)} (0.8" in printed
     atlas = Atlas.load(out, portraits)
     assert atlas.portrait("tiny-bert", "encoder", 1, 2).shown > 0
     assert main(["models", str(bert), "--offset", "4"]) == 2
@@ -163,6 +172,51 @@ def test_the_command_writes_a_row_per_head_and_per_layer(bert, tmp_path, capsys)
     both = Atlas.load(out)
     assert list(both.table["model"].unique()) == ["tiny-bert", "tiny-bert (2)"]
     assert len(both.joined(both).table) == len(both.table)
+
+
+def test_checkpoints_are_set_side_by_side_over_training(tmp_path, capsys):
+    """A folder of them stands for all, in the order of their steps, as a table and as figures."""
+    for seed, step in enumerate((1000, 500, 20)):
+        write_bert(tmp_path / "run" / f"checkpoint-{step}", seed)
+    write_bert(tmp_path / "tiny-bert")
+    out = {end: str(tmp_path / f"t.{end}") for end in ("parquet", "csv", "svg")}
+    sources = str(tmp_path / "run"), str(tmp_path / "tiny-bert")
+    assert main(["models", *sources, "--out", out["parquet"], "--training", out["csv"]]) == 0
+    said, rows = capsys.readouterr().out, pd.read_csv(out["csv"])
+    assert list(rows["step"]) == [20, 20, 500, 500, 1000, 1000]
+    assert set(rows["training"]) == {"run"}
+    table = pd.read_parquet(out["parquet"])
+    for row in rows.itertuples():
+        own = table[(table["model"] == f"run@{row.revision}") & (table["layer"] == row.layer)]
+        layer, heads = own[own["head"].isna()].iloc[0], own[own["head"].notna()]
+        assert row.symmetry == pytest.approx(layer["symmetry"])
+        assert row.cos_qk == pytest.approx(layer["cos_qk"])
+        assert row.overlap_qk == pytest.approx(heads["overlap_qk"].mean())
+    first, last = (rows[rows["step"] == step]["symmetry"].median() for step in (20, 1000))
+    assert re.search(
+        rf"checkpoint-20 to .* from {fixed(first, 2)} .*to {fixed(last, 2)} \(ra", said
+    )
+    some = f"{tmp_path / 'run'}@checkpoint-500,checkpoint-20"
+    assert main(["models", some, "--training", out["svg"]]) == 0
+    drawn = Path(out["svg"]).read_text(encoding="utf-8")
+    assert drawn.startswith("<svg")
+    assert "run over its training" in drawn
+    capsys.readouterr()
+    assert main(["models", str(tmp_path / "tiny-bert"), "--training", out["svg"]]) == 2
+    assert "allowed with several revisions of one model" in capsys.readouterr().err
+
+
+@given(st.lists(st.integers(0, 10**6), min_size=2, max_size=6, unique=True), st.randoms())
+def test_revisions_are_in_the_order_of_their_numbers(steps, random):
+    """Whatever the order in which they are given; without numbers this order stays."""
+    forms = ("step{}", "step{}-tokens4B", "checkpoint-{}", "global_step{}", "iter_{}", "{}")
+    form = f"m@{random.choice(forms)}"
+    (revisions,) = trainings([form.format(step) for step in steps]).values()
+    assert [one.step for one in revisions] == sorted(steps)
+    names = [f"{form.format(steps[0])}", "m@v1.0", "m", "other", "m@9f8e7d6c"]
+    assert [one.label for one in trainings(names)["m"]][1:] == ["v1.0", "main", "9f8e7d6c"]
+    assert all(math.isnan(one.step) for one in trainings(names)["m"])
+    assert trainings(["m@step1", "n@step2"]) == {}
 
 
 def test_a_stopped_measurement_goes_on(bert, tmp_path, monkeypatch):

@@ -7,9 +7,12 @@ from importlib.util import find_spec
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from made_atlas import made_atlas
 
+from attnkit.experiment import Experiment
 from attnkit.figures.groups import counting_heads, describe_tied, groups_of
+from attnkit.model.model import Model
 from attnkit.realmodels import Setting, measure_model, open_model
 from attnkit.realmodels.answer import (
     answer_sentences,
@@ -21,9 +24,9 @@ from attnkit.realmodels.answer import (
 )
 from attnkit.realmodels.atlas import Atlas, notes_on
 from attnkit.realmodels.base import TRAINED_HERE, AttentionLayer, Kind, Projections, RealModel
-from attnkit.realmodels.measures import MEASURES, OF_ACTIVATIONS
+from attnkit.realmodels.measures import MEASURES, OF_ACTIVATIONS, measure_layer
 from attnkit.realmodels.shipped import PACKAGES, load_atlas
-from attnkit.realmodels.toys import toy_table
+from attnkit.realmodels.toys import tie, tied_matrices, toy_table
 
 MINILM, WHISPER, SMOLLM = "all-MiniLM-L6-v2", "Whisper tiny.en", "SmolLM2-135M-Instruct"
 
@@ -122,6 +125,8 @@ def test_every_head_of_the_shipped_models_has_a_row_and_a_portrait():
         portrait = atlas.portrait(row.model, row.kind, row.layer, row.head, row.folded)
         s, a = (portrait.symmetric**2).sum(), 2 * (portrait.skew**2).sum()
         assert (s - a) / (s + a) == pytest.approx(row.symmetry, abs=1e-3)
+        kept = (portrait.symmetric.clip(0) ** 2).sum() / (portrait.singular**2).sum()
+        assert row.tie_qk == pytest.approx((1 - kept) ** 0.5, abs=1e-3)
         assert (portrait.angles["qk"] ** 2).mean() == pytest.approx(row.overlap_qk, abs=2e-3)
     assert atlas.portrait(SMOLLM, "encoder", 0, 0) is None
 
@@ -183,11 +188,30 @@ def test_toys_are_tied_where_their_variant_ties_them():
     assert np.allclose(tied[["cos_qk", "symmetry"]], 1, atol=1e-5)
     assert np.allclose(heads.loc[heads["model"].str.endswith(", K=V"), "cos_kv"], 1, atol=1e-5)
     assert set(heads["kind"]) == {"encoder", "causal", "cross"}
+    for sharing, name in (("Q=K", "tie_symmetric"), ("Q=K", "tie_qk"), ("K=V", "tie_kv")):
+        assert heads.loc[heads["model"].str.endswith(f", {sharing}"), name].max() < 1e-3
     free = heads[heads["model"].str.endswith(", QKV")]
+    assert (free["accuracy"] >= free[["accuracy_qk", "accuracy_kv"]].max(axis=1) - 0.02).all()
     assert free["cos_qk"].abs().max() < 0.99
     wanted = "model kind layer head cos_qk cos_qv cos_kv overlap_qk overlap_qv overlap_kv"
     for table in (load_atlas().table, toy_table()):  # `models --out` promises these columns
         assert set(table) >= {*wanted.split(), "symmetry", "directionality", *MEASURES}
+
+
+@pytest.mark.parametrize("roles", ["QK", "KV"])
+def test_the_best_tied_matrices_are_put_into_every_head_of_a_toy(roles):
+    """Head by head, in all layers and runs; what a head has afterwards has no error left."""
+    experiment = Experiment(task="reverse", n_seeds=2)
+    variant, own = experiment.sharing[0], {}
+    model = Model(experiment, experiment.seeds, torch.device("cpu"), sharing=[variant])
+    for at in ("before", "after"):
+        own[at] = [[model.role_weights(i, r)[0].numpy().copy() for r in roles] for i in range(2)]
+        tie(model, variant, roles)
+    for before, after in zip(own["before"], own["after"], strict=True):
+        assert np.allclose(after, tied_matrices(roles, *before), atol=1e-6)
+        q, k = (w.reshape(-1, *w.shape[2:]) for w in after)
+        found = measure_layer(Projections(q, k, k) if roles == "QK" else Projections(q, q, k))
+        assert found.heads[f"tie_{roles.lower()}"] == pytest.approx(0, abs=1e-3)
 
 
 # layers in which one matrix serves as W_K and as W_V, and layers that reuse keys and values

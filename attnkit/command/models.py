@@ -34,11 +34,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a folder, a file (*.safetensors beside its config.json, *.gguf, CTranslate2's "
         "model.bin, Marian's *.bin or *.npz), an installed package, or a model on the hub: "
         "owner/name, owner/name:Q8_0, owner/name@revision or several as "
-        "owner/name@step1000,step4000, or an address from the browser",
+        "owner/name@step1000,step4000, or an address from the browser; a folder of checkpoints "
+        "stands for all of them, FOLDER@checkpoint-500,checkpoint-1000 for some",
     )
     parser.add_argument("--out", metavar="FILE.parquet", help="write a row per head and per layer")
     parser.add_argument(
         "--portraits", metavar="FILE.safetensors", help="write the data of all head portraits, too"
+    )
+    parser.add_argument(
+        "--training",
+        metavar="FILE",
+        help="write how alike W_Q and W_K are in every layer over a model's revisions, as figures "
+        "(*.svg) or as a table (*.csv)",
     )
     parser.add_argument(
         "--fold", action="store_true", help="multiply the norm's gains into the weight matrices"
@@ -98,11 +105,14 @@ def _measure(sources: list[str], arguments: argparse.Namespace, atlases: list[At
 
     from attnkit.realmodels.atlas import Atlas, measure_model, notes_on
     from attnkit.realmodels.hub import revisions_of
+    from attnkit.realmodels.revisions import trainings
     from attnkit.realmodels.sources import open_model
 
     settings = _settings(arguments)
     sources = [one for source in sources for one in revisions_of(source)]
     models = _with_unique_names([open_model(source) for source in sources])
+    if arguments.training:
+        _check_training(arguments.training, len(trainings(model.name for model in models)))
     for source, model in zip(sources, models, strict=True):
         with tqdm(desc=model.name, unit="layer", file=sys.stderr, leave=False) as bar:
             atlas = measure_model(
@@ -139,7 +149,11 @@ def _with_unique_names(models: list[RealModel]) -> list[RealModel]:
 def _save(atlas: Atlas, arguments: argparse.Namespace, *, complete: bool) -> None:
     """Write and print the requested outputs; published tables only if no model is missing."""
     from attnkit.realmodels.answer import as_they_stand, summary
+    from attnkit.realmodels.revisions import describe_training, over_training, training_table
+    from attnkit.realmodels.tie_costs import cost_table
 
+    setting = _settings(arguments)[0]
+    rows = over_training(atlas.table, folded=setting.fold, offset=setting.offset)
     plain = as_they_stand(atlas.table)
     with Saving() as saving:
         if arguments.out:
@@ -147,11 +161,33 @@ def _save(atlas: Atlas, arguments: argparse.Namespace, *, complete: bool) -> Non
         if arguments.portraits:
             path = Path(arguments.portraits)
             saving.attempt("--portraits", arguments.portraits, lambda: atlas.save(portraits=path))
+        if arguments.training and len(rows):
+            saving.attempt(
+                "--training", arguments.training, lambda: _write_training(rows, arguments.training)
+            )
         if complete:
             saving.table(arguments, summary(plain))
         if complete and arguments.ship:
             saving.attempt("--ship", "the shipped atlas", lambda: _ship(atlas))
-        print(summary(atlas.table if plain.empty else plain))
+        shown = atlas.table if plain.empty else plain
+        print(summary(shown))
+        print("\nWhat tied matrices would lose, median over heads (random matrices):\n")
+        print(cost_table(shown[shown["head"].notna()]))
+        if len(rows):
+            print(f"\n{training_table(rows)}\n")
+        for _, of_kind in rows.groupby(["training", "kind"], sort=False):
+            print(describe_training(of_kind))
+
+
+def _write_training(rows: pd.DataFrame, target: str) -> None:
+    """Write the rows of `over_training` as a table, or the figure of their only model."""
+    from attnkit.foundation.files import write_file
+    from attnkit.foundation.tables import csv_of_frame
+    from attnkit.notebook.pictures import picture
+    from attnkit.notebook.plots import training_figure
+
+    text = csv_of_frame(rows) if target.endswith(".csv") else picture(training_figure(rows))
+    write_file(Path(target), text)
 
 
 def _with_activations(table: pd.DataFrame, source: str) -> pd.DataFrame:
@@ -178,14 +214,32 @@ def _settings(arguments: argparse.Namespace) -> tuple[Setting, ...]:
 
 def _check(arguments: argparse.Namespace) -> None:
     """Check the options of the outputs before the models are measured."""
-    for option, ending in (("out", ".parquet"), ("portraits", ".safetensors")):
+    for option, *endings in (
+        ("out", ".parquet"),
+        ("portraits", ".safetensors"),
+        ("training", ".svg", ".csv"),
+    ):
         target = getattr(arguments, option)
-        if target is not None and not target.endswith(ending):
+        if target is not None and not target.endswith(tuple(endings)):
             got = got_path(f"--{option}", target)
-            raise BadInput(f"{got}, allowed a name that ends in {ending}")
+            raise BadInput(f"{got}, allowed a name that ends in {' or '.join(endings)}")
     if arguments.table and (arguments.fold or arguments.offset != "0"):
         raise BadInput("--table: allowed for models as they stand; leave out --fold and --offset")
-    check_files(arguments, "out", "portraits", "table")
+    check_files(arguments, "out", "portraits", "training", "table")
+
+
+def _check_training(target: str, n_models: int) -> None:
+    """Check that there is a model with several revisions, and only one if it is to be drawn."""
+    if not n_models:
+        raise BadInput(
+            f"{got_path('--training', target)}, allowed with several revisions of one model, such "
+            "as owner/name@step1000,step4000, or a folder of checkpoints"
+        )
+    if n_models > 1 and target.endswith(".svg"):
+        raise BadInput(
+            f"{got_path('--training', target)}, allowed *.csv: there are revisions of "
+            f"{n_models} models, and a figure shows one"
+        )
 
 
 def _ship(atlas: Atlas) -> None:

@@ -14,7 +14,8 @@ import numpy as np
 import pandas as pd
 
 from attnkit.foundation.words import counted, listed
-from attnkit.realmodels.atlas import K_IS_V, KV_PLACE
+from attnkit.realmodels.answer import tied_layers
+from attnkit.realmodels.atlas import K_IS_V, KV_PLACE, Q_IS_K
 from attnkit.realmodels.measures import OF_ACTIVATIONS, Measure
 from attnkit.training.summary import fixed
 from attnkit.variants.palette import COLORS, FURTHER
@@ -223,20 +224,25 @@ def describe_groups(groups: list[Group], title: str) -> str:
 
 
 def describe_tied(heads: pd.DataFrame) -> str:
-    """Name the models in which W_K serves as W_V in some layers; may be empty."""
-    tied = []
-    for model, rows in heads.groupby("model", sort=False):
-        layers = rows.drop_duplicates(["kind", "layer"])
-        n_tied = int((layers["tied"] == K_IS_V).sum())
-        if n_tied:
-            share = "all" if n_tied == len(layers) else f"{n_tied} of {len(layers)}"
-            tied.append(f"in {share} layers of {model}")
-    if not tied:
-        return ""
-    return (
-        f"One matrix serves as W_K and as W_V {' and '.join(tied)}: comparisons with W_V are left "
-        "out there, and out of all averages."
-    )
+    """Name the models in which one matrix has two roles in some layers; may be empty."""
+    sentences = []
+    for tied, words in _TIED.items():
+        places = [
+            f"in {share} of {model}"
+            for model, rows in heads.groupby("model", sort=False)
+            if (share := tied_layers(rows, tied))
+        ]
+        sentences += [words.format(" and ".join(places))] if places else []
+    return " ".join(sentences)
+
+
+_TIED = {
+    K_IS_V: "One matrix serves as W_K and as W_V {}: comparisons with W_V are left out there, and "
+    "out of all averages.",
+    Q_IS_K: "Q and K are tied {}: one matrix serves as W_Q and as W_K, so their cosine, their "
+    "overlap and the symmetry of W_Q W_Kᵀ are 1. This is a positive control of the measures.",
+}
+"""Sentence about layers with each sharing; the places come where the braces are."""
 
 
 def describe_lacking(heads: pd.DataFrame, measure: Measure) -> str:

@@ -15,13 +15,16 @@ from attnkit.foundation.words import counted
 from attnkit.notebook.drawings import signed_map
 from attnkit.notebook.films import framed
 from attnkit.notebook.style import card, grid, paragraph, swatch, table
-from attnkit.realmodels.answer import conclusion
+from attnkit.realmodels.answer import TIED, conclusion, tied_layers
 from attnkit.realmodels.atlas import Atlas, MeasuredHead
 from attnkit.realmodels.measures import MEASURES
 from attnkit.realmodels.sentence import SentenceReading
 from attnkit.ui.standalone import standalone_html
 
-SHOWN = ("overlap_qk", "overlap_qv", "overlap_kv", "symmetry", "directionality")
+SHOWN = (
+    *("overlap_qk", "overlap_qv", "overlap_kv", "symmetry", "directionality"),
+    *("tie_qk", "tie_kv"),
+)
 """Measures in the table of an atlas."""
 
 MOST_GROUPS = 40
@@ -38,7 +41,11 @@ def atlas_card(atlas: Atlas) -> str:
     rows: dict[tuple[str, str], list[str]] = {}
     for measure in SHOWN:
         for group in groups_of(heads, measure):
-            name = f"{swatch(group.color)}{escape(group.name)}"
+            name = f"{swatch(group.color)}{escape(group.name)}" + "".join(
+                f"<br>{words} in {share}"
+                for tied, words in TIED.items()
+                if (share := tied_layers(group.heads, tied))
+            )
             count = f"{len(group.heads):,}"
             cells = rows.setdefault((group.model, group.kind), [name, count, *["–"] * len(SHOWN)])
             mean, _ = group.random

@@ -13,6 +13,7 @@ from functools import partial
 from html import escape
 from typing import Any
 
+import pandas as pd
 import plotly.graph_objects as go
 
 from attnkit.claims import Claim
@@ -36,6 +37,7 @@ from attnkit.figures.portrait import (
     plot_spectra,
     plot_split,
 )
+from attnkit.figures.revisions import plot_revisions
 from attnkit.foundation.display import Displayed
 from attnkit.foundation.settings import allowed_names, shown
 from attnkit.notebook.heatmaps import plot_attention, plot_scores
@@ -43,6 +45,7 @@ from attnkit.notebook.pictures import PicturedFigure
 from attnkit.realmodels.atlas import Atlas, MeasuredHead
 from attnkit.realmodels.measures import MEASURES, Measure
 from attnkit.realmodels.portraits import Portrait
+from attnkit.realmodels.revisions import describe_training, over_training
 from attnkit.training.results import Result
 from attnkit.training.snapshot import Snapshot
 
@@ -192,6 +195,32 @@ def _scatter(atlas: Atlas, x: str = "overlap_qk", y: str = "symmetry") -> Titled
     return plot_scatter(heads, a, b), f"{b.title} against {a.title}", describe_scatter(heads, a, b)
 
 
+def _training(atlas: Atlas, model: str = "") -> Titled:
+    """Plot symmetry, cosine and overlap of every layer over the revisions of a model."""
+    rows = over_training(atlas.table)
+    names = list(rows["training"].unique())
+    if not names:
+        raise ValueError(
+            "kind: got 'training', allowed distribution, scatter: no model here has several "
+            "revisions, such as name@step1000 and name@step4000"
+        )
+    if model and model not in names:
+        raise ValueError(f"model: got {_quoted(model)}, allowed {allowed_names(names, model)}")
+    return _titled(rows[rows["training"] == (model or names[0])])
+
+
+def _titled(rows: pd.DataFrame) -> Titled:
+    """Return the figure of one model's revisions, with what it shows in words."""
+    words = [describe_training(of_kind) for _, of_kind in rows.groupby("kind", sort=False)]
+    title = f"{rows['training'].iloc[0]} over its training"
+    return plot_revisions(rows), title, " ".join(words)
+
+
+def training_figure(rows: pd.DataFrame) -> go.Figure:
+    """Return the figure of the rows of `over_training` of one model."""
+    return finished(*_titled(rows))
+
+
 def _measure(field: str, name: str) -> Measure:
     """Return the measure of a name.
 
@@ -236,7 +265,7 @@ _KINDS: dict[str, dict[str, Draw]] = {
     "Snapshot": _RUNS,
     "Claim": _CLAIMS,
     "Evidence": _CLAIMS,
-    "Atlas": {"distribution": _distribution, "scatter": _scatter},
+    "Atlas": {"distribution": _distribution, "scatter": _scatter, "training": _training},
     "MeasuredHead": _HEADS,
 }
 """Figures by the name of a type and their own name; the first one is drawn by default."""

@@ -16,8 +16,11 @@
 | `tensors` | named tensors of a file, each read when it is requested |
 | `safetensors_file`, `gguf_header`, `marian_tensors` | list and read the tensors of a format |
 | `quantised` | values of quantised weights in safetensors |
-| `measures`, `chance`, `portraits` | measures of one layer, their random levels, drawing data |
+| `measures`, `form` | measures of one layer |
+| `chance`, `portraits` | their random levels, and drawing data |
+| `tie_costs` | what tied matrices would cost, beside the accuracies of toys |
 | `atlas`, `kept_layers` | table of all heads and layers of models |
+| `revisions` | revisions of one model side by side, over its training |
 | `running` | loads a model that is run, with transformers |
 | `activations` | similarity of queries, keys and values when a model reads text |
 | `sentence`, `recording` | scores and attention of a model that reads one sentence |
@@ -36,6 +39,7 @@ from attnkit.realmodels.base import (
 )
 from attnkit.realmodels.errors import Unreadable
 from attnkit.realmodels.measures import MEASURES, Measure
+from attnkit.realmodels.revisions import over_training
 from attnkit.realmodels.sentence import SentenceReader, SentenceReading, read_sentence
 
 __all__ = [
@@ -54,6 +58,7 @@ __all__ = [
     "Unreadable",
     "measure_model",
     "open_model",
+    "over_training",
     "read_sentence",
 ]
 

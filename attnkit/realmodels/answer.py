@@ -7,7 +7,7 @@ import math
 import pandas as pd
 
 from attnkit.foundation.tables import markdown_table, markdown_text
-from attnkit.realmodels.atlas import KV_PLACE
+from attnkit.realmodels.atlas import K_IS_V, KV_PLACE, Q_IS_K
 from attnkit.realmodels.base import Kind
 from attnkit.realmodels.measures import PAIRS
 from attnkit.training.summary import fixed
@@ -40,7 +40,9 @@ def conclusion(table: pd.DataFrame) -> str:
     count = _COUNTS[n_models] if n_models < len(_COUNTS) else str(n_models)
     models = f"{count} real model{'s' * (n_models > 1)}"
     n_related = int(q_k["related"].sum())
-    if n_related == len(q_k):
+    if (heads["tied"] == Q_IS_K).all():
+        keys = "Q and K are tied: one matrix serves as W_Q and as W_K"
+    elif n_related == len(q_k):
         far = ", but far from equal" if (q_k["position"] < _FAR).all() else ""
         keys = f"W_Q and W_K are related{far}"
     elif n_related:
@@ -246,12 +248,34 @@ def summary(table: pd.DataFrame) -> str:
         # They differ if heads of one width have no W_V, so that their overlap with V is missing.
         chances = chances[:1] if len(set(chances)) == 1 else chances
         sizes = (fixed(heads[f"cos_{pair}"].abs().mean(), 3) for pair in ("qv", "kv"))
-        cells = [f"{name} ({len(heads)})", _mean_and_interval(heads["cos_qk"]), "; ".join(sizes)]
+        name += f" ({len(heads)})" + "".join(
+            f", {words} in {share}"
+            for tied, words in TIED.items()
+            if (share := tied_layers(rows, tied))
+        )
+        cells = [name, _mean_and_interval(heads["cos_qk"]), "; ".join(sizes)]
         cells += [f"{'/'.join(overlaps)} ({'/'.join(chances)})"]
         cells += [_mean_and_interval(heads["symmetry"])]
         cells += [f"{fixed(layers['symmetry'].median(), 2)} {_interval(layers['symmetry'])}"]
         lines.append(cells)
     return markdown_table(head, lines, "lrrrrr")
+
+
+TIED = {Q_IS_K: "Q and K tied", K_IS_V: "K and V tied"}
+"""Words for the sharings of the column `tied`."""
+
+
+def tied_layers(rows: pd.DataFrame, tied: str) -> str:
+    """Return in how many layers of a model two roles share a matrix, in words; "" if in none.
+
+    Args:
+        rows: Rows of the model in the table of an atlas.
+        tied: The sharing, a key of `TIED`.
+    """
+    layers = rows.drop_duplicates(["kind", "layer"])
+    n_tied = int((layers["tied"] == tied).sum())
+    share = "all" if n_tied == len(layers) else f"{n_tied} of {len(layers)}"
+    return f"{share} layers" if n_tied else ""
 
 
 def _mean_and_interval(values: pd.Series[float]) -> str:

@@ -236,7 +236,7 @@ def measure_model(
     """
     rows: list[dict[str, object]] = []
     arrays: dict[str, np.ndarray] = {}
-    finished = None if kept is None else KeptLayers(kept, (*settings, portraits))
+    finished = None if kept is None else KeptLayers(kept, (*settings, portraits, *MEASURES))
     for n_measured, layer in enumerate(model.layers, 1):
         as_read, place = layer.read(), f"{model.name} {layer.kind} {layer.index}"
         found = None if finished is None else finished.find(place, as_read)
@@ -394,4 +394,6 @@ def _table(rows: list[dict[str, object]]) -> pd.DataFrame:
     table[numbers] = table[numbers].replace([np.inf, -np.inf], np.nan)
     left_out = [n for n in numbers if n.removesuffix("_sd").removesuffix("_random") in WITH_VALUES]
     table.loc[table["tied"] == K_IS_V, left_out] = np.nan
+    of_one_place = [name for name in numbers if name.startswith("tie_qk")]
+    table.loc[table["offset"] != 0, of_one_place] = np.nan  # positions make W Wᵀ another matrix
     return table

@@ -9,6 +9,7 @@ is undone here. It stores gains with their 1 added, and queries, keys and values
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -311,6 +312,26 @@ def _derived(
         )
 
 
+def _yarn(keys: Configuration, factor: float) -> dict[str, Any]:
+    """Return how YaRN scales the positions, in the fields of transformers.
+
+    Source:
+        llama.cpp: `rope_yarn` in ggml/src/ggml-cpu/ops.cpp, and the keys of LLM_KV_ROPE_SCALING.
+    """
+    scaling = "rope.scaling."
+    length = keys.number(f"{scaling}original_context_length", "context_length")
+    gain = keys.number(f"{scaling}attn_factor", f"{scaling}yarn_attn_factor", default=1.0)
+    if keys.number(f"{scaling}yarn_ext_factor", default=1.0) != 1:
+        return {"rope_type": "yarn with a yarn_ext_factor"}
+    return {
+        "rope_type": "yarn",
+        "original_max_position_embeddings": length,
+        "beta_fast": keys.number(f"{scaling}yarn_beta_fast", default=32.0),
+        "beta_slow": keys.number(f"{scaling}yarn_beta_slow", default=1.0),
+        "attention_factor": gain * (1 + math.log(max(factor, 1.0)) / 10),
+    }
+
+
 def _equal_width(config: Configuration) -> int:
     """Return the width of a head where all heads together are as wide as the model."""
     first = config.of_layer(0)
@@ -337,10 +358,11 @@ def _positions(
         return fields
     _, rule = keys.find("rope.scaling.type")
     factor = "rope.scaling.factor", "rope.scale_linear"
-    if rule not in (None, "linear", "none") or "rope_factors_long.weight" in file.entries:
+    if rule not in (None, "linear", "none", "yarn") or "rope_factors_long.weight" in file.entries:
         return fields | {"rope_type": f"{rule or 'longrope'} of GGUF"}
     if rule != "none" and keys.find(*factor)[1]:  # a factor of 0 means none
         fields |= {"rope_type": "linear", "factor": keys.number(*factor)}
+        fields |= _yarn(keys, fields["factor"]) if rule == "yarn" else {}
     if _FACTORS in file.entries:
         file.check_shape(_FACTORS, (n_dims // 2,), f"{n_dims} dimensions rotate")
         factors = file.read(_FACTORS)

@@ -23,6 +23,7 @@ from attnkit.foundation.extras import install_hint
 from attnkit.foundation.files import write_file
 from attnkit.realmodels import errors
 from attnkit.realmodels.errors import Unreadable, listing
+from attnkit.realmodels.revisions import is_checkpoint
 
 _NAME = r"(?P<owner>[\w.-]+)/(?P<model>[\w.-]+)"
 _ADDRESS = re.compile(
@@ -31,6 +32,10 @@ _ADDRESS = re.compile(
     re.ASCII,
 )
 _SHORT = re.compile(rf"{_NAME}(?:@(?P<revision>[^:\s]+))?(?::(?P<inside>[^\s]+))?", re.ASCII)
+
+
+_OF_A_MODEL = ("config.json", ".safetensors", ".gguf", ".npz", "model.bin")
+"""Endings of the names of files in the folder of a model."""
 
 
 @dataclass(frozen=True)
@@ -62,13 +67,34 @@ def parse_address(source: str) -> Address | None:
 
 
 def revisions_of(source: str) -> list[str]:
-    """Return a source of each revision that owner/name@revision,revision… names, in their order."""
+    """Return a source of each revision that owner/name@revision,revision… names, in their order.
+
+    FOLDER@checkpoint-500,checkpoint-1000 names folders in a folder in the same way, and a folder
+    that holds no model itself, but folders of checkpoints, stands for all of these.
+    """
+    name, _, revisions = source.rpartition("@")
     match = _SHORT.fullmatch(source)
-    if match is None or "," not in (match["revision"] or "") or Path(source).exists():
+    try:
+        path = Path(source).expanduser()
+        if path.exists():
+            return [str(one) for one in _checkpoints(path)] or [source]
+        if name and Path(name).expanduser().is_dir():
+            return [str(Path(name) / one) for one in revisions.split(",") if one]
+    except (OSError, RuntimeError):  # a name that no file can have; opening it says why
+        return [source]
+    if match is None or "," not in (match["revision"] or ""):
         return [source]
     inside = f":{match['inside']}" if match["inside"] else ""
     stem = f"{match['owner']}/{match['model']}"
     return [f"{stem}@{one}{inside}" for one in match["revision"].split(",") if one]
+
+
+def _checkpoints(path: Path) -> list[Path]:
+    """Return the folders of checkpoints in a folder; none if it holds a model itself."""
+    inside = sorted(path.iterdir()) if path.is_dir() else []
+    if any(one.name.endswith(_OF_A_MODEL) for one in inside):
+        return []
+    return [one for one in inside if is_checkpoint(one.name) and one.is_dir()]
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@
 | `cka_qk` … | W Wᵀ of two matrices | 0 … 1 | depends on shape |
 | `symmetry` | W_Q W_Kᵀ | −1 skew … 1 symmetric | about 0 |
 | `directionality` | rows and columns of W_Q W_Kᵀ | −1 … 1 | 0 |
+| `tie_symmetric`, `tie_qk`, `tie_kv` | error of the best tied matrices | 0 … 1 | √½, √¾, by shape |
 | `norm_q` …, `rank_q` …, `rank_qk`, `rank_skew` | one matrix, W_Q W_Kᵀ, its skew part | 0 … | – |
 
 A head's computation depends on W_Q W_Kᵀ and W_V W_O only. The same rotation of the bases of W_Q and
@@ -30,7 +31,8 @@ import numpy as np
 from jaxtyping import Float
 
 from attnkit.realmodels.base import Array, Projections
-from attnkit.realmodels.gram import Gram, effective_rank, ratio, sum_of_squares
+from attnkit.realmodels.form import directionality_of, measure_form, shared_error
+from attnkit.realmodels.gram import Gram, ratio, sum_of_squares
 
 PAIRS = {"qk": "W_Q and W_K", "qv": "W_Q and W_V", "kv": "W_K and W_V"}
 """Compared matrices, by the suffix of a measure's name."""
@@ -110,6 +112,26 @@ _ALL = [
         signed=True,
         layers=True,
     ),
+    Measure(
+        "tie_symmetric",
+        "Error of symmetric scores",
+        "‖M − S‖ / ‖M‖ of M = W_Q W_Kᵀ and the nearest symmetric matrix S: the share of the scores "
+        "that is lost if they must be the same in both directions. 0 symmetric, 0.71 random.",
+    ),
+    Measure(
+        "tie_qk",
+        "Error of Q=K",
+        "‖M − W Wᵀ‖ / ‖M‖ of M = W_Q W_Kᵀ and the best W in both roles, as wide as the head. W Wᵀ "
+        "is symmetric and no token has a negative score with itself, so more is lost than by "
+        "symmetry alone: 0.87 if random. Each query head gets a W of its own, also where several "
+        "share one W_K. Not defined between positions that differ if they are rotary.",
+    ),
+    Measure(
+        "tie_kv",
+        "Error of K=V",
+        "Relative error that the best shared matrix leaves in W_K and in W_V, after both are "
+        "scaled to the same norm and the basis of W_V is rotated to fit best, which W_O can undo.",
+    ),
     *(
         Measure(
             f"norm_{role}",
@@ -146,14 +168,11 @@ OF_ACTIVATIONS = tuple(name for name in MEASURES if name.startswith("act_"))
 OF_WEIGHTS = tuple(name for name in MEASURES if name not in OF_ACTIVATIONS)
 """Measures that need the weights only."""
 
+TIES = ("tie_symmetric", "tie_qk", "tie_kv")
+"""Measures of what the best tied matrices would lose."""
+
 WITH_VALUES = tuple(name for name in MEASURES if name.endswith(("_qv", "_kv")))
 """Comparisons with W_V; where W_K serves as W_V, they are 1, or those with W_K once more."""
-
-_MIN_SKEW = 1e-7
-"""Singular values of the skew part of W_Q W_Kᵀ below this count as zero; both have norm 1."""
-
-_ROUNDING = 1e-5
-"""Norms whose relative difference is smaller count as equal."""
 
 
 def prepared(layer: Projections, *, fold: bool = False, offset: int = 0) -> Projections:
@@ -196,8 +215,7 @@ def measure_layer(layer: Projections) -> LayerMeasures:
     """Compute the measures in `OF_WEIGHTS` of a layer that was `prepared`."""
     n_heads, n_kv_heads = len(layer.W_Q), len(layer.W_K)
     per_group = n_heads // n_kv_heads
-    groups = []
-    total = np.zeros((layer.W_Q.shape[1], layer.W_K.shape[1]), np.float32)
+    groups, queries, keys = [], list[Array](), list[Array]()
     is_measurable = all(map(is_finite, (layer.W_Q, layer.W_K, layer.W_V)))
     largest = [float(np.abs(w).max()) or 1.0 for w in (layer.W_Q, layer.W_K)]
     for group in range(n_kv_heads):
@@ -207,11 +225,13 @@ def measure_layer(layer: Projections) -> LayerMeasures:
         )
         groups.append(_measure_group(q, k, v))
         if is_measurable:
-            total += ((q.sum(0) / largest[0]) @ (k / largest[1]).T).astype(np.float32)
+            queries.append((q.sum(0) / largest[0]).astype(np.float32))
+            keys.append((k / largest[1]).astype(np.float32))
     values = {name: np.concatenate([group[name] for group in groups]) for name in groups[0]}
     heads_values = {name: values[name] for name in OF_WEIGHTS}
     whole = {name: float("nan") for name, measure in MEASURES.items() if measure.layers}
     if is_measurable:
+        total = np.concatenate(queries, 1) @ np.concatenate(keys, 1).T
         whole |= _measure_whole_layer(layer, total, values)
     return LayerMeasures(heads_values, whole)
 
@@ -237,7 +257,9 @@ def _measure_group(
         compared = _compare(weights[a], weights[b], grams[a], grams[b])
         compared["inner"] = compared["inner"] * sizes[a] * sizes[b]
         values |= {f"{name}_{pair}": np.broadcast_to(x, n_heads) for name, x in compared.items()}
-    values |= _measure_form(weights["q"], weights["k"], grams["q"], grams["k"])
+    of_kv = values["rotated_kv"] if k.shape == v.shape else np.full(n_heads, np.nan)
+    values["tie_kv"] = shared_error(of_kv)
+    values |= measure_form(weights["q"], weights["k"], grams["q"], grams["k"])
     return values
 
 
@@ -280,70 +302,6 @@ def _compare(
         "cka": ratio(sum_of_squares(cross), gram_norms),
         "inner": inner,
     }
-
-
-def _measure_form(
-    q: Float[Array, "h m d"], k: Float[Array, "1 m d"], gram_q: Gram, gram_k: Gram
-) -> dict[str, Float[Array, " h"]]:
-    """Compute the measures of M = W_Q W_Kᵀ without computing M."""
-    singular = np.linalg.svd(gram_q.root.swapaxes(1, 2) @ gram_k.root, compute_uv=False)
-    rank = effective_rank(singular)
-    if q.shape[1] != k.shape[1]:
-        nan = np.full(len(q), np.nan)
-        return {"rank_qk": rank, "rank_skew": nan, "symmetry": nan, "directionality": nan}
-    cross = k.swapaxes(1, 2) @ q
-    size = (gram_q.matrix * gram_k.matrix).sum((1, 2))  # ‖M‖²
-    rows = (q @ gram_k.matrix * q).sum(-1)
-    columns = (k @ gram_q.matrix * k).sum(-1)
-    return {
-        "rank_qk": rank,
-        "rank_skew": effective_rank(_skew_spectrum(gram_q, gram_k, cross)),
-        "symmetry": ratio((cross * cross.swapaxes(1, 2)).sum((1, 2)), size),
-        "directionality": directionality_of(np.sqrt(rows.clip(0)), np.sqrt(columns.clip(0))),
-    }
-
-
-def _skew_spectrum(gram_q: Gram, gram_k: Gram, cross: Float[Array, "h d d"]) -> Float[Array, "h e"]:
-    """Return the singular values of (M − Mᵀ) / 2 for W_Q and W_K of norm 1; `cross` is W_KᵀW_Q.
-
-    With B = [W_Q, W_K] and BᵀB = R Rᵀ they are those of (R_Qᵀ R_K − R_Kᵀ R_Q) / 2, where R_Q and
-    R_K are the first and the last half of the rows of R. Values that rounding can make are 0.
-    """
-    d = cross.shape[1]
-    size_q, size_k = (
-        np.where(gram.norm > 0, gram.norm, 1)[:, None, None] for gram in (gram_q, gram_k)
-    )
-    cross = cross / size_q / size_k
-    key_block = np.broadcast_to(gram_k.matrix / size_k**2, cross.shape)
-    both = np.block([[gram_q.matrix / size_q**2, cross.swapaxes(1, 2)], [cross, key_block]])
-    values, vectors = np.linalg.eigh(both)
-    root = vectors * np.sqrt(values.clip(0))[:, None, :]
-    product = root[:, :d].swapaxes(1, 2) @ root[:, d:]
-    spectrum = np.linalg.svd((product - product.swapaxes(1, 2)) / 2, compute_uv=False)
-    rounded: Array = np.where(spectrum > _MIN_SKEW, spectrum, 0)
-    return rounded
-
-
-def directionality_of(
-    rows: Float[Array, "*n m"], columns: Float[Array, "*n m"]
-) -> Float[Array, " *n"]:
-    """Return the directionality from the norms of all rows and all columns; 0 without outliers.
-
-    It is (r − c) / (r + c). The norms of rows beyond their mean + 2 standard deviations are
-    outliers; r is the sum of what they have beyond this limit, and c is the same sum for columns.
-
-    Source:
-        Saponati et al. 2025, arXiv 2502.10927; see `attnkit.training.metrics.directionality`.
-    """
-    excesses = []
-    for norms in (rows, columns):
-        limit = (norms.mean(-1) + 2 * norms.std(-1))[..., None]
-        excess = norms - limit
-        excesses.append(np.where(excess > _ROUNDING * limit, excess, 0).sum(-1))
-    r, c = excesses
-    both = r + c
-    directionality: Array = np.divide(r - c, both, out=np.zeros_like(both), where=both != 0)
-    return directionality
 
 
 def _measure_whole_layer(

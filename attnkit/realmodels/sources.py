@@ -19,6 +19,7 @@ from attnkit.realmodels.hub import Address, HubFile, list_files, parse_address
 from attnkit.realmodels.marian_file import marian_model
 from attnkit.realmodels.marian_tensors import is_marian
 from attnkit.realmodels.notes import others
+from attnkit.realmodels.revisions import is_checkpoint
 from attnkit.realmodels.safetensors_file import INDEX, open_safetensors, read_json, shards
 
 NAMES = {
@@ -164,7 +165,9 @@ def _model_name(source: str, path: ModelFile) -> str:
         revision = f"@{address.revision}" if address.revision not in ("", "main") else ""
         return address.name.rpartition("/")[2] + revision
     if Path(source).expanduser().exists():
-        return folder_name(path.parent)
+        folder = folder_name(path.parent)
+        run = folder_name(path.parent.resolve().parent)
+        return f"{run}@{folder}" if is_checkpoint(folder) else folder
     return NAMES.get(source, source).rpartition("/")[2]
 
 

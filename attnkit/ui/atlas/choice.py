@@ -51,6 +51,8 @@ SECTIONS = {
     "head": "One head",
     "measures": "Two measures",
     "models": "Two models",
+    "tying": "What tying would cost",
+    "training": "Over training",
     "numbers": "The numbers",
     "own": "A model of your own",
     "sentence": "A sentence of your own",

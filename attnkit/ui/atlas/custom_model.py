@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import streamlit as st
 
 from attnkit.realmodels.errors import Unreadable
+from attnkit.realmodels.revisions import trainings
 from attnkit.service.server import server_settings
 from attnkit.ui.atlas.choice import AtlasChoice
 from attnkit.ui.atlas.model_measurement import (
@@ -69,9 +70,10 @@ def _area(choice: AtlasChoice, shipped: frozenset[str]) -> None:
             "Model",
             placeholder="sentence-transformers/all-MiniLM-L6-v2",
             help="A name on the Hugging Face hub, an installed package, or a folder or file on the "
-            "machine that runs this page. It reads safetensors with `config.json`, GGUF, "
-            "CTranslate2’s `model.bin`, and Marian’s `.bin` and `.npz`. Pickles "
-            "(`pytorch_model.bin`, `.pt`) are never opened.",
+            "machine that runs this page. `owner/name@step1000,step4000` are revisions of a model, "
+            "and a folder of checkpoints stands for all of them. It reads safetensors with "
+            "`config.json`, GGUF, CTranslate2’s `model.bin`, and Marian’s `.bin` and `.npz`. "
+            "Pickles (`pytorch_model.bin`, `.pt`) are never opened.",
             max_chars=LONGEST_SOURCE,
             key="own_source",
             width=420,
@@ -164,9 +166,12 @@ def _finish(running: ModelMeasurement, choice: AtlasChoice, shipped: frozenset[s
     names = ", ".join(atlas.table["model"].unique())
     n_settings = len(atlas.table[["folded", "offset"]].drop_duplicates())
     n_heads = int(atlas.table["head"].notna().sum() // max(1, n_settings))
+    places, they = "One head and Two models", "It is"
+    if trainings(atlas.table["model"]):
+        places, they = "One head, Two models and Over training", "They are"
     st.session_state[OUTCOME] = (
         "good",
-        f"Measured: {names}, {n_heads} heads. It is in all figures. Choose it under One head and "
-        f"Two models. {LINK_SHOWS if choice.mine else ONLY_HERE}"
+        f"Measured: {names}, {n_heads} heads. {they} in all figures; look under {places}. "
+        f"{LINK_SHOWS if choice.mine else ONLY_HERE}"
         + (f" Notes: {' '.join(notes)}" if notes else ""),
     )

@@ -23,14 +23,18 @@ from attnkit.figures.portrait import (
     random_squares,
 )
 from attnkit.foundation.tables import markdown_table
-from attnkit.realmodels.atlas import K_IS_V, PLACE
+from attnkit.realmodels.atlas import K_IS_V, PLACE, Q_IS_K
 from attnkit.realmodels.measures import MEASURES
 from attnkit.realmodels.portraits import Portrait
 from attnkit.ui.atlas.choice import Head, numbers, picture
 from attnkit.ui.markdown import plain, with_formulas
 
-TIED = "One matrix serves as W_K and as W_V here, so comparisons with W_V are left out."
-"""Caption of a head whose layer has no W_V."""
+TIED = {
+    K_IS_V: "One matrix serves as W_K and as W_V here, so comparisons with W_V are left out.",
+    Q_IS_K: "Q and K are tied here: one matrix serves as W_Q and as W_K. Their cosine is 1, a "
+    "positive control.",
+}
+"""Caption of a head in a layer with one matrix in two roles, by the sharing."""
 
 
 def row_of(heads: pd.DataFrame, head: Head) -> pd.Series:
@@ -68,8 +72,8 @@ def show_head(heads: pd.DataFrame, head: Head, portrait: Portrait | None) -> Non
             "Random: matrices of the same shape, mean ± SD; then how many SDs this head is from "
             "it. The last column is of all heads of this kind in this model."
         )
-        if row["tied"] == K_IS_V:
-            st.caption(with_formulas(TIED))
+        if row["tied"] in TIED:
+            st.caption(with_formulas(TIED[row["tied"]]))
     with right:
         if portrait is None:
             st.info("No pictures of this head: only its numbers were kept.")

@@ -74,7 +74,8 @@ class ModelProcess:
                 stdout=subprocess.DEVNULL,
                 stderr=messages,
                 start_new_session=True,
-                env=environment_with_package(),
+                # Several threads per product of small matrices are slow beside a training.
+                env={"OPENBLAS_NUM_THREADS": "1", **environment_with_package()},
             )
         self._finalizer = weakref.finalize(self, _end, self._process, self.folder)
 

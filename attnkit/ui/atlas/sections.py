@@ -1,4 +1,4 @@
-"""Sections of the Atlas below its main figures: one head, two measures, two models, the numbers."""
+"""Sections of the Atlas below its main figures, without those about a visitor's own model."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import streamlit as st
 
 from attnkit.figures.atlas import describe_depth, describe_scatter, plot_depth, plot_scatter
 from attnkit.figures.groups import Group
+from attnkit.figures.revisions import plot_revisions
 from attnkit.foundation.tables import csv_of_frame
 from attnkit.realmodels import shipped
 from attnkit.realmodels.answer import (
@@ -23,13 +24,19 @@ from attnkit.realmodels.answer import (
     summary,
 )
 from attnkit.realmodels.atlas import Atlas
-from attnkit.realmodels.measures import MEASURES, Measure
+from attnkit.realmodels.measures import MEASURES, TIES, Measure
 from attnkit.realmodels.portraits import Portrait
+from attnkit.realmodels.revisions import describe_training, over_training
+from attnkit.realmodels.tie_costs import cost_sentences, cost_table, toy_cost_table, toy_costs
+from attnkit.service.server import server_settings
 from attnkit.ui.atlas.choice import AtlasChoice, Head, heads_table, numbers, pick_measure, picture
-from attnkit.ui.atlas.custom_model import LINK_SHOWS, ONLY_HERE
+from attnkit.ui.atlas.custom_model import LINK_SHOWS, ONLY_HERE, off_here
 from attnkit.ui.atlas.head_portrait import show_head
 from attnkit.ui.markdown import plain, with_formulas
 from attnkit.ui.widgets import bound, download
+
+TRAINING = "atlas_training_shown"
+"""Key of the name of the model whose revisions are shown."""
 
 
 def show_scatter(choice: AtlasChoice, heads: pd.DataFrame) -> None:
@@ -110,6 +117,76 @@ def show_depth(
         lambda: heads_table(pd.concat([first.heads, second.heads]), [measure.name]),
         f"{measure.title} of the heads of both",
     )
+
+
+def show_costs(choice: AtlasChoice, heads: pd.DataFrame, toys: pd.DataFrame) -> None:
+    """Draw what the best tied matrices would lose in every model, and what they do to our toys."""
+    costs = toy_costs(toys) if len(toys) else toys
+    for sentence in cost_sentences(heads, costs):
+        st.markdown(with_formulas(sentence))
+    shown = {"tie": choice.measure if choice.measure in TIES else None}
+
+    def take(name: str | None) -> None:
+        choice.measure = name or choice.measure
+
+    st.segmented_control(
+        "Error of every head, on the [map above](#heads)",
+        TIES,
+        format_func=lambda name: MEASURES[name].title,
+        wrap=True,
+        **bound(shown, "tie", "atlas_tie", take),
+    )
+    with st.container(key="atlas_costs"):
+        st.markdown(cost_table(heads))
+        st.caption("Median over heads; in brackets the level of random matrices.")
+        if len(costs):
+            st.markdown(toy_cost_table(costs))
+            st.caption(
+                "Our toys: medians over heads and mean accuracies over seeds. “Put in”: the best "
+                "tied matrices replace those of the trained QKV model in all heads at once, and "
+                "nothing is trained further."
+            )
+    for name in TIES:
+        measure = MEASURES[name]
+        st.caption(f"**{plain(measure.title)}**: {with_formulas(measure.help)}")
+    numbers("costs", lambda: heads_table(heads, TIES), "Errors of every head")
+
+
+def show_training(choice: AtlasChoice, atlas: Atlas) -> None:
+    """Draw symmetry, cosine and overlap of every layer over the revisions of a model."""
+    rows = over_training(atlas.table, folded=choice.fold, offset=choice.offset)
+    rows = rows if len(rows) else over_training(atlas.table)
+    command = "python -m attnkit models FOLDER --training training.svg"
+    if rows.empty and server_settings().hosted:
+        off_here("measure revisions", command)
+        return
+    if rows.empty:
+        st.markdown(
+            "None of these models is there in several revisions. Under *A model of your own* you "
+            "can measure them: `owner/name@step1000,step4000` are revisions of a model on the hub, "
+            "and the path of a folder with checkpoints stands for all of these. The same in a "
+            "terminal:"
+        )
+        st.code(command, language="bash")
+        return
+    names = list(rows["training"].unique())
+    if len(names) > 1:
+        shown = {"name": st.session_state.get(TRAINING, names[-1])}
+        shown["name"] = shown["name"] if shown["name"] in names else names[-1]
+        take = partial(st.session_state.__setitem__, TRAINING)
+        st.selectbox("Model", names, width=300, **bound(shown, "name", "atlas_training_of", take))
+        rows = rows[rows["training"] == shown["name"]]
+    findings = [describe_training(of_kind) for _, of_kind in rows.groupby("kind", sort=False)]
+    picture(
+        plot_revisions(rows),
+        key="atlas_training",
+        alt=" ".join(findings),
+        title=f"{rows['training'].iloc[0]} over its training",
+    )
+    st.caption("Dotted: random matrices. Revisions stand evenly spaced, in the order of training.")
+    for finding in findings:
+        st.markdown(with_formulas(finding))
+    numbers("training", lambda: rows, "Every layer of every revision")
 
 
 def show_numbers(atlas: Atlas, shipped_atlas: Atlas | None) -> None:

@@ -37,7 +37,14 @@ from attnkit.ui.atlas.choice import (
 )
 from attnkit.ui.atlas.custom_model import RUNNING, custom_model
 from attnkit.ui.atlas.head_portrait import head_in_words
-from attnkit.ui.atlas.sections import show_depth, show_numbers, show_one_head, show_scatter
+from attnkit.ui.atlas.sections import (
+    show_costs,
+    show_depth,
+    show_numbers,
+    show_one_head,
+    show_scatter,
+    show_training,
+)
 from attnkit.ui.atlas.sentence import show_sentence
 from attnkit.ui.markdown import plain, with_formulas
 from attnkit.ui.routing import require_route
@@ -114,6 +121,8 @@ def show_figures(choice: AtlasChoice, atlas: Atlas, shipped_atlas: Atlas | None)
         "head": lambda: show_one_head(choice, heads, head, shipped_atlas),
         "measures": lambda: show_scatter(choice, heads),
         "models": lambda: show_depth(choice, groups, pair, measure),
+        "tying": lambda: show_costs(choice, heads, load_toys()),
+        "training": lambda: show_training(choice, atlas),
         "numbers": lambda: show_numbers(atlas, shipped_atlas),
         "own": own,
         "sentence": show_sentence,
@@ -162,7 +171,7 @@ def controls(choice: AtlasChoice) -> None:
 def show_grid(choice: AtlasChoice, heads: pd.DataFrame, head: Head, measure: Measure) -> None:
     """Draw a grid of heads for every model and kind of attention."""
     st.subheader(
-        "Every head", anchor=False, help="By keys: Tab to a grid, arrows within it, then Enter."
+        "Every head", anchor="heads", help="By keys: Tab to a grid, arrows within it, then Enter."
     )
     panels = atlas_panels(heads, measure)
     if not panels["panels"]:
