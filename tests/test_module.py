@@ -63,7 +63,7 @@ class Broken(OneHead):
 
 WAYS = {
     "wrong shape": r"its forward returns shape \(2, \d+, \d+\), allowed the shape of x, \(2, ",
-    "nan": "its forward returns numbers that are NaN, infinite or whole",
+    "nan": r"its forward returns nan at \[0, 0, 0\]",
     "raises": r"its forward fails for x of shape .* \(IndexError: one too many, in line \d+\)",
     "no parameters": "it has no parameters, allowed a module that can be trained",
 }
@@ -227,6 +227,7 @@ def test_code_does_not_travel():
         (None, "Mine", "cannot be read"),
         ("def f(:", "Mine", "cannot be executed .SyntaxError"),
         ("1 / 0", "Mine", "cannot be executed .ZeroDivisionError"),
+        ("import a_neighbour", "Mine", "what it imports must be installed"),
         ("x = 1", "Mine", "none, because it has no subclass of torch.nn.Module"),
         ("from torch import nn\nclass A(nn.Module): pass", "Mine", "allowed classes of .*: A"),
         ("", "not a name", "allowed FILE.py:CLASS"),
@@ -245,6 +246,21 @@ def test_files_that_cannot_be_used_are_one_line(content, wanted, message, tmp_pa
     assert "mine.py" in error
     with pytest.raises(ValueError, match=message):
         ak.variant(f"{path}:{wanted}")
+
+
+def test_a_module_that_fails_during_training_is_one_line(tmp_path, capsys):
+    """It has passed its trial, and fails at a later call."""
+    late = (
+        "calls = getattr(self, 'calls', 0) + 1; self.calls = calls; calls > 60 and 1 / 0; " + LINE
+    )
+    path = exported(tmp_path, line=late)
+    arguments = ["train", "--task", "directed", "--seeds", "1", "--attention", f"{path}:Layer"]
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert "Traceback" not in error
+    last = error.splitlines()[-1]
+    assert last.startswith("attnkit: error: --attention: Layer in mine.py: its forward fails (Zero")
+    assert "during the training; nothing is saved" in last
 
 
 def test_what_is_no_class_of_a_module_is_refused():

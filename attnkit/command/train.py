@@ -120,11 +120,15 @@ def train_with_progress(experiment: Experiment, device: str) -> Result:
     """Train an experiment and show the progress; Ctrl-C ends the training early."""
     from attnkit.foundation.process import prepare_for_training
     from attnkit.training.training import pick_device, train
+    from attnkit.variants.module_layers import ModuleFailure
 
     pick_device(device)
     prepare_for_training()
-    with enough_memory(), interrupts:
-        return train(experiment, device, _progress())
+    try:
+        with enough_memory(), interrupts:
+            return train(experiment, device, _progress())
+    except ModuleFailure as error:  # only at a later step, so that the first trial has passed
+        raise BadInput(f"--attention: {error}, during the training; nothing is saved") from None
 
 
 def _progress() -> Display:

@@ -19,7 +19,8 @@ from safetensors.numpy import save as save_arrays
 from attnkit.experiment import Experiment, from_text
 from attnkit.foundation.display import Plotted
 from attnkit.foundation.documents import parse_json
-from attnkit.training.engine import Engine
+from attnkit.foundation.words import listed
+from attnkit.training.engine import Engine, kernel_knows
 from attnkit.training.maker import Maker
 from attnkit.training.metrics import ASYMMETRY, METRICS, asymmetry
 
@@ -116,8 +117,14 @@ class Snapshot(Plotted):
 
     @property
     def trained_by(self) -> str:
-        """Description of the engine and the kind of processor."""
-        return self.maker.in_short
+        """Description of the engine and the kind of processor; of both engines if both trained."""
+        if self.engine != "kernel":
+            return self.maker.in_short
+        by_torch = [v for v in self.experiment.sharing if not kernel_knows(self.experiment, v)]
+        if len(by_torch) == len(self.experiment.sharing):
+            return self.maker._replace(engine="torch").in_short
+        others = f", {listed(by_torch)} by torch" if by_torch else ""
+        return f"{self.maker.in_short}{others}"
 
     @property
     def model_steps_per_second(self) -> float:

@@ -226,7 +226,9 @@ def variant_of_code(code: bytes, name: str, wanted: str) -> Variant:
             from attnkit.variants.module_layers import in_short
 
             reason = in_short(error, path.name)
-            raise ValueError(f"{got}, but {name} cannot be executed ({reason})") from None
+            alone = "; a file is loaded alone, so what it imports must be installed"
+            hint = alone if isinstance(error, ImportError) else ""
+            raise ValueError(f"{got}, but {name} cannot be executed ({reason}){hint}") from None
     found = getattr(module, wanted, None)
     if getattr(found, "__module__", None) != module_name:
         try:  # it may be imported from another file

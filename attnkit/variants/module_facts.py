@@ -12,6 +12,18 @@ from typing import Any
 
 from attnkit.variants.wiring import Weight
 
+CONSTRUCTOR_SIZES = (
+    "d_model",
+    "d_head",
+    "n_heads",
+    "n_layers",
+    "n_ctx",
+    "d_mlp",
+    "causal",
+    "self_mask",
+)
+"""Sizes that a constructor may ask for by name."""
+
 
 @dataclass(eq=False)
 class ModuleFacts:

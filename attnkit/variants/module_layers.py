@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attnkit.variants.module_facts import ModuleFacts
+from attnkit.variants.module_facts import CONSTRUCTOR_SIZES, ModuleFacts
 from attnkit.variants.wiring import Wiring
 
 if TYPE_CHECKING:
@@ -231,7 +231,7 @@ class ModuleLayers(ModuleFacts):
             "has_mlp": not sizes.two_sided
             or layer < n_encoders
             or layer % 2 == (n_encoders + 1) % 2,
-            **{name: getattr(sizes, name) for name in _OFFERED},
+            **{name: getattr(sizes, name) for name in CONSTRUCTOR_SIZES},
         }
         try:
             parameters = inspect.signature(self.attention).parameters.values()
@@ -252,19 +252,6 @@ class ModuleLayers(ModuleFacts):
                 return self.attention(**arguments).eval()
         except Exception as error:  # code of somebody else may raise anything
             raise self.failed("its constructor fails", error) from None
-
-
-_OFFERED = (
-    "d_model",
-    "d_head",
-    "n_heads",
-    "n_layers",
-    "n_ctx",
-    "d_mlp",
-    "causal",
-    "self_mask",
-)
-"""Sizes that a constructor may ask for by name."""
 
 
 def parts_of(returned: Any) -> tuple[Any, Any, Any]:

@@ -106,10 +106,14 @@ def _check(layers: ModuleLayers, parts: tuple[Any, Any, Any], inputs: tuple[Tens
     x, allowed = parts[0], f"the shape of x, {tuple(inputs[0].shape)}"
     if not isinstance(x, torch.Tensor) or x.shape != inputs[0].shape:
         raise layers.error(f"its forward returns {_shape(x)}, allowed {allowed}", "forward")
-    if not x.is_floating_point() or not x.isfinite().all():
+    if not x.is_floating_point():
+        kind = str(x.dtype).removeprefix("torch.")
+        raise layers.error(f"its forward returns {kind} numbers, allowed those of x", "forward")
+    if not x.isfinite().all():
+        first = (~x.isfinite()).nonzero()[0].tolist()
         raise layers.error(
-            "its forward returns numbers that are NaN, infinite or whole for x of ordinary "
-            "size, allowed finite ones",
+            f"its forward returns {x[tuple(first)].item()} at {first} for x of ordinary size, "
+            "allowed finite numbers",
             "forward",
         )
     most = layers.sizes.n_heads

@@ -22,6 +22,7 @@ from attnkit.ui.widgets import download
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
 from attnkit.variants.module import classes_in, read_code
+from attnkit.variants.module_facts import CONSTRUCTOR_SIZES
 
 _FILE, _PATH, _CLASS = "own_attention_file", "own_attention_path", "own_attention_class"
 _SECTION = "own_attention"
@@ -29,6 +30,14 @@ _SECTION = "own_attention"
 
 _LOADED, _FAILED = "own_attention_loaded", "own_attention_failed"
 """Keys of the variant that was loaded last with the one that it replaces, and of what failed."""
+
+_START = f"""# Change the class Layer, which attnkit trains. The class Transformer is not read.
+# To see maps and asymmetry, let forward return (x, scores, pattern), (b, i, j) or (b, h, i, j):
+#     pattern = masked.softmax(-1)
+#     return x + self.W_O(pattern @ v), scores, pattern
+# The constructor may ask for any of these by name, instead of the numbers that stand here:
+#     {", ".join(("layer", "has_mlp", *CONSTRUCTOR_SIZES))}
+"""
 
 _LONGEST_PATH = 4096
 """Characters of a path, at most."""
@@ -66,10 +75,9 @@ def own_attention(lab: Lab, *, is_full: bool) -> None:
             "A class that computes one layer: `forward` maps the residual stream x to that after "
             "the layer. It may return (x, scores, pattern), and then has maps and asymmetry."
         )
-        code = module_code(lab.experiment.replace(sharing=["QKV"]), "QKV")
         download(
             "A file to start from",
-            code,
+            _START + module_code(lab.experiment.replace(sharing=["QKV"]), "QKV"),
             "my_attention.py",
             key="own_attention_template",
             help="QKV at your sizes. Save it beside your other files, and change its class Layer.",
