@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ipaddress import ip_address
+from typing import Literal
 from urllib.parse import urlsplit
 
 import streamlit as st
@@ -24,6 +25,9 @@ _WITHOUT_DATA = (
     " Your data are too long for a link: it names them only by their hash, and whoever opens it is "
     "asked to add them."
 )
+
+_LONG = 400
+"""Characters from which a link scrolls, so that what stands below it stays in sight."""
 
 OPEN = "share"
 """Key of the popover; its value tells whether it is open."""
@@ -113,4 +117,6 @@ def _to_copy(address: str, query: str, quiet: bool) -> None:
     """Draw a link with a button that copies it; a relative link if the address is unknown."""
     if quiet:
         query = f"{query or f'?v={SCHEMA}'}&{QUIET}=1"
-    st.code(address + query or f"?v={SCHEMA}", language=None, wrap_lines=True)
+    link = address + query or f"?v={SCHEMA}"
+    height: int | Literal["content"] = 120 if len(link) > _LONG else "content"
+    st.code(link, language=None, wrap_lines=True, height=height)
