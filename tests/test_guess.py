@@ -117,20 +117,23 @@ def test_a_class_sees_how_many_guessed_what_beside_the_result():
     assert "Nobody has guessed yet." in said(teacher)
     guess(anna, "Q=K")
     for tab in (anna, bert, visit(**{**link, "d_head": "5"}, **pupil)):
-        guess(tab, "QKV", NONE)
-    guess(bert, NONE)
+        guess(tab, "QKV")
+    guess(bert, "QKV", NONE)  # then only the last one holds
     guess(other, "Q=K")
     assert teacher.code[0].value.endswith(f"?class={codes[0]}")
     assert "**2** have guessed" in said(show(teacher))
     assert not teacher.get("progress")[1:]
     teacher.toggle(key="show_guesses").set_value(True)
-    counts = ["1 of 2 guessed QKV", "0 of 2 guessed Q=K", f"2 of 2 guessed {NONE}"]
+    counts = ["1 of 2 guessed QKV", "0 of 2 guessed Q=K", f"1 of 2 guessed {NONE}"]
     assert told(show(teacher)) == counts
     for tab in (teacher, bert):
         tab = watch(press(tab, "train"), lambda job: job.over)
         assert "**1 of 2 in your class guessed right.**" in said(tab)
         judged = zip(counts, ("wrong", "wrong", "right"), strict=True)
         assert told(tab) == [f"{count}, which is {one}" for count, one in judged]
+    late = guess(visit(**link, **pupil), NONE)
+    assert "Your class has trained already" in said(late)
+    assert told(show(teacher))[0].startswith("1 of 2 guessed")
     alone = visit(**pupil)  # the link that a class types opens the lesson
     assert f"?{urlencode(link_of(alone), safe=',')}".startswith(lessons()["1_two_spaces"].query)
 

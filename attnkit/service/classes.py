@@ -15,7 +15,7 @@ MOST_CLASSES = 100
 """Classes of one server; beyond it, the owner with most of them loses the one used longest ago."""
 
 MOST_QUESTIONS = 5
-"""Questions of one class; beyond it, a new one takes the place of the one with fewest guesses."""
+"""Questions of one class; beyond it, a new one takes the place of the one guessed longest ago."""
 
 MOST_VISITORS = 300
 """Visitors whose guesses about one question are counted."""
@@ -47,13 +47,28 @@ Guess = frozenset[str]
 """Names of the options that a visitor has chosen."""
 
 
+@dataclass
+class _Question:
+    """Guesses of a class about one question.
+
+    Attributes:
+        guesses: Guess of each visitor.
+        settled: Visitors whose guess is not changed any more, because they have trained.
+        is_closed: Whether no guess is changed any more, because the teacher has trained.
+    """
+
+    guesses: dict[str, Guess] = field(default_factory=dict)
+    settled: set[str] = field(default_factory=set)
+    is_closed: bool = False
+
+
 class Classes:
     """The classes of one server. Safe to use from many threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._classes: dict[str, Classroom] = {}  # by the pupils' code; used longest ago first
-        self._guesses: dict[str, dict[str, dict[str, Guess]]] = {}  # by code, question and visitor
+        self._questions: dict[str, dict[str, _Question]] = {}  # by code; guessed longest ago first
 
     def begin(self, lesson: str, owner: str) -> Classroom:
         """Begin a class with new random codes.
@@ -68,13 +83,13 @@ class Classes:
                 owned = Counter(one.owner for one in self._classes.values())
                 most = max(owned.values())
                 oldest = next(c for c, one in self._classes.items() if owned[one.owner] == most)
-                del self._classes[oldest], self._guesses[oldest]
+                del self._classes[oldest], self._questions[oldest]
             codes = {
                 name: "".join(secrets.choice(_CHARACTERS) for _ in range(length))
                 for name, length in _LENGTHS.items()
             }
             begun = Classroom(lesson, owner=owner, **codes)
-            self._classes[begun.code], self._guesses[begun.code] = begun, {}
+            self._classes[begun.code], self._questions[begun.code] = begun, {}
             return begun
 
     def find(self, code: str) -> Classroom | None:
@@ -90,7 +105,7 @@ class Classes:
         """Count the guess of a visitor in place of an earlier one about the same question.
 
         A guess without options takes the earlier one back. Nothing is counted for a class that
-        there is no longer, or beyond `MOST_VISITORS`.
+        there is no longer, beyond `MOST_VISITORS`, or once the guess is settled.
 
         Args:
             code: Code of the pupils.
@@ -98,18 +113,38 @@ class Classes:
             visitor: Random id of the visitor.
             options: Names of the chosen options.
         """
-        guess = Guess(map(str, options))  # a variant is much larger than its text
+        guess = Guess(options)
         with self._lock:
-            questions = self._guesses.get(code)
-            if questions is None:
+            about = self._about(code, question, begins=bool(guess))
+            if about is None or about.is_closed or visitor in about.settled:
                 return
-            guesses = questions.get(question, {})
             if not guess:
-                guesses.pop(visitor, None)
-            elif visitor in guesses or len(guesses) < MOST_VISITORS:
-                if question not in questions and len(questions) >= MOST_QUESTIONS:
-                    del questions[min(questions, key=lambda one: len(questions[one]))]
-                questions.setdefault(question, guesses)[visitor] = guess
+                about.guesses.pop(visitor, None)
+            elif visitor in about.guesses or len(about.guesses) < MOST_VISITORS:
+                about.guesses[visitor] = guess
+
+    def settle(self, code: str, question: str, visitor: str = "") -> None:
+        """Let a visitor's guess stay as it is from now on, or those of all; see `guess`.
+
+        Args:
+            code: Code of the pupils.
+            question: What was guessed.
+            visitor: Random id of the visitor; empty for all of the class.
+        """
+        with self._lock:
+            about = self._about(code, question, begins=not visitor)
+            if about is None:
+                return
+            if not visitor:
+                about.is_closed = True
+            elif visitor in about.guesses:
+                about.settled.add(visitor)
+
+    def is_closed(self, code: str, question: str) -> bool:
+        """Return whether the guesses of a class about a question are settled."""
+        with self._lock:
+            about = self._about(code, question, begins=False)
+            return about is not None and about.is_closed
 
     def guesses(self, code: str, question: str) -> Counter[Guess]:
         """Return how many visitors of a class have each guess about a question.
@@ -119,4 +154,16 @@ class Classes:
             question: What is guessed.
         """
         with self._lock:
-            return Counter(self._guesses.get(code, {}).get(question, {}).values())
+            about = self._about(code, question, begins=False)
+            return Counter() if about is None else Counter(about.guesses.values())
+
+    def _about(self, code: str, question: str, *, begins: bool) -> _Question | None:
+        """Return what is known about a question, which may begin; None if there is nothing."""
+        questions = self._questions.get(code)
+        if questions is None or not (begins or question in questions):
+            return None
+        about = questions.pop(question, None) or _Question()
+        while len(questions) >= MOST_QUESTIONS:
+            del questions[next(iter(questions))]
+        questions[question] = about
+        return about

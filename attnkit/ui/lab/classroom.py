@@ -80,6 +80,19 @@ def count(question: str, guess: Iterable[str]) -> None:
         classes().guess(room.code, question, watcher().visitor, guess)
 
 
+def settle(question: str) -> None:
+    """Let the guess of this session's visitor stay as it is; on a teacher's page, those of all."""
+    room = joined()
+    if room is not None:
+        classes().settle(room.code, question, "" if leads() else watcher().visitor)
+
+
+def is_closed(question: str) -> bool:
+    """Return whether the teacher of this session's class has trained, so that no guess counts."""
+    room = joined()
+    return room is not None and classes().is_closed(room.code, question)
+
+
 def counted(question: str) -> Counter[Guess]:
     """Return how many visitors of this session's class have each guess about a question."""
     room = joined()

@@ -8,6 +8,7 @@ results stay closed until the visitor has trained something in the Lab.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import streamlit as st
 
@@ -92,6 +93,8 @@ def guess_area(lab: Lab) -> None:
         return
     job, leads = lab.job_of_settings, classroom.leads()
     finished = job.snapshot if job is not None and job.state == "finished" else None
+    if job is not None:  # a later guess comes too late
+        classroom.settle(key_of_guess(lab.experiment))
     with st.container(border=True, key="guess_area"):
         if not leads:
             _own_guess(lab, job, finished)
@@ -105,9 +108,8 @@ def guess_area(lab: Lab) -> None:
 def _own_guess(lab: Lab, job: Job | None, finished: Snapshot | None) -> None:
     """Ask for the visitor's own guess, repeat it, or say whether it was right."""
     guess = _guess_of(lab)
-    if job is None:  # a later guess comes too late
+    if job is None:
         _ask(lab)
-        classroom.count(key_of_guess(lab.experiment), _guess_of(lab))
     elif not guess:
         st.markdown("You have not guessed what comes out of this run.")
     elif finished is not None:
@@ -126,14 +128,26 @@ def _ask(lab: Lab) -> None:
         format_func=lambda name: name if name == NONE else title_of(name),
         selection_mode="multi",
         wrap=True,
-        **bound(_guesses(), about, f"guess_{about}"),
+        **bound(_guesses(), about, f"guess_{about}", partial(_take, about)),
     )
     how = "Choose one or several; you can change them until you press Train."
     if why := classroom.reason_for_none():
         st.warning(plain(why))
     elif classroom.joined() is not None:
-        how += " Your class will see how many have guessed it, without names."
+        how += " Your class will see how many chose each answer, without names."
+        if classroom.is_closed(about):
+            how = "Your class has trained already, so your guess is for you alone."
     st.caption(how)
+
+
+def _take(about: str, chosen: list[str]) -> None:
+    """Keep a guess, and count it in the visitor's class; `NONE` stands alone."""
+    if NONE in chosen and len(chosen) > 1:
+        was_none = NONE in _guesses().get(about, [])
+        chosen = [name for name in chosen if name != NONE] if was_none else [NONE]
+        st.session_state[f"guess_{about}"] = chosen
+    _guesses()[about] = chosen
+    classroom.count(about, chosen)
 
 
 def _ask_class(lab: Lab) -> None:

@@ -131,7 +131,7 @@ def show_class(name: str, address: str, shared: str) -> None:
         icon=":material/groups:",
         key="begin_class",
         help="Begins a new class: a short link, and a page to project, which shows how many have "
-        "guessed what. Guesses are numbers without names, kept until this server stops.",
+        "guessed what. Guesses are numbers without names, kept in memory.",
     ):
         begun[name] = classroom.begin(name)
     if name in begun:
