@@ -19,7 +19,7 @@ from attnkit.__main__ import main
 from attnkit.realmodels import Unreadable, measure_model, open_model
 from attnkit.realmodels import atlas as measuring
 from attnkit.realmodels.atlas import Atlas
-from attnkit.realmodels.revisions import trainings
+from attnkit.realmodels.revisions import OVER_TRAINING, describe_training, trainings
 from attnkit.realmodels.sources import READ, find_files
 from attnkit.training.summary import fixed
 
@@ -196,6 +196,16 @@ def test_checkpoints_are_set_side_by_side_over_training(tmp_path, capsys):
     assert re.search(
         rf"checkpoint-20 to .* from {fixed(first, 2)} .*to {fixed(last, 2)} \(ra", said
     )
+    rows.loc[rows["step"] == 1000, list(OVER_TRAINING)] = math.nan  # it has diverged
+    assert describe_training(rows).endswith("No numbers: checkpoint-1000.")
+    assert "no revision has numbers" in describe_training(
+        rows.assign(**dict.fromkeys(OVER_TRAINING, math.nan))
+    )
+    for step in (20, 500):
+        write_bert(tmp_path / "other" / "run" / f"checkpoint-{step}")
+    sources = str(tmp_path / "run"), str(tmp_path / "other" / "run")
+    assert main(["models", *sources, "--training", out["csv"]]) == 0
+    assert pd.read_csv(out["csv"])["training"].unique().tolist() == ["run", "run (2)"]
     some = f"{tmp_path / 'run'}@checkpoint-500,checkpoint-20"
     assert main(["models", some, "--training", out["svg"]]) == 0
     drawn = Path(out["svg"]).read_text(encoding="utf-8")

@@ -35,13 +35,13 @@ def expectation(experiment: Experiment) -> list[str]:
     hurt, level = [str(variant) for variant in _symmetric(experiment)], task.plateau
     contested = (
         f"For {percent(direction.contested)} of the questions in its examples, symmetric scores "
-        "cannot tell the right entry from another one: one that points back at the person whose "
-        "entry asks, or one that names the same person."
+        "cannot tell the right entry from another one: an entry that points back at the one that "
+        "asks, or another entry about the person who is the answer."
     )
     if level is None:
         sentences.append(
-            "In its examples, almost no other entry must have the same symmetric scores as the "
-            "right one, so sharing queries and keys should not hurt."
+            "In its examples, symmetric scores can tell nearly every right entry from all others, "
+            "so sharing queries and keys should not hurt."
         )
     elif not hurt:
         sentences.append(f"{contested} No variant here has to have symmetric scores.")

@@ -142,7 +142,8 @@ def _with_unique_names(models: list[RealModel]) -> list[RealModel]:
     for model in models:
         counts[model.name] += 1
         n = counts[model.name]
-        renamed.append(model if n == 1 else replace(model, name=f"{model.name} ({n})"))
+        name, at, revision = model.name.partition("@")  # so that two runs stay two trainings
+        renamed.append(model if n == 1 else replace(model, name=f"{name} ({n}){at}{revision}"))
     return renamed
 
 

@@ -15,8 +15,8 @@ from attnkit.realmodels.measures import MEASURES
 from attnkit.realmodels.revisions import OVER_TRAINING
 from attnkit.variants.palette import FURTHER
 
-DASHES = {"encoder": "solid", "causal": "solid", "cross": "dash"}
-"""Dash of the curves of each kind of layer."""
+DASHES = {"encoder": "solid", "causal": "longdash", "cross": "dashdot"}
+"""Dash of the curves of each kind of layer, in a model that has several kinds."""
 
 _FIRST, _LAST = FURTHER[1], FURTHER[3]
 """Colours of the first and the last layer, which can be seen on light and on dark pages."""
@@ -28,7 +28,8 @@ _MOST_NAMES, _MOST_TICKS = 4, 8
 def plot_revisions(rows: pd.DataFrame) -> Figure:
     """Plot symmetry, cosine and overlap of W_Q and W_K in every layer over a model's revisions.
 
-    Revisions stand evenly spaced, in the order of training. Dotted lines are random levels.
+    Revisions stand evenly spaced, in the order of training. Dotted lines are random levels,
+    means over layers and revisions of each kind.
 
     Args:
         rows: Rows of `attnkit.realmodels.revisions.over_training` of one model.
@@ -62,7 +63,8 @@ def _short(label: str) -> str:
 
 def _marks(rows: pd.DataFrame, measure: str, *, named: bool) -> list[Mark]:
     """Return the random levels, and a curve per layer from the first to the last."""
-    marks = [level(mean) for mean in sorted(set(rows[f"{measure}_random"].round(3).dropna()))]
+    random = rows.groupby("kind")[f"{measure}_random"].mean().dropna()
+    marks = [level(mean) for mean in sorted(set(random.round(3)))]
     places = rows[["kind", "layer"]].drop_duplicates().sort_values(["kind", "layer"])
     kinds = places["kind"].nunique()
     in_legend = np.linspace(0, len(places) - 1, min(len(places), _MOST_NAMES)).round().astype(int)
@@ -80,7 +82,7 @@ def _marks(rows: pd.DataFrame, measure: str, *, named: bool) -> list[Mark]:
                 of_layer[measure],
                 _color(layer / max(1, n_layers)),
                 width=2,
-                dash=DASHES.get(kind, "solid"),
+                dash=DASHES.get(kind, "solid") if kinds > 1 else "solid",
                 symbol="circle",
                 size=6,
                 name=name if named and index in in_legend else "",

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import isnan
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
@@ -23,7 +24,7 @@ from attnkit.foundation.extras import install_hint
 from attnkit.foundation.files import write_file
 from attnkit.realmodels import errors
 from attnkit.realmodels.errors import Unreadable, listing
-from attnkit.realmodels.revisions import is_checkpoint
+from attnkit.realmodels.revisions import is_checkpoint, step_of
 
 _NAME = r"(?P<owner>[\w.-]+)/(?P<model>[\w.-]+)"
 _ADDRESS = re.compile(
@@ -78,8 +79,9 @@ def revisions_of(source: str) -> list[str]:
         path = Path(source).expanduser()
         if path.exists():
             return [str(one) for one in _checkpoints(path)] or [source]
-        if name and Path(name).expanduser().is_dir():
-            return [str(Path(name) / one) for one in revisions.split(",") if one]
+        folders = [Path(name).expanduser() / one for one in revisions.split(",") if one]
+        if name and folders and all(folder.is_dir() for folder in folders):
+            return list(map(str, folders))
     except (OSError, RuntimeError):  # a name that no file can have; opening it says why
         return [source]
     if match is None or "," not in (match["revision"] or ""):
@@ -91,10 +93,12 @@ def revisions_of(source: str) -> list[str]:
 
 def _checkpoints(path: Path) -> list[Path]:
     """Return the folders of checkpoints in a folder; none if it holds a model itself."""
-    inside = sorted(path.iterdir()) if path.is_dir() else []
+    inside = list(path.iterdir()) if path.is_dir() else []
     if any(one.name.endswith(_OF_A_MODEL) for one in inside):
         return []
-    return [one for one in inside if is_checkpoint(one.name) and one.is_dir()]
+    found = [one for one in inside if is_checkpoint(one.name) and one.is_dir()]
+    steps = {one: step_of(one.name) for one in found}
+    return sorted(found, key=lambda one: (isnan(steps[one]), steps[one], one.name))
 
 
 @dataclass(frozen=True)

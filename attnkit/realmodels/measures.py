@@ -115,8 +115,8 @@ _ALL = [
     Measure(
         "tie_symmetric",
         "Error of symmetric scores",
-        "‖M − S‖ / ‖M‖ of M = W_Q W_Kᵀ and the nearest symmetric matrix S: the share of the scores "
-        "that is lost if they must be the same in both directions. 0 symmetric, 0.71 random.",
+        "‖M − S‖ / ‖M‖ of M = W_Q W_Kᵀ and the nearest symmetric matrix S: the relative size of "
+        "what is lost if scores must be the same in both directions. 0 symmetric, 0.71 random.",
     ),
     Measure(
         "tie_qk",

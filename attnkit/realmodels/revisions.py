@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from attnkit.foundation.tables import markdown_table, markdown_text
-from attnkit.foundation.words import counted
+from attnkit.foundation.words import counted, listed
 from attnkit.realmodels.measures import MEASURES
 from attnkit.training.summary import fixed
 
@@ -131,11 +131,15 @@ def describe_training(rows: pd.DataFrame) -> str:
         rows: Rows of `over_training` of one model and kind of layer.
     """
     labels = rows.groupby("place")["revision"].first().tolist()
-    changes = []
+    changes, damaged = [], list[str]()
     for name in OVER_TRAINING:
-        medians = rows.groupby("place")[name].median().to_numpy(float)
-        if np.isnan(medians).any():
+        found = rows.groupby("place")[name].median()
+        lacking = found.isna().to_numpy()
+        if lacking.all():
             continue
+        if lacking.any():
+            damaged += [label for label, lacks in zip(labels, lacking, strict=True) if lacks]
+        medians = found.ffill().bfill().to_numpy(float)
         farthest = int(np.abs(medians - medians[0]).argmax())
         start, middle, end = (fixed(medians[place], 2) for place in (0, farthest, -1))
         by_way = f" by way of {middle} at {labels[farthest]}" if middle not in (start, end) else ""
@@ -144,10 +148,12 @@ def describe_training(rows: pd.DataFrame) -> str:
             f"(random {fixed(rows[f'{name}_random'].mean(), 2)})"
         )
     training, kind = rows[["training", "kind"]].iloc[0]
-    return (
-        f"{training}, {kind}, from {labels[0]} to {labels[-1]}, median over "
-        f"{counted(rows['layer'].nunique(), 'layer')}: {'; '.join(changes)}."
-    )
+    span = f"{training}, {kind}, from {labels[0]} to {labels[-1]}"
+    if not changes:
+        return f"{span}: no revision has numbers that can be measured."
+    without = f" No numbers: {listed(dict.fromkeys(damaged))}." if damaged else ""
+    n_layers = counted(rows["layer"].nunique(), "layer")
+    return f"{span}, median over {n_layers}: {'; '.join(changes)}.{without}"
 
 
 def training_table(rows: pd.DataFrame) -> str:

@@ -90,8 +90,14 @@ def _check_unchanged(entry: TensorEntry, name: str) -> None:
 
 
 def shards(index: Path | HubFile) -> list[str]:
-    """Return the names of the files that an index names."""
-    return sorted({file for file in _Sharded(index).files.values() if isinstance(file, str)})
+    """Return the names of the files that an index names.
+
+    Raises:
+        Unreadable: If one of them is not there, or cannot be.
+    """
+    sharded = _Sharded(index)
+    tensors = {str(file): name for name, file in sharded.files.items()}
+    return sorted(sharded.path_of(name).name for name in tensors.values())
 
 
 class _Sharded(Mapping[str, TensorEntry]):
@@ -108,20 +114,25 @@ class _Sharded(Mapping[str, TensorEntry]):
         self._headers = cache(_header)
 
     def __getitem__(self, name: str) -> TensorEntry:
-        file = self.files[name]
-        is_name = isinstance(file, str) and file.isprintable() and "/" not in file
-        path = self._index.with_name(file) if is_name else None
-        if path is None or (isinstance(path, Path) and not path.is_file()):
-            raise Unreadable(
-                f"{self._index.name}: the file of {quote(name)} is {quote(file)}, which is not "
-                "there; download it too"
-            )
+        path = self.path_of(name)
         header = self._headers(path)
         if name not in header:
             raise Unreadable(
                 f"{path.name}: there is no tensor {quote(name)}, which the index says is there"
             )
         return header[name]
+
+    def path_of(self, name: str) -> Path | HubFile:
+        """Return the file of a tensor."""
+        file = self.files[name]
+        is_name = isinstance(file, str) and file and file.isprintable() and "/" not in file
+        path = self._index.with_name(file) if is_name else None
+        if path is None or (isinstance(path, Path) and not path.is_file()):
+            raise Unreadable(
+                f"{self._index.name}: the file of {quote(name)} is {quote(file)}, which is not "
+                "there; download it too"
+            )
+        return path
 
     def __contains__(self, name: object) -> bool:
         return name in self.files

@@ -93,7 +93,9 @@ def open_model(source: str) -> RealModel:
         model = replace(model, name=_model_name(source, path))
     else:
         model = _hugging_face_model(path, _model_name(source, path))
-    name = one_line(model.name, _MAX_NAME_LENGTH) or model.format
+    stem, at, revision = model.name.partition("@")
+    revision = at + one_line(revision, _MAX_NAME_LENGTH // 2)
+    name = one_line(stem, _MAX_NAME_LENGTH - len(revision)) + revision or model.format
     return replace(model, name=name, notes=model.notes + notes)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import pandas as pd
 
 from attnkit.foundation.tables import markdown_table, markdown_text
+from attnkit.foundation.words import counted
 from attnkit.realmodels.measures import MEASURES, TIES
 from attnkit.training.summary import fixed, percent
 
@@ -92,9 +93,10 @@ def cost_sentences(heads: pd.DataFrame, costs: pd.DataFrame) -> tuple[str, ...]:
     if medians["tie_qk"].notna().any():
         qk, symmetric, kv = (_span(medians[name]) for name in ("tie_qk", "tie_symmetric", "tie_kv"))
         sentences.append(
-            f"In the median head of these models, the best Q=K has a relative error of {qk} in the "
-            f"scores, and the nearest symmetric scores one of {symmetric} (random matrices: 0.87 "
-            f"and 0.71). The best K=V has one of {kv} in W_K and in W_V."
+            f"In the median head of these models, the best Q=K has a relative error of {qk} in "
+            "W_Q W_Kᵀ, which makes the scores, and the nearest symmetric matrix one of "
+            f"{symmetric} (random matrices: 0.87 and 0.71). The best K=V has one of {kv} in W_K "
+            "and in W_V."
         )
     if len(costs):
         before, put_in, trained = (
@@ -105,11 +107,11 @@ def cost_sentences(heads: pd.DataFrame, costs: pd.DataFrame) -> tuple[str, ...]:
         )
         sentences.append(
             f"In our toys, for which such errors are {_span(costs['error_qk'])} and "
-            f"{_span(costs['error_kv'])}, the accuracy of the median task falls from {before} to "
-            f"{put_in} if the best Q=K is put into trained QKV models, and to {of_values} with the "
-            f"best K=V. Trained with Q=K from the start, models reach {trained}, and with K=V "
-            f"{from_start}: the error says what trained weights would lose, not what a model can "
-            "learn with tied matrices."
+            f"{_span(costs['error_kv'])}, the median accuracy of {counted(len(costs), 'task')} "
+            f"falls from {before} to {put_in} if the best Q=K is put into trained QKV models, and "
+            f"to {of_values} with the best K=V. Trained with Q=K from the start, models reach "
+            f"{trained}, and with K=V {from_start}: the error says what trained weights would "
+            "lose, not what a model can learn with tied matrices."
         )
     return tuple(sentences)
 

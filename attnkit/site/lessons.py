@@ -6,8 +6,13 @@ import re
 from html import escape
 
 from attnkit.foundation.tables import Cell, html_list, html_table
-from attnkit.site.frame import Page, lab_address, lab_button, paragraphs
+from attnkit.site.frame import LOCAL_LAB, Page, lab_address, lab_button, paragraphs
 from attnkit.ui.reference.lessons import Lesson, introduction, lessons
+
+_LOCAL = (
+    "This link opens a Lab on the own computer of whoever follows it. For a class, start attnkit "
+    "so that others can reach it, and take the link from its Guide."
+)
 
 _MARKS = {r"\*\*(.+?)\*\*": "strong", r"\*(.+?)\*": "em", r"`(.+?)`": "code"}
 """Tag of each mark within a paragraph, by its pattern."""
@@ -33,7 +38,8 @@ def lesson_page(name: str, lesson: Lesson, lab: str) -> Page:
     """
     link = f"<pre>{escape(lab_address(lab, lesson.query))}</pre>"
     button = lab_button("See it as the class will", lesson.query, lab)
-    body = f"{markdown_html(lesson.before)}{link}{button}{markdown_html(lesson.after)}"
+    note = paragraphs([_LOCAL]) if lab == LOCAL_LAB else ""
+    body = f"{markdown_html(lesson.before)}{link}{note}{button}{markdown_html(lesson.after)}"
     return Page(_file_of(name), lesson.title, body)
 
 

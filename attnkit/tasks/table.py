@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -318,7 +319,7 @@ def _listed(rows: Any) -> Iterable[Sequence[Any]]:
 
 def _place(number: int, row: Sequence[Any]) -> str:
     """Return the number of a row and its first cells."""
-    cells = ", ".join(shown(cell, most=LONGEST_SHOWN) for cell in row[:_MOST_QUOTED])
+    cells = ", ".join(shown(cell, most=LONGEST_SHOWN) for cell in islice(row, _MOST_QUOTED))
     return f"row {number:,} ({cells})"
 
 

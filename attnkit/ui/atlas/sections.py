@@ -155,6 +155,7 @@ def show_costs(choice: AtlasChoice, heads: pd.DataFrame, toys: pd.DataFrame) -> 
 def show_training(choice: AtlasChoice, atlas: Atlas) -> None:
     """Draw symmetry, cosine and overlap of every layer over the revisions of a model."""
     rows = over_training(atlas.table, folded=choice.fold, offset=choice.offset)
+    rows = rows if len(rows) else over_training(atlas.table, folded=choice.fold)
     rows = rows if len(rows) else over_training(atlas.table)
     command = "python -m attnkit models FOLDER --training training.svg"
     if rows.empty and server_settings().hosted:

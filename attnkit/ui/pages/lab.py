@@ -271,8 +271,9 @@ def full_size_button(lab: Lab) -> None:
     full = full_size(task.name, **own)
     if full == lab.experiment:
         return
+    seconds = training_service().estimate(full, lab.watcher, reuse=not lab.opens_untrained)
     st.button(
-        f"Full size: about {duration_in_words(training_service().estimate(full))}",
+        f"Full size: about {duration_in_words(seconds)}",
         icon=":material/open_in_full:",
         type="tertiary",
         on_click=lab.set,

@@ -24,7 +24,10 @@ _WITH_PORT = re.compile(r"\[([^]]*)\](?::\d+)?|([\d.]+):\d+")
 _OWN_NAMES = ("localhost", "127.0.0.1", "::1")
 """Names by which a browser reaches its own machine."""
 
-PROXY_HEADERS = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
+PROXY_HEADERS = (
+    *("forwarded", "via", "x-real-ip", "true-client-ip", "cf-connecting-ip", "fastly-client-ip"),
+    *(f"x-forwarded-{what}" for what in ("for", "host", "port", "proto", "server", "prefix")),
+)
 """Headers that proxies add to what a visitor sends."""
 
 _LONGEST = 200
@@ -81,7 +84,9 @@ def is_local(values_of: Callable[[str], Sequence[str]], peer: str | None) -> boo
     """Return whether a connection comes from a browser on this machine, through no proxy.
 
     A proxy on this machine connects from it, too. So the address that the browser shows, in
-    `Origin`, must be one of this machine, and there may be no header that proxies add.
+    `Origin`, must be one of this machine, and there may be no header that proxies add. A program
+    that is no browser can forge the first through a proxy that adds no header: a copy behind one
+    must have the setting `hosted`.
 
     Args:
         values_of: Returns all values of a header by its name, such as `Headers.getlist`.
