@@ -24,7 +24,7 @@ CLAIM = Claim(
     arms=(
         arm("Q=K n_heads=8", "Q=K, 8 heads", task="directed", d_head=16, up_to=32, tuned_at=8),
         arm("Q=K", "Q=K, 3 layers", task="directed", d_head=16, n_layers=3),
-        arm("QKV", task="directed", d_head=16),
+        arm("QKV", task="directed", d_head=16, up_to=32),
     ),
     statements=(
         no_worse(
