@@ -146,7 +146,7 @@ def told(tab):
 
 @on_pages
 def test_a_class_that_is_not_there_is_told_and_gives_no_result_away():
-    """Whatever its code is; the visitor may guess alone."""
+    """A message says so, whatever the code is, and the visitor may guess alone."""
     for code in ("", "zzzzz", "<b>*x*</b>", "\u202e\x00" * 40):
         tab = visit(**{"class": code})
         assert "There is no class with the code" in tab.warning[0].value

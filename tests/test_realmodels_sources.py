@@ -197,9 +197,10 @@ def test_checkpoints_are_set_side_by_side_over_training(tmp_path, capsys):
         rf"checkpoint-20 to .* from {fixed(first, 2)} .*to {fixed(last, 2)} \(ra", said
     )
     rows.loc[rows["step"] == 1000, list(OVER_TRAINING)] = math.nan  # it has diverged
-    assert describe_training(rows).endswith("No numbers: checkpoint-1000.")
-    assert "no revision has numbers" in describe_training(
-        rows.assign(**dict.fromkeys(OVER_TRAINING, math.nan))
+    assert describe_training(rows)[0].endswith("No numbers: checkpoint-1000.")
+    assert (
+        "no revision has numbers"
+        in describe_training(rows.assign(**dict.fromkeys(OVER_TRAINING, math.nan)))[0]
     )
     for step in (20, 500):
         write_bert(tmp_path / "other" / "run" / f"checkpoint-{step}")
@@ -218,7 +219,7 @@ def test_checkpoints_are_set_side_by_side_over_training(tmp_path, capsys):
 
 @given(st.lists(st.integers(0, 10**6), min_size=2, max_size=6, unique=True), st.randoms())
 def test_revisions_are_in_the_order_of_their_numbers(steps, random):
-    """Whatever the order in which they are given; without numbers this order stays."""
+    """Their numbers decide, in whatever order they are given; without numbers it stays."""
     forms = ("step{}", "step{}-tokens4B", "checkpoint-{}", "global_step{}", "iter_{}", "{}")
     form = f"m@{random.choice(forms)}"
     (revisions,) = trainings([form.format(step) for step in steps]).values()

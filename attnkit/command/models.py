@@ -176,8 +176,8 @@ def _save(atlas: Atlas, arguments: argparse.Namespace, *, complete: bool) -> Non
         print(cost_table(shown[shown["head"].notna()]))
         if len(rows):
             print(f"\n{training_table(rows)}\n")
-        for _, of_kind in rows.groupby(["training", "kind"], sort=False):
-            print(describe_training(of_kind))
+        for sentence in describe_training(rows):
+            print(sentence)
 
 
 def _write_training(rows: pd.DataFrame, target: str) -> None:

@@ -211,9 +211,8 @@ def _training(atlas: Atlas, model: str = "") -> Titled:
 
 def _titled(rows: pd.DataFrame) -> Titled:
     """Return the figure of one model's revisions, with what it shows in words."""
-    words = [describe_training(of_kind) for _, of_kind in rows.groupby("kind", sort=False)]
     title = f"{rows['training'].iloc[0]} over its training"
-    return plot_revisions(rows), title, " ".join(words)
+    return plot_revisions(rows), title, " ".join(describe_training(rows))
 
 
 def training_figure(rows: pd.DataFrame) -> go.Figure:

@@ -124,12 +124,19 @@ def over_training(table: pd.DataFrame, *, folded: bool = False, offset: int = 0)
     return every[columns]
 
 
-def describe_training(rows: pd.DataFrame) -> str:
-    """Describe in one sentence the first and the last revision of a model, and what lies between.
+def describe_training(rows: pd.DataFrame) -> list[str]:
+    """Describe the first and the last revision of each model, and what lies between.
 
     Args:
-        rows: Rows of `over_training` of one model and kind of layer.
+        rows: Rows of `over_training`.
+
+    Returns:
+        A sentence per model and kind of layer.
     """
+    return [_described(part) for _, part in rows.groupby(["training", "kind"], sort=False)]
+
+
+def _described(rows: pd.DataFrame) -> str:
     labels = rows.groupby("place")["revision"].first().tolist()
     changes, damaged = [], list[str]()
     for name in OVER_TRAINING:

@@ -177,14 +177,18 @@ def show_training(choice: AtlasChoice, atlas: Atlas) -> None:
         take = partial(st.session_state.__setitem__, TRAINING)
         st.selectbox("Model", names, width=300, **bound(shown, "name", "atlas_training_of", take))
         rows = rows[rows["training"] == shown["name"]]
-    findings = [describe_training(of_kind) for _, of_kind in rows.groupby("kind", sort=False)]
+    findings = describe_training(rows)
     picture(
         plot_revisions(rows),
         key="atlas_training",
         alt=" ".join(findings),
         title=f"{rows['training'].iloc[0]} over its training",
     )
-    st.caption("Dotted: random matrices. Revisions stand evenly spaced, in the order of training.")
+    dashes = "Solid: encoder, long dashes: causal, dashes and dots: cross-attention. "
+    st.caption(
+        f"{dashes if rows['kind'].nunique() > 1 else ''}Dotted: random matrices. Revisions stand "
+        "evenly spaced, in the order of training."
+    )
     for finding in findings:
         st.markdown(with_formulas(finding))
     numbers("training", lambda: rows, "Every layer of every revision")
