@@ -5,12 +5,12 @@ import contextlib
 import functools
 import os
 import signal
-import sys
 
 import pytest
 import searching
 import torch
 from platformdirs import user_cache_path
+from waiting import end_pages_service
 
 from attnkit.foundation.process import n_cores
 from attnkit.service.server import server_settings
@@ -221,8 +221,7 @@ def own_data_folder(tmp_path_factory):
     os.environ["ATTNKIT_STORE"] = str(tmp_path_factory.mktemp("data"))
     server_settings.cache_clear()
     yield
-    if "attnkit.ui.server.service" in sys.modules:
-        sys.modules["attnkit.ui.server.service"].training_service.clear()
+    end_pages_service()
 
 
 @pytest.fixture(scope="session", autouse=True)

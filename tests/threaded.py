@@ -6,6 +6,7 @@ import queue
 import threading
 
 import pytest
+from waiting import end_pages_service
 
 from attnkit.service.allowance import Allowance
 from attnkit.service.protocol import Start, read
@@ -79,7 +80,11 @@ class ThreadProcess:
 
 @pytest.fixture(scope="module")
 def in_threads():
-    """All training services of a module have threads in place of processes, with short turns."""
+    """All training services of a module have threads in place of processes, with short turns.
+
+    That of the pages ends first: its process would be found silent, and a thread would replace it.
+    """
+    end_pages_service()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("attnkit.service.process.TrainingProcess", ThreadProcess)
         patch.setattr("attnkit.service.process.SILENT_CHECKS", 10**9)  # no heart beats

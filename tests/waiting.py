@@ -2,6 +2,7 @@
 
 import os
 import select
+import sys
 import time
 
 from kinds import SMALL
@@ -20,6 +21,12 @@ STILL = 3 * SLICE_SECONDS
 
 UNENDING = {**SMALL, "steps": 20_000, "batch_size": 256}
 """Settings of a job that goes on for longer than any test."""
+
+
+def end_pages_service():
+    """End the training service of all pages, if there is one; the next page starts another."""
+    if "attnkit.ui.server.service" in sys.modules:
+        sys.modules["attnkit.ui.server.service"].training_service.clear()
 
 
 def small(steps, first_seed=0):
