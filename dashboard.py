@@ -12,6 +12,7 @@ def draw() -> None:
     from attnkit.ui.address import keep_fields
     from attnkit.ui.bundle import asset
     from attnkit.ui.lab.classroom import join
+    from attnkit.ui.language import settle_language
     from attnkit.ui.page_tools import PROJECTOR, page_tools
     from attnkit.ui.routing import route
     from attnkit.ui.server.startup import start_and_freeze
@@ -27,6 +28,7 @@ def draw() -> None:
     )
     check_widget_values()
     page = route()
+    settle_language(page.url_path or "lab")
     start_and_freeze()
     stay()
     join()

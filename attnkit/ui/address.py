@@ -19,12 +19,18 @@ from urllib.parse import urlsplit
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
+from attnkit.foundation.language import ENGLISH, LANGUAGES
+
 QUIET = "quiet"
 """Field of a link that opens pages in the quiet mode (`quiet=1`), and key of the mode in the
 session's state."""
 
 CLASS = "class"
 """Field of a link with the code of a class, and key of the code in the session's state."""
+
+LANGUAGE = "language"
+"""Field of a link with the language of the pages, and key of the language in the session's state.
+Without the field it is the language that the browser asks for."""
 
 LATE_SECONDS = 1.5
 """Seconds in which an address that was just overwritten counts as late, not as a new link."""
@@ -210,25 +216,42 @@ def is_quiet() -> bool:
 
 
 def kept_fields() -> dict[str, str]:
-    """Return the fields that the addresses of all pages of this session have: mode and class."""
-    quiet = {QUIET: "1"} if is_quiet() else {}
-    code = st.session_state.get(CLASS)
-    return {**quiet, CLASS: code} if code else quiet
+    """Return the fields that the addresses of all pages of this session have.
+
+    They are the quiet mode, the class, and the language if it is not the browser's.
+    """
+    language = st.session_state.get(LANGUAGE, "")
+    fields = {
+        QUIET: "1" if is_quiet() else "",
+        CLASS: st.session_state.get(CLASS, ""),
+        LANGUAGE: "" if language == browser_language() else language,
+    }
+    return {name: value for name, value in fields.items() if value}
 
 
 def without_kept(params: dict[str, str]) -> dict[str, str]:
-    """Return query parameters without those of the quiet mode and of a class."""
-    kept = {(QUIET, "1"), (CLASS, params.get(CLASS, ""))}
+    """Return query parameters without those of the quiet mode, of a class and of a language."""
+    kept = {(QUIET, "1"), *((name, params.get(name, "")) for name in (CLASS, LANGUAGE))}
     return {name: value for name, value in params.items() if (name, value) not in kept}
+
+
+def browser_language() -> str:
+    """Return the language that the browser asks for, or English if there is no translation."""
+    code = (st.context.locale or "").replace("_", "-").partition("-")[0].lower()
+    return code if code in LANGUAGES else ENGLISH
 
 
 def keep_fields() -> None:
     """Begin the quiet mode if the address says so; write `kept_fields` into every address.
 
-    A page that is loaded anew, or opened in another tab, then does not show what was hidden.
+    A page that is loaded anew, or opened in another tab, then does not show what was hidden, and
+    keeps its language.
     """
     if st.query_params.get(QUIET) == "1" and "lab" not in st.session_state:
         st.session_state[QUIET] = True
+    present = st.query_params.get(LANGUAGE, "")
+    if present and present != kept_fields().get(LANGUAGE):  # another one was chosen since
+        del st.query_params[LANGUAGE]
     for name, value in kept_fields().items():
         if name not in st.query_params:
             st.query_params[name] = value

@@ -25,6 +25,7 @@ from attnkit.experiment import Experiment
 from attnkit.figures.board import planned_columns
 from attnkit.figures.diagram import variant_diagram
 from attnkit.figures.panels import Figure
+from attnkit.foundation.language import language
 from attnkit.tasks import FAMILIES, OWN_TASKS, TASKS
 from attnkit.ui.bundle import asset, script
 from attnkit.ui.cache import Cache
@@ -101,7 +102,7 @@ def packed_once(drawing: object, data: Callable[[], dict[str, Any]], *more: Any)
     A drawing, which nobody may change, is recognised by its identity. `more` are values besides the
     drawing on which the data depend.
     """
-    key = (id(drawing), *more)
+    key = (id(drawing), language(), *more)
     kept = _PACKED.get(key) or _PACKED.put(key, (drawing, packed(data())))
     return kept[1]
 
@@ -252,12 +253,15 @@ def tour(stops: list[dict[str, str]], *, n_requests: int, key: str) -> None:
     component("tour", "lab")(key=key, data=packed({"stops": stops, "requests": n_requests}))
 
 
-def page(hints: list[list[str]], *, key: str) -> None:
+def page(hints: list[list[str]], written_in: str, *, key: str) -> None:
     """Load what every page needs, such as the meanings of terms wherever they occur on the page.
 
-    Hints are pairs of a spelling and its meaning, the longest spelling first.
+    Args:
+        hints: Pairs of a spelling and its meaning, the longest spelling first.
+        written_in: Code of the language in which the page is written.
+        key: Key of the component.
     """
-    component("page", "lab")(key=key, data=packed({"hints": hints}))
+    component("page", "lab")(key=key, data=packed({"hints": hints, "language": written_in}))
 
 
 def markup(html: str, *, key: str) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import streamlit as st
 from streamlit.navigation.page import StreamlitPage
 
+from attnkit.foundation.language import language, reading, tr
 from attnkit.ui import components, words
 from attnkit.ui.bundle import asset
+from attnkit.ui.language import chosen_language, language_switch
 from attnkit.ui.routing import ALL_PAGES
 
 PROJECTOR = "projector"
@@ -19,16 +21,21 @@ def page_tools(page: StreamlitPage) -> None:
     Args:
         page: The page that follows.
     """
-    with st.sidebar, st.container(horizontal=True, key="page_switches"):
+    with reading(chosen_language()), st.sidebar, st.container(horizontal=True, key="page_switches"):
         st.toggle(
-            "All pages",
+            tr("All pages"),
             key=ALL_PAGES,
-            help="Newcomers need the first pages only. This adds surgery on trained models, "
-            "similarity, the atlas of real models, all variants, and past runs.",
+            help=tr(
+                "Newcomers need the first pages only. This adds surgery on trained models, "
+                "similarity, the atlas of real models, all variants, and past runs."
+            ),
         )
         st.toggle(
-            "Projector", key=PROJECTOR, help="Larger type and fewer things, to show in a room."
+            tr("Projector"),
+            key=PROJECTOR,
+            help=tr("Larger type and fewer things, to show in a room."),
         )
+        language_switch()
     with st.container(key="page_tools"):
         styles = ["print.css"]
         if st.session_state[PROJECTOR]:
@@ -37,4 +44,4 @@ def page_tools(page: StreamlitPage) -> None:
             styles.append("lab_page.css")
         style = "".join(map(asset, styles))
         components.markup(f"<style>{style}</style>", key="page_style")
-        components.page(words.hints(), key="page_script")
+        components.page(words.hints(), language(), key="page_script")

@@ -22,6 +22,7 @@ from attnkit.experiment import Experiment
 from attnkit.figures import board as boards
 from attnkit.figures import curves, example
 from attnkit.figures.thumbnail import thumbnail
+from attnkit.foundation.language import language
 from attnkit.tasks import TASKS
 from attnkit.training.joining import join_snapshots
 from attnkit.training.snapshot import Snapshot
@@ -54,7 +55,7 @@ def cached_with_snapshot(
     @wraps(function)
     def cached(snapshot: Snapshot, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
         named = ((name, _key_of(value)) for name, value in sorted(kwargs.items()))
-        key = (function, *map(_key_of, args), *named)
+        key = (function, language(), *map(_key_of, args), *named)
         with _LOCK:
             results = _CACHE.setdefault(snapshot, Cache(_MOST_RESULTS))
         kept = results.get(key)
@@ -71,6 +72,27 @@ def _key_of(value: Any) -> Any:
     return weakref.ref(value) if isinstance(value, Snapshot) else value
 
 
+def cached_by_language(most: int) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
+    """Cache the results of a function for its arguments and the reader's language.
+
+    Args:
+        most: Largest number of results.
+    """
+
+    def decorate(function: Callable[_P, _T]) -> Callable[_P, _T]:
+        @lru_cache(most)
+        def kept(_code: str, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+            return function(*args, **kwargs)
+
+        @wraps(function)
+        def cached(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+            return kept(language(), *args, **kwargs)  # type: ignore[arg-type]
+
+        return cached
+
+    return decorate
+
+
 plot_metric = cached_with_snapshot(curves.plot_metric)
 plot_attention_measures = cached_with_snapshot(curves.plot_attention_measures)
 board = cached_with_snapshot(boards.board)
@@ -79,7 +101,7 @@ measures_finding = cached_with_snapshot(_measures_finding)
 headline = cached_with_snapshot(reasons.headline)
 slice_table = cached_with_snapshot(_slice_table)
 sharing_table = cached_with_snapshot(_sharing_table)
-example_cells = lru_cache(_MOST_RESULTS)(example.example_cells)
+example_cells = cached_by_language(_MOST_RESULTS)(example.example_cells)
 
 
 @cached_with_snapshot
@@ -102,13 +124,13 @@ def _with_variants(snapshot: Snapshot, variants: tuple[Variant, ...]) -> Snapsho
     return join_snapshots(snapshot.experiment.replace(sharing=list(variants)), [snapshot])
 
 
-@lru_cache(_MOST_RESULTS)
+@cached_by_language(_MOST_RESULTS)
 def planned_board(experiment: Experiment) -> dict[str, Any]:
     """Return the board of an experiment of which nothing is trained."""
     return boards.planned_board(experiment)
 
 
-@lru_cache(256)
+@cached_by_language(256)
 def task_thumbnail(name: str, example: Example) -> str:
     """Return the thumbnail of a task at its defaults; empty if a plugin's task raises an error."""
     try:

@@ -16,7 +16,9 @@ from urllib.parse import urlsplit
 import streamlit as st
 from streamlit.navigation.page import StreamlitPage
 
+from attnkit.foundation.language import mark, reading, tr
 from attnkit.ui.address import browser_address
+from attnkit.ui.language import chosen_language
 from attnkit.ui.server.owner import has_page, is_signed_in
 
 ALL_PAGES = "all_pages"
@@ -24,30 +26,31 @@ ALL_PAGES = "all_pages"
 
 
 class _Page(NamedTuple):
-    """A page: its name in the address, its icon, and whether newcomers see it."""
+    """A page: its name in the address, its title, its icon, and whether newcomers see it."""
 
     name: str
+    title: str
     icon: str
     for_newcomers: bool = False
 
 
 SECTIONS = {
-    "Train": (
-        _Page("lab", "science", True),
-        _Page("questions", "help", True),
-        _Page("capacity", "grid_view", True),
+    mark("Train"): (
+        _Page("lab", mark("Lab"), "science", True),
+        _Page("questions", mark("Questions"), "help", True),
+        _Page("capacity", mark("Capacity"), "grid_view", True),
     ),
-    "Look inside": (
-        _Page("attention", "grid_on", True),
-        _Page("asymmetry", "compare_arrows", True),
-        _Page("surgery", "content_cut"),
-        _Page("similarity", "join_inner"),
+    mark("Look inside"): (
+        _Page("attention", mark("Attention"), "grid_on", True),
+        _Page("asymmetry", mark("Asymmetry"), "compare_arrows", True),
+        _Page("surgery", mark("Surgery"), "content_cut"),
+        _Page("similarity", mark("Similarity"), "join_inner"),
     ),
-    "Real models": (_Page("atlas", "map"),),
-    "Reference": (
-        _Page("guide", "menu_book", True),
-        _Page("variants", "category"),
-        _Page("runs", "history"),
+    mark("Real models"): (_Page("atlas", mark("Atlas"), "map"),),
+    mark("Reference"): (
+        _Page("guide", mark("Guide"), "menu_book", True),
+        _Page("variants", mark("Variants"), "category"),
+        _Page("runs", mark("Runs"), "history"),
     ),
 }
 """Pages of the navigation by the title of their section."""
@@ -58,11 +61,23 @@ def route() -> StreamlitPage:
     st.session_state["routed"] = True
     opened = urlsplit(browser_address()).path.rpartition("/")[2]
     shows_all = st.session_state.get(ALL_PAGES, False)
+    with reading(chosen_language()):
+        sections = _sections(opened, shows_all=shows_all)
+    return st.navigation(sections)
+
+
+def _sections(opened: str, *, shows_all: bool) -> dict[str, list[StreamlitPage]]:
+    """Return the pages of the navigation by the title of their section.
+
+    Args:
+        opened: Name of the page that the address names.
+        shows_all: Whether pages that newcomers do not need are shown.
+    """
     sections = {
-        section: [
+        tr(section): [
             st.Page(
                 f"pages/{page.name}.py",
-                title=page.name.capitalize(),
+                title=tr(page.title),
                 icon=f":material/{page.icon}:",
                 default=page.name == "lab",
                 visibility="visible"
@@ -74,15 +89,15 @@ def route() -> StreamlitPage:
         for section, pages in SECTIONS.items()
     }
     if has_page():  # not in the navigation until the owner has signed in at /owner
-        sections["Reference"].append(
+        sections[tr("Reference")].append(
             st.Page(
                 "pages/owner.py",
-                title="Owner",
+                title=tr("Owner"),
                 icon=":material/admin_panel_settings:",
                 visibility="visible" if is_signed_in() else "hidden",
             )
         )
-    return st.navigation(sections)
+    return sections
 
 
 def require_route() -> None:

@@ -1,6 +1,6 @@
 // What every page has: the meanings of its terms, one entry in the browser's history, texts that
 // stay right when the browser translates them, and a sidebar of the wanted width.
-// data: {hints: [[spelling, meaning]], the longest spelling first}
+// data: {hints: [[spelling, meaning]], the longest spelling first; language: its code}
 
 import { keepOneEntry } from "./history.js";
 import { settleSidebar } from "./sidebar.js";
@@ -8,6 +8,7 @@ import { showTerms } from "./terms.js";
 import { keepTranslationsCurrent } from "./translation.js";
 
 export default function drawPage(given) {
+  document.documentElement.lang = given.data?.language ?? "en";
   keepOneEntry();
   keepTranslationsCurrent();
   settleSidebar();

@@ -1,0 +1,150 @@
+"""Texts in the language of whoever reads them. The code has them in English, whole sentences each.
+
+A text that a page shows goes through `tr`, or `tr_n` if it depends on a number. A text that is
+written before it is known who reads it goes through `mark`, and through `tr` where it is shown:
+
+>>> HELP = mark("At most {most} rows.", most=20)
+>>> tr(HELP), tr("It takes {time}.", time="5 s"), tr_n("{n} seed", "{n} seeds", 3)
+('At most 20 rows.', 'It takes 5 s.', '3 seeds')
+
+Translations stand in `catalogues`, one file of GNU gettext per language. Which messages there are
+is read from these calls, so a message is a literal: no f-string, and no name.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache
+from gettext import GNUTranslations, NullTranslations
+from importlib.resources import files
+from io import BytesIO
+from typing import Any
+
+ENGLISH = "en"
+"""Language of the code."""
+
+LANGUAGES = {ENGLISH: "English", "de": "Deutsch", "es": "Español"}
+"""Languages by code, each called by its own name."""
+
+_reading: ContextVar[str | None] = ContextVar("reading", default=None)
+_asked: list[Callable[[], str]] = [lambda: ENGLISH]
+
+
+class Message(str):
+    """An English text with values in it, which can still be translated.
+
+    Attributes:
+        template: The text with the names of values in braces.
+        values: The values by name.
+    """
+
+    __slots__ = ("template", "values")
+
+    template: str
+    values: dict[str, Any]
+
+    def __new__(cls, template: str, values: dict[str, Any]) -> Message:
+        """Return the English text."""
+        message = super().__new__(cls, template.format(**values))
+        message.template, message.values = template, values
+        return message
+
+    def __reduce__(self) -> tuple[type[Message], tuple[str, dict[str, Any]]]:
+        return Message, (self.template, self.values)
+
+
+def mark(message: str, /, **values: Any) -> str:
+    """Return an English text that `tr` translates where it is shown.
+
+    Args:
+        message: The text, with names of values in braces if there are values.
+        values: The values, which may be marked texts themselves.
+    """
+    return Message(message, values) if values else message
+
+
+def tr(message: str, /, **values: Any) -> str:
+    """Return a text in the reader's language; in English if it has no translation.
+
+    Args:
+        message: The English text, with names of values in braces if there are values; or a text
+            from `mark`.
+        values: The values; marked texts among them are translated, too.
+    """
+    if isinstance(message, Message):
+        return tr(message.template, **message.values)
+    text = _catalogue(language()).gettext(message) if message else ""
+    return _filled(text, values) if values else text
+
+
+def tr_n(one: str, several: str, n: float, /, **values: Any) -> str:
+    """Return a text about a number of things in the reader's language, such as "3 seeds".
+
+    Args:
+        one: The English text for one thing, with names of values in braces.
+        several: The English text for any other number.
+        n: The number; `{n}` in the texts.
+        values: Further values.
+    """
+    text = _catalogue(language()).ngettext(one, several, int(n) if n == int(n) else 2)
+    return _filled(text, {"n": n, **values})
+
+
+def language() -> str:
+    """Return the code of the language of whoever reads what is written now."""
+    return _reading.get() or _asked[0]()
+
+
+def ask(reader: Callable[[], str]) -> None:
+    """Let a function say, whenever a text is written, which language its reader has chosen."""
+    _asked[0] = reader
+
+
+@contextmanager
+def reading(code: str) -> Iterator[None]:
+    """Write all texts in one language meanwhile."""
+    token = _reading.set(code)
+    try:
+        yield
+    finally:
+        _reading.reset(token)
+
+
+def catalogue_file(code: str) -> Any:
+    """Return the file with the translations into a language."""
+    return files("attnkit").joinpath("foundation", "catalogues", f"{code}.po")
+
+
+@cache
+def _catalogue(code: str) -> NullTranslations:
+    """Return the translations into a language."""
+    if code == ENGLISH:
+        return NullTranslations()
+    from babel.messages.mofile import write_mo
+    from babel.messages.pofile import read_po
+
+    compiled = BytesIO()
+    with catalogue_file(code).open("rb") as file:
+        write_mo(compiled, read_po(file, locale=code))
+    compiled.seek(0)
+    return GNUTranslations(compiled)
+
+
+class _Formatter(string.Formatter):
+    """`str.format`, except that other languages than English group digits by narrow spaces."""
+
+    def format_field(self, value: Any, format_spec: str) -> Any:
+        """Return a value as text; a marked text is translated."""
+        if isinstance(value, Message):
+            value = tr(value)
+        text = super().format_field(value, format_spec)
+        if format_spec.startswith(",") and language() != ENGLISH:
+            return text.replace(",", "\N{NARROW NO-BREAK SPACE}")
+        return text
+
+
+def _filled(text: str, values: dict[str, Any]) -> str:
+    return _Formatter().vformat(text, (), values)

@@ -1,0 +1,55 @@
+"""Messages of the code and their translations. As a program: bring the catalogues up to date.
+
+`python tests/catalogues.py` reads all messages from the code and writes them into the files of
+translations: new ones without a translation, and without those that are gone.
+"""
+
+import sys
+from pathlib import Path
+
+from babel.messages.catalog import Catalog
+from babel.messages.extract import extract_from_dir
+from babel.messages.pofile import read_po, write_po
+
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "attnkit" / "foundation" / "catalogues"
+KEYWORDS = {"tr": None, "mark": None, "tr_n": (1, 2)}
+METHODS = [("**.py", "python"), ("ui/assets/*.js", "javascript")]
+
+
+def messages_of_code():
+    """Return a catalogue of all messages, without translations."""
+    found = Catalog(project="attnkit", charset="utf-8")
+    folder = str(ROOT / "attnkit")
+    for name, line, message, comments, _ in extract_from_dir(
+        folder, METHODS, keywords=KEYWORDS, comment_tags=("Translators:",), strip_comment_tags=True
+    ):
+        if any(part for part in (message if isinstance(message, tuple) else [message])):
+            found.add(message, locations=[(f"attnkit/{name}", line)], auto_comments=comments)
+    return found
+
+
+def translations(code):
+    """Return the catalogue of a language; an empty one if there is no file."""
+    path = FOLDER / f"{code}.po"
+    if not path.is_file():
+        return Catalog(locale=code, project="attnkit", charset="utf-8")
+    with path.open("rb") as file:
+        return read_po(file, locale=code)
+
+
+def update(code):
+    """Write the messages of the code into the catalogue of a language."""
+    catalogue = translations(code)
+    catalogue.update(messages_of_code(), no_fuzzy_matching=True)
+    catalogue.obsolete.clear()
+    for message in catalogue:  # lines would change with every change of the code
+        message.locations = sorted({(name, None) for name, _ in message.locations})
+    FOLDER.mkdir(exist_ok=True)
+    with (FOLDER / f"{code}.po").open("wb") as file:
+        write_po(file, catalogue, width=100, sort_output=False, omit_header=False)
+
+
+if __name__ == "__main__":
+    for each in sys.argv[1:] or ("de", "es"):
+        update(each)
