@@ -1,0 +1,224 @@
+"""Other languages: nothing is missing, nothing is put together from fragments, pages have no rest.
+
+`tests/catalogues.py` brings the files of translations up to date.
+"""
+
+import ast
+import random
+import re
+import string
+from contextlib import contextmanager
+
+import pytest
+from catalogues import ROOT, messages_of_code, translations
+from hypothesis import given
+from hypothesis import strategies as some
+from idle import idle_service, open_page, show, visit
+from searching import times
+from visiting import drawn
+
+from attnkit.foundation import language
+from attnkit.foundation.language import ENGLISH, LANGUAGES, mark, reading, tr, tr_n
+from attnkit.tasks import TASKS
+from attnkit.ui.reference.lessons import lessons
+
+OTHERS = [code for code in LANGUAGES if code != ENGLISH]
+
+CALLS = {"tr": 1, "tr_n": 2, "mark": 1}
+"""Arguments that are messages, by the name of the function."""
+
+
+def placeholders(text):
+    """Return the names and formats of the values in a message."""
+    return sorted((name, spec) for _, name, spec, _ in string.Formatter().parse(text) if name)
+
+
+def marks(text):
+    """Return what must be the same in every language: marks of Markdown, code, tags and links."""
+    code = re.findall(r"`[^`]*`|\]\([^)]*\)|</?\w+[^>]*>|:material/\w+:", text)
+    return sorted(code), text.count("**"), text[:1].isspace(), text[-1:].isspace(), text.count("\n")
+
+
+@pytest.mark.parametrize("code", OTHERS)
+def test_a_language_has_every_message_and_no_other(code):
+    """Each is translated, with the same values and marks; none is still English."""
+    catalogue, wanted = translations(code), messages_of_code()
+    assert {m.id for m in catalogue if m.id} == {m.id for m in wanted if m.id}
+    faults = []
+    for message in catalogue:
+        if not message.id:
+            continue
+        ids = message.id if isinstance(message.id, tuple) else (message.id,)
+        texts = message.string if isinstance(message.string, tuple) else (message.string,)
+        if message.fuzzy or not all(texts):
+            faults.append(("missing", ids[0]))
+        for text in texts:
+            allowed = [placeholders(one) for one in ids if "{" in one] or [[]]
+            if text and (placeholders(text) not in allowed or marks(text) != marks(ids[-1])):
+                faults.append(("differs", text))
+            if text in ids and len(re.findall(r"\b[a-z]{4,}", text)) > 2:
+                faults.append(("English", text))
+    assert faults == []
+
+
+def calls():
+    """Return every call of a function that takes messages, with the file that it stands in."""
+    for path in sorted((ROOT / "attnkit").rglob("*.py")):
+        tree = ast.parse(path.read_text("utf-8"))
+        for node in ast.walk(tree):
+            yield path.name, node
+
+
+def is_message(node):
+    """Return whether a node is a call that gives a translated text."""
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in CALLS
+
+
+def has_words(text):
+    """Return whether a text has letters that a reader would read, and is no mark or unit."""
+    return re.search(r"[A-Za-z]{2,}", re.sub(r"<[^>]*>|&\w+;|:material/\w+:", "", text)) is not None
+
+
+def test_no_sentence_is_put_together_from_fragments():
+    """Messages are literals, and nothing with words is joined to a translated text."""
+    faults = []
+    for file, node in calls():
+        if is_message(node):
+            arguments = node.args[: CALLS[node.func.id]]
+            if any(isinstance(argument, ast.JoinedStr | ast.BinOp) for argument in arguments):
+                faults.append((file, node.lineno, "no literal"))
+        if isinstance(node, ast.JoinedStr):
+            parts = [part.value for part in node.values if isinstance(part, ast.FormattedValue)]
+            texts = [part.value for part in node.values if isinstance(part, ast.Constant)]
+            if any(map(is_message, parts)) and any(map(has_words, texts)):
+                faults.append((file, node.lineno, "words beside a translated text"))
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+            sides = (node.left, node.right)
+            words = [s for s in sides if isinstance(s, ast.Constant) and isinstance(s.value, str)]
+            if any(map(is_message, sides)) and any(has_words(side.value) for side in words):
+                faults.append((file, node.lineno, "words beside a translated text"))
+    assert faults == []
+
+
+class Pseudo:
+    """A language that puts marks around every message."""
+
+    def gettext(self, message):
+        """Return the message in marks."""
+        return f"«{message}»"
+
+    def ngettext(self, one, several, n):
+        """Return the message for a number in marks."""
+        return f"«{one if n == 1 else several}»"
+
+
+@contextmanager
+def pseudo():
+    """Write all texts of pages in the language of marks."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(language, "_catalogue", lambda code: Pseudo())
+        yield
+
+
+@given(n=some.integers(0, 10**7), name=some.text(), code=some.sampled_from(list(LANGUAGES)))
+def test_values_stand_in_messages_as_they_are(n, name, code):
+    """Braces of a value are no placeholders; digits are grouped as the language does it."""
+    with reading(code):
+        inner = mark("{name} of {n:,}", name=name, n=n)
+        expected = f"{n:,}" if code == ENGLISH else f"{n:,}".replace(",", "\u202f")
+        assert tr("{inner}: {name}", inner=inner, name=name) == f"{name} of {expected}: {name}"
+        assert tr_n("{n} q", "{n:,} qs", n).startswith("1 q" if n == 1 else expected)
+    assert str(inner) == f"{name} of {n:,}"
+
+
+def unmarked(text):
+    """Return a text without what stands in marks."""
+    before = None
+    while before != text:
+        before, text = text, re.sub(r"«[^«»]*»", " ", text)
+    return text
+
+
+def texts_in(value):
+    """Return all texts in data that were sent to a component."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from texts_in(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from texts_in(each)
+
+
+def shown_texts(tab):
+    """Return the texts of a page: those of Streamlit's elements, and those of our components."""
+    for block in (tab.main, tab.sidebar):
+        for element in block:
+            proto = element.proto
+            for name in ("body", "label", "help", "placeholder", "value"):
+                text = getattr(proto, name, "")
+                if isinstance(text, str):
+                    yield text
+            for option in getattr(proto, "options", ()):
+                yield option if isinstance(option, str) else getattr(option, "content", "")
+    for element in tab.get("bidi_component"):
+        if element.key != "page_style":
+            yield from texts_in(drawn(tab, element.key))
+
+
+def rest(tab):
+    """Return the texts of a page that are English in every language: two words or more."""
+    found = set()
+    for text in shown_texts(tab):
+        left = re.sub(r"<[^>]*>|`[^`]*`|\$[^$]*\$|https?://\S+|\]\([^)]*\)", " ", unmarked(text))
+        if re.search(r"\b[A-Za-z’]{3,} +[a-z’]{3,}\b", left):
+            found.add(text)
+    return found
+
+
+@pytest.mark.server
+def test_no_text_of_a_translated_page_is_left_in_english(tmp_path, seed):
+    """The Lab with tasks and states drawn from a seed, the Guide and its lessons."""
+    rng = random.Random(seed)
+    with idle_service(tmp_path), pseudo():
+        assert rest(visit()) == set()
+        for task in rng.sample(list(TASKS), times(4)):
+            state = rng.choice([{}, {"steps": "310"}, {"quiet": "1"}, {"n_heads": "999"}])
+            assert rest(visit(v="1", task=task, **state)) == set(), (task, state)
+        assert rest(open_page("guide")) == set()
+
+
+@pytest.mark.server
+def test_the_browser_decides_until_somebody_chooses(tmp_path):
+    """The address keeps a choice; a page that is not translated says so; settings stay."""
+    with idle_service(tmp_path):
+        assert visit(language="xx").selectbox(key="language").value == ENGLISH
+        for code in OTHERS:
+            tab = visit(language=code, sharing="QKV,K=V", n_heads="2")
+            assert tab.selectbox(key="language").value == code
+            with reading(code):
+                assert tab.button(key="train").label == tr("Train") != "Train"
+            assert tab.query_params["language"] in (code, [code])
+            tab.selectbox(key="language").set_value(ENGLISH)
+            assert show(tab).button(key="train").label == "Train"
+            assert "language" not in tab.query_params
+            experiment = tab.session_state["lab"].experiment
+            assert [v.value for v in experiment.sharing] == ["QKV n_heads=2", "K=V n_heads=2"] or (
+                experiment.settings()["n_heads"] == 2
+            )
+            with reading(code):
+                note = tr("This page is in English only.")
+            assert note in [c.value for c in open_page("atlas", language=code).caption]
+
+
+@pytest.mark.parametrize("code", OTHERS)
+def test_lessons_are_the_same_in_every_language(code):
+    """Links, code, numbers in tables and the order of headings are those of the English lesson."""
+    folder = ROOT / "docs" / "lessons"
+    for name in lessons():
+        english, other = ((folder / part / f"{name}.md").read_text("utf-8") for part in (".", code))
+        for pattern in (r"```.*?```", r"\d+%", r"^#+ ", r"`[^`\n]+`"):
+            flags = re.DOTALL | re.MULTILINE
+            found = [sorted(re.findall(pattern, text, flags)) for text in (english, other)]
+            assert found[0] == found[1], (name, pattern)
