@@ -7,7 +7,7 @@ import streamlit as st
 from attnkit.experiment import Experiment
 from attnkit.figures.board import adjustment
 from attnkit.foundation.language import tr, tr_n
-from attnkit.foundation.settings import as_sentence
+from attnkit.foundation.settings import as_sentence, message_of
 from attnkit.ui import components
 from attnkit.ui.lab.lab import MOST_COLUMNS, Lab
 from attnkit.ui.lab.own_attention import own_attention
@@ -54,14 +54,14 @@ def variant_form(lab: Lab) -> None:
         if matches:
             st.caption(tr("Choose one of those found."))
         else:
-            _show_error(str(error))
+            _show_error(as_sentence(tr(message_of(error))))
         return
     experiment, problems = lab.preview(variant)
     if experiment is not None:
         _preview(variant, experiment)
     for problem in problems:  # without the variant, which stands above
         is_of_variant = problem.field == "sharing" and problem.allowed.startswith("but ")
-        _show_error(problem.allowed.removeprefix("but ") if is_of_variant else str(problem))
+        _show_error(as_sentence(problem.reason) if is_of_variant else problem.sentence)
     if experiment is None:
         return
     is_chosen = variant in lab.chosen
@@ -165,8 +165,8 @@ def costs_line(experiment: Experiment, variant: Variant) -> str:
     )
 
 
-def _show_error(reason: str) -> None:
-    st.error(plain(as_sentence(reason)), icon=":material/error:")
+def _show_error(sentence: str) -> None:
+    st.error(plain(sentence), icon=":material/error:")
 
 
 def _preview(variant: Variant, experiment: Experiment) -> None:

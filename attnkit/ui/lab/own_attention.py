@@ -13,6 +13,7 @@ import streamlit as st
 
 from attnkit.analysis.export import module_code
 from attnkit.foundation.language import tr
+from attnkit.foundation.settings import message_of
 from attnkit.service.server import server_settings
 from attnkit.ui.lab.lab import Lab, setting_key
 from attnkit.ui.markdown import plain
@@ -22,7 +23,7 @@ from attnkit.ui.server.visitor_address import is_on_this_machine
 from attnkit.ui.widgets import download
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
-from attnkit.variants.module import classes_in, read_code
+from attnkit.variants.module_code import classes_in, read_code
 from attnkit.variants.module_facts import CONSTRUCTOR_SIZES
 
 _FILE, _PATH, _CLASS = "own_attention_file", "own_attention_path", "own_attention_class"
@@ -134,7 +135,7 @@ def _choose() -> tuple[str, str] | None:
     try:
         classes = classes_in(read_code(file), file)
     except ValueError as error:
-        st.error(plain(f"{error}."), icon=":material/error:")
+        st.error(plain(f"{tr(message_of(error))}."), icon=":material/error:")
         return None
     if not classes:
         none = tr("{file} has no class with a method `forward`.", file=plain(Path(file).name))
@@ -170,7 +171,7 @@ def _load(lab: Lab, file: str, wanted: str, replaced: Variant | None = None) -> 
             variant = training_service().load_module(file, wanted)
             problems = [] if variant in lab.chosen else _problems(lab, variant, replaced)
         except ValueError as error:
-            problems = [tr(error.args[0])]
+            problems = [tr(message_of(error))]
     if problems:
         st.session_state[_FAILED] = file, wanted, f"{' '.join(problems)}."
         return
@@ -191,7 +192,7 @@ def _problems(lab: Lab, variant: Variant, replaced: Variant | None) -> list[str]
     experiment, problems = lab.preview(variant)
     if replaced is not None and experiment is not None:
         return []
-    return [problem.allowed.removeprefix("but ") for problem in problems]
+    return [problem.reason for problem in problems]
 
 
 def take_loaded(lab: Lab) -> bool:

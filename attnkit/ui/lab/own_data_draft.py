@@ -199,6 +199,6 @@ def in_words(error: BadDocument | InvalidExperiment) -> str:
     """Return a message about data that cannot be used."""
     if isinstance(error, BadDocument):
         return tr("Your data cannot be used: {reason}.", reason=str(error))
-    labels = {name: tr(text) for task in OWN_TASKS for name, text in labels_of(task).items()}
-    labels |= {"data": tr("Your data")}
+    labels = {name: text for task in OWN_TASKS for name, text in labels_of(task).items()}
+    labels |= {"data": mark("Your data")}
     return " ".join(problem.on_screen(labels) for problem in error.problems)
