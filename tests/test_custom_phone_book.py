@@ -12,13 +12,13 @@ from attnkit.analysis import custom_phone_book as custom_book
 from attnkit.analysis.custom_phone_book import (
     MOST_CHARACTERS,
     MOST_SHOWN,
-    ask,
     is_phone_book,
     most_entries,
     read_book,
     same_name,
     shortened,
 )
+from attnkit.analysis.phone_book_question import ask
 from attnkit.tasks import TASKS
 
 EXACT = TASKS["phonebook"]()

@@ -22,7 +22,8 @@ from attnkit.analysis.attention_map import (
     map_layout_of,
     telling_layer,
 )
-from attnkit.analysis.custom_phone_book import NOT_IN_BOOK, ask, read_book
+from attnkit.analysis.custom_phone_book import read_book
+from attnkit.analysis.phone_book_question import NOT_IN_BOOK, ask
 from attnkit.analysis.responses import Answers, Example, VariantAnswers
 from attnkit.examples import load_example
 from attnkit.experiment import Experiment

@@ -13,13 +13,14 @@ from numpy.testing import assert_allclose, assert_array_equal
 from reference import Reference
 
 from attnkit.analysis.attention_map import MOST_COLUMNS, MOST_ROWS
-from attnkit.analysis.custom_phone_book import ask, read_book
+from attnkit.analysis.custom_phone_book import read_book
 from attnkit.analysis.inspection import lookup, replay
 from attnkit.analysis.inspection.inspected_example import N_EXAMPLES, InspectedExample, examples_of
 from attnkit.analysis.inspection.lookup import UNKNOWN, inspect_attention
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.result import InspectionResult
 from attnkit.analysis.inspection.views import VIEWS, inspect
+from attnkit.analysis.phone_book_question import ask
 from attnkit.analysis.reasons import headline, marked_pair
 from attnkit.examples import load_example
 from attnkit.experiment import Experiment

@@ -15,7 +15,7 @@ from attnkit.service.store import ResultStore
 from attnkit.ui.lab import own_attention
 from attnkit.ui.lab.own_attention import _CLASS, _FILE, _SECTION
 from attnkit.ui.server.service import training_service
-from attnkit.variants.module import classes_in
+from attnkit.variants.module_code import classes_in
 
 pytestmark = pytest.mark.server
 

@@ -12,7 +12,7 @@ from own_tables import without_cells
 import attnkit as ak
 from attnkit.__main__ import main
 from attnkit.foundation.data_files import MOST_BYTES, MOST_ROWS
-from attnkit.tasks.table import LONGEST_NAME, MOST_WORDS
+from attnkit.tasks.table_rows import LONGEST_NAME, MOST_WORDS
 
 MOST_MEMORY = 64 * 2**20
 """Largest number of bytes that reading a file may need, 32 times the largest file."""
@@ -45,12 +45,12 @@ FILES = {
         _lines(20, "k{i},v"),
         "the same answer in every row, allowed at least 2 different answers",
     ),
-    "one_column.csv": (_lines(20, "k{i}"), "it has 1 columns (k0), allowed 2 (key, value) or 3"),
+    "one_column.csv": (_lines(20, "k{i}"), "it has 1 column (k0), allowed 2 (key, value) or 3"),
     "four.csv": (_lines(20, "a{i},b,c,d"), "it has 4 columns (a0, b, c, d), allowed 2"),
     "wide.csv": ("," * 1_000_000, "0 different rows"),
     "wide_names.csv": ("a," * 500_000, "it has 500001 columns (a, a, a"),
     "ragged.csv": (LINES + "\na,b,c\n", "its line 31 has 3 columns, allowed 2 as in the first"),
-    "short.csv": (LINES + "\nalone\n", "its line 31 has 1 columns, allowed 2"),
+    "short.csv": (LINES + "\nalone\n", "its line 31 has 1 column, allowed 2"),
     "hole.csv": (LINES + "\na,\n", "row 31 (a, ) with an empty cell, allowed a name in each cell"),
     "spaces.csv": (LINES + "\na,\u00a0\u200b\n", "row 31 with an empty cell"),
     "quote.csv": (LINES + '\n"a,b\n', "is not a row of a table (unexpected end of data)"),
@@ -74,7 +74,7 @@ FILES = {
     ),
     "bytes.csv": ("a,b\n" * (MOST_BYTES // 4 + 1), "it is too large, allowed at most 2,000,000"),
     "breaks.csv": ("\n" * (MOST_BYTES - 1), "0 different rows"),
-    "semicolon.tsv": (LINES, "it has 1 columns"),
+    "semicolon.tsv": (LINES, "it has 1 column"),
     "relations.csv": (_lines(20, "a{i},likes,a{i}"), "two different names in each row"),
     "empty.jsonl": ("", "0 different rows"),
     "no_json.jsonl": ("a b\n", "its line 1: it is not JSON"),
@@ -87,7 +87,7 @@ FILES = {
     "nan.jsonl": ('{"a": 1, "b": NaN}\n', "row 1 with an empty cell"),
     "twice.jsonl": ('{"a": 1, "a": 2}\n', "its line 1: its key 'a' stands twice"),
     "other_key.jsonl": ('{"a": 1, "b": 2}\n{"a": 1, "c": 2}\n', "its line 2 has no 'b', only a, c"),
-    "one_key.jsonl": ('{"a": 1}\n', "it has 1 columns (a)"),
+    "one_key.jsonl": ('{"a": 1}\n', "it has 1 column (a)"),
     "many_keys.jsonl": (json.dumps({f"k{i}": i for i in range(500)}), "it has 500 columns (k0, k1"),
     "list.jsonl": ("[1, 2, 3, 4]\n", "it has 4 columns (1, 2, 3, 4)"),
     "mixed.jsonl": ("[1, 2]\n[1, 2, 3]\n", "row 2 with 3 cells, allowed 2 (key, value)"),
@@ -200,7 +200,7 @@ def test_hostile_rows_have_a_message(rows, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--columns key", "it has 1 columns (key), allowed 2"),
+        ("--columns key", "it has 1 column (key), allowed 2"),
         ("--columns key,price", "it has no column 'price', allowed key, value, other"),
         ("--task phonebook", "--task: got 'phonebook', allowed pairs for this file"),
         ("--set n_entries=99", "n_entries: got '99', allowed a whole number from 2 to 32"),

@@ -7,10 +7,12 @@ from html import escape
 
 import numpy as np
 
-from attnkit.analysis.custom_phone_book import NOT_IN_BOOK, Book, BookQuery, shortened
+from attnkit.analysis.custom_phone_book import Book, shortened
+from attnkit.analysis.phone_book_question import NOT_IN_BOOK, BookQuery
 from attnkit.analysis.responses import Answers, VariantAnswers
 from attnkit.experiment import Experiment
 from attnkit.figures.marks import colored_name
+from attnkit.foundation.language import tr
 from attnkit.foundation.tables import Cell, html_table
 from attnkit.variants.catalogue import title_of
 from attnkit.variants.palette import VIRIDIS, colors_of
@@ -51,13 +53,14 @@ def answers_table(
     for variant, color, answer in zip(experiment.sharing, colors, answers.variants, strict=True):
         name = Cell(colored_name(color, title_of(variant)), is_name=True)
         if answer.refusal:
-            rows.append([name, Cell(escape(answer.refusal), f'colspan="{len(book.entries) + 1}"')])
+            refusal = escape(tr(answer.refusal))
+            rows.append([name, Cell(refusal, f'colspan="{len(book.entries) + 1}"')])
             continue
         weights = answer.attention[:, layer, question.row]  # (s, n)
         weights = weights.mean(0) if seed_index is None else weights[seed_index]
         cells = map(_attention_cell, np.nan_to_num(weights).tolist())
         rows.append([name, _answer_cell(answer, question, seed_index), *cells])
-    table = html_table(["variant", "answer", *head], rows)
+    table = html_table([tr("variant"), tr("answer"), *head], rows)
     return f'<div class="ak-book" tabindex="0">{table}</div>'
 
 
@@ -65,10 +68,12 @@ def _answer_cell(answer: VariantAnswers, question: BookQuery, seed_index: int | 
     classes = answer.answers[:, question.row].tolist()
     if seed_index is None:
         answer_class, n_agree = Counter(classes).most_common(1)[0]
-        agree = f" <small>{n_agree} of {len(classes)}</small>" if len(classes) > 1 else ""
+        n_classes = len(classes)
+        of_all = tr("{n} of {all}", n=n_agree, all=n_classes)
+        agree = f" <small>{of_all}</small>" if n_classes > 1 else ""
     else:
         answer_class, agree = classes[seed_index], ""
-    text = escape(shortened(question.classes.get(answer_class, NOT_IN_BOOK)))
+    text = escape(shortened(question.classes.get(answer_class, tr(NOT_IN_BOOK))))
     if not question.right:
         return f"<b>{text}</b>{agree}"
     right = {_class_of(entry, question) for entry in question.right}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
@@ -13,6 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from attnkit.foundation.documents import BadDocument, parse_json, read_file, text_of
+from attnkit.foundation.language import mark, tr, tr_n
+from attnkit.foundation.separators import (
+    LONGEST_LINE,
+    MOSTLY,
+    first_lines,
+    regularity,
+    separator_of,
+)
 from attnkit.foundation.settings import allowed_names, shown
 from attnkit.foundation.words import listed
 
@@ -28,25 +35,16 @@ TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
 TEXT = ".txt"
 """Ending of files that hold a text."""
 
-HEADINGS = (("key", "value"), ("who", "relation", "whom"))
+# Translators: headings of the columns of a table; a key is what is asked for, a value the answer.
+HEADINGS = ((mark("key"), mark("value")), (mark("who"), mark("relation"), mark("whom")))
 """Names of the columns of a table of pairs, and of a table of relations."""
 
 Row = tuple[Any, ...]
 
 _FEWEST, _MOST = len(HEADINGS[0]), len(HEADINGS[1])
-_LONGEST_LINE = 20_000
 
 MOST_NAMED = 100
 """Largest number of columns that are offered for a choice."""
-
-_LOOKED_AT = 100
-"""Number of lines, the first ones, that decide how a table is separated."""
-
-_MOSTLY = 0.8
-"""Smallest share of these lines that have as many separators as most if a text is a table."""
-
-_QUOTED = re.compile(r'(?<![^\r\n,;\t])"(?:[^"]|"")*"(?=[\r\n,;\t]|$)')
-"""A cell in quotation marks, in which separators and line breaks are part of the cell."""
 
 
 def ending_of(path: str | Path) -> str:
@@ -57,17 +55,22 @@ def ending_of(path: str | Path) -> str:
     """
     ending = Path(path).suffix.lower()
     if ending not in (*TABLES, TEXT):
-        allowed = listed([*TABLES, TEXT], "or")
-        raise BadDocument(f"its name ends with {shown(ending, quoted=True)}, allowed {allowed}")
+        raise BadDocument(
+            tr(
+                "its name ends with {ending}, allowed {allowed}",
+                ending=shown(ending, quoted=True),
+                allowed=listed([*TABLES, TEXT], "or"),
+            )
+        )
     return ending
 
 
 def ending_for(text: str) -> str:
     """Return the ending of a file that would hold a pasted text: a table if it looks like one."""
-    lines = _first_lines(text)
+    lines = first_lines(text)
     if lines and all(line.lstrip()[0] in "[{" and line.rstrip()[-1] in "]}" for line in lines):
         return ".jsonl"
-    return ".csv" if _regularity(lines, separator_of(text)) >= _MOSTLY else TEXT
+    return ".csv" if regularity(lines, separator_of(text)) >= MOSTLY else TEXT
 
 
 def content_within_limits(path: str | Path) -> bytes:
@@ -104,7 +107,8 @@ def read_rows(path: str | Path, columns: Sequence[str] = ()) -> list[Row]:
     """
     ending = ending_of(path)
     if ending == TEXT:
-        raise BadDocument(f"it is a text, allowed a table: {listed(TABLES, 'or')}")
+        allowed = listed(TABLES, "or")
+        raise BadDocument(tr("it is a text, allowed a table: {allowed}", allowed=allowed))
     return table_rows(content_within_limits(path), ending, columns)
 
 
@@ -127,7 +131,7 @@ def table_rows(content: bytes, ending: str, columns: Sequence[str] = ()) -> list
         table = _separated(text_of(content), "\t" if ending == ".tsv" else "", columns)
     rows = list(islice(table, MOST_ROWS + 1))
     if len(rows) > MOST_ROWS:
-        raise BadDocument(f"it has too many rows, allowed at most {MOST_ROWS:,}")
+        raise BadDocument(tr("it has too many rows, allowed at most {most:,}", most=MOST_ROWS))
     return rows
 
 
@@ -143,7 +147,7 @@ def column_names(content: bytes, ending: str) -> list[str]:
         names: list[str] = _parquet_file(content).schema_arrow.names
         return names[:MOST_NAMED]
     if ending == ".jsonl":
-        first = parse_json(text_of(content).lstrip().partition("\n")[0], _LONGEST_LINE)
+        first = parse_json(text_of(content).lstrip().partition("\n")[0], LONGEST_LINE)
         return list(first)[:MOST_NAMED] if isinstance(first, dict) else []
     table = _lines(text_of(content), "\t" if ending == ".tsv" else "")
     _, cells = next(table, (0, list[str]()))
@@ -184,26 +188,6 @@ def _is_number(cell: str) -> bool:
         return False
 
 
-def _first_lines(text: str) -> list[str]:
-    """Return the first lines of a text that are not empty, without cells in quotation marks."""
-    beginning = _QUOTED.sub("q", text[: _LOOKED_AT * _LONGEST_LINE // 10])
-    lines = (line for line in re.split("[\r\n]+", beginning) if line.strip())
-    return list(islice(lines, _LOOKED_AT))
-
-
-def _regularity(lines: Sequence[str], separator: str) -> float:
-    """Return the share of lines, 0 … 1, that have as many separators as the first one with any."""
-    counts = [line.count(separator) for line in lines]
-    usual = next(filter(None, counts), 0)
-    return counts.count(usual) / len(counts) if usual else 0.0
-
-
-def separator_of(text: str) -> str:
-    """Return what separates the cells: a tab, semicolon or comma, the most regular one."""
-    lines = _first_lines(text)
-    return max("\t;,", key=lambda separator: _regularity(lines, separator))
-
-
 def _lines(text: str, separator: str) -> Iterator[tuple[int, list[str]]]:
     """Return the number and the cells of the lines of values with separators.
 
@@ -212,7 +196,7 @@ def _lines(text: str, separator: str) -> Iterator[tuple[int, list[str]]]:
         separator: The separator; empty to find it in the text.
     """
     if "\x00" in text:
-        raise BadDocument("it has a null character, so it is no text")
+        raise BadDocument(tr("it has a null character, so it is no text"))
     separator = separator or separator_of(text)
     return _checked(csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True))
 
@@ -232,8 +216,15 @@ def _separated(text: str, separator: str, columns: Sequence[str]) -> Iterator[Ro
             yield tuple(heading[1])
     for line, cells in table:
         if len(cells) != len(heading[1]):
-            allowed = f"{len(heading[1])} as in the first line"
-            raise BadDocument(f"its line {line:,} has {len(cells)} columns, allowed {allowed}")
+            raise BadDocument(
+                tr_n(
+                    "its line {line:,} has {n} column, allowed {allowed} as in the first line",
+                    "its line {line:,} has {n} columns, allowed {allowed} as in the first line",
+                    len(cells),
+                    line=line,
+                    allowed=len(heading[1]),
+                )
+            )
         yield tuple(cells[place] for place in places)
 
 
@@ -245,8 +236,12 @@ def _checked(lines: Any) -> Iterator[tuple[int, list[str]]]:
         except StopIteration:
             return
         except csv.Error as error:
-            line = lines.line_num
-            raise BadDocument(f"its line {line:,} is not a row of a table ({error})") from None
+            wrong = tr(
+                "its line {line:,} is not a row of a table ({reason})",
+                line=lines.line_num,
+                reason=str(error),
+            )
+            raise BadDocument(wrong) from None
         if cells and any(cell.strip() for cell in cells):
             yield lines.line_num, cells
 
@@ -258,23 +253,38 @@ def _json_lines(text: str, columns: Sequence[str]) -> Iterator[Row]:
         if not part.strip():
             continue
         try:
-            value = parse_json(part, _LONGEST_LINE)
+            value = parse_json(part, LONGEST_LINE)
         except BadDocument as error:
-            raise BadDocument(f"its line {line:,}: {error}") from None
+            wrong = tr("its line {line:,}: {reason}", line=line, reason=str(error))
+            raise BadDocument(wrong) from None
         if isinstance(value, dict):
             names = names or list(value)
             _check_width(len(names), names)
             missing = [name for name in names if name not in value]
             if missing:
-                got = f"has no {shown(missing[0], quoted=True)}"
-                known = allowed_names(map(shown, islice(value, 20)), missing[0])
-                raise BadDocument(f"its line {line:,} {got}, only {known or 'nothing'}")
+                name = shown(missing[0], quoted=True)
+                # Translators: in place of a list of names, if there are none.
+                known = allowed_names(map(shown, islice(value, 20)), missing[0]) or tr("nothing")
+                raise BadDocument(
+                    tr(
+                        "its line {line:,} has no {name}, only {known}",
+                        line=line,
+                        name=name,
+                        known=known,
+                    )
+                )
             row = tuple(value[name] for name in names)
         elif isinstance(value, list) and not columns:
             _check_width(len(value), value)
             row = tuple(value)
         else:
-            raise BadDocument(f"its line {line:,} is {shown(value)}, allowed an object or a list")
+            raise BadDocument(
+                tr(
+                    "its line {line:,} is {value}, allowed an object or a list",
+                    line=line,
+                    value=shown(value),
+                )
+            )
         yield row
 
 
@@ -290,21 +300,31 @@ def _parquet(content: bytes, columns: Sequence[str]) -> Iterator[Row]:
         groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
         n_bytes = sum(group.total_byte_size for group in groups)
         if n_rows > MOST_ROWS:
-            raise BadDocument(f"it has {n_rows:,} rows, allowed at most {MOST_ROWS:,}")
+            raise BadDocument(
+                tr("it has {n:,} rows, allowed at most {most:,}", n=n_rows, most=MOST_ROWS)
+            )
         if n_bytes > 4 * MOST_BYTES:
-            raise BadDocument(f"its values have {n_bytes:,} bytes, allowed {4 * MOST_BYTES:,}")
+            most = 4 * MOST_BYTES
+            raise BadDocument(
+                tr("its values have {n:,} bytes, allowed {most:,}", n=n_bytes, most=most)
+            )
         places = _places(columns, names) if columns else range(len(names))
         _check_width(len(places), names)
         taken = [names[place] for place in places]
         if len(set(taken)) < len(taken):
-            raise BadDocument("two of its columns have one name, allowed different names")
+            raise BadDocument(tr("two of its columns have one name, allowed different names"))
         fields = [file.schema_arrow.field(place) for place in places]
         texts = [f.name for f in fields if types.is_string(f.type) or types.is_large_string(f.type)]
         for field in fields:
             simple = (types.is_integer, types.is_floating, types.is_boolean)
             if field.name not in texts and not any(test(field.type) for test in simple):
-                held = f"holds {shown(str(field.type))}, allowed texts or numbers"
-                raise BadDocument(f"its column {shown(field.name, quoted=True)} {held}")
+                raise BadDocument(
+                    tr(
+                        "its column {name} holds {kind}, allowed texts or numbers",
+                        name=shown(field.name, quoted=True),
+                        kind=shown(str(field.type)),
+                    )
+                )
         # As a dictionary: a small file can hold a long text in every row.
         file = parquet.ParquetFile(io.BytesIO(content), read_dictionary=texts)
         read = file.read(columns=taken, use_threads=False)
@@ -312,8 +332,7 @@ def _parquet(content: bytes, columns: Sequence[str]) -> Iterator[Row]:
     except (pyarrow.ArrowException, OSError, ValueError) as error:
         if isinstance(error, BadDocument):
             raise
-        reason = shown(str(error).split("\n")[0], most=80)
-        raise BadDocument(f"it is no Parquet file that can be read ({reason})") from None
+        raise _no_parquet(error) from None
     yield from zip(*lists, strict=True)
 
 
@@ -325,8 +344,12 @@ def _parquet_file(content: bytes) -> Any:
     try:
         return parquet.ParquetFile(io.BytesIO(content))
     except (pyarrow.ArrowException, OSError, ValueError) as error:
-        reason = shown(str(error).split("\n")[0], most=80)
-        raise BadDocument(f"it is no Parquet file that can be read ({reason})") from None
+        raise _no_parquet(error) from None
+
+
+def _no_parquet(error: Exception) -> BadDocument:
+    reason = shown(str(error).split("\n")[0], most=80)
+    return BadDocument(tr("it is no Parquet file that can be read ({reason})", reason=reason))
 
 
 def _values(column: Any) -> list[Any]:
@@ -347,14 +370,29 @@ def _places(columns: Sequence[str], present: Sequence[str]) -> list[int]:
     present = [name.strip() for name in present]
     for name in columns:
         if present.count(name) != 1:
-            many = "several columns" if name in present else "no column"
-            known = allowed_names(map(shown, present[:20]), name)
-            raise BadDocument(f"it has {many} {shown(name, quoted=True)}, allowed {known}")
+            known = {
+                "name": shown(name, quoted=True),
+                "allowed": allowed_names(map(shown, present[:20]), name),
+            }
+            if name in present:
+                wrong = tr("it has several columns {name}, allowed {allowed}", **known)
+            else:
+                wrong = tr("it has no column {name}, allowed {allowed}", **known)
+            raise BadDocument(wrong)
     return [present.index(name) for name in columns]
 
 
 def _check_width(n_columns: int, names: Iterable[Any]) -> None:
     if not _FEWEST <= n_columns <= _MOST:
-        names = ", ".join(shown(name, most=20) for name in islice(names, 8))
-        allowed = f"{_FEWEST} (key, value) or {_MOST} (who, relation, whom): choose columns"
-        raise BadDocument(f"it has {n_columns} columns ({names}), allowed {allowed}")
+        raise BadDocument(
+            tr_n(
+                "it has {n} column ({names}), allowed {fewest} (key, value) or "
+                "{most} (who, relation, whom): choose columns",
+                "it has {n} columns ({names}), allowed {fewest} (key, value) or "
+                "{most} (who, relation, whom): choose columns",
+                n_columns,
+                names=", ".join(shown(name, most=20) for name in islice(names, 8)),
+                fewest=_FEWEST,
+                most=_MOST,
+            )
+        )

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from attnkit.foundation.language import tr
 from attnkit.foundation.settings import shown
 
 MOST_BYTES = 2**23
@@ -49,12 +50,13 @@ def read_file(path: str | Path, most_bytes: int | None = None) -> bytes:
     """
     path = Path(path)
     if path.exists() and not path.is_file():
-        kind = "a folder" if path.is_dir() else "a pipe or a device"
-        raise BadDocument(f"it is {kind}, allowed a file")
+        if path.is_dir():
+            raise BadDocument(tr("it is a folder, allowed a file"))
+        raise BadDocument(tr("it is a pipe or a device, allowed a file"))
     with path.open("rb") as file:
         content = file.read(-1 if most_bytes is None else most_bytes + 1)
     if most_bytes is not None and len(content) > most_bytes:
-        raise BadDocument(f"it is too large, allowed at most {most_bytes:,} bytes")
+        raise _too_large(most_bytes)
     return content
 
 
@@ -67,7 +69,8 @@ def text_of(content: bytes) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise BadDocument(f"its byte {error.start:,} is not of a text in UTF-8") from None
+        wrong = tr("its byte {place:,} is not of a text in UTF-8", place=error.start)
+        raise BadDocument(wrong) from None
 
 
 def parse_json(content: bytes | str, most_bytes: int = MOST_BYTES) -> Any:
@@ -91,7 +94,7 @@ def parse_toml(content: bytes | str, most_bytes: int = MOST_TOML_BYTES) -> dict[
 
 def _parse(format: str, loads: Callable[[str], Any], content: bytes | str, most_bytes: int) -> Any:
     if len(content) > most_bytes:
-        raise BadDocument(f"it is too large, allowed at most {most_bytes:,} bytes")
+        raise _too_large(most_bytes)
     text = text_of(content) if isinstance(content, bytes) else content
     try:
         value = loads(text)
@@ -100,8 +103,9 @@ def _parse(format: str, loads: Callable[[str], Any], content: bytes | str, most_
     except RecursionError:
         raise _too_deep() from None
     except ValueError as error:  # also a number of thousands of digits
-        reason = "a number is too long" if "integer string" in str(error) else str(error)
-        raise BadDocument(f"it is not {format} ({reason})") from None
+        reason = tr("a number is too long") if "integer string" in str(error) else str(error)
+        wrong = tr("it is not {format} ({reason})", format=format, reason=reason)
+        raise BadDocument(wrong) from None
     check_depth(value)
     return value
 
@@ -120,7 +124,8 @@ def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) < len(pairs):
         [(twice, _)] = Counter(key for key, _ in pairs).most_common(1)
-        raise BadDocument(f"its key {shown(twice, quoted=True)} stands twice in one object")
+        key = shown(twice, quoted=True)
+        raise BadDocument(tr("its key {key} stands twice in one object", key=key))
     return values
 
 
@@ -143,5 +148,9 @@ def check_depth(value: Any) -> None:
         ]
 
 
+def _too_large(most_bytes: int) -> BadDocument:
+    return BadDocument(tr("it is too large, allowed at most {most:,} bytes", most=most_bytes))
+
+
 def _too_deep() -> BadDocument:
-    return BadDocument(f"it is too deep, allowed at most {MOST_LEVELS} levels")
+    return BadDocument(tr("it is too deep, allowed at most {most} levels", most=MOST_LEVELS))

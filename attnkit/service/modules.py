@@ -18,10 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from attnkit.experiment import Experiment
+from attnkit.foundation.language import Message, mark
+from attnkit.foundation.settings import message_of
 from attnkit.service.process import ChildProcess
 from attnkit.service.protocol import Answer, GiveModule, encode, read
 from attnkit.variants import Variant
-from attnkit.variants.module import GIVEN, Given, give, read_code, variant_of_code
+from attnkit.variants.module import GIVEN, Given, give, variant_of_code
+from attnkit.variants.module_code import read_code
 from attnkit.variants.module_facts import ModuleFacts
 from attnkit.variants.wiring import Sizes
 
@@ -93,15 +96,12 @@ class OwnModules:
                 assert isinstance(answer, Answer)
             except (EOFError, ValueError):
                 self._end()
-                place = f"{command.wanted} in {Path(command.file).name}"
-                doing = "it is loaded" if command.sizes is None else "it computes a small batch"
-                late = f"takes more than {ANSWER_SECONDS:.0f} seconds, or ends its process,"
-                raise ValueError(f"{place}: it {late} while {doing}") from None
+                raise ValueError(_too_late(command)) from None
             finally:
                 timer.cancel()
             self._has_answered = True
         if answer.error:
-            raise ValueError(answer.error)
+            raise ValueError(_from_json(json.loads(answer.blob)))
         found: dict[str, Any] = json.loads(answer.blob)
         return found
 
@@ -138,6 +138,45 @@ class Layer(nn.Linear):
 """
 """Code of a layer that is tried first, because torch imports and sets up much on first use."""
 
+_LONGEST_ERROR = 1000
+"""Largest number of characters of an error."""
+
+
+def _too_late(command: GiveModule) -> str:
+    """Return the error of a class whose process has not answered a command in time."""
+    values = {
+        "name": command.wanted,
+        "file": Path(command.file).name,
+        "seconds": f"{ANSWER_SECONDS:.0f}",
+    }
+    if command.sizes is None:
+        return mark(
+            "{name} in {file}: it takes more than {seconds} seconds, or ends its process, while "
+            "it is loaded",
+            **values,
+        )
+    return mark(
+        "{name} in {file}: it takes more than {seconds} seconds, or ends its process, while it "
+        "computes a small batch",
+        **values,
+    )
+
+
+def _as_json(text: Any) -> Any:
+    """Return a text for JSON; one from `mark` with its values, so that a page can translate it."""
+    if not isinstance(text, Message):
+        return text
+    values = {name: _as_json(value) for name, value in text.values.items()}
+    return {"template": text.template, "values": values}
+
+
+def _from_json(text: Any) -> Any:
+    """Return a text that `_as_json` has written."""
+    if not isinstance(text, dict):
+        return text
+    values = {name: _from_json(value) for name, value in text["values"].items()}
+    return Message(text["template"], values)
+
 
 def answer_to(command: GiveModule) -> Answer:
     """Execute the code of a class, and return its value in text forms or its facts at sizes."""
@@ -148,8 +187,10 @@ def answer_to(command: GiveModule) -> Answer:
         if command.sizes is not None:
             found = GIVEN[value].layers(Sizes(**command.sizes)).to_dict()
     except Exception as error:  # code of somebody else may raise anything
-        text = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-        return Answer((), error=text[:1000])
+        is_ours = isinstance(error, ValueError)
+        text = message_of(error) if is_ours else f"{type(error).__name__}: {error}"
+        text = text if len(text) <= _LONGEST_ERROR else text[:_LONGEST_ERROR]
+        return Answer((), json.dumps(_as_json(text)).encode(), error=str(text))
     return Answer((), json.dumps(found).encode())
 
 

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Self, TypeGuard, TypeVar
 from urllib.parse import quote
 
 from attnkit.foundation.corpus import hash_of_text
+from attnkit.foundation.language import mark
 from attnkit.foundation.settings import InvalidExperiment, Problem, dial
 from attnkit.tasks.base import TASKS, Task
 
@@ -51,7 +52,7 @@ class OwnData(Task):
 
     family: ClassVar[str] = "Text"
 
-    data: str = dial("", "Data", "The data of one's own, as text.")
+    data: str = dial("", mark("Data"), mark("The data of one's own, as text."))
 
     @classmethod
     @abstractmethod
@@ -110,8 +111,11 @@ def is_hash(data: str) -> bool:
 def check_present(data: str) -> None:
     """Raise the error for the hash that stands in a link in place of long data."""
     if is_hash(data):
-        allowed = "the data themselves: they were too long for the link, so add them by --data FILE"
-        raise wrong_data(data, f"{allowed}, ak.Table(rows) or ak.Text(text)")
+        allowed = mark(
+            "the data themselves: they were too long for the link, so add them by --data FILE, "
+            "ak.Table(rows) or ak.Text(text)"
+        )
+        raise wrong_data(data, allowed)
 
 
 def wrong_data(got: str, allowed: str) -> InvalidExperiment:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from attnkit.foundation.language import mark
+
 _CAPITALS = """Argentina, Buenos Aires; Austria, Vienna; Brazil, Brasília; Canada, Ottawa;
 Chile, Santiago; China, Beijing; Cuba, Havana; Egypt, Cairo; Ethiopia, Addis Ababa;
 France, Paris; Greece, Athens; Iceland, Reykjavík; India, New Delhi; Indonesia, Jakarta;
@@ -24,7 +26,7 @@ def _relations(text: str, relation: str) -> str:
 
 
 EXAMPLES = {
-    "Countries and capitals": _pairs(_CAPITALS),
-    "Who reports to whom": _relations(_REPORTS, "reports to"),
+    mark("Countries and capitals"): _pairs(_CAPITALS),
+    mark("Who reports to whom"): _relations(_REPORTS, "reports to"),
 }
 """Tables by their titles, with tabs between the cells."""

@@ -7,8 +7,10 @@ from pathlib import Path
 
 from attnkit.foundation.data_files import TEXT, content_within_limits, ending_of, table_rows
 from attnkit.foundation.documents import BadDocument, text_of
+from attnkit.foundation.language import tr
 from attnkit.tasks.own_text import Text
-from attnkit.tasks.table import kind_of, table_text
+from attnkit.tasks.table import kind_of
+from attnkit.tasks.table_rows import table_text
 
 
 def data_of_file(path: str | Path, columns: Sequence[str] = ()) -> tuple[str, str]:
@@ -40,7 +42,7 @@ def data_of(content: bytes, ending: str, columns: Sequence[str] = ()) -> tuple[s
     """
     if ending == TEXT:
         if columns:
-            raise BadDocument("it is a text, which has no columns")
+            raise BadDocument(tr("it is a text, which has no columns"))
         return Text.name, Text.text_form(text_of(content))
     rows = table_rows(content, ending, columns)
     kind = kind_of(len(rows[0]) if rows else 0)

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from pydantic import model_validator
 
+from attnkit.foundation.language import mark, tr, tr_n
 from attnkit.foundation.settings import dial, disagreement
-from attnkit.foundation.words import counted
 from attnkit.tasks.base import NOTHING, Examples, Label
 from attnkit.tasks.book import chance_of_one_in
 from attnkit.tasks.draws import choose, choose_few
 from attnkit.tasks.own_data import register_own, wrong_data
 from attnkit.tasks.relation_walks import TRIES, Side, Walked, joined, lots_of
-from attnkit.tasks.table import Table, on_axis, rows_of
+from attnkit.tasks.table import Table, on_axis
+from attnkit.tasks.table_rows import rows_of
 
 if TYPE_CHECKING:
     import torch
@@ -75,21 +76,25 @@ class Relations(Table):
     """
 
     name: ClassVar[str] = "relations"
-    title: ClassVar[str] = "Your own relations"
-    question: ClassVar[str] = "Each entry names another one: what is that one's number?"
-    source: ClassVar[str] = "a table of one's own"
+    title: ClassVar[str] = mark("Your own relations")
+    question: ClassVar[str] = mark("Each entry names another one: what is that one's number?")
+    source: ClassVar[str] = mark("a table of one's own")
     n_columns: ClassVar[int] = 3
     overrides: ClassVar[dict[str, Any]] = {"d_head": 16, "self_mask": True, "steps": 600}
-    label_legend: ClassVar[str] = "who, relation, whom"
+    label_legend: ClassVar[str] = mark("who, relation, whom")
 
-    n_entries: int = dial(8, "Entries", "Entries in a book; each asks once.", ge=4, le=16)
-    n_values: int = dial(32, "Numbers", "Different numbers an entry can have.", ge=4, le=64)
+    n_entries: int = dial(
+        8, mark("Entries"), mark("Entries in a book; each asks once."), ge=4, le=16
+    )
+    n_values: int = dial(
+        32, mark("Numbers"), mark("Different numbers an entry can have."), ge=4, le=64
+    )
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         most = self.most_entries(self.data)
         if self.learn == "in_context" and self.n_entries > most:
-            allowed = f"at most {most}, the different names of the table"
+            allowed = mark("at most {most}, the different names of the table", most=most)
             raise disagreement("n_entries", self.n_entries, allowed, "data", "learn")
         return self
 
@@ -106,7 +111,9 @@ class Relations(Table):
     @property
     def vocabulary(self) -> str:
         n_names, n_relations = len(_graph(self.data).names), len(_graph(self.data).relations)
-        return f"{counted(n_names, 'different name')} and {counted(n_relations, 'relation')}"
+        names = tr_n("{n:,} different name", "{n:,} different names", n_names)
+        relations = tr_n("{n:,} relation", "{n:,} relations", n_relations)
+        return tr("{names} and {relations}", names=names, relations=relations)
 
     @property
     def n_fields(self) -> int:
@@ -171,7 +178,8 @@ class Relations(Table):
             mixed = np.flatnonzero(np.isin(named, graph.held_out).any(1))
             if not len(mixed):
                 return self._asked(who, walked, walked.target >= 0, generator)
-        raise wrong_data("too few names", "a table in which names can be mixed: more names")
+        allowed = mark("a table in which names can be mixed: more names")
+        raise wrong_data(tr("too few names"), allowed)
 
     def _held_out_books(self, n_examples: int, generator: torch.Generator) -> Examples:
         graph = _graph(self.data)
@@ -259,8 +267,9 @@ def _graph(data: str) -> _Graph:
     rows = rows_of(data, 3).cells
     for who, relation, whom in rows:
         if who == whom:
-            got = f"the row {who}, {relation}, {whom}"
-            raise wrong_data(got, "two different names in each row: nobody asks for themselves")
+            got = tr("the row {row}", row=f"{who}, {relation}, {whom}")
+            allowed = mark("two different names in each row: nobody asks for themselves")
+            raise wrong_data(got, allowed)
     return _Graph(data)
 
 

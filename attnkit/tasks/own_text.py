@@ -10,9 +10,9 @@ from typing import Any, ClassVar, Self
 from pydantic import model_validator
 
 from attnkit.foundation.data_files import MOST_BYTES, read_text
+from attnkit.foundation.language import mark, tr, tr_n
 from attnkit.foundation.names import composed, without_controls
 from attnkit.foundation.settings import disagreement
-from attnkit.foundation.words import counted
 from attnkit.tasks.language import HIDDEN, RARE, Language, starts_of
 from attnkit.tasks.own_data import OwnData, check_present, register_own, wrong_data
 
@@ -47,8 +47,8 @@ class Text(OwnData, Language):
     """
 
     name: ClassVar[str] = "text"
-    title: ClassVar[str] = "Your own text"
-    source: ClassVar[str] = "a text of one's own"
+    title: ClassVar[str] = mark("Your own text")
+    source: ClassVar[str] = mark("a text of one's own")
 
     def __init__(self, text: str | None = None, /, **settings: Any) -> None:
         given = settings.pop("data", "") if text is None else text
@@ -69,7 +69,7 @@ class Text(OwnData, Language):
     def _check(self) -> Self:
         trained, held_out = starts_of(self._n_characters, self.data)
         if not len(trained) or not len(held_out):
-            allowed = "a shorter window, or a longer text that repeats itself less"
+            allowed = mark("a shorter window, or a longer text that repeats itself less")
             raise disagreement("length", self.length, allowed, "data")
         return self
 
@@ -79,7 +79,7 @@ class Text(OwnData, Language):
 
     @classmethod
     def size_in_words(cls, data: str) -> str:
-        return f"text of {counted(len(data), 'character')}"
+        return tr_n("text of {n:,} character", "text of {n:,} characters", len(data))
 
     @property
     def text(self) -> str:
@@ -91,9 +91,14 @@ class Text(OwnData, Language):
         corpus = self.corpus_read
         share = corpus.held_out.mean()
         return [
-            f"The text has {counted(len(corpus.text), 'character')}, "
-            f"{len(corpus.characters)} different ones; {share:.0%} of it is held out: no training "
-            "example overlaps with it, and accuracy is measured on nothing else."
+            tr(
+                "The text has {n:,} characters, {different} different ones; {share:.0%} of it is "
+                "held out: no training example overlaps with it, and accuracy is measured on "
+                "nothing else.",
+                n=len(corpus.text),
+                different=len(corpus.characters),
+                share=share,
+            )
         ]
 
 
@@ -103,7 +108,7 @@ def cleaned_text(text: Any) -> str:
     The symbol of hidden characters becomes that of rare ones.
     """
     if not isinstance(text, str):
-        raise wrong_data(type(text).__name__, "a text")
+        raise wrong_data(type(text).__name__, mark("a text"))
     check_present(text)
     return _cleaned(text)
 
@@ -111,12 +116,17 @@ def cleaned_text(text: Any) -> str:
 @lru_cache(8)
 def _cleaned(text: str) -> str:
     if len(text) > MOST_BYTES:
-        raise wrong_data(f"{len(text):,} characters", f"at most {MOST_BYTES:,}")
+        got = tr("{n:,} characters", n=len(text))
+        raise wrong_data(got, mark("at most {most:,}", most=MOST_BYTES))
     text = _SPACE.sub(" ", text.replace("\r\n", "\n").replace("\r", "\n"))
     text = "\n".join(without_controls(line) for line in text.split("\n"))
     text = composed(text.replace(HIDDEN, RARE))
     if len(text) < FEWEST_CHARACTERS:
-        allowed = f"at least {FEWEST_CHARACTERS:,}"
-        allowed += "" if text else ": use ak.Text(text) or --data FILE"
-        raise wrong_data(counted(len(text), "character"), allowed)
+        got = tr_n("{n:,} character", "{n:,} characters", len(text))
+        if text:
+            raise wrong_data(got, mark("at least {fewest:,}", fewest=FEWEST_CHARACTERS))
+        allowed = mark(
+            "at least {fewest:,}: use ak.Text(text) or --data FILE", fewest=FEWEST_CHARACTERS
+        )
+        raise wrong_data(got, allowed)
     return text

@@ -14,7 +14,8 @@ from attnkit.tasks.base import Examples, Label
 from attnkit.tasks.book import entry_label
 from attnkit.tasks.draws import choose, choose_few
 from attnkit.tasks.own_data import register_own
-from attnkit.tasks.table import BLANK, Table, on_axis, rows_of
+from attnkit.tasks.table import BLANK, Table, on_axis
+from attnkit.tasks.table_rows import rows_of
 
 if TYPE_CHECKING:
     import torch

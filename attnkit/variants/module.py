@@ -8,7 +8,6 @@ link, a JSON file and a stored result are read only where the class was given.
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import inspect
 import sys
@@ -18,6 +17,8 @@ from pathlib import Path
 from types import CellType
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from attnkit.foundation.language import mark, tr
+from attnkit.variants.module_code import read_code
 from attnkit.variants.module_facts import ModuleFacts
 from attnkit.variants.options import Option, Parts, register_option
 from attnkit.variants.text import Variant
@@ -26,7 +27,7 @@ from attnkit.variants.wiring import Sizes, Wiring, build_wiring
 if TYPE_CHECKING:
     from torch import nn
 
-HOW_TO_GIVE = (
+HOW_TO_GIVE = mark(
     "a class that was given to this copy, which must be your own: in the Lab under “Add a "
     "variant”, with `--attention FILE.py:CLASS` or with `ak.variant(CLASS)`; a link, a JSON file "
     "or a stored result names the class and does not hold its code"
@@ -179,25 +180,6 @@ def _variant_from_file(text: str) -> Variant:
     return variant_of_code(read_code(name), name, wanted)
 
 
-def read_code(name: str) -> bytes:
-    """Return the bytes of a Python file.
-
-    Raises:
-        ValueError: If its name does not end in .py, if it is too large or if it cannot be read.
-    """
-    if not name.endswith(".py"):
-        raise ValueError(f"got {name!r}, allowed a file whose name ends in .py")
-    try:
-        with Path(name).expanduser().open("rb") as file:
-            code = file.read(_MOST_BYTES + 1)
-    except (OSError, ValueError, RuntimeError) as error:
-        reason = getattr(error, "strerror", None) or type(error).__name__
-        raise ValueError(f"got {name!r}, but it cannot be read ({reason})") from None
-    if len(code) > _MOST_BYTES:
-        raise ValueError(f"got {name!r}, allowed at most {_MOST_BYTES:,} bytes of code")
-    return code
-
-
 def variant_of_code(code: bytes, name: str, wanted: str) -> Variant:
     """Execute the code of a file, once in this process, and return the variant of a class in it.
 
@@ -209,7 +191,7 @@ def variant_of_code(code: bytes, name: str, wanted: str) -> Variant:
     Raises:
         ValueError: If the code fails, or has no such class.
     """
-    path, got = Path(name), f"got {f'{name}:{wanted}'!r}"
+    path, got = Path(name), repr(f"{name}:{wanted}")
     module_name = f"attnkit_given_{hashlib.blake2b(code, digest_size=8).hexdigest()}"
     module = sys.modules.get(module_name)
     if module is None:
@@ -226,9 +208,22 @@ def variant_of_code(code: bytes, name: str, wanted: str) -> Variant:
             from attnkit.variants.module_layers import in_short
 
             reason = in_short(error, path.name)
-            alone = "; a file is loaded alone, so what it imports must be installed"
-            hint = alone if isinstance(error, ImportError) else ""
-            raise ValueError(f"{got}, but {name} cannot be executed ({reason}){hint}") from None
+            if isinstance(error, ImportError):
+                failed = mark(
+                    "got {got}, but {file} cannot be executed ({reason}); a file is loaded alone, "
+                    "so what it imports must be installed",
+                    got=got,
+                    file=name,
+                    reason=reason,
+                )
+            else:
+                failed = mark(
+                    "got {got}, but {file} cannot be executed ({reason})",
+                    got=got,
+                    file=name,
+                    reason=reason,
+                )
+            raise ValueError(failed) from None
     found = getattr(module, wanted, None)
     if getattr(found, "__module__", None) != module_name:
         try:  # it may be imported from another file
@@ -246,48 +241,21 @@ def variant_of_code(code: bytes, name: str, wanted: str) -> Variant:
         and issubclass(value, nn.Module)
         and value.__module__ == module_name
     ]
-    allowed = ", ".join(classes) or "none, because it has no subclass of torch.nn.Module"
-    raise ValueError(f"{got}, allowed classes of {name}: {allowed}") from None
-
-
-_MOST_BYTES = 2**20
-"""Largest size of a file of code."""
-
-
-def classes_in(code: bytes, name: str) -> list[str]:
-    """Return the names of the classes of a file that may be layers, without executing it.
-
-    These are classes with a `forward`, or with a base class of the file that has one; those whose
-    `forward` begins with x come first.
-
-    Args:
-        code: Content of the file.
-        name: Name of the file, for errors.
-
-    Raises:
-        ValueError: If it is not Python; the message names the line.
-    """
-    try:
-        tree = ast.parse(code)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        line = getattr(error, "lineno", None)
-        where = f"{Path(name).name}, line {line}" if line else Path(name).name
-        raise ValueError(f"{where}: {getattr(error, 'msg', None) or 'it is not Python'}") from None
-    first: dict[str, str] = {}  # class → name of the first argument of its forward
-    for node in tree.body:
-        if isinstance(node, ast.ClassDef):
-            bases = (base.id for base in node.bases if isinstance(base, ast.Name))
-            for argument in (*map(_first_argument, node.body), *map(first.get, bases)):
-                if argument is not None:
-                    first.setdefault(node.name, argument)
-    return sorted(first, key=lambda one: first[one] != "x")
-
-
-def _first_argument(node: ast.stmt) -> str | None:
-    """Return the first argument of a method `forward` after self; None for other statements."""
-    if not isinstance(node, ast.FunctionDef) or node.name != "forward":
-        return None
-    return next((argument.arg for argument in node.args.args[1:]), "")
+    if classes:
+        wrong = mark(
+            "got {got}, allowed classes of {file}: {classes}",
+            got=got,
+            file=name,
+            classes=", ".join(classes),
+        )
+    else:
+        wrong = mark(
+            "got {got}, allowed classes of {file}: none, because it has no subclass of "
+            "torch.nn.Module",
+            got=got,
+            file=name,
+        )
+    raise ValueError(wrong) from None
 
 
 @register_option
@@ -296,8 +264,8 @@ class ModuleOption(Option):
 
     value: str
     name = "module"
-    help = "A PyTorch module of one's own computes the layers."
-    allowed: ClassVar[str] = "a class that was given to `--attention` or to `ak.variant`"
+    help = mark("A PyTorch module of one's own computes the layers.")
+    allowed: ClassVar[str] = mark("a class that was given to `--attention` or to `ak.variant`")
     samples: ClassVar[tuple[str | None, ...]] = ()
     place = 90
 
@@ -305,7 +273,7 @@ class ModuleOption(Option):
     def read(cls, text: str | None) -> ModuleOption:
         """Read a class that was given in this process."""
         if text not in GIVEN:
-            raise ValueError(HOW_TO_GIVE)
+            raise ValueError(tr(HOW_TO_GIVE))
         return cls(text)
 
     def check(self, parts: Parts) -> None:
@@ -314,8 +282,12 @@ class ModuleOption(Option):
         tied = [parts.sharing.value] if len(parts.sharing.classes) < 3 or parts.identity else []
         if others or tied:
             raise ValueError(
-                f"{self.name} goes with QKV and learning_rate only: the module decides about "
-                f"{', '.join([*tied, *others])}"
+                tr(
+                    "{name} goes with QKV and learning_rate only: the module decides about "
+                    "{others}",
+                    name=self.name,
+                    others=", ".join([*tied, *others]),
+                )
             )
 
     @property

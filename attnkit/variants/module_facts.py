@@ -10,6 +10,7 @@ import math
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from attnkit.foundation.language import tr
 from attnkit.variants.wiring import Weight
 
 CONSTRUCTOR_SIZES = (
@@ -80,20 +81,36 @@ class ModuleFacts:
     @property
     def missing(self) -> str:
         """Sentence on what its layers do not return, and what is therefore empty; "" if nothing."""
-        names = ("scores", "pattern")
-        absent = [name for name, *has in zip(names, *self.returned, strict=True) if not all(has)]
-        if self.masked:
-            map_too = " and return its pattern" if "pattern" in absent else ""
-            return (
-                f"{self.name} returns scores with a mask in them, so that the asymmetry is empty: "
-                f"let forward return the scores from before the mask{map_too}."
+        has_scores = all(scores for scores, _ in self.returned)
+        has_pattern = all(pattern for _, pattern in self.returned)
+        if self.masked and has_pattern:
+            return tr(
+                "{name} returns scores with a mask in them, so that the asymmetry is empty: let "
+                "forward return the scores from before the mask.",
+                name=self.name,
             )
-        if not absent:
+        if self.masked:
+            return tr(
+                "{name} returns scores with a mask in them, so that the asymmetry is empty: let "
+                "forward return the scores from before the mask and return its pattern.",
+                name=self.name,
+            )
+        if has_scores and has_pattern:
             return ""
-        empty = {"scores": "the asymmetry", "pattern": "attention maps and attention masses"}
-        verb = "is" if absent == ["scores"] else "are"
-        return (
-            f"{self.name} does not return its {' and '.join(absent)}, so that "
-            f"{' and '.join(empty[one] for one in absent)} {verb} empty: let forward return "
-            "(x, scores, pattern)."
+        if has_pattern:
+            return tr(
+                "{name} does not return its scores, so that the asymmetry is empty: let forward "
+                "return (x, scores, pattern).",
+                name=self.name,
+            )
+        if has_scores:
+            return tr(
+                "{name} does not return its pattern, so that attention maps and attention masses "
+                "are empty: let forward return (x, scores, pattern).",
+                name=self.name,
+            )
+        return tr(
+            "{name} does not return its scores and pattern, so that the asymmetry and attention "
+            "maps and attention masses are empty: let forward return (x, scores, pattern).",
+            name=self.name,
         )

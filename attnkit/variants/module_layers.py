@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from attnkit.foundation.language import Message, mark
 from attnkit.variants.module_facts import CONSTRUCTOR_SIZES, ModuleFacts
 from attnkit.variants.wiring import Wiring
 
@@ -80,12 +81,20 @@ class ModuleLayers(ModuleFacts):
             for earlier in self.shapes:
                 for name in earlier.keys() & of_layer.keys():
                     if earlier[name] != of_layer[name]:
-                        shapes = f"{earlier[name]} and, in layer {layer + 1}, {of_layer[name]}"
-                        raise self.error(f"{name} has shape {shapes}, allowed one for all layers")
+                        raise self.error(
+                            mark(
+                                "{name} has shape {first} and, in layer {layer}, {other}, allowed "
+                                "one for all layers",
+                                name=name,
+                                first=str(earlier[name]),
+                                layer=layer + 1,
+                                other=str(of_layer[name]),
+                            )
+                        )
             self.shapes.append(of_layer)
         parameters = [item for module in self.modules for item in module.named_parameters()]
         if not parameters:
-            raise self.error("it has no parameters, allowed a module that can be trained")
+            raise self.error(mark("it has no parameters, allowed a module that can be trained"))
         self.fixed = sorted({name for name, value in parameters if not value.requires_grad})
 
     def initial(self, seed: int, layer: int) -> dict[str, Tensor]:
@@ -161,8 +170,14 @@ class ModuleLayers(ModuleFacts):
         except Exception as error:  # code of somebody else may raise anything
             if isinstance(error, MemoryError) or "memory" in str(error):
                 raise
-            of_gpu = f" on {x.device}" if x.device.type != "cpu" else ""
-            raise self.failed(f"its forward fails{of_gpu}", error) from error
+            reason = in_short(error, self.origin)
+            if x.device.type == "cpu":
+                raise self.error(mark("its forward fails ({reason})", reason=reason)) from error
+            raise self.error(
+                mark(
+                    "its forward fails on {device} ({reason})", device=str(x.device), reason=reason
+                )
+            ) from error
         has_scores, has_pattern = self.returned[layer]
         rest = list(parts[1:])
         scores = rest.pop(0) if has_scores else None
@@ -174,17 +189,20 @@ class ModuleLayers(ModuleFacts):
         """Return the error of something that the module does.
 
         Args:
-            what: The reason.
+            what: The reason, a text from `mark`.
             method: Name of the method that does it, whose line the message names.
         """
         code = getattr(getattr(self.attention, method, None), "__code__", None)
         in_file = code is not None and Path(code.co_filename).name == self.origin
-        line = f", line {code.co_firstlineno}" if code is not None and in_file else ""
-        return ModuleFailure(f"{self.name} in {self.origin}{line}: {what}")
-
-    def failed(self, what: str, error: BaseException) -> ModuleFailure:
-        """Return the error of something that fails because the module has raised an error."""
-        return self.error(f"{what} ({in_short(error, self.origin)})")
+        values: dict[str, Any] = {
+            "name": self.name,
+            "file": self.origin,
+            "reason": what if isinstance(what, Message) else Message(what, {}),
+        }
+        if code is None or not in_file:
+            return ModuleFailure(mark("{name} in {file}: {reason}", **values))
+        line = code.co_firstlineno
+        return ModuleFailure(mark("{name} in {file}, line {line}: {reason}", line=line, **values))
 
     def _of(self, layer: int, device: torch.device) -> nn.Module:
         """Return this thread's copy of the module of a layer, on a device."""
@@ -210,13 +228,19 @@ class ModuleLayers(ModuleFacts):
             for seed in range(1, _DRAWS) if first else ():
                 for name, other in self._make(layer, seed=seed).named_buffers():
                     if name not in first or other.shape != first[name].shape:
-                        raise self.error(f"its buffer {name} has another shape for every seed")
+                        raise self.error(
+                            mark("its buffer {name} has another shape for every seed", name=name)
+                        )
                     if not torch.equal(other, first[name]):
                         drawn[name] = other
         for name, value in drawn.items():
             if not value.is_floating_point() and value.double().abs().max() > _EXACT:
                 raise self.error(
-                    f"its buffer {name} has numbers above {_EXACT:,}, the most allowed"
+                    mark(
+                        "its buffer {name} has numbers above {most:,}, the most allowed",
+                        name=name,
+                        most=_EXACT,
+                    )
                 )
         return list(drawn)
 
@@ -236,13 +260,19 @@ class ModuleLayers(ModuleFacts):
         try:
             parameters = inspect.signature(self.attention).parameters.values()
         except (TypeError, ValueError) as error:
-            raise self.error(f"its constructor cannot be read ({error})") from None
+            reason = str(error)
+            raise self.error(
+                mark("its constructor cannot be read ({reason})", reason=reason)
+            ) from None
         named = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
         for parameter in named:
             if parameter.name not in offered and parameter.default is parameter.empty:
-                allowed = ", ".join(offered)
                 raise self.error(
-                    f"its constructor asks for {parameter.name!r}, allowed {allowed}, or a default",
+                    mark(
+                        "its constructor asks for {name}, allowed {allowed}, or a default",
+                        name=repr(parameter.name),
+                        allowed=", ".join(offered),
+                    ),
                     "__init__",
                 )
         arguments = {p.name: offered[p.name] for p in named if p.name in offered}
@@ -251,7 +281,8 @@ class ModuleLayers(ModuleFacts):
                 torch.manual_seed(seed)
                 return self.attention(**arguments).eval()
         except Exception as error:  # code of somebody else may raise anything
-            raise self.failed("its constructor fails", error) from None
+            reason = in_short(error, self.origin)
+            raise self.error(mark("its constructor fails ({reason})", reason=reason)) from None
 
 
 def parts_of(returned: Any) -> tuple[Any, Any, Any]:
@@ -280,4 +311,4 @@ def in_short(error: BaseException, file: str) -> str:
     text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
     frames = traceback.extract_tb(error.__traceback__)
     numbers = [frame.lineno for frame in frames if Path(frame.filename).name == file]
-    return f"{text}, in line {numbers[-1]}" if numbers else text
+    return mark("{error}, in line {line}", error=text, line=numbers[-1]) if numbers else text

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from attnkit.variants.module_layers import DRAWING, ModuleLayers, parts_of
+from attnkit.foundation.language import mark
+from attnkit.variants.module_layers import DRAWING, ModuleLayers, in_short, parts_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -52,12 +53,16 @@ def _try(layers: ModuleLayers, layer: int) -> None:
             parts = parts_of(module(*inputs, *extra))
             repeated = parts_of(module(*inputs, *extra))
     except Exception as error:  # code of somebody else may raise anything
-        got = tuple(inputs[0].shape)
-        raise layers.failed(f"its forward fails for x of shape {got}", error) from None
+        failed = mark(
+            "its forward fails for x of shape {shape} ({reason})",
+            shape=str(tuple(inputs[0].shape)),
+            reason=in_short(error, layers.origin),
+        )
+        raise layers.error(failed) from None
     _check(layers, parts, inputs)
     if not torch.equal(parts[0], repeated[0]):
         raise layers.error(
-            "its forward gives other numbers for the same input, allowed one without chance",
+            mark("its forward gives other numbers for the same input, allowed one without chance"),
             "forward",
         )
     if layers.sizes.causal and not layers.sizes.two_sided:
@@ -68,7 +73,7 @@ def _try(layers: ModuleLayers, layer: int) -> None:
         if parts[0].requires_grad:
             grads = torch.autograd.grad(parts[0].square().sum(), learning, allow_unused=True)
         if all(gradient is None for gradient in grads):
-            raise layers.error("what it returns does not depend on its parameters", "forward")
+            raise layers.error(mark("what it returns does not depend on its parameters"), "forward")
     layers.returned.append((parts[1] is not None, parts[2] is not None))
     layers.masked |= parts[1] is not None and bool((parts[1].abs() >= _MASK).any())
     if layers.batched:
@@ -103,31 +108,58 @@ def _check(layers: ModuleLayers, parts: tuple[Any, Any, Any], inputs: tuple[Tens
     import torch
 
     (n_examples, n_queries, _), n_keys = inputs[0].shape, inputs[-1].shape[1]
-    x, allowed = parts[0], f"the shape of x, {tuple(inputs[0].shape)}"
+    x = parts[0]
     if not isinstance(x, torch.Tensor) or x.shape != inputs[0].shape:
-        raise layers.error(f"its forward returns {_shape(x)}, allowed {allowed}", "forward")
+        wrong = mark(
+            "its forward returns {got}, allowed the shape of x, {shape}",
+            got=_shape(x),
+            shape=str(tuple(inputs[0].shape)),
+        )
+        raise layers.error(wrong, "forward")
     if not x.is_floating_point():
         kind = str(x.dtype).removeprefix("torch.")
-        raise layers.error(f"its forward returns {kind} numbers, allowed those of x", "forward")
+        wrong = mark("its forward returns {kind} numbers, allowed those of x", kind=kind)
+        raise layers.error(wrong, "forward")
     if not x.isfinite().all():
         first = (~x.isfinite()).nonzero()[0].tolist()
         raise layers.error(
-            f"its forward returns {x[tuple(first)].item()} at {first} for x of ordinary size, "
-            "allowed finite numbers",
+            mark(
+                "its forward returns {number} at {place} for x of ordinary size, allowed finite "
+                "numbers",
+                number=str(x[tuple(first)].item()),
+                place=str(first),
+            ),
             "forward",
         )
     most = layers.sizes.n_heads
     for name, part in zip(("scores", "pattern"), parts[1:], strict=True):
         if part is None:
             continue
-        heads = f"heads from 1 to {most}" if most > 1 else "1 head"
-        allowed = f"(b, h, i, j) = ({n_examples}, {heads}, {n_queries}, {n_keys})"
         shape = tuple(part.shape) if isinstance(part, torch.Tensor) else ()
         shape = (shape[0], 1, *shape[1:]) if len(shape) == 3 else shape
         fits = len(shape) == 4 and 1 <= shape[1] <= most
         if not fits or (shape[0], *shape[2:]) != (n_examples, n_queries, n_keys):
-            what = f"its {name} are {_shape(part)}, allowed {allowed} or None"
-            raise layers.error(what, "forward")
+            values = {
+                "part": name,
+                "got": _shape(part),
+                "examples": n_examples,
+                "queries": n_queries,
+                "keys": n_keys,
+            }
+            if most > 1:
+                wrong = mark(
+                    "its {part} are {got}, allowed (b, h, i, j) = ({examples}, heads from 1 to "
+                    "{most}, {queries}, {keys}) or None",
+                    most=most,
+                    **values,
+                )
+            else:
+                wrong = mark(
+                    "its {part} are {got}, allowed (b, h, i, j) = ({examples}, 1 head, {queries}, "
+                    "{keys}) or None",
+                    **values,
+                )
+            raise layers.error(wrong, "forward")
 
 
 def _check_causality(layers: ModuleLayers, layer: int, x: Tensor, output: Tensor) -> None:
@@ -141,9 +173,13 @@ def _check_causality(layers: ModuleLayers, layer: int, x: Tensor, output: Tensor
     differences = (output - other)[:, :n].abs().amax((0, 2))
     if differences.numel() and differences.max() > _ROUNDING * output.abs().max().clamp_min(1.0):
         raise layers.error(
-            f"its output at position {int(differences.argmax()) + 1} of {x.shape[1]} changes with "
-            "the tokens after it, allowed earlier tokens only, because the setting “causal” is on: "
-            "add torch.full((n, n), -torch.inf).triu(1) to the scores",
+            mark(
+                "its output at position {position} of {length} changes with the tokens after it, "
+                "allowed earlier tokens only, because the setting “causal” is on: add "
+                "torch.full((n, n), -torch.inf).triu(1) to the scores",
+                position=int(differences.argmax()) + 1,
+                length=x.shape[1],
+            ),
             "forward",
         )
 
@@ -198,8 +234,12 @@ def _count_cache(layers: ModuleLayers) -> int | None:
         if number is None:
             return None
         if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-            what = f"{CACHE}: got {number!r}, allowed a whole number from 0"
-            raise layers.error(what, "__init__")
+            wrong = mark(
+                "{attribute}: got {number}, allowed a whole number from 0",
+                attribute=CACHE,
+                number=repr(number),
+            )
+            raise layers.error(wrong, "__init__")
         total += number
     return total
 
@@ -207,4 +247,6 @@ def _count_cache(layers: ModuleLayers) -> int | None:
 def _shape(value: Any) -> str:
     """Return the shape of a tensor, or the type of another value, in words."""
     shape = getattr(value, "shape", None)
-    return f"an object of type {type(value).__name__}" if shape is None else f"shape {tuple(shape)}"
+    if shape is None:
+        return mark("an object of type {type}", type=type(value).__name__)
+    return mark("shape {shape}", shape=str(tuple(shape)))

@@ -6,8 +6,8 @@ import streamlit as st
 
 from attnkit.experiment import Experiment
 from attnkit.figures.board import adjustment
-from attnkit.foundation.settings import as_sentence
-from attnkit.foundation.words import numbers_kept
+from attnkit.foundation.language import tr, tr_n
+from attnkit.foundation.settings import as_sentence, message_of
 from attnkit.ui import components
 from attnkit.ui.lab.lab import MOST_COLUMNS, Lab
 from attnkit.ui.lab.own_attention import own_attention
@@ -36,36 +36,39 @@ def variant_form(lab: Lab) -> None:
     """
     if is_full := len(lab.chosen) >= MOST_COLUMNS:
         st.warning(
-            f"{MOST_COLUMNS} variants are chosen, as many as fit side by side. Switch one off "
-            "before you add another."
+            tr(
+                "{most} variants are chosen, as many as fit side by side. Switch one off before "
+                "you add another.",
+                most=MOST_COLUMNS,
+            )
         )
     text, matches = _pick_text()
     if not text:
-        st.caption("What you find or choose can be changed before it is added.")
-        st.page_link("pages/variants.py", label="All words", icon=":material/category:")
+        st.caption(tr("What you find or choose can be changed before it is added."))
+        st.page_link("pages/variants.py", label=tr("All words"), icon=":material/category:")
         own_attention(lab, is_full=is_full)
         return
     try:
         variant = Variant(text)
     except InvalidVariant as error:
         if matches:
-            st.caption("Choose one of those found.")
+            st.caption(tr("Choose one of those found."))
         else:
-            _show_error(str(error))
+            _show_error(as_sentence(tr(message_of(error))))
         return
     experiment, problems = lab.preview(variant)
     if experiment is not None:
         _preview(variant, experiment)
     for problem in problems:  # without the variant, which stands above
         is_of_variant = problem.field == "sharing" and problem.allowed.startswith("but ")
-        _show_error(problem.allowed.removeprefix("but ") if is_of_variant else str(problem))
+        _show_error(as_sentence(problem.reason) if is_of_variant else problem.sentence)
     if experiment is None:
         return
     is_chosen = variant in lab.chosen
     if is_chosen:
-        st.caption("It is one of your columns.")
+        st.caption(tr("It is one of your columns."))
     st.button(
-        "Add",
+        tr("Add"),
         type="primary",
         icon=":material/add:",
         key="add",
@@ -78,25 +81,27 @@ def variant_form(lab: Lab) -> None:
 def _pick_text() -> tuple[str, list[str]]:
     """Draw the search and the list of the catalogue; return the text and the keys that it finds."""
     st.text_input(
-        "Search, or write one",
+        tr("Search, or write one"),
         placeholder="multi-query, DeepSeek, K=V n_heads=4 kv_heads=1",
         max_chars=LONGEST,
         key=_TEXT,
         on_change=_take_name,
         live=True,
-        help="Search by name, model, paper or a word of the explanation. Or write a sharing, "
-        "then words: Q=K unit_key self_mask. The page Variants lists all words.",
+        help=tr(
+            "Search by name, model, paper or a word of the explanation. Or write a sharing, "
+            "then words: Q=K unit_key self_mask. The page Variants lists all words."
+        ),
     )
     text = str(st.session_state[_TEXT]).strip()
     matches = _matches(text)
     if matches:
-        st.pills("Found", matches, format_func=_with_alias, key=_FOUND, on_change=_take_match)
+        st.pills(tr("Found"), matches, format_func=_with_alias, key=_FOUND, on_change=_take_match)
     st.selectbox(
-        "Or choose from the list",
+        tr("Or choose from the list"),
         list(CATALOGUE),
         index=None,
         format_func=_with_text_form,
-        placeholder=f"All {len(CATALOGUE)} variants",
+        placeholder=tr("All {n} variants", n=len(CATALOGUE)),
         filter_mode=None,
         key=_NAME,
         on_change=_write_entry,
@@ -135,21 +140,33 @@ def _with_alias(key: str) -> str:
 
 def other_names(named: Named) -> str:
     """Return the other names of an entry and the models that have it; empty if there are none."""
-    return f"Other names, or models that have it: {', '.join(named.aliases)}." * bool(named.aliases)
+    if not named.aliases:
+        return ""
+    return tr("Other names, or models that have it: {names}.", names=", ".join(named.aliases))
 
 
 def costs_line(experiment: Experiment, variant: Variant) -> str:
     """Return the parameters, cache and multiply-adds of a variant in an experiment, in words."""
     costs = experiment.costs(variant)
-    cache = numbers_kept(costs.kv_cache)
-    return (
-        f"{costs.parameters:,} parameters; per token {cache} numbers kept (KV cache) "
-        f"and {costs.multiply_adds:,} multiply-adds"
+    cache = costs.kv_cache
+    if cache is None or cache != cache:
+        return tr(
+            "{parameters:,} parameters; per token an unknown number of numbers kept (KV cache) "
+            "and {multiply_adds:,} multiply-adds",
+            parameters=costs.parameters,
+            multiply_adds=costs.multiply_adds,
+        )
+    return tr(
+        "{parameters:,} parameters; per token {cache:,.0f} numbers kept (KV cache) and "
+        "{multiply_adds:,} multiply-adds",
+        parameters=costs.parameters,
+        cache=cache,
+        multiply_adds=costs.multiply_adds,
     )
 
 
-def _show_error(reason: str) -> None:
-    st.error(plain(as_sentence(reason)), icon=":material/error:")
+def _show_error(sentence: str) -> None:
+    st.error(plain(sentence), icon=":material/error:")
 
 
 def _preview(variant: Variant, experiment: Experiment) -> None:
@@ -158,22 +175,29 @@ def _preview(variant: Variant, experiment: Experiment) -> None:
         color = colors_of(experiment.sharing)[experiment.sharing.index(variant)]
         components.diagram(experiment, variant, color, key="previewed")
         if named:
-            st.markdown(f"**{named[0].name}.** {named[0].explanation}")
+            st.markdown(f"**{named[0].name}.** {tr(named[0].explanation)}")
             if names := other_names(named[0]):
                 st.caption(names)
-            st.caption(f"Source: {named[0].source}")
+            st.caption(tr("Source: {source}", source=named[0].source))
         else:
-            st.markdown(f"`{variant.value}`  \n{variant.meaning}")
-        costs = f"At your sizes: {costs_line(experiment, variant)}."
+            st.markdown(f"`{variant.value}`  \n{tr(variant.meaning)}")
+        costs = tr("At your sizes: {costs}.", costs=costs_line(experiment, variant))
         if changes := adjustment(experiment, variant):
-            costs += f" To make costs equal: {changes}."
+            made_equal = tr("To make costs equal: {changes}.", changes=changes)
+            costs = f"{costs} {made_equal}"
         st.caption(costs)
         n_heads = experiment.wiring(variant).sizes.n_heads
         if n_heads != experiment.size.n_heads:
-            plain = Variant(f"QKV n_heads={n_heads}")
             st.caption(
-                f"It has {n_heads} heads, where plain columns have {experiment.size.n_heads} here: "
-                f"compare its costs with `{plain}`."
+                tr_n(
+                    "It has {n} head, where plain columns have {usual} here: compare its costs "
+                    "with `{plain}`.",
+                    "It has {n} heads, where plain columns have {usual} here: compare its costs "
+                    "with `{plain}`.",
+                    n_heads,
+                    usual=experiment.size.n_heads,
+                    plain=Variant(f"QKV n_heads={n_heads}").value,
+                )
             )
 
 

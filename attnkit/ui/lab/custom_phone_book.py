@@ -9,14 +9,14 @@ from attnkit.analysis.attention_map import telling_layer
 from attnkit.analysis.custom_phone_book import (
     MOST_CHARACTERS,
     Book,
-    BookQuery,
-    ask,
     is_phone_book,
     most_entries,
     read_book,
 )
+from attnkit.analysis.phone_book_question import BookQuery, ask
 from attnkit.experiment import Experiment
 from attnkit.figures.answers import answers_table
+from attnkit.foundation.language import tr, tr_n
 from attnkit.service.jobs import Job
 from attnkit.tasks.fuzzy import FuzzyPhonebook
 from attnkit.tasks.phonebook import Phonebook
@@ -39,18 +39,22 @@ def custom_phone_book_area(lab: Lab) -> None:
     task = (lab if job is None else job).experiment.task
     assert is_phone_book(task)
     with st.container(border=True, key="custom_book"):
-        st.markdown("**Ask the trained models** with a phone book of your own.")
+        st.markdown(tr("**Ask the trained models** with a phone book of your own."))
         text, name, right = book_fields(task)
         seeds = [] if job is None else list(job.experiment.seeds)
         seed = None
         if len(seeds) > 1:
             seed = right.selectbox(
-                "Who answers",
+                tr("Who answers"),
                 [None, *seeds],
-                format_func=lambda s: "the majority of seeds" if s is None else f"seed {s}",
+                format_func=_who_answers,
                 key=f"asked_seed_{seeds[0]}_{len(seeds)}",
             )
         _answers(lab, job, task, text, name, seed)
+
+
+def _who_answers(seed: int | None) -> str:
+    return tr("the majority of seeds") if seed is None else tr("seed {seed}", seed=seed)
 
 
 def book_fields(task: AnyPhonebook, prefix: str = "") -> tuple[str, str, DeltaGenerator]:
@@ -65,30 +69,34 @@ def book_fields(task: AnyPhonebook, prefix: str = "") -> tuple[str, str, DeltaGe
     """
     left, right = st.columns(2, gap="medium")
     text = left.text_area(
-        "Your book",
+        tr("Your book"),
         key=f"{prefix}book_{task.name}",
         value=INITIAL_BOOK,
         height=190,
         max_chars=MOST_CHARACTERS,
-        help="A name and a number on each line. The number is what comes after the last "
-        "comma, semicolon, colon or tab; without one, it is the digits at the end of the "
-        "line. It consists of digits, spaces and ( ) . / + -. A book has 2 to "
-        f"{most_entries(task)} lines.",
+        help=tr(
+            "A name and a number on each line. The number is what comes after the last "
+            "comma, semicolon, colon or tab; without one, it is the digits at the end of the "
+            "line. It consists of digits, spaces and ( ) . / + -. A book has 2 to {most} lines.",
+            most=most_entries(task),
+        ),
     )
+    is_fuzzy = isinstance(task, FuzzyPhonebook)
     name = right.text_input(
-        "Whose number?" + " Misspell it" * isinstance(task, FuzzyPhonebook),
+        tr("Whose number? Misspell it") if is_fuzzy else tr("Whose number?"),
         key=f"{prefix}asked_{task.name}",
         value=task.default_query,
         max_chars=MOST_CHARACTERS,
     )
-    reading = (
+    reading = tr(
         "To the models names are labels without spelling: case and spaces do not count, and an "
         "unknown name gets any free label."
     )
     if isinstance(task, FuzzyPhonebook):
-        reading = (
-            f"Names are read as their first {task.n_letters} letters or digits, without case and "
-            "accents; shorter ones are filled up."
+        reading = tr(
+            "Names are read as their first {n} letters or digits, without case and accents; "
+            "shorter ones are filled up.",
+            n=task.n_letters,
         )
     right.caption(reading)
     return str(text), str(name), right
@@ -104,8 +112,10 @@ def read_question(task: AnyPhonebook, text: str, name: str) -> tuple[Book, BookQ
     problems = book.problems if question is None else question.problems
     if question is None or problems:
         lines, n_more = problems[:MOST_PROBLEMS], len(problems) - MOST_PROBLEMS
-        more = "line like these" if n_more == 1 else "lines like these"
-        lines += [f"… and {n_more} more {more}."] if n_more > 0 else []
+        if n_more > 0:
+            lines.append(
+                tr_n("… and {n} more line like these.", "… and {n} more lines like these.", n_more)
+            )
         st.error("  \n".join(map(plain, lines)), icon=":material/error:")
         return None
     return book, question, " ".join(map(plain, [*book.notes[:MOST_PROBLEMS], *question.notes]))
@@ -121,11 +131,11 @@ def _answers(
     book, question, notes = asked
     experiment = _experiment_of_models(lab, job)
     if experiment is None:
-        st.info("Your settings are not trained yet: press **Train**, then the models answer.")
+        st.info(tr("Your settings are not trained yet: press **Train**, then the models answer."))
         return
     answers = lab.ask(job, question.tokens)
     if isinstance(answers, str):
-        st.warning(plain(f"{answers}."))
+        st.warning(plain(f"{tr(answers)}."))
         return
     components.markup(
         answers_table(
@@ -133,12 +143,33 @@ def _answers(
         ),
         key="custom_book_answers",
     )
-    which = "of the finished example, " if job is None else ""
-    caption = f"Models {which}after step {answers.step}: brighter is more attention on that entry"
-    caption += ", mean over heads of the last layer." if experiment.n_heads > 1 else "."
+    said = [_caption(experiment, answers.step, is_example=job is None)]
     if question.right:
-        caption += " Outlined: the right entry."
-    st.caption(f"{caption} {notes}".rstrip())
+        said.append(tr("Outlined: the right entry."))
+    st.caption(" ".join([*said, notes]).rstrip())
+
+
+def _caption(experiment: Experiment, step: int, *, is_example: bool) -> str:
+    """Return what the colours of the table of answers show."""
+    if experiment.n_heads > 1:
+        if is_example:
+            return tr(
+                "Models of the finished example, after step {step}: brighter is more attention on "
+                "that entry, mean over heads of the last layer.",
+                step=step,
+            )
+        return tr(
+            "Models after step {step}: brighter is more attention on that entry, mean over heads "
+            "of the last layer.",
+            step=step,
+        )
+    if is_example:
+        return tr(
+            "Models of the finished example, after step {step}: brighter is more attention on "
+            "that entry.",
+            step=step,
+        )
+    return tr("Models after step {step}: brighter is more attention on that entry.", step=step)
 
 
 def _experiment_of_models(lab: Lab, job: Job | None) -> Experiment | None:

@@ -12,6 +12,8 @@ from pathlib import Path
 import streamlit as st
 
 from attnkit.analysis.export import module_code
+from attnkit.foundation.language import tr
+from attnkit.foundation.settings import message_of
 from attnkit.service.server import server_settings
 from attnkit.ui.lab.lab import Lab, setting_key
 from attnkit.ui.markdown import plain
@@ -21,7 +23,7 @@ from attnkit.ui.server.visitor_address import is_on_this_machine
 from attnkit.ui.widgets import download
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
-from attnkit.variants.module import classes_in, read_code
+from attnkit.variants.module_code import classes_in, read_code
 from attnkit.variants.module_facts import CONSTRUCTOR_SIZES
 
 _FILE, _PATH, _CLASS = "own_attention_file", "own_attention_path", "own_attention_class"
@@ -59,39 +61,47 @@ def own_attention(lab: Lab, *, is_full: bool) -> None:
     if server_settings().hosted:
         return
     section = st.expander(
-        "Your own PyTorch module", icon=":material/code:", key=_SECTION, on_change="rerun"
+        tr("Your own PyTorch module"), icon=":material/code:", key=_SECTION, on_change="rerun"
     )
     if not section.open:
         return
     with section:
         if not is_on_this_machine():
             st.caption(
-                "Open the Lab in a browser on the machine where attnkit runs, at localhost or "
-                "127.0.0.1: loading a file executes it, so nobody else in the network may do that."
+                tr(
+                    "Open the Lab in a browser on the machine where attnkit runs, at localhost or "
+                    "127.0.0.1: loading a file executes it, so nobody else in the network may do "
+                    "that."
+                )
             )
             return
         training_service().prepare_modules()
         st.caption(
-            "A class that computes one layer: `forward` maps the residual stream x to that after "
-            "the layer. It may return (x, scores, pattern), and then has maps and asymmetry."
+            tr(
+                "A class that computes one layer: `forward` maps the residual stream x to that "
+                "after the layer. It may return (x, scores, pattern), and then has maps and "
+                "asymmetry."
+            )
         )
         download(
-            "A file to start from",
+            tr("A file to start from"),
             _START + module_code(lab.experiment.replace(sharing=["QKV"]), "QKV"),
             "my_attention.py",
             key="own_attention_template",
-            help="QKV at your sizes. Save it beside your other files, and change its class Layer.",
+            help=tr(
+                "QKV at your sizes. Save it beside your other files, and change its class Layer."
+            ),
         )
         if (chosen := _choose()) is None:
             return
         file, wanted = chosen
         if st.button(
-            "Load and add",
+            tr("Load and add"),
             type="primary",
             icon=":material/add:",
             key="own_attention_load",
             disabled=is_full,
-            help="The file is executed on this machine, in processes of their own.",
+            help=tr("The file is executed on this machine, in processes of their own."),
         ):
             _load(lab, file, wanted)
         _show_failure(file, wanted)
@@ -101,29 +111,37 @@ def _choose() -> tuple[str, str] | None:
     """Draw the choices of a file and of a class in it, and return both if there are any."""
     files = _files()
     listed = st.selectbox(
-        "Python file",
+        tr("Python file"),
         files,
         index=None,
-        placeholder="Choose a file" if files else "None in this folder has a method forward",
+        placeholder=tr("Choose a file")
+        if files
+        else tr("None in this folder has a method forward"),
         key=_FILE,
-        help=f"Files with a method `forward` in {plain(str(Path.cwd()))}, where attnkit was "
-        "started, the newest first.",
+        help=tr(
+            "Files with a method `forward` in {folder}, where attnkit was started, the newest "
+            "first.",
+            folder=plain(str(Path.cwd())),
+        ),
     )
     typed = st.text_input(
-        "Or its path", placeholder="/home/me/layers/mine.py", max_chars=_LONGEST_PATH, key=_PATH
+        tr("Or its path"),
+        placeholder="/home/me/layers/mine.py",
+        max_chars=_LONGEST_PATH,
+        key=_PATH,
     )
     if not (file := str(typed).strip() or listed):
         return None
     try:
         classes = classes_in(read_code(file), file)
     except ValueError as error:
-        st.error(plain(f"{error}."), icon=":material/error:")
+        st.error(plain(f"{tr(message_of(error))}."), icon=":material/error:")
         return None
     if not classes:
-        name = plain(Path(file).name)
-        st.error(f"{name} has no class with a method `forward`.", icon=":material/error:")
+        none = tr("{file} has no class with a method `forward`.", file=plain(Path(file).name))
+        st.error(none, icon=":material/error:")
         return None
-    wanted: str = st.selectbox("Class", classes, key=_CLASS)
+    wanted: str = st.selectbox(tr("Class"), classes, key=_CLASS)
     return file, wanted
 
 
@@ -148,12 +166,12 @@ def _load(lab: Lab, file: str, wanted: str, replaced: Variant | None = None) -> 
         wanted: Name of the class.
         replaced: Variant whose column it takes; None if it gets one of its own.
     """
-    with st.spinner(f"Loading {plain(wanted)} …"):
+    with st.spinner(tr("Loading {name} …", name=plain(wanted))):
         try:
             variant = training_service().load_module(file, wanted)
             problems = [] if variant in lab.chosen else _problems(lab, variant, replaced)
         except ValueError as error:
-            problems = [str(error)]
+            problems = [tr(message_of(error))]
     if problems:
         st.session_state[_FAILED] = file, wanted, f"{' '.join(problems)}."
         return
@@ -166,7 +184,7 @@ def _show_failure(file: str, wanted: str, note: str = "") -> None:
     """Draw the reason why a class could not be loaded, if it is the one that failed last."""
     failed = st.session_state.get(_FAILED)
     if failed is not None and failed[:2] == (file, wanted):
-        st.error(plain(failed[2] + note), icon=":material/error:")
+        st.error(plain(f"{failed[2]} {note}".rstrip()), icon=":material/error:")
 
 
 def _problems(lab: Lab, variant: Variant, replaced: Variant | None) -> list[str]:
@@ -174,7 +192,7 @@ def _problems(lab: Lab, variant: Variant, replaced: Variant | None) -> list[str]
     experiment, problems = lab.preview(variant)
     if replaced is not None and experiment is not None:
         return []
-    return [problem.allowed.removeprefix("but ") for problem in problems]
+    return [problem.reason for problem in problems]
 
 
 def take_loaded(lab: Lab) -> bool:
@@ -204,7 +222,8 @@ def _changed_files(lab: Lab, own: list[Variant]) -> None:
             continue
         file, wanted = changed
         name, title = plain(Path(file).name), plain(title_of(variant))
-        st.info(f"{name} has changed since {title} was loaded.", icon=":material/edit_document:")
-        if st.button("Load it again", icon=":material/refresh:", key=f"own_attention_{number}"):
+        note = tr("{file} has changed since {title} was loaded.", file=name, title=title)
+        st.info(note, icon=":material/edit_document:")
+        if st.button(tr("Load it again"), icon=":material/refresh:", key=f"own_attention_{number}"):
             _load(lab, file, wanted, variant)
-        _show_failure(file, wanted, " The column keeps the code that it has.")
+        _show_failure(file, wanted, tr("The column keeps the code that it has."))

@@ -15,6 +15,7 @@ from attnkit.analysis.direction import expectation, outcome
 from attnkit.experiment import Experiment
 from attnkit.foundation.data_files import TABLES, TEXT, ending_of
 from attnkit.foundation.documents import BadDocument
+from attnkit.foundation.language import mark, tr
 from attnkit.foundation.settings import InvalidExperiment
 from attnkit.service.server import server_settings
 from attnkit.tasks import OWN_TASKS, OwnData, Table
@@ -40,22 +41,36 @@ from attnkit.ui.server.turns import fragment
 from attnkit.ui.widgets import bound
 
 LEARN = {
-    "in_context": "The answers stand in each example, with names mixed anew: shows what queries "
-    "and keys can match.",
-    "by_heart": "Each example is only a question: shows how many rows the weights can hold. A "
-    "held-out row can only be guessed.",
+    "in_context": mark(
+        "The answers stand in each example, with names mixed anew: shows what queries "
+        "and keys can match."
+    ),
+    "by_heart": mark(
+        "Each example is only a question: shows how many rows the weights can hold. A "
+        "held-out row can only be guessed."
+    ),
 }
 """What each way to learn a table can show."""
 
-_PRIVATE = (
+_WAYS_TO_LEARN = {"in_context": mark("In context"), "by_heart": mark("By heart")}
+"""Names of the ways to learn a table."""
+
+_PRIVATE = mark(
     "Your data are in this session only: they are neither stored nor logged, nobody else sees "
     "them unless you share a link that holds them, and they are gone when you reload the page."
 )
 
-_PLACEHOLDER = "France\tParis\nItaly\tRome\n…"
+_PLACEHOLDER = mark("France\tParis\nItaly\tRome\n…")
 
 _SHOWN_ROWS = 3
 """Number of rows that a message shows."""
+
+_READ_AS = {
+    "pairs": mark("Read as a table of {n:,} rows: your own pairs, such as {examples}."),
+    "relations": mark("Read as a table of {n:,} rows: your own relations, such as {examples}."),
+    "text": mark("Read as a text of {n:,} characters: your own text."),
+}
+"""How data are read, by the name of the task."""
 
 
 def ask_for_data() -> None:
@@ -95,8 +110,10 @@ def own_data_area(lab: Lab, experiment: Experiment | None) -> None:
     with st.container(border=True, key="own_data"):
         if lab.awaited:
             st.info(
-                "The link is for data that it does not hold, or that cannot be used. Add data "
-                "here: all other settings of the link are kept."
+                tr(
+                    "The link is for data that it does not hold, or that cannot be used. Add data "
+                    "here: all other settings of the link are kept."
+                )
             )
         if asks:
             fragment(partial(_fields, lab, draft))()
@@ -107,10 +124,10 @@ def own_data_area(lab: Lab, experiment: Experiment | None) -> None:
 def _about(lab: Lab, draft: Draft, task: OwnData, experiment: Experiment | None) -> None:
     """Draw what is known of the data before and after training, and how they are learnt."""
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.markdown(f"**Your own {plain(task.size_in_words(task.data))}**", width="content")
+        st.markdown(f"**{_title(task)}**", width="content")
         if "task" not in lab.hidden:
             st.button(
-                "Change the data",
+                tr("Change the data"),
                 icon=":material/edit:",
                 type="tertiary",
                 on_click=ask_for_data,
@@ -121,44 +138,55 @@ def _about(lab: Lab, draft: Draft, task: OwnData, experiment: Experiment | None)
         said = said + expectation(experiment)
         said = said + ([] if lab.finished is None else outcome(lab.finished))
     if server_settings().is_private(lab.experiment):
-        said = [*said, _PRIVATE]
+        said = [*said, tr(_PRIVATE)]
     st.markdown(plain(" ".join(said)))
     if isinstance(task, Table) and {"learn", "settings"}.isdisjoint(lab.hidden):
         st.radio(
-            "How it is learnt",
+            tr("How it is learnt"),
             list(LEARN),
-            format_func=lambda name: name.replace("_", " ").capitalize(),
-            captions=list(LEARN.values()),
+            format_func=lambda name: tr(_WAYS_TO_LEARN[name]),
+            captions=list(map(tr, LEARN.values())),
             horizontal=True,
             key=setting_key("learn"),
         )
+
+
+def _title(task: OwnData) -> str:
+    """Return what the data are and how large."""
+    if isinstance(task, Table):
+        return tr("Your own table of {n:,} rows", n=task.data.count("\n") + 1)
+    return tr("Your own text of {n:,} characters", n=len(task.data))
 
 
 def _fields(lab: Lab, draft: Draft) -> None:
     """Draw the fields that bring data, the button that uses them, and what is wrong with them."""
     limits = server_settings()
     ways = [PASTE, TYPE] if limits.hosted else [PASTE, TYPE, UPLOAD]
-    st.markdown(
+    asked = tr(
         "**Your own data**: pairs (key, value), relations (who, relation, whom), or a text. "
-        f"At most {limits.max_rows:,} rows and {limits.max_data_bytes // 1000:,} kB."
-        + (f" {_PRIVATE}" if limits.hosted else "")
+        "At most {rows:,} rows and {kilobytes:,} kB.",
+        rows=limits.max_rows,
+        kilobytes=limits.max_data_bytes // 1000,
     )
+    st.markdown(f"{asked} {tr(_PRIVATE)}" if limits.hosted else asked)
     with st.container(horizontal=True, key="own_data_examples"):
         for number, title in enumerate(EXAMPLES):
-            if st.button(f"Example: {title}", key=f"own_example_{number}", type="tertiary"):
+            label = tr("Example: {title}", title=tr(title))
+            if st.button(label, key=f"own_example_{number}", type="tertiary"):
                 _take(draft, text=EXAMPLES[title], way=PASTE, kind=RECOGNISED)
                 _request(draft)
     st.segmented_control(
-        "How they come",
+        tr("How they come"),
         ways,
+        format_func=tr,
         **bound(draft, "way", "own_way", partial(_turn, draft), required=True),
     )
     {PASTE: _paste, TYPE: _type, UPLOAD: _upload}[draft.way](draft)
     with st.container(horizontal=True):
         st.selectbox(
-            "What they are",
+            tr("What they are"),
             list(KINDS),
-            format_func=KINDS.__getitem__,
+            format_func=lambda kind: tr(KINDS[kind]),
             width=290,
             **bound(draft, "kind", "own_kind", partial(_set_kind, draft)),
         )
@@ -166,9 +194,9 @@ def _fields(lab: Lab, draft: Draft) -> None:
     problem = _reading(draft)
     with st.container(horizontal=True):
         # No callback, so that what was typed last has come before the data are read.
-        if st.button("Use these data", type="primary", key="use_own_data"):
+        if st.button(tr("Use these data"), type="primary", key="use_own_data"):
             _request(draft)
-        if st.button("Cancel", key="cancel_own_data"):
+        if st.button(tr("Cancel"), key="cancel_own_data"):
             draft.is_open = False
             lab.awaited = {}
             st.rerun()
@@ -190,17 +218,17 @@ def _columns(draft: Draft) -> None:
         return
     if len(names) > max(allowed):
         st.multiselect(
-            "Columns",
+            tr("Columns"),
             list(dict.fromkeys(names)),
             max_selections=max(allowed),
-            placeholder="Choose two or three: the first line names them",
+            placeholder=tr("Choose two or three: the first line names them"),
             width=420,
             **bound(draft, "columns", f"own_columns_{hash(tuple(names))}"),
         )
     elif draft.way != TYPE and draft.source[0] in (".csv", ".tsv"):  # a typed table has none
         shown = {"heading": draft.has_heading}
         st.checkbox(
-            "The first line names the columns",
+            tr("The first line names the columns"),
             **bound(shown, "heading", "own_heading", lambda on: setattr(draft, "heading", on)),
         )
 
@@ -227,12 +255,15 @@ def _paste(draft: Draft) -> None:
     """Draw the field for a pasted table or text."""
     most = server_settings().max_data_bytes  # `assets/lab.js` reads it from the key
     st.container(key=f"own_bytes_{most}").text_area(
-        "Paste here, for example from a spreadsheet",
+        tr("Paste here, for example from a spreadsheet"),
         height=150,
         max_chars=2 * most,  # a text that is a little too long has a message and is not cut
-        placeholder=_PLACEHOLDER,
-        help="A row on each line, with tabs, semicolons or commas between its cells, or as JSON; "
-        f"or a text of at least {FEWEST_CHARACTERS:,} characters.",
+        placeholder=tr(_PLACEHOLDER),
+        help=tr(
+            "A row on each line, with tabs, semicolons or commas between its cells, or as JSON; "
+            "or a text of at least {n:,} characters.",
+            n=FEWEST_CHARACTERS,
+        ),
         **bound(draft, "text", "own_text", lambda text: _take(draft, text=text)),
     )
 
@@ -249,7 +280,7 @@ def _type(draft: Draft) -> None:
         num_rows="dynamic",
         hide_index=True,
         height=300,
-        column_config={name: st.column_config.TextColumn(name) for name in base.columns},
+        column_config={name: st.column_config.TextColumn(tr(name)) for name in base.columns},
         key=key,
     )
     if any((st.session_state.get(key) or {}).values()):  # rows that were changed, added or deleted
@@ -263,7 +294,10 @@ def _upload(draft: Draft) -> None:
     endings = [*TABLES, TEXT]
     most = -(-server_settings().max_data_bytes // 10**6)
     file = st.file_uploader(
-        f"A file: {', '.join(endings)}", type=endings, max_upload_size=most, key="own_file"
+        tr("A file: {endings}", endings=", ".join(endings)),
+        type=endings,
+        max_upload_size=most,
+        key="own_file",
     )
     if file is not None:
         taken = (ending_of(file.name), file.getvalue())
@@ -280,8 +314,8 @@ def _reading(draft: Draft) -> str:
     except (BadDocument, InvalidExperiment) as error:
         return in_words(error)
     kind = OWN_TASKS[task]
-    assert issubclass(kind, OwnData)
-    rows = [line.replace("\t", " → ") for line in data.split("\n")[:_SHOWN_ROWS]]
-    such = f", such as {'; '.join(rows)}" if issubclass(kind, Table) else ""
-    st.caption(plain(f"Read as a {kind.size_in_words(data)}: {kind.title.lower()}{such}."))
+    rows = data.split("\n")
+    examples = "; ".join(row.replace("\t", " → ") for row in rows[:_SHOWN_ROWS])
+    values = {"n": len(rows) if issubclass(kind, Table) else len(data), "examples": examples}
+    st.caption(plain(tr(_READ_AS[task], **values)))
     return ""

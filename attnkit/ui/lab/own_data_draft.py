@@ -15,29 +15,37 @@ from attnkit.foundation.data_files import (
     column_names,
     ending_for,
     seems_heading,
-    separator_of,
 )
 from attnkit.foundation.documents import BadDocument
-from attnkit.foundation.settings import InvalidExperiment, Problem, as_sentence
+from attnkit.foundation.language import mark, tr, tr_n
+from attnkit.foundation.separators import separator_of
+from attnkit.foundation.settings import InvalidExperiment
 from attnkit.service.server import server_settings
 from attnkit.tasks import OWN_TASKS, Table
+from attnkit.tasks.own_data import wrong_data
 from attnkit.tasks.own_files import data_of
 from attnkit.tasks.own_text import FEWEST_CHARACTERS
 from attnkit.ui.lab.controls import labels_of
 
-PASTE, TYPE, UPLOAD = "Paste", "Type into a table", "Upload a file"
+PASTE, TYPE, UPLOAD = mark("Paste"), mark("Type into a table"), mark("Upload a file")
 
 RECOGNISED = "recognised"
 """Kind of data that are looked at to find out their kind."""
 
 KINDS = {
-    RECOGNISED: "Found out from the data",
-    "pairs": "Pairs: key, value",
-    "relations": "Relations: who, relation, whom",
-    "text": "A text",
+    RECOGNISED: mark("Found out from the data"),
+    "pairs": mark("Pairs: key, value"),
+    "relations": mark("Relations: who, relation, whom"),
+    "text": mark("A text"),
 }
 """What data can be, with labels: the names of the tasks on them."""
 
+_ALLOWED = {
+    "pairs": mark("pairs: key, value, so choose the columns or another kind"),
+    "relations": mark("relations: who, relation, whom, so choose the columns or another kind"),
+    "text": mark("a text, so choose the columns or another kind"),
+}
+"""What is allowed if the visitor has said that the data are of a kind."""
 
 _EMPTY_ROWS = 8
 """Number of rows of an empty table, the fewest that can be learnt."""
@@ -127,10 +135,10 @@ class Draft:
         ending, content = self.source
         most = server_settings().max_data_bytes
         if len(content) > most:
-            allowed = f"at most {most:,} bytes on this copy"
-            raise InvalidExperiment([Problem("data", f"{len(content):,} bytes", allowed)])
+            got = tr("{n:,} bytes", n=len(content))
+            raise wrong_data(got, mark("at most {most:,} bytes on this copy", most=most))
         if not content.strip():
-            raise InvalidExperiment([Problem("data", "", "a table or a text")])
+            raise wrong_data("", mark("a table or a text"))
         names, columns = self.names, list[str]()
         if len(names) > max(self.n_columns, default=0) or self.columns:
             columns = [name for name in self.columns if name in names]
@@ -138,9 +146,9 @@ class Draft:
             columns = names
         task, data = data_of(content, ending, columns)
         if self.kind not in (RECOGNISED, task):
-            got = f"a table of {data.partition(chr(10))[0].count(chr(9)) + 1} columns"
-            allowed = f"{KINDS[self.kind].lower()}, so choose the columns or another kind"
-            raise InvalidExperiment([Problem("data", got, allowed)])
+            n_columns = data.partition("\n")[0].count("\t") + 1
+            got = tr_n("a table of {n} column", "a table of {n} columns", n_columns)
+            raise wrong_data(got, _ALLOWED[self.kind])
         return task, OWN_TASKS[task].text_form(data)  # type: ignore[attr-defined]
 
 
@@ -159,7 +167,11 @@ def table_of(draft: Draft) -> pd.DataFrame:
     except (BadDocument, InvalidExperiment):
         rows = _cells(draft.text)
     n = max([len(HEADINGS[draft.kind == "relations"]), *map(len, rows)])
-    heading = HEADINGS[n - 2] if n <= len(HEADINGS[1]) else [f"column {i + 1}" for i in range(n)]
+    heading = (
+        HEADINGS[n - 2]
+        if n <= len(HEADINGS[1])
+        else [tr("column {number}", number=i + 1) for i in range(n)]
+    )
     filled = [[*row, *[""] * (n - len(row))] for row in rows or [[]] * _EMPTY_ROWS]
     return pd.DataFrame(filled, columns=list(heading), dtype="string")
 
@@ -186,7 +198,7 @@ def _cells(text: str) -> list[list[str]]:
 def in_words(error: BadDocument | InvalidExperiment) -> str:
     """Return a message about data that cannot be used."""
     if isinstance(error, BadDocument):
-        return as_sentence(f"Your data cannot be used: {error}")
+        return tr("Your data cannot be used: {reason}.", reason=str(error))
     labels = {name: text for task in OWN_TASKS for name, text in labels_of(task).items()}
-    labels |= {"data": "Your data"}
+    labels |= {"data": mark("Your data")}
     return " ".join(problem.on_screen(labels) for problem in error.problems)

@@ -7,6 +7,7 @@ from typing import Any
 
 from attnkit.experiment.experiment import Experiment, default_settings
 from attnkit.experiment.links import from_broken_params, with_data
+from attnkit.foundation.language import mark
 from attnkit.foundation.settings import InvalidExperiment, Problem
 from attnkit.service.server import server_settings
 from attnkit.tasks import hash_in_link
@@ -73,7 +74,7 @@ def use_data(lab: Lab, task: str, data: str) -> None:
     if over := server_settings().data_problems(experiment):
         raise InvalidExperiment(over)
     if lab.awaited.get("data") not in ("", hash_in_link(experiment.settings()["data"])):
-        reason = "but these are other data; all other settings are those of the link"
+        reason = mark("but these are other data; all other settings are those of the link")
         problems.append(Problem("data", lab.awaited["data"], reason))
     lab.problems += problems
     lab.set(experiment)
