@@ -13,7 +13,7 @@ from babel.messages.pofile import read_po, write_po
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "attnkit" / "foundation" / "catalogues"
-KEYWORDS = {"tr": None, "mark": None, "tr_n": (1, 2)}
+KEYWORDS = {"tr": None, "mark": None, "tr_n": (1, 2), "trN": (1, 2)}
 METHODS = [("**.py", "python"), ("ui/assets/*.js", "javascript")]
 
 

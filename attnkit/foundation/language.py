@@ -119,18 +119,42 @@ def catalogue_file(code: str) -> Any:
 
 
 @cache
+def script_messages(code: str) -> dict[str, dict[str, str | list[str]]]:
+    """Return the translations of messages in JavaScript, by file of the script and English text.
+
+    What depends on a number has a text for one thing and a text for any other number.
+    """
+    found: dict[str, dict[str, str | list[str]]] = {}
+    for message in [] if code == ENGLISH else _read(code):
+        one, *_ = message.id if isinstance(message.id, tuple) else (message.id,)
+        texts = message.string if isinstance(message.string, tuple) else (message.string,)
+        for file, _line in message.locations:
+            if file.endswith(".js") and all(texts):
+                here = found.setdefault(file.rpartition("/")[2], {})
+                here[one] = list(texts) if len(texts) > 1 else texts[0]
+    return found
+
+
+@cache
 def _catalogue(code: str) -> NullTranslations:
     """Return the translations into a language."""
     if code == ENGLISH:
         return NullTranslations()
     from babel.messages.mofile import write_mo
-    from babel.messages.pofile import read_po
 
     compiled = BytesIO()
-    with catalogue_file(code).open("rb") as file:
-        write_mo(compiled, read_po(file, locale=code))
+    write_mo(compiled, _read(code))
     compiled.seek(0)
     return GNUTranslations(compiled)
+
+
+@cache
+def _read(code: str) -> Any:
+    """Return the file with the translations into a language, as Babel reads it."""
+    from babel.messages.pofile import read_po
+
+    with catalogue_file(code).open("rb") as file:
+        return read_po(file, locale=code)
 
 
 class _Formatter(string.Formatter):

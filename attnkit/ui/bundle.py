@@ -6,12 +6,18 @@ So a module and everything that it imports are joined to one text here.
 
 from __future__ import annotations
 
+import json
 import posixpath
 import re
 from functools import cache
 from importlib.resources import files
 
+from attnkit.foundation.language import ENGLISH, script_messages
+
 _ASSETS = "ui/assets"
+
+_MESSAGES = f"{_ASSETS}/messages.json"
+"""The file of translations that scripts import: it has none."""
 
 _IMPORT = re.compile(
     r'^import (?:(?P<name>\w+)|\{[^}]*\}) from "(?P<path>[./\w]+)"(?: with \{ type: "json" \})?;\n',
@@ -27,14 +33,20 @@ def asset(name: str) -> str:
 
 
 @cache
-def script(name: str) -> str:
+def script(name: str, code: str = ENGLISH) -> str:
     """Return a module joined with all its imports; only its default export is left.
 
     Args:
         name: Name of the module's file in `attnkit/ui/assets`, without its suffix.
+        code: Code of the language of its texts.
     """
     sources: dict[str, str] = {}
     _collect(f"{_ASSETS}/{name}.js", "", sources)
+    if code != ENGLISH and _MESSAGES in sources:
+        known, texts = script_messages(code), {}
+        for path in sources:
+            texts |= known.get(posixpath.basename(path), {})
+        sources[_MESSAGES] = f"const MESSAGES = {json.dumps({'language': code, 'texts': texts})};"
     *imported, entry = sources.values()
     return "\n".join([*(_DEFAULT.sub(r"function \1", source) for source in imported), entry])
 

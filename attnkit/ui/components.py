@@ -25,7 +25,7 @@ from attnkit.experiment import Experiment
 from attnkit.figures.board import planned_columns
 from attnkit.figures.diagram import variant_diagram
 from attnkit.figures.panels import Figure
-from attnkit.foundation.language import language
+from attnkit.foundation.language import ENGLISH, language, mark, tr
 from attnkit.tasks import FAMILIES, OWN_TASKS, TASKS
 from attnkit.ui.bundle import asset, script
 from attnkit.ui.cache import Cache
@@ -39,7 +39,7 @@ align."""
 OWN_DATA = "own_data"
 """Name of the card of the gallery that asks for data of one's own."""
 
-_OWN_QUESTION = "Paste pairs, relations or a text: the models learn what you bring."
+_OWN_QUESTION = mark("Paste pairs, relations or a text: the models learn what you bring.")
 
 _SHEET = (
     '<svg class="ak-thumb" viewBox="0 0 200 66" fill="none" stroke="currentColor" '
@@ -59,17 +59,22 @@ FILM = ("lab", "film")
 """Styles of components that show a film; their data are the blob of an inspection."""
 
 
-@cache
 def component(name: str, *styles: str) -> Any:
-    """Return the component that a script in `attnkit/ui/assets` draws.
+    """Return the component that a script in `attnkit/ui/assets` draws, in the reader's language.
 
     Args:
         name: Name of the script's file without its suffix.
         styles: Names of the files of its styles without their suffix.
     """
+    return _component(name, styles, language())
+
+
+@cache
+def _component(name: str, styles: tuple[str, ...], code: str) -> Any:
     css = "".join(asset(f"{style}.css") for style in styles) or None
+    registered = f"attnkit_{name}" if code == ENGLISH else f"attnkit_{name}_{code}"
     return st.components.v2.component(
-        f"attnkit_{name}", js=script(name), css=css, isolate_styles=False
+        registered, js=script(name, code), css=css, isolate_styles=False
     )
 
 
@@ -203,9 +208,9 @@ def example(experiment: Experiment, probe: Example | str | None, *, key: str) ->
     if isinstance(probe, Example):
         data = example_cells(experiment.task, probe)
     elif probe is None:
-        data["message"] = "Drawing an example: the training process is getting ready."
+        data["message"] = tr("Drawing an example: the training process is getting ready.")
     else:
-        data["message"] = f"No example could be drawn. {probe}."
+        data["message"] = tr("No example could be drawn. {reason}.", reason=tr(probe))
     component("example", "lab")(key=key, data=packed(data))
 
 
@@ -218,19 +223,21 @@ def task_gallery(
     `OWN_DATA`. Tasks without an example have no thumbnail.
     """
     is_own = current in OWN_TASKS
-    card = {"title": "Your own data", "question": _OWN_QUESTION, "source": "", "thumbnail": _SHEET}
+    title, question = tr("Your own data"), tr(_OWN_QUESTION)
+    card = {"title": title, "question": question, "source": "", "thumbnail": _SHEET}
     if is_own:
-        card |= {"title": OWN_TASKS[current].title, "question": OWN_TASKS[current].question}
-    families = [{"title": "Your own data", "tasks": [{"name": OWN_DATA, **card}]}]
+        own = OWN_TASKS[current]
+        card |= {"title": tr(own.title), "question": tr(own.question)}
+    families = [{"title": title, "tasks": [{"name": OWN_DATA, **card}]}]
     families += [
         {
-            "title": family,
+            "title": tr(family),
             "tasks": [
                 {
                     "name": name,
-                    "title": task.title,
-                    "question": task.question,
-                    "source": task.source,
+                    "title": tr(task.title),
+                    "question": tr(task.question),
+                    "source": tr(task.source),
                     "thumbnail": task_thumbnail(name, examples[name]) if name in examples else "",
                 }
                 for name, task in TASKS.items()
@@ -253,15 +260,14 @@ def tour(stops: list[dict[str, str]], *, n_requests: int, key: str) -> None:
     component("tour", "lab")(key=key, data=packed({"stops": stops, "requests": n_requests}))
 
 
-def page(hints: list[list[str]], written_in: str, *, key: str) -> None:
+def page(hints: list[list[str]], *, key: str) -> None:
     """Load what every page needs, such as the meanings of terms wherever they occur on the page.
 
     Args:
         hints: Pairs of a spelling and its meaning, the longest spelling first.
-        written_in: Code of the language in which the page is written.
         key: Key of the component.
     """
-    component("page", "lab")(key=key, data=packed({"hints": hints, "language": written_in}))
+    component("page", "lab")(key=key, data=packed({"hints": hints}))
 
 
 def markup(html: str, *, key: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 from streamlit.navigation.page import StreamlitPage
 
-from attnkit.foundation.language import language, reading, tr
+from attnkit.foundation.language import reading, tr
 from attnkit.ui import components, words
 from attnkit.ui.bundle import asset
 from attnkit.ui.language import chosen_language, language_switch
@@ -44,4 +44,4 @@ def page_tools(page: StreamlitPage) -> None:
             styles.append("lab_page.css")
         style = "".join(map(asset, styles))
         components.markup(f"<style>{style}</style>", key="page_style")
-        components.page(words.hints(), language(), key="page_script")
+        components.page(words.hints(), key="page_script")

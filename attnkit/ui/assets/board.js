@@ -8,6 +8,7 @@ import { saveMenu } from "./save.js";
 import { paperOf } from "./trace.js";
 import { clamp, el, percent, sequential, set, share, svg, textWidth } from "./ink.js";
 import { chartFrame, fillLegend } from "./chart.js";
+import { tr, trN } from "./language.js";
 import { headOf, heatMap, tipIn } from "./maps.js";
 
 const CURVE = 92, MAP = 208, ASYMMETRY = 64, AXIS = 15, GAP = 14, NARROWEST = 118, LETTER = 6.2, BOLD = 5.9, HIGH = 11, CHARTS = 108;
@@ -36,7 +37,7 @@ function mountBoard(root) {
   const state = { draws: 0, host: { tip: tipIn(root), link: null } };
   saveMenu(once(root, "div", "ak-board-save"), () => ({
     body: state.grid, heading: `${state.data.title}. ${state.data.alt.split(". ")[0]}`, name: state.data.file, table: () => tableOf(state),
-  }))("accuracy, attention and asymmetry of every variant");
+  }))(tr("accuracy, attention and asymmetry of every variant"));
   state.grid = once(root, "div", "ak-board-grid");
   Object.assign(state.grid, { tabIndex: 0, onkeydown: (event) => step(state, event), onmouseleave: () => read(state, null) });
   state.grid.setAttribute("role", "group");
@@ -111,8 +112,8 @@ function settledRoom(root, state, bands) {
 
 function buildHeadings(state) {
   const words = {
-    3: state.data.quantity === "loss" ? "Loss on held-out examples" : "Accuracy on held-out examples",
-    5: "Attention on one held-out example", 8: "Score asymmetry",
+    3: state.data.quantity === "loss" ? tr("Loss on held-out examples") : tr("Accuracy on held-out examples"),
+    5: tr("Attention on one held-out example"), 8: tr("Score asymmetry"),
   };
   const build = (band) => Object.fromEntries(Object.entries(words).map(([row, text]) => {
     const line = el("div", "ak-board-heading", state.grid);
@@ -159,8 +160,8 @@ function buildChart(state, box, row, height, { color }, top, levels) {
   chart.node.style.gridRow = row;
   chart.scaleTo(last, 0, top);
   const worded = data.quantity === "accuracy" && row === 4 ? percent : (value) => Number(value.toFixed(1));
-  const fits = LETTER * (`${last} steps`.length + 3) < chart.right - chart.left;
-  chart.drawAxis([0, top / 2, top].map((value) => [value, worded(value)]), [[0, "0", "start"], [last, fits ? `${data.last_step} steps` : data.last_step, "end"]]);
+  const end = trN("{n} step", "{n} steps", data.last_step), fits = LETTER * (end.length + 3) < chart.right - chart.left;
+  chart.drawAxis([0, top / 2, top].map((value) => [value, worded(value)]), [[0, "0", "start"], [last, fits ? end : data.last_step, "end"]]);
   if (data.turn) svg("path", { d: `M${chart.x(data.turn)} 8V${chart.bottom}`, class: "ak-turn" }, chart.node);
   const reading = svg("text", { x: chart.right, y: 14, "text-anchor": "end", class: "ak-reading" }, chart.node);
   chart.onStep((step) => read(state, nearest(state.steps, step)));
@@ -171,14 +172,14 @@ function buildMap(state, box, column) {
   const { size, data: { maps, mark } } = state, panel = column.map, holder = el("div", "ak-board-map", box);
   holder.style.height = `${size.map}px`;
   if (!panel || panel.lacking) {
-    el("div", "ak-note", holder, panel?.lacking ?? "The attention map appears here.");
+    el("div", "ak-note", holder, panel?.lacking ?? tr("The attention map appears here."));
     return null;
   }
   const { rows, columns, column_titles: titles, target } = maps, { left, top, cellWidth: w, cellHeight: h } = size;
   const map = heatMap(state.host, holder, {
     rows: state.rows, columns, left, top, cell: w, cellHeight: h, target, answers: size.answers, letters: HIGH,
     reverse: mark ? rows.map((_, i) => (i === mark.mirror_row ? mark.mirror_column : -1)) : maps.reverse,
-    tell: (i, j, value) => `“${rows[i]}” attends to “${titles[j]}”: ${share(value)}`,
+    tell: (i, j, value) => tr("“{row}” attends to “{column}”: {share}", { row: rows[i], column: titles[j], share: share(value) }),
   });
   const across = columns.slice(1).map((_, j) => `M${left + (j + 1) * w} ${top}v${rows.length * h}`), down = rows.slice(1).map((_, i) => `M${left} ${top + (i + 1) * h}h${columns.length * w}`);
   map.over.prepend(svg("path", { d: [...across, ...down].join(""), class: "ak-board-lines" }));
@@ -195,7 +196,7 @@ function fill(state) {
   const { data } = state;
   fillLegend(state.legend, data.legend);
   say(state.headings[5], readingOf(state));
-  say(state.headings[8], "0: the scores are the same both ways. 0.5: both ways are unrelated. Mean over heads and layers.");
+  say(state.headings[8], tr("0: the scores are the same both ways. 0.5: both ways are unrelated. Mean over heads and layers."));
   data.columns.forEach((column, i) => {
     const drawn = state.columns[i];
     set(drawn.box, "aria-label", column.alt);
@@ -219,8 +220,13 @@ function readingOf({ data, size }) {
   const { maps, label_legend: legend } = data;
   const named = legend && (size.width >= SHORT_NAMES || (maps && !maps.short_rows));
   const mirrored = maps ? maps.reverse.some((j) => j >= 0) : data.has_mirrors;
-  const circled = mirrored ? " Circle: the entry that points back." : "";
-  return `${named ? `Rows read “${legend}”. ` : ""}Each row looks at the brighter columns. Frame: the right one.${circled} ✓ ✗: its answer. ${maps?.cut ?? ""}`;
+  return [
+    named && tr("Rows read “{legend}”.", { legend }),
+    tr("Each row looks at the brighter columns. Frame: the right one."),
+    mirrored && tr("Circle: the entry that points back."),
+    tr("✓ ✗: its answer."),
+    maps?.cut,
+  ].filter(Boolean).join(" ");
 }
 
 function drawCurve({ data, steps }, chart, curve, levels) {
@@ -242,11 +248,11 @@ function read(state, k) {
       const { mean, low, high } = chart.values ?? {};
       chart.pointAt(known ? state.steps[k] : null);
       const worded = chart === column.curve && state.data.quantity === "accuracy" ? percent : share;
-      const varies = known && Number.isFinite(low[k]) && worded(low[k]) !== worded(high[k]);
-      const limits = varies ? ` (${worded(low[k])} to ${worded(high[k])})` : "";
-      const at = known && `step ${state.steps[k]}: ${worded(mean[k])}`;
+      const values = known && { step: state.steps[k], value: worded(mean[k]), low: worded(low[k]), high: worded(high[k]) };
+      const at = known && tr("step {step}: {value}", values), varies = known && Number.isFinite(low[k]) && values.low !== values.high;
+      const longest = varies ? tr("step {step}: {value} ({low} to {high})", values) : at;
       const last = chart === column.asymmetry && chart.values ? state.data.columns[i].asymmetry_value : "";
-      const forms = known ? [`${at}${limits}`, at, worded(mean[k])] : [last, last.split(", ")[0]];
+      const forms = known ? [longest, at, values.value] : [last, last.split(", ")[0]];
       const text = forms.find((form) => BOLD * form.length < chart.right - chart.left) ?? forms.at(-1); // the longest that fits
       say(chart.reading, text);
       if (text) set(chart.reading, "y", baselineOf(chart, state.steps, text));

@@ -5,6 +5,7 @@
 
 import { mounted, onWidth, unpacked } from "./panels.js";
 import { el, show, svg } from "./ink.js";
+import { tr } from "./language.js";
 
 export default function showExample({ data: packed, parentElement }) {
   const data = unpacked(packed), { root, state, gone } = mounted(parentElement, "ak-example", (root) => {
@@ -23,14 +24,15 @@ function build(root, state, data) {
   el("div", "ak-example-note", root, data.message || data.note);
   scroll.tabIndex = data.cells.length ? 0 : -1;
   scroll.setAttribute("role", "group");
-  scroll.setAttribute("aria-label", `An example of ${data.cells.length} tokens, ${data.cells.filter(({ asked }) => asked).length} of them ` +
-    "asked. The left and right arrow keys go to the question before and the next one.");
+  const n = data.cells.length, n_asked = data.cells.filter(({ asked }) => asked).length;
+  scroll.setAttribute("aria-label", tr("An example of {n} tokens, {n_asked} of them asked. The left and right arrow keys go to the question before and the next one.", { n, n_asked }));
   scroll.onkeydown = (event) => step(state, event);
   if (data.cells.length) strip.setAttribute("role", "list");
-  state.cells = data.cells.map(({ token, full, asked, answer, target }, i) => {
-    if (data.n_source && (i === 0 || i === data.n_source)) el("div", "ak-side", strip, i ? "decoder" : "encoder");
+  state.cells = data.cells.map((cell, i) => {
+    const { token, asked, answer } = cell;
+    if (data.n_source && (i === 0 || i === data.n_source)) el("div", "ak-side", strip, i ? tr("decoder") : tr("encoder"));
     const box = el("div", `ak-token-box${asked ? " ak-asked" : ""}`, strip);
-    const description = `position ${i}: ${full}${asked ? `; asked, right answer ${answer}` : ""}${target >= 0 ? `, at position ${target}` : ""}`;
+    const description = described(cell, i);
     box.setAttribute("role", "listitem");
     box.setAttribute("aria-label", description);
     box.title = description;
@@ -46,6 +48,13 @@ function build(root, state, data) {
   const first = apart >= 0 ? apart : data.cells.findIndex(({ asked }) => asked);
   choose(state, first);
   document.fonts?.ready.then(() => drawArc(state));
+}
+
+/** A token in words: only one that is asked has an answer and a place where that stands. */
+function described({ full: token, asked, answer, target }, i) {
+  if (!asked) return tr("position {i}: {token}", { i, token });
+  if (target < 0) return tr("position {i}: {token}; asked, right answer {answer}", { i, token, answer });
+  return tr("position {i}: {token}; asked, right answer {answer}, at position {target}", { i, token, answer, target });
 }
 
 function choose(state, i) {

@@ -9,6 +9,7 @@
 import { columnsFor, isMounted, mounted, onSight, onWidth, unpacked, whenPlotly } from "./panels.js";
 import { el } from "./ink.js";
 import { fillLegend } from "./chart.js";
+import { menuWords } from "./menu_words.js";
 
 const GAP_X = 20, TITLE_LINE = 18, LETTER = 8.2, HEIGHT = 300;
 
@@ -51,7 +52,7 @@ function draw(root, state) {
   Object.assign(layout, { width: root.clientWidth || 1000, height: heightOf(root, data) }, data.panels && arranged(root, layout, data));
   state.plot.style.minHeight = `${layout.height}px`;
   if (data.save && window.attnkitSave) {
-    state.named ??= window.attnkitSave(state.menu, () => savedOf(state));
+    state.named ??= window.attnkitSave(state.menu, () => savedOf(state), menuWords());
     state.named(data.save.title);
   }
   window.Plotly.react(state.plot, figure.data, layout, { displaylogo: false, displayModeBar: false, doubleClick: "reset", responsive: false }).then(() => {

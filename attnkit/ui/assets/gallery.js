@@ -4,6 +4,7 @@
 
 import { mounted, say, unpacked } from "./panels.js";
 import { el } from "./ink.js";
+import { tr } from "./language.js";
 
 export default function showGallery({ data: packed, parentElement, setTriggerValue }) {
   const data = unpacked(packed), { state, gone } = mounted(parentElement, "ak-gallery", buildDialog);
@@ -19,11 +20,11 @@ export default function showGallery({ data: packed, parentElement, setTriggerVal
 function buildDialog(root) {
   const open = cardNode("ak-chosen-task", root), dialog = el("dialog", "ak-dialog", root);
   open.setAttribute("aria-haspopup", "dialog");
-  el("span", "ak-open", open, "Change task");
-  dialog.setAttribute("aria-label", "Choose a task");
+  el("span", "ak-open", open, tr("Change task"));
+  dialog.setAttribute("aria-label", tr("Choose a task"));
   const head = el("div", "ak-dialog-head", dialog);
-  el("b", "", head, "What should the models learn?");
-  const close = el("button", "ak-close", head, "Close"), cards = el("div", "ak-families", dialog);
+  el("b", "", head, tr("What should the models learn?"));
+  const close = el("button", "ak-close", head, tr("Close")), cards = el("div", "ak-families", dialog);
   close.type = "button";
   close.onclick = () => dialog.close();
   dialog.onclick = ({ target }) => target === dialog && dialog.close();
@@ -47,7 +48,7 @@ function buildCards({ cards, dialog, choose }, { families, current }) {
       fillCard(card, task);
       card.dataset.task = task.name;
       card.setAttribute("aria-current", String(task.name === current));
-      if (task.source) el("span", "ak-source", card.querySelector(".ak-words"), `Source: ${task.source}`);
+      if (task.source) el("span", "ak-source", card.querySelector(".ak-words"), tr("Source: {source}", { source: task.source }));
       card.onclick = () => {
         dialog.close();
         if (task.name !== current) choose(task.name);

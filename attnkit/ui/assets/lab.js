@@ -4,13 +4,15 @@
 
 import { mounted } from "./panels.js";
 import showBoard from "./board.js";
+import MESSAGES from "./messages.json" with { type: "json" };
+import { tr } from "./language.js";
 
 const OPENER = "[data-testid=stExpandSidebarButton]";
 const PASTED = ".st-key-own_text textarea";
 const INSTEAD = { train: ["pause", "stop"], pause: ["train"], step: ["pause", "train"], stop: ["train"] };
 
 // The board's own component is small: it finds what draws the board here, see late.js.
-window.attnkitBoard = showBoard;
+(window.attnkitBoards ??= {})[MESSAGES.language] = showBoard;
 
 export default function showLab({ parentElement }) {
   return mounted(parentElement, "ak-lab", watchButtons).gone;
@@ -35,7 +37,7 @@ function watchButtons() {
   return state;
 }
 
-const nameOpener = () => document.querySelector(OPENER)?.setAttribute("aria-label", "Settings");
+const nameOpener = () => document.querySelector(OPENER)?.setAttribute("aria-label", tr("Settings"));
 
 /** Refuse a paste into the field of own data after which it would have too many bytes. */
 function refuseLongPaste(event) {
@@ -46,7 +48,7 @@ function refuseLongPaste(event) {
   const size = new TextEncoder().encode(event.clipboardData.getData("text")).length + rest;
   if (size <= most) return;
   event.preventDefault();
-  area.setCustomValidity(`These are ${size.toLocaleString("en")} bytes, but at most ${most.toLocaleString("en")} fit here.`);
+  area.setCustomValidity(tr("These are {size:,} bytes, but at most {most:,} fit here.", { size, most }));
   area.reportValidity();
 }
 

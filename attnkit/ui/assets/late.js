@@ -1,6 +1,8 @@
 // Draws the board as soon as its code is in the page, see load_board; then with the newest data.
 
-const newest = new WeakMap();
+import MESSAGES from "./messages.json" with { type: "json" };
+
+const newest = (window.attnkitNewest ??= new WeakMap()); // of all languages
 
 export default function showLate(component) {
   const { parentElement } = component;
@@ -8,7 +10,8 @@ export default function showLate(component) {
   newest.set(parentElement, component);
   const draw = () => {
     if (newest.get(parentElement) !== component) return;
-    if (window.attnkitBoard) end = window.attnkitBoard(component);
+    const showBoard = window.attnkitBoards?.[MESSAGES.language];
+    if (showBoard) end = showBoard(component);
     else setTimeout(draw, 20);
   };
   draw();

@@ -6,6 +6,7 @@
 //   strip(film, parent, options)       .update(values, scale)
 
 import { clamp, el, paint, placeIn, set, show, svg, textWidth } from "./ink.js";
+import { tr } from "./language.js";
 import { once, say } from "./panels.js";
 
 const ROW_LEAST = 16, FINE = 14, LETTERS = 11; // pixels; thick frames would hide cells below FINE
@@ -129,9 +130,9 @@ export function heatMap(host, parent, given) {
         rowLabels.forEach((label, i) => label.classList.toggle("ak-chosen-name", i === row));
       }
       answers.forEach((answer, i) => {
-        const mark = rightNow[i] === null ? "" : rightNow[i] ? "✓" : "✗";
-        say(answer, named(i) ? `${texts[i]} ${mark}`.trim() : "");
-        set(answer, "class", mark ? (rightNow[i] ? "ak-right" : "ak-wrong") : "");
+        const sign = rightNow[i] === null ? "" : rightNow[i] ? "✓" : "✗";
+        say(answer, named(i) ? `${texts[i]} ${sign}`.trim() : "");
+        set(answer, "class", sign ? (rightNow[i] ? "ak-right" : "ak-wrong") : "");
       });
       if (kept.at) host.tip.say(told(...kept.at));
     },
@@ -141,7 +142,7 @@ export function heatMap(host, parent, given) {
 /** The names of columns, turned; of columns narrower than the smallest letters only some, and always “rest”. */
 function nameColumns(over, columns, { left, top, w, least }) {
   const letters = clamp(w + 1, least, 12), single = columns.every((text) => text.length === 1);
-  const every = single ? 1 : Math.ceil(letters / (w + 1)), rest = every > 1 ? columns.indexOf("rest") : -1;
+  const every = single ? 1 : Math.ceil(letters / (w + 1)), rest = every > 1 ? columns.findLastIndex((text) => text === tr("rest") || text === "rest") : -1;
   columns.forEach((text, j) => {
     if (j !== rest && (j % every || (rest >= 0 && rest - j < every))) return;
     const x = left + (j + 0.5) * w + (single ? 0 : letters / 3), y = top - 5;

@@ -1,14 +1,15 @@
 // What every page has: the meanings of its terms, one entry in the browser's history, texts that
 // stay right when the browser translates them, and a sidebar of the wanted width.
-// data: {hints: [[spelling, meaning]], the longest spelling first; language: its code}
+// data: {hints: [[spelling, meaning]], the longest spelling first}
 
 import { keepOneEntry } from "./history.js";
+import MESSAGES from "./messages.json" with { type: "json" };
 import { settleSidebar } from "./sidebar.js";
 import { showTerms } from "./terms.js";
 import { keepTranslationsCurrent } from "./translation.js";
 
 export default function drawPage(given) {
-  document.documentElement.lang = given.data?.language ?? "en";
+  document.documentElement.lang = MESSAGES.language;
   keepOneEntry();
   keepTranslationsCurrent();
   settleSidebar();

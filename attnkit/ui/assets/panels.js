@@ -141,14 +141,21 @@ const states = new WeakMap();
  * cleanup that the component returns, which calls the functions in `state.ends`.
  */
 export function mounted(parent, className, build) {
-  const root = once(parent, "div", className);
+  let root = once(parent, "div", className);
+  if (root.attnkitEnd && !states.has(root)) root = renewed(root);
   if (!states.has(root)) states.set(root, build(root));
   const state = states.get(root);
-  const gone = whenGone(root, () => {
-    for (const end of state.ends ?? []) end();
-    states.delete(root);
-  });
-  return { root, state, gone };
+  root.attnkitEnd = () => states.delete(root) && (state.ends ?? []).forEach((end) => end());
+  return { root, state, gone: whenGone(root, root.attnkitEnd) };
+}
+
+/** A new root in the place of one that the same script in another language has made. */
+function renewed(old) {
+  const root = document.createElement("div");
+  root.className = old.className.split(" ")[0];
+  old.replaceWith(root);
+  old.attnkitEnd();
+  return root;
 }
 
 /** Whether the state is still that of a root in the page. */

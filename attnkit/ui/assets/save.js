@@ -1,6 +1,7 @@
 // Taking a figure away: what its box shows as SVG or PNG, and its numbers as CSV.
 
 import { el, round, set } from "./ink.js";
+import { menuWords } from "./menu_words.js";
 import { escaped, paperOf, traced } from "./trace.js";
 
 const EDGE = 12, LINE = 20, SHEET_LEAST = 320;
@@ -103,9 +104,9 @@ async function fontsOf(text) {
 const faceOf = (family, style) => `${family.replace(/["']/g, "")} ${style}`;
 
 /** The menu of a figure. `what()` gives {body, heading, legend, name, table}; returns how to name it. */
-export function saveMenu(parent, what) {
+export function saveMenu(parent, what, words = menuWords()) {
   const menu = el("details", "ak-save", parent);
-  const summary = el("summary", "", menu, "Save");
+  const summary = el("summary", "", menu, words.save);
   const list = el("div", "ak-save-list", menu);
   const kinds = {
     SVG: (figure) => download(new Blob([figureSvg(figure)], { type: "image/svg+xml" }), `${figure.name}.svg`),
@@ -130,7 +131,7 @@ export function saveMenu(parent, what) {
     if (!menu.contains(event.relatedTarget)) menu.open = false;
   };
   return (title) => {
-    set(summary, "aria-label", `Save: ${title}`);
-    for (const button of list.children) set(button, "aria-label", `Save as ${button.textContent}: ${title}`);
+    set(summary, "aria-label", words.saveFigure(title));
+    for (const button of list.children) set(button, "aria-label", words.saveAs(button.textContent, title));
   };
 }

@@ -4,6 +4,7 @@
 
 import { mounted, say, unpacked } from "./panels.js";
 import { clamp, el, show } from "./ink.js";
+import { tr } from "./language.js";
 
 const AWAY = 10, CHECKS = 250, WIDEST = 380;
 const HEAD = "[data-testid=stLayoutWrapper]:has(> .st-key-bar)";
@@ -23,11 +24,11 @@ function button(parent, text, press) {
 }
 
 function build(root, stops) {
-  const open = button(root, "Take the tour", () => go(0));
+  const open = button(root, tr("Take the tour"), () => go(0));
   const frame = el("div", "ak-tour-frame", root), card = el("div", "ak-tour-card", root);
   for (const node of [frame, card]) node.popover = "manual"; // above everything, the sidebar included
   card.setAttribute("role", "dialog");
-  card.setAttribute("aria-label", "Tour of the Lab");
+  card.setAttribute("aria-label", tr("Tour of the Lab"));
   const head = el("div", "ak-tour-head", card), title = el("b", "", head, ""), place = el("span", "", head, "");
   const text = el("p", "", card, ""), row = el("div", "ak-tour-row", card);
   const leave = () => {
@@ -37,8 +38,8 @@ function build(root, stops) {
     for (const node of [frame, card]) node.hidePopover();
     if (inside) open.focus();
   };
-  const quit = button(row, "Leave", leave), back = button(row, "Back", () => go(state.at - 1));
-  const next = button(row, "Next", () => (state.at + 1 < stops.length ? go(state.at + 1) : leave()));
+  const quit = button(row, tr("Leave"), leave), back = button(row, tr("Back"), () => go(state.at - 1));
+  const next = button(row, tr("Next"), () => (state.at + 1 < stops.length ? go(state.at + 1) : leave()));
   const state = { at: 0, checking: 0, go, ends: [leave] };
   quit.className = "ak-tour-leave";
   next.className = "ak-tour-next";
@@ -87,9 +88,9 @@ function build(root, stops) {
   function go(at) {
     state.at = at;
     say(title, stops[at].title);
-    say(place, `${at + 1} of ${stops.length}`);
+    say(place, tr("{at} of {n}", { at: at + 1, n: stops.length }));
     say(text, stops[at].text);
-    say(next, at + 1 < stops.length ? "Next" : "Done");
+    say(next, at + 1 < stops.length ? tr("Next") : tr("Done"));
     back.disabled = at === 0;
     for (const node of [frame, card]) node.showPopover();
     bring();

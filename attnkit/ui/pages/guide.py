@@ -5,6 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from attnkit.experiment import Experiment
+from attnkit.foundation.language import tr
 from attnkit.service.server import server_settings
 from attnkit.ui import components, words
 from attnkit.ui.address import CLASS, dashboard_address
@@ -33,38 +34,42 @@ def draw() -> None:
 
 def show_guide() -> None:
     """Draw what a newcomer needs."""
-    st.title("Guide", anchor=False)
+    st.title(tr("Guide"), anchor=False)
     with st.container(key="conclusion"):
-        st.markdown("Attention looks tokens up by likeness. Why does it need three matrices?")
+        st.markdown(tr("Attention looks tokens up by likeness. Why does it need three matrices?"))
     st.markdown(
-        "Every token makes three vectors out of its embedding $x$: a **query** $q = xW_Q$ (what "
-        "it looks for), a **key** $k = xW_K$ (what it is found by) and a **value** $v = xW_V$ "
-        "(what it hands over). It receives the values of the tokens whose keys fit its query: "
-        "$\\mathrm{softmax}(q k^\\top/\\sqrt{d})\\,v$. The Lab trains five ways to share these "
-        "matrices side by side, from the same first numbers and on the same data."
+        tr(
+            "Every token makes three vectors out of its embedding $x$: a **query** $q = xW_Q$ "
+            "(what it looks for), a **key** $k = xW_K$ (what it is found by) and a **value** "
+            "$v = xW_V$ (what it hands over). It receives the values of the tokens whose keys fit "
+            "its query: $\\mathrm{softmax}(q k^\\top/\\sqrt{d})\\,v$. The Lab trains five ways to "
+            "share these matrices side by side, from the same first numbers and on the same data."
+        )
     )
-    if st.button("Take the tour: six steps in the Lab", type="primary", icon=":material/tour:"):
+    label = tr("Take the tour: six steps in the Lab")
+    if st.button(label, type="primary", icon=":material/tour:"):
         tour.begin_in_lab()
     components.glossary(Experiment(), key="glossary")
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.page_link("pages/questions.py", label="The answers", icon=":material/help:")
-        st.page_link("pages/variants.py", label="All variants", icon=":material/category:")
+        st.page_link("pages/questions.py", label=tr("The answers"), icon=":material/help:")
+        st.page_link("pages/variants.py", label=tr("All variants"), icon=":material/category:")
         for name in list(lessons())[:1]:  # there are none where docs/ is missing
             first = {"lesson": name}
-            label, icon = "Five lessons for a class", ":material/school:"
+            label, icon = tr("Five lessons for a class"), ":material/school:"
             st.page_link("pages/guide.py", label=label, icon=icon, query_params=first)
     show_presets()
-    with st.expander("What the words mean"):
+    with st.expander(tr("What the words mean")):
         words.glossary()
 
 
 def show_presets() -> None:
     """Draw a list of experiments worth trying, and the chosen one."""
-    st.subheader("Predict, then train", anchor=False)
+    st.subheader(tr("Predict, then train"), anchor=False)
     titles = [preset.title for preset in PRESETS]
     chosen = st.pills(
-        "Experiments",
+        tr("Experiments"),
         titles,
+        format_func=tr,
         default=titles[0],
         required=True,
         key="preset",
@@ -78,11 +83,11 @@ def show_presets() -> None:
 def show_preset(preset: Preset) -> None:
     """Draw one experiment: its question, the way into the Lab, and where to look afterwards."""
     with st.container(border=True, key="preset_card"):
-        st.markdown(f"**{preset.title}**  \n{preset.guess}")
-        lab_link("Set it up in the Lab", preset.params)
+        st.markdown(f"**{tr(preset.title)}**  \n{tr(preset.guess)}")
+        lab_link(tr("Set it up in the Lab"), preset.params)
         if not awaits_first_run():  # it tells what comes out
-            with st.expander("What to look at", key=f"look_{preset.title}"):
-                st.markdown(preset.look)
+            with st.expander(tr("What to look at"), key=f"look_{preset.title}"):
+                st.markdown(tr(preset.look))
 
 
 def show_lesson(name: str) -> None:
@@ -91,7 +96,7 @@ def show_lesson(name: str) -> None:
     st.title(lesson.title, anchor=False)
     stop_before_first_run()  # it has the answer
     st.pills(
-        "Lessons",
+        tr("Lessons"),
         listed,
         format_func=lambda other: f"{listed.index(other) + 1}. {lessons()[other].title}",
         wrap=True,
@@ -99,7 +104,7 @@ def show_lesson(name: str) -> None:
         **bound({"lesson": name}, "lesson", "lesson", open_lesson, required=True),
     )
     st.button(
-        "Back to the Guide",
+        tr("Back to the Guide"),
         icon=":material/arrow_back:",
         type="tertiary",
         on_click=close_lesson,
@@ -111,7 +116,8 @@ def show_lesson(name: str) -> None:
     st.code(shared + lesson.query, language=None, wrap_lines=True)
     if warning:
         st.caption(warning)
-    st.link_button("See it as the class will", address + lesson.query, icon=":material/science:")
+    label = tr("See it as the class will")
+    st.link_button(label, address + lesson.query, icon=":material/science:")
     if server_settings().classes:
         show_class(name, address, shared)
     st.markdown(lesson.after)
@@ -127,21 +133,25 @@ def show_class(name: str, address: str, shared: str) -> None:
     """
     begun = st.session_state.setdefault("begun_classes", {})
     if st.button(
-        "Collect the guesses of a class",
+        tr("Collect the guesses of a class"),
         icon=":material/groups:",
         key="begin_class",
-        help="Begins a new class: a short link, and a page to project, which shows how many have "
-        "guessed what. Guesses are numbers without names, kept in memory.",
+        help=tr(
+            "Begins a new class: a short link, and a page to project, which shows how many have "
+            "guessed what. Guesses are numbers without names, kept in memory."
+        ),
     ):
         begun[name] = classroom.begin(name)
     if name in begun:
-        st.markdown("**Link for this class**, in place of the one above:")
+        st.markdown(tr("**Link for this class**, in place of the one above:"))
         st.code(f"{shared}?{CLASS}={begun[name].code}", language=None, wrap_lines=True)
         page = f"{address}?{CLASS}={begun[name].teacher_code}"
-        st.link_button("Open the page to project", page, icon=":material/cast:")
+        st.link_button(tr("Open the page to project"), page, icon=":material/cast:")
         st.caption(
-            "It shows this link and how many have guessed. Press Train there when all have: the "
-            "guesses then stand beside the result."
+            tr(
+                "It shows this link and how many have guessed. Press Train there when all have: "
+                "the guesses then stand beside the result."
+            )
         )
 
 

@@ -1,4 +1,8 @@
-"""The lessons of docs/lessons: the Guide shows the same text, with the address of this copy."""
+"""The lessons of docs/lessons: the Guide shows the same text, with the address of this copy.
+
+A translated lesson is a whole file, in the folder of its language: `docs/lessons/de`. Where there
+is none, the lesson is in English.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from attnkit.foundation.language import ENGLISH, language
 from attnkit.ui.address import LinkField
 from attnkit.ui.server.launch import PORT, dashboard_script
 
@@ -36,16 +41,25 @@ def introduction() -> str:
     return file.read_text("utf-8").split("\n\n")[1] if file.is_file() else ""
 
 
-@cache
 def lessons() -> dict[str, Lesson]:
     """Return the lessons by name of their file, in the order in which they are taught."""
-    files = sorted(_folder().glob("?_*.md"))
-    return {file.stem: _read(file.read_text("utf-8")) for file in files}
+    return _lessons(language())
 
 
 def lesson_field() -> LinkField[str]:
     """Return the field of a link that opens a lesson; empty for none."""
     return LinkField("lesson", "", {name: name for name in lessons()})
+
+
+@cache
+def _lessons(code: str) -> dict[str, Lesson]:
+    """Return the lessons in a language."""
+    files = {file.stem: file for file in sorted(_folder().glob("?_*.md"))}
+    if code != ENGLISH:
+        files |= {
+            name: file for name in files if (file := _folder() / code / f"{name}.md").is_file()
+        }
+    return {name: _read(file.read_text("utf-8")) for name, file in files.items()}
 
 
 def _folder() -> Path:

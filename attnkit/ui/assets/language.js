@@ -1,0 +1,22 @@
+// Texts in the reader's language, by the rules of attnkit/foundation/language.py. The file of messages
+// says that the language is English; bundle.py puts the translations for a script in its place.
+
+import MESSAGES from "./messages.json" with { type: "json" };
+
+const NARROW_SPACE = "\u202f";
+
+/** A text in the reader's language. The message is a literal, with names of values in braces. */
+export const tr = (message, values) => filledIn(MESSAGES.texts[message] ?? message, values);
+
+/** A text about a number of things; `{n}` is the number. */
+export function trN(one, several, n, values) {
+  const forms = MESSAGES.texts[one] ?? [one, several];
+  return filledIn(forms[n === 1 ? 0 : 1], { n, ...values }); // as English, German and Spanish have it
+}
+
+function filledIn(text, values) {
+  if (!values) return text;
+  return text.replace(/\{(\w+)(:,)?\}/g, (_, name, grouped) => (grouped ? inGroups(values[name]) : values[name]));
+}
+
+const inGroups = (n) => n.toLocaleString("en").replaceAll(",", MESSAGES.language === "en" ? "," : NARROW_SPACE);
