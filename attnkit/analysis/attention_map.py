@@ -10,7 +10,7 @@ from jaxtyping import Float, UInt8
 
 from attnkit.analysis.responses import Example
 from attnkit.experiment.layer_specs import LayerSpec
-from attnkit.foundation.words import counted, listed
+from attnkit.foundation.language import mark, tr, tr_n
 from attnkit.tasks import NOTHING, Label, Task
 from attnkit.training.snapshot import Snapshot
 
@@ -18,7 +18,8 @@ MOST_ROWS, MOST_COLUMNS = 16, 32
 """Most rows and columns of a map. Of a long example, one page of rows is shown, by default the last
 one; columns that hold the answers of these rows take precedence."""
 
-_REST = "rest"
+# Translators: the column of a map that holds the sum of all other columns.
+_REST = mark("rest")
 
 
 @dataclass(frozen=True)
@@ -123,9 +124,9 @@ def axes_of(labels: list[Label], layout: MapLayout, example: Example) -> dict[st
     is_asked = any(a >= 0 for a in layout.answers)
     return {
         "rows": [labels[row].query if is_asked else labels[row].short for row in layout.rows],
-        "columns": [labels[column].short for column in layout.columns] + [_REST] * layout.rest,
+        "columns": [labels[column].short for column in layout.columns] + [tr(_REST)] * layout.rest,
         "column_titles": [labels[column].full for column in layout.columns]
-        + ["all others together"] * layout.rest,
+        + [tr("all others together")] * layout.rest,
         "target": columns_of(example.target),
         "reverse": columns_of(example.reverse),
         "cut": _cut_note(layout),
@@ -155,16 +156,24 @@ def levels_of(weights: Float[np.ndarray, "..."]) -> UInt8[np.ndarray, "..."]:
 
 def lacking_note(n_heads: int) -> str:
     """Return the note for a variant that does not have the selected head."""
-    return f"It has {counted(n_heads, 'head')} only."
+    return tr_n("It has {n} head only.", "It has {n} heads only.", n_heads)
 
 
 def _cut_note(layout: MapLayout) -> str:
     if not layout.cut:
         return ""
-    parts = []
-    if len(layout.rows) < layout.n_rows:
-        last_row = layout.first_row + len(layout.rows)
-        parts.append(f"queries {layout.first_row + 1} to {last_row} of {layout.n_rows}")
-    if len(layout.columns) < layout.n_columns:
-        parts.append(f"{len(layout.columns)} of {layout.n_columns} keys")
-    return f"The map shows {listed(parts)}."
+    queries = {
+        "first": layout.first_row + 1,
+        "last": layout.first_row + len(layout.rows),
+        "n_queries": layout.n_rows,
+    }
+    keys = {"n_shown": len(layout.columns), "n_keys": layout.n_columns}
+    if len(layout.columns) == layout.n_columns:
+        return tr("The map shows queries {first} to {last} of {n_queries}.", **queries)
+    if len(layout.rows) == layout.n_rows:
+        return tr("The map shows {n_shown} of {n_keys} keys.", **keys)
+    return tr(
+        "The map shows queries {first} to {last} of {n_queries} and {n_shown} of {n_keys} keys.",
+        **queries,
+        **keys,
+    )

@@ -10,21 +10,22 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from typing import Any, Self
 from urllib.parse import parse_qsl, urlencode
 
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
-from pydantic_core import ErrorDetails
 
 from attnkit.experiment.costs import Adjusted, Costs, Equal, count_costs, equalise
 from attnkit.experiment.layer_specs import LayerSpec, layer_specs_of
 from attnkit.experiment.longer_test import check_longer_test
 from attnkit.experiment.memory import check_memory
+from attnkit.experiment.problems import but, problem_of, unknown
 from attnkit.experiment.training_settings import TrainingSettings
 from attnkit.foundation.display import Displayed
 from attnkit.foundation.documents import BadDocument, parse_json
+from attnkit.foundation.language import mark
 from attnkit.foundation.settings import (
     InvalidExperiment,
     Problem,
@@ -34,7 +35,6 @@ from attnkit.foundation.settings import (
     disagreement,
     setting_of,
 )
-from attnkit.foundation.spelling import nearest_name
 from attnkit.tasks import TASKS, Task, data_in_link, is_task, task_named
 from attnkit.variants import InvalidVariant, Variant, Wiring, read_variants
 from attnkit.variants.sharing import Sharing
@@ -66,14 +66,25 @@ class _Runs(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
     sharing: tuple[Variant, ...]
-    n_seeds: int = dial(5, "Seeds", "Runs per variant; each has its own data.", ge=1, le=40)
-    first_seed: int = dial(0, "First seed", "Seeds count up from here.", ge=0, le=999_999)
+    n_seeds: int = dial(
+        5, mark("Seeds"), mark("Runs per variant; each has its own data."), ge=1, le=40
+    )
+    first_seed: int = dial(
+        0, mark("First seed"), mark("Seeds count up from here."), ge=0, le=999_999
+    )
     equal: Equal = dial(
         "nothing",
-        "Make costs equal",
-        "Off: every variant has the widths set here. Otherwise head and MLP widths are changed "
-        "until all variants cost as much as the most expensive one.",
-        choice_labels=("off", "equal parameters", "equal multiply-adds", "equal KV cache"),
+        mark("Make costs equal"),
+        mark(
+            "Off: every variant has the widths set here. Otherwise head and MLP widths are changed "
+            "until all variants cost as much as the most expensive one."
+        ),
+        choice_labels=(
+            mark("off"),
+            mark("equal parameters"),
+            mark("equal multiply-adds"),
+            mark("equal KV cache"),
+        ),
     )
 
     @field_validator("sharing", mode="before")
@@ -82,7 +93,7 @@ class _Runs(BaseModel):
         try:
             return read_variants(value)
         except InvalidVariant as error:
-            raise disagreement("sharing", error.text, f"but {error}") from None
+            raise disagreement("sharing", error.text, but(error)) from None
 
 
 class Experiment(_Runs, Displayed):
@@ -112,11 +123,15 @@ class Experiment(_Runs, Displayed):
             try:
                 Adjusted(self._stacked, None, "", 0.0).wire(variant, self.task)
             except ValueError as error:
-                raise disagreement("sharing", variant.value, f"but {error}", *_SHAPING) from None
+                raise disagreement("sharing", variant.value, but(error), *_SHAPING) from None
             share = tie_share(variant.parts)
             if "tie" in variant.given and share > 0 and self.tie_step(variant) == 0:
                 most = max(1, round(share * self.training.steps))
-                allowed = f"at most {most}, so that {variant} is trained untied first"
+                allowed = mark(
+                    "at most {most}, so that {variant} is trained untied first",
+                    most=most,
+                    variant=variant.value,
+                )
                 given = self.training.evaluate_every
                 raise disagreement("evaluate_every", given, allowed, "steps", "sharing")
         return self
@@ -125,16 +140,17 @@ class Experiment(_Runs, Displayed):
     def _check_task(self) -> Self:
         training = self.training
         if self.task.ordered and not self.size.causal:
-            allowed = "true: otherwise positions would see their answers"
+            allowed = mark("true: otherwise positions would see their answers")
             raise disagreement("causal", False, allowed, "task")
         if training.n_train and training.n_train < training.batch_size:
-            allowed = f"0 or at least batch_size ({training.batch_size})"
+            allowed = mark("0 or at least batch_size ({least})", least=training.batch_size)
             raise disagreement("n_train", training.n_train, allowed, "batch_size")
         earlier = training.earlier_steps
         if earlier and self.task.earlier is None:
-            raise disagreement("earlier_steps", earlier, "0: this task has no earlier one", "task")
+            allowed = mark("0: this task has no earlier one")
+            raise disagreement("earlier_steps", earlier, allowed, "task")
         if self.task.earlier is not None and not 0 < earlier < training.steps:
-            allowed = f"1 to {training.steps - 1}, below steps"
+            allowed = mark("1 to {most}, below steps", most=training.steps - 1)
             raise disagreement("earlier_steps", earlier, allowed, "steps")
         return self
 
@@ -298,7 +314,7 @@ def from_text(text: str) -> Experiment:
     try:
         settings = parse_json(text)
     except BadDocument as error:
-        raise InvalidExperiment([Problem("text", text[:40], f"but {error}")]) from None
+        raise InvalidExperiment([Problem("text", text[:40], but(error))]) from None
     return from_params(settings)
 
 
@@ -311,7 +327,8 @@ def from_params(params: Mapping[str, Any]) -> Experiment:
     settings = dict(params)
     version = settings.pop("v", SCHEMA)
     if str(version) != str(SCHEMA):
-        raise InvalidExperiment([Problem("v", version, f"{SCHEMA}, the version this copy reads")])
+        allowed = mark("{version}, the version this copy reads", version=SCHEMA)
+        raise InvalidExperiment([Problem("v", version, allowed)])
     return Experiment(**settings)
 
 
@@ -344,18 +361,7 @@ def default_settings(task: str) -> dict[str, Any]:
 def problems_of(error: ValidationError, task: str = DEFAULT_TASK) -> list[Problem]:
     """Return the errors of pydantic as problems: the field, the value, what is allowed."""
     known = settings(task)
-    return [_problem(details, known) for details in error.errors(include_url=False)]
-
-
-def _problem(details: ErrorDetails, known: Mapping[str, Setting]) -> Problem:
-    if details["type"] == "disagreement":
-        return Problem(**details["ctx"])
-    cause = details.get("ctx", {}).get("error")
-    if isinstance(cause, InvalidExperiment):
-        return cause.problems[0]
-    name = str(details["loc"][0]) if details["loc"] else "experiment"
-    message = str(details["msg"]).removeprefix("Value error, ")
-    return Problem(name, details["input"], known[name].allowed if name in known else message)
+    return [problem_of(details, known) for details in error.errors(include_url=False)]
 
 
 def _grouped(settings: dict[str, Any]) -> dict[str, Any]:
@@ -368,7 +374,7 @@ def _grouped(settings: dict[str, Any]) -> dict[str, Any]:
     if not is_task(name):
         raise InvalidExperiment([Problem("task", name, allowed_names(TASKS, str(name)))])
     defaults = default_settings(name)
-    problems = [_unknown(key, values[key], defaults) for key in values if key not in defaults]
+    problems = [unknown(key, values[key], defaults) for key in values if key not in defaults]
     values = {**defaults, **values}
     groups: dict[str, BaseModel] = {}
     for model in (_Runs, task_named(name), Size, TrainingSettings):
@@ -382,12 +388,6 @@ def _grouped(settings: dict[str, Any]) -> dict[str, Any]:
         raise InvalidExperiment(problems)
     runs, task, size, training = groups.values()
     return {**dict(runs), "task": task, "size": size, "training": training}
-
-
-def _unknown(name: str, value: Any, known: Iterable[str]) -> Problem:
-    meant = nearest_name(name, known)
-    hint = f"a known setting (did you mean {meant}?)" if meant else "one of " + ", ".join(known)
-    return Problem(name, value, hint)
 
 
 def text_of(value: Any) -> str:

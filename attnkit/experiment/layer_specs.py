@@ -9,11 +9,29 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from attnkit.foundation.language import mark, tr
+
 if TYPE_CHECKING:
     from attnkit.tasks import Task
     from attnkit.variants.size import Size
 
 Kind = Literal["layer", "encoder", "decoder", "cross"]
+
+_TITLES = {
+    "layer": mark("Layer {number}"),
+    "encoder": mark("Encoder {number}"),
+    "decoder": mark("Decoder {number}"),
+    # Translators: a layer of cross-attention.
+    "cross": mark("Cross {number}"),
+}
+
+_NAMES = {
+    "layer": mark("layer {number}"),
+    "encoder": mark("encoder {number}"),
+    "decoder": mark("decoder {number}"),
+    # Translators: a layer of cross-attention.
+    "cross": mark("cross {number}"),
+}
 
 
 @dataclass(frozen=True)
@@ -40,7 +58,12 @@ class LayerSpec:
     @property
     def title(self) -> str:
         """Name of the layer on screen, such as "Layer 1"."""
-        return f"{self.kind.capitalize()} {self.number}"
+        return tr(_TITLES[self.kind], number=self.number)
+
+    @property
+    def name(self) -> str:
+        """Name of the layer within a sentence or a list, such as "layer 1"."""
+        return tr(_NAMES[self.kind], number=self.number)
 
     @property
     def n_queries(self) -> int:

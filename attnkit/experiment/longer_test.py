@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from attnkit.experiment.training_settings import MEASURED_TOGETHER
+from attnkit.foundation.language import mark
 from attnkit.foundation.settings import InvalidExperiment, disagreement
 from attnkit.variants.position_rules import POSITIONS
 from attnkit.variants.size import ALIGNED
@@ -30,19 +31,28 @@ def check_longer_test(experiment: Experiment) -> None:
     """Raise the error of a longer test that is not possible; it says why."""
     task, times = experiment.task, experiment.training.longer_test
     if times > 1 and not task.lengths:
-        raise disagreement("longer_test", times, "1: all examples have one length here", "task")
+        allowed = mark("1: all examples have one length here")
+        raise disagreement("longer_test", times, allowed, "task")
     try:
         longer = longer_experiment(experiment)
     except InvalidExperiment as error:
         problem = error.problems[0]
-        because = f"{problem.field} would be {problem.value}, allowed {problem.allowed}"
+        allowed = mark(
+            "less: {setting} would be {value}, allowed {allowed}",
+            setting=problem.field,
+            value=problem.value,
+            allowed=problem.allowed,
+        )
         others = (*task.lengths, *problem.others)
-        raise disagreement("longer_test", times, f"less: {because}", *others) from None
+        raise disagreement("longer_test", times, allowed, *others) from None
     if longer is None:
         return
     for variant in experiment.sharing:
         wiring, at_length = (experiment.wiring(variant, task=t) for t in (task, longer.task))
         positions = wiring.sizes.positions
         if POSITIONS[positions].embedded or wiring.weights != at_length.weights:
-            allowed = f"1 with positions={positions}, which are learned up to the trained length"
+            allowed = mark(
+                "1 with positions={positions}, which are learned up to the trained length",
+                positions=positions,
+            )
             raise disagreement("longer_test", times, allowed, "positions", "sharing")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from attnkit.experiment.costs import count_costs
 from attnkit.experiment.training_settings import MEASURED_TOGETHER
+from attnkit.foundation.language import mark
 from attnkit.foundation.settings import disagreement
 
 if TYPE_CHECKING:
@@ -35,14 +36,14 @@ def check_memory(experiment: Experiment) -> None:
     at_once, permanent = _numbers_per_seed(experiment)
     for numbers, limit in ((at_once, _MOST_AT_ONCE), (permanent, _MOST_PERMANENT)):
         if experiment.n_seeds * numbers > limit:
-            allowed = f"at most {limit // numbers} at these sizes"
+            allowed = mark("at most {most} at these sizes", most=limit // numbers)
             if numbers > limit:
-                allowed = "smaller sizes or batches: too large for a single seed"
+                allowed = mark("smaller sizes or batches: too large for a single seed")
             others = (*_COSTLY, *type(experiment.task).model_fields, "task")
             raise disagreement("n_seeds", experiment.n_seeds, allowed, *others)
     steps, cadence = experiment.training.steps, experiment.training.evaluate_every
     if cadence < (least := -(-steps // _MAX_EVALUATIONS)):
-        allowed = f"at least {least} for {steps} steps"
+        allowed = mark("at least {least} for {steps} steps", least=least, steps=steps)
         raise disagreement("evaluate_every", cadence, allowed, "steps")
 
 

@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from attnkit.foundation.language import mark
 from attnkit.foundation.settings import dial
 from attnkit.variants.size import ALIGNED
 
@@ -19,55 +20,70 @@ class TrainingSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    steps: int = dial(600, "Steps", "Optimiser steps per run.", ge=1, le=50_000)
+    steps: int = dial(600, mark("Steps"), mark("Optimiser steps per run."), ge=1, le=50_000)
     learning_rate: float = dial(
-        5e-3, "Learning rate", "Largest step size of Adam.", ge=1e-5, le=1.0, allow_inf_nan=False
+        5e-3,
+        mark("Learning rate"),
+        mark("Largest step size of Adam."),
+        ge=1e-5,
+        le=1.0,
+        allow_inf_nan=False,
     )
     schedule: Literal["constant", "cosine"] = dial(
         "constant",
-        "Schedule",
-        "Constant: the learning rate stays the same. Cosine: it falls to zero along half a cosine.",
+        mark("Schedule"),
+        mark(
+            "Constant: the learning rate stays the same. Cosine: it falls to zero along half a "
+            "cosine."
+        ),
+        choice_labels=(mark("constant"), mark("cosine")),
     )
     warm_up: float = dial(
         0.0,
-        "Warm-up",
-        "Share of the steps in which the learning rate rises from zero.",
+        mark("Warm-up"),
+        mark("Share of the steps in which the learning rate rises from zero."),
         ge=0.0,
         le=0.5,
         allow_inf_nan=False,
     )
     clip: float = dial(
         0.0,
-        "Clip gradients",
-        "Largest norm of a run's gradient. 0: no limit.",
+        mark("Clip gradients"),
+        mark("Largest norm of a run's gradient. 0: no limit."),
         ge=0.0,
         le=1000.0,
         allow_inf_nan=False,
     )
     batch_size: int = dial(
-        64, "Batch", "Examples per step and run.", ge=16, le=512, multiple_of=ALIGNED
+        64, mark("Batch"), mark("Examples per step and run."), ge=16, le=512, multiple_of=ALIGNED
     )
     n_train: int = dial(
         0,
-        "Training examples",
-        "Number of different examples, repeated in new orders. 0: new examples in every step.",
+        mark("Training examples"),
+        mark(
+            "Number of different examples, repeated in new orders. 0: new examples in every step."
+        ),
         ge=0,
         le=200_000,
         multiple_of=ALIGNED,
     )
     earlier_steps: int = dial(
         0,
-        "Steps before",
-        "How many of the steps are spent on an earlier task. Then its embedding is frozen, and "
-        "all other parameters start anew.",
+        mark("Steps before"),
+        mark(
+            "How many of the steps are spent on an earlier task. Then its embedding is frozen, and "
+            "all other parameters start anew."
+        ),
         ge=0,
         le=20_000,
     )
-    evaluate_every: int = dial(10, "Evaluate every", "Steps between evaluations.", ge=1, le=1000)
+    evaluate_every: int = dial(
+        10, mark("Evaluate every"), mark("Steps between evaluations."), ge=1, le=1000
+    )
     n_eval: int = dial(
         128,
-        "Evaluation examples",
-        "Held-out examples, fixed per seed.",
+        mark("Evaluation examples"),
+        mark("Held-out examples, fixed per seed."),
         ge=16,
         le=2048,
         multiple_of=ALIGNED,
@@ -75,9 +91,11 @@ class TrainingSettings(BaseModel):
 
     longer_test: int = dial(
         1,
-        "Longer test",
-        "Accuracy is measured on examples of this many times the length, too, which are never "
-        "trained. 1: it is not.",
+        mark("Longer test"),
+        mark(
+            "Accuracy is measured on examples of this many times the length, too, which are never "
+            "trained. 1: it is not."
+        ),
         ge=1,
         le=16,
     )

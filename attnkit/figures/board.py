@@ -15,7 +15,7 @@ import numpy as np
 from attnkit.analysis.attention_map import MOST_COLUMNS, MapLayout, example_of, map_layout_of
 from attnkit.analysis.reasons import marked_pair
 from attnkit.experiment import Experiment
-from attnkit.experiment.costs import TOLERANCE
+from attnkit.experiment.costs import TOLERANCE, Costs
 from attnkit.figures.curves import (
     History,
     legend_of,
@@ -26,13 +26,15 @@ from attnkit.figures.curves import (
 )
 from attnkit.figures.diagram import count_matrices, variant_diagram
 from attnkit.figures.maps import attention_maps, of_head
-from attnkit.foundation.words import numbers_kept
+from attnkit.foundation.language import mark, tr, tr_n
 from attnkit.training.snapshot import Snapshot
 from attnkit.training.statistics import mean_interval
 from attnkit.training.summary import (
     asymmetry_in_words,
+    in_percent,
     percent,
     percent_interval,
+    percent_limits,
     two_numbers,
 )
 from attnkit.variants import Variant
@@ -104,7 +106,7 @@ def board(
             column["map"] = panels[variant]
             column["scores"] = pair_scores.get(variant, [])
         else:
-            column["map"] = {"lacking": "Not trained yet: press Train."}
+            column["map"] = {"lacking": tr("Not trained yet: press Train.")}
         columns.append({**column, "alt": _alt_text(column)})
     shown = [level for variant in experiment.sharing for level in levels.get(variant, [])]
     return {
@@ -144,13 +146,13 @@ def planned_board(experiment: Experiment) -> dict[str, Any]:
         "top": 1.0,
         "turn": experiment.training.earlier_steps,
         "legend": legend_of(metric, experiment, reference_levels(metric, task)),
-        "label_legend": task.label_legend,
+        "label_legend": tr(task.label_legend),
         "has_mirrors": task.plateau is not None,
         "mark": None,
         "columns": [{**one, "alt": _alt_text(one)} for one in planned_columns(experiment)],
         "maps": None,
         "task": task.name,
-        "title": task.title,
+        "title": tr(task.title),
     }
 
 
@@ -166,7 +168,8 @@ def planned_columns(experiment: Experiment) -> list[dict[str, Any]]:
             "diagram": variant_diagram(variant, experiment.wiring(variant), color),
             "facts": facts(experiment, variant),
             "value": "–",
-            "note": "not trained yet",
+            # Translators: said of a variant.
+            "note": tr("not trained yet"),
             "curve": None,
             "levels": [],
             "asymmetry": None,
@@ -183,17 +186,23 @@ def facts(experiment: Experiment, variant: Variant) -> str:
     costs = experiment.costs(variant)
     module = experiment.wiring(variant).module
     if module is not None:
-        text = (
-            f"a PyTorch module from {module.origin}, {costs.parameters:,} parameters, "
-            f"{numbers_kept(costs.kv_cache)} numbers kept per token (KV cache)"
-        )
-        return f"{text}. {module.missing.removesuffix('.')}" if module.missing else text
+        text = _costs_of_module(module.origin, costs)
+        return f"{text}. {tr(module.missing).removesuffix('.')}" if module.missing else text
+    values = {"parameters": costs.parameters, "numbers": costs.kv_cache}
     n_matrices = count_matrices(experiment.wiring(variant))
-    matrices = {0: "no matrix", 1: "1 matrix"}.get(n_matrices, f"{n_matrices} matrices")
-    text = (
-        f"{matrices}, {costs.parameters:,} parameters, "
-        f"{costs.kv_cache:,} numbers kept per token (KV cache)"
-    )
+    if n_matrices:
+        text = tr_n(
+            "{n} matrix, {parameters:,} parameters, {numbers:,} numbers kept per token (KV cache)",
+            "{n} matrices, {parameters:,} parameters, {numbers:,} numbers kept per token (KV "
+            "cache)",
+            n_matrices,
+            **values,
+        )
+    else:
+        text = tr(
+            "no matrix, {parameters:,} parameters, {numbers:,} numbers kept per token (KV cache)",
+            **values,
+        )
     changes = adjustment(experiment, variant)
     return f"{text}; {changes}" if changes else text
 
@@ -203,11 +212,41 @@ def adjustment(experiment: Experiment, variant: Variant) -> str:
     if experiment.equal == "nothing":
         return ""
     adjusted = experiment.adjusted(variant)
-    parts = [adjusted.changes] if adjusted.changes else []
+    parts = [tr(adjusted.changes)] if adjusted.changes else []
     if abs(adjusted.difference) >= _VISIBLE:
-        unequal = "not equal: " if abs(adjusted.difference) > TOLERANCE else ""
-        parts.append(f"{unequal}{adjusted.difference:+.1%} {experiment.equal.replace('_', ' ')}")
-    return ", ".join(parts) or "nothing changed"
+        share = in_percent(f"{adjusted.difference:+.1%}".removesuffix("%"))
+        is_equal = abs(adjusted.difference) <= TOLERANCE
+        parts.append(tr(_DIFFERENCES[experiment.equal, is_equal], share=share))
+    return ", ".join(parts) or tr("nothing changed")
+
+
+_DIFFERENCES = {
+    ("parameters", True): mark("{share} parameters"),
+    ("multiply_adds", True): mark("{share} multiply adds"),
+    ("kv_cache", True): mark("{share} kv cache"),
+    ("parameters", False): mark("not equal: {share} parameters"),
+    ("multiply_adds", False): mark("not equal: {share} multiply adds"),
+    ("kv_cache", False): mark("not equal: {share} kv cache"),
+}
+"""Differences that remain where costs are made equal, and whether they are small."""
+
+
+def _costs_of_module(origin: str, costs: Costs) -> str:
+    """Return the costs of a module, whose KV cache may be unknown."""
+    if costs.kv_cache is None:
+        return tr(
+            "a PyTorch module from {file}, {parameters:,} parameters, an unknown number of numbers "
+            "kept per token (KV cache)",
+            file=origin,
+            parameters=costs.parameters,
+        )
+    return tr(
+        "a PyTorch module from {file}, {parameters:,} parameters, {numbers:,.0f} numbers kept per "
+        "token (KV cache)",
+        file=origin,
+        parameters=costs.parameters,
+        numbers=costs.kv_cache,
+    )
 
 
 def _accuracy_texts(snapshot: Snapshot) -> dict[Variant, dict[str, str]]:
@@ -216,25 +255,33 @@ def _accuracy_texts(snapshot: Snapshot) -> dict[Variant, dict[str, str]]:
     of_seeds = snapshot.per_sharing(snapshot.latest("accuracy"))
     accuracy = mean_interval(of_seeds)
     others = {
-        "training_accuracy": "training examples",
-        "longer_accuracy": f"examples {experiment.training.longer_test} times as long",
+        "training_accuracy": mark("{accuracy} right on training examples"),
+        "longer_accuracy": mark("{accuracy} right on examples {times} times as long"),
     }
+    times = experiment.training.longer_test
     latest = {name: snapshot.per_sharing(snapshot.latest(name)) for name in others}
     diverged = snapshot.per_sharing(snapshot.diverged_at >= 0).sum(-1)
     texts = {}
     for i, variant in enumerate(experiment.sharing):
         mean = accuracy.mean[i]
-        limits = percent_interval(accuracy.low[i], accuracy.high[i])
+        ends = accuracy.low[i], accuracy.high[i]
         alike = len({percent(share) for share in of_seeds[i] if not np.isnan(share)}) == 1
-        note = limits if " to " in limits or not alike else "every seed"
-        note = note if limits else "right answers"
         if diverged[i]:
-            note = f"{diverged[i]} of {experiment.n_seeds} diverged"
+            note = tr("{n} of {n_seeds} diverged", n=diverged[i], n_seeds=experiment.n_seeds)
+        elif np.isnan(ends[0]):
+            note = tr("right answers")
+        elif alike and not percent_limits(*ends):
+            # Translators: all seeds have the same percentage of right answers.
+            note = tr("every seed")
+        else:
+            note = percent_interval(*ends)
         texts[variant] = {"value": "–" if np.isnan(mean) else percent(mean), "note": note}
         measured = [
             (float(mean_interval(latest[name][i]).mean), text) for name, text in others.items()
         ]
-        right = [f"{percent(mean)} right on {text}" for mean, text in measured if mean == mean]
+        right = [
+            tr(text, accuracy=percent(mean), times=times) for mean, text in measured if mean == mean
+        ]
         texts[variant]["facts"] = "; ".join([*right, facts(experiment, variant)])
     return texts
 
@@ -324,19 +371,25 @@ def _beyond(score: float) -> str:
     """Return the words for a score that is too large to be recorded; empty for other scores."""
     if abs(score) < _LARGEST:
         return ""
-    return f"above {_LARGEST:,}" if score > 0 else f"below −{_LARGEST:,}"
+    if score > 0:
+        return tr("above {most:,}", most=_LARGEST)
+    return tr("below −{most:,}", most=_LARGEST)
 
 
 def _alt_text(column: dict[str, Any]) -> str:
     """Describe a column for screen readers."""
-    parts = [f"accuracy {column['value']}, {column['note']}"]
+    # Translators: the note is for example "41 to 59%", "every seed" or "not trained yet".
+    parts = [tr("accuracy {value}, {note}", value=column["value"], note=column["note"])]
     if column["map"] is not None:
         panel = column["map"]
-        parts.append(f"attention map: {panel['lacking'] or panel['summary']}")
+        parts.append(tr("attention map: {text}", text=panel["lacking"] or panel["summary"]))
     if column["scores"]:
-        parts.append("scores " + " and ".join(score["text"] for score in column["scores"]))
+        first, second = (score["text"] for score in column["scores"])
+        # Translators: two scores, such as "Ada→Cem 1.20".
+        parts.append(tr("scores {first} and {second}", first=first, second=second))
     if column["asymmetry_value"]:
-        parts.append(f"score asymmetry {column['asymmetry_value']}")
+        # Translators: {asymmetry} is for example "0.25" or "0.00, the same both ways".
+        parts.append(tr("score asymmetry {asymmetry}", asymmetry=column["asymmetry_value"]))
     return f"{column['name']}: {'; '.join(parts)}. {column['facts']}."
 
 

@@ -22,6 +22,7 @@ from attnkit.figures.panels import (
     thin,
     titles_of,
 )
+from attnkit.foundation.language import mark, tr
 from attnkit.tasks import Task
 from attnkit.training.snapshot import Snapshot
 from attnkit.training.statistics import Interval, mean_interval
@@ -30,17 +31,20 @@ from attnkit.variants import Variant
 from attnkit.variants.palette import REFERENCE, colors_of, translucent
 
 _MEASURES = {
-    "asymmetry": ("asymmetry", "solid", "asymmetry of the scores: 0 if a pair scores alike both "
-    "ways, about ½ if its two scores are unrelated (mean over heads and layers)"),
-    "mass_on_target": ("right token", "dash", "attention on the token that holds the answer"),
-    "mass_on_reverse": ("mirrored entry", "dot",
-    "attention on the mirrored entry, which points back at the query"),
+    "asymmetry": (mark("asymmetry"), "solid",
+    mark("asymmetry of the scores: 0 if a pair scores alike both ways, about ½ if its two scores "
+    "are unrelated (mean over heads and layers)")),
+    "mass_on_target": (mark("right token"), "dash",
+    mark("attention on the token that holds the answer")),
+    "mass_on_reverse": (mark("mirrored entry"), "dot",
+    mark("attention on the mirrored entry, which points back at the query")),
 }  # fmt: skip
 """Name, dash and description of each measure of attention."""
 
 _DASHES = {
-    "solid": "Line", "thin": "Thin lines", "dot": "Dotted", "dash": "Dashed",
-    "longdashdot": "Dash-dotted", "previous": "Grey",
+    # Translators: before a colon and what is drawn with a solid line.
+    "solid": mark("Line"), "thin": mark("Thin lines"), "dot": mark("Dotted"),
+    "dash": mark("Dashed"), "longdashdot": mark("Dash-dotted"), "previous": mark("Grey"),
 }  # fmt: skip
 """Names of the styles of lines."""
 
@@ -94,18 +98,22 @@ def reference_levels(metric: Metric, task: Task, at_start: float = 0.0) -> list[
     if there is one.
     """
     if metric == "accuracy":
-        levels = [Level(task.chance, "dot", f"chance {percent(task.chance)}")]
-        return levels if math.isnan(at_start) else [*levels, Level(at_start, "dash", "untrained")]
+        chance = tr("chance {share}", share=percent(task.chance))
+        levels = [Level(task.chance, "dot", chance)]
+        if not math.isnan(at_start):
+            levels.append(Level(at_start, "dash", tr("untrained")))
+        return levels
     if task.loss_to_beat is None:
         return []
-    return [Level(task.loss_to_beat, "dot", f"{task.simple_model} {task.loss_to_beat:.2f}")]
+    text = f"{tr(task.simple_model)} {task.loss_to_beat:.2f}"
+    return [Level(task.loss_to_beat, "dot", text)]
 
 
 def plateau_levels(experiment: Experiment, variant: Variant) -> list[Level]:
     """Return the accuracy at which symmetric scores can keep a variant: a plain Q=K or Q=K=V."""
     if experiment.plateau is None or not (variant.is_partition and variant.sharing.symmetric):
         return []
-    text = f"guess between two entries {percent(experiment.plateau)}"
+    text = tr("guess between two entries {share}", share=percent(experiment.plateau))
     return [Level(experiment.plateau, "longdashdot", text)]
 
 
@@ -138,14 +146,21 @@ def legend_of(
 ) -> Legend:
     """Return the legend of learning curves with their reference levels."""
     n = experiment.n_seeds
-    legend = {f"{metric} of the one seed": "solid"}
     if n > 1:
-        legend = {f"mean of {n} seeds, 95% interval": "solid", "each seed": "thin"}
+        legend = {
+            tr("mean of {n} seeds, 95% interval", n=n): "solid",
+            tr("each seed"): "thin",
+        }
+    elif metric == "accuracy":
+        legend = {tr("accuracy of the one seed"): "solid"}
+    else:
+        legend = {tr("loss of the one seed"): "solid"}
     legend |= {level.text: level.dash for level in levels}
     if experiment.training.earlier_steps:
-        legend["vertical line: the embedding is frozen, and all else starts anew"] = "thin"
+        line = tr("vertical line: the embedding is frozen, and all else starts anew")
+        legend[line] = "thin"
     if has_previous:
-        legend["previous experiment"] = "previous"
+        legend[tr("previous experiment")] = "previous"
     return _entries(legend)
 
 
@@ -155,7 +170,7 @@ def _entries(legend: dict[str, str]) -> Legend:
 
 def legend_in_words(legend: Legend) -> str:
     """Return the styles of lines and what they mean as a text."""
-    return " ".join(f"{_DASHES[entry['dash']]}: {entry['text']}." for entry in legend)
+    return " ".join(f"{tr(_DASHES[entry['dash']])}: {entry['text']}." for entry in legend)
 
 
 def plot_metric(
@@ -211,8 +226,8 @@ def plot_attention_measures(snapshot: Snapshot) -> Figure:
         history = History.of(metric, snapshot)
         for marks, interval, color in zip(panels, history.intervals.values(), colors, strict=True):
             if not np.isnan(interval.mean).all():
-                legend[text] = dash
-                marks += mean_curve(history.steps, interval, color, dash=dash, name=name)
+                legend[tr(text)] = dash
+                marks += mean_curve(history.steps, interval, color, dash=dash, name=tr(name))
     drawn = _variant_panels(panels, snapshot, metric_axis("accuracy", 1.0))
     return _drawn(snapshot, drawn, _entries(legend))
 
@@ -225,7 +240,8 @@ def _variant_panels(panels: Sequence[Sequence[Mark]], snapshot: Snapshot, y: Axi
 
 def step_axis(experiment: Experiment) -> Axis:
     """Return the horizontal axis of the steps of an experiment."""
-    return Axis(0, experiment.training.steps, "steps", n_ticks=3)
+    # Translators: name of the axis of the steps of training.
+    return Axis(0, experiment.training.steps, tr("steps"), n_ticks=3)
 
 
 def metric_axis(metric: Metric, top: float) -> Axis:

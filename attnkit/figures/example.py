@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from attnkit.analysis.responses import Example
-from attnkit.foundation.words import counted
+from attnkit.foundation.language import tr, tr_n
 from attnkit.tasks import NOTHING, Label, Task
 
 MOST_SPELT_OUT = 32
@@ -32,7 +32,11 @@ def example_cells(task: Task, example: Example) -> dict[str, Any]:
                 "reverse": int(example.reverse[index]) if is_query else NOTHING,
             }
         )
-    note = _note(cells) + (f" Entries read “{task.label_legend}”." if task.label_legend else "")
+    note = _note(cells)
+    if task.label_legend:
+        # Translators: {legend} is for example "name: boss".
+        entries = tr("Entries read “{legend}”.", legend=tr(task.label_legend))
+        note = f"{note} {entries}"
     return {"cells": cells, "n_source": task.n_source, "note": note, "message": ""}
 
 
@@ -46,10 +50,14 @@ def _text(task: Task, label: Label, n_tokens: int) -> str:
 
 def _note(cells: list[dict[str, Any]]) -> str:
     n_queries = sum(cell["asked"] for cell in cells)
-    subject = f"{counted(n_queries, 'token')} must be answered"
+    note = tr_n(
+        "{n:,} token must be answered; the right answer stands below.",
+        "{n:,} tokens must be answered; the right answer stands below.",
+        n_queries,
+    )
     if n_queries == len(cells):
-        subject = "Every token answers"
-    note = f"{subject}; the right answer stands below."
-    if any(cell["target"] >= 0 for cell in cells):
-        note += " The arc leads to the token that holds it: point at another token to see its own."
-    return note
+        note = tr("Every token answers; the right answer stands below.")
+    if not any(cell["target"] >= 0 for cell in cells):
+        return note
+    arc = tr("The arc leads to the token that holds it: point at another token to see its own.")
+    return f"{note} {arc}"

@@ -17,6 +17,7 @@ from attnkit.analysis.attention_map import (
     shown_columns,
 )
 from attnkit.experiment import Experiment
+from attnkit.foundation.language import tr
 from attnkit.tasks import NOTHING, Task
 from attnkit.training.snapshot import Snapshot
 from attnkit.variants.catalogue import title_of
@@ -62,7 +63,9 @@ def attention_maps(
                     for a in frame.answers
                 ],
                 "right": [bool(right[a]) if a >= 0 else None for a in frame.answers],
-                "summary": f"{(right & is_query).sum()} of {is_query.sum()} right",
+                "summary": tr(
+                    "{n_right} of {n} right", n_right=(right & is_query).sum(), n=is_query.sum()
+                ),
             }
         )
     return {
@@ -99,11 +102,11 @@ def of_head(
 
 def where_in_words(experiment: Experiment, seed: int, layer: int, head: int | None) -> str:
     """Return seed, layer and head of maps in words, the latter two only if there are several."""
-    parts = [f"seed {seed}"]
+    parts = [tr("seed {seed}", seed=seed)]
     if len(experiment.layer_specs) > 1:
-        parts.append(experiment.layer_specs[layer].title.lower())
+        parts.append(experiment.layer_specs[layer].name)
     if experiment.n_heads > 1:
-        parts.append("mean of heads" if head is None else f"head {head + 1}")
+        parts.append(tr("mean of heads") if head is None else tr("head {head}", head=head + 1))
     return ", ".join(parts)
 
 

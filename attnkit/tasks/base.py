@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from pydantic import BaseModel, ConfigDict, model_validator
 
+from attnkit.foundation.language import mark
 from attnkit.foundation.registry import name_taken, origin_of
 from attnkit.foundation.settings import disagreement
 
@@ -129,6 +130,8 @@ class Task(BaseModel, ABC):
         copies: Number of copies of the examples in memory while they are made; for estimates.
         preparing: Bytes in memory while the first examples are prepared; for estimates.
 
+    Texts are in English; what shows them translates them, and marked ones have translations.
+    Labels are in the reader's language already.
     Attributes that are the same at all settings can be class attributes, too.
     """
 
@@ -145,7 +148,7 @@ class Task(BaseModel, ABC):
     corpus: ClassVar[bool] = False
     slice_title: ClassVar[str] = ""
     label_legend: ClassVar[str] = ""
-    simple_model: ClassVar[str] = "a model that sees no context"
+    simple_model: ClassVar[str] = mark("a model that sees no context")
     at_most: ClassVar[dict[str, str]] = {}
     lengths: ClassVar[tuple[str, ...]] = ()
     copies: ClassVar[float] = 2.5
@@ -157,7 +160,8 @@ class Task(BaseModel, ABC):
         for name, other in self.at_most.items():
             value, most = getattr(self, name), getattr(self, other)
             if value > most:
-                raise disagreement(name, value, f"at most {other} ({most})", other)
+                allowed = mark("at most {setting} ({most})", setting=other, most=most)
+                raise disagreement(name, value, allowed, other)
         return self
 
     @property
@@ -314,7 +318,12 @@ class Task(BaseModel, ABC):
         return Examples(**found)
 
 
-FAMILIES = ("Questions people ask", "Recall benchmarks", "Lists", "Text")
+FAMILIES = (
+    mark("Questions people ask"),
+    mark("Recall benchmarks"),
+    mark("Lists"),
+    mark("Text"),
+)
 """Headings under which tasks are listed, in this order."""
 
 TASKS: dict[str, type[Task]] = {}

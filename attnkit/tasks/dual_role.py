@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from pydantic import model_validator
 
+from attnkit.foundation.language import mark, tr
 from attnkit.foundation.settings import dial, disagreement
 from attnkit.tasks.base import NAMES, Examples, Label, register_task
 from attnkit.tasks.book import AskingBook
@@ -52,27 +53,33 @@ class DualRole(AskingBook):
     """
 
     name: ClassVar[str] = "dual_role"
-    title: ClassVar[str] = "Dual role"
-    question: ClassVar[str] = (
+    title: ClassVar[str] = mark("Dual role")
+    question: ClassVar[str] = mark(
         "After Ada comes Ben, then Cem, then Ada again: what is the next one's number?"
     )
     n_fields: ClassVar[int] = 2
     field_names: ClassVar[tuple[str, ...]] = ("name", "number")
-    source: ClassVar[str] = "the answer “smell the smell of failure” on Stack Exchange"
+    source: ClassVar[str] = mark("the answer “smell the smell of failure” on Stack Exchange")
     overrides: ClassVar[dict[str, Any]] = {"d_head": 16, "self_mask": True, "steps": 600}
     lengths: ClassVar[tuple[str, ...]] = ("n_circles",)
 
-    n_circles: int = dial(3, "Circles", "Circles of three names in the book.", ge=2, le=5)
-    n_names: int = dial(30, "Names", "Names in all circles.", ge=6, le=63, multiple_of=_CIRCLE)
-    n_values: int = dial(32, "Numbers", "Different numbers an entry can have.", ge=4, le=64)
+    n_circles: int = dial(
+        3, mark("Circles"), mark("Circles of three names in the book."), ge=2, le=5
+    )
+    n_names: int = dial(
+        30, mark("Names"), mark("Names in all circles."), ge=6, le=63, multiple_of=_CIRCLE
+    )
+    n_values: int = dial(
+        32, mark("Numbers"), mark("Different numbers an entry can have."), ge=4, le=64
+    )
     fixed_names: bool = dial(
-        False, "Fixed names", "The vectors of the names are random and are not trained."
+        False, mark("Fixed names"), mark("The vectors of the names are random and are not trained.")
     )
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.n_ctx > self.n_names:
-            allowed = f"at most {self.n_names // _CIRCLE}, a third of n_names"
+            allowed = mark("at most {most}, a third of n_names", most=self.n_names // _CIRCLE)
             raise disagreement("n_circles", self.n_circles, allowed, "n_names")
         return self
 
@@ -124,6 +131,6 @@ class DualRole(AskingBook):
             index = name % _CIRCLE
             following = NAMES[name - index + (index + 1) % _CIRCLE]
             number = self.answer_text(value - self.n_names)
-            query = f"{NAMES[name]} asks {following}"
+            query = tr("{name} asks {other}", name=NAMES[name], other=following)
             labels.append(Label(NAMES[name], query, f"{query}, {number}"))
         return labels

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from pydantic import model_validator
 
+from attnkit.foundation.language import mark
 from attnkit.foundation.settings import dial, disagreement
 from attnkit.tasks.base import Examples, Label, register_task
 from attnkit.tasks.book import Book, entry_label
@@ -43,30 +44,39 @@ class FuzzyPhonebook(Book):
     """
 
     name: ClassVar[str] = "fuzzy_phonebook"
-    title: ClassVar[str] = "Fuzzy phone book"
+    title: ClassVar[str] = mark("Fuzzy phone book")
     place: ClassVar[int] = 30
-    question: ClassVar[str] = "A name is misspelt: what is the number of the nearest name?"
-    source: ClassVar[str] = "the answer “similar to Jindrich” on Stack Exchange"
+    question: ClassVar[str] = mark("A name is misspelt: what is the number of the nearest name?")
+    source: ClassVar[str] = mark("the answer “similar to Jindrich” on Stack Exchange")
     default_query: ClassVar[str] = "Jintrich"
     """Default query for a visitor's own book in the Lab."""
     copies: ClassVar[float] = 3.8
     overrides: ClassVar[dict[str, Any]] = {"d_head": 32, "self_mask": False, "steps": 600}
     lengths: ClassVar[tuple[str, ...]] = ("n_entries",)
 
-    n_entries: int = dial(8, "Entries", "Entries in the book; each is asked once.", ge=2, le=16)
-    n_letters: int = dial(4, "Letters", "Letters in a name.", ge=3, le=8)
-    n_alphabet: int = dial(16, "Alphabet", "Different letters in names.", ge=8, le=26)
-    n_wrong: int = dial(1, "Wrong letters", "Wrong letters in each question.", ge=0, le=3)
-    n_values: int = dial(32, "Numbers", "Different numbers an entry can have.", ge=4, le=64)
+    n_entries: int = dial(
+        8, mark("Entries"), mark("Entries in the book; each is asked once."), ge=2, le=16
+    )
+    n_letters: int = dial(4, mark("Letters"), mark("Letters in a name."), ge=3, le=8)
+    n_alphabet: int = dial(16, mark("Alphabet"), mark("Different letters in names."), ge=8, le=26)
+    n_wrong: int = dial(
+        1, mark("Wrong letters"), mark("Wrong letters in each question."), ge=0, le=3
+    )
+    n_values: int = dial(
+        32, mark("Numbers"), mark("Different numbers an entry can have."), ge=4, le=64
+    )
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.distance > self.n_letters:
             max_wrong = (self.n_letters - 1) // 2
-            allowed = f"at most {max_wrong}: else another name could be as near"
+            allowed = mark("at most {most}: else another name could be as near", most=max_wrong)
             raise disagreement("n_wrong", self.n_wrong, allowed, "n_letters")
         if self.n_entries > self._max_entries:
-            allowed = f"at most {self._max_entries}: there are too few names that differ enough"
+            allowed = mark(
+                "at most {most}: there are too few names that differ enough",
+                most=self._max_entries,
+            )
             others = ("n_letters", "n_alphabet", "n_wrong")
             raise disagreement("n_entries", self.n_entries, allowed, *others)
         return self

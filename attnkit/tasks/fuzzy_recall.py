@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from pydantic import model_validator
 
+from attnkit.foundation.language import mark, tr
 from attnkit.foundation.settings import dial, disagreement
 from attnkit.tasks.base import NOTHING, Examples, Label, Task, in_order, register_task
 from attnkit.tasks.draws import choose, choose_few
@@ -43,8 +44,10 @@ class FuzzyRecall(Task):
     """
 
     name: ClassVar[str] = "fuzzy_recall"
-    title: ClassVar[str] = "Fuzzy recall"
-    question: ClassVar[str] = "Keys and values of several tokens: which value belongs to the key?"
+    title: ClassVar[str] = mark("Fuzzy recall")
+    question: ClassVar[str] = mark(
+        "Keys and values of several tokens: which value belongs to the key?"
+    )
     source: ClassVar[str] = SOURCE
     family: ClassVar[str] = "Recall benchmarks"
     copies: ClassVar[float] = 5.3
@@ -58,26 +61,30 @@ class FuzzyRecall(Task):
         "evaluate_every": 20,
     }
     full_size: ClassVar[dict[str, Any]] = {"batch_size": 64}
-    slice_title: ClassVar[str] = "Tokens of the key"
+    slice_title: ClassVar[str] = mark("Tokens of the key")
     lengths: ClassVar[tuple[str, ...]] = ("n_pairs",)
     ordered: ClassVar[bool] = True
     first_number: ClassVar[int] = 0
 
-    n_pairs: int = dial(4, "Pairs", "Keys with their values; each is asked once.", ge=2, le=32)
+    n_pairs: int = dial(
+        4, mark("Pairs"), mark("Keys with their values; each is asked once."), ge=2, le=32
+    )
     n_longest: int = dial(
         3,
-        "Longest",
-        "Largest number of tokens in a key or a value; smaller ones occur, too.",
+        mark("Longest"),
+        mark("Largest number of tokens in a key or a value; smaller ones occur, too."),
         ge=1,
         le=3,
     )
-    n_keys: int = dial(7, "Key tokens", "Tokens that keys are made of.", ge=7, le=64)
-    n_values: int = dial(8, "Value tokens", "Tokens that values are made of.", ge=7, le=64)
+    n_keys: int = dial(7, mark("Key tokens"), mark("Tokens that keys are made of."), ge=7, le=64)
+    n_values: int = dial(
+        8, mark("Value tokens"), mark("Tokens that values are made of."), ge=7, le=64
+    )
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.n_pairs > self.n_longest * self.n_keys:
-            allowed = f"at most n_longest × n_keys ({self.n_longest * self.n_keys})"
+            allowed = mark("at most n_longest × n_keys ({most})", most=self.n_longest * self.n_keys)
             raise disagreement("n_pairs", self.n_pairs, allowed, "n_longest", "n_keys")
         return self
 
@@ -162,7 +169,8 @@ class FuzzyRecall(Task):
             question = [text] if is_key and after_value else [*question, text]
             after_value = not is_key
             query = f"{' '.join(question)} ?" if position >= self.answers_from else text
-            labels.append(Label(text, query, f"{'key' if is_key else 'value'} {text}"))
+            full = tr("key {key}", key=text) if is_key else tr("value {value}", value=text)
+            labels.append(Label(text, query, full))
         return labels
 
     @property

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from attnkit.foundation.language import mark
 from attnkit.foundation.settings import dial
 from attnkit.tasks.base import Examples, Label, Task, in_order, register_task
 from attnkit.tasks.draws import choose
@@ -35,10 +36,10 @@ class Induction(Task):
     """
 
     name: ClassVar[str] = "induction"
-    title: ClassVar[str] = "Induction"
+    title: ClassVar[str] = mark("Induction")
     place: ClassVar[int] = 60
-    question: ClassVar[str] = "A token comes back: which token followed it before?"
-    source: ClassVar[str] = "induction heads, arXiv 2209.11895"
+    question: ClassVar[str] = mark("A token comes back: which token followed it before?")
+    source: ClassVar[str] = mark("induction heads, arXiv 2209.11895")
     family: ClassVar[str] = "Recall benchmarks"
     overrides: ClassVar[dict[str, Any]] = {
         "n_layers": 2,
@@ -50,8 +51,12 @@ class Induction(Task):
     at_most: ClassVar[dict[str, str]] = {"n_seen": "n_tokens"}
     lengths: ClassVar[tuple[str, ...]] = ("n_seen",)
 
-    n_seen: int = dial(8, "Tokens", "Tokens in the row; all but the last are asked.", ge=5, le=48)
-    n_tokens: int = dial(16, "Vocabulary", "Tokens that the row is drawn from.", ge=8, le=52)
+    n_seen: int = dial(
+        8, mark("Tokens"), mark("Tokens in the row; all but the last are asked."), ge=5, le=48
+    )
+    n_tokens: int = dial(
+        16, mark("Vocabulary"), mark("Tokens that the row is drawn from."), ge=8, le=52
+    )
 
     @property
     def d_vocab(self) -> int:

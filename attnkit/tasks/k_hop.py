@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from pydantic import model_validator
 
+from attnkit.foundation.language import mark
 from attnkit.foundation.settings import dial, disagreement
 from attnkit.tasks.base import NAMES, Examples, Label, register_task
 from attnkit.tasks.book import Book
@@ -35,10 +36,10 @@ class KHop(Book):
     """
 
     name: ClassVar[str] = "k_hop"
-    title: ClassVar[str] = "Several hops"
+    title: ClassVar[str] = mark("Several hops")
     place: ClassVar[int] = 70
-    question: ClassVar[str] = "Ada points to Cem, Cem to Ben: who is two hops from Ada?"
-    source: ClassVar[str] = "k-hop of Physics of Language Models 4.1, arXiv 2512.17351"
+    question: ClassVar[str] = mark("Ada points to Cem, Cem to Ben: who is two hops from Ada?")
+    source: ClassVar[str] = mark("k-hop of Physics of Language Models 4.1, arXiv 2512.17351")
     family: ClassVar[str] = "Recall benchmarks"
     copies: ClassVar[float] = 3.7
     overrides: ClassVar[dict[str, Any]] = {
@@ -50,17 +51,21 @@ class KHop(Book):
         "n_seeds": 3,
     }
     full_size: ClassVar[dict[str, Any]] = {"n_seeds": 5}
-    slice_title: ClassVar[str] = "Hops"
+    slice_title: ClassVar[str] = mark("Hops")
     at_most: ClassVar[dict[str, str]] = {"fewest_hops": "n_hops"}
 
-    n_names: int = dial(8, "Names", "Names in the cycle; each is asked once.", ge=6, le=32)
-    n_hops: int = dial(2, "Hops", "Largest number of hops in a question.", ge=1, le=8)
-    fewest_hops: int = dial(1, "Fewest hops", "Smallest number of hops in a question.", ge=1, le=8)
+    n_names: int = dial(
+        8, mark("Names"), mark("Names in the cycle; each is asked once."), ge=6, le=32
+    )
+    n_hops: int = dial(2, mark("Hops"), mark("Largest number of hops in a question."), ge=1, le=8)
+    fewest_hops: int = dial(
+        1, mark("Fewest hops"), mark("Smallest number of hops in a question."), ge=1, le=8
+    )
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.n_hops >= self.n_names:
-            allowed = f"at most {self.n_names - 1}, below n_names"
+            allowed = mark("at most {most}, below n_names", most=self.n_names - 1)
             raise disagreement("n_hops", self.n_hops, allowed, "n_names")
         return self
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from attnkit.foundation.corpus import TOPICS, hash_of_text
+from attnkit.foundation.language import mark, tr
 from attnkit.foundation.settings import dial
 from attnkit.tasks.base import (
     HELD_OUT_ONE_IN,
@@ -47,7 +48,15 @@ RARE, HIDDEN = "□", "■"
 _VISIBLE = {" ": "␣", "\n": "⏎"}
 """Visible symbols of white space."""
 
-_DESCRIPTIONS = {" ": "space", "\n": "line break", RARE: "a rare character", HIDDEN: "hidden"}
+_DESCRIPTIONS = {
+    # Translators: the character between two words.
+    " ": mark("space"),
+    "\n": mark("line break"),
+    RARE: mark("a rare character"),
+    # Translators: said of a character that a model has to guess.
+    HIDDEN: mark("hidden"),
+}
+"""Descriptions of characters that have a symbol."""
 
 
 @dataclass(frozen=True)
@@ -194,15 +203,15 @@ class Language(Task):
     """
 
     name: ClassVar[str] = "language"
-    title: ClassVar[str] = "Language"
-    question: ClassVar[str] = "Which character comes next, or which one is hidden?"
-    source: ClassVar[str] = "Python's own help topics, those of Python 3.11"
+    title: ClassVar[str] = mark("Language")
+    question: ClassVar[str] = mark("Which character comes next, or which one is hidden?")
+    source: ClassVar[str] = mark("Python's own help topics, those of Python 3.11")
     family: ClassVar[str] = "Text"
     corpus: ClassVar[bool] = True
     copies: ClassVar[float] = 2.4
     preparing: ClassVar[int] = 8 * 2**20
     answers_from: ClassVar[int] = 0
-    simple_model: ClassVar[str] = "a bigram model"
+    simple_model: ClassVar[str] = mark("a bigram model")
     overrides: ClassVar[dict[str, Any]] = {
         "d_model": 48,
         "n_heads": 3,
@@ -224,16 +233,20 @@ class Language(Task):
 
     objective: Literal["next", "masked"] = dial(
         "next",
-        "Objective",
-        "Next: each position predicts the next character, for causal models. Masked: some "
-        "characters are hidden and must be predicted, for models that see both sides.",
-        choice_labels=("next character", "hidden characters"),
+        mark("Objective"),
+        mark(
+            "Next: each position predicts the next character, for causal models. Masked: some "
+            "characters are hidden and must be predicted, for models that see both sides."
+        ),
+        choice_labels=(mark("next character"), mark("hidden characters")),
     )
-    length: int = dial(32, "Window", "Characters that a model sees at once.", ge=16, le=256)
+    length: int = dial(
+        32, mark("Window"), mark("Characters that a model sees at once."), ge=16, le=256
+    )
     masked_share: float = dial(
         0.15,
-        "Hidden share",
-        "Share of characters that are hidden if the objective is masked.",
+        mark("Hidden share"),
+        mark("Share of characters that are hidden if the objective is masked."),
         ge=0.05,
         le=0.5,
         allow_inf_nan=False,
@@ -319,7 +332,7 @@ class Language(Task):
         for (token,) in tokens.tolist():
             symbol = _symbol(characters[token])
             description = _DESCRIPTIONS.get(characters[token])
-            full = f"{symbol} {description}" if description else symbol
+            full = f"{symbol} {tr(description)}" if description else symbol
             labels.append(Label(symbol, f"{symbol} ?", full))
         return labels
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from attnkit.foundation.language import mark, tr
 from attnkit.foundation.settings import dial
 from attnkit.tasks.base import NOTHING, Examples, Label, Task, in_order, register_task
 
@@ -61,13 +62,16 @@ class Lists(Task):
     copies: ClassVar[float] = 1.7
     overrides: ClassVar[dict[str, Any]] = SMALL
     full_size: ClassVar[dict[str, Any]] = PUBLISHED
-    slice_title: ClassVar[str] = "Place"
+    # Translators: the place of a symbol in a list.
+    slice_title: ClassVar[str] = mark("Place")
     lengths: ClassVar[tuple[str, ...]] = ("length",)
     answers_from: ClassVar[int] = 0
     first_number: ClassVar[int] = 0
 
-    length: int = dial(10, "Length", "Symbols in a list; each place answers.", ge=2, le=64)
-    n_symbols: int = dial(10, "Symbols", "Symbols that lists are made of.", ge=8, le=64)
+    length: int = dial(
+        10, mark("Length"), mark("Symbols in a list; each place answers."), ge=2, le=64
+    )
+    n_symbols: int = dial(10, mark("Symbols"), mark("Symbols that lists are made of."), ge=8, le=64)
 
     @property
     def d_vocab(self) -> int:
@@ -108,7 +112,11 @@ class Lists(Task):
 
     def label(self, tokens: np.ndarray) -> list[Label]:
         return [
-            Label(f"{symbol}", f"{place}: {symbol}", f"place {place}: {symbol}")
+            Label(
+                f"{symbol}",
+                f"{place}: {symbol}",
+                tr("place {place}: {symbol}", place=place, symbol=symbol),
+            )
             for place, (symbol,) in enumerate(tokens.tolist(), 1)
         ]
 
@@ -132,8 +140,9 @@ class Reverse(Lists):
     """
 
     name: ClassVar[str] = "reverse"
-    title: ClassVar[str] = "Reverse"
-    question: ClassVar[str] = "What does the list look like from back to front?"
+    # Translators: a task: to turn a list round.
+    title: ClassVar[str] = mark("Reverse")
+    question: ClassVar[str] = mark("What does the list look like from back to front?")
 
     def _answers(self, symbols: Tensor) -> tuple[Tensor, Tensor]:
         return symbols.flip(1), _positions(symbols).flip(1)
@@ -154,8 +163,9 @@ class Sort(Lists):
     """
 
     name: ClassVar[str] = "sort"
-    title: ClassVar[str] = "Sort"
-    question: ClassVar[str] = "What does the list look like in ascending order?"
+    # Translators: a task: to put a list in order.
+    title: ClassVar[str] = mark("Sort")
+    question: ClassVar[str] = mark("What does the list look like in ascending order?")
 
     def _answers(self, symbols: Tensor) -> tuple[Tensor, Tensor]:
         import torch
@@ -181,11 +191,17 @@ class Swap(Lists):
     """
 
     name: ClassVar[str] = "swap"
-    title: ClassVar[str] = "Swap"
-    question: ClassVar[str] = "What does the list look like with its halves swapped?"
+    # Translators: a task: to exchange the halves of a list.
+    title: ClassVar[str] = mark("Swap")
+    question: ClassVar[str] = mark("What does the list look like with its halves swapped?")
 
     length: int = dial(
-        10, "Length", "Symbols in a list; each place answers.", ge=2, le=64, multiple_of=2
+        10,
+        mark("Length"),
+        mark("Symbols in a list; each place answers."),
+        ge=2,
+        le=64,
+        multiple_of=2,
     )
 
     def _answers(self, symbols: Tensor) -> tuple[Tensor, Tensor]:
@@ -206,8 +222,8 @@ class Subtract(Lists):
     """
 
     name: ClassVar[str] = "sub"
-    title: ClassVar[str] = "Subtract"
-    question: ClassVar[str] = "What is the largest symbol minus each symbol?"
+    title: ClassVar[str] = mark("Subtract")
+    question: ClassVar[str] = mark("What is the largest symbol minus each symbol?")
 
     def _answers(self, symbols: Tensor) -> tuple[Tensor, Tensor]:
         return self.n_symbols - 1 - symbols, _positions(symbols)
@@ -226,8 +242,9 @@ class Copy(Lists):
     """
 
     name: ClassVar[str] = "copy"
-    title: ClassVar[str] = "Copy"
-    question: ClassVar[str] = "Which symbol stands at each place?"
+    # Translators: a task: to copy a list.
+    title: ClassVar[str] = mark("Copy")
+    question: ClassVar[str] = mark("Which symbol stands at each place?")
 
     def _answers(self, symbols: Tensor) -> tuple[Tensor, Tensor]:
         return symbols.clone(), _positions(symbols)

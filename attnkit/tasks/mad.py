@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from pydantic import model_validator
 
+from attnkit.foundation.language import mark, tr
 from attnkit.foundation.settings import dial, disagreement
 from attnkit.tasks.base import NOTHING, Examples, Label, Task, in_order, register_task
 
@@ -45,8 +46,8 @@ class NoisyRecall(Task):
     """
 
     name: ClassVar[str] = "noisy_recall"
-    title: ClassVar[str] = "Recall among noise"
-    question: ClassVar[str] = "A key comes back in a noisy stream: what is its value?"
+    title: ClassVar[str] = mark("Recall among noise")
+    question: ClassVar[str] = mark("A key comes back in a noisy stream: what is its value?")
     source: ClassVar[str] = SOURCE
     family: ClassVar[str] = "Recall benchmarks"
     copies: ClassVar[float] = 5.0
@@ -58,20 +59,22 @@ class NoisyRecall(Task):
         "steps": 500,
         "evaluate_every": 20,
     }
-    slice_title: ClassVar[str] = "Earlier occurrences of the key"
+    slice_title: ClassVar[str] = mark("Earlier occurrences of the key")
     lengths: ClassVar[tuple[str, ...]] = ("n_pairs",)
     answers_from: ClassVar[int] = 2
     ordered: ClassVar[bool] = True
     first_number: ClassVar[int] = 0
 
-    n_pairs: int = dial(12, "Pairs", "Pairs in the stream, noise included.", ge=4, le=128)
-    n_keys: int = dial(8, "Keys", "Different keys.", ge=4, le=64)
-    n_values: int = dial(8, "Values", "Different values a key can have.", ge=4, le=64)
-    n_noise: int = dial(16, "Noise tokens", "Different noise tokens.", ge=1, le=64)
+    n_pairs: int = dial(
+        12, mark("Pairs"), mark("Pairs in the stream, noise included."), ge=4, le=128
+    )
+    n_keys: int = dial(8, mark("Keys"), mark("Different keys."), ge=4, le=64)
+    n_values: int = dial(8, mark("Values"), mark("Different values a key can have."), ge=4, le=64)
+    n_noise: int = dial(16, mark("Noise tokens"), mark("Different noise tokens."), ge=1, le=64)
     noise_share: float = dial(
         0.2,
-        "Noise",
-        "Share of the pairs that are noise.",
+        mark("Noise"),
+        mark("Share of the pairs that are noise."),
         ge=0.0,
         le=0.8,
         allow_inf_nan=False,
@@ -151,18 +154,18 @@ class NoisyRecall(Task):
         for token in tokens[:, 0].tolist():
             if token < self.n_keys:
                 key = LETTERS[token]
-                labels.append(Label(key, f"{key} ?", f"key {key}"))
+                labels.append(Label(key, f"{key} ?", tr("key {key}", key=key)))
             elif token < self.n_keys + self.n_values:
                 value = self.answer_text(token - self.n_keys)
-                labels.append(Label(value, value, f"value {value}"))
+                labels.append(Label(value, value, tr("value {value}", value=value)))
             else:
                 noise = f"~{token - self.n_keys - self.n_values}"
-                labels.append(Label(noise, noise, f"noise {noise}"))
+                labels.append(Label(noise, noise, tr("noise {noise}", noise=noise)))
         return labels
 
     @property
     def slice_names(self) -> tuple[str, ...]:
-        return ("once", "twice", "more often")
+        return (mark("once"), mark("twice"), mark("more often"))
 
     def slices(self, examples: Examples) -> Tensor:
         import torch
@@ -210,8 +213,8 @@ class SelectiveCopy(Task):
     """
 
     name: ClassVar[str] = "selective_copy"
-    title: ClassVar[str] = "Selective copying"
-    question: ClassVar[str] = "Tokens stand among blanks: which are they, in order?"
+    title: ClassVar[str] = mark("Selective copying")
+    question: ClassVar[str] = mark("Tokens stand among blanks: which are they, in order?")
     source: ClassVar[str] = SOURCE
     family: ClassVar[str] = "Recall benchmarks"
     overrides: ClassVar[dict[str, Any]] = {
@@ -222,18 +225,18 @@ class SelectiveCopy(Task):
         "steps": 800,
         "evaluate_every": 20,
     }
-    slice_title: ClassVar[str] = "Place among the tokens"
+    slice_title: ClassVar[str] = mark("Place among the tokens")
     lengths: ClassVar[tuple[str, ...]] = ("n_copied", "length")
     first_number: ClassVar[int] = 0
 
     n_tokens: int = dial(
-        16, "Vocabulary", "Token ids, including the blank and the mark.", ge=8, le=128
+        16, mark("Vocabulary"), mark("Token ids, including the blank and the mark."), ge=8, le=128
     )
-    n_copied: int = dial(4, "Tokens", "Tokens to copy in order.", ge=4, le=96)
+    n_copied: int = dial(4, mark("Tokens"), mark("Tokens to copy in order."), ge=4, le=96)
     length: int = dial(
         16,
-        "Length",
-        "Length of the sequence; at least two for every token to copy, and two more.",
+        mark("Length"),
+        mark("Length of the sequence; at least two for every token to copy, and two more."),
         ge=10,
         le=512,
     )
@@ -241,7 +244,8 @@ class SelectiveCopy(Task):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.length < 2 * self.n_copied + 2:
-            allowed = f"at least {2 * self.n_copied + 2}, two for every token and two more"
+            least = 2 * self.n_copied + 2
+            allowed = mark("at least {least}, two for every token and two more", least=least)
             raise disagreement("length", self.length, allowed, "n_copied")
         return self
 
@@ -289,19 +293,25 @@ class SelectiveCopy(Task):
 
     def label(self, tokens: np.ndarray) -> list[Label]:
         special = {
-            self.n_classes: Label("·", "·", "blank"),
-            self.n_classes + 1: Label(">", ">", "mark"),
+            self.n_classes: Label("·", "·", tr("blank")),
+            # Translators: the sign “>”, after which a model must answer.
+            self.n_classes + 1: Label(">", ">", tr("mark")),
         }
         stream = [
             special.get(token) or Label(f"{token}", f"{token}", f"{token}")
             for token in tokens[: self.answers_from, 0].tolist()
         ]
-        queries = [f"token {rank} ?" for rank in range(1, self.n_copied + 1)]
+        queries = [tr("token {number} ?", number=rank) for rank in range(1, self.n_copied + 1)]
         return stream + [Label("·", query, query) for query in queries]
 
     @property
     def slice_names(self) -> tuple[str, ...]:
-        return ("first quarter", "second quarter", "third quarter", "last quarter")
+        return (
+            mark("first quarter"),
+            mark("second quarter"),
+            mark("third quarter"),
+            mark("last quarter"),
+        )
 
     def slices(self, examples: Examples) -> Tensor:
         import torch

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from pydantic import model_validator
 
+from attnkit.foundation.language import mark, tr
 from attnkit.foundation.settings import dial, disagreement
 from attnkit.tasks.base import NOTHING, Examples, Label, Task, register_task
 from attnkit.tasks.draws import choose_few
@@ -43,9 +44,9 @@ class Mqar(Task):
     """
 
     name: ClassVar[str] = "mqar"
-    title: ClassVar[str] = "Multi-query recall"
+    title: ClassVar[str] = mark("Multi-query recall")
     place: ClassVar[int] = 0
-    question: ClassVar[str] = "A key comes back: which value followed it before?"
+    question: ClassVar[str] = mark("A key comes back: which value followed it before?")
     source: ClassVar[str] = "MQAR of Zoology, arXiv 2312.04927"
     family: ClassVar[str] = "Recall benchmarks"
     overrides: ClassVar[dict[str, Any]] = {
@@ -58,45 +59,49 @@ class Mqar(Task):
         "evaluate_every": 20,
     }
     full_size: ClassVar[dict[str, Any]] = {"batch_size": 64}
-    slice_title: ClassVar[str] = "Tokens from the key to its query"
+    slice_title: ClassVar[str] = mark("Tokens from the key to its query")
     lengths: ClassVar[tuple[str, ...]] = ("n_pairs", "length")
 
     n_tokens: int = dial(
         64,
-        "Vocabulary",
-        "Token ids; the lower half are keys, the upper half values.",
+        mark("Vocabulary"),
+        mark("Token ids; the lower half are keys, the upper half values."),
         ge=16,
         le=8192,
         multiple_of=2,
     )
-    n_pairs: int = dial(4, "Pairs", "Keys with their values; each is asked once.", ge=2, le=64)
+    n_pairs: int = dial(
+        4, mark("Pairs"), mark("Keys with their values; each is asked once."), ge=2, le=64
+    )
     length: int = dial(
         24,
-        "Length",
-        "Length of the sequence; at least four tokens for every pair.",
+        mark("Length"),
+        mark("Length of the sequence; at least four tokens for every pair."),
         ge=8,
         le=512,
         multiple_of=2,
     )
     power_a: float = dial(
         0.01,
-        "Power of distance",
-        "Near 0: queries follow soon. 1: queries are spread evenly.",
+        mark("Power of distance"),
+        mark("Near 0: queries follow soon. 1: queries are spread evenly."),
         ge=0.01,
         le=1.0,
         allow_inf_nan=False,
     )
     random_fill: bool = dial(
-        True, "Random fill", "Slots without a query hold random tokens; otherwise the token 0."
+        True,
+        mark("Random fill"),
+        mark("Slots without a query hold random tokens; otherwise the token 0."),
     )
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if 4 * self.n_pairs > self.length:
-            allowed = f"at least {4 * self.n_pairs}, four for every pair"
+            allowed = mark("at least {least}, four for every pair", least=4 * self.n_pairs)
             raise disagreement("length", self.length, allowed, "n_pairs")
         if self.n_pairs >= self.n_tokens // 2:
-            allowed = f"at most {self.n_tokens // 2 - 1}, the number of keys"
+            allowed = mark("at most {most}, the number of keys", most=self.n_tokens // 2 - 1)
             raise disagreement("n_pairs", self.n_pairs, allowed, "n_tokens")
         return self
 
@@ -160,10 +165,14 @@ class Mqar(Task):
         keys = texts[: self.answers_from : 2]
         labels = []
         for position, token in enumerate(texts):
+            is_first = position % 2 == 0
             if position < self.answers_from:
-                full = f"{('key', 'value')[position % 2]} {token}"
+                full = tr("key {key}", key=token) if is_first else tr("value {value}", value=token)
+            elif is_first and token in keys:
+                full = f"{token} ?"
             else:
-                full = f"{token} ?" if token in keys and position % 2 == 0 else f"fill {token}"
+                # Translators: a token that only fills the space between questions.
+                full = tr("fill {token}", token=token)
             labels.append(Label(token, f"{token} ?", full))
         return labels
 

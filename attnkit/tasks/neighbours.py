@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from pydantic import model_validator
 
+from attnkit.foundation.language import mark, tr
 from attnkit.foundation.settings import dial, disagreement
 from attnkit.tasks.base import NAMES, Examples, Label, register_task
 from attnkit.tasks.book import Book
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 MEMBERS = 4
 """Names in a family."""
 
-_RANKS = ("1st", "2nd", "3rd")
+_RANKS = (mark("1st"), mark("2nd"), mark("3rd"))
 
 
 @register_task
@@ -49,39 +50,51 @@ class Neighbours(Book):
     """
 
     name: ClassVar[str] = "neighbours"
-    title: ClassVar[str] = "Neighbours"
+    title: ClassVar[str] = mark("Neighbours")
     place: ClassVar[int] = 40
-    question: ClassVar[str] = "“network” is near “neural” and “social”: what are their numbers?"
-    source: ClassVar[str] = "the answer “neural … social … network” on Stack Exchange"
+    question: ClassVar[str] = mark(
+        "“network” is near “neural” and “social”: what are their numbers?"
+    )
+    source: ClassVar[str] = mark("the answer “neural … social … network” on Stack Exchange")
     copies: ClassVar[float] = 3.2
     overrides: ClassVar[dict[str, Any]] = {"d_head": 16, "self_mask": False, "steps": 600}
-    slice_title: ClassVar[str] = "Neighbour"
+    slice_title: ClassVar[str] = mark("Neighbour")
     at_most: ClassVar[dict[str, str]] = {"n_asking": "n_families"}
     lengths: ClassVar[tuple[str, ...]] = ("n_asking",)
 
     n_asking: int = dial(
-        4, "Families in the book", "One member of each family is the query.", ge=2, le=6
+        4, mark("Families in the book"), mark("One member of each family is the query."), ge=2, le=6
     )
     n_families: int = dial(
-        8, "Families in all", "Families of four names from which a book is drawn.", ge=2, le=12
+        8,
+        mark("Families in all"),
+        mark("Families of four names from which a book is drawn."),
+        ge=2,
+        le=12,
     )
     n_alike: int = dial(
-        2, "Neighbours", "Entries of each family; each is asked for once.", ge=2, le=MEMBERS - 1
+        2,
+        mark("Neighbours"),
+        mark("Entries of each family; each is asked for once."),
+        ge=2,
+        le=MEMBERS - 1,
     )
     cosine: float = dial(
         0.9,
-        "Cosine",
-        "Cosine between the vectors of two names of a family.",
+        mark("Cosine"),
+        mark("Cosine between the vectors of two names of a family."),
         ge=0.6,
         le=0.99,
         allow_inf_nan=False,
     )
-    n_values: int = dial(32, "Numbers", "Different numbers an entry can have.", ge=4, le=64)
+    n_values: int = dial(
+        32, mark("Numbers"), mark("Different numbers an entry can have."), ge=4, le=64
+    )
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.n_values < self.n_entries:
-            allowed = f"at least {self.n_entries}: the numbers of a book differ"
+            allowed = mark("at least {least}: the numbers of a book differ", least=self.n_entries)
             raise disagreement("n_values", self.n_values, allowed, "n_asking", "n_alike")
         return self
 
@@ -152,8 +165,10 @@ class Neighbours(Book):
                 full = f"{text} {self.answer_text(number)}"
                 labels.append(Label(text, full, full))
             else:
-                rank = _RANKS[number - self.n_values]
-                labels.append(Label(f"{text} ?", f"{text} {rank}", f"{text}, {rank} neighbour?"))
+                rank = tr(_RANKS[number - self.n_values])
+                # Translators: {rank} is "1st", "2nd" or "3rd".
+                full = tr("{name}, {rank} neighbour?", name=text, rank=rank)
+                labels.append(Label(f"{text} ?", f"{text} {rank}", full))
         return labels
 
     @property

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from pydantic import model_validator
 
+from attnkit.foundation.language import mark, tr, tr_n
 from attnkit.foundation.settings import dial, disagreement
-from attnkit.foundation.words import counted
 from attnkit.tasks.base import Examples, Label
 from attnkit.tasks.book import entry_label
 from attnkit.tasks.draws import choose, choose_few
@@ -42,19 +42,21 @@ class Pairs(Table):
     """
 
     name: ClassVar[str] = "pairs"
-    title: ClassVar[str] = "Your own pairs"
-    question: ClassVar[str] = "Each key is asked once: what is its value?"
-    source: ClassVar[str] = "a table of one's own"
+    title: ClassVar[str] = mark("Your own pairs")
+    question: ClassVar[str] = mark("Each key is asked once: what is its value?")
+    source: ClassVar[str] = mark("a table of one's own")
     n_columns: ClassVar[int] = 2
     overrides: ClassVar[dict[str, Any]] = {"d_head": 8, "self_mask": False, "steps": 600}
 
-    n_entries: int = dial(8, "Entries", "Entries in a book; each is asked once.", ge=2, le=32)
+    n_entries: int = dial(
+        8, mark("Entries"), mark("Entries in a book; each is asked once."), ge=2, le=32
+    )
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         most = self.most_entries(self.data)
         if self.learn == "in_context" and self.n_entries > most:
-            allowed = f"at most {most}, the different keys of the table"
+            allowed = mark("at most {most}, the different keys of the table", most=most)
             raise disagreement("n_entries", self.n_entries, allowed, "data", "learn")
         return self
 
@@ -65,7 +67,12 @@ class Pairs(Table):
     @property
     def vocabulary(self) -> str:
         n_keys, n_values = self._n_words
-        return f"{counted(n_keys, 'different key')} and {counted(n_values, 'different value')}"
+        # Translators: for example "12 different keys and 3 different values".
+        return tr(
+            "{keys} and {values}",
+            keys=tr_n("{n:,} different key", "{n:,} different keys", n_keys),
+            values=tr_n("{n:,} different value", "{n:,} different values", n_values),
+        )
 
     @property
     def n_fields(self) -> int:

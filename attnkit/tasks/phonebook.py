@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from attnkit.foundation.language import mark
 from attnkit.foundation.settings import dial
 from attnkit.tasks.base import NAMES, Examples, Label, register_task
 from attnkit.tasks.book import Book, entry_label
@@ -30,19 +31,23 @@ class Phonebook(Book):
     """
 
     name: ClassVar[str] = "phonebook"
-    title: ClassVar[str] = "Phone book"
+    title: ClassVar[str] = mark("Phone book")
     place: ClassVar[int] = 0
-    question: ClassVar[str] = "Each name is asked once: what is its number?"
-    source: ClassVar[str] = "the answer “similar to Jindrich” on Stack Exchange"
+    question: ClassVar[str] = mark("Each name is asked once: what is its number?")
+    source: ClassVar[str] = mark("the answer “similar to Jindrich” on Stack Exchange")
     default_query: ClassVar[str] = "Jindřich"
     """Default query for a visitor's own book in the Lab."""
     overrides: ClassVar[dict[str, Any]] = {"d_head": 8, "self_mask": False, "steps": 600}
     at_most: ClassVar[dict[str, str]] = {"n_entries": "n_names"}
     lengths: ClassVar[tuple[str, ...]] = ("n_entries",)
 
-    n_entries: int = dial(8, "Entries", "Entries in the book; each is asked once.", ge=2, le=32)
-    n_names: int = dial(32, "Names", "Names that entries are drawn from.", ge=4, le=64)
-    n_values: int = dial(32, "Numbers", "Different numbers an entry can have.", ge=4, le=64)
+    n_entries: int = dial(
+        8, mark("Entries"), mark("Entries in the book; each is asked once."), ge=2, le=32
+    )
+    n_names: int = dial(32, mark("Names"), mark("Names that entries are drawn from."), ge=4, le=64)
+    n_values: int = dial(
+        32, mark("Numbers"), mark("Different numbers an entry can have."), ge=4, le=64
+    )
 
     @property
     def d_vocab(self) -> int:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from attnkit.foundation.language import mark
 from attnkit.foundation.settings import dial
 from attnkit.tasks.base import NAMES, Examples, Label, register_task
 from attnkit.tasks.book import AskingBook
@@ -28,9 +29,13 @@ class Relation(AskingBook):
     between: ClassVar[str]
     """Text between the two names of an entry; no arrow, because arrows stand for scores."""
 
-    n_entries: int = dial(8, "Entries", "People in the book; each answers once.", ge=4, le=16)
-    n_names: int = dial(32, "Names", "Names that entries are drawn from.", ge=4, le=64)
-    n_values: int = dial(32, "Numbers", "Different numbers an entry can have.", ge=4, le=64)
+    n_entries: int = dial(
+        8, mark("Entries"), mark("People in the book; each answers once."), ge=4, le=16
+    )
+    n_names: int = dial(32, mark("Names"), mark("Names that entries are drawn from."), ge=4, le=64)
+    n_values: int = dial(
+        32, mark("Numbers"), mark("Different numbers an entry can have."), ge=4, le=64
+    )
 
     @property
     def d_vocab(self) -> int:
@@ -82,13 +87,13 @@ class Directed(Relation):
     """
 
     name: ClassVar[str] = "directed"
-    title: ClassVar[str] = "Directed relation"
+    title: ClassVar[str] = mark("Directed relation")
     place: ClassVar[int] = 10
-    question: ClassVar[str] = "Ada's boss is Cem: what is Cem's number?"
-    source: ClassVar[str] = "the answer “movie … bomb” on Stack Exchange"
+    question: ClassVar[str] = mark("Ada's boss is Cem: what is Cem's number?")
+    source: ClassVar[str] = mark("the answer “movie … bomb” on Stack Exchange")
     overrides: ClassVar[dict[str, Any]] = {"d_head": 16, "self_mask": True, "steps": 600}
     between: ClassVar[str] = ": "
-    label_legend: ClassVar[str] = "name: boss"
+    label_legend: ClassVar[str] = mark("name: boss")
     field_names: ClassVar[tuple[str, ...]] = ("name", "boss", "number")
 
     @property
@@ -115,16 +120,21 @@ class Mutual(Relation):
     """
 
     name: ClassVar[str] = "mutual"
-    title: ClassVar[str] = "Mutual relation"
+    title: ClassVar[str] = mark("Mutual relation")
     place: ClassVar[int] = 20
-    question: ClassVar[str] = "Ada and Cem are married: what is Cem's number?"
-    source: ClassVar[str] = "control of the directed relation"
+    question: ClassVar[str] = mark("Ada and Cem are married: what is Cem's number?")
+    source: ClassVar[str] = mark("control of the directed relation")
     overrides: ClassVar[dict[str, Any]] = {"d_head": 16, "self_mask": True, "steps": 600}
     between: ClassVar[str] = " & "
     field_names: ClassVar[tuple[str, ...]] = ("name", "partner", "number")
 
     n_entries: int = dial(
-        8, "Entries", "People in the book, in pairs; each answers once.", ge=4, le=16, multiple_of=2
+        8,
+        mark("Entries"),
+        mark("People in the book, in pairs; each answers once."),
+        ge=4,
+        le=16,
+        multiple_of=2,
     )
 
     def make_examples(self, n_examples: int, generator: torch.Generator) -> Examples:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from pydantic import model_validator
 
+from attnkit.foundation.language import mark
 from attnkit.foundation.settings import dial, disagreement
 from attnkit.tasks.base import NAMES, Examples, Label, register_task
 from attnkit.tasks.book import Book, entry_label
@@ -23,19 +24,24 @@ class Lookup(Book):
     names, then the numbers.
     """
 
-    source: ClassVar[str] = "the answer “same basic embedding” on Stack Exchange"
+    source: ClassVar[str] = mark("the answer “same basic embedding” on Stack Exchange")
     hidden: ClassVar[int]
     """Field that is hidden and asked for: 0 the name, 1 the number."""
 
-    n_entries: int = dial(8, "Entries", "Entries in the book; each is asked once.", ge=2, le=16)
-    n_names: int = dial(32, "Names", "Names that entries are drawn from.", ge=4, le=64)
-    n_values: int = dial(32, "Numbers", "Numbers that entries are drawn from.", ge=4, le=64)
+    n_entries: int = dial(
+        8, mark("Entries"), mark("Entries in the book; each is asked once."), ge=2, le=16
+    )
+    n_names: int = dial(32, mark("Names"), mark("Names that entries are drawn from."), ge=4, le=64)
+    n_values: int = dial(
+        32, mark("Numbers"), mark("Numbers that entries are drawn from."), ge=4, le=64
+    )
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         most, other = min((self.n_names, "n_names"), (self.n_values, "n_values"))
         if self.n_entries > most:
-            raise disagreement("n_entries", self.n_entries, f"at most {other} ({most})", other)
+            allowed = mark("at most {setting} ({most})", setting=other, most=most)
+            raise disagreement("n_entries", self.n_entries, allowed, other)
         return self
 
     @property
@@ -91,8 +97,8 @@ class Before(Lookup):
     """
 
     name: ClassVar[str] = "before_transfer"
-    title: ClassVar[str] = "Before transfer"
-    question: ClassVar[str] = "Each name is asked once: what is its number?"
+    title: ClassVar[str] = mark("Before transfer")
+    question: ClassVar[str] = mark("Each name is asked once: what is its number?")
     hidden: ClassVar[int] = 1
 
 
@@ -114,8 +120,10 @@ class Transfer(Lookup):
     """
 
     name: ClassVar[str] = "transfer"
-    title: ClassVar[str] = "Transfer"
-    question: ClassVar[str] = "The embedding has learned to find numbers: whose number is this?"
+    title: ClassVar[str] = mark("Transfer")
+    question: ClassVar[str] = mark(
+        "The embedding has learned to find numbers: whose number is this?"
+    )
     overrides: ClassVar[dict[str, Any]] = {
         "d_head": 32,
         "self_mask": False,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from attnkit.foundation.corpus import TRANSLATED_NAMES, hash_of_text
+from attnkit.foundation.language import mark, tr
 from attnkit.foundation.settings import dial
 from attnkit.tasks.base import (
     NAMES,
@@ -35,6 +36,11 @@ if TYPE_CHECKING:
 Language = Literal["German", "French", "Spanish", "Italian", "Dutch", "Swedish"]
 
 
+# Translators: the first token of a decoder, before the first word of a translation.
+START = mark("start")
+"""Text of the first token of a decoder."""
+
+
 @register_task
 class Dictionary(Task):
     """Translate names into numbers in order; a name has the same number in all sentences.
@@ -53,19 +59,24 @@ class Dictionary(Task):
     """
 
     name: ClassVar[str] = "dictionary"
-    title: ClassVar[str] = "Dictionary"
-    question: ClassVar[str] = "Each name has the same number everywhere: which number is next?"
+    title: ClassVar[str] = mark("Dictionary")
+    question: ClassVar[str] = mark(
+        "Each name has the same number everywhere: which number is next?"
+    )
     family: ClassVar[str] = "Questions people ask"
-    source: ClassVar[str] = "the question “K should be the same with V” on Stack Exchange"
+    source: ClassVar[str] = mark("the question “K should be the same with V” on Stack Exchange")
     overrides: ClassVar[dict[str, Any]] = {"d_head": 16, "positions": "learned", "steps": 300}
-    slice_title: ClassVar[str] = "Place"
+    slice_title: ClassVar[str] = mark("Place")
     at_most: ClassVar[dict[str, str]] = {"n_words": "n_vocab"}
     lengths: ClassVar[tuple[str, ...]] = ("n_words",)
 
-    n_words: int = dial(8, "Words", "Names in a sentence.", ge=2, le=16)
-    n_vocab: int = dial(32, "Dictionary", "Names that have a number.", ge=8, le=64)
+    n_words: int = dial(8, mark("Words"), mark("Names in a sentence."), ge=2, le=16)
+    n_vocab: int = dial(32, mark("Dictionary"), mark("Names that have a number."), ge=8, le=64)
     order: Literal["same", "reversed"] = dial(
-        "same", "Order", "Order of the numbers, compared with the names."
+        "same",
+        mark("Order"),
+        mark("Order of the numbers, compared with the names."),
+        choice_labels=(mark("same"), mark("reversed")),
     )
 
     @property
@@ -118,7 +129,7 @@ class Dictionary(Task):
             number = self.answer_text(_dictionary(self.n_vocab)[token])
             return Label(NAMES[token], NAMES[token], f"{NAMES[token]} ({number})")
         is_start = token == self.d_vocab - 1
-        text = "start" if is_start else self.answer_text(token - self.n_vocab)
+        text = tr(START) if is_start else self.answer_text(token - self.n_vocab)
         return Label(text, f"{text} →", text)
 
 
@@ -144,13 +155,13 @@ class Translation(Task):
     """
 
     name: ClassVar[str] = "translation"
-    title: ClassVar[str] = "Translation"
-    question: ClassVar[str] = "“Sweden” becomes “Schweden”: which letter is next?"
+    title: ClassVar[str] = mark("Translation")
+    question: ClassVar[str] = mark("“Sweden” becomes “Schweden”: which letter is next?")
     family: ClassVar[str] = "Text"
-    source: ClassVar[str] = "the question “K should be the same with V” on Stack Exchange"
+    source: ClassVar[str] = mark("the question “K should be the same with V” on Stack Exchange")
     corpus: ClassVar[bool] = True
     copies: ClassVar[float] = 1.5
-    slice_title: ClassVar[str] = "Translation"
+    slice_title: ClassVar[str] = mark("Translation")
     overrides: ClassVar[dict[str, Any]] = {
         "n_heads": 2,
         "d_head": 16,
@@ -159,8 +170,20 @@ class Translation(Task):
         "evaluate_every": 20,
     }
 
-    language: Language = dial("German", "Language", "Language of the translations.")
-    max_length: int = dial(12, "Longest", "Letters of the longest name.", ge=8, le=24)
+    language: Language = dial(
+        "German",
+        mark("Language"),
+        mark("Language of the translations."),
+        choice_labels=(
+            mark("German"),
+            mark("French"),
+            mark("Spanish"),
+            mark("Italian"),
+            mark("Dutch"),
+            mark("Swedish"),
+        ),
+    )
+    max_length: int = dial(12, mark("Longest"), mark("Letters of the longest name."), ge=8, le=24)
 
     @property
     def d_vocab(self) -> int:
@@ -215,7 +238,7 @@ class Translation(Task):
 
     def answer_text(self, answer: int) -> str:
         letters = self._stock.foreign
-        return _readable(letters[answer]) if answer < len(letters) else "end"
+        return _readable(letters[answer]) if answer < len(letters) else tr("end")
 
     def label(self, tokens: np.ndarray) -> list[Label]:
         return [self._label(token) for token in tokens[:, 0].tolist()]
@@ -226,7 +249,8 @@ class Translation(Task):
 
     @property
     def slice_names(self) -> tuple[str, ...]:
-        return ("as in English", "other")
+        # Translators: translations that are the same word as in English, and all others.
+        return (mark("as in English"), mark("other"))
 
     def slices(self, examples: Examples) -> Tensor:
         import torch
@@ -254,7 +278,9 @@ class Translation(Task):
             return Label(text, text, text)
         token -= len(letters) + 1
         blank = token < 0 or token == self.n_classes
-        text = "·" if blank else "start" if token == self.n_classes - 1 else self.answer_text(token)
+        text = (
+            "·" if blank else tr(START) if token == self.n_classes - 1 else self.answer_text(token)
+        )
         return Label(text, f"{text} →", text)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from attnkit.experiment import Experiment
 from attnkit.experiment.experiment import default_settings, settings
-from attnkit.foundation.words import counted
+from attnkit.foundation.language import tr, tr_n
 from attnkit.training.snapshot import Snapshot
 from attnkit.variants import Variant
 from attnkit.variants.sharing import Sharing
@@ -90,22 +90,43 @@ def failure(
     diverged = bool(np.isnan(loss).all())
     is_too_short = steps < default_steps or rate == default_rate
     if not diverged and rate <= default_rate and is_too_short:
-        easier = ", or make the task easier," * (steps >= default_steps)
-        return Failure(
-            "steps",
-            f"No variant learnt the task in {counted(steps, 'step')}, so this training "
-            "says nothing about sharing.",
-            f"Raise “{labels['steps'].label}” (default {default_steps:,}){easier} and train again.",
+        sentence = tr_n(
+            "No variant learnt the task in {n:,} step, so this training says nothing about "
+            "sharing.",
+            "No variant learnt the task in {n:,} steps, so this training says nothing about "
+            "sharing.",
+            steps,
         )
-    what = "every run diverged" if diverged else "no variant learnt the task"
-    change = "Raise" if rate < default_rate and not diverged else "Lower"
-    default = f" (default {default_rate:g})" if rate != default_rate else ""
-    return Failure(
-        "learning_rate",
-        f"The training failed, so it says nothing about sharing: {what} at a learning rate of "
-        f"{rate:g}.",
-        f"{change} “{labels['learning_rate'].label}”{default} and train again.",
-    )
+        raised = {"setting": tr(labels["steps"].label), "default": default_steps}
+        if steps < default_steps:
+            advice = tr("Raise “{setting}” (default {default:,}) and train again.", **raised)
+        else:
+            advice = tr(
+                "Raise “{setting}” (default {default:,}), or make the task easier, and train "
+                "again.",
+                **raised,
+            )
+        return Failure("steps", sentence, advice)
+    if diverged:
+        sentence = tr(
+            "The training failed, so it says nothing about sharing: every run diverged at a "
+            "learning rate of {rate:g}.",
+            rate=rate,
+        )
+    else:
+        sentence = tr(
+            "The training failed, so it says nothing about sharing: no variant learnt the task at "
+            "a learning rate of {rate:g}.",
+            rate=rate,
+        )
+    changed = {"setting": tr(labels["learning_rate"].label), "default": default_rate}
+    if rate < default_rate and not diverged:
+        advice = tr("Raise “{setting}” (default {default:g}) and train again.", **changed)
+    elif rate != default_rate:
+        advice = tr("Lower “{setting}” (default {default:g}) and train again.", **changed)
+    else:
+        advice = tr("Lower “{setting}” and train again.", setting=changed["setting"])
+    return Failure("learning_rate", sentence, advice)
 
 
 def is_plain(variant: Variant) -> bool:

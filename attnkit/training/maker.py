@@ -10,6 +10,7 @@ from functools import cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING, NamedTuple
 
+from attnkit.foundation.language import tr
 from attnkit.training.engine import Engine, ready_engine
 
 if TYPE_CHECKING:
@@ -41,8 +42,14 @@ class Maker(NamedTuple):
     @property
     def in_short(self) -> str:
         """Engine and kind of processor in words: "the compiled kernel on Intel AVX-512"."""
-        name = "the compiled kernel" if self.engine == "kernel" else "torch"
-        return f"{name} on {self.processor}" if self.processor else name
+        if self.engine != "kernel":
+            known = tr("torch on {processor}", processor=self.processor)
+            return known if self.processor else "torch"
+        if not self.processor:
+            # Translators: after "Trained in 2.0 s by".
+            return tr("the compiled kernel")
+        # Translators: after "Trained in 2.0 s by".
+        return tr("the compiled kernel on {processor}", processor=self.processor)
 
     def __str__(self) -> str:
         """Return all in words: "the compiled kernel on Intel AVX-512 (torch 2.13.0)"."""

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from jaxtyping import Bool, Float, Int64
 
+from attnkit.foundation.language import mark, tr
+from attnkit.foundation.words import capitalised
 from attnkit.tasks.base import NOTHING
 
 if TYPE_CHECKING:
@@ -41,7 +43,7 @@ class Metric:
     @property
     def heading(self) -> str:
         """Name on screen, with a capital letter."""
-        return self.title[0].upper() + self.title[1:]
+        return capitalised(tr(self.title))
 
 
 @dataclass(frozen=True)
@@ -218,40 +220,44 @@ def _largest(by_layer: Float[Tensor, "r l"]) -> Float[Tensor, " r"]:
 
 METRICS: dict[str, MeasuredMetric] = {
     "accuracy": MeasuredMetric(
-        "accuracy on held-out examples", (0.0, 1.0), lambda run: accuracy(run.logits, run.labels)
+        mark("accuracy on held-out examples"),
+        (0.0, 1.0),
+        lambda run: accuracy(run.logits, run.labels),
     ),
     "training_accuracy": MeasuredMetric(
-        "accuracy on training examples", (0.0, 1.0), lambda run: run.accuracy_on("training")
+        mark("accuracy on training examples"), (0.0, 1.0), lambda run: run.accuracy_on("training")
     ),
     "longer_accuracy": MeasuredMetric(
-        "accuracy on longer examples", (0.0, 1.0), lambda run: run.accuracy_on("longer")
+        mark("accuracy on longer examples"), (0.0, 1.0), lambda run: run.accuracy_on("longer")
     ),
     "loss": MeasuredMetric(
-        "loss on held-out examples", (0.0, math.inf), lambda run: loss(run.logits, run.labels)
+        mark("loss on held-out examples"), (0.0, math.inf), lambda run: loss(run.logits, run.labels)
     ),
     "score_symmetry": AttentionMetric(
-        "symmetry of the scores",
+        mark("symmetry of the scores"),
         (-1.0, 1.0),
         lambda run: run.head_symmetry.nanmean((1, 2)),
         in_summary=False,
     ),
     "symmetry_error": AttentionMetric(
-        "largest difference between the scores of a pair",
+        mark("largest difference between the scores of a pair"),
         (0.0, 2.0),
         lambda run: _largest(run.of_square_layers(symmetry_error)),
         in_summary=False,
     ),
     "weight_symmetry": AttentionMetric(
-        "symmetry of W_Q W_Kᵀ",
+        mark("symmetry of W_Q W_Kᵀ"),
         (-1.0, 1.0),
         lambda run: run.weight_symmetry(),
         in_summary=False,
     ),
     "mass_on_target": AttentionMetric(
-        "attention on the right token", (0.0, 1.0), lambda run: run.mass_on(run.held_out.target)
+        mark("attention on the right token"),
+        (0.0, 1.0),
+        lambda run: run.mass_on(run.held_out.target),
     ),
     "mass_on_reverse": AttentionMetric(
-        "attention on the mirrored entry",
+        mark("attention on the mirrored entry"),
         (0.0, 1.0),
         lambda run: run.mass_on(run.held_out.reverse),
     ),
@@ -261,5 +267,8 @@ METRICS: dict[str, MeasuredMetric] = {
 ASYMMETRY = "asymmetry"
 """Name of the metric that `asymmetry` derives from the score symmetry."""
 
-SHOWN: dict[str, Metric] = {**METRICS, ASYMMETRY: Metric("asymmetry of the scores", (0.0, 1.0))}
+SHOWN: dict[str, Metric] = {
+    **METRICS,
+    ASYMMETRY: Metric(mark("asymmetry of the scores"), (0.0, 1.0)),
+}
 """Metrics that pages and claims can show, by name."""

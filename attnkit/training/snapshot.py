@@ -19,6 +19,7 @@ from safetensors.numpy import save as save_arrays
 from attnkit.experiment import Experiment, from_text
 from attnkit.foundation.display import Plotted
 from attnkit.foundation.documents import parse_json
+from attnkit.foundation.language import tr
 from attnkit.foundation.words import listed
 from attnkit.training.engine import Engine, kernel_knows
 from attnkit.training.maker import Maker
@@ -123,8 +124,14 @@ class Snapshot(Plotted):
         by_torch = [v for v in self.experiment.sharing if not kernel_knows(self.experiment, v)]
         if len(by_torch) == len(self.experiment.sharing):
             return self.maker._replace(engine="torch").in_short
-        others = f", {listed(by_torch)} by torch" if by_torch else ""
-        return f"{self.maker.in_short}{others}"
+        if not by_torch:
+            return self.maker.in_short
+        # Translators: for example "the compiled kernel on Intel AVX-512, Q=V and K=V by torch".
+        return tr(
+            "{engine}, {variants} by torch",
+            engine=self.maker.in_short,
+            variants=listed(by_torch),
+        )
 
     @property
     def model_steps_per_second(self) -> float:

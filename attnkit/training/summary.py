@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attnkit.experiment import Experiment
+from attnkit.foundation.language import ENGLISH, language, mark, tr
 from attnkit.training.failure import Failure, failure_of
 from attnkit.training.metrics import SHOWN
 from attnkit.training.snapshot import Snapshot
@@ -139,7 +140,7 @@ def finding(snapshot: Snapshot) -> str:
     Before the first step they say that nothing is learnt.
     """
     if not snapshot.step:
-        return "Untrained: nothing is learnt yet."
+        return tr("Untrained: nothing is learnt yet.")
     failure = failure_of(snapshot)
     if failure is not None:
         return _finding_of_failure(snapshot, failure)
@@ -151,58 +152,98 @@ def finding(snapshot: Snapshot) -> str:
     interval = mean_interval(accuracy)
     n_seeds = snapshot.experiment.n_seeds
     solved, others, explained = [], [], False
-    for i, sharing in enumerate(snapshot.experiment.sharing):
-        if sharing in solved_sharings:
-            solved.append(title_of(sharing))
+    for i, variant in enumerate(snapshot.experiment.sharing):
+        if variant in solved_sharings:
+            solved.append(title_of(variant))
         elif n_diverged[i] == n_seeds:
-            others.append(f"{title_of(sharing)} diverged")
+            others.append(tr("{variant} diverged", variant=title_of(variant)))
         else:
-            form = " ({})" if explained else " (95% interval {})"
-            limits = percent_limits(interval.low[i], interval.high[i], form)
-            text = f"{title_of(sharing)} {percent(interval.mean[i])}{limits}"
-            explained = explained or bool(limits)
-            text += f" ({n_diverged[i]} of {n_seeds} diverged)" if n_diverged[i] else ""
-            others.append(text)
+            limits = percent_limits(interval.low[i], interval.high[i])
+            parts = [title_of(variant), percent(interval.mean[i])]
+            if limits:
+                first = tr("(95% interval {limits})", limits=limits)
+                parts.append(f"({limits})" if explained else first)
+                explained = True
+            if n := int(n_diverged[i]):
+                parts.append(tr("({n} of {n_seeds} diverged)", n=n, n_seeds=n_seeds))
+            others.append(" ".join(parts))
     sentences = []
     if solved:
-        seeds = {1: "", 2: " by both seeds"}.get(n_seeds, f" by all {n_seeds} seeds")
-        sentences.append(f"Solved{seeds}: {', '.join(solved)}.")
+        sentences.append(_solved_by_all(n_seeds, ", ".join(solved)))
     if others:
-        not_solved = "Not solved yet" if snapshot.status == "running" else "Not solved"
-        sentences.append(f"{not_solved}: {', '.join(others)}.")
+        not_solved = _NOT_SOLVED[snapshot.status == "running"]
+        sentences.append(tr(not_solved, variants=", ".join(others)))
     return " ".join(sentences)
+
+
+_NOT_SOLVED = {
+    True: mark("Not solved yet: {variants}."),
+    False: mark("Not solved: {variants}."),
+}
+"""Sentences about the variants that have not solved a task, while they train and afterwards."""
+
+
+def _solved_by_all(n_seeds: int, variants: str) -> str:
+    """Return the sentence that variants have solved a task with all their seeds."""
+    if n_seeds == 1:
+        return tr("Solved: {variants}.", variants=variants)
+    if n_seeds == 2:
+        return tr("Solved by both seeds: {variants}.", variants=variants)
+    return tr("Solved by all {n_seeds} seeds: {variants}.", n_seeds=n_seeds, variants=variants)
 
 
 def _finding_of_failure(snapshot: Snapshot, failure: Failure) -> str:
     """Return the accuracies of a training that failed, which is not the fault of a variant."""
     means = mean_interval(snapshot.per_sharing(snapshot.latest("accuracy"))).mean
     texts = [
-        f"{title_of(variant)} {'diverged' if np.isnan(mean) else percent(mean)}"
+        tr("{variant} diverged", variant=title_of(variant))
+        if np.isnan(mean)
+        else f"{title_of(variant)} {percent(mean)}"
         for variant, mean in zip(snapshot.experiment.sharing, means, strict=True)
     ]
-    guess = percent(snapshot.experiment.task.chance)
-    return (
-        f"{'Nothing learnt' if failure.setting == 'steps' else 'Training failed'}: no variant is "
-        f"clearly better than a simple guess ({guess}). {', '.join(texts)}."
+    values = {"guess": percent(snapshot.experiment.task.chance), "accuracies": ", ".join(texts)}
+    if failure.setting == "steps":
+        return tr(
+            "Nothing learnt: no variant is clearly better than a simple guess ({guess}). "
+            "{accuracies}.",
+            **values,
+        )
+    return tr(
+        "Training failed: no variant is clearly better than a simple guess ({guess}). "
+        "{accuracies}.",
+        **values,
     )
 
 
 def _finding_on_loss(snapshot: Snapshot, loss_to_beat: float) -> str:
     """List the variants whose mean loss is below that of a simple model, and the others."""
-    simple = f"the loss of {snapshot.experiment.task.simple_model}, {loss_to_beat:.2f}"
     interval = mean_interval(snapshot.per_sharing(snapshot.latest("loss")))
     below = solved_variants(snapshot)
-    sides: dict[str, list[str]] = {"Below": [], "Not clearly below": []}
+    sides: dict[bool, list[str]] = {True: [], False: []}
     for i, variant in enumerate(snapshot.experiment.sharing):
+        name = title_of(variant)
         mean, low, high = (values[i] for values in (interval.mean, interval.low, interval.high))
-        limits = "" if np.isnan(low) else f" [{low:.2f} to {high:.2f}]"
-        text = "diverged" if np.isnan(mean) else f"{mean:.2f}{limits}"
-        sides["Below" if variant in below else "Not clearly below"].append(
-            f"{title_of(variant)} {text}"
-        )
+        text = tr("{variant} diverged", variant=name) if np.isnan(mean) else f"{name} {mean:.2f}"
+        if not np.isnan(low):
+            # Translators: the 95% interval of a loss.
+            limits = tr("[{low:.2f} to {high:.2f}]", low=low, high=high)
+            text = f"{text} {limits}"
+        sides[variant in below].append(text)
+    model = tr(snapshot.experiment.task.simple_model)
     return " ".join(
-        f"{side} {simple}: {', '.join(names)}." for side, names in sides.items() if names
+        tr(_BELOW[side], model=model, loss=loss_to_beat, variants=", ".join(names))
+        for side, names in sides.items()
+        if names
     )
+
+
+_BELOW = {
+    # Translators: {model} is for example "a bigram model", in the nominative.
+    True: mark("Below the loss of {model}, {loss:.2f}: {variants}."),
+    # Translators: {model} is for example "a bigram model", in the nominative.
+    False: mark("Not clearly below the loss of {model}, {loss:.2f}: {variants}."),
+}
+"""Sentences about the variants whose loss is below that of a simple model, and about others."""
 
 
 def measures_finding(snapshot: Snapshot) -> str:
@@ -214,7 +255,7 @@ def measures_finding(snapshot: Snapshot) -> str:
         pairs = zip(titles, means, strict=True)
         texts = [f"{title} {two_decimals(mean)}" for title, mean in pairs if mean == mean]
         sentences += [f"{SHOWN[name].heading}: {', '.join(texts)}."] if texts else []
-    return " ".join(sentences) or "No number: this task has neither."
+    return " ".join(sentences) or tr("No number: this task has neither.")
 
 
 def asymmetry_in_words(snapshot: Snapshot, variant: Variant) -> str:
@@ -227,8 +268,11 @@ def asymmetry_in_words(snapshot: Snapshot, variant: Variant) -> str:
     same = snapshot.per_sharing(snapshot.same_both_ways)[index]
     mean = float(mean_interval(values).mean)
     if np.isnan(mean):
-        return "not defined here"
-    return two_decimals(mean) + ", the same both ways" * bool(same[np.isfinite(values)].all())
+        return tr("not defined here")
+    if not same[np.isfinite(values)].all():
+        return two_decimals(mean)
+    # Translators: said of the scores of a pair, in both directions.
+    return tr("{asymmetry}, the same both ways", asymmetry=two_decimals(mean))
 
 
 def fixed(value: float, n_decimals: int, sign: str = "") -> str:
@@ -241,7 +285,8 @@ def fixed(value: float, n_decimals: int, sign: str = "") -> str:
     """
     if np.isnan(value):
         return "–"
-    return f"{value:{sign}z,.{n_decimals}f}".replace("-", "−").replace("inf", "∞")
+    text = f"{value:{sign}z,.{n_decimals}f}".replace("-", "−").replace("inf", "∞")
+    return text if language() == ENGLISH else text.replace(",", "\N{NARROW NO-BREAK SPACE}")
 
 
 def two_decimals(value: float) -> str:
@@ -274,8 +319,11 @@ def percent_interval(low: float, high: float) -> str:
     """
     if np.isnan(low):
         return ""
-    lowest, highest = percent(max(low, 0)), percent(min(high, 1))
-    return highest if lowest == highest else f"{lowest.removesuffix('%')} to {highest}"
+    lowest, highest = _digits(max(low, 0)), _digits(min(high, 1))
+    if lowest == highest:
+        return in_percent(highest)
+    # Translators: limits of an interval, such as "41 to 59%".
+    return tr("{low} to {high}", low=lowest, high=in_percent(highest))
 
 
 def percents(shares: Iterable[float]) -> str:
@@ -287,23 +335,37 @@ def percents(shares: Iterable[float]) -> str:
 def percent_limits(low: float, high: float, form: str = "{}") -> str:
     """Return `percent_interval` in a form such as " ({})"; nothing if it is a single percentage."""
     limits = percent_interval(low, high)
-    return form.format(limits) if " to " in limits else ""
+    known = limits and limits != percent_interval(high, high)
+    return form.format(limits) if known else ""
 
 
 def whole_percent(share: float) -> float:
     """Return a share as the number of `percent`, for columns that can be sorted; NaN stays NaN."""
-    return share if np.isnan(share) else float(percent(share).removesuffix("%"))
+    return share if np.isnan(share) else float(_digits(share))
 
 
 def percent(share: float) -> str:
     """Return a share as a whole percentage, which is 100% only for a share of 1; "–" for NaN."""
-    if np.isnan(share):
-        return "–"
-    return f"{min(share, 0.99):.0%}" if share < 1 else "100%"
+    return "–" if np.isnan(share) else in_percent(_digits(share))
+
+
+def in_percent(number: str) -> str:
+    """Return a number with the percent sign, which stands apart in other languages."""
+    return f"{number}%" if language() == ENGLISH else f"{number}\N{NARROW NO-BREAK SPACE}%"
+
+
+def _digits(share: float) -> str:
+    """Return the number of `percent` without its sign."""
+    return f"{min(share, 0.99):.0%}".removesuffix("%") if share < 1 else "100"
 
 
 def percent_beside(share: float, other: float) -> str:
     """Return a share in percent with as many decimals as it takes to differ from another share."""
-    texts = [percent(share), *(f"{share:.{n}%}" for n in range(1, 5))]
-    others = [percent(other), *(f"{other:.{n}%}" for n in range(1, 5))]
+    texts, others = _with_decimals(share), _with_decimals(other)
     return next((a for a, b in zip(texts, others, strict=True) if a != b), texts[0])
+
+
+def _with_decimals(share: float) -> list[str]:
+    """Return a share in percent without decimals, and with one to four."""
+    decimals = (f"{share:.{n}%}".removesuffix("%") for n in range(1, 5))
+    return [percent(share), *map(in_percent, decimals)]

@@ -9,21 +9,13 @@ This package imports no torch and no Streamlit.
 
 from __future__ import annotations
 
-import numpy as np
-
-from attnkit.analysis.reasons.kinds import KINDS, NEARLY, learns, unknown
+from attnkit.analysis.reasons.kinds import KINDS, learns, unknown
 from attnkit.analysis.reasons.run import Reason, Run, marked_pair, named_query
-from attnkit.foundation.words import all_of, capitalised, listed, verb
+from attnkit.analysis.reasons.solved import solved
 from attnkit.training.snapshot import Snapshot
-from attnkit.training.summary import percent
 from attnkit.variants import Variant
-from attnkit.variants.sharing import Sharing
 
 __all__ = ["Reason", "headline", "marked_pair", "named_query", "reason"]
-
-_FEWEST = (Sharing.Q_K_V, Sharing.Q_K, Sharing.K_V, Sharing.Q_V, Sharing.QKV)
-
-_NOUNS = {"Q": "queries", "K": "keys", "V": "values"}
 
 
 def reason(snapshot: Snapshot, variant: Variant, seed: int) -> Reason | None:
@@ -56,32 +48,4 @@ def headline(snapshot: Snapshot, seed: int) -> Reason | None:
             varied = explain in (learns, unknown)
             named = min(failing, key=lambda run: run.accuracy) if varied else failing[0]
             return explain(named)
-    return _solved(runs)
-
-
-def _solved(runs: list[Run]) -> Reason | None:
-    """Return the sentence that every variant solves the task, or nearly does; None if not."""
-    subject = capitalised(all_of([run.title for run in runs]))
-    lowest = min(run.accuracy for run in runs)
-    if all(run.solves for run in runs):
-        solve = verb(runs, "solves it", "solve it")
-    elif lowest >= NEARLY:
-        solve = f"{verb(runs, 'has', 'have')} at least {percent(lowest)} right"
-    else:
-        return None
-    others = [other for run in runs for other in run.other_seeds()]
-    worst = min(others, key=lambda run: float(np.nan_to_num(run.accuracy)), default=runs[0])
-    if not worst.accuracy >= NEARLY:
-        diverged = np.isnan(worst.accuracy)
-        end = "diverged" if diverged else f"has {percent(worst.accuracy)} right"
-        sentence = (
-            f"{subject} {solve} with seed {runs[0].seed}; "
-            f"with seed {worst.seed}, {worst.title} {end}."
-        )
-        return worst.reason("other seeds", sentence)
-    plain = [run for run in runs if run.variant.is_partition]
-    fewest = min(plain or runs, key=lambda run: _FEWEST.index(run.variant.sharing))
-    sharing = next((members for members in fewest.variant.sharing.classes if len(members) > 1), ())
-    enough = f", even with one matrix for {listed(_NOUNS[role] for role in sharing)}"
-    enough = enough if plain and sharing else ""
-    return fewest.reason("solved", f"{subject} {solve}{enough}.")
+    return solved(runs)

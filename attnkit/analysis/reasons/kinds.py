@@ -6,28 +6,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from attnkit.analysis.attention_map import example_of
-from attnkit.analysis.reasons.run import Reason, Run, marked_pair
+from attnkit.analysis.reasons.mirrored import mirrored
+from attnkit.analysis.reasons.run import Reason, Run
+from attnkit.foundation.language import mark, tr
 from attnkit.tasks import NOTHING
 from attnkit.training.failure import failure_of
-from attnkit.training.summary import percent, two_numbers
+from attnkit.training.summary import percent
 from attnkit.variants.sharing import Sharing
-
-EVEN = 0.12
-"""Largest relative difference of two shares of attention that count as equal. With symmetric scores
-they differed by up to a tenth, because only some hundred examples are measured."""
-
-LEAST_REVERSED = 1.15
-"""Least attention to the right and the reversed entry, as a multiple of uniform attention. With
-less, a run has hardly begun to distinguish entries."""
-
-LEAST_DIVERTED = 0.5
-"""Least attention to the mirrored entry, as a multiple of that to the right one, at which a query
-of the example is said to mix them up."""
-
-NEAR_GUESSING = (-0.15, 0.05)
-"""Limits of the accuracy, relative to that of guessing between the two entries. A run well above
-has found a way to distinguish them, for example with several heads."""
 
 LEAST_SELF, LEAST_SELF_ROWS = 0.3, 0.5
 """Least attention of tokens to themselves, and least share of tokens that attend most to
@@ -63,12 +48,17 @@ KNOWN, UNKNOWN = 0.9, 0.6
 NEARLY = 0.95
 """Accuracy above which there is little left to explain."""
 
-_ENDED = "was still learning when training ended"
-
-_ROLES = {
-    Sharing.K_V: "both key and value",
-    Sharing.Q_V: "both query and value",
+_SLOWLY = {
+    Sharing.K_V: mark(
+        "{variant} learns slowly: the {width} numbers of a head are both key and value: {accuracy} "
+        "right at step {step}, {other} {other_accuracy}."
+    ),
+    Sharing.Q_V: mark(
+        "{variant} learns slowly: the {width} numbers of a head are both query and value: "
+        "{accuracy} right at step {step}, {other} {other_accuracy}."
+    ),
 }
+"""Sentences on narrow heads in which two roles share a matrix."""
 
 
 def failed(run: Run) -> Reason | None:
@@ -84,8 +74,12 @@ def diverged(run: Run) -> Reason | None:
     step = int(run.snapshot.diverged_at[run.index])
     if step < 0:
         return None
-    sentence = f"{run.title} diverged by step {step}: its loss is not a finite number any more."
-    advice = f"Try a learning rate below {run.learning_rate:g}."
+    sentence = tr(
+        "{variant} diverged by step {step}: its loss is not a finite number any more.",
+        variant=run.title,
+        step=step,
+    )
+    advice = tr("Try a learning rate below {rate:g}.", rate=run.learning_rate)
     return run.reason("diverged", sentence, advice=advice)
 
 
@@ -93,7 +87,12 @@ def not_trained(run: Run) -> Reason | None:
     """Report that no step has been taken."""
     if run.snapshot.step > 0:
         return None
-    return run.reason("early", f"{run.title} is not trained yet: {percent(run.accuracy)} right.")
+    sentence = tr(
+        "{variant} is not trained yet: {accuracy} right.",
+        variant=run.title,
+        accuracy=percent(run.accuracy),
+    )
+    return run.reason("early", sentence)
 
 
 def too_fast(run: Run) -> Reason | None:
@@ -101,58 +100,21 @@ def too_fast(run: Run) -> Reason | None:
     early = run.step < run.snapshot.experiment.training.steps / 2
     if early or not run.counts or run.has_learnt or run.learning_rate <= run.default_rate:
         return None
-    sentence = (
-        f"{run.title} learnt next to nothing at a learning rate of {run.learning_rate:g}: "
-        f"{percent(run.accuracy)} right."
+    sentence = tr(
+        "{variant} learnt next to nothing at a learning rate of {rate:g}: {accuracy} right.",
+        variant=run.title,
+        rate=run.learning_rate,
+        accuracy=percent(run.accuracy),
     )
     return run.reason("too fast", sentence, advice=_slower(run))
 
 
 def _slower(run: Run) -> str:
     """Return the advice to lower the learning rate."""
-    return f"The task’s default is {run.default_rate:g}: lower the learning rate and train again."
-
-
-def mirrored(run: Run) -> Reason | None:
-    """Report that the reversed entry has the scores and the attention of the right one."""
-    task = run.snapshot.experiment.task
-    right, wrong = run.last("mass_on_target"), run.last("mass_on_reverse")
-    level = 0.5 if task.plateau is None else task.plateau
-    low, high = (level + distance for distance in NEAR_GUESSING)
-    n_others = task.n_ctx - task.answers_from - 1
-    attended = min(right, wrong) * n_others >= LEAST_REVERSED
-    even = abs(right - wrong) <= EVEN * max(right, wrong)
-    if not (run.counts and run.has_symmetric_scores and attended and even):
-        return None
-    if not low <= run.accuracy <= high:
-        return None
-    pair = marked_pair(task, example_of(run.snapshot))
-    if pair is None or run.scores is None or run.pattern is None:
-        sentence = (
-            f"{run.title} gives {percent(right)} of its attention to the right entry and "
-            f"{percent(wrong)} to the mirrored one, so it guesses: {percent(run.accuracy)} right."
-        )
-        return run.reason("mirrored", sentence, "asymmetry")
-    probe, labels = run.snapshot.probe, task.label(run.snapshot.probe.tokens)
-    right_of_second = int(probe.target[pair[1] - task.answers_from])
-    first, second, third = (labels[position].short for position in (*pair, right_of_second))
-    both = (float(run.scores[each]) for each in (pair, pair[::-1]))
-    score, mirror = two_numbers(*both, same=run.same_both_ways)
-    numbers = f"both {score}" if score == mirror else f"{score} and {mirror}"
-    same = f"the same ({score})" if run.same_both_ways else f"almost the same ({numbers})"
-    tied = run.variant.sharing.symmetric
-    because = ", because Q and K share a matrix" if tied else ""
-    relation = task.label_legend.partition(": ")[2]  # for example "boss"
-    verb = f"’s {relation} is" if relation else " asks for"
-    question = f"{second}’s {relation}" if relation else second
-    mixed_up = run.pattern[pair[::-1]] >= LEAST_DIVERTED * run.pattern[pair[1], right_of_second]
-    mix_up = f"Asked for {question}, it mixes up {third} and {first}"
-    effect = mix_up if mixed_up else "So it guesses"
-    sentence = (
-        f"{first}{verb} {second}, {second}{verb} {third}. {run.title} scores {first}→{second} and "
-        f"{second}→{first} {same}{because}. {effect}: {percent(run.accuracy)} right."
+    return tr(
+        "The task’s default is {rate:g}: lower the learning rate and train again.",
+        rate=run.default_rate,
     )
-    return run.reason("mirrored", sentence, "asymmetry")
 
 
 def finds_itself(run: Run) -> Reason | None:
@@ -168,9 +130,12 @@ def finds_itself(run: Run) -> Reason | None:
     share_of_rows = (run.pattern[rows].argmax(1) == rows).mean()
     if not (share_of_rows >= LEAST_SELF_ROWS and itself >= max(LEAST_SELF, 2 * right)):
         return None
-    sentence = (
-        f"{run.title} finds itself: here, tokens give {percent(itself)} of their attention to "
-        f"themselves and {_small_percent(right)} to the right token."
+    sentence = tr(
+        "{variant} finds itself: here, tokens give {itself} of their attention to themselves and "
+        "{right} to the right token.",
+        variant=run.title,
+        itself=percent(itself),
+        right=_small_percent(right),
     )
     return run.reason("finds itself", sentence)
 
@@ -185,9 +150,12 @@ def looks_elsewhere(run: Run) -> Reason | None:
     entries = float(run.pattern[first + answers, :first].sum(1).mean())
     if probe.target[answers].max() >= first or not questions >= MOST_QUESTIONS:
         return None
-    sentence = (
-        f"{run.title}: here, questions give {percent(questions)} of their attention to questions "
-        f"and {_small_percent(entries)} to the entries that hold the answers."
+    sentence = tr(
+        "{variant}: here, questions give {questions} of their attention to questions and {entries} "
+        "to the entries that hold the answers.",
+        variant=run.title,
+        questions=percent(questions),
+        entries=_small_percent(entries),
     )
     return run.reason("looks elsewhere", sentence)
 
@@ -195,17 +163,21 @@ def looks_elsewhere(run: Run) -> Reason | None:
 def narrow(run: Run) -> Reason | None:
     """Report that a narrow head learns more slowly than one with a separate value matrix."""
     width, twin = run.snapshot.experiment.wiring(run.variant).sizes.d_v, run.untied()
-    shared = _ROLES.get(run.variant.sharing)
-    if not run.counts or shared is None or twin is None or width > NARROW:
+    slowly = _SLOWLY.get(run.variant.sharing)
+    if not run.counts or slowly is None or twin is None or width > NARROW:
         return None
     has_begun = run.accuracy > run.snapshot.experiment.task.chance
     still_learns = run.rise > 0 and (run.rise >= RISING or run.fall >= FALLING)
     if not (has_begun and still_learns and twin.accuracy - run.accuracy >= GAP):
         return None
-    sentence = (
-        f"{run.title} learns slowly: the {width} numbers of a head are {shared}: "
-        f"{percent(run.accuracy)} right at step {run.step}, {twin.title} "
-        f"{percent(twin.accuracy)}."
+    sentence = tr(
+        slowly,
+        variant=run.title,
+        width=width,
+        accuracy=percent(run.accuracy),
+        step=run.step,
+        other=twin.title,
+        other_accuracy=percent(twin.accuracy),
     )
     return run.reason("narrow head", sentence, "questions")
 
@@ -216,11 +188,14 @@ def other_seeds(run: Run) -> Reason | None:
     n_solved = sum(other.solves for other in others)
     if not run.counts or run.rise >= RISING or not run.accuracy < NEARLY or not n_solved:
         return None
-    sentence = (
-        f"{run.title} solves it with {n_solved} of {len(others) + 1} seeds, but here it has "
-        f"{percent(run.accuracy)} right."
+    sentence = tr(
+        "{variant} solves it with {n_solved} of {n_seeds} seeds, but here it has {accuracy} right.",
+        variant=run.title,
+        n_solved=n_solved,
+        n_seeds=len(others) + 1,
+        accuracy=percent(run.accuracy),
     )
-    advice = (
+    advice = tr(
         "Seeds differ in their random starting weights and training examples; we do not know what "
         "in them decides."
     )
@@ -234,9 +209,13 @@ def worse_than_guesses(run: Run) -> Reason | None:
     early = run.step < run.snapshot.experiment.training.steps / 2
     if early or not run.counts or has_learned or not loss > (1 + WORSE) * guessed:
         return None
-    sentence = (
-        f"{run.title} does worse than guessing at a learning rate of {run.learning_rate:g}: its "
-        f"loss is {loss:.2f}, that of guesses {guessed:.2f}."
+    sentence = tr(
+        "{variant} does worse than guessing at a learning rate of {rate:g}: its loss is "
+        "{loss:.2f}, that of guesses {guessed:.2f}.",
+        variant=run.title,
+        rate=run.learning_rate,
+        loss=loss,
+        guessed=guessed,
     )
     return run.reason("optimiser", sentence)
 
@@ -246,9 +225,12 @@ def guesses(run: Run) -> Reason | None:
     guessed, loss = run.guessed_loss, run.last("loss")
     if not (run.counts and abs(loss - guessed) <= GUESSED_LOSS * guessed):
         return None
-    sentence = (
-        f"{run.title} has learned nothing yet: its loss of {loss:.2f} is that of guessing among "
-        f"{run.snapshot.experiment.task.n_classes} answers."
+    sentence = tr(
+        "{variant} has learned nothing yet: its loss of {loss:.2f} is that of guessing among "
+        "{n_answers} answers.",
+        variant=run.title,
+        loss=loss,
+        n_answers=run.snapshot.experiment.task.n_classes,
     )
     return run.reason("chance", sentence)
 
@@ -259,9 +241,12 @@ def memorised(run: Run) -> Reason | None:
     gap = training_accuracy - run.accuracy
     if not (run.counts and training_accuracy >= KNOWN and gap >= GAP):
         return None
-    sentence = (
-        f"{run.title} has {percent(training_accuracy)} right on examples that it was trained on, "
-        f"but only {percent(run.accuracy)} on new ones."
+    sentence = tr(
+        "{variant} has {training_accuracy} right on examples that it was trained on, but only "
+        "{accuracy} on new ones.",
+        variant=run.title,
+        training_accuracy=percent(training_accuracy),
+        accuracy=percent(run.accuracy),
     )
     return run.reason("memorised", sentence)
 
@@ -275,10 +260,16 @@ def solves_in_part(run: Run) -> Reason | None:
     best, worst = measured[accuracies[measured].argmax()], measured[accuracies[measured].argmin()]
     if not (accuracies[best] >= KNOWN and accuracies[worst] <= UNKNOWN):
         return None
-    sentence = (
-        f"{run.title} answers only some questions. {task.slice_title} "
-        f"“{task.slice_names[best]}”: {percent(float(accuracies[best]))} right, "
-        f"“{task.slice_names[worst]}”: {percent(float(accuracies[worst]))}."
+    # Translators: {property} is for example "Hops", and the groups are "1" and "2".
+    sentence = tr(
+        "{variant} answers only some questions. {property} “{best_group}”: {best} right, "
+        "“{worst_group}”: {worst}.",
+        variant=run.title,
+        property=tr(task.slice_title),
+        best_group=tr(task.slice_names[best]),
+        best=percent(float(accuracies[best])),
+        worst_group=tr(task.slice_names[worst]),
+        worst=percent(float(accuracies[worst])),
     )
     return run.reason("part", sentence)
 
@@ -294,13 +285,34 @@ def learns(run: Run) -> Reason | None:
     metric = run.snapshot.history["loss" if on_loss else "accuracy"][:, run.index]
     before, now = float(metric[run.earlier_evaluation]), float(metric[run.evaluation])
     start, end = run.snapshot.eval_steps[run.earlier_evaluation], run.step
-    running = run.snapshot.status == "running"
-    sentence = f"{run.title} {'is still learning' if running else _ENDED}: "
-    if on_loss:
-        sentence += f"loss {before:.2f} at step {start}, {now:.2f} at step {end}."
-    else:
-        sentence += f"{percent(before)} right at step {start}, {percent(now)} at step {end}."
+    sentence = tr(
+        _STILL_LEARNING[on_loss, run.snapshot.status == "running"],
+        variant=run.title,
+        before=f"{before:.2f}" if on_loss else percent(before),
+        start=start,
+        now=f"{now:.2f}" if on_loss else percent(now),
+        end=end,
+    )
     return run.reason("early", sentence)
+
+
+_STILL_LEARNING = {
+    (True, True): mark(
+        "{variant} is still learning: loss {before} at step {start}, {now} at step {end}."
+    ),
+    (True, False): mark(
+        "{variant} was still learning when training ended: loss {before} at step {start}, {now} at "
+        "step {end}."
+    ),
+    (False, True): mark(
+        "{variant} is still learning: {before} right at step {start}, {now} at step {end}."
+    ),
+    (False, False): mark(
+        "{variant} was still learning when training ended: {before} right at step {start}, {now} "
+        "at step {end}."
+    ),
+}
+"""Sentences on learning: of the loss or of the accuracy, and while training runs or afterwards."""
 
 
 def unknown(run: Run) -> Reason | None:
@@ -313,22 +325,40 @@ def unknown(run: Run) -> Reason | None:
     if not (over and run.counts and run.accuracy < NEARLY):
         return None
     right, twin = run.last("mass_on_target"), run.reference()
-    sentence = f"{run.title} has {percent(run.accuracy)} right"
-    if not np.isnan(right):
-        sentence += f" and gives {_small_percent(right)} of its attention to the right token"
-    if twin is not None and twin.accuracy - run.accuracy >= GAP:
-        sentence += f"; {twin.title} has {percent(twin.accuracy)}"
-        if not np.isnan(right):
-            sentence += f" and gives {_small_percent(twin.last('mass_on_target'))}"
-    advice = "We do not know why."
+    better = twin if twin is not None and twin.accuracy - run.accuracy >= GAP else None
+    values = {"variant": run.title, "accuracy": percent(run.accuracy)}
+    values["attention"] = _small_percent(right)
+    if better is not None:
+        values |= {"other": better.title, "other_accuracy": percent(better.accuracy)}
+        values["other_attention"] = _small_percent(better.last("mass_on_target"))
+    sentence = tr(_UNKNOWN[not np.isnan(right), better is not None], **values)
+    advice = tr("We do not know why.")
     if run.learning_rate > run.default_rate:
-        advice = f"The learning rate of {run.learning_rate:g} may be too high. {_slower(run)}"
-    return run.reason("unknown", f"{sentence}.", advice=advice)
+        too_high = tr("The learning rate of {rate:g} may be too high.", rate=run.learning_rate)
+        advice = f"{too_high} {_slower(run)}"
+    return run.reason("unknown", sentence, advice=advice)
+
+
+_UNKNOWN = {
+    (False, False): mark("{variant} has {accuracy} right."),
+    (False, True): mark("{variant} has {accuracy} right; {other} has {other_accuracy}."),
+    (True, False): mark(
+        "{variant} has {accuracy} right and gives {attention} of its attention to the right token."
+    ),
+    (True, True): mark(
+        "{variant} has {accuracy} right and gives {attention} of its attention to the right token; "
+        "{other} has {other_accuracy} and gives {other_attention}."
+    ),
+}
+"""Sentences on unknown reasons: whether attention is known, and whether QKV is better."""
 
 
 def _small_percent(share: float) -> str:
     """Return a share in percent, or "under 1%" where it would round to 0."""
-    return percent(share) if share >= 0.01 else "under 1%"
+    if share >= 0.01:
+        return percent(share)
+    # Translators: stands for a number in sentences, such as "gives under 1% to the right token".
+    return tr("under {share}", share=percent(0.01))
 
 
 KINDS: tuple[Callable[[Run], Reason | None], ...] = (

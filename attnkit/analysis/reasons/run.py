@@ -13,6 +13,7 @@ from jaxtyping import Float
 from attnkit.analysis.responses import Example
 from attnkit.experiment import Experiment
 from attnkit.experiment.experiment import default_settings
+from attnkit.foundation.language import tr
 from attnkit.tasks import NOTHING, Task
 from attnkit.training.failure import has_learnt, is_plain, rate_of
 from attnkit.training.snapshot import THRESHOLD, Snapshot
@@ -49,7 +50,11 @@ class Reason:
     def in_words(self, experiment: Experiment, seed: int) -> str:
         """Return sentence and advice, with the seed if the sentence is about one of several."""
         of_one = experiment.n_seeds > 1 and self.kind not in ("solved", "other seeds", "failed")
-        sentence = f"{self.sentence.removesuffix('.')}{f' (seed {seed})' * of_one}."
+        sentence = self.sentence
+        if of_one:
+            plain = sentence.removesuffix(".")
+            # Translators: puts the seed after a whole sentence, before its full stop.
+            sentence = tr("{sentence} (seed {seed}).", sentence=plain, seed=seed)
         return f"{sentence} {self.advice}".rstrip()
 
 
