@@ -12,6 +12,7 @@ from pydantic import Field, TypeAdapter
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
+from attnkit.foundation.language import Message, mark, tr
 from attnkit.foundation.spelling import nearest_name
 
 PREFIX = "ATTNKIT_"
@@ -26,10 +27,13 @@ Value = bool | int | float | str
 class Problem:
     """One wrong setting of an experiment.
 
+    `str` returns the problem in English, as Python and the command line show it.
+
     Attributes:
         field: Name of the setting.
-        value: Value that was given.
+        value: Value that was given; a text of `mark` is translated.
         allowed: Allowed values, in words; or, beginning with "but", why the value is not allowed.
+            It is translated where a page shows it, if it is a text of `mark` or `but`.
         others: Names of the settings with which the value disagrees.
     """
 
@@ -39,13 +43,41 @@ class Problem:
     others: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        allowed = self.allowed if self.allowed.startswith("but ") else f"allowed {self.allowed}"
-        return f"{shown(self.field)}: got {shown(self.value, quoted=True)}, {allowed}"
+        return str(self.message)
+
+    @property
+    def message(self) -> str:
+        """The problem without a full stop, still to be translated."""
+        field, value = shown(self.field), shown(self.value, quoted=True)
+        if self._has_reason:
+            return mark(
+                "{label}: got {value}, {but_reason}",
+                label=field,
+                value=value,
+                but_reason=self.allowed,
+            )
+        return mark(
+            "{label}: got {value}, allowed {allowed}",
+            label=field,
+            value=value,
+            allowed=self.allowed,
+        )
+
+    @property
+    def _has_reason(self) -> bool:
+        return self.allowed.startswith("but ")
 
     @property
     def sentence(self) -> str:
         """Error message with a full stop, for a page."""
-        return as_sentence(str(self))
+        return as_sentence(in_words(self.message))
+
+    @property
+    def reason(self) -> str:
+        """Why the value is not allowed, without "but"; or which values are allowed."""
+        if isinstance(self.allowed, Message) and self.allowed.template == _BUT:
+            return in_words(self.allowed.values["reason"])
+        return in_words(self.allowed.removeprefix("but "))
 
     def on_screen(self, labels: Mapping[str, str]) -> str:
         """Return the problem as a sentence that calls settings by their labels.
@@ -53,14 +85,52 @@ class Problem:
         Args:
             labels: Label of each setting, by its name; other names stay as they are.
         """
-        label = labels.get(self.field, self.field[:1].upper() + self.field[1:])
-        if self.allowed.startswith("but "):
-            return as_sentence(f"{label}: {shown(self.value)}, {self.allowed}")
+        label = tr(labels.get(self.field, self.field[:1].upper() + self.field[1:]))
+        value = shown(tr(self.value) if isinstance(self.value, Message) else self.value)
+        allowed = in_words(self.allowed)
+        if self._has_reason:
+            return as_sentence(f"{label}: {value}, {allowed}")
         allowed = re.sub(
-            r"\w+_\w+", lambda match: f"“{labels.get(match[0], match[0])}”", self.allowed
+            r"\w+_\w+", lambda match: f"“{tr(labels.get(match[0], match[0]))}”", allowed
         )
-        problem = "empty" if self.value in (None, "") else f"{shown(self.value)} is not allowed"
-        return as_sentence(f"{label}: {problem}. Allowed: {allowed}")
+        if self.value in (None, ""):
+            text = tr("{label}: empty. Allowed: {allowed}", label=label, allowed=allowed)
+        else:
+            text = tr(
+                "{label}: {value} is not allowed. Allowed: {allowed}",
+                label=label,
+                value=value,
+                allowed=allowed,
+            )
+        return as_sentence(text)
+
+
+_BUT = "but {reason}"
+
+
+def but(reason: str | Exception) -> str:
+    """Return the reason why a value is not allowed, as `Problem.allowed` has it.
+
+    Args:
+        reason: The reason: a sentence without a full stop, or an error with such a message.
+    """
+    text = reason if isinstance(reason, str) else message_of(reason)
+    # Translators: The reason follows the value that is not allowed.
+    return mark("but {reason}", reason=text)
+
+
+def message_of(error: BaseException) -> str:
+    """Return the message of an error, which can still be translated if it is a text of `mark`."""
+    message = error.args[0] if len(error.args) == 1 else None
+    return message if isinstance(message, Message) else str(error)
+
+
+def in_words(text: str) -> str:
+    """Return an error message in the reader's language; texts in it are translated, too."""
+    if not isinstance(text, Message):
+        return tr(text)
+    values = {n: in_words(v) if isinstance(v, str) else v for n, v in text.values.items()}
+    return tr(text.template, **values)
 
 
 def shown(value: Any, *, quoted: bool = False, most: int = 60) -> str:
@@ -74,7 +144,7 @@ def shown(value: Any, *, quoted: bool = False, most: int = 60) -> str:
     try:
         text = repr(value) if isinstance(value, str) else str(value)
     except ValueError:  # Python refuses to print an integer of thousands of digits
-        text = "a huge number"
+        text = tr("a huge number")
     if isinstance(value, float):
         text = text.removesuffix(".0")
     if isinstance(value, str) and not quoted:
@@ -86,7 +156,9 @@ def allowed_names(allowed: Iterable[str], typed: str) -> str:
     """Return the allowed names for an error message, with a suggestion if `typed` is similar."""
     names = list(allowed)
     nearest = nearest_name(typed.lower(), names)
-    return ", ".join(names) + (f" (did you mean {nearest}?)" if nearest else "")
+    if not nearest:
+        return ", ".join(names)
+    return mark("{names} (did you mean {nearest}?)", names=", ".join(names), nearest=nearest)
 
 
 def as_sentence(text: str) -> str:
@@ -99,7 +171,10 @@ class InvalidExperiment(ValueError):
 
     def __init__(self, problems: list[Problem]) -> None:
         self.problems = problems
-        super().__init__("; ".join(str(problem) for problem in problems))
+        text = problems[0].message if problems else ""
+        for problem in problems[1:]:
+            text = mark("{problems}; {another}", problems=text, another=problem.message)
+        super().__init__(text)
 
     def __reduce__(self) -> tuple[type[InvalidExperiment], tuple[list[Problem]]]:
         return type(self), (self.problems,)
@@ -192,16 +267,34 @@ class Setting:
     @property
     def allowed(self) -> str:
         """Allowed values, in words."""
+        low, high = self.low, self.high
         if self.kind is bool:
-            return "true or false"
+            return mark("true or false")
         if self.choices:
-            return " or ".join(self.choices)
-        noun = {int: "a whole number", float: "a number"}.get(self.kind, "a text")
+            allowed, *others = self.choices
+            for choice in others:
+                allowed = mark("{others} or {last}", others=allowed, last=choice)
+            return allowed
+        if self.multiple_of == 2:
+            if low is None:
+                return mark("an even number")
+            return mark("an even number from {low:g} to {high:g}", low=low, high=high)
         if self.multiple_of:
-            noun = (
-                "an even number" if self.multiple_of == 2 else f"a multiple of {self.multiple_of}"
+            number = self.multiple_of
+            if low is None:
+                return mark("a multiple of {number}", number=number)
+            return mark(
+                "a multiple of {number} from {low:g} to {high:g}", number=number, low=low, high=high
             )
-        return noun if self.low is None else f"{noun} from {self.low:g} to {self.high:g}"
+        if self.kind is int:
+            if low is None:
+                return mark("a whole number")
+            return mark("a whole number from {low:g} to {high:g}", low=low, high=high)
+        if self.kind is float:
+            if low is None:
+                return mark("a number")
+            return mark("a number from {low:g} to {high:g}", low=low, high=high)
+        return mark("a text")
 
 
 def setting_of(name: str, info: FieldInfo, default: Any) -> Setting:

@@ -5,35 +5,55 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from attnkit.foundation.language import tr, tr_n
+
 MOST_NAMED = 5
 """Most things that a sentence names one by one."""
 
 
 def listed(names: Iterable[str], last: str = "and") -> str:
-    """Return names as in a sentence: "a", "a and b", "a, b and c"; empty if there are none."""
+    """Return names as in a sentence: "a", "a and b", "a, b and c"; empty if there are none.
+
+    Args:
+        names: The names, in the reader's language.
+        last: Word before the last name: "and" or "or".
+    """
     *others, final = [*names] or [""]
-    return f"{', '.join(others)} {last} {final}" if others else final
+    if not others:
+        return final
+    if last == "or":
+        return tr("{others} or {last}", others=", ".join(others), last=final)
+    return tr("{others} and {last}", others=", ".join(others), last=final)
 
 
 def named(names: Sequence[str]) -> str:
     """Return the names of variants as a list; of many, only how many they are."""
-    return listed(names) if len(names) <= MOST_NAMED else f"{len(names)} variants"
+    n_names = len(names)
+    return listed(names) if n_names <= MOST_NAMED else tr_n("{n} variant", "{n} variants", n_names)
 
 
 def shortened(texts: Sequence[str]) -> Sequence[str]:
     """Return the first texts and the number of all others, if there are many."""
     if len(texts) <= MOST_NAMED:
         return texts
-    return [*texts[: MOST_NAMED - 1], f"{len(texts) - MOST_NAMED + 1} others"]
+    n_others = len(texts) - MOST_NAMED + 1
+    return [*texts[: MOST_NAMED - 1], tr_n("{n} other", "{n} others", n_others)]
 
 
 def all_of(names: Sequence[str]) -> str:
     """Return the subject of a sentence about all variants, such as "both variants"."""
-    return {1: names[0], 2: "both variants"}.get(len(names), f"all {len(names)} variants")
+    if len(names) == 1:
+        return names[0]
+    if len(names) == 2:
+        return tr("both variants")
+    return tr_n("all {n} variants", "all {n} variants", len(names))
 
 
 def verb(subjects: Sequence[Any], one: str, several: str) -> str:
-    """Return the form of a verb that agrees with the number of subjects."""
+    """Return the form of a verb that agrees with the number of subjects.
+
+    For English sentences only, as is `counted`: those of translated pages are whole messages.
+    """
     return one if len(subjects) == 1 else several
 
 
@@ -45,7 +65,7 @@ def counted(number: int, noun: str) -> str:
 def numbers_kept(number: float | None) -> str:
     """Return how many numbers a decoder keeps, which is unknown (None or NaN) of some modules."""
     known = number is not None and number == number
-    return f"{number:,.0f}" if known else "an unknown number of"
+    return tr("{n:,.0f}", n=number) if known else tr("an unknown number of")
 
 
 def capitalised(text: str) -> str:
