@@ -9,9 +9,10 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, Literal
 
+from attnkit.foundation.language import mark, tr
 from attnkit.variants.options import WidthOption
 from attnkit.variants.position_rules import POSITIONS
 from attnkit.variants.sharing import ROLES, Role
@@ -30,8 +31,8 @@ Equal = Literal["nothing", "parameters", "multiply_adds", "kv_cache"]
 TOLERANCE = 0.02
 """Costs that differ by at most this share count as equal."""
 
-_ADJUSTABLE_WIDTHS = (("d_head", "head width", 128), ("d_mlp", "MLP width", 512))
-"""Widths that are changed to make costs equal, in this order: name, label, largest value."""
+_ADJUSTABLE_WIDTHS = (("d_head", 128), ("d_mlp", 512))
+"""Widths that are changed to make costs equal, in this order: name, largest value."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,8 @@ class Adjusted:
         size: The experiment's size, with other widths.
         rank: Option with another width, which replaces the variant's option of that name. None
             if the variant keeps its options.
-        changes: Description of the changes, such as "head width 8 → 16"; empty if there are none.
+        changes: Description of the changes, such as "head width 8 → 16", as a text from `mark`;
+            empty if there are none.
         difference: Relative difference to the cost of the most expensive variant.
     """
 
@@ -183,7 +185,9 @@ def equalise(
     def cost(wiring: Wiring) -> int:
         number = getattr(count_costs(wiring, task), equal)
         if number is None:
-            raise ValueError(f"{equal} cannot be made equal: a module does not say its own")
+            raise ValueError(
+                tr("{cost} cannot be made equal: a module does not say its own", cost=equal)
+            )
         return int(number)
 
     costs = {variant: cost(wire(variant.parts, size)) for variant in variants}
@@ -200,8 +204,9 @@ def _fit(
     cost: Callable[[Wiring], int],
 ) -> Adjusted:
     """Return the sizes at which a variant's cost, `cost_before` at `size`, is nearest `target`."""
-    best, reached, changes = size, cost_before, []
-    for name, label, widest in _ADJUSTABLE_WIDTHS:
+    best, reached = size, cost_before
+    changes: list[str] = []
+    for name, widest in _ADJUSTABLE_WIDTHS:
         width = getattr(size, name)
         if abs(reached - target) <= TOLERANCE * target or name in variant.given or not width:
             continue
@@ -212,7 +217,7 @@ def _fit(
         found = _nearest_costs(target, at_width, width, reached, widest)
         nearest = min(found, key=lambda n: (abs(found[n] - target), abs(n - width), n))
         if nearest != width:
-            changes.append(f"{label} {width} → {nearest}")
+            changes.append(_change(name, width, nearest))
             best, reached = best.model_copy(update={name: nearest}), found[nearest]
     rank = None
     options = [o for o in variant.options if isinstance(o, WidthOption) and o.adjustable]
@@ -222,7 +227,7 @@ def _fit(
         def at_rank(n: int) -> int:
             parts = variant.parts.replacing(type(option)(Width(n))).checked()
             if len(parts.text) > LONGEST:
-                raise ValueError(f"at most {LONGEST} characters")
+                raise ValueError(tr("at most {n} characters", n=LONGEST))
             return cost(wire(parts, best))
 
         start = option.value.resolve(option.name, wire(variant.parts, best).sizes)
@@ -230,8 +235,24 @@ def _fit(
         nearest = min(found, key=lambda n: (abs(found[n] - target), n))
         if abs(found[nearest] - target) < abs(reached - target):
             rank, reached = type(option)(Width(nearest)), found[nearest]
-            changes.append(f"rank {option.value} → {rank.value}")
-    return Adjusted(best, rank, ", ".join(changes), reached / target - 1 if target else 0.0)
+            changes.append(mark("rank {before} → {after}", before=option.value, after=rank.value))
+    difference = reached / target - 1 if target else 0.0
+    return Adjusted(best, rank, _joined(changes), difference)
+
+
+def _change(name: str, before: int, after: int) -> str:
+    """Return the description of another head width or MLP width, as a text from `mark`."""
+    if name == "d_head":
+        return mark("head width {before} → {after}", before=before, after=after)
+    return mark("MLP width {before} → {after}", before=before, after=after)
+
+
+def _joined(changes: list[str]) -> str:
+    """Return several texts from `mark` as one, which is empty if there are none."""
+    if not changes:
+        return ""
+    # Translators: two changes of widths, such as "head width 8 → 16" and "MLP width 64 → 68".
+    return reduce(lambda some, more: mark("{some}, {more}", some=some, more=more), changes)
 
 
 def _nearest_costs(

@@ -11,8 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
+from textwrap import wrap
 
-from attnkit.foundation.words import listed, verb
+from attnkit.foundation.language import mark, tr, tr_n
+from attnkit.foundation.words import listed
 from attnkit.variants import Option, Variant, Wiring
 from attnkit.variants.sharing import ROLES, Role
 from attnkit.variants.wiring import TOKEN
@@ -32,7 +34,13 @@ _LETTERS = 24
 
 @dataclass(frozen=True)
 class _Mark:
-    """Mark for an operation on the vectors of some roles, between their matrices and the scores."""
+    """Mark for an operation on the vectors of some roles, between their matrices and the scores.
+
+    Attributes:
+        sign: What is written on it.
+        roles: The roles on whose lines it is drawn.
+        words: What it means, a text from `mark`.
+    """
 
     sign: str
     roles: tuple[Role, ...]
@@ -40,14 +48,14 @@ class _Mark:
 
 
 _MARKS: dict[str, _Mark] = {
-    "scaled": _Mark("D", ROLES, "every role scaled by factors of its own"),
-    "skew": _Mark("⇄", ("K",), "a part of the key exchanged and negated"),
-    "signed": _Mark("±D", ("K",), "keys times factors of both signs"),
-    "qk_norm": _Mark("N", ("Q", "K"), "queries and keys normalised"),
-    "v_norm": _Mark("N", ("V",), "values normalised"),
-    "unit_key": _Mark("|1|", ("K",), "keys of length 1"),
-    "rope": _Mark("↻", ("Q", "K"), "queries and keys rotated by position"),
-    "rotate_values": _Mark("↻", ("V",), "values rotated by position"),
+    "scaled": _Mark("D", ROLES, mark("every role scaled by factors of its own")),
+    "skew": _Mark("⇄", ("K",), mark("a part of the key exchanged and negated")),
+    "signed": _Mark("±D", ("K",), mark("keys times factors of both signs")),
+    "qk_norm": _Mark("N", ("Q", "K"), mark("queries and keys normalised")),
+    "v_norm": _Mark("N", ("V",), mark("values normalised")),
+    "unit_key": _Mark("|1|", ("K",), mark("keys of length 1")),
+    "rope": _Mark("↻", ("Q", "K"), mark("queries and keys rotated by position")),
+    "rotate_values": _Mark("↻", ("V",), mark("values rotated by position")),
 }
 """Marks by name of the option, or of the position encoding."""
 
@@ -59,26 +67,51 @@ _DRAWN = {
 """Options without a note: boxes or marks show them, or they are no part of attention."""
 
 _NOTES: dict[str, Callable[[Option], str]] = {
-    "O": lambda option: "no output matrix",
-    "sum": lambda option: "two maps, added",
-    "diff": lambda option: "two maps, subtracted",
-    "kv_every": lambda option: f"K, V every {_ordinal(option.value)} layer",
-    "kv_from": lambda option: "V bottom, K middle layer",
-    "shared_layers": lambda option: "same in all layers",
-    "start": lambda option: f"starts as {option.value}",
-    "tie": lambda option: "untied at first",
-    "self_mask": lambda option: "no self-mask" if option.value == "no" else "self-mask",
-    "rope_width": lambda option: f"RoPE: first {option.value} numbers",
+    "O": lambda option: tr("no output matrix"),
+    # Translators: notes under a small drawing, here and below: as short as possible.
+    "sum": lambda option: tr("two maps, added"),
+    "diff": lambda option: tr("two maps, subtracted"),
+    "kv_every": lambda option: tr(_EVERY[option.value]),
+    # Translators: the value of the bottom layer and the key of the middle layer are used.
+    "kv_from": lambda option: tr("V bottom, K middle layer"),
+    # Translators: the matrices are the same in all layers.
+    "shared_layers": lambda option: tr("same in all layers"),
+    # Translators: the variant starts as another one, such as Q=K.
+    "start": lambda option: tr("starts as {sharing}", sharing=option.value.value),
+    # Translators: the roles are untied at first, and tied later.
+    "tie": lambda option: tr("untied at first"),
+    "self_mask": lambda option: tr("no self-mask") if option.value == "no" else tr("self-mask"),
+    # Translators: RoPE rotates only the first numbers of each vector.
+    "rope_width": lambda option: tr("RoPE: first {width} numbers", width=option.value),
     "rotate_values": lambda option: (
-        "output not rotated back" if option.value == "only" else "output rotated back"
+        tr("output not rotated back") if option.value == "only" else tr("output rotated back")
     ),
-    "exclusive": lambda option: "output ⊥ own value",
-    "shaped": lambda option: "pattern αI + βA − γC",
-    "query_mlp": lambda option: "Q half x, half MLP",
-    "fixed_values": lambda option: "random W for V",
-    "temperature": lambda option: f"scores / {option.written}",
+    # Translators: what a head reads out is orthogonal to the token's own value.
+    "exclusive": lambda option: tr("output ⊥ own value"),
+    "shaped": lambda option: tr("pattern αI + βA − γC"),
+    # Translators: half of each query is the token x, the other half is an MLP of it.
+    "query_mlp": lambda option: tr("Q half x, half MLP"),
+    "fixed_values": lambda option: tr("random W for V"),
+    "temperature": lambda option: tr("scores / {temperature}", temperature=option.written),
 }
 """Notes for other options; an option that is missing here is written in its text form."""
+
+_EVERY = {
+    # Translators: keys and values are computed in every second layer only.
+    2: mark("K, V every 2nd layer"),
+    3: mark("K, V every 3rd layer"),
+    4: mark("K, V every 4th layer"),
+}
+"""Note for each value of the option `kv_every`."""
+
+_MATRICES = (
+    mark("no matrix"),
+    mark("one matrix"),
+    mark("two matrices"),
+    mark("three matrices"),
+    mark("four matrices"),
+)
+"""Small numbers of matrices in words."""
 
 LEGEND = (
     "**W** a matrix, **x** the token itself, **&** two vectors side by side, **D** learnt factors, "
@@ -98,7 +131,7 @@ def variant_diagram(variant: Variant, wiring: Wiring, color: str) -> str:
     most_marks = max(map(len, marks.values()))
     line_end = last_row + _BOX_HEIGHT + _DROP + max(0, most_marks * _MARK - 4)
     role_y = line_end + _RADIUS - 1
-    notes = _notes(variant, wiring)
+    notes = [line for note in _notes(variant, wiring) for line in wrap(note, _LETTERS)]
     sizes = _role_sizes(wiring)
     text_y = role_y + _RADIUS + 2
     parts: list[str] = []
@@ -139,10 +172,11 @@ def variant_diagram(variant: Variant, wiring: Wiring, color: str) -> str:
 def _module_diagram(name: str) -> str:
     """Return the diagram of a PyTorch module, of which nothing is known but its name."""
     text = _text(_WIDTH / 2, 8 + _LINE, escape(name), "ak-token")
-    note = _text(_WIDTH / 2, 8 + 2 * _LINE, "a PyTorch module", "ak-small")
+    kind = tr("a PyTorch module")
+    note = _text(_WIDTH / 2, 8 + 2 * _LINE, kind, "ak-small")
     return (
         f'<svg viewBox="0 0 {_WIDTH} {16 + 2 * _LINE:g}" role="img" class="ak-diagram" '
-        f'aria-label="{escape(name, quote=True)}: a PyTorch module">{text}{note}</svg>'
+        f'aria-label="{escape(f"{name}: {kind}", quote=True)}">{text}{note}</svg>'
     )
 
 
@@ -158,27 +192,63 @@ def count_matrices(wiring: Wiring) -> int:
 
 def _in_words(variant: Variant, wiring: Wiring) -> str:
     """Describe the diagram in words."""
-    numbers = ("no matrix", "one matrix", "two matrices", "three matrices", "four matrices")
     count = count_matrices(wiring)
-    parts = [numbers[count] if count < len(numbers) else f"{count} matrices"]
+    in_words = tr(_MATRICES[count]) if count < len(_MATRICES) else ""
+    parts = [in_words or tr_n("{n} matrix", "{n} matrices", count)]
     for name in dict.fromkeys(wiring.roles.values()):
         vector = wiring.vectors[name]
-        roles = [role for role in ROLES if wiring.roles[role] == name]
+        members = _roles_with(name, wiring)
+        roles = listed(members)
         if vector.weight is None and vector.reads == TOKEN:
-            parts.append(f"{listed(roles)} {verb(roles, 'is', 'are')} the token itself")
-        elif len(roles) > 1:
-            parts.append(f"{listed(roles)} share one")
-        if vector.reads != TOKEN:
-            source_roles = [role for role in ROLES if wiring.roles[role] == vector.reads]
-            source = listed(source_roles) if source_roles else "a narrow vector"
-            shared = " and a vector that all heads share" * bool(
-                vector.shared_offset or vector.shared_prefix
+            parts.append(
+                # Translators: {roles} is letters such as K, or V and K.
+                tr_n(
+                    "{roles} is the token itself",
+                    "{roles} are the token itself",
+                    len(members),
+                    roles=roles,
+                )
             )
-            parts.append(f"{listed(roles)} made from {source}{shared}")
-    parts += [mark.words for name, mark in _MARKS.items() if name in _operations(variant, wiring)]
+        elif len(members) > 1:
+            # Translators: {roles} is such as "Q and K", and "one" is one matrix.
+            parts.append(tr("{roles} share one", roles=roles))
+        if vector.reads != TOKEN:
+            parts.append(_source_in_words(name, wiring))
+    names = _operations(variant, wiring)
+    parts += [tr(one.words) for name, one in _MARKS.items() if name in names]
     if sizes := _role_sizes(wiring):
         parts.append(", ".join(f"{role} {size}" for role, size in sizes.items()))
     return "; ".join([*parts, *_notes(variant, wiring)]) + "."
+
+
+def _source_in_words(name: str, wiring: Wiring) -> str:
+    """Say from which other vector the roles of a vector are computed."""
+    vector = wiring.vectors[name]
+    roles, source = (listed(_roles_with(each, wiring)) for each in (name, vector.reads))
+    adds_shared = vector.shared_offset or vector.shared_prefix
+    if source and adds_shared:
+        # Translators: {roles} and {source} are letters such as K, or V and K.
+        return tr(
+            "{roles} made from {source} and a vector that all heads share",
+            roles=roles,
+            source=source,
+        )
+    if source:
+        # Translators: {roles} and {source} are letters such as K, or V and K.
+        return tr("{roles} made from {source}", roles=roles, source=source)
+    if adds_shared:
+        # Translators: {roles} is letters such as K, or V and K.
+        return tr(
+            "{roles} made from a narrow vector and a vector that all heads share",
+            roles=roles,
+        )
+    # Translators: {roles} is letters such as K, or V and K.
+    return tr("{roles} made from a narrow vector", roles=roles)
+
+
+def _roles_with(name: str, wiring: Wiring) -> list[Role]:
+    """Return the roles that use a vector."""
+    return [role for role in ROLES if wiring.roles[role] == name]
 
 
 def _box_positions(wiring: Wiring) -> dict[str, tuple[float, float]]:
@@ -255,13 +325,13 @@ def _mark_nodes(
     """Return the marks along the last part of a role's line, in the order of the operations."""
     nodes = []
     from_x, from_y = start[0], start[1] + _BOX_HEIGHT
-    for i, mark in enumerate(reversed(marks)):
+    for i, one in enumerate(reversed(marks)):
         y = to_y - 9 - i * _MARK
         x = to_x + (from_x - to_x) * (to_y - y) / (to_y - from_y)
-        width = 8 + 5.5 * len(mark.sign)
+        width = 8 + 5.5 * len(one.sign)
         nodes.append(
             f'<g class="ak-mark"><rect x="{x - width / 2:g}" y="{y - 6:g}" width="{width:g}" '
-            f'height="12" rx="6" stroke="{color}"/><text x="{x:g}" y="{y + 3.2:g}">{mark.sign}'
+            f'height="12" rx="6" stroke="{color}"/><text x="{x:g}" y="{y + 3.2:g}">{one.sign}'
             "</text></g>"
         )
     return nodes
@@ -274,7 +344,7 @@ def _operations(variant: Variant, wiring: Wiring) -> list[str]:
 
 def _marks_on(role: Role, variant: Variant, wiring: Wiring) -> list[_Mark]:
     marks = [_MARKS[name] for name in _operations(variant, wiring) if name in _MARKS]
-    return [mark for mark in marks if role in mark.roles]
+    return [one for one in marks if role in one.roles]
 
 
 def _role_sizes(wiring: Wiring) -> dict[Role, str]:
@@ -294,11 +364,11 @@ def _role_sizes(wiring: Wiring) -> dict[Role, str]:
 
 
 def _notes(variant: Variant, wiring: Wiring) -> list[str]:
-    """Return the notes below the diagram, each of one line."""
+    """Return the notes below the diagram."""
     notes = []
     n_heads = wiring.sizes.n_heads
     if n_heads > 1 and len({v.n_heads for v in wiring.vectors.values()}) == 1:
-        notes.append(f"{n_heads} heads")
+        notes.append(tr_n("{n} head", "{n} heads", n_heads))
     for option in variant.options:
         if option.name in _NOTES:
             notes.append(_NOTES[option.name](option))
@@ -306,9 +376,5 @@ def _notes(variant: Variant, wiring: Wiring) -> list[str]:
             notes.append(str(option))
     positions = wiring.sizes.positions
     if positions != "none" and positions not in _MARKS:
-        notes.append(f"positions: {positions.replace('_', ' ')}")
-    return [note if len(note) <= _LETTERS else note[: _LETTERS - 1] + "…" for note in notes]
-
-
-def _ordinal(number: int) -> str:
-    return {2: "2nd", 3: "3rd"}.get(number, f"{number}th")
+        notes.append(tr("positions: {scheme}", scheme=positions.replace("_", " ")))
+    return notes

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 
+from attnkit.foundation.language import tr
 from attnkit.foundation.registry import calling_module, name_taken
 from attnkit.variants.names import CATALOGUE, Named, key_of
 from attnkit.variants.text import Variant
@@ -40,7 +41,8 @@ def register(
     Args:
         name: Short name without commas, which is no text form of another variant.
         variant: Text form of the variant.
-        explanation: What it does and why, in plain sentences; the first one stands in tables.
+        explanation: What it does and why, in plain sentences; the first one stands in tables. A
+            text from `mark`.
         source: Citation.
         family: Heading under which it is listed.
         aliases: Other names under which `search` finds it; `find` knows those of the five sharings.
@@ -78,7 +80,7 @@ def search(query: str) -> list[Named]:
     A word of the query matches every word that begins with it. Case does not count, and a hyphen
     counts as a space or as nothing: "multi-query", "multi query" and "multiquery" find the same
     entries. The search covers name, aliases, explanation, meaning, source and family, and the words
-    of text forms.
+    of text forms; the explanation in English and in the reader's language.
     """
     query_words = _words(query)
     if not query_words:
@@ -90,7 +92,8 @@ def search(query: str) -> list[Named]:
             continue
         names = _words(entry.name, *entry.aliases)
         variant = entry.variant
-        texts = [variant.meaning, entry.explanation, entry.source, entry.family]
+        explanations = {entry.explanation, tr(entry.explanation)}
+        texts = [variant.meaning, *explanations, entry.source, entry.family]
         if "=" not in query:  # a text form is found exactly, or it is wrong, which others say
             texts.append(variant.value)
         if _contains_all(names, query_words):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar
 
+from attnkit.foundation.language import mark, tr
 from attnkit.variants.catalogue import register
 from attnkit.variants.options import CountOption, Option, Parts, WidthOption, register_option
 from attnkit.variants.position_rules import POSITIONS
@@ -19,7 +20,7 @@ class HeadsOption(CountOption):
     """Number of query heads of the variant."""
 
     name = "n_heads"
-    help = "The variant has its own number of heads."
+    help = mark("The variant has its own number of heads.")
     high = 8
     allowed = "a whole number from 1 to 8"
     samples = ("1", "2", "4")
@@ -35,7 +36,7 @@ class HeadWidthOption(WidthOption):
     """Width of the heads of the variant."""
 
     name = "d_head"
-    help = "The variant has heads of its own width."
+    help = mark("The variant has heads of its own width.")
     samples = ("5", "16", "m/h", "2d")
     place = 11
     plain = True
@@ -55,8 +56,12 @@ class _OneWidthOption(WidthOption):
         tied = parts.sharing not in (Sharing.QKV, Sharing.Q_K)
         if tied and self.other not in parts.given:
             raise ValueError(
-                f"{self.name} does not go with {parts.sharing}: values that are tied to queries "
-                "or keys have the same width; set d_head"
+                tr(
+                    "{name} does not go with {sharing}: values that are tied to queries or keys "
+                    "have the same width; set d_head",
+                    name=self.name,
+                    sharing=parts.sharing.value,
+                )
             )
 
 
@@ -66,7 +71,7 @@ class KeyWidthOption(_OneWidthOption):
 
     name = "d_k"
     other = "d_v"
-    help = "Queries and keys have their own width."
+    help = mark("Queries and keys have their own width.")
     place = 12
 
     def resize(self, sizes: Sizes) -> None:
@@ -79,7 +84,7 @@ class ValueWidthOption(_OneWidthOption):
 
     name = "d_v"
     other = "d_k"
-    help = "Values have their own width."
+    help = mark("Values have their own width.")
     place = 13
 
     def resize(self, sizes: Sizes) -> None:
@@ -91,20 +96,24 @@ class KeyValueHeadsOption(CountOption):
     """Number of key and value heads, each shared by a group of query heads."""
 
     name = "kv_heads"
-    help = "Several heads of queries share one head of keys and values."
+    help = mark("Several heads of queries share one head of keys and values.")
     high = 8
     allowed = "a whole number that divides n_heads"
     samples = ("1", "2", "4")
     place = 14
     refuses = {
-        "Q=K Q=V Q=K=V": "tied queries have as many heads as keys or values; set n_heads",
+        "Q=K Q=V Q=K=V": mark("tied queries have as many heads as keys or values; set n_heads"),
     }
 
     def resize(self, sizes: Sizes) -> None:
         if sizes.n_heads % self.value:
             raise ValueError(
-                f"kv_heads={self.value} does not divide n_heads={sizes.n_heads}: all groups of "
-                "query heads must have the same size"
+                tr(
+                    "kv_heads={kv_heads} does not divide n_heads={n_heads}: all groups of query "
+                    "heads must have the same size",
+                    kv_heads=self.value,
+                    n_heads=sizes.n_heads,
+                )
             )
         sizes.kv_heads = self.value
 
@@ -114,7 +123,7 @@ class MlpOption(CountOption):
     """Width of the MLP of the variant."""
 
     name = "d_mlp"
-    help = "The variant has an MLP of its own width; 0: no MLP."
+    help = mark("The variant has an MLP of its own width; 0: no MLP.")
     low, high = 0, 512
     allowed = "a whole number from 0 to 512"
     samples = ("0", "7", "64")
@@ -131,8 +140,10 @@ _BOTH = "Kayyam et al. 2026, arXiv 2606.04032"
 register(
     "MHA-4",
     "QKV n_heads=4",
-    "Multi-head attention with four full heads: the baseline for GQA and MQA with four query "
-    "heads.",
+    mark(
+        "Multi-head attention with four full heads: the baseline for GQA and MQA with four query "
+        "heads."
+    ),
     "Vaswani et al. 2017, arXiv 1706.03762",
     FAMILY,
     aliases=("multi-head attention with four heads",),
@@ -140,8 +151,10 @@ register(
 register(
     "GQA",
     "QKV n_heads=4 kv_heads=2",
-    "Grouped-query attention: two query heads share one head of keys and values, which halves "
-    "the cache.",
+    mark(
+        "Grouped-query attention: two query heads share one head of keys and values, which halves "
+        "the cache."
+    ),
     _GQA,
     FAMILY,
     aliases=("grouped-query attention", "Llama", "Mistral"),
@@ -149,7 +162,7 @@ register(
 register(
     "MQA",
     "QKV n_heads=4 kv_heads=1",
-    "Multi-query attention: all query heads share one head of keys and values.",
+    mark("Multi-query attention: all query heads share one head of keys and values."),
     _MQA,
     FAMILY,
     aliases=("multi-query attention", "PaLM", "Falcon"),
@@ -157,7 +170,7 @@ register(
 register(
     "K=V + GQA",
     "K=V n_heads=4 kv_heads=2",
-    "Grouped-query attention in which keys are also the values: a quarter of the cache.",
+    mark("Grouped-query attention in which keys are also the values: a quarter of the cache."),
     _BOTH,
     FAMILY,
     aliases=("grouped-query attention with shared key-value",),
@@ -165,7 +178,9 @@ register(
 register(
     "K=V + MQA",
     "K=V n_heads=4 kv_heads=1",
-    "All heads share one vector per token, which is key and value at once, as in DeepSeek V4.",
+    mark(
+        "All heads share one vector per token, which is key and value at once, as in DeepSeek V4."
+    ),
     f"{_BOTH}; DeepSeek V4's code",
     FAMILY,
     aliases=("multi-query attention with shared key-value", "DeepSeek V4"),
@@ -173,8 +188,10 @@ register(
 register(
     "Thin keys",
     "QKV d_k=d/2",
-    "Queries and keys have half the width of values. The source says that about log₂ N dimensions "
-    "select one of N tokens.",
+    mark(
+        "Queries and keys have half the width of values. The source says that about log₂ N "
+        "dimensions select one of N tokens."
+    ),
     "reported: Thin Keys, arXiv 2603.04427 (abstract)",
     FAMILY,
     aliases=("narrow keys", "low-dimensional keys"),
@@ -182,8 +199,10 @@ register(
 register(
     "Wide values",
     "QKV d_v=2d",
-    "Values have twice the width of keys. The widths can differ: only the numbers of keys and of "
-    "values must agree.",
+    mark(
+        "Values have twice the width of keys. The widths can differ: only the numbers of keys and "
+        "of values must agree."
+    ),
     "a question asked in online discussions",
     FAMILY,
 )
@@ -201,20 +220,24 @@ class SharedHalfOption(Option):
     """
 
     name = "shared_half"
-    help = "Half of each key is half of the value; the other half is one vector for all heads."
+    help = mark(
+        "Half of each key is half of the value; the other half is one vector for all heads."
+    )
     place = 24
     refuses = {
-        "QKV Q=K Q=V Q=K=V": "keys must be tied to values only, K=V",
-        "kv_residual": "both define how keys are computed",
-        "rope_width rotate_values": "RoPE rotates the shared half of keys",
+        "QKV Q=K Q=V Q=K=V": mark("keys must be tied to values only, K=V"),
+        "kv_residual": mark("both define how keys are computed"),
+        "rope_width rotate_values": mark("RoPE rotates the shared half of keys"),
     }
 
     def rewire(self, wiring: Wiring) -> None:
         d_k, rotates = wiring.sizes.d_k, POSITIONS[wiring.sizes.positions].rotates
-        divisor = 4 if rotates else 2
-        if d_k % divisor:
-            scheme = " with positions=rope" if rotates else ""
-            raise ValueError(f"shared_half{scheme} needs a d_k divisible by {divisor}, not {d_k}")
+        if rotates and d_k % 4:
+            raise ValueError(
+                tr("shared_half with positions=rope needs a d_k divisible by 4, not {d_k}", d_k=d_k)
+            )
+        if d_k % 2:
+            raise ValueError(tr("shared_half needs a d_k divisible by 2, not {d_k}", d_k=d_k))
         values = wiring.roles["V"]
         wiring.project("R", TOKEN, 1, d_k // 2)
         wiring.vectors["RT"] = Vector(values, None, wiring.sizes.kv_heads, d_k, shared_prefix="R")
@@ -226,9 +249,11 @@ class SharedHalfOption(Option):
 register(
     "Grouped tied",
     "K=V n_heads=4 kv_heads=2 shared_half",
-    "Grouped tied attention: half of a key is half of the value of its group, and the other half "
-    "is one vector for all heads. With RoPE only this half is rotated, so values are not, and a "
-    "decoder keeps one value per group and one half.",
+    mark(
+        "Grouped tied attention: half of a key is half of the value of its group, and the other "
+        "half is one vector for all heads. With RoPE only this half is rotated, so values are not, "
+        "and a decoder keeps one value per group and one half."
+    ),
     "Zadouri et al. 2025, arXiv 2505.21487 (openreview 8ixiZ1b8rr)",
     FAMILY,
     aliases=("GTA", "grouped-tied attention"),

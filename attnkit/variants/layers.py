@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from attnkit.foundation.language import mark
 from attnkit.variants.catalogue import register
 from attnkit.variants.options import (
     ChoiceOption,
@@ -13,7 +14,7 @@ from attnkit.variants.wiring import Wiring
 
 FAMILY = "Across layers"
 
-_OWN_QUERIES = "queries are computed in every layer, keys and values are not"
+_OWN_QUERIES = mark("queries are computed in every layer, keys and values are not")
 
 
 @register_option
@@ -22,7 +23,7 @@ class SharedLayersOption(Option):
 
     name = "shared_layers"
     least_layers = 2
-    help = "All layers use the same attention matrices."
+    help = mark("All layers use the same attention matrices.")
     place = 60
 
     def rewire(self, wiring: Wiring) -> None:
@@ -35,7 +36,7 @@ class ReuseOption(CountOption):
 
     name = "kv_every"
     least_layers = 2
-    help = "Only some layers compute keys and values; the layers after them reuse these."
+    help = mark("Only some layers compute keys and values; the layers after them reuse these.")
     low, high = 2, 4
     allowed = "a whole number from 2 to 4"
     samples = ("2", "3")
@@ -60,7 +61,7 @@ class SourceLayersOption(ChoiceOption):
     """
 
     name = "kv_from"
-    help = "Upper layers use the values of the bottom layer and the keys of the middle layer."
+    help = mark("Upper layers use the values of the bottom layer and the keys of the middle layer.")
     choices = ("bottom_middle",)
     allowed = "bottom_middle"
     samples = choices
@@ -68,7 +69,7 @@ class SourceLayersOption(ChoiceOption):
     place = 62
     refuses = {
         "Q=K Q=V Q=K=V": _OWN_QUERIES,
-        "kv_every": "both choose layers for keys and values",
+        "kv_every": mark("both choose layers for keys and values"),
     }
 
     def rewire(self, wiring: Wiring) -> None:
@@ -78,7 +79,7 @@ class SourceLayersOption(ChoiceOption):
 register(
     "ALBERT",
     "QKV shared_layers",
-    "All layers use the attention matrices of the first. A model of one layer is plain QKV.",
+    mark("All layers use the attention matrices of the first. A model of one layer is plain QKV."),
     "reported: Lan et al. 2019, arXiv 1909.11942 (there with the MLP, too)",
     FAMILY,
     aliases=("shared layers", "cross-layer parameter sharing"),
@@ -86,8 +87,10 @@ register(
 register(
     "CLA",
     "QKV kv_every=2",
-    "Cross-layer attention: every second layer uses the keys and values of the one before it. "
-    "A model of one layer is plain QKV.",
+    mark(
+        "Cross-layer attention: every second layer uses the keys and values of the one before it. "
+        "A model of one layer is plain QKV."
+    ),
     "Brandon et al. 2024, arXiv 2405.12981",
     FAMILY,
     aliases=("cross-layer attention",),
@@ -95,8 +98,11 @@ register(
 register(
     "FusedKV-Lite",
     "QKV kv_from=bottom_middle",
-    "The upper half of the layers uses the values of the bottom layer and the keys of the middle "
-    "layer. With an even number of layers this halves the cache. With two layers it is CLA.",
+    mark(
+        "The upper half of the layers uses the values of the bottom layer and the keys of the "
+        "middle layer. With an even number of layers this halves the cache. With two layers it is "
+        "CLA."
+    ),
     "Lin et al. 2025, arXiv 2512.03870",
     FAMILY,
     aliases=("FusedKV", "cross-layer fusion of the KV cache"),
@@ -104,7 +110,7 @@ register(
 register(
     "CLA with K=V",
     "K=V kv_every=2",
-    "Keys are also the values, and two layers use the same ones: a quarter of the cache.",
+    mark("Keys are also the values, and two layers use the same ones: a quarter of the cache."),
     "composition of arXiv 2405.12981 and 2606.04032",
     FAMILY,
     aliases=("cross-layer attention with shared key-value",),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from attnkit.foundation.language import mark
 from attnkit.variants.catalogue import register
 from attnkit.variants.options import Option, WidthOption, register_option
 from attnkit.variants.wiring import TOKEN, Vector, Weight, Wiring
@@ -22,10 +23,10 @@ class KeylessOption(Option):
     """
 
     name = "keyless"
-    help = "Keys are computed from the values of the same head."
+    help = mark("Keys are computed from the values of the same head.")
     place = 22
     refuses = {
-        "Q=K K=V Q=K=V K=I": "keys are made from values",
+        "Q=K K=V Q=K=V K=I": mark("keys are made from values"),
     }
 
     def rewire(self, wiring: Wiring) -> None:
@@ -42,10 +43,12 @@ class KeylessOption(Option):
 register(
     "Keyless",
     "QKV keyless",
-    "There is no key matrix: each head computes keys from its values, so the cache contains only "
-    "values. With one head and an invertible W_V nothing is lost; with more heads, each key "
-    "depends only on the values of its head. W_Q can absorb the matrix: without norms and "
-    "rotations of keys, such a model can do what K=V can, and only learns in another way.",
+    mark(
+        "There is no key matrix: each head computes keys from its values, so the cache contains "
+        "only values. With one head and an invertible W_V nothing is lost; with more heads, each "
+        "key depends only on the values of its head. W_Q can absorb the matrix: without norms and "
+        "rotations of keys, such a model can do what K=V can, and only learns in another way."
+    ),
     "reported: Gao and Xu 2026, arXiv 2606.21848 (abstract); notes in the repository of Kayyam et "
     "al. 2026, arXiv 2606.04032",
     FAMILY,
@@ -65,12 +68,12 @@ class ValuelessOption(Option):
     """
 
     name = "valueless"
-    help = "Values are computed from the keys of all heads."
+    help = mark("Values are computed from the keys of all heads.")
     place = 22
     refuses = {
-        "K=V Q=V Q=K=V V=I K=I": "values are made from keys that have a matrix",
-        "keyless": "either keys or values are made from the other",
-        "kv_rank": "both define how values are computed",
+        "K=V Q=V Q=K=V V=I K=I": mark("values are made from keys that have a matrix"),
+        "keyless": mark("either keys or values are made from the other"),
+        "kv_rank": mark("both define how values are computed"),
     }
 
     def rewire(self, wiring: Wiring) -> None:
@@ -82,10 +85,12 @@ class ValuelessOption(Option):
 register(
     "Slim attention",
     "QKV valueless d_head=m/h",
-    "Values are computed from the keys of all heads, so a decoder keeps only keys. With as many "
-    "key numbers as the token has, any QKV model with an invertible W_K is such a model: the "
-    "source computes the matrix W_K⁻¹ W_V of a trained one, and nothing changes but rounding. Here "
-    "the matrix is trained.",
+    mark(
+        "Values are computed from the keys of all heads, so a decoder keeps only keys. With as "
+        "many key numbers as the token has, any QKV model with an invertible W_K is such a model: "
+        "the source computes the matrix W_K⁻¹ W_V of a trained one, and nothing changes but "
+        "rounding. Here the matrix is trained."
+    ),
     "reported: Graef and Wasielewski 2025, arXiv 2503.05840 (abstract)",
     FAMILY,
     aliases=("K-cache", "values from keys", "no value matrix", "key-only cache"),
@@ -93,9 +98,12 @@ register(
 register(
     "MFA-Key-Reuse",
     "QKV n_heads=4 kv_heads=1 valueless",
-    "All heads share one key, and one matrix makes the value of it, so the cache has one vector "
-    "per token. W_O can absorb this matrix: such a model can do what K=V + MQA can, and only "
-    "learns in another way. The source's wide heads and factorised queries are left out here.",
+    mark(
+        "All heads share one key, and one matrix makes the value of it, so the cache has one "
+        "vector per token. W_O can absorb this matrix: such a model can do what K=V + MQA can, and "
+        "only learns in another way. The source's wide heads and factorised queries are left out "
+        "here."
+    ),
     "reported: Hu et al. 2024, arXiv 2412.19255 (abstract)",
     FAMILY,
     aliases=("MFA-KR", "multi-matrix factorization attention", "key reuse"),
@@ -111,13 +119,18 @@ class LatentOption(WidthOption):
 
     name = "kv_rank"
     adjustable = True
-    help = "Keys and values are computed from one narrow vector, and only that vector is cached."
+    help = mark(
+        "Keys and values are computed from one narrow vector, and only that vector is cached."
+    )
     samples = ("3", "m/4", "d")
     place = 20
     refuses = {
-        "Q=K Q=V Q=K=V": "queries come from the token, keys and values from the narrow vector",
-        "K=I V=I": "it would not be narrow",
-        "k_rank keyless": "both define how keys are computed",
+        "Q=K Q=V Q=K=V": mark(
+            "queries come from the token, keys and values from the narrow vector"
+        ),
+        # Translators: "it" is the narrow vector from which keys and values are computed.
+        "K=I V=I": mark("it would not be narrow"),
+        "k_rank keyless": mark("both define how keys are computed"),
     }
 
     def rewire(self, wiring: Wiring) -> None:
@@ -136,12 +149,12 @@ class KeyRankOption(WidthOption):
 
     name = "k_rank"
     adjustable = True
-    help = "Keys are computed from a narrow vector of their own."
+    help = mark("Keys are computed from a narrow vector of their own.")
     samples = ("3", "m/4", "d")
     place = 21
     refuses = {
-        "Q=K K=V Q=K=V K=I": "keys must have a matrix of their own",
-        "keyless": "both define how keys are computed",
+        "Q=K K=V Q=K=V K=I": mark("keys must have a matrix of their own"),
+        "keyless": mark("both define how keys are computed"),
     }
 
     def rewire(self, wiring: Wiring) -> None:
@@ -156,8 +169,10 @@ class KeyRankOption(WidthOption):
 register(
     "MLA",
     "QKV kv_rank=m/4",
-    "Multi-head latent attention: keys and values of all heads are computed from one narrow "
-    "vector, and only that vector is cached. The separate RoPE key is left out here.",
+    mark(
+        "Multi-head latent attention: keys and values of all heads are computed from one narrow "
+        "vector, and only that vector is cached. The separate RoPE key is left out here."
+    ),
     "reported: DeepSeek-AI 2024, arXiv 2405.04434 (abstract)",
     FAMILY,
     aliases=("multi-head latent attention", "DeepSeek V2", "DeepSeek V3", "KV compression"),
@@ -165,7 +180,7 @@ register(
 register(
     "MLA with K=V",
     "K=V kv_rank=m/4",
-    "Keys are also the values, and both are computed from one narrow vector.",
+    mark("Keys are also the values, and both are computed from one narrow vector."),
     "composition of arXiv 2405.04434 and 2606.04032",
     FAMILY,
     aliases=("multi-head latent attention with shared key-value", "DeepSeek"),
@@ -173,7 +188,7 @@ register(
 register(
     "Low-rank key",
     "QKV k_rank=d/2",
-    "Only keys are computed from a narrow vector; values are not.",
+    mark("Only keys are computed from a narrow vector; values are not."),
     "reported: Thin Keys, arXiv 2603.04427 (abstract)",
     FAMILY,
     aliases=("factorised key", "compressed keys"),
@@ -193,15 +208,19 @@ class ResidualOption(WidthOption):
 
     name = "kv_residual"
     adjustable = True
-    help = "All heads share keys and values, and each head adds a low-rank residual of its own."
+    help = mark(
+        "All heads share keys and values, and each head adds a low-rank residual of its own."
+    )
     samples = ("2", "3", "m/4")
     place = 23
     refuses = {
-        "Q=K Q=V Q=K=V": "queries must not be tied, because all heads share one key and one value",
-        "K=I V=I": "keys and values must have matrices",
-        "kv_rank k_rank keyless sum diff": "both define how keys are computed",
-        "valueless fixed_values": "values have several matrices each",
-        "tie": "keys and values have several matrices each",
+        "Q=K Q=V Q=K=V": mark(
+            "queries must not be tied, because all heads share one key and one value"
+        ),
+        "K=I V=I": mark("keys and values must have matrices"),
+        "kv_rank k_rank keyless sum diff": mark("both define how keys are computed"),
+        "valueless fixed_values": mark("values have several matrices each"),
+        "tie": mark("keys and values have several matrices each"),
     }
 
     def rewire(self, wiring: Wiring) -> None:
@@ -227,9 +246,11 @@ class ResidualOption(WidthOption):
 register(
     "LRKV",
     "QKV n_heads=4 kv_residual=4",
-    "Low-rank key-value attention: all heads share one key and one value, and each head adds a "
-    "residual of rank 4 to both. It stands between MQA and full heads, and a decoder keeps the "
-    "shared vectors and the narrow ones.",
+    mark(
+        "Low-rank key-value attention: all heads share one key and one value, and each head adds a "
+        "residual of rank 4 to both. It stands between MQA and full heads, and a decoder keeps the "
+        "shared vectors and the narrow ones."
+    ),
     "O'Neill et al. 2026, arXiv 2601.11471",
     FAMILY,
     aliases=("low-rank key-value attention", "low-rank residuals"),

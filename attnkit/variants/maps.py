@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Literal
 
+from attnkit.foundation.language import mark, tr
 from attnkit.variants.catalogue import register
 from attnkit.variants.options import Option, register_option
 from attnkit.variants.rules import Code, Layer
@@ -21,15 +22,18 @@ class _TwoMaps(Option):
     """Base class of options with two queries, two keys and one value per head."""
 
     refuses = {
-        "K=V Q=V Q=K=V": "there are two keys and queries per head, but one value",
-        "Q=I K=I": "both maps would be one",
-        "sum diff kv_rank k_rank keyless valueless": "it makes two keys per head",
+        "K=V Q=V Q=K=V": mark("there are two keys and queries per head, but one value"),
+        "Q=I K=I": mark("both maps would be one"),
+        # Translators: "it" is the option that does not go with the other one.
+        "sum diff kv_rank k_rank keyless valueless": mark("it makes two keys per head"),
     }
 
     def resize(self, sizes: Sizes) -> None:
         """Refuse grouped keys, which two maps do not support."""
         if sizes.kv_heads not in (0, sizes.n_heads):
-            raise ValueError(f"{self.name} does not go with fewer kv_heads than n_heads")
+            raise ValueError(
+                tr("{name} does not go with fewer kv_heads than n_heads", name=self.name)
+            )
 
     def rewire(self, wiring: Wiring) -> None:
         """Double the queries and keys; those of one head stand side by side."""
@@ -44,7 +48,7 @@ class SumOption(_TwoMaps):
     """Sum of two score maps, S = Q₁K₁ᵀ + Q₂K₂ᵀ, which is one bilinear form of twice the rank."""
 
     name = "sum"
-    help = "Two score matrices are added before the softmax."
+    help = mark("Two score matrices are added before the softmax.")
     place = 25
 
     def rewire(self, wiring: Wiring) -> None:
@@ -71,7 +75,9 @@ class DifferentialOption(_TwoMaps):
     """
 
     name = "diff"
-    help = "A second pattern is subtracted from the first, which cancels what they have in common."
+    help = mark(
+        "A second pattern is subtracted from the first, which cancels what they have in common."
+    )
     place = 26
 
     def rewire(self, wiring: Wiring) -> None:
@@ -120,8 +126,10 @@ class DifferentialOption(_TwoMaps):
 register(
     "Differential",
     "QKV d_k=d/2 diff",
-    "Differential attention: four projections of half width give two patterns, and one is "
-    "subtracted from the other. It has about as many parameters as QKV.",
+    mark(
+        "Differential attention: four projections of half width give two patterns, and one is "
+        "subtracted from the other. It has about as many parameters as QKV."
+    ),
     "Ye et al. 2024, arXiv 2410.05258",
     FAMILY,
     aliases=("differential transformer", "differential attention", "DIFF transformer"),
@@ -129,8 +137,10 @@ register(
 register(
     "Two scores",
     "QKV sum",
-    "Four matrices give two scores, which are added, as some people propose. The sum equals one "
-    "score of twice the width: [Q₁ Q₂][K₁ K₂]ᵀ.",
+    mark(
+        "Four matrices give two scores, which are added, as some people propose. The sum equals "
+        "one score of twice the width: [Q₁ Q₂][K₁ K₂]ᵀ."
+    ),
     "a question asked in online discussions",
     FAMILY,
     aliases=("four matrices", "sum of two attention scores"),

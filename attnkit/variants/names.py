@@ -17,7 +17,8 @@ class Named:
     Attributes:
         name: Short name, typed and displayed.
         variant: The variant.
-        explanation: What it does and why, in plain sentences; the first one stands in tables.
+        explanation: What it does and why, in plain sentences; the first one stands in tables. A
+            text from `mark`.
         source: Citation; begins with "reported" if only an abstract was read.
         family: Heading under which it is listed.
         aliases: Other names under which people search for it; see `find`.

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
+from attnkit.foundation.language import tr
 from attnkit.foundation.registry import name_taken, origin_of
 from attnkit.variants.rules import Rule
 from attnkit.variants.sharing import Role, Sharing
@@ -32,7 +33,7 @@ class Option(Rule):
 
     Class attributes:
         name: Name in the text form.
-        help: What it does to the variant, in one plain sentence.
+        help: What it does to the variant, in one plain sentence; a text from `mark`.
         allowed: Allowed values in words; empty if it takes no value.
         samples: Values for tests, as typed; None is the word without a value.
         place: Rank in the text form and in the order of application; equal ranks go by name.
@@ -41,8 +42,9 @@ class Option(Rule):
         diagonal: Whether it multiplies tied queries and keys by different factors. Scores then
             stay symmetric unless positions rotate the vectors.
         least_layers: Smallest number of layers with which it has an effect.
-        refuses: Why it does not go with some words: words with spaces between them → reason. A word
-            is a sharing, a role without a matrix such as V=I, or the name of another option.
+        refuses: Why it does not go with some words: words with spaces between them → reason, a
+            text from `mark`. A word is a sharing, a role without a matrix such as V=I, or the name
+            of another option.
 
     Attributes:
         value: The value that was read; True without one.
@@ -71,7 +73,7 @@ class Option(Rule):
             ValueError: If the value is not allowed; the message says what is.
         """
         if text is not None:
-            raise ValueError("no value: the bare word")
+            raise ValueError(tr("no value: the bare word"))
         return cls()
 
     def __str__(self) -> str:
@@ -160,7 +162,7 @@ class CountOption(Option):
     def read(cls, text: str | None) -> Self:
         digits = text is not None and text.isascii() and text.isdecimal()
         if text is None or not digits or not cls.low <= int(text) <= cls.high:
-            raise ValueError(f"a whole number from {cls.low} to {cls.high}")
+            raise ValueError(tr("a whole number from {low} to {high}", low=cls.low, high=cls.high))
         return cls(int(text))
 
 
@@ -189,7 +191,14 @@ class EvenWidthOption(WidthOption):
         """Return the width at the sizes of a variant. Raises ValueError if it is odd."""
         width = self.value.resolve(self.name, wiring.sizes)
         if width % 2:
-            raise ValueError(f"{self.name}={self.value} is {width} here, allowed an even number")
+            raise ValueError(
+                tr(
+                    "{name}={value} is {width} here, allowed an even number",
+                    name=self.name,
+                    value=self.value,
+                    width=width,
+                )
+            )
         return width
 
 
@@ -207,7 +216,7 @@ class NumberOption(Option):
         except ValueError:
             number = float("nan")
         if not cls.low <= number <= cls.high:
-            raise ValueError(f"a number from {cls.low:g} to {cls.high:g}")
+            raise ValueError(tr("a number from {low:g} to {high:g}", low=cls.low, high=cls.high))
         return cls(number)
 
     @property
@@ -227,7 +236,8 @@ class ChoiceOption(Option):
         for choice in cls.choices:
             if text is not None and choice.lower() == text.lower():
                 return cls(choice)
-        raise ValueError("one of " * (len(cls.choices) > 1) + ", ".join(cls.choices))
+        choices = ", ".join(cls.choices)
+        raise ValueError(tr("one of {choices}", choices=choices) if cls.choices[1:] else choices)
 
 
 TIE_OPTIONS = ("tie", "tie_by", "tie_at")
@@ -261,9 +271,17 @@ def register_option(option_type: _OptionType) -> _OptionType:
 
 
 def refuse(parts: Parts, name: str, *words: str, because: str) -> None:
-    """Raise ValueError if a variant has any of these words besides the option `name`."""
+    """Raise ValueError if a variant has any of these words besides the option `name`.
+
+    Args:
+        because: The reason, a text from `mark`.
+    """
     without_matrix = {f"{role}={IDENTITY}" for role in parts.identity}
     present = {parts.sharing.value, *without_matrix, *parts.given} - {name}
     for word in words:
         if word in present:
-            raise ValueError(f"{name} does not go with {word}: {because}")
+            reason = tr(because)
+            raise ValueError(
+                # Translators: {reason} is a clause, such as "both define how keys are computed".
+                tr("{name} does not go with {word}: {reason}", name=name, word=word, reason=reason)
+            )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from attnkit.foundation.language import tr
 from attnkit.variants.rules import Code, Layer, Rule
 from attnkit.variants.sharing import Role
 from attnkit.variants.wiring import Weight, Wiring
@@ -63,11 +64,18 @@ class RotaryPositions(Positions):
         widths = {"d_k": sizes.d_k} | ({"d_v": sizes.d_v} if rotation.values else {})
         for name, width in widths.items():
             if rotation.width == 0 and width % 2:
-                raise ValueError(f"positions=rope needs an even {name}, not {width}")
+                raise ValueError(
+                    tr("positions=rope needs an even {name}, not {width}", name=name, width=width)
+                )
             if rotation.width > width:
                 raise ValueError(
-                    f"rope_width is {rotation.width} here, allowed an even number up to {name}, "
-                    f"which is {width}"
+                    tr(
+                        "rope_width is {value} here, allowed an even number up to {name}, which is "
+                        "{width}",
+                        value=rotation.width,
+                        name=name,
+                        width=width,
+                    )
                 )
 
     def adjust(self, role: Role, rows: Tensor, positions: Tensor, layer: Layer) -> Tensor:

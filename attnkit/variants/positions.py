@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import attnkit.variants.scores  # noqa: F401  names below contain its norms
+from attnkit.foundation.language import mark, tr
 from attnkit.variants.catalogue import register
 from attnkit.variants.options import (
     ChoiceOption,
@@ -32,7 +33,7 @@ class PositionsOption(ChoiceOption):
     """Position scheme of the variant."""
 
     name = "positions"
-    help = "The variant has its own position scheme."
+    help = mark("The variant has its own position scheme.")
     choices = tuple(POSITIONS)
     allowed = "one of " + ", ".join(choices)
     samples = choices
@@ -43,7 +44,7 @@ class PositionsOption(ChoiceOption):
 register(
     "Learned positions",
     "QKV positions=learned",
-    "A learned vector per position is added to every token, as in the first transformers.",
+    mark("A learned vector per position is added to every token, as in the first transformers."),
     "Vaswani et al. 2017, arXiv 1706.03762",
     FAMILY,
     aliases=("absolute position embedding", "learned position embedding", "BERT", "GPT-2"),
@@ -51,8 +52,10 @@ register(
 register(
     "RoPE",
     "QKV positions=rope",
-    "Queries and keys are rotated by their position, so scores depend on the signed distance. With "
-    "Q=K they stay exactly symmetric.",
+    mark(
+        "Queries and keys are rotated by their position, so scores depend on the signed distance. "
+        "With Q=K they stay exactly symmetric."
+    ),
     "Su et al. 2021, arXiv 2104.09864",
     FAMILY,
     aliases=("rotary position embedding", "RoFormer", "Llama", "GPT-NeoX"),
@@ -60,8 +63,10 @@ register(
 register(
     "RoPE with Q=K",
     "Q=K positions=rope",
-    "Queries and keys are rotated by their own positions, and scores stay symmetric: before the "
-    "softmax, position i attends to j as strongly as j to i.",
+    mark(
+        "Queries and keys are rotated by their own positions, and scores stay symmetric: before "
+        "the softmax, position i attends to j as strongly as j to i."
+    ),
     "derived here, tested; after Su et al. 2021, arXiv 2104.09864",
     FAMILY,
     aliases=("rotary position embedding with shared query and key",),
@@ -69,7 +74,7 @@ register(
 register(
     "ALiBi",
     "QKV n_heads=4 positions=alibi",
-    "Scores fall with the distance, at a different rate in every head.",
+    mark("Scores fall with the distance, at a different rate in every head."),
     "Press et al. 2021, arXiv 2108.12409",
     FAMILY,
     aliases=("attention with linear biases", "BLOOM", "MPT"),
@@ -77,7 +82,9 @@ register(
 register(
     "Relative bias with Q=K",
     "Q=K positions=relative",
-    "A learned bias per offset gives symmetric scores a direction: forward and backward differ.",
+    mark(
+        "A learned bias per offset gives symmetric scores a direction: forward and backward differ."
+    ),
     "after Raffel et al. 2020, arXiv 1910.10683",
     FAMILY,
     aliases=("relative position bias", "T5 bias"),
@@ -85,16 +92,21 @@ register(
 register(
     "Key bias with Q=K",
     "Q=K positions=key_bias",
-    "A learned bias per key position is added to the scores. In the softmax this is equivalent to "
-    "(X)⁺ without its temperature.",
+    mark(
+        "A learned bias per key position is added to the scores. In the softmax this is equivalent "
+        "to (X)⁺ without its temperature."
+    ),
     "derived here, tested",
     FAMILY,
 )
 register(
     "(Q=K)⁺",
     "Q=K positions=plus",
-    "A fixed 2-D sinusoid is mixed into symmetric scores. In the softmax it is equivalent to a "
-    "temperature and a bias of key positions. Its weights start small, so scores start near zero.",
+    mark(
+        "A fixed 2-D sinusoid is mixed into symmetric scores. In the softmax it is equivalent to a "
+        "temperature and a bias of key positions. Its weights start small, so scores start near "
+        "zero."
+    ),
     _KAYYAM,
     FAMILY,
     aliases=("Q=K plus", "positions plus"),
@@ -102,7 +114,7 @@ register(
 register(
     "(Q=K=V)⁺",
     "Q=K=V positions=plus",
-    "All roles share one matrix, and the sinusoid makes the scores asymmetric.",
+    mark("All roles share one matrix, and the sinusoid makes the scores asymmetric."),
     _KAYYAM,
     FAMILY,
     aliases=("Q=K=V plus", "positions plus"),
@@ -122,7 +134,7 @@ class RopeWidthOption(EvenWidthOption):
     """
 
     name = "rope_width"
-    help = "RoPE rotates only this many components of each vector, the first ones."
+    help = mark("RoPE rotates only this many components of each vector, the first ones.")
     samples = ("2", "4", "d")
     place = 36
 
@@ -145,11 +157,11 @@ class RotateValuesOption(Option):
     """
 
     name = "rotate_values"
-    help = (
+    help = mark(
         "RoPE rotates values, too, and outputs are rotated back by the position of the query; "
         "with `only` they are not rotated back."
     )
-    allowed = "`only`, or no value"
+    allowed = mark("`only`, or no value")
     samples = (None, "only")
     place = 41
 
@@ -158,13 +170,16 @@ class RotateValuesOption(Option):
         if text is None:
             return _RotateValuesAndBack()
         if text.lower() != "only":
-            raise ValueError(cls.allowed)
+            raise ValueError(tr(cls.allowed))
         return cls("only")
 
     def check(self, parts: Parts) -> None:
         """Refuse rules of values if the values are the keys."""
         if parts.sharing.owner("V") == parts.sharing.owner("K"):
-            because = f"with {parts.sharing} and rotated values, values are the keys"
+            because = mark(
+                "with {sharing} and rotated values, values are the keys",
+                sharing=parts.sharing.value,
+            )
             refuse(parts, self.name, "scaled", "v_norm", because=because)
 
     def rewire(self, wiring: Wiring) -> None:
@@ -193,17 +208,23 @@ def _require_rotation(option: Option, wiring: Wiring) -> None:
     """Raise ValueError if the positions of the variant do not rotate vectors."""
     if not POSITIONS[wiring.sizes.positions].rotates:
         raise ValueError(
-            f"{option.name} needs positions=rope; positions are {wiring.sizes.positions} here"
+            tr(
+                "{name} needs positions=rope; positions are {scheme} here",
+                name=option.name,
+                scheme=wiring.sizes.positions,
+            )
         )
 
 
 register(
     "K=V before rotation (Gemma 4)",
     "K=V qk_norm v_norm positions=rope",
-    "Keys and values share a matrix, and values are taken before the norm and the rotation of "
-    "keys. A decoder that keeps what it uses keeps two vectors per token, unless it computes the "
-    "keys again at every step. Other choices of Gemma 4, such as scores without √d and the "
-    "rotation of only a part, are left out here.",
+    mark(
+        "Keys and values share a matrix, and values are taken before the norm and the rotation of "
+        "keys. A decoder that keeps what it uses keeps two vectors per token, unless it computes "
+        "the keys again at every step. Other choices of Gemma 4, such as scores without √d and the "
+        "rotation of only a part, are left out here."
+    ),
     f"Gemma 4's code (global layers); K=V: {_KAYYAM}",
     FAMILY,
     aliases=("attention_k_eq_v", "shared key-value with RoPE"),
@@ -211,10 +232,12 @@ register(
 register(
     "K=V after rotation (DeepSeek V4)",
     "K=V qk_norm positions=rope rotate_values",
-    "The key, after its norm and its rotation, is also the value. The "
-    "output is rotated back by the position of the query, so it depends on distances only, and a "
-    "decoder keeps one vector per token. Other choices of DeepSeek V4, such as one key for all "
-    "heads and the rotation of only a part, are left out here.",
+    mark(
+        "The key, after its norm and its rotation, is also the value. The output is rotated back "
+        "by the position of the query, so it depends on distances only, and a decoder keeps one "
+        "vector per token. Other choices of DeepSeek V4, such as one key for all heads and the "
+        "rotation of only a part, are left out here."
+    ),
     f"DeepSeek V4's code; K=V: {_KAYYAM}",
     FAMILY,
     aliases=("shared key-value with RoPE", "inverse RoPE"),
@@ -222,8 +245,10 @@ register(
 register(
     "Rotated values (RoVE)",
     "QKV positions=rope rotate_values",
-    "Values are rotated by their position as keys are, and outputs are rotated back. Both "
-    "the weight of a token and the vector that is read from it then depend on the distance.",
+    mark(
+        "Values are rotated by their position as keys are, and outputs are rotated back. Both "
+        "the weight of a token and the vector that is read from it then depend on the distance."
+    ),
     "García-Castellanos et al. 2026, arXiv 2606.11275",
     FAMILY,
     aliases=("rotary value embeddings", "attentive convolution"),
@@ -231,8 +256,10 @@ register(
 register(
     "Partial RoPE",
     "QKV positions=rope rope_width=4",
-    "Only the first four numbers of each query and key are rotated by position, so the others "
-    "compare contents at any distance.",
+    mark(
+        "Only the first four numbers of each query and key are rotated by position, so the others "
+        "compare contents at any distance."
+    ),
     "Black et al. 2022, arXiv 2204.06745 (GPT-NeoX)",
     FAMILY,
     aliases=("partial rotary", "rotary_pct", "Phi"),

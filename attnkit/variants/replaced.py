@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from attnkit.foundation.language import mark, tr
 from attnkit.variants.catalogue import register
 from attnkit.variants.options import Option, WidthOption, register_option
 from attnkit.variants.partitions import IDENTITIES
@@ -29,12 +30,13 @@ class QueryMlpOption(WidthOption):
 
     name = "query_mlp"
     adjustable = True
-    help = "Half of each query is the token, and the other half is an MLP of the token."
+    help = mark("Half of each query is the token, and the other half is an MLP of the token.")
     samples = ("3", "m/2", "d")
     place = 19
     refuses = {
-        "Q=K Q=V Q=K=V Q=I": "queries must have a matrix of their own, which it replaces",
-        "sum diff": "they make two queries per head",
+        "Q=K Q=V Q=K=V Q=I": mark("queries must have a matrix of their own, which it replaces"),
+        # Translators: "they" are the options `sum` and `diff`.
+        "sum diff": mark("they make two queries per head"),
     }
 
     def rewire(self, wiring: Wiring) -> None:
@@ -47,8 +49,13 @@ class QueryMlpOption(WidthOption):
         query = wiring.vectors["Q"]
         if query.n_numbers != sizes.d_model:
             raise ValueError(
-                f"query_mlp needs n_heads · d_k = d_model, but {query.n_heads} · {query.width} is "
-                f"not {sizes.d_model}; try d_head=m/h"
+                tr(
+                    "query_mlp needs n_heads · d_k = d_model, but {n_heads} · {d_k} is not "
+                    "{d_model}; try d_head=m/h",
+                    n_heads=query.n_heads,
+                    d_k=query.width,
+                    d_model=sizes.d_model,
+                )
             )
         wiring.drop("Q")
         wiring.project("F", TOKEN, 1, hidden)
@@ -60,9 +67,11 @@ class QueryMlpOption(WidthOption):
 register(
     "Nonlinear queries",
     "QKV query_mlp=m/2 d_head=m/h",
-    "Each query is the mean of the token and of a small MLP of the token, which has as many "
-    "numbers as W_Q, and a gain for each number of the token. A linear W_Q can move into other "
-    "matrices, so it may be the identity; an MLP cannot.",
+    mark(
+        "Each query is the mean of the token and of a small MLP of the token, which has as many "
+        "numbers as W_Q, and a gain for each number of the token. A linear W_Q can move into other "
+        "matrices, so it may be the identity; an MLP cannot."
+    ),
     "Karbevski 2026, arXiv 2603.13381, and its code",
     IDENTITIES,
     aliases=("nonlinear residual queries", "MLP queries"),
@@ -74,12 +83,13 @@ class FixedValuesOption(Option):
     """A value matrix that keeps its random initial numbers."""
 
     name = "fixed_values"
-    help = "The value matrix is random and is not trained."
+    help = mark("The value matrix is random and is not trained.")
     place = 65
     plain = True
     refuses = {
-        "K=V Q=V Q=K=V V=I": "values must have a matrix of their own",
-        "tie": "the matrix would change",
+        "K=V Q=V Q=K=V V=I": mark("values must have a matrix of their own"),
+        # Translators: the value matrix, which is random and must stay as it is.
+        "tie": mark("the matrix would change"),
     }
 
     def rewire(self, wiring: Wiring) -> None:
@@ -90,9 +100,11 @@ class FixedValuesOption(Option):
 register(
     "Fixed random values",
     "QKV fixed_values",
-    "The value matrix keeps its random initial numbers: only the embedding and W_O learn what a "
-    "token hands over. It asks what a learnt W_V is good for where heads are narrower than the "
-    "token, so that values cannot be the token itself.",
+    mark(
+        "The value matrix keeps its random initial numbers: only the embedding and W_O learn what "
+        "a token hands over. It asks what a learnt W_V is good for where heads are narrower than "
+        "the token, so that values cannot be the token itself."
+    ),
     "the project's own",
     IDENTITIES,
     aliases=("random value matrix", "frozen values", "untrained value matrix"),
@@ -111,19 +123,24 @@ class ShapedOption(Option):
     """
 
     name = "shaped"
-    help = "The own value is added to what a head reads, and the mean of all values is subtracted."
+    help = mark(
+        "The own value is added to what a head reads, and the mean of all values is subtracted."
+    )
     place = 40
     refuses = {
-        "exclusive": "one adds the own value, the other removes it",
-        "diff": "both subtract a second pattern",
+        # Translators: "one" and "the other" are two options; the value is that of the token itself.
+        "exclusive": mark("one adds the own value, the other removes it"),
+        "diff": mark("both subtract a second pattern"),
     }
 
     def rewire(self, wiring: Wiring) -> None:
         """Add α, β and γ for every head; refuse cross-attention, where no token sees itself."""
         if wiring.sizes.two_sided:
             raise ValueError(
-                "shaped does not go with an encoder and a decoder: in cross-attention a token has "
-                "no value of its own among those that it sees"
+                tr(
+                    "shaped does not go with an encoder and a decoder: in cross-attention a token "
+                    "has no value of its own among those that it sees"
+                )
             )
         for name in ("alpha", "beta", "gamma"):
             wiring.weights[name] = Weight((wiring.sizes.n_heads,), fill=(1.0,))
@@ -161,8 +178,10 @@ _SIMPLIFIED = "He and Hofmann 2023, arXiv 2311.01906"
 register(
     "No values and no output",
     "QKV V=I O=I d_head=m/h",
-    "There is neither a value matrix nor an output matrix: each head adds up its part of the "
-    "tokens that it attends to.",
+    mark(
+        "There is neither a value matrix nor an output matrix: each head adds up its part of the "
+        "tokens that it attends to."
+    ),
     f"reported: after {_SIMPLIFIED}, without its shaped attention",
     IDENTITIES,
     aliases=("simplified block", "no value and projection parameters"),
@@ -170,9 +189,11 @@ register(
 register(
     "Shaped attention",
     "QKV V=I O=I d_head=m/h shaped",
-    "There is neither a value matrix nor an output matrix, and each head adds the token itself "
-    "and subtracts the mean of what it sees, with learnt weights. The source also removes skip "
-    "connections and norms, which stay here.",
+    mark(
+        "There is neither a value matrix nor an output matrix, and each head adds the token itself "
+        "and subtracts the mean of what it sees, with learnt weights. The source also removes skip "
+        "connections and norms, which stay here."
+    ),
     f"reported: {_SIMPLIFIED} (abstract)",
     IDENTITIES,
     aliases=("simplified attention sub-block", "SAS"),

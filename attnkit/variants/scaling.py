@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from attnkit.foundation.language import mark
 from attnkit.variants.catalogue import register
 from attnkit.variants.options import Option, register_option
 from attnkit.variants.rules import Code, Layer
@@ -21,7 +22,7 @@ class ScaledOption(Option):
     """One learnt diagonal per role, by which its vectors are multiplied."""
 
     name = "scaled"
-    help = "Each role multiplies its vectors by learnt factors of its own."
+    help = mark("Each role multiplies its vectors by learnt factors of its own.")
     diagonal = True
     linear = True
     place = 30
@@ -49,14 +50,16 @@ class SignedOption(Option):
     """
 
     name = "signed"
-    help = "Keys are the queries times learnt factors of both signs, so scores are indefinite."
+    help = mark(
+        "Keys are the queries times learnt factors of both signs, so scores are indefinite."
+    )
     diagonal = True
     linear = True
     place = 31
     refuses = {
-        "QKV K=V Q=V": "keys must be queries, Q=K or Q=K=V",
-        "unit_key": "scores would not be symmetric",
-        "scaled": "both give keys factors of their own",
+        "QKV K=V Q=V": mark("keys must be queries, Q=K or Q=K=V"),
+        "unit_key": mark("scores would not be symmetric"),
+        "scaled": mark("both give keys factors of their own"),
     }
 
     def rewire(self, wiring: Wiring) -> None:
@@ -76,8 +79,11 @@ class SignedOption(Option):
 register(
     "Indefinite",
     "Q=K signed",
-    "Scores are x W D Wᵀ xᵀ with a diagonal D of both signs: they stay symmetric, but a token can "
-    "have a low score with itself. This separates the cost of symmetry from that of positivity.",
+    mark(
+        "Scores are x W D Wᵀ xᵀ with a diagonal D of both signs: they stay symmetric, but a token "
+        "can have a low score with itself. This separates the cost of symmetry from that of "
+        "positivity."
+    ),
     "the project's own, after the notes on symmetric forms in arXiv 2406.06366",
     FAMILY,
     aliases=("signed form", "symmetric bilinear form"),
@@ -85,14 +91,19 @@ register(
 register(
     "Scaled sharing",
     "Q=K=V scaled",
-    "All roles share one matrix W, and each has a diagonal: q = (xW)D_Q, k = (xW)D_K, v = (xW)D_V.",
+    mark(
+        "All roles share one matrix W, and each has a diagonal: q = (xW)D_Q, k = (xW)D_K, v = "
+        "(xW)D_V."
+    ),
     "reported: Kowsher et al. 2024, arXiv 2412.00359 (abstract)",
     FAMILY,
 )
 register(
     "Scaled K=V",
     "K=V scaled",
-    "Keys and values share a matrix and differ by a diagonal, so the cache contains one vector.",
+    mark(
+        "Keys and values share a matrix and differ by a diagonal, so the cache contains one vector."
+    ),
     "reported: after Kowsher et al. 2024, arXiv 2412.00359",
     FAMILY,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+from attnkit.foundation.language import mark, tr
 from attnkit.variants.catalogue import register
 from attnkit.variants.options import (
     ChoiceOption,
@@ -31,19 +32,21 @@ class ExclusiveOption(Option):
     """
 
     name = "exclusive"
-    help = "What a head reads out is made orthogonal to the token's own value."
+    help = mark("What a head reads out is made orthogonal to the token's own value.")
     place = 40
 
     def rewire(self, wiring: Wiring) -> None:
         """Refuse cross-attention and values of one number."""
         if wiring.sizes.two_sided:
             raise ValueError(
-                "exclusive does not go with an encoder and a decoder: in cross-attention a token "
-                "has no value of its own among those that it sees"
+                tr(
+                    "exclusive does not go with an encoder and a decoder: in cross-attention a "
+                    "token has no value of its own among those that it sees"
+                )
             )
         if wiring.sizes.d_v < 2:
             raise ValueError(
-                "exclusive needs d_v of at least 2, but it is 1: no direction would be left"
+                tr("exclusive needs d_v of at least 2, but it is 1: no direction would be left")
             )
 
     def finish(
@@ -67,8 +70,10 @@ _SOURCE = "Zhai 2026, arXiv 2603.09078"
 register(
     "Exclusive",
     "QKV exclusive",
-    "Exclusive self-attention: what a head reads out is made orthogonal to the token's own value. "
-    "The idea of the source: the residual stream carries the token already.",
+    mark(
+        "Exclusive self-attention: what a head reads out is made orthogonal to the token's own "
+        "value. The idea of the source: the residual stream carries the token already."
+    ),
     _SOURCE,
     FAMILY,
     aliases=("exclusive self-attention", "XSA"),
@@ -76,8 +81,10 @@ register(
 register(
     "Exclusive Q=K",
     "Q=K exclusive",
-    "With Q=K a token tends to attend to itself. A self-mask changes the pattern; exclusive "
-    "self-attention changes the output and removes the direction of the token's own value.",
+    mark(
+        "With Q=K a token tends to attend to itself. A self-mask changes the pattern; exclusive "
+        "self-attention changes the output and removes the direction of the token's own value."
+    ),
     f"after {_SOURCE}",
     FAMILY,
     aliases=("exclusive self-attention with shared query and key", "XSA"),
@@ -93,12 +100,13 @@ class NormalisedOption(Option):
     """
 
     name = "qk_norm"
-    help = "Queries and keys are normalised, each with learnt gains."
+    help = mark("Queries and keys are normalised, each with learnt gains.")
     diagonal = True
     place = 32
     refuses = {
-        "unit_key": "both set the length of keys",
-        "scaled signed": "its gains are factors already",
+        "unit_key": mark("both set the length of keys"),
+        # Translators: "its" refers to the option `qk_norm`.
+        "scaled signed": mark("its gains are factors already"),
     }
 
     def rewire(self, wiring: Wiring) -> None:
@@ -131,7 +139,7 @@ class ValueNormOption(Option):
     """
 
     name = "v_norm"
-    help = "Values are normalised, without gains."
+    help = mark("Values are normalised, without gains.")
     place = 32
 
     def adjust(self, role: Role, rows: Tensor, positions: Tensor, layer: Layer) -> Tensor:
@@ -149,8 +157,10 @@ class ValueNormOption(Option):
 register(
     "QK-norm",
     "QKV qk_norm",
-    "Queries and keys are normalised before the scores are computed, as in large models, to keep "
-    "scores from growing.",
+    mark(
+        "Queries and keys are normalised before the scores are computed, as in large models, to "
+        "keep scores from growing."
+    ),
     "Dehghani et al. 2023, arXiv 2302.05442; Henry et al. 2020, arXiv 2010.04245",
     FAMILY,
     aliases=("query-key normalisation", "query-key normalization", "QKNorm"),
@@ -166,7 +176,7 @@ class UnitKeyOption(Option):
     """
 
     name = "unit_key"
-    help = (
+    help = mark(
         "Keys have length 1. With Q=K the scores stay almost symmetric: score (i, j) and score "
         "(j, i) differ only by the lengths of the two vectors."
     )
@@ -193,7 +203,7 @@ class TemperatureOption(NumberOption):
     """Temperature by which scores are divided instead of √d_k."""
 
     name = "temperature"
-    help = "Scores are divided by a temperature instead of the square root of the key width."
+    help = mark("Scores are divided by a temperature instead of the square root of the key width.")
     low, high = 0.01, 100.0
     allowed = "a number from 0.01 to 100"
     samples = ("0.5", "1", "4")
@@ -208,7 +218,7 @@ class SelfMaskOption(ChoiceOption):
     """Self-mask of the variant: a token attends to itself only if it sees no other token."""
 
     name = "self_mask"
-    help = "The variant has its own setting of the self-mask."
+    help = mark("The variant has its own setting of the self-mask.")
     choices = ("yes", "no")
     allowed = "yes or no; the bare word is yes"
     samples = (None, "no")
@@ -230,9 +240,11 @@ class SelfMaskOption(ChoiceOption):
 register(
     "Reformer",
     "Q=K unit_key self_mask",
-    "Shared queries and keys as in Reformer: keys have length 1, and a token attends to itself "
-    "only if it sees no other token. The scores are almost symmetric: a's score with b and b's "
-    "score with a differ only by the lengths of the two vectors.",
+    mark(
+        "Shared queries and keys as in Reformer: keys have length 1, and a token attends to itself "
+        "only if it sees no other token. The scores are almost symmetric: a's score with b and b's "
+        "score with a differ only by the lengths of the two vectors."
+    ),
     "Kitaev et al. 2020, arXiv 2001.04451; google/trax",
     FAMILY,
     aliases=("shared-QK attention", "unit keys", "LSH attention without the hashing"),
@@ -240,7 +252,7 @@ register(
 register(
     "Self-masked Q=K",
     "Q=K self_mask",
-    "Shared queries and keys with the self-mask, but without the unit keys of Reformer.",
+    mark("Shared queries and keys with the self-mask, but without the unit keys of Reformer."),
     "after Kitaev et al. 2020, arXiv 2001.04451",
     FAMILY,
     aliases=("shared-QK attention",),
@@ -264,7 +276,7 @@ class SkewOption(EvenWidthOption):
     """
 
     name = "skew"
-    help = (
+    help = mark(
         "In a part of each key both halves are exchanged and one is negated, which makes a part of "
         "the scores antisymmetric."
     )
@@ -273,8 +285,11 @@ class SkewOption(EvenWidthOption):
     linear = True
     place = 29
     refuses = {
-        "QKV K=V Q=V": "keys must be queries, Q=K or Q=K=V",
-        "scaled signed qk_norm": "its factors would mix the symmetric and the skew part of scores",
+        "QKV K=V Q=V": mark("keys must be queries, Q=K or Q=K=V"),
+        # Translators: "its" refers to the option that does not go with the skew part.
+        "scaled signed qk_norm": mark(
+            "its factors would mix the symmetric and the skew part of scores"
+        ),
     }
 
     def rewire(self, wiring: Wiring) -> None:
@@ -282,8 +297,13 @@ class SkewOption(EvenWidthOption):
         width, d_k = self.width(wiring), wiring.sizes.d_k
         if width > d_k:
             raise ValueError(
-                f"skew={self.value} is {width} here, allowed an even number up to d_k, which is "
-                f"{d_k}"
+                tr(
+                    "skew={value} is {width} here, allowed an even number up to d_k, which is "
+                    "{d_k}",
+                    value=self.value,
+                    width=width,
+                    d_k=d_k,
+                )
             )
 
     def adjust(self, role: Role, rows: Tensor, positions: Tensor, layer: Layer) -> Tensor:
@@ -307,9 +327,12 @@ class SkewOption(EvenWidthOption):
 register(
     "Q=K with a skew part",
     "Q=K skew=2",
-    "Queries and keys share a matrix, but two numbers of each key are exchanged, and one of them "
-    "is negated. This adds an antisymmetric part of rank 2 to the symmetric scores, without any "
-    "parameter. The larger the skew part, the fewer numbers are left for the symmetric part.",
+    mark(
+        "Queries and keys share a matrix, but two numbers of each key are exchanged, and one of "
+        "them is negated. This adds an antisymmetric part of rank 2 to the symmetric scores, "
+        "without any parameter. The larger the skew part, the fewer numbers are left for the "
+        "symmetric part."
+    ),
     "the question: arXiv 2605.18826; the construction is the project's own",
     FAMILY,
     aliases=("antisymmetric part", "skew-symmetric scores", "how much asymmetry"),

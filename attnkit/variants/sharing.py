@@ -10,6 +10,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Literal
 
+from attnkit.foundation.language import mark, tr
+
 Role = Literal["Q", "K", "V"]
 
 ROLES: tuple[Role, ...] = ("Q", "K", "V")
@@ -40,8 +42,8 @@ class Sharing(StrEnum):
 
     @property
     def meaning(self) -> str:
-        """Description of the tied roles in one plain sentence."""
-        return _MEANINGS[self]
+        """Description of the tied roles in one plain sentence, in the reader's language."""
+        return tr(_MEANINGS[self])
 
 
 _CLASSES: dict[Sharing, tuple[tuple[Role, ...], ...]] = {
@@ -53,9 +55,28 @@ _CLASSES: dict[Sharing, tuple[tuple[Role, ...], ...]] = {
 }
 
 _MEANINGS: dict[Sharing, str] = {
-    Sharing.QKV: "Three separate matrices: the usual attention.",
-    Sharing.Q_K: "Queries and keys are the same vectors, so scores are symmetric.",
-    Sharing.K_V: "Keys and values are the same vectors.",
-    Sharing.Q_V: "Queries and values are the same vectors.",
-    Sharing.Q_K_V: "All three roles share one matrix.",
+    Sharing.QKV: mark("Three separate matrices: the usual attention."),
+    Sharing.Q_K: mark("Queries and keys are the same vectors, so scores are symmetric."),
+    Sharing.K_V: mark("Keys and values are the same vectors."),
+    Sharing.Q_V: mark("Queries and values are the same vectors."),
+    Sharing.Q_K_V: mark("All three roles share one matrix."),
 }
+
+SHARE_ONE_MATRIX: dict[tuple[Role, ...], str] = {
+    ("Q", "K"): mark("Queries and keys share one matrix."),
+    ("K", "V"): mark("Keys and values share one matrix."),
+    ("Q", "V"): mark("Queries and values share one matrix."),
+    ("Q", "K", "V"): mark("Queries and keys and values share one matrix."),
+}
+"""Sentence about each class of several tied roles that have a matrix."""
+
+ARE_THE_TOKEN: dict[tuple[Role, ...], str] = {
+    ("Q",): mark("Queries are the token itself."),
+    ("K",): mark("Keys are the token itself."),
+    ("V",): mark("Values are the token itself."),
+    ("Q", "K"): mark("Queries and keys are the token itself."),
+    ("K", "V"): mark("Keys and values are the token itself."),
+    ("Q", "V"): mark("Queries and values are the token itself."),
+    ("Q", "K", "V"): mark("Queries and keys and values are the token itself."),
+}
+"""Sentence about each class of roles without a matrix."""

@@ -18,11 +18,12 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Self
 
 from attnkit.foundation.display import Displayed
+from attnkit.foundation.language import tr
 from attnkit.foundation.spelling import nearest_name
 from attnkit.variants.names import CATALOGUE, find, most_words, normalised
 from attnkit.variants.options import IDENTITY, OPTIONS, Option, Parts
 from attnkit.variants.position_rules import POSITIONS
-from attnkit.variants.sharing import ROLES, Role, Sharing
+from attnkit.variants.sharing import ARE_THE_TOKEN, ROLES, SHARE_ONE_MATRIX, Role, Sharing
 from attnkit.variants.wiring import Sizes, Wiring, build_wiring
 
 if TYPE_CHECKING:
@@ -86,8 +87,7 @@ class Variant(Displayed, str):
         except ValueError as error:
             raise InvalidVariant(str(text), str(error)) from None
         except Exception as error:  # from an option of a plugin
-            reason = f"a word of it fails ({type(error).__name__}: {error})"
-            raise InvalidVariant(str(text), reason) from None
+            raise InvalidVariant(str(text), _failure(error)) from None
         variant = super().__new__(cls, parts.text)
         variant.value, variant.parts, variant.given = parts.text, parts, parts.given
         variant.sharing, variant.identity = parts.sharing, parts.identity
@@ -101,18 +101,16 @@ class Variant(Displayed, str):
 
     @property
     def meaning(self) -> str:
-        """Description of the variant in plain sentences."""
+        """Description of the variant in plain sentences, in the reader's language."""
         if self.is_partition:
             return self.sharing.meaning
-        nouns = {"Q": "queries", "K": "keys", "V": "values"}
         sentences = []
         for members in self.sharing.classes:
-            subject = " and ".join(nouns[role] for role in members).capitalize()
             if members == self.identity:
-                sentences.append(f"{subject} are the token itself.")
+                sentences.append(ARE_THE_TOKEN[members])
             elif len(members) > 1:
-                sentences.append(f"{subject} share one matrix.")
-        return " ".join([*sentences, *(option.help for option in self.options)])
+                sentences.append(SHARE_ONE_MATRIX[members])
+        return " ".join(map(tr, [*sentences, *(option.help for option in self.options)]))
 
     @property
     def least_layers(self) -> int:
@@ -173,17 +171,22 @@ def read_variants(value: object) -> tuple[Variant, ...]:
         items = value
     texts = [item if isinstance(item, str) else repr(item) for item in items]
     if len(texts) > MOST:
-        raise InvalidVariant(texts[MOST], f"there are {len(texts)}, allowed at most {MOST}")
+        reason = tr("there are {n}, allowed at most {most}", n=len(texts), most=MOST)
+        raise InvalidVariant(texts[MOST], reason)
     variants = {Variant(text) for text in texts}
     if not variants:
-        raise InvalidVariant("", f"there must be at least one, allowed: {known_words()}")
+        reason = tr("there must be at least one, allowed: {words}", words=known_words())
+        raise InvalidVariant("", reason)
     return tuple(sorted(variants, key=_rank))
 
 
 def known_words() -> str:
     """Return the allowed words of a text form, for error messages."""
     sharings = ", ".join(sharing.value for sharing in Sharing)
-    return f"{sharings}, words such as kv_heads=1, or a name of the catalogue such as MQA"
+    return tr(
+        "{sharings}, words such as kv_heads=1, or a name of the catalogue such as MQA",
+        sharings=sharings,
+    )
 
 
 def _rank(variant: Variant) -> tuple[bool, int, str]:
@@ -193,7 +196,7 @@ def _rank(variant: Variant) -> tuple[bool, int, str]:
 def _read(text: str) -> Parts:
     """Read a name, a name with words that change or extend its variant, or a text form."""
     if len(text) > LONGEST:  # checked first, because the search for names takes every word
-        raise ValueError(f"at most {LONGEST} characters")
+        raise ValueError(tr("at most {n} characters", n=LONGEST))
     entry = find(text)
     if entry is not None:
         return _parse(entry.variant)
@@ -211,7 +214,7 @@ def _read(text: str) -> Parts:
 @lru_cache(4096)
 def _parse(text: str) -> Parts:
     if len(text) > LONGEST:
-        raise ValueError(f"at most {LONGEST} characters")
+        raise ValueError(tr("at most {n} characters", n=LONGEST))
     classes: list[set[str]] = []
     by_name: dict[str, Option] = {}
     for word in re.sub(r"\bq k v\b", "QKV", text, flags=re.IGNORECASE).split():
@@ -221,18 +224,23 @@ def _parse(text: str) -> Parts:
             continue
         option = _option(word, text)
         if option.name in by_name:
-            raise ValueError(f"{option.name} occurs twice")
+            raise ValueError(tr("{name} occurs twice", name=option.name))
         by_name[option.name] = option
     if set() in classes and any(len(members - {IDENTITY}) > 1 for members in classes):
-        raise ValueError("QKV ties nothing: leave out either QKV or the ties")
+        raise ValueError(tr("QKV ties nothing: leave out either QKV or the ties"))
     if not classes and not by_name:
-        raise ValueError(f"nothing is named, allowed: {known_words()}")
+        raise ValueError(tr("nothing is named, allowed: {words}", words=known_words()))
     sharing, identity = _partition(classes)
     options = tuple(by_name[name] for name in OPTIONS if name in by_name)
     parts = Parts(sharing, identity, options).checked()
     if len(parts.text) > LONGEST:
-        n_written = len(parts.text)
-        raise ValueError(f"at most {LONGEST} characters, and written out it has {n_written}")
+        raise ValueError(
+            tr(
+                "at most {n} characters, and written out it has {n_written}",
+                n=LONGEST,
+                n_written=len(parts.text),
+            )
+        )
     return parts
 
 
@@ -245,7 +253,7 @@ def _roles(word: str) -> set[str] | None:
         return None
     members = upper.split("=")
     if len(set(members)) < len(members):
-        raise ValueError(f"{word!r}: a role can occur only once")
+        raise ValueError(tr("{word}: a role can occur only once", word=repr(word)))
     return set(members)
 
 
@@ -258,17 +266,26 @@ def _partition(classes: list[set[str]]) -> tuple[Sharing, tuple[Role, ...]]:
         for earlier in tied[:i]:
             if members & earlier and not members <= earlier:
                 union = "=".join(role for role in ROLES if role in members | earlier)
-                raise ValueError(f"a role is in two classes: write {union} if all are tied")
+                raise ValueError(
+                    tr("a role is in two classes: write {union} if all are tied", union=union)
+                )
     tied_classes = {frozenset(members) for members in tied if len(members) > 1}
     for sharing in Sharing:
         if {frozenset(members) for members in sharing.classes if len(members) > 1} == tied_classes:
             break
     else:
-        raise ValueError(f"no sharing has these classes, allowed: {', '.join(Sharing)}")
+        sharings = ", ".join(Sharing)
+        raise ValueError(tr("no sharing has these classes, allowed: {names}", names=sharings))
     identity = tuple(role for role in ROLES if role in with_identity)
     if identity and identity not in sharing.classes:
         tied_roles = "=".join(next(c for c in sharing.classes if identity[0] in c))
-        raise ValueError(f"{'='.join(identity)}=I, but {tied_roles} are tied: write {tied_roles}=I")
+        raise ValueError(
+            tr(
+                "{roles}=I, but {tied} are tied: write {tied}=I",
+                roles="=".join(identity),
+                tied=tied_roles,
+            )
+        )
     return sharing, identity
 
 
@@ -278,8 +295,8 @@ def _is_known(word: str) -> bool:
     return name in {"q", "k", "v", "qkv"} or name in {option.lower() for option in OPTIONS}
 
 
-def _hint(name: str, text: str) -> str:
-    """Return what may be meant by an unknown option name in a text, or what is allowed."""
+def _unknown(word: str, name: str, text: str) -> str:
+    """Return the error of a word with an unknown option name: what may be meant, or is allowed."""
     meant = nearest_name(name.lower(), OPTIONS)
     if meant is None:
         # No text forms are suggested: a paper's Q-K=V means our K=V, but Q=K=V is spelt most alike.
@@ -287,9 +304,11 @@ def _hint(name: str, text: str) -> str:
         key = nearest_name(text.lower(), named, similarity=0.7)
         meant = None if key is None else CATALOGUE[key].name
     if meant is not None:
-        return f"did you mean {meant}?"
-    commas = "; a comma ends a variant" if "," in text else ""
-    return f"allowed: {known_words()}{commas}"
+        return tr("{word} is unknown, did you mean {name}?", word=repr(word), name=meant)
+    given = {"word": repr(word), "words": known_words()}
+    if "," in text:
+        return tr("{word} is unknown, allowed: {words}; a comma ends a variant", **given)
+    return tr("{word} is unknown, allowed: {words}", **given)
 
 
 def _option(word: str, text: str) -> Option:
@@ -297,12 +316,17 @@ def _option(word: str, text: str) -> Option:
     typed, separator, value = word.partition("=")
     name = next((name for name in OPTIONS if name.lower() == typed.lower()), None)
     if name is None:
-        raise ValueError(f"{word!r} is unknown, {_hint(typed, text)}")
+        raise ValueError(_unknown(word, typed, text))
     try:
         return OPTIONS[name].read(value if separator else None)
     except ValueError as error:
-        got = repr(value) if value else "nothing"
-        raise ValueError(f"{name}: got {got}, allowed {error}") from None
+        given = {"name": name, "value": repr(value), "allowed": str(error)}
+        # Translators: {allowed} is such as "a whole number from 1 to 8" or "one of yes, no".
+        reason = tr("{name}: got {value}, allowed {allowed}", **given)
+        if not value:
+            # Translators: {allowed} is such as "a whole number from 1 to 8" or "one of yes, no".
+            reason = tr("{name}: got nothing, allowed {allowed}", **given)
+        raise ValueError(reason) from None
 
 
 @lru_cache(1024)
@@ -317,7 +341,13 @@ def wire_parts(parts: Parts, size: Size, n_ctx: int, *, two_sided: bool) -> Wiri
     except ValueError:
         raise
     except Exception as error:  # from an option of a plugin
-        raise ValueError(f"a word of it fails ({type(error).__name__}: {error})") from None
+        raise ValueError(_failure(error)) from None
+
+
+def _failure(error: Exception) -> str:
+    """Return the reason that is given for an error of a plugin's option."""
+    kind = type(error).__name__
+    return tr("a word of it fails ({kind}: {error})", kind=kind, error=str(error))
 
 
 def _wire_stage(parts: Parts, size: Size, n_ctx: int, two_sided: bool) -> Wiring:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar
 
+from attnkit.foundation.language import mark, tr
 from attnkit.variants.catalogue import register
 from attnkit.variants.options import ChoiceOption, NumberOption, Option, Parts, register_option
 from attnkit.variants.sharing import Role, Sharing
@@ -27,7 +28,7 @@ class _SharingOption(Option):
         for sharing in Sharing:
             if roles == sorted(_tied_roles(sharing)):
                 return cls(sharing)
-        raise ValueError("one of Q=K, K=V, Q=V, Q=K=V")
+        raise ValueError(tr("one of {choices}", choices="Q=K, K=V, Q=V, Q=K=V"))
 
     def check(self, parts: Parts) -> None:
         """Refuse a sharing that ties nothing new, unties roles, or ties roles without a matrix."""
@@ -37,11 +38,22 @@ class _SharingOption(Option):
         )
         if finer is coarser or not stay_tied:
             raise ValueError(
-                f"{self.name}={coarser} does not go with {finer}: it must tie more than the "
-                "variant does, and untie nothing"
+                tr(
+                    "{name}={sharing} does not go with {other}: it must tie more than the variant "
+                    "does, and untie nothing",
+                    name=self.name,
+                    sharing=coarser.value,
+                    other=finer.value,
+                )
             )
         if _tied_roles(coarser) & set(parts.identity):
-            raise ValueError(f"{self.name}={coarser}: a role that is the token has no matrix")
+            raise ValueError(
+                tr(
+                    "{name}={sharing}: a role that is the token has no matrix",
+                    name=self.name,
+                    sharing=coarser.value,
+                )
+            )
 
 
 def _tied_roles(sharing: Sharing) -> set[Role]:
@@ -54,7 +66,7 @@ class StartOption(_SharingOption):
     """Roles whose matrices start equal and are trained separately."""
 
     name = "start"
-    help = "Some matrices start as equal copies and are trained separately."
+    help = mark("Some matrices start as equal copies and are trained separately.")
     place = 70
     plain = True
 
@@ -71,7 +83,11 @@ class StartOption(_SharingOption):
                 weight = wiring.weights.get(name)
                 if weight is None or first is None or weight.shape != first.shape:
                     raise ValueError(
-                        f"start={self.value} needs matrices of one shape for {', '.join(members)}"
+                        tr(
+                            "start={sharing} needs matrices of one shape for {roles}",
+                            sharing=self.value.value,
+                            roles=", ".join(members),
+                        )
                     )
                 wiring.weights[name] = replace(weight, like=names[0])
 
@@ -81,7 +97,7 @@ class TieOption(_SharingOption):
     """Sharing to which a variant is tied in the course of its training."""
 
     name = "tie"
-    help = "The variant is trained untied first, then tied and trained further."
+    help = mark("The variant is trained untied first, then tied and trained further.")
     place = 71
     plain = True
 
@@ -96,7 +112,9 @@ class TieByOption(ChoiceOption):
     """Matrix with which tied roles continue: one of theirs or the average."""
 
     name = "tie_by"
-    help = "When roles are tied, they continue with one of their matrices or with the average."
+    help = mark(
+        "When roles are tied, they continue with one of their matrices or with the average."
+    )
     choices = ("average", "keep_Q", "keep_K", "keep_V")
     allowed = "average (without it), keep_Q, keep_K or keep_V"
     samples = choices
@@ -110,7 +128,12 @@ class TieByOption(ChoiceOption):
         role = self.value[-1]
         if self.value != "average" and role not in _tied_roles(sharing):
             raise ValueError(
-                f"tie_by={self.value} does not go with tie={sharing}: {role} is not tied there"
+                tr(
+                    "tie_by={value} does not go with tie={sharing}: {role} is not tied there",
+                    value=self.value,
+                    sharing=sharing.value,
+                    role=role,
+                )
             )
 
 
@@ -119,7 +142,7 @@ class TieAtOption(NumberOption):
     """Time at which the variant is tied, as a share of the steps."""
 
     name = "tie_at"
-    help = "The variant is tied after this share of the steps."
+    help = mark("The variant is tied after this share of the steps.")
     low, high = 0.0, 1.0
     allowed = "a share of the steps from 0 to 1; 0.5 without it"
     samples = ("0.25", "0.8")
@@ -135,7 +158,7 @@ class TieAtOption(NumberOption):
 def _require_tie(parts: Parts, name: str) -> Sharing:
     """Return the value of the option `tie`, which the option `name` needs."""
     if "tie" not in parts.given:
-        raise ValueError(f"{name} needs tie as well, for example tie=K=V")
+        raise ValueError(tr("{name} needs tie as well, for example tie=K=V", name=name))
     sharing: Sharing = parts.given["tie"].value
     return sharing
 
@@ -145,7 +168,7 @@ class LearningRateOption(NumberOption):
     """Learning rate of the variant."""
 
     name = "learning_rate"
-    help = "The variant has its own learning rate."
+    help = mark("The variant has its own learning rate.")
     low, high = 1e-5, 1.0
     allowed = "a number from 1e-05 to 1"
     samples = ("0.001", "0.003", "0.01")
@@ -172,23 +195,38 @@ def kept_role(parts: Parts, members: tuple[Role, ...]) -> Role | None:
 register(
     "Symmetric start",
     "QKV start=Q=K",
-    "W_Q and W_K start as equal copies and are trained separately, so scores are symmetric only "
-    "at first.",
+    mark(
+        "W_Q and W_K start as equal copies and are trained separately, so scores are symmetric "
+        "only at first."
+    ),
     "reported: Saponati et al. 2025, arXiv 2502.10927",
     FAMILY,
     aliases=("symmetric initialisation", "symmetric initialization"),
 )
-for _value, _matrix in (
-    ("average", "the average of both"),
-    ("keep_K", "the key matrix"),
-    ("keep_V", "the value matrix"),
-):
+_TIED_LATER = {
+    "average": mark(
+        "After half of the steps, keys and values are tied to the average of both. Until then the "
+        "model is trained with three matrices, and afterwards it is trained further. Does a "
+        "trained model survive this?"
+    ),
+    "keep_K": mark(
+        "After half of the steps, keys and values are tied to the key matrix. Until then the model "
+        "is trained with three matrices, and afterwards it is trained further. Does a trained "
+        "model survive this?"
+    ),
+    "keep_V": mark(
+        "After half of the steps, keys and values are tied to the value matrix. Until then the "
+        "model is trained with three matrices, and afterwards it is trained further. Does a "
+        "trained model survive this?"
+    ),
+}
+"""Explanation of each way to continue after a tie of keys and values."""
+
+for _value, _explanation in _TIED_LATER.items():
     register(
         f"Tied later: {_value.replace('_', ' ')}",
         "QKV tie=K=V" + (f" tie_by={_value}" if _value != "average" else ""),
-        f"After half of the steps, keys and values are tied to {_matrix}. Until then the model is "
-        "trained with three matrices, and afterwards it is trained further. Does a trained model "
-        "survive this?",
+        _explanation,
         "notes in the repository of Kayyam et al. 2026, arXiv 2606.04032",
         FAMILY,
     )

@@ -7,6 +7,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
+from attnkit.foundation.language import tr
+
 if TYPE_CHECKING:
     from attnkit.variants.wiring import Sizes
 
@@ -34,7 +36,9 @@ class Width:
         """
         match = re.fullmatch(r"([1-9]\d{0,2})?([md])?(?:/([1-9]\d{0,2}|h))?", text.strip().lower())
         if match is None or not (match[1] or match[2]) or (match[3] and not match[2]):
-            raise ValueError("a width: a number, or m (model width), d (head width), m/4, 2d, m/h")
+            raise ValueError(
+                tr("a width: a number, or m (model width), d (head width), m/4, 2d, m/h")
+            )
         count, letter, divisor = int(match[1] or 1), match[2] or "", match[3] or "1"
         if divisor == "h":
             return cls(count, letter, "h")
@@ -58,8 +62,22 @@ class Width:
         width, remainder = divmod(dividend, divisor)
         if remainder:
             raise ValueError(
-                f"{name}={self} is {dividend}/{divisor} here, which is no whole number"
+                tr(
+                    "{name}={value} is {dividend}/{divisor} here, which is no whole number",
+                    name=name,
+                    value=self,
+                    dividend=dividend,
+                    divisor=divisor,
+                )
             )
         if not 1 <= width <= WIDEST:
-            raise ValueError(f"{name}={self} is {width} here, allowed 1 to {WIDEST}")
+            raise ValueError(
+                tr(
+                    "{name}={value} is {width} here, allowed 1 to {widest}",
+                    name=name,
+                    value=self,
+                    width=width,
+                    widest=WIDEST,
+                )
+            )
         return width

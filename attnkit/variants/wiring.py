@@ -12,6 +12,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from attnkit.foundation.language import tr
 from attnkit.variants.sharing import Role, Sharing
 
 if TYPE_CHECKING:
@@ -292,17 +293,23 @@ def base_wiring(sizes: Sizes, sharing: Sharing) -> Wiring:
     for members in sharing.classes:
         for other in members[1:]:
             if shapes[other] != shapes[members[0]]:
-                first, second = (_shape(role, shapes[role]) for role in (members[0], other))
-                raise ValueError(f"tied roles need one shape, but there are {first} and {second}")
+                shape, other_shape = (
+                    "{} × {}".format(*shapes[role]) for role in (members[0], other)
+                )
+                raise ValueError(
+                    tr(
+                        "tied roles need one shape, but {role} has {shape} and {other} has "
+                        "{other_shape} (heads × width)",
+                        role=members[0],
+                        shape=shape,
+                        other=other,
+                        other_shape=other_shape,
+                    )
+                )
         wiring.project(members[0], TOKEN, *shapes[members[0]])
         roles |= dict.fromkeys(members, members[0])
     wiring.weights["W_O"] = Weight((wiring.n_inner, sizes.d_model), wiring.n_inner**-0.5)
     return wiring
-
-
-def _shape(role: Role, shape: tuple[int, int]) -> str:
-    noun = {"Q": "queries", "K": "keys", "V": "values"}[role]
-    return f"{shape[0]} heads of {shape[1]}-wide {noun}"
 
 
 def make_identity(wiring: Wiring, members: tuple[Role, ...]) -> None:
@@ -314,11 +321,26 @@ def make_identity(wiring: Wiring, members: tuple[Role, ...]) -> None:
     name = members[0]
     vector, d_model = wiring.vectors[name], wiring.sizes.d_model
     if vector.n_numbers != d_model:
-        heads = "n_heads" if vector.n_heads == wiring.sizes.n_heads else "kv_heads"
-        hint = "; try d_head=m/h" if heads == "n_heads" else ""
+        given = {
+            "roles": "=".join(members),
+            "n_heads": vector.n_heads,
+            "width": vector.width,
+            "d_model": d_model,
+        }
+        if vector.n_heads == wiring.sizes.n_heads:
+            raise ValueError(
+                tr(
+                    "{roles}=I needs n_heads · d_head = d_model, but {n_heads} · {width} is not "
+                    "{d_model}; try d_head=m/h",
+                    **given,
+                )
+            )
         raise ValueError(
-            f"{'='.join(members)}=I needs {heads} · d_head = d_model, but {vector.n_heads} · "
-            f"{vector.width} is not {d_model}{hint}"
+            tr(
+                "{roles}=I needs kv_heads · d_head = d_model, but {n_heads} · {width} is not "
+                "{d_model}",
+                **given,
+            )
         )
     del wiring.weights[f"W_{name}"]
     wiring.vectors[name] = Vector(TOKEN, None, vector.n_heads, vector.width)

@@ -17,6 +17,7 @@ from attnkit.analysis.export.source import (
     method,
     module_class,
 )
+from attnkit.foundation.language import ENGLISH, reading
 from attnkit.variants import Variant, Wiring
 from attnkit.variants.rules import HOOKS, Code, Rule
 from attnkit.variants.sharing import ROLES, Role
@@ -91,7 +92,9 @@ class LayerSource:
     def _meaning(self) -> str:
         """Return as many sentences on the meaning of the variant as one line holds."""
         text = ""
-        for sentence in re.split(r"(?<=\.) ", docstring_safe(self._variant.stages[-1].meaning)):
+        with reading(ENGLISH):  # as all code
+            meaning = docstring_safe(self._variant.stages[-1].meaning)
+        for sentence in re.split(r"(?<=\.) ", meaning):
             if fits(f"{text} {sentence}"):
                 text = f"{text} {sentence}".strip()
         return text or "Attention."

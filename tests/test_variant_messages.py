@@ -1,0 +1,108 @@
+"""Texts about variants in the reader's language: all of them, and whole sentences."""
+
+import re
+from gettext import NullTranslations
+
+import pytest
+from babel.messages.extract import extract_from_dir
+from catalogues import KEYWORDS, METHODS, ROOT
+
+from attnkit.analysis.export import module_code
+from attnkit.experiment import Experiment
+from attnkit.figures.diagram import variant_diagram
+from attnkit.foundation import language
+from attnkit.foundation.language import Message, reading, tr
+from attnkit.variants import CATALOGUE, OPTIONS, InvalidVariant, Variant
+from attnkit.variants.catalogue import search
+
+TRANSLATED = re.compile("«[^«»]*»")
+
+
+class Marked(NullTranslations):
+    """A catalogue that puts marks around what it translates."""
+
+    def gettext(self, message):
+        return f"«{message}»"
+
+    def ngettext(self, one, several, n):
+        return f"«{one if n == 1 else several}»"
+
+
+@pytest.fixture(autouse=True)
+def _marked(monkeypatch):
+    """Marks around every message in all languages but English."""
+    english = language._catalogue("en")
+    monkeypatch.setattr(language, "_catalogue", lambda code: english if code == "en" else Marked())
+
+
+def untranslated(text):
+    """What stands outside of the marks of translated texts, which may contain each other."""
+    while TRANSLATED.search(text):
+        text = TRANSLATED.sub("", text)
+    return text
+
+
+def of_package(thing):
+    return thing.__module__.startswith("attnkit.")
+
+
+def test_options_and_entries_are_known_to_translators():
+    """Explanations, helps and the reasons for which words do not go together."""
+    folder = str(ROOT / "attnkit" / "variants")
+    known = {message for _, _, message, *_ in extract_from_dir(folder, METHODS, KEYWORDS)}
+    texts = [named.explanation for named in CATALOGUE.values() if named.origin[:7] == "attnkit"]
+    for option in filter(of_package, OPTIONS.values()):
+        texts += [option.help, *option.refuses.values()]
+    assert len(texts) > 130
+    assert {text.template if isinstance(text, Message) else text for text in texts} <= known
+
+
+def test_meanings_and_diagrams_are_translated_as_whole_sentences():
+    """Nothing in the diagram's label is English but names and text forms."""
+    for name in (*CATALOGUE, *"QKV Q=K V=I|K=V=I|Q=V=I O=I|Q=K=V=I|QKV kv_residual=2".split("|")):
+        variant = Variant(f"{name} d_head=m/h" if "=I" in name else name)
+        experiment = Experiment(task="phonebook", sharing=[variant])
+        with reading("de"):
+            svg = variant_diagram(variant, experiment.wiring(variant), "#0072B2")
+            meaning = variant.meaning
+        label = re.search('aria-label="([^"]*)"', svg)[1].removeprefix(variant.value)
+        rest = re.sub(r"[QKV] (×\d+ ?)?(d\d+)?,? ?", "", untranslated(label))
+        assert not re.search(r"\w", rest), (name, label)
+        assert not untranslated(meaning).strip(), name
+        assert "«" not in variant.meaning
+
+
+def test_refusals_are_translated():
+    """Of words, of values, of combinations, and of sizes."""
+    for text in (
+        "QKW",
+        "QKV n_heads=9",
+        "QKV positions=x",
+        "K=V keyless",
+        "Q=Q",
+        "QKV tie_by=keep_K",
+    ):
+        with reading("de"), pytest.raises(InvalidVariant, match=r"^«.*»$"):
+            Variant(text)
+        with pytest.raises(InvalidVariant, match="^[^«]*$"):
+            Variant(text)
+    size = Experiment(sharing=["QKV"]).size
+    with reading("de"), pytest.raises(ValueError, match="^«tied roles need one shape"):
+        Variant("K=V d_k=3 d_v=5").wire(size, 8)
+
+
+def test_changes_of_widths_are_translated_where_they_are_shown():
+    """They are kept in English, so that readers of several languages share them."""
+    with reading("de"):
+        experiment = Experiment(sharing=["QKV", "Q=K=V"], equal="parameters", d_mlp=64)
+        changes = experiment.adjusted("Q=K=V").changes
+    assert "«" not in changes
+    with reading("de"):
+        assert not untranslated(tr(changes))
+
+
+def test_the_catalogue_is_searched_in_both_languages_and_code_stays_english():
+    """A reader may know the English word."""
+    with reading("de"):
+        assert [named.name for named in search("narrow") if "narrow" in named.explanation]
+        assert "«" not in module_code(Experiment(sharing=["Q=K"]), "Q=K")
