@@ -11,7 +11,6 @@ import streamlit as st
 
 from attnkit.experiment import Experiment
 from attnkit.foundation.language import mark, tr, tr_n
-from attnkit.foundation.settings import in_words
 from attnkit.service.jobs import NOBODY, Job, Watcher
 from attnkit.service.service import Refused
 from attnkit.training.pace import duration_in_words
@@ -199,7 +198,7 @@ def status_of(
 
 def _reason(job: Job) -> str:
     """Return why a job failed or was stopped, in Markdown; empty if its visitor has stopped it."""
-    return plain(in_words(job.error))
+    return plain(tr(job.error))
 
 
 def _time_taken(snapshot: Snapshot, n_runs: int) -> str:

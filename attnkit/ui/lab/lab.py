@@ -15,8 +15,8 @@ import streamlit as st
 from attnkit.analysis.responses import Answers, Example
 from attnkit.experiment.experiment import Experiment, default_settings, settings
 from attnkit.experiment.links import link_params, read_link
-from attnkit.foundation.language import mark
-from attnkit.foundation.settings import InvalidExperiment, Problem, in_words
+from attnkit.foundation.language import mark, tr
+from attnkit.foundation.settings import InvalidExperiment, Problem
 from attnkit.service.jobs import Job
 from attnkit.service.server import server_settings
 from attnkit.tasks import OwnData, Task, hash_in_link
@@ -169,7 +169,7 @@ class Lab(WatchedJob, Linked):
         None while the training process has not answered yet; a text if no example can be drawn.
         """
         found = training_service().example(self.experiment, FIRST_EXAMPLE_SECONDS, self.watcher)
-        return in_words(found) if isinstance(found, str) else found
+        return tr(found) if isinstance(found, str) else found
 
     def ask(self, job: Job | None, tokens: np.ndarray) -> Answers | str:
         """Return the models' answers to a phone book, or the reason why there are none.
@@ -187,7 +187,7 @@ class Lab(WatchedJob, Linked):
         else:
             answers = service.ask(job.id, tokens, watcher=self.watcher)
         if isinstance(answers, str):
-            return in_words(answers)
+            return tr(answers)
         self._answered = (key, answers)
         return answers
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from attnkit.foundation.language import tr, tr_n
-from attnkit.foundation.settings import in_words
 from attnkit.service.jobs import Job
 from attnkit.training.joining import can_share_runs
 from attnkit.training.snapshot import Snapshot
@@ -47,7 +46,7 @@ def status_line(lab: Lab, job: Job | None, snapshot: Snapshot | None, *, is_vali
 
 def _unstored_note(job: Job) -> str:
     """Return why the result of a job is not stored."""
-    reason = plain(in_words(job.unstored))
+    reason = plain(tr(job.unstored))
     if job.tried_again:
         return tr("Not stored yet: {reason}.", reason=reason)
     return tr("Not stored: {reason}.", reason=reason)
