@@ -54,13 +54,13 @@ class Problem:
                 "{label}: got {value}, {but_reason}",
                 label=field,
                 value=value,
-                but_reason=self.allowed,
+                but_reason=_part(self.allowed),
             )
         return mark(
             "{label}: got {value}, allowed {allowed}",
             label=field,
             value=value,
-            allowed=self.allowed,
+            allowed=_part(self.allowed),
         )
 
     @property
@@ -70,14 +70,14 @@ class Problem:
     @property
     def sentence(self) -> str:
         """Error message with a full stop, for a page."""
-        return as_sentence(in_words(self.message))
+        return as_sentence(tr(self.message))
 
     @property
     def reason(self) -> str:
         """Why the value is not allowed, without "but"; or which values are allowed."""
         if isinstance(self.allowed, Message) and self.allowed.template == _BUT:
-            return in_words(self.allowed.values["reason"])
-        return in_words(self.allowed.removeprefix("but "))
+            return tr(self.allowed.values["reason"])
+        return tr(self.allowed.removeprefix("but "))
 
     def on_screen(self, labels: Mapping[str, str]) -> str:
         """Return the problem as a sentence that calls settings by their labels.
@@ -87,7 +87,7 @@ class Problem:
         """
         label = tr(labels.get(self.field, self.field[:1].upper() + self.field[1:]))
         value = shown(tr(self.value) if isinstance(self.value, Message) else self.value)
-        allowed = in_words(self.allowed)
+        allowed = tr(self.allowed)
         if self._has_reason:
             return as_sentence(f"{label}: {value}, {allowed}")
         allowed = re.sub(
@@ -114,7 +114,7 @@ def but(reason: str | Exception) -> str:
     Args:
         reason: The reason: a sentence without a full stop, or an error with such a message.
     """
-    text = reason if isinstance(reason, str) else message_of(reason)
+    text = _part(reason if isinstance(reason, str) else message_of(reason))
     # Translators: The reason follows the value that is not allowed.
     return mark("but {reason}", reason=text)
 
@@ -125,12 +125,10 @@ def message_of(error: BaseException) -> str:
     return message if isinstance(message, Message) else str(error)
 
 
-def in_words(text: str) -> str:
-    """Return an error message in the reader's language; texts in it are translated, too."""
-    if not isinstance(text, Message):
-        return tr(text)
-    values = {n: in_words(v) if isinstance(v, str) else v for n, v in text.values.items()}
-    return tr(text.template, **values)
+def _part(text: str) -> str:
+    """Return a text in a form in which it is translated within another one."""
+    has_braces = "{" in text or "}" in text
+    return text if isinstance(text, Message) or has_braces else Message(text, {})
 
 
 def shown(value: Any, *, quoted: bool = False, most: int = 60) -> str:

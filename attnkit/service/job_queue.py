@@ -10,7 +10,6 @@ from typing import Any
 
 from attnkit.experiment import Experiment
 from attnkit.foundation.language import mark, tr, tr_n
-from attnkit.foundation.settings import in_words
 from attnkit.service.jobs import NOBODY, Job, Watcher, superfluous
 from attnkit.service.scheduler import Demand, Outlook, admitted, displaced, outlooks
 from attnkit.service.server import ServerSettings
@@ -209,7 +208,7 @@ class JobQueue:
         """
         problems = self.settings.problems(job.experiment)
         if problems:
-            raise Refused("; ".join(in_words(problem.message) for problem in problems))
+            raise Refused("; ".join(tr(problem.message) for problem in problems))
         now = time.monotonic()
         demand, waiting = self._demand(job, now), self._waiting(now)
         if demand in admitted([*waiting, demand], self._holding(now), self.settings):

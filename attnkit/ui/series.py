@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 
 from attnkit.experiment import Experiment
 from attnkit.foundation.language import tr
-from attnkit.foundation.settings import in_words
 from attnkit.service.jobs import Job
 from attnkit.training.pace import training_work
 from attnkit.training.snapshot import Snapshot
@@ -76,9 +75,9 @@ class Series(WatchedJob, ABC):
             if not self.finished:
                 self.go_on()
         elif job.state == "failed":
-            self.problem = tr("Training failed: {reason}.", reason=in_words(job.error))
+            self.problem = tr("Training failed: {reason}.", reason=tr(job.error))
         elif job.state == "stopped":
-            reason = in_words(job.error)
+            reason = tr(job.error)
             self.problem = tr("Stopped {reason}.", reason=reason) if reason else tr("Stopped.")
 
     def stop(self, reason: str = "") -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import streamlit as st
 
 from attnkit.experiment import Experiment
+from attnkit.foundation.language import mark, tr, tr_n
 from attnkit.service.jobs import NOBODY, Job, Watcher
 from attnkit.service.service import Refused
 from attnkit.training.pace import duration_in_words
@@ -103,7 +104,8 @@ class WatchedJob:
 def show_refusal(watched: WatchedJob) -> None:
     """Show once the reason why an experiment was refused."""
     if watched.refusal:
-        st.warning(f"The experiment was not accepted: {plain(watched.refusal)}.")
+        refusal = plain(watched.refusal)
+        st.warning(tr("The experiment was not accepted: {reason}.", reason=refusal))
         watched.refusal = ""
 
 
@@ -135,59 +137,133 @@ def live(draw: Callable[[], None], jobs: Callable[[], list[Job | None]], seconds
     area()
 
 
-def status_of(job: Job, snapshot: Snapshot | None = None, seconds_left: float = 0.0) -> str:
+def status_of(
+    job: Job,
+    snapshot: Snapshot | None = None,
+    seconds_left: float = 0.0,
+    *,
+    came_finished: bool = False,
+) -> str:
     """Return the status of a job as one sentence in Markdown.
 
     Args:
         job: The job.
         snapshot: The snapshot on screen; None for the newest of the job.
         seconds_left: Seconds that are left, if the job is one of several; 0 for those of the job.
+        came_finished: Whether the job was finished before the visitor could watch it.
     """
     snapshot, steps = snapshot or job.snapshot, job.experiment.training.steps
-    why = f" {plain(job.error)}" if job.error else ""
     if job.state == "failed":
-        return f"Training failed:{why}."
+        return tr("Training failed: {reason}.", reason=_reason(job))
     if not job.begun:
         return _place_in_queue(job)
     if snapshot is None:
-        is_stopped = job.state == "stopped"
-        starting = "Starting: the training process is getting ready."
-        return f"Stopped{why}: Step 0 of {steps}." if is_stopped else starting
+        if job.state != "stopped":
+            return tr("Starting: the training process is getting ready.")
+        return _held(job, "stopped", tr("Step 0 of {steps}", steps=steps))
     speed, n_runs = snapshot.model_steps_per_second, snapshot.experiment.n_runs
     if not job.over:  # finished runs that were taken over do not train
         speed, n_runs = job.model_steps_per_second, job.trains.n_runs
-    models = "1 model" if n_runs == 1 else f"{n_runs} models"
-    progress = f"Step {snapshot.step} of {steps}, {models}"
-    pace = f", {speed:,.0f} model-steps per second" if snapshot.step else ""
+    pace = [tr("{speed:,.0f} model-steps per second", speed=speed)] if snapshot.step else []
     if job.state == "finished":
-        return f"Finished: {progress} in {snapshot.seconds:.1f} s{pace}."
+        progress = ", ".join([_time_taken(snapshot, n_runs), *pace])
+        if came_finished:
+            return tr("Trained earlier: {progress}.", progress=progress)
+        return tr("Finished: {progress}.", progress=progress)
+    progress = tr_n(
+        "Step {step} of {steps}, {n} model",
+        "Step {step} of {steps}, {n} models",
+        n_runs,
+        step=snapshot.step,
+        steps=steps,
+    )
     if job.state in ("paused", "stopped"):
-        going = {"paused": "Pausing", "stopped": "Stopping"}[job.state]
-        return f"{job.state.capitalize() if job.settled else going}{why}: {progress}{pace}."
+        going = {"paused": "pausing", "stopped": "stopping"}[job.state]
+        return _held(job, job.state if job.settled else going, ", ".join([progress, *pace]))
     outlook = training_service().outlook(job.id)
     if seconds_left:
-        pace = f", about {duration_in_words(seconds_left)} left"
+        pace = [tr("about {time} left", time=duration_in_words(seconds_left))]
     elif outlook is not None and outlook.n_active > 1:
-        left = duration_in_words(outlook.ends)
-        pace = f", about {left} left: {outlook.n_active} experiments take turns"
+        turns = tr_n(
+            "about {time} left: {n} experiment takes turns",
+            "about {time} left: {n} experiments take turns",
+            outlook.n_active,
+            time=duration_in_words(outlook.ends),
+        )
+        pace = [turns]
     elif speed and snapshot.step and (left_here := (steps - snapshot.step) * n_runs / speed) >= 1:
-        pace += f", about {duration_in_words(left_here)} left"
-    return f"{progress}{pace}."
+        pace.append(tr("about {time} left", time=duration_in_words(left_here)))
+    return f"{', '.join([progress, *pace])}."
+
+
+def _reason(job: Job) -> str:
+    """Return why a job failed or was stopped, in Markdown; empty if its visitor has stopped it."""
+    return plain(tr(job.error))
+
+
+def _time_taken(snapshot: Snapshot, n_runs: int) -> str:
+    """Return the steps of a finished job, and the time that they took."""
+    return tr_n(
+        "Step {step} of {steps}, {n} model in {seconds:.1f} s",
+        "Step {step} of {steps}, {n} models in {seconds:.1f} s",
+        n_runs,
+        step=snapshot.step,
+        steps=snapshot.experiment.training.steps,
+        seconds=snapshot.seconds,
+    )
+
+
+def _held(job: Job, state: str, progress: str) -> str:
+    """Return the status of a job that is paused or stopped, or about to be.
+
+    Args:
+        job: The job.
+        state: The key of `_HELD`.
+        progress: What it has reached.
+    """
+    reason = _reason(job)
+    if reason:
+        return tr(_HELD_WITH_REASON[state], reason=reason, progress=progress)
+    return tr(_HELD[state], progress=progress)
+
+
+_HELD = {
+    "paused": mark("Paused: {progress}."),
+    "pausing": mark("Pausing: {progress}."),
+    "stopped": mark("Stopped: {progress}."),
+    "stopping": mark("Stopping: {progress}."),
+}
+
+_HELD_WITH_REASON = {
+    # Translators: The reason is one such as "because nobody watched it".
+    "paused": mark("Paused {reason}: {progress}."),
+    "pausing": mark("Pausing {reason}: {progress}."),
+    "stopped": mark("Stopped {reason}: {progress}."),
+    "stopping": mark("Stopping {reason}: {progress}."),
+}
 
 
 def _place_in_queue(job: Job) -> str:
     """Return the position in the queue of a job that has not begun, and when it will begin."""
-    if job.state in ("paused", "stopped"):
-        why = f", {plain(job.error)}" if job.error else ""
-        return f"{job.state.capitalize()} before its turn came{why}."
+    reason = _reason(job)
+    if job.state == "paused":
+        if reason:
+            return tr("Paused before its turn came, {reason}.", reason=reason)
+        return tr("Paused before its turn came.")
+    if job.state == "stopped":
+        if reason:
+            return tr("Stopped before its turn came, {reason}.", reason=reason)
+        return tr("Stopped before its turn came.")
     outlook = training_service().outlook(job.id)
     if outlook is None or not outlook.place:
-        return "Starting: its turn has come."
+        return tr("Starting: its turn has come.")
+    place = outlook.place
     if outlook.begins == float("inf"):
-        return f"Waiting: place {outlook.place}, behind experiments that are paused."
-    n_active = outlook.n_active
-    training = "1 experiment trains" if n_active == 1 else f"{n_active} experiments train"
-    return (
-        f"Waiting: place {outlook.place} in the queue, begins in about "
-        f"{duration_in_words(outlook.begins)}. {training} now."
+        return tr("Waiting: place {place}, behind experiments that are paused.", place=place)
+    begins = tr(
+        "Waiting: place {place} in the queue, begins in about {time}.",
+        place=place,
+        time=duration_in_words(outlook.begins),
     )
+    training = tr_n("{n} experiment trains now.", "{n} experiments train now.", outlook.n_active)
+    return f"{begins} {training}"

@@ -19,7 +19,7 @@ from attnkit.foundation.settings import InvalidExperiment
 from attnkit.ui import components, widgets
 from attnkit.ui.claims.rerun import ClaimRerun, ClaimReruns, model_steps, open_reruns, quick_trials
 from attnkit.ui.lab.controls import labels_of
-from attnkit.ui.lab.guess import outcome_in_words
+from attnkit.ui.lab.guess_words import outcome_in_words
 from attnkit.ui.lab.lab import MOST_COLUMNS
 from attnkit.ui.markdown import plain
 from attnkit.ui.server.presence import watcher
@@ -222,8 +222,9 @@ def beside_table(own: Evidence, shipped: ClaimInWords) -> str:
 def guess_in_words(guess: Verdict, own_verdict: Verdict, shipped_verdict: Verdict | None) -> str:
     """Return whether a guess was right in words; shipped evidence decides, as it has more seeds."""
     judged = own_verdict if shipped_verdict is None else shipped_verdict
-    subject = "Your guess" if judged is own_verdict else "By the shipped evidence your guess"
-    return outcome_in_words(guess is judged, subject)
+    if judged is own_verdict:
+        return outcome_in_words(guess is judged)
+    return f"By the shipped evidence your guess was {'right' if guess is judged else 'wrong'}."
 
 
 def _what_differs(experiment: Experiment, others: Sequence[Experiment]) -> str:

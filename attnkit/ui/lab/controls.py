@@ -9,7 +9,7 @@ import streamlit as st
 
 from attnkit.experiment.experiment import settings
 from attnkit.foundation.language import mark, tr
-from attnkit.foundation.settings import Problem, Setting, in_words
+from attnkit.foundation.settings import Problem, Setting
 from attnkit.tasks import Task
 from attnkit.ui.lab.lab import setting_key
 from attnkit.ui.markdown import plain
@@ -97,7 +97,7 @@ def _widget(setting: Setting) -> None:
         # For whole numbers the browser cuts decimals (3.7 to 3, 1e3 to 1), replaces an empty box
         # by its default and drops values out of bounds, all without a message. A decimal number
         # without default and bounds arrives as it was typed; `Lab.read_widgets` finds its problems.
-        allowed = tr("Allowed: {allowed}.", allowed=in_words(setting.allowed))
+        allowed = tr("Allowed: {allowed}.", allowed=tr(setting.allowed))
         help_text = f"{tr(setting.help)} {allowed}"
         st.number_input(**common, value=None, step=_step(setting), format="%g", help=help_text)
 

@@ -14,12 +14,22 @@ import streamlit as st
 
 from attnkit.analysis.reasons import reason
 from attnkit.experiment import Experiment
-from attnkit.foundation.words import listed, verb
+from attnkit.foundation.language import tr, tr_n
 from attnkit.service.jobs import Job
 from attnkit.training.snapshot import Snapshot
 from attnkit.training.summary import solved_variants
 from attnkit.ui.address import CLASS, dashboard_address, is_quiet
 from attnkit.ui.lab import classroom
+from attnkit.ui.lab.guess_words import (
+    NONE,
+    correction,
+    guess_in_words,
+    of_class_in_words,
+    option_title,
+    outcome_in_words,
+    question,
+    titles,
+)
 from attnkit.ui.lab.lab import Lab
 from attnkit.ui.lab.share import reachable
 from attnkit.ui.markdown import plain
@@ -28,28 +38,12 @@ from attnkit.ui.server.turns import fragment
 from attnkit.ui.session import lab_link
 from attnkit.ui.widgets import bound
 from attnkit.variants import Variant
-from attnkit.variants.catalogue import title_of
 
 SWITCH = "quiet_mode"
 """Key of the switch of the quiet mode."""
 
 CLASS_SECONDS = 2.0
 """Seconds between two updates of the guesses of a class."""
-
-NONE = "none of them"
-"""The guess that no variant will solve the task.
-
-A guess is a list: the text forms of the variants that are expected to solve it, or `NONE` alone.
-"""
-
-
-def outcome_in_words(
-    is_right: bool, subject: str = "Your guess", *, is_partly_right: bool = False
-) -> str:
-    """Return the sentence that says whether a guess was right."""
-    return (
-        f"{subject} was {'right' if is_right else 'partly right' if is_partly_right else 'wrong'}."
-    )
 
 
 def awaits_first_run() -> bool:
@@ -62,18 +56,20 @@ def awaits_first_run() -> bool:
 def stop_before_first_run() -> None:
     """End a page that lists results with a link to the Lab, if the visitor is to guess first."""
     if awaits_first_run():
-        st.info("Results are hidden until you have guessed in the Lab and trained it there.")
-        lab_link("Open the Lab")
+        st.info(tr("Results are hidden until you have guessed in the Lab and trained it there."))
+        lab_link(tr("Open the Lab"))
         st.stop()
 
 
 def quiet_switch(lab: Lab) -> None:
     """Let the visitor turn the quiet mode on and off."""
     st.toggle(
-        "Guess first",
+        tr("Guess first"),
         **bound(lab, "quiet", SWITCH, lab.set_quiet),
-        help="Results stay hidden until you have guessed and pressed Train. The address of this "
-        "page then opens in the same way.",
+        help=tr(
+            "Results stay hidden until you have guessed and pressed Train. The address of this "
+            "page then opens in the same way."
+        ),
     )
 
 
@@ -111,11 +107,11 @@ def _own_guess(lab: Lab, job: Job | None, finished: Snapshot | None) -> None:
     if job is None:
         _ask(lab)
     elif not guess:
-        st.markdown("You have not guessed what comes out of this run.")
+        st.markdown(tr("You have not guessed what comes out of this run."))
     elif finished is not None:
         st.markdown(outcome(guess, finished))
     else:
-        st.markdown(plain(f"Your guess: {_listed(guess)} will {_aim(lab.experiment)}."))
+        st.markdown(plain(guess_in_words(guess, lab.experiment)))
 
 
 def _ask(lab: Lab) -> None:
@@ -123,20 +119,22 @@ def _ask(lab: Lab) -> None:
     options, about = [*lab.experiment.sharing, NONE], key_of_guess(lab.experiment)
     _guesses().setdefault(about, [])
     st.pills(
-        f"**Which of them will {_aim(lab.experiment)}?** Guess, then press Train.",
+        f"**{question(lab.experiment)}** {tr('Guess, then press Train.')}",
         options,
-        format_func=lambda name: name if name == NONE else title_of(name),
+        format_func=option_title,
         selection_mode="multi",
         wrap=True,
         **bound(_guesses(), about, f"guess_{about}", partial(_take, about)),
     )
-    how = "Choose one or several; you can change them until you press Train."
+    how = tr("Choose one or several; you can change them until you press Train.")
     if why := classroom.reason_for_none():
         st.warning(plain(why))
     elif classroom.joined() is not None:
-        how += " Your class will see how many chose each answer, without names."
         if classroom.is_closed(about):
-            how = "Your class has trained already, so your guess is for you alone."
+            how = tr("Your class has trained already, so your guess is for you alone.")
+        else:
+            counted = tr("Your class will see how many chose each answer, without names.")
+            how = f"{how} {counted}"
     st.caption(how)
 
 
@@ -153,7 +151,7 @@ def _take(about: str, chosen: list[str]) -> None:
 def _ask_class(lab: Lab) -> None:
     """Draw the question and the link with which a class joins, and how many have guessed."""
     room, (address, warning) = classroom.joined(), reachable(dashboard_address())
-    st.markdown(f"**Which of them will {_aim(lab.experiment)}?** Open this link and guess:")
+    st.markdown(f"**{question(lab.experiment)}** {tr('Open this link and guess:')}")
     st.code(f"{address}?{CLASS}={room.code if room else ''}", language=None, wrap_lines=True)
     if warning:
         st.caption(warning)
@@ -164,9 +162,15 @@ def _so_far(experiment: Experiment) -> None:
     """Draw how many have guessed and, if the teacher wants to see it, what."""
     n = classroom.counted(key_of_guess(experiment)).total()
     with st.container(horizontal=True, vertical_alignment="center"):
-        told = f"**{n}** {'has' if n == 1 else 'have'} guessed." if n else "Nobody has guessed yet."
-        st.markdown(f"{told} Press Train when all have.", width="content")
-        shows = st.toggle("Show what they guessed", key="show_guesses")
+        told = tr("Nobody has guessed yet. Press Train when all have.")
+        if n:
+            told = tr_n(
+                "**{n}** has guessed. Press Train when all have.",
+                "**{n}** have guessed. Press Train when all have.",
+                n,
+            )
+        st.markdown(told, width="content")
+        shows = st.toggle(tr("Show what they guessed"), key="show_guesses")
     if shows:
         _class_guesses(experiment, None)
 
@@ -176,17 +180,23 @@ def _class_guesses(experiment: Experiment, finished: Snapshot | None) -> None:
     guesses = classroom.counted(key_of_guess(experiment))
     n, solved = guesses.total(), set[str]()
     if not n:
-        st.markdown("Nobody in your class has guessed.")
+        st.markdown(tr("Nobody in your class has guessed."))
         return
     if finished is not None:
         solved = {variant.value for variant in solved_variants(finished)} or {NONE}
-        st.markdown(f"**{guesses[frozenset(solved)]} of {n} in your class guessed right.**")
+        right = tr_n(
+            "**{n} of {total} in your class guessed right.**",
+            "**{n} of {total} in your class guessed right.**",
+            guesses[frozenset(solved)],
+            total=n,
+        )
+        st.markdown(right)
     options = [*experiment.settings()["sharing"], NONE]
     for column, name in zip(st.columns(len(options)), options, strict=True):
         named = sum(times for guess, times in guesses.items() if name in guess)
-        judged = f", which is {'right' if name in solved else 'wrong'}" if solved else ""
-        title = plain(title_of(name)) if name != NONE else NONE
-        column.progress(named / n, text=f"{named} of {n} guessed {title}{judged}")
+        title = plain(option_title(name)) if name != NONE else tr(NONE)
+        is_right = name in solved if solved else None
+        column.progress(named / n, text=of_class_in_words(named, n, title, is_right=is_right))
 
 
 def outcome(guess: Sequence[str], snapshot: Snapshot) -> str:
@@ -197,27 +207,11 @@ def outcome(guess: Sequence[str], snapshot: Snapshot) -> str:
     is_partly_right = bool(named) and set(named) < set(solved)
     text = f"**{outcome_in_words(is_right, is_partly_right=is_partly_right)}**"
     if is_right:
-        return f"{text} You named {plain(_listed(guess))}."
+        return f"{text} {tr('You named {names}.', names=plain(titles(guess)))}"
     why = _reason(snapshot, [name for name in named if name not in solved])
     return " ".join(
         filter(None, [text, plain(correction(named, solved, snapshot.experiment)), why])
     )
-
-
-def correction(named: Sequence[str], solved: Sequence[str], experiment: Experiment) -> str:
-    """Return what was wrong about a guess, in a sentence; variants are given as text forms."""
-    wrong = [name for name in named if name not in solved]
-    lacking = [name for name in solved if name not in named]
-    text = f"You named {_listed(named)}"
-    if not solved:
-        return f"{text}; none of them {_does(experiment, [NONE])}."
-    if wrong:
-        subject = ", which" if len(wrong) == len(named) else f"; {_listed(wrong)}"
-        text += f"{subject} {_does_not(experiment, wrong)}"
-    if lacking:
-        too = ", too" if len(wrong) < len(named) else ""
-        text += f"; {_listed(lacking)} {_does(experiment, lacking)}{too}"
-    return f"{text}."
 
 
 def _reason(snapshot: Snapshot, wrong: Sequence[str]) -> str:
@@ -230,31 +224,6 @@ def _reason(snapshot: Snapshot, wrong: Sequence[str]) -> str:
     reasons = ((reason(snapshot, Variant(name), k), k) for name in wrong for k in experiment.seeds)
     found, seed = next((known for known in reasons if known[0] is not None), (None, 0))
     return "" if found in (None, shown) else plain(found.in_words(experiment, seed))
-
-
-def _aim(experiment: Experiment) -> str:
-    """Return the aim of a variant, to be read after "will"."""
-    if experiment.task.loss_to_beat is None:
-        return "solve this with all seeds"
-    return f"have a lower loss than {experiment.task.simple_model}"
-
-
-def _does(experiment: Experiment, names: Sequence[str]) -> str:
-    """Return the predicate of a sentence that says that these variants reach the aim."""
-    if experiment.task.loss_to_beat is None:
-        return verb(names, "solves it", "solve it")
-    return f"{verb(names, 'has', 'have')} a lower loss than {experiment.task.simple_model}"
-
-
-def _does_not(experiment: Experiment, names: Sequence[str]) -> str:
-    """Return the predicate of a sentence that says that these variants miss the aim."""
-    return f"{verb(names, 'does', 'do')} not {_does(experiment, ())}"
-
-
-def _listed(names: Sequence[str]) -> str:
-    """Return the titles of variants as in "QKV, Q=K and K=V"."""
-    titles = [title_of(name) for name in names if name != NONE]
-    return listed(titles) or NONE
 
 
 def key_of_guess(experiment: Experiment) -> str:

@@ -15,7 +15,7 @@ import streamlit as st
 from attnkit.analysis.responses import Answers, Example
 from attnkit.experiment.experiment import Experiment, default_settings, settings
 from attnkit.experiment.links import link_params, read_link
-from attnkit.foundation.language import mark
+from attnkit.foundation.language import mark, tr
 from attnkit.foundation.settings import InvalidExperiment, Problem
 from attnkit.service.jobs import Job
 from attnkit.service.server import server_settings
@@ -168,7 +168,8 @@ class Lab(WatchedJob, Linked):
 
         None while the training process has not answered yet; a text if no example can be drawn.
         """
-        return training_service().example(self.experiment, FIRST_EXAMPLE_SECONDS, self.watcher)
+        found = training_service().example(self.experiment, FIRST_EXAMPLE_SECONDS, self.watcher)
+        return tr(found) if isinstance(found, str) else found
 
     def ask(self, job: Job | None, tokens: np.ndarray) -> Answers | str:
         """Return the models' answers to a phone book, or the reason why there are none.
@@ -185,8 +186,9 @@ class Lab(WatchedJob, Linked):
             answers = service.ask_example(task, tokens, watcher=self.watcher)
         else:
             answers = service.ask(job.id, tokens, watcher=self.watcher)
-        if not isinstance(answers, str):
-            self._answered = (key, answers)
+        if isinstance(answers, str):
+            return tr(answers)
+        self._answered = (key, answers)
         return answers
 
     def read_widgets(self) -> list[Problem]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from attnkit.foundation.language import tr, tr_n
 from attnkit.service.jobs import Job
 from attnkit.training.joining import can_share_runs
 from attnkit.training.snapshot import Snapshot
@@ -18,65 +19,77 @@ def status_line(lab: Lab, job: Job | None, snapshot: Snapshot | None, *, is_vali
     """Return one line about the run on screen; Markdown."""
     if job is None:
         return _line_without_job(lab, snapshot, is_valid=is_valid)
-    status = status_of(job, snapshot)
+    came_finished = job.state == "finished" and lab.came_finished
+    status = status_of(job, snapshot, came_finished=came_finished)
     if job.state == "failed":
-        return f"{status} Press **Train** to try again."
+        return f"{status} {tr('Press **Train** to try again.')}"
     if not job.begun:
-        advice = {
-            "stopped": " Press **Train** to queue it again.",
-            "paused": " **Train** takes its place in the queue again.",
-        }
-        return status + advice.get(job.state, "")
+        if job.state == "stopped":
+            return f"{status} {tr('Press **Train** to queue it again.')}"
+        if job.state == "paused":
+            return f"{status} {tr('**Train** takes its place in the queue again.')}"
+        return status
     if snapshot is None or job.snapshot is None:
         return status
-    notes = " The training process died and began anew." if job.restarts else ""
+    notes = [tr("The training process died and began anew.")] if job.restarts else []
     notes += _untrained_note(lab, snapshot)
     if not is_valid:
-        notes = " These columns show the last training: your settings cannot be trained."
+        notes = [tr("These columns show the last training: your settings cannot be trained.")]
     if job.unstored:
-        yet = " yet" if job.tried_again else ""
-        notes = f" Not stored{yet}: {plain(job.unstored)}.{notes}"
-    if job.state == "finished" and lab.came_finished:
+        notes.insert(0, _unstored_note(job))
+    if came_finished and not notes:
         time = training_time(snapshot.experiment, reuse=False)
-        notes = notes or f" Press **Train** to watch it happen, in {time}."
-        status = status.replace("Finished: ", "Trained earlier: ")
-    others = " For others who watch, it goes on." if lab.private_state is not None else ""
-    return f"{status}{others}{notes}"
+        notes = [tr("Press **Train** to watch it happen, in {time}.", time=time)]
+    others = [tr("For others who watch, it goes on.")] if lab.private_state is not None else []
+    return " ".join([status, *others, *notes])
+
+
+def _unstored_note(job: Job) -> str:
+    """Return why the result of a job is not stored."""
+    reason = plain(tr(job.unstored))
+    if job.tried_again:
+        return tr("Not stored yet: {reason}.", reason=reason)
+    return tr("Not stored: {reason}.", reason=reason)
 
 
 def _line_without_job(lab: Lab, snapshot: Snapshot | None, *, is_valid: bool) -> str:
     if not is_valid:
-        return "These settings cannot be trained: the reason stands above."
+        return tr("These settings cannot be trained: the reason stands above.")
     if snapshot is None:
-        guess = "Guess, then press" if awaits_guess(lab) else "Press"
-        return f"Not trained yet. {guess} **Train**. It takes {_time_of_settings(lab)}."
-    example = (
-        f"A finished example: {snapshot.experiment.n_runs} models, "
-        f"{snapshot.experiment.training.steps} steps."
+        if awaits_guess(lab):
+            return f"{tr('Not trained yet. Guess, then press **Train**.')} {_time_it_takes(lab)}"
+        return f"{tr('Not trained yet. Press **Train**.')} {_time_it_takes(lab)}"
+    example = tr_n(
+        "A finished example: {n} model, {steps} steps.",
+        "A finished example: {n} models, {steps} steps.",
+        snapshot.experiment.n_runs,
+        steps=snapshot.experiment.training.steps,
     )
-    note = _untrained_note(lab, snapshot) or (
-        f" Press **Train** to watch it happen. It takes {_time_of_settings(lab)}."
-    )
-    return f"{example}{note}  \n{ROLES}"
+    notes = _untrained_note(lab, snapshot) or [
+        tr("Press **Train** to watch it happen."),
+        _time_it_takes(lab),
+    ]
+    return f"{' '.join([example, *notes])}  \n{tr(ROLES)}"
 
 
-def _time_of_settings(lab: Lab) -> str:
-    """Return about how long Train will take for the Lab's settings."""
-    return training_time(lab.experiment, reuse=not lab.opens_untrained)
+def _time_it_takes(lab: Lab) -> str:
+    """Return about how long Train will take for the Lab's settings, as a sentence."""
+    return tr("It takes {time}.", time=training_time(lab.experiment, reuse=not lab.opens_untrained))
 
 
-def _untrained_note(lab: Lab, snapshot: Snapshot) -> str:
-    """Return which of the chosen variants or settings the columns on screen do not show."""
+def _untrained_note(lab: Lab, snapshot: Snapshot) -> list[str]:
+    """Return sentences about variants or settings that the columns on screen do not show."""
     if not can_share_runs(snapshot.experiment, lab.experiment):
-        return (
-            " These columns show the last training, which had other settings. Press **Train** "
-            f"to train yours. It takes {_time_of_settings(lab)}."
+        note = tr(
+            "These columns show the last training, which had other settings. Press **Train** to "
+            "train yours."
         )
+        return [note, _time_it_takes(lab)]
     lacking = ", ".join(title_of(variant) for variant in lab.lacking(snapshot.experiment))
     if not lacking:
-        return ""
-    time = _time_of_settings(lab)
-    return f" Not trained yet: {plain(lacking)}. Press **Train**. It takes {time}."
+        return []
+    note = tr("Not trained yet: {names}. Press **Train**.", names=plain(lacking))
+    return [note, _time_it_takes(lab)]
 
 
 def earlier_task_note(snapshot: Snapshot) -> str:
@@ -85,5 +98,8 @@ def earlier_task_note(snapshot: Snapshot) -> str:
     if not turn:
         return ""
     if snapshot.step < turn:
-        return f" Until step {turn} the embedding is trained on the earlier question."
-    return f" Since step {turn} the embedding is frozen and all else learns the new question."
+        return tr("Until step {step} the embedding is trained on the earlier question.", step=turn)
+    return tr(
+        "Since step {step} the embedding is frozen and all else learns the new question.",
+        step=turn,
+    )
