@@ -25,7 +25,8 @@ from attnkit.experiment.experiment import (
     settings,
     text_of,
 )
-from attnkit.foundation.settings import InvalidExperiment, Problem
+from attnkit.foundation.language import mark, tr_n
+from attnkit.foundation.settings import InvalidExperiment, Problem, but
 from attnkit.foundation.spelling import nearest_name
 from attnkit.tasks import OWN_TASKS, TASKS, OwnData, hash_in_link, task_named
 from attnkit.tasks.own_data import LONGEST_IN_LINK, is_hash
@@ -55,14 +56,14 @@ _MOST_SENTENCES = 4
 """Largest number of problems that are described."""
 
 GROUPS = {
-    "task": "The choice of task",
-    "sharing": "The choice of variants",
-    "add_variant": "“Add a variant”",
-    "settings": "All settings",
-    "more": "The settings under “More”",
-    "buttons": "Pause, Step, Reset, New seeds and the switches",
+    "task": mark("The choice of task"),
+    "sharing": mark("The choice of variants"),
+    "add_variant": mark("“Add a variant”"),
+    "settings": mark("All settings"),
+    "more": mark("The settings under “More”"),
+    "buttons": mark("Pause, Step, Reset, New seeds and the switches"),
 }
-"""Groups of controls that a class link can hide, with their labels."""
+"""Groups of controls that a class link can hide, with their labels in English."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ def read_link(
     if run is not None:
         stored = _stored(run, experiment_of)
         if isinstance(stored, Experiment):
-            allowed = "nothing beside run, which has its own settings"
+            allowed = mark("nothing beside run, which has its own settings")
             ignored = sorted(fields.keys() - {"v"})
             problems += [Problem(name, fields[name], allowed) for name in ignored]
             return Link(stored, hidden, problems)
@@ -172,7 +173,7 @@ def link_text(experiment: Experiment, hidden: Collection[str] = ()) -> str:
 
 
 def hideable(tasks: Iterable[str] | None = None) -> dict[str, str]:
-    """Return the controls that a class link can hide, with labels: groups, then settings.
+    """Return the controls that a class link can hide, with English labels: groups, then settings.
 
     Args:
         tasks: Tasks with these settings; None for all.
@@ -196,7 +197,9 @@ def problems_in_words(problems: list[Problem]) -> str:
     """Return sentences about the first few problems, and the number of the others."""
     sentences = [problem.sentence for problem in problems[:_MOST_SENTENCES]]
     n_more = len(problems) - _MOST_SENTENCES
-    return " ".join([*sentences, f"And {n_more} more."] if n_more > 0 else sentences)
+    if n_more > 0:
+        sentences.append(tr_n("And {n} more.", "And {n} more.", n_more))
+    return " ".join(sentences)
 
 
 def _readable_fields(params: Mapping[str, Any]) -> tuple[dict[str, Any], list[Problem]]:
@@ -207,19 +210,20 @@ def _readable_fields(params: Mapping[str, Any]) -> tuple[dict[str, Any], list[Pr
     fields: dict[str, Any] = {}
     problems = []
     if len(params) > MOST_FIELDS:
-        allowed = f"at most {MOST_FIELDS} fields: the others are left out"
+        allowed = mark("at most {most} fields: the others are left out", most=MOST_FIELDS)
         problems.append(Problem("link", len(params), allowed))
     for name, value in islice(params.items(), MOST_FIELDS):
         text, longest = _text(value), _LONGEST_FIELDS.get(name, LONGEST_VALUE)
         if len(name) > LONGEST_NAME or not name.isprintable():
-            allowed = f"names of at most {LONGEST_NAME} readable characters"
+            allowed = mark("names of at most {most} readable characters", most=LONGEST_NAME)
             problems.append(Problem("link", name, allowed))
         elif not is_link_field(name):
             continue
         elif text is None:
-            problems.append(Problem(name, type(value).__name__, "a text or a number"))
+            problems.append(Problem(name, type(value).__name__, mark("a text or a number")))
         elif len(text) > longest:
-            problems.append(Problem(name, text[:LONGEST_VALUE], f"at most {longest} characters"))
+            allowed = mark("at most {most} characters", most=longest)
+            problems.append(Problem(name, text[:LONGEST_VALUE], allowed))
         else:
             fields[name] = text
     if "sharing" in fields:
@@ -249,13 +253,14 @@ def _read_variants(text: str) -> tuple[list[Variant], list[Problem]]:
     texts = text.split(",")
     variants, problems = [], []
     if len(texts) > MOST_VARIANTS:
-        allowed = f"at most {MOST_VARIANTS} variants in a link: the others are left out"
+        most = MOST_VARIANTS
+        allowed = mark("at most {most} variants in a link: the others are left out", most=most)
         problems.append(Problem("sharing", len(texts), allowed))
     for variant in texts[:MOST_VARIANTS]:
         try:
             variants.append(Variant(variant))
         except InvalidVariant as error:
-            problems.append(Problem("sharing", variant, f"but {error}"))
+            problems.append(Problem("sharing", variant, but(error)))
     return variants, problems
 
 
@@ -266,7 +271,7 @@ def _read_hidden(text: str) -> tuple[tuple[str, ...], list[Problem]]:
         return (), []
     known = hideable()
     unknown = ", ".join(sorted(requested - known.keys()))
-    allowed = f"{', '.join(GROUPS)} or names of settings such as steps"
+    allowed = mark("{groups} or names of settings such as steps", groups=", ".join(GROUPS))
     problems = [Problem("hide", unknown, allowed)] if unknown else []
     return tuple(name for name in known if name in requested), problems
 
@@ -276,12 +281,12 @@ def _stored(
 ) -> Experiment | Problem:
     """Return the experiment of a stored result, or the problem with its hash."""
     if re.fullmatch("[0-9a-f]{16}", run) is None:
-        return Problem("run", run, "sixteen digits from 0 to 9 and a to f")
+        return Problem("run", run, mark("sixteen digits from 0 to 9 and a to f"))
     stored = experiment_of(run)
     if isinstance(stored, Experiment):
         return stored
-    reason = stored or "no result of that name is kept here, or no longer"
-    return Problem("run", run, f"but {reason}")
+    reason = stored or mark("no result of that name is kept here, or no longer")
+    return Problem("run", run, but(reason))
 
 
 def _repair(
@@ -335,7 +340,7 @@ def _remove_wrong(
     """Remove wrong fields, or few that disagree with a default; return the problems to report."""
     wrong = {problem.field for problem in error.problems} & remaining.keys()
     if not wrong:
-        reason = f"but {error.problems[0]}"
+        reason = but(error.problems[0].message)
         disagreeing = _disagreeing(remaining, error, read)
         return [Problem(name, remaining.pop(name), reason) for name in disagreeing]
     for name in wrong:

@@ -31,7 +31,7 @@ class Problem:
 
     Attributes:
         field: Name of the setting.
-        value: Value that was given.
+        value: Value that was given; a text of `mark` is translated.
         allowed: Allowed values, in words; or, beginning with "but", why the value is not allowed.
             It is translated where a page shows it, if it is a text of `mark` or `but`.
         others: Names of the settings with which the value disagrees.
@@ -43,8 +43,25 @@ class Problem:
     others: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        allowed = self.allowed if self._has_reason else f"allowed {self.allowed}"
-        return f"{shown(self.field)}: got {shown(self.value, quoted=True)}, {allowed}"
+        return str(self.message)
+
+    @property
+    def message(self) -> str:
+        """The problem without a full stop, still to be translated."""
+        field, value = shown(self.field), shown(self.value, quoted=True)
+        if self._has_reason:
+            return mark(
+                "{label}: got {value}, {but_reason}",
+                label=field,
+                value=value,
+                but_reason=self.allowed,
+            )
+        return mark(
+            "{label}: got {value}, allowed {allowed}",
+            label=field,
+            value=value,
+            allowed=self.allowed,
+        )
 
     @property
     def _has_reason(self) -> bool:
@@ -53,24 +70,14 @@ class Problem:
     @property
     def sentence(self) -> str:
         """Error message with a full stop, for a page."""
-        field, value = shown(self.field), shown(self.value, quoted=True)
-        allowed = _translated(self.allowed)
-        if self._has_reason:
-            text = tr(
-                "{label}: got {value}, {but_reason}", label=field, value=value, but_reason=allowed
-            )
-        else:
-            text = tr(
-                "{label}: got {value}, allowed {allowed}", label=field, value=value, allowed=allowed
-            )
-        return as_sentence(text)
+        return as_sentence(in_words(self.message))
 
     @property
     def reason(self) -> str:
         """Why the value is not allowed, without "but"; or which values are allowed."""
         if isinstance(self.allowed, Message) and self.allowed.template == _BUT:
-            return _translated(self.allowed.values["reason"])
-        return _translated(self.allowed.removeprefix("but "))
+            return in_words(self.allowed.values["reason"])
+        return in_words(self.allowed.removeprefix("but "))
 
     def on_screen(self, labels: Mapping[str, str]) -> str:
         """Return the problem as a sentence that calls settings by their labels.
@@ -79,7 +86,8 @@ class Problem:
             labels: Label of each setting, by its name; other names stay as they are.
         """
         label = tr(labels.get(self.field, self.field[:1].upper() + self.field[1:]))
-        value, allowed = shown(self.value), _translated(self.allowed)
+        value = shown(tr(self.value) if isinstance(self.value, Message) else self.value)
+        allowed = in_words(self.allowed)
         if self._has_reason:
             return as_sentence(f"{label}: {value}, {allowed}")
         allowed = re.sub(
@@ -117,11 +125,11 @@ def message_of(error: BaseException) -> str:
     return message if isinstance(message, Message) else str(error)
 
 
-def _translated(text: str) -> str:
-    """Return a text in the reader's language; texts in it are translated, too."""
+def in_words(text: str) -> str:
+    """Return an error message in the reader's language; texts in it are translated, too."""
     if not isinstance(text, Message):
         return tr(text)
-    values = {n: _translated(v) if isinstance(v, str) else v for n, v in text.values.items()}
+    values = {n: in_words(v) if isinstance(v, str) else v for n, v in text.values.items()}
     return tr(text.template, **values)
 
 
@@ -163,7 +171,10 @@ class InvalidExperiment(ValueError):
 
     def __init__(self, problems: list[Problem]) -> None:
         self.problems = problems
-        super().__init__("; ".join(str(problem) for problem in problems))
+        text = problems[0].message if problems else ""
+        for problem in problems[1:]:
+            text = mark("{problems}; {another}", problems=text, another=problem.message)
+        super().__init__(text)
 
     def __reduce__(self) -> tuple[type[InvalidExperiment], tuple[list[Problem]]]:
         return type(self), (self.problems,)

@@ -21,7 +21,8 @@ from attnkit.analysis.inspection.views import inspect, shown_film
 from attnkit.analysis.responses import Answers, Example, VariantAnswers
 from attnkit.examples import load_weights
 from attnkit.experiment import Experiment, from_text
-from attnkit.foundation.settings import InvalidExperiment
+from attnkit.foundation.language import mark
+from attnkit.foundation.settings import InvalidExperiment, message_of
 from attnkit.model.model import Model
 from attnkit.model.reference import Layer
 from attnkit.service.protocol import Ask, DrawExample, Inspect, Request
@@ -138,7 +139,9 @@ class Archive:
             job = self._jobs.get(name)
             weights = self.weights.get(name) if job is None else Weights.of(job.training)
             if weights is None:
-                raise WeightsGone("The weights of this run are not kept any more: train it again")
+                raise WeightsGone(
+                    mark("The weights of this run are not kept any more: train it again")
+                )
             found[name] = weights
         return [found[name] for name in names]
 
@@ -166,11 +169,13 @@ class WeightsGone(Exception):
 
 
 def error_text(error: Exception) -> str:
-    """Return the text that pages show for an error."""
+    """Return the text that pages show for an error, still to be translated."""
     if isinstance(error, InvalidExperiment | WeightsGone | ValueError):
-        return str(error)
+        return message_of(error)
     if is_lack_of_memory(error):
-        return "Too little memory to look inside this run: take smaller sizes, or fewer variants"
+        return mark(
+            "Too little memory to look inside this run: take smaller sizes, or fewer variants"
+        )
     return f"{type(error).__name__}: {error}"[:500]
 
 

@@ -7,6 +7,7 @@ import time
 from dataclasses import replace
 from typing import Any
 
+from attnkit.foundation.language import mark, tr
 from attnkit.service.job_queue import JobQueue
 from attnkit.service.jobs import Job, lendable, size_of
 from attnkit.service.logs import log
@@ -28,7 +29,7 @@ MAX_RESTARTS = 3
 MAX_SILENT_DEATHS = 4
 """Number of training processes that may die in a row without any message before all jobs fail."""
 
-OWN_CODE = "your own code has computed it, which others who open the result would not have"
+OWN_CODE = mark("your own code has computed it, which others who open the result would not have")
 """Reason why a result is not stored: a PyTorch module of one's own computes a variant."""
 
 _STATES: dict[Verb, State] = {
@@ -94,7 +95,9 @@ class JobControl:
                 such class.
         """
         if self.settings.hosted:
-            raise ValueError("a copy that many people share takes no code; run attnkit yourself")
+            raise ValueError(
+                tr("a copy that many people share takes no code; run attnkit yourself")
+            )
         variant, command = self._modules.load(file, wanted)
         with self._changed:
             self._supervisor.process.send(command)
@@ -138,7 +141,7 @@ class JobControl:
             # those that wait first, because otherwise they would begin when the others end
             for job in sorted(self._queue.jobs.values(), key=lambda job: job.begun):
                 if job.address == address and not job.over:
-                    self.stop(job.id, "by the owner of this copy")
+                    self.stop(job.id, mark("by the owner of this copy"))
 
     def _steer(self, job_id: str, verb: Verb, reason: str = "") -> None:
         """Send a command to a job; if it is over, nothing happens."""
@@ -171,7 +174,7 @@ class JobControl:
         """Let jobs begin, and stop those that nobody watches or that are in the way of others."""
         self._admit()
         for job_id in self._queue.unwatched():
-            self.stop(job_id, "because nobody watched it")
+            self.stop(job_id, mark("because nobody watched it"))
         for job_id, reason in self._queue.in_the_way().items():
             self.stop(job_id, reason)
 
@@ -279,7 +282,8 @@ class JobControl:
             elif job.trains_on:
                 blamed = job.id in turn
                 if (blamed and job.blamed >= MAX_RESTARTS) or n_silent_deaths >= MAX_SILENT_DEATHS:
-                    self._queue.update(job.id, state="failed", error="the training process died")
+                    error = mark("the training process died")
+                    self._queue.update(job.id, state="failed", error=error)
                     self._note_end(job, "failed")
                 else:
                     self._begin_anew(job, blamed=blamed)

@@ -39,6 +39,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as NoFreeConnection
 
+from attnkit.foundation.language import mark
 from attnkit.service.database_engines import (
     CHANGES,
     CONNECT_SECONDS,
@@ -82,18 +83,18 @@ VERSION = 3
 _VERSIONS = Table("results_schema", MetaData(), Column("version", Integer, nullable=False))
 """Table with a single row, the version of the table `results`."""
 
-_FOREIGN = "its table `results` was not made by attnkit"
-_NO_DATABASE = "its file is not a database"
-_OPENING = "it is being opened"  # by another thread; it may have a long file to read
-_DAMAGED = "its file is damaged"
-_BUSY = "others have been writing to it for too long"
-_CROWDED = "it has too many connections"
-_GONE = "the database cannot be reached"
-_READ_ONLY = "it is read-only"
-_REFUSED = "the database refuses the user"
-_FULL = "the disk is full"
-_DISK = "the disk cannot be read or written"
-_NO_LOCKS = (
+_FOREIGN = mark("its table `results` was not made by attnkit")
+_NO_DATABASE = mark("its file is not a database")
+_OPENING = mark("it is being opened")  # by another thread; it may have a long file to read
+_DAMAGED = mark("its file is damaged")
+_BUSY = mark("others have been writing to it for too long")
+_CROWDED = mark("it has too many connections")
+_GONE = mark("the database cannot be reached")
+_READ_ONLY = mark("it is read-only")
+_REFUSED = mark("the database refuses the user")
+_FULL = mark("the disk is full")
+_DISK = mark("the disk cannot be read or written")
+_NO_LOCKS = mark(
     "its file system, such as NFS or Lustre, locks no files: name a folder on another one, or a "
     "PostgreSQL server, in ATTNKIT_STORE"
 )
@@ -113,11 +114,11 @@ _MEANINGS = {
     "disk i/o error": _DISK,
     "locking protocol": _BUSY,
     "readonly": _READ_ONLY,
-    "unable to open": "its file cannot be opened",
-    "too big": "the result is too large for it",
+    "unable to open": mark("its file cannot be opened"),
+    "too big": mark("the result is too large for it"),
     "no such": _FOREIGN,
     "has no column": _FOREIGN,
-    "fatal:  database": "there is no such database",
+    "fatal:  database": mark("there is no such database"),
     "fatal:  password": _REFUSED,
     "fatal:  role": _REFUSED,
     "fatal:  no pg_hba": _REFUSED,

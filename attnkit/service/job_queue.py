@@ -9,6 +9,8 @@ from statistics import median
 from typing import Any
 
 from attnkit.experiment import Experiment
+from attnkit.foundation.language import mark, tr, tr_n
+from attnkit.foundation.settings import in_words
 from attnkit.service.jobs import NOBODY, Job, Watcher, superfluous
 from attnkit.service.scheduler import Demand, Outlook, admitted, displaced, outlooks
 from attnkit.service.server import ServerSettings
@@ -34,13 +36,16 @@ WATCHED_SECONDS = 15.0
 OUTLOOK_SECONDS = 1.0
 """Largest age of an outlook."""
 
-_CLOSED = "because its tab was closed while others waited"
+_CLOSED = mark("because its tab was closed while others waited")
 
-_CROWDED = "because the queue was full and your network had the most experiments in it"
+_CROWDED = mark("because the queue was full and your network had the most experiments in it")
 
 
 class Refused(Exception):
-    """The experiment is not trained on this copy, or not now; the message says why for people."""
+    """The experiment is not trained on this copy, or not now.
+
+    The message says why, in the language of the page that submits it.
+    """
 
 
 @dataclass
@@ -204,7 +209,7 @@ class JobQueue:
         """
         problems = self.settings.problems(job.experiment)
         if problems:
-            raise Refused("; ".join(map(str, problems)))
+            raise Refused("; ".join(in_words(problem.message) for problem in problems))
         now = time.monotonic()
         demand, waiting = self._demand(job, now), self._waiting(now)
         if demand in admitted([*waiting, demand], self._holding(now), self.settings):
@@ -212,8 +217,10 @@ class JobQueue:
         n_of_visitor = sum(o.visitor == job.visitor and o.id != replaced for o in waiting)
         if job.visitor and n_of_visitor >= self.settings.visitor_waiting:
             raise Refused(
-                "you have as many experiments training and waiting in other tabs as this copy "
-                "allows: stop one of them, or wait for its end"
+                tr(
+                    "you have as many experiments training and waiting in other tabs as this copy "
+                    "allows: stop one of them, or wait for its end"
+                )
             )
         queued = [other for other in self.jobs.values() if other.queued]
         if len(queued) < self.settings.max_waiting:
@@ -223,7 +230,13 @@ class JobQueue:
             return min(closed, key=self.leases.left_at), _CLOSED
         loser = displaced([*waiting, demand])
         if loser is demand:
-            raise Refused(f"{len(queued)} experiments wait already: try again in a few minutes")
+            raise Refused(
+                tr_n(
+                    "{n} experiment waits already: try again in a few minutes",
+                    "{n} experiments wait already: try again in a few minutes",
+                    len(queued),
+                )
+            )
         return loser.id, _CROWDED
 
     def ready(self) -> list[str]:
@@ -261,7 +274,7 @@ class JobQueue:
             if self._is_closed(job, CLOSED_SECONDS):
                 reasons[job.id] = _CLOSED
             elif job.state == "paused" and max(job.paused_at, job.begun_at) < long_ago:
-                reasons[job.id] = "because others waited for its memory"
+                reasons[job.id] = mark("because others waited for its memory")
         others = [demand for demand in self._holding(now) if demand.id not in reasons]
         return reasons if reasons and admitted(self._waiting(now), others, self.settings) else {}
 

@@ -1,7 +1,8 @@
 """Messages between the server and its training process.
 
 A message is a frozen dataclass. It travels as one JSON line, which names its type and holds its
-fields and the sizes of its blobs, followed by the bytes of the blobs.
+fields and the sizes of its blobs, followed by the bytes of the blobs. Texts for people arrive in a
+form that can still be translated.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import uuid
 from dataclasses import dataclass, field, replace
 from typing import IO, Any, Literal
 
+from attnkit.foundation import language
 from attnkit.training.engine import Engine
 from attnkit.training.results import Result
 from attnkit.training.snapshot import Snapshot
@@ -234,7 +236,7 @@ def encode(message: Message) -> bytes:
     blobs = {name: value for name, value in fields.items() if isinstance(value, bytes)}
     header = {
         "message": type(message).__name__,
-        "fields": {name: value for name, value in fields.items() if name not in blobs},
+        "fields": {name: _packed(value) for name, value in fields.items() if name not in blobs},
         "sizes": {name: len(blob) for name, blob in blobs.items()},
     }
     return b"".join([json.dumps(header).encode(), b"\n", *blobs.values()])
@@ -256,4 +258,21 @@ def read(stream: IO[bytes]) -> Any:
         blobs[name] = stream.read(size)
         if len(blobs[name]) < size:
             raise EOFError("the other process ended in the middle of a message")
-    return _BY_NAME[header["message"]](**header["fields"], **blobs)
+    fields = {name: _unpacked(value) for name, value in header["fields"].items()}
+    return _BY_NAME[header["message"]](**fields, **blobs)
+
+
+def _packed(value: Any) -> Any:
+    """Return a text with values in it as a dictionary, and any other value unchanged."""
+    if not isinstance(value, language.Message):
+        return value
+    values = {name: _packed(part) for name, part in value.values.items()}
+    return {"text": value.template, "values": values}
+
+
+def _unpacked(value: Any) -> Any:
+    """Return what `_packed` was given."""
+    if not isinstance(value, dict) or value.keys() != {"text", "values"}:
+        return value
+    values = {name: _unpacked(part) for name, part in value["values"].items()}
+    return language.Message(value["text"], values)

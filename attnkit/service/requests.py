@@ -11,6 +11,7 @@ from functools import lru_cache
 
 from attnkit.analysis.responses import Example
 from attnkit.experiment import Experiment
+from attnkit.foundation.language import mark
 from attnkit.service.jobs import NOBODY, Watcher
 from attnkit.service.protocol import Answer, Command, DrawExample, Request, Withdraw
 from attnkit.tasks import Task
@@ -24,11 +25,11 @@ MAX_REQUESTS = 200
 LOOK_SECONDS = 1.0
 """Seconds between two checks whether the tab that waits for an answer is still open."""
 
-_BUSY = "The training process is busy: ask again in a moment"
+_BUSY = mark("The training process is busy: ask again in a moment")
 
-_DIED = "The training process died and began anew: ask again"
+_DIED = mark("The training process died and began anew: ask again")
 
-_DIED_OF_IT = "The training process died while it answered this request"
+_DIED_OF_IT = mark("The training process died while it answered this request")
 
 
 class Requests:

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
 from attnkit.experiment import Experiment
 from attnkit.foundation.data_files import MOST_BYTES, MOST_ROWS
+from attnkit.foundation.language import mark
 from attnkit.foundation.settings import PREFIX, InvalidSettings, Problem
 from attnkit.tasks import OwnData, Table
 from attnkit.training.memory import peak_megabytes
@@ -184,9 +185,11 @@ class ServerSettings(BaseModel):
         """Return why data of one's own may not be used on this copy; empty if they may."""
         task, problems = experiment.task, []
         if isinstance(task, OwnData) and (size := len(task.data.encode())) > self.max_data_bytes:
-            problems.append(Problem("data", f"{size:,} bytes", _at_most(self.max_data_bytes)))
+            size_given = mark("{size:,} bytes", size=size)
+            problems.append(Problem("data", size_given, _at_most(self.max_data_bytes)))
         if isinstance(task, Table) and (n := task.rows.n_given) > self.max_rows:
-            problems.append(Problem("data", f"{n:,} rows", _at_most(self.max_rows)))
+            rows_given = mark("{n_rows:,} rows", n_rows=n)
+            problems.append(Problem("data", rows_given, _at_most(self.max_rows)))
         return problems
 
     def problems(self, experiment: Experiment) -> list[Problem]:
@@ -198,14 +201,17 @@ class ServerSettings(BaseModel):
         if experiment.training.steps > self.max_steps:
             problems.append(Problem("steps", experiment.training.steps, _at_most(self.max_steps)))
         if experiment.n_runs > self.max_runs:
-            allowed = _at_most(self.max_runs // len(experiment.sharing), "with so many variants")
+            limit = self.max_runs // len(experiment.sharing)
+            allowed = mark("at most {limit:,} with so many variants on this copy", limit=limit)
             problems.append(Problem("n_seeds", experiment.n_seeds, allowed, ("sharing",)))
         if n_parameters > self.max_parameters:
             allowed = _at_most(self.max_parameters)
-            problems.append(Problem("parameters", f"{n_parameters:,}", allowed, size_settings))
+            given = mark("{number:,}", number=n_parameters)
+            problems.append(Problem("parameters", given, allowed, size_settings))
         if megabytes > self.max_megabytes:
-            allowed = _at_most(self.max_megabytes, "MB")
-            problems.append(Problem("memory", f"{megabytes:,.0f} MB", allowed, size_settings))
+            allowed = mark("at most {limit:,} MB on this copy", limit=self.max_megabytes)
+            given = mark("{megabytes:,.0f} MB", megabytes=megabytes)
+            problems.append(Problem("memory", given, allowed, size_settings))
         return problems
 
 
@@ -219,5 +225,5 @@ def server_settings() -> ServerSettings:
     return ServerSettings.of(os.environ)
 
 
-def _at_most(limit: int, unit: str = "") -> str:
-    return f"at most {limit:,} {unit}".strip() + " on this copy"
+def _at_most(limit: int) -> str:
+    return mark("at most {limit:,} on this copy", limit=limit)

@@ -34,6 +34,7 @@ from sqlalchemy import (
 
 from attnkit import __version__
 from attnkit.experiment.experiment import Experiment, from_text, hash_of
+from attnkit.foundation.language import mark
 from attnkit.foundation.settings import InvalidExperiment
 from attnkit.service.database import RESULTS, Database, NotOurs, checksum
 from attnkit.service.database_engines import Unavailable, is_file, lock_writers
@@ -149,7 +150,13 @@ class ResultStore:
         limit = self._result_megabytes
         if limit is not None and n_bytes > limit * 2**20:
             size = math.ceil(10 * n_bytes / 2**20) / 10  # rounded up, so that it exceeds the limit
-            raise TooLarge(f"it takes {size:,.1f} MB, allowed at most {limit:,} MB on this copy")
+            raise TooLarge(
+                mark(
+                    "it takes {size:,.1f} MB, allowed at most {limit:,} MB on this copy",
+                    size=size,
+                    limit=limit,
+                )
+            )
 
     def _put(
         self, connection: Connection, values: dict[str, Any], maker: Maker

@@ -31,6 +31,7 @@ from functools import partial
 from typing import BinaryIO
 
 from attnkit.experiment import Experiment, from_text
+from attnkit.foundation.language import mark
 from attnkit.foundation.process import give_memory_back, prepare_for_training
 from attnkit.foundation.slices import SlicedWork
 from attnkit.service.allowance import Allowance
@@ -273,7 +274,8 @@ class Worker:
         if job.training.finished:
             self._end(name, "finished")
         elif job.training.seconds > job.max_seconds:
-            limit = f"after {job.max_seconds:.0f} s of training, the limit of this copy"
+            most = job.max_seconds
+            limit = mark("after {most:.0f} s of training, the limit of this copy", most=most)
             self._end(name, "stopped", limit)
         elif job.steps_left == 0:
             job.paused, job.steps_left = True, None
@@ -322,7 +324,7 @@ class Worker:
         self._has_ended = True
         text = error_text(error)
         if is_lack_of_memory(error):
-            text = "it needs more memory than estimated; take smaller sizes, or fewer seeds"
+            text = mark("it needs more memory than estimated; take smaller sizes, or fewer seeds")
         self._write(Update(name, "failed", error=text))
 
     def _write(self, message: Message) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from attnkit.experiment import Experiment
+from attnkit.foundation.settings import message_of
 from attnkit.service.store import ResultStore, TooLarge, Unavailable
 from attnkit.training.results import Result
 from attnkit.training.snapshot import Snapshot
@@ -151,9 +152,9 @@ class ResultWriter:
         try:
             self._store.put(result.snapshot, result.parameters)
         except Unavailable as error:
-            return str(error), True
+            return message_of(error), True
         except TooLarge as error:
-            return str(error), False
+            return message_of(error), False
         except Exception as error:  # no error of one result may stop those behind it
             return f"{type(error).__name__}: {error}"[:200], False
         self._read_again_at = 0.0

@@ -9,6 +9,7 @@ import time
 
 from attnkit.experiment import Experiment
 from attnkit.experiment.longer_test import longer_experiment
+from attnkit.foundation.language import tr
 from attnkit.foundation.process import n_cores
 from attnkit.training.engine import Engine, kernel_knows
 from attnkit.variants import Variant
@@ -76,5 +77,7 @@ def measure_pace(
 def duration_in_words(seconds: float) -> str:
     """Return a time to wait in words, such as "45 s", "3 min" or "2.5 h"."""
     if seconds < 90:
-        return f"{max(seconds, 1):.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+        return tr("{seconds:.0f} s", seconds=max(seconds, 1))
+    if seconds < 6000:
+        return tr("{minutes:.0f} min", minutes=seconds / 60)
+    return tr("{hours:.1f} h", hours=seconds / 3600)

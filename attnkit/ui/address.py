@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
-from attnkit.foundation.language import ENGLISH, LANGUAGES
+from attnkit.foundation.language import ENGLISH, LANGUAGES, tr
 
 QUIET = "quiet"
 """Field of a link that opens pages in the quiet mode (`quiet=1`), and key of the mode in the
@@ -87,7 +87,12 @@ class LinkField(Generic[T]):
         allowed = self.in_words
         if isinstance(self.allowed, Mapping):
             allowed = allowed or ", ".join(self.allowed)
-        return f"The link has {self.name}={shortened(text)!r}. Allowed: {allowed}."
+        return tr(
+            "The link has {name}={value!r}. Allowed: {allowed}.",
+            name=self.name,
+            value=shortened(text),
+            allowed=tr(allowed),
+        )
 
     def write(self, value: T) -> dict[str, str]:
         """Return the field of a link; none if the value is the default or is not shown."""

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from attnkit.experiment import Experiment
+from attnkit.foundation.language import tr
+from attnkit.foundation.settings import in_words
 from attnkit.service.jobs import Job
 from attnkit.training.pace import training_work
 from attnkit.training.snapshot import Snapshot
@@ -58,7 +60,7 @@ class Series(WatchedJob, ABC):
         if self.submit(self.experiments[self.n_finished], kept=False):
             self._begun_at = time.monotonic()
         else:
-            self.problem = f"The experiment was not accepted: {self.refusal}."
+            self.problem = tr("The experiment was not accepted: {reason}.", reason=self.refusal)
 
     def follow(self) -> None:
         """Keep what a finished experiment measured, and submit the next one."""
@@ -66,7 +68,7 @@ class Series(WatchedJob, ABC):
             return
         job = self.job
         if job is None:
-            self.problem = "What was trained has been forgotten here."
+            self.problem = tr("What was trained has been forgotten here.")
         elif job.state == "finished" and job.snapshot is not None:
             self.keep(job.snapshot)
             self.seconds += job.snapshot.seconds
@@ -74,15 +76,16 @@ class Series(WatchedJob, ABC):
             if not self.finished:
                 self.go_on()
         elif job.state == "failed":
-            self.problem = f"Training failed: {job.error}."
+            self.problem = tr("Training failed: {reason}.", reason=in_words(job.error))
         elif job.state == "stopped":
-            self.problem = f"Stopped {job.error}".rstrip() + "."
+            reason = in_words(job.error)
+            self.problem = tr("Stopped {reason}.", reason=reason) if reason else tr("Stopped.")
 
-    def stop(self, reason: str = "Stopped.") -> None:
+    def stop(self, reason: str = "") -> None:
         """End training; the finished experiments stay, and `go_on` resumes with the next."""
         self.leave()
         if not self.finished:
-            self.problem = reason
+            self.problem = reason or tr("Stopped.")
 
     def share(self, job: Job | None) -> float:
         """Return the share of the work that is done, from 0 to 1."""
@@ -111,7 +114,7 @@ class Series(WatchedJob, ABC):
         which = f"{noun} {self.n_finished + 1} of {n_experiments}".strip()
         lead = f"{which[:1].upper()}{which[1:]}: " if n_experiments > 1 else ""
         if job is None:
-            return f"{lead}Waiting."
+            return lead + tr("Waiting.")
         return f"{lead}{status_of(job, seconds_left=self.seconds_left(job) or 0.0)}"
 
 

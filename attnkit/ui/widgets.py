@@ -8,6 +8,7 @@ from typing import Any
 
 import streamlit as st
 
+from attnkit.foundation.language import tr
 from attnkit.ui.markdown import plain
 
 _MIME_TYPES = {
@@ -70,14 +71,14 @@ def sections(
         key: Key of the widget.
     """
     st.segmented_control(
-        "Look closer",
+        tr("Look closer"),
         list(titles),
-        format_func=titles.__getitem__,
+        format_func=lambda name: tr(titles[name]),
         wrap=True,
         **bound(choice, "section", key, lambda name: setattr(choice, "section", name or "")),
     )
     if choice.section in draw:
-        st.subheader(titles[choice.section], anchor=choice.section)
+        st.subheader(tr(titles[choice.section]), anchor=choice.section)
         draw[choice.section]()
 
 

@@ -11,6 +11,7 @@ from attnkit.analysis.comparison import Metric
 from attnkit.experiment import Experiment
 from attnkit.figures.board import asymmetry_over_steps
 from attnkit.figures.panels import Figure
+from attnkit.foundation.language import mark, tr, tr_n
 from attnkit.training.snapshot import Snapshot
 from attnkit.ui import components, words
 from attnkit.ui.lab.lab import Lab
@@ -25,6 +26,18 @@ from attnkit.ui.render_cache import (
     plot_metric,
 )
 from attnkit.ui.session import with_hidden
+
+_TITLES: dict[Metric, str] = {
+    "accuracy": mark("Accuracy on held-out examples, by training step"),
+    "loss": mark("Loss on held-out examples, by training step"),
+}
+"""Titles of the larger charts."""
+
+_ALTS: dict[Metric, str] = {
+    "accuracy": mark("Accuracy over steps."),
+    "loss": mark("Loss over steps."),
+}
+"""What the larger charts show, for people who do not see them."""
 
 
 class BoardView(NamedTuple):
@@ -43,9 +56,9 @@ def pick_view(experiment: Experiment) -> BoardView:
     layer_specs, seeds = experiment.layer_specs, list(experiment.seeds)
     with st.container(horizontal=True, vertical_alignment="center", key="probe", width="content"):
         seed = st.selectbox(
-            "Seed",
+            tr("Seed"),
             seeds,
-            format_func=lambda seed: f"seed {seed}",
+            format_func=lambda seed: tr("seed {seed}", seed=seed),
             key=f"seed_{seeds[0]}_{len(seeds)}",
             width=110,
             label_visibility="collapsed",
@@ -53,7 +66,7 @@ def pick_view(experiment: Experiment) -> BoardView:
         layer = telling_layer(layer_specs)
         if len(layer_specs) > 1:
             layer = st.selectbox(
-                "Layer",
+                tr("Layer"),
                 range(len(layer_specs)),
                 index=layer,
                 format_func=lambda i: layer_specs[i].title.lower(),
@@ -64,13 +77,17 @@ def pick_view(experiment: Experiment) -> BoardView:
         head: int | None = 0
         if experiment.n_heads > 1:
             head = st.selectbox(
-                "Head",
+                tr("Head"),
                 [None, *range(experiment.n_heads)],
-                format_func=lambda i: "mean of heads" if i is None else f"head {i + 1}",
+                format_func=_head_title,
                 width=140,
                 label_visibility="collapsed",
             )
     return BoardView(seed, layer, head)
+
+
+def _head_title(head: int | None) -> str:
+    return tr("mean of heads") if head is None else tr("head {number}", number=head + 1)
 
 
 def explain_result(snapshot: Snapshot, seed: int) -> None:
@@ -81,16 +98,17 @@ def explain_result(snapshot: Snapshot, seed: int) -> None:
         seed: Seed for which the reason is given.
     """
     on_accuracy = snapshot.experiment.task.loss_to_beat is None
-    rule = words.WORDS["solved"].meaning if snapshot.step and on_accuracy else None
+    rule = tr(words.WORDS["solved"].meaning) if snapshot.step and on_accuracy else None
     reason = headline(snapshot, seed) if snapshot.step else None
     if reason is not None:
         with st.container(horizontal=True, vertical_alignment="center"):
             st.markdown(f"**{plain(reason.in_words(snapshot.experiment, seed))}**")
             if reason.page:
                 hidden = with_hidden(st.query_params.to_dict())
-                see = f"See it on the page {reason.page.capitalize()}"
+                page = tr(reason.page.capitalize())  # its title in the navigation
+                see = tr("See it on the page {page}", page=page)
                 st.page_link(f"pages/{reason.page}.py", label=see, query_params=hidden)
-                st.page_link("pages/questions.py", label="When must Q, K and V differ?")
+                st.page_link("pages/questions.py", label=tr("When must Q, K and V differ?"))
     st.markdown(plain(finding(snapshot)), help=rule)
 
 
@@ -112,13 +130,15 @@ def draw_board(
 def draw_planned_board(experiment: Experiment) -> None:
     """Draw the board of settings of which nothing is trained yet."""
     n_variants = len(experiment.sharing)
-    alt = f"{n_variants} variants. Nothing is trained yet."
+    alt = tr_n(
+        "{n} variant. Nothing is trained yet.", "{n} variants. Nothing is trained yet.", n_variants
+    )
     components.board(planned_board(experiment), key="board", alt=alt)
 
 
 def larger_charts(lab: Lab, snapshot: Snapshot) -> None:
     """Draw charts that can be zoomed into; they are made only while their expander is open."""
-    expander = st.expander("Larger charts", key="larger", on_change="rerun")
+    expander = st.expander(tr("Larger charts"), key="larger", on_change="rerun")
     if not expander.open:
         return
     task, asymmetry = snapshot.experiment.task, asymmetry_over_steps(snapshot)
@@ -127,11 +147,11 @@ def larger_charts(lab: Lab, snapshot: Snapshot) -> None:
     if task.loss_to_beat is not None:
         metrics.insert(0, "loss")
     for metric in metrics:
-        name, figure = metric.capitalize(), plot_metric(snapshot, metric, lab.previous)
-        title = f"{name} on held-out examples, by training step"
-        charts.append((title, metric, figure, f"{name} over steps. {finding(snapshot)}"))
-    title = "Symmetry of the scores, direction of the attention"
-    alt = f"Symmetry and attention over steps. {measures_finding(snapshot)}"
+        figure = plot_metric(snapshot, metric, lab.previous)
+        title, alt = tr(_TITLES[metric]), tr(_ALTS[metric])
+        charts.append((title, metric, figure, f"{alt} {finding(snapshot)}"))
+    title = tr("Symmetry of the scores, direction of the attention")
+    alt = f"{tr('Symmetry and attention over steps.')} {measures_finding(snapshot)}"
     charts.append((title, "measures", plot_attention_measures(snapshot), alt))
     with expander:
         for title, key, figure, alt in charts:

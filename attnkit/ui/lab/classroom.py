@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl
 
 import streamlit as st
 
+from attnkit.foundation.language import tr
 from attnkit.service.classes import Classes, Classroom, Guess
 from attnkit.service.server import server_settings
 from attnkit.ui.address import CLASS, QUIET, shortened, without_kept
@@ -53,10 +54,11 @@ def reason_for_none() -> str:
     if code is None or joined() is not None:
         return ""
     if not server_settings().classes:
-        return "This copy collects no guesses: yours is for you alone."
-    return (
-        f"There is no class with the code {shortened(code)!r}, or no longer: ask for the link once "
-        "more. Without a class, your guess is for you alone."
+        return tr("This copy collects no guesses: yours is for you alone.")
+    return tr(
+        "There is no class with the code {code!r}, or no longer: ask for the link once more. "
+        "Without a class, your guess is for you alone.",
+        code=shortened(code),
     )
 
 

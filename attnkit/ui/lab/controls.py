@@ -8,14 +8,15 @@ from typing import Any
 import streamlit as st
 
 from attnkit.experiment.experiment import settings
-from attnkit.foundation.settings import Problem, Setting
+from attnkit.foundation.language import mark, tr
+from attnkit.foundation.settings import Problem, Setting, in_words
 from attnkit.tasks import Task
 from attnkit.ui.lab.lab import setting_key
 from attnkit.ui.markdown import plain
 
 MAIN_GROUPS: dict[str, tuple[str, ...]] = {
-    "Model": ("n_heads", "d_head", "n_layers", "d_mlp", "d_model", "self_mask", "equal"),
-    "Training": ("n_seeds", "steps", "learning_rate"),
+    mark("Model"): ("n_heads", "d_head", "n_layers", "d_mlp", "d_model", "self_mask", "equal"),
+    mark("Training"): ("n_seeds", "steps", "learning_rate"),
 }
 """Settings that are shown besides the task's own, by group; all others are under "More"."""
 
@@ -41,19 +42,28 @@ def setting_widgets(
         present.pop("earlier_steps", None)
     if not task.lengths:
         present.pop("longer_test", None)
-    for group, names in {"Task": tuple(type(task).model_fields), **MAIN_GROUPS}.items():
+    for group, names in {mark("Task"): tuple(type(task).model_fields), **MAIN_GROUPS}.items():
         members = [present.pop(name) for name in names if name in present]
         if members:
-            st.markdown(f"**{group}**")
+            st.markdown(f"**{tr(group)}**")
         _grid(members, messages)
     if present and "more" not in hidden:
-        with st.expander("More", expanded=not messages.keys().isdisjoint(present)):
+        with st.expander(tr("More"), expanded=not messages.keys().isdisjoint(present)):
             _grid(present.values(), messages)
 
 
 def labels_of(task: str) -> dict[str, str]:
-    """Return the label of every setting of a task, by the setting's name."""
-    return {"sharing": "Variants"} | {name: s.label for name, s in settings(task).items()}
+    """Return the English label of every setting of a task, by the setting's name.
+
+    So are labels of quantities that a copy limits.
+    """
+    others = {
+        "sharing": mark("Variants"),
+        "data": mark("Data"),
+        "parameters": mark("Parameters"),
+        "memory": mark("Memory"),
+    }
+    return others | {name: s.label for name, s in settings(task).items()}
 
 
 def _grid(group: Iterable[Setting], messages: Mapping[str, str]) -> None:
@@ -72,19 +82,23 @@ def _grid(group: Iterable[Setting], messages: Mapping[str, str]) -> None:
 
 
 def _widget(setting: Setting) -> None:
-    common: dict[str, Any] = {"label": setting.label, "key": setting_key(setting.name)}
-    choices: dict[str, Any] = {"options": setting.choices, "format_func": setting.label_of}
+    common: dict[str, Any] = {"label": tr(setting.label), "key": setting_key(setting.name)}
+    choices: dict[str, Any] = {
+        "options": setting.choices,
+        "format_func": lambda choice: tr(setting.label_of(choice)),
+    }
     if setting.kind is bool:
-        st.toggle(**common, help=setting.help)
+        st.toggle(**common, help=tr(setting.help))
     elif len(setting.choices) > MOST_SEGMENTS:
-        st.selectbox(**common, **choices, help=setting.help)
+        st.selectbox(**common, **choices, help=tr(setting.help))
     elif setting.choices:
-        st.segmented_control(**common, **choices, help=setting.help, required=True)
+        st.segmented_control(**common, **choices, help=tr(setting.help), required=True)
     else:
         # For whole numbers the browser cuts decimals (3.7 to 3, 1e3 to 1), replaces an empty box
         # by its default and drops values out of bounds, all without a message. A decimal number
         # without default and bounds arrives as it was typed; `Lab.read_widgets` finds its problems.
-        help_text = f"{setting.help} Allowed: {setting.allowed}."
+        allowed = tr("Allowed: {allowed}.", allowed=in_words(setting.allowed))
+        help_text = f"{tr(setting.help)} {allowed}"
         st.number_input(**common, value=None, step=_step(setting), format="%g", help=help_text)
 
 

@@ -15,6 +15,7 @@ import streamlit as st
 from attnkit.analysis.responses import Answers, Example
 from attnkit.experiment.experiment import Experiment, default_settings, settings
 from attnkit.experiment.links import link_params, read_link
+from attnkit.foundation.language import mark
 from attnkit.foundation.settings import InvalidExperiment, Problem
 from attnkit.service.jobs import Job
 from attnkit.service.server import server_settings
@@ -194,7 +195,8 @@ class Lab(WatchedJob, Linked):
         keys = {name: setting_key(name) for name in default_settings(task) if name != "task"}
         values = {n: st.session_state[key] for n, key in keys.items() if key in st.session_state}
         if len(values.get("sharing", ())) > MOST_COLUMNS:
-            return [Problem("sharing", len(values["sharing"]), f"at most {MOST_COLUMNS} columns")]
+            allowed = mark("at most {most} columns", most=MOST_COLUMNS)
+            return [Problem("sharing", len(values["sharing"]), allowed)]
         try:
             experiment = self.experiment.replace(**values)
         except InvalidExperiment as error:

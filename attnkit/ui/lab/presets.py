@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from attnkit.experiment.experiment import SCHEMA, Experiment, full_size
+from attnkit.foundation.language import mark
 
 
 @dataclass(frozen=True)
 class Preset:
     """An experiment with a question, opened in the Lab by a link.
+
+    The texts are in English, for `tr` where they are shown.
 
     Attributes:
         title: Title of the card.
@@ -31,34 +34,36 @@ class Preset:
 
 PRESETS: tuple[Preset, ...] = (
     Preset(
-        "Who reports to whom",
-        "Ada reports to Cem, but Cem does not report to Ada. Which sharings learn that?",
-        "Compare Q=K with the line of picking one of two, and its two attention curves.",
+        mark("Who reports to whom"),
+        mark("Ada reports to Cem, but Cem does not report to Ada. Which sharings learn that?"),
+        mark("Compare Q=K with the line of picking one of two, and its two attention curves."),
         Experiment(task="directed"),
     ),
     Preset(
-        "Married couples",
-        "The same book, but every relation is mutual. Does sharing still cost anything?",
-        "The asymmetry of QKV falls towards 0: it learns symmetric scores by itself.",
+        mark("Married couples"),
+        mark("The same book, but every relation is mutual. Does sharing still cost anything?"),
+        mark("The asymmetry of QKV falls towards 0: it learns symmetric scores by itself."),
         Experiment(task="mutual"),
     ),
     Preset(
-        "Look a name up",
-        "A name is found by comparing names, so no direction is involved. Who is fastest?",
-        "Q=K is as fast as QKV here; K=V and Q=K=V take more steps.",
+        mark("Look a name up"),
+        mark("A name is found by comparing names, so no direction is involved. Who is fastest?"),
+        mark("Q=K is as fast as QKV here; K=V and Q=K=V take more steps."),
         Experiment(task="phonebook"),
     ),
     Preset(
-        "A narrow head",
-        "With three numbers per head, can one vector be both the address and the content?",
-        "Within these 600 steps QKV solves it, K=V and Q=K=V are far from it. Train four times as "
-        "long, then widen the head to 4, 6, 8: how much of the gap is speed?",
+        mark("A narrow head"),
+        mark("With three numbers per head, can one vector be both the address and the content?"),
+        mark(
+            "Within these 600 steps QKV solves it, K=V and Q=K=V are far from it. Train four times "
+            "as long, then widen the head to 4, 6, 8: how much of the gap is speed?"
+        ),
         Experiment(task="phonebook", d_head=3),
     ),
     Preset(
-        "Heads rescue Q=K",
-        "With one head Q=K is right in about half of the answers. What if there are four?",
-        "Q=K gets far above one half. Takes a minute: wider models, more steps.",
+        mark("Heads rescue Q=K"),
+        mark("With one head Q=K is right in about half of the answers. What if there are four?"),
+        mark("Q=K gets far above one half. Takes a minute: wider models, more steps."),
         Experiment(
             task="directed",
             sharing=["QKV", "Q=K", "Q=K=V"],
@@ -69,23 +74,30 @@ PRESETS: tuple[Preset, ...] = (
         ),
     ),
     Preset(
-        "No self-mask",
-        "With Q=K a token scores itself high. What if it may look at itself?",
-        "After 600 steps Q=K and Q=K=V have less than the half that they have with the self-mask.",
+        mark("No self-mask"),
+        mark("With Q=K a token scores itself high. What if it may look at itself?"),
+        mark(
+            "After 600 steps Q=K and Q=K=V have less than the half that they have with the "
+            "self-mask."
+        ),
         Experiment(task="directed", self_mask=False),
     ),
     Preset(
-        "Rescues for Q=K",
-        "Q=K scores both directions alike. Do signed factors help, or Reformer's unit keys?",
-        "After 600 steps all three are near one half. With signed factors scores stay symmetric; "
-        "with unit keys they are nearly so. Then try four heads.",
+        mark("Rescues for Q=K"),
+        mark("Q=K scores both directions alike. Do signed factors help, or Reformer's unit keys?"),
+        mark(
+            "After 600 steps all three are near one half. With signed factors scores stay "
+            "symmetric; with unit keys they are nearly so. Then try four heads."
+        ),
         Experiment(task="directed", sharing=["QKV", "Q=K", "Indefinite", "Reformer"]),
     ),
     Preset(
-        "Tied later",
-        "Train three matrices, then tie K and V halfway. Does a trained model survive?",
-        "How far does the accuracy fall at step 300? Does the average of both matrices come back "
-        "faster than either?",
+        mark("Tied later"),
+        mark("Train three matrices, then tie K and V halfway. Does a trained model survive?"),
+        mark(
+            "How far does the accuracy fall at step 300? Does the average of both matrices come "
+            "back faster than either?"
+        ),
         Experiment(
             task="phonebook",
             sharing=[
@@ -98,61 +110,88 @@ PRESETS: tuple[Preset, ...] = (
         ),
     ),
     Preset(
-        "A smaller cache",
-        "Four heads of queries. Are four heads of keys and values better than one?",
-        "From 64 numbers kept per token (KV cache) to 8, all solve it. Then set the head width to "
-        "2: which of them solve it within as many steps?",
+        mark("A smaller cache"),
+        mark("Four heads of queries. Are four heads of keys and values better than one?"),
+        mark(
+            "From 64 numbers kept per token (KV cache) to 8, all solve it. Then set the head width "
+            "to 2: which of them solve it within as many steps?"
+        ),
         Experiment(task="phonebook", sharing=["MHA-4", "GQA", "MQA", "K=V + MQA"]),
     ),
     Preset(
-        "What followed last time",
-        "A token comes back: what stood after it before? Can one layer of attention find that?",
-        "With one layer all stay near chance for these 500 steps. Set the layers to 2: QKV, K=V "
-        "and Q=V solve it. Then switch the self-mask on: does Q=K=V solve it, too?",
+        mark("What followed last time"),
+        mark(
+            "A token comes back: what stood after it before? Can one layer of attention find that?"
+        ),
+        mark(
+            "With one layer all stay near chance for these 500 steps. Set the layers to 2: QKV, "
+            "K=V and Q=V solve it. Then switch the self-mask on: does Q=K=V solve it, too?"
+        ),
         Experiment(task="induction", n_seeds=3, n_layers=1),
     ),
     Preset(
-        "A token finds itself",
-        "With one matrix for queries and keys a token often attends to itself. What if it may not?",
-        "After 500 steps Q=K and Q=K=V have not solved it with every seed; with the self-mask they "
-        "have.",
+        mark("A token finds itself"),
+        mark(
+            "With one matrix for queries and keys a token often attends to itself. What if it may "
+            "not?"
+        ),
+        mark(
+            "After 500 steps Q=K and Q=K=V have not solved it with every seed; with the self-mask "
+            "they have."
+        ),
         Experiment(
             task="induction",
             sharing=["QKV", "Q=K", "Q=K self_mask", "Q=K=V", "Q=K=V self_mask"],
         ),
     ),
     Preset(
-        "Two hops",
-        "Ada points to Cem, Cem to Ben: who is two hops on from Ada? Does one layer find out?",
-        "See accuracy by hops in “Numbers and downloads”: within these 800 steps one layer solves "
-        "one hop, not two. Then set the layers to 2, with the self-mask off and on.",
+        mark("Two hops"),
+        mark(
+            "Ada points to Cem, Cem to Ben: who is two hops on from Ada? Does one layer find out?"
+        ),
+        mark(
+            "See accuracy by hops in “Numbers and downloads”: within these 800 steps one layer "
+            "solves one hop, not two. Then set the layers to 2, with the self-mask off and on."
+        ),
         Experiment(task="k_hop", n_seeds=2, n_layers=1),
     ),
     Preset(
-        "A benchmark of recall",
-        "Keys come back later, each with its value long gone. Which sharings recall it?",
-        "Within 800 steps QKV, K=V and Q=V solve it with both seeds, Q=K and Q=K=V do not. Switch "
-        "the self-mask on, then try one layer.",
+        mark("A benchmark of recall"),
+        mark("Keys come back later, each with its value long gone. Which sharings recall it?"),
+        mark(
+            "Within 800 steps QKV, K=V and Q=V solve it with both seeds, Q=K and Q=K=V do not. "
+            "Switch the self-mask on, then try one layer."
+        ),
         full_size("mqar").replace(n_seeds=2),
     ),
     Preset(
-        "Two neighbours of one name",
-        "“network” is near “neural” and “social”. Must queries differ from keys to find both?",
-        "Q=K is enough here. A token often scores itself high: does Q=K=V need the self-mask?",
+        mark("Two neighbours of one name"),
+        mark(
+            "“network” is near “neural” and “social”. Must queries differ from keys to find both?"
+        ),
+        mark(
+            "Q=K is enough here. A token often scores itself high: does Q=K=V need the self-mask?"
+        ),
         Experiment(task="neighbours", n_seeds=3),
     ),
     Preset(
-        "Reverse, as published",
-        "A list from back to front, two layers, four heads. Is a matrix less as good here?",
-        "QKV, K=V and Q=V solve it in 158 steps, Q=K all but; Q=K=V only with the self-mask on. "
-        "Takes a few minutes.",
+        mark("Reverse, as published"),
+        mark("A list from back to front, two layers, four heads. Is a matrix less as good here?"),
+        mark(
+            "QKV, K=V and Q=V solve it in 158 steps, Q=K all but; Q=K=V only with the self-mask "
+            "on. Takes a few minutes."
+        ),
         full_size("reverse").replace(n_seeds=2),
     ),
     Preset(
-        "Encoder and decoder",
-        "Queries of the decoder meet keys of the encoder. Does it matter who shares a matrix?",
-        "All five solve it within 300 steps: in cross-attention, queries and keys come from "
-        "different tokens.",
+        mark("Encoder and decoder"),
+        mark(
+            "Queries of the decoder meet keys of the encoder. Does it matter who shares a matrix?"
+        ),
+        mark(
+            "All five solve it within 300 steps: in cross-attention, queries and keys come from "
+            "different tokens."
+        ),
         Experiment(task="dictionary", n_seeds=3),
     ),
 )

@@ -11,6 +11,7 @@ from streamlit.net_util import get_internal_ip
 
 from attnkit.experiment.experiment import SCHEMA
 from attnkit.experiment.links import hideable, link_text
+from attnkit.foundation.language import mark, tr
 from attnkit.service.server import server_settings
 from attnkit.tasks import OwnData
 from attnkit.tasks.own_data import is_hash
@@ -19,10 +20,10 @@ from attnkit.ui.lab.lab import Lab
 from attnkit.ui.server.service import training_service
 from attnkit.ui.server.turns import fragment
 
-_WITH_DATA = " Your data are part of the link: whoever has it can read them."
+_WITH_DATA = mark("Your data are part of the link: whoever has it can read them.")
 
-_WITHOUT_DATA = (
-    " Your data are too long for a link: it names them only by their hash, and whoever opens it is "
+_WITHOUT_DATA = mark(
+    "Your data are too long for a link: it names them only by their hash, and whoever opens it is "
     "asked to add them."
 )
 
@@ -40,31 +41,33 @@ def share_form(lab: Lab, fits: bool) -> None:
     labels, params = hideable([experiment.task.name]), experiment.to_params()
     address, warning = reachable(dashboard_address())
     with st.container(key="share_links"):
-        st.markdown("**Link to this experiment**")
+        st.markdown(tr("**Link to this experiment**"))
         _to_copy(address, link_text(experiment), lab.quiet)
-        note = "It opens with these settings."
+        notes = [tr("It opens with these settings.")]
         if not fits:
-            note = "Something on screen cannot be trained; the link is the address of this page."
+            notes = [
+                tr("Something on screen cannot be trained; the link is the address of this page.")
+            ]
         existing = training_service().find(experiment, lab.watcher)
         if existing is not None and existing.stored and not lab.quiet:
-            note += " The result is kept here, so it opens finished."
+            notes.append(tr("The result is kept here, so it opens finished."))
         if isinstance(experiment.task, OwnData):
             in_link = "data" in params and not is_hash(params["data"])
-            note += _WITH_DATA if in_link else _WITHOUT_DATA
-        st.caption(note)
+            notes.append(tr(_WITH_DATA if in_link else _WITHOUT_DATA))
+        st.caption(" ".join(notes))
         if warning:
             st.warning(warning, icon=":material/warning:")
-        st.markdown("**Link for a class**")
+        st.markdown(tr("**Link for a class**"))
         chosen = st.multiselect(
-            "Hide these controls",
+            tr("Hide these controls"),
             labels,
             default=[name for name in lab.hidden if name in labels],
-            format_func=labels.__getitem__,
-            placeholder="Choose what to hide",
+            format_func=lambda name: tr(labels[name]),
+            placeholder=tr("Choose what to hide"),
             key=f"hide_{experiment.task.name}",
         )
         guess_first = st.checkbox(
-            "Results stay hidden until the visitor has guessed",
+            tr("Results stay hidden until the visitor has guessed"),
             value=lab.quiet,
             key="share_quiet",
         )
@@ -72,8 +75,10 @@ def share_form(lab: Lab, fits: bool) -> None:
             hidden = [name for name in labels if name in chosen]
             _to_copy(address, link_text(experiment, hidden), guess_first)
         st.caption(
-            "For a calmer page: hidden settings keep the values they have now. "
-            "“Show all controls” brings everything back."
+            tr(
+                "For a calmer page: hidden settings keep the values they have now. "
+                "“Show all controls” brings everything back."
+            )
         )
 
 
@@ -92,17 +97,20 @@ def reachable(address: str) -> tuple[str, str]:
     port = f":{parts.port}" if parts.port else ""
     listens_at = st.get_option("server.address")
     if listens_at not in (None, "0.0.0.0", "::"):
-        return address, (
-            f"This link opens on this computer only, because attnkit listens at `{listens_at}`. To "
-            "share it within your network, start attnkit with `python -m attnkit --host 0.0.0.0`."
+        return address, tr(
+            "This link opens on this computer only, because attnkit listens at `{listens_at}`. To "
+            "share it within your network, start attnkit with `python -m attnkit --host 0.0.0.0`.",
+            listens_at=listens_at,
         )
     network = get_internal_ip()
     if network is None or _is_loopback(network):
-        return address, "This link opens on this computer only, which is in no network."
-    return f"{parts.scheme}://{network}{port}{parts.path}", (
-        f"The link has this computer's address in its network, because `{parts.hostname}` means "
-        "“this computer” to everybody. Others can open it if they are in the same network, attnkit "
-        f"keeps running here, and this computer's firewall lets port {parts.port or 80} in."
+        return address, tr("This link opens on this computer only, which is in no network.")
+    return f"{parts.scheme}://{network}{port}{parts.path}", tr(
+        "The link has this computer's address in its network, because `{host}` means “this "
+        "computer” to everybody. Others can open it if they are in the same network, attnkit "
+        "keeps running here, and this computer's firewall lets port {port} in.",
+        host=parts.hostname,
+        port=parts.port or 80,
     )
 
 

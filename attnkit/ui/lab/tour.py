@@ -7,6 +7,7 @@ from typing import NamedTuple
 import streamlit as st
 
 from attnkit.experiment.experiment import SCHEMA
+from attnkit.foundation.language import mark, tr
 from attnkit.ui import components
 from attnkit.ui.session import with_hidden
 
@@ -31,48 +32,62 @@ class Stop(NamedTuple):
 STOPS = (
     Stop(
         ".st-key-gallery",
-        "The task",
-        "A model reads a sequence and must answer questions about it. In the first task it reads "
-        "who is whose boss, such as “Ada’s boss is Cem”, and must find one number. “Change task” "
-        "shows all tasks.",
+        mark("The task"),
+        mark(
+            "A model reads a sequence and must answer questions about it. In the first task it "
+            "reads who is whose boss, such as “Ada’s boss is Cem”, and must find one number. "
+            "“Change task” shows all tasks."
+        ),
     ),
     Stop(
         ".st-key-set_sharing",
-        "Who shares a matrix",
-        "Attention makes queries Q, keys K and values V. QKV has a matrix for each; Q=K has one "
-        "for queries and keys, and so on. Press a name to add or remove its column.",
+        mark("Who shares a matrix"),
+        mark(
+            "Attention makes queries Q, keys K and values V. QKV has a matrix for each; Q=K has "
+            "one for queries and keys, and so on. Press a name to add or remove its column."
+        ),
     ),
     Stop(
         ".st-key-actions",
-        "Train",
-        "Train begins with the same random numbers and the same data in every column. It takes "
-        "seconds. Press it now if you like: the tour goes on.",
+        mark("Train"),
+        mark(
+            "Train begins with the same random numbers and the same data in every column. It takes "
+            "seconds. Press it now if you like: the tour goes on."
+        ),
     ),
     Stop(
         ".ak-board-column:not(.ak-below) .ak-board-chart[style*='grid-row: 4']",
-        "Does it learn?",
-        "The share of right answers, or the loss, while the models train. Which columns get far, "
-        "and which stay behind?",
+        mark("Does it learn?"),
+        mark(
+            "The share of right answers, or the loss, while the models train. Which columns get "
+            "far, and which stay behind?"
+        ),
     ),
     Stop(
         ".ak-board-column:not(.ak-below) .ak-board-map",
-        "Where does it look?",
-        "A row is one question; the model looks at the bright columns. The white frame marks the "
-        "right one. The circle marks the entry that points the opposite way.",
+        mark("Where does it look?"),
+        mark(
+            "A row is one question; the model looks at the bright columns. The white frame marks "
+            "the right one. The circle marks the entry that points the opposite way."
+        ),
     ),
     Stop(
         ".ak-board-column:not(.ak-below) .ak-board-pair",
-        "Why?",
-        "Two scores: from one token to another, and back. Which columns give both directions the "
-        "same number, and what can they then not tell? “Questions” has the answers, “Attention” "
-        "follows one lookup.",
+        mark("Why?"),
+        mark(
+            "Two scores: from one token to another, and back. Which columns give both directions "
+            "the same number, and what can they then not tell? “Questions” has the answers, "
+            "“Attention” follows one lookup."
+        ),
     ),
 )
 
 
 def tour_area() -> None:
     """Draw the button of the tour in the Lab, and the tour itself if the Guide began it."""
-    stops = [stop._asdict() for stop in STOPS]
+    stops = [
+        {"targets": stop.targets, "title": tr(stop.title), "text": tr(stop.text)} for stop in STOPS
+    ]
     components.tour(stops, n_requests=st.session_state.get(_REQUESTS, 0), key="tour")
 
 

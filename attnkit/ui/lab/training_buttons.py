@@ -5,6 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from attnkit.experiment import Experiment
+from attnkit.foundation.language import tr
 from attnkit.service.jobs import Job
 from attnkit.training.joining import can_share_runs
 from attnkit.ui.lab.guess import awaits_guess
@@ -27,23 +28,23 @@ def training_buttons(lab: Lab, experiment: Experiment | None, job: Job | None) -
         key="train",
     )
     stepping = invalid or active or (paused and lab.private_state is not None)
-    step_help = "Train up to the next evaluation, then pause."
-    stop_help = "End this run and keep what it reached."
-    reset_help = "Back to step 0: the same weights and the same data again."
-    seeds_help = "Other weights and other data, same settings; trains at once."
+    step_help = tr("Train up to the next evaluation, then pause.")
+    stop_help = tr("End this run and keep what it reached.")
+    reset_help = tr("Back to step 0: the same weights and the same data again.")
+    seeds_help = tr("Other weights and other data, same settings; trains at once.")
     for key, label, icon, press, disabled, tip in (
-        ("pause", "Pause", "pause", lab.pause, not active, None),
-        ("step", "Step", "skip_next", lab.step, stepping, step_help),
-        ("stop", "Stop", "stop", lab.stop, not (active or paused), stop_help),
-        ("reset", "Reset", "replay", lab.reset, invalid, reset_help),
-        ("new_seeds", "New seeds", "casino", lab.new_seeds, invalid, seeds_help),
+        ("pause", tr("Pause"), "pause", lab.pause, not active, None),
+        ("step", tr("Step"), "skip_next", lab.step, stepping, step_help),
+        ("stop", tr("Stop"), "stop", lab.stop, not (active or paused), stop_help),
+        ("reset", tr("Reset"), "replay", lab.reset, invalid, reset_help),
+        ("new_seeds", tr("New seeds"), "casino", lab.new_seeds, invalid, seeds_help),
     ):
         if key == "stop" or "buttons" not in lab.hidden:
             icon = f":material/{icon}:"
             st.button(label, icon=icon, on_click=press, disabled=disabled, key=key, help=tip)
     if lab.hidden:
         st.button(
-            "Show all controls",
+            tr("Show all controls"),
             icon=":material/visibility:",
             type="tertiary",
             on_click=lab.show_all,
@@ -54,13 +55,15 @@ def training_buttons(lab: Lab, experiment: Experiment | None, job: Job | None) -
 def _train_label(lab: Lab, job: Job | None, *, fits: bool) -> str:
     """Return the label of the first button, which says what pressing it does."""
     if awaits_guess(lab):
-        return "Guess first"
+        return tr("Guess first")
+    # Translators: Label of the button that begins training; the texts that name it say **Train**.
+    train = tr("Train")
     if job is None:
-        return "Train"
+        return train
     if not fits:
         keeps_runs = job.state == "finished" and not lab.opens_untrained
         keeps_runs = keeps_runs and can_share_runs(job.experiment, lab.experiment)
         is_partly_new = keeps_runs and bool(lab.lacking(job.experiment))
-        return "Train what is new" if is_partly_new else "Train new settings"
+        return tr("Train what is new") if is_partly_new else tr("Train new settings")
     has_steps = job.snapshot is not None and job.snapshot.step > 0
-    return "Resume" if job.state in ("paused", "stopped") and has_steps else "Train"
+    return tr("Resume") if job.state in ("paused", "stopped") and has_steps else train

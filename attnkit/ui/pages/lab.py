@@ -16,6 +16,7 @@ from attnkit.analysis.custom_phone_book import is_phone_book
 from attnkit.experiment.costs import TOLERANCE
 from attnkit.experiment.experiment import Experiment, full_size
 from attnkit.experiment.links import problems_in_words
+from attnkit.foundation.language import tr
 from attnkit.service.jobs import Job
 from attnkit.tasks import TASKS, OwnData
 from attnkit.training.joining import can_share_runs
@@ -97,11 +98,16 @@ def draw() -> None:
     with bar:
         show_task(lab)
         buttons = st.container(horizontal=True, key="actions", width="content")
-        linking = st.popover("Share", icon=":material/share:", key=share.OPEN, on_change="rerun")
+        linking = st.popover(
+            tr("Share"), icon=":material/share:", key=share.OPEN, on_change="rerun"
+        )
     with chooser:
         adding = pick_variants(lab)
         explaining = st.popover(
-            "What the words mean", icon=":material/menu_book:", key=words.OPEN, on_change="rerun"
+            tr("What the words mean"),
+            icon=":material/menu_book:",
+            key=words.OPEN,
+            on_change="rerun",
         )
         tour_area()
     experiment = read_settings(lab)
@@ -160,26 +166,31 @@ def show_messages(lab: Lab) -> None:
     """Show once what was wrong with the link, and what does not go with a new task."""
     if lab.problems:
         details = plain(problems_in_words(lab.problems))
-        st.warning(f"The link was not fully understood. {details} All else is as it says.")
+        st.warning(
+            tr(
+                "The link was not fully understood. {details} All else is as it says.",
+                details=details,
+            )
+        )
         lab.problems = []
     if lab.lost:
         variants = [p for p in lab.lost if p.field == "sharing"]
         if settings := [p for p in lab.lost if p.field != "sharing"]:
             details = plain(problems_in_words(settings))
-            st.warning(f"Set back, because they do not go with this task. {details}")
+            st.warning(f"{tr('Set back, because they do not go with this task.')} {details}")
         if variants:
-            reasons = [f"{p.value}: {p.allowed.removeprefix('but ')}." for p in variants]
-            details = plain(" ".join(reasons))
-            st.warning(f"Switched off, because they do not go with this task's sizes. {details}")
+            details = plain(" ".join(f"{p.value}: {p.reason}." for p in variants))
+            why = tr("Switched off, because they do not go with this task's sizes.")
+            st.warning(f"{why} {details}")
         lab.lost = []
 
 
 def show_task(lab: Lab) -> None:
     """Draw the title, and the gallery of tasks unless a class link hides it."""
-    st.title("Why do Q, K and V need different matrices?", anchor=False, width="content")
+    st.title(tr("Why do Q, K and V need different matrices?"), anchor=False, width="content")
     task = lab.experiment.task
     if "task" in lab.hidden:
-        st.markdown(f"**{task.title}**  \n{task.question}")
+        st.markdown(f"**{tr(task.title)}**  \n{tr(task.question)}")
     else:
         examples = task_examples.thumbnail_examples()
         components.task_gallery(task.name, examples, request_task, key="gallery")
@@ -196,7 +207,7 @@ def pick_variants(lab: Lab) -> PopoverContainer | None:
         st.session_state[composer.OPEN] = False
     if "sharing" not in lab.hidden:
         st.pills(
-            "Who shares a matrix",
+            tr("Who shares a matrix"),
             lab.columns,
             format_func=title_of,
             selection_mode="multi",
@@ -206,7 +217,9 @@ def pick_variants(lab: Lab) -> PopoverContainer | None:
         )
     if {"sharing", "add_variant"} & set(lab.hidden):
         return None
-    return st.popover("Add a variant", icon=":material/add:", key=composer.OPEN, on_change="rerun")
+    return st.popover(
+        tr("Add a variant"), icon=":material/add:", key=composer.OPEN, on_change="rerun"
+    )
 
 
 def read_settings(lab: Lab) -> Experiment | None:
@@ -222,20 +235,22 @@ def read_settings(lab: Lab) -> Experiment | None:
     with st.sidebar:
         if "buttons" not in lab.hidden:
             st.toggle(
-                "Train automatically",
+                tr("Train automatically"),
                 **bound(lab, "automatic", "train_automatically"),
-                help="Changed settings train at once if that takes less than two seconds.",
+                help=tr("Changed settings train at once if that takes less than two seconds."),
             )
             quiet_switch(lab)
         setting_widgets(lab.experiment.task, lab.hidden, problems)
     for problem in problems:
         text = problem.on_screen(labels_of(task))
         if problem.field == "sharing" and not problem.value:
-            text = "Choose at least one variant."
+            text = tr("Choose at least one variant.")
         elif problem.field == "sharing" and isinstance(problem.value, int):
-            text = (
-                f"At most {MOST_COLUMNS} variants fit side by side, but {problem.value} are "
-                "chosen: switch some off. The command line and Python take any number."
+            text = tr(
+                "At most {most} variants fit side by side, but {chosen} are chosen: switch some "
+                "off. The command line and Python take any number.",
+                most=MOST_COLUMNS,
+                chosen=problem.value,
             )
         st.error(plain(text), icon=":material/error:")
     if problems:
@@ -254,7 +269,7 @@ def fill(popover: PopoverContainer | None, draw: Callable[[], None]) -> None:
 
 def explain_words() -> None:
     """Draw the meaning of all terms."""
-    st.page_link("pages/guide.py", label="More in the Guide")  # keys scroll from here
+    st.page_link("pages/guide.py", label=tr("More in the Guide"))  # keys scroll from here
     words.glossary()
 
 
@@ -273,14 +288,16 @@ def full_size_button(lab: Lab) -> None:
         return
     seconds = training_service().estimate(full, lab.watcher, reuse=not lab.opens_untrained)
     st.button(
-        f"Full size: about {duration_in_words(seconds)}",
+        tr("Full size: about {time}", time=duration_in_words(seconds)),
         icon=":material/open_in_full:",
         type="tertiary",
         on_click=lab.set,
         args=(full,),
         key="full_size",
-        help="The sizes that papers or our claims use for this task. The defaults are smaller, so "
-        "that training is fast. All other settings go back to their defaults.",
+        help=tr(
+            "The sizes that papers or our claims use for this task. The defaults are smaller, so "
+            "that training is fast. All other settings go back to their defaults."
+        ),
     )
 
 
@@ -290,7 +307,10 @@ def warn_of_unequal_costs(experiment: Experiment) -> None:
     if unequal:
         names = ", ".join(title_of(variant) for variant in unequal)
         st.warning(
-            f"No width makes the costs of {plain(names)} equal to the others: see the board."
+            tr(
+                "No width makes the costs of {names} equal to the others: see the board.",
+                names=plain(names),
+            )
         )
 
 
@@ -308,12 +328,13 @@ def live_area(lab: Lab, job: Job | None, *, is_valid: bool) -> None:
         reason = st.container(key="why")
         state = st.container(horizontal=True, vertical_alignment="center", key="state")
         if snapshot is None:
-            reason.markdown(f"{words.ROLES}  \nUntrained: curves and attention maps appear here.")
+            appears = tr("Untrained: curves and attention maps appear here.")
+            reason.markdown(f"{tr(words.ROLES)}  \n{appears}")
             state.markdown(status)
             draw_planned_board(lab.experiment)
         else:
             with state:
-                st.markdown(status + earlier_task_note(snapshot), width="stretch")
+                st.markdown(f"{status} {earlier_task_note(snapshot)}".strip(), width="stretch")
                 view = pick_view(snapshot.experiment)
             with reason:
                 explain_result(snapshot, view.seed)

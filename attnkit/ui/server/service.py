@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from attnkit.experiment import Experiment
+from attnkit.foundation.language import tr
 from attnkit.service.service import TrainingService
 from attnkit.service.store import ResultStore
 from attnkit.training.pace import duration_in_words
@@ -32,6 +33,9 @@ def training_time(experiment: Experiment, *, reuse: bool = True) -> str:
         reuse: Whether finished runs are taken over, and not trained again.
     """
     service = training_service()
-    others = ", longer while others train" if service.n_active else ""
     time = duration_in_words(service.estimate(experiment, reuse=reuse))
-    return f"about {time} on this server{others}"
+    if service.n_active:
+        # Translators: After "It takes" or a similar beginning of a sentence.
+        return tr("about {time} on this server, longer while others train", time=time)
+    # Translators: After "It takes" or a similar beginning of a sentence.
+    return tr("about {time} on this server", time=time)
