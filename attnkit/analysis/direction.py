@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from attnkit.experiment import Experiment
-from attnkit.foundation.words import listed, verb
+from attnkit.foundation.language import tr, tr_n
+from attnkit.foundation.words import listed
 from attnkit.tasks.own_relations import Relations
 from attnkit.training.snapshot import Snapshot
 from attnkit.training.statistics import mean_interval
@@ -28,28 +29,47 @@ def expectation(experiment: Experiment) -> list[str]:
         return []
     direction = task.direction
     sentences = [
-        f"The table is {percent(direction.share)} directed: of its {direction.n_rows:,} relations, "
-        f"{direction.n_missing:,} have no reverse and {direction.n_different:,} have a reverse "
-        "under another relation only."
+        tr(
+            "The table is {share} directed: of its {n:,} relations, {missing:,} have no reverse "
+            "and {different:,} have a reverse under another relation only.",
+            share=percent(direction.share),
+            n=direction.n_rows,
+            missing=direction.n_missing,
+            different=direction.n_different,
+        )
     ]
     hurt, level = [str(variant) for variant in _symmetric(experiment)], task.plateau
-    contested = (
-        f"For {percent(direction.contested)} of the questions in its examples, symmetric scores "
-        "cannot tell the right entry from another one: an entry that points back at the one that "
-        "asks, or another entry about the person who is the answer."
-    )
     if level is None:
-        sentences.append(
-            "In its examples, symmetric scores can tell nearly every right entry from all others, "
-            "so sharing queries and keys should not hurt."
+        return [
+            *sentences,
+            tr(
+                "In its examples, symmetric scores can tell nearly every right entry from all "
+                "others, so sharing queries and keys should not hurt."
+            ),
+        ]
+    sentences.append(
+        tr(
+            "For {share} of the questions in its examples, symmetric scores cannot tell the right "
+            "entry from another one: an entry that points back at the one that asks, or another "
+            "entry about the person who is the answer.",
+            share=percent(direction.contested),
         )
-    elif not hurt:
-        sentences.append(f"{contested} No variant here has to have symmetric scores.")
+    )
+    if not hurt:
+        sentences.append(tr("No variant here has to have symmetric scores."))
     else:
         sentences.append(
-            f"{contested} So {listed(hurt)} should get at most about {percent(level)} right, and "
-            "variants with a matrix of their own for queries more. This limit counts only entries "
-            f"that must score alike; {listed(hurt)} may confuse others, too."
+            tr_n(
+                "So {variants} should get at most about {limit} right, and variants with a matrix "
+                "of their own for queries more. This limit counts only entries that must score "
+                "alike; {variants} may confuse others, too.",
+                "So {variants} should get at most about {limit} right, and variants with a matrix "
+                "of their own for queries more. This limit counts only entries that must score "
+                "alike; {variants} may confuse others, too.",
+                len(hurt),
+                variants=listed(hurt),
+                limit=percent(level),
+            )
         )
     return sentences
 
@@ -73,21 +93,52 @@ def outcome(snapshot: Snapshot) -> list[str]:
     level = experiment.task.plateau
     if best is not None:
         texts.append(f"{best} {percent(accuracy[best])}")
-    shown = f"{listed(texts)} {verb(texts, 'was', 'were')} right"
+    n, results = len(texts), listed(texts)
     worst, top = (end(accuracy[variant] for variant in symmetric) for end in (min, max))
     learnt = best is not None and accuracy[best] >= _LEARNT
     if level is None:
         if worst >= _LEARNT:
-            return [f"This came true: {shown}."]
+            came_true = tr_n(
+                "This came true: {results} was right.",
+                "This came true: {results} were right.",
+                n,
+                results=results,
+            )
+            return [came_true]
         if learnt:
-            return [f"This did not come true: {shown}."]
+            failed = tr_n(
+                "This did not come true: {results} was right.",
+                "This did not come true: {results} were right.",
+                n,
+                results=results,
+            )
+            return [failed]
     elif learnt and top <= level + _MARGIN:
-        further = ", and they stayed further below it" if top < level - 2 * _MARGIN else ""
-        return [f"The limit held{further}: {shown}."]
+        if top < level - 2 * _MARGIN:
+            held = tr(
+                "The limit held, and they stayed further below it: {results} were right.",
+                results=results,
+            )
+        else:
+            held = tr("The limit held: {results} were right.", results=results)
+        return [held]
     elif top > level + _MARGIN:
-        return [f"The limit did not hold for all: {shown}."]
-    why = "no variant without symmetric scores has learnt the relation"
-    return [f"Whether this is true cannot be said yet, because {why}: {shown}."]
+        broken = tr_n(
+            "The limit did not hold for all: {results} was right.",
+            "The limit did not hold for all: {results} were right.",
+            n,
+            results=results,
+        )
+        return [broken]
+    unknown = tr_n(
+        "Whether this is true cannot be said yet, because no variant without symmetric scores has "
+        "learnt the relation: {results} was right.",
+        "Whether this is true cannot be said yet, because no variant without symmetric scores has "
+        "learnt the relation: {results} were right.",
+        n,
+        results=results,
+    )
+    return [unknown]
 
 
 def _symmetric(experiment: Experiment) -> list[Variant]:

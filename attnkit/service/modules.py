@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from attnkit.experiment import Experiment
-from attnkit.foundation.language import Message, mark
+from attnkit.foundation.language import mark
 from attnkit.foundation.settings import message_of
 from attnkit.service.process import ChildProcess
 from attnkit.service.protocol import Answer, GiveModule, encode, read
@@ -101,7 +101,7 @@ class OwnModules:
                 timer.cancel()
             self._has_answered = True
         if answer.error:
-            raise ValueError(_from_json(json.loads(answer.blob)))
+            raise ValueError(answer.error)
         found: dict[str, Any] = json.loads(answer.blob)
         return found
 
@@ -162,22 +162,6 @@ def _too_late(command: GiveModule) -> str:
     )
 
 
-def _as_json(text: Any) -> Any:
-    """Return a text for JSON; one from `mark` with its values, so that a page can translate it."""
-    if not isinstance(text, Message):
-        return text
-    values = {name: _as_json(value) for name, value in text.values.items()}
-    return {"template": text.template, "values": values}
-
-
-def _from_json(text: Any) -> Any:
-    """Return a text that `_as_json` has written."""
-    if not isinstance(text, dict):
-        return text
-    values = {name: _from_json(value) for name, value in text["values"].items()}
-    return Message(text["template"], values)
-
-
 def answer_to(command: GiveModule) -> Answer:
     """Execute the code of a class, and return its value in text forms or its facts at sizes."""
     try:
@@ -189,8 +173,7 @@ def answer_to(command: GiveModule) -> Answer:
     except Exception as error:  # code of somebody else may raise anything
         is_ours = isinstance(error, ValueError)
         text = message_of(error) if is_ours else f"{type(error).__name__}: {error}"
-        text = text if len(text) <= _LONGEST_ERROR else text[:_LONGEST_ERROR]
-        return Answer((), json.dumps(_as_json(text)).encode(), error=str(text))
+        return Answer((), error=text if len(text) <= _LONGEST_ERROR else text[:_LONGEST_ERROR])
     return Answer((), json.dumps(found).encode())
 
 

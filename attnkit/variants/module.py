@@ -17,7 +17,7 @@ from pathlib import Path
 from types import CellType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from attnkit.foundation.language import mark, tr
+from attnkit.foundation.language import mark
 from attnkit.variants.module_code import read_code
 from attnkit.variants.module_facts import ModuleFacts
 from attnkit.variants.options import Option, Parts, register_option
@@ -273,7 +273,7 @@ class ModuleOption(Option):
     def read(cls, text: str | None) -> ModuleOption:
         """Read a class that was given in this process."""
         if text not in GIVEN:
-            raise ValueError(tr(HOW_TO_GIVE))
+            raise ValueError(HOW_TO_GIVE)
         return cls(text)
 
     def check(self, parts: Parts) -> None:
@@ -282,7 +282,7 @@ class ModuleOption(Option):
         tied = [parts.sharing.value] if len(parts.sharing.classes) < 3 or parts.identity else []
         if others or tied:
             raise ValueError(
-                tr(
+                mark(
                     "{name} goes with QKV and learning_rate only: the module decides about "
                     "{others}",
                     name=self.name,
