@@ -13,6 +13,7 @@ from attnkit.examples import load_example
 from attnkit.experiment.links import GROUPS, read_link
 from attnkit.training.joining import can_share_runs
 from attnkit.ui.lab.controls import MAIN_GROUPS
+from attnkit.ui.reference import lessons as reference
 from attnkit.ui.reference.lessons import lessons
 from attnkit.ui.render_cache import with_variants
 from attnkit.variants.catalogue import title_of
@@ -102,6 +103,23 @@ def test_a_class_sees_the_numbers_of_the_tables(long):
                 seen = reached(experiment, variants[title], at)
                 assert least <= seen.min(), (title, at)
                 assert seen.max() <= largest, (title, at)
+
+
+def test_a_lesson_that_is_not_translated_is_in_english(tmp_path, monkeypatch):
+    """Each lesson is the file of the reader's language, if there is one; names stay."""
+    (tmp_path / "de").mkdir()
+    link = "\n\n```text\nhttp://localhost:7580/?v=1\n```\n\n"
+    files = {"1_a.md": "A?", "2_b.md": "B?", "index.md": "x", "de/1_a.md": "Ä?", "de/3_c.md": "C?"}
+    for file, title in files.items():
+        (tmp_path / file).write_text(f"# {title}\n\nBefore.{link}After.\n", encoding="utf-8")
+    monkeypatch.setattr(reference, "_folder", lambda: tmp_path)
+    read = {code: reference._lessons.__wrapped__(code) for code in ("en", "de", "es")}
+    titles = {
+        code: {n: lesson.title for n, lesson in found.items()} for code, found in read.items()
+    }
+    english = {"1_a": "A?", "2_b": "B?"}
+    assert titles == {"en": english, "de": {"1_a": "Ä?", "2_b": "B?"}, "es": english}
+    assert read["de"]["1_a"].query == "?v=1"
 
 
 @pytest.mark.server

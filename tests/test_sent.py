@@ -1,6 +1,7 @@
 """What pages send to browsers: joined scripts, texts that people typed, drawings made once."""
 
 import gc
+import json
 import re
 import threading
 import weakref
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from searching import briefly
 
 from attnkit.figures.curves import plot_metric as draw_metric
-from attnkit.ui import components
+from attnkit.ui import bundle, components
 from attnkit.ui.bundle import inline_script, script
 from attnkit.ui.cache import Cache
 from attnkit.ui.markdown import plain
@@ -72,6 +73,16 @@ def test_a_page_calls_the_function_that_was_exported():
         assert "</script" not in source, name
     with pytest.raises(ValueError, match=r"ink\.js: got no default export"):
         inline_script("ink")
+
+
+def test_a_script_has_the_translations_of_its_own_messages(monkeypatch):
+    """A visitor's language is part of the script; the board's small component has no texts."""
+    known = {"tour.js": {"Done": "Fertig"}, "menu_words.js": {"Save": "Sichern"}}
+    monkeypatch.setattr(bundle, "script_messages", lambda code: known)
+    for name, texts in (("tour", {"Done": "Fertig"}), ("board", {"Save": "Sichern"}), ("late", {})):
+        english, other = ({"language": "en", "texts": {}}, {"language": "xx", "texts": texts})
+        assert script(name, "xx").count(json.dumps(other)) == 1, name
+        assert script(name, "xx").replace(json.dumps(other), json.dumps(english)) == script(name)
 
 
 def test_a_saved_page_folds_its_command_away():

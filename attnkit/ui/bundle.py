@@ -43,9 +43,9 @@ def script(name: str, code: str = ENGLISH) -> str:
     sources: dict[str, str] = {}
     _collect(f"{_ASSETS}/{name}.js", "", sources)
     if code != ENGLISH and _MESSAGES in sources:
-        known, texts = script_messages(code), {}
-        for path in sources:
-            texts |= known.get(posixpath.basename(path), {})
+        known = script_messages(code)
+        own = [known.get(posixpath.basename(path), {}) for path in sources]
+        texts = {message: text for one in own for message, text in one.items()}
         sources[_MESSAGES] = f"const MESSAGES = {json.dumps({'language': code, 'texts': texts})};"
     *imported, entry = sources.values()
     return "\n".join([*(_DEFAULT.sub(r"function \1", source) for source in imported), entry])

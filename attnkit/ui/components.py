@@ -264,7 +264,7 @@ def page(hints: list[list[str]], *, key: str) -> None:
     """Load what every page needs, such as the meanings of terms wherever they occur on the page.
 
     Args:
-        hints: Pairs of a spelling and its meaning, the longest spelling first.
+        hints: Pairs of spellings, with "; " between them, and their meaning.
         key: Key of the component.
     """
     component("page", "lab")(key=key, data=packed({"hints": hints}))

@@ -377,15 +377,11 @@ def glossary() -> None:
 
 
 def hints() -> list[list[str]]:
-    """Return pairs of a spelling and its meaning, the longest spelling first.
+    """Return pairs of spellings, as in `Word`, and their meaning.
 
     They are the spellings of the terms, and the names of options with an underscore, such as
     kv_rank: no ordinary sentence has such a word.
     """
-    pairs = [
-        [form, tr(word.meaning)]
-        for term, word in WORDS.items()
-        for form in filter(None, tr(term if word.forms is None else word.forms).split("; "))
-    ]
-    pairs += [[name, tr(option.help)] for name, option in OPTIONS.items() if "_" in name]
-    return sorted(pairs, key=lambda pair: -len(pair[0]))
+    shown = [(term if word.forms is None else word.forms, word) for term, word in WORDS.items()]
+    pairs = [[tr(forms), tr(word.meaning)] for forms, word in shown if forms]
+    return pairs + [[name, tr(option.help)] for name, option in OPTIONS.items() if "_" in name]

@@ -1,6 +1,6 @@
 // What every page has: the meanings of its terms, one entry in the browser's history, texts that
 // stay right when the browser translates them, and a sidebar of the wanted width.
-// data: {hints: [[spelling, meaning]], the longest spelling first}
+// data: {hints: [[spellings with "; " between them, meaning]]}
 
 import { keepOneEntry } from "./history.js";
 import MESSAGES from "./messages.json" with { type: "json" };

@@ -16,9 +16,10 @@ export function showTerms({ data: packed, parentElement }) {
 
 /** Pattern and meaning by spelling in lower case. */
 export function lookupOf(hints) {
-  const escaped = hints.map(([form]) => form.replace(/[.*+?^${}()|[\]\\]/g, "\\$&") + (/[a-z]_/.test(form) ? "" : "(?!=)")); // kv_rank=4
+  const pairs = hints.flatMap(([forms, meaning]) => forms.split("; ").map((form) => [form, meaning])).sort(([a], [b]) => b.length - a.length);
+  const escaped = pairs.map(([form]) => form.replace(/[.*+?^${}()|[\]\\]/g, "\\$&") + (/[a-z]_/.test(form) ? "" : "(?!=)")); // kv_rank=4
   const pattern = new RegExp(`(?<![\\p{L}\\d=+·_-])(?:${escaped.join("|")})(?![\\p{L}\\d_])(?! that\\b)`, "giu");
-  return { pattern, meanings: new Map(hints.map(([form, meaning]) => [form.toLowerCase(), meaning])) };
+  return { pattern, meanings: new Map(pairs.map(([form, meaning]) => [form.toLowerCase(), meaning])) };
 }
 
 /** Terms in a text: [start, end, meaning]. */

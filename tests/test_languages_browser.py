@@ -1,0 +1,49 @@
+"""Other languages in a browser: what scripts write, and what changes when a visitor chooses."""
+
+import re
+
+import pytest
+from browsing import LONG
+
+from attnkit.foundation.language import ENGLISH, LANGUAGES, reading, script_messages, tr
+
+pytestmark = pytest.mark.browser
+
+
+def written(code, file, message):
+    """Return a message of a script in a language."""
+    return script_messages(code).get(file, {}).get(message, message)
+
+
+def test_scripts_write_in_the_language_that_was_chosen(page, address):
+    """Words that a component writes only once change, too, and everything is there once."""
+    code = next(code for code in LANGUAGES if code != ENGLISH)
+
+    def shows(language):
+        page.wait_for_function(f"document.documentElement.lang === '{language}'", timeout=LONG)
+        for selector, file, message in (
+            (".ak-board-save summary", "menu_words.js", "Save"),
+            (".ak-board-heading b", "board.js", "Score asymmetry"),
+            (".ak-tour > button", "tour.js", "Take the tour"),
+            (".ak-chosen-task .ak-open", "gallery.js", "Change task"),
+        ):
+            text = re.compile(f"^{re.escape(written(language, file, message))}$")
+            page.locator(selector, has_text=text).wait_for(timeout=LONG, state="attached")
+        for selector in (".ak-board", ".ak-board-grid", ".ak-tour", ".ak-chosen-task", ".ak-terms"):
+            assert page.locator(selector).count() == 1, selector
+        assert page.locator(".ak-board-heading").count() == 3
+
+    def choose(language):
+        page.locator(".st-key-language input").click()
+        page.get_by_role("option", name=LANGUAGES[language]).click()
+
+    page.goto(f"{address}/?language={code}")
+    shows(code)
+    choose(ENGLISH)
+    shows(ENGLISH)
+    choose(code)
+    shows(code)
+    page.goto(f"{address}/guide?language={code}")
+    with reading(code):
+        page.get_by_role("heading", name=tr("Guide"), exact=True).wait_for(timeout=LONG)
+    page.wait_for_function(f"document.documentElement.lang === '{code}'", timeout=LONG)
