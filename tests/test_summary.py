@@ -13,6 +13,7 @@ from attnkit.analysis.inspection.views import inspect
 from attnkit.analysis.reasons import headline, reason
 from attnkit.examples import load_example
 from attnkit.experiment import Experiment
+from attnkit.foundation.language import reading
 from attnkit.tasks import TASKS
 from attnkit.training import train
 from attnkit.training.failure import LEAST_LEARNED, failure_of
@@ -27,11 +28,13 @@ from attnkit.training.summary import (
     percent,
     percent_beside,
     percent_interval,
+    percent_limits,
     run_table,
     sharing_table,
     slice_table,
     two_decimals,
     two_numbers,
+    whole_percent,
 )
 
 FIVE = ["QKV", "Q=K", "K=V", "Q=V", "Q=K=V"]
@@ -240,6 +243,21 @@ def test_percentages_claim_no_more_than_what_is_known():
     for limit in (0.98, 0.99, 0.5):
         for below in 10 ** random.uniform(-5, -1, 200):
             assert percent_beside(limit - below, limit) != percent(limit)
+
+
+@pytest.mark.parametrize("code", ["de", "es"])
+def test_other_languages_put_a_narrow_space_before_percent_and_between_digits(code):
+    """Numbers that tables sort by stay the same, and a single percentage still has no limits."""
+    space = "\N{NARROW NO-BREAK SPACE}"
+    with reading(code):
+        assert [percent(share) for share in (1, 0.5)] == [f"100{space}%", f"50{space}%"]
+        assert percent(NAN) == "–"
+        assert percent_beside(0.9899, 0.99) == f"98.99{space}%"
+        assert percent_interval(0.501, 0.503) == f"50{space}%"
+        assert (percent_limits(0.501, 0.503), whole_percent(0.501)) == ("", 50)
+        assert percent_limits(0.41, 0.59, "({})").endswith(f"59{space}%)")
+        assert two_decimals(-12345.6) == f"−12{space}346"
+    assert (percent(0.5), two_decimals(-12345.6)) == ("50%", "−12,346")
 
 
 def test_two_numbers_read_alike_only_if_they_are_the_same():

@@ -285,12 +285,13 @@ def learns(run: Run) -> Reason | None:
     metric = run.snapshot.history["loss" if on_loss else "accuracy"][:, run.index]
     before, now = float(metric[run.earlier_evaluation]), float(metric[run.evaluation])
     start, end = run.snapshot.eval_steps[run.earlier_evaluation], run.step
+    form = "{:.2f}".format if on_loss else percent
     sentence = tr(
         _STILL_LEARNING[on_loss, run.snapshot.status == "running"],
         variant=run.title,
-        before=f"{before:.2f}" if on_loss else percent(before),
+        before=form(before),
         start=start,
-        now=f"{now:.2f}" if on_loss else percent(now),
+        now=form(now),
         end=end,
     )
     return run.reason("early", sentence)
