@@ -65,13 +65,15 @@ def test_options_and_entries_are_known_to_translators():
 
 
 def test_meanings_and_diagrams_are_translated_as_whole_sentences():
-    """Nothing in the diagram's label is English but names and text forms."""
+    """Nothing in the diagram's label is English but names and text forms; long notes are wrapped."""
     for name in (*CATALOGUE, *"Q=K V=I|K=V=I|Q=V=I O=I|Q=K=V=I|QKV kv_residual=2".split("|")):
         variant = Variant(f"{name} d_head=m/h" if "=I" in name else name)
         experiment = Experiment(task="phonebook", sharing=[variant])
         with reading("de"):
             svg = variant_diagram(variant, experiment.wiring(variant), "#0072B2")
             meaning = variant.meaning
+        lines = re.findall('class="ak-small">([^<]*)<', svg)
+        assert max(map(len, lines), default=0) <= 24, name
         label = re.search('aria-label="([^"]*)"', svg)[1].removeprefix(variant.value)
         rest = re.sub(r"[QKV] (×\d+ ?)?(d\d+)?,? ?", "", untranslated(label))
         assert not re.search(r"\w", rest), (name, label)
