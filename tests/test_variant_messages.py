@@ -65,7 +65,7 @@ def test_options_and_entries_are_known_to_translators():
 
 
 def test_meanings_and_diagrams_are_translated_as_whole_sentences():
-    """Nothing in the diagram's label is English but names and text forms; long notes are wrapped."""
+    """Nothing in the diagram's label is English but names and texts; long notes are wrapped."""
     for name in (*CATALOGUE, *"Q=K V=I|K=V=I|Q=V=I O=I|Q=K=V=I|QKV kv_residual=2".split("|")):
         variant = Variant(f"{name} d_head=m/h" if "=I" in name else name)
         experiment = Experiment(task="phonebook", sharing=[variant])
