@@ -1,5 +1,6 @@
 """Texts about variants in the reader's language: all of them, and whole sentences."""
 
+import pickle
 import re
 from gettext import NullTranslations
 
@@ -12,6 +13,7 @@ from attnkit.experiment import Experiment
 from attnkit.figures.diagram import variant_diagram
 from attnkit.foundation import language
 from attnkit.foundation.language import Message, reading, tr
+from attnkit.foundation.settings import in_words, message_of
 from attnkit.variants import CATALOGUE, OPTIONS, InvalidVariant, Variant
 from attnkit.variants.catalogue import search
 
@@ -22,9 +24,11 @@ class Marked(NullTranslations):
     """A catalogue that puts marks around what it translates."""
 
     def gettext(self, message):
+        """Return a message with marks around it."""
         return f"«{message}»"
 
     def ngettext(self, one, several, n):
+        """Return the form for a number with marks around it."""
         return f"«{one if n == 1 else several}»"
 
 
@@ -43,28 +47,33 @@ def untranslated(text):
 
 
 def of_package(thing):
+    """Whether a class is the package's own and not a test's."""
     return thing.__module__.startswith("attnkit.")
 
 
 def test_options_and_entries_are_known_to_translators():
     """Explanations, helps and the reasons for which words do not go together."""
-    folder = str(ROOT / "attnkit" / "variants")
-    known = {message for _, _, message, *_ in extract_from_dir(folder, METHODS, KEYWORDS)}
+    found = extract_from_dir(str(ROOT / "attnkit" / "variants"), METHODS, keywords=KEYWORDS)
+    known = {message for _, _, message, *_ in found}
     texts = [named.explanation for named in CATALOGUE.values() if named.origin[:7] == "attnkit"]
     for option in filter(of_package, OPTIONS.values()):
+        if option.name == "module":
+            continue
         texts += [option.help, *option.refuses.values()]
     assert len(texts) > 130
     assert {text.template if isinstance(text, Message) else text for text in texts} <= known
 
 
 def test_meanings_and_diagrams_are_translated_as_whole_sentences():
-    """Nothing in the diagram's label is English but names and text forms."""
-    for name in (*CATALOGUE, *"QKV Q=K V=I|K=V=I|Q=V=I O=I|Q=K=V=I|QKV kv_residual=2".split("|")):
+    """Nothing in the diagram's label is English but names and texts; long notes are wrapped."""
+    for name in (*CATALOGUE, *"Q=K V=I|K=V=I|Q=V=I O=I|Q=K=V=I|QKV kv_residual=2".split("|")):
         variant = Variant(f"{name} d_head=m/h" if "=I" in name else name)
         experiment = Experiment(task="phonebook", sharing=[variant])
         with reading("de"):
             svg = variant_diagram(variant, experiment.wiring(variant), "#0072B2")
             meaning = variant.meaning
+        lines = re.findall('class="ak-small">([^<]*)<', svg)
+        assert max(map(len, lines), default=0) <= 24, name
         label = re.search('aria-label="([^"]*)"', svg)[1].removeprefix(variant.value)
         rest = re.sub(r"[QKV] (×\d+ ?)?(d\d+)?,? ?", "", untranslated(label))
         assert not re.search(r"\w", rest), (name, label)
@@ -74,21 +83,18 @@ def test_meanings_and_diagrams_are_translated_as_whole_sentences():
 
 def test_refusals_are_translated():
     """Of words, of values, of combinations, and of sizes."""
-    for text in (
-        "QKW",
-        "QKV n_heads=9",
-        "QKV positions=x",
-        "K=V keyless",
-        "Q=Q",
-        "QKV tie_by=keep_K",
-    ):
-        with reading("de"), pytest.raises(InvalidVariant, match=r"^«.*»$"):
+    refused = ["QKW", "QKV n_heads=9", "QKV positions", "K=V keyless", "Q=Q", "QKV tie_by=keep_K"]
+    for text in [*refused, "QKV rotate_values=x", "K=V scaled rotate_values", "Q=K,x y"]:
+        with pytest.raises(InvalidVariant, match=r"^[^«]*$") as caught:
             Variant(text)
-        with pytest.raises(InvalidVariant, match="^[^«]*$"):
-            Variant(text)
+        with reading("de"):
+            again = str(pickle.loads(pickle.dumps(caught.value)))
+        assert not untranslated(again), again
     size = Experiment(sharing=["QKV"]).size
-    with reading("de"), pytest.raises(ValueError, match="^«tied roles need one shape"):
+    with pytest.raises(ValueError, match=r"^tied roles need one shape") as caught:
         Variant("K=V d_k=3 d_v=5").wire(size, 8)
+    with reading("de"):
+        assert in_words(message_of(caught.value)).startswith("«tied roles need one shape")
 
 
 def test_changes_of_widths_are_translated_where_they_are_shown():

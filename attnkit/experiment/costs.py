@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, Literal
 
-from attnkit.foundation.language import mark, tr
+from attnkit.foundation.language import mark
 from attnkit.variants.options import WidthOption
 from attnkit.variants.position_rules import POSITIONS
 from attnkit.variants.sharing import ROLES, Role
@@ -186,7 +186,7 @@ def equalise(
         number = getattr(count_costs(wiring, task), equal)
         if number is None:
             raise ValueError(
-                tr("{cost} cannot be made equal: a module does not say its own", cost=equal)
+                mark("{cost} cannot be made equal: a module does not say its own", cost=equal)
             )
         return int(number)
 
@@ -227,7 +227,7 @@ def _fit(
         def at_rank(n: int) -> int:
             parts = variant.parts.replacing(type(option)(Width(n))).checked()
             if len(parts.text) > LONGEST:
-                raise ValueError(tr("at most {n} characters", n=LONGEST))
+                raise ValueError(mark("at most {n} characters", n=LONGEST))
             return cost(wire(parts, best))
 
         start = option.value.resolve(option.name, wire(variant.parts, best).sizes)

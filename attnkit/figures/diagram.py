@@ -66,6 +66,14 @@ _DRAWN = {
 }  # fmt: skip
 """Options without a note: boxes or marks show them, or they are no part of attention."""
 
+_EVERY: dict[int, str] = {
+    # Translators: keys and values are computed in every second layer only.
+    2: mark("K, V every 2nd layer"),
+    3: mark("K, V every 3rd layer"),
+    4: mark("K, V every 4th layer"),
+}
+"""Note for each value of the option `kv_every`."""
+
 _NOTES: dict[str, Callable[[Option], str]] = {
     "O": lambda option: tr("no output matrix"),
     # Translators: notes under a small drawing, here and below: as short as possible.
@@ -95,14 +103,6 @@ _NOTES: dict[str, Callable[[Option], str]] = {
     "temperature": lambda option: tr("scores / {temperature}", temperature=option.written),
 }
 """Notes for other options; an option that is missing here is written in its text form."""
-
-_EVERY = {
-    # Translators: keys and values are computed in every second layer only.
-    2: mark("K, V every 2nd layer"),
-    3: mark("K, V every 3rd layer"),
-    4: mark("K, V every 4th layer"),
-}
-"""Note for each value of the option `kv_every`."""
 
 _MATRICES = (
     mark("no matrix"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar
 
-from attnkit.foundation.language import mark, tr
+from attnkit.foundation.language import mark
 from attnkit.variants.catalogue import register
 from attnkit.variants.options import CountOption, Option, Parts, WidthOption, register_option
 from attnkit.variants.position_rules import POSITIONS
@@ -56,7 +56,7 @@ class _OneWidthOption(WidthOption):
         tied = parts.sharing not in (Sharing.QKV, Sharing.Q_K)
         if tied and self.other not in parts.given:
             raise ValueError(
-                tr(
+                mark(
                     "{name} does not go with {sharing}: values that are tied to queries or keys "
                     "have the same width; set d_head",
                     name=self.name,
@@ -108,7 +108,7 @@ class KeyValueHeadsOption(CountOption):
     def resize(self, sizes: Sizes) -> None:
         if sizes.n_heads % self.value:
             raise ValueError(
-                tr(
+                mark(
                     "kv_heads={kv_heads} does not divide n_heads={n_heads}: all groups of query "
                     "heads must have the same size",
                     kv_heads=self.value,
@@ -234,10 +234,12 @@ class SharedHalfOption(Option):
         d_k, rotates = wiring.sizes.d_k, POSITIONS[wiring.sizes.positions].rotates
         if rotates and d_k % 4:
             raise ValueError(
-                tr("shared_half with positions=rope needs a d_k divisible by 4, not {d_k}", d_k=d_k)
+                mark(
+                    "shared_half with positions=rope needs a d_k divisible by 4, not {d_k}", d_k=d_k
+                )
             )
         if d_k % 2:
-            raise ValueError(tr("shared_half needs a d_k divisible by 2, not {d_k}", d_k=d_k))
+            raise ValueError(mark("shared_half needs a d_k divisible by 2, not {d_k}", d_k=d_k))
         values = wiring.roles["V"]
         wiring.project("R", TOKEN, 1, d_k // 2)
         wiring.vectors["RT"] = Vector(values, None, wiring.sizes.kv_heads, d_k, shared_prefix="R")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Literal
 
-from attnkit.foundation.language import mark, tr
+from attnkit.foundation.language import mark
 from attnkit.variants.catalogue import register
 from attnkit.variants.options import Option, register_option
 from attnkit.variants.rules import Code, Layer
@@ -32,7 +32,7 @@ class _TwoMaps(Option):
         """Refuse grouped keys, which two maps do not support."""
         if sizes.kv_heads not in (0, sizes.n_heads):
             raise ValueError(
-                tr("{name} does not go with fewer kv_heads than n_heads", name=self.name)
+                mark("{name} does not go with fewer kv_heads than n_heads", name=self.name)
             )
 
     def rewire(self, wiring: Wiring) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
-from attnkit.foundation.language import tr
+from attnkit.foundation.language import mark
 from attnkit.foundation.registry import name_taken, origin_of
 from attnkit.variants.rules import Rule
 from attnkit.variants.sharing import Role, Sharing
@@ -70,10 +70,10 @@ class Option(Rule):
             text: Text of the value; None if there is no `=`.
 
         Raises:
-            ValueError: If the value is not allowed; the message says what is.
+            ValueError: If the value is not allowed; the message, a text from `mark`, says what is.
         """
         if text is not None:
-            raise ValueError(tr("no value: the bare word"))
+            raise ValueError(mark("no value: the bare word"))
         return cls()
 
     def __str__(self) -> str:
@@ -162,7 +162,9 @@ class CountOption(Option):
     def read(cls, text: str | None) -> Self:
         digits = text is not None and text.isascii() and text.isdecimal()
         if text is None or not digits or not cls.low <= int(text) <= cls.high:
-            raise ValueError(tr("a whole number from {low} to {high}", low=cls.low, high=cls.high))
+            raise ValueError(
+                mark("a whole number from {low} to {high}", low=cls.low, high=cls.high)
+            )
         return cls(int(text))
 
 
@@ -192,7 +194,7 @@ class EvenWidthOption(WidthOption):
         width = self.value.resolve(self.name, wiring.sizes)
         if width % 2:
             raise ValueError(
-                tr(
+                mark(
                     "{name}={value} is {width} here, allowed an even number",
                     name=self.name,
                     value=self.value,
@@ -216,7 +218,7 @@ class NumberOption(Option):
         except ValueError:
             number = float("nan")
         if not cls.low <= number <= cls.high:
-            raise ValueError(tr("a number from {low:g} to {high:g}", low=cls.low, high=cls.high))
+            raise ValueError(mark("a number from {low:g} to {high:g}", low=cls.low, high=cls.high))
         return cls(number)
 
     @property
@@ -237,7 +239,7 @@ class ChoiceOption(Option):
             if text is not None and choice.lower() == text.lower():
                 return cls(choice)
         choices = ", ".join(cls.choices)
-        raise ValueError(tr("one of {choices}", choices=choices) if cls.choices[1:] else choices)
+        raise ValueError(mark("one of {choices}", choices=choices) if cls.choices[1:] else choices)
 
 
 TIE_OPTIONS = ("tie", "tie_by", "tie_at")
@@ -280,8 +282,9 @@ def refuse(parts: Parts, name: str, *words: str, because: str) -> None:
     present = {parts.sharing.value, *without_matrix, *parts.given} - {name}
     for word in words:
         if word in present:
-            reason = tr(because)
             raise ValueError(
                 # Translators: {reason} is a clause, such as "both define how keys are computed".
-                tr("{name} does not go with {word}: {reason}", name=name, word=word, reason=reason)
+                mark(
+                    "{name} does not go with {word}: {reason}", name=name, word=word, reason=because
+                )
             )

@@ -1,6 +1,6 @@
 """Catalogue entries of the five sharings and of variants without some projections."""
 
-from attnkit.foundation.language import mark, tr
+from attnkit.foundation.language import mark
 from attnkit.variants.catalogue import register
 from attnkit.variants.options import ChoiceOption, register_option
 from attnkit.variants.wiring import Wiring
@@ -23,7 +23,7 @@ class OutputOption(ChoiceOption):
     def rewire(self, wiring: Wiring) -> None:
         if wiring.n_inner != wiring.sizes.d_model:
             raise ValueError(
-                tr(
+                mark(
                     "O=I needs n_heads · d_v = d_model, but {n_heads} · {d_v} is not {d_model}; "
                     "try d_head=m/h",
                     n_heads=wiring.sizes.n_heads,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from attnkit.foundation.language import tr
+from attnkit.foundation.language import mark
 from attnkit.variants.rules import Code, Layer, Rule
 from attnkit.variants.sharing import Role
 from attnkit.variants.wiring import Weight, Wiring
@@ -65,11 +65,11 @@ class RotaryPositions(Positions):
         for name, width in widths.items():
             if rotation.width == 0 and width % 2:
                 raise ValueError(
-                    tr("positions=rope needs an even {name}, not {width}", name=name, width=width)
+                    mark("positions=rope needs an even {name}, not {width}", name=name, width=width)
                 )
             if rotation.width > width:
                 raise ValueError(
-                    tr(
+                    mark(
                         "rope_width is {value} here, allowed an even number up to {name}, which is "
                         "{width}",
                         value=rotation.width,

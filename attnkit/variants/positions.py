@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import attnkit.variants.scores  # noqa: F401  names below contain its norms
-from attnkit.foundation.language import mark, tr
+from attnkit.foundation.language import mark
 from attnkit.variants.catalogue import register
 from attnkit.variants.options import (
     ChoiceOption,
@@ -170,7 +170,7 @@ class RotateValuesOption(Option):
         if text is None:
             return _RotateValuesAndBack()
         if text.lower() != "only":
-            raise ValueError(tr(cls.allowed))
+            raise ValueError(cls.allowed)
         return cls("only")
 
     def check(self, parts: Parts) -> None:
@@ -208,7 +208,7 @@ def _require_rotation(option: Option, wiring: Wiring) -> None:
     """Raise ValueError if the positions of the variant do not rotate vectors."""
     if not POSITIONS[wiring.sizes.positions].rotates:
         raise ValueError(
-            tr(
+            mark(
                 "{name} needs positions=rope; positions are {scheme} here",
                 name=option.name,
                 scheme=wiring.sizes.positions,

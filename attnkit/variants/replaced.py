@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from attnkit.foundation.language import mark, tr
+from attnkit.foundation.language import mark
 from attnkit.variants.catalogue import register
 from attnkit.variants.options import Option, WidthOption, register_option
 from attnkit.variants.partitions import IDENTITIES
@@ -49,7 +49,7 @@ class QueryMlpOption(WidthOption):
         query = wiring.vectors["Q"]
         if query.n_numbers != sizes.d_model:
             raise ValueError(
-                tr(
+                mark(
                     "query_mlp needs n_heads · d_k = d_model, but {n_heads} · {d_k} is not "
                     "{d_model}; try d_head=m/h",
                     n_heads=query.n_heads,
@@ -137,7 +137,7 @@ class ShapedOption(Option):
         """Add α, β and γ for every head; refuse cross-attention, where no token sees itself."""
         if wiring.sizes.two_sided:
             raise ValueError(
-                tr(
+                mark(
                     "shaped does not go with an encoder and a decoder: in cross-attention a token "
                     "has no value of its own among those that it sees"
                 )

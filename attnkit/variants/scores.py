@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from attnkit.foundation.language import mark, tr
+from attnkit.foundation.language import mark
 from attnkit.variants.catalogue import register
 from attnkit.variants.options import (
     ChoiceOption,
@@ -39,14 +39,14 @@ class ExclusiveOption(Option):
         """Refuse cross-attention and values of one number."""
         if wiring.sizes.two_sided:
             raise ValueError(
-                tr(
+                mark(
                     "exclusive does not go with an encoder and a decoder: in cross-attention a "
                     "token has no value of its own among those that it sees"
                 )
             )
         if wiring.sizes.d_v < 2:
             raise ValueError(
-                tr("exclusive needs d_v of at least 2, but it is 1: no direction would be left")
+                mark("exclusive needs d_v of at least 2, but it is 1: no direction would be left")
             )
 
     def finish(
@@ -297,7 +297,7 @@ class SkewOption(EvenWidthOption):
         width, d_k = self.width(wiring), wiring.sizes.d_k
         if width > d_k:
             raise ValueError(
-                tr(
+                mark(
                     "skew={value} is {width} here, allowed an even number up to d_k, which is "
                     "{d_k}",
                     value=self.value,

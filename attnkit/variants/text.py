@@ -18,7 +18,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Self
 
 from attnkit.foundation.display import Displayed
-from attnkit.foundation.language import tr
+from attnkit.foundation.language import mark, tr
+from attnkit.foundation.settings import in_words, message_of
 from attnkit.foundation.spelling import nearest_name
 from attnkit.variants.names import CATALOGUE, find, most_words, normalised
 from attnkit.variants.options import IDENTITY, OPTIONS, Option, Parts
@@ -37,18 +38,22 @@ MOST = 100
 
 
 class InvalidVariant(ValueError):
-    """A text that is no variant; the message is the reason.
+    """A text that is no variant; the message is the reason, in the reader's language.
 
     Attributes:
         text: The text.
+        reason: The reason, a text from `mark`.
     """
 
     def __init__(self, text: str, reason: str) -> None:
-        self.text = text
+        self.text, self.reason = text, reason
         super().__init__(reason)
 
+    def __str__(self) -> str:
+        return in_words(self.reason)
+
     def __reduce__(self) -> tuple[type[InvalidVariant], tuple[str, str]]:
-        return type(self), (self.text, str(self))
+        return type(self), (self.text, self.reason)
 
 
 class Variant(Displayed, str):
@@ -85,7 +90,7 @@ class Variant(Displayed, str):
         try:
             parts = _read(normalised(str(text)))
         except ValueError as error:
-            raise InvalidVariant(str(text), str(error)) from None
+            raise InvalidVariant(str(text), message_of(error)) from None
         except Exception as error:  # from an option of a plugin
             raise InvalidVariant(str(text), _failure(error)) from None
         variant = super().__new__(cls, parts.text)
@@ -171,11 +176,11 @@ def read_variants(value: object) -> tuple[Variant, ...]:
         items = value
     texts = [item if isinstance(item, str) else repr(item) for item in items]
     if len(texts) > MOST:
-        reason = tr("there are {n}, allowed at most {most}", n=len(texts), most=MOST)
+        reason = mark("there are {n}, allowed at most {most}", n=len(texts), most=MOST)
         raise InvalidVariant(texts[MOST], reason)
     variants = {Variant(text) for text in texts}
     if not variants:
-        reason = tr("there must be at least one, allowed: {words}", words=known_words())
+        reason = mark("there must be at least one, allowed: {words}", words=known_words())
         raise InvalidVariant("", reason)
     return tuple(sorted(variants, key=_rank))
 
@@ -183,7 +188,7 @@ def read_variants(value: object) -> tuple[Variant, ...]:
 def known_words() -> str:
     """Return the allowed words of a text form, for error messages."""
     sharings = ", ".join(sharing.value for sharing in Sharing)
-    return tr(
+    return mark(
         "{sharings}, words such as kv_heads=1, or a name of the catalogue such as MQA",
         sharings=sharings,
     )
@@ -196,7 +201,7 @@ def _rank(variant: Variant) -> tuple[bool, int, str]:
 def _read(text: str) -> Parts:
     """Read a name, a name with words that change or extend its variant, or a text form."""
     if len(text) > LONGEST:  # checked first, because the search for names takes every word
-        raise ValueError(tr("at most {n} characters", n=LONGEST))
+        raise ValueError(mark("at most {n} characters", n=LONGEST))
     entry = find(text)
     if entry is not None:
         return _parse(entry.variant)
@@ -214,7 +219,7 @@ def _read(text: str) -> Parts:
 @lru_cache(4096)
 def _parse(text: str) -> Parts:
     if len(text) > LONGEST:
-        raise ValueError(tr("at most {n} characters", n=LONGEST))
+        raise ValueError(mark("at most {n} characters", n=LONGEST))
     classes: list[set[str]] = []
     by_name: dict[str, Option] = {}
     for word in re.sub(r"\bq k v\b", "QKV", text, flags=re.IGNORECASE).split():
@@ -224,18 +229,18 @@ def _parse(text: str) -> Parts:
             continue
         option = _option(word, text)
         if option.name in by_name:
-            raise ValueError(tr("{name} occurs twice", name=option.name))
+            raise ValueError(mark("{name} occurs twice", name=option.name))
         by_name[option.name] = option
     if set() in classes and any(len(members - {IDENTITY}) > 1 for members in classes):
-        raise ValueError(tr("QKV ties nothing: leave out either QKV or the ties"))
+        raise ValueError(mark("QKV ties nothing: leave out either QKV or the ties"))
     if not classes and not by_name:
-        raise ValueError(tr("nothing is named, allowed: {words}", words=known_words()))
+        raise ValueError(mark("nothing is named, allowed: {words}", words=known_words()))
     sharing, identity = _partition(classes)
     options = tuple(by_name[name] for name in OPTIONS if name in by_name)
     parts = Parts(sharing, identity, options).checked()
     if len(parts.text) > LONGEST:
         raise ValueError(
-            tr(
+            mark(
                 "at most {n} characters, and written out it has {n_written}",
                 n=LONGEST,
                 n_written=len(parts.text),
@@ -253,7 +258,7 @@ def _roles(word: str) -> set[str] | None:
         return None
     members = upper.split("=")
     if len(set(members)) < len(members):
-        raise ValueError(tr("{word}: a role can occur only once", word=repr(word)))
+        raise ValueError(mark("{word}: a role can occur only once", word=repr(word)))
     return set(members)
 
 
@@ -267,7 +272,7 @@ def _partition(classes: list[set[str]]) -> tuple[Sharing, tuple[Role, ...]]:
             if members & earlier and not members <= earlier:
                 union = "=".join(role for role in ROLES if role in members | earlier)
                 raise ValueError(
-                    tr("a role is in two classes: write {union} if all are tied", union=union)
+                    mark("a role is in two classes: write {union} if all are tied", union=union)
                 )
     tied_classes = {frozenset(members) for members in tied if len(members) > 1}
     for sharing in Sharing:
@@ -275,12 +280,12 @@ def _partition(classes: list[set[str]]) -> tuple[Sharing, tuple[Role, ...]]:
             break
     else:
         sharings = ", ".join(Sharing)
-        raise ValueError(tr("no sharing has these classes, allowed: {names}", names=sharings))
+        raise ValueError(mark("no sharing has these classes, allowed: {names}", names=sharings))
     identity = tuple(role for role in ROLES if role in with_identity)
     if identity and identity not in sharing.classes:
         tied_roles = "=".join(next(c for c in sharing.classes if identity[0] in c))
         raise ValueError(
-            tr(
+            mark(
                 "{roles}=I, but {tied} are tied: write {tied}=I",
                 roles="=".join(identity),
                 tied=tied_roles,
@@ -304,11 +309,11 @@ def _unknown(word: str, name: str, text: str) -> str:
         key = nearest_name(text.lower(), named, similarity=0.7)
         meant = None if key is None else CATALOGUE[key].name
     if meant is not None:
-        return tr("{word} is unknown, did you mean {name}?", word=repr(word), name=meant)
+        return mark("{word} is unknown, did you mean {name}?", word=repr(word), name=meant)
     given = {"word": repr(word), "words": known_words()}
     if "," in text:
-        return tr("{word} is unknown, allowed: {words}; a comma ends a variant", **given)
-    return tr("{word} is unknown, allowed: {words}", **given)
+        return mark("{word} is unknown, allowed: {words}; a comma ends a variant", **given)
+    return mark("{word} is unknown, allowed: {words}", **given)
 
 
 def _option(word: str, text: str) -> Option:
@@ -320,12 +325,12 @@ def _option(word: str, text: str) -> Option:
     try:
         return OPTIONS[name].read(value if separator else None)
     except ValueError as error:
-        given = {"name": name, "value": repr(value), "allowed": str(error)}
+        given = {"name": name, "value": repr(value), "allowed": message_of(error)}
         # Translators: {allowed} is such as "a whole number from 1 to 8" or "one of yes, no".
-        reason = tr("{name}: got {value}, allowed {allowed}", **given)
+        reason = mark("{name}: got {value}, allowed {allowed}", **given)
         if not value:
             # Translators: {allowed} is such as "a whole number from 1 to 8" or "one of yes, no".
-            reason = tr("{name}: got nothing, allowed {allowed}", **given)
+            reason = mark("{name}: got nothing, allowed {allowed}", **given)
         raise ValueError(reason) from None
 
 
@@ -347,7 +352,7 @@ def wire_parts(parts: Parts, size: Size, n_ctx: int, *, two_sided: bool) -> Wiri
 def _failure(error: Exception) -> str:
     """Return the reason that is given for an error of a plugin's option."""
     kind = type(error).__name__
-    return tr("a word of it fails ({kind}: {error})", kind=kind, error=str(error))
+    return mark("a word of it fails ({kind}: {error})", kind=kind, error=str(error))
 
 
 def _wire_stage(parts: Parts, size: Size, n_ctx: int, two_sided: bool) -> Wiring:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar
 
-from attnkit.foundation.language import mark, tr
+from attnkit.foundation.language import mark
 from attnkit.variants.catalogue import register
 from attnkit.variants.options import ChoiceOption, NumberOption, Option, Parts, register_option
 from attnkit.variants.sharing import Role, Sharing
@@ -28,7 +28,7 @@ class _SharingOption(Option):
         for sharing in Sharing:
             if roles == sorted(_tied_roles(sharing)):
                 return cls(sharing)
-        raise ValueError(tr("one of {choices}", choices="Q=K, K=V, Q=V, Q=K=V"))
+        raise ValueError(mark("one of {choices}", choices="Q=K, K=V, Q=V, Q=K=V"))
 
     def check(self, parts: Parts) -> None:
         """Refuse a sharing that ties nothing new, unties roles, or ties roles without a matrix."""
@@ -38,7 +38,7 @@ class _SharingOption(Option):
         )
         if finer is coarser or not stay_tied:
             raise ValueError(
-                tr(
+                mark(
                     "{name}={sharing} does not go with {other}: it must tie more than the variant "
                     "does, and untie nothing",
                     name=self.name,
@@ -48,7 +48,7 @@ class _SharingOption(Option):
             )
         if _tied_roles(coarser) & set(parts.identity):
             raise ValueError(
-                tr(
+                mark(
                     "{name}={sharing}: a role that is the token has no matrix",
                     name=self.name,
                     sharing=coarser.value,
@@ -83,7 +83,7 @@ class StartOption(_SharingOption):
                 weight = wiring.weights.get(name)
                 if weight is None or first is None or weight.shape != first.shape:
                     raise ValueError(
-                        tr(
+                        mark(
                             "start={sharing} needs matrices of one shape for {roles}",
                             sharing=self.value.value,
                             roles=", ".join(members),
@@ -128,7 +128,7 @@ class TieByOption(ChoiceOption):
         role = self.value[-1]
         if self.value != "average" and role not in _tied_roles(sharing):
             raise ValueError(
-                tr(
+                mark(
                     "tie_by={value} does not go with tie={sharing}: {role} is not tied there",
                     value=self.value,
                     sharing=sharing.value,
@@ -158,7 +158,7 @@ class TieAtOption(NumberOption):
 def _require_tie(parts: Parts, name: str) -> Sharing:
     """Return the value of the option `tie`, which the option `name` needs."""
     if "tie" not in parts.given:
-        raise ValueError(tr("{name} needs tie as well, for example tie=K=V", name=name))
+        raise ValueError(mark("{name} needs tie as well, for example tie=K=V", name=name))
     sharing: Sharing = parts.given["tie"].value
     return sharing
 

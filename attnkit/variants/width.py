@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from attnkit.foundation.language import tr
+from attnkit.foundation.language import mark
 
 if TYPE_CHECKING:
     from attnkit.variants.wiring import Sizes
@@ -37,7 +37,7 @@ class Width:
         match = re.fullmatch(r"([1-9]\d{0,2})?([md])?(?:/([1-9]\d{0,2}|h))?", text.strip().lower())
         if match is None or not (match[1] or match[2]) or (match[3] and not match[2]):
             raise ValueError(
-                tr("a width: a number, or m (model width), d (head width), m/4, 2d, m/h")
+                mark("a width: a number, or m (model width), d (head width), m/4, 2d, m/h")
             )
         count, letter, divisor = int(match[1] or 1), match[2] or "", match[3] or "1"
         if divisor == "h":
@@ -62,7 +62,7 @@ class Width:
         width, remainder = divmod(dividend, divisor)
         if remainder:
             raise ValueError(
-                tr(
+                mark(
                     "{name}={value} is {dividend}/{divisor} here, which is no whole number",
                     name=name,
                     value=self,
@@ -72,7 +72,7 @@ class Width:
             )
         if not 1 <= width <= WIDEST:
             raise ValueError(
-                tr(
+                mark(
                     "{name}={value} is {width} here, allowed 1 to {widest}",
                     name=name,
                     value=self,

@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from attnkit.foundation.language import tr
+from attnkit.foundation.language import mark
 from attnkit.variants.sharing import Role, Sharing
 
 if TYPE_CHECKING:
@@ -297,7 +297,7 @@ def base_wiring(sizes: Sizes, sharing: Sharing) -> Wiring:
                     "{} × {}".format(*shapes[role]) for role in (members[0], other)
                 )
                 raise ValueError(
-                    tr(
+                    mark(
                         "tied roles need one shape, but {role} has {shape} and {other} has "
                         "{other_shape} (heads × width)",
                         role=members[0],
@@ -329,14 +329,14 @@ def make_identity(wiring: Wiring, members: tuple[Role, ...]) -> None:
         }
         if vector.n_heads == wiring.sizes.n_heads:
             raise ValueError(
-                tr(
+                mark(
                     "{roles}=I needs n_heads · d_head = d_model, but {n_heads} · {width} is not "
                     "{d_model}; try d_head=m/h",
                     **given,
                 )
             )
         raise ValueError(
-            tr(
+            mark(
                 "{roles}=I needs kv_heads · d_head = d_model, but {n_heads} · {width} is not "
                 "{d_model}",
                 **given,
