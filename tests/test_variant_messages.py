@@ -13,7 +13,7 @@ from attnkit.experiment import Experiment
 from attnkit.figures.diagram import variant_diagram
 from attnkit.foundation import language
 from attnkit.foundation.language import Message, reading, tr
-from attnkit.foundation.settings import in_words, message_of
+from attnkit.foundation.settings import message_of
 from attnkit.variants import CATALOGUE, OPTIONS, InvalidVariant, Variant
 from attnkit.variants.catalogue import search
 
@@ -94,7 +94,7 @@ def test_refusals_are_translated():
     with pytest.raises(ValueError, match=r"^tied roles need one shape") as caught:
         Variant("K=V d_k=3 d_v=5").wire(size, 8)
     with reading("de"):
-        assert in_words(message_of(caught.value)).startswith("«tied roles need one shape")
+        assert tr(message_of(caught.value)).startswith("«tied roles need one shape")
 
 
 def test_changes_of_widths_are_translated_where_they_are_shown():

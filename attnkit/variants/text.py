@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Self
 
 from attnkit.foundation.display import Displayed
 from attnkit.foundation.language import mark, tr
-from attnkit.foundation.settings import in_words, message_of
+from attnkit.foundation.settings import message_of
 from attnkit.foundation.spelling import nearest_name
 from attnkit.variants.names import CATALOGUE, find, most_words, normalised
 from attnkit.variants.options import IDENTITY, OPTIONS, Option, Parts
@@ -50,7 +50,7 @@ class InvalidVariant(ValueError):
         super().__init__(reason)
 
     def __str__(self) -> str:
-        return in_words(self.reason)
+        return tr(self.reason)
 
     def __reduce__(self) -> tuple[type[InvalidVariant], tuple[str, str]]:
         return type(self), (self.text, self.reason)

@@ -7,7 +7,7 @@ import streamlit as st
 from attnkit.experiment import Experiment
 from attnkit.figures.board import adjustment
 from attnkit.foundation.language import tr, tr_n
-from attnkit.foundation.settings import as_sentence, in_words, message_of
+from attnkit.foundation.settings import as_sentence, message_of
 from attnkit.ui import components
 from attnkit.ui.lab.lab import MOST_COLUMNS, Lab
 from attnkit.ui.lab.own_attention import own_attention
@@ -54,7 +54,7 @@ def variant_form(lab: Lab) -> None:
         if matches:
             st.caption(tr("Choose one of those found."))
         else:
-            _show_error(as_sentence(in_words(message_of(error))))
+            _show_error(as_sentence(tr(message_of(error))))
         return
     experiment, problems = lab.preview(variant)
     if experiment is not None:

@@ -17,7 +17,6 @@ from attnkit.analysis.phone_book_question import BookQuery, ask
 from attnkit.experiment import Experiment
 from attnkit.figures.answers import answers_table
 from attnkit.foundation.language import tr, tr_n
-from attnkit.foundation.settings import in_words
 from attnkit.service.jobs import Job
 from attnkit.tasks.fuzzy import FuzzyPhonebook
 from attnkit.tasks.phonebook import Phonebook
@@ -136,7 +135,7 @@ def _answers(
         return
     answers = lab.ask(job, question.tokens)
     if isinstance(answers, str):
-        st.warning(plain(f"{in_words(answers)}."))
+        st.warning(plain(f"{tr(answers)}."))
         return
     components.markup(
         answers_table(

@@ -13,7 +13,7 @@ import streamlit as st
 
 from attnkit.analysis.export import module_code
 from attnkit.foundation.language import tr
-from attnkit.foundation.settings import in_words, message_of
+from attnkit.foundation.settings import message_of
 from attnkit.service.server import server_settings
 from attnkit.ui.lab.lab import Lab, setting_key
 from attnkit.ui.markdown import plain
@@ -135,7 +135,7 @@ def _choose() -> tuple[str, str] | None:
     try:
         classes = classes_in(read_code(file), file)
     except ValueError as error:
-        st.error(plain(f"{in_words(message_of(error))}."), icon=":material/error:")
+        st.error(plain(f"{tr(message_of(error))}."), icon=":material/error:")
         return None
     if not classes:
         none = tr("{file} has no class with a method `forward`.", file=plain(Path(file).name))
@@ -171,7 +171,7 @@ def _load(lab: Lab, file: str, wanted: str, replaced: Variant | None = None) -> 
             variant = training_service().load_module(file, wanted)
             problems = [] if variant in lab.chosen else _problems(lab, variant, replaced)
         except ValueError as error:
-            problems = [in_words(message_of(error))]
+            problems = [tr(message_of(error))]
     if problems:
         st.session_state[_FAILED] = file, wanted, f"{' '.join(problems)}."
         return
