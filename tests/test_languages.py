@@ -4,6 +4,7 @@
 """
 
 import ast
+import json
 import random
 import re
 import string
@@ -15,7 +16,6 @@ from hypothesis import given
 from hypothesis import strategies as some
 from idle import idle_service, open_page, show, visit
 from searching import times
-from visiting import drawn
 
 from attnkit.foundation import language
 from attnkit.foundation.language import ENGLISH, LANGUAGES, mark, reading, tr, tr_n
@@ -163,8 +163,8 @@ def shown_texts(tab):
             for option in getattr(proto, "options", ()):
                 yield option if isinstance(option, str) else getattr(option, "content", "")
     for element in tab.get("bidi_component"):
-        if element.key != "page_style":
-            yield from texts_in(drawn(tab, element.key))
+        if element.proto.bytes:
+            yield from texts_in(json.loads(element.proto.bytes))
 
 
 def rest(tab):
@@ -193,32 +193,36 @@ def test_no_text_of_a_translated_page_is_left_in_english(tmp_path, seed):
 def test_the_browser_decides_until_somebody_chooses(tmp_path):
     """The address keeps a choice; a page that is not translated says so; settings stay."""
     with idle_service(tmp_path):
-        assert visit(language="xx").selectbox(key="language").value == ENGLISH
+        assert visit(lang="xx").selectbox(key="lang").value == ENGLISH
         for code in OTHERS:
-            tab = visit(language=code, sharing="QKV,K=V", n_heads="2")
-            assert tab.selectbox(key="language").value == code
+            tab = visit(lang=code, sharing="QKV,K=V", n_heads="2")
+            assert tab.selectbox(key="lang").value == code
             with reading(code):
                 assert tab.button(key="train").label == tr("Train") != "Train"
-            assert tab.query_params["language"] in (code, [code])
-            tab.selectbox(key="language").set_value(ENGLISH)
-            assert show(tab).button(key="train").label == "Train"
-            assert "language" not in tab.query_params
+            assert tab.query_params["lang"] in (code, [code])
+            tab.selectbox(key="lang").set_value(ENGLISH)
+            with reading(code):  # a browser sends labels of options
+                assert show(tab).button(key="train").label == "Train"
+            assert "lang" not in tab.query_params
             experiment = tab.session_state["lab"].experiment
             assert [v.value for v in experiment.sharing] == ["QKV n_heads=2", "K=V n_heads=2"] or (
                 experiment.settings()["n_heads"] == 2
             )
             with reading(code):
                 note = tr("This page is in English only.")
-            assert note in [c.value for c in open_page("atlas", language=code).caption]
+            assert note in [c.value for c in open_page("atlas", lang=code).caption]
 
 
 @pytest.mark.parametrize("code", OTHERS)
 def test_lessons_are_the_same_in_every_language(code):
-    """Links, code, numbers in tables and the order of headings are those of the English lesson."""
+    """Links, code, numbers and the order of headings are those of the English lesson."""
     folder = ROOT / "docs" / "lessons"
-    for name in lessons():
-        english, other = ((folder / part / f"{name}.md").read_text("utf-8") for part in (".", code))
-        for pattern in (r"```.*?```", r"\d+%", r"^#+ ", r"`[^`\n]+`"):
-            flags = re.DOTALL | re.MULTILINE
-            found = [sorted(re.findall(pattern, text, flags)) for text in (english, other)]
+    for name in ("index", *lessons()):
+        english = (folder / f"{name}.md").read_text("utf-8")
+        text = (folder / code / f"{name}.md").read_text("utf-8")
+        for pattern in (r"(?s)```.*?```", r"(?m)^#+ ", r"`[^`\n]+`", r"\d+(?:\.\d+)?%?"):
+            found = [
+                sorted(re.findall(pattern, re.sub(r"(?<=\d)[,\u202f](?=\d|%)", "", one)))
+                for one in (english, text)
+            ]
             assert found[0] == found[1], (name, pattern)

@@ -37,13 +37,13 @@ def test_scripts_write_in_the_language_that_was_chosen(page, address):
         page.locator(".st-key-language input").click()
         page.get_by_role("option", name=LANGUAGES[language]).click()
 
-    page.goto(f"{address}/?language={code}")
+    page.goto(f"{address}/?lang={code}")
     shows(code)
     choose(ENGLISH)
     shows(ENGLISH)
     choose(code)
     shows(code)
-    page.goto(f"{address}/guide?language={code}")
+    page.goto(f"{address}/guide?lang={code}")
     with reading(code):
         page.get_by_role("heading", name=tr("Guide"), exact=True).wait_for(timeout=LONG)
     page.wait_for_function(f"document.documentElement.lang === '{code}'", timeout=LONG)

@@ -28,7 +28,7 @@ session's state."""
 CLASS = "class"
 """Field of a link with the code of a class, and key of the code in the session's state."""
 
-LANGUAGE = "language"
+LANGUAGE = "lang"
 """Field of a link with the language of the pages, and key of the language in the session's state.
 Without the field it is the language that the browser asks for."""
 
