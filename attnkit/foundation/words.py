@@ -65,7 +65,7 @@ def counted(number: int, noun: str) -> str:
 def numbers_kept(number: float | None) -> str:
     """Return how many numbers a decoder keeps, which is unknown (None or NaN) of some modules."""
     known = number is not None and number == number
-    return tr("{n:,.0f}", n=number) if known else tr("an unknown number of")
+    return f"{number:,.0f}" if known else "an unknown number of"
 
 
 def capitalised(text: str) -> str:
