@@ -21,7 +21,7 @@ from attnkit.experiment.costs import Adjusted, Costs, Equal, count_costs, equali
 from attnkit.experiment.layer_specs import LayerSpec, layer_specs_of
 from attnkit.experiment.longer_test import check_longer_test
 from attnkit.experiment.memory import check_memory
-from attnkit.experiment.problems import but, problem_of, unknown
+from attnkit.experiment.problems import problem_of, unknown
 from attnkit.experiment.training_settings import TrainingSettings
 from attnkit.foundation.display import Displayed
 from attnkit.foundation.documents import BadDocument, parse_json
@@ -31,6 +31,7 @@ from attnkit.foundation.settings import (
     Problem,
     Setting,
     allowed_names,
+    but,
     dial,
     disagreement,
     setting_of,

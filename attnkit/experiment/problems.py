@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic_core import ErrorDetails
 
-from attnkit.foundation.language import Message, mark
+from attnkit.foundation.language import mark
 from attnkit.foundation.settings import InvalidExperiment, Problem, Setting
 from attnkit.foundation.spelling import nearest_name
 
@@ -30,15 +30,3 @@ def unknown(name: str, value: Any, known: Iterable[str]) -> Problem:
     if meant:
         return Problem(name, value, mark("a known setting (did you mean {name}?)", name=meant))
     return Problem(name, value, mark("one of {names}", names=", ".join(known)))
-
-
-def but(error: Exception) -> str:
-    """Return the reason why a value is not allowed, for `Problem.allowed`.
-
-    The reason may be a marked text, which is translated with the rest.
-    """
-    reason = error.args[0] if error.args else str(error)
-    if type(reason) is str and not {"{", "}"} & set(reason):
-        reason = Message(reason, {})
-    # Translators: the end of "sharing: got X, but …".
-    return mark("but {reason}", reason=reason)

@@ -157,17 +157,21 @@ def _read(code: str) -> Any:
         return read_po(file, locale=code)
 
 
+_SPACE = "\N{NARROW NO-BREAK SPACE}"
+"""What other languages than English write between groups of digits, and before a percent sign."""
+
+
 class _Formatter(string.Formatter):
-    """`str.format`, except that other languages than English group digits by narrow spaces."""
+    """`str.format`, with numbers as the language writes them."""
 
     def format_field(self, value: Any, format_spec: str) -> Any:
         """Return a value as text; a marked text is translated."""
         if isinstance(value, Message):
             value = tr(value)
         text = super().format_field(value, format_spec)
-        if format_spec.startswith(",") and language() != ENGLISH:
-            return text.replace(",", "\N{NARROW NO-BREAK SPACE}")
-        return text
+        if language() == ENGLISH or not format_spec:
+            return text
+        return text.replace(",", _SPACE).replace("%", f"{_SPACE}%")
 
 
 def _filled(text: str, values: dict[str, Any]) -> str:

@@ -40,7 +40,7 @@ def settle_language(page: str) -> None:
 def language_switch() -> None:
     """Draw the choice of a language, and say so if the page is in English only."""
     st.selectbox(
-        tr("Language"),
+        tr("Language of the page"),
         list(LANGUAGES),
         format_func=lambda code: LANGUAGES[code],
         key=LANGUAGE,

@@ -69,8 +69,8 @@ def pick_view(experiment: Experiment) -> BoardView:
                 tr("Layer"),
                 range(len(layer_specs)),
                 index=layer,
-                format_func=lambda i: layer_specs[i].title.lower(),
-                key="layer_" + "_".join(spec.title for spec in layer_specs),
+                format_func=lambda i: layer_specs[i].name,
+                key="layer_" + "_".join(f"{spec.kind}{spec.number}" for spec in layer_specs),
                 width=130,
                 label_visibility="collapsed",
             )

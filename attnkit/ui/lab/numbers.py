@@ -28,6 +28,8 @@ _BY_SLICES = {
     "Translation": mark("Accuracy by translation"),
     "Hops": mark("Accuracy by hops"),
     "Earlier occurrences of the key": mark("Accuracy by earlier occurrences of the key"),
+    "Tokens of the key": mark("Accuracy by tokens of the key"),
+    "Tokens from the key to its query": mark("Accuracy by tokens from the key to its query"),
     "Place among the tokens": mark("Accuracy by place among the tokens"),
 }
 """Titles of the table of slices, by the property that groups the answers of a task."""
