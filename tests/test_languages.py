@@ -14,7 +14,7 @@ import pytest
 from catalogues import ROOT, messages_of_code, translations
 from hypothesis import given
 from hypothesis import strategies as some
-from idle import idle_service, open_page, show, visit
+from idle import idle_service, link_of, open_page, visit
 from searching import times
 
 from attnkit.foundation import language
@@ -88,9 +88,11 @@ def test_no_sentence_is_put_together_from_fragments():
             if any(isinstance(argument, ast.JoinedStr | ast.BinOp) for argument in arguments):
                 faults.append((file, node.lineno, "no literal"))
         if isinstance(node, ast.JoinedStr):
-            parts = [part.value for part in node.values if isinstance(part, ast.FormattedValue)]
+            inner = list(ast.walk(node))
             texts = [part.value for part in node.values if isinstance(part, ast.Constant)]
-            if any(map(is_message, parts)) and any(map(has_words, texts)):
+            if any(is_message(one) and isinstance(one.args[0], ast.Constant) for one in inner):
+                faults.append((file, node.lineno, "a message in an f-string, where none is found"))
+            if any(map(is_message, inner)) and any(map(has_words, texts)):
                 faults.append((file, node.lineno, "words beside a translated text"))
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
             sides = (node.left, node.right)
@@ -190,27 +192,17 @@ def test_no_text_of_a_translated_page_is_left_in_english(tmp_path, seed):
 
 
 @pytest.mark.server
-def test_the_browser_decides_until_somebody_chooses(tmp_path):
-    """The address keeps a choice; a page that is not translated says so; settings stay."""
+@pytest.mark.parametrize("code", OTHERS)
+def test_a_link_decides_the_language(tmp_path, code):
+    """Its other settings count as ever, the language of a task among them."""
     with idle_service(tmp_path):
         assert visit(lang="xx").selectbox(key="lang").value == ENGLISH
-        for code in OTHERS:
-            tab = visit(lang=code, sharing="QKV,K=V", n_heads="2")
-            assert tab.selectbox(key="lang").value == code
-            with reading(code):
-                assert tab.button(key="train").label == tr("Train") != "Train"
-            assert tab.query_params["lang"] in (code, [code])
-            tab.selectbox(key="lang").set_value(ENGLISH)
-            with reading(code):  # a browser sends labels of options
-                assert show(tab).button(key="train").label == "Train"
-            assert "lang" not in tab.query_params
-            experiment = tab.session_state["lab"].experiment
-            assert [v.value for v in experiment.sharing] == ["QKV n_heads=2", "K=V n_heads=2"] or (
-                experiment.settings()["n_heads"] == 2
-            )
-            with reading(code):
-                note = tr("This page is in English only.")
-            assert note in [c.value for c in open_page("atlas", lang=code).caption]
+        tab = visit(lang=code, task="translation", language="German", steps="310")
+        assert tab.selectbox(key="lang").value == link_of(tab)["lang"] == code
+        experiment = tab.session_state["lab"].experiment
+        assert (experiment.task.language, experiment.training.steps) == ("German", 310)
+    with reading(code):
+        assert tab.button(key="train").label == tr("Train") != "Train"
 
 
 @pytest.mark.parametrize("code", OTHERS)

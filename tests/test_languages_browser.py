@@ -1,6 +1,7 @@
 """Other languages in a browser: what scripts write, and what changes when a visitor chooses."""
 
 import re
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
 from browsing import LONG
@@ -16,7 +17,10 @@ def written(code, file, message):
 
 
 def test_scripts_write_in_the_language_that_was_chosen(page, address):
-    """Words that a component writes only once change, too, and everything is there once."""
+    """Words that a component writes only once change, too, and everything is there once.
+
+    Settings stay as they are. A page that is not translated is English, and says so.
+    """
     code = next(code for code in LANGUAGES if code != ENGLISH)
 
     def shows(language):
@@ -34,16 +38,25 @@ def test_scripts_write_in_the_language_that_was_chosen(page, address):
         assert page.locator(".ak-board-heading").count() == 3
 
     def choose(language):
-        page.locator(".st-key-language input").click()
+        page.locator(".st-key-lang input").click()
         page.get_by_role("option", name=LANGUAGES[language]).click()
 
-    page.goto(f"{address}/?lang={code}")
+    settings = {"sharing": "Q=K,K=V", "positions": "learned", "equal": "parameters", "steps": "70"}
+    page.goto(f"{address}/?{urlencode({'lang': code, **settings})}")
     shows(code)
-    choose(ENGLISH)
-    shows(ENGLISH)
-    choose(code)
-    shows(code)
+    for language in (ENGLISH, code):
+        choose(language)
+        shows(language)
+        page.wait_for_function(
+            f"location.search.includes('lang={code}') === {str(language == code).lower()}"
+        )
+        query = dict(parse_qsl(urlsplit(page.url).query))
+        assert {name: query.get(name) for name in settings} == settings
     page.goto(f"{address}/guide?lang={code}")
     with reading(code):
         page.get_by_role("heading", name=tr("Guide"), exact=True).wait_for(timeout=LONG)
     page.wait_for_function(f"document.documentElement.lang === '{code}'", timeout=LONG)
+    page.goto(f"{address}/atlas?lang={code}")
+    with reading(code):
+        page.get_by_text(tr("This page is in English only.")).wait_for(timeout=LONG)
+    page.wait_for_function(f"document.documentElement.lang === '{ENGLISH}'", timeout=LONG)

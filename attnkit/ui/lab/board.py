@@ -151,7 +151,7 @@ def larger_charts(lab: Lab, snapshot: Snapshot) -> None:
         title, alt = tr(_TITLES[metric]), tr(_ALTS[metric])
         charts.append((title, metric, figure, f"{alt} {finding(snapshot)}"))
     title = tr("Symmetry of the scores, direction of the attention")
-    alt = f"{tr('Symmetry and attention over steps.')} {measures_finding(snapshot)}"
+    alt = " ".join([tr("Symmetry and attention over steps."), measures_finding(snapshot)])
     charts.append((title, "measures", plot_attention_measures(snapshot), alt))
     with expander:
         for title, key, figure, alt in charts:

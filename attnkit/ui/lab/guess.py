@@ -119,7 +119,7 @@ def _ask(lab: Lab) -> None:
     options, about = [*lab.experiment.sharing, NONE], key_of_guess(lab.experiment)
     _guesses().setdefault(about, [])
     st.pills(
-        f"**{question(lab.experiment)}** {tr('Guess, then press Train.')}",
+        " ".join([f"**{question(lab.experiment)}**", tr("Guess, then press Train.")]),
         options,
         format_func=option_title,
         selection_mode="multi",
@@ -151,7 +151,7 @@ def _take(about: str, chosen: list[str]) -> None:
 def _ask_class(lab: Lab) -> None:
     """Draw the question and the link with which a class joins, and how many have guessed."""
     room, (address, warning) = classroom.joined(), reachable(dashboard_address())
-    st.markdown(f"**{question(lab.experiment)}** {tr('Open this link and guess:')}")
+    st.markdown(" ".join([f"**{question(lab.experiment)}**", tr("Open this link and guess:")]))
     st.code(f"{address}?{CLASS}={room.code if room else ''}", language=None, wrap_lines=True)
     if warning:
         st.caption(warning)
@@ -207,7 +207,7 @@ def outcome(guess: Sequence[str], snapshot: Snapshot) -> str:
     is_partly_right = bool(named) and set(named) < set(solved)
     text = f"**{outcome_in_words(is_right, is_partly_right=is_partly_right)}**"
     if is_right:
-        return f"{text} {tr('You named {names}.', names=plain(titles(guess)))}"
+        return " ".join([text, tr("You named {names}.", names=plain(titles(guess)))])
     why = _reason(snapshot, [name for name in named if name not in solved])
     return " ".join(
         filter(None, [text, plain(correction(named, solved, snapshot.experiment)), why])

@@ -22,13 +22,13 @@ def status_line(lab: Lab, job: Job | None, snapshot: Snapshot | None, *, is_vali
     came_finished = job.state == "finished" and lab.came_finished
     status = status_of(job, snapshot, came_finished=came_finished)
     if job.state == "failed":
-        return f"{status} {tr('Press **Train** to try again.')}"
+        return " ".join([status, tr("Press **Train** to try again.")])
     if not job.begun:
-        if job.state == "stopped":
-            return f"{status} {tr('Press **Train** to queue it again.')}"
-        if job.state == "paused":
-            return f"{status} {tr('**Train** takes its place in the queue again.')}"
-        return status
+        advice = {
+            "stopped": tr("Press **Train** to queue it again."),
+            "paused": tr("**Train** takes its place in the queue again."),
+        }
+        return " ".join(filter(None, [status, advice.get(job.state)]))
     if snapshot is None or job.snapshot is None:
         return status
     notes = [tr("The training process died and began anew.")] if job.restarts else []
@@ -56,9 +56,10 @@ def _line_without_job(lab: Lab, snapshot: Snapshot | None, *, is_valid: bool) ->
     if not is_valid:
         return tr("These settings cannot be trained: the reason stands above.")
     if snapshot is None:
+        advice = tr("Not trained yet. Press **Train**.")
         if awaits_guess(lab):
-            return f"{tr('Not trained yet. Guess, then press **Train**.')} {_time_it_takes(lab)}"
-        return f"{tr('Not trained yet. Press **Train**.')} {_time_it_takes(lab)}"
+            advice = tr("Not trained yet. Guess, then press **Train**.")
+        return f"{advice} {_time_it_takes(lab)}"
     example = tr_n(
         "A finished example: {n} model, {steps} steps.",
         "A finished example: {n} models, {steps} steps.",

@@ -177,7 +177,8 @@ def show_messages(lab: Lab) -> None:
         variants = [p for p in lab.lost if p.field == "sharing"]
         if settings := [p for p in lab.lost if p.field != "sharing"]:
             details = plain(problems_in_words(settings))
-            st.warning(f"{tr('Set back, because they do not go with this task.')} {details}")
+            why = tr("Set back, because they do not go with this task.")
+            st.warning(f"{why} {details}")
         if variants:
             details = plain(" ".join(f"{p.value}: {p.reason}." for p in variants))
             why = tr("Switched off, because they do not go with this task's sizes.")
