@@ -5,15 +5,20 @@ translations: new ones without a translation, and without those that are gone.
 """
 
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 from babel.messages.catalog import Catalog
 from babel.messages.extract import extract_from_dir
 from babel.messages.pofile import read_po, write_po
 
+from attnkit.foundation.language import ENGLISH, LANGUAGES
+
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "attnkit" / "foundation" / "catalogues"
 KEYWORDS = {"tr": None, "mark": None, "tr_n": (1, 2), "trN": (1, 2)}
+_WRITTEN = datetime(2026, 11, 27, tzinfo=UTC)
+
 METHODS = [("**.py", "python"), ("ui/assets/*.js", "javascript")]
 
 
@@ -43,6 +48,9 @@ def update(code):
     catalogue = translations(code)
     catalogue.update(messages_of_code(), no_fuzzy_matching=True)
     catalogue.obsolete.clear()
+    catalogue.fuzzy = False
+    catalogue.header_comment = f"# {LANGUAGES[code]}: texts of attnkit. See docs/contributing.md."
+    catalogue.creation_date = catalogue.revision_date = _WRITTEN  # no change without a new text
     for message in catalogue:  # lines would change with every change of the code
         message.locations = sorted({(name, None) for name, _ in message.locations})
     FOLDER.mkdir(exist_ok=True)
@@ -51,5 +59,5 @@ def update(code):
 
 
 if __name__ == "__main__":
-    for each in sys.argv[1:] or ("de", "es"):
+    for each in sys.argv[1:] or LANGUAGES.keys() - {ENGLISH}:
         update(each)
