@@ -325,9 +325,8 @@ def from_params(params: Mapping[str, Any]) -> Experiment:
     Raises:
         InvalidExperiment: If a field is unknown or its value is not allowed.
     """
-    settings = dict(params)
-    version = settings.pop("v", SCHEMA)
-    if str(version) != str(SCHEMA):
+    settings = {"v": SCHEMA, **params}
+    if str(version := settings.pop("v")) != str(SCHEMA):
         allowed = mark("{version}, the version this copy reads", version=SCHEMA)
         raise InvalidExperiment([Problem("v", version, allowed)])
     return Experiment(**settings)
