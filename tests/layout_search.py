@@ -8,6 +8,7 @@ from urllib.parse import quote
 from attnkit.claims import CLAIMS
 from attnkit.evidence.questions import QUESTIONS
 from attnkit.experiment.links import GROUPS
+from attnkit.foundation.language import LANGUAGES
 from attnkit.tasks import TASKS
 from attnkit.ui.reference.lessons import lessons
 from attnkit.variants import CATALOGUE
@@ -102,6 +103,8 @@ def _draw_visit(rng, n_windows, two_bands):
     theme = rng.choice(("light", "dark"))
     if not two_bands and rng.random() < 0.4:
         page = rng.choice((*PAGES, f"questions?claim={rng.choice(list(CLAIMS))}"))
+        if page.startswith("guide"):
+            page += f"{'&' if '?' in page else '?'}lang={rng.choice(list(LANGUAGES))}"
         projector, unfolded = rng.random() < 0.15, rng.random() < 0.5
         return Visit(page, "page", theme, projector, windows, unfolded=unfolded)
     state = "example" if two_bands else rng.choice(STATES)
@@ -120,6 +123,8 @@ def _draw_visit(rng, n_windows, two_bands):
         "message": {"n_heads": 999, "no_such_field": 1},
         "guess": {"quiet": 1},
     }[state]
+    if rng.random() < 0.4:
+        fields["lang"] = rng.choice(list(LANGUAGES))
     projector = not two_bands and rng.random() < 0.1
     plain = state in ("example", "untrained", "finished") and "sharing" not in fields
     path = "?" + "&".join(f"{name}={quote(str(value), safe=',')}" for name, value in fields.items())
