@@ -5,7 +5,9 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
 from browsing import LONG
+from playwright.sync_api import expect
 
+from attnkit.experiment.experiment import settings as settings_of
 from attnkit.foundation.language import ENGLISH, LANGUAGES, reading, script_messages, tr
 
 pytestmark = pytest.mark.browser
@@ -41,6 +43,7 @@ def test_scripts_write_in_the_language_that_was_chosen(page, address):
         page.locator(".st-key-lang input").click()
         page.get_by_role("option", name=LANGUAGES[language]).click()
 
+    known = settings_of("directed")
     settings = {"sharing": "Q=K,K=V", "positions": "learned", "equal": "parameters", "steps": "70"}
     page.goto(f"{address}/?{urlencode({'lang': code, **settings})}")
     shows(code)
@@ -52,6 +55,10 @@ def test_scripts_write_in_the_language_that_was_chosen(page, address):
         )
         query = dict(parse_qsl(urlsplit(page.url).query))
         assert {name: query.get(name) for name in settings} == settings
+        with reading(language):
+            for name in ("positions", "equal"):
+                label = tr(known[name].label_of(settings[name]))
+                expect(page.locator(f".st-key-set_{name} input")).to_have_value(label, timeout=LONG)
     page.goto(f"{address}/guide?lang={code}")
     with reading(code):
         page.get_by_role("heading", name=tr("Guide"), exact=True).wait_for(timeout=LONG)

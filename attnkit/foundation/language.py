@@ -21,6 +21,7 @@ from functools import cache
 from gettext import GNUTranslations, NullTranslations
 from importlib.resources import files
 from io import BytesIO
+from numbers import Number
 from typing import Any
 
 ENGLISH = "en"
@@ -34,7 +35,7 @@ _asked: list[Callable[[], str]] = [lambda: ENGLISH]
 
 
 class Message(str):
-    """An English text with values in it, which can still be translated.
+    """An English text, with values in it or not, which can still be translated.
 
     Attributes:
         template: The text with the names of values in braces.
@@ -47,8 +48,8 @@ class Message(str):
     values: dict[str, Any]
 
     def __new__(cls, template: str, values: dict[str, Any]) -> Message:
-        """Return the English text."""
-        message = super().__new__(cls, template.format(**values))
+        """Return the English text; without values, the template is this text."""
+        message = super().__new__(cls, template.format(**values) if values else template)
         message.template, message.values = template, values
         return message
 
@@ -63,7 +64,7 @@ def mark(message: str, /, **values: Any) -> str:
         message: The text, with names of values in braces if there are values.
         values: The values, which may be marked texts themselves.
     """
-    return Message(message, values) if values else message
+    return Message(message, values)
 
 
 def tr(message: str, /, **values: Any) -> str:
@@ -75,7 +76,7 @@ def tr(message: str, /, **values: Any) -> str:
         values: The values; marked texts among them are translated, too.
     """
     if isinstance(message, Message):
-        return tr(message.template, **message.values)
+        return tr(message.template, **{**message.values, **values})
     text = _catalogue(language()).gettext(message) if message else ""
     return _filled(text, values) if values else text
 
@@ -129,7 +130,7 @@ def script_messages(code: str) -> dict[str, dict[str, str | list[str]]]:
         one, *_ = message.id if isinstance(message.id, tuple) else (message.id,)
         texts = message.string if isinstance(message.string, tuple) else (message.string,)
         for file, _line in message.locations:
-            if file.endswith(".js") and all(texts):
+            if file.endswith(".js") and all(texts) and not message.fuzzy:
                 here = found.setdefault(file.rpartition("/")[2], {})
                 here[one] = list(texts) if len(texts) > 1 else texts[0]
     return found
@@ -169,7 +170,7 @@ class _Formatter(string.Formatter):
         if isinstance(value, Message):
             value = tr(value)
         text = super().format_field(value, format_spec)
-        if language() == ENGLISH or not format_spec:
+        if language() == ENGLISH or not isinstance(value, Number):
             return text
         return text.replace(",", _SPACE).replace("%", f"{_SPACE}%")
 

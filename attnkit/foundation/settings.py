@@ -48,8 +48,9 @@ class Problem:
     @property
     def message(self) -> str:
         """The problem without a full stop, still to be translated."""
-        field, value = shown(self.field), shown(self.value, quoted=True)
-        if self._has_reason:
+        field, value = shown(self.field), self.value
+        value = value if isinstance(value, Message) else shown(value, quoted=True)
+        if self.has_reason:
             return mark(
                 "{label}: got {value}, {but_reason}",
                 label=field,
@@ -64,7 +65,8 @@ class Problem:
         )
 
     @property
-    def _has_reason(self) -> bool:
+    def has_reason(self) -> bool:
+        """Whether `allowed` says why the value is not allowed, not which values are."""
         return self.allowed.startswith("but ")
 
     @property
@@ -77,7 +79,7 @@ class Problem:
         """Why the value is not allowed, without "but"; or which values are allowed."""
         if isinstance(self.allowed, Message) and self.allowed.template == _BUT:
             return tr(self.allowed.values["reason"])
-        return tr(self.allowed.removeprefix("but "))
+        return tr(self.allowed) if not self.has_reason else self.allowed.removeprefix("but ")
 
     def on_screen(self, labels: Mapping[str, str]) -> str:
         """Return the problem as a sentence that calls settings by their labels.
@@ -88,7 +90,7 @@ class Problem:
         label = tr(labels.get(self.field, self.field[:1].upper() + self.field[1:]))
         value = shown(tr(self.value) if isinstance(self.value, Message) else self.value)
         allowed = tr(self.allowed)
-        if self._has_reason:
+        if self.has_reason:
             return as_sentence(f"{label}: {value}, {allowed}")
         allowed = re.sub(
             r"\w+_\w+", lambda match: f"“{tr(labels.get(match[0], match[0]))}”", allowed
@@ -127,8 +129,7 @@ def message_of(error: BaseException) -> str:
 
 def _part(text: str) -> str:
     """Return a text in a form in which it is translated within another one."""
-    has_braces = "{" in text or "}" in text
-    return text if isinstance(text, Message) or has_braces else Message(text, {})
+    return text if isinstance(text, Message) else Message(text, {})
 
 
 def shown(value: Any, *, quoted: bool = False, most: int = 60) -> str:

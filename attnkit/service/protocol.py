@@ -266,7 +266,10 @@ def _packed(value: Any) -> Any:
     """Return a text with values in it as a dictionary, and any other value unchanged."""
     if not isinstance(value, language.Message):
         return value
-    values = {name: _packed(part) for name, part in value.values.items()}
+    values = {
+        name: _packed(part) if isinstance(part, str | int | float) else str(part)
+        for name, part in value.values.items()
+    }
     return {"text": value.template, "values": values}
 
 

@@ -234,6 +234,12 @@ def kept_fields() -> dict[str, str]:
     return {name: value for name, value in fields.items() if value}
 
 
+def with_language(link: str) -> str:
+    """Return a link with a query, with the language of this session if it is not the browser's."""
+    code = kept_fields().get(LANGUAGE)
+    return f"{link}&{LANGUAGE}={code}" if code else link
+
+
 def without_kept(params: dict[str, str]) -> dict[str, str]:
     """Return query parameters without those of the quiet mode, of a class and of a language."""
     kept = {(QUIET, "1"), *((name, params.get(name, "")) for name in (CLASS, LANGUAGE))}

@@ -11,6 +11,7 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from attnkit.foundation.language import ENGLISH, LANGUAGES, ask, language, tr
 from attnkit.ui.address import LANGUAGE, browser_language
+from attnkit.ui.server.widget_values import send_choices_again
 
 TRANSLATED = frozenset({"lab", "guide"})
 """Names of the pages that are there in every language."""
@@ -33,8 +34,11 @@ def settle_language(page: str) -> None:
     Args:
         page: Name of the page.
     """
-    st.session_state[_SHOWN] = chosen_language() if page in TRANSLATED else ENGLISH
+    before, now = _shown(), chosen_language() if page in TRANSLATED else ENGLISH
+    st.session_state[_SHOWN] = now
     ask(_shown)
+    if before != now:
+        send_choices_again()
 
 
 def language_switch() -> None:

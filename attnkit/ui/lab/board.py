@@ -80,6 +80,7 @@ def pick_view(experiment: Experiment) -> BoardView:
                 tr("Head"),
                 [None, *range(experiment.n_heads)],
                 format_func=_head_title,
+                key=f"head_{experiment.n_heads}",
                 width=140,
                 label_visibility="collapsed",
             )

@@ -60,7 +60,7 @@ def variant_form(lab: Lab) -> None:
     if experiment is not None:
         _preview(variant, experiment)
     for problem in problems:  # without the variant, which stands above
-        is_of_variant = problem.field == "sharing" and problem.allowed.startswith("but ")
+        is_of_variant = problem.field == "sharing" and problem.has_reason
         _show_error(as_sentence(problem.reason) if is_of_variant else problem.sentence)
     if experiment is None:
         return

@@ -8,7 +8,7 @@ from attnkit.experiment import Experiment
 from attnkit.foundation.language import tr
 from attnkit.service.server import server_settings
 from attnkit.ui import components, words
-from attnkit.ui.address import CLASS, dashboard_address
+from attnkit.ui.address import CLASS, dashboard_address, with_language
 from attnkit.ui.lab import classroom, tour
 from attnkit.ui.lab.guess import awaits_first_run, stop_before_first_run
 from attnkit.ui.lab.presets import PRESETS, Preset
@@ -117,7 +117,7 @@ def show_lesson(name: str) -> None:
     if warning:
         st.caption(warning)
     label = tr("See it as the class will")
-    st.link_button(label, address + lesson.query, icon=":material/science:")
+    st.link_button(label, with_language(address + lesson.query), icon=":material/science:")
     if server_settings().classes:
         show_class(name, address, shared)
     st.markdown(lesson.after)
@@ -145,7 +145,7 @@ def show_class(name: str, address: str, shared: str) -> None:
     if name in begun:
         st.markdown(tr("**Link for this class**, in place of the one above:"))
         st.code(f"{shared}?{CLASS}={begun[name].code}", language=None, wrap_lines=True)
-        page = f"{address}?{CLASS}={begun[name].teacher_code}"
+        page = with_language(f"{address}?{CLASS}={begun[name].teacher_code}")
         st.link_button(tr("Open the page to project"), page, icon=":material/cast:")
         st.caption(
             tr(

@@ -14,6 +14,7 @@ from functools import cache
 from typing import Any
 
 from streamlit.proto.WidgetStates_pb2 import WidgetState, WidgetStates
+from streamlit.runtime.state import get_session_state
 from streamlit.runtime.state.common import (
     RegisterWidgetResult,
     WidgetMetadata,
@@ -66,6 +67,18 @@ def check_widget_values() -> None:
     WStates.set_widget_metadata = keep_kind  # type: ignore[assignment,method-assign]
     SessionState.set_widgets_from_proto = set_allowed  # type: ignore[assignment,method-assign]
     SessionState.register_widget = register_checked  # type: ignore[method-assign]
+
+
+def send_choices_again() -> None:
+    """Send what is chosen in all widgets with options to the browser, in a run of a page.
+
+    A browser names a choice by its label. After the labels have changed, it would show the old one.
+    """
+    state = get_session_state()._state
+    for widget, metadata in [*state._new_widget_state.widget_metadata.items()]:
+        key = state._key_id_mapper.id_key_mapping.get(widget)
+        if metadata.formatted_options is not None and key is not None and key in state:
+            state[key] = state[key]
 
 
 def fits(state: WidgetState, metadata: WidgetMetadata[Any]) -> bool:
