@@ -186,7 +186,7 @@ def equalise(
         number = getattr(count_costs(wiring, task), equal)
         if number is None:
             raise ValueError(
-                mark("{cost} cannot be made equal: a module does not say its own", cost=equal)
+                mark("these costs cannot be made equal: a module does not say its own")
             )
         return int(number)
 

@@ -47,6 +47,16 @@ class _Mark:
     words: str
 
 
+_SCHEMES = {
+    "learned": mark("learned"),
+    "alibi": "ALiBi",
+    "relative": mark("relative"),
+    "key_bias": mark("key bias"),
+    "plus": "plus",
+    "learned_plus": mark("learned plus"),
+}
+"""Position encodings without a mark, as notes name them."""
+
 _MARKS: dict[str, _Mark] = {
     "scaled": _Mark("D", ROLES, mark("every role scaled by factors of its own")),
     "skew": _Mark("⇄", ("K",), mark("a part of the key exchanged and negated")),
@@ -376,5 +386,5 @@ def _notes(variant: Variant, wiring: Wiring) -> list[str]:
             notes.append(str(option))
     positions = wiring.sizes.positions
     if positions != "none" and positions not in _MARKS:
-        notes.append(tr("positions: {scheme}", scheme=positions.replace("_", " ")))
+        notes.append(tr("positions: {scheme}", scheme=_SCHEMES[positions]))
     return notes

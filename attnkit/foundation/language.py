@@ -21,7 +21,7 @@ from functools import cache
 from gettext import GNUTranslations, NullTranslations
 from importlib.resources import files
 from io import BytesIO
-from numbers import Number
+from numbers import Real
 from typing import Any
 
 ENGLISH = "en"
@@ -162,6 +162,22 @@ _SPACE = "\N{NARROW NO-BREAK SPACE}"
 """What other languages than English write between groups of digits, and before a percent sign."""
 
 
+_GROUPED_FROM = {"es": 10_000}
+"""Smallest number whose digits are grouped, where it is not 1,000."""
+
+
+def in_language(text: str, number: float) -> str:
+    """Return the English text of a number as the reader's language groups it and writes percent.
+
+    The decimal point stays in every language, as in figures and files.
+    """
+    code = language()
+    if code == ENGLISH:
+        return text
+    space = _SPACE if abs(number) >= _GROUPED_FROM.get(code, 1000) else ""
+    return text.replace(",", space).replace("%", f"{_SPACE}%")
+
+
 class _Formatter(string.Formatter):
     """`str.format`, with numbers as the language writes them."""
 
@@ -170,9 +186,7 @@ class _Formatter(string.Formatter):
         if isinstance(value, Message):
             value = tr(value)
         text = super().format_field(value, format_spec)
-        if language() == ENGLISH or not isinstance(value, Number):
-            return text
-        return text.replace(",", _SPACE).replace("%", f"{_SPACE}%")
+        return in_language(text, float(value)) if isinstance(value, Real) else text
 
 
 def _filled(text: str, values: dict[str, Any]) -> str:

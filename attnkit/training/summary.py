@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attnkit.experiment import Experiment
-from attnkit.foundation.language import ENGLISH, language, mark, tr
+from attnkit.foundation.language import in_language, mark, tr
 from attnkit.training.failure import Failure, failure_of
 from attnkit.training.metrics import SHOWN
 from attnkit.training.snapshot import Snapshot
@@ -286,7 +286,7 @@ def fixed(value: float, n_decimals: int, sign: str = "") -> str:
     if np.isnan(value):
         return "–"
     text = f"{value:{sign}z,.{n_decimals}f}".replace("-", "−").replace("inf", "∞")
-    return text if language() == ENGLISH else text.replace(",", "\N{NARROW NO-BREAK SPACE}")
+    return in_language(text, value)
 
 
 def two_decimals(value: float) -> str:
@@ -351,7 +351,7 @@ def percent(share: float) -> str:
 
 def in_percent(number: str) -> str:
     """Return a number with the percent sign, which stands apart in other languages."""
-    return f"{number}%" if language() == ENGLISH else f"{number}\N{NARROW NO-BREAK SPACE}%"
+    return in_language(f"{number}%", 0)
 
 
 def _digits(share: float) -> str:

@@ -70,7 +70,8 @@ def numbers(lab: Lab, job: Job | None) -> None:
         if task.slice_names:
             title = _title_of_slices(task.slice_title)
             st.markdown(f"**{title}**")
-            st.dataframe(slice_table(snapshot), hide_index=True, alt=title)
+            groups = slice_table(snapshot).rename(columns=tr)
+            st.dataframe(groups, hide_index=True, alt=title)
         runs = run_table(snapshot)
         row = st.container(horizontal=True)
         with row:
