@@ -5,12 +5,15 @@ This module needs numpy only, since the page and the training process both read 
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float32, Int64
 from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
+
+from attnkit.foundation.language import packed, unpacked
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +70,8 @@ class Answers:
         """Return the arrays as a safetensors blob."""
         arrays: dict[str, np.ndarray] = {"step": np.array([self.step])}
         for index, variant in enumerate(self.variants):
-            arrays[f"{index}.refusal"] = np.frombuffer(variant.refusal.encode(), np.uint8)
+            refusal = json.dumps(packed(variant.refusal)).encode()
+            arrays[f"{index}.refusal"] = np.frombuffer(refusal, np.uint8)
             arrays[f"{index}.answers"] = np.ascontiguousarray(variant.answers)
             arrays[f"{index}.attention"] = np.ascontiguousarray(variant.attention)
         return save_arrays(arrays)
@@ -80,7 +84,7 @@ class Answers:
             int(arrays["step"][0]),
             [
                 VariantAnswers(
-                    arrays[f"{index}.refusal"].tobytes().decode(),
+                    unpacked(json.loads(arrays[f"{index}.refusal"].tobytes())),
                     arrays[f"{index}.answers"],
                     arrays[f"{index}.attention"],
                 )

@@ -67,6 +67,25 @@ def mark(message: str, /, **values: Any) -> str:
     return Message(message, values)
 
 
+def packed(text: Any) -> Any:
+    """Return a marked text as a dictionary for JSON, and any other value unchanged."""
+    if not isinstance(text, Message):
+        return text
+    values = {
+        name: packed(value) if isinstance(value, str | int | float) else str(value)
+        for name, value in text.values.items()
+    }
+    return {"text": text.template, "values": values}
+
+
+def unpacked(value: Any) -> Any:
+    """Return what `packed` was given."""
+    if not isinstance(value, dict) or value.keys() != {"text", "values"}:
+        return value
+    values = {name: unpacked(part) for name, part in value["values"].items()}
+    return Message(value["text"], values)
+
+
 def tr(message: str, /, **values: Any) -> str:
     """Return a text in the reader's language; in English if it has no translation.
 

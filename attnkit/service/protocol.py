@@ -236,7 +236,9 @@ def encode(message: Message) -> bytes:
     blobs = {name: value for name, value in fields.items() if isinstance(value, bytes)}
     header = {
         "message": type(message).__name__,
-        "fields": {name: _packed(value) for name, value in fields.items() if name not in blobs},
+        "fields": {
+            name: language.packed(value) for name, value in fields.items() if name not in blobs
+        },
         "sizes": {name: len(blob) for name, blob in blobs.items()},
     }
     return b"".join([json.dumps(header).encode(), b"\n", *blobs.values()])
@@ -258,24 +260,5 @@ def read(stream: IO[bytes]) -> Any:
         blobs[name] = stream.read(size)
         if len(blobs[name]) < size:
             raise EOFError("the other process ended in the middle of a message")
-    fields = {name: _unpacked(value) for name, value in header["fields"].items()}
+    fields = {name: language.unpacked(value) for name, value in header["fields"].items()}
     return _BY_NAME[header["message"]](**fields, **blobs)
-
-
-def _packed(value: Any) -> Any:
-    """Return a text with values in it as a dictionary, and any other value unchanged."""
-    if not isinstance(value, language.Message):
-        return value
-    values = {
-        name: _packed(part) if isinstance(part, str | int | float) else str(part)
-        for name, part in value.values.items()
-    }
-    return {"text": value.template, "values": values}
-
-
-def _unpacked(value: Any) -> Any:
-    """Return what `_packed` was given."""
-    if not isinstance(value, dict) or value.keys() != {"text", "values"}:
-        return value
-    values = {name: _unpacked(part) for name, part in value["values"].items()}
-    return language.Message(value["text"], values)

@@ -18,6 +18,7 @@ from attnkit.analysis.reasons import named_query
 from attnkit.analysis.responses import Example
 from attnkit.experiment import Experiment
 from attnkit.experiment.layer_specs import LayerSpec
+from attnkit.foundation.language import mark
 from attnkit.model.initial import generator_for
 from attnkit.tasks import NOTHING, Examples, Label, Task
 from attnkit.training.data import draw_probe
@@ -350,8 +351,14 @@ def size_refusal(trained: Experiment, sized: Experiment, variant: Variant) -> st
         sized: The experiment with a task of the book's size.
         variant: The variant whose weights do not fit.
     """
-    n_trained = trained.task.n_ctx // 2
-    reason = "how it tells positions apart was learnt for them"
+    n = trained.task.n_ctx // 2
     if trained.adjusted(variant).changes != sized.adjusted(variant).changes:
-        reason = "its widths were changed to make the costs of that size equal"
-    return f"It answers books of {n_trained} entries only: {reason}."
+        return mark(
+            "It answers books of {n} entries only: its widths were changed to make the costs of "
+            "that size equal.",
+            n=n,
+        )
+    return mark(
+        "It answers books of {n} entries only: how it tells positions apart was learnt for them.",
+        n=n,
+    )
