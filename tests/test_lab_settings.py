@@ -174,7 +174,7 @@ def test_hidden_settings_keep_the_value_of_the_link(processes):
 def test_all_controls_come_back_at_their_values():
     """Nobody is locked out; the link says so, and the experiment stays."""
     tab = visit(v="1", steps="70", hide=",".join([*GROUPS, "steps"]))
-    assert keys(tab) == {"train", "stop", "show_all", "all_pages", "projector"}
+    assert keys(tab) == {"train", "stop", "show_all", "all_pages", "projector", "lang"}
     press(tab, "show_all")
     assert tab.query_params == {"v": "1", "steps": "70"}
     assert tab.number_input(key="set_steps").value == 70
