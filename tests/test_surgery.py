@@ -140,7 +140,7 @@ def test_tying_at_once_is_what_training_does_when_it_ties(variant):
 def test_what_cannot_be_tied_says_why():
     """In plain words, a sentence, and without an accuracy; widths of equal costs are no reason."""
     for variant, tie, reason in (
-        ("QKV d_k=3 d_v=10", "K=V", "Tied roles need one shape, but there are"),
+        ("QKV d_k=3 d_v=10", "K=V", "Tied roles need one shape, but K has 1 × 3 and V has 1 × 10"),
         ("QKV K=I d_head=m/h", "Q=K", "A role that is the token has no matrix."),
         ("QKV kv_rank=m/4", "Q=K", ""),
     ):
