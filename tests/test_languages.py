@@ -116,9 +116,9 @@ class Pseudo:
 
 @contextmanager
 def pseudo():
-    """Add a language of marks, `lang=xx`; drawings that are kept do not mix with others."""
+    """Add a language of marks, `lang=zz`; drawings that are kept do not mix with others."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(LANGUAGES, "xx", "marks")
+        patch.setitem(LANGUAGES, "zz", "marks")
         patch.setattr(language, "_catalogue", lambda code: Pseudo())
         patch.setattr(language, "_read", lambda code: ())
         yield
@@ -187,12 +187,12 @@ def test_no_text_of_a_translated_page_is_left_in_english(tmp_path, seed):
     """The Lab with tasks and states drawn from a seed, the Guide and its lessons."""
     rng = random.Random(seed)
     with idle_service(tmp_path), pseudo():
-        tab = visit(lang="xx")
+        tab = visit(lang="zz")
         assert any("«" in text for text in shown_texts(tab))
         assert rest(tab) == set()
         for task in rng.sample(list(TASKS), times(4)):
             state = rng.choice([{}, {"steps": "310"}, {"quiet": "1"}, {"n_heads": "999"}])
-            assert rest(visit(v="1", lang="xx", task=task, **state)) == set(), (task, state)
+            assert rest(visit(v="1", lang="zz", task=task, **state)) == set(), (task, state)
         assert rest(show(tab.switch_page("pages/guide.py"))) == set()
 
 
