@@ -40,7 +40,7 @@ def _marked(monkeypatch):
 
 
 def untranslated(text):
-    """What stands outside of the marks of translated texts, which may contain each other."""
+    """Return what stands outside of the marks of translated texts, which may be nested."""
     while TRANSLATED.search(text):
         text = TRANSLATED.sub("", text)
     return text
@@ -82,7 +82,7 @@ def test_meanings_and_diagrams_are_translated_as_whole_sentences():
 
 
 def test_refusals_are_translated():
-    """Of words, of values, of combinations, and of sizes."""
+    """Refusals of words, of values, of combinations and of sizes have no English left."""
     refused = ["QKW", "QKV n_heads=9", "QKV positions", "K=V keyless", "Q=Q", "QKV tie_by=keep_K"]
     for text in [*refused, "QKV rotate_values=x", "K=V scaled rotate_values", "Q=K,x y"]:
         with pytest.raises(InvalidVariant, match=r"^[^«]*$") as caught:

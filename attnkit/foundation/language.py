@@ -1,4 +1,4 @@
-"""Texts in the language of whoever reads them. The code has them in English, whole sentences each.
+"""Texts in the reader's language. The code has them in English, as whole sentences.
 
 A text that a page shows goes through `tr`, or `tr_n` if it depends on a number. A text that is
 written before it is known who reads it goes through `mark`, and through `tr` where it is shown:
@@ -31,7 +31,7 @@ LANGUAGES = {ENGLISH: "English", "de": "Deutsch", "es": "Español"}
 """Languages by code, each called by its own name."""
 
 _reading: ContextVar[str | None] = ContextVar("reading", default=None)
-_asked: list[Callable[[], str]] = [lambda: ENGLISH]
+_source: list[Callable[[], str]] = [lambda: ENGLISH]
 
 
 class Message(str):
@@ -115,27 +115,22 @@ def tr_n(one: str, several: str, n: float, /, **values: Any) -> str:
 
 def language() -> str:
     """Return the code of the language of whoever reads what is written now."""
-    return _reading.get() or _asked[0]()
+    return _reading.get() or _source[0]()
 
 
-def ask(reader: Callable[[], str]) -> None:
-    """Let a function say, whenever a text is written, which language its reader has chosen."""
-    _asked[0] = reader
+def set_language_source(source: Callable[[], str]) -> None:
+    """Set the function that returns the code of the reader's language for each text."""
+    _source[0] = source
 
 
 @contextmanager
 def reading(code: str) -> Iterator[None]:
-    """Write all texts in one language meanwhile."""
+    """Write all texts within a `with` block in one language."""
     token = _reading.set(code)
     try:
         yield
     finally:
         _reading.reset(token)
-
-
-def catalogue_file(code: str) -> Any:
-    """Return the file with the translations into a language."""
-    return files("attnkit").joinpath("foundation", "catalogues", f"{code}.po")
 
 
 @cache
@@ -173,7 +168,8 @@ def _read(code: str) -> Any:
     """Return the file with the translations into a language, as Babel reads it."""
     from babel.messages.pofile import read_po
 
-    with catalogue_file(code).open("rb") as file:
+    path = files("attnkit").joinpath("foundation", "catalogues", f"{code}.po")
+    with path.open("rb") as file:
         return read_po(file, locale=code)
 
 
@@ -185,7 +181,7 @@ _GROUPED_FROM = {"es": 10_000}
 """Smallest number whose digits are grouped, where it is not 1,000."""
 
 
-def in_language(text: str, number: float) -> str:
+def in_language(text: str, number: Any) -> str:
     """Return the English text of a number as the reader's language groups it and writes percent.
 
     The decimal point stays in every language, as in figures and files.
@@ -198,14 +194,14 @@ def in_language(text: str, number: float) -> str:
 
 
 class _Formatter(string.Formatter):
-    """`str.format`, with numbers as the language writes them."""
+    """Fills texts like `str.format`, with numbers as the language writes them."""
 
     def format_field(self, value: Any, format_spec: str) -> Any:
         """Return a value as text; a marked text is translated."""
         if isinstance(value, Message):
             value = tr(value)
         text = super().format_field(value, format_spec)
-        return in_language(text, float(value)) if isinstance(value, Real) else text
+        return in_language(text, value) if isinstance(value, Real) else text
 
 
 def _filled(text: str, values: dict[str, Any]) -> str:

@@ -108,6 +108,7 @@ class Problem:
 
 
 _BUT = "but {reason}"
+"""Template of what `but` returns."""
 
 
 def but(reason: str | Exception) -> str:

@@ -210,7 +210,7 @@ def example(experiment: Experiment, probe: Example | str | None, *, key: str) ->
     elif probe is None:
         data["message"] = tr("Drawing an example: the training process is getting ready.")
     else:
-        data["message"] = tr("No example could be drawn. {reason}.", reason=tr(probe))
+        data["message"] = tr("No example could be drawn. {reason}.", reason=probe)
     component("example", "lab")(key=key, data=packed(data))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
-from attnkit.foundation.language import ENGLISH, LANGUAGES, ask, language, tr
+from attnkit.foundation.language import ENGLISH, LANGUAGES, language, set_language_source, tr
 from attnkit.ui.address import LANGUAGE, browser_language
 from attnkit.ui.server.widget_values import send_choices_again
 
@@ -36,7 +36,7 @@ def settle_language(page: str) -> None:
     """
     before, now = _shown(), chosen_language() if page in TRANSLATED else ENGLISH
     st.session_state[_SHOWN] = now
-    ask(_shown)
+    set_language_source(_shown)
     if before != now:
         send_choices_again()
 

@@ -135,7 +135,7 @@ def _answers(
         return
     answers = lab.ask(job, question.tokens)
     if isinstance(answers, str):
-        st.warning(plain(f"{tr(answers)}."))
+        st.warning(plain(f"{answers}."))
         return
     components.markup(
         answers_table(

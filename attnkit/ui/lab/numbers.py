@@ -56,7 +56,7 @@ def numbers(lab: Lab, job: Job | None) -> None:
             tr(
                 "Trained in {seconds:.1f} s by {engine}.",
                 seconds=snapshot.seconds,
-                engine=plain(tr(snapshot.trained_by)),
+                engine=plain(snapshot.trained_by),
             )
         )
         st.caption(
