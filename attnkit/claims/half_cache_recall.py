@@ -54,8 +54,8 @@ CLAIM = Claim(
         no_worse(name, _WHOLE, in_words=(f"On recall, {words}", "the whole KV cache"))
         for name, (_, words) in _HALVES.items()
     ),
-    n_seeds=30,
-    followed=4,
+    n_seeds=20,
+    followed=1,
     family="What papers say",
     is_new=True,
 )
