@@ -76,8 +76,8 @@ CLAIM = Claim(
                 "at most 5 points worse than with it rotated back"
             ),
             more_often=mark(
-                "On recall, K=V with rotated keys as values, and the output not rotated back, "
-                "falls behind with it rotated back more often"
+                "On recall, K=V with rotated keys as values falls behind more often if the output "
+                "is not rotated back"
             ),
         ),
     ),

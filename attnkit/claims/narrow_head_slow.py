@@ -39,6 +39,10 @@ CLAIM = Claim(
             measure="steps_to_solve",
             at=_UP_TO,
             text=mark("In heads 3 wide K=V needs more than four times the steps of QKV"),
+            opposite=mark("In heads 3 wide K=V needs at most four times the steps of QKV"),
+            more_often=mark(
+                "In heads 3 wide K=V falls behind QKV more often in steps to solve the task"
+            ),
         ),
         no_worse(
             "K=V, 8 wide",
@@ -47,6 +51,10 @@ CLAIM = Claim(
             measure="steps_to_solve",
             at=_UP_TO,
             text=mark("In heads 8 wide K=V needs at most four times the steps of QKV"),
+            opposite=mark("In heads 8 wide K=V needs more than four times the steps of QKV"),
+            more_often=mark(
+                "In heads 8 wide K=V falls behind QKV more often in steps to solve the task"
+            ),
         ),
     ),
     family="Our own",

@@ -54,7 +54,7 @@ CLAIM = Claim(
             ),
             more_often=mark(
                 "On a frozen embedding, four heads of 4 numbers with random value matrices fall "
-                "behind with learnt ones more often"
+                "behind those with learnt ones more often"
             ),
         ),
     ),

@@ -51,6 +51,13 @@ CLAIM = Claim(
                 "Q=K learns the phone book no more slowly: at most 2 points less mean accuracy "
                 "during training"
             ),
+            opposite=mark(
+                "Phone book: Q=K is worse than QKV by more than 2 points in mean accuracy during "
+                "training"
+            ),
+            more_often=mark(
+                "Phone book: Q=K falls behind QKV more often in mean accuracy during training"
+            ),
         ),
     ),
     n_seeds=120,

@@ -35,6 +35,10 @@ CLAIM = Claim(
                 "The mean loss during training is lower by more than 0.01 nats, each at its own "
                 "best learning rate"
             ),
+            opposite=mark(
+                "The mean loss during training is lower by at most 0.01 nats, each at its own best "
+                "learning rate"
+            ),
         ),
         better(
             "symmetric start, same rate",
@@ -42,6 +46,10 @@ CLAIM = Claim(
             0.01,
             measure="loss_all_along",
             text=mark("It is also lower by more than 0.01 nats at the same learning rate"),
+            opposite=mark(
+                "At the same learning rate, the mean loss during training is lower by at most 0.01 "
+                "nats"
+            ),
         ),
     ),
     n_seeds=40,

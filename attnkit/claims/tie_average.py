@@ -47,6 +47,12 @@ CLAIM = Claim(
                 text=mark(
                     "At once, the average keeps over 10 points more than {role} alone", role=role
                 ),
+                opposite=mark(
+                    "At once, the average keeps at most 10 points more than {role} alone", role=role
+                ),
+                more_often=mark(
+                    "At once, the average gets ahead of {role} alone more often", role=role
+                ),
             )
             for role in "VK"
         ),
