@@ -1,6 +1,7 @@
 """Claims: what every registered claim holds, and how wrong ones are refused."""
 
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import get_args
@@ -23,7 +24,9 @@ from attnkit.claims.base import (
     arm,
 )
 from attnkit.claims.measures import MEASURES
+from attnkit.claims.names import joined, named
 from attnkit.claims.statements import Statement, better, no_worse, worse
+from attnkit.foundation.language import Message, mark
 
 FILES = {path.stem for path in Path(attnkit.claims.__path__[0]).glob("*.py")}
 FILES -= {"__init__", "base", "measures", "names", "statements"}
@@ -102,6 +105,58 @@ def check_confirmation(claim, arms, statements, by_name):
             assert stronger.text.startswith(statement.text)
             for name in ("right", "low", "high", "measure"):
                 assert getattr(stronger, name) == getattr(statement, name)
+
+
+TEXTS = ("title", "question", "source", "says", "prediction", "seen_note", "reason")
+
+
+def is_marked(text):
+    """Return whether a text can be translated, with all texts in it."""
+    values = getattr(text, "values", {}).values()
+    english = re.search(r"\b[a-z]{2,}\b", text)
+    inner = all(is_marked(value) for value in values if isinstance(value, str))
+    return inner and (isinstance(text, Message) or not english)
+
+
+@pytest.mark.parametrize("claim", CLAIMS.values(), ids=CLAIMS)
+def test_all_texts_of_a_claim_can_be_translated(claim):
+    """Names of arms, too: those of longer runs, and their parts inside of sentences."""
+    assert all(is_marked(getattr(claim, name)) for name in TEXTS)
+    longer = [claim.follow_up(one.name) for one in claim.arms]
+    arms = (*claim.arms, *claim.confirmation[0], *filter(None, longer))
+    for name in (one.name for one in arms):
+        assert named(name) == name
+        assert is_marked(named(name)), f"{name}: a part of it is missing in attnkit.claims.names"
+    for statement in (*claim.statements, *claim.confirmation[1]):
+        texts = (statement.text, statement.opposite, statement.more_often)
+        assert all(map(is_marked, texts)), texts
+
+
+@pytest.mark.parametrize("claim", CLAIMS.values(), ids=CLAIMS)
+def test_sentences_that_are_written_by_hand_name_the_limit(claim):
+    """A statement and its opposite are one comparison; only pairs can differ more often."""
+    for statement in (*claim.statements, *claim.confirmation[1]):
+        text, opposite, often = statement.text, statement.opposite, statement.more_often
+        assert len({text, opposite, often}) == 3
+        assert ("more often" in often) is not statement.measured.compares_means
+        limit = min(abs(statement.low), abs(statement.high))
+        if statement.measured.unit == "doublings":
+            assert (limit, "four times" in text, "four times" in opposite) == (2, True, True)
+        elif limit:
+            number = f"{100 * limit if statement.measured.unit == 'points' else limit:g}"
+            assert re.search(rf"(?<![\d.]){re.escape(number)}(?![\d.])", opposite), opposite
+        assert not any(sentence.endswith(".") for sentence in (text, opposite, often))
+
+
+def test_names_are_put_together_from_marked_parts():
+    """Numbers are values; what is no known part stays as it is, whatever stands in it."""
+    name = named("K=V, {n} heads, 4 heads, 19,200 steps, cosine rate")
+    assert name == "K=V, {n} heads, 4 heads, 19,200 steps, cosine rate"
+    parts = list(name.values.values())
+    assert parts[:2] == ["K=V", "{n} heads"]
+    assert not any(isinstance(part, Message) for part in parts[:2])
+    assert [part.values for part in parts[2:]] == [{"n": 4}, {"steps": 19200}, {}]
+    assert joined(mark("One."), mark("Two.")).values == {"text_0": "One.", "text_1": "Two."}
 
 
 def test_one_arm_that_is_unable_twice_is_trained_once_more_only():

@@ -66,12 +66,12 @@ OPPOSITES = [
     (worse("a", "b", 0, measure="loss"), "a has a lower loss than b"),
     (
         worse("a", "b", 0.01, measure="loss_all_along"),
-        "a is at most 0.01 nats worse than b in mean loss during training",
+        "a is at most 0.01 nats worse than b (mean loss during training)",
     ),
     (worse("a", "b", 2, **STEPS), "a needs at most 4 times the steps of b"),
     (no_worse("a", "b", 1, **STEPS), "a needs more than 2 times the steps of b"),
     (better("a", "b", 1, **STEPS), "b needs at most 2 times the steps of a"),
-    (worse("a", "b", in_words=("Keys are", "c")), "Keys are at most 5 points worse than c"),
+    (worse("a", "b", opposite="Keys are enough"), "Keys are enough"),
     (by_hand("a"), "Not by hand"),
 ]
 
@@ -87,7 +87,7 @@ def test_a_statement_that_did_not_hold_becomes_its_opposite():
     """No text has a double negative, and what confirms an inability has an opposite, too."""
     for statement, opposite in OPPOSITES:
         assert statement.opposite == opposite
-    for options in ({}, STEPS, {"measure": "loss"}, {"in_words": ("Keys are", "values")}):
+    for options in ({}, STEPS, {"measure": "loss"}):
         one, other = worse("a", "b", 1, **options), no_worse("a", "b", 1, **options)
         assert (one.text, one.opposite) == (other.opposite, other.text)
     for claim in CLAIMS.values():
@@ -108,9 +108,9 @@ def test_a_statement_that_did_not_hold_becomes_its_opposite():
 OFTEN = [
     (worse("a", "b"), HELD, "A falls behind b more often"),
     (worse("a, sums", "b, sums", text="By hand"), HELD, "Sums: a falls behind b more often"),
-    (no_worse("a", "b", in_words=("Keys are", "c")), FAILED, "Keys fall behind c more often"),
-    (better("a", "b", measure="mass_on_target"), HELD, "A gets ahead of b more often in"),
-    (worse("a", "b", 2, **STEPS), HELD, "A falls behind b more often in steps to solve"),
+    (no_worse("a", "b", more_often="Keys lose more often"), FAILED, "Keys lose more often"),
+    (better("a", "b", measure="mass_on_target"), HELD, "A gets ahead of b more often ("),
+    (worse("a", "b", 2, **STEPS), HELD, "A falls behind b more often (steps to solve)"),
     (worse("a", "b"), UNDECIDED, "The seeds do not decide this: a falls behind b more often"),
     (worse("a", "b"), FAILED, "A is at most 5 points worse than b"),
     (no_worse("a", "b"), HELD, "A is at most 5 points worse than b"),

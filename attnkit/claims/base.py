@@ -17,18 +17,18 @@ from functools import cached_property
 from typing import Any, Literal, get_args
 
 from attnkit.claims.names import named
-from attnkit.claims.statements import Statement
+from attnkit.claims.statements import Statement, confirming
 from attnkit.experiment import Experiment
 from attnkit.foundation.display import Plotted
-from attnkit.foundation.language import tr
+from attnkit.foundation.language import mark, tr
 
 
 class Verdict(StrEnum):
     """Decision of the seeds on a claim or on one of its statements."""
 
-    HELD = "held"
-    FAILED = "did not hold"
-    UNDECIDED = "undecided"
+    HELD = mark("held")
+    FAILED = mark("did not hold")
+    UNDECIDED = mark("undecided")
 
     @property
     def mark(self) -> str:
@@ -316,16 +316,8 @@ class Claim(Plotted):
                 long = self.arm_of(statement.left).longer(LONGEST, (schedule,))
                 if long not in arms:
                     arms.append(long)
-                condition = f"after {long.steps:,} steps with a {schedule} learning rate"
                 statements.append(
-                    replace(
-                        statement,
-                        text=f"{statement.text}, also {condition}",
-                        opposite=f"{statement.opposite} {condition}",
-                        left=long.name,
-                        at=long.up_to,
-                        unable=False,
-                    )
+                    confirming(statement, long.name, long.up_to, long.steps, schedule)
                 )
         return tuple(arms), tuple(statements)
 
@@ -367,24 +359,18 @@ def _digest(value: Any) -> str:
     return hashlib.blake2b(json.dumps(value).encode(), digest_size=8).hexdigest()
 
 
-FAMILIES = ("What people ask", "What papers say", "Our own")
+FAMILIES = (mark("What people ask"), mark("What papers say"), mark("Our own"))
 """Headings under which claims are listed, in their order."""
 
-FIRST_PASS = "after a first pass on other seeds the number of seeds was raised from 12 to 20"
-"""Part of the notes of claims that got more seeds before the record."""
-
-
-def raised(shown: str = "worse") -> str:
-    """Return the note of claims that got more seeds after their first runs.
-
-    Args:
-        shown: "worse" or "better": fewer seeds cannot show that no seed is worse, or better.
-    """
-    return (
-        "The number of seeds was raised from 20 to 40 after the first 20 had been seen: when all "
-        f"verdicts are read together, 20 seeds cannot show “no {shown}”, even if no seed is "
-        f"{shown}."
-    )
+RAISED_WORSE = mark(
+    "The number of seeds was raised from 20 to 40 after the first 20 had been seen: when all "
+    "verdicts are read together, 20 seeds cannot show “no worse”, even if no seed is worse."
+)
+RAISED_BETTER = mark(
+    "The number of seeds was raised from 20 to 40 after the first 20 had been seen: when all "
+    "verdicts are read together, 20 seeds cannot show “no better”, even if no seed is better."
+)
+"""Notes of claims that got more seeds after their first runs."""
 
 
 CLAIMS: dict[str, Claim] = {}

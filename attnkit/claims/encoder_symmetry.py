@@ -4,6 +4,7 @@ from typing import Any
 
 from attnkit.claims.base import Claim, Verdict, arm, register_claim
 from attnkit.claims.statements import Statement
+from attnkit.foundation.language import mark
 
 _TEXT: dict[str, Any] = {
     "task": "language",
@@ -27,23 +28,33 @@ ARMS = (
 
 CLAIM = Claim(
     id="encoder_symmetry",
-    title="Encoders become more symmetric than causal models",
-    question="On the same text, do models that see both sides end with more symmetric W_Q W_Kᵀ "
-    "than causal ones?",
-    source="Saponati et al., ICML 2025, arXiv 2502.10927 (median over layers: BERT .51, GPT-2 .15)",
-    says="Bidirectional training makes query–key matrices symmetric, autoregressive training makes "
-    "them directional.",
-    prediction="It holds, but small after 1500 steps: by more than 0.05. In a first pass, on "
-    "larger models that had learnt nothing yet, it was the other way round.",
+    title=mark("Encoders become more symmetric than causal models"),
+    question=mark(
+        "On the same text, do models that see both sides end with more symmetric W_Q W_Kᵀ than "
+        "causal ones?"
+    ),
+    source=mark(
+        "Saponati et al., ICML 2025, arXiv 2502.10927 (median over layers: BERT .51, GPT-2 .15)"
+    ),
+    says=mark(
+        "Bidirectional training makes query–key matrices symmetric, autoregressive training makes "
+        "them directional."
+    ),
+    prediction=mark(
+        "It holds, but small after 1500 steps: by more than 0.05. In a first pass, on larger "
+        "models that had learnt nothing yet, it was the other way round."
+    ),
     expected=Verdict.HELD,
     seen="an earlier run",
-    seen_note="A first pass on larger models had come out the other way; the models were then made "
-    "smaller and trained for 1,500 steps in place of 250, and the expected verdict was kept.",
+    seen_note=mark(
+        "A first pass on larger models had come out the other way; the models were then made "
+        "smaller and trained for 1,500 steps in place of 250, and the expected verdict was kept."
+    ),
     arms=ARMS,
     statements=(
         Statement(
-            "Symmetry is higher by more than 0.05 if the model sees both sides",
-            "Symmetry is higher by at most 0.05 if the model sees both sides",
+            mark("Symmetry is higher by more than 0.05 if the model sees both sides"),
+            mark("Symmetry is higher by at most 0.05 if the model sees both sides"),
             "both sides",
             "causal",
             "weight_symmetry",

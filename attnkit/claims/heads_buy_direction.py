@@ -2,21 +2,26 @@
 
 from attnkit.claims.base import Claim, Verdict, arms, register_claim
 from attnkit.claims.statements import better
+from attnkit.foundation.language import mark
 
 CLAIM = Claim(
     id="heads_buy_direction",
-    title="With four heads Q=K tells direction better than with one",
-    question="Each head of Q=K has symmetric scores. Can four of them tell direction?",
-    source="attnkit's own, after a prototype",
-    says="With four heads, Q=K gets beyond an accuracy of one half, where it stays with one.",
-    prediction="It holds: heads see different parts of a name, and together they can tell "
-    "successor from predecessor. One head as wide as the four together will not do it.",
+    title=mark("With four heads Q=K tells direction better than with one"),
+    question=mark("Each head of Q=K has symmetric scores. Can four of them tell direction?"),
+    source=mark("attnkit's own, after a prototype"),
+    says=mark("With four heads, Q=K gets beyond an accuracy of one half, where it stays with one."),
+    prediction=mark(
+        "It holds: heads see different parts of a name, and together they can tell successor from "
+        "predecessor. One head as wide as the four together will not do it."
+    ),
     expected=Verdict.HELD,
     seen="a prototype",
-    seen_note="A prototype and tuned runs of a wider model had shown four heads helping; after a "
-    "first pass on other seeds the number of seeds was raised from 10 to 20 and an arm was added. "
-    "Before the record a second reader showed that two heads do no worse and four narrow ones "
-    "hardly help; both arms are shown and not judged.",
+    seen_note=mark(
+        "A prototype and tuned runs of a wider model had shown four heads helping; after a first "
+        "pass on other seeds the number of seeds was raised from 10 to 20 and an arm was added. "
+        "Before the record a second reader showed that two heads do no worse and four narrow ones "
+        "hardly help; both arms are shown and not judged."
+    ),
     arms=arms(
         "Q=K",
         ("Q=K n_heads=2", "Q=K, 2 heads"),

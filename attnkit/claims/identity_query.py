@@ -4,6 +4,7 @@ from typing import Any
 
 from attnkit.claims.base import Claim, Verdict, arms, register_claim
 from attnkit.claims.statements import no_worse
+from attnkit.foundation.language import mark
 
 TEXT: dict[str, Any] = {
     "task": "language",
@@ -23,19 +24,27 @@ FOLLOWED = 2
 
 CLAIM = Claim(
     id="identity_query",
-    title="Attention works without a query matrix",
-    question="Must queries have a matrix, or can the query be the token itself?",
-    source="Karbevski and Mijoski 2025, arXiv 2510.23912, which trains GPT models of 117 million "
-    "parameters without W_Q",
-    says="One of the three matrices is redundant; models without W_Q match those with it.",
-    prediction="It holds: with one head W_K alone is any bilinear form of two tokens, so who "
-    "reports to whom is learnt as well. On text, four heads whose queries are fixed parts of the "
-    "token lose at most 0.03 nats, because the layers below can move what is asked into the part.",
+    title=mark("Attention works without a query matrix"),
+    question=mark("Must queries have a matrix, or can the query be the token itself?"),
+    source=mark(
+        "Karbevski and Mijoski 2025, arXiv 2510.23912, which trains GPT models of 117 million "
+        "parameters without W_Q"
+    ),
+    says=mark("One of the three matrices is redundant; models without W_Q match those with it."),
+    prediction=mark(
+        "It holds: with one head W_K alone is any bilinear form of two tokens, so who reports to "
+        "whom is learnt as well. On text, four heads whose queries are fixed parts of the token "
+        "lose at most 0.03 nats, because the layers below can move what is asked into the part."
+    ),
     expected=Verdict.HELD,
-    reason="On text, models without W_Q lose 0.034 nats, within 0.026 to 0.041, which is about "
-    "the limit of 0.03. On “who reports to whom” nothing is lost.",
-    seen_note="Neither comparison had been trained when the prediction was committed. The untuned "
-    "table of variants had shown the phone book solved without W_Q.",
+    reason=mark(
+        "On text, models without W_Q lose 0.034 nats, within 0.026 to 0.041, which is about the "
+        "limit of 0.03. On “who reports to whom” nothing is lost."
+    ),
+    seen_note=mark(
+        "Neither comparison had been trained when the prediction was committed. The untuned table "
+        "of variants had shown the phone book solved without W_Q."
+    ),
     arms=(
         *arms("QKV", ("QKV Q=I", "Q=I"), on="text", **TEXT),
         *arms(

@@ -1,25 +1,40 @@
 """Keys that are computed from values, with one head and with four."""
 
-from attnkit.claims.base import Claim, Verdict, arms, raised, register_claim
+from attnkit.claims.base import RAISED_WORSE, Claim, Verdict, arms, register_claim
+from attnkit.claims.names import joined
 from attnkit.claims.statements import no_worse, worse
+from attnkit.foundation.language import mark
 
 CLAIM = Claim(
     id="keyless_heads",
-    title="Attention without keys of its own fails with four heads",
-    question="If keys are computed from values, why would four heads fail where one succeeds?",
-    source="attnkit's own, after notes in the repository of Kayyam et al. 2026, arXiv 2606.04032 "
-    "(small, unreviewed, on another task: 1.000 with one head, .35 with four)",
-    says="Attention without keys of its own recalls with one head and collapses with four.",
-    prediction="It does not hold: we suspect the optimiser, and expect a tuned learning rate to "
-    "bring four heads near QKV with four.",
+    title=mark("Attention without keys of its own fails with four heads"),
+    question=mark(
+        "If keys are computed from values, why would four heads fail where one succeeds?"
+    ),
+    source=mark(
+        "attnkit's own, after notes in the repository of Kayyam et al. 2026, arXiv 2606.04032 "
+        "(small, unreviewed, on another task: 1.000 with one head, .35 with four)"
+    ),
+    says=mark("Attention without keys of its own recalls with one head and collapses with four."),
+    prediction=mark(
+        "It does not hold: we suspect the optimiser, and expect a tuned learning rate to bring "
+        "four heads near QKV with four."
+    ),
     expected=Verdict.FAILED,
-    reason="At its best learning rate, keyless attention with four heads learns the task with 76 "
-    "of 80 seeds. The range of such rates is narrower than that of QKV: at twice its best rate 7 "
-    "of 10 seeds learn, where QKV learns with all. The notes used a single rate. Their task and "
-    "size were not run here.",
-    seen_note="The prediction was written before any recorded run of this comparison and not "
-    "changed, nor were arms, steps or seeds, but a first pass on other seeds was seen and how "
-    "learning rates are chosen was then changed for all claims. " + raised(),
+    reason=mark(
+        "At its best learning rate, keyless attention with four heads learns the task with 76 of "
+        "80 seeds. The range of such rates is narrower than that of QKV: at twice its best rate 7 "
+        "of 10 seeds learn, where QKV learns with all. The notes used a single rate. Their task "
+        "and size were not run here."
+    ),
+    seen_note=joined(
+        mark(
+            "The prediction was written before any recorded run of this comparison and not "
+            "changed, nor were arms, steps or seeds, but a first pass on other seeds was seen and "
+            "how learning rates are chosen was then changed for all claims."
+        ),
+        RAISED_WORSE,
+    ),
     arms=arms(
         ("QKV", "QKV, 1 head"),
         ("QKV keyless", "keyless, 1 head"),

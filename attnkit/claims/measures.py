@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float64
 
+from attnkit.foundation.language import mark
 from attnkit.training.metrics import SHOWN
 from attnkit.training.snapshot import Snapshot
 
@@ -100,24 +101,34 @@ def _doublings(snapshot: Snapshot, step: int) -> PerRun:
 MEASURES: dict[str, Measure] = {
     measure.name: measure
     for measure in (
-        Measure("accuracy", "accuracy", 1, "points", False, _at("accuracy")),
-        Measure("mean_accuracy", "mean accuracy", 1, "points", True, _at("accuracy")),
+        Measure("accuracy", mark("accuracy"), 1, "points", False, _at("accuracy")),
+        Measure("mean_accuracy", mark("mean accuracy"), 1, "points", True, _at("accuracy")),
         Measure(
             "accuracy_all_along",
-            "mean accuracy during training",
+            mark("mean accuracy during training"),
             1,
             "points",
             False,
             _all_along("accuracy"),
         ),
         Measure(
-            "longest_accuracy", "accuracy on the longest examples", 1, "points", False, _at_longest
+            "longest_accuracy",
+            mark("accuracy on the longest examples"),
+            1,
+            "points",
+            False,
+            _at_longest,
         ),
-        Measure("accuracy_at_tie", "accuracy when it is tied", 1, "points", False, _at_tie),
-        Measure("steps_to_solve", "steps to solve", -1, "doublings", False, _doublings),
-        Measure("loss", "loss", -1, "nats", True, _at("loss")),
+        Measure("accuracy_at_tie", mark("accuracy when it is tied"), 1, "points", False, _at_tie),
+        Measure("steps_to_solve", mark("steps to solve"), -1, "doublings", False, _doublings),
+        Measure("loss", mark("loss"), -1, "nats", True, _at("loss")),
         Measure(
-            "loss_all_along", "mean loss during training", -1, "nats", True, _all_along("loss")
+            "loss_all_along",
+            mark("mean loss during training"),
+            -1,
+            "nats",
+            True,
+            _all_along("loss"),
         ),
         *(
             Measure(name, SHOWN[name].title, better, "", compares_means, _at(name))

@@ -108,11 +108,16 @@ def _pattern(words: str) -> re.Pattern[str]:
 _PATTERNS = [(words, _pattern(words)) for words in _WORDS]
 
 
+def joined(*texts: str, between: str = " ") -> str:
+    """Return texts one after the other, as one text that `tr` translates."""
+    values = {f"text_{index}": text for index, text in enumerate(texts)}
+    return Message(between.join(f"{{{key}}}" for key in values), values)
+
+
 @cache
 def named(name: str) -> str:
     """Return the name of an arm as a text that `tr` translates."""
-    parts = {f"part_{index}": _part(part) for index, part in enumerate(name.split(", "))}
-    return Message(", ".join(f"{{{key}}}" for key in parts), parts)
+    return joined(*map(_part, name.split(", ")), between=", ")
 
 
 def label_of(condition: str) -> str:

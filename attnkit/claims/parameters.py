@@ -2,21 +2,30 @@
 
 from attnkit.claims.base import Claim, Verdict, arms, register_claim
 from attnkit.claims.statements import no_worse, worse
+from attnkit.foundation.language import mark
 
 CLAIM = Claim(
     id="parameters",
-    title="Within 600 steps a narrow head of K=V falls behind QKV at equal parameters",
-    question="How much wider must a narrow head be for K=V to do as well?",
-    source="Robin, Stack Exchange 2019, “Why K and V are not the same in Transformer attention?”",
-    says="With one matrix for keys and values “you'll lose a lot of expressiveness and might need "
-    "much more parameters to achieve similar performances”.",
-    prediction="It holds: at equal parameters (4 wide) about half of the runs fall behind, as an "
-    "earlier record showed, and with half as many again (6 wide) none does.",
+    title=mark("Within 600 steps a narrow head of K=V falls behind QKV at equal parameters"),
+    question=mark("How much wider must a narrow head be for K=V to do as well?"),
+    source=mark(
+        "Robin, Stack Exchange 2019, “Why K and V are not the same in Transformer attention?”"
+    ),
+    says=mark(
+        "With one matrix for keys and values “you'll lose a lot of expressiveness and might need "
+        "much more parameters to achieve similar performances”."
+    ),
+    prediction=mark(
+        "It holds: at equal parameters (4 wide) about half of the runs fall behind, as an earlier "
+        "record showed, and with half as many again (6 wide) none does."
+    ),
     expected=Verdict.HELD,
     seen="an earlier run",
-    seen_note="We first expected “held”; a first pass on other seeds had left it open, and the "
-    "prediction was then changed to “undecided”. After the record the arms 5 wide were added, "
-    "which are shown and not judged, and the title was made narrower.",
+    seen_note=mark(
+        "We first expected “held”; a first pass on other seeds had left it open, and the "
+        "prediction was then changed to “undecided”. After the record the arms 5 wide were added, "
+        "which are shown and not judged, and the title was made narrower."
+    ),
     arms=arms(
         *(
             (f"{sharing} d_head={width}", f"{sharing}, {width} wide")
@@ -29,12 +38,12 @@ CLAIM = Claim(
         worse(
             "K=V, 4 wide",
             "QKV, 3 wide",
-            text="K=V is worse than QKV with as many attention parameters (4 and 3 wide)",
+            text=mark("K=V is worse than QKV with as many attention parameters (4 and 3 wide)"),
         ),
         no_worse(
             "K=V, 6 wide",
             "QKV, 3 wide",
-            text="With half as many attention parameters again (6 wide) K=V does as well",
+            text=mark("With half as many attention parameters again (6 wide) K=V does as well"),
         ),
     ),
     n_seeds=80,

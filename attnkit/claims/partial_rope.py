@@ -1,19 +1,27 @@
 """Rotation of a part of each vector only."""
 
-from attnkit.claims.base import Claim, Verdict, arms, raised, register_claim
+from attnkit.claims.base import RAISED_WORSE, Claim, Verdict, arms, register_claim
+from attnkit.claims.names import joined
 from attnkit.claims.statements import no_worse
+from attnkit.foundation.language import mark
 
 CLAIM = Claim(
     id="partial_rope",
-    title="A quarter of each vector is enough for RoPE, with and without K=V",
-    question="How much of queries and keys must RoPE rotate?",
-    source="practice: GPT-NeoX (arXiv 2204.06745) rotates a quarter, Gemma 4 and DeepSeek V4 a "
-    "part of each vector",
-    says="Large models rotate only a part of queries and keys.",
-    prediction="It holds: on recall, rotating a quarter of each vector is at most 5 points worse "
-    "than rotating all of it, with three matrices and with K=V.",
+    title=mark("A quarter of each vector is enough for RoPE, with and without K=V"),
+    question=mark("How much of queries and keys must RoPE rotate?"),
+    source=mark(
+        "practice: GPT-NeoX (arXiv 2204.06745) rotates a quarter, Gemma 4 and DeepSeek V4 a part "
+        "of each vector"
+    ),
+    says=mark("Large models rotate only a part of queries and keys."),
+    prediction=mark(
+        "It holds: on recall, rotating a quarter of each vector is at most 5 points worse than "
+        "rotating all of it, with three matrices and with K=V."
+    ),
     expected=Verdict.HELD,
-    seen_note="The variant had not been trained when the prediction was committed. " + raised(),
+    seen_note=joined(
+        mark("The variant had not been trained when the prediction was committed."), RAISED_WORSE
+    ),
     arms=arms(
         ("QKV positions=rope rope_width=d/4", "QKV, a quarter"),
         ("QKV positions=rope", "QKV, all"),
@@ -26,7 +34,18 @@ CLAIM = Claim(
         no_worse(
             "QKV, a quarter",
             "QKV, all",
-            in_words=("On recall, RoPE on a quarter of each vector is", "RoPE on all of it"),
+            text=mark(
+                "On recall, RoPE on a quarter of each vector is at most 5 points worse than RoPE "
+                "on all of it"
+            ),
+            opposite=mark(
+                "On recall, RoPE on a quarter of each vector is worse than RoPE on all of it by "
+                "more than 5 points"
+            ),
+            more_often=mark(
+                "On recall, RoPE on a quarter of each vector falls behind RoPE on all of it more "
+                "often"
+            ),
         ),
         no_worse("K=V, a quarter", "K=V, all"),
     ),

@@ -3,20 +3,28 @@
 from attnkit.claims.base import Claim, Verdict, register_claim
 from attnkit.claims.reformer_text import ARMS, UP_TO
 from attnkit.claims.statements import worse
+from attnkit.foundation.language import mark
 
 CLAIM = Claim(
     id="ranking",
-    title="On text the order is QKV, K=V, Q=K, Q=K=V",
-    question="In language models of 300 million parameters QKV is best, then K=V, Q=K, Q=K=V. "
-    "Here, too?",
-    source="Kayyam et al. 2026, arXiv 2606.04032 (validation perplexity 5.11, 5.27, 5.36 and 6.41)",
-    says="K=V costs 3.1% perplexity, Q=K 4.9%, Q=K=V 25.4%.",
-    prediction="It holds: in an audit of 600 steps the losses were 1.956, 2.053 and 2.371 for QKV, "
-    "K=V and Q=K. The paper used no self-mask, nor do these arms.",
+    title=mark("On text the order is QKV, K=V, Q=K, Q=K=V"),
+    question=mark(
+        "In language models of 300 million parameters QKV is best, then K=V, Q=K, Q=K=V. Here, too?"
+    ),
+    source=mark(
+        "Kayyam et al. 2026, arXiv 2606.04032 (validation perplexity 5.11, 5.27, 5.36 and 6.41)"
+    ),
+    says=mark("K=V costs 3.1% perplexity, Q=K 4.9%, Q=K=V 25.4%."),
+    prediction=mark(
+        "It holds: in an audit of 600 steps the losses were 1.956, 2.053 and 2.371 for QKV, K=V "
+        "and Q=K. The paper used no self-mask, nor do these arms."
+    ),
     expected=Verdict.HELD,
     seen="an earlier run",
-    seen_note="An earlier record stopped after 250 steps, before models knew more than letter "
-    "pairs, and was undecided; an audit with four seeds and 600 steps showed this order.",
+    seen_note=mark(
+        "An earlier record stopped after 250 steps, before models knew more than letter pairs, and "
+        "was undecided; an audit with four seeds and 600 steps showed this order."
+    ),
     arms=ARMS,
     statements=tuple(
         worse(left, right, 0, measure="loss", at=UP_TO)

@@ -1,22 +1,33 @@
 """Multi-query recall of four and of eight pairs."""
 
-from attnkit.claims.base import Claim, Verdict, arms, raised, register_claim
+from attnkit.claims.base import RAISED_WORSE, Claim, Verdict, arms, register_claim
+from attnkit.claims.names import joined
 from attnkit.claims.statements import no_worse
+from attnkit.foundation.language import mark
 
 CLAIM = Claim(
     id="recall_pairs",
-    title="Eight pairs are recalled as well as four",
-    question="Does attention recall eight pairs as well as four, with the same width?",
-    source="Arora et al. 2023 (Zoology), arXiv 2312.04927",
-    says="Attention solves multi-query recall whatever the number of pairs, at every width that "
-    "was tried.",
-    prediction="It holds, at a width of 32. K=V stands beside it: it needs room for keys and "
-    "values, and 32 numbers should be enough.",
+    title=mark("Eight pairs are recalled as well as four"),
+    question=mark("Does attention recall eight pairs as well as four, with the same width?"),
+    source=mark("Arora et al. 2023 (Zoology), arXiv 2312.04927"),
+    says=mark(
+        "Attention solves multi-query recall whatever the number of pairs, at every width that was "
+        "tried."
+    ),
+    prediction=mark(
+        "It holds, at a width of 32. K=V stands beside it: it needs room for keys and values, and "
+        "32 numbers should be enough."
+    ),
     expected=Verdict.HELD,
     seen="an earlier run",
-    seen_note="A prototype and untuned runs had shown QKV and K=V solving this recall; after a "
-    "first pass on other seeds the statement about K=V was dropped, so the verdict is about QKV "
-    "only. " + raised(),
+    seen_note=joined(
+        mark(
+            "A prototype and untuned runs had shown QKV and K=V solving this recall; after a first "
+            "pass on other seeds the statement about K=V was dropped, so the verdict is about QKV "
+            "only."
+        ),
+        RAISED_WORSE,
+    ),
     arms=(
         *arms("QKV", "K=V", on="4 pairs", task="mqar", batch_size=64, n_pairs=4, length=16),
         *arms("QKV", "K=V", on="8 pairs", task="mqar", batch_size=64, n_pairs=8, length=32),

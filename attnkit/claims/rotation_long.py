@@ -2,26 +2,37 @@
 
 from attnkit.claims.base import Claim, Verdict, arms, register_claim
 from attnkit.claims.statements import worse
+from attnkit.foundation.language import mark
 
 _AFTER = "K=V qk_norm positions=rope rotate_values"
 
 CLAIM = Claim(
     id="rotation_long",
-    title="Over 96 tokens, rotated keys as values lose at first if outputs are not rotated back",
-    question="Keys are rotated by their position and serve as values. In a longer text, must the "
-    "output be rotated back?",
-    source="DeepSeek V4's code, which rotates back; an audit of attnkit",
-    says="Over 24 tokens nothing is lost without rotating back. Over 96 tokens an audit found 58% "
-    "against 99% after 300 steps, and 78% against 100% after 400.",
-    prediction="It holds after 400 steps: without rotating back, recall over 96 tokens is worse by "
-    "more than 5 points. With twice the steps most seeds have caught up, because the model can "
-    "keep values in the numbers that turn slowly.",
+    title=mark(
+        "Over 96 tokens, rotated keys as values lose at first if outputs are not rotated back"
+    ),
+    question=mark(
+        "Keys are rotated by their position and serve as values. In a longer text, must the output "
+        "be rotated back?"
+    ),
+    source=mark("DeepSeek V4's code, which rotates back; an audit of attnkit"),
+    says=mark(
+        "Over 24 tokens nothing is lost without rotating back. Over 96 tokens an audit found 58% "
+        "against 99% after 300 steps, and 78% against 100% after 400."
+    ),
+    prediction=mark(
+        "It holds after 400 steps: without rotating back, recall over 96 tokens is worse by more "
+        "than 5 points. With twice the steps most seeds have caught up, because the model can keep "
+        "values in the numbers that turn slowly."
+    ),
     expected=Verdict.HELD,
-    reason="At its own best learning rate each of them has learnt the task after 400 steps. At a "
-    "quarter of that rate both are still learning, and the one that is not rotated back is "
-    "behind: 48% against 70% (four seeds each). The audit had used one rate for both.",
+    reason=mark(
+        "At its own best learning rate each of them has learnt the task after 400 steps. At a "
+        "quarter of that rate both are still learning, and the one that is not rotated back is "
+        "behind: 48% against 70% (four seeds each). The audit had used one rate for both."
+    ),
     seen="an earlier run",
-    seen_note="The audit's figures were known; we had trained texts of 24 tokens only.",
+    seen_note=mark("The audit's figures were known; we had trained texts of 24 tokens only."),
     arms=arms(
         (_AFTER, "rotated back"),
         (f"{_AFTER}=only", "not rotated back"),
@@ -33,10 +44,17 @@ CLAIM = Claim(
         worse(
             "not rotated back",
             "rotated back",
-            in_words=(
+            text=mark(
                 "On recall over 96 tokens, K=V with rotated keys as values, and the output not "
-                "rotated back, is",
-                "with it rotated back",
+                "rotated back, is worse than with it rotated back by more than 5 points"
+            ),
+            opposite=mark(
+                "On recall over 96 tokens, K=V with rotated keys as values, and the output not "
+                "rotated back, is at most 5 points worse than with it rotated back"
+            ),
+            more_often=mark(
+                "On recall over 96 tokens, K=V with rotated keys as values falls behind more often "
+                "if the output is not rotated back"
             ),
         ),
     ),

@@ -1,23 +1,33 @@
 """Q=K on relations that are symmetric by nature."""
 
-from attnkit.claims.base import FIRST_PASS, Claim, Verdict, arms, register_claim
+from attnkit.claims.base import Claim, Verdict, arms, register_claim
 from attnkit.claims.statements import no_worse
+from attnkit.foundation.language import mark
 
 CLAIM = Claim(
     id="shared_qk",
-    title="In heads 8 wide, Q=K finds mutual connections as well as QKV",
-    question="With W_Q = W_K, would we still find useful connections?",
-    source="the first answer in a thread on W_Q and W_K, Stack Exchange 2023, after Kitaev et al. "
-    "2020, arXiv 2001.04451",
-    says="“Yes: you'd find useful connections still. … A shared query-key space does not perform "
-    "worse than regular attention; … it appears to train slightly faster.”",
-    prediction="It holds where the relation is symmetric: looking up a name needs likeness. Q=K "
-    "was faster on the phone book.",
+    title=mark("In heads 8 wide, Q=K finds mutual connections as well as QKV"),
+    question=mark("With W_Q = W_K, would we still find useful connections?"),
+    source=mark(
+        "the first answer in a thread on W_Q and W_K, Stack Exchange 2023, after Kitaev et al. "
+        "2020, arXiv 2001.04451"
+    ),
+    says=mark(
+        "“Yes: you'd find useful connections still. … A shared query-key space does not perform "
+        "worse than regular attention; … it appears to train slightly faster.”"
+    ),
+    prediction=mark(
+        "It holds where the relation is symmetric: looking up a name needs likeness. Q=K was "
+        "faster on the phone book."
+    ),
     expected=Verdict.HELD,
     seen="a prototype",
-    seen_note="A prototype and untuned runs had shown Q=K doing as well and learning the phone "
-    f"book faster; {FIRST_PASS}, and the prediction was left as it was. After the record the arms "
-    "2 wide were added, which are shown and not judged, and the title was made narrower.",
+    seen_note=mark(
+        "A prototype and untuned runs had shown Q=K doing as well and learning the phone book "
+        "faster; after a first pass on other seeds the number of seeds was raised from 12 to 20, "
+        "and the prediction was left as it was. After the record the arms 2 wide were added, which "
+        "are shown and not judged, and the title was made narrower."
+    ),
     arms=(
         *arms("QKV", "Q=K", on="phone book", task="phonebook"),
         *arms(
@@ -37,8 +47,17 @@ CLAIM = Claim(
             "QKV, phone book",
             0.02,
             measure="accuracy_all_along",
-            text="Q=K learns the phone book no more slowly: at most 2 points less mean accuracy "
-            "during training",
+            text=mark(
+                "Q=K learns the phone book no more slowly: at most 2 points less mean accuracy "
+                "during training"
+            ),
+            opposite=mark(
+                "Phone book: Q=K is worse than QKV by more than 2 points in mean accuracy during "
+                "training"
+            ),
+            more_often=mark(
+                "Phone book: Q=K falls behind QKV more often in mean accuracy during training"
+            ),
         ),
     ),
     n_seeds=120,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from attnkit.claims.measures import MEASURES, Measure
+from attnkit.claims.names import label_of, named
+from attnkit.foundation.language import Message, mark
 
 RELEVANT_DIFFERENCE = 0.05
 """Smallest difference of accuracies that matters, unless a statement names another."""
@@ -16,13 +18,67 @@ Word = Literal["better", "worse"]
 _UNNAMED = ("accuracy", "longest_accuracy", "mean_accuracy", "loss")
 """Measures that a comparison does not name."""
 
+_BEYOND: dict[tuple[Word, str], str] = {
+    ("better", "points"): mark("{left} is better than {right} by more than {amount:g} points"),
+    ("better", "nats"): mark("{left} is better than {right} by more than {amount:g} nats"),
+    ("better", ""): mark("{left} is better than {right} by more than {amount:g}"),
+    ("worse", "points"): mark("{left} is worse than {right} by more than {amount:g} points"),
+    ("worse", "nats"): mark("{left} is worse than {right} by more than {amount:g} nats"),
+    ("worse", ""): mark("{left} is worse than {right} by more than {amount:g}"),
+}
+"""Comparisons beyond an amount, by word and unit."""
+
+_WITHIN: dict[tuple[Word, str], str] = {
+    ("better", "points"): mark("{left} is at most {amount:g} points better than {right}"),
+    ("better", "nats"): mark("{left} is at most {amount:g} nats better than {right}"),
+    ("better", ""): mark("{left} is at most {amount:g} better than {right}"),
+    ("worse", "points"): mark("{left} is at most {amount:g} points worse than {right}"),
+    ("worse", "nats"): mark("{left} is at most {amount:g} nats worse than {right}"),
+    ("worse", ""): mark("{left} is at most {amount:g} worse than {right}"),
+}
+"""Comparisons within an amount, by word and unit."""
+
+_AT_ALL: dict[tuple[Word, bool], str] = {
+    ("better", True): mark("{left} is better than {right}"),
+    ("better", False): mark("{left} is at most as good as {right}"),
+    ("worse", True): mark("{left} is worse than {right}"),
+    ("worse", False): mark("{left} is at least as good as {right}"),
+}
+"""Comparisons without an amount, by word and whether they say that the arms differ."""
+
+_HIGHER = {
+    "loss": mark("{left} has a higher loss than {right}"),
+    "loss_all_along": mark("{left} has a higher mean loss during training than {right}"),
+    "mean_accuracy": mark("{left} has a higher mean accuracy than {right}"),
+}
+_LOWER = {
+    "loss": mark("{left} has a lower loss than {right}"),
+    "loss_all_along": mark("{left} has a lower mean loss during training than {right}"),
+    "mean_accuracy": mark("{left} has a lower mean accuracy than {right}"),
+}
+"""Comparisons of means without an amount, by measure."""
+
+_AFTER = {
+    "constant": (
+        mark("{sentence}, also after {steps:,} steps with a constant learning rate"),
+        mark("{sentence} after {steps:,} steps with a constant learning rate"),
+    ),
+    "cosine": (
+        mark("{sentence}, also after {steps:,} steps with a cosine learning rate"),
+        mark("{sentence} after {steps:,} steps with a cosine learning rate"),
+    ),
+}
+"""Statements that confirm an inability, and what is found if they do not hold, by schedule."""
+
 
 @dataclass(frozen=True)
 class Statement:
     """A difference between two arms, and the region in which it lies if the claim is true.
 
+    Texts are marked for translation and end without a full stop.
+
     Attributes:
-        text: The statement in words, without a full stop.
+        text: The statement in words.
         opposite: What is found if the statement does not hold, in positive words.
         left: Name of an arm.
         right: Name of the arm that is subtracted from `left`; None for the left arm alone.
@@ -36,8 +92,8 @@ class Statement:
             so long is read at its last step.
         unable: Whether the statement says that the left arm cannot do something. Then it must also
             hold after `LONGEST` times the steps, with a constant learning rate and with a schedule.
-        in_words: Subject with its verb, and object, of sentences about the arms; None for the names
-            of the arms.
+        more_often: What is found if no more than half of the pairs lie beyond the limit; by default
+            a sentence with the names of the arms, and empty if means are compared.
     """
 
     text: str
@@ -51,10 +107,10 @@ class Statement:
     second_right: str | None = None
     at: int = 1
     unable: bool = False
-    in_words: tuple[str, str] | None = None
+    more_often: str = ""
 
     def __post_init__(self) -> None:
-        """Check the measure.
+        """Check the measure, and say what is found more often.
 
         Raises:
             ValueError: If there is no such measure, or if it counts pairs of seeds and the
@@ -73,6 +129,8 @@ class Statement:
                 f"measure: got {self.measure!r}, which needs a left and a right arm and one limit; "
                 f"allowed otherwise {allowed}"
             )
+        if not self.more_often:
+            object.__setattr__(self, "more_often", _more_often(self))
 
     @property
     def measured(self) -> Measure:
@@ -96,15 +154,6 @@ class Statement:
         counts_higher = math.isinf(self.high) == self.asserts_difference
         return counts_higher == (self.measured.better > 0)
 
-    @property
-    def more_often(self) -> str:
-        """Sentence on a finding in which no more than half of the pairs lie beyond the limit."""
-        subject, object_ = self.in_words or _subject_and_object(self.left, self.right or "", "is")
-        name, _, verb = subject.rpartition(" ")
-        ending = "s" if verb in ("is", "has") else ""
-        change = f"get{ending} ahead of" if self.counts_better else f"fall{ending} behind"
-        return f"{name} {change} {object_} more often{_in_measure(self.measured)}"
-
 
 def worse(
     left: str,
@@ -115,7 +164,8 @@ def worse(
     at: int = 1,
     unable: bool = False,
     text: str = "",
-    in_words: tuple[str, str] | None = None,
+    opposite: str = "",
+    more_often: str = "",
 ) -> Statement:
     """Return the statement that `left` is worse than `right` by more than an amount.
 
@@ -126,13 +176,15 @@ def worse(
         measure: Name of a measure of which one direction is better.
         at: Multiple of the base steps at which both are read.
         unable: Whether the statement says that `left` cannot do something, see `Statement`.
-        text: The statement in words; by default written like its opposite.
-        in_words: See `Statement`, as in ("On recall, two key heads are", "four").
+        text: The statement in words; by default a sentence with the names of the arms.
+        opposite: See `Statement`; by default a sentence with the names of the arms.
+        more_often: See `Statement`.
 
     Raises:
         ValueError: If neither direction of the measure is better.
     """
-    return _compared(left, right, by, "worse", True, measure, at, unable, text, in_words)
+    words = (text, opposite, more_often)
+    return _compared(left, right, by, "worse", True, words, measure=measure, at=at, unable=unable)
 
 
 def better(
@@ -143,13 +195,15 @@ def better(
     measure: str = "accuracy",
     at: int = 1,
     text: str = "",
-    in_words: tuple[str, str] | None = None,
+    opposite: str = "",
+    more_often: str = "",
 ) -> Statement:
     """Return the statement that `left` is better than `right` by more than an amount.
 
     Arguments are those of `worse`.
     """
-    return _compared(left, right, by, "better", True, measure, at, False, text, in_words)
+    words = (text, opposite, more_often)
+    return _compared(left, right, by, "better", True, words, measure=measure, at=at)
 
 
 def no_worse(
@@ -160,13 +214,34 @@ def no_worse(
     measure: str = "accuracy",
     at: int = 1,
     text: str = "",
-    in_words: tuple[str, str] | None = None,
+    opposite: str = "",
+    more_often: str = "",
 ) -> Statement:
     """Return the statement that `left` is worse than `right` by at most an amount.
 
     Arguments are those of `worse`.
     """
-    return _compared(left, right, within, "worse", False, measure, at, False, text, in_words)
+    words = (text, opposite, more_often)
+    return _compared(left, right, within, "worse", False, words, measure=measure, at=at)
+
+
+def confirming(statement: Statement, left: str, at: int, steps: int, schedule: str) -> Statement:
+    """Return the statement that confirms an inability after many steps.
+
+    Args:
+        statement: The statement that an arm cannot do something.
+        left: Name of the arm that is trained for longer.
+        at: Multiple of the base steps at which it is read.
+        steps: Number of these steps.
+        schedule: "constant" or "cosine": schedule of the learning rate.
+    """
+    also, after = _AFTER[schedule]
+    templates = {"text": also, "opposite": after, "more_often": after}
+    texts = {
+        name: Message(template, {"sentence": getattr(statement, name), "steps": steps})
+        for name, template in templates.items()
+    }
+    return replace(statement, left=left, at=at, unable=False, **texts)
 
 
 def _compared(
@@ -175,11 +250,11 @@ def _compared(
     by: float,
     word: Word,
     is_beyond: bool,
+    words: tuple[str, str, str],
+    *,
     measure: str,
     at: int,
-    unable: bool,
-    text: str,
-    in_words: tuple[str, str] | None,
+    unable: bool = False,
 ) -> Statement:
     """Return the statement that `left` is better or worse than `right`, beyond an amount or not.
 
@@ -189,8 +264,9 @@ def _compared(
     directions = {name: entry.better for name, entry in MEASURES.items() if entry.better}
     if measure not in directions:
         raise ValueError(f"measure: got {measure!r}, allowed {', '.join(directions)}")
-    held, opposite = (
-        _sentence(MEASURES[measure], left, right, by, word, beyond, in_words)
+    text, opposite, more_often = words
+    held, failed = (
+        _sentence(MEASURES[measure], left, right, by, word, beyond)
         for beyond in (is_beyond, not is_beyond)
     )
     direction = directions[measure] if word == "better" else -directions[measure]
@@ -198,7 +274,7 @@ def _compared(
     low, high = (limit, math.inf) if is_beyond == (direction > 0) else (-math.inf, limit)
     return Statement(
         text or held,
-        opposite,
+        opposite or failed,
         left,
         right,
         measure,
@@ -206,54 +282,60 @@ def _compared(
         high,
         at=at,
         unable=unable,
-        in_words=in_words,
+        more_often=more_often,
     )
 
 
 def _sentence(
-    measure: Measure,
-    left: str,
-    right: str,
-    by: float,
-    word: Word,
-    is_beyond: bool,
-    in_words: tuple[str, str] | None,
+    measure: Measure, left: str, right: str, by: float, word: Word, is_beyond: bool
 ) -> str:
     """Return the sentence that `left` is better or worse than `right`, beyond an amount or not."""
-    is_mean = not by and measure.compares_means
-    named = _subject_and_object(left, right, "has" if is_mean else "is")
     if measure.unit == "doublings":
-        left, right = named[0].removesuffix(" is"), named[1]
         slow, fast = (left, right) if word == "worse" else (right, left)
-        how_many = "more than" if is_beyond else "at most"
-        return f"{slow} needs {how_many} {2**by:g} times the steps of {fast}"
-    subject, object_ = in_words or named
-    if is_mean:
+        template = (
+            mark("{left} needs more than {times:g} times the steps of {right}")
+            if is_beyond
+            else mark("{left} needs at most {times:g} times the steps of {right}")
+        )
+        return _with_names(template, slow, fast, times=2**by)
+    if by:
+        sentences = _BEYOND if is_beyond else _WITHIN
+        amount = 100 * by if measure.unit == "points" else by
+        return _with_names(sentences[word, measure.unit], left, right, measure, amount=amount)
+    if measure.name in _HIGHER:
         is_higher = (is_beyond == (word == "better")) == (measure.better > 0)
-        return f"{subject} a {'higher' if is_higher else 'lower'} {measure.title} than {object_}"
-    if not by and not is_beyond:
-        return f"{subject} at {'most' if word == 'better' else 'least'} as good as {object_}"
-    if not by:
-        return f"{subject} {word} than {object_}"
-    number = f"{100 * by:g}" if measure.unit == "points" else f"{by:g}"
-    amount = f"{number} {measure.unit}".rstrip()
-    where = _in_measure(measure)
-    if is_beyond:
-        return f"{subject} {word} than {object_} by more than {amount}{where}"
-    return f"{subject} at most {amount} {word} than {object_}{where}"
+        return _with_names((_HIGHER if is_higher else _LOWER)[measure.name], left, right)
+    return _with_names(_AT_ALL[word, is_beyond], left, right, measure)
 
 
-def _subject_and_object(left: str, right: str, verb: str) -> tuple[str, str]:
-    """Return the names of two arms as subject, with a verb, and object of a sentence.
+def _more_often(statement: Statement) -> str:
+    """Return the sentence that pairs lie beyond the limit; empty if means are compared."""
+    measure = statement.measured
+    if measure.compares_means or statement.right is None:
+        return ""
+    template = (
+        mark("{left} gets ahead of {right} more often")
+        if statement.counts_better
+        else mark("{left} falls behind {right} more often")
+    )
+    return _with_names(template, statement.left, statement.right, measure)
 
-    If both names end with the same condition, the sentence begins with it.
+
+def _with_names(
+    template: str, left: str, right: str, measure: Measure | None = None, **values: float
+) -> str:
+    """Return a sentence with the names of two arms in it.
+
+    If both names end with the same condition, the sentence begins with it. A measure is named at
+    the end, unless it is a common one.
     """
     (left_name, _, condition), (right_name, _, other) = left.partition(", "), right.partition(", ")
-    if condition and condition == other:
-        left, right = f"{condition[0].upper()}{condition[1:]}: {left_name}", right_name
-    return f"{left} {verb}", right
-
-
-def _in_measure(measure: Measure) -> str:
-    """Return the words that name a measure at the end of a comparison; empty for common ones."""
-    return "" if measure.name in _UNNAMED else f" in {measure.title}"
+    is_shared = bool(condition) and condition == other
+    if is_shared:
+        left, right = left_name, right_name
+    sentence: str = Message(template, {"left": named(left), "right": named(right), **values})
+    if measure is not None and measure.name not in _UNNAMED:
+        sentence = mark("{sentence} ({measure})", sentence=sentence, measure=measure.title)
+    if is_shared:
+        sentence = mark("{condition}: {sentence}", condition=label_of(condition), sentence=sentence)
+    return sentence

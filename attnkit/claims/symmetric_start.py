@@ -3,20 +3,27 @@
 from attnkit.claims.base import Claim, Verdict, register_claim
 from attnkit.claims.encoder_symmetry import ARMS
 from attnkit.claims.statements import better
+from attnkit.foundation.language import mark
 
 CLAIM = Claim(
     id="symmetric_start",
-    title="A symmetric start makes encoders learn faster",
-    question="W_Q and W_K start equal and are then free. Does an encoder train faster?",
-    source="Saponati et al., ICML 2025, arXiv 2502.10927 (reported: 35 to 73% of steps saved)",
-    says="Symmetric initialisation speeds up the training of encoders.",
-    prediction="It does not hold: while the settings were chosen, on other seeds, the symmetric "
-    "start was slower.",
+    title=mark("A symmetric start makes encoders learn faster"),
+    question=mark("W_Q and W_K start equal and are then free. Does an encoder train faster?"),
+    source=mark(
+        "Saponati et al., ICML 2025, arXiv 2502.10927 (reported: 35 to 73% of steps saved)"
+    ),
+    says=mark("Symmetric initialisation speeds up the training of encoders."),
+    prediction=mark(
+        "It does not hold: while the settings were chosen, on other seeds, the symmetric start was "
+        "slower."
+    ),
     expected=Verdict.FAILED,
     seen="an earlier run",
-    seen_note="We first expected “undecided”; runs on other seeds, made while the settings were "
-    "chosen, showed the symmetric start slower, and the prediction was then changed to “did not "
-    "hold” and the steps from 250 to 1,500.",
+    seen_note=mark(
+        "We first expected “undecided”; runs on other seeds, made while the settings were chosen, "
+        "showed the symmetric start slower, and the prediction was then changed to “did not hold” "
+        "and the steps from 250 to 1,500."
+    ),
     arms=ARMS,
     statements=(
         better(
@@ -24,15 +31,25 @@ CLAIM = Claim(
             "both sides",
             0.01,
             measure="loss_all_along",
-            text="The mean loss during training is lower by more than 0.01 nats, each at its own "
-            "best learning rate",
+            text=mark(
+                "The mean loss during training is lower by more than 0.01 nats, each at its own "
+                "best learning rate"
+            ),
+            opposite=mark(
+                "The mean loss during training is lower by at most 0.01 nats, each at its own best "
+                "learning rate"
+            ),
         ),
         better(
             "symmetric start, same rate",
             "both sides",
             0.01,
             measure="loss_all_along",
-            text="It is also lower by more than 0.01 nats at the same learning rate",
+            text=mark("It is also lower by more than 0.01 nats at the same learning rate"),
+            opposite=mark(
+                "At the same learning rate, the mean loss during training is lower by at most 0.01 "
+                "nats"
+            ),
         ),
     ),
     n_seeds=40,

@@ -2,6 +2,7 @@
 
 from attnkit.claims.base import Claim, Verdict, arms, register_claim
 from attnkit.claims.statements import no_worse
+from attnkit.foundation.language import mark
 
 UP_TO = 4
 
@@ -29,17 +30,19 @@ ARMS = (
 
 CLAIM = Claim(
     id="thin_keys",
-    title="3 numbers select one of 8 entries, 5 one of 32",
-    question="How many numbers must a query and a key have to select one of 8 or 32 entries?",
-    source="reported: Thin Keys, arXiv 2603.04427 (abstract)",
-    says="Selecting among N needs about log₂ N dimensions: far fewer than values need.",
-    prediction="It holds: 3 are enough for 8 entries and 5 for 32, with values 16 wide.",
+    title=mark("3 numbers select one of 8 entries, 5 one of 32"),
+    question=mark("How many numbers must a query and a key have to select one of 8 or 32 entries?"),
+    source=mark("reported: Thin Keys, arXiv 2603.04427 (abstract)"),
+    says=mark("Selecting among N needs about log₂ N dimensions: far fewer than values need."),
+    prediction=mark("It holds: 3 are enough for 8 entries and 5 for 32, with values 16 wide."),
     expected=Verdict.HELD,
     seen="an earlier run",
-    seen_note="Untuned runs had shown heads 3 wide solving a phone book of 8 entries; after a "
-    "first pass on other seeds the number of seeds was raised from 10 to 20 and one statement made "
-    "stricter. After the record the title was made narrower: it had spoken of log₂ N numbers, but "
-    "with 2 entries of 64 names 1 number is not quite enough.",
+    seen_note=mark(
+        "Untuned runs had shown heads 3 wide solving a phone book of 8 entries; after a first pass "
+        "on other seeds the number of seeds was raised from 10 to 20 and one statement made "
+        "stricter. After the record the title was made narrower: it had spoken of log₂ N numbers, "
+        "but with 2 entries of 64 names 1 number is not quite enough."
+    ),
     arms=ARMS,
     statements=(
         no_worse("8 entries, 3", "8 entries, 16", at=UP_TO),

@@ -2,6 +2,7 @@
 
 from attnkit.claims.base import Claim, Verdict, arms, register_claim
 from attnkit.claims.statements import better
+from attnkit.foundation.language import mark
 
 UP_TO = 2
 """Arms are read after 1,200 steps; they are tuned after 600."""
@@ -24,26 +25,34 @@ ARMS = arms(
     evaluate_every=60,
 )
 
-SEEN_NOTE = (
+SEEN_NOTE = mark(
     "None of the variants that were new had been trained when the prediction was committed; K=V "
     "and QKV are known from other claims on text, with fewer layers."
 )
 
 CLAIM = Claim(
     id="values_from_bottom",
-    title="Values of the bottom layer and keys of the middle beat sharing every second layer",
-    question="At half of the KV cache, should upper layers use the values of the bottom layer and "
-    "the keys of the middle one, or those of the layer below?",
-    source="FusedKV-Lite, arXiv 2512.03870",
-    says="Top layers want values from the bottom layer and keys from the middle: half of the "
-    "cache, and a lower loss.",
-    prediction="It does not hold: on text with four layers, its loss is not lower than that of "
-    "keys and values of every second layer.",
+    title=mark("Values of the bottom layer and keys of the middle beat sharing every second layer"),
+    question=mark(
+        "At half of the KV cache, should upper layers use the values of the bottom layer and the "
+        "keys of the middle one, or those of the layer below?"
+    ),
+    source=mark("FusedKV-Lite, arXiv 2512.03870"),
+    says=mark(
+        "Top layers want values from the bottom layer and keys from the middle: half of the cache, "
+        "and a lower loss."
+    ),
+    prediction=mark(
+        "It does not hold: on text with four layers, its loss is not lower than that of keys and "
+        "values of every second layer."
+    ),
     expected=Verdict.FAILED,
-    reason="After 1,200 steps the loss is 1.52 nats with values of the bottom layer and keys of "
-    "the middle one, 1.54 with those of every second layer, and 1.58 with keys and values in "
-    "every layer: models that share between layers are ahead of models that share nothing. More "
-    "steps were not tested.",
+    reason=mark(
+        "After 1,200 steps the loss is 1.52 nats with values of the bottom layer and keys of the "
+        "middle one, 1.54 with those of every second layer, and 1.58 with keys and values in every "
+        "layer: models that share between layers are ahead of models that share nothing. More "
+        "steps were not tested."
+    ),
     seen_note=SEEN_NOTE,
     arms=ARMS,
     statements=(
@@ -53,9 +62,13 @@ CLAIM = Claim(
             0,
             measure="loss",
             at=UP_TO,
-            in_words=(
-                "On text, values of the bottom layer and keys of the middle have",
-                "keys and values of every second layer",
+            text=mark(
+                "On text, values of the bottom layer and keys of the middle have a lower loss than "
+                "keys and values of every second layer"
+            ),
+            opposite=mark(
+                "On text, values of the bottom layer and keys of the middle have a higher loss "
+                "than keys and values of every second layer"
             ),
         ),
     ),
