@@ -10,6 +10,7 @@ from attnkit.claims import CLAIMS, Verdict
 from attnkit.claims.base import SCHEDULES, arm
 from attnkit.claims.statements import Statement, better, no_worse, worse
 from attnkit.evidence import presentation
+from attnkit.evidence.listing import readable, to_markdown
 from attnkit.evidence.presentation import (
     ClaimInWords,
     Outcome,
@@ -17,11 +18,10 @@ from attnkit.evidence.presentation import (
     claims_in_words,
     disagreement,
     new_claims,
-    readable,
     score_in_words,
-    to_markdown,
 )
 from attnkit.evidence.record import Records
+from attnkit.evidence.values import values_in_words
 from attnkit.evidence.verdict import judge_statement
 from attnkit.evidence.words import (
     finding_in_words,
@@ -30,7 +30,6 @@ from attnkit.evidence.words import (
     rises_in_words,
     statements_table,
     tuning_table,
-    values_in_words,
 )
 from attnkit.experiment.experiment import from_params
 from attnkit.ui.claims.rerun import quick_trials

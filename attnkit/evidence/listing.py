@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from attnkit.evidence.presentation import COLUMNS, EARLIER, Outcome, claims_in_words, score_in_words
+from attnkit.evidence.presentation import COLUMNS, Outcome, claims_in_words, score_in_words
+from attnkit.evidence.provenance import EARLIER
 from attnkit.evidence.record import Records
 from attnkit.evidence.simulation import errors_in_words
 from attnkit.foundation.tables import markdown_table

@@ -14,6 +14,7 @@ from typing import get_args
 from attnkit.claims import CLAIMS, Claim, Verdict
 from attnkit.claims.base import Seen, arm_title
 from attnkit.evidence.power import power_of
+from attnkit.evidence.provenance import made_in_words, seen_in_words
 from attnkit.evidence.record import Evidence, Records
 from attnkit.evidence.values import values_in_words
 from attnkit.evidence.words import (
@@ -35,12 +36,6 @@ class Outcome(StrEnum):
     TRUE = "came true"
     OPEN = "is undecided"
 
-
-EARLIER = mark(
-    "one schedule, learning rates chosen on two seeds, no variant followed, for some claims other "
-    "numbers of seeds"
-)
-"""What differed in the earlier rule."""
 
 _OUTCOMES = {
     Outcome.WRONG: mark("This prediction was wrong."),
@@ -64,21 +59,15 @@ _ENDINGS = {
     Verdict.UNDECIDED: mark("It is undecided."),
 }
 
-_SEEN_BEFORE: dict[Seen, str] = {
-    "nothing": mark("When it was written, we had seen nothing of this comparison."),
-    "a prototype": mark("When it was written, we had seen a prototype of this comparison."),
-    "an earlier run": mark("When it was written, we had seen an earlier run of this comparison."),
+_SEEN: dict[Seen, str] = {
+    # Translators: in the column "Seen before the prediction".
+    "nothing": mark("nothing"),
+    # Translators: in the column "Seen before the prediction".
+    "a prototype": mark("a prototype"),
+    # Translators: in the column "Seen before the prediction".
+    "an earlier run": mark("an earlier run"),
 }
-
-_CHANGED = {
-    "the rule": mark("The rule has been changed since the first run began."),
-    "the prediction": mark("The prediction has been changed since the first run began."),
-    "the rule and the prediction": mark(
-        "The rule and the prediction have been changed since the first run began."
-    ),
-    "": mark("Neither the prediction nor the rule has been changed since."),
-}
-"""Sentences by the value of `Evidence.changed`."""
+"""Cells by what we had seen."""
 
 _SCORES: dict[Seen, str] = {
     "nothing": mark("{n} of {all} where we had seen nothing"),
@@ -191,43 +180,12 @@ class ClaimInWords:
     @property
     def seen(self) -> str:
         """Observations before the prediction, and changes after it."""
-        claim, record = self.claim, self.evidence
-        parts = [tr(_SEEN_BEFORE[claim.seen])]
-        if claim.seen_note:
-            parts.append(tr(claim.seen_note))
-        if record is None or not record.first_run.date:
-            return " ".join(parts)
-        date = record.first_run.date
-        parts.append(tr("The first run of the record began on {date}.", date=date))
-        return " ".join([*parts, tr(_CHANGED[record.changed])])
+        return seen_in_words(self.claim, self.evidence)
 
     @property
     def made(self) -> str:
         """Seeds, versions and engine with which the record was made; empty without a record."""
-        if self.evidence is None:
-            return ""
-        record = self.evidence
-        seeds = {"n": record.n_seeds, "first": record.seeds[0], "last": record.seeds[-1]}
-        if record.is_of_earlier_rule:
-            form = tr(
-                "{n} seeds, from {first} to {last}, of the earlier rule ({rule}).",
-                rule=EARLIER,
-                **seeds,
-            )
-        elif record.quick:
-            form = tr("{n} seeds, from {first} to {last}, quick form.", **seeds)
-        else:
-            form = tr("{n} seeds, from {first} to {last}.", **seeds)
-        training = tr(
-            "attnkit {version}, claim {hash}, trained by {maker}: {steps:,} steps of single "
-            "models, tuning included, in {seconds:,.0f} s.",
-            version=record.version,
-            hash=record.hash,
-            maker=str(record.maker),
-            steps=record.model_steps,
-            seconds=record.seconds,
-        )
-        return f"{form} {training}"
+        return "" if self.evidence is None else made_in_words(self.evidence)
 
     @property
     def facts(self) -> dict[str, str]:
@@ -239,7 +197,7 @@ class ClaimInWords:
             tr("Expected verdict: {verdict}.", verdict=tr(claim.expected)),
             "" if self.outcome is None else tr(_OUTCOMES[self.outcome]),
         ]
-        unknown = tr("No record of this claim ships with this version.")
+        none = tr("No record of this claim ships with this version.")
         facts = {
             mark("Question"): tr(claim.question),
             mark("Found"): self.found,
@@ -250,7 +208,7 @@ class ClaimInWords:
             mark("Source"): tr(claim.source),
             mark("Prediction"): " ".join(filter(None, prediction)),
             mark("Seen before"): self.seen,
-            mark("Record"): self.made or unknown,
+            mark("Record"): self.made or none,
         }
         return {name: text for name, text in facts.items() if text}
 
@@ -274,7 +232,7 @@ class ClaimInWords:
             "numbers": ". ".join(filter(None, (self.found_in_numbers, self.outlook, later))),
             "predicted": " ".join(predicted),
             "came_true": "" if self.outcome is None else tr(_CAME_TRUE[self.outcome]),
-            "seen": tr(self.claim.seen),
+            "seen": tr(_SEEN[self.claim.seen]),
             "source": tr(self.claim.source),
             "family": tr(self.claim.family),
         }

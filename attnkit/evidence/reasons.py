@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from attnkit.claims.names import joined
 from attnkit.evidence.question import Sentence
 from attnkit.foundation.language import mark
 
@@ -29,9 +30,9 @@ _ADDRESS = mark("With K=V, one vector is both the address and the content of a t
 TRANSLATION = (
     Sentence(
         "cross_attention",
-        held=mark("{roles} One matrix did not serve both here.", roles=_ROLES),
+        held=joined(_ROLES, mark("One matrix did not serve both here.")),
         failed=mark("Here one vector per token can be key and value at once."),
-        undecided=mark("{roles} Whether one matrix can serve both here is open.", roles=_ROLES),
+        undecided=joined(_ROLES, mark("Whether one matrix can serve both here is open.")),
     ),
     Sentence(
         "without_matrices",
@@ -50,17 +51,9 @@ TRANSLATION = (
 VALUE = (
     Sentence(
         "no_value",
-        held=mark("{roles} {one_map}", roles=_ROLES, one_map=_ONE_MAP),
-        failed=mark(
-            "{roles} {one_map} Within these steps it was lost.",
-            roles=_ROLES,
-            one_map=_ONE_MAP,
-        ),
-        undecided=mark(
-            "{roles} {one_map} Whether it is lost within these steps is open.",
-            roles=_ROLES,
-            one_map=_ONE_MAP,
-        ),
+        held=joined(_ROLES, _ONE_MAP),
+        failed=joined(_ROLES, _ONE_MAP, mark("Within these steps it was lost.")),
+        undecided=joined(_ROLES, _ONE_MAP, mark("Whether it is lost within these steps is open.")),
     ),
     Sentence(
         "several_heads_no_value",
@@ -86,18 +79,9 @@ TWO_SPACES = (
 EXPRESSIVENESS = (
     Sentence(
         "narrow_head_slow",
-        held=mark(
-            "{address} In a narrow head, learning to hold both takes more steps.",
-            address=_ADDRESS,
-        ),
-        failed=mark(
-            "{address} Learning to hold both did not take many more steps.",
-            address=_ADDRESS,
-        ),
-        undecided=mark(
-            "{address} Whether learning to hold both takes more steps is open.",
-            address=_ADDRESS,
-        ),
+        held=joined(_ADDRESS, mark("In a narrow head, learning to hold both takes more steps.")),
+        failed=joined(_ADDRESS, mark("Learning to hold both did not take many more steps.")),
+        undecided=joined(_ADDRESS, mark("Whether learning to hold both takes more steps is open.")),
         statement=0,
     ),
     Sentence(

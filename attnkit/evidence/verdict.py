@@ -33,6 +33,7 @@ from jaxtyping import Float64
 from scipy.special import bdtr, bdtrc, betaincinv, stdtr
 
 from attnkit.claims.base import FOLLOWED, LEAST_SEEDS, LONGEST, Verdict
+from attnkit.claims.names import joined
 from attnkit.claims.statements import Statement
 from attnkit.foundation.language import Message, mark
 from attnkit.training.statistics import mean_interval, median_interval
@@ -100,10 +101,7 @@ _RULES = (
     ),
 )
 
-RULE = Message(
-    "\n".join(f"{{rule_{place}}}" for place in range(len(_RULES))),
-    {f"rule_{place}": rule for place, rule in enumerate(_RULES)},
-)
+RULE = joined(*_RULES, between="\n")
 """The rule in words, as Markdown for pages; `tr` translates it."""
 
 
