@@ -37,6 +37,13 @@ class Outcome(StrEnum):
     OPEN = "is undecided"
 
 
+_UNKNOWN = {
+    Outcome.WRONG: mark("The reason is unknown."),
+    Outcome.TRUE: "",
+    Outcome.OPEN: mark("The seeds do not settle it."),
+}
+"""Sentences in place of a reason, by outcome."""
+
 _OUTCOMES = {
     Outcome.WRONG: mark("This prediction was wrong."),
     Outcome.TRUE: mark("This prediction came true."),
@@ -111,11 +118,7 @@ class ClaimInWords:
         """The reason for the verdict; empty for a predicted one without a recorded reason."""
         if self.outcome is None:
             return ""
-        unknown = {
-            Outcome.WRONG: mark("The reason is unknown."),
-            Outcome.OPEN: mark("The seeds do not settle it."),
-        }
-        return tr(self.claim.reason or unknown.get(self.outcome, ""))
+        return tr(self.claim.reason or _UNKNOWN[self.outcome])
 
     @property
     def outlook(self) -> str:

@@ -142,8 +142,8 @@ def tuning_table(evidence: Evidence) -> Table:
             )
             for schedule in dict.fromkeys(one.schedule for one in tuning.tried)
         ]
-        parts = (f"{tuning.rate:g}", tr(tuning.schedule or ""))
-        found, steps = (
+        rate = f"{tuning.rate:g}"
+        found = f"{rate}, {tr(tuning.schedule)}" if tuning.schedule else rate
             ", ".join(filter(None, parts)),
             in_language(f"{tuning.steps:,}", tuning.steps),
         )
