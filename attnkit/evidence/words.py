@@ -144,9 +144,7 @@ def tuning_table(evidence: Evidence) -> Table:
         ]
         rate = f"{tuning.rate:g}"
         found = f"{rate}, {tr(tuning.schedule)}" if tuning.schedule else rate
-            ", ".join(filter(None, parts)),
-            in_language(f"{tuning.steps:,}", tuning.steps),
-        )
+        steps = in_language(f"{tuning.steps:,}", tuning.steps)
         rows.append((arm_title(name), found, steps, "; ".join(tried), _note_on(tuning)))
     head = (
         tr("Variant"),
