@@ -13,7 +13,7 @@ from attnkit.claims.base import arm
 from attnkit.claims.statements import no_worse, worse
 from attnkit.evidence.gathering import gather
 from attnkit.evidence.question import Answer, Numbers, Reply, Topic
-from attnkit.evidence.questions import QUESTIONS
+from attnkit.evidence.questions import QUESTIONS, WHY
 from attnkit.evidence.record import Curve, Records, load_shipped
 from attnkit.foundation.language import Message
 
@@ -68,10 +68,10 @@ def test_a_question_can_be_asked_guessed_and_answered(question, evidence):
     assert question.claims[0] in {part.claim for part in question.numbers}
     for verdict in VERDICTS:
         for reply in question.conclusion:
-            text = reply.reply(verdict, verdict)
+            text = reply.answer(verdict, verdict)
             assert re.match(r"(Yes|No|Not decided)\b", text)
             assert text.startswith("Not decided") == (verdict is Verdict.UNDECIDED)
-            probable = reply.reply(verdict, Verdict.UNDECIDED)
+            probable = reply.answer(verdict, Verdict.UNDECIDED)
             yes_or_no = "Probably yes" if text.startswith("Yes") else "Probably not"
             assert probable.startswith("Not decided" if "Not decided" in text else yes_or_no)
         texts = [sentence.text(verdict) for sentence in (*question.conclusion, *question.reason)]
@@ -98,6 +98,16 @@ def test_a_question_can_be_asked_guessed_and_answered(question, evidence):
     nothing = Answer(question, Records())
     assert nothing.reason == nothing.conclusion == ""
     assert nothing.numbers == []
+
+
+def test_why_there_are_three_matrices_has_a_sentence_for_every_verdict():
+    """What is only probable is called so."""
+    for reply in WHY.conclusion:
+        texts = [reply.answer(*pair) for pair in product(VERDICTS, repeat=2)]
+        assert len(set(texts)) == 5
+        assert well_formed(*texts)
+        assert all(isinstance(text, Message) for text in texts)
+        assert ["probably" in text for text in texts].count(True) == 4
 
 
 def asked(*conclusion):

@@ -83,7 +83,7 @@ class Reply(Sentence):
     probably_held: str = ""
     probably_failed: str = ""
 
-    def reply(self, alone: Verdict, together: Verdict) -> str:
+    def answer(self, alone: Verdict, together: Verdict) -> str:
         """Return the text for the verdicts on the claim, read alone and read with all others."""
         if alone in (Verdict.UNDECIDED, together):
             return self.text(alone)
@@ -117,17 +117,15 @@ class Topic:
             statement: See `Sentence`.
         """
         yes, no = (self.yes, self.probably_yes), (self.no, self.probably_no)
-        (held_text, probably_held), (failed, probably_failed) = (
-            (yes, no) if held == "yes" else (no, yes)
-        )
+        if_held, if_failed = (yes, no) if held == "yes" else (no, yes)
         return Reply(
             claim,
-            held_text,
-            failed,
-            self.undecided,
-            statement,
-            probably_held=probably_held,
-            probably_failed=probably_failed,
+            held=if_held[0],
+            failed=if_failed[0],
+            undecided=self.undecided,
+            statement=statement,
+            probably_held=if_held[1],
+            probably_failed=if_failed[1],
         )
 
 
@@ -300,7 +298,7 @@ class Answer:
                 continue
             alone = sentence.verdict_alone(self.records[sentence.claim])
             answers.add(sentence.text(alone).split()[0].strip(",:"))  # in English
-            texts.append(tr(sentence.reply(alone, sentence.verdict_together(self.records))))
+            texts.append(tr(sentence.answer(alone, sentence.verdict_together(self.records))))
         if {"Yes", "No"} <= answers:
             texts.insert(0, tr("It depends."))
         return " ".join(texts)
