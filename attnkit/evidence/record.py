@@ -37,7 +37,6 @@ from attnkit.evidence.verdict import (
     with_rivals,
 )
 from attnkit.foundation.display import Plotted
-from attnkit.foundation.language import ENGLISH, reading
 from attnkit.training.engine import Engine
 from attnkit.training.maker import Maker
 
@@ -300,8 +299,7 @@ class Records(dict[str, Evidence]):
             {**(_summary(record, self.verdicts[name]) if summarised else {}), **record.to_dict()}
             for name, record in self.items()
         )
-        with reading(ENGLISH):  # what is recorded is in English, whoever downloads it
-            lines = [json.dumps(entry, ensure_ascii=False, allow_nan=False) for entry in entries]
+        lines = [json.dumps(entry, ensure_ascii=False, allow_nan=False) for entry in entries]
         return '{"claims": [\n' + ",\n".join(lines) + "\n]}\n"
 
 
