@@ -203,14 +203,17 @@ class ClaimInWords:
         none = tr("No record of this claim ships with this version.")
         facts = {
             mark("Question"): tr(claim.question),
+            # Translators: heading of what was found.
             mark("Found"): self.found,
             mark("Verdict"): self.cells["verdict_in_full"] if is_known else "",
             mark("Reason"): f"{self.reason} {self.outlook}".strip(),
+            # Translators: heading above statements that were tested.
             mark("Tested"): "" if is_known else f"{tested}.",
             mark("Claim"): tr(claim.says),
             mark("Source"): tr(claim.source),
             mark("Prediction"): " ".join(filter(None, prediction)),
             mark("Seen before"): self.seen,
+            # Translators: heading of how the recorded evidence was made.
             mark("Record"): self.made or none,
         }
         return {name: text for name, text in facts.items() if text}
@@ -251,6 +254,7 @@ COLUMNS = {
     "came_true": mark("As predicted"),
     "seen": mark("Seen before the prediction"),
     "source": mark("Who says it"),
+    # Translators: kind of claim: what people ask, what papers say, our own.
     "family": mark("Kind"),
 }
 """Marked headings of the columns of tables of all claims."""

@@ -191,11 +191,14 @@ def _number(evidence: Evidence, arm: str, form: str) -> str:
     if form == "rises":
         return _rises(evidence, arm) if is_known else tr("It was not run.")
     if not is_known:
+        # Translators: in place of a number.
         return tr("not run")
     if form == "steps":
         doublings = evidence.scores[arm]["steps_to_solve"][-1]
         median = 2 ** np.median(np.where(np.isnan(doublings), np.inf, doublings))
-        return _whole(median) if np.isfinite(median) else tr("more than we gave")
+        # Translators: in place of a number of steps: more than we gave for training.
+        more = tr("more than we gave")
+        return _whole(median) if np.isfinite(median) else more
     if form == "half":
         curve = evidence.curves[arm]
         solved = curve.steps[curve.solved >= 0.5]
@@ -227,6 +230,7 @@ def _mean(evidence: Evidence, arm: str, measure: str, at: int) -> str:
         return tr("{n} of {all}", n=n_solved, all=n)
     mean = evidence.mean(arm, measure, at)
     if np.isnan(mean):
+        # Translators: in place of an accuracy or loss.
         return tr("nothing (diverged)")
     if measure in ("loss", "asymmetry"):
         return f"{mean:.2f}"

@@ -25,7 +25,10 @@ def values_in_words(evidence: Evidence, statement: Statement, finding: Finding) 
         (left, n_left), (right, n_right) = solved
         text = tr(
             "{left} of {n_left} against {right} of {n_right} seeds solve the task",
-            **{"left": left, "n_left": n_left, "right": right, "n_right": n_right},
+            left=left,
+            n_left=n_left,
+            right=right,
+            n_right=n_right,
         )
     else:
         seeds = tr_n("{n} seed", "{n} seeds", finding.n_pairs)
@@ -68,10 +71,12 @@ def _values_of_arms(evidence: Evidence, statement: Statement) -> str:
         return tr("{number} nats", number=first) if is_in_nats else first
     if is_in_nats:
         return tr("{left} against {right} nats", left=first, right=others[0])
+    # Translators: values of two variants, such as "50% against 99%".
     return tr("{left} against {right}", left=first, right=others[0])
 
 
 _MEDIAN_STEPS = {
+    # Translators: steps until two variants solve the task; "we gave" steps for training.
     (True, True): mark("{left:,.0f} against {right:,.0f} steps, median"),
     (True, False): mark("{left:,.0f} steps against more than we gave, median"),
     (False, True): mark("more than we gave against {right:,.0f} steps, median"),

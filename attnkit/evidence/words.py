@@ -101,7 +101,9 @@ def statements_table(evidence: Evidence) -> Table:
         for statement, finding in zip(evidence.statements, evidence.findings, strict=True)
     ]
     head = (
+        # Translators: heading above statements that were tested.
         tr("Tested"),
+        # Translators: heading above numbers of seeds that have solved the task.
         tr("Solved"),
         tr("Seeds"),
         tr("Difference"),
@@ -204,13 +206,16 @@ def pairs_in_words(statement: Statement, finding: Finding) -> str:
     )
     if not finding.n_lost:
         return pairs
+    # Translators: number of seeds with which a run diverged.
     lost = tr("diverged with {n}", n=finding.n_lost)
     return f"{pairs}, {lost}"
 
 
+# Translators: numbers of seeds; alike are those with which neither variant is better.
 _BETTER_FIRST = mark(
     "better with {n} of {all} seeds [{low} to {high}], worse with {n_others}, alike with {n_alike}"
 )
+# Translators: numbers of seeds; alike are those with which neither variant is better.
 _WORSE_FIRST = mark(
     "worse with {n} of {all} seeds [{low} to {high}], better with {n_others}, alike with {n_alike}"
 )
