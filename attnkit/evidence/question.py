@@ -140,9 +140,8 @@ class Numbers:
     `{arm:after@end}` are the numbers of these steps. `{arm:steps}` is the median number of steps to
     solve the task, `{arm:half}` that of the evaluation at which half of the runs have solved it,
     and `{arm:rises}` is the sentence that its accuracy still rises at the last step, or no longer
-    does. `{arm+}` and the like are
-    of the arm that is trained for longer, with the better one of its schedules. `{#1}` is the
-    difference of the first statement with its interval.
+    does. `{arm+}` and the like are of the arm that is trained for longer, with the better one of
+    its schedules. `{#1}` is the difference of the first statement with its interval.
 
     Attributes:
         claim: Id of the claim.
