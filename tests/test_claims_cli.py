@@ -12,7 +12,7 @@ from attnkit import __version__
 from attnkit.claims import CLAIMS
 from attnkit.command.outputs import marks
 from attnkit.evidence import gathering, record
-from attnkit.evidence.presentation import readable, to_markdown
+from attnkit.evidence.listing import readable, to_markdown
 from attnkit.evidence.record import Records, load_shipped
 from attnkit.evidence.trials import FIRST_SEED
 from attnkit.experiment import memory as limits

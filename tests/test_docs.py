@@ -9,7 +9,7 @@ from documents import PAGES, ROOT, sections_with_python
 
 from attnkit import __version__
 from attnkit.command.outputs import marks
-from attnkit.evidence.presentation import to_markdown
+from attnkit.evidence.listing import to_markdown
 from attnkit.evidence.questions import answers_in_markdown
 from attnkit.evidence.record import load_shipped
 

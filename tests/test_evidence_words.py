@@ -10,6 +10,7 @@ from attnkit.claims import CLAIMS, Verdict
 from attnkit.claims.base import SCHEDULES, arm
 from attnkit.claims.statements import Statement, better, no_worse, worse
 from attnkit.evidence import presentation
+from attnkit.evidence.listing import readable, to_markdown
 from attnkit.evidence.presentation import (
     ClaimInWords,
     Outcome,
@@ -17,11 +18,10 @@ from attnkit.evidence.presentation import (
     claims_in_words,
     disagreement,
     new_claims,
-    readable,
     score_in_words,
-    to_markdown,
 )
 from attnkit.evidence.record import Records
+from attnkit.evidence.values import values_in_words
 from attnkit.evidence.verdict import judge_statement
 from attnkit.evidence.words import (
     finding_in_words,
@@ -30,7 +30,6 @@ from attnkit.evidence.words import (
     rises_in_words,
     statements_table,
     tuning_table,
-    values_in_words,
 )
 from attnkit.experiment.experiment import from_params
 from attnkit.ui.claims.rerun import quick_trials
@@ -152,9 +151,10 @@ VALUES = {
     worse("Q=K", "QKV", measure="loss"): "0.50 against 0.00 nats",
     TWO: "0.50 against diverged nats",
     by_hand("QKV", measure="mean_accuracy", high=0.5): "100%",
-    worse(
-        "Q=K", "QKV", 2, measure="steps_to_solve"
-    ): "more than we gave against 1,024 steps, median",
+    worse("Q=K", "QKV", 2, **STEPS): "more than we gave against 1,024 steps, median",
+    worse("QKV", "Q=K", 2, **STEPS): "1,024 steps against more than we gave, median",
+    worse("K=V", "Q=K", 2, **STEPS): "more steps than we gave with both, median",
+    by_hand("QKV", measure="loss", high=0.5): "0.00 nats",
 }
 
 
@@ -324,12 +324,14 @@ def test_sizes_of_caches_are_told_as_far_as_they_differ():
     """Three layers keep keys and values of six numbers; a key can be rotated again."""
     recall = {"task": "mqar", "d_model": 16, "d_head": 6, "n_layers": 3, "positions": "rope"}
 
-    def told(*variants, **settings):
-        arms = tuple(arm(variant, **{**recall, **settings}) for variant in ("QKV", *variants))
+    def told(*variants, against="QKV", **settings):
+        arms = tuple(arm(variant, **{**recall, **settings}) for variant in (against, *variants))
         return cache_in_words(
-            small_claim(arms=arms, statements=[no_worse(one, "QKV") for one in variants])
+            small_claim(arms=arms, statements=[no_worse(one, against) for one in variants])
         )
 
+    twice = told("Q=K=V", against="K=V")
+    assert twice == "KV cache: 36 numbers per token, or 18 if computed again at every step."
     assert told("Q=V", positions="none") == "KV cache: 36 numbers per token."
     assert told("K=V", "K=V rotate_values") == (
         "KV cache, numbers per token: QKV: 36; K=V: 36, or 18 if computed again at every step; "

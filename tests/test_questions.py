@@ -12,9 +12,10 @@ from attnkit.claims import CLAIMS, Verdict
 from attnkit.claims.base import arm
 from attnkit.claims.statements import no_worse, worse
 from attnkit.evidence.gathering import gather
-from attnkit.evidence.question import Answer, Numbers, Sentence
-from attnkit.evidence.questions import QUESTIONS
+from attnkit.evidence.question import Answer, Numbers, Reply, Topic
+from attnkit.evidence.questions import QUESTIONS, WHY
 from attnkit.evidence.record import Curve, Records, load_shipped
+from attnkit.foundation.language import Message
 
 VERDICTS = tuple(Verdict)
 ANSWERS = ("Yes", "No", "It depends", "Not decided", "Probably yes", "Probably not")
@@ -46,14 +47,16 @@ def well_formed(*sentences):
 def test_a_question_can_be_asked_guessed_and_answered(question, evidence):
     """It has a title, a source and a guess for each verdict, and names its claims once each.
 
-    What is drawn first is part of the answer. Every clause and reason has a text for every verdict:
-    a clause begins with its answer, a reason is a whole sentence, and neither has numbers. The
-    short answer begins with its verdict word, whatever the verdicts are. Numbers are those of the
-    evidence, each claim's told once. It is told as far as there is evidence, in its order.
+    What is drawn first is part of the answer. The short answer and the reason have a whole sentence
+    for every verdict, without numbers, and the former begins with its verdict word, whatever the
+    verdicts are. Numbers are those of the evidence, each claim's told once. It is told as far as
+    there is evidence, in its order. All texts are marked for translators.
     """
     assert re.fullmatch("[a-z_]+", question.id)
     for text in (question.title, question.asked, question.source, question.guess):
         assert text == text.strip() != ""
+        assert isinstance(text, Message)
+    assert all(isinstance(text, Message) for text in question.guesses)
     assert question.title.endswith("?")
     assert question.guess.endswith("?")
     assert sorted(question.guesses.values()) == sorted(VERDICTS)
@@ -64,14 +67,17 @@ def test_a_question_can_be_asked_guessed_and_answered(question, evidence):
     assert question.claims[0] in {part.claim for part in question.conclusion}
     assert question.claims[0] in {part.claim for part in question.numbers}
     for verdict in VERDICTS:
-        for clause in question.conclusion:
-            text = clause.text(verdict)
-            assert re.match(r"(yes|no|not decided)\b", text)
-            assert text.startswith("not decided") == (verdict is Verdict.UNDECIDED)
-            assert not re.search(r"\d|\.$", text)
-        reasons = [sentence.text(verdict) for sentence in question.reason]
-        assert well_formed(*reasons)
-        assert not re.search(r"\d", " ".join(reasons))
+        for reply in question.conclusion:
+            text = reply.answer(verdict, verdict)
+            assert re.match(r"(Yes|No|Not decided)\b", text)
+            assert text.startswith("Not decided") == (verdict is Verdict.UNDECIDED)
+            probable = reply.answer(verdict, Verdict.UNDECIDED)
+            yes_or_no = "Probably yes" if text.startswith("Yes") else "Probably not"
+            assert probable.startswith("Not decided" if "Not decided" in text else yes_or_no)
+        texts = [sentence.text(verdict) for sentence in (*question.conclusion, *question.reason)]
+        assert well_formed(*texts)
+        assert all(isinstance(text, Message) for text in texts)
+        assert not re.search(r"\d", " ".join(texts))
     for verdicts in product(VERDICTS, repeat=len(question.conclusion)):
         told = said_by(question, verdicts)
         assert well_formed(told)
@@ -82,7 +88,9 @@ def test_a_question_can_be_asked_guessed_and_answered(question, evidence):
     assert len(whole) == len({numbers.claim for numbers in question.numbers}) in (3, 4)
     assert well_formed(*whole)
     assert all(re.search(r"\d", text) and "not run" not in text for text in whole)
-    assert all("{" in numbers.template for numbers in question.numbers)
+    for numbers in question.numbers:
+        assert isinstance(numbers.template, Message)
+        assert "{" in numbers.template
     missing = question.numbers[0].claim
     some = Answer(question, Records({n: one for n, one in evidence.items() if n != missing}))
     assert some.numbers == whole[1:]
@@ -92,17 +100,27 @@ def test_a_question_can_be_asked_guessed_and_answered(question, evidence):
     assert nothing.numbers == []
 
 
+def test_why_there_are_three_matrices_has_a_sentence_for_every_verdict():
+    """What is only probable is called so."""
+    for reply in WHY.conclusion:
+        texts = [reply.answer(*pair) for pair in product(VERDICTS, repeat=2)]
+        assert len(set(texts)) == 5
+        assert well_formed(*texts)
+        assert all(isinstance(text, Message) for text in texts)
+        assert ["probably" in text for text in texts].count(True) == 4
+
+
 def asked(*conclusion):
-    """Return a question with other clauses of its short answer."""
+    """Return a question with other sentences of its short answer."""
     return replace(QUESTIONS["value"], conclusion=conclusion)
 
 
 def said_by(question, verdicts):
-    """Return the clauses of a question with these verdicts, joined as the page joins them."""
-    texts = [c.text(v) for c, v in zip(question.conclusion, verdicts, strict=True)]
-    clauses = [Sentence(f"claim_{i}", text, text, text) for i, text in enumerate(texts)]
-    records = Records.of(made_up(small_claim(one.claim)) for one in clauses)
-    return Answer(asked(*clauses), records).conclusion
+    """Return the short answer to a question if its claims have these verdicts."""
+    texts = [reply.text(v) for reply, v in zip(question.conclusion, verdicts, strict=True)]
+    replies = [Reply(f"claim_{i}", text, text, text) for i, text in enumerate(texts)]
+    records = Records.of(made_up(small_claim(one.claim)) for one in replies)
+    return Answer(asked(*replies), records).conclusion
 
 
 BY_SHARING = small_claim(
@@ -116,27 +134,28 @@ BY_SHARING = small_claim(
 @pytest.mark.parametrize(
     ("accuracy", "n_together", "told"),
     [
-        ({"Q_K": 0.5, "K_V": 1.0}, 1, "Yes for a, and yes for b."),
-        ({"Q_K": 0.5, "K_V": 0.5}, 1, "It depends: yes for a, no for b."),
-        ({"Q_K": 1.0, "K_V": 0.5}, 1, "No for a, and no for b."),
-        ({"Q_K": 0.5, "K_V": 1.0}, 10_000, "Yes for a, and probably yes for b."),
-        ({"Q_K": 1.0, "K_V": 0.5}, 10_000, "Probably not for a, and no for b."),
-        ({"QKV": np.nan}, 1, "Not decided for a, and not decided for b."),
+        ({"Q_K": 0.5, "K_V": 1.0}, 1, "Yes for a. Yes for b."),
+        ({"Q_K": 0.5, "K_V": 0.5}, 1, "It depends. Yes for a. No for b."),
+        ({"Q_K": 1.0, "K_V": 0.5}, 1, "No for a. No for b."),
+        ({"Q_K": 0.5, "K_V": 1.0}, 10_000, "Yes for a. Probably yes for b."),
+        ({"Q_K": 1.0, "K_V": 0.5}, 10_000, "Probably not for a. No for b."),
+        ({"QKV": np.nan}, 1, "Not decided for a. Not decided for b."),
     ],
 )
 def test_an_answer_follows_from_statements_and_the_number_of_claims(accuracy, n_together, told):
     """A statement is only probable where it does not stand at Holm's strictest level."""
     record = made_up(BY_SHARING, MadeUp(lambda _: None, **{"QKV": 1.0, **accuracy}))
-    clauses = [
-        Sentence(BY_SHARING.id, *(f"{a} for {what}" for a in ("yes", "no", "not decided")), at)
+    begin = ("Yes", "Probably yes", "No", "Probably not", "Not decided")
+    replies = [
+        Topic(*(f"{one} for {what}." for one in begin)).reply(BY_SHARING.id, "yes", at)
         for at, what in enumerate("ab")
     ]
     others = {f"other {n}": record for n in range(1, n_together)}
     records = Records({BY_SHARING.id: record} | others)
-    assert Answer(asked(*clauses), records).conclusion == told
+    assert Answer(asked(*replies), records).conclusion == told
     texts = dict(zip(Verdict, ("Yes.", "No.", "Open."), strict=True))
     for at, clause in ((None, record.judgement), (0, record.findings[0])):
-        sentence = Sentence(BY_SHARING.id, *texts.values(), at)
+        sentence = Reply(BY_SHARING.id, *texts.values(), at)
         assert sentence.verdict_alone(record) is clause.verdict
         records.verdicts = {BY_SHARING.id: Verdict.UNDECIDED}
         if at is None:
@@ -166,13 +185,13 @@ def test_numbers_are_means_over_seeds_at_multiples_of_the_steps(evidence):
         "{Q=K:@end}, {Q=K:solved@end}, {Q=K:loss@end}": "98%, 2 of 2, 0.38",
         "{Q=K:after}, {Q=K:after@2}, {Q=K:after@8}, {Q=K:after@end}": "600, 1,200, 4,800, 4,800",
         "{Q=K:half}, {#1}": "300, median difference +0.0 points",
-        "{Q=K:solved}, {Q=K:solved@4}, {Q=K:rises}": "0 of 2, 1 of 2, and it still rises",
-        "{K=V}": "not run",
+        "{Q=K:solved}, {Q=K:solved@4}, {Q=K:rises}": "0 of 2, 1 of 2, It still rises.",
+        "{K=V}, {K=V:rises}": "not run, It was not run.",
     }.items():
         assert Numbers("direction", template).in_words(record) == told
     flat = {"Q=K": {"accuracy": own["accuracy"][[0, 3, 3, 3]]}}
     numbers = Numbers("direction", "{Q=K}, {Q=K:rises}")
-    assert numbers.in_words(replace(record, scores=flat)) == "20%, where it no longer rises"
+    assert numbers.in_words(replace(record, scores=flat)) == "20%, It no longer rises."
     never = {"Q=K": Curve.of(steps, np.zeros((3, 2)), "accuracy")}
     numbers = Numbers("direction", "{Q=K:half}")
     assert numbers.in_words(replace(record, curves=never)) == "more than 450"

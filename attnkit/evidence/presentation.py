@@ -1,7 +1,7 @@
 """Presentation of a claim: the sentences, cells and tables that pages and notebooks lay out.
 
-The Questions page, cards in notebooks, the report, the command line and docs/claims.md take their
-texts from here. Texts are plain, without Markdown or HTML.
+The Questions page, cards in notebooks, the report and the tables of `attnkit.evidence.listing` take
+their texts from here. Texts are plain, without Markdown or HTML, and in the reader's language.
 """
 
 from __future__ import annotations
@@ -12,35 +12,75 @@ from enum import StrEnum
 from typing import get_args
 
 from attnkit.claims import CLAIMS, Claim, Verdict
-from attnkit.claims.base import Arm, Seen
+from attnkit.claims.base import Seen, arm_title
 from attnkit.evidence.power import power_of
+from attnkit.evidence.provenance import made_in_words, seen_in_words
 from attnkit.evidence.record import Evidence, Records
-from attnkit.evidence.simulation import errors_in_words
+from attnkit.evidence.values import values_in_words
 from attnkit.evidence.words import (
     finding_in_words,
     followed_in_words,
     found_in_words,
     main_statement,
     tested_in_words,
-    values_in_words,
 )
-from attnkit.foundation.tables import markdown_table
-from attnkit.foundation.words import capitalised, listed
+from attnkit.foundation.language import in_language, mark, tr
+from attnkit.foundation.words import listed
 from attnkit.training.summary import percent
 
 
 class Outcome(StrEnum):
-    """Outcome of a prediction, worded as the end of a sentence."""
+    """Outcome of a prediction, worded as the end of an English sentence."""
 
     WRONG = "was wrong"
     TRUE = "came true"
     OPEN = "is undecided"
 
 
-_EARLIER = (
-    "one schedule, learning rates chosen on two seeds, no variant followed, for some claims other "
-    "numbers of seeds"
-)
+_UNKNOWN = {
+    Outcome.WRONG: mark("The reason is unknown."),
+    Outcome.TRUE: "",
+    Outcome.OPEN: mark("The seeds do not settle it."),
+}
+"""Sentences in place of a reason, by outcome."""
+
+_OUTCOMES = {
+    Outcome.WRONG: mark("This prediction was wrong."),
+    Outcome.TRUE: mark("This prediction came true."),
+    Outcome.OPEN: mark("This prediction is undecided."),
+}
+
+_CAME_TRUE = {
+    # Translators: in the column "As predicted".
+    Outcome.TRUE: mark("yes"),
+    Outcome.OPEN: mark("? undecided"),
+    # Translators: in the column "As predicted".
+    Outcome.WRONG: mark("✗ no"),
+}
+"""Cells by outcome."""
+
+_ENDINGS = {
+    # Translators: said of the statement that was tested.
+    Verdict.HELD: mark("It held."),
+    Verdict.FAILED: mark("It did not hold here."),
+    Verdict.UNDECIDED: mark("It is undecided."),
+}
+
+_SEEN: dict[Seen, str] = {
+    # Translators: in the column "Seen before the prediction".
+    "nothing": mark("nothing"),
+    # Translators: in the column "Seen before the prediction".
+    "a prototype": mark("a prototype"),
+    # Translators: in the column "Seen before the prediction".
+    "an earlier run": mark("an earlier run"),
+}
+"""Cells by what we had seen."""
+
+_SCORES: dict[Seen, str] = {
+    "nothing": mark("{n} of {all} where we had seen nothing"),
+    "a prototype": mark("{n} of {all} where we had seen a prototype"),
+    "an earlier run": mark("{n} of {all} where we had seen an earlier run"),
+}
 
 
 @dataclass(frozen=True)
@@ -69,16 +109,16 @@ class ClaimInWords:
     @property
     def verdict_line(self) -> str:
         """The verdict with its mark."""
-        return "not run yet" if self.verdict is None else f"{self.verdict.mark} {self.verdict}"
+        if self.verdict is None:
+            return tr("not run yet")
+        return f"{self.verdict.mark} {tr(self.verdict)}"
 
     @property
     def reason(self) -> str:
         """The reason for the verdict; empty for a predicted one without a recorded reason."""
-        unknown = {
-            Outcome.WRONG: "The reason is unknown.",
-            Outcome.OPEN: "The seeds do not settle it.",
-        }
-        return "" if self.outcome is None else self.claim.reason or unknown.get(self.outcome, "")
+        if self.outcome is None:
+            return ""
+        return tr(self.claim.reason or _UNKNOWN[self.outcome])
 
     @property
     def outlook(self) -> str:
@@ -87,10 +127,17 @@ class ClaimInWords:
             return ""
         n_seeds = 2 * self.evidence.n_seeds
         probability = power_of(self.evidence, n_seeds, self.n_together)
-        about = f"about {percent(probability)}" if probability >= 0.01 else "less than 1%"
-        return (
-            f"With twice as many seeds ({n_seeds}) it would be decided with a probability of "
-            f"{about}."
+        if probability < 0.01:
+            return tr(
+                "With twice as many seeds ({n_seeds}) it would be decided with a probability of "
+                "less than 1%.",
+                n_seeds=n_seeds,
+            )
+        return tr(
+            "With twice as many seeds ({n_seeds}) it would be decided with a probability of about "
+            "{probability}.",
+            n_seeds=n_seeds,
+            probability=percent(probability),
         )
 
     @property
@@ -105,7 +152,7 @@ class ClaimInWords:
         statement, finding = main_statement(self.evidence, self.verdict)
         found = found_in_words(statement, finding)
         if self.verdict is Verdict.UNDECIDED is not finding.verdict:
-            found = f"Probably: {found}"
+            found = tr("Probably: {sentence}", sentence=found)
         return f"{found} ({values_in_words(self.evidence, statement, finding)})."
 
     @property
@@ -125,66 +172,49 @@ class ClaimInWords:
         if self.evidence is None or self.verdict is None:
             return ""
         statement, finding = main_statement(self.evidence, self.verdict)
-        ending = {
-            Verdict.HELD: "It held.",
-            Verdict.FAILED: "It did not hold here.",
-            Verdict.UNDECIDED: "It is undecided.",
-        }[finding.verdict]
+        sentences = [
+            tr("Tested: “{statement}”.", statement=tested_in_words(statement, finding)),
+            tr(_ENDINGS[finding.verdict]),
+        ]
         if self.verdict is Verdict.UNDECIDED is not finding.verdict:
-            ending += " Read together with all other claims, the claim is undecided."
-        return f"{finding.verdict.mark} Tested: “{tested_in_words(statement, finding)}”. {ending}"
+            sentences.append(tr("Read together with all other claims, the claim is undecided."))
+        return " ".join([finding.verdict.mark, *sentences])
 
     @property
     def seen(self) -> str:
         """Observations before the prediction, and changes after it."""
-        claim, record = self.claim, self.evidence
-        parts = [f"When it was written, we had seen {claim.seen} of this comparison."]
-        if claim.seen_note:
-            parts.append(claim.seen_note)
-        if record is None or not record.first_run.date:
-            return " ".join(parts)
-        parts.append(f"The first run of the record began on {record.first_run.date}.")
-        if record.changed:
-            verb = "have" if " and " in record.changed else "has"
-            parts.append(
-                f"{capitalised(record.changed)} {verb} been changed since the first run began."
-            )
-        else:
-            parts.append("Neither the prediction nor the rule has been changed since.")
-        return " ".join(parts)
+        return seen_in_words(self.claim, self.evidence)
 
     @property
     def made(self) -> str:
         """Seeds, versions and engine with which the record was made; empty without a record."""
-        if self.evidence is None:
-            return ""
-        record = self.evidence
-        form = ", quick form" if record.quick else ""
-        form += f", of the earlier rule ({_EARLIER})" if record.is_of_earlier_rule else ""
-        return (
-            f"{record.n_seeds} seeds, from {record.seeds[0]} to {record.seeds[-1]}{form}. attnkit "
-            f"{record.version}, claim {record.hash}, trained by {record.maker}: "
-            f"{record.model_steps:,} steps of single models, tuning included, in "
-            f"{record.seconds:,.0f} s."
-        )
+        return "" if self.evidence is None else made_in_words(self.evidence)
 
     @property
     def facts(self) -> dict[str, str]:
-        """Heading → text of all that is known about the claim, the answer first."""
+        """Marked heading → text of all that is known about the claim, the answer first."""
         claim, is_known = self.claim, self.verdict is not None
-        outcome = f" This prediction {self.outcome}." if is_known else ""
-        tested = "; ".join(statement.text for statement in claim.statements)
+        tested = "; ".join(tr(statement.text) for statement in claim.statements)
+        prediction = [
+            tr(claim.prediction),
+            tr("Expected verdict: {verdict}.", verdict=tr(claim.expected)),
+            "" if self.outcome is None else tr(_OUTCOMES[self.outcome]),
+        ]
+        none = tr("No record of this claim ships with this version.")
         facts = {
-            "Question": claim.question,
-            "Found": self.found,
-            "Verdict": self.cells["verdict_in_full"] if is_known else "",
-            "Reason": f"{self.reason} {self.outlook}".strip(),
-            "Tested": "" if is_known else f"{tested}.",
-            "Claim": claim.says,
-            "Source": claim.source,
-            "Prediction": f"{claim.prediction} Expected verdict: {claim.expected}.{outcome}",
-            "Seen before": self.seen,
-            "Record": self.made or "No record of this claim ships with this version.",
+            mark("Question"): tr(claim.question),
+            # Translators: heading of what was found.
+            mark("Found"): self.found,
+            mark("Verdict"): self.cells["verdict_in_full"] if is_known else "",
+            mark("Reason"): f"{self.reason} {self.outlook}".strip(),
+            # Translators: heading above statements that were tested.
+            mark("Tested"): "" if is_known else f"{tested}.",
+            mark("Claim"): tr(claim.says),
+            mark("Source"): tr(claim.source),
+            mark("Prediction"): " ".join(filter(None, prediction)),
+            mark("Seen before"): self.seen,
+            # Translators: heading of how the recorded evidence was made.
+            mark("Record"): self.made or none,
         }
         return {name: text for name, text in facts.items() if text}
 
@@ -193,39 +223,41 @@ class ClaimInWords:
         """Cells of a row in tables of all claims, by the names of `COLUMNS`."""
         record = self.evidence
         alone = None if record is None else record.judgement.verdict
-        stricter = "" if alone in (None, self.verdict) else f" (read alone: {alone})"
-        changed = (
-            "" if record is None or not record.changed else " (changed since the first run began)"
-        )
-        came_true = {Outcome.TRUE: "yes", Outcome.OPEN: "? undecided", Outcome.WRONG: "✗ no"}
-        later = "" if self.evidence is None else followed_in_words(self.evidence)
+        verdicts = [self.verdict_line]
+        if alone not in (None, self.verdict):
+            verdicts.append(tr("(read alone: {verdict})", verdict=tr(alone)))
+        predicted = [tr(self.claim.expected)]
+        if record is not None and record.changed:
+            predicted.append(tr("(changed since the first run began)"))
+        later = "" if record is None else followed_in_words(record)
         return {
-            "claim": self.claim.title,
+            "claim": tr(self.claim.title),
             "verdict": self.verdict_line,
-            "verdict_in_full": self.verdict_line + stricter,
+            "verdict_in_full": " ".join(verdicts),
             "found": f"{self.found} {self.outlook}".strip(),
             "numbers": ". ".join(filter(None, (self.found_in_numbers, self.outlook, later))),
-            "predicted": self.claim.expected + changed,
-            "came_true": "" if self.outcome is None else came_true[self.outcome],
-            "seen": self.claim.seen,
-            "source": self.claim.source,
-            "family": self.claim.family,
+            "predicted": " ".join(predicted),
+            "came_true": "" if self.outcome is None else tr(_CAME_TRUE[self.outcome]),
+            "seen": tr(_SEEN[self.claim.seen]),
+            "source": tr(self.claim.source),
+            "family": tr(self.claim.family),
         }
 
 
 COLUMNS = {
-    "claim": "Claim",
-    "verdict": "Verdict",
-    "verdict_in_full": "Verdict",
-    "found": "Found",
-    "numbers": "Found",
-    "predicted": "Predicted",
-    "came_true": "As predicted",
-    "seen": "Seen before the prediction",
-    "source": "Who says it",
-    "family": "Kind",
+    "claim": mark("Claim"),
+    "verdict": mark("Verdict"),
+    "verdict_in_full": mark("Verdict"),
+    "found": mark("Found"),
+    "numbers": mark("Found"),
+    "predicted": mark("Predicted"),
+    "came_true": mark("As predicted"),
+    "seen": mark("Seen before the prediction"),
+    "source": mark("Who says it"),
+    # Translators: kind of claim: what people ask, what papers say, our own.
+    "family": mark("Kind"),
 }
-"""Headings of the columns of tables of all claims."""
+"""Marked headings of the columns of tables of all claims."""
 
 
 def claims_in_words(records: Records, claims: Iterable[Claim] | None = None) -> list[ClaimInWords]:
@@ -254,8 +286,10 @@ def new_claims(records: Records) -> dict[Outcome, list[ClaimInWords]]:
 
 def total_in_words(records: Records) -> str:
     """Return how many of all predictions came true; empty if there are no records."""
+    if not records:
+        return ""
     n_right = sum(words.outcome is Outcome.TRUE for words in claims_in_words(records))
-    return f"{n_right} of {len(records)} predictions came true." if records else ""
+    return tr("{n} of {all} predictions came true.", n=n_right, all=len(records))
 
 
 def score_in_words(records: Records) -> str:
@@ -265,46 +299,10 @@ def score_in_words(records: Records) -> str:
         outcomes = [words.outcome for words in claims_in_words(records) if words.claim.seen == seen]
         if outcomes:
             n_right = outcomes.count(Outcome.TRUE)
-            parts.append(f"{n_right} of {len(outcomes)} where we had seen {seen}")
-    return f"Predictions that came true: {', '.join(parts)}." if parts else ""
-
-
-def readable(records: Records) -> str:
-    """Return a plain-text table of verdicts, one claim per line, and a note on how to read it."""
-    lines = [f"{'claim':22} {'verdict':13} {'predicted':13} {'seen before':15} main finding"]
-    for words in claims_in_words(records):
-        claim = words.claim
-        predicted = "" if words.outcome is Outcome.TRUE else claim.expected
-        cells = f"{claim.id:22} {words.verdict:13} {predicted:13} {claim.seen:15}"
-        lines.append(f"{cells} {words.cells['numbers']}")
-    return "\n".join([*lines, f"\n{score_in_words(records)} {_reading_note(records)}"])
-
-
-def to_markdown(records: Records) -> str:
-    """Return the table of docs/claims.md: verdicts, predictions, and what we had seen before."""
-    columns = ("claim", "verdict_in_full", "predicted", "seen", "numbers")
-    rows = []
-    for words in claims_in_words(records):
-        cells = {**words.cells, "claim": f"`{words.claim.id}` {words.claim.title}"}
-        rows.append([cells[name] for name in columns])
-    table = markdown_table([COLUMNS[name] for name in columns], rows)
-    return f"{table}\n\n{score_in_words(records)} {_reading_note(records)}"
-
-
-def _reading_note(records: Records) -> str:
-    if any(record.quick for record in records.values()):
-        return "Quick form: each verdict is read alone, at 95%."
-    first = ", ".join(str(seed) for seed in sorted({r.first_seed for r in records.values()}))
-    return (
-        f"Verdicts are read together, at a level of 5% (Holm). {errors_in_words()} Seeds count up "
-        f"from {first}.{_earlier_note(records)}"
-    )
-
-
-def _earlier_note(records: Records) -> str:
-    """Return which records are of the earlier rule; empty if none is."""
-    earlier = [name for name, record in records.items() if record.is_of_earlier_rule]
-    return f" Of the earlier rule ({_EARLIER}) are {listed(earlier)}." if earlier else ""
+            parts.append(tr(_SCORES[seen], n=n_right, all=len(outcomes)))
+    if not parts:
+        return ""
+    return tr("Predictions that came true: {numbers}.", numbers=", ".join(parts))
 
 
 def cache_in_words(claim: Claim) -> str:
@@ -313,20 +311,29 @@ def cache_in_words(claim: Claim) -> str:
     A decoder may cache less than keys and values that are ready for use if it computes them again
     at every step. Then both numbers are given.
     """
-    by_size: dict[str, list[str]] = {}
+    by_size: dict[tuple[int, int], list[str]] = {}
     for arm in claim.compared_arms:
-        by_size.setdefault(_cache_of(arm), []).append(arm.name)
+        costs = arm.experiment.costs(arm.variant)
+        size = (costs.ready_cache, costs.kv_cache)
+        by_size.setdefault(size, []).append(arm_title(arm.name))
     if len(by_size) == 1:
-        return f"KV cache: {next(iter(by_size))} numbers per token."
-    parts = [f"{listed(names)}: {size}" for size, names in by_size.items()]
-    return f"KV cache, numbers per token: {'; '.join(parts)}."
+        ((ready, kept),) = by_size
+        if ready == kept:
+            return tr("KV cache: {ready:,} numbers per token.", ready=ready)
+        return tr(
+            "KV cache: {ready:,} numbers per token, or {kept:,} if computed again at every step.",
+            ready=ready,
+            kept=kept,
+        )
+    sizes = "; ".join(f"{listed(names)}: {_cache(*size)}" for size, names in by_size.items())
+    return tr("KV cache, numbers per token: {sizes}.", sizes=sizes)
 
 
-def _cache_of(arm: Arm) -> str:
-    costs = arm.experiment.costs(arm.variant)
-    if costs.ready_cache == costs.kv_cache:
-        return f"{costs.kv_cache:,}"
-    return f"{costs.ready_cache:,}, or {costs.kv_cache:,} if computed again at every step"
+def _cache(ready: int, kept: int) -> str:
+    """Return the size of a cache of keys and values that are ready, and of the smallest one."""
+    if ready == kept:
+        return in_language(f"{kept:,}", kept)
+    return tr("{ready:,}, or {kept:,} if computed again at every step", ready=ready, kept=kept)
 
 
 def disagreement(shipped: ClaimInWords, own_verdict: Verdict) -> str:
@@ -334,19 +341,27 @@ def disagreement(shipped: ClaimInWords, own_verdict: Verdict) -> str:
     claim, verdict, record = shipped.claim, shipped.verdict, shipped.evidence
     if verdict is None or record is None or own_verdict is verdict:
         return ""
-    n_own, n_shipped = claim.quick_seeds, record.n_seeds
+    seeds = {"n_own": claim.quick_seeds, "n_shipped": record.n_seeds}
     if own_verdict is Verdict.UNDECIDED:
         n_statements = len(claim.statements)
-        more = ""
         if n_statements > 1:
-            more = f", all the more for a claim that says {n_statements} things at once"
-        return f"{n_own} seeds are few{more}: no verdict. The shipped one rests on {n_shipped}."
-    if verdict is Verdict.UNDECIDED:
-        return (
-            f"Read alone, your {n_own} seeds decide. The shipped {n_shipped}, read together "
-            "with all other claims, do not: that is the stricter reading."
+            return tr(
+                "{n_own} seeds are few, all the more for a claim that says {n_statements} things "
+                "at once: no verdict. The shipped one rests on {n_shipped}.",
+                n_statements=n_statements,
+                **seeds,
+            )
+        return tr(
+            "{n_own} seeds are few: no verdict. The shipped one rests on {n_shipped}.", **seeds
         )
-    return (
-        f"Your {n_own} seeds say the opposite of the shipped {n_shipped}. Run it again to "
-        "see how often that happens."
+    if verdict is Verdict.UNDECIDED:
+        return tr(
+            "Read alone, your {n_own} seeds decide. The shipped {n_shipped}, read together with "
+            "all other claims, do not: that is the stricter reading.",
+            **seeds,
+        )
+    return tr(
+        "Your {n_own} seeds say the opposite of the shipped {n_shipped}. Run it again to see how "
+        "often that happens.",
+        **seeds,
     )

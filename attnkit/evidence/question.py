@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -18,13 +19,13 @@ from attnkit.evidence.record import Evidence, Records
 from attnkit.evidence.verdict import LEVEL
 from attnkit.evidence.words import effect_in_words
 from attnkit.foundation.display import Displayed
-from attnkit.foundation.words import capitalised
+from attnkit.foundation.language import in_language, mark, tr
 from attnkit.training.summary import percent
 
 
 @dataclass(frozen=True)
 class Sentence:
-    """A sentence without numbers, with one text per verdict.
+    """A sentence without numbers, with one marked text per verdict.
 
     Attributes:
         claim: Id of the claim whose verdict selects the text.
@@ -71,8 +72,66 @@ class Sentence:
 
 
 @dataclass(frozen=True)
+class Reply(Sentence):
+    """A sentence of a short answer, with further texts for a verdict that is only probable.
+
+    Attributes:
+        probably_held: Text if the claim probably held.
+        probably_failed: Text if the claim probably did not hold.
+    """
+
+    probably_held: str = ""
+    probably_failed: str = ""
+
+    def answer(self, alone: Verdict, together: Verdict) -> str:
+        """Return the text for the verdicts on the claim, read alone and read with all others."""
+        if alone in (Verdict.UNDECIDED, together):
+            return self.text(alone)
+        return self.probably_held if alone is Verdict.HELD else self.probably_failed
+
+
+@dataclass(frozen=True)
+class Topic:
+    """What is asked with "yes" or "no", and a marked sentence for each answer.
+
+    Attributes:
+        yes: The answer "yes".
+        probably_yes: The same if it is only probable.
+        no: The answer "no".
+        probably_no: The same if it is only probable.
+        undecided: The sentence if nothing decides it.
+    """
+
+    yes: str
+    probably_yes: str
+    no: str
+    probably_no: str
+    undecided: str
+
+    def reply(self, claim: str, held: Literal["yes", "no"], statement: int | None = None) -> Reply:
+        """Return the sentence that answers `held` if a claim held, and the opposite if it failed.
+
+        Args:
+            claim: Id of the claim.
+            held: The answer if the claim held.
+            statement: See `Sentence`.
+        """
+        yes, no = (self.yes, self.probably_yes), (self.no, self.probably_no)
+        if_held, if_failed = (yes, no) if held == "yes" else (no, yes)
+        return Reply(
+            claim,
+            held=if_held[0],
+            failed=if_failed[0],
+            undecided=self.undecided,
+            statement=statement,
+            probably_held=if_held[1],
+            probably_failed=if_failed[1],
+        )
+
+
+@dataclass(frozen=True)
 class Numbers:
-    """A text with numbers of the evidence for a claim.
+    """A marked text with numbers of the evidence for a claim.
 
     In the template `{arm}` is the mean accuracy of an arm in percent, `{arm:loss}` its mean of
     another measure, and `{arm:solved}` the number of its runs that have solved the task, all after
@@ -80,9 +139,9 @@ class Numbers:
     steps, `{arm:@end}` and the like at the last step. `{arm:after}`, `{arm:after@8}` and
     `{arm:after@end}` are the numbers of these steps. `{arm:steps}` is the median number of steps to
     solve the task, `{arm:half}` that of the evaluation at which half of the runs have solved it,
-    and `{arm:rises}` says whether accuracy still rises at the last step. `{arm+}` and the like are
-    of the arm that is trained for longer, with the better one of its schedules. `{#1}` is the
-    difference of the first statement with its interval.
+    and `{arm:rises}` is the sentence that its accuracy still rises at the last step, or no longer
+    does. `{arm+}` and the like are of the arm that is trained for longer, with the better one of
+    its schedules. `{#1}` is the difference of the first statement with its interval.
 
     Attributes:
         claim: Id of the claim.
@@ -102,9 +161,10 @@ class Numbers:
             if not arm.startswith("#"):
                 return _number(evidence, arm, form)
             at = int(arm[1:]) - 1
-            return effect_in_words(evidence.statements[at], evidence.findings[at]) or "unknown"
+            effect = effect_in_words(evidence.statements[at], evidence.findings[at])
+            return effect or tr("unknown")
 
-        return re.sub(r"\{([^}]*)\}", number, self.template)
+        return re.sub(r"\{([^}]*)\}", number, tr(self.template))
 
 
 def _longer(evidence: Evidence, name: str) -> str:
@@ -126,35 +186,56 @@ def _longer(evidence: Evidence, name: str) -> str:
 
 def _number(evidence: Evidence, arm: str, form: str) -> str:
     """Return a result of an arm in words, see `Numbers`."""
-    if arm not in evidence.scores:  # the quick form leaves some arms out
-        return "not run"
+    is_known = arm in evidence.scores  # the quick form leaves some arms out
     if form == "rises":
-        return "and it still rises" if evidence.still_rises(arm) else "where it no longer rises"
+        return _rises(evidence, arm) if is_known else tr("It was not run.")
+    if not is_known:
+        # Translators: in place of a number.
+        return tr("not run")
     if form == "steps":
         doublings = evidence.scores[arm]["steps_to_solve"][-1]
-        median = np.median(np.where(np.isnan(doublings), np.inf, doublings))
-        return f"{2**median:,.0f}" if np.isfinite(median) else "more than we gave"
+        median = 2 ** np.median(np.where(np.isnan(doublings), np.inf, doublings))
+        # Translators: in place of a number of steps: more than we gave for training.
+        more = tr("more than we gave")
+        return _whole(median) if np.isfinite(median) else more
     if form == "half":
         curve = evidence.curves[arm]
         solved = curve.steps[curve.solved >= 0.5]
-        return (
-            f"{solved[0]:,.0f}" if len(solved) else f"more than {max(curve.steps, default=0):,.0f}"
-        )
+        if len(solved):
+            return _whole(solved[0])
+        return tr("more than {n:,.0f}", n=float(max(curve.steps, default=0)))
     name, _, times = form.partition("@")
     longest = 2 ** (len(evidence.scores[arm]["accuracy"]) - 1)
     measure, at = name or "accuracy", longest if times == "end" else int(times or 1)
-    n_solved, n = evidence.n_solved(arm, at)
     if measure == "after":
-        return f"{min(at, longest) * evidence.arms[arm].base_steps:,}"
+        return _whole(min(at, longest) * evidence.arms[arm].base_steps)
+    return _mean(evidence, arm, measure, at)
+
+
+def _rises(evidence: Evidence, arm: str) -> str:
+    """Return the sentence on whether the accuracy of an arm still rises."""
+    return tr("It still rises.") if evidence.still_rises(arm) else tr("It no longer rises.")
+
+
+def _whole(number: float) -> str:
+    """Return a whole number with groups of digits."""
+    return in_language(f"{number:,.0f}", number)
+
+
+def _mean(evidence: Evidence, arm: str, measure: str, at: int) -> str:
+    """Return the mean of a measure, or how many runs have solved the task."""
+    n_solved, n = evidence.n_solved(arm, at)
     if measure == "solved":
-        return f"{n_solved} of {n}"
+        return tr("{n} of {all}", n=n_solved, all=n)
     mean = evidence.mean(arm, measure, at)
     if np.isnan(mean):
-        return "nothing (diverged)"
+        # Translators: in place of an accuracy or loss.
+        return tr("nothing (diverged)")
     if measure in ("loss", "asymmetry"):
         return f"{mean:.2f}"
-    is_split = measure == "accuracy" and 0 < n_solved < n
-    return percent(mean) + (f" ({n_solved} of {n} runs solve it)" if is_split else "")
+    if measure != "accuracy" or n_solved in (0, n):
+        return percent(mean)
+    return tr("{mean} ({n} of {all} runs solve it)", mean=percent(mean), n=n_solved, all=n)
 
 
 @dataclass(frozen=True, repr=False)
@@ -163,11 +244,11 @@ class Question(Displayed):
 
     Attributes:
         id: Identifier in links.
-        title: The question in a few words.
+        title: The question in a few words, marked as all texts are.
         asked: Quotation from the thread; empty if the question is our own.
         source: Citation of the thread; empty if the question is our own.
-        conclusion: Clauses of the short answer, without a full stop. Each begins with "yes", "no"
-            or "not decided" in a question of others.
+        conclusion: Sentences of the short answer. Each begins with "Yes", "No" or "Not decided" in
+            a question of others.
         reason: Reason for the answer, in one or two sentences.
         numbers: Numbers behind the answer.
         claims: Ids of the claims that the answer rests on. The page plots the first one, and
@@ -181,7 +262,7 @@ class Question(Displayed):
     title: str
     asked: str
     source: str
-    conclusion: tuple[Sentence, ...]
+    conclusion: tuple[Reply, ...]
     reason: tuple[Sentence, ...]
     numbers: tuple[Numbers, ...]
     claims: tuple[str, ...]
@@ -208,31 +289,28 @@ class Answer:
 
     @property
     def conclusion(self) -> str:
-        """The answer in one sentence.
+        """The answer in a sentence or two.
 
-        A clause is called probable if it stands when its claim is read alone, and not when all
-        claims are read together. If one clause says yes and another one no, the answer begins with
-        "It depends".
+        A sentence is called probable if it stands when its claim is read alone, and not when all
+        claims are read together. If one says yes and another one no, the answer begins with "It
+        depends".
         """
         texts, answers = [], set()
-        for clause in self.question.conclusion:
-            if clause.claim not in self.records:
+        for sentence in self.question.conclusion:
+            if sentence.claim not in self.records:
                 continue
-            alone = clause.verdict_alone(self.records[clause.claim])
-            text = clause.text(alone)
-            answers.add(text.split()[0].strip(",:"))
-            if alone not in (Verdict.UNDECIDED, clause.verdict_together(self.records)):
-                text = "probably " + re.sub(r"^no\b", "not", text)
-            texts.append(text)
-        if {"yes", "no"} <= answers:
-            return f"It depends: {', '.join(texts)}."
-        return f"{capitalised(', and '.join(texts))}." if texts else ""
+            alone = sentence.verdict_alone(self.records[sentence.claim])
+            answers.add(sentence.text(alone).split()[0].strip(",:"))  # in English
+            texts.append(tr(sentence.answer(alone, sentence.verdict_together(self.records))))
+        if {"Yes", "No"} <= answers:
+            texts.insert(0, tr("It depends."))
+        return " ".join(texts)
 
     @property
     def reason(self) -> str:
         """The reason for the answer."""
         return " ".join(
-            sentence.text(sentence.verdict_together(self.records))
+            tr(sentence.text(sentence.verdict_together(self.records)))
             for sentence in self.question.reason
             if sentence.claim in self.records
         )
@@ -258,18 +336,14 @@ class Answer:
     def asked(self) -> str:
         """Quotation and source of the question; empty if the question is our own."""
         question = self.question
-        return f"Asked: “{question.asked}” ({question.source})" if question.asked else ""
+        if not question.asked:
+            return ""
+        return tr(
+            "Asked: “{quotation}” ({source})", quotation=question.asked, source=question.source
+        )
 
 
 def guesses(held: str, failed: str) -> dict[str, Verdict]:
-    """Return guess → the verdict that it predicts."""
-    undecided = "These seeds will not tell"
+    """Return marked guess → the verdict that it predicts."""
+    undecided = mark("These seeds will not tell")
     return {held: Verdict.HELD, failed: Verdict.FAILED, undecided: Verdict.UNDECIDED}
-
-
-def clause(claim: str, held: str, topic: str, statement: int | None = None) -> Sentence:
-    """Return a clause that answers "yes" or "no" for a topic if a claim held, or its opposite."""
-    failed = "no" if held == "yes" else "yes"
-    return Sentence(
-        claim, f"{held} {topic}", f"{failed} {topic}", f"not decided {topic}", statement=statement
-    )

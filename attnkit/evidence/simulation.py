@@ -17,11 +17,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from attnkit.claims.base import Arm, Verdict
+from attnkit.claims.base import Arm, Verdict, arm_title
 from attnkit.claims.measures import SOLVED
 from attnkit.claims.statements import worse
 from attnkit.evidence.tuning import Point, Runs, Search
 from attnkit.evidence.verdict import LEVEL, Scores, judge_statement, with_rivals
+from attnkit.foundation.language import tr
 
 SIMULATED = Path(__file__).parent / "simulated.json"
 """File of the errors that ship with the package."""
@@ -76,15 +77,23 @@ def simulate(
 def errors_in_words() -> str:
     """Return the simulated errors that ship with the package, as a sentence."""
     errors = [Errors(**one) for one in json.loads(SIMULATED.read_text(encoding="utf-8"))]
-    found = "; ".join(
-        f"{one.alone:.1%} ({one.together:.1%} at Holm's strictest level) for {one.arm}, of which "
-        f"{one.learns:.0%} of the seeds learn at best"
+    shares = [
+        tr(
+            "{alone:.1%} ({together:.1%} at Holm's strictest level) for {arm}, of which "
+            "{learns:.0%} of the seeds learn at best",
+            alone=one.alone,
+            together=one.together,
+            arm=arm_title(one.arm),
+            learns=one.learns,
+        )
         for one in errors
-    )
-    return (
-        "Two arms with equal chances, tuned apart and compared on "
-        f"{errors[0].n_seeds} seeds: in {errors[0].n:,} simulations with resampled runs a "
-        f"difference is found in {found}."
+    ]
+    return tr(
+        "Two arms with equal chances, tuned apart and compared on {n_seeds} seeds: in {n:,} "
+        "simulations with resampled runs a difference is found in {shares}.",
+        n_seeds=errors[0].n_seeds,
+        n=errors[0].n,
+        shares="; ".join(shares),
     )
 
 

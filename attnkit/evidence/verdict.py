@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -32,7 +33,9 @@ from jaxtyping import Float64
 from scipy.special import bdtr, bdtrc, betaincinv, stdtr
 
 from attnkit.claims.base import FOLLOWED, LEAST_SEEDS, LONGEST, Verdict
+from attnkit.claims.names import joined
 from attnkit.claims.statements import Statement
+from attnkit.foundation.language import Message, mark
 from attnkit.training.statistics import mean_interval, median_interval
 
 LEVEL = 0.95
@@ -52,36 +55,66 @@ STILL_RISES = 0.02
 
 Method = Literal["pairs", "mean"]
 
-RULE = f"""
-1. A claim says in numbers what must hold, for example “Q=K is worse than QKV by more than 5
-points”. That and our prediction are written down before the runs of the record begin; what had been
-seen by then is told beside it.
-2. Every variant is trained on the same seeds, each with the learning rate and the schedule
-(constant, or cosine with a warm-up) that are best for its number of steps. They are found on ten
-other seeds by how many of these learn the task, and then by how fast they do; of those as good, the
-middle one is taken. More learning rates are tried until the best one has a smaller and a larger
-neighbour.
-3. Accuracies: seeds are compared one by one. **Worse** means that significantly more seeds end
-worse than better by the amount that the claim names (exact McNemar test), with each of the four
-best learning rates and schedules of the variant that loses, as tuning may have missed the best. If
-no more than half of the seeds are worse, we say that the variant **falls behind more often**.
-**No worse** means that at most {MOST_WORSE:.0%} of all seeds can be worse (upper limit of the exact
-95% interval). Losses, symmetries, and accuracies on tasks that no run solves: the mean difference,
-with Student's interval.
-4. If the data show what the claim says, it **held**; if they show the opposite, it **did not
-hold**; otherwise, or with fewer than {LEAST_SEEDS} seeds, it is **undecided**.
-5. Everything that a claim says must hold. “Cannot” must also hold after {LONGEST} times the steps,
-with the best constant and the best cosine learning rate for so many steps. Any other variant whose
-accuracy loses is followed for longer, mostly {FOLLOWED} times the steps: then we say how many seeds
-learn by then, and after how many steps.
-6. The shipped verdicts are read together, at a level of 5% (Holm's correction). Tuning can err as
-well; a simulation with resampled runs says how often the whole procedure finds a difference where
-there is none. A run of your own is read alone.
-"""
-"""The rule in words, as Markdown for pages."""
+_RULES = (
+    mark(
+        "1. A claim says in numbers what must hold, for example “Q=K is worse than QKV by more "
+        "than 5 points”. That and our prediction are written down before the runs of the record "
+        "begin; what had been seen by then is told beside it."
+    ),
+    mark(
+        "2. Every variant is trained on the same seeds, each with the learning rate and the "
+        "schedule (constant, or cosine with a warm-up) that are best for its number of steps. They "
+        "are found on ten other seeds by how many of these learn the task, and then by how fast "
+        "they do; of those as good, the middle one is taken. More learning rates are tried until "
+        "the best one has a smaller and a larger neighbour."
+    ),
+    mark(
+        "3. Accuracies: seeds are compared one by one. **Worse** means that significantly more "
+        "seeds end worse than better by the amount that the claim names (exact McNemar test), with "
+        "each of the four best learning rates and schedules of the variant that loses, as tuning "
+        "may have missed the best. If no more than half of the seeds are worse, we say that the "
+        "variant **falls behind more often**."
+    ),
+    mark(
+        "**No worse** means that at most {most_worse:.0%} of all seeds can be worse (upper limit "
+        "of the exact 95% interval). Losses, symmetries, and accuracies on tasks that no run "
+        "solves: the mean difference, with Student's interval.",
+        most_worse=MOST_WORSE,
+    ),
+    mark(
+        "4. If the data show what the claim says, it **held**; if they show the opposite, it "
+        "**did not hold**; otherwise, or with fewer than {least_seeds} seeds, it is **undecided**.",
+        least_seeds=LEAST_SEEDS,
+    ),
+    mark(
+        "5. Everything that a claim says must hold. “Cannot” must also hold after {longest} times "
+        "the steps, with the best constant and the best cosine learning rate for so many steps. "
+        "Any other variant whose accuracy loses is followed for longer, mostly {followed} times "
+        "the steps: then we say how many seeds learn by then, and after how many steps.",
+        longest=LONGEST,
+        followed=FOLLOWED,
+    ),
+    mark(
+        "6. The shipped verdicts are read together, at a level of 5% (Holm's correction). Tuning "
+        "can err as well; a simulation with resampled runs says how often the whole procedure "
+        "finds a difference where there is none. A run of your own is read alone."
+    ),
+)
 
-RULE_HASH = hashlib.blake2b(RULE.encode(), digest_size=8).hexdigest()
-"""Sixteen hexadecimal digits that identify the wording of the rule."""
+RULE = joined(*_RULES, between="\n")
+"""The rule in words, as Markdown for pages; `tr` translates it."""
+
+
+def _in_lines(rule: str) -> str:
+    """Return a part of the rule in lines of 100 columns, wrapped before numbers are filled in."""
+    template, values = (rule.template, rule.values) if isinstance(rule, Message) else (rule, {})
+    return textwrap.fill(template, 100).format(**values)
+
+
+RULE_HASH = hashlib.blake2b(
+    "\n".join(["", *map(_in_lines, _RULES), ""]).encode(), digest_size=8
+).hexdigest()
+"""Sixteen hexadecimal digits that identify the English wording of the rule, in lines."""
 
 Scores = Float64[np.ndarray, " s"]
 

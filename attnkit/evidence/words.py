@@ -1,4 +1,7 @@
-"""Sentences and tables about statements and what is found on them; plain texts."""
+"""Sentences and tables about statements and what is found on them; plain texts.
+
+All are in the reader's language, with lists of whole phrases behind commas and semicolons.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from attnkit.claims import Verdict
-from attnkit.claims.base import LONGEST, SCHEDULES
+from attnkit.claims.base import LONGEST, SCHEDULES, Arm, arm_title
 from attnkit.claims.measures import multiples
 from attnkit.claims.statements import Statement
 from attnkit.evidence.record import Evidence, rivals_of
-from attnkit.evidence.tuning import Tried
+from attnkit.evidence.tuning import Tried, Tuned
 from attnkit.evidence.verdict import Finding, loser
-from attnkit.foundation.words import capitalised, counted
+from attnkit.foundation.language import in_language, mark, tr, tr_n
+from attnkit.foundation.words import capitalised
 from attnkit.training.summary import fixed, percent
 
 
@@ -45,7 +49,7 @@ class Table:
             )
             for title, *cells, end in self.rows
         ]
-        return Table(self.caption, (first, "Numbers", last), rows)
+        return Table(self.caption, (first, tr("Numbers"), last), rows)
 
 
 def tested_in_words(statement: Statement, finding: Finding) -> str:
@@ -55,19 +59,18 @@ def tested_in_words(statement: Statement, finding: Finding) -> str:
     behind more often.
     """
     is_frequency = statement.asserts_difference and finding.is_frequency
-    return statement.more_often if is_frequency else statement.text
+    return tr(statement.more_often if is_frequency else statement.text)
 
 
 def found_in_words(statement: Statement, finding: Finding) -> str:
     """Return the finding on a statement, without a full stop."""
     tested = tested_in_words(statement, finding)
     is_frequency = not statement.asserts_difference and finding.is_frequency
-    found = {
-        Verdict.HELD: tested,
-        Verdict.FAILED: statement.more_often if is_frequency else statement.opposite,
-        Verdict.UNDECIDED: f"The seeds do not decide this: {tested}",
-    }
-    return capitalised(found[finding.verdict])
+    if finding.verdict is Verdict.UNDECIDED:
+        return tr("The seeds do not decide this: {statement}", statement=tested)
+    if finding.verdict is Verdict.FAILED:
+        tested = tr(statement.more_often if is_frequency else statement.opposite)
+    return capitalised(tested)
 
 
 def main_statement(evidence: Evidence, verdict: Verdict) -> tuple[Statement, Finding]:
@@ -85,63 +88,6 @@ def main_statement(evidence: Evidence, verdict: Verdict) -> tuple[Statement, Fin
     return found[0] if found else pairs[0]
 
 
-def values_in_words(evidence: Evidence, statement: Statement, finding: Finding) -> str:
-    """Return the values of the arms that a statement compares, and the number of seeds.
-
-    They are means over seeds, and medians of steps; numbers of seeds that have solved the task, if
-    some seeds of an arm have and others have not. Of four arms, both differences are given. If only
-    some pairs differ, the text begins with their number.
-    """
-    unit = statement.measured.unit
-    solved = _solved_by_some(evidence, statement)
-    if unit == "doublings":
-        values = evidence.scores_at(statement.measure, statement.at)
-        reached = (
-            np.where(np.isnan(values[name]), np.inf, values[name]) for name in statement.arms
-        )
-        medians = map(float, map(np.median, reached))
-        texts = [f"{2**x:,.0f}" if x < math.inf else "more than we gave" for x in medians]
-        unit = "steps, median"
-    elif solved:
-        texts, unit = [f"{n} of {of}" for n, of in solved.values()], "seeds solve the task"
-    else:
-        means = [evidence.mean(name, statement.measure, statement.at) for name in statement.arms]
-        if len(means) == 4:
-            means = [means[0] - means[1], means[2] - means[3]]
-        is_share = unit == "points" or statement.measure == "mass_on_target"
-        texts = [_value(mean, is_share) for mean in means]
-        unit = "" if is_share else unit
-    text = f"{' against '.join(texts)} {unit}".rstrip()
-    if not solved:
-        text += f", {counted(finding.n_pairs, 'seed')}"
-    if not finding.is_frequency:
-        return text
-    ending = "s" if finding.n_worse == 1 else ""
-    change = f"get{ending} ahead" if statement.counts_better else f"fall{ending} behind"
-    return (
-        f"{finding.n_worse} of {finding.n_pairs} seeds {change}, {finding.n_better} the other way "
-        f"round; {text}"
-    )
-
-
-def _solved_by_some(evidence: Evidence, statement: Statement) -> dict[str, tuple[int, int]]:
-    """Return arm → number of seeds that have solved the task, and of all seeds.
-
-    Empty if the statement is not about accuracies, or if each arm has the task solved with all
-    seeds or with none: then means describe the seeds.
-    """
-    if statement.measure != "accuracy":
-        return {}
-    solved = {name: evidence.n_solved(name, statement.at) for name in statement.arms}
-    return solved if any(0 < n < of for n, of in solved.values()) else {}
-
-
-def _value(mean: float, is_share: bool) -> str:
-    if math.isnan(mean):
-        return "diverged"
-    return percent(mean) if is_share else fixed(mean, 2)
-
-
 def statements_table(evidence: Evidence) -> Table:
     """Return a row for every statement: seeds that solve the task, pairs, and the difference."""
     rows = [
@@ -150,12 +96,20 @@ def statements_table(evidence: Evidence) -> Table:
             _solved_in_words(evidence, statement),
             _seeds_in_words(evidence, statement, finding),
             effect_in_words(statement, finding),
-            f"{finding.verdict.mark} {finding.verdict}",
+            f"{finding.verdict.mark} {tr(finding.verdict)}",
         )
         for statement, finding in zip(evidence.statements, evidence.findings, strict=True)
     ]
-    head = ("Tested", "Solved", "Seeds", "Difference", "Verdict, read alone")
-    return Table("All statements", head, rows)
+    head = (
+        # Translators: heading above statements that were tested.
+        tr("Tested"),
+        # Translators: heading above numbers of seeds that have solved the task.
+        tr("Solved"),
+        tr("Seeds"),
+        tr("Difference"),
+        tr("Verdict, read alone"),
+    )
+    return Table(tr("All statements"), head, rows)
 
 
 def _seeds_in_words(evidence: Evidence, statement: Statement, finding: Finding) -> str:
@@ -164,8 +118,15 @@ def _seeds_in_words(evidence: Evidence, statement: Statement, finding: Finding) 
         return ""
     names = rivals_of(loser(statement, finding) or "", evidence.tuned)
     n_more = sum(name in evidence.scores for name in names)
-    more = f"; the same with {n_more} more learning rates or schedules" if n_more else ""
-    return pairs_in_words(statement, finding) + more
+    pairs = pairs_in_words(statement, finding)
+    if not n_more:
+        return pairs
+    more = tr_n(
+        "the same with {n} more learning rate or schedule",
+        "the same with {n} more learning rates or schedules",
+        n_more,
+    )
+    return f"{pairs}; {more}"
 
 
 def tuning_table(evidence: Evidence) -> Table:
@@ -175,7 +136,7 @@ def tuning_table(evidence: Evidence) -> Table:
         if name in rivals:
             continue
         tried = [
-            f"{schedule}: "
+            f"{tr(schedule)}: "
             + ", ".join(
                 f"{one.rate:g}: {_tried_in_words(one, tuning.by)}"
                 for one in tuning.tried
@@ -183,24 +144,38 @@ def tuning_table(evidence: Evidence) -> Table:
             )
             for schedule in dict.fromkeys(one.schedule for one in tuning.tried)
         ]
-        found = f"{tuning.rate:g}, {tuning.schedule}" if tuning.schedule else f"{tuning.rate:g}"
-        note = "best at the edge of the grid" if tuning.at_edge else ""
-        note = "not learnt with any" if tuning.never_learnt else note
-        note = note if tuning.tried else "tuned by an earlier rule"
-        rows.append((name, found, f"{tuning.steps:,}", "; ".join(tried), note))
-    tried_head = "Tried (rate: seeds that learn, or the mean)"
-    head = ("Variant", "Learning rate, schedule", "Steps", tried_head, "Note")
-    return Table("How learning rates and schedules were found", head, rows)
+        rate = f"{tuning.rate:g}"
+        found = f"{rate}, {tr(tuning.schedule)}" if tuning.schedule else rate
+        steps = in_language(f"{tuning.steps:,}", tuning.steps)
+        rows.append((arm_title(name), found, steps, "; ".join(tried), _note_on(tuning)))
+    head = (
+        tr("Variant"),
+        tr("Learning rate, schedule"),
+        tr("Steps"),
+        tr("Tried (rate: seeds that learn, or the mean)"),
+        tr("Note"),
+    )
+    return Table(tr("How learning rates and schedules were found"), head, rows)
+
+
+def _note_on(tuning: Tuned) -> str:
+    """Return what a reader should know about how a recipe was found; empty for most."""
+    if not tuning.tried:
+        return tr("tuned by an earlier rule")
+    if tuning.never_learnt:
+        return tr("not learnt with any")
+    return tr("best at the edge of the grid") if tuning.at_edge else ""
 
 
 def _tried_in_words(tried: Tried, by: str) -> str:
     """Return what a recipe reached: seeds that learn if any does, otherwise its mean."""
     if math.isnan(tried.mean):
-        return "diverged"
+        return tr("diverged")
     if by == "loss":
         return f"{tried.mean:.3f}"
-    share = f"{tried.n_solved} of {tried.n_seeds}"
-    return share if tried.n_solved else f"{share} ({tried.mean:.0%})"
+    share = tr("{n} of {all}", n=tried.n_solved, all=tried.n_seeds)
+    mean = in_language(f"{tried.mean:.0%}", tried.mean)
+    return share if tried.n_solved else f"{share} ({mean})"
 
 
 def finding_in_words(statement: Statement, finding: Finding) -> str:
@@ -208,8 +183,10 @@ def finding_in_words(statement: Statement, finding: Finding) -> str:
     effect = effect_in_words(statement, finding)
     if finding.method == "pairs":
         return "; ".join(filter(None, [pairs_in_words(statement, finding), effect]))
-    n, n_lost = finding.n_pairs, finding.n_lost
-    return effect + (f", diverged with {n_lost} of {n} seeds" if n_lost else "")
+    lost = ""
+    if finding.n_lost:
+        lost = tr("diverged with {n} of {all} seeds", n=finding.n_lost, all=finding.n_pairs)
+    return ", ".join(filter(None, (effect, lost)))
 
 
 def pairs_in_words(statement: Statement, finding: Finding) -> str:
@@ -217,63 +194,136 @@ def pairs_in_words(statement: Statement, finding: Finding) -> str:
 
     The first number has the exact interval of its share.
     """
-    first, second = ("better", "worse") if statement.counts_better else ("worse", "better")
-    lost = f", diverged with {finding.n_lost}" if finding.n_lost else ""
-    return (
-        f"{first} with {finding.n_worse} of {finding.n_pairs} seeds [{percent(finding.share_low)} "
-        f"to {percent(finding.share_high)}], {second} with {finding.n_better}, alike with "
-        f"{finding.n_alike}{lost}"
+    template = _BETTER_FIRST if statement.counts_better else _WORSE_FIRST
+    pairs = tr(
+        template,
+        n=finding.n_worse,
+        all=finding.n_pairs,
+        low=percent(finding.share_low),
+        high=percent(finding.share_high),
+        n_others=finding.n_better,
+        n_alike=finding.n_alike,
     )
+    if not finding.n_lost:
+        return pairs
+    # Translators: number of seeds with which a run diverged.
+    lost = tr("diverged with {n}", n=finding.n_lost)
+    return f"{pairs}, {lost}"
+
+
+# Translators: numbers of seeds; alike are those with which neither variant is better.
+_BETTER_FIRST = mark(
+    "better with {n} of {all} seeds [{low} to {high}], worse with {n_others}, alike with {n_alike}"
+)
+# Translators: numbers of seeds; alike are those with which neither variant is better.
+_WORSE_FIRST = mark(
+    "worse with {n} of {all} seeds [{low} to {high}], better with {n_others}, alike with {n_alike}"
+)
+
+_IN_UNIT = {
+    "points": mark("{number} points"),
+    "doublings": mark("{number} doublings"),
+    "nats": mark("{number} nats"),
+}
+"""Differences by their unit; one of another measure is a number alone."""
 
 
 def difference_in_words(value: float, statement: Statement) -> str:
     """Return a difference with its sign and unit; empty if it is NaN."""
+    unit, number = statement.measured.unit, _difference(value, statement)
+    return tr(_IN_UNIT[unit], number=number) if number and unit in _IN_UNIT else number
+
+
+def _difference(value: float, statement: Statement) -> str:
+    """Return a difference with its sign, without a unit; empty if it is NaN."""
     if np.isnan(value):
         return ""
-    unit = statement.measured.unit
-    scale, digits = {"points": (100, 1), "doublings": (1, 1)}.get(unit, (1, 3))
-    return f"{fixed(scale * value, digits, '+')} {unit}".rstrip()
+    scale, digits = {"points": (100, 1), "doublings": (1, 1)}.get(statement.measured.unit, (1, 3))
+    return fixed(scale * value, digits, "+")
+
+
+_EFFECTS = {
+    ("pairs", True): mark("median difference {effect}"),
+    ("pairs", False): mark("median {effect}"),
+    ("mean", True): mark("mean difference {effect}"),
+    ("mean", False): mark("mean {effect}"),
+}
+"""Effects by the method of the test, and by whether there is a right arm."""
 
 
 def effect_in_words(statement: Statement, finding: Finding) -> str:
     """Return the median or mean difference with its interval; empty if it is NaN."""
-    effect, low, high = (
-        difference_in_words(value, statement)
-        for value in (finding.effect, finding.effect_low, finding.effect_high)
-    )
-    if not effect:
+    number = difference_in_words(finding.effect, statement)
+    if not number:
         return ""
-    noun = "median" if finding.method == "pairs" else "mean"
-    noun += " difference" if statement.right is not None else ""
-    unit = f" {statement.measured.unit}".rstrip()
-    interval = f" [{low.removesuffix(unit)} to {high.removesuffix(unit)}]" if low and high else ""
-    return f"{noun} {effect}{interval}"
+    effect = tr(_EFFECTS[finding.method, statement.right is not None], effect=number)
+    low, high = (
+        _difference(value, statement) for value in (finding.effect_low, finding.effect_high)
+    )
+    if not (low and high):
+        return effect
+    # Translators: an interval of differences, such as "[−50.0 to +0.0]".
+    interval = tr("[{low} to {high}]", low=low, high=high)
+    return f"{effect} {interval}"
 
 
 def _solved_in_words(evidence: Evidence, statement: Statement) -> str:
     if statement.measured.compares_means:
         return ""
     counts = {name: evidence.n_solved(name, statement.at) for name in statement.arms}
-    return "; ".join(f"{name}: {solved} of {n}" for name, (solved, n) in counts.items())
+    parts = []
+    for name, (solved, n) in counts.items():
+        share = tr("{n} of {all}", n=solved, all=n)
+        parts.append(f"{arm_title(name)}: {share}")
+    return "; ".join(parts)
 
 
 def followed_in_words(evidence: Evidence) -> str:
     """Return what became of the arms that lost and were trained for longer; may be empty."""
-    parts = []
-    for name, arm in evidence.lost:
-        if arm.name not in evidence.scores:
-            continue
-        n_solved, n = evidence.n_solved(arm.name, arm.up_to)
-        within = f"within {arm.steps:,} steps"
-        if n_solved:
-            steps = 2 ** float(np.median(evidence.scores[arm.name]["steps_to_solve"][-1]))
-            median = f", after a median of {steps:,.0f}" if math.isfinite(steps) else ""
-            parts.append(f"{name} learns later, {n_solved} of {n} seeds {within}{median}")
-        else:
-            accuracy = percent(evidence.mean(arm.name, at=arm.up_to))
-            rises = ", and it still rises" if evidence.still_rises(arm.name) else ""
-            parts.append(f"{name} learns with no seed of {n} {within} ({accuracy}{rises})")
-    return f"Trained for longer, with recipes tuned for it: {'; '.join(parts)}." if parts else ""
+    parts = [
+        _later(evidence, name, arm) for name, arm in evidence.lost if arm.name in evidence.scores
+    ]
+    if not parts:
+        return ""
+    return tr("Trained for longer, with recipes tuned for it: {arms}.", arms="; ".join(parts))
+
+
+def _later(evidence: Evidence, name: str, arm: Arm) -> str:
+    """Return how many seeds of an arm that was trained for longer learn, and when they do."""
+    n_solved, n = evidence.n_solved(arm.name, arm.up_to)
+    values = {"variant": arm_title(name), "n": n_solved, "all": n, "steps": arm.steps}
+    if not n_solved:
+        accuracy = percent(evidence.mean(arm.name, at=arm.up_to))
+        none = _NONE_BUT_RISES if evidence.still_rises(arm.name) else _NONE
+        return tr(none, **values, accuracy=accuracy)
+    median = 2 ** float(np.median(evidence.scores[arm.name]["steps_to_solve"][-1]))
+    if math.isfinite(median):
+        return tr(
+            "{variant} learns later, {n} of {all} seeds within {steps:,} steps, after a median of "
+            "{median:,.0f}",
+            **values,
+            median=median,
+        )
+    return tr("{variant} learns later, {n} of {all} seeds within {steps:,} steps", **values)
+
+
+_NONE = mark("{variant} learns with no seed of {all} within {steps:,} steps ({accuracy})")
+_NONE_BUT_RISES = mark(
+    "{variant} learns with no seed of {all} within {steps:,} steps ({accuracy}, and it still rises)"
+)
+
+_RISES = {
+    ("", True): mark("{variant} still rises at {steps:,} steps"),
+    ("", False): mark("{variant} has stopped rising by {steps:,} steps"),
+    ("constant", True): mark("{variant} with a constant rate still rises at {steps:,} steps"),
+    ("constant", False): mark(
+        "{variant} with a constant rate has stopped rising by {steps:,} steps"
+    ),
+    ("cosine", True): mark("{variant} with a cosine rate still rises at {steps:,} steps"),
+    ("cosine", False): mark("{variant} with a cosine rate has stopped rising by {steps:,} steps"),
+}
+"""Clauses on accuracy by the schedule of an arm that was trained for longer, and by whether it
+rises."""
 
 
 def rises_in_words(evidence: Evidence) -> str:
@@ -290,10 +340,12 @@ def rises_in_words(evidence: Evidence) -> str:
         for arm in (short, *(short.longer(LONGEST, (schedule,)) for schedule in SCHEDULES)):
             if arm.name not in evidence.scores or len(multiples(arm.up_to)) < 3:
                 continue
-            condition = "" if arm is short else f" with a {arm.schedules[0]} rate"
-            verb = "still rises at" if evidence.still_rises(arm.name) else "has stopped rising by"
-            parts.append(f"{short.name}{condition} {verb} {arm.up_to * arm.base_steps:,} steps")
-    return f"Accuracy: {'; '.join(dict.fromkeys(parts))}." if parts else ""
+            schedule = "" if arm is short else arm.schedules[0]
+            rises = _RISES[schedule, evidence.still_rises(arm.name)]
+            parts.append(tr(rises, variant=arm_title(short.name), steps=arm.steps))
+    if not parts:
+        return ""
+    return tr("Accuracy: {variants}.", variants="; ".join(dict.fromkeys(parts)))
 
 
 def longer_in_words(evidence: Evidence) -> str:
