@@ -26,7 +26,7 @@ from attnkit.claims.measures import MEASURES
 from attnkit.claims.statements import Statement, better, no_worse, worse
 
 FILES = {path.stem for path in Path(attnkit.claims.__path__[0]).glob("*.py")}
-FILES -= {"__init__", "base", "measures", "statements"}
+FILES -= {"__init__", "base", "measures", "names", "statements"}
 
 
 # what is registered

@@ -16,9 +16,11 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any, Literal, get_args
 
+from attnkit.claims.names import named
 from attnkit.claims.statements import Statement
 from attnkit.experiment import Experiment
 from attnkit.foundation.display import Plotted
+from attnkit.foundation.language import tr
 
 
 class Verdict(StrEnum):
@@ -190,6 +192,11 @@ def arms(*variants: str | tuple[str, str], on: str = "", **settings: Any) -> tup
     pairs = [(one, one) if isinstance(one, str) else one for one in variants]
     ending = f", {on}" if on else ""
     return tuple(arm(variant, f"{name}{ending}", **settings) for variant, name in pairs)
+
+
+def arm_title(name: str) -> str:
+    """Return the name of an arm in the reader's language."""
+    return tr(named(name))
 
 
 @dataclass(frozen=True, repr=False)
