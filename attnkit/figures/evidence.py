@@ -139,14 +139,14 @@ def _row_in_words(row: _Row, measure: Measure) -> str:
     low, high = (value_in_words(limit, measure) for limit in ends)
     if not math.isfinite(average):
         median = value_in_words(float(np.median(row.values)), measure)
-        text = tr("median of those that solve it {value}", value=median)
+        words = tr("median of those that solve it {value}", value=median)
     elif not np.isfinite(ends).all() or low == high:
         value = value_in_words(average, measure)
-        text = tr(_AVERAGE[measure.compares_means], value=value)
+        words = tr(_AVERAGE[measure.compares_means], value=value)
     else:
         value = value_in_words(average, measure)
-        text = tr(_WITH_INTERVAL[measure.compares_means], value=value, low=low, high=high)
-    return ", ".join([text, tr_n("{n} seed", "{n} seeds", n), *row.failures])
+        words = tr(_WITH_INTERVAL[measure.compares_means], value=value, low=low, high=high)
+    return ", ".join([words, tr_n("{n} seed", "{n} seeds", n), *row.failures])
 
 
 _AVERAGE = {True: mark("mean {value}"), False: mark("median {value}")}
@@ -178,7 +178,8 @@ def _axis(measure: Measure, rows: Sequence[_Row]) -> Axis:
         return axis
     powers = list(range(math.ceil(min(finite) - margin), math.floor(max(finite) + margin) + 1))
     powers = powers[:: 1 + len(powers) // 6]
-    return replace(axis, ticks=powers, texts=[in_language(f"{2**power:,}", 2**power) for power in powers])
+    texts = [in_language(f"{2**power:,}", 2**power) for power in powers]
+    return replace(axis, ticks=powers, texts=texts)
 
 
 def _chance(rows: Sequence[_Row]) -> list[Mark]:

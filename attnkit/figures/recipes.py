@@ -43,9 +43,7 @@ def describe_recipes(evidence: Evidence) -> str:
         ends = ", ".join(f"{line.title} {form(float(line.curve.mean[-1]))}" for line in lines)
         values = {"arm": arm_title(name), "steps": float(curve.steps[-1]), "recipes": ends}
         if curve.by == "accuracy":
-            texts.append(
-                tr("{arm}, mean accuracy after {steps:,.0f} steps: {recipes}.", **values)
-            )
+            texts.append(tr("{arm}, mean accuracy after {steps:,.0f} steps: {recipes}.", **values))
         else:
             texts.append(tr("{arm}, mean loss after {steps:,.0f} steps: {recipes}.", **values))
     return " ".join(texts)
