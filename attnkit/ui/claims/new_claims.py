@@ -20,9 +20,8 @@ from attnkit.ui.markdown import plain
 HEADINGS = {
     Outcome.WRONG: mark(":material/cancel: We predicted something else"),
     Outcome.TRUE: mark(":material/check_circle: As we predicted"),
-    Outcome.OPEN: mark(":material/help: Undecided"),
 }
-"""Heading by outcome of a prediction; the icons differ, so that colour is not needed."""
+"""Heading by outcome of a decided prediction; icons differ, so that colour is not needed."""
 
 
 def show_new_claims(choice: QuestionChoice, records: Records) -> None:

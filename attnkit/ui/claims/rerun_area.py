@@ -155,7 +155,7 @@ def _status_line(words: ClaimInWords, reruns: ClaimReruns) -> str:
     if rerun is None:
         status = _plan_text(words.claim, words.evidence)
     elif rerun.problem:
-        status = f":material/warning: {plain(tr(rerun.problem))}"
+        status = f":material/warning: {plain(rerun.problem)}"
     elif rerun.finished:
         status = tr("Trained in {seconds:.1f} s.", seconds=rerun.seconds)
     else:

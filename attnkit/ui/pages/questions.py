@@ -56,6 +56,9 @@ _WIDTHS = {
 }
 """Width in pixels of the columns of all claims, by their names in `COLUMNS`."""
 
+_PREDICTED = (mark("Prediction"), mark("Seen before"))
+"""Headings of what was known about a claim before its runs."""
+
 BETS = guesses(mark("It will hold"), mark("It will not hold"))
 """Guesses about a claim that belongs to no question, with the verdict that each predicts."""
 
@@ -313,7 +316,7 @@ def show_evidence(words: ClaimInWords, evidence: Evidence) -> None:
         show_source(words)
         st.caption(plain(" ".join(filter(None, (words.tested, longer_in_words(evidence))))))
     with st.expander(tr("What was predicted, and what had been seen before")):
-        for name in ("Prediction", "Seen before"):
+        for name in _PREDICTED:
             st.markdown(f"**{tr(name)}:** {plain(words.facts[name])}")
     with st.expander(tr("All statements, and their seeds one by one")):
         st.markdown(markdown_table(statements_table(evidence).narrow))
