@@ -339,9 +339,8 @@ def _beyond(found: Sequence[Boundary]) -> list[str]:
         ]
         if rows and line.y is not None:
             # Translators: the values of an axis at which a variant is not counted.
-            texts.append(
-                tr("{variant} at {values}", variant=_title(line.sharing), values=listed(rows))
-            )
+            text = tr("{variant} at {values}", variant=_title(line.sharing), values=listed(rows))
+            texts.append(text)
     if not texts:
         return []
     return [

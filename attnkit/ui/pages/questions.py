@@ -339,7 +339,7 @@ def show_evidence(words: ClaimInWords, evidence: Evidence) -> None:
 def _verdict_line(words: ClaimInWords) -> str:
     """Return the verdict on a claim and whether it was predicted, in Markdown."""
     icon = ICONS[words.verdict] if words.verdict else ""
-    verdict = tr(words.verdict or "")
+    verdict = tr(words.verdict) if words.verdict else ""
     if words.outcome is Outcome.TRUE:
         line = tr("**{verdict}**, as predicted.", verdict=verdict)
     else:
