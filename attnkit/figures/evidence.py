@@ -136,16 +136,17 @@ def _row_in_words(row: _Row, measure: Measure) -> str:
     if not n:
         return ", ".join([tr("no value"), *row.failures])
     average, *ends = (float(number) for number in vars(row.interval).values())
-    low, high = (value_in_words(limit, measure) for limit in ends)
     if not math.isfinite(average):
         median = value_in_words(float(np.median(row.values)), measure)
         words = tr("median of those that solve it {value}", value=median)
-    elif not np.isfinite(ends).all() or low == high:
-        value = value_in_words(average, measure)
-        words = tr(_AVERAGE[measure.compares_means], value=value)
     else:
         value = value_in_words(average, measure)
-        words = tr(_WITH_INTERVAL[measure.compares_means], value=value, low=low, high=high)
+        words = tr(_AVERAGE[measure.compares_means], value=value)
+        if np.isfinite(ends).all():
+            low, high = (value_in_words(limit, measure) for limit in ends)
+            if low != high:
+                template = _WITH_INTERVAL[measure.compares_means]
+                words = tr(template, value=value, low=low, high=high)
     return ", ".join([words, tr_n("{n} seed", "{n} seeds", n), *row.failures])
 
 
