@@ -363,12 +363,12 @@ def test_the_conclusion_says_which_variant_needs_the_most_and_by_how_much():
         (
             wider(QKV=3, Q_K=3, K_V=6, Q_V=4, Q_K_V=12),
             r"Q=K=V needs the widest heads: about 4\.0 times as wide as QKV \(95% interval \d\.\d "
-            r"to \d\.\d times\)\. K=V needs heads about 2\.0 times as wide as QKV \(.* times\), "
-            r"Q=V 1\.\d times \(.*\)\. Not clearly different from QKV: Q=K \(1\.0 times, .*\)\.",
+            r"to \d\.\d\)\. K=V needs heads about 2\.0 times as wide as QKV \(.*\); "
+            r"Q=V: 1\.\d times \(.*\)\. Not clearly different from QKV: Q=K \(1\.0 times, .*\)\.",
         ),
         (  # two that do not differ: neither needs the widest
             wider(QKV=3, K_V=6, Q_V=6),
-            r"K=V needs heads about 2\.0 times as wide as QKV \([^)]*\), Q=V 2\.0 times [^)]*\)\.",
+            r"K=V needs heads about 2\.0 times as wide as QKV \([^)]*\); Q=V: 2\.0 times [^)]*\)\.",
         ),
         (wider(QKV=3, K_V=6, Q_V=math.inf), "Q=V solves the task in no run. K=V needs heads .*"),
         (wider(Q_K=3, K_V=12), "K=V needs the widest heads: about 4.0 times as wide as Q=K .*"),

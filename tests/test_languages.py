@@ -14,12 +14,19 @@ import pytest
 from catalogues import ROOT, messages_of_code, translations
 from hypothesis import given
 from hypothesis import strategies as some
-from idle import idle_service, link_of, show, visit
+from idle import idle_service, link_of, open_page, show, visit
 from searching import times
+from small_claims import MadeUp, made_up
 
+from attnkit.claims import CLAIMS, Verdict
+from attnkit.evidence import record
+from attnkit.evidence.presentation import claims_in_words
+from attnkit.evidence.record import Records
 from attnkit.foundation import language
 from attnkit.foundation.language import ENGLISH, LANGUAGES, mark, reading, tr, tr_n
 from attnkit.tasks import TASKS
+from attnkit.ui.claims.choice import CLAIM, NEW, SHOWN
+from attnkit.ui.language import TRANSLATED
 from attnkit.ui.reference.lessons import lessons
 
 OTHERS = [code for code in LANGUAGES if code != ENGLISH]
@@ -137,10 +144,10 @@ def test_values_stand_in_messages_as_they_are(n, name, code):
 
 
 def unmarked(text):
-    """Return a text without what stands in marks."""
+    """Return a text without what stands in marks, also if the text is cut off within them."""
     before = None
     while before != text:
-        before, text = text, re.sub(r"«[^«»]*»", " ", text)
+        before, text = text, re.sub(r"«[^«»]*(?:»|…)", " ", text)
     return text
 
 
@@ -157,16 +164,19 @@ def texts_in(value):
 
 
 def shown_texts(tab):
-    """Return the texts of a page: those of Streamlit's elements, and those of our components."""
+    """Return the texts of a page: of Streamlit's elements, of tables, and of our components."""
     for block in (tab.main, tab.sidebar):
         for element in block:
             proto = element.proto
-            for name in ("body", "label", "help", "placeholder", "value"):
+            for name in ("body", "label", "help", "placeholder", "value", "alt"):
                 text = getattr(proto, name, "")
                 if isinstance(text, str):
                     yield text
             for option in getattr(proto, "options", ()):
                 yield option if isinstance(option, str) else getattr(option, "content", "")
+    for table in tab.dataframe:
+        yield from texts_in(json.loads(table.proto.columns or "{}"))
+        yield from texts_in(table.value.to_numpy().ravel().tolist())
     for element in tab.get("bidi_component"):
         if element.proto.bytes:
             yield from texts_in(json.loads(element.proto.bytes))
@@ -182,18 +192,77 @@ def rest(tab):
     return found
 
 
+def states_of_lab(rng):
+    """Yield the Lab with tasks and settings."""
+    yield visit(lang="zz")
+    for task in rng.sample(list(TASKS), times(4)):
+        state = rng.choice([{}, {"steps": "310"}, {"quiet": "1"}, {"n_heads": "999"}])
+        yield visit(v="1", lang="zz", task=task, **state)
+
+
+def states_of_guide(_rng):
+    """Yield the Guide with its lessons."""
+    yield open_page("guide", lang="zz")
+
+
+def states_of_questions(rng):
+    """Yield questions, claims with all their evidence, and a claim that the visitor has run."""
+    yield open_page("questions", lang="zz", question=NEW)
+    tab = open_page("questions", lang="zz", claim="all")
+    tab.toggle(key="all_columns").set_value(True)
+    yield show(tab)
+    for name in rng.sample(list(SHOWN), times(2)):
+        yield open_page("questions", lang="zz", question=name)
+    undecided = [
+        words.claim.id
+        for words in claims_in_words(record.load_shipped())
+        if words.verdict is Verdict.UNDECIDED
+    ]
+    for name in (*rng.sample(list(CLAIMS), times(3)), rng.choice(undecided)):
+        yield open_page("questions", lang="zz", claim=name)
+    for link in ({"question": rng.choice(list(SHOWN))}, {"question": NEW}, {"claim": "x y"}):
+        yield open_page("questions", lang="zz", quiet="1", **link)
+    yield from states_of_a_run(rng.choice(list(CLAIMS)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(record, "load_shipped", Records)
+        yield open_page("questions", lang="zz", question=rng.choice(list(SHOWN)))
+        yield from states_of_a_run(rng.choice(list(CLAIMS)))
+
+
+def states_of_a_run(name):
+    """Yield a claim without a guess, while its models train, stopped, and with made-up results."""
+    tab = open_page("questions", lang="zz", claim=name)
+    yield press_key(tab, "run_claim")
+    tab.radio[0].set_value("It will not hold")
+    yield press_key(tab, "run_claim")
+    for shown in (next(claim for claim in CLAIMS if claim != name), name):
+        tab.selectbox(key=CLAIM).set_value(shown)
+        yield show(tab)
+    yield press_key(tab, "stop_claim")
+    rerun = tab.session_state["reruns"].known[name]
+    rerun.problem, rerun.n_finished = "", len(rerun.experiments)
+    rerun._scores = made_up(CLAIMS[name], MadeUp(lambda _: None), quick=True).scores
+    yield show(tab)
+
+
+def press_key(tab, key):
+    """Press a button."""
+    tab.button(key=key).click()
+    return show(tab)
+
+
+STATES = {"lab": states_of_lab, "guide": states_of_guide, "questions": states_of_questions}
+"""Function that yields states of a page, drawn by a generator of random numbers, by its name."""
+
+
 @pytest.mark.server
-def test_no_text_of_a_translated_page_is_left_in_english(tmp_path, seed):
-    """The Lab with tasks and states drawn from a seed, the Guide and its lessons."""
-    rng = random.Random(seed)
-    with idle_service(tmp_path), pseudo():
-        tab = visit(lang="zz")
-        assert any("«" in text for text in shown_texts(tab))
-        assert rest(tab) == set()
-        for task in rng.sample(list(TASKS), times(4)):
-            state = rng.choice([{}, {"steps": "310"}, {"quiet": "1"}, {"n_heads": "999"}])
-            assert rest(visit(v="1", lang="zz", task=task, **state)) == set(), (task, state)
-        assert rest(show(tab.switch_page("pages/guide.py"))) == set()
+@pytest.mark.parametrize("page", sorted(TRANSLATED))
+def test_no_text_of_a_translated_page_is_left_in_english(tmp_path, seed, page):
+    """The page is opened with links and in states that are drawn from a seed."""
+    with idle_service(tmp_path), pseudo(), reading("zz"):  # what the browser would send is in it
+        for place, tab in enumerate(STATES[page](random.Random(seed))):
+            assert any("«" in text for text in shown_texts(tab))
+            assert rest(tab) == set(), (place, link_of(tab))
 
 
 @pytest.mark.server

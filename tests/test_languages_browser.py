@@ -59,9 +59,10 @@ def test_scripts_write_in_the_language_that_was_chosen(page, address):
             for name in ("positions", "equal"):
                 label = tr(known[name].label_of(settings[name]))
                 expect(page.locator(f".st-key-set_{name} input")).to_have_value(label, timeout=LONG)
-    page.goto(f"{address}/guide?lang={code}")
-    with reading(code):
-        page.get_by_role("heading", name=tr("Guide"), exact=True).wait_for(timeout=LONG)
+    for name, title in (("guide", "Guide"), ("questions", "Questions")):
+        page.goto(f"{address}/{name}?lang={code}")
+        with reading(code):
+            page.get_by_role("heading", name=tr(title), exact=True).wait_for(timeout=LONG)
     page.wait_for_function(f"document.documentElement.lang === '{code}'", timeout=LONG)
     page.goto(f"{address}/atlas?lang={code}")
     with reading(code):

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from attnkit.analysis.boundary import Boundary, MeanRatio, boundary, mean_ratio
 from attnkit.analysis.capacity import Swept, runs_at
 from attnkit.experiment.experiment import settings
+from attnkit.foundation.language import in_language, mark, tr, tr_n
 from attnkit.foundation.settings import Value
-from attnkit.foundation.words import MOST_NAMED, listed, shortened, verb
+from attnkit.foundation.words import MOST_NAMED, listed, shortened
 from attnkit.tasks import TASKS
 from attnkit.training.summary import percent
 from attnkit.variants import Variant
@@ -24,15 +25,38 @@ from attnkit.variants.catalogue import title_of
 if TYPE_CHECKING:
     import pandas as pd
 
-_WORDS = {
-    "d_head": ("heads", "wide", "widest"),
-    "d_model": ("models", "wide", "widest"),
-    "d_mlp": ("MLPs", "wide", "widest"),
-    "n_heads": ("heads", "many", "most"),
-    "n_layers": ("layers", "many", "most"),
-    "steps": ("steps", "many", "most"),
+_NEEDS_MOST = {
+    # Translators: {interval} is for example "95% interval 1.9 to 2.2".
+    "d_head": mark(
+        "{variant} needs the widest heads: about {times} times as wide as {base} ({interval})"
+    ),
+    "d_model": mark(
+        "{variant} needs the widest models: about {times} times as wide as {base} ({interval})"
+    ),
+    "d_mlp": mark(
+        "{variant} needs the widest MLPs: about {times} times as wide as {base} ({interval})"
+    ),
+    "n_heads": mark(
+        "{variant} needs the most heads: about {times} times as many as {base} ({interval})"
+    ),
+    "n_layers": mark(
+        "{variant} needs the most layers: about {times} times as many as {base} ({interval})"
+    ),
+    "steps": mark(
+        "{variant} needs the most steps: about {times} times as many as {base} ({interval})"
+    ),
 }
-"""Noun, adjective and superlative of settings; others are called by their labels."""
+"""Sentences, without a full stop, about the variant that needs the largest value, by setting."""
+
+_NEEDS_MORE = {
+    "d_head": mark("{variant} needs heads about {times} times as wide as {base} ({interval})"),
+    "d_model": mark("{variant} needs models about {times} times as wide as {base} ({interval})"),
+    "d_mlp": mark("{variant} needs MLPs about {times} times as wide as {base} ({interval})"),
+    "n_heads": mark("{variant} needs about {times} times as many heads as {base} ({interval})"),
+    "n_layers": mark("{variant} needs about {times} times as many layers as {base} ({interval})"),
+    "steps": mark("{variant} needs about {times} times as many steps as {base} ({interval})"),
+}
+"""Sentences, without a full stop, about other variants, by setting."""
 
 
 def label_of(setting: str) -> str:
@@ -75,15 +99,14 @@ def conclusion(
     """
     runs = runs_at(result, fixed or {}, x, y)
     if runs.empty:
-        return Conclusion("Nothing has been trained here yet.", False)
+        return Conclusion(tr("Nothing has been trained here yet."), False)
     task = result.sweep.task or str((fixed or {}).get("task", ""))
     text, has_ratios = _sentences(result, runs, x, y, fixed)
     if task not in TASKS:
         return Conclusion(text, has_ratios)
     solving = runs["sharing"][runs["steps_to_threshold"].notna()]
-    return Conclusion(
-        f"On “{TASKS[task].title}”: {text}", has_ratios, direction_note(task, set(solving))
-    )
+    text = tr("On “{task}”: {text}", task=tr(TASKS[task].title), text=text)
+    return Conclusion(text, has_ratios, direction_note(task, set(solving)))
 
 
 def direction_note(task: str, solving: Collection[str]) -> str:
@@ -98,10 +121,16 @@ def direction_note(task: str, solving: Collection[str]) -> str:
     names = [name for name in ("Q=K", "Q=K=V") if name in solving]
     if not names or TASKS[task]().plateau is not None:
         return ""
-    return (
-        f"{listed(names)} {verb(names, 'fails', 'fail')} on “{TASKS['directed'].title}”, but "
-        "not here: no question of this task has an opposite one with another answer, so a model "
-        "can solve it although its scores are the same in both directions."
+    return tr_n(
+        "{variants} fails on “{task}”, but not here: no question of this task has an opposite one "
+        "with another answer, so a model can solve it although its scores are the same in both "
+        "directions.",
+        "{variants} fail on “{task}”, but not here: no question of this task has an opposite one "
+        "with another answer, so a model can solve it although its scores are the same in both "
+        "directions.",
+        len(names),
+        variants=listed(names),
+        task=tr(TASKS["directed"].title),
     )
 
 
@@ -118,20 +147,34 @@ def _sentences(
     }
     if not found:
         each = shortened([f"{_title(name)} {percent(shares[name])}" for name in trained])
-        text = f"Share of the runs that solve the task: {', '.join(each)}."
+        shares_in_words = ", ".join(each)
+        text = tr("Share of the runs that solve the task: {variants}.", variants=shares_in_words)
         return text, False
     never, always = ([n for n in trained if shares[n] == share] for share in (0, 1))
     sentences = []
     if never:
-        sentences.append(f"{_names(never)} {verb(never, 'solves', 'solve')} the task in no run.")
+        sentences.append(
+            tr_n(
+                "{variants} solves the task in no run.",
+                "{variants} solve the task in no run.",
+                len(never),
+                variants=_names(never),
+            )
+        )
     ratios = _about_ratios(x, found, complete=not never)
     if ratios:
         sentences += [*ratios, *_beyond(list(found.values()))]
     else:
         sentences += [_boundary_in_words(line) for line in list(found.values())[:MOST_NAMED]]
     if always:
-        solve = verb(always, "solves", "solve")
-        sentences.append(f"{_names(always)} {solve} the task in every run.")
+        sentences.append(
+            tr_n(
+                "{variants} solves the task in every run.",
+                "{variants} solve the task in every run.",
+                len(always),
+                variants=_names(always),
+            )
+        )
     return " ".join(sentences), bool(ratios)
 
 
@@ -148,17 +191,23 @@ def _about_ratios(x: str, found: Mapping[str, Boundary], *, complete: bool) -> l
     ratios = {name: mean_ratio(line, found[base]) for name, line in found.items() if name != base}
     known = {name: ratio for name, ratio in ratios.items() if ratio.n_compared}
     title, rises = _title(base), found[base].rises
-    kinds = chain(["95% interval "], repeat(""))  # the first interval says what it is
-
-    def times(name: str) -> str:
-        return f"{_times(known[name].ratio)} times"
-
-    def interval(name: str) -> str:
-        return f"{next(kinds)}{_limits(known[name])}"
+    is_first = chain([True], repeat(False))  # the first interval says what it is
 
     def needs(name: str, *, most: bool) -> str:
-        words = _need_in_words(x, f"about {times(name)}", title, rises=rises, most=most)
-        return f"{_title(name)} {words} ({interval(name)} times)"
+        return _need_in_words(
+            x,
+            rises=rises,
+            most=most,
+            variant=_title(name),
+            base=title,
+            times=_times(known[name].ratio),
+            interval=_limits(known[name], named=next(is_first)),
+        )
+
+    def ratio_of(name: str, template: str) -> str:
+        limits = _limits(known[name], named=next(is_first))
+        times = _times(known[name].ratio)
+        return tr(template, variant=_title(name), times=times, interval=limits)
 
     by_size = sorted(known, key=lambda name: known[name].ratio, reverse=rises)
     clear = [name for name in by_size if known[name].is_clear]
@@ -168,30 +217,61 @@ def _about_ratios(x: str, found: Mapping[str, Boundary], *, complete: bool) -> l
     first, *others = [name for name in clear if name not in most] or [""]
     if first:
         texts = [needs(first, most=False)]
-        texts += [f"{_title(name)} {times(name)} ({interval(name)})" for name in others]
-        sentences.append(f"{', '.join(shortened(texts))}.")
+        texts += [ratio_of(name, mark("{variant}: {times} times ({interval})")) for name in others]
+        sentences.append(f"{'; '.join(shortened(texts))}.")
     if len(unclear) > MOST_NAMED:
-        sentences.append(f"{len(unclear)} others are not clearly different from {title}.")
+        n_unclear = len(unclear)
+        sentences.append(
+            tr_n(
+                "{n} other is not clearly different from {base}.",
+                "{n} others are not clearly different from {base}.",
+                n_unclear,
+                base=title,
+            )
+        )
     elif unclear:
-        texts = [f"{_title(name)} ({times(name)}, {interval(name)})" for name in unclear]
-        sentences.append(f"Not clearly different from {title}: {', '.join(texts)}.")
+        label = mark("{variant} ({times} times, {interval})")
+        texts = ", ".join([ratio_of(name, label) for name in unclear])
+        sentences.append(
+            tr("Not clearly different from {base}: {variants}.", base=title, variants=texts)
+        )
     return sentences
 
 
-def _need_in_words(x: str, times: str, base: str, *, rises: bool, most: bool) -> str:
-    """Return in words how large a value a variant needs, or that it needs the largest of all."""
-    label = f"“{label_of(x)}”"
+def _need_in_words(x: str, *, rises: bool, most: bool, **values: str) -> str:
+    """Return how large a value a variant needs, or that it needs the largest of all.
+
+    Args:
+        x: Axis of the boundaries.
+        rises: Whether the variants need large values instead of small ones.
+        most: Whether the variant needs the largest value, or the smallest one.
+        **values: Values of the sentence, which has no full stop.
+    """
+    values["label"] = tr(label_of(x))
+    if not rises and most:
+        return tr(
+            "{variant} fails first as “{label}” grows: at about {times} times the value of {base} "
+            "({interval})",
+            **values,
+        )
     if not rises:
-        if most:
-            return f"fails first as {label} grows: at {times} the value of {base}"
-        return f"fails from {times} the {label} of {base} on"
-    noun, adjective, superlative = _WORDS.get(x, (label, "large", "largest"))
+        return tr(
+            "{variant} fails from about {times} times the “{label}” of {base} on ({interval})",
+            **values,
+        )
+    known = _NEEDS_MOST if most else _NEEDS_MORE
+    if x in known:
+        return tr(known[x], **values)
     if most:
-        return f"needs the {superlative} {noun}: {times} as {adjective} as {base}"
-    if adjective == "many":
-        return f"needs {times} as many {noun} as {base}"
-    noun = noun if x in _WORDS else f"a value of {noun}"
-    return f"needs {noun} {times} as {adjective} as {base}"
+        return tr(
+            "{variant} needs the largest “{label}”: about {times} times as large as {base} "
+            "({interval})",
+            **values,
+        )
+    return tr(
+        "{variant} needs a value of “{label}” about {times} times as large as {base} ({interval})",
+        **values,
+    )
 
 
 def _needs_most(name: str, found: Mapping[str, Boundary]) -> bool:
@@ -215,17 +295,39 @@ def _boundary_in_words(line: Boundary) -> str:
     """Return a sentence on the boundary of one variant."""
     values = line.half[line.measured]
     least, most = two_digits(values.min()), two_digits(values.max())
-    where = least if least == most else f"{least} to {most}"
+    shown = {"variant": _title(line.sharing), "label": tr(label_of(line.x)), "values": least}
     if len(values) == 1:
         row = int(line.measured.argmax())
-        where = (
-            f"{least} (95% interval {two_digits(line.low[row])} to {two_digits(line.high[row])})"
+        shown["values"] = tr(
+            "{value} (95% interval {low} to {high})",
+            value=least,
+            low=two_digits(line.low[row]),
+            high=two_digits(line.high[row]),
         )
-    by = f", depending on “{label_of(line.y)}”" if line.y is not None and least != most else ""
-    return (
-        f"Half of the seeds of {_title(line.sharing)} solve the task at “{label_of(line.x)}” "
-        f"{where} or {'more' if line.rises else 'less'}{by}."
-    )
+    elif least != most:
+        shown["values"] = tr("{low} to {high}", low=least, high=most)
+    if line.y is None or least == most:
+        return tr(_SOLVE_AT[line.rises], **shown)
+    return tr(_SOLVE_AT_DEPENDING[line.rises], **shown, other=tr(label_of(line.y)))
+
+
+_SOLVE_AT = {
+    True: mark("Half of the seeds of {variant} solve the task at “{label}” {values} or more."),
+    False: mark("Half of the seeds of {variant} solve the task at “{label}” {values} or less."),
+}
+"""Sentences about the boundary of a variant that needs large values, or small ones."""
+
+_SOLVE_AT_DEPENDING = {
+    True: mark(
+        "Half of the seeds of {variant} solve the task at “{label}” {values} or more, depending on "
+        "“{other}”."
+    ),
+    False: mark(
+        "Half of the seeds of {variant} solve the task at “{label}” {values} or less, depending on "
+        "“{other}”."
+    ),
+}
+"""The same sentences, if the boundary depends on a second axis."""
 
 
 def _beyond(found: Sequence[Boundary]) -> list[str]:
@@ -236,20 +338,37 @@ def _beyond(found: Sequence[Boundary]) -> list[str]:
             str(at) for at, measured in zip(line.at, line.measured, strict=True) if not measured
         ]
         if rows and line.y is not None:
-            texts.append(f"{_title(line.sharing)} at {listed(rows)}")
+            # Translators: the values of an axis at which a variant is not counted.
+            text = tr("{variant} at {values}", variant=_title(line.sharing), values=listed(rows))
+            texts.append(text)
     if not texts:
         return []
-    x, y = label_of(found[0].x), label_of(found[0].y or "")
-    outside = f"where the boundary lies outside of the values of “{x}”"
-    return [f"Values of “{y}” {outside} are not counted: {'; '.join(shortened(texts))}."]
+    return [
+        tr(
+            "Values of “{y}” where the boundary lies outside of the values of “{x}” are not "
+            "counted: {variants}.",
+            x=tr(label_of(found[0].x)),
+            y=tr(label_of(found[0].y or "")),
+            variants="; ".join(shortened(texts)),
+        )
+    ]
 
 
-def _limits(ratio: MeanRatio) -> str:
-    if not math.isfinite(ratio.high):
-        return f"at least {_times(ratio.low)}" if ratio.low > 0 else "without limits"
-    if ratio.low <= 0:
-        return f"at most {_times(ratio.high)}"
-    return f"{_times(ratio.low)} to {_times(ratio.high)}"
+def _limits(ratio: MeanRatio, *, named: bool) -> str:
+    """Return the limits of a ratio; if they are named, the text says that it is an interval."""
+    low, high = _times(ratio.low), _times(ratio.high)
+    if math.isfinite(ratio.high) and ratio.low > 0:
+        return tr(_WITHIN[named], low=low, high=high)
+    if math.isfinite(ratio.high):
+        return tr(_AT_MOST[named], high=high)
+    return tr(_AT_LEAST[named], low=low) if ratio.low > 0 else tr(_UNLIMITED[named])
+
+
+_WITHIN = {True: mark("95% interval {low} to {high}"), False: mark("{low} to {high}")}
+_AT_MOST = {True: mark("95% interval at most {high}"), False: mark("at most {high}")}
+_AT_LEAST = {True: mark("95% interval at least {low}"), False: mark("at least {low}")}
+# Translators: an interval without limits.
+_UNLIMITED = {True: mark("95% interval without limits"), False: mark("without limits")}
 
 
 def _times(ratio: float) -> str:
@@ -260,7 +379,7 @@ def _times(ratio: float) -> str:
 
 def two_digits(value: float) -> str:
     """Return a number with two significant digits, or as a whole number from 10 on."""
-    return f"{value:,.0f}" if abs(value) >= 9.95 else f"{value:.2g}"
+    return in_language(f"{value:,.0f}" if abs(value) >= 9.95 else f"{value:.2g}", value)
 
 
 def _title(sharing: str) -> str:

@@ -23,10 +23,11 @@ from attnkit.figures.strips import (
     mean_mark,
     scale_of,
 )
+from attnkit.foundation.language import mark, tr
 from attnkit.training.statistics import Interval
 from attnkit.variants.palette import REFERENCE, translucent
 
-DIFFERENCES_KEY = (
+DIFFERENCES_KEY = mark(
     "A dot is the difference of both arms with one seed, filled in the shaded region, where the "
     "statement holds. A triangle at the edge: one of both runs never solves its task. The diamond "
     "is the median of counted pairs, or else the mean; its bar is the 95% interval."
@@ -65,7 +66,7 @@ def _panel(rows: Sequence[_Difference]) -> Panel:
 def describe_differences(evidence: Evidence) -> str:
     """Describe in words what `plot_differences` shows."""
     rows = _differences_of(evidence)
-    return " ".join(f"{row.tested}: {row.in_words}." for row in rows) or "Nothing yet."
+    return " ".join(f"{row.tested}: {row.in_words}." for row in rows) or tr("Nothing yet.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +97,8 @@ class _Difference:
     @property
     def in_words(self) -> str:
         """Verdict, pairs and difference in a few words."""
-        return f"{self.finding.verdict}: {finding_in_words(self.statement, self.finding)}"
+        verdict = tr(self.finding.verdict)
+        return f"{verdict}: {finding_in_words(self.statement, self.finding)}"
 
     @property
     def lines(self) -> list[str]:
@@ -150,7 +152,11 @@ class _Difference:
                 opacity=0.8,
                 edge={"color": color, "width": 1.5},
                 tips=[
-                    f"seed {seed}: {difference_in_words(value, self.statement)}"
+                    tr(
+                        "seed {seed}: {value}",
+                        seed=seed,
+                        value=difference_in_words(value, self.statement),
+                    )
                     for seed, value in zip(seeds, values, strict=True)
                 ],
             )
@@ -180,11 +186,22 @@ def _title(rows: Sequence[_Difference]) -> str:
     """Return the title of a panel's axis."""
     measure = rows[0].statement.measured
     if measure.unit:
-        return f"difference in {measure.unit}"
+        return tr(_TITLES[measure.unit])
     of_one_arm = [row.statement.right is None for row in rows]
     if all(of_one_arm):
         return axis_title(measure)
-    return f"{measure.title}: difference{', or itself' if any(of_one_arm) else ''}"
+    if any(of_one_arm):
+        # Translators: differences of a measure between two variants, or the measure of one.
+        return tr("{measure}: difference, or itself", measure=tr(measure.title))
+    return tr("{measure}: difference", measure=tr(measure.title))
+
+
+_TITLES = {
+    "points": mark("difference in points"),
+    "doublings": mark("difference in doublings"),
+    "nats": mark("difference in nats"),
+}
+"""Title of the axis of differences by their unit."""
 
 
 def _span(rows: Sequence[_Difference]) -> tuple[float, float]:

@@ -13,7 +13,7 @@ from html import escape
 
 import numpy as np
 
-from attnkit.claims.base import Arm
+from attnkit.claims.base import Arm, arm_title
 from attnkit.claims.measures import MEASURES, Measure
 from attnkit.evidence.record import Evidence
 from attnkit.figures.marks import Mark, dots, level, row_offsets, stripes, text
@@ -26,11 +26,13 @@ from attnkit.figures.strips import (
     scale_of,
     value_in_words,
 )
-from attnkit.foundation.words import counted
+from attnkit.foundation.language import in_language, mark, tr, tr_n
+from attnkit.foundation.words import capitalised
 from attnkit.training.metrics import SHOWN
 from attnkit.training.statistics import mean_interval, median_interval
+from attnkit.training.summary import in_percent
 
-EVIDENCE_KEY = (
+EVIDENCE_KEY = mark(
     "A small mark is one seed; the large mark is their median, or the mean of losses and "
     "symmetries; its bar is the 95% interval."
 )
@@ -63,9 +65,9 @@ def plot_evidence(evidence: Evidence, measure: str | None = None) -> Figure:
 def describe_evidence(evidence: Evidence, measure: str | None = None) -> str:
     """Describe in words what `plot_evidence` shows."""
     plotted = _measure(evidence, measure)
-    title = axis_title(plotted)
+    heading = tr("{measure}, arm by arm.", measure=capitalised(axis_title(plotted)))
     rows = (f"{row.title}: {_row_in_words(row, plotted)}." for row in _rows_of(evidence, plotted))
-    return " ".join([f"{title[0].upper()}{title[1:]}, arm by arm.", *rows])
+    return " ".join([heading, *rows])
 
 
 class _Row:
@@ -83,19 +85,25 @@ class _Row:
         # An arm that is never tied has no accuracy when tied; it has not diverged if it has a loss.
         losses = evidence.scores_at("loss", times).get(name, values)
         n_diverged = int(np.isnan(losses).sum())
-        self.failures = [f"{n_diverged} diverged"] if n_diverged else []
-        self.failures += [f"{n_unsolved} unsolved"] if n_unsolved else []
         n_solved, n_all = evidence.n_solved(name, times) if measure.name == "accuracy" else (0, 0)
-        self.failures += [f"{n_solved} of {n_all} solve it"] if 0 < n_solved < n_all else []
+        self.failures: list[str] = []
+        if n_diverged:
+            self.failures.append(tr_n("{n} diverged", "{n} diverged", n_diverged))
+        if n_unsolved:
+            self.failures.append(tr_n("{n} unsolved", "{n} unsolved", n_unsolved))
+        if 0 < n_solved < n_all:
+            self.failures.append(
+                tr_n("{n} of {total} solves it", "{n} of {total} solve it", n_solved, total=n_all)
+            )
         self.rate = evidence.tuned[name].rate if name in evidence.tuned else None
         interval = mean_interval(self.values) if measure.compares_means else median_interval(values)
         self.interval = interval.within(*_bounds(measure))
         self.chance = None if arm is None else 100 * arm.experiment.task.chance
         self.color, self.symbol = color_and_symbol(arm)
-        self.name = self.title = name
+        self.name = self.title = arm_title(name)
         self.notes = list(self.failures)
         if arm in evidence.claim.arms and min(times, arm.up_to) > 1:
-            steps = f"{min(times, arm.up_to) * arm.base_steps:,} steps"
+            steps = tr_n("{n:,} step", "{n:,} steps", min(times, arm.up_to) * arm.base_steps)
             self.title += f", {steps}"
             self.notes.insert(0, steps)
 
@@ -108,32 +116,46 @@ class _Row:
 
 def _row_marks(row: _Row, measure: Measure, y: int) -> list[Mark]:
     """Return the marks of a row at height y: seeds below, their median or mean above."""
-    rate = "" if row.rate is None else f"<br>learning rate {row.rate:g}"
+    rate = [] if row.rate is None else [tr("learning rate {rate:g}", rate=row.rate)]
     name = escape(row.title)
-    tips = [
-        f"{name}<br>seed {seed}: {value_in_words(value, measure)}{rate}"
+    texts = [
+        tr("seed {seed}: {value}", seed=seed, value=value_in_words(value, measure))
         for seed, value in zip(row.seeds, row.values, strict=True)
     ]
+    tips = ["<br>".join([name, one, *rate]) for one in texts]
     places = [y + 0.02 + 0.3 * offset for offset in row_offsets(len(row.values))]
     marks = [dots(row.values, places, row.color, symbol=row.symbol, opacity=0.75, tips=tips)]
     if np.isfinite(row.interval.mean):
-        tip = f"{name}<br>{_row_in_words(row, measure)}{rate}"
+        tip = "<br>".join([name, _row_in_words(row, measure), *rate])
         marks.append(mean_mark(row.interval, y - 0.2, row.color, row.symbol, tip))
     return marks
 
 
 def _row_in_words(row: _Row, measure: Measure) -> str:
-    further = "".join(f", {note}" for note in row.failures)
     n = len(row.values)
     if not n:
-        return f"no value{further}"
-    average = "mean" if measure.compares_means else "median"
-    mean, *ends = (float(number) for number in vars(row.interval).values())
-    if not math.isfinite(mean):
-        average, mean = "median of those that solve it", float(np.median(row.values))
-    low, high = (value_in_words(limit, measure) for limit in ends)
-    limits = "" if not np.isfinite(ends).all() or low == high else f" [{low} to {high}]"
-    return f"{average} {value_in_words(mean, measure)}{limits}, {counted(n, 'seed')}{further}"
+        return ", ".join([tr("no value"), *row.failures])
+    average, *ends = (float(number) for number in vars(row.interval).values())
+    if not math.isfinite(average):
+        median = value_in_words(float(np.median(row.values)), measure)
+        words = tr("median of those that solve it {value}", value=median)
+    else:
+        value = value_in_words(average, measure)
+        words = tr(_AVERAGE[measure.compares_means], value=value)
+        if np.isfinite(ends).all():
+            low, high = (value_in_words(limit, measure) for limit in ends)
+            if low != high:
+                template = _WITH_INTERVAL[measure.compares_means]
+                words = tr(template, value=value, low=low, high=high)
+    return ", ".join([words, tr_n("{n} seed", "{n} seeds", n), *row.failures])
+
+
+_AVERAGE = {True: mark("mean {value}"), False: mark("median {value}")}
+_WITH_INTERVAL = {
+    True: mark("mean {value} [{low} to {high}]"),
+    False: mark("median {value} [{low} to {high}]"),
+}
+"""Averages with their intervals, by whether they are means."""
 
 
 def _bounds(measure: Measure) -> tuple[float, float]:
@@ -157,7 +179,8 @@ def _axis(measure: Measure, rows: Sequence[_Row]) -> Axis:
         return axis
     powers = list(range(math.ceil(min(finite) - margin), math.floor(max(finite) + margin) + 1))
     powers = powers[:: 1 + len(powers) // 6]
-    return replace(axis, ticks=powers, texts=[f"{2**power:,}" for power in powers])
+    texts = [in_language(f"{2**power:,}", 2**power) for power in powers]
+    return replace(axis, ticks=powers, texts=texts)
 
 
 def _chance(rows: Sequence[_Row]) -> list[Mark]:
@@ -167,7 +190,10 @@ def _chance(rows: Sequence[_Row]) -> list[Mark]:
         return []
     least, most = (end(chance for _, chance in known) for end in (min, max))
     low, high = f"{least:.3g}", f"{most:.3g}"
-    words = f"chance {low}%" if low == high else f"chance {low} to {high}%"
+    if low == high:
+        words = tr("chance {share}", share=in_percent(low))
+    else:
+        words = tr("chance {low} to {high}", low=low, high=in_percent(high))
     lines = [level(chance, upright=True, ends=(y - 0.5, y + 0.5)) for y, chance in known]
     return [*lines, text(words, least, x_anchor="center" if least > 15 else "left")]
 

@@ -10,7 +10,7 @@ from html import escape
 
 import numpy as np
 
-from attnkit.claims.base import Arm
+from attnkit.claims.base import Arm, arm_title
 from attnkit.claims.measures import multiples
 from attnkit.claims.statements import Statement
 from attnkit.evidence.curve import Curve
@@ -19,9 +19,10 @@ from attnkit.evidence.words import longer_in_words
 from attnkit.figures.marks import Mark, band, curve, dots, level, text
 from attnkit.figures.panels import Axis, Figure, Panel, draw
 from attnkit.figures.strips import color_and_symbol
-from attnkit.training.summary import percent
+from attnkit.foundation.language import in_language, mark, tr, tr_n
+from attnkit.training.summary import in_percent, percent
 
-LEARNING_KEY = (
+LEARNING_KEY = mark(
     "A line is the mean over seeds, its band the middle half of them; a mark stands at every "
     "doubling of the steps. Dashed upright line: the end of a short run. Thin dotted line: "
     "the last value of an arm that is trained for fewer steps."
@@ -43,18 +44,27 @@ NARROW = 480
 SMALL_LABEL, SMALL_PLOT = 27, 84
 """Most characters in a line of a label, and height of the smallest panel, for one statement."""
 
-COURSE_KEY = "A line is the mean over seeds, its band the middle half of them."
+COURSE_KEY = mark("A line is the mean over seeds, its band the middle half of them.")
 """How to read `plot_learning` of one statement."""
 
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """The curve of an arm, from an eighth of its base steps on."""
+    """The curve of an arm, from an eighth of its base steps on.
+
+    Attributes:
+        arm: The arm.
+        curve: The curve.
+        dash: Dash of the line.
+        label_width: Most characters in a line of the label.
+        title: Name on screen.
+    """
 
     arm: Arm
     curve: Curve
     dash: str
     label_width: int
+    title: str
 
     def scaled(self, values: np.ndarray) -> np.ndarray:
         """Return the drawn part of an array of the curve, accuracies in percent."""
@@ -68,8 +78,8 @@ class Line:
 
     @property
     def label(self) -> list[str]:
-        """The name of the arm, in lines."""
-        lines = textwrap.wrap(self.arm.name, self.label_width, max_lines=4, placeholder="…")
+        """The name of the line, in lines of text."""
+        lines = textwrap.wrap(self.title, self.label_width, max_lines=4, placeholder="…")
         return [escape(line) for line in lines]
 
 
@@ -96,22 +106,35 @@ def plot_learning(
 
 def describe_learning(evidence: Evidence, statement: Statement | None = None) -> str:
     """Describe in words what `plot_learning` shows."""
-    texts = ["How the arms learn."]
+    texts = [tr("How the arms learn.")]
     for line in (line for lines in _panels_of(evidence, statement) for line in lines):
         arm, by, form = line.arm, line.curve.by, _form(line.curve)
         means = ", ".join(
-            f"{form(evidence.mean(arm.name, by, times))} after {times * arm.base_steps:,}"
+            tr_n(
+                "{value} after {n:,} step",
+                "{value} after {n:,} steps",
+                times * arm.base_steps,
+                value=form(evidence.mean(arm.name, by, times)),
+            )
             for times in multiples(arm.up_to)
         )
-        texts.append(f"{arm.name}: mean {by} {means} steps.")
+        if by == "accuracy":
+            texts.append(tr("{arm}: mean accuracy {values}.", arm=line.title, values=means))
+        else:
+            texts.append(tr("{arm}: mean loss {values}.", arm=line.title, values=means))
     texts.append(longer_in_words(evidence) if statement is None else "")
     return " ".join(filter(None, texts))
 
 
 def _form(curve: Curve) -> Callable[[float], str]:
     """Return the function that formats a value of a curve."""
-    form = percent if curve.by == "accuracy" else "{:.2f} nats".format
-    return lambda value: "diverged" if math.isnan(value) else form(value)
+    form = percent if curve.by == "accuracy" else in_nats
+    return lambda value: tr("diverged") if math.isnan(value) else form(value)
+
+
+def in_nats(loss: float) -> str:
+    """Return a loss with its unit."""
+    return tr("{loss:.2f} nats", loss=loss)
 
 
 def _panels_of(evidence: Evidence, statement: Statement | None) -> list[list[Line]]:
@@ -133,7 +156,8 @@ def _panels_of(evidence: Evidence, statement: Statement | None) -> list[list[Lin
         if name in shown and len(curve.steps):
             lines = panels.setdefault((repr(arm.experiment.task), arm.base_steps), [])
             n_alike = sum(color_and_symbol(line.arm) == color_and_symbol(arm) for line in lines)
-            lines.append(Line(arm, curve, DASHES[n_alike % len(DASHES)], width))
+            dash = DASHES[n_alike % len(DASHES)]
+            lines.append(Line(arm, curve, dash, width, arm_title(name)))
     return [
         lines
         for lines in panels.values()
@@ -163,18 +187,27 @@ def panel_of(lines: list[Line], least: int, narrow: bool, title: str = "") -> Pa
     low, high = min(ends) - margin, max(ends) + margin
     y = Axis(low, high)
     if not is_loss:
-        y = replace(y, ticks=range(0, 101, 25), texts=[f"{tick}%" for tick in range(0, 101, 25)])
+        ticks = range(0, 101, 25)
+        y = replace(y, ticks=ticks, texts=[in_percent(f"{tick}") for tick in ticks])
     powers = range(-3, math.floor(math.log2(last / base)) + 1)
     labelled_every = 1 if len(powers) <= 5 else 2
-    texts = ["" if p % labelled_every else f"{base * 2.0**p:,.0f}" for p in powers]
-    x = Axis(base / 8, last, "steps", [base * 2.0**power for power in powers], texts, log=True)
+    places = [base * 2.0**power for power in powers]
+    texts = [
+        "" if power % labelled_every else in_language(f"{place:,.0f}", place)
+        for power, place in zip(powers, places, strict=True)
+    ]
+    x = Axis(base / 8, last, tr("steps"), places, texts, log=True)
+    measure = tr("loss, nats") if is_loss else tr("accuracy")
+    end = tr_n("{n:,} step", "{n:,} steps", base)
     marks = [
-        text(("loss, nats" if is_loss else "accuracy") + (title and f" · {title}"), shift=(-42, 0)),
+        text(" · ".join(filter(None, (measure, title))), shift=(-42, 0)),
         level(base, "dash", upright=True),
-        text(f"{base:,} steps", base, high, x_anchor="right" if base == last else "left"),
+        text(end, base, high, x_anchor="right" if base == last else "left"),
     ]
     if to_beat is not None:
-        name = f"{task.simple_model} {to_beat:.2f}" if is_loss else f"chance {to_beat:.3g}%"
+        name = tr("chance {share}", share=in_percent(f"{to_beat:.3g}"))
+        if is_loss:
+            name = f"{tr(task.simple_model)} {to_beat:.2f}"
         below = is_loss or to_beat > 10  # Curves rise from chance, and losses fall.
         anchor = "top" if below else "bottom"
         marks += [level(to_beat), text(name, base / 8, to_beat, y_anchor=anchor)]
@@ -235,15 +268,22 @@ def _marks_of(line: Line, last: float, named: bool) -> list[Mark]:
     mean, low, high = map(line.scaled, (by_steps.mean, by_steps.low, by_steps.high))
     (color, symbol), form = color_and_symbol(arm), _form(by_steps)
     scale = 0.01 if by_steps.by == "accuracy" else 1.0
-    tips = [
-        f"{escape(arm.name)}<br>{step:,.0f} steps: mean {form(scale * a)}, "
-        f"quartiles {form(scale * b)} to {form(scale * c)}"
-        for step, a, b, c in zip(steps, mean, low, high, strict=True)
+    texts = [
+        tr_n(
+            "{n:,.0f} step: mean {mean}, quartiles {low} to {high}",
+            "{n:,.0f} steps: mean {mean}, quartiles {low} to {high}",
+            step,
+            mean=form(scale * middle),
+            low=form(scale * lower),
+            high=form(scale * upper),
+        )
+        for step, middle, lower, upper in zip(steps, mean, low, high, strict=True)
     ]
+    tips = [f"{escape(line.title)}<br>{one}" for one in texts]
     at = [arm.base_steps * times for times in multiples(arm.up_to)]
     marks = [
         band(steps, low, high, color, 0.15),
-        curve(steps, mean, color, dash=line.dash, tips=tips, name=arm.name if named else ""),
+        curve(steps, mean, color, dash=line.dash, tips=tips, name=line.title if named else ""),
         dots(at, np.interp(at, steps, mean), color, symbol=symbol, size=8),
     ]
     if steps[-1] < last:

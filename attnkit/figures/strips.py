@@ -7,6 +7,7 @@ import numpy as np
 from attnkit.claims.base import Arm
 from attnkit.claims.measures import Measure
 from attnkit.figures.marks import OUTLINE, Mark, dots, limits
+from attnkit.foundation.language import tr, tr_n
 from attnkit.training.statistics import Interval
 from attnkit.training.summary import fixed, percent
 from attnkit.variants import Variant
@@ -51,8 +52,10 @@ def color_and_symbol(arm: Arm | None) -> tuple[str, str]:
 
 def axis_title(measure: Measure) -> str:
     """Return the title of an axis: the name of a measure with its unit."""
-    unit = {"points": "percent", "doublings": ""}.get(measure.unit, measure.unit)
-    return f"{measure.title}, {unit}" if unit else measure.title
+    title = tr(measure.title)
+    if measure.unit == "points":
+        return tr("{measure}, percent", measure=title)
+    return tr("{measure}, nats", measure=title) if measure.unit == "nats" else title
 
 
 def scale_of(measure: Measure) -> float:
@@ -63,7 +66,8 @@ def scale_of(measure: Measure) -> float:
 def value_in_words(value: float, measure: Measure) -> str:
     """Return the text of a value that has been multiplied by `scale_of`, with its unit."""
     if measure.unit == "doublings":
-        return f"{2**value:,.0f} steps"
+        return tr_n("{n:,.0f} step", "{n:,.0f} steps", 2**value)
     if measure.unit == "points":
         return percent(value / 100)
-    return f"{fixed(value, 3)} {measure.unit}".rstrip()
+    number = fixed(value, 3)
+    return tr("{number} nats", number=number) if measure.unit == "nats" else number

@@ -8,11 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from attnkit.experiment import Experiment
-from attnkit.foundation.language import tr
+from attnkit.foundation.language import mark, tr
 from attnkit.service.jobs import Job
 from attnkit.training.pace import training_work
 from attnkit.training.snapshot import Snapshot
 from attnkit.ui.watched_job import WatchedJob, status_of
+
+# Translators: the status of one of several experiments, such as "Step 40 of 300".
+STATUS_OF_ONE = mark("{n} of {total}: {status}")
+"""Status of one of several experiments."""
 
 _STEPS_FOR_ESTIMATE = 20
 """Number of steps after which a job's own speed predicts how long the rest will take."""
@@ -103,18 +107,19 @@ class Series(WatchedJob, ABC):
         before = sum(self._work[: self.n_finished])
         return self.seconds / before * left if self.n_finished else None
 
-    def status(self, noun: str = "") -> str:
+    def status(self, of_one: str = STATUS_OF_ONE) -> str:
         """Return how far training is, as a sentence.
 
         Args:
-            noun: Word for one experiment of several.
+            of_one: Text around the status of one of several experiments.
         """
-        n_experiments, job = len(self.experiments), self.job
-        which = f"{noun} {self.n_finished + 1} of {n_experiments}".strip()
-        lead = f"{which[:1].upper()}{which[1:]}: " if n_experiments > 1 else ""
-        if job is None:
-            return lead + tr("Waiting.")
-        return f"{lead}{status_of(job, seconds_left=self.seconds_left(job) or 0.0)}"
+        total, job = len(self.experiments), self.job
+        status = tr("Waiting.")
+        if job is not None:
+            status = status_of(job, seconds_left=self.seconds_left(job) or 0.0)
+        if total == 1:
+            return status
+        return tr(of_one, n=self.n_finished + 1, total=total, status=status)
 
 
 def _share_of_steps(job: Job | None) -> float:

@@ -10,6 +10,7 @@ from attnkit.evidence.presentation import ClaimInWords, Outcome, cache_in_words,
 from attnkit.evidence.record import Records
 from attnkit.evidence.words import effect_in_words, main_statement
 from attnkit.figures.learning import COURSE_KEY, NARROW, describe_learning, plot_learning
+from attnkit.foundation.language import mark, tr, tr_n
 from attnkit.foundation.words import capitalised
 from attnkit.ui import components
 from attnkit.ui.address import is_quiet
@@ -17,33 +18,43 @@ from attnkit.ui.claims.choice import QuestionChoice
 from attnkit.ui.markdown import plain
 
 HEADINGS = {
-    Outcome.WRONG: ":material/cancel: We predicted something else",
-    Outcome.TRUE: ":material/check_circle: As we predicted",
-    Outcome.OPEN: ":material/help: Undecided",
+    Outcome.WRONG: mark(":material/cancel: We predicted something else"),
+    Outcome.TRUE: mark(":material/check_circle: As we predicted"),
 }
-"""Heading by outcome of a prediction; the icons differ, so that colour is not needed."""
+"""Heading by outcome of a decided prediction; icons differ, so that colour is not needed."""
 
 
 def show_new_claims(choice: QuestionChoice, records: Records) -> None:
     """Draw a row for every decided new claim and a button for every undecided one."""
     if is_quiet():
         st.info(
-            "“Guess first” is on, so this list is hidden. Guess the result of a claim under “All "
-            "claims”, or switch “Guess first” off in the Lab."
+            tr(
+                "“Guess first” is on, so this list is hidden. Guess the result of a claim under "
+                "“All claims”, or switch “Guess first” off in the Lab."
+            )
         )
         return
     if not records:
-        st.info("Not run yet.")
+        st.info(tr("Not run yet."))
         return
     groups = new_claims(records)
     n_wrong, n_true = (len(groups[outcome]) for outcome in (Outcome.WRONG, Outcome.TRUE))
     with st.container(key="conclusion"):
-        verb = "was" if n_wrong == 1 else "were"
-        st.markdown(f"{n_wrong} of our {n_wrong + n_true} decided predictions {verb} wrong.")
+        st.markdown(
+            tr_n(
+                "{n} of our {total} decided predictions was wrong.",
+                "{n} of our {total} decided predictions were wrong.",
+                n_wrong,
+                total=n_wrong + n_true,
+            )
+        )
     st.caption(
-        "As far as we know, nobody had tested these claims on such small tasks. We wrote each "
-        f"prediction down before the runs that count. {COURSE_KEY} Square brackets hold 95% "
-        "intervals."
+        tr(
+            "As far as we know, nobody had tested these claims on such small tasks. We wrote each "
+            "prediction down before the runs that count. {how_to_read} Square brackets hold 95% "
+            "intervals.",
+            how_to_read=tr(COURSE_KEY),
+        )
     )
     with st.container(gap="xxsmall", key="new_claims"):
         for outcome in (Outcome.WRONG, Outcome.TRUE):
@@ -62,15 +73,16 @@ def _show_row(words: ClaimInWords, heading: str, choice: QuestionChoice) -> None
     left, right = st.columns([5, 6], gap="medium", vertical_alignment="center")
     with left, st.container(gap="xxsmall"):
         with st.container(horizontal=True, vertical_alignment="center"):
-            st.caption(heading, help=plain(f"Our prediction: {claim.prediction}"))
+            prediction = tr("Our prediction: {prediction}", prediction=tr(claim.prediction))
+            st.caption(tr(heading), help=plain(prediction))
             st.button(
-                "Evidence",
+                tr("Evidence"),
                 icon=":material/arrow_forward:",
                 type="tertiary",
                 on_click=choice.open_claim,
                 args=(claim.id,),
                 key=f"open_new_{claim.id}",
-                help=plain(claim.title),
+                help=plain(tr(claim.title)),
             )
         st.markdown(f"**{plain(words.found)}**")
         numbers = f"{difference}. " if difference else ""  # some never solve it
@@ -81,7 +93,7 @@ def _show_row(words: ClaimInWords, heading: str, choice: QuestionChoice) -> None
             components.picture(
                 figure,
                 key=f"course_{claim.id}",
-                alt=f"{claim.title}. {describe_learning(evidence, statement)}",
+                alt=f"{tr(claim.title)}. {describe_learning(evidence, statement)}",
                 narrower={NARROW: plot_learning(evidence, statement, narrow=True)},
             )
 
@@ -90,11 +102,11 @@ def _show_undecided(undecided: Sequence[ClaimInWords], choice: QuestionChoice) -
     """Draw a button for each undecided claim."""
     if not undecided:
         return
-    st.caption(f"{HEADINGS[Outcome.OPEN]}. Press a claim to see its evidence.")
+    st.caption(tr(":material/help: Undecided. Press a claim to see its evidence."))
     with st.container(horizontal=True, gap="xsmall"):
         for words in undecided:
             st.button(
-                plain(words.claim.title),
+                plain(tr(words.claim.title)),
                 on_click=choice.open_claim,
                 args=(words.claim.id,),
                 key=f"open_new_{words.claim.id}",

@@ -12,13 +12,14 @@ from attnkit.evidence.presentation import ClaimInWords, disagreement
 from attnkit.evidence.record import Evidence
 from attnkit.evidence.words import Table, finding_in_words, tested_in_words
 from attnkit.experiment import Experiment, from_text
-from attnkit.experiment.experiment import SCHEMA
+from attnkit.experiment.experiment import SCHEMA, settings
 from attnkit.figures.evidence import describe_evidence, plot_evidence
 from attnkit.foundation import tables
-from attnkit.foundation.settings import InvalidExperiment
+from attnkit.foundation.language import tr, tr_n
+from attnkit.foundation.settings import InvalidExperiment, message_of
+from attnkit.foundation.words import listed
 from attnkit.ui import components, widgets
 from attnkit.ui.claims.rerun import ClaimRerun, ClaimReruns, model_steps, open_reruns, quick_trials
-from attnkit.ui.lab.controls import labels_of
 from attnkit.ui.lab.guess_words import outcome_in_words
 from attnkit.ui.lab.lab import MOST_COLUMNS
 from attnkit.ui.markdown import plain
@@ -45,14 +46,15 @@ def claim_rerun_area(
     Args:
         words: The claim and its shipped evidence.
         question: Question that the guess answers.
-        guesses: Verdict by the text of each guess.
+        guesses: Verdict by the English text of each guess.
         reason: Reason for the shipped verdict, which follows a wrong guess; empty if unknown.
     """
-    st.subheader("Predict, then run it now", anchor=False)
+    st.subheader(tr("Predict, then run it now"), anchor=False)
     try:
         quick_trials(words.claim, words.evidence, 0)
     except InvalidExperiment as error:  # a claim of a plugin may be wrong
-        st.error(plain(f"This claim cannot be run: {error}."), icon=":material/error:")
+        reason = tr("This claim cannot be run: {reason}.", reason=tr(message_of(error)))
+        st.error(plain(reason), icon=":material/error:")
         return
     reruns = open_reruns()
     with st.container(border=True, key="run_it"):
@@ -91,7 +93,8 @@ def _live_area(
             st.progress(rerun.share(rerun.job))
     with right:
         if rerun is not None:
-            st.markdown(f"**Your run**, seeds {rerun.seeds[0]} to {rerun.seeds[-1]}")
+            first, *_, last = rerun.seeds
+            st.markdown(tr("**Your run**, seeds {first} to {last}", first=first, last=last))
             show_picture(rerun.evidence(), f"own_{claim.id}")
     if rerun is not None and rerun.finished:
         _show_outcome(rerun, words, reason)
@@ -102,7 +105,14 @@ def _pick_guess(claim: Claim, question: str, guesses: list[str], *, disabled: bo
     made: dict[str, str | None] = st.session_state.setdefault("asked_guesses", {})
     made.setdefault(claim.id, None)
     widget = widgets.bound(made, claim.id, f"guess_{claim.id}")
-    st.radio(f"**{plain(question)}**", guesses, index=None, disabled=disabled, **widget)
+    st.radio(
+        f"**{plain(question)}**",
+        guesses,
+        index=None,
+        format_func=tr,
+        disabled=disabled,
+        **widget,
+    )
     return made[claim.id]
 
 
@@ -113,22 +123,22 @@ def _run_buttons(words: ClaimInWords, reruns: ClaimReruns, guess: Verdict | None
     with st.container(horizontal=True, key="run_buttons"):
         # No callbacks: a button that its own press disables would not report the press.
         if st.button(
-            "Run it now" if rerun is None else "Run it on new seeds",
+            tr("Run it now") if rerun is None else tr("Run it on new seeds"),
             type="primary",
             icon=":material/play_arrow:",
             disabled=trains,
             key="run_claim",
         ):
             if guess is None:
-                st.warning("Guess first: choose an answer above.")
+                st.warning(tr("Guess first: choose an answer above."))
             else:
                 reruns.begin(words.claim, words.evidence, watcher(), guess)
                 st.rerun()
         if rerun is not None and rerun.problem:
-            if st.button("Go on", icon=":material/resume:", key="go_on_claim"):
+            if st.button(tr("Go on"), icon=":material/resume:", key="go_on_claim"):
                 reruns.go_on(rerun, watcher())
                 st.rerun()
-        elif st.button("Stop", icon=":material/stop:", disabled=not trains, key="stop_claim"):
+        elif st.button(tr("Stop"), icon=":material/stop:", disabled=not trains, key="stop_claim"):
             reruns.stop()
             st.rerun()
 
@@ -138,25 +148,41 @@ def _status_line(words: ClaimInWords, reruns: ClaimReruns) -> str:
     rerun, moving = reruns.known.get(words.claim.id), reruns.moving
     busy = ""
     if moving is not None and moving is not rerun:
-        busy = f" “{plain(moving.claim.title)}” trains for you now: it stops if you run this."
+        busy = tr(
+            "“{claim}” trains for you now: it stops if you run this.",
+            claim=plain(tr(moving.claim.title)),
+        )
     if rerun is None:
-        return _plan_text(words.claim, words.evidence) + busy
-    if rerun.problem:
-        return f":material/warning: {plain(rerun.problem)}{busy}"
-    if rerun.finished:
-        return f"Trained in {rerun.seconds:.1f} s.{busy}"
-    return rerun.status()
+        status = _plan_text(words.claim, words.evidence)
+    elif rerun.problem:
+        status = f":material/warning: {plain(rerun.problem)}"
+    elif rerun.finished:
+        status = tr("Trained in {seconds:.1f} s.", seconds=rerun.seconds)
+    else:
+        return rerun.status()
+    return f"{status} {busy}".rstrip()
 
 
 def _plan_text(claim: Claim, record: Evidence | None) -> str:
     """Return what pressing the button trains, and how long it takes."""
     trials = quick_trials(claim, record, 0)
     n_runs = sum(trial.experiment.n_runs for trial in trials)
-    text = f"Trains {n_runs} models on {claim.quick_seeds} new seeds"
+    n_seeds = claim.quick_seeds
     if record is None or not record.model_steps:
-        return f"{text}, each at its task’s own learning rate: none is tuned yet."
+        return tr(
+            "Trains {n_models} models on {n_seeds} new seeds, each at its task’s own learning "
+            "rate: none is tuned yet.",
+            n_models=n_runs,
+            n_seeds=n_seeds,
+        )
     seconds = record.seconds / record.model_steps * model_steps(trials)
-    return f"{text}. That took about {max(seconds, 1):.0f} s when we recorded it."
+    return tr(
+        "Trains {n_models} models on {n_seeds} new seeds. That took about {seconds:.0f} s when we "
+        "recorded it.",
+        n_models=n_runs,
+        n_seeds=n_seeds,
+        seconds=max(seconds, 1),
+    )
 
 
 def _show_outcome(rerun: ClaimRerun, words: ClaimInWords, reason: str) -> None:
@@ -174,7 +200,7 @@ def _show_outcome(rerun: ClaimRerun, words: ClaimInWords, reason: str) -> None:
     sentences.append(plain(ClaimInWords(rerun.claim, evidence, own_verdict).found))
     sentences.append(disagreement(words, own_verdict))
     if rerun.untuned:
-        sentences.append("Learning rates were each task’s own, for none is tuned yet.")
+        sentences.append(tr("Learning rates were each task’s own, for none is tuned yet."))
     with st.container(key="outcome"):
         st.markdown(" ".join(filter(None, sentences)))
         st.markdown(beside_table(evidence, words))
@@ -201,12 +227,13 @@ def markdown_table(table: Table) -> str:
 
 def beside_table(own: Evidence, shipped: ClaimInWords) -> str:
     """Return a table in Markdown that compares a visitor's run with the shipped record, if any."""
-    columns = [("your run", own, own.judgement.verdict)]
+    columns = [(tr("your run"), own, own.judgement.verdict)]
     if shipped.evidence is not None and shipped.verdict is not None:
-        columns.append(("shipped", shipped.evidence, shipped.verdict))
+        # Translators: heading of the column of the evidence that ships with the package.
+        columns.append((tr("shipped"), shipped.evidence, shipped.verdict))
     rows = [
-        ("seeds", *(f"{record.seeds[0]} to {record.seeds[-1]}" for _, record, _ in columns)),
-        ("verdict", *(f"{verdict.mark} {verdict}" for _, _, verdict in columns)),
+        (tr("seeds"), *(_ends_of(record.seeds) for _, record, _ in columns)),
+        (tr("verdict"), *(f"{verdict.mark} {tr(verdict)}" for _, _, verdict in columns)),
         *(
             (
                 tested_in_words(statement, own.findings[index]),
@@ -216,7 +243,12 @@ def beside_table(own: Evidence, shipped: ClaimInWords) -> str:
         ),
     ]
     head = ("", *(name for name, _, _ in columns))
-    return markdown_table(Table("Your run", head, rows))
+    return markdown_table(Table(tr("Your run"), head, rows))
+
+
+def _ends_of(seeds: Sequence[int]) -> str:
+    """Return the first and the last of some seeds."""
+    return tr("{low} to {high}", low=seeds[0], high=seeds[-1])
 
 
 def guess_in_words(guess: Verdict, own_verdict: Verdict, shipped_verdict: Verdict | None) -> str:
@@ -224,22 +256,25 @@ def guess_in_words(guess: Verdict, own_verdict: Verdict, shipped_verdict: Verdic
     judged = own_verdict if shipped_verdict is None else shipped_verdict
     if judged is own_verdict:
         return outcome_in_words(guess is judged)
-    return f"By the shipped evidence your guess was {'right' if guess is judged else 'wrong'}."
+    if guess is judged:
+        return tr("By the shipped evidence your guess was right.")
+    return tr("By the shipped evidence your guess was wrong.")
 
 
 def _what_differs(experiment: Experiment, others: Sequence[Experiment]) -> str:
     """Return the variants of an experiment, and its settings that others of its task lack."""
     names = [re.sub(r" learning_rate=\S+", "", variant.value) for variant in experiment.sharing]
-    shown = " and ".join(names) if len(names) < 3 else f"{names[0]} and {len(names) - 1} others"
-    params, labels = experiment.to_params(), labels_of(experiment.task.name)
-    settings = [
-        f"{labels[name].lower()} {value}"
+    if len(names) > 2:
+        names[1:] = [tr_n("{n} other", "{n} others", len(names) - 1)]
+    params, known = experiment.to_params(), settings(experiment.task.name)
+    texts = [
+        f"{tr(known[name].label)}: {tr(known[name].label_of(value))}"
         for name, value in params.items()
-        if name in labels
+        if name in known
         and name not in ("sharing", "n_seeds", "evaluate_every")
         and any(one.to_params().get(name) != value for one in others)
     ]
-    return f"{shown} ({', '.join(settings)})" if settings else shown
+    return f"{listed(names)} ({', '.join(texts)})" if texts else listed(names)
 
 
 def lab_links(experiments: Sequence[Experiment]) -> list[tuple[str, dict[str, str]]]:
@@ -252,13 +287,15 @@ def lab_links(experiments: Sequence[Experiment]) -> list[tuple[str, dict[str, st
     links = []
     for experiment in experiments:
         same_task = [one for one in experiments if one.task.title == experiment.task.title]
-        label = "Set it up in the Lab"
-        if len(experiments) > 1:
-            label = f"Set up in the Lab: {experiment.task.title}"
+        parts = [tr(experiment.task.title)] if len(experiments) > 1 else []
         if len(same_task) > 1:
-            label += f", {_what_differs(experiment, same_task)}"
+            parts.append(_what_differs(experiment, same_task))
         if len(experiment.sharing) > MOST_COLUMNS:
-            label += f", first {MOST_COLUMNS} of {len(experiment.sharing)} variants"
+            n_variants = len(experiment.sharing)
+            parts.append(tr("first {n} of {total} variants", n=MOST_COLUMNS, total=n_variants))
             experiment = experiment.replace(sharing=experiment.sharing[:MOST_COLUMNS])
+        label = tr("Set it up in the Lab")
+        if parts:
+            label = tr("Set up in the Lab: {experiment}", experiment=", ".join(parts))
         links.append((label, with_hidden(experiment.to_params() or {"v": str(SCHEMA)})))
     return links

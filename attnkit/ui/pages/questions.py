@@ -30,6 +30,7 @@ from attnkit.figures.evidence_report import to_html
 from attnkit.figures.learning import LEARNING_KEY, NARROW, describe_learning, plot_learning
 from attnkit.figures.panels import Figure
 from attnkit.figures.recipes import RECIPES_KEY, describe_recipes, plot_recipes
+from attnkit.foundation.language import mark, tr
 from attnkit.sweeps.shipped import load_shipped
 from attnkit.sweeps.values import InvalidSweep
 from attnkit.ui import components
@@ -55,7 +56,10 @@ _WIDTHS = {
 }
 """Width in pixels of the columns of all claims, by their names in `COLUMNS`."""
 
-BETS = guesses("It will hold", "It will not hold")
+_PREDICTED = (mark("Prediction"), mark("Seen before"))
+"""Headings of what was known about a claim before its runs."""
+
+BETS = guesses(mark("It will hold"), mark("It will not hold"))
 """Guesses about a claim that belongs to no question, with the verdict that each predicts."""
 
 
@@ -65,16 +69,18 @@ def draw() -> None:
     choice = open_choice("questions", "asked", QuestionChoice)
     records = record.load_shipped()
 
-    st.title("Questions", anchor=False)
+    st.title(tr("Questions"), anchor=False)
     st.caption(
-        "Why are there three matrices? Tiny models that were trained to find out answer this, five "
-        "questions that people asked, and claims that nobody had tested."
+        tr(
+            "Why are there three matrices? Tiny models that were trained to find out answer this, "
+            "five questions that people asked, and claims that nobody had tested."
+        )
     )
     warn_once(choice.problems)
-    titles = {name: question.title for name, question in SHOWN.items()}
-    titles |= {NEW: "What nobody had tested", ALL: "All claims"}
+    titles = {name: tr(question.title) for name, question in SHOWN.items()}
+    titles |= {NEW: tr("What nobody had tested"), ALL: tr("All claims")}
     st.pills(
-        "Question",
+        tr("Question"),
         list(titles),
         format_func=titles.__getitem__,
         label_visibility="collapsed",
@@ -90,8 +96,8 @@ def draw() -> None:
     else:
         shown = SHOWN[choice.view].claims[0]
         show_question(Answer(SHOWN[choice.view], records), choice)
-    with st.expander("How verdicts are made"):
-        st.markdown(RULE)
+    with st.expander(tr("How verdicts are made")):
+        st.markdown(tr(RULE))
         st.markdown(plain(errors_in_words()))
         if shown is not None:
             st.caption(plain(words_of(shown, records).made))
@@ -131,7 +137,7 @@ def show_question(answer: Answer, choice: QuestionChoice) -> None:
     """Draw a question with its answer and a way to train the models again."""
     question = answer.question
     words = words_of(question.claims[0], answer.records)
-    with beside_run(words, question.guess, question.guesses, answer.reason):
+    with beside_run(words, tr(question.guess), question.guesses, answer.reason):
         if not is_hidden(words.claim.id):
             show_answer(answer, words, choice)
         if answer.asked:
@@ -151,22 +157,22 @@ def show_answer(answer: Answer, words: ClaimInWords, choice: QuestionChoice) -> 
             not_run_yet([name for name in question.claims if name not in answer.records])
         else:
             show_picture(words.evidence, "shipped")
-            st.caption(EVIDENCE_KEY)
-            st.markdown(f"**Found.** {plain(words.found)}")
+            st.caption(tr(EVIDENCE_KEY))
+            st.markdown(tr("**Found.** {finding}", finding=plain(words.found)))
             st.caption(plain(words.tested))
             show_learning(words.evidence)
     with right:
         if answer.numbers:
             items = (f"- {plain(text)}" for text in answer.numbers)
-            st.markdown("\n".join(["**The numbers**\n", *items]))
+            st.markdown("\n\n".join([tr("**The numbers**"), "\n".join(items)]))
         if question.sweep:
             show_sweep(question.sweep)
-    st.caption("The answer rests on these claims. Press one to see its evidence.")
+    st.caption(tr("The answer rests on these claims. Press one to see its evidence."))
     with st.container(horizontal=True, gap="xsmall", key="rests_on"):
         for words in claims_in_words(answer.records, map(CLAIMS.__getitem__, question.claims)):
             verdict = words.verdict
             st.button(
-                f"**{verdict or words.verdict_line}**: {plain(words.claim.title)}",
+                f"**{tr(verdict or words.verdict_line)}**: {plain(tr(words.claim.title))}",
                 icon=":material/radio_button_unchecked:" if verdict is None else ICONS[verdict],
                 on_click=choice.open_claim,
                 args=(words.claim.id,),
@@ -182,10 +188,11 @@ def show_sweep(name: str) -> None:
     except (OSError, InvalidSweep):  # the answer stands without it
         return
     x, y = list(result.sweep.axes)[:2]
-    st.markdown(f"**How far it goes.** {plain(conclusion_of(result, x, y, ()).text)}")
+    conclusion = plain(conclusion_of(result, x, y, ()).text)
+    st.markdown(tr("**How far it goes.** {conclusion}", conclusion=conclusion))
     st.page_link(
         "pages/capacity.py",
-        label="See it at every size",
+        label=tr("See it at every size"),
         icon=":material/grid_view:",
         query_params={"sweep": name},
     )
@@ -193,9 +200,10 @@ def show_sweep(name: str) -> None:
 
 def not_run_yet(missing: Sequence[str]) -> None:
     """Say that evidence is missing; the command that gathers it is folded."""
-    st.info("Not run yet.")
-    with st.expander("For programmers"):
-        st.markdown(f"To gather the evidence: `python -m attnkit claims {' '.join(missing)}`")
+    st.info(tr("Not run yet."))
+    with st.expander(tr("For programmers")):
+        command = f"`python -m attnkit claims {' '.join(missing)}`"
+        st.markdown(tr("To gather the evidence: {command}", command=command))
 
 
 def show_learning(evidence: Evidence) -> None:
@@ -203,12 +211,12 @@ def show_learning(evidence: Evidence) -> None:
     figure = plot_learning(evidence)
     if figure is None:
         return
-    with st.expander("How they learn"):
+    with st.expander(tr("How they learn")):
         rises = longer_in_words(evidence)
         if rises:
             st.markdown(plain(rises))
         _curves(figure, plot_learning(evidence, narrow=True), describe_learning(evidence))
-        st.caption(LEARNING_KEY)
+        st.caption(tr(LEARNING_KEY))
 
 
 def _curves(figure: Figure, narrow: Figure | None, words: str, key: str = "learning") -> None:
@@ -217,14 +225,14 @@ def _curves(figure: Figure, narrow: Figure | None, words: str, key: str = "learn
 
 def show_claims(choice: QuestionChoice, records: Records) -> None:
     """Draw the table of all claims, and the chosen one in full."""
-    with st.expander(f"All {len(CLAIMS)} claims", expanded=not choice.direct):
+    with st.expander(tr("All {n} claims", n=len(CLAIMS)), expanded=not choice.direct):
         all_claims(choice, records)
     st.selectbox(
-        "Show the evidence for",
+        tr("Show the evidence for"),
         list(CLAIMS),
         index=None,
-        format_func=lambda name: CLAIMS[name].title,
-        placeholder="Choose a claim",
+        format_func=lambda name: tr(CLAIMS[name].title),
+        placeholder=tr("Choose a claim"),
         **bound(choice, "claim", CLAIM, choice.open_claim),
     )
     if choice.claim is not None:
@@ -235,8 +243,8 @@ def all_claims(choice: QuestionChoice, records: Records) -> None:
     """Draw a table that can be sorted; choosing a row opens its claim."""
     columns = ["claim", "source"] if is_quiet() else ["claim", "verdict", "found"]
     if records and not is_quiet():
-        st.markdown(f"{total_in_words(records)} Tick a row to see its evidence.")
-        if st.toggle("Show all columns", key="all_columns"):
+        st.markdown(" ".join([total_in_words(records), tr("Tick a row to see its evidence.")]))
+        if st.toggle(tr("Show all columns"), key="all_columns"):
             columns = list(_WIDTHS)
             st.caption(plain(score_in_words(records)))
     names, key = list(CLAIMS), f"claims_{choice.version}_{len(columns)}"
@@ -259,20 +267,20 @@ def all_claims(choice: QuestionChoice, records: Records) -> None:
             "selection": {"rows": [] if choice.claim is None else [names.index(choice.claim)]}
         },
         column_config={
-            name: st.column_config.TextColumn(COLUMNS[name], width=_WIDTHS[name])
+            name: st.column_config.TextColumn(tr(COLUMNS[name]), width=_WIDTHS[name])
             for name in columns
         },
-        alt="All claims: " + ", ".join(COLUMNS[name] for name in columns),
+        alt=tr("All claims: {columns}", columns=", ".join(tr(COLUMNS[name]) for name in columns)),
     )
 
 
 def show_claim(words: ClaimInWords, choice: QuestionChoice) -> None:
     """Draw the finding on a claim, and the buttons that train its models again."""
     claim, evidence, hidden = words.claim, words.evidence, is_hidden(words.claim.id)
-    st.subheader(plain(claim.title), anchor=False)
+    st.subheader(plain(tr(claim.title)), anchor=False)
     if claim.is_new:
         st.button(
-            "Back to what nobody had tested",
+            tr("Back to what nobody had tested"),
             icon=":material/arrow_back:",
             type="tertiary",
             on_click=setattr,
@@ -281,7 +289,7 @@ def show_claim(words: ClaimInWords, choice: QuestionChoice) -> None:
         )
     if evidence is None or hidden:
         show_source(words)
-    question = f"What will {claim.quick_seeds} new seeds say about this claim?"
+    question = tr("What will {n} new seeds say about this claim?", n=claim.quick_seeds)
     with beside_run(words, question, BETS, words.reason):
         if evidence is None:
             not_run_yet([claim.id])
@@ -291,45 +299,56 @@ def show_claim(words: ClaimInWords, choice: QuestionChoice) -> None:
 
 def show_source(words: ClaimInWords) -> None:
     """Write the question of a claim, and who says what about it."""
-    st.markdown(plain(words.claim.question))
-    st.caption(plain(f"{words.claim.says} ({words.claim.source})"))
+    st.markdown(plain(tr(words.claim.question)))
+    st.caption(plain(f"{tr(words.claim.says)} ({tr(words.claim.source)})"))
 
 
 def show_evidence(words: ClaimInWords, evidence: Evidence) -> None:
     """Draw the finding on a claim, its verdict and reason, the figure, and all details."""
     with st.container(key="conclusion"):
         st.markdown(plain(words.found))
-    predicted = ", as predicted"
-    if words.outcome is not Outcome.TRUE:
-        predicted = f"; we predicted “{words.claim.expected}”"
-    icon = ICONS[words.verdict] if words.verdict else ""
-    st.markdown(f"{icon} **{words.verdict}**{predicted}. {plain(words.reason)} {words.outlook}")
+    st.markdown(" ".join([_verdict_line(words), plain(words.reason), words.outlook]).rstrip())
     left, right = st.columns([6, 5], gap="large")
     with left:
         show_picture(evidence, "shipped")
-        st.caption(EVIDENCE_KEY)
+        st.caption(tr(EVIDENCE_KEY))
     with right:
         show_source(words)
         st.caption(plain(" ".join(filter(None, (words.tested, longer_in_words(evidence))))))
-    with st.expander("What was predicted, and what had been seen before"):
-        for name in ("Prediction", "Seen before"):
-            st.markdown(f"**{name}:** {plain(words.facts[name])}")
-    with st.expander("All statements, and their seeds one by one"):
+    with st.expander(tr("What was predicted, and what had been seen before")):
+        for name in _PREDICTED:
+            st.markdown(f"**{tr(name)}:** {plain(words.facts[name])}")
+    with st.expander(tr("All statements, and their seeds one by one")):
         st.markdown(markdown_table(statements_table(evidence).narrow))
         components.picture(
             plot_differences(evidence),
             key="picture_differences",
             alt=describe_differences(evidence),
         )
-        st.caption(DIFFERENCES_KEY)
+        st.caption(tr(DIFFERENCES_KEY))
     show_learning(evidence)
-    with st.expander("How learning rates and schedules were found"):
+    with st.expander(tr("How learning rates and schedules were found")):
         figure = plot_recipes(evidence)
         if figure is not None:
             narrow = plot_recipes(evidence, narrow=True)
             _curves(figure, narrow, describe_recipes(evidence), "recipes")
-            st.caption(RECIPES_KEY)
+            st.caption(tr(RECIPES_KEY))
         st.markdown(markdown_table(tuning_table(evidence).narrow))
+
+
+def _verdict_line(words: ClaimInWords) -> str:
+    """Return the verdict on a claim and whether it was predicted, in Markdown."""
+    icon = ICONS[words.verdict] if words.verdict else ""
+    verdict = tr(words.verdict) if words.verdict else ""
+    if words.outcome is Outcome.TRUE:
+        line = tr("**{verdict}**, as predicted.", verdict=verdict)
+    else:
+        line = tr(
+            "**{verdict}**; we predicted “{expected}”.",
+            verdict=verdict,
+            expected=tr(words.claim.expected),
+        )
+    return f"{icon} {line}"
 
 
 def downloads(records: Records) -> None:
@@ -338,5 +357,5 @@ def downloads(records: Records) -> None:
         return
     with st.container(horizontal=True, key="claim_downloads"):
         file, html = "attnkit-claims", partial(to_html, records)
-        download("All evidence as JSON", records.to_json, f"{file}.json", key="claims_json")
-        download("The report as one HTML page", html, f"{file}.html", key="claims_html")
+        download(tr("All evidence as JSON"), records.to_json, f"{file}.json", key="claims_json")
+        download(tr("The report as one HTML page"), html, f"{file}.html", key="claims_html")

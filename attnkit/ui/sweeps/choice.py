@@ -17,6 +17,7 @@ from attnkit.foundation.settings import Value
 from attnkit.sweeps import Sweep, SweepResult
 from attnkit.sweeps.shipped import SHIPPED
 from attnkit.ui.address import Linked, LinkField, LinkList, by_text
+from attnkit.ui.render_cache import cached_by_language
 from attnkit.ui.sweeps.phase import MOST_PANELS, middle_of
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
@@ -230,7 +231,7 @@ def text_of(value: Value) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-@lru_cache(maxsize=32)
+@cached_by_language(32)
 def conclusion_of(
     result: SweepResult, x: str, y: str, fixed: tuple[tuple[str, Value], ...]
 ) -> Conclusion:

@@ -158,7 +158,7 @@ def live_bar(live: LiveSweep) -> None:
             if live.problem == PAUSED:
                 text += " The point that was training begins again."
         else:
-            text = live.status("point")
+            text = live.status("Point {n} of {total}: {status}")
         st.markdown(f"**Your sweep.** {plain(text)}")
         st.progress(live.share(live.job))
         with st.container(horizontal=True):
