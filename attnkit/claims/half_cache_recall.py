@@ -110,10 +110,11 @@ CLAIM = Claim(
     ),
     expected=Verdict.HELD,
     reason=mark(
-        "What is shared changes how fast the task is learnt. With 800 steps and these recipes, "
-        "models whose layers share keys and values are fastest, the whole cache is next, and ways "
-        "that save within every layer are slowest. K=V learns later: of 8 other seeds, 5 have "
-        "learnt the task after 1,600 steps and 6 after 2,400, at half of the task’s learning rate."
+        "What is shared changes how fast the task is learnt. After 800 steps all 20 seeds have "
+        "learnt it with values of the bottom layer and keys of the middle one, 15 with the whole "
+        "cache, and at most 12 with a way that saves within every layer. These models were not "
+        "followed for longer. K=V learns later: of 8 other seeds, 5 have learnt the task after "
+        "1,600 steps and 6 after 2,400, at half of the task’s learning rate."
     ),
     seen="a prototype",
     seen_note=mark(

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from attnkit.evidence.presentation import COLUMNS, Outcome, claims_in_words, score_in_words
-from attnkit.evidence.provenance import EARLIER
 from attnkit.evidence.record import Records
 from attnkit.evidence.simulation import errors_in_words
 from attnkit.foundation.tables import markdown_table
-from attnkit.foundation.words import listed
 
 
 def readable(records: Records) -> str:
@@ -38,11 +36,5 @@ def _reading_note(records: Records) -> str:
     first = ", ".join(str(seed) for seed in sorted({r.first_seed for r in records.values()}))
     return (
         f"Verdicts are read together, at a level of 5% (Holm). {errors_in_words()} Seeds count up "
-        f"from {first}.{_earlier_note(records)}"
+        f"from {first}."
     )
-
-
-def _earlier_note(records: Records) -> str:
-    """Return which records are of the earlier rule; empty if none is."""
-    earlier = [name for name, record in records.items() if record.is_of_earlier_rule]
-    return f" Of the earlier rule ({EARLIER}) are {listed(earlier)}." if earlier else ""

@@ -7,12 +7,6 @@ from attnkit.claims.base import Seen
 from attnkit.evidence.record import Evidence
 from attnkit.foundation.language import mark, tr
 
-EARLIER = mark(
-    "one schedule, learning rates chosen on two seeds, no variant followed, for some claims other "
-    "numbers of seeds"
-)
-"""What differed in the earlier rule."""
-
 _SEEN_BEFORE: dict[Seen, str] = {
     "nothing": mark("When it was written, we had seen nothing of this comparison."),
     "a prototype": mark("When it was written, we had seen a prototype of this comparison."),
@@ -44,13 +38,7 @@ def seen_in_words(claim: Claim, record: Evidence | None) -> str:
 def made_in_words(record: Evidence) -> str:
     """Return the seeds, versions and engine with which a record was made."""
     seeds = {"n": record.n_seeds, "first": record.seeds[0], "last": record.seeds[-1]}
-    if record.is_of_earlier_rule:
-        form = tr(
-            "{n} seeds, from {first} to {last}, of the earlier rule ({rule}).",
-            rule=EARLIER,
-            **seeds,
-        )
-    elif record.quick:
+    if record.quick:
         form = tr("{n} seeds, from {first} to {last}, quick form.", **seeds)
     else:
         form = tr("{n} seeds, from {first} to {last}.", **seeds)

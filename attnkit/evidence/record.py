@@ -198,11 +198,6 @@ class Evidence(Plotted):
         return self.hash == self.claim.hash
 
     @property
-    def is_of_earlier_rule(self) -> bool:
-        """Whether recipes were tuned by an earlier rule, of which only the result is kept."""
-        return not self.quick and not any(one.tried for one in self.tuned.values())
-
-    @property
     def changed(self) -> str:
         """Names of the parts that changed since the first run began; empty if none did."""
         parts = []

@@ -160,8 +160,6 @@ def tuning_table(evidence: Evidence) -> Table:
 
 def _note_on(tuning: Tuned) -> str:
     """Return what a reader should know about how a recipe was found; empty for most."""
-    if not tuning.tried:
-        return tr("tuned by an earlier rule")
     if tuning.never_learnt:
         return tr("not learnt with any")
     return tr("best at the edge of the grid") if tuning.at_edge else ""
