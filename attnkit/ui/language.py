@@ -13,7 +13,7 @@ from attnkit.foundation.language import ENGLISH, LANGUAGES, language, set_langua
 from attnkit.ui.address import LANGUAGE, browser_language
 from attnkit.ui.server.widget_values import send_choices_again
 
-TRANSLATED = frozenset({"lab", "guide"})
+TRANSLATED = frozenset({"lab", "questions", "guide"})
 """Names of the pages that are there in every language."""
 
 _SHOWN = "shown_language"
