@@ -231,9 +231,9 @@ def _about_ratios(x: str, found: Mapping[str, Boundary], *, complete: bool) -> l
         )
     elif unclear:
         label = mark("{variant} ({times} times, {interval})")
-        texts = ", ".join([ratio_of(name, label) for name in unclear])
+        names = ", ".join([ratio_of(name, label) for name in unclear])
         sentences.append(
-            tr("Not clearly different from {base}: {variants}.", base=title, variants=texts)
+            tr("Not clearly different from {base}: {variants}.", base=title, variants=names)
         )
     return sentences
 
