@@ -162,7 +162,7 @@ def test_values_are_means_or_medians_in_the_unit_of_the_measure():
     """Shares in whole percent, losses with two decimals; two differences of four arms."""
     bench = MadeUp(**QUIET, Q_K=0.5, QKV=0.999, K_V=nan)
     evidence = made_up(small_claim(statements=tuple(VALUES)), bench)
-    for name, steps in (("Q=K", inf), ("QKV", 10)):
+    for name, steps in (("Q=K", inf), ("K=V", inf), ("QKV", 10)):
         evidence.scores[name]["steps_to_solve"] = np.full((1, 17), float(steps))
         evidence.scores[name]["mean_accuracy"] = np.ones((1, 17))
     for statement, finding in zip(evidence.statements, evidence.findings, strict=True):
