@@ -236,12 +236,15 @@ def confirming(statement: Statement, left: str, at: int, steps: int, schedule: s
         schedule: "constant" or "cosine": schedule of the learning rate.
     """
     also, after = _AFTER[schedule]
-    templates = {"text": also, "opposite": after, "more_often": after}
-    texts = {
-        name: Message(template, {"sentence": getattr(statement, name), "steps": steps})
-        for name, template in templates.items()
-    }
-    return replace(statement, left=left, at=at, unable=False, **texts)
+    return replace(
+        statement,
+        text=Message(also, {"sentence": statement.text, "steps": steps}),
+        opposite=Message(after, {"sentence": statement.opposite, "steps": steps}),
+        more_often=Message(after, {"sentence": statement.more_often, "steps": steps}),
+        left=left,
+        at=at,
+        unable=False,
+    )
 
 
 def _compared(
