@@ -164,6 +164,9 @@ def test_one_arm_that_is_unable_twice_is_trained_once_more_only():
     twice = (worse("Q=K", "QKV", unable=True), worse("Q=K", "K=V", unable=True))
     arms, statements = small_claim(statements=twice).confirmation
     assert (len(arms), len(statements)) == (2, 4)
+    means = worse("Q=K", "QKV", measure="loss", unable=True)
+    confirming = small_claim(statements=(means,)).confirmation[1]
+    assert [one.more_often for one in confirming] == ["", ""]
 
 
 # what is wrong

@@ -236,11 +236,12 @@ def confirming(statement: Statement, left: str, at: int, steps: int, schedule: s
         schedule: "constant" or "cosine": schedule of the learning rate.
     """
     also, after = _AFTER[schedule]
+    often = statement.more_often
     return replace(
         statement,
         text=Message(also, {"sentence": statement.text, "steps": steps}),
         opposite=Message(after, {"sentence": statement.opposite, "steps": steps}),
-        more_often=Message(after, {"sentence": statement.more_often, "steps": steps}),
+        more_often=Message(after, {"sentence": often, "steps": steps}) if often else "",
         left=left,
         at=at,
         unable=False,
