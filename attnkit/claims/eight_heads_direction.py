@@ -23,7 +23,7 @@ CLAIM = Claim(
     reason=mark(
         "Eight heads of Q=K climb more slowly the longer they train: 85% after 1,200 steps, 92% "
         "after 9,600 and 94% after 19,200, with 95% for the best of 20 seeds. One head in three "
-        "layers is at one half after 600 steps, where QKV has 100%. After 9,600 steps the median "
+        "layers is at one half after 600 steps, where QKV has 100%. After 9,600 steps its median "
         "is 54% with a constant and 59% with a cosine learning rate, and the best seed has 91%."
     ),
     seen="a prototype",

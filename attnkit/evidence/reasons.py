@@ -52,7 +52,7 @@ VALUE = (
     Sentence(
         "no_value",
         held=joined(_ROLES, _ONE_MAP),
-        failed=joined(_ROLES, _ONE_MAP, mark("Within these steps it was lost.")),
+        failed=joined(_ROLES, _ONE_MAP, mark("Within these steps speed was lost.")),
         undecided=joined(_ROLES, _ONE_MAP, mark("Whether it is lost within these steps is open.")),
     ),
     Sentence(
