@@ -279,6 +279,25 @@ def test_a_link_decides_the_language(tmp_path, code):
         assert tab.button(key="train").label == tr("Train") != "Train"
 
 
+@pytest.mark.server
+@pytest.mark.parametrize("code", LANGUAGES)
+def test_a_link_to_a_page_in_english_only_says_so(tmp_path, code):
+    """The label of no other link does, nor any in English; all links are drawn in one place."""
+    with idle_service(tmp_path):
+        links = open_page("guide", lang=code).get("page_link")
+    with reading(code):
+        named = {link.proto.page: link.proto.label for link in links}
+        marked = tr("{label} (in English)", label=tr("All variants"))
+        assert named["variants"] == (tr("All variants") if code == ENGLISH else marked)
+        assert named["questions"] == tr("The answers")
+    drawn = [
+        file
+        for file, node in calls()
+        if isinstance(node, ast.Attribute) and node.attr == "page_link"
+    ]
+    assert drawn == ["language.py"]
+
+
 @pytest.mark.parametrize("code", OTHERS)
 def test_lessons_are_the_same_in_every_language(code):
     """Links, code, numbers and the order of headings are those of the English lesson."""

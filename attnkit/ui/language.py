@@ -54,6 +54,45 @@ def language_switch() -> None:
         st.caption(tr("This page is in English only."))
 
 
+def page_label(page: str, label: str) -> str:
+    """Return the label of a link to a page, which says so if the page is in English only.
+
+    Args:
+        page: Name of the page.
+        label: The label in the reader's language.
+    """
+    if page in TRANSLATED or language() == ENGLISH:
+        return label
+    # Translators: Link to a page that is not translated; "English" is the language of that page.
+    return tr("{label} (in English)", label=label)
+
+
+def page_link(
+    page: str,
+    label: str,
+    *,
+    icon: str | None = None,
+    query_params: dict[str, str] | None = None,
+    help_text: str | None = None,
+) -> None:
+    """Draw a link to a page of the dashboard; all links within pages are drawn here.
+
+    Args:
+        page: Name of the page.
+        label: The label in the reader's language; `page_label` adds the language of the page.
+        icon: Icon before the label.
+        query_params: Query of the address; that of the page as it was left if it is None.
+        help_text: What pointing at the link shows.
+    """
+    st.page_link(
+        f"pages/{page}.py",
+        label=page_label(page, label),
+        icon=icon,
+        query_params=query_params,
+        help=help_text,
+    )
+
+
 def _shown() -> str:
     """Return the language of the page of the present thread; English where there is no page."""
     context = get_script_run_ctx(suppress_warning=True)

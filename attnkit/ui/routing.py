@@ -18,7 +18,7 @@ from streamlit.navigation.page import StreamlitPage
 
 from attnkit.foundation.language import mark, reading, tr
 from attnkit.ui.address import browser_address
-from attnkit.ui.language import chosen_language
+from attnkit.ui.language import chosen_language, page_label
 from attnkit.ui.server.owner import has_page, is_signed_in
 
 ALL_PAGES = "all_pages"
@@ -77,7 +77,7 @@ def _sections(opened: str, *, shows_all: bool) -> dict[str, list[StreamlitPage]]
         tr(section): [
             st.Page(
                 f"pages/{page.name}.py",
-                title=tr(page.title),
+                title=page_label(page.name, tr(page.title)),
                 icon=f":material/{page.icon}:",
                 default=page.name == "lab",
                 visibility="visible"
@@ -92,7 +92,7 @@ def _sections(opened: str, *, shows_all: bool) -> dict[str, list[StreamlitPage]]
         sections[tr("Reference")].append(
             st.Page(
                 "pages/owner.py",
-                title=tr("Owner"),
+                title=page_label("owner", tr("Owner")),
                 icon=":material/admin_panel_settings:",
                 visibility="visible" if is_signed_in() else "hidden",
             )

@@ -13,6 +13,7 @@ from attnkit.tasks.own_data import is_hash
 from attnkit.ui.address import is_quiet, open_choice
 from attnkit.ui.lab.lab import Lab, setting_key
 from attnkit.ui.lab.task_examples import default_experiment
+from attnkit.ui.language import page_link
 from attnkit.ui.server.presence import watcher
 from attnkit.ui.server.service import training_service
 
@@ -46,7 +47,7 @@ def open_lab(page: str = "lab") -> Lab:
 def lab_link(label: str, params: dict[str, str] | None = None) -> None:
     """Draw a link that opens the Lab."""
     link = None if params is None else with_hidden(params)
-    st.page_link("pages/lab.py", label=label, icon=":material/science:", query_params=link)
+    page_link("lab", label, icon=":material/science:", query_params=link)
 
 
 def stay() -> None:

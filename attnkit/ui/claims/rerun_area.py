@@ -22,6 +22,7 @@ from attnkit.ui import components, widgets
 from attnkit.ui.claims.rerun import ClaimRerun, ClaimReruns, model_steps, open_reruns, quick_trials
 from attnkit.ui.lab.guess_words import outcome_in_words
 from attnkit.ui.lab.lab import MOST_COLUMNS
+from attnkit.ui.language import page_link
 from attnkit.ui.markdown import plain
 from attnkit.ui.server.presence import watcher
 from attnkit.ui.server.turns import fragment
@@ -215,9 +216,7 @@ def _links_to_lab(words: ClaimInWords) -> None:
         experiments = [from_text(text) for text in words.evidence.experiments]
     with st.container(horizontal=True, key="lab_links"):
         for label, params in lab_links(experiments):
-            st.page_link(
-                "pages/lab.py", label=label, icon=":material/science:", query_params=params
-            )
+            page_link("lab", label, icon=":material/science:", query_params=params)
 
 
 def markdown_table(table: Table) -> str:

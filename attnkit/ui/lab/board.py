@@ -15,6 +15,7 @@ from attnkit.foundation.language import mark, tr, tr_n
 from attnkit.training.snapshot import Snapshot
 from attnkit.ui import components, words
 from attnkit.ui.lab.lab import Lab
+from attnkit.ui.language import page_link
 from attnkit.ui.markdown import plain
 from attnkit.ui.render_cache import (
     board,
@@ -108,8 +109,8 @@ def explain_result(snapshot: Snapshot, seed: int) -> None:
                 hidden = with_hidden(st.query_params.to_dict())
                 page = tr(reason.page.capitalize())  # its title in the navigation
                 see = tr("See it on the page {page}", page=page)
-                st.page_link(f"pages/{reason.page}.py", label=see, query_params=hidden)
-                st.page_link("pages/questions.py", label=tr("When must Q, K and V differ?"))
+                page_link(reason.page, see, query_params=hidden)
+                page_link("questions", tr("When must Q, K and V differ?"))
     st.markdown(plain(finding(snapshot)), help=rule)
 
 

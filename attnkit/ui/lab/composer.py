@@ -11,6 +11,7 @@ from attnkit.foundation.settings import as_sentence, message_of
 from attnkit.ui import components
 from attnkit.ui.lab.lab import MOST_COLUMNS, Lab
 from attnkit.ui.lab.own_attention import own_attention
+from attnkit.ui.language import page_link
 from attnkit.ui.markdown import plain
 from attnkit.ui.reference.variant_choice import key_of_text
 from attnkit.variants import CATALOGUE, InvalidVariant, Named, Variant, names_of
@@ -45,7 +46,7 @@ def variant_form(lab: Lab) -> None:
     text, matches = _pick_text()
     if not text:
         st.caption(tr("What you find or choose can be changed before it is added."))
-        st.page_link("pages/variants.py", label=tr("All words"), icon=":material/category:")
+        page_link("variants", tr("All words"), icon=":material/category:")
         own_attention(lab, is_full=is_full)
         return
     try:
@@ -95,7 +96,13 @@ def _pick_text() -> tuple[str, list[str]]:
     text = str(st.session_state[_TEXT]).strip()
     matches = _matches(text)
     if matches:
-        st.pills(tr("Variants found"), matches, format_func=_with_alias, key=_FOUND, on_change=_take_match)
+        st.pills(
+            tr("Variants found"),
+            matches,
+            format_func=_with_alias,
+            key=_FOUND,
+            on_change=_take_match,
+        )
     st.selectbox(
         tr("Or choose from the list"),
         list(CATALOGUE),

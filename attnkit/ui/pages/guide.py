@@ -13,6 +13,7 @@ from attnkit.ui.lab import classroom, tour
 from attnkit.ui.lab.guess import awaits_first_run, stop_before_first_run
 from attnkit.ui.lab.presets import PRESETS, Preset
 from attnkit.ui.lab.share import reachable
+from attnkit.ui.language import page_link
 from attnkit.ui.reference.lessons import lesson_field, lessons
 from attnkit.ui.routing import require_route
 from attnkit.ui.session import lab_link
@@ -51,12 +52,12 @@ def show_guide() -> None:
         tour.begin_in_lab()
     components.glossary(Experiment(), key="glossary")
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.page_link("pages/questions.py", label=tr("The answers"), icon=":material/help:")
-        st.page_link("pages/variants.py", label=tr("All variants"), icon=":material/category:")
+        page_link("questions", tr("The answers"), icon=":material/help:")
+        page_link("variants", tr("All variants"), icon=":material/category:")
         for name in list(lessons())[:1]:  # there are none where docs/ is missing
             first = {"lesson": name}
             label, icon = tr("Five lessons for a class"), ":material/school:"
-            st.page_link("pages/guide.py", label=label, icon=icon, query_params=first)
+            page_link("guide", label, icon=icon, query_params=first)
     show_presets()
     with st.expander(tr("What the words mean")):
         words.glossary()

@@ -40,6 +40,7 @@ from attnkit.ui.lab.status import earlier_task_note, status_line
 from attnkit.ui.lab.task_change import change_task
 from attnkit.ui.lab.tour import tour_area
 from attnkit.ui.lab.training_buttons import training_buttons
+from attnkit.ui.language import page_link
 from attnkit.ui.markdown import plain
 from attnkit.ui.routing import require_route
 from attnkit.ui.server.service import training_service
@@ -270,7 +271,7 @@ def fill(popover: PopoverContainer | None, draw: Callable[[], None]) -> None:
 
 def explain_words() -> None:
     """Draw the meaning of all terms."""
-    st.page_link("pages/guide.py", label=tr("More in the Guide"))  # keys scroll from here
+    page_link("guide", tr("More in the Guide"))  # keys scroll from here
     words.glossary()
 
 

@@ -39,6 +39,7 @@ from attnkit.ui.claims.choice import ALL, CLAIM, NEW, SHOWN, VIEW, QuestionChoic
 from attnkit.ui.claims.new_claims import show_new_claims
 from attnkit.ui.claims.rerun import open_reruns
 from attnkit.ui.claims.rerun_area import ICONS, claim_rerun_area, markdown_table, show_picture
+from attnkit.ui.language import page_link
 from attnkit.ui.markdown import plain
 from attnkit.ui.routing import require_route
 from attnkit.ui.sweeps.choice import conclusion_of
@@ -190,9 +191,9 @@ def show_sweep(name: str) -> None:
     x, y = list(result.sweep.axes)[:2]
     conclusion = plain(conclusion_of(result, x, y, ()).text)
     st.markdown(tr("**How far it goes.** {conclusion}", conclusion=conclusion))
-    st.page_link(
-        "pages/capacity.py",
-        label=tr("See it at every size"),
+    page_link(
+        "capacity",
+        tr("See it at every size"),
         icon=":material/grid_view:",
         query_params={"sweep": name},
     )

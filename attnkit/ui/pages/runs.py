@@ -21,6 +21,7 @@ from attnkit.service.server import server_settings
 from attnkit.service.store import LONGEST_NAME, ResultStore, Unavailable
 from attnkit.ui.address import open_choice
 from attnkit.ui.lab.guess import stop_before_first_run
+from attnkit.ui.language import page_link
 from attnkit.ui.markdown import plain
 from attnkit.ui.reference.run_comparison import comparison, downloads
 from attnkit.ui.reference.runs import (
@@ -174,12 +175,13 @@ def chosen_list(
                 name = f"<b>{experiment.letter}</b> {escape(experiment.name)}{changed}"
                 st.html(name, width="content")
                 lab_link("Open in the Lab", {"run": entry.hash})
-                st.page_link(
-                    "pages/attention.py",
-                    label="Replay its attention",
+                page_link(
+                    "attention",
+                    "Replay its attention",
                     icon=":material/grid_on:",
                     query_params=with_hidden({"run": entry.hash}),
-                    help="Trains one seed again, with the same numbers, to film its attention.",
+                    help_text="Trains one seed again, with the same numbers, to film its "
+                    "attention.",
                 )
                 if may_change():
                     change_menu(runs, store, entry)
