@@ -314,6 +314,9 @@ def test_a_phone_has_the_action_bar_below_and_a_button_for_the_settings(lab):
     )
     grid = lab.locator(".ak-board-grid")
     assert grid.evaluate("(node) => node.scrollWidth > node.clientWidth")
+    expect(grid).to_contain_text("Swipe sideways: there are 5 columns.")
+    second = lab.locator(".ak-board-column").nth(1).bounding_box()
+    assert second["x"] + second["width"] < PHONE[0]  # two columns stand side by side
     assert grid.evaluate("(node) => getComputedStyle(node).scrollSnapType") == "x mandatory"
     opener = lab.get_by_role("button", name="Settings", exact=True)
     expect(opener).to_be_visible()

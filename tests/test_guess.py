@@ -11,6 +11,7 @@ from visiting import SMALL, job_of, press, said, show, turn_to, visit, visit_sma
 from attnkit.analysis.reasons import headline, reason
 from attnkit.examples import load_example
 from attnkit.experiment import Experiment
+from attnkit.experiment.links import GROUPS
 from attnkit.training.summary import finding, solved_variants
 from attnkit.ui.lab.guess import NONE, correction, key_of_guess, outcome
 from attnkit.ui.reference.lessons import lessons
@@ -44,6 +45,8 @@ def test_a_quiet_link_shows_no_result_and_waits_for_a_guess():
     assert finding(EXAMPLE) not in said(tab)
     assert "Untrained: curves and attention maps appear here." in said(tab)
     assert "Which of them will solve this" in guess_group(tab)[0].label
+    assert "Q=K: one matrix for queries and keys." in said(tab)
+    assert "99% right with each of 5 random starts" in said(tab)
     assert tab.button(key="train").disabled
     assert tab.button(key="train").label == "Guess first"
     assert "Not trained yet. Guess, then press **Train**. It takes about" in said(tab)
@@ -131,6 +134,10 @@ def test_a_class_sees_how_many_guessed_what_beside_the_result():
         assert "**1 of 2 in your class guessed right.**" in said(tab)
         judged = zip(counts, ("wrong", "wrong", "right"), strict=True)
         assert told(tab) == [f"{count}, which is {one}" for count, one in judged]
+    assert bert.button(key="train").label == "Train again"
+    press(bert, "train")  # meanwhile, what it will be is known and stays
+    assert job_of(bert).active
+    assert "**1 of 2 in your class guessed right.**" in said(bert)
     late = guess(visit(**link, **pupil), NONE)
     assert "Your class has trained already" in said(late)
     assert told(show(teacher))[0].startswith("1 of 2 guessed")
@@ -150,6 +157,11 @@ def test_a_class_that_is_not_there_is_told_and_gives_no_result_away():
     for code in ("", "zzzzz", "<b>*x*</b>", "\u202e\x00" * 40):
         tab = visit(**{"class": code})
         assert "There is no class with the code" in tab.warning[0].value
+        before = [one.type for one in tab.main if one.type in ("alert", "warning", "button_group")]
+        assert before == ["warning", "button_group"]  # only the guess, below the message
+        assert set(link_of(tab)["hide"].split(",")) == set(GROUPS)
+        tab.session_state["share"] = True
+        assert not show(tab).multiselect  # a class makes no links for a class
         assert finding(EXAMPLE) not in said(tab)
         assert not guess(tab, "QKV").button(key="train").disabled
 

@@ -17,6 +17,7 @@ from attnkit.service.store import ResultStore, Unavailable
 from attnkit.tasks import TASKS
 from attnkit.ui.lab import task_examples
 from attnkit.ui.server.storage import result_store
+from attnkit.ui.pages.lab import FIRST_WORDS
 from attnkit.ui.words import WORDS
 from attnkit.variants.names import find
 from attnkit.variants.sharing import Sharing
@@ -179,6 +180,9 @@ def test_all_controls_come_back_at_their_values():
     assert tab.query_params == {"v": "1", "steps": "70"}
     assert tab.number_input(key="set_steps").value == 70
     assert keys(tab) >= {"set_sharing", "set_positions", "pause", "quiet_mode", "new_seeds"}
+    press(tab, "show_all")  # the same button hides them again
+    assert keys(tab) == {"train", "stop", "show_all", "all_pages", "projector", "lang"}
+    assert tab.query_params["hide"]
 
 
 def test_links_of_other_pages_keep_what_is_hidden():
@@ -251,9 +255,11 @@ def test_the_words_are_explained_where_they_are_met():
     """The Lab opens the glossary itself."""
     tab = visit()
     tab.session_state["words"] = True
-    (glossary,) = [one.value for one in show(tab).markdown if "| solved |" in one.value]
+    first, further = [one.value for one in show(tab).markdown if "| what it means" in one.value]
+    assert "| solved |" in first
+    assert FIRST_WORDS < WORDS.keys()
     for word in WORDS:
-        assert f"| {word} |" in glossary
+        assert f"| {word} |" in (first if word in FIRST_WORDS else further)
 
 
 # Variants

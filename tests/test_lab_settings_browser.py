@@ -64,3 +64,7 @@ def test_numbers_are_taken_as_typed_or_refused_at_their_box_and_the_example_foll
     boxes.nth(9).hover()
     expect(held).not_to_have_text(before)
     assert page.locator(".st-key-example path").first.get_attribute("d")
+    page.mouse.move(0, 0)
+    expect(held).to_have_text(before)
+    boxes.nth(9).dispatch_event("click")  # a tap, after which nothing is pointed at
+    expect(held).not_to_have_text(before)

@@ -59,5 +59,10 @@ def _note(cells: list[dict[str, Any]]) -> str:
         note = tr("Every token answers; the right answer stands below.")
     if not any(cell["target"] >= 0 for cell in cells):
         return note
-    arc = tr("The arc leads to the token that holds it: point at another token to see its own.")
+    arc = tr("The arc leads to the token that holds it.")
+    if n_queries > 1:
+        arc = tr(
+            "The arc leads to the token that holds it. Tap or point at another token in a dashed "
+            "frame to see its own."
+        )
     return f"{note} {arc}"

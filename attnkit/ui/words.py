@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import streamlit as st
@@ -370,10 +371,11 @@ WORDS = {
 """Terms in the order in which a reader meets them."""
 
 
-def glossary() -> None:
-    """Draw the table of all terms."""
-    rows = ((tr(term), tr(word.meaning)) for term, word in WORDS.items())
-    st.markdown(markdown_table((tr("word"), tr("what it means here")), rows))
+def glossary(terms: Collection[str] = WORDS) -> None:
+    """Draw the table of terms, in the order of `WORDS`; on a phone, meanings stand below terms."""
+    rows = ((tr(term), tr(word.meaning)) for term, word in WORDS.items() if term in terms)
+    with st.container(key=f"words_{len(terms)}"):
+        st.markdown(markdown_table((tr("word"), tr("what it means here")), rows))
 
 
 def hints() -> list[list[str]]:

@@ -13,9 +13,11 @@ import { headOf, heatMap, tipIn } from "./maps.js";
 
 const CURVE = 92, MAP = 208, ASYMMETRY = 64, AXIS = 15, GAP = 14, NARROWEST = 118, LETTER = 6.2, BOLD = 5.9, HIGH = 11, CHARTS = 108;
 const SHORT_NAMES = 200, PHONE = 640;
+const PEEK = 34, BESIDE = 128, CELL = 7; // on a phone: what shows of the next column, and columns and cells that two side by side have at least
 const SPARE = 20, LOW = 700; // pixels that a window leaves free, and the height below which it leaves none
 const LEAST = 230, MOST = CURVE + MAP + ASYMMETRY + 320; // pixels for the curve, the map and the asymmetry together
 const COMFORTABLE = 150; // pixels; narrower columns stand in two bands where the window is high enough
+const PHONE_COMFORTABLE = 165; // pixels; the same on a phone, where heads have small diagrams in narrower columns
 const CROWDED = 100; // pixels for the three measures of a band, if one band would have to be scrolled sideways
 const ROWS = 10, FACTS = 64; // rows of the grid for a band, and pixels for the last of them
 const HALF = [{ value: 0.5, dash: "dot" }]; // the level of an asymmetry
@@ -58,7 +60,7 @@ function arrange(root, state) {
   const narrow = windowSize().width <= PHONE;
   const widthOf = (inRow) => Math.floor((room - GAP * (inRow - 1)) / inRow);
   const bands = bandsOf(root, state, narrow || n < 3 ? Infinity : widthOf(n)), perBand = Math.ceil(n / bands);
-  const width = narrow ? Math.min(room, 420) - (n > 1 ? 34 : 0) : Math.max(NARROWEST, widthOf(perBand));
+  const width = narrow ? widthOnPhone(room, n, maps) : Math.max(NARROWEST, widthOf(perBand));
   const rows = width < SHORT_NAMES && maps?.short_rows ? maps.short_rows : maps?.rows ?? [];
   const left = Math.max(34, 7 + textWidth(rows)), answers = Math.ceil(LETTER * (maps?.answer_letters ?? 0)), right = answers ? 22 + answers : 4;
   const top = headOf(maps?.columns ?? []);
@@ -70,18 +72,26 @@ function arrange(root, state) {
   const map = maps ? top + cellHeight * nRows + 2 : high;
   const free = Math.max(total - map, CHARTS);
   const curve = Math.round(free * 0.58), asymmetry = Math.round(free - curve);
-  const size = { bands, perBand, width, left, answers, top, cellWidth, cellHeight, map, curve, asymmetry };
+  const swiped = narrow && n * (width + GAP) - GAP > room;
+  const size = { swiped, bands, perBand, width, left, answers, top, cellWidth, cellHeight, map, curve, asymmetry };
   const shape = JSON.stringify([size, rows, root.clientWidth, turn, state.data.last_step, state.data.quantity, state.data.top, state.data.mark, maps && [maps.rows, maps.columns, maps.target, maps.reverse],
     columns.map(({ name, color, diagram, curve, levels, map: panel, asymmetry }) => [name, color, diagram, !curve, levels.length, panel?.lacking, !asymmetry])]);
   if (state.shape === shape) return false;
   Object.assign(state, { shape, size, rows });
   state.grid.style.gridTemplateColumns = `repeat(${perBand}, ${narrow || width === NARROWEST ? `${width}px` : "minmax(0, 1fr)"})`;
-  state.grid.classList.toggle("ak-narrow", width < COMFORTABLE);
+  state.grid.classList.toggle("ak-narrow", width < (narrow ? PHONE_COMFORTABLE : COMFORTABLE));
   state.grid.style.gridTemplateRows = `repeat(${ROWS * bands}, auto)`;
   state.grid.replaceChildren();
   buildHeadings(state);
   state.columns = columns.map((column, i) => buildColumn(state, column, i));
   return true;
+}
+
+/** Half of a phone where that is legible; else one column fills it. The edge of one more shows that there are more. */
+function widthOnPhone(room, n, maps) {
+  const half = Math.floor((room - GAP - (n > 2 ? PEEK : 0)) / 2), names = Math.max(34, 7 + textWidth(maps?.short_rows ?? maps?.rows ?? []));
+  const cell = (half - names - 4) / (maps?.columns.length || 8);
+  return n > 1 && half >= BESIDE && cell >= CELL ? half : Math.min(room, 420) - (n > 1 ? PEEK : 0);
 }
 
 /** Two bands of columns, one below the other, where one would have very narrow columns and the window is high enough; else one. */
@@ -123,6 +133,7 @@ function buildHeadings(state) {
   }));
   state.headings = build(0);
   if (state.size.bands === 2) build(1); // the first ones explain
+  if (state.size.swiped) el("span", "ak-board-swipe ak-not-saved", state.headings[3].parentElement, tr("Swipe sideways: there are {n} columns.", { n: state.data.columns.length }));
   state.legend = el("span", "ak-legend", state.headings[3].parentElement);
 }
 

@@ -1,6 +1,6 @@
 // One example of the task: tokens in wrapping rows, below each the right answer, and an arc from
-// the token that asks to the one that holds the answer. Pointing at a token shows its own arc, and
-// so do the arrow keys, which go from one question to the next.
+// the token that asks to the one that holds the answer. Pointing at a token, or tapping it, shows its
+// own arc, and so do the arrow keys, which go from one question to the next.
 // data: {cells: [{token, full, asked, answer, target, reverse}], n_source, note, message}
 
 import { mounted, onWidth, unpacked } from "./panels.js";
@@ -37,13 +37,13 @@ function build(root, state, data) {
     box.setAttribute("aria-label", description);
     box.title = description;
     for (const [part, text] of [["place", i], ["said", token], ["right", answer]]) el("span", `ak-${part}`, box, String(text));
-    if (asked) box.onmouseenter = () => choose(state, i);
+    if (asked) box.onpointerenter = box.onclick = () => choose(state, i);
     return box;
   });
   state.data = data;
   state.arc = svg("svg", { class: "ak-example-arc", "aria-hidden": "true" }, strip);
   for (let k = 0; k < 2; k++) svg("path", { class: "ak-arc" }, state.arc);
-  strip.onmouseleave = () => choose(state, first);
+  strip.onpointerleave = ({ pointerType }) => pointerType === "mouse" && choose(state, first); // a finger leaves when it is lifted
   const apart = data.cells.findIndex(({ target }, i) => target >= 0 && target !== i);
   const first = apart >= 0 ? apart : data.cells.findIndex(({ asked }) => asked);
   choose(state, first);

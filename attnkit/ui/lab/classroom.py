@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl
 
 import streamlit as st
 
+from attnkit.experiment.links import GROUPS
 from attnkit.foundation.language import tr
 from attnkit.service.classes import Classes, Classroom, Guess
 from attnkit.service.server import server_settings
@@ -63,8 +64,13 @@ def reason_for_none() -> str:
 
 
 def lesson_link() -> dict[str, str]:
-    """Return the fields of the link of the lesson that this session's class has."""
+    """Return the fields of the link of the lesson that this session's class has.
+
+    If the link names a class that is not there, all controls are hidden, as in a class.
+    """
     room = joined()
+    if room is None and CLASS in st.session_state:
+        return {"hide": ",".join(GROUPS)}
     query = lessons()[room.lesson].query.removeprefix("?") if room is not None else ""
     return without_kept(dict(parse_qsl(query)))
 

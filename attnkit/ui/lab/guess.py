@@ -24,6 +24,7 @@ from attnkit.ui.lab.guess_words import (
     NONE,
     correction,
     guess_in_words,
+    meaning_of_question,
     of_class_in_words,
     option_title,
     outcome_in_words,
@@ -88,7 +89,7 @@ def guess_area(lab: Lab) -> None:
     if not lab.quiet:
         return
     job, leads = lab.job_of_settings, classroom.leads()
-    finished = job.snapshot if job is not None and job.state == "finished" else None
+    finished = _result(lab, job)
     if job is not None:  # a later guess comes too late
         classroom.settle(key_of_guess(lab.experiment))
     with st.container(border=True, key="guess_area"):
@@ -99,6 +100,16 @@ def guess_area(lab: Lab) -> None:
         if classroom.joined() is not None and (finished or (leads and job)):
             seconds = None if finished else CLASS_SECONDS
             fragment(_class_guesses, run_every=seconds)(lab.experiment, finished)
+
+
+def _result(lab: Lab, job: Job | None) -> Snapshot | None:
+    """Return the finished run of the settings; it is kept while the visitor trains it again."""
+    if job is None:
+        return None
+    if job.state == "finished":
+        st.session_state["guessed_result"] = job.snapshot
+    kept: Snapshot | None = st.session_state.get("guessed_result")
+    return kept if kept is not None and kept.experiment == lab.experiment else None
 
 
 def _own_guess(lab: Lab, job: Job | None, finished: Snapshot | None) -> None:
@@ -118,6 +129,8 @@ def _ask(lab: Lab) -> None:
     """Draw the choice of variants; it begins with the last guess about the same experiment."""
     options, about = [*lab.experiment.sharing, NONE], key_of_guess(lab.experiment)
     _guesses().setdefault(about, [])
+    if why := classroom.reason_for_none():
+        st.warning(plain(why))
     st.pills(
         " ".join([f"**{question(lab.experiment)}**", tr("Guess, then press Train.")]),
         options,
@@ -127,15 +140,13 @@ def _ask(lab: Lab) -> None:
         **bound(_guesses(), about, f"guess_{about}", partial(_take, about)),
     )
     how = tr("Choose one or several; you can change them until you press Train.")
-    if why := classroom.reason_for_none():
-        st.warning(plain(why))
-    elif classroom.joined() is not None:
+    if classroom.joined() is not None:
         if classroom.is_closed(about):
             how = tr("Your class has trained already, so your guess is for you alone.")
         else:
             counted = tr("Your class will see how many chose each answer, without names.")
             how = f"{how} {counted}"
-    st.caption(how)
+    st.caption("  \n".join([plain(meaning_of_question(lab.experiment)), how]))
 
 
 def _take(about: str, chosen: list[str]) -> None:

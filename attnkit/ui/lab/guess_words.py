@@ -37,6 +37,34 @@ def question(experiment: Experiment) -> str:
     return tr("Which of them will solve this with all seeds?")
 
 
+_MATRICES = {
+    "QKV": mark("QKV: three matrices."),
+    "Q=K": mark("Q=K: one matrix for queries and keys."),
+    "K=V": mark("K=V: one matrix for keys and values."),
+    "Q=V": mark("Q=V: one matrix for queries and values."),
+    "Q=K=V": mark("Q=K=V: one matrix for all three."),
+}
+"""Meaning of the ways to share, for readers who do not know their names."""
+
+
+def meaning_of_question(experiment: Experiment) -> str:
+    """Return what the names of the variants mean, and what it means to solve the task."""
+    sentences = [
+        tr(_MATRICES[variant.value])
+        if variant.value in _MATRICES
+        else tr("{name}: {meaning}", name=title_of(variant), meaning=variant.meaning)
+        for variant in experiment.sharing
+    ]
+    if not _model(experiment):
+        solved = tr_n(
+            "Solved means at least 99% right, from {n} random start (seed).",
+            "Solved means at least 99% right with each of {n} random starts (seeds).",
+            experiment.n_seeds,
+        )
+        sentences.append(solved)
+    return " ".join(sentences)
+
+
 def guess_in_words(guess: Sequence[str], experiment: Experiment) -> str:
     """Return a guess as a sentence."""
     names = [name for name in guess if name != NONE]

@@ -73,6 +73,7 @@ class Lab(WatchedJob, Linked):
         filmed_id: The job whose film a page shows, if that is another one.
         quiet: Whether the visitor guesses before results are shown.
         hidden: Controls that a class link hides; they keep their values.
+        unhidden: Controls that it hides and that the visitor has shown.
         offered: Composed variants that can be switched on and off, newest last.
         problems: Problems of the link that was read last.
         lost: Reasons why variants were switched off by a change of task; shown once.
@@ -88,6 +89,7 @@ class Lab(WatchedJob, Linked):
     filmed_id: str | None = None
     quiet: bool = False
     hidden: tuple[str, ...] = ()
+    unhidden: tuple[str, ...] = ()
     offered: list[Variant] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     lost: list[Problem] = field(default_factory=list)
@@ -337,6 +339,8 @@ class Lab(WatchedJob, Linked):
         self.link, self.offered = params or lesson_link(), []
         link = read_link(self.link, stored_experiment, self.own_data)
         self.hidden, self.problems = link.hidden, link.problems
+        of_class = () if link.hidden else read_link(lesson_link(), stored_experiment).hidden
+        self.unhidden = of_class
         self.set(link.experiment)
         self.awaited = dict(link.awaited)
         names_run = "run" in params and not self.quiet
@@ -364,8 +368,8 @@ class Lab(WatchedJob, Linked):
             st.session_state[setting_key(name)] = value
 
     def show_all(self) -> None:
-        """Show all controls that a class link hides, at their present values."""
-        self.hidden = ()
+        """Show all controls that a class link hides, at their present values, or hide them again."""
+        self.hidden, self.unhidden = self.unhidden, self.hidden
 
     def write_link(self) -> None:
         """Write the settings into the address bar, unless it is a link that awaits its data.

@@ -15,7 +15,7 @@ from attnkit.foundation.language import mark, tr
 from attnkit.service.server import server_settings
 from attnkit.tasks import OwnData
 from attnkit.tasks.own_data import is_hash
-from attnkit.ui.address import QUIET, dashboard_address
+from attnkit.ui.address import CLASS, QUIET, dashboard_address
 from attnkit.ui.lab.lab import Lab
 from attnkit.ui.server.service import training_service
 from attnkit.ui.server.turns import fragment
@@ -57,6 +57,8 @@ def share_form(lab: Lab, fits: bool) -> None:
         st.caption(" ".join(notes))
         if warning:
             st.warning(warning, icon=":material/warning:")
+        if CLASS in st.session_state:  # only a teacher makes links for a class
+            return
         st.markdown(tr("**Link for a class**"))
         chosen = st.multiselect(
             tr("Hide these controls"),

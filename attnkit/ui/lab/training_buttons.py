@@ -20,7 +20,7 @@ def training_buttons(lab: Lab, experiment: Experiment | None, job: Job | None) -
     invalid = experiment is None or awaits_guess(lab)
     st.button(
         _train_label(lab, job, fits=fits),
-        type="primary",
+        type="secondary" if _is_seen(lab, job, fits=fits) else "primary",
         icon=":material/play_arrow:",
         width=168,  # as wide as its longest label, so that the others stay where they are
         on_click=lab.train,
@@ -42,14 +42,19 @@ def training_buttons(lab: Lab, experiment: Experiment | None, job: Job | None) -
         if key == "stop" or "buttons" not in lab.hidden:
             icon = f":material/{icon}:"
             st.button(label, icon=icon, on_click=press, disabled=disabled, key=key, help=tip)
-    if lab.hidden:
+    if lab.hidden or lab.unhidden:
         st.button(
-            tr("Show all controls"),
-            icon=":material/visibility:",
+            tr("Show all controls") if lab.hidden else tr("Hide controls again"),
+            icon=":material/visibility:" if lab.hidden else ":material/visibility_off:",
             type="tertiary",
             on_click=lab.show_all,
             key="show_all",
         )
+
+
+def _is_seen(lab: Lab, job: Job | None, *, fits: bool) -> bool:
+    """Return whether the visitor has seen how these settings train, up to the end."""
+    return fits and job is not None and job.state == "finished" and not lab.came_finished
 
 
 def _train_label(lab: Lab, job: Job | None, *, fits: bool) -> str:
@@ -65,5 +70,7 @@ def _train_label(lab: Lab, job: Job | None, *, fits: bool) -> str:
         keeps_runs = keeps_runs and can_share_runs(job.experiment, lab.experiment)
         is_partly_new = keeps_runs and bool(lab.lacking(job.experiment))
         return tr("Train what is new") if is_partly_new else tr("Train new settings")
+    if _is_seen(lab, job, fits=fits):
+        return tr("Train again")
     has_steps = job.snapshot is not None and job.snapshot.step > 0
     return tr("Resume") if job.state in ("paused", "stopped") and has_steps else train

@@ -59,6 +59,15 @@ MOST_TICKS = 10
 AWAIT_SECONDS = 0.5
 """Seconds between two checks whether missing examples have been drawn."""
 
+FIRST_WORDS = {
+    *("Q, K, V, W", "QKV, Q=K, K=V, Q=V, Q=K=V", "V=I, K=I", "token", "score", "attention"),
+    *("accuracy", "loss", "solved", "95% interval", "seed", "step", "learning rate", "chance"),
+    *("untrained", "guess between two entries", "self-mask", "asymmetry", "symmetric", "softmax"),
+    *("right entry", "mirrored entry", "head", "head width", "layer", "MLP"),
+    "numbers kept per token (KV cache)",
+}
+"""Terms that the board, its findings and the first settings use."""
+
 REQUESTED_TASK = "requested_task"
 """Key in the session of the task whose card was pressed."""
 
@@ -270,9 +279,11 @@ def fill(popover: PopoverContainer | None, draw: Callable[[], None]) -> None:
 
 
 def explain_words() -> None:
-    """Draw the meaning of all terms."""
+    """Draw the meaning of the terms that a newcomer meets here; all others are folded."""
     page_link("guide", tr("More in the Guide"))  # keys scroll from here
-    words.glossary()
+    words.glossary(FIRST_WORDS)
+    with st.expander(tr("Further words")):
+        words.glossary(words.WORDS.keys() - FIRST_WORDS)
 
 
 def full_size_button(lab: Lab) -> None:
