@@ -181,7 +181,7 @@ def test_all_controls_come_back_at_their_values():
     assert tab.number_input(key="set_steps").value == 70
     assert keys(tab) >= {"set_sharing", "set_positions", "pause", "quiet_mode", "new_seeds"}
     press(tab, "show_all")  # the same button hides them again
-    assert keys(tab) == {"train", "stop", "show_all", "all_pages", "projector", "lang"}
+    assert keys(tab) - {"all_pages", "projector", "lang"} == {"train", "stop", "show_all"}
     assert tab.query_params["hide"]
 
 

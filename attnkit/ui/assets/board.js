@@ -13,7 +13,7 @@ import { headOf, heatMap, tipIn } from "./maps.js";
 
 const CURVE = 92, MAP = 208, ASYMMETRY = 64, AXIS = 15, GAP = 14, NARROWEST = 118, LETTER = 6.2, BOLD = 5.9, HIGH = 11, CHARTS = 108;
 const SHORT_NAMES = 200, PHONE = 640;
-const PEEK = 34, BESIDE = 128, CELL = 7; // on a phone: what shows of the next column, and columns and cells that two side by side have at least
+const PEEK = 34, BESIDE = 128, CELL = 6; // on a phone: what shows of the next column, and columns and cells that two side by side have at least
 const SPARE = 20, LOW = 700; // pixels that a window leaves free, and the height below which it leaves none
 const LEAST = 230, MOST = CURVE + MAP + ASYMMETRY + 320; // pixels for the curve, the map and the asymmetry together
 const COMFORTABLE = 150; // pixels; narrower columns stand in two bands where the window is high enough
@@ -90,7 +90,7 @@ function arrange(root, state) {
 /** Half of a phone where that is legible; else one column fills it. The edge of one more shows that there are more. */
 function widthOnPhone(room, n, maps) {
   const half = Math.floor((room - GAP - (n > 2 ? PEEK : 0)) / 2), names = Math.max(34, 7 + textWidth(maps?.short_rows ?? maps?.rows ?? []));
-  const cell = (half - names - 4) / (maps?.columns.length || 8);
+  const answers = maps?.answer_letters ? 22 + LETTER * maps.answer_letters : 4, cell = (half - names - answers) / (maps?.columns.length || 8);
   return n > 1 && half >= BESIDE && cell >= CELL ? half : Math.min(room, 420) - (n > 1 ? PEEK : 0);
 }
 
