@@ -79,7 +79,7 @@ def test_what_a_visitor_trains_is_seen_on_all_pages_and_in_the_lab():
         assert any(text.startswith("python -m attnkit train") for text in code)
         assert any(text.startswith("import attnkit as ak") for text in code)
     tab = turn_to(tab, "lab")
-    assert tab.button(key="train").label == "Train"
+    assert tab.button(key="train").label == "Train again"
     assert tab.session_state["lab"].job.state == "finished"
     assert tab.session_state["lab"].experiment == job.experiment
     assert job.experiment.n_seeds == 3
