@@ -30,7 +30,7 @@ from attnkit.training.summary import percent
 
 
 class Outcome(StrEnum):
-    """Outcome of a prediction, worded as the end of an English sentence."""
+    """Outcome of a prediction."""
 
     WRONG = "was wrong"
     TRUE = "came true"
