@@ -23,6 +23,7 @@ def test_a_download_is_made_within_its_session(monkeypatch, caplog):
     )
     tab = AppTest.from_function(page, default_timeout=60).run()
     assert not tab.exception
+    caplog.clear()
     made = []
     thread = threading.Thread(target=lambda: made.append(taken[0]()))
     thread.start()
