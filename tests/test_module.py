@@ -296,7 +296,7 @@ def test_a_module_that_fails_during_training_is_one_line(tmp_path, capsys):
 def test_python_hands_over_what_was_trained_before_a_module_failed(tmp_path):
     """With the error; all variants are at the same step."""
     experiment = ak.Experiment(
-        sharing=["QKV", ak.variant(f"{failing_after(tmp_path, 100)}:Layer")],
+        sharing=["QKV", ak.variant(f"{failing_after(tmp_path, 150)}:Layer")],
         **{**SMALL, "steps": 600},
     )
     with pytest.raises(ValueError, match="its forward fails") as caught:
