@@ -141,7 +141,7 @@ def alike_in_table(run: Run) -> Reason | None:
     )
     advice = ""
     if run.accuracy < task.plateau - 2 * MARGIN:
-        advice = tr("It confuses other entries, too.")
+        advice = tr("Why it stays far below that is not known.")
     return run.reason("alike in table", sentence, "asymmetry", advice)
 
 
