@@ -152,7 +152,7 @@ class ClaimInWords:
         statement, finding = main_statement(self.evidence, self.verdict)
         found = found_in_words(statement, finding)
         if self.verdict is Verdict.UNDECIDED is not finding.verdict:
-            found = tr("Probably: {sentence}", sentence=found)
+            found = tr("This is probably true: “{sentence}”", sentence=found)
         return f"{found} ({values_in_words(self.evidence, statement, finding)})."
 
     @property
