@@ -23,6 +23,7 @@ from attnkit.claims.statements import worse
 from attnkit.evidence.tuning import Point, Runs, Search
 from attnkit.evidence.verdict import LEVEL, Scores, judge_statement, with_rivals
 from attnkit.foundation.language import tr
+from attnkit.tasks import TASKS
 
 SIMULATED = Path(__file__).parent / "simulated.json"
 """File of the errors that ship with the package."""
@@ -83,7 +84,7 @@ def errors_in_words() -> str:
             "{learns:.0%} of the seeds learn at best",
             alone=one.alone,
             together=one.together,
-            arm=arm_title(one.arm),
+            arm=_title(one.arm),
             learns=one.learns,
         )
         for one in errors
@@ -95,6 +96,12 @@ def errors_in_words() -> str:
         n=errors[0].n,
         shares="; ".join(shares),
     )
+
+
+def _title(name: str) -> str:
+    """Return the name of an arm with its task, as `simulate` writes it, in the reader's language."""
+    arm, _, task = name.rpartition(", ")
+    return f"{arm_title(arm)} ({tr(TASKS[task].title)})"
 
 
 def _p_of(population: Population, arm: Arm, n_seeds: int, draws: np.random.Generator) -> float:

@@ -15,7 +15,7 @@ from attnkit.experiment import Experiment, from_text
 from attnkit.experiment.experiment import SCHEMA, settings
 from attnkit.figures.evidence import describe_evidence, plot_evidence
 from attnkit.foundation import tables
-from attnkit.foundation.language import tr, tr_n
+from attnkit.foundation.language import in_language, tr, tr_n
 from attnkit.foundation.settings import InvalidExperiment, message_of
 from attnkit.foundation.words import listed
 from attnkit.ui import components, widgets
@@ -268,13 +268,18 @@ def _what_differs(experiment: Experiment, others: Sequence[Experiment]) -> str:
         names[1:] = [tr_n("{n} other", "{n} others", len(names) - 1)]
     params, known = experiment.to_params(), settings(experiment.task.name)
     texts = [
-        f"{tr(known[name].label)}: {tr(known[name].label_of(value))}"
+        f"{tr(known[name].label)}: {_value(known[name].label_of(value))}"
         for name, value in params.items()
         if name in known
         and name not in ("sharing", "n_seeds", "evaluate_every")
         and any(one.to_params().get(name) != value for one in others)
     ]
     return f"{listed(names)} ({', '.join(texts)})" if texts else listed(names)
+
+
+def _value(label: str) -> str:
+    """Return the name of a setting's value, or its number, as the reader's language writes it."""
+    return in_language(f"{int(label):,}", int(label)) if label.isdecimal() else tr(label)
 
 
 def lab_links(experiments: Sequence[Experiment]) -> list[tuple[str, dict[str, str]]]:
