@@ -99,7 +99,7 @@ def errors_in_words() -> str:
 
 
 def _title(name: str) -> str:
-    """Return the name of an arm with its task, as `simulate` writes it, in the reader's language."""
+    """Return the name of an arm and its task, as `simulate` joins them, translated."""
     arm, _, task = name.rpartition(", ")
     return f"{arm_title(arm)} ({tr(TASKS[task].title)})"
 

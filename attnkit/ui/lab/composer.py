@@ -95,7 +95,13 @@ def _pick_text() -> tuple[str, list[str]]:
     text = str(st.session_state[_TEXT]).strip()
     matches = _matches(text)
     if matches:
-        st.pills(tr("Variants found"), matches, format_func=_with_alias, key=_FOUND, on_change=_take_match)
+        st.pills(
+            tr("Variants found"),
+            matches,
+            format_func=_with_alias,
+            key=_FOUND,
+            on_change=_take_match,
+        )
     st.selectbox(
         tr("Or choose from the list"),
         list(CATALOGUE),
