@@ -120,6 +120,7 @@ def _run_buttons(words: ClaimInWords, reruns: ClaimReruns, guess: Verdict | None
     """Draw the buttons that run a claim, resume it and stop it."""
     rerun = reruns.known.get(words.claim.id)
     trains = rerun is not None and rerun.moving
+    asks_first = False
     with st.container(horizontal=True, key="run_buttons"):
         # No callbacks: a button that its own press disables would not report the press.
         if st.button(
@@ -130,7 +131,7 @@ def _run_buttons(words: ClaimInWords, reruns: ClaimReruns, guess: Verdict | None
             key="run_claim",
         ):
             if guess is None:
-                st.warning(tr("Guess first: choose an answer above."))
+                asks_first = True
             else:
                 reruns.begin(words.claim, words.evidence, watcher(), guess)
                 st.rerun()
@@ -141,6 +142,8 @@ def _run_buttons(words: ClaimInWords, reruns: ClaimReruns, guess: Verdict | None
         elif st.button(tr("Stop"), icon=":material/stop:", disabled=not trains, key="stop_claim"):
             reruns.stop()
             st.rerun()
+    if asks_first:
+        st.warning(tr("Guess first: choose an answer above."))
 
 
 def _status_line(words: ClaimInWords, reruns: ClaimReruns) -> str:
