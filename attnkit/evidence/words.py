@@ -49,7 +49,7 @@ class Table:
             )
             for title, *cells, end in self.rows
         ]
-        return Table(self.caption, (first, tr("Numbers"), last), rows)
+        return Table(self.caption, (first, tr("In numbers"), last), rows)
 
 
 def tested_in_words(statement: Statement, finding: Finding) -> str:

@@ -199,8 +199,12 @@ def panel_of(lines: list[Line], least: int, narrow: bool, title: str = "") -> Pa
     x = Axis(base / 8, last, tr("steps"), places, texts, log=True)
     measure = tr("loss, nats") if is_loss else tr("accuracy")
     end = tr_n("{n:,} step", "{n:,} steps", base)
+    room = 35 if base == last else 27  # characters on a phone, left of the number of steps
+    above = " · ".join(filter(None, (measure, title)))
+    if narrow and title and len(above) > room:
+        above = textwrap.shorten(title, room, placeholder="…")
     marks = [
-        text(" · ".join(filter(None, (measure, title))), shift=(-42, 0)),
+        text(above, shift=(-42, 0)),
         level(base, "dash", upright=True),
         text(end, base, high, x_anchor="right" if base == last else "left"),
     ]

@@ -8,8 +8,10 @@ import { saveMenu } from "./save.js";
 import { paperOf } from "./trace.js";
 import { clamp, el, percent, sequential, set, share, svg, textWidth } from "./ink.js";
 import { chartFrame, fillLegend } from "./chart.js";
-import { tr, trN } from "./language.js";
+import { inLanguage, tr, trN } from "./language.js";
 import { headOf, heatMap, tipIn } from "./maps.js";
+
+const inPercent = (part) => inLanguage(percent(part), part);
 
 const CURVE = 92, MAP = 208, ASYMMETRY = 64, AXIS = 15, GAP = 14, NARROWEST = 118, LETTER = 6.2, BOLD = 5.9, HIGH = 11, CHARTS = 108;
 const SHORT_NAMES = 200, PHONE = 640;
@@ -159,7 +161,7 @@ function buildChart(state, box, row, height, { color }, top, levels) {
   });
   chart.node.style.gridRow = row;
   chart.scaleTo(last, 0, top);
-  const worded = data.quantity === "accuracy" && row === 4 ? percent : (value) => Number(value.toFixed(1));
+  const worded = data.quantity === "accuracy" && row === 4 ? inPercent : (value) => Number(value.toFixed(1));
   const end = trN("{n} step", "{n} steps", data.last_step), fits = LETTER * (end.length + 3) < chart.right - chart.left;
   chart.drawAxis([0, top / 2, top].map((value) => [value, worded(value)]), [[0, "0", "start"], [last, fits ? end : data.last_step, "end"]]);
   if (data.turn) svg("path", { d: `M${chart.x(data.turn)} 8V${chart.bottom}`, class: "ak-turn" }, chart.node);
@@ -247,7 +249,7 @@ function read(state, k) {
       const known = k !== null && chart.values && k < chart.values.mean.length;
       const { mean, low, high } = chart.values ?? {};
       chart.pointAt(known ? state.steps[k] : null);
-      const worded = chart === column.curve && state.data.quantity === "accuracy" ? percent : share;
+      const worded = chart === column.curve && state.data.quantity === "accuracy" ? inPercent : share;
       const values = known && { step: state.steps[k], value: worded(mean[k]), low: worded(low[k]), high: worded(high[k]) };
       const at = known && tr("step {step}: {value}", values), varies = known && Number.isFinite(low[k]) && values.low !== values.high;
       const longest = varies ? tr("step {step}: {value} ({low} to {high})", values) : at;
