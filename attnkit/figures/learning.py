@@ -201,12 +201,11 @@ def panel_of(lines: list[Line], least: int, narrow: bool, title: str = "") -> Pa
     end = tr_n("{n:,} step", "{n:,} steps", base)
     room = 35 if base == last else 27  # characters on a phone, left of the number of steps
     above = " · ".join(filter(None, (measure, title)))
-    if narrow and title and len(above) > room:
-        above = textwrap.shorten(title, room, placeholder="…")
+    crowded = narrow and len(above) > room  # then this number stands at the lower end of its line
     marks = [
         text(above, shift=(-42, 0)),
         level(base, "dash", upright=True),
-        text(end, base, high, x_anchor="right" if base == last else "left"),
+        text(end, base, low if crowded else high, x_anchor="right" if base == last else "left"),
     ]
     if to_beat is not None:
         name = tr("chance {share}", share=in_percent(f"{to_beat:.3g}"))
