@@ -48,7 +48,7 @@ def place_of_player(page, k):
 
 
 def test_the_first_page_shows_every_step_as_the_lab_does(page, folder, requested):
-    """Without a network, at drawn windows: the numbers of the training, and the player stays put."""
+    """Without a network, at drawn windows: numbers of the training; the player stays put."""
     draw = random.Random(0)
     page.goto((folder / "index.html").as_uri())
     at_rest(page)
