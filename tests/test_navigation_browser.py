@@ -161,7 +161,9 @@ def test_a_lesson_that_the_guide_opens_stays_until_back(page, address):
     expect(page.locator(".st-key-class_link")).to_be_hidden()  # it is of this hour
     page.evaluate("() => dispatchEvent(new Event('afterprint'))")
     page.locator(".st-key-projector input").evaluate("(node) => node.click()")
-    expect(page.locator(".st-key-page_style style").last).to_contain_text("--ak-zoom")
+    page.wait_for_function(
+        "() => getComputedStyle(document.documentElement).getPropertyValue('--ak-zoom')"
+    )
     expect(lesson).to_be_visible()
     page.go_back()
     expect(page.locator("h1")).to_have_text("Guide")
