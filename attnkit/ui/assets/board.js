@@ -124,6 +124,7 @@ function buildHeadings(state) {
     return [row, el("span", "", line, "")];
   }));
   state.headings = build(0);
+  state.explained = ["ak-nearby", ""].map((name) => el("span", name, state.headings[5])); // a projector leaves the first out
   if (state.size.bands === 2) build(1); // the first ones explain
   state.legend = el("span", "ak-legend", state.headings[3].parentElement);
 }
@@ -197,7 +198,7 @@ function buildMap(state, box, column) {
 function fill(state) {
   const { data } = state;
   fillLegend(state.legend, data.legend);
-  say(state.headings[5], readingOf(state));
+  readingOf(state).forEach((text, k) => say(state.explained[k], text));
   say(state.headings[8], tr("0: the scores are the same both ways. 0.5: both ways are unrelated. Mean over heads and layers."));
   data.columns.forEach((column, i) => {
     const drawn = state.columns[i];
@@ -217,18 +218,18 @@ function fill(state) {
   read(state, state.read ?? null);
 }
 
-/** How the maps are read; known before there are any, so that nothing moves when they come. */
+/** How rows are read, and how the maps are; known before there are any, so that nothing moves when they come. */
 function readingOf({ data, size }) {
   const { maps, label_legend: legend } = data;
   const named = legend && (size.width >= SHORT_NAMES || (maps && !maps.short_rows));
   const mirrored = maps ? maps.reverse.some((j) => j >= 0) : data.has_mirrors;
-  return [
-    named && tr("Rows read “{legend}”.", { legend }),
+  const ofMaps = [
     tr("Each row looks at the brighter columns. Frame: the right one."),
     mirrored && tr("Circle: the entry that points back."),
     tr("✓ ✗: its answer."),
     maps?.cut,
   ].filter(Boolean).join(" ");
+  return [named ? `${tr("Rows read “{legend}”.", { legend })} ` : "", ofMaps];
 }
 
 function drawCurve({ data, steps }, chart, curve, levels) {
