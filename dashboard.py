@@ -19,6 +19,7 @@ def draw() -> None:
     from attnkit.ui.server.widget_values import check_widget_values
     from attnkit.ui.session import stay
 
+    join()
     st.set_page_config(
         page_title="attnkit: why do Q, K and V need different matrices?",
         page_icon=asset("icon.svg"),  # the browser would load a Material icon from another host
@@ -31,7 +32,6 @@ def draw() -> None:
     settle_language(page.url_path or "lab")
     start_and_freeze()
     stay()
-    join()
     keep_fields()
     page_tools(page)
     page.run()

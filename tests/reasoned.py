@@ -7,6 +7,7 @@ from finished import finished
 from kinds import tiny
 
 from attnkit.analysis.reasons import reason
+from attnkit.experiment import Experiment
 from attnkit.variants import Variant
 
 Q_K = Variant("Q=K")
@@ -54,6 +55,16 @@ def report(accuracy=(1.0, 0.5), right=(0.97, 0.45), wrong=(0.0, 0.44), error=(1.
     metrics = {"mass_on_target": right, "mass_on_reverse": wrong, "symmetry_error": error}
     symmetry = [1.0 if own < 0.1 else 0.0 for own in error]
     return changed(finished(experiment, levels), probe | other, score_symmetry=symmetry, **metrics)
+
+
+def own_relations(accuracy=0.55, other=1.0, error=0.0, **given):
+    """Return a finished snapshot of QKV and Q=K on bosses, most of whom have several reports."""
+    rows = "\n".join(f"P{i}\tboss\tP{(i - 1) // 3}" for i in range(1, 40))
+    settings = {"sharing": ["QKV", "Q=K"], "n_seeds": 1, "steps": 8, **given}
+    experiment = Experiment(task="relations", data=rows, **settings)
+    levels = [[[other * share], [accuracy * share]] for share in (0, 0.99, 0.99, 1, 1)]
+    last = {"symmetry_error": (1.5, error), "score_symmetry": (0.0, 1.0)}
+    return changed(finished(experiment, levels), mass_on_target=(0.9, 0.2), **last)
 
 
 def looking(itself, right=0.1, accuracy=0.4, n_others=0):

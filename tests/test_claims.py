@@ -148,6 +148,19 @@ def test_sentences_that_are_written_by_hand_name_the_limit(claim):
         assert not any(sentence.endswith(".") for sentence in (text, opposite, often))
 
 
+@pytest.mark.parametrize("claim", CLAIMS.values(), ids=CLAIMS)
+def test_sentences_that_are_made_from_names_name_variants_only(claim):
+    """What else an arm is called, such as "8 entries, 3", does not read as part of a sentence."""
+    for statement in claim.statements:
+        for text in (statement.text, statement.opposite, statement.more_often):
+            values = getattr(text, "values", {})
+            sentence = values.get("sentence", text)
+            for side in {"left", "right"} & getattr(sentence, "values", {}).keys():
+                parts = list(sentence.values[side].values.values())
+                assert len(parts) == 1, text
+                assert not isinstance(parts[0], Message), text
+
+
 def test_names_are_put_together_from_marked_parts():
     """Numbers are values; what is no known part stays as it is, whatever stands in it."""
     name = named("K=V, {n} heads, 4 heads, 19,200 steps, cosine rate")

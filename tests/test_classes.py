@@ -63,3 +63,18 @@ def test_whoever_begins_most_classes_loses_the_one_used_longest_ago(monkeypatch)
         classes.guess(one.code, question, "0", ["QKV"])
     counted = [classes.guesses(one.code, question).total() for question in "pqrs"]
     assert counted == [0, 0, 1, 1]
+
+
+def test_a_visitor_finds_the_class_begun_last_with_a_lesson_again(monkeypatch):
+    """However often an older one is used meanwhile; another visitor of the owner does not."""
+    monkeypatch.setattr(module, "MOST_CLASSES", 3)
+    classes = Classes()
+    assert classes.begun("lesson", "anna") is None
+    old, new = (classes.begin("lesson", "school", "anna") for _ in range(2))
+    other = classes.begin("lesson 2", "school", "anna")
+    classes.find(old.code)
+    assert classes.begun("lesson", "anna") is new
+    assert classes.begun("lesson 2", "anna") is other
+    assert classes.begun("lesson", "bert") is None
+    classes.begin("lesson", "school", "bert")
+    assert classes.begun("lesson", "anna") is old  # the server forgot the one used longest ago

@@ -54,6 +54,7 @@ def by_hand(*arms, measure="loss", **given):
 
 
 HELD, FAILED, UNDECIDED = Verdict
+OPEN = "The seeds do not decide whether this is true:"
 STEPS, SYMMETRY = {"measure": "steps_to_solve"}, {"measure": "asymmetry"}
 OPPOSITES = [
     (worse("a", "b"), "a is at most 5 points worse than b"),
@@ -93,12 +94,13 @@ def test_a_statement_that_did_not_hold_becomes_its_opposite():
         for statement in (*claim.statements, *claim.confirmation[1]):
             texts = [found_in_words(statement, finding_of(statement, v)) for v in Verdict]
             assert len(set(texts)) == 3, texts
+            assert not any(text.count(": ") > 1 for text in texts), texts
             assert not any("did not hold" in text for text in texts)
     _, (confirming, _) = small_claim().confirmation
     constant = "after 96 steps with a constant learning rate"
     for statement, verdict, told in (
         (worse("no a", "b"), HELD, "No a is worse than b by more than 5 points"),
-        (by_hand("a"), UNDECIDED, "The seeds do not decide this: By hand"),
+        (by_hand("a"), UNDECIDED, f"{OPEN} “By hand”"),
         (confirming, FAILED, f"Q=K is at most 5 points worse than QKV {constant}"),
     ):
         assert found_in_words(statement, finding_of(statement, verdict)) == told
@@ -110,7 +112,7 @@ OFTEN = [
     (no_worse("a", "b", more_often="Keys lose more often"), FAILED, "Keys lose more often"),
     (better("a", "b", measure="mass_on_target"), HELD, "A gets ahead of b more often ("),
     (worse("a", "b", 2, **STEPS), HELD, "A falls behind b more often (steps to solve)"),
-    (worse("a", "b"), UNDECIDED, "The seeds do not decide this: a falls behind b more often"),
+    (worse("a", "b"), UNDECIDED, f"{OPEN} “A falls behind b more often”"),
     (worse("a", "b"), FAILED, "A is at most 5 points worse than b"),
     (no_worse("a", "b"), HELD, "A is at most 5 points worse than b"),
     (worse("a", "b", measure="loss"), HELD, "A is worse than b by more than 0.05 nats"),
@@ -184,10 +186,11 @@ def test_the_main_statement_is_the_first_that_decides():
     assert ClaimInWords(claim, evidence, FAILED).found == told
     claim = claim_of(worse("Q=K", "QKV"))
     found = [ClaimInWords(claim, unable(claim), verdict).found for verdict in (HELD, UNDECIDED)]
-    assert found == [told, f"Probably: {told}"]
+    probable = told.replace(" (", "” (")
+    assert found == [told, f"This is probably true: “{probable}"]
     open_ = made_up(claim, MadeUp(**QUIET, QKV=nan))
     found = ClaimInWords(claim, open_, UNDECIDED).found
-    assert found.startswith("The seeds do not decide this: Q=K is worse")
+    assert found.startswith(f"{OPEN} “Q=K is worse")
 
 
 FINDINGS = [

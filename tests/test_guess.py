@@ -1,6 +1,7 @@
 """Predict first: nothing gives the answer away before a guess, and the guess is judged."""
 
 from dataclasses import replace
+from unittest.mock import patch
 from urllib.parse import urlencode
 
 import numpy as np
@@ -12,8 +13,10 @@ from attnkit.analysis.reasons import headline, reason
 from attnkit.examples import load_example
 from attnkit.experiment import Experiment
 from attnkit.experiment.links import GROUPS
+from attnkit.service.jobs import Watcher
 from attnkit.training.summary import finding, solved_variants
 from attnkit.ui.lab.guess import NONE, correction, key_of_guess, outcome
+from attnkit.ui.page_tools import PROJECTOR
 from attnkit.ui.reference.lessons import lessons
 from attnkit.variants import Variant
 
@@ -109,10 +112,8 @@ def test_a_guess_can_be_changed_until_train_and_is_judged_in_the_end():
 def test_a_class_sees_how_many_guessed_what_beside_the_result():
     """Each visitor counts once, with the last guess; other classes and settings do not count."""
     begun, codes = open_page("guide", lesson="1_two_spaces"), []
-    for _ in range(2):
-        press(begun, "begin_class")
-        page = begun.get("link_button")[-1].proto.url
-        codes += [begun.code[-1].value.rpartition("=")[2], page.rpartition("=")[2]]
+    for button in ("begin_class", "begin_another"):
+        codes += codes_of(press(begun, button))
     link = {**SMALL, "steps": "20", "first_seed": "0"}
     pupil, pupils_page, other, _ = ({"class": code} for code in codes)
     anna, bert, other = (visit(**link, **one) for one in (pupil, pupil, other))
@@ -124,25 +125,53 @@ def test_a_class_sees_how_many_guessed_what_beside_the_result():
     guess(bert, "QKV", NONE)  # then only the last one holds
     guess(other, "Q=K")
     assert teacher.code[0].value.endswith(f"?class={codes[0]}")
+    projecting = [PROJECTOR in tab.session_state for tab in (teacher, anna)]
+    assert projecting == [True, False]
     assert "**2** have guessed" in said(show(teacher))
     assert not teacher.get("progress")[1:]
     teacher.toggle(key="show_guesses").set_value(True)
-    counts = ["1 of 2 guessed QKV", "0 of 2 guessed Q=K", f"1 of 2 guessed {NONE}"]
+    counts = ["QKV: 1 of 2", "Q=K: 0 of 2", f"{NONE}: 1 of 2"]
     assert told(show(teacher)) == counts
     for tab in (teacher, bert):
         tab = watch(press(tab, "train"), lambda job: job.over)
         assert "**1 of 2 in your class guessed right.**" in said(tab)
-        judged = zip(counts, ("wrong", "wrong", "right"), strict=True)
-        assert told(tab) == [f"{count}, which is {one}" for count, one in judged]
+        judged = zip(counts, ("✗ wrong", "✗ wrong", "✓ right"), strict=True)
+        assert told(tab) == [f"{count} {one}" for count, one in judged]
     assert bert.button(key="train").label == "Train again"
     press(bert, "train")  # meanwhile, what it will be is known and stays
     assert job_of(bert).active
     assert "**1 of 2 in your class guessed right.**" in said(bert)
     late = guess(visit(**link, **pupil), NONE)
     assert "Your class has trained already" in said(late)
-    assert told(show(teacher))[0].startswith("1 of 2 guessed")
+    assert told(show(teacher))[0].startswith("QKV: 1 of 2")
+    anew = visit(**link, **pupils_page)  # as if it were loaded again
+    assert "**2** have guessed. Press Train to show the result again." in said(anew)
+    assert told(anew) == counts
+    assert "Open this link" not in said(anew)
+    anew.session_state["share"] = True  # as a browser opens it
+    assert codes[0] in [one.value.rpartition("=")[2] for one in show(anew).code]
     alone = visit(**pupil)  # the link that a class types opens the lesson
     assert f"?{urlencode(link_of(alone), safe=',')}".startswith(lessons()["1_two_spaces"].query)
+
+
+def codes_of(tab):
+    """Return the code of a class on the page of its lesson, and the code of its teacher."""
+    page = next(link.proto.url for link in tab.get("link_button") if "class=" in link.proto.url)
+    return [tab.code[0].value.rpartition("=")[2], page.rpartition("=")[2]]
+
+
+@on_pages
+def test_a_teacher_keeps_the_class_of_a_lesson_until_another_is_begun():
+    """Also if the page of the lesson is loaded again; a second class needs a button of its own."""
+    tab = open_page("guide", lesson="1_two_spaces")
+    first = codes_of(press(tab, "begin_class"))
+    assert "begin_class" not in [button.key for button in tab.button]
+    assert codes_of(show(tab)) == first
+    with patch("attnkit.ui.lab.classroom.watcher", lambda: Watcher("", tab.session_state.visitor)):
+        assert codes_of(open_page("guide", lesson="1_two_spaces")) == first
+        other = open_page("guide", lesson="2_expressiveness")
+        assert "begin_class" in [button.key for button in other.button]
+    assert codes_of(press(tab, "begin_another")) != first
 
 
 def told(tab):

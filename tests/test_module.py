@@ -58,6 +58,15 @@ class Broken(OneHead):
             raise IndexError("one too many")
         if self.way == "wrong shape":
             return self.W_Q(x)
+        if self.way == "gradient":
+            return x + self.W_O(self.W_V(x)) + (0 * self.W_Q(x)).sum(-1, keepdim=True).sqrt()
+        if self.way == "in place":
+            x += self.W_O(self.W_V(x))
+            return x
+        if self.way == "in place, saved":
+            pattern = (self.W_Q(x) @ self.W_K(x).mT).softmax(-1)
+            pattern *= 2
+            return x + self.W_O(pattern @ self.W_V(x))
         return self.W_O(self.W_Q(x)) / 0 - self.W_O(self.W_Q(x)) / 0
 
 
@@ -65,6 +74,10 @@ WAYS = {
     "wrong shape": r"its forward returns shape \(2, \d+, \d+\), allowed the shape of x, \(2, ",
     "nan": r"its forward returns nan at \[0, 0, 0\]",
     "raises": r"its forward fails for x of shape .* \(IndexError: one too many, in line \d+\)",
+    "gradient": r"its backward pass fails at what line \d+ computes \(the gradient of W_Q.weight "
+    r"has nan, allowed finite numbers\)",
+    "in place": r"its forward changes x in place, allowed a new tensor: x = x \+ z",
+    "in place, saved": r"its backward pass fails at what line \d+ computes \(it is changed in ",
     "no parameters": "it has no parameters, allowed a module that can be trained",
 }
 
@@ -248,19 +261,51 @@ def test_files_that_cannot_be_used_are_one_line(content, wanted, message, tmp_pa
         ak.variant(f"{path}:{wanted}")
 
 
+def failing_after(tmp_path, n_calls):
+    """Return the path of a module that has passed its trial, and fails at a later call."""
+    late = f"calls = getattr(self, 'calls', 0) + 1; self.calls = calls; calls > {n_calls} and 1 / 0"
+    return exported(tmp_path, line=f"{late}; {LINE}")
+
+
 def test_a_module_that_fails_during_training_is_one_line(tmp_path, capsys):
-    """It has passed its trial, and fails at a later call."""
-    late = (
-        "calls = getattr(self, 'calls', 0) + 1; self.calls = calls; calls > 60 and 1 / 0; " + LINE
+    """What all variants had trained until shortly before is shown and saved, if there is any."""
+    arguments = ["train", "--task", "directed", "--seeds", "1", "--set", "evaluate_every=20"]
+    for n_calls, saved in ((12, False), (100, True)):
+        path, out = failing_after(tmp_path, n_calls), tmp_path / f"out {n_calls}"
+        assert main([*arguments, "--attention", f"{path}:Layer", "--out", str(out)]) == 2
+        shown = capsys.readouterr()
+        assert "Traceback" not in shown.err
+        last = shown.err.splitlines()[-1]
+        failed = "attnkit: error: --attention: Layer in mine.py: its forward fails (ZeroDivision"
+        assert last.startswith(failed)
+        assert "during the training; " in last
+        if not saved:
+            assert last.endswith("nothing is saved")
+            assert not out.exists()
+            continue
+        result = ak.Result.load(out)
+        step = result.snapshot.step
+        assert last.endswith(f"the numbers are those of step {step}")
+        assert result.snapshot.status == "stopped"
+        assert 0 < step < 600
+        assert step % 20 == 0
+        assert result.snapshot.eval_steps[-1] == step
+        assert f"step {step} of 600" in shown.out
+
+
+def test_python_hands_over_what_was_trained_before_a_module_failed(tmp_path):
+    """With the error; all variants are at the same step."""
+    experiment = ak.Experiment(
+        sharing=["QKV", ak.variant(f"{failing_after(tmp_path, 150)}:Layer")],
+        **{**SMALL, "steps": 600},
     )
-    path = exported(tmp_path, line=late)
-    arguments = ["train", "--task", "directed", "--seeds", "1", "--attention", f"{path}:Layer"]
-    assert main(arguments) == 2
-    error = capsys.readouterr().err
-    assert "Traceback" not in error
-    last = error.splitlines()[-1]
-    assert last.startswith("attnkit: error: --attention: Layer in mine.py: its forward fails (Zero")
-    assert "during the training; nothing is saved" in last
+    with pytest.raises(ValueError, match="its forward fails") as caught:
+        ak.train(experiment, "cpu", False)
+    trained = caught.value.trained
+    whole = ak.train(ak.Experiment(sharing=["QKV"], **{**SMALL, "steps": 600}), "cpu", False)
+    n = len(trained.snapshot.eval_steps)
+    assert 1 < n < 61
+    np.testing.assert_array_equal(losses(trained, "QKV"), losses(whole, "QKV")[:n])
 
 
 def test_what_is_no_class_of_a_module_is_refused():

@@ -146,3 +146,26 @@ def test_the_guide_explains_its_terms_and_sets_the_lab_up(page, address):
     page.get_by_text("Set it up in the Lab").click()
     page.wait_for_url("**d_head=3**")
     expect(page.locator(".st-key-set_d_head input")).to_have_value("3")
+
+
+def test_a_lesson_that_the_guide_opens_stays_until_back(page, address):
+    """Its address names it, so that a button and the switches of every page keep it."""
+    page.goto(f"{address}/guide")
+    page.get_by_text("Five lessons for a class").click()
+    page.wait_for_url("**/guide?lesson=1_two_spaces")
+    lesson = page.locator("h1", has_text="different spaces")
+    expect(lesson).to_be_visible()
+    page.locator(".st-key-begin_class button").first.click()
+    expect(page.locator(".st-key-class_link code").first).to_contain_text("?class=")
+    page.evaluate("() => dispatchEvent(new Event('beforeprint'))")
+    expect(page.locator(".st-key-class_link")).to_be_hidden()  # it is of this hour
+    page.evaluate("() => dispatchEvent(new Event('afterprint'))")
+    page.locator(".st-key-projector input").evaluate("(node) => node.click()")
+    page.wait_for_function(
+        "() => getComputedStyle(document.documentElement).getPropertyValue('--ak-zoom')"
+    )
+    expect(lesson).to_be_visible()
+    page.go_back()
+    expect(page.locator("h1")).to_have_text("Guide")
+    page.go_forward()
+    expect(lesson).to_be_visible()

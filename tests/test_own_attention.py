@@ -119,6 +119,9 @@ def test_the_lab_adds_a_class_and_loads_it_again_when_its_file_changes(tmp_path,
         monkeypatch.setattr(own_attention, "is_on_this_machine", lambda: True)
         show(lab)
         assert lab.selectbox(_FILE).options == ["mine.py"]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(own_attention, "read_code", lambda name: pytest.fail(f"read {name}"))
+            show(lab)  # a file that has not changed is not read again
         lab.selectbox(_FILE).select("mine.py")
         show(lab)
         assert lab.selectbox(_CLASS).options == ["Layer", "Transformer"]

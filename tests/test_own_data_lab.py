@@ -16,7 +16,16 @@ from attnkit.service.protocol import Update
 from attnkit.service.server import server_settings
 from attnkit.tasks import hash_in_link
 from attnkit.tasks.own_examples import EXAMPLES
-from attnkit.ui.lab.own_data_draft import KINDS, Draft, in_words, table_of, text_of_table
+from attnkit.ui.lab.own_data_draft import (
+    KINDS,
+    PASTE,
+    RECOGNISED,
+    TYPE,
+    Draft,
+    in_words,
+    table_of,
+    text_of_table,
+)
 from attnkit.ui.server.service import training_service
 from attnkit.ui.server.storage import result_store
 
@@ -273,6 +282,37 @@ def turn(tab):
 
 
 @pytest.mark.server
+def test_what_an_example_replaces_can_be_taken_back(tmp_path):
+    """A typed table comes back as it was; an example that replaces an example loses nothing."""
+    with idle_service(tmp_path):
+        tab = visit(task="directed", sharing="QKV")
+        switch(tab, "own_data")
+        press(tab, "own_example_0")
+        assert not any(one.key == "restore_own_data" for one in tab.button)
+        press(tab, "change_own_data")
+        draft = tab.session_state["own_data_draft"]
+        typed = {"way": TYPE, "text": GOOD, "kind": "pairs", "heading": False}
+        for name, value in typed.items():
+            setattr(draft, name, value)
+        show(tab)
+        for restore in (True, False):
+            press(tab, "own_example_1")
+            assert tab.session_state["lab"].experiment.task.name == "relations"
+            if restore:
+                press(tab, "restore_own_data")
+                assert draft.is_open
+                assert {name: getattr(draft, name) for name in typed} == typed
+                assert not any(one.key == "restore_own_data" for one in tab.button)
+                press(tab, "use_own_data")
+                assert tab.session_state["lab"].experiment.task.name == "pairs"
+                press(tab, "change_own_data")
+        press(tab, "change_own_data")
+        draft.way, draft.text, draft.kind = PASTE, GOOD, RECOGNISED
+        show(tab)
+        press(tab, "use_own_data")  # other data of one's own: nothing is lost any more
+        assert not any(one.key == "restore_own_data" for one in tab.button)
+
+
 def test_an_example_opens_by_one_press_and_names_are_no_markdown(tmp_path):
     """Notes and expectation are on screen before training; names stay text everywhere."""
     with idle_service(tmp_path) as processes:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from finished import finished
 from kinds import KINDS, tiny
+from own_modules import Gated, Linear
 from reasoned import (
     CYCLE,
     FALLING,
@@ -18,6 +19,7 @@ from reasoned import (
     changed,
     check,
     looking,
+    own_relations,
     report,
     rising,
 )
@@ -29,6 +31,7 @@ from attnkit.experiment import Experiment
 from attnkit.tasks import TASKS
 from attnkit.training import Training
 from attnkit.variants import Variant
+from attnkit.variants.module import variant as variant_of
 
 # Reasons that attention shows
 
@@ -72,6 +75,46 @@ def test_mirrored_scores_are_told_with_both_of_the_pair():
         {"wrong": (0.0, NAN)},  # a task without reversed entries
     ):
         check("not mirrored", "", report(**given))
+
+
+def test_symmetric_scores_on_own_relations_are_the_reason_up_to_their_limit():
+    """Every condition is needed; the page that draws it is Asymmetry, also if it is not known."""
+    whole = own_relations()
+    task = whole.experiment.task
+    limit, share = (f"{value:.0%}" for value in (task.plateau, task.direction.contested))
+    told = (
+        f"Q=K scores both directions alike, so {share} of the questions have a second entry as "
+        f"good as the right one. At most about {limit} can then be right: it has 55%, QKV 100%."
+    )
+    check("alike in table", told, whole)
+    check("alike in table", "scores both directions almost alike, so", own_relations(error=0.03))
+    assert reason(whole, Q_K, 0).page == "asymmetry"
+    for below, advice in (
+        (0.0, ""),
+        (0.09, ""),
+        (0.11, "Why it stays far below that is not known."),
+    ):
+        assert reason(own_relations(task.plateau - below), Q_K, 0).advice == advice
+    for given in (
+        {"accuracy": task.plateau + 0.06},  # above the limit
+        {"other": 0.89},  # QKV has not learnt it either
+        {"error": 0.2},  # scores differ with the direction
+        {"sharing": ["Q=K self_mask", "Q=K"]},  # nothing to compare with
+        {"n_layers": 2},  # a way around
+        {"learn": "by_heart", "sharing": ["QKV", "Q=K"]},
+    ):
+        check("not alike in table", "", own_relations(**given))
+    unknown = reason(own_relations(task.plateau + 0.2), Q_K, 0)
+    assert (unknown.kind, unknown.page) == ("unknown", "asymmetry")
+
+
+def test_the_reason_of_a_module_has_the_page_that_draws_it():
+    """Asymmetry if it returns its scores, and none otherwise; Attention leaves it out."""
+    for module, page in ((Linear, "asymmetry"), (Gated, "")):
+        snapshot = rising([SOLVED], [FLAT], sharing=["QKV", variant_of(module)])
+        found = reason(snapshot, snapshot.experiment.sharing[1], 0)
+        assert (found.kind, found.page) == ("unknown", page)
+    assert reason(rising([FLAT]), Q_K, 0).page == "attention"
 
 
 def test_the_marked_pair_depends_on_the_example_alone():

@@ -39,8 +39,16 @@ def folder(tmp_path_factory):
     return made
 
 
+def place_of_player(page, k):
+    """Return the place of the player in the page at a step, in pixels from above."""
+    slider = page.get_by_label("Training step")
+    slider.fill(str(k))
+    at_rest(page)
+    return slider.evaluate("(node) => Math.round(node.getBoundingClientRect().top + scrollY)")
+
+
 def test_the_first_page_shows_every_step_as_the_lab_does(page, folder, requested):
-    """Without a server and a network, at drawn windows; the numbers are those of the training."""
+    """Without a network, at drawn windows: numbers of the training; the player stays put."""
     draw = random.Random(0)
     page.goto((folder / "index.html").as_uri())
     at_rest(page)
@@ -54,6 +62,7 @@ def test_the_first_page_shows_every_step_as_the_lab_does(page, folder, requested
         page.set_viewport_size({"width": width, "height": draw.randint(480, 1200)})
         at_rest(page)
         assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert len({place_of_player(page, k) for k in range(len(snapshots))}) == 1
     assert all(address.startswith(("file:", "data:", "blob:")) for address in requested)
 
 

@@ -11,10 +11,10 @@ from attnkit.training.statistics import mean_interval
 from attnkit.training.summary import percent
 from attnkit.variants import Variant
 
-_MARGIN = 0.05
+MARGIN = 0.05
 """How far above its expected accuracy a symmetric variant may be."""
 
-_LEARNT = 0.9
+LEARNT = 0.9
 """Mean accuracy from which a variant counts as having learnt the relation."""
 
 
@@ -77,7 +77,7 @@ def expectation(experiment: Experiment) -> list[str]:
 def outcome(snapshot: Snapshot) -> list[str]:
     """Return a sentence, after training, on whether the expectation came true.
 
-    It came true if the symmetric variants have at most the expected accuracy and `_MARGIN` while
+    It came true if the symmetric variants have at most the expected accuracy and `MARGIN` while
     another variant has learnt the relation, or if nothing was to hurt them and they have learnt it,
     too.
     """
@@ -95,9 +95,9 @@ def outcome(snapshot: Snapshot) -> list[str]:
         texts.append(f"{best} {percent(accuracy[best])}")
     n, results = len(texts), listed(texts)
     worst, top = (end(accuracy[variant] for variant in symmetric) for end in (min, max))
-    learnt = best is not None and accuracy[best] >= _LEARNT
+    learnt = best is not None and accuracy[best] >= LEARNT
     if level is None:
-        if worst >= _LEARNT:
+        if worst >= LEARNT:
             came_true = tr_n(
                 "This came true: {results} was right.",
                 "This came true: {results} were right.",
@@ -113,8 +113,8 @@ def outcome(snapshot: Snapshot) -> list[str]:
                 results=results,
             )
             return [failed]
-    elif learnt and top <= level + _MARGIN:
-        if top < level - 2 * _MARGIN:
+    elif learnt and top <= level + MARGIN:
+        if top < level - 2 * MARGIN:
             held = tr(
                 "The limit held, and they stayed further below it: {results} were right.",
                 results=results,
@@ -122,7 +122,7 @@ def outcome(snapshot: Snapshot) -> list[str]:
         else:
             held = tr("The limit held: {results} were right.", results=results)
         return [held]
-    elif top > level + _MARGIN:
+    elif top > level + MARGIN:
         broken = tr_n(
             "The limit did not hold for all: {results} was right.",
             "The limit did not hold for all: {results} were right.",
@@ -141,10 +141,18 @@ def outcome(snapshot: Snapshot) -> list[str]:
     return [unknown]
 
 
+def symmetry_decides(experiment: Experiment) -> bool:
+    """Return whether symmetric scores limit what a variant can learn at the sizes of an experiment.
+
+    More layers or heads, an MLP, positions and a causal mask are ways around the limit.
+    """
+    if experiment.size.causal or experiment.size.positions != "none":
+        return False
+    return experiment.size.n_layers == experiment.size.n_heads == 1 and not experiment.size.d_mlp
+
+
 def _symmetric(experiment: Experiment) -> list[Variant]:
     """Return the plain sharings whose scores are symmetric at these sizes."""
-    if experiment.size.causal or experiment.size.positions != "none":
-        return []
-    if not (experiment.size.n_layers == experiment.size.n_heads == 1 and not experiment.size.d_mlp):
+    if not symmetry_decides(experiment):
         return []
     return [v for v in experiment.sharing if v.is_partition and v.sharing.symmetric]

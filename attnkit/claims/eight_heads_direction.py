@@ -43,19 +43,34 @@ CLAIM = Claim(
             "QKV",
             at=32,
             text=mark(
-                "On “who reports to whom”, eight heads of Q=K after 19,200 steps are at most 5 "
+                "On who reports to whom, eight heads of Q=K after 19,200 steps are at most 5 "
                 "points worse than QKV"
             ),
             opposite=mark(
-                "On “who reports to whom”, eight heads of Q=K after 19,200 steps are worse than "
-                "QKV by more than 5 points"
+                "On who reports to whom, eight heads of Q=K after 19,200 steps are worse than QKV "
+                "by more than 5 points"
             ),
             more_often=mark(
-                "On “who reports to whom”, eight heads of Q=K after 19,200 steps fall behind QKV "
+                "On who reports to whom, eight heads of Q=K after 19,200 steps fall behind QKV "
                 "more often"
             ),
         ),
-        worse("Q=K, 3 layers", "QKV", 0.3, unable=True),
+        worse(
+            "Q=K, 3 layers",
+            "QKV",
+            0.3,
+            unable=True,
+            text=mark(
+                "On who reports to whom, three layers of Q=K are worse than QKV by more than 30 "
+                "points"
+            ),
+            opposite=mark(
+                "On who reports to whom, three layers of Q=K are at most 30 points worse than QKV"
+            ),
+            more_often=mark(
+                "On who reports to whom, three layers of Q=K fall behind QKV more often"
+            ),
+        ),
     ),
     n_seeds=20,
     family="Our own",

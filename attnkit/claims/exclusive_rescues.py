@@ -60,7 +60,22 @@ CLAIM = Claim(
                 "self-mask more often"
             ),
         ),
-        better("Q=K, exclusive", "Q=K"),
+        better(
+            "Q=K, exclusive",
+            "Q=K",
+            text=mark(
+                "On induction, Q=K with exclusive self-attention is better than Q=K without it by "
+                "more than 5 points"
+            ),
+            opposite=mark(
+                "On induction, Q=K with exclusive self-attention is at most 5 points better than "
+                "Q=K without it"
+            ),
+            more_often=mark(
+                "On induction, Q=K with exclusive self-attention gets ahead of Q=K without it more "
+                "often"
+            ),
+        ),
     ),
     family="What papers say",
     is_new=True,

@@ -32,7 +32,24 @@ CLAIM = Claim(
         task="directed",
         steps=1500,
     ),
-    statements=(better("Q=K, 4 heads", "Q=K", 0.1),),
+    statements=(
+        better(
+            "Q=K, 4 heads",
+            "Q=K",
+            0.1,
+            text=mark(
+                "On who reports to whom, four heads of Q=K are better than one head by more than "
+                "10 points"
+            ),
+            opposite=mark(
+                "On who reports to whom, four heads of Q=K are at most 10 points better than one "
+                "head"
+            ),
+            more_often=mark(
+                "On who reports to whom, four heads of Q=K get ahead of one head more often"
+            ),
+        ),
+    ),
     n_seeds=20,
     family="Our own",
 )

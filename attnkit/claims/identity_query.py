@@ -55,8 +55,21 @@ CLAIM = Claim(
         ),
     ),
     statements=(
-        no_worse("Q=I, text", "QKV, text", 0.03, measure="loss"),
-        no_worse("Q=I, reports to", "QKV, reports to"),
+        no_worse(
+            "Q=I, text",
+            "QKV, text",
+            0.03,
+            measure="loss",
+            text=mark("On text, Q=I is at most 0.03 nats worse than QKV"),
+            opposite=mark("On text, Q=I is worse than QKV by more than 0.03 nats"),
+        ),
+        no_worse(
+            "Q=I, reports to",
+            "QKV, reports to",
+            text=mark("On who reports to whom, Q=I is at most 5 points worse than QKV"),
+            opposite=mark("On who reports to whom, Q=I is worse than QKV by more than 5 points"),
+            more_often=mark("On who reports to whom, Q=I falls behind QKV more often"),
+        ),
     ),
     followed=FOLLOWED,
     family="What papers say",

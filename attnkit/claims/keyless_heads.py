@@ -45,8 +45,26 @@ CLAIM = Claim(
         length=16,
     ),
     statements=(
-        worse("keyless, 4 heads", "QKV, 4 heads", 0.2, unable=True),
-        no_worse("keyless, 1 head", "QKV, 1 head"),
+        worse(
+            "keyless, 4 heads",
+            "QKV, 4 heads",
+            0.2,
+            unable=True,
+            text=mark(
+                "With four heads, keyless attention is worse than QKV by more than 20 points"
+            ),
+            opposite=mark("With four heads, keyless attention is at most 20 points worse than QKV"),
+            more_often=mark("With four heads, keyless attention falls behind QKV more often"),
+        ),
+        no_worse(
+            "keyless, 1 head",
+            "QKV, 1 head",
+            text=mark("With one head, keyless attention is at most 5 points worse than QKV"),
+            opposite=mark(
+                "With one head, keyless attention is worse than QKV by more than 5 points"
+            ),
+            more_often=mark("With one head, keyless attention falls behind QKV more often"),
+        ),
     ),
     n_seeds=80,
     family="Our own",

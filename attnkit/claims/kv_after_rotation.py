@@ -63,7 +63,22 @@ CLAIM = Claim(
                 "behind QKV more often"
             ),
         ),
-        no_worse("K=V before", "QKV"),
+        no_worse(
+            "K=V before",
+            "QKV",
+            text=mark(
+                "On recall, K=V with keys before norm and rotation as values is at most 5 points "
+                "worse than QKV"
+            ),
+            opposite=mark(
+                "On recall, K=V with keys before norm and rotation as values is worse than QKV by "
+                "more than 5 points"
+            ),
+            more_often=mark(
+                "On recall, K=V with keys before norm and rotation as values falls behind QKV more "
+                "often"
+            ),
+        ),
         worse(
             "K=V after, not rotated back",
             "K=V after, rotated back",

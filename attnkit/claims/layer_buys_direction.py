@@ -34,7 +34,25 @@ CLAIM = Claim(
         RAISED_BETTER,
     ),
     arms=ARMS,
-    statements=(better("Q=K, 2 layers", "Q=K", 0.1, at=UP_TO),),
+    statements=(
+        better(
+            "Q=K, 2 layers",
+            "Q=K",
+            0.1,
+            at=UP_TO,
+            text=mark(
+                "On who reports to whom, two layers of Q=K are better than one layer by more than "
+                "10 points"
+            ),
+            opposite=mark(
+                "On who reports to whom, two layers of Q=K are at most 10 points better than one "
+                "layer"
+            ),
+            more_often=mark(
+                "On who reports to whom, two layers of Q=K get ahead of one layer more often"
+            ),
+        ),
+    ),
     n_seeds=20,
     family="Our own",
 )

@@ -72,7 +72,23 @@ CLAIM = Claim(
             ),
             **_MEASURED,
         ),
-        no_worse("Q=K, 32 entries", "QKV, 32 entries", **_MEASURED),
+        no_worse(
+            "Q=K, 32 entries",
+            "QKV, 32 entries",
+            text=mark(
+                "After training on 4 entries, Q=K with 32 entries is at most 5 points worse than "
+                "QKV with 32"
+            ),
+            opposite=mark(
+                "After training on 4 entries, Q=K with 32 entries is worse than QKV with 32 by "
+                "more than 5 points"
+            ),
+            more_often=mark(
+                "After training on 4 entries, Q=K with 32 entries falls behind QKV with 32 more "
+                "often"
+            ),
+            **_MEASURED,
+        ),
         worse(
             "RoPE, 32 entries",
             "RoPE, 4 entries",

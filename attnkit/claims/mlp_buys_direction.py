@@ -42,7 +42,26 @@ CLAIM = Claim(
         RAISED_BETTER,
     ),
     arms=ARMS,
-    statements=(better("Q=K, MLP 128", "Q=K", 0.1, at=UP_TO),),
+    statements=(
+        better(
+            "Q=K, MLP 128",
+            "Q=K",
+            0.1,
+            at=UP_TO,
+            text=mark(
+                "On who reports to whom, Q=K with an MLP 128 wide is better than Q=K without one "
+                "by more than 10 points"
+            ),
+            opposite=mark(
+                "On who reports to whom, Q=K with an MLP 128 wide is at most 10 points better than "
+                "Q=K without one"
+            ),
+            more_often=mark(
+                "On who reports to whom, Q=K with an MLP 128 wide gets ahead of Q=K without one "
+                "more often"
+            ),
+        ),
+    ),
     n_seeds=20,
     family="Our own",
 )

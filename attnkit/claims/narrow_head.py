@@ -28,9 +28,9 @@ CLAIM = Claim(
     seen="an earlier run",
     seen_note=mark(
         "The first prediction was that it holds; this claim was split off from another one after a "
-        "first pass. An audit with three seeds then trained K=V for 18,000 steps, and the prediction was "
-        "written anew. After the record the arm QKV, 2 wide was added, which is shown and not "
-        "judged."
+        "first pass. An audit with three seeds then trained K=V for 18,000 steps, and the "
+        "prediction was written anew. After the record the arm QKV, 2 wide was added, which is "
+        "shown and not judged."
     ),
     arms=(
         *arms(

@@ -36,8 +36,20 @@ CLAIM = Claim(
         *arms(_QKV, _NO_VALUE, on="reports to", task="directed"),
     ),
     statements=(
-        no_worse("V=I, phone book", "QKV, phone book"),
-        no_worse("V=I, reports to", "QKV, reports to"),
+        no_worse(
+            "V=I, phone book",
+            "QKV, phone book",
+            text=mark("On the phone book, V=I is at most 5 points worse than QKV"),
+            opposite=mark("On the phone book, V=I is worse than QKV by more than 5 points"),
+            more_often=mark("On the phone book, V=I falls behind QKV more often"),
+        ),
+        no_worse(
+            "V=I, reports to",
+            "QKV, reports to",
+            text=mark("On who reports to whom, V=I is at most 5 points worse than QKV"),
+            opposite=mark("On who reports to whom, V=I is worse than QKV by more than 5 points"),
+            more_often=mark("On who reports to whom, V=I falls behind QKV more often"),
+        ),
     ),
 )
 register_claim(CLAIM)

@@ -44,7 +44,24 @@ CLAIM = Claim(
         *ARMS,
         arm(f"{_NO_MATRIX} self_mask", "no matrix, self-mask", task="transfer", up_to=4),
     ),
-    statements=(worse("no matrix", "QKV", unable=True),),
+    statements=(
+        worse(
+            "no matrix",
+            "QKV",
+            unable=True,
+            text=mark(
+                "With a frozen embedding, attention without matrices is worse than QKV by more "
+                "than 5 points"
+            ),
+            opposite=mark(
+                "With a frozen embedding, attention without matrices is at most 5 points worse "
+                "than QKV"
+            ),
+            more_often=mark(
+                "With a frozen embedding, attention without matrices falls behind QKV more often"
+            ),
+        ),
+    ),
     n_seeds=80,
     family="Our own",
 )

@@ -51,8 +51,22 @@ CLAIM = Claim(
                 "On who reports to whom, Q=K=V after 8 times the steps falls behind QKV more often"
             ),
         ),
-        no_worse("Q=K=V, phone book", "QKV, phone book"),
-        no_worse("Q=K=V, married", "QKV, married"),
+        no_worse(
+            "Q=K=V, phone book",
+            "QKV, phone book",
+            text=mark("On the phone book, Q=K=V is at most 5 points worse than QKV"),
+            opposite=mark("On the phone book, Q=K=V is worse than QKV by more than 5 points"),
+            more_often=mark("On the phone book, Q=K=V falls behind QKV more often"),
+        ),
+        no_worse(
+            "Q=K=V, married",
+            "QKV, married",
+            text=mark("On who is married to whom, Q=K=V is at most 5 points worse than QKV"),
+            opposite=mark(
+                "On who is married to whom, Q=K=V is worse than QKV by more than 5 points"
+            ),
+            more_often=mark("On who is married to whom, Q=K=V falls behind QKV more often"),
+        ),
     ),
 )
 register_claim(CLAIM)

@@ -31,7 +31,22 @@ CLAIM = Claim(
         "QKV",
         task="phonebook",
     ),
-    statements=(no_worse("Q=K=V, self-mask", "QKV"),),
+    statements=(
+        no_worse(
+            "Q=K=V, self-mask",
+            "QKV",
+            text=mark(
+                "On the phone book, Q=K=V with the self-mask is at most 5 points worse than QKV"
+            ),
+            opposite=mark(
+                "On the phone book, Q=K=V with the self-mask is worse than QKV by more than 5 "
+                "points"
+            ),
+            more_often=mark(
+                "On the phone book, Q=K=V with the self-mask falls behind QKV more often"
+            ),
+        ),
+    ),
     family="Our own",
 )
 register_claim(CLAIM)

@@ -38,12 +38,34 @@ CLAIM = Claim(
         worse(
             "K=V, 4 wide",
             "QKV, 3 wide",
-            text=mark("K=V is worse than QKV with as many attention parameters (4 and 3 wide)"),
+            text=mark(
+                "With as many attention parameters, K=V in heads 4 wide is worse than QKV in heads "
+                "3 wide by more than 5 points"
+            ),
+            opposite=mark(
+                "With as many attention parameters, K=V in heads 4 wide is at most 5 points worse "
+                "than QKV in heads 3 wide"
+            ),
+            more_often=mark(
+                "With as many attention parameters, K=V in heads 4 wide falls behind QKV in heads "
+                "3 wide more often"
+            ),
         ),
         no_worse(
             "K=V, 6 wide",
             "QKV, 3 wide",
-            text=mark("With half as many attention parameters again (6 wide) K=V does as well"),
+            text=mark(
+                "With 1.5 times the attention parameters, K=V in heads 6 wide is at most 5 points "
+                "worse than QKV in heads 3 wide"
+            ),
+            opposite=mark(
+                "With 1.5 times the attention parameters, K=V in heads 6 wide is worse than QKV in "
+                "heads 3 wide by more than 5 points"
+            ),
+            more_often=mark(
+                "With 1.5 times the attention parameters, K=V in heads 6 wide falls behind QKV in "
+                "heads 3 wide more often"
+            ),
         ),
     ),
     n_seeds=80,

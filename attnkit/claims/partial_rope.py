@@ -47,7 +47,22 @@ CLAIM = Claim(
                 "often"
             ),
         ),
-        no_worse("K=V, a quarter", "K=V, all"),
+        no_worse(
+            "K=V, a quarter",
+            "K=V, all",
+            text=mark(
+                "On recall with K=V, RoPE on a quarter of each vector is at most 5 points worse "
+                "than RoPE on all of it"
+            ),
+            opposite=mark(
+                "On recall with K=V, RoPE on a quarter of each vector is worse than RoPE on all of "
+                "it by more than 5 points"
+            ),
+            more_often=mark(
+                "On recall with K=V, RoPE on a quarter of each vector falls behind RoPE on all of "
+                "it more often"
+            ),
+        ),
     ),
     family="What papers say",
     is_new=True,

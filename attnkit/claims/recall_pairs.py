@@ -32,7 +32,17 @@ CLAIM = Claim(
         *arms("QKV", "K=V", on="4 pairs", task="mqar", batch_size=64, n_pairs=4, length=16),
         *arms("QKV", "K=V", on="8 pairs", task="mqar", batch_size=64, n_pairs=8, length=32),
     ),
-    statements=(no_worse("QKV, 8 pairs", "QKV, 4 pairs"),),
+    statements=(
+        no_worse(
+            "QKV, 8 pairs",
+            "QKV, 4 pairs",
+            text=mark("On recall, QKV with 8 pairs is at most 5 points worse than QKV with 4"),
+            opposite=mark(
+                "On recall, QKV with 8 pairs is worse than QKV with 4 by more than 5 points"
+            ),
+            more_often=mark("On recall, QKV with 8 pairs falls behind QKV with 4 more often"),
+        ),
+    ),
     family="What papers say",
 )
 register_claim(CLAIM)

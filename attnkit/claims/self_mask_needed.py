@@ -32,7 +32,22 @@ CLAIM = Claim(
         "“needs”, but most runs solve the task without the mask in the end."
     ),
     arms=arms("QKV", "Q=K", ("Q=K self_mask", "Q=K, self-mask"), task="induction"),
-    statements=(worse("Q=K", "Q=K, self-mask"),),
+    statements=(
+        worse(
+            "Q=K",
+            "Q=K, self-mask",
+            text=mark(
+                "On induction, Q=K without the self-mask is worse than Q=K with it by more than 5 "
+                "points"
+            ),
+            opposite=mark(
+                "On induction, Q=K without the self-mask is at most 5 points worse than Q=K with it"
+            ),
+            more_often=mark(
+                "On induction, Q=K without the self-mask falls behind Q=K with it more often"
+            ),
+        ),
+    ),
     family="What papers say",
 )
 register_claim(CLAIM)

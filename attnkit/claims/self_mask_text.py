@@ -23,8 +23,28 @@ CLAIM = Claim(
     seen_note=mark("An audit with four seeds and 600 steps had shown three of the four arms."),
     arms=ARMS,
     statements=(
-        worse("Q=K", "QKV", 0.03, measure="loss", at=UP_TO),
-        no_worse("Q=K, self-mask", "QKV, self-mask", 0.03, measure="loss", at=UP_TO),
+        worse(
+            "Q=K",
+            "QKV",
+            0.03,
+            measure="loss",
+            at=UP_TO,
+            text=mark(
+                "On text without the self-mask, Q=K is worse than QKV by more than 0.03 nats"
+            ),
+            opposite=mark("On text without the self-mask, Q=K is at most 0.03 nats worse than QKV"),
+        ),
+        no_worse(
+            "Q=K, self-mask",
+            "QKV, self-mask",
+            0.03,
+            measure="loss",
+            at=UP_TO,
+            text=mark("On text with the self-mask, Q=K is at most 0.03 nats worse than QKV"),
+            opposite=mark(
+                "On text with the self-mask, Q=K is worse than QKV by more than 0.03 nats"
+            ),
+        ),
     ),
     n_seeds=20,
     family="Our own",

@@ -40,23 +40,36 @@ CLAIM = Claim(
         *arms("QKV", "Q=K", on="married", task="mutual"),
     ),
     statements=(
-        no_worse("Q=K, phone book", "QKV, phone book"),
-        no_worse("Q=K, married", "QKV, married"),
+        no_worse(
+            "Q=K, phone book",
+            "QKV, phone book",
+            text=mark("On the phone book, Q=K is at most 5 points worse than QKV"),
+            opposite=mark("On the phone book, Q=K is worse than QKV by more than 5 points"),
+            more_often=mark("On the phone book, Q=K falls behind QKV more often"),
+        ),
+        no_worse(
+            "Q=K, married",
+            "QKV, married",
+            text=mark("On who is married to whom, Q=K is at most 5 points worse than QKV"),
+            opposite=mark("On who is married to whom, Q=K is worse than QKV by more than 5 points"),
+            more_often=mark("On who is married to whom, Q=K falls behind QKV more often"),
+        ),
         no_worse(
             "Q=K, phone book",
             "QKV, phone book",
             0.02,
             measure="accuracy_all_along",
             text=mark(
-                "Q=K learns the phone book no more slowly: at most 2 points less mean accuracy "
-                "during training"
-            ),
-            opposite=mark(
-                "Phone book: Q=K is worse than QKV by more than 2 points in mean accuracy during "
+                "On the phone book, Q=K is at most 2 points worse than QKV in mean accuracy during "
                 "training"
             ),
+            opposite=mark(
+                "On the phone book, Q=K is worse than QKV by more than 2 points in mean accuracy "
+                "during training"
+            ),
             more_often=mark(
-                "Phone book: Q=K falls behind QKV more often in mean accuracy during training"
+                "On the phone book, Q=K falls behind QKV more often in mean accuracy during "
+                "training"
             ),
         ),
     ),

@@ -50,20 +50,51 @@ CLAIM = Claim(
             "QKV",
             at=UP_TO,
             text=mark(
-                "On “who reports to whom”, Q=K with a skew part of rank 8 is at most 5 points "
-                "worse than QKV"
+                "On who reports to whom, Q=K with a skew part of rank 8 is at most 5 points worse "
+                "than QKV"
             ),
             opposite=mark(
-                "On “who reports to whom”, Q=K with a skew part of rank 8 is worse than QKV by "
-                "more than 5 points"
+                "On who reports to whom, Q=K with a skew part of rank 8 is worse than QKV by more "
+                "than 5 points"
             ),
             more_often=mark(
-                "On “who reports to whom”, Q=K with a skew part of rank 8 falls behind QKV more "
-                "often"
+                "On who reports to whom, Q=K with a skew part of rank 8 falls behind QKV more often"
             ),
         ),
-        better("skew part of rank 2", "Q=K", 0.1, at=UP_TO),
-        worse("skew part of rank 2", "QKV", at=UP_TO),
+        better(
+            "skew part of rank 2",
+            "Q=K",
+            0.1,
+            at=UP_TO,
+            text=mark(
+                "On who reports to whom, Q=K with a skew part of rank 2 is better than Q=K without "
+                "one by more than 10 points"
+            ),
+            opposite=mark(
+                "On who reports to whom, Q=K with a skew part of rank 2 is at most 10 points "
+                "better than Q=K without one"
+            ),
+            more_often=mark(
+                "On who reports to whom, Q=K with a skew part of rank 2 gets ahead of Q=K without "
+                "one more often"
+            ),
+        ),
+        worse(
+            "skew part of rank 2",
+            "QKV",
+            at=UP_TO,
+            text=mark(
+                "On who reports to whom, Q=K with a skew part of rank 2 is worse than QKV by more "
+                "than 5 points"
+            ),
+            opposite=mark(
+                "On who reports to whom, Q=K with a skew part of rank 2 is at most 5 points worse "
+                "than QKV"
+            ),
+            more_often=mark(
+                "On who reports to whom, Q=K with a skew part of rank 2 falls behind QKV more often"
+            ),
+        ),
     ),
     n_seeds=20,
     followed=8,

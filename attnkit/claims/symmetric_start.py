@@ -32,12 +32,12 @@ CLAIM = Claim(
             0.01,
             measure="loss_all_along",
             text=mark(
-                "The mean loss during training is lower by more than 0.01 nats, each at its own "
-                "best learning rate"
+                "With a symmetric start, the mean loss during training is lower by more than 0.01 "
+                "nats, at the best learning rate for each start"
             ),
             opposite=mark(
-                "The mean loss during training is lower by at most 0.01 nats, each at its own best "
-                "learning rate"
+                "With a symmetric start, the mean loss during training is lower by at most 0.01 "
+                "nats, at the best learning rate for each start"
             ),
         ),
         better(
@@ -45,10 +45,13 @@ CLAIM = Claim(
             "both sides",
             0.01,
             measure="loss_all_along",
-            text=mark("It is also lower by more than 0.01 nats at the same learning rate"),
+            text=mark(
+                "With a symmetric start and the same learning rate, the mean loss during training "
+                "is lower by more than 0.01 nats"
+            ),
             opposite=mark(
-                "At the same learning rate, the mean loss during training is lower by at most 0.01 "
-                "nats"
+                "With a symmetric start and the same learning rate, the mean loss during training "
+                "is lower by at most 0.01 nats"
             ),
         ),
     ),

@@ -45,8 +45,8 @@ CLAIM = Claim(
             low=0.2,
         ),
         Statement(
-            mark("Where the relation is mutual their asymmetry falls below 0.1"),
-            mark("Where the relation is mutual their asymmetry stays above 0.1"),
+            mark("Where the relation is mutual, the asymmetry of scores falls below 0.1"),
+            mark("Where the relation is mutual, the asymmetry of scores stays above 0.1"),
             "QKV, married",
             measure="asymmetry",
             high=0.1,

@@ -45,8 +45,40 @@ CLAIM = Claim(
     ),
     arms=ARMS,
     statements=(
-        no_worse("8 entries, 3", "8 entries, 16", at=UP_TO),
-        no_worse("32 entries, 5", "32 entries, 16", at=UP_TO),
+        no_worse(
+            "8 entries, 3",
+            "8 entries, 16",
+            at=UP_TO,
+            text=mark(
+                "On a phone book of 8 entries, queries and keys of 3 numbers are at most 5 points "
+                "worse than those of 16"
+            ),
+            opposite=mark(
+                "On a phone book of 8 entries, queries and keys of 3 numbers are worse than those "
+                "of 16 by more than 5 points"
+            ),
+            more_often=mark(
+                "On a phone book of 8 entries, queries and keys of 3 numbers fall behind those of "
+                "16 more often"
+            ),
+        ),
+        no_worse(
+            "32 entries, 5",
+            "32 entries, 16",
+            at=UP_TO,
+            text=mark(
+                "On a phone book of 32 entries, queries and keys of 5 numbers are at most 5 points "
+                "worse than those of 16"
+            ),
+            opposite=mark(
+                "On a phone book of 32 entries, queries and keys of 5 numbers are worse than those "
+                "of 16 by more than 5 points"
+            ),
+            more_often=mark(
+                "On a phone book of 32 entries, queries and keys of 5 numbers fall behind those of "
+                "16 more often"
+            ),
+        ),
     ),
     n_seeds=40,
     family="What papers say",

@@ -25,8 +25,40 @@ CLAIM = Claim(
     seen_note=mark("An audit had trained these widths with three or four seeds."),
     arms=ARMS,
     statements=(
-        worse("32 entries, 3", "32 entries, 16", at=UP_TO),
-        worse("8 entries, 2", "8 entries, 16", at=UP_TO),
+        worse(
+            "32 entries, 3",
+            "32 entries, 16",
+            at=UP_TO,
+            text=mark(
+                "On a phone book of 32 entries, queries and keys of 3 numbers are worse than those "
+                "of 16 by more than 5 points"
+            ),
+            opposite=mark(
+                "On a phone book of 32 entries, queries and keys of 3 numbers are at most 5 points "
+                "worse than those of 16"
+            ),
+            more_often=mark(
+                "On a phone book of 32 entries, queries and keys of 3 numbers fall behind those of "
+                "16 more often"
+            ),
+        ),
+        worse(
+            "8 entries, 2",
+            "8 entries, 16",
+            at=UP_TO,
+            text=mark(
+                "On a phone book of 8 entries, queries and keys of 2 numbers are worse than those "
+                "of 16 by more than 5 points"
+            ),
+            opposite=mark(
+                "On a phone book of 8 entries, queries and keys of 2 numbers are at most 5 points "
+                "worse than those of 16"
+            ),
+            more_often=mark(
+                "On a phone book of 8 entries, queries and keys of 2 numbers fall behind those of "
+                "16 more often"
+            ),
+        ),
     ),
     n_seeds=40,
     family="What papers say",

@@ -45,18 +45,36 @@ CLAIM = Claim(
                 0.1,
                 measure="accuracy_at_tie",
                 text=mark(
-                    "At once, the average keeps over 10 points more than {role} alone", role=role
+                    "Right after tying, the average keeps over 10 points more than {role} alone",
+                    role=role,
                 ),
                 opposite=mark(
-                    "At once, the average keeps at most 10 points more than {role} alone", role=role
+                    "Right after tying, the average keeps at most 10 points more than {role} alone",
+                    role=role,
                 ),
                 more_often=mark(
-                    "At once, the average gets ahead of {role} alone more often", role=role
+                    "Right after tying, the average gets ahead of {role} alone more often",
+                    role=role,
                 ),
             )
             for role in "VK"
         ),
-        no_worse("average", "never tied", text=mark("Trained on, it does as well as never tied")),
+        no_worse(
+            "average",
+            "never tied",
+            text=mark(
+                "After more training, the average is at most 5 points worse than K and V that were "
+                "never tied"
+            ),
+            opposite=mark(
+                "After more training, the average is more than 5 points worse than K and V that "
+                "were never tied"
+            ),
+            more_often=mark(
+                "After more training, the average more often falls behind K and V that were never "
+                "tied"
+            ),
+        ),
     ),
     family="Our own",
 )

@@ -44,7 +44,20 @@ CLAIM = Claim(
                 "than QKV by more than 2 points"
             ),
         ),
-        no_worse("no matrix, dictionary", "QKV, dictionary"),
+        no_worse(
+            "no matrix, dictionary",
+            "QKV, dictionary",
+            text=mark(
+                "On the dictionary, attention without matrices is at most 5 points worse than QKV"
+            ),
+            opposite=mark(
+                "On the dictionary, attention without matrices is worse than QKV by more than 5 "
+                "points"
+            ),
+            more_often=mark(
+                "On the dictionary, attention without matrices falls behind QKV more often"
+            ),
+        ),
     ),
     family="Our own",
 )

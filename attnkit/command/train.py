@@ -20,6 +20,7 @@ from attnkit.tasks.own_data import own_notes
 from attnkit.tasks.own_files import data_of_file
 from attnkit.variants import Variant
 from attnkit.variants.module import variant as variant_of
+from attnkit.variants.module_layers import ModuleFailure
 from attnkit.variants.sharing import Sharing
 
 if TYPE_CHECKING:
@@ -100,7 +101,14 @@ def _run(arguments: argparse.Namespace) -> int:
         say(sentence)
     store = OptionalStore(arguments.store)
     stored = store.find(experiment, arguments.device)
-    result = stored or train_with_progress(experiment, arguments.device)
+    failed: ModuleFailure | None = None
+    try:
+        result = stored or train_with_progress(experiment, arguments.device)
+    except ModuleFailure as error:  # only at a later step, so that the first trial has passed
+        failed = error
+        if error.trained is None:
+            raise BadInput(f"--attention: {error}, during the training; nothing is saved") from None
+        result = error.trained
     interrupts.hold()
     with Saving() as saving:
         document = json.dumps(result.to_dict(), indent=1, ensure_ascii=False, allow_nan=False)
@@ -113,6 +121,11 @@ def _run(arguments: argparse.Namespace) -> int:
             print(document)
         else:
             _print_report(result)
+    if failed is not None:
+        step = result.snapshot.step
+        raise BadInput(
+            f"--attention: {failed}, during the training; the numbers are those of step {step:,}"
+        )
     return 0 if result.snapshot.status == "finished" else INTERRUPTED
 
 
@@ -120,15 +133,11 @@ def train_with_progress(experiment: Experiment, device: str) -> Result:
     """Train an experiment and show the progress; Ctrl-C ends the training early."""
     from attnkit.foundation.process import prepare_for_training
     from attnkit.training.training import pick_device, train
-    from attnkit.variants.module_layers import ModuleFailure
 
     pick_device(device)
     prepare_for_training()
-    try:
-        with enough_memory(), interrupts:
-            return train(experiment, device, _progress())
-    except ModuleFailure as error:  # only at a later step, so that the first trial has passed
-        raise BadInput(f"--attention: {error}, during the training; nothing is saved") from None
+    with enough_memory(), interrupts:
+        return train(experiment, device, _progress())
 
 
 def _progress() -> Display:

@@ -30,7 +30,7 @@ from attnkit.training.summary import percent
 
 
 class Outcome(StrEnum):
-    """Outcome of a prediction, worded as the end of an English sentence."""
+    """Outcome of a prediction."""
 
     WRONG = "was wrong"
     TRUE = "came true"
@@ -152,7 +152,7 @@ class ClaimInWords:
         statement, finding = main_statement(self.evidence, self.verdict)
         found = found_in_words(statement, finding)
         if self.verdict is Verdict.UNDECIDED is not finding.verdict:
-            found = tr("Probably: {sentence}", sentence=found)
+            found = tr("This is probably true: “{sentence}”", sentence=found)
         return f"{found} ({values_in_words(self.evidence, statement, finding)})."
 
     @property
@@ -309,13 +309,16 @@ def cache_in_words(claim: Claim) -> str:
     """Return the KV caches of the compared arms, in numbers per token summed over layers.
 
     A decoder may cache less than keys and values that are ready for use if it computes them again
-    at every step. Then both numbers are given.
+    at every step. Then both numbers are given. What a module caches is unknown and left out.
     """
     by_size: dict[tuple[int, int], list[str]] = {}
     for arm in claim.compared_arms:
         costs = arm.experiment.costs(arm.variant)
-        size = (costs.ready_cache, costs.kv_cache)
-        by_size.setdefault(size, []).append(arm_title(arm.name))
+        if costs.ready_cache is not None and costs.kv_cache is not None:
+            size = (costs.ready_cache, costs.kv_cache)
+            by_size.setdefault(size, []).append(arm_title(arm.name))
+    if not by_size:
+        return ""
     if len(by_size) == 1:
         ((ready, kept),) = by_size
         if ready == kept:

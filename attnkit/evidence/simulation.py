@@ -23,6 +23,7 @@ from attnkit.claims.statements import worse
 from attnkit.evidence.tuning import Point, Runs, Search
 from attnkit.evidence.verdict import LEVEL, Scores, judge_statement, with_rivals
 from attnkit.foundation.language import tr
+from attnkit.tasks import TASKS
 
 SIMULATED = Path(__file__).parent / "simulated.json"
 """File of the errors that ship with the package."""
@@ -79,14 +80,16 @@ def errors_in_words() -> str:
     errors = [Errors(**one) for one in json.loads(SIMULATED.read_text(encoding="utf-8"))]
     shares = [
         tr(
-            "{alone:.1%} ({together:.1%} at Holm's strictest level) for {arm}, of which "
-            "{learns:.0%} of the seeds learn at best",
+            "{alone:.1%} ({together:.1%} at Holm's strictest level) for {arm} on “{task}”, of "
+            "which {learns:.0%} of the seeds learn at best",
             alone=one.alone,
             together=one.together,
-            arm=arm_title(one.arm),
+            arm=arm_title(arm),
+            task=tr(TASKS[task].title),
             learns=one.learns,
         )
         for one in errors
+        for arm, task in [one.arm.rsplit(", ", 1)]
     ]
     return tr(
         "Two arms with equal chances, tuned apart and compared on {n_seeds} seeds: in {n:,} "

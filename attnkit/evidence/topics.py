@@ -61,13 +61,13 @@ SPEED = Topic(
 )
 
 IN_THE_END = Topic(
-    yes=mark("Yes for what it has learnt in the end."),
-    probably_yes=mark("Probably yes for what it has learnt in the end."),
-    no=mark("No for what it has learnt in the end."),
-    probably_no=mark("Probably not for what it has learnt in the end."),
-    undecided=mark("Not decided for what it has learnt in the end."),
+    yes=mark("Yes for what a narrow head learns in the end."),
+    probably_yes=mark("Probably yes for what a narrow head learns in the end."),
+    no=mark("No for what a narrow head learns in the end."),
+    probably_no=mark("Probably not for what a narrow head learns in the end."),
+    undecided=mark("Not decided for what a narrow head learns in the end."),
 )
-"""What a narrow head has learnt in the end; `SPEED` stands before it."""
+"""What a narrow head learns in the end."""
 
 WHY = (
     Reply(

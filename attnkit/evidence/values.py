@@ -66,7 +66,7 @@ def _values_of_arms(evidence: Evidence, statement: Statement) -> str:
         means = [means[0] - means[1], means[2] - means[3]]
     is_share = unit == "points" or statement.measure == "mass_on_target"
     first, *others = [_value(mean, is_share) for mean in means]
-    is_in_nats = unit == "nats" and not is_share
+    is_in_nats = unit == "nats"
     if not others:
         return tr("{number} nats", number=first) if is_in_nats else first
     if is_in_nats:

@@ -49,7 +49,7 @@ class Table:
             )
             for title, *cells, end in self.rows
         ]
-        return Table(self.caption, (first, tr("Numbers"), last), rows)
+        return Table(self.caption, (first, tr("In numbers"), last), rows)
 
 
 def tested_in_words(statement: Statement, finding: Finding) -> str:
@@ -67,7 +67,10 @@ def found_in_words(statement: Statement, finding: Finding) -> str:
     tested = tested_in_words(statement, finding)
     is_frequency = not statement.asserts_difference and finding.is_frequency
     if finding.verdict is Verdict.UNDECIDED:
-        return tr("The seeds do not decide this: {statement}", statement=tested)
+        return tr(
+            "The seeds do not decide whether this is true: “{statement}”",
+            statement=capitalised(tested),
+        )
     if finding.verdict is Verdict.FAILED:
         tested = tr(statement.more_often if is_frequency else statement.opposite)
     return capitalised(tested)

@@ -27,6 +27,7 @@ from attnkit.figures.evidence import EVIDENCE_KEY, describe_evidence, plot_evide
 from attnkit.figures.learning import LEARNING_KEY, describe_learning, plot_learning
 from attnkit.figures.panels import Figure
 from attnkit.figures.recipes import RECIPES_KEY, describe_recipes, plot_recipes
+from attnkit.foundation.language import ENGLISH, reading
 from attnkit.foundation.tables import Cell, Row, html_list, html_table
 
 TITLE = "Why do Q, K and V need different matrices? The evidence"
@@ -102,8 +103,9 @@ addEventListener("afterprint", () => { for (const node of plots) draw(node); });
 """
 
 
+@reading(ENGLISH)
 def to_html(records: Records) -> str:
-    """Return the HTML page of records that are read together.
+    """Return the HTML page of records that are read together, in English.
 
     Its colours follow the light or dark mode of the system.
     """

@@ -199,10 +199,13 @@ def panel_of(lines: list[Line], least: int, narrow: bool, title: str = "") -> Pa
     x = Axis(base / 8, last, tr("steps"), places, texts, log=True)
     measure = tr("loss, nats") if is_loss else tr("accuracy")
     end = tr_n("{n:,} step", "{n:,} steps", base)
+    room = 35 if base == last else 27  # characters on a phone, left of the number of steps
+    above = " · ".join(filter(None, (measure, title)))
+    crowded = narrow and len(above) > room  # then this number stands at the lower end of its line
     marks = [
-        text(" · ".join(filter(None, (measure, title))), shift=(-42, 0)),
+        text(above, shift=(-42, 0)),
         level(base, "dash", upright=True),
-        text(end, base, high, x_anchor="right" if base == last else "left"),
+        text(end, base, low if crowded else high, x_anchor="right" if base == last else "left"),
     ]
     if to_beat is not None:
         name = tr("chance {share}", share=in_percent(f"{to_beat:.3g}"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from html import escape
 
 from attnkit.claims.base import arm_title
 from attnkit.evidence.record import Evidence
@@ -29,7 +30,9 @@ def plot_recipes(evidence: Evidence, *, narrow: bool = False) -> Figure | None:
     panels = _lines_of(evidence)
     if not panels:
         return None
-    drawn = [panel_of(lines, SMALL_PLOT, narrow, arm_title(arm)) for arm, lines in panels.items()]
+    drawn = [
+        panel_of(lines, SMALL_PLOT, narrow, escape(arm_title(arm))) for arm, lines in panels.items()
+    ]
     right = 12 if narrow else 28 + 6 * SMALL_LABEL
     return draw(drawn, left=46, right=right, top=28, bottom=52, legend="below" if narrow else "")
 

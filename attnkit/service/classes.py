@@ -5,6 +5,7 @@ All is kept in the memory of the server, within limits, and ends with it. There 
 
 from __future__ import annotations
 
+import itertools
 import secrets
 import threading
 from collections import Counter
@@ -35,12 +36,16 @@ class Classroom:
         code: Code with which pupils join it.
         teacher_code: Code of the teacher's page.
         owner: Whoever has begun it, for limits.
+        visitor: Random id of the visitor who has begun it.
+        number: Number of classes begun before it.
     """
 
     lesson: str
     code: str
     teacher_code: str
     owner: str = field(default="", repr=False)
+    visitor: str = field(default="", repr=False)
+    number: int = field(default=0, repr=False)
 
 
 Guess = frozenset[str]
@@ -67,16 +72,18 @@ class Classes:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._numbers = itertools.count()
         self._classes: dict[str, Classroom] = {}  # by the pupils' code; used longest ago first
         self._questions: dict[str, dict[str, _Question]] = {}  # by code; guessed longest ago first
 
-    def begin(self, lesson: str, owner: str) -> Classroom:
+    def begin(self, lesson: str, owner: str, visitor: str = "") -> Classroom:
         """Begin a class with new random codes.
 
         Args:
             lesson: Name of its lesson.
             owner: Whoever begins it. If there are too many classes, the owner with most of them
                 loses one.
+            visitor: Random id of the visitor who begins it; empty if it is not known.
         """
         with self._lock:
             while len(self._classes) >= MOST_CLASSES:
@@ -88,9 +95,21 @@ class Classes:
                 name: "".join(secrets.choice(_CHARACTERS) for _ in range(length))
                 for name, length in _LENGTHS.items()
             }
-            begun = Classroom(lesson, owner=owner, **codes)
+            begun = Classroom(
+                lesson, owner=owner, visitor=visitor, number=next(self._numbers), **codes
+            )
             self._classes[begun.code], self._questions[begun.code] = begun, {}
             return begun
+
+    def begun(self, lesson: str, visitor: str) -> Classroom | None:
+        """Return the class that a visitor has begun last with a lesson; None if there is none."""
+        with self._lock:
+            begun = (
+                one
+                for one in self._classes.values()
+                if (one.lesson, one.visitor) == (lesson, visitor)
+            )
+            return max(begun, key=lambda one: one.number, default=None)
 
     def find(self, code: str) -> Classroom | None:
         """Return the class with a code, that of its pupils or of its teacher; None if none has."""

@@ -36,6 +36,7 @@ from attnkit.training.plans import CohortPlan, plan_cohorts
 from attnkit.training.progress import Progress, display_for
 from attnkit.training.results import Result
 from attnkit.training.snapshot import Probe, Snapshot, Status
+from attnkit.variants.module_layers import ModuleFailure
 
 _SCORE_RANGE = (float(np.finfo(np.float16).min), float(np.finfo(np.float16).max))
 """Range to which the scores of the probe are clipped: that of floats of 16 bits."""
@@ -215,15 +216,25 @@ def train(experiment: Experiment, device: str = "auto", progress: Progress = Non
 
     Raises:
         InvalidExperiment: If there is no such device, or `progress` is something else.
+        ModuleFailure: If a PyTorch module of one's own fails at a later step. Its attribute
+            `trained` holds what all variants had trained shortly before.
     """
     display = display_for(progress)
     training = Training(experiment, device)
     stride = max(experiment.training.steps // 50, 20)
-    with display.follow(training, "result"):
-        display.begin(training)
-        while not training.finished:
-            training.advance(stride)
-            display(training)
+    may_fail = any("module" in variant.given for variant in experiment.sharing)
+    before: Result | None = None
+    try:
+        with display.follow(training, "result"):
+            display.begin(training)
+            while not training.finished:
+                # A variant that has failed cannot catch up with the others.
+                before = training.result() if may_fail and training.step else before
+                training.advance(stride)
+                display(training)
+    except ModuleFailure as error:
+        error.trained = before
+        raise
     return training.result()
 
 

@@ -17,7 +17,7 @@ from attnkit.ui.language import page_link
 from attnkit.ui.server.presence import watcher
 from attnkit.ui.server.service import training_service
 
-OPENING_SECONDS = 10.0
+OPENING_SECONDS = 30.0
 """Seconds after a page was opened in which every run sends all widgets' values to the browser.
 
 Streamlit drops unsent values when a page is drawn anew, and a browser that never received a value

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import streamlit as st
+from streamlit.runtime.scriptrunner import add_script_run_ctx, get_script_run_ctx
 
 from attnkit.foundation.language import tr
 from attnkit.ui.markdown import plain
@@ -96,6 +98,7 @@ def download(
     A function as `data` makes the content when the button is pressed. `icon` is the name of a
     Material icon.
     """
+    data = _in_session(data) if callable(data) else data
     st.download_button(
         label,
         data,
@@ -106,6 +109,21 @@ def download(
         key=key,
         help=help,
     )
+
+
+def _in_session(make: Callable[[], str | bytes]) -> Callable[[], str | bytes]:
+    """Return a function that makes content in a thread of the present session.
+
+    Streamlit makes what is downloaded in a thread of its own, which has no session: the session's
+    state is empty there, and every look at it is a warning in the log.
+    """
+    context = get_script_run_ctx(suppress_warning=True)
+
+    def made() -> str | bytes:
+        with ThreadPoolExecutor(1, initializer=add_script_run_ctx, initargs=(None, context)) as one:
+            return one.submit(make).result()
+
+    return make if context is None else made
 
 
 def selected_rows(key: str, n_rows: int) -> list[int]:

@@ -79,6 +79,11 @@ class ModuleFacts:
         return sum(math.prod(shape) for name, shape in of_all if name not in self.drawn)
 
     @property
+    def has_scores(self) -> bool:
+        """Whether all layers return scores without a mask, so that they have an asymmetry."""
+        return all(scores for scores, _ in self.returned) and not self.masked
+
+    @property
     def missing(self) -> str:
         """Sentence on what its layers do not return, and what is therefore empty; "" if nothing."""
         has_scores = all(scores for scores, _ in self.returned)

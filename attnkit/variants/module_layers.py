@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
+    from attnkit.training.results import Result
+
 DRAWING = threading.Lock()
 """Held while code of somebody else may draw from torch's global random generator."""
 
@@ -36,7 +38,12 @@ class ModuleFailure(ValueError):
     """A module cannot be made or does not compute what it should.
 
     The message names its class, its file and, where it is known, the line.
+
+    Attributes:
+        trained: What `attnkit.train` had trained before the module failed; None if nothing.
     """
+
+    trained: Result | None = None
 
 
 @dataclass(frozen=True)

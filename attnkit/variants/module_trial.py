@@ -6,13 +6,22 @@ refused with a message. Index letters as in `attnkit.model.reference`.
 
 from __future__ import annotations
 
+import re
+import warnings
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from attnkit.foundation.language import mark
-from attnkit.variants.module_layers import DRAWING, ModuleLayers, in_short, parts_of
+from attnkit.variants.module_layers import (
+    DRAWING,
+    ModuleFailure,
+    ModuleLayers,
+    in_short,
+    parts_of,
+)
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
 CACHE = "kv_cache_floats_per_token"
 """Attribute of a module that says how many numbers a decoder keeps per token and layer."""
@@ -26,6 +35,11 @@ _ROUNDING = 1e-4
 
 _MASK = 1e4
 """Size from which a score counts as masked; the input is of ordinary size."""
+
+
+_CHANGES_X = mark("its forward changes x in place, allowed a new tensor: x = x + z, not x += z")
+
+_IN_PLACE = mark("it is changed in place afterwards, allowed a new tensor: a = a * b, not a *= b")
 
 
 def try_layers(layers: ModuleLayers) -> None:
@@ -48,10 +62,16 @@ def _try(layers: ModuleLayers, layer: int) -> None:
     x, y, mask = _inputs(layers, layer)
     inputs = (x[0], y[0]) if layers.sizes.two_sided else (x[0],)
     extra = () if mask is None else (mask,)
+    given = [one.clone() for one in inputs]
     try:
         with DRAWING, torch.random.fork_rng(devices=[]), torch.enable_grad():
             parts = parts_of(module(*inputs, *extra))
+            for one, before in zip(inputs, given, strict=True):
+                if not torch.equal(one, before):
+                    raise layers.error(_CHANGES_X, "forward")
             repeated = parts_of(module(*inputs, *extra))
+    except ModuleFailure:
+        raise
     except Exception as error:  # code of somebody else may raise anything
         failed = mark(
             "its forward fails for x of shape {shape} ({reason})",
@@ -69,15 +89,63 @@ def _try(layers: ModuleLayers, layer: int) -> None:
         _check_causality(layers, layer, inputs[0], parts[0])
     learning = [p for p in module.parameters() if p.requires_grad]
     if learning:
-        grads: tuple[Tensor | None, ...] = (None,)
-        if parts[0].requires_grad:
-            grads = torch.autograd.grad(parts[0].square().sum(), learning, allow_unused=True)
-        if all(gradient is None for gradient in grads):
-            raise layers.error(mark("what it returns does not depend on its parameters"), "forward")
+        _check_gradients(layers, layer, inputs + extra, parts[0])
     layers.returned.append((parts[1] is not None, parts[2] is not None))
     layers.masked |= parts[1] is not None and bool((parts[1].abs() >= _MASK).any())
     if layers.batched:
         layers.batched = _can_be_batched(layers, layer, x, y, mask)
+
+
+def _check_gradients(
+    layers: ModuleLayers, layer: int, inputs: tuple[Tensor, ...], output: Tensor
+) -> None:
+    """Raise the error of a module whose parameters have no finite gradient."""
+    import torch
+
+    module = layers.modules[layer]
+    learning = {name: p for name, p in module.named_parameters() if p.requires_grad}
+    grads: tuple[Tensor | None, ...] = (None,)
+    try:
+        if output.requires_grad:
+            of = list(learning.values())
+            grads = torch.autograd.grad(output.square().sum(), of, allow_unused=True)
+    except RuntimeError as error:
+        reason = _IN_PLACE if "inplace" in str(error) else in_short(error, layers.origin)
+        raise layers.error(_backward(reason, _blamed_line(layers, module, inputs))) from None
+    if all(gradient is None for gradient in grads):
+        raise layers.error(mark("what it returns does not depend on its parameters"), "forward")
+    for name, gradient in zip(learning, grads, strict=True):
+        if gradient is not None and not gradient.isfinite().all():
+            first = gradient[~gradient.isfinite()][0]
+            reason = mark(
+                "the gradient of {name} has {number}, allowed finite numbers",
+                name=name,
+                number=str(first.item()),
+            )
+            raise layers.error(_backward(reason, _blamed_line(layers, module, inputs)))
+
+
+def _backward(reason: str, line: int | None) -> str:
+    """Return the text about a backward pass that fails, with the line that leads to it if known."""
+    if line is None:
+        return mark("its backward pass fails ({reason})", reason=reason)
+    return mark(
+        "its backward pass fails at what line {line} computes ({reason})", line=line, reason=reason
+    )
+
+
+def _blamed_line(layers: ModuleLayers, module: nn.Module, inputs: tuple[Tensor, ...]) -> int | None:
+    """Return the line of a module's file of which torch's search for an anomaly complains."""
+    import torch
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with suppress(RuntimeError), torch.enable_grad(), torch.autograd.detect_anomaly():
+            parts_of(module(*inputs))[0].square().sum().backward()
+    module.zero_grad()
+    path = rf'File "[^"]*{re.escape(layers.origin)}", line (\d+)'
+    found = [line for one in caught for line in re.findall(path, str(one.message))]
+    return int(found[-1]) if found else None
 
 
 def _inputs(layers: ModuleLayers, layer: int) -> tuple[Tensor, Tensor, Tensor | None]:

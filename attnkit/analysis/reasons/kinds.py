@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from attnkit.analysis.reasons.mirrored import mirrored
+from attnkit.analysis.reasons.mirrored import alike_in_table, mirrored
 from attnkit.analysis.reasons.run import Reason, Run
 from attnkit.foundation.language import mark, tr
 from attnkit.tasks import NOTHING
@@ -337,7 +337,8 @@ def unknown(run: Run) -> Reason | None:
     if run.learning_rate > run.default_rate:
         too_high = tr("The learning rate of {rate:g} may be too high.", rate=run.learning_rate)
         advice = f"{too_high} {_slower(run)}"
-    return run.reason("unknown", sentence, advice=advice)
+    page = "asymmetry" if run.has_symmetric_scores else "attention"
+    return run.reason("unknown", sentence, page, advice)
 
 
 _UNKNOWN = {
@@ -368,6 +369,7 @@ KINDS: tuple[Callable[[Run], Reason | None], ...] = (
     not_trained,
     too_fast,
     mirrored,
+    alike_in_table,
     finds_itself,
     looks_elsewhere,
     narrow,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from attnkit.analysis.attention_map import example_of
+from attnkit.analysis.direction import LEARNT, MARGIN, symmetry_decides
 from attnkit.analysis.reasons.run import Reason, Run, marked_pair
 from attnkit.foundation.language import mark, tr
+from attnkit.tasks.own_relations import Relations
 from attnkit.training.summary import percent, two_numbers
 
 EVEN = 0.12
@@ -98,6 +100,49 @@ def mirrored(run: Run) -> Reason | None:
         effect = tr("So it guesses: {accuracy} right.", accuracy=accuracy)
     sentence = f"{_question(relation, names)} {alike} {effect}"
     return run.reason("mirrored", sentence, "asymmetry")
+
+
+_ALIKE_IN_TABLE = {
+    True: mark(
+        "{variant} scores both directions alike, so {share} of the questions have a second entry "
+        "as good as the right one. At most about {limit} can then be right: it has {accuracy}, "
+        "{other} {other_accuracy}."
+    ),
+    False: mark(
+        "{variant} scores both directions almost alike, so {share} of the questions have a second "
+        "entry as good as the right one. At most about {limit} can then be right: it has "
+        "{accuracy}, {other} {other_accuracy}."
+    ),
+}
+"""Sentences on an own table, by whether both scores of every pair are the same."""
+
+
+def alike_in_table(run: Run) -> Reason | None:
+    """Report that symmetric scores cannot tell the right entry of an own table from others.
+
+    The limit is that of the expectation before training. It is a reason only if QKV has learnt the
+    relations.
+    """
+    experiment, other = run.snapshot.experiment, run.reference()
+    task = experiment.task
+    if not isinstance(task, Relations) or task.plateau is None or other is None:
+        return None
+    is_symmetric = run.counts and run.has_symmetric_scores and symmetry_decides(experiment)
+    if not (is_symmetric and run.accuracy <= task.plateau + MARGIN and other.accuracy >= LEARNT):
+        return None
+    sentence = tr(
+        _ALIKE_IN_TABLE[run.same_both_ways],
+        variant=run.title,
+        share=percent(task.direction.contested),
+        limit=percent(task.plateau),
+        accuracy=percent(run.accuracy),
+        other=other.title,
+        other_accuracy=percent(other.accuracy),
+    )
+    advice = ""
+    if run.accuracy < task.plateau - 2 * MARGIN:
+        advice = tr("Why it stays far below that is not known.")
+    return run.reason("alike in table", sentence, "asymmetry", advice)
 
 
 def _question(relation: str, names: tuple[str, str, str]) -> str:

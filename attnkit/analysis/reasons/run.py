@@ -175,7 +175,13 @@ class Run:
         return [Run(self.snapshot, self.variant, seed) for seed in seeds if seed != self.seed]
 
     def reason(self, kind: str, sentence: str, page: str = "attention", advice: str = "") -> Reason:
-        """Return a reason about this run."""
+        """Return a reason about this run.
+
+        Attention leaves out what a PyTorch module computes, and Asymmetry needs its scores.
+        """
+        module = self.snapshot.experiment.wiring(self.variant).module
+        if module is not None and page:
+            page = "asymmetry" if module.has_scores else ""
         return Reason(self.variant, kind, sentence, page, advice)
 
     def untied(self) -> Run | None:

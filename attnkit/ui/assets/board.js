@@ -8,8 +8,10 @@ import { saveMenu } from "./save.js";
 import { paperOf } from "./trace.js";
 import { clamp, el, percent, sequential, set, share, svg, textWidth } from "./ink.js";
 import { chartFrame, fillLegend } from "./chart.js";
-import { tr, trN } from "./language.js";
+import { inLanguage, tr, trN } from "./language.js";
 import { headOf, heatMap, tipIn } from "./maps.js";
+
+const inPercent = (part) => inLanguage(percent(part), part);
 
 const CURVE = 92, MAP = 208, ASYMMETRY = 64, AXIS = 15, GAP = 14, NARROWEST = 118, LETTER = 6.2, BOLD = 5.9, HIGH = 11, CHARTS = 108;
 const SHORT_NAMES = 200, PHONE = 640;
@@ -132,6 +134,7 @@ function buildHeadings(state) {
     return [row, el("span", "", line, "")];
   }));
   state.headings = build(0);
+  state.explained = ["ak-nearby", ""].map((name) => el("span", name, state.headings[5])); // a projector leaves the first out
   if (state.size.bands === 2) build(1); // the first ones explain
   if (state.size.swiped) el("span", "ak-board-swipe ak-not-saved", state.headings[3].parentElement, tr("Swipe sideways: there are {n} columns.", { n: state.data.columns.length }));
   state.legend = el("span", "ak-legend", state.headings[3].parentElement);
@@ -170,7 +173,7 @@ function buildChart(state, box, row, height, { color }, top, levels) {
   });
   chart.node.style.gridRow = row;
   chart.scaleTo(last, 0, top);
-  const worded = data.quantity === "accuracy" && row === 4 ? percent : (value) => Number(value.toFixed(1));
+  const worded = data.quantity === "accuracy" && row === 4 ? inPercent : (value) => Number(value.toFixed(1));
   const end = trN("{n} step", "{n} steps", data.last_step), fits = LETTER * (end.length + 3) < chart.right - chart.left;
   chart.drawAxis([0, top / 2, top].map((value) => [value, worded(value)]), [[0, "0", "start"], [last, fits ? end : data.last_step, "end"]]);
   if (data.turn) svg("path", { d: `M${chart.x(data.turn)} 8V${chart.bottom}`, class: "ak-turn" }, chart.node);
@@ -206,7 +209,7 @@ function buildMap(state, box, column) {
 function fill(state) {
   const { data } = state;
   fillLegend(state.legend, data.legend);
-  say(state.headings[5], readingOf(state));
+  readingOf(state).forEach((text, k) => say(state.explained[k], text));
   say(state.headings[8], tr("0: the scores are the same both ways. 0.5: both ways are unrelated. Mean over heads and layers."));
   data.columns.forEach((column, i) => {
     const drawn = state.columns[i];
@@ -226,18 +229,18 @@ function fill(state) {
   read(state, state.read ?? null);
 }
 
-/** How the maps are read; known before there are any, so that nothing moves when they come. */
+/** How rows are read, and how the maps are; known before there are any, so that nothing moves when they come. */
 function readingOf({ data, size }) {
   const { maps, label_legend: legend } = data;
   const named = legend && (size.width >= SHORT_NAMES || (maps && !maps.short_rows));
   const mirrored = maps ? maps.reverse.some((j) => j >= 0) : data.has_mirrors;
-  return [
-    named && tr("Rows read “{legend}”.", { legend }),
+  const ofMaps = [
     tr("Each row looks at the brighter columns. Frame: the right one."),
     mirrored && tr("Circle: the entry that points back."),
     tr("✓ ✗: its answer."),
     maps?.cut,
   ].filter(Boolean).join(" ");
+  return [named ? `${tr("Rows read “{legend}”.", { legend })} ` : "", ofMaps];
 }
 
 function drawCurve({ data, steps }, chart, curve, levels) {
@@ -258,7 +261,7 @@ function read(state, k) {
       const known = k !== null && chart.values && k < chart.values.mean.length;
       const { mean, low, high } = chart.values ?? {};
       chart.pointAt(known ? state.steps[k] : null);
-      const worded = chart === column.curve && state.data.quantity === "accuracy" ? percent : share;
+      const worded = chart === column.curve && state.data.quantity === "accuracy" ? inPercent : share;
       const values = known && { step: state.steps[k], value: worded(mean[k]), low: worded(low[k]), high: worded(high[k]) };
       const at = known && tr("step {step}: {value}", values), varies = known && Number.isFinite(low[k]) && values.low !== values.high;
       const longest = varies ? tr("step {step}: {value} ({low} to {high})", values) : at;

@@ -41,7 +41,7 @@ import { lineSample } from "./chart.js";
 import { dashOf } from "./charts.js";
 import { tipIn } from "./maps.js";
 
-const PLAY_SECONDS = 6, REST = 250;
+const PLAY_SECONDS = 10, REST = 250;
 const DECODED = {
   F64: (b) => new Float64Array(b), F32: (b) => new Float32Array(b), F16: (b) => halves(new Uint16Array(b)),
   U8: (b) => new Uint8Array(b), I8: (b) => new Int8Array(b), I16: (b) => new Int16Array(b),
@@ -146,7 +146,7 @@ export function filmPage({ data, parentElement, setTriggerValue }, view) {
 
 function mount(root, view) {
   const film = newFilm();
-  const state = { root, view, film, figures: [], ends: [() => pause(state)], moves: 0 };
+  const state = { root, view, film, figures: [], ends: [() => pause(state)], moves: 0, kept: {} };
   Object.defineProperty(film, "served", { get: () => Boolean(state.setTriggerValue) });
   film.width = root.clientWidth || 1000;
   film.tip = tipIn(root);
@@ -359,6 +359,7 @@ function drawAll(state) {
   const began = performance.now();
   if (!state.film.steps.length) return;
   drawPlayer(state);
+  keepHeight(state);
   say(state.conclusion, (state.film.step && state.film.header.failure) || (state.film.sentencesOf("conclusion") ?? ""));
   for (const figure of state.figures) {
     figure.stale = true;
@@ -370,6 +371,19 @@ function drawAll(state) {
   state.root.dataset.milliseconds = (performance.now() - began).toFixed(2);
   clearTimeout(state.resting);
   state.resting = setTimeout(() => rest(state), REST);
+}
+
+/** Make the conclusion as tall as the tallest of all steps, so that nothing below it moves. */
+function keepHeight({ film, conclusion, kept }) {
+  if (kept.width === film.width && kept.frames === film.frames.size) return;
+  Object.assign(kept, { width: film.width, frames: film.frames.size });
+  const texts = new Set([...film.frames.values()].map(({ sentences }) => sentences.conclusion ?? ""));
+  conclusion.style.minHeight = ""; // two lines, for a film without texts
+  const heights = [...texts].sort((one, other) => other.length - one.length).slice(0, 3).map((text) => {
+    say(conclusion, text);
+    return conclusion.offsetHeight;
+  });
+  if (heights.length) conclusion.style.minHeight = `${Math.max(...heights)}px`;
 }
 
 /** Once it stands still: say in words what is shown. */

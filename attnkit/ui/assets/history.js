@@ -1,5 +1,6 @@
-// One visit to a page is one entry in the browser's history. Streamlit adds an entry whenever the
-// query changes, too, and the browser for a jump within the page; here both stay within the entry.
+// One visit to a page is one entry in the browser's history; a lesson, opened in the Guide, is a page
+// of its own. Streamlit adds an entry whenever the query changes, too, and the browser for a jump
+// within the page; here both stay within the entry.
 
 export function keepOneEntry({ history, location } = window) {
   if (Object.hasOwn(history, "pushState")) return; // this script has run before
@@ -10,7 +11,8 @@ export function keepOneEntry({ history, location } = window) {
   for (const action of ["click", "keydown", "input", "popstate"]) addEventListener(action, forget, true);
   history.pushState = (state, title, address) => {
     const { pathname, search } = new URL(address, location.href);
-    if (pathname === location.pathname) {
+    const opensLesson = pathname.endsWith("/guide") && hasLesson(search) && !hasLesson(location.search);
+    if (pathname === location.pathname && !opensLesson) {
       before ??= location.href;
       history.replaceState(state, title, address);
     } else {
@@ -27,6 +29,8 @@ export function keepOneEntry({ history, location } = window) {
     document.getElementById(jump.hash.slice(1))?.scrollIntoView();
   });
 }
+
+const hasLesson = (query) => new URLSearchParams(query).has("lesson");
 
 /** Join the two entries of a link that was put right before this script had come. */
 function joinFirst(history, location) {

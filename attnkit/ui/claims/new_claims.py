@@ -56,7 +56,7 @@ def show_new_claims(choice: QuestionChoice, records: Records) -> None:
             how_to_read=tr(COURSE_KEY),
         )
     )
-    with st.container(gap="xxsmall", key="new_claims"):
+    with st.container(gap="medium", key="new_claims"):
         for outcome in (Outcome.WRONG, Outcome.TRUE):
             for words in groups[outcome]:
                 _show_row(words, HEADINGS[outcome], choice)

@@ -15,7 +15,7 @@ from attnkit.experiment import Experiment, from_text
 from attnkit.experiment.experiment import SCHEMA, settings
 from attnkit.figures.evidence import describe_evidence, plot_evidence
 from attnkit.foundation import tables
-from attnkit.foundation.language import tr, tr_n
+from attnkit.foundation.language import in_language, tr, tr_n
 from attnkit.foundation.settings import InvalidExperiment, message_of
 from attnkit.foundation.words import listed
 from attnkit.ui import components, widgets
@@ -121,6 +121,7 @@ def _run_buttons(words: ClaimInWords, reruns: ClaimReruns, guess: Verdict | None
     """Draw the buttons that run a claim, resume it and stop it."""
     rerun = reruns.known.get(words.claim.id)
     trains = rerun is not None and rerun.moving
+    asks_first = False
     with st.container(horizontal=True, key="run_buttons"):
         # No callbacks: a button that its own press disables would not report the press.
         if st.button(
@@ -131,7 +132,7 @@ def _run_buttons(words: ClaimInWords, reruns: ClaimReruns, guess: Verdict | None
             key="run_claim",
         ):
             if guess is None:
-                st.warning(tr("Guess first: choose an answer above."))
+                asks_first = True
             else:
                 reruns.begin(words.claim, words.evidence, watcher(), guess)
                 st.rerun()
@@ -142,6 +143,8 @@ def _run_buttons(words: ClaimInWords, reruns: ClaimReruns, guess: Verdict | None
         elif st.button(tr("Stop"), icon=":material/stop:", disabled=not trains, key="stop_claim"):
             reruns.stop()
             st.rerun()
+    if asks_first:
+        st.warning(tr("Guess first: choose an answer above."))
 
 
 def _status_line(words: ClaimInWords, reruns: ClaimReruns) -> str:
@@ -267,13 +270,18 @@ def _what_differs(experiment: Experiment, others: Sequence[Experiment]) -> str:
         names[1:] = [tr_n("{n} other", "{n} others", len(names) - 1)]
     params, known = experiment.to_params(), settings(experiment.task.name)
     texts = [
-        f"{tr(known[name].label)}: {tr(known[name].label_of(value))}"
+        f"{tr(known[name].label)}: {_value(known[name].label_of(value))}"
         for name, value in params.items()
         if name in known
         and name not in ("sharing", "n_seeds", "evaluate_every")
         and any(one.to_params().get(name) != value for one in others)
     ]
     return f"{listed(names)} ({', '.join(texts)})" if texts else listed(names)
+
+
+def _value(label: str) -> str:
+    """Return the name of a setting's value, or its number, as the reader's language writes it."""
+    return in_language(f"{int(label):,}", int(label)) if label.isdecimal() else tr(label)
 
 
 def lab_links(experiments: Sequence[Experiment]) -> list[tuple[str, dict[str, str]]]:

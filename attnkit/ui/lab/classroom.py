@@ -18,6 +18,7 @@ from attnkit.foundation.language import tr
 from attnkit.service.classes import Classes, Classroom, Guess
 from attnkit.service.server import server_settings
 from attnkit.ui.address import CLASS, QUIET, shortened, without_kept
+from attnkit.ui.page_tools import PROJECTOR
 from attnkit.ui.reference.lessons import lessons
 from attnkit.ui.server.presence import watcher
 from attnkit.ui.server.singletons import Singleton
@@ -26,21 +27,29 @@ classes = Singleton(Classes)
 """Return the classes of this server."""
 
 
-def begin(lesson: str) -> Classroom:
+def begin(lesson: str) -> None:
     """Begin a class with a lesson."""
     this = watcher()
-    return classes().begin(lesson, this.address or this.visitor)
+    classes().begin(lesson, this.address or this.visitor, this.visitor)
+
+
+def begun(lesson: str) -> Classroom | None:
+    """Return the class that this session's visitor has begun last with a lesson, if any."""
+    return classes().begun(lesson, watcher().visitor)
 
 
 def join() -> None:
     """Join the class that the link names, at the first page of a session.
 
-    All links of classes open in the quiet mode, also if there is no such class.
+    All links of classes open in the quiet mode, also if there is no such class. The page to project
+    opens in the projector mode.
     """
     code = st.query_params.get(CLASS)
     if code is not None and CLASS not in st.session_state:
         st.session_state[CLASS] = code
         st.session_state.setdefault(QUIET, True)
+        if leads():
+            st.session_state.setdefault(PROJECTOR, True)
 
 
 def joined() -> Classroom | None:

@@ -93,13 +93,13 @@ def guess_area(lab: Lab) -> None:
     if job is not None:  # a later guess comes too late
         classroom.settle(key_of_guess(lab.experiment))
     with st.container(border=True, key="guess_area"):
-        if not leads:
+        if leads:
+            with st.container(key="class_area"):  # as high before, during and after the training
+                _of_class(lab, job, finished)
+        else:
             _own_guess(lab, job, finished)
-        elif job is None:
-            _ask_class(lab)
-        if classroom.joined() is not None and (finished or (leads and job)):
-            seconds = None if finished else CLASS_SECONDS
-            fragment(_class_guesses, run_every=seconds)(lab.experiment, finished)
+            if classroom.joined() is not None and finished:
+                _class_guesses(lab.experiment, finished)
 
 
 def _result(lab: Lab, job: Job | None) -> Snapshot | None:
@@ -159,8 +159,17 @@ def _take(about: str, chosen: list[str]) -> None:
     classroom.count(about, chosen)
 
 
-def _ask_class(lab: Lab) -> None:
-    """Draw the question and the link with which a class joins, and how many have guessed."""
+def _of_class(lab: Lab, job: Job | None, finished: Snapshot | None) -> None:
+    """Draw the question, and the class's link until it has trained, then its guesses.
+
+    A line below says how many have guessed, at the end how many were right.
+    """
+    if job is not None or classroom.is_closed(key_of_guess(lab.experiment)):
+        st.markdown(f"**{question(lab.experiment)}**")
+        _class_guesses(lab.experiment, finished)
+        if finished is None and classroom.counted(key_of_guess(lab.experiment)):
+            st.markdown(_n_guessed(lab.experiment, is_training=job is not None))
+        return
     room, (address, warning) = classroom.joined(), reachable(dashboard_address())
     st.markdown(" ".join([f"**{question(lab.experiment)}**", tr("Open this link and guess:")]))
     st.code(f"{address}?{CLASS}={room.code if room else ''}", language=None, wrap_lines=True)
@@ -171,19 +180,32 @@ def _ask_class(lab: Lab) -> None:
 
 def _so_far(experiment: Experiment) -> None:
     """Draw how many have guessed and, if the teacher wants to see it, what."""
-    n = classroom.counted(key_of_guess(experiment)).total()
     with st.container(horizontal=True, vertical_alignment="center"):
-        told = tr("Nobody has guessed yet. Press Train when all have.")
-        if n:
-            told = tr_n(
-                "**{n}** has guessed. Press Train when all have.",
-                "**{n}** have guessed. Press Train when all have.",
-                n,
-            )
-        st.markdown(told, width="content")
+        st.markdown(_n_guessed(experiment), width="content")
         shows = st.toggle(tr("Show what they guessed"), key="show_guesses")
     if shows:
         _class_guesses(experiment, None)
+
+
+def _n_guessed(experiment: Experiment, *, is_training: bool = False) -> str:
+    """Return how many of the class have guessed, and what its teacher does next, in Markdown."""
+    about = key_of_guess(experiment)
+    n, is_closed = classroom.counted(about).total(), classroom.is_closed(about)
+    if is_training:
+        return tr_n("**{n}** has guessed.", "**{n}** have guessed.", n)
+    if is_closed:
+        return tr_n(
+            "**{n}** has guessed. Press Train to show the result again.",
+            "**{n}** have guessed. Press Train to show the result again.",
+            n,
+        )
+    if not n:
+        return tr("Nobody has guessed yet. Press Train when all have.")
+    return tr_n(
+        "**{n}** has guessed. Press Train when all have.",
+        "**{n}** have guessed. Press Train when all have.",
+        n,
+    )
 
 
 def _class_guesses(experiment: Experiment, finished: Snapshot | None) -> None:
@@ -195,6 +217,13 @@ def _class_guesses(experiment: Experiment, finished: Snapshot | None) -> None:
         return
     if finished is not None:
         solved = {variant.value for variant in solved_variants(finished)} or {NONE}
+    options = [*experiment.settings()["sharing"], NONE]
+    for column, name in zip(st.columns(len(options)), options, strict=True):
+        named = sum(times for guess, times in guesses.items() if name in guess)
+        title = plain(option_title(name)) if name != NONE else tr(NONE)
+        is_right = name in solved if solved else None
+        column.progress(named / n, text=of_class_in_words(named, n, title, is_right=is_right))
+    if finished is not None:
         right = tr_n(
             "**{n} of {total} in your class guessed right.**",
             "**{n} of {total} in your class guessed right.**",
@@ -202,12 +231,6 @@ def _class_guesses(experiment: Experiment, finished: Snapshot | None) -> None:
             total=n,
         )
         st.markdown(right)
-    options = [*experiment.settings()["sharing"], NONE]
-    for column, name in zip(st.columns(len(options)), options, strict=True):
-        named = sum(times for guess, times in guesses.items() if name in guess)
-        title = plain(option_title(name)) if name != NONE else tr(NONE)
-        is_right = name in solved if solved else None
-        column.progress(named / n, text=of_class_in_words(named, n, title, is_right=is_right))
 
 
 def outcome(guess: Sequence[str], snapshot: Snapshot) -> str:

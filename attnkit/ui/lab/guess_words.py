@@ -106,28 +106,10 @@ def of_class_in_words(n: int, total: int, name: str, *, is_right: bool | None) -
         is_right: Whether it is right; None if that is not known yet.
     """
     if is_right is None:
-        return tr_n(
-            "{n} of {total} guessed {name}",
-            "{n} of {total} guessed {name}",
-            n,
-            total=total,
-            name=name,
-        )
+        return tr("{name}: {n} of {total}", name=name, n=n, total=total)
     if is_right:
-        return tr_n(
-            "{n} of {total} guessed {name}, which is right",
-            "{n} of {total} guessed {name}, which is right",
-            n,
-            total=total,
-            name=name,
-        )
-    return tr_n(
-        "{n} of {total} guessed {name}, which is wrong",
-        "{n} of {total} guessed {name}, which is wrong",
-        n,
-        total=total,
-        name=name,
-    )
+        return tr("{name}: {n} of {total} ✓ right", name=name, n=n, total=total)
+    return tr("{name}: {n} of {total} ✗ wrong", name=name, n=n, total=total)
 
 
 def correction(named: Sequence[str], solved: Sequence[str], experiment: Experiment) -> str:

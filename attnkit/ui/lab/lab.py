@@ -368,7 +368,7 @@ class Lab(WatchedJob, Linked):
             st.session_state[setting_key(name)] = value
 
     def show_all(self) -> None:
-        """Show all controls that a class link hides, at their present values, or hide them again."""
+        """Show all controls that a class link hides, at their present values, or hide them."""
         self.hidden, self.unhidden = self.unhidden, self.hidden
 
     def write_link(self) -> None:

@@ -7,6 +7,7 @@ when the visitor presses a button.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 
 import streamlit as st
@@ -95,6 +96,7 @@ def own_attention(lab: Lab, *, is_full: bool) -> None:
         if (chosen := _choose()) is None:
             return
         file, wanted = chosen
+        failure = st.container()  # above the button, because what is below it may be out of sight
         if st.button(
             tr("Load and add"),
             type="primary",
@@ -104,7 +106,8 @@ def own_attention(lab: Lab, *, is_full: bool) -> None:
             help=tr("The file is executed on this machine, in processes of their own."),
         ):
             _load(lab, file, wanted)
-        _show_failure(file, wanted)
+        with failure:
+            _show_failure(file, wanted)
 
 
 def _choose() -> tuple[str, str] | None:
@@ -150,11 +153,27 @@ def _files() -> list[str]:
     dated = []
     for path in Path.cwd().glob("*.py"):
         try:
-            if b"def forward" in read_code(str(path)):
-                dated.append((path.stat().st_mtime, path.name))
+            state = path.stat()
+            if _has_forward(str(path), state.st_mtime_ns, state.st_size):
+                dated.append((state.st_mtime_ns, path.name))
         except (OSError, ValueError):  # it cannot be read
             continue
     return [name for _, name in sorted(dated, reverse=True)[:_MOST_FILES]]
+
+
+@lru_cache(1000)
+def _has_forward(path: str, changed_ns: int, n_bytes: int) -> bool:
+    """Return whether a file has a method `forward`; it is read once in each of its states.
+
+    Args:
+        path: Path of the file.
+        changed_ns: Time of its last change.
+        n_bytes: Its size.
+
+    Raises:
+        ValueError: If it cannot be read.
+    """
+    return b"def forward" in read_code(path)
 
 
 def _load(lab: Lab, file: str, wanted: str, replaced: Variant | None = None) -> None:

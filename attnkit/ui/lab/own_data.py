@@ -26,7 +26,6 @@ from attnkit.ui.lab.lab import Lab, setting_key
 from attnkit.ui.lab.own_data_draft import (
     KINDS,
     PASTE,
-    RECOGNISED,
     TYPE,
     UPLOAD,
     Draft,
@@ -93,6 +92,8 @@ def use_requested_data(lab: Lab) -> None:
         draft.problem = in_words(error)
     else:
         draft.is_open = False
+        if draft.text not in EXAMPLES.values():
+            draft.replaced = {}
 
 
 def own_data_area(lab: Lab, experiment: Experiment | None) -> None:
@@ -133,6 +134,7 @@ def _about(lab: Lab, draft: Draft, task: OwnData, experiment: Experiment | None)
                 on_click=ask_for_data,
                 key="change_own_data",
             )
+            _restoring(draft)
     said = own_notes(task)
     if experiment is not None and not lab.quiet:  # whoever is to guess is told nothing
         said = said + expectation(experiment)
@@ -173,8 +175,9 @@ def _fields(lab: Lab, draft: Draft) -> None:
         for number, title in enumerate(EXAMPLES):
             label = tr("Example: {title}", title=tr(title))
             if st.button(label, key=f"own_example_{number}", type="tertiary"):
-                _take(draft, text=EXAMPLES[title], way=PASTE, kind=RECOGNISED)
+                draft.take_example(EXAMPLES[title])
                 _request(draft)
+        _restoring(draft)
     st.segmented_control(
         tr("How they come"),
         ways,
@@ -203,6 +206,18 @@ def _fields(lab: Lab, draft: Draft) -> None:
     if message := draft.problem or problem:
         st.error(plain(message), icon=":material/error:")
     draft.problem = ""
+
+
+def _restoring(draft: Draft) -> None:
+    """Draw the button that brings back what an example has replaced, if anything was lost."""
+    if draft.replaced and st.button(
+        tr("Undo: back to your own data"),
+        icon=":material/undo:",
+        type="tertiary",
+        key="restore_own_data",
+    ):
+        draft.restore()
+        st.rerun()
 
 
 def _request(draft: Draft) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from dataclasses import dataclass, field
+from typing import Any
 
 import pandas as pd
 import streamlit as st
@@ -23,6 +24,7 @@ from attnkit.foundation.settings import InvalidExperiment
 from attnkit.service.server import server_settings
 from attnkit.tasks import OWN_TASKS, Table
 from attnkit.tasks.own_data import wrong_data
+from attnkit.tasks.own_examples import EXAMPLES
 from attnkit.tasks.own_files import data_of
 from attnkit.tasks.own_text import FEWEST_CHARACTERS
 from attnkit.ui.lab.controls import labels_of
@@ -50,6 +52,9 @@ _ALLOWED = {
 _EMPTY_ROWS = 8
 """Number of rows of an empty table, the fewest that can be learnt."""
 
+_BROUGHT = ("way", "text", "kind", "heading", "columns")
+"""Fields of a draft that an example replaces."""
+
 _MOST_CELLS = 20
 """Largest number of cells of a row in the table."""
 
@@ -69,6 +74,8 @@ class Draft:
         is_open: Whether the visitor is asked for data.
         is_requested: Whether they are to be used; see `use_requested_data`.
         problem: Reason why they were not used; shown once.
+        replaced: What the visitor had brought before an example replaced it, as values by name;
+            empty if nothing was lost.
     """
 
     way: str = PASTE
@@ -81,6 +88,25 @@ class Draft:
     is_open: bool = False
     is_requested: bool = False
     problem: str = ""
+    replaced: dict[str, Any] = field(default_factory=dict)
+
+    def take_example(self, text: str) -> None:
+        """Replace the text by that of an example; what the visitor has brought can be restored."""
+        if self.source[1].strip() and self.text not in EXAMPLES.values():
+            self.replaced = {name: getattr(self, name) for name in _BROUGHT}
+        self.way, self.text, self.kind, self.heading, self.columns = (
+            PASTE,
+            text,
+            RECOGNISED,
+            None,
+            [],
+        )
+
+    def restore(self) -> None:
+        """Bring back what an example has replaced, and ask for data with it."""
+        for name, value in self.replaced.items():
+            setattr(self, name, value)
+        self.replaced, self.base, self.is_open = {}, (None, self.base[1] + 1), True
 
     @property
     def source(self) -> tuple[str, bytes]:

@@ -16,6 +16,7 @@ from attnkit.service.server import server_settings
 from attnkit.tasks import OwnData
 from attnkit.tasks.own_data import is_hash
 from attnkit.ui.address import CLASS, QUIET, dashboard_address
+from attnkit.ui.lab import classroom
 from attnkit.ui.lab.lab import Lab
 from attnkit.ui.server.service import training_service
 from attnkit.ui.server.turns import fragment
@@ -41,6 +42,9 @@ def share_form(lab: Lab, fits: bool) -> None:
     labels, params = hideable([experiment.task.name]), experiment.to_params()
     address, warning = reachable(dashboard_address())
     with st.container(key="share_links"):
+        if (room := classroom.joined()) is not None:
+            st.markdown(tr("**Link that collects the class's guesses**"))
+            st.code(f"{address}?{CLASS}={room.code}", language=None, wrap_lines=True)
         st.markdown(tr("**Link to this experiment**"))
         _to_copy(address, link_text(experiment), lab.quiet)
         notes = [tr("It opens with these settings.")]
@@ -94,8 +98,12 @@ def reachable(address: str) -> tuple[str, str]:
         address: Address in the browser; empty if it is not known.
     """
     parts = urlsplit(address)
-    if server_settings().hosted or not _is_loopback(parts.hostname or ""):
+    if not _is_loopback(parts.hostname or ""):
         return address, ""
+    if server_settings().hosted:  # it does not tell visitors its address in its network
+        return address, tr(
+            "This address works on this computer only: open the dashboard by its network address."
+        )
     port = f":{parts.port}" if parts.port else ""
     listens_at = st.get_option("server.address")
     if listens_at not in (None, "0.0.0.0", "::"):

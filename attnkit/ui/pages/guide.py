@@ -28,6 +28,7 @@ def draw() -> None:
     name = lesson_field().read(st.query_params.to_dict(), problems)
     warn_once(problems)
     if name:
+        st.query_params["lesson"] = name  # a link of the Guide to itself leaves the address alone
         show_lesson(name)
     else:
         show_guide()
@@ -114,13 +115,14 @@ def show_lesson(name: str) -> None:
     st.markdown(lesson.before)
     address = dashboard_address()
     shared, warning = reachable(address)
-    st.code(shared + lesson.query, language=None, wrap_lines=True)
     if warning:
         st.caption(warning)
-    label = tr("See it as the class will")
-    st.link_button(label, with_language(address + lesson.query), icon=":material/science:")
     if server_settings().classes:
         show_class(name, address, shared)
+        st.markdown(tr("**Link that does not collect guesses**"))
+    st.code(shared + lesson.query, language=None, wrap_lines=True)
+    label = tr("See it as the class will")
+    st.link_button(label, with_language(address + lesson.query), icon=":material/science:")
     st.markdown(lesson.after)
 
 
@@ -132,22 +134,37 @@ def show_class(name: str, address: str, shared: str) -> None:
         address: Address of the dashboard in the browser.
         shared: Address of the dashboard that others can open.
     """
-    begun = st.session_state.setdefault("begun_classes", {})
-    if st.button(
-        tr("Collect the guesses of a class"),
-        icon=":material/groups:",
-        key="begin_class",
-        help=tr(
-            "Begins a new class: a short link, and a page to project, which shows how many have "
-            "guessed what. Guesses are numbers without names, kept in memory."
-        ),
-    ):
-        begun[name] = classroom.begin(name)
-    if name in begun:
-        st.markdown(tr("**Link for this class**, in place of the one above:"))
-        st.code(f"{shared}?{CLASS}={begun[name].code}", language=None, wrap_lines=True)
-        page = with_language(f"{address}?{CLASS}={begun[name].teacher_code}")
-        st.link_button(tr("Open the page to project"), page, icon=":material/cast:")
+    room = classroom.begun(name)
+    if room is None:
+        st.button(
+            tr("Get a short link that collects the class's guesses"),
+            type="primary",
+            icon=":material/groups:",
+            on_click=classroom.begin,
+            args=(name,),
+            key="begin_class",
+            help=tr(
+                "Begins a new class: a short link, and a page to project, which shows how many "
+                "have guessed what. Guesses are numbers without names, kept in memory."
+            ),
+        )
+        return
+    with st.container(key="class_link"):  # it is not printed
+        st.markdown(tr("**Link that collects the class's guesses**"))
+        st.code(f"{shared}?{CLASS}={room.code}", language=None, wrap_lines=True)
+        with st.container(horizontal=True, vertical_alignment="center"):
+            page = with_language(f"{address}?{CLASS}={room.teacher_code}")
+            label, icon = tr("Open the page to project"), ":material/cast:"
+            st.link_button(label, page, icon=icon, type="primary")
+            st.button(
+                tr("Begin another class"),
+                icon=":material/group_add:",
+                type="tertiary",
+                on_click=classroom.begin,
+                args=(name,),
+                key="begin_another",
+                help=tr("With a link of its own. The present class stays open where it is open."),
+            )
         st.caption(
             tr(
                 "It shows this link and how many have guessed. Press Train there when all have: "

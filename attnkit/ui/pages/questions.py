@@ -173,7 +173,8 @@ def show_answer(answer: Answer, words: ClaimInWords, choice: QuestionChoice) -> 
         for words in claims_in_words(answer.records, map(CLAIMS.__getitem__, question.claims)):
             verdict = words.verdict
             st.button(
-                f"**{tr(verdict or words.verdict_line)}**: {plain(tr(words.claim.title))}",
+                f"**{tr(verdict) if verdict else words.verdict_line}**: "
+                f"{plain(tr(words.claim.title))}",
                 icon=":material/radio_button_unchecked:" if verdict is None else ICONS[verdict],
                 on_click=choice.open_claim,
                 args=(words.claim.id,),
