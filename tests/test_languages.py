@@ -107,6 +107,9 @@ def test_no_sentence_is_put_together_from_fragments():
             if any(map(is_message, sides)) and any(has_words(side.value) for side in words):
                 faults.append((file, node.lineno, "words beside a translated text"))
     assert faults == []
+    for path in (ROOT / "attnkit" / "ui" / "assets").glob("*.js"):
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r"\$\{\s*trN?\(", text), f"{path.name}: a message in a template"
 
 
 class Pseudo:

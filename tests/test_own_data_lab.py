@@ -313,6 +313,7 @@ def test_what_an_example_replaces_can_be_taken_back(tmp_path):
         assert not any(one.key == "restore_own_data" for one in tab.button)
 
 
+@pytest.mark.server
 def test_an_example_opens_by_one_press_and_names_are_no_markdown(tmp_path):
     """Notes and expectation are on screen before training; names stay text everywhere."""
     with idle_service(tmp_path) as processes:

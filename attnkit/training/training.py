@@ -232,10 +232,10 @@ def train(experiment: Experiment, device: str = "auto", progress: Progress = Non
                 before = training.result() if may_fail and training.step else before
                 training.advance(stride)
                 display(training)
+        return training.result()
     except ModuleFailure as error:
         error.trained = before
         raise
-    return training.result()
 
 
 class _Race:

@@ -371,10 +371,10 @@ WORDS = {
 """Terms in the order in which a reader meets them."""
 
 
-def glossary(terms: Collection[str] = WORDS) -> None:
+def glossary(terms: Collection[str] = WORDS, key: str = "all") -> None:
     """Draw the table of terms, in the order of `WORDS`; on a phone, meanings stand below terms."""
     rows = ((tr(term), tr(word.meaning)) for term, word in WORDS.items() if term in terms)
-    with st.container(key=f"words_{len(terms)}"):
+    with st.container(key=f"words_{key}"):
         st.markdown(markdown_table((tr("word"), tr("what it means here")), rows))
 
 

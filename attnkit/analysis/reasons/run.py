@@ -180,7 +180,7 @@ class Run:
         Attention leaves out what a PyTorch module computes, and Asymmetry needs its scores.
         """
         module = self.snapshot.experiment.wiring(self.variant).module
-        if module is not None and page:
+        if module is not None and page in ("attention", "asymmetry"):
             page = "asymmetry" if module.has_scores else ""
         return Reason(self.variant, kind, sentence, page, advice)
 

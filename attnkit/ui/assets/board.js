@@ -240,7 +240,8 @@ function readingOf({ data, size }) {
     tr("✓ ✗: its answer."),
     maps?.cut,
   ].filter(Boolean).join(" ");
-  return [named ? `${tr("Rows read “{legend}”.", { legend })} ` : "", ofMaps];
+  const ofRows = named ? tr("Rows read “{legend}”.", { legend }) : "";
+  return [ofRows && `${ofRows} `, ofMaps];
 }
 
 function drawCurve({ data, steps }, chart, curve, levels) {

@@ -22,6 +22,13 @@ export function keepOneEntry({ history, location } = window) {
       push(state, title, address);
     }
   };
+  document.addEventListener("click", ({ target }) => {
+    // Streamlit keeps the query of the page that is open, and with it the lesson.
+    const link = target.closest?.("[data-testid=stSidebarNavLink]"), query = new URLSearchParams(location.search);
+    if (!link || new URL(link.href).pathname !== location.pathname || !query.has("lesson")) return;
+    query.delete("lesson");
+    history.replaceState(history.state, "", `${location.pathname}?${query}`);
+  }, true);
   document.addEventListener("click", (event) => {
     const jump = event.target.closest?.("a[href^='#']");
     if (!jump || event.defaultPrevented) return;

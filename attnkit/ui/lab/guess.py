@@ -104,7 +104,8 @@ def guess_area(lab: Lab) -> None:
 
 def _result(lab: Lab, job: Job | None) -> Snapshot | None:
     """Return the finished run of the settings; it is kept while the visitor trains it again."""
-    if job is None:
+    if job is None:  # other settings, or a fresh start: what was guessed of before is over
+        st.session_state.pop("guessed_result", None)
         return None
     if job.state == "finished":
         st.session_state["guessed_result"] = job.snapshot
@@ -174,7 +175,7 @@ def _of_class(lab: Lab, job: Job | None, finished: Snapshot | None) -> None:
     st.markdown(" ".join([f"**{question(lab.experiment)}**", tr("Open this link and guess:")]))
     st.code(f"{address}?{CLASS}={room.code if room else ''}", language=None, wrap_lines=True)
     if warning:
-        st.caption(warning)
+        st.warning(warning, icon=":material/warning:")
     fragment(_so_far, run_every=CLASS_SECONDS)(lab.experiment)
 
 

@@ -92,7 +92,7 @@ def use_requested_data(lab: Lab) -> None:
         draft.problem = in_words(error)
     else:
         draft.is_open = False
-        if draft.text not in EXAMPLES.values():
+        if not draft.is_example:
             draft.replaced = {}
 
 

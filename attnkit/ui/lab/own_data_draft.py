@@ -90,9 +90,14 @@ class Draft:
     problem: str = ""
     replaced: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def is_example(self) -> bool:
+        """Whether the data are those of an example, and not the visitor's own."""
+        return self.way != UPLOAD and self.text in EXAMPLES.values()
+
     def take_example(self, text: str) -> None:
         """Replace the text by that of an example; what the visitor has brought can be restored."""
-        if self.source[1].strip() and self.text not in EXAMPLES.values():
+        if self.source[1].strip() and not self.is_example:
             self.replaced = {name: getattr(self, name) for name in _BROUGHT}
         self.way, self.text, self.kind, self.heading, self.columns = (
             PASTE,

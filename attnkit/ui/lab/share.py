@@ -61,7 +61,7 @@ def share_form(lab: Lab, fits: bool) -> None:
         st.caption(" ".join(notes))
         if warning:
             st.warning(warning, icon=":material/warning:")
-        if CLASS in st.session_state:  # only a teacher makes links for a class
+        if CLASS in st.session_state:  # a page that a class's link has opened makes none
             return
         st.markdown(tr("**Link for a class**"))
         chosen = st.multiselect(

@@ -281,9 +281,9 @@ def fill(popover: PopoverContainer | None, draw: Callable[[], None]) -> None:
 def explain_words() -> None:
     """Draw the meaning of the terms that a newcomer meets here; all others are folded."""
     page_link("guide", tr("More in the Guide"))  # keys scroll from here
-    words.glossary(FIRST_WORDS)
+    words.glossary(FIRST_WORDS, "first")
     with st.expander(tr("Further words")):
-        words.glossary(words.WORDS.keys() - FIRST_WORDS)
+        words.glossary(words.WORDS.keys() - FIRST_WORDS, "further")
 
 
 def full_size_button(lab: Lab) -> None:
