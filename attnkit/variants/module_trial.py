@@ -140,10 +140,14 @@ def _blamed_line(layers: ModuleLayers, module: nn.Module, inputs: tuple[Tensor, 
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        # The module may raise anything, and may draw.
-        with suppress(Exception), DRAWING, torch.random.fork_rng(devices=[]):
-            with torch.enable_grad(), torch.autograd.detect_anomaly():
-                parts_of(module(*inputs))[0].square().sum().backward()
+        with (
+            suppress(Exception),  # the module may raise anything, and may draw
+            DRAWING,
+            torch.random.fork_rng(devices=[]),
+            torch.enable_grad(),
+            torch.autograd.detect_anomaly(),
+        ):
+            parts_of(module(*inputs))[0].square().sum().backward()
     module.zero_grad()
     path = rf'File "[^"]*{re.escape(layers.origin)}", line (\d+)'
     found = [line for one in caught for line in re.findall(path, str(one.message))]
