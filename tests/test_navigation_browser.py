@@ -169,3 +169,5 @@ def test_a_lesson_that_the_guide_opens_stays_until_back(page, address):
     expect(page.locator("h1")).to_have_text("Guide")
     page.go_forward()
     expect(lesson).to_be_visible()
+    page.get_by_test_id("stSidebarNavLink").filter(has_text="Guide").evaluate("(n) => n.click()")
+    expect(page.locator("h1")).to_have_text("Guide")

@@ -23,12 +23,10 @@ export function keepOneEntry({ history, location } = window) {
     }
   };
   document.addEventListener("click", ({ target }) => {
-    // Streamlit keeps the query of the page that is open, and with it the lesson.
-    const link = target.closest?.("[data-testid=stSidebarNavLink]"), query = new URLSearchParams(location.search);
-    if (!link || new URL(link.href).pathname !== location.pathname || !query.has("lesson")) return;
-    query.delete("lesson");
-    history.replaceState(history.state, "", `${location.pathname}?${query}`);
-  }, true);
+    // A link to the page that is open changes nothing in Streamlit: the lesson would stay.
+    const link = target.closest?.("[data-testid=stSidebarNavLink]");
+    if (link && new URL(link.href).pathname === location.pathname) document.querySelector(".st-key-close_lesson button")?.click();
+  });
   document.addEventListener("click", (event) => {
     const jump = event.target.closest?.("a[href^='#']");
     if (!jump || event.defaultPrevented) return;
