@@ -375,8 +375,9 @@ function drawAll(state) {
 
 /** Make the conclusion as tall as the tallest of all steps, so that nothing below it moves. */
 function keepHeight({ film, conclusion, kept }) {
-  if (kept.key === film.key && kept.width === film.width && kept.frames === film.frames.size) return;
-  Object.assign(kept, { key: film.key, width: film.width, frames: film.frames.size });
+  const about = `${film.key} ${film.frames.size} ${conclusion.clientWidth}`;
+  if (kept.about === about) return;
+  kept.about = about;
   const texts = new Set([...film.frames.values()].map(({ sentences }) => sentences.conclusion ?? ""));
   conclusion.style.minHeight = ""; // the two lines of the style sheet, for a film without texts
   const heights = [...texts].sort((one, other) => other.length - one.length).slice(0, 3).map((text) => {
