@@ -10,6 +10,7 @@ from attnkit.claims.base import SCHEDULES, arm
 from attnkit.evidence.simulation import SIMULATED, errors_in_words, simulate
 from attnkit.evidence.tuning import Runs
 from attnkit.evidence.verdict import LEVEL
+from attnkit.tasks import TASKS
 
 N_CLAIMS = 40
 
@@ -44,4 +45,6 @@ def test_shipped_errors_are_below_the_level():
     """They are told in a sentence."""
     errors = json.loads(SIMULATED.read_text(encoding="utf-8"))
     assert all(0 <= one["together"] <= one["alone"] <= 1 - LEVEL for one in errors)
-    assert all(f"for {one['arm']}" in errors_in_words() for one in errors)
+    for one in errors:
+        arm, task = one["arm"].rsplit(", ", 1)
+        assert f"for {arm} on “{TASKS[task].title}”" in errors_in_words()

@@ -39,11 +39,14 @@ def folder(tmp_path_factory):
     return made
 
 
-def place_of_player(page, k):
-    """Return the place of the player in the page at a step, in pixels from above."""
+def show_frame(page, k, snapshot):
+    """Show a moment of the film; return the place of the player, in pixels from above."""
     slider = page.get_by_label("Training step")
     slider.fill(str(k))
-    at_rest(page)
+    page.wait_for_function(
+        "(step) => document.querySelector('.ak-film').dataset.described === String(step)",
+        arg=snapshot.step,
+    )
     return slider.evaluate("(node) => Math.round(node.getBoundingClientRect().top + scrollY)")
 
 
@@ -54,15 +57,15 @@ def test_the_first_page_shows_every_step_as_the_lab_does(page, folder, requested
     at_rest(page)
     snapshots = list(stream(EXPERIMENT))
     for k, snapshot in enumerate(snapshots):
-        page.get_by_label("Training step").fill(str(k))
-        at_rest(page)
+        show_frame(page, k, snapshot)
         means = snapshot.per_sharing(snapshot.history["accuracy"][-1]).mean(-1)
         assert page.evaluate(VALUES) == [percent(float(mean)) for mean in means]
     for width in (320, 3840, draw.randint(321, 1600)):
         page.set_viewport_size({"width": width, "height": draw.randint(480, 1200)})
         at_rest(page)
         assert page.evaluate("document.documentElement.scrollWidth") <= width
-        assert len({place_of_player(page, k) for k in range(len(snapshots))}) == 1
+        places = {show_frame(page, k, snapshot) for k, snapshot in enumerate(snapshots)}
+        assert len(places) == 1
     assert all(address.startswith(("file:", "data:", "blob:")) for address in requested)
 
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
-    from attnkit.training.results import Result
-
 DRAWING = threading.Lock()
 """Held while code of somebody else may draw from torch's global random generator."""
 
@@ -40,10 +38,11 @@ class ModuleFailure(ValueError):
     The message names its class, its file and, where it is known, the line.
 
     Attributes:
-        trained: What `attnkit.train` had trained before the module failed; None if nothing.
+        trained: The `attnkit.Result` of what `attnkit.train` had trained before the module failed;
+            None if nothing.
     """
 
-    trained: Result | None = None
+    trained: Any = None
 
 
 @dataclass(frozen=True)
