@@ -138,8 +138,7 @@ def test_a_class_sees_how_many_guessed_what_beside_the_result():
         judged = zip(counts, ("✗ wrong", "✗ wrong", "✓ right"), strict=True)
         assert told(tab) == [f"{count} {one}" for count, one in judged]
     assert bert.button(key="train").label == "Train again"
-    press(bert, "train")  # meanwhile, what it will be is known and stays
-    assert job_of(bert).active
+    press(bert, "train")  # until it ends, and then, what it will be is known and stays
     assert "**1 of 2 in your class guessed right.**" in said(bert)
     late = guess(visit(**link, **pupil), NONE)
     assert "Your class has trained already" in said(late)
