@@ -20,7 +20,7 @@ def training_buttons(lab: Lab, experiment: Experiment | None, job: Job | None) -
     invalid = experiment is None or awaits_guess(lab)
     st.button(
         _train_label(lab, job, fits=fits),
-        type="secondary" if _is_seen(lab, job, fits=fits) else "primary",
+        type="primary",
         icon=":material/play_arrow:",
         width=168,  # as wide as its longest label, so that the others stay where they are
         on_click=lab.train,
