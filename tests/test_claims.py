@@ -150,7 +150,7 @@ def test_sentences_that_are_written_by_hand_name_the_limit(claim):
 
 @pytest.mark.parametrize("claim", CLAIMS.values(), ids=CLAIMS)
 def test_sentences_that_are_made_from_names_name_variants_only(claim):
-    """What else an arm is called, such as "8 entries, 3", does not read as part of a sentence."""
+    """Names that are no variants, such as "8 entries, 3", never become a part of a sentence."""
     for statement in claim.statements:
         for text in (statement.text, statement.opposite, statement.more_often):
             values = getattr(text, "values", {})

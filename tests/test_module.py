@@ -268,7 +268,7 @@ def failing_after(tmp_path, n_calls):
 
 
 def test_a_module_that_fails_during_training_is_one_line(tmp_path, capsys):
-    """What all variants had trained until shortly before is shown and saved, if there is any."""
+    """A failure shows and saves what all variants had trained until shortly before, if anything."""
     arguments = ["train", "--task", "directed", "--seeds", "1", "--set", "evaluate_every=20"]
     for n_calls, saved in ((12, False), (100, True)):
         path, out = failing_after(tmp_path, n_calls), tmp_path / f"out {n_calls}"

@@ -101,7 +101,7 @@ def test_a_question_can_be_asked_guessed_and_answered(question, evidence):
 
 
 def test_why_there_are_three_matrices_has_a_sentence_for_every_verdict():
-    """What is only probable is called so."""
+    """Answers that are only probable say so."""
     for reply in WHY.conclusion:
         texts = [reply.answer(*pair) for pair in product(VERDICTS, repeat=2)]
         assert len(set(texts)) == 5

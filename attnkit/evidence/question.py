@@ -92,7 +92,7 @@ class Reply(Sentence):
 
 @dataclass(frozen=True)
 class Topic:
-    """What is asked with "yes" or "no", and a marked sentence for each answer.
+    """Topic of a question that is answered "yes" or "no", with a marked sentence for each answer.
 
     Attributes:
         yes: The answer "yes".

@@ -146,7 +146,7 @@ export function filmPage({ data, parentElement, setTriggerValue }, view) {
 
 function mount(root, view) {
   const film = newFilm();
-  const state = { root, view, film, figures: [], ends: [() => pause(state)], moves: 0, kept: {} };
+  const state = { root, view, film, figures: [], ends: [() => pause(state)], moves: 0 };
   Object.defineProperty(film, "served", { get: () => Boolean(state.setTriggerValue) });
   film.width = root.clientWidth || 1000;
   film.tip = tipIn(root);
@@ -374,10 +374,11 @@ function drawAll(state) {
 }
 
 /** Make the conclusion as tall as the tallest of all steps, so that nothing below it moves. */
-function keepHeight({ film, conclusion, kept }) {
+function keepHeight(state) {
+  const { film, conclusion } = state;
   const about = `${film.key} ${film.frames.size} ${conclusion.clientWidth}`;
-  if (kept.about === about) return;
-  kept.about = about;
+  if (state.about === about) return;
+  state.about = about;
   const texts = new Set([...film.frames.values()].map(({ sentences }) => sentences.conclusion ?? ""));
   conclusion.style.minHeight = ""; // the two lines of the style sheet, for a film without texts
   const heights = [...texts].sort((one, other) => other.length - one.length).slice(0, 3).map((text) => {

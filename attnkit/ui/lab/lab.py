@@ -339,8 +339,7 @@ class Lab(WatchedJob, Linked):
         self.link, self.offered = params or lesson_link(), []
         link = read_link(self.link, stored_experiment, self.own_data)
         self.hidden, self.problems = link.hidden, link.problems
-        of_class = () if link.hidden else read_link(lesson_link(), stored_experiment).hidden
-        self.unhidden = of_class
+        self.unhidden = () if link.hidden else read_link(lesson_link(), stored_experiment).hidden
         self.set(link.experiment)
         self.awaited = dict(link.awaited)
         names_run = "run" in params and not self.quiet
