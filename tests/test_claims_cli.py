@@ -10,6 +10,7 @@ from small_claims import MadeUp, made_up, small_claim
 
 from attnkit import __version__
 from attnkit.claims import CLAIMS
+from attnkit.command import claims as command
 from attnkit.command.outputs import marks
 from attnkit.evidence import gathering, record
 from attnkit.evidence.listing import readable, to_markdown
@@ -107,6 +108,17 @@ def test_claims_are_run_and_told_on_the_screen_or_in_a_file(claims, tmp_path):
     assert [(one["id"], one["first_seed"], one["seeds"], one["quick"]) for one in told] == [
         (name, 17, 6, True) for name in ("first", "second")
     ]
+
+
+def test_the_quick_form_of_all_claims_ends_in_time(claims, monkeypatch):
+    """It names what was not reached; claims that are named are all tested."""
+    monkeypatch.setattr(command, "QUICK_MINUTES", 0)
+    one = claims("--quick", "--json", "-")
+    assert [told["id"] for told in told_in(one)] == ["first"]
+    assert "1 of 2 claims were tested in 0 min. Not reached: second. Repeat" in one[2]
+    both = claims("first", "second", "--quick", "--json", "-")
+    assert [told["id"] for told in told_in(both)] == ["first", "second"]
+    assert "Not reached" not in both[2]
 
 
 def test_what_is_shipped_is_listed_and_written(claims, trained, shipped, tmp_path):
@@ -216,6 +228,9 @@ def test_an_interrupt_saves_what_is_finished_and_one_can_go_on(
         (["third"], "claim: got 'third', allowed first, second"),
         (["--first-seed", "1.5"], "--first-seed: got '1.5', allowed a whole number from 0 to"),
         (["--first-seed", "800001"], "--first-seed: got '800001', allowed a whole number from 0"),
+        (["--minutes", "5"], "--minutes: allowed with --quick, and without --list"),
+        (["--quick", "--list", "--minutes", "5"], "--minutes: allowed with --quick, and"),
+        (["--quick", "--minutes", "0"], "--minutes: got '0', allowed a whole number from 1 to"),
         (["--ship", "--quick"], "--ship: allowed without --quick"),
         (["--json", "nowhere/n.json"], "--json: got 'nowhere/n.json', but its folder does"),
         (["--html", "."], "--html: got '.', but it is a folder, allowed a file"),

@@ -20,6 +20,7 @@ from attnkit.evidence.presentation import (
     new_claims,
     score_in_words,
 )
+from attnkit.evidence.quick import QuickForm
 from attnkit.evidence.record import Records
 from attnkit.evidence.values import values_in_words
 from attnkit.evidence.verdict import judge_statement
@@ -32,7 +33,6 @@ from attnkit.evidence.words import (
     tuning_table,
 )
 from attnkit.experiment.experiment import from_params
-from attnkit.ui.claims.rerun import quick_trials
 from attnkit.ui.claims.rerun_area import guess_in_words, lab_links, markdown_table
 from attnkit.ui.lab.lab import MOST_COLUMNS
 from attnkit.ui.markdown import plain
@@ -369,7 +369,7 @@ def test_predictions_that_failed_are_seen_as_such_in_the_cells_of_claims():
 def test_the_links_set_up_what_was_compared():
     """Every claim's open in the Lab, which shows so many columns."""
     for name, claim in CLAIMS.items():
-        trials = quick_trials(claim, evidence_of_all()[name], 0)
+        trials = QuickForm.of(claim, evidence_of_all()[name]).trials(0)
         found = dict(lab_links([trial.experiment for trial in trials]))
         for params, trial in zip(found.values(), trials, strict=True):
             experiment, opened = trial.experiment, from_params(params)
@@ -380,7 +380,15 @@ def test_the_links_set_up_what_was_compared():
 def test_a_run_is_explained_beside_the_shipped_verdict_and_a_guess_judged_by_more_seeds():
     """In a plain sentence where they differ; by the run itself where nothing is shipped."""
     one, two = small_claim(), claim_of(worse("Q=K", "QKV"), worse("K=V", "QKV"))
-    assert disagreement(ClaimInWords(one), HELD) == ""
+    levels = {HELD: 0.5, UNDECIDED: 1.0}
+
+    def run_of(claim, own):
+        level = levels[own]
+        run = made_up(claim, MadeUp(**QUIET, QKV=1.0, Q_K=level, K_V=level), quick=True)
+        assert run.judgement.verdict is own
+        return run
+
+    assert disagreement(ClaimInWords(one), run_of(one, HELD)) == ""
     for claim, own, shipped, told in (
         (one, HELD, HELD, None),
         (one, UNDECIDED, HELD, "8 seeds are few: no verdict. The shipped one rests on 17."),
@@ -388,7 +396,7 @@ def test_a_run_is_explained_beside_the_shipped_verdict_and_a_guess_judged_by_mor
         (one, HELD, UNDECIDED, "stricter"),
         (one, HELD, FAILED, "the opposite of the shipped 17"),
     ):
-        text = disagreement(ClaimInWords(claim, unable(claim), shipped), own)
+        text = disagreement(ClaimInWords(claim, unable(claim), shipped), run_of(claim, own))
         assert told in text if told else text == ""
     for run, shipped, told in (
         (HELD, None, "Your guess was right."),

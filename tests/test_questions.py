@@ -12,9 +12,11 @@ from attnkit.claims import CLAIMS, Verdict
 from attnkit.claims.base import arm
 from attnkit.claims.statements import no_worse, worse
 from attnkit.evidence.gathering import gather
+from attnkit.evidence.listing import readable, to_markdown
 from attnkit.evidence.question import Answer, Numbers, Reply, Topic
-from attnkit.evidence.questions import QUESTIONS, WHY
+from attnkit.evidence.questions import QUESTIONS, WHY, answers_in_markdown
 from attnkit.evidence.record import Curve, Records, load_shipped
+from attnkit.figures.evidence_report import to_html
 from attnkit.foundation.language import Message
 
 VERDICTS = tuple(Verdict)
@@ -221,6 +223,21 @@ def test_what_diverged_or_was_not_run_is_told_in_words(evidence):
     told = [text for one in QUESTIONS.values() for text in Answer(one, quick).numbers]
     assert well_formed(*told)
     assert any("not run" in text for text in told)
+
+
+def test_answers_of_a_quick_form_that_tests_a_part_of_a_claim_read_well():
+    """What is not tested is undecided."""
+    shipped, bench = load_shipped(), MadeUp(lambda _: None)
+    planned = Records.of(
+        made_up(CLAIMS[name], bench, quick=True, records=shipped) for name in shipped
+    )
+    assert any(len(one.own_findings) < len(one.claim.statements) for one in planned.values())
+    for question in QUESTIONS.values():
+        answer = Answer(question, planned)
+        assert well_formed(answer.conclusion, *filter(None, [answer.reason, *answer.numbers]))
+    assert readable(planned).startswith("claim ")
+    assert "Quick form" in to_html(planned)
+    assert all([to_markdown(planned), answers_in_markdown(planned), planned.to_json()])
 
 
 def test_shipped_answers_read_well():

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
@@ -274,7 +274,7 @@ class Claim(Plotted):
 
     @property
     def quick_seeds(self) -> int:
-        """Number of seeds of the quick form: half of the full form's, enough for a verdict."""
+        """Number of seeds of the quick form that no record plans: half of the full form's."""
         half = min(self.n_seeds // 2, QUICK_SEEDS)
         return min(self.n_seeds, max(LEAST_SEEDS, half))
 
@@ -300,8 +300,12 @@ class Claim(Plotted):
 
         All other arms are shown beside them and play no part in the verdict.
         """
-        names = {arm.name for arm in self.compared_arms}
-        names |= {arm.recipe_of for arm in self.compared_arms}
+        return self.arms_of(self.statements)
+
+    def arms_of(self, statements: Iterable[Statement]) -> tuple[Arm, ...]:
+        """Return the arms of some of its statements, and arms whose recipes these use."""
+        names = {name for statement in statements for name in statement.arms}
+        names |= {arm.recipe_of for arm in self.arms if arm.name in names}
         return tuple(arm for arm in self.arms if arm.name in names)
 
     @cached_property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -17,6 +18,12 @@ if TYPE_CHECKING:
     from attnkit.claims import Claim
     from attnkit.evidence.record import Records
 
+QUICK_MINUTES = 10
+"""Time for the quick form of all claims."""
+
+MOST_MINUTES = 10_000
+"""Longest time for the quick form that can be set."""
+
 LAST_FIRST_SEED = 800_000
 """Largest first seed; learning rates of claims are tuned on larger seeds."""
 
@@ -29,7 +36,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="use half of the seeds (6 to 20) and the shipped learning rates",
+        help="use few seeds and the shipped learning rates, and test only the statement that "
+        "refutes a claim in the shipped evidence",
+    )
+    parser.add_argument(
+        "--minutes",
+        help="time for --quick: the cheapest claims come first, and none begins that would end "
+        "later; default: 10, and no limit if claims are named",
     )
     parser.add_argument("--first-seed", help="seeds count up from this number")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
@@ -68,6 +81,7 @@ def _run(arguments: argparse.Namespace) -> int:
         0,
         LAST_FIRST_SEED,
     )
+    minutes = _minutes(arguments)
     check_files(arguments, "json", "html", "table")
     chosen = [CLAIMS[name] for name in dict.fromkeys(arguments.claims or CLAIMS)]
     interrupted = False
@@ -78,7 +92,14 @@ def _run(arguments: argparse.Namespace) -> int:
         if missing:
             say(f"nothing is shipped for {', '.join(missing)}")
     else:
-        records, interrupted = _gather(arguments, chosen, first_seed)
+        records, interrupted = _gather(arguments, chosen, first_seed, minutes)
+        late = [] if interrupted else [claim.id for claim in chosen if claim.id not in records]
+        if late:
+            say(
+                f"{len(records)} of {len(chosen)} claims were tested in {minutes:.0f} min. Not "
+                f"reached: {', '.join(late)}. Repeat the command to go on (what is trained is "
+                "kept), name some of them, or set --minutes."
+            )
     in_table = records
     with Saving() as saving:
         saving.file("--json", arguments.json, records.to_json())
@@ -97,8 +118,17 @@ def _run(arguments: argparse.Namespace) -> int:
     return INTERRUPTED if interrupted else 0
 
 
+def _minutes(arguments: argparse.Namespace) -> float:
+    """Return the time for the quick form; infinite if there is no limit."""
+    if arguments.minutes is None:
+        return QUICK_MINUTES if arguments.quick and not arguments.claims else math.inf
+    if not arguments.quick or arguments.list:
+        raise BadInput("--minutes: allowed with --quick, and without --list")
+    return whole_number("--minutes", arguments.minutes, 1, MOST_MINUTES)
+
+
 def _gather(
-    arguments: argparse.Namespace, chosen: list[Claim], first_seed: int
+    arguments: argparse.Namespace, chosen: list[Claim], first_seed: int, minutes: float
 ) -> tuple[Records, bool]:
     """Return the records that were gathered, and whether gathering was interrupted."""
     from platformdirs import user_cache_path
@@ -115,7 +145,12 @@ def _gather(
     bench = Bench(folder, arguments.device, say, fresh=arguments.fresh)
     finished = Records()
     gathered = gather(
-        chosen, bench, quick=arguments.quick, first_seed=first_seed, records=load_shipped()
+        chosen,
+        bench,
+        quick=arguments.quick,
+        first_seed=first_seed,
+        records=load_shipped(),
+        minutes=minutes,
     )
     try:
         folder.mkdir(parents=True, exist_ok=True)

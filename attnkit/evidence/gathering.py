@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -17,6 +19,7 @@ from attnkit.claims import Claim, Verdict
 from attnkit.claims.base import Arm
 from attnkit.claims.measures import MEASURES, measured, multiples
 from attnkit.evidence.curve import Curve
+from attnkit.evidence.quick import QuickForm
 from attnkit.evidence.record import Evidence, FirstRun, rivals_of
 from attnkit.evidence.stored import Array
 from attnkit.evidence.trials import (
@@ -215,15 +218,19 @@ def gather(
     quick: bool = False,
     first_seed: int = FIRST_SEED,
     records: Mapping[str, Evidence] | None = None,
+    minutes: float = math.inf,
 ) -> Iterator[Evidence]:
     """Gather the evidence for claims, one after the other.
 
     Args:
         claims: The claims.
         bench: Trains and measures the experiments.
-        quick: Whether the quick form is gathered: fewer seeds, and no longer runs.
+        quick: Whether the quick form is gathered, see `attnkit.evidence.quick`.
         first_seed: The first seed.
-        records: Records by id of the claim, whose recipes the quick form uses.
+        records: Records by id of the claim, which plan the quick form.
+        minutes: Time for the quick form. With a limit, the cheapest claims come first, and none
+            begins that is not expected to end in time. The pace of this machine is that of the
+            claims which are finished.
 
     Yields:
         The evidence for each claim.
@@ -231,16 +238,27 @@ def gather(
     Raises:
         Interrupted: If training was interrupted.
     """
+    known = records or {}
+    work: dict[str, float] = {}
+    if math.isfinite(minutes):
+        forms = {claim.id: QuickForm.of(claim, known.get(claim.id)) for claim in claims}
+        work = {name: form.work(bench.maker.engine) for name, form in forms.items()}
+        claims = sorted(claims, key=lambda claim: work[claim.id])
+    end, done, seconds = time.monotonic() + 60 * minutes, 0.0, 0.0
     for number, claim in enumerate(claims, 1):
+        if done and time.monotonic() + seconds / done * work[claim.id] > end:
+            return
         bench.say(f"{number}/{len(claims)} {claim.id}")
-        yield _gather_one(claim, bench, quick, first_seed, (records or {}).get(claim.id))
+        evidence = _gather_one(claim, bench, quick, first_seed, known.get(claim.id))
+        done, seconds = done + work.get(claim.id, 0.0), seconds + evidence.seconds
+        yield evidence
 
 
 def _gather_one(
     claim: Claim, bench: Bench, quick: bool, first_seed: int, record: Evidence | None
 ) -> Evidence:
     seconds, model_steps = bench.seconds, bench.model_steps
-    n_seeds = claim.quick_seeds if quick else claim.n_seeds
+    form = QuickForm.of(claim, record) if quick else None
     tasks = [arm.experiment.task for arm in claim.arms]
     evidence = Evidence(
         claim=claim,
@@ -248,7 +266,7 @@ def _gather_one(
         hash=claim.hash,
         quick=quick,
         first_seed=first_seed,
-        n_seeds=n_seeds,
+        n_seeds=claim.n_seeds if form is None else form.n_seeds,
         scores={},
         tuned={},
         experiments=(),
@@ -258,13 +276,12 @@ def _gather_one(
         **bench.maker._asdict(),
         first_run=FirstRun() if quick else bench.begin(claim),
     )
-    if quick:
-        recorded = record.tuned if record is not None and record.current else {}
-        evidence = _with_arms(evidence, claim.judged_arms, bench, recorded)
+    if form is not None:
+        evidence = _with_arms(evidence, form.arms, bench, form.tuned)
     else:
         evidence = _with_rivals(_with_arms(evidence, claim.trained_arms, bench, {}), bench)
-        findings = list(zip(claim.statements, evidence.findings, strict=True))
-        if any(s.unable and finding.verdict is Verdict.HELD for s, finding in findings):
+        found = evidence.own_findings
+        if any(s.unable and finding.verdict is Verdict.HELD for s, finding in found):
             evidence = _with_arms(evidence, claim.confirmation[0], bench, {})
         evidence = _with_arms(evidence, [arm for _, arm in evidence.lost], bench, {})
     return replace(

@@ -6,7 +6,7 @@ has shown, such as a failure with one seed in a hundred, is therefore taken for 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -60,8 +60,14 @@ def power_of(evidence: Evidence, n_seeds: int, n_together: int = 1) -> float:
     Arms are compared with their best recipes alone, so for a variant that loses this is the most
     that can be expected.
     """
-    pilot = [
+    return power(pilot_of(evidence, evidence.statements), n_seeds, (1 - LEVEL) / n_together)
+
+
+def pilot_of(
+    evidence: Evidence, statements: Iterable[Statement]
+) -> list[tuple[Statement, Float64[np.ndarray, " s"]]]:
+    """Return statements with their differences in a record, see `power`."""
+    return [
         (statement, differences(statement, evidence.scores_at(statement.measure, statement.at)))
-        for statement in evidence.statements
+        for statement in statements
     ]
-    return power(pilot, n_seeds, (1 - LEVEL) / n_together)

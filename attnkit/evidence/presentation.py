@@ -339,14 +339,14 @@ def _cache(ready: int, kept: int) -> str:
     return tr("{ready:,}, or {kept:,} if computed again at every step", ready=ready, kept=kept)
 
 
-def disagreement(shipped: ClaimInWords, own_verdict: Verdict) -> str:
+def disagreement(shipped: ClaimInWords, own: Evidence) -> str:
     """Return why the verdict of a run of few seeds differs from the shipped one, if it does."""
-    claim, verdict, record = shipped.claim, shipped.verdict, shipped.evidence
+    verdict, record, own_verdict = shipped.verdict, shipped.evidence, own.judgement.verdict
     if verdict is None or record is None or own_verdict is verdict:
         return ""
-    seeds = {"n_own": claim.quick_seeds, "n_shipped": record.n_seeds}
+    seeds = {"n_own": own.n_seeds, "n_shipped": record.n_seeds}
     if own_verdict is Verdict.UNDECIDED:
-        n_statements = len(claim.statements)
+        n_statements = len(own.own_findings)
         if n_statements > 1:
             return tr(
                 "{n_own} seeds are few, all the more for a claim that says {n_statements} things "

@@ -55,7 +55,8 @@ class Sentence:
         """Return the verdict on the claim, or on its statement, if the evidence is read alone."""
         if self.statement is None:
             return evidence.judgement.verdict
-        return evidence.findings[self.statement].verdict
+        finding = evidence.finding_on(self.statement)
+        return Verdict.UNDECIDED if finding is None else finding.verdict
 
     def verdict_together(self, records: Records) -> Verdict:
         """Return the verdict if all claims are read together.
@@ -65,7 +66,9 @@ class Sentence:
         if self.statement is None:
             return records.verdicts[self.claim]
         record = records[self.claim]
-        finding = record.findings[self.statement]
+        finding = record.finding_on(self.statement)
+        if finding is None:
+            return Verdict.UNDECIDED  # the quick form does not test it
         n_together = 1 if record.quick else records.n_together
         stands = min(finding.p_held, finding.p_not) <= (1 - LEVEL) / n_together
         return finding.verdict if stands else Verdict.UNDECIDED
@@ -161,7 +164,8 @@ class Numbers:
             if not arm.startswith("#"):
                 return _number(evidence, arm, form)
             at = int(arm[1:]) - 1
-            effect = effect_in_words(evidence.statements[at], evidence.findings[at])
+            statement, finding = evidence.claim.statements[at], evidence.finding_on(at)
+            effect = "" if finding is None else effect_in_words(statement, finding)
             return effect or tr("unknown")
 
         return re.sub(r"\{([^}]*)\}", number, tr(self.template))

@@ -67,7 +67,7 @@ class Evidence(Plotted):
         claim: The claim.
         version: Version of attnkit.
         hash: Hash of the claim when it was measured.
-        quick: Whether this is the quick form: fewer seeds, no arms that confirm an inability.
+        quick: Whether this is the quick form, see `attnkit.evidence.quick`.
         first_seed: First seed of the arms; the others follow.
         n_seeds: Number of seeds; some arms have only the first of them.
         scores: Arm → measure → (k, s) scores at 1, 2, 4, ... times the base steps; NaN where a run
@@ -135,15 +135,28 @@ class Evidence(Plotted):
 
     @property
     def statements(self) -> tuple[Statement, ...]:
-        """The statements of the claim, and measured ones that confirm an inability."""
-        further = self.claim.confirmation[1]
-        measured = (s for s in further if all(name in self.scores for name in s.arms))
-        return (*self.claim.statements, *measured)
+        """Statements whose arms are measured: of the claim, and those that confirm an inability.
+
+        The quick form may leave out some statements of the claim.
+        """
+        known = (*self.claim.statements, *self.claim.confirmation[1])
+        return tuple(s for s in known if all(name in self.scores for name in s.arms))
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
         """The finding on every statement, in the order of `statements`."""
         return tuple(map(self._finding, self.statements))
+
+    @property
+    def own_findings(self) -> list[tuple[Statement, Finding]]:
+        """The measured statements of the claim itself, with their findings."""
+        own = self.claim.statements
+        found = zip(self.statements, self.findings, strict=True)
+        return [(statement, finding) for statement, finding in found if statement in own]
+
+    def finding_on(self, index: int) -> Finding | None:
+        """Return the finding on a statement of the claim by its index; None if it is not tested."""
+        return dict(self.own_findings).get(self.claim.statements[index])
 
     def _finding(self, statement: Statement) -> Finding:
         """Return the finding on a statement, with every recipe of the arm that is worse."""
@@ -165,7 +178,7 @@ class Evidence(Plotted):
     @property
     def losers(self) -> tuple[str, ...]:
         """Names of the arms that have lost a comparison in which seeds are counted."""
-        found = zip(self.claim.statements, self.findings, strict=False)
+        found = self.own_findings
         names = (loser(s, finding) for s, finding in found if not s.measured.compares_means)
         return tuple(dict.fromkeys(name for name in names if name is not None))
 
@@ -175,11 +188,9 @@ class Evidence(Plotted):
 
         An arm that is called unable is not followed: other arms confirm that.
         """
-        if any(name not in self.scores for one in self.claim.statements for name in one.arms):
-            return ()  # only a part of the arms is measured
         names = [
             name
-            for statement, finding in zip(self.claim.statements, self.findings, strict=False)
+            for statement, finding in self.own_findings
             if statement.measure == "accuracy"
             and not statement.unable
             and (name := loser(statement, finding)) is not None
@@ -189,8 +200,12 @@ class Evidence(Plotted):
 
     @property
     def judgement(self) -> Judgement:
-        """The verdict on this claim alone, not corrected for other claims."""
-        return judge(self.findings)
+        """The verdict on this claim alone, not corrected for other claims.
+
+        A claim holds only if all its statements were tested.
+        """
+        all_tested = len(self.own_findings) == len(self.claim.statements)
+        return judge(self.findings, all_tested=all_tested)
 
     @property
     def current(self) -> bool:

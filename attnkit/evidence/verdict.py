@@ -346,9 +346,14 @@ def still_rises(accuracy: np.ndarray) -> bool:
     return bool(len(gains) < 2 or (gains > STILL_RISES).any())
 
 
-def judge(findings: Sequence[Finding]) -> Judgement:
-    """Return the verdict on a claim from the findings on its statements, which must all hold."""
-    p_held = max(finding.p_held for finding in findings)
+def judge(findings: Sequence[Finding], *, all_tested: bool = True) -> Judgement:
+    """Return the verdict on a claim from the findings on its statements, which must all hold.
+
+    Args:
+        findings: The findings on the statements that were tested.
+        all_tested: Whether all were; otherwise the claim may be refuted, but cannot hold.
+    """
+    p_held = max(finding.p_held for finding in findings) if all_tested else 1.0
     p_not = min(1.0, len(findings) * min(finding.p_not for finding in findings))
     alpha = 1 - LEVEL
     if p_held <= alpha and p_held <= p_not:

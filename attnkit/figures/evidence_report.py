@@ -159,11 +159,14 @@ def _quick(records: Records) -> str:
     quick = [record for record in records.values() if record.quick]
     if not quick:
         return ""
+    sizes = sorted({record.n_seeds for record in quick})
+    seeds = f"{sizes[0]} to {sizes[-1]}" if len(sizes) > 1 else str(sizes[0])
     subject = "All records" if len(quick) == len(records) else f"{len(quick)} records"
     return (
         f'\n<p class="note"><strong>Quick form.</strong> {subject} here have only '
-        f"{quick[0].n_seeds} seeds, each verdict is read alone, and nothing was trained longer "
-        "to make sure of an inability. Intervals are wide; the full form may say otherwise.</p>"
+        f"{seeds} seeds, each verdict is read alone, a claim that its shipped record refutes "
+        "is tested by one statement, and nothing was trained longer to make sure of an inability. "
+        "Intervals are wide; the full form may say otherwise.</p>"
     )
 
 

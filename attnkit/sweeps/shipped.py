@@ -13,6 +13,7 @@ SHIPPED = {
     "width_tuned": "Phone book: head width and entries, tuned",
     "width": "Phone book: head width and entries, as in the Lab",
     "direction": "Directed relation (who reports to whom): heads, head width, layers",
+    "relations": "Directed relations held in the weights: head width, heads, names",
     "catalogue": "Phone book of 16 entries: 41 variants by head width",
     "sort_steps": "Sort: steps, at twice the learning rate",
 }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,9 +10,9 @@ import streamlit as st
 
 from attnkit import __version__
 from attnkit.claims import Claim, Verdict
+from attnkit.evidence.quick import QuickForm
 from attnkit.evidence.record import Evidence
-from attnkit.evidence.trials import Trial, comparing_trials
-from attnkit.evidence.tuning import Tuned
+from attnkit.evidence.trials import Trial
 from attnkit.service.jobs import Watcher
 from attnkit.training.snapshot import Snapshot
 from attnkit.ui.series import Series
@@ -30,14 +29,14 @@ class ClaimRerun(Series):
 
     Attributes:
         claim: The claim.
-        trials: Its trials, whose experiments are the series.
-        tuned: Tuned recipe by arm, of the arms whose recipe is shipped.
+        form: Its quick form.
+        trials: The trials of this form, whose experiments are the series.
         guess: The verdict that the visitor guessed, if any.
     """
 
     claim: Claim
+    form: QuickForm
     trials: list[Trial]
-    tuned: Mapping[str, Tuned]
     guess: Verdict | None = None
     _scores: _Scores = field(default_factory=dict)
     _drawn: tuple[object, Evidence] | None = None
@@ -50,7 +49,7 @@ class ClaimRerun(Series):
     @property
     def untuned(self) -> bool:
         """Whether some arm has its task's own learning rate, because no recipe is tuned."""
-        return any(arm.name not in self.tuned for arm in self.claim.judged_arms)
+        return any(arm.name not in self.form.tuned for arm in self.form.arms)
 
     def keep(self, snapshot: Snapshot) -> None:
         """Take over the scores of the trial that has just finished."""
@@ -83,9 +82,9 @@ class ClaimRerun(Series):
             n_seeds=len(self.seeds),
             scores={
                 arm.name: {name: measured.get(arm.name, {}).get(name, nothing) for name in measures}
-                for arm in self.claim.judged_arms
+                for arm in self.form.arms
             },
-            tuned=self.tuned,
+            tuned=self.form.tuned,
             experiments=tuple(trial.experiment.to_text() for trial in self.trials),
             model_steps=model_steps(self.trials),
             seconds=self.seconds,
@@ -95,13 +94,6 @@ class ClaimRerun(Series):
 def model_steps(trials: list[Trial]) -> int:
     """Return the number of optimiser steps of single models in all trials."""
     return sum(t.experiment.n_runs * t.experiment.training.steps for t in trials)
-
-
-def quick_trials(claim: Claim, shipped: Evidence | None, first_seed: int) -> list[Trial]:
-    """Return the trials of a claim's quick form, with shipped recipes or the tasks' own."""
-    tuned = {} if shipped is None else shipped.tuned
-    recipes = {name: one.recipe for name, one in tuned.items()}
-    return comparing_trials(claim.judged_arms, recipes, claim.quick_seeds, first_seed)
 
 
 def fresh_seed(n_seeds: int) -> int:
@@ -134,11 +126,10 @@ class ClaimReruns:
     ) -> None:
         """Train a claim on new seeds, and stop the run that trained for this visitor before."""
         self.stop()
-        trials = quick_trials(claim, shipped, fresh_seed(claim.quick_seeds))
-        names = {arm.name for arm in claim.judged_arms}
-        tuned = {} if shipped is None else {n: t for n, t in shipped.tuned.items() if n in names}
+        form = QuickForm.of(claim, shipped)
+        trials = form.trials(fresh_seed(form.n_seeds))
         experiments = [trial.experiment for trial in trials]
-        rerun = ClaimRerun(claim, trials, tuned, guess, experiments=experiments, watcher=watcher)
+        rerun = ClaimRerun(claim, form, trials, guess, experiments=experiments, watcher=watcher)
         self.known[claim.id] = rerun
         rerun.go_on()
 

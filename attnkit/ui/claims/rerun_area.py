@@ -9,6 +9,7 @@ import streamlit as st
 
 from attnkit.claims import Claim, Verdict
 from attnkit.evidence.presentation import ClaimInWords, disagreement
+from attnkit.evidence.quick import QuickForm
 from attnkit.evidence.record import Evidence
 from attnkit.evidence.words import Table, finding_in_words, tested_in_words
 from attnkit.experiment import Experiment, from_text
@@ -18,13 +19,15 @@ from attnkit.foundation import tables
 from attnkit.foundation.language import in_language, tr, tr_n
 from attnkit.foundation.settings import InvalidExperiment, message_of
 from attnkit.foundation.words import listed
+from attnkit.training.pace import duration_in_words
 from attnkit.ui import components, widgets
-from attnkit.ui.claims.rerun import ClaimRerun, ClaimReruns, model_steps, open_reruns, quick_trials
+from attnkit.ui.claims.rerun import ClaimRerun, ClaimReruns, open_reruns
 from attnkit.ui.lab.guess_words import outcome_in_words
 from attnkit.ui.lab.lab import MOST_COLUMNS
 from attnkit.ui.language import page_link
 from attnkit.ui.markdown import plain
 from attnkit.ui.server.presence import watcher
+from attnkit.ui.server.service import training_service
 from attnkit.ui.server.turns import fragment
 from attnkit.ui.session import with_hidden
 
@@ -52,7 +55,7 @@ def claim_rerun_area(
     """
     st.subheader(tr("Predict, then run it now"), anchor=False)
     try:
-        quick_trials(words.claim, words.evidence, 0)
+        QuickForm.of(words.claim, words.evidence).trials(0)
     except InvalidExperiment as error:  # a claim of a plugin may be wrong
         reason = tr("This claim cannot be run: {reason}.", reason=tr(message_of(error)))
         st.error(plain(reason), icon=":material/error:")
@@ -169,23 +172,24 @@ def _status_line(words: ClaimInWords, reruns: ClaimReruns) -> str:
 
 def _plan_text(claim: Claim, record: Evidence | None) -> str:
     """Return what pressing the button trains, and how long it takes."""
-    trials = quick_trials(claim, record, 0)
-    n_runs = sum(trial.experiment.n_runs for trial in trials)
-    n_seeds = claim.quick_seeds
-    if record is None or not record.model_steps:
+    form = QuickForm.of(claim, record)
+    experiments = [trial.experiment for trial in form.trials(0)]
+    n_runs = sum(experiment.n_runs for experiment in experiments)
+    if not form.tuned:
         return tr(
             "Trains {n_models} models on {n_seeds} new seeds, each at its task’s own learning "
             "rate: none is tuned yet.",
             n_models=n_runs,
-            n_seeds=n_seeds,
+            n_seeds=form.n_seeds,
         )
-    seconds = record.seconds / record.model_steps * model_steps(trials)
+    service = training_service()
+    seconds = sum(service.estimate(one, watcher(), reuse=False) for one in experiments)
     return tr(
-        "Trains {n_models} models on {n_seeds} new seeds. That took about {seconds:.0f} s when we "
-        "recorded it.",
+        "Trains {n_models} models on {n_seeds} new seeds. Here that takes about {time} if nothing "
+        "else trains.",
         n_models=n_runs,
-        n_seeds=n_seeds,
-        seconds=max(seconds, 1),
+        n_seeds=form.n_seeds,
+        time=duration_in_words(seconds),
     )
 
 
@@ -202,7 +206,15 @@ def _show_outcome(rerun: ClaimRerun, words: ClaimInWords, reason: str) -> None:
         if rerun.guess is not (own_verdict if verdict is None else verdict):
             sentences.append(plain(reason))
     sentences.append(plain(ClaimInWords(rerun.claim, evidence, own_verdict).found))
-    sentences.append(disagreement(words, own_verdict))
+    if len(rerun.form.statements) < len(rerun.claim.statements):
+        sentences.append(
+            tr(
+                "Of the {n} things that this claim says, only one was tested: the one that the "
+                "shipped evidence refutes.",
+                n=len(rerun.claim.statements),
+            )
+        )
+    sentences.append(disagreement(words, evidence))
     if rerun.untuned:
         sentences.append(tr("Learning rates were each task’s own, for none is tuned yet."))
     with st.container(key="outcome"):
@@ -214,7 +226,8 @@ def _links_to_lab(words: ClaimInWords) -> None:
     """Draw links to the experiments that the shipped evidence compares, or a run would compare."""
     experiments: list[Experiment]
     if words.evidence is None:
-        experiments = [trial.experiment for trial in quick_trials(words.claim, None, 0)]
+        trials = QuickForm.of(words.claim, None).trials(0)
+        experiments = [trial.experiment for trial in trials]
     else:
         experiments = [from_text(text) for text in words.evidence.experiments]
     with st.container(horizontal=True, key="lab_links"):
@@ -238,10 +251,13 @@ def beside_table(own: Evidence, shipped: ClaimInWords) -> str:
         (tr("verdict"), *(f"{verdict.mark} {tr(verdict)}" for _, _, verdict in columns)),
         *(
             (
-                tested_in_words(statement, own.findings[index]),
-                *(finding_in_words(statement, r.findings[index]) for _, r, _ in columns),
+                tested_in_words(statement, dict(own.own_findings)[statement]),
+                *(
+                    finding_in_words(statement, dict(record.own_findings)[statement])
+                    for _, record, _ in columns
+                ),
             )
-            for index, statement in enumerate(own.claim.statements)
+            for statement, _ in own.own_findings
         ),
     ]
     head = ("", *(name for name, _, _ in columns))

@@ -20,6 +20,7 @@ from attnkit.evidence.presentation import (
     total_in_words,
 )
 from attnkit.evidence.question import Answer, guesses
+from attnkit.evidence.quick import QuickForm
 from attnkit.evidence.record import Evidence, Records
 from attnkit.evidence.simulation import errors_in_words
 from attnkit.evidence.verdict import RULE
@@ -291,7 +292,8 @@ def show_claim(words: ClaimInWords, choice: QuestionChoice) -> None:
         )
     if evidence is None or hidden:
         show_source(words)
-    question = tr("What will {n} new seeds say about this claim?", n=claim.quick_seeds)
+    n_seeds = QuickForm.of(claim, evidence).n_seeds
+    question = tr("What will {n} new seeds say about this claim?", n=n_seeds)
     with beside_run(words, question, BETS, words.reason):
         if evidence is None:
             not_run_yet([claim.id])
