@@ -16,9 +16,7 @@ from attnkit.__main__ import main
 from attnkit.claims import CLAIMS, FAMILIES, register_claim
 from attnkit.claims.base import (
     FOLLOWING_SEEDS,
-    LEAST_SEEDS,
     LONGEST,
-    QUICK_SEEDS,
     SCHEDULES,
     Seen,
     arm,
@@ -58,7 +56,6 @@ def test_a_claim_can_be_shown_trained_and_judged(claim):
     assert claim.seen in get_args(Seen)
     assert claim.question.endswith("?")
     assert 10 <= claim.n_seeds <= 160
-    assert claim.quick_seeds == max(LEAST_SEEDS, min(QUICK_SEEDS, claim.n_seeds // 2))
 
     further, confirming = claim.confirmation
     arms = (*claim.arms, *further)

@@ -14,6 +14,7 @@ from attnkit.command import claims as command
 from attnkit.command.outputs import marks
 from attnkit.evidence import gathering, record
 from attnkit.evidence.listing import readable, to_markdown
+from attnkit.evidence.quick import NEW_SEED
 from attnkit.evidence.record import Records, load_shipped
 from attnkit.evidence.trials import FIRST_SEED
 from attnkit.experiment import memory as limits
@@ -110,15 +111,27 @@ def test_claims_are_run_and_told_on_the_screen_or_in_a_file(claims, tmp_path):
     ]
 
 
-def test_the_quick_form_of_all_claims_ends_in_time(claims, monkeypatch):
-    """It names what was not reached; claims that are named are all tested."""
+def test_the_quick_form_of_all_claims_ends_in_time_and_goes_on_if_it_is_repeated(
+    claims, monkeypatch, tmp_path
+):
+    """It names what was not reached and writes no table without it; named claims are tested."""
     monkeypatch.setattr(command, "QUICK_MINUTES", 0)
-    one = claims("--quick", "--json", "-")
-    assert [told["id"] for told in told_in(one)] == ["first"]
-    assert "1 of 2 claims were tested in 0 min. Not reached: second. Repeat" in one[2]
-    both = claims("first", "second", "--quick", "--json", "-")
-    assert [told["id"] for told in told_in(both)] == ["first", "second"]
-    assert "Not reached" not in both[2]
+    page = tmp_path / "page.md"
+    page.write_text(f"{BEGIN}\nold\n{END}\n", encoding="utf-8")
+    ask = ("--quick", "--json", "-", "--table", str(page))
+    part = claims(*ask)
+    (told,) = told_in(part)
+    assert (told["id"], told["first_seed"]) == ("first", NEW_SEED)
+    assert "1 of 2 claims were tested; the others would end after" in part[2]
+    assert " 0 min: second. " in part[2]
+    assert "--table: not written" in part[2]
+    assert "old" in page.read_text(encoding="utf-8")
+    whole = claims(*ask)
+    assert [told["id"] for told in told_in(whole)] == ["first", "second"]
+    assert "would end" not in whole[2]
+    assert "old" not in page.read_text(encoding="utf-8")
+    named = claims("second", "first", "--quick", "--fresh", "--json", "-")
+    assert [told["id"] for told in told_in(named)] == ["second", "first"]
 
 
 def test_what_is_shipped_is_listed_and_written(claims, trained, shipped, tmp_path):

@@ -369,7 +369,7 @@ def test_predictions_that_failed_are_seen_as_such_in_the_cells_of_claims():
 def test_the_links_set_up_what_was_compared():
     """Every claim's open in the Lab, which shows so many columns."""
     for name, claim in CLAIMS.items():
-        trials = QuickForm.of(claim, evidence_of_all()[name]).trials(0)
+        trials = QuickForm.of(claim, evidence_of_all()[name], whole=True).trials(0)
         found = dict(lab_links([trial.experiment for trial in trials]))
         for params, trial in zip(found.values(), trials, strict=True):
             experiment, opened = trial.experiment, from_params(params)

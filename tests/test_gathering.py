@@ -290,7 +290,7 @@ def test_the_quick_form_trains_judged_arms_on_few_seeds():
     evidence = made_up(small_claim(), MadeUp(QKV=1.0, Q_K=0.5), quick=True, first_seed=11)
     assert evidence.quick
     assert set(evidence.scores) == set(evidence.tuned) == {"Q=K", "QKV"}
-    assert evidence.seeds == range(11, 11 + small_claim().n_seeds // 2)
+    assert evidence.seeds == range(11, 11 + 8)
     arms = (arm("Q=K", recipe_of="K=V", **TINY), arm("K=V", **TINY), arm("QKV", **TINY))
     evidence = made_up(small_claim(arms=arms), quick=True)
     assert evidence.tuned["Q=K"] == evidence.tuned["K=V"] != evidence.tuned["QKV"]

@@ -25,10 +25,10 @@ from attnkit.evidence.presentation import (
 )
 from attnkit.evidence.question import Answer
 from attnkit.evidence.questions import QUESTIONS, WHY
+from attnkit.evidence.quick import NEW_SEED
 from attnkit.evidence.record import Records
 from attnkit.service.service import Refused, TrainingService
 from attnkit.sweeps import shipped as shipped_sweeps
-from attnkit.ui.claims import rerun
 from attnkit.ui.claims.choice import ALL, CLAIM, NEW, SHOWN, VIEW
 from attnkit.ui.markdown import plain
 from attnkit.ui.pages.questions import BETS
@@ -284,8 +284,8 @@ def test_a_claim_is_guessed_run_on_new_seeds_and_told_beside_the_guess(small):
     tab = view(tab, ALL)  # it went on while its visitor was elsewhere
     assert not tab.radio[0].disabled
     assert (first.finished, first.n_finished) == (True, 2)
-    assert len(first.seeds) == small.quick_seeds == 8
-    assert min(first.seeds) >= rerun.FIRST_SEED
+    assert len(first.seeds) == 8
+    assert min(first.seeds) >= NEW_SEED
     told = ("Your guess was ", "Learning rates were each task’s own", "| your run |")
     for words in (*told, f"{first.seeds[0]} to {first.seeds[-1]}"):
         assert words in said(tab)

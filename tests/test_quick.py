@@ -1,17 +1,21 @@
 """The quick form of claims: what is tested again, with how many seeds, and in what time."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from small_claims import TINY, MadeUp, made_up, small_claim
 
 from attnkit.claims import CLAIMS, Verdict
-from attnkit.claims.base import LEAST_SEEDS, QUICK_SEEDS, arm
+from attnkit.claims.base import arm
 from attnkit.claims.statements import worse
-from attnkit.evidence.gathering import gather
+from attnkit.evidence import gathering
+from attnkit.evidence.gathering import Bench, gather, work_of_claim
 from attnkit.evidence.power import pilot_of, power
-from attnkit.evidence.quick import LIKELY, QuickForm
+from attnkit.evidence.presentation import ClaimInWords
+from attnkit.evidence.quick import LIKELY, MOST_SEEDS, NEW_SEED, QuickForm
 from attnkit.evidence.record import load_shipped
+from attnkit.figures.evidence import describe_evidence
 
 HELD, FAILED, UNDECIDED = Verdict
 
@@ -21,6 +25,13 @@ def of_two(**given):
     arms = (arm("Q=K", up_to=2, **TINY), arm("K=V", **TINY), arm("QKV", **TINY))
     own = {"arms": arms, "statements": (worse("Q=K", "QKV"), worse("K=V", "QKV")), "n_seeds": 40}
     return small_claim(**{**own, **given})
+
+
+def steps_times(n, name):
+    """Return a small claim whose arms train for n times the usual steps."""
+    longer = TINY | {"steps": n * TINY["steps"]}
+    arms = tuple(arm(sharing, **longer) for sharing in ("Q=K", "K=V", "QKV"))
+    return small_claim(name, arms=arms, statements=(worse("Q=K", "QKV"),))
 
 
 def quiet(**accuracy):
@@ -39,16 +50,18 @@ def names(form):
 def test_a_refuted_claim_is_tested_by_the_cheapest_statement_that_refutes_it():
     """A claim that held or is undecided needs all of them, as does one without a record."""
     claim = of_two()
-    refuted = QuickForm.of(claim, made_up(claim, quiet(QKV=1.0, Q_K=1.0, K_V=1.0)))
-    assert (refuted.statements, names(refuted)) == (claim.statements[1:], ["K=V", "QKV"])
-    first = QuickForm.of(claim, made_up(claim, quiet(QKV=1.0, Q_K=1.0, K_V=0.5)))
-    assert (first.statements, names(first)) == (claim.statements[:1], ["Q=K", "QKV"])
+    refuted = made_up(claim, quiet(QKV=1.0, Q_K=1.0, K_V=1.0))
+    assert names(QuickForm.of(claim, refuted)) == ["K=V", "QKV"]
+    assert QuickForm.of(claim, refuted, whole=True).arms == claim.arms
+    first = made_up(claim, quiet(QKV=1.0, Q_K=1.0, K_V=0.5))
+    assert names(QuickForm.of(claim, first)) == ["Q=K", "QKV"]
     held = made_up(claim, quiet(QKV=1.0, Q_K=0.5, K_V=0.5))
     stale = made_up(small_claim(), quiet(QKV=1.0, Q_K=1.0))
     for record in (held, replace(stale, claim=claim), None):
         form = QuickForm.of(claim, record)
-        assert form.statements == claim.statements
-        assert set(form.tuned) == ({"Q=K", "K=V", "QKV"} if record is held else set())
+        assert form.arms == claim.arms
+        assert form.untuned == (record is not held)
+        assert form.untuned or set(form.tuned) == {"Q=K", "K=V", "QKV"}
 
 
 def test_an_arm_whose_recipe_is_taken_over_is_trained_as_well():
@@ -61,15 +74,22 @@ def test_an_arm_whose_recipe_is_taken_over_is_trained_as_well():
 
 
 def test_a_claim_of_which_a_part_was_tested_is_refuted_or_undecided():
-    """It never holds, however clear its part is."""
+    """It never holds, however clear its part is, and its words promise no more."""
     claim = of_two()
     record = made_up(claim, quiet(QKV=1.0, Q_K=0.5, K_V=1.0))
+    assert not record.is_partial
     for level, verdict in ((1.0, FAILED), (0.5, UNDECIDED)):
         bench = quiet(QKV=1.0, K_V=level)
         run = made_up(claim, bench, quick=True, records={claim.id: record})
         assert set(run.scores) == {"K=V", "QKV"}
-        assert [statement for statement, _ in run.own_findings] == [claim.statements[1]]
+        assert run.is_partial
+        assert list(run.own_findings) == [claim.statements[1]]
         assert run.judgement.verdict is verdict
+        words = ClaimInWords(claim, run, verdict)
+        assert words.outlook == ""
+        assert "probably" not in words.found
+        assert "Read together" not in words.tested
+        assert describe_evidence(run)
 
 
 # how many seeds
@@ -83,26 +103,57 @@ def test_the_fewest_seeds_are_taken_that_are_likely_to_decide():
         form = QuickForm.of(claim, made_up(claim, bench))
         assert form.n_seeds == planned
         assert {len(trial.experiment.seeds) for trial in form.trials(5)} == {planned}
+    for n_seeds, planned in ((6, 6), (30, 15), (60, MOST_SEEDS)):
+        assert QuickForm.of(small_claim(n_seeds=n_seeds), None).n_seeds == planned
 
 
-def test_every_shipped_claim_is_planned_from_its_record():
+@pytest.mark.parametrize("whole", [False, True])
+def test_every_shipped_claim_is_planned_from_its_record(whole):
     """The planned seeds are likely to decide, or they are as many as the quick form may have."""
     for name, shipped in load_shipped().items():
-        claim, form = CLAIMS[name], QuickForm.of(CLAIMS[name], shipped)
-        assert LEAST_SEEDS <= form.n_seeds <= claim.n_seeds
-        assert set(names(form)) == set(form.tuned)
-        likely = power(pilot_of(shipped, form.statements), form.n_seeds) >= LIKELY
-        assert likely or form.n_seeds == min(QUICK_SEEDS, claim.n_seeds)
+        claim, form = CLAIMS[name], QuickForm.of(CLAIMS[name], shipped, whole=whole)
+        arms = set(names(form))
+        assert arms == set(form.tuned) <= set(shipped.scores)
+        tested = [s for s in claim.statements if arms.issuperset(s.arms)]
+        assert len(tested) == len(claim.statements) or not whole
+        likely = power(pilot_of(shipped, tested), form.n_seeds) >= LIKELY
+        assert likely or form.n_seeds == min(MOST_SEEDS, claim.n_seeds)
 
 
 # in what time
 
 
-@pytest.mark.parametrize("minutes", [0, 60])
-def test_the_cheapest_claims_come_first_and_none_begins_that_would_end_too_late(minutes):
-    """The first one tells the pace, and is tested in any case."""
-    long = tuple(replace(one, up_to=4) for one in small_claim().arms)
-    claims = [small_claim("long", arms=long), small_claim("short")]
-    tested = gather(claims, quiet(QKV=1.0, Q_K=0.5), quick=True, minutes=minutes)
-    expected = ["short", "long"] if minutes else ["short"]
-    assert [evidence.claim.id for evidence in tested] == expected
+@pytest.mark.parametrize(("minutes", "reached"), [(0, 1), (2, 2), (60, 3)])
+def test_the_cheapest_claims_come_first_and_none_begins_that_would_end_too_late(
+    minutes, reached, monkeypatch
+):
+    """Those before tell the pace; the first one is tested in any case."""
+    now = [0.0]
+    monkeypatch.setattr(gathering, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    class Timed(MadeUp):
+        """A bench that trains for a minute of made-up time per unit of work."""
+
+        def measure(self, trial):
+            now[0] += 60 * self.work(trial)
+            return super().measure(trial)
+
+    claims = [steps_times(4, "long"), steps_times(1, "short"), steps_times(2, "middle")]
+    records = {one.id: made_up(one, quiet(QKV=1.0, Q_K=0.5)) for one in claims}
+    bench = Timed(lambda _: None, QKV=1.0, Q_K=0.5)
+    tested = gather(claims, bench, quick=True, records=records, minutes=minutes)
+    assert [one.claim.id for one in tested] == ["short", "middle", "long"][:reached]
+
+
+def test_what_has_to_be_tuned_first_counts_ten_times_and_what_is_kept_nothing(tmp_path):
+    """So that the same command reaches further when it is repeated."""
+    claim = steps_times(1, "short")
+    record = made_up(claim, quiet(QKV=1.0, Q_K=0.5))
+    bench = Bench(tmp_path, "cpu")
+    known, unknown = (work_of_claim(claim, bench, one, NEW_SEED) for one in (record, None))
+    assert unknown == pytest.approx(10 * known)
+    assert known > 0
+    for trial in QuickForm.of(claim, record).trials(NEW_SEED):
+        bench.measure(trial)
+    assert work_of_claim(claim, bench, record, NEW_SEED) == 0
+    assert work_of_claim(claim, bench, record, NEW_SEED + 1) == known

@@ -64,9 +64,6 @@ FOLLOWING_SEEDS = 20
 SHOWN_SEEDS = 20
 """Largest number of seeds of an arm that is shown and not judged."""
 
-QUICK_SEEDS = 20
-"""Most seeds of the quick form: with fewer, seeds that are all alike do not show "no worse"."""
-
 LEAST_SEEDS = 6
 """Fewest seeds that allow a verdict: with 5 pairs the two-sided p of a sign test is at least
 0.0625."""
@@ -271,12 +268,6 @@ class Claim(Plotted):
         for name in (name for statement in self.statements for name in statement.arms):
             if name not in names:
                 raise ValueError(f"statements: got the arm {name!r}, allowed {', '.join(names)}")
-
-    @property
-    def quick_seeds(self) -> int:
-        """Number of seeds of the quick form that no record plans: half of the full form's."""
-        half = min(self.n_seeds // 2, QUICK_SEEDS)
-        return min(self.n_seeds, max(LEAST_SEEDS, half))
 
     @property
     def compared_arms(self) -> tuple[Arm, ...]:

@@ -36,15 +36,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="use few seeds and the shipped learning rates, and test only the statement that "
-        "refutes a claim in the shipped evidence",
+        help="test with few new seeds and the shipped learning rates and, of a claim that the "
+        "shipped evidence refutes, only one statement that does so",
     )
     parser.add_argument(
         "--minutes",
-        help="time for --quick: the cheapest claims come first, and none begins that would end "
-        "later; default: 10, and no limit if claims are named",
+        help="time for --quick: the cheapest claims come first, and further ones begin if they are "
+        "expected to end in time; default: 10, and no limit if claims are named",
     )
-    parser.add_argument("--first-seed", help="seeds count up from this number")
+    parser.add_argument(
+        "--first-seed",
+        help="seeds count up from this number; default: that of the shipped evidence, and new "
+        "seeds with --quick",
+    )
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument("--json", metavar="FILE", help="write the evidence here; - for the screen")
     parser.add_argument("--html", metavar="FILE", help="write one standalone page")
@@ -67,6 +71,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from attnkit.claims import CLAIMS
     from attnkit.evidence.listing import readable, to_markdown
     from attnkit.evidence.questions import answers_in_markdown
+    from attnkit.evidence.quick import NEW_SEED
     from attnkit.evidence.record import SHIPPED, Records, load_shipped
     from attnkit.evidence.trials import FIRST_SEED
     from attnkit.figures.evidence_report import to_html
@@ -75,16 +80,17 @@ def _run(arguments: argparse.Namespace) -> int:
         known_name("claim", name, CLAIMS)
     if arguments.ship and (arguments.quick or arguments.list or os.environ.get(PLUGINS)):
         raise BadInput(f"--ship: allowed without --quick, --list and {PLUGINS}")
+    usual_seed = NEW_SEED if arguments.quick else FIRST_SEED
     first_seed = whole_number(
         "--first-seed",
-        str(FIRST_SEED) if arguments.first_seed is None else arguments.first_seed,
+        str(usual_seed) if arguments.first_seed is None else arguments.first_seed,
         0,
         LAST_FIRST_SEED,
     )
     minutes = _minutes(arguments)
     check_files(arguments, "json", "html", "table")
     chosen = [CLAIMS[name] for name in dict.fromkeys(arguments.claims or CLAIMS)]
-    interrupted = False
+    interrupted, late = False, ""
     shipped = load_shipped()
     if arguments.list:
         records = Records.of(shipped[claim.id] for claim in chosen if claim.id in shipped)
@@ -92,14 +98,18 @@ def _run(arguments: argparse.Namespace) -> int:
         if missing:
             say(f"nothing is shipped for {', '.join(missing)}")
     else:
-        records, interrupted = _gather(arguments, chosen, first_seed, minutes)
-        late = [] if interrupted else [claim.id for claim in chosen if claim.id not in records]
-        if late:
-            say(
-                f"{len(records)} of {len(chosen)} claims were tested in {minutes:.0f} min. Not "
-                f"reached: {', '.join(late)}. Repeat the command to go on (what is trained is "
-                "kept), name some of them, or set --minutes."
-            )
+        finished, interrupted = _gather(arguments, chosen, first_seed, minutes)
+        records = Records.of(finished[claim.id] for claim in chosen if claim.id in finished)
+        if not interrupted:
+            late = ", ".join(claim.id for claim in chosen if claim.id not in finished)
+    if late:
+        say(
+            f"{len(records)} of {len(chosen)} claims were tested; the others would end after more "
+            f"than {minutes:.0f} min: {late}. Name some of them, set --minutes, or repeat the "
+            "command, which keeps what is trained."
+        )
+        if arguments.table is not None:
+            say("--table: not written, because it needs all of these claims")
     in_table = records
     with Saving() as saving:
         saving.file("--json", arguments.json, records.to_json())
@@ -109,7 +119,7 @@ def _run(arguments: argparse.Namespace) -> int:
             known = shipped | records
             in_table = Records({name: known[name] for name in CLAIMS if name in known})
             saving.file("--ship", str(SHIPPED), in_table.to_json(summarised=False))
-        if not interrupted:
+        if not interrupted and not late:
             saving.table(arguments, to_markdown(in_table), answers_in_markdown(in_table))
         if arguments.json == SCREEN:
             sys.stdout.write(records.to_json())

@@ -35,6 +35,7 @@ from attnkit.experiment import Experiment
 from attnkit.foundation.documents import MOST_BYTES, parse_json, read_file
 from attnkit.foundation.files import write_file
 from attnkit.training.maker import Maker
+from attnkit.training.pace import training_work
 from attnkit.training.results import Result
 from attnkit.training.training import pick_device, train
 
@@ -93,6 +94,10 @@ class Measurements:
 
 
 _MEASUREMENTS = TypeAdapter(Measurements)
+
+
+TUNING_WORK = 10
+"""Work of a quick form whose recipes are tuned first, as a multiple of that without tuning."""
 
 
 class Interrupted(Exception):
@@ -159,6 +164,17 @@ class Bench:
         self.seconds += sum(found.seconds for found in measurements)
         self.model_steps += experiment.n_runs * experiment.training.steps
         return dict(zip(trial.cells, measurements, strict=True))
+
+    def work(self, trial: Trial) -> float:
+        """Return the work of the runs of a trial that are not in the cache, see `training_work`."""
+        experiment, up_to = trial.experiment, trial.up_to
+        missing = [
+            variant
+            for variant in experiment.sharing
+            if self._cached(experiment.replace(sharing=[variant]), up_to) is None
+        ]
+        untrained = experiment.replace(sharing=missing or experiment.sharing)
+        return training_work(untrained, self.maker.engine) if missing else 0.0
 
     def begin(self, claim: Claim) -> FirstRun:
         """Return the date, prediction and rule of the first run of a claim.
@@ -228,9 +244,8 @@ def gather(
         quick: Whether the quick form is gathered, see `attnkit.evidence.quick`.
         first_seed: The first seed.
         records: Records by id of the claim, which plan the quick form.
-        minutes: Time for the quick form. With a limit, the cheapest claims come first, and none
-            begins that is not expected to end in time. The pace of this machine is that of the
-            claims which are finished.
+        minutes: Time for the quick form. With a limit, the cheapest claims come first. All but the
+            first begin only if they are expected to end in time, at the pace of those before them.
 
     Yields:
         The evidence for each claim.
@@ -239,19 +254,28 @@ def gather(
         Interrupted: If training was interrupted.
     """
     known = records or {}
-    work: dict[str, float] = {}
+    work = dict.fromkeys((claim.id for claim in claims), 0.0)
     if math.isfinite(minutes):
-        forms = {claim.id: QuickForm.of(claim, known.get(claim.id)) for claim in claims}
-        work = {name: form.work(bench.maker.engine) for name, form in forms.items()}
+        work = {
+            claim.id: work_of_claim(claim, bench, known.get(claim.id), first_seed)
+            for claim in claims
+        }
         claims = sorted(claims, key=lambda claim: work[claim.id])
-    end, done, seconds = time.monotonic() + 60 * minutes, 0.0, 0.0
+    began, done = time.monotonic(), 0.0
     for number, claim in enumerate(claims, 1):
-        if done and time.monotonic() + seconds / done * work[claim.id] > end:
+        seconds = time.monotonic() - began
+        if done and seconds * (1 + work[claim.id] / done) > 60 * minutes:
             return
         bench.say(f"{number}/{len(claims)} {claim.id}")
-        evidence = _gather_one(claim, bench, quick, first_seed, known.get(claim.id))
-        done, seconds = done + work.get(claim.id, 0.0), seconds + evidence.seconds
-        yield evidence
+        yield _gather_one(claim, bench, quick, first_seed, known.get(claim.id))
+        done += work[claim.id]
+
+
+def work_of_claim(claim: Claim, bench: Bench, record: Evidence | None, first_seed: int) -> float:
+    """Return the work of a claim's quick form, without the runs that are in the cache."""
+    form = QuickForm.of(claim, record)
+    work = sum(map(bench.work, form.trials(first_seed)))
+    return work * TUNING_WORK if form.untuned else work
 
 
 def _gather_one(
@@ -280,7 +304,7 @@ def _gather_one(
         evidence = _with_arms(evidence, form.arms, bench, form.tuned)
     else:
         evidence = _with_rivals(_with_arms(evidence, claim.trained_arms, bench, {}), bench)
-        found = evidence.own_findings
+        found = evidence.own_findings.items()
         if any(s.unable and finding.verdict is Verdict.HELD for s, finding in found):
             evidence = _with_arms(evidence, claim.confirmation[0], bench, {})
         evidence = _with_arms(evidence, [arm for _, arm in evidence.lost], bench, {})

@@ -32,7 +32,11 @@ def to_markdown(records: Records) -> str:
 
 def _reading_note(records: Records) -> str:
     if any(record.quick for record in records.values()):
-        return "Quick form: each verdict is read alone, at 95%."
+        partial = [name for name, record in records.items() if record.is_partial]
+        note = "Quick form: each verdict is read alone, at 95%."
+        if partial:
+            note += f" Only one statement that refutes the shipped claim: {', '.join(partial)}."
+        return note
     first = ", ".join(str(seed) for seed in sorted({r.first_seed for r in records.values()}))
     return (
         f"Verdicts are read together, at a level of 5% (Holm). {errors_in_words()} Seeds count up "

@@ -28,7 +28,7 @@ def power(
     """Return the probability that seeds decide a claim, for or against it.
 
     Args:
-        pilot: Each statement of the claim with its differences, as
+        pilot: Each tested statement with its differences, as
             `attnkit.evidence.verdict.differences` returns them. Statements with as many differences
             are resampled with the same seeds.
         n_seeds: Number of seeds.

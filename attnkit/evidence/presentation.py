@@ -17,6 +17,7 @@ from attnkit.evidence.power import power_of
 from attnkit.evidence.provenance import made_in_words, seen_in_words
 from attnkit.evidence.record import Evidence, Records
 from attnkit.evidence.values import values_in_words
+from attnkit.evidence.verdict import Finding
 from attnkit.evidence.words import (
     finding_in_words,
     followed_in_words,
@@ -125,6 +126,8 @@ class ClaimInWords:
         """Probability that more seeds would decide the claim; empty if it is decided."""
         if self.evidence is None or self.verdict is not Verdict.UNDECIDED:
             return ""
+        if self.evidence.is_partial:
+            return ""  # it cannot hold, with however many seeds
         n_seeds = 2 * self.evidence.n_seeds
         probability = power_of(self.evidence, n_seeds, self.n_together)
         if probability < 0.01:
@@ -151,9 +154,14 @@ class ClaimInWords:
             return ""
         statement, finding = main_statement(self.evidence, self.verdict)
         found = found_in_words(statement, finding)
-        if self.verdict is Verdict.UNDECIDED is not finding.verdict:
+        if self._stands_alone(finding):
             found = tr("This is probably true: “{sentence}”", sentence=found)
         return f"{found} ({values_in_words(self.evidence, statement, finding)})."
+
+    def _stands_alone(self, finding: Finding) -> bool:
+        """Return whether only the other claims leave undecided what a finding decides."""
+        is_whole = self.evidence is not None and not self.evidence.is_partial
+        return is_whole and self.verdict is Verdict.UNDECIDED is not finding.verdict
 
     @property
     def found_in_numbers(self) -> str:
@@ -176,7 +184,7 @@ class ClaimInWords:
             tr("Tested: “{statement}”.", statement=tested_in_words(statement, finding)),
             tr(_ENDINGS[finding.verdict]),
         ]
-        if self.verdict is Verdict.UNDECIDED is not finding.verdict:
+        if self._stands_alone(finding):
             sentences.append(tr("Read together with all other claims, the claim is undecided."))
         return " ".join([finding.verdict.mark, *sentences])
 

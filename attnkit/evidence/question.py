@@ -51,12 +51,18 @@ class Sentence:
         }
         return texts[verdict]
 
+    def is_tested(self, records: Records) -> bool:
+        """Return whether there is a record of the claim that tests its statement."""
+        if self.claim not in records or self.statement is None:
+            return self.claim in records
+        record = records[self.claim]
+        return record.claim.statements[self.statement] in record.own_findings
+
     def verdict_alone(self, evidence: Evidence) -> Verdict:
         """Return the verdict on the claim, or on its statement, if the evidence is read alone."""
         if self.statement is None:
             return evidence.judgement.verdict
-        finding = evidence.finding_on(self.statement)
-        return Verdict.UNDECIDED if finding is None else finding.verdict
+        return evidence.own_findings[evidence.claim.statements[self.statement]].verdict
 
     def verdict_together(self, records: Records) -> Verdict:
         """Return the verdict if all claims are read together.
@@ -66,9 +72,7 @@ class Sentence:
         if self.statement is None:
             return records.verdicts[self.claim]
         record = records[self.claim]
-        finding = record.finding_on(self.statement)
-        if finding is None:
-            return Verdict.UNDECIDED  # the quick form does not test it
+        finding = record.own_findings[record.claim.statements[self.statement]]
         n_together = 1 if record.quick else records.n_together
         stands = min(finding.p_held, finding.p_not) <= (1 - LEVEL) / n_together
         return finding.verdict if stands else Verdict.UNDECIDED
@@ -164,7 +168,8 @@ class Numbers:
             if not arm.startswith("#"):
                 return _number(evidence, arm, form)
             at = int(arm[1:]) - 1
-            statement, finding = evidence.claim.statements[at], evidence.finding_on(at)
+            statement = evidence.claim.statements[at]
+            finding = evidence.own_findings.get(statement)
             effect = "" if finding is None else effect_in_words(statement, finding)
             return effect or tr("unknown")
 
@@ -301,7 +306,7 @@ class Answer:
         """
         texts, answers = [], set()
         for sentence in self.question.conclusion:
-            if sentence.claim not in self.records:
+            if not sentence.is_tested(self.records):
                 continue
             alone = sentence.verdict_alone(self.records[sentence.claim])
             answers.add(sentence.text(alone).split()[0].strip(",:"))  # in English
@@ -316,7 +321,7 @@ class Answer:
         return " ".join(
             tr(sentence.text(sentence.verdict_together(self.records)))
             for sentence in self.question.reason
-            if sentence.claim in self.records
+            if sentence.is_tested(self.records)
         )
 
     @property

@@ -1,34 +1,37 @@
 """The quick form of a claim: few runs with which readers see for themselves what a record says.
 
-The record plans them. A claim that did not hold is refuted by one statement, so the statement that
-refuted it is tested again, and no other one; a claim that held needs all its statements. The number
-of seeds is the smallest that decides with a probability of `LIKELY`, if new seeds are like those of
-the record. If none does, it is as large as it may be. Nothing is tuned again, and no arm is trained
-for longer.
+The record plans them. The number of seeds is the smallest that decides with a probability of
+`LIKELY`, if new seeds are like those of the record. A claim that did not hold is refuted by any one
+of its statements that failed, so the cheapest of these can be tested alone; a claim that held needs
+all its statements. Recorded recipes are used, and no arm is trained for longer than its claim says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from attnkit.claims import Claim, Verdict
-from attnkit.claims.base import QUICK_SEEDS, Arm
-from attnkit.claims.statements import Statement
+from attnkit.claims.base import LEAST_SEEDS, Arm
 from attnkit.evidence.power import pilot_of, power
 from attnkit.evidence.record import Evidence
 from attnkit.evidence.trials import Trial, comparing_trials
 from attnkit.evidence.tuning import Tuned
-from attnkit.training.engine import Engine
-from attnkit.training.pace import training_work, work_of
+from attnkit.training.pace import work_of
+
+NEW_SEED = 70_000
+"""First seed of new runs, which no shipped record has used."""
 
 LIKELY = 0.9
 """Probability that the planned seeds decide."""
 
-SIZES = (8, 12, 17, QUICK_SEEDS)
-"""Planned numbers of seeds. They are few, so that claims share the runs of equal arms. 17 is the
-smallest number with which seeds that are all alike show "no worse"."""
+MOST_SEEDS = 20
+"""Most seeds of the quick form."""
+
+SIZES = (8, 12, 17, MOST_SEEDS)
+"""Planned numbers of seeds. There are only four, so that claims share the runs of equal arms. With
+17 seeds and more, seeds that are all alike show "no worse"."""
 
 
 @dataclass(frozen=True)
@@ -36,58 +39,71 @@ class QuickForm:
     """The runs of a claim's quick form.
 
     Attributes:
-        statements: The statements of the claim that are tested.
-        arms: Arms of these statements, and arms whose recipes they use.
+        arms: Arms of the statements that are tested, and arms whose recipes they use.
         n_seeds: Number of seeds of every arm.
         tuned: Arm → its recorded recipe; empty without a record.
     """
 
-    statements: tuple[Statement, ...]
     arms: tuple[Arm, ...]
     n_seeds: int
     tuned: Mapping[str, Tuned]
 
     @staticmethod
-    def of(claim: Claim, record: Evidence | None) -> QuickForm:
-        """Return the quick form of a claim; without a current record, that of all statements."""
+    def of(claim: Claim, record: Evidence | None, *, whole: bool = False) -> QuickForm:
+        """Return the quick form of a claim.
+
+        Without a current record all statements are tested, with half of the seeds of the full form.
+
+        Args:
+            claim: The claim.
+            record: Its record, which plans the form.
+            whole: Whether all statements are tested, even if one that failed would do.
+        """
         if record is None or not record.current:
-            return QuickForm(claim.statements, claim.judged_arms, claim.quick_seeds, {})
-        return _planned(record)
+            n_seeds = max(LEAST_SEEDS, min(MOST_SEEDS, claim.n_seeds // 2))
+            return QuickForm(claim.judged_arms, n_seeds, {})
+        return _planned(record, whole)
+
+    @property
+    def untuned(self) -> bool:
+        """Whether no recipe is recorded."""
+        return not self.tuned
 
     def trials(self, first_seed: int) -> list[Trial]:
         """Return the trials; an arm without a recorded recipe has the settings of its task."""
         recipes = {name: one.recipe for name, one in self.tuned.items()}
         return comparing_trials(self.arms, recipes, self.n_seeds, first_seed)
 
-    def work(self, engine: Engine) -> float:
-        """Return the work of the runs with an engine, see `training_work`."""
-        return sum(training_work(trial.experiment, engine) for trial in self.trials(0))
-
 
 @lru_cache(maxsize=256)
-def _planned(record: Evidence) -> QuickForm:
-    """Return the cheapest form that is likely to decide as the record did."""
+def _planned(record: Evidence, whole: bool) -> QuickForm:
+    """Return the cheapest form that is likely to decide, or the one that is the most likely to."""
     claim = record.claim
-    refuting = [(s,) for s, found in record.own_findings if found.verdict is Verdict.FAILED]
-    is_refuted = record.judgement.verdict is Verdict.FAILED
-    choices = refuting if is_refuted and refuting else [claim.statements]
-    planned = [(statements, *_seeds_for(record, statements)) for statements in choices]
+    choices = [claim.judged_arms]
+    if record.judgement.verdict is Verdict.FAILED and not whole:
+        findings = record.own_findings.items()
+        failed = [s for s, finding in findings if finding.verdict is Verdict.FAILED]
+        choices = [claim.arms_of([statement]) for statement in failed] or choices
+    plans = [(arms, *_seeds_for(record, arms)) for arms in choices]
 
-    def costs(plan: tuple[tuple[Statement, ...], int, bool]) -> tuple[bool, float]:
-        statements, n_seeds, is_likely = plan
-        experiments = [arm.experiment for arm in claim.arms_of(statements)]
-        return not is_likely, n_seeds * sum(work_of(e, e.sharing[0]) for e in experiments)
+    def cost(plan: tuple[tuple[Arm, ...], int, float]) -> tuple[float, float]:
+        arms, n_seeds, probability = plan
+        experiments = [arm.experiment for arm in arms]
+        work = n_seeds * sum(work_of(e, e.sharing[0]) for e in experiments)
+        return (0.0, work) if probability >= LIKELY else (1.0, -probability)
 
-    statements, n_seeds, _ = min(planned, key=costs)
-    arms = claim.arms_of(statements)
+    arms, n_seeds, _ = min(plans, key=cost)
     tuned = {arm.name: record.tuned[arm.name] for arm in arms if arm.name in record.tuned}
-    return QuickForm(statements, arms, n_seeds, tuned)
+    return QuickForm(arms, n_seeds, tuned)
 
 
-def _seeds_for(record: Evidence, statements: tuple[Statement, ...]) -> tuple[int, bool]:
-    """Return the number of seeds that tests statements, and whether it is likely to decide."""
+def _seeds_for(record: Evidence, arms: Sequence[Arm]) -> tuple[int, float]:
+    """Return the number of seeds of some arms, and the probability that they decide."""
+    names = {arm.name for arm in arms}
+    statements = [s for s in record.claim.statements if names.issuperset(s.arms)]
     pilot = pilot_of(record, statements)
-    for n_seeds in SIZES:
-        if n_seeds <= record.claim.n_seeds and power(pilot, n_seeds) >= LIKELY:
-            return n_seeds, True
-    return min(SIZES[-1], record.claim.n_seeds), False
+    sizes = sorted({min(size, record.claim.n_seeds) for size in SIZES})
+    probabilities = {size: power(pilot, size) for size in sizes}
+    likely = [size for size in sizes if probabilities[size] >= LIKELY]
+    n_seeds = likely[0] if likely else sizes[-1]
+    return n_seeds, probabilities[n_seeds]

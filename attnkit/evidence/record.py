@@ -147,16 +147,17 @@ class Evidence(Plotted):
         """The finding on every statement, in the order of `statements`."""
         return tuple(map(self._finding, self.statements))
 
-    @property
-    def own_findings(self) -> list[tuple[Statement, Finding]]:
-        """The measured statements of the claim itself, with their findings."""
+    @cached_property
+    def own_findings(self) -> dict[Statement, Finding]:
+        """Statement → finding, of the measured statements of the claim itself."""
         own = self.claim.statements
         found = zip(self.statements, self.findings, strict=True)
-        return [(statement, finding) for statement, finding in found if statement in own]
+        return {statement: finding for statement, finding in found if statement in own}
 
-    def finding_on(self, index: int) -> Finding | None:
-        """Return the finding on a statement of the claim by its index; None if it is not tested."""
-        return dict(self.own_findings).get(self.claim.statements[index])
+    @property
+    def is_partial(self) -> bool:
+        """Whether some statement of the claim was not tested, as in the quick form."""
+        return len(self.own_findings) < len(self.claim.statements)
 
     def _finding(self, statement: Statement) -> Finding:
         """Return the finding on a statement, with every recipe of the arm that is worse."""
@@ -178,7 +179,7 @@ class Evidence(Plotted):
     @property
     def losers(self) -> tuple[str, ...]:
         """Names of the arms that have lost a comparison in which seeds are counted."""
-        found = self.own_findings
+        found = self.own_findings.items()
         names = (loser(s, finding) for s, finding in found if not s.measured.compares_means)
         return tuple(dict.fromkeys(name for name in names if name is not None))
 
@@ -190,7 +191,7 @@ class Evidence(Plotted):
         """
         names = [
             name
-            for statement, finding in self.own_findings
+            for statement, finding in self.own_findings.items()
             if statement.measure == "accuracy"
             and not statement.unable
             and (name := loser(statement, finding)) is not None
@@ -204,8 +205,7 @@ class Evidence(Plotted):
 
         A claim holds only if all its statements were tested.
         """
-        all_tested = len(self.own_findings) == len(self.claim.statements)
-        return judge(self.findings, all_tested=all_tested)
+        return judge(self.findings, all_tested=not self.is_partial)
 
     @property
     def current(self) -> bool:

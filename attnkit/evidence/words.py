@@ -112,7 +112,7 @@ def statements_table(evidence: Evidence) -> Table:
         tr("Difference"),
         tr("Verdict, read alone"),
     )
-    return Table(tr("All statements"), head, rows)
+    return Table(tr("Tested statements"), head, rows)
 
 
 def _seeds_in_words(evidence: Evidence, statement: Statement, finding: Finding) -> str:

@@ -199,7 +199,7 @@ def _chance(rows: Sequence[_Row]) -> list[Mark]:
 
 
 def _measure(evidence: Evidence, name: str | None) -> Measure:
-    return MEASURES[evidence.claim.statements[0].measure if name is None else name]
+    return MEASURES[evidence.statements[0].measure if name is None else name]
 
 
 def _rows_of(evidence: Evidence, measure: Measure) -> list[_Row]:
@@ -222,4 +222,4 @@ def _read_at(evidence: Evidence, name: str) -> int:
         if name in statement.arms:
             return statement.at
     followed = {arm.name: arm.up_to for _, arm in evidence.lost}
-    return followed.get(name, evidence.claim.statements[0].at)
+    return followed.get(name, evidence.statements[0].at)

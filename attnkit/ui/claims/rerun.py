@@ -10,15 +10,15 @@ import streamlit as st
 
 from attnkit import __version__
 from attnkit.claims import Claim, Verdict
-from attnkit.evidence.quick import QuickForm
+from attnkit.evidence.quick import NEW_SEED, QuickForm
 from attnkit.evidence.record import Evidence
 from attnkit.evidence.trials import Trial
 from attnkit.service.jobs import Watcher
 from attnkit.training.snapshot import Snapshot
 from attnkit.ui.series import Series
 
-FIRST_SEED, LAST_SEED = 70_000, 800_000
-"""The seeds of visitors' runs, beyond those of shipped evidence and below those of tuning."""
+LAST_SEED = 800_000
+"""Largest seed of visitors' runs, below those of tuning."""
 
 _Scores = dict[str, dict[str, np.ndarray]]
 
@@ -45,11 +45,6 @@ class ClaimRerun(Series):
     def seeds(self) -> tuple[int, ...]:
         """The seeds; some arms may have only the first of them."""
         return max((tuple(trial.experiment.seeds) for trial in self.trials), key=len)
-
-    @property
-    def untuned(self) -> bool:
-        """Whether some arm has its task's own learning rate, because no recipe is tuned."""
-        return any(arm.name not in self.form.tuned for arm in self.form.arms)
 
     def keep(self, snapshot: Snapshot) -> None:
         """Take over the scores of the trial that has just finished."""
@@ -86,19 +81,14 @@ class ClaimRerun(Series):
             },
             tuned=self.form.tuned,
             experiments=tuple(trial.experiment.to_text() for trial in self.trials),
-            model_steps=model_steps(self.trials),
+            model_steps=sum(t.experiment.n_runs * t.experiment.training.steps for t in self.trials),
             seconds=self.seconds,
         )
 
 
-def model_steps(trials: list[Trial]) -> int:
-    """Return the number of optimiser steps of single models in all trials."""
-    return sum(t.experiment.n_runs * t.experiment.training.steps for t in trials)
-
-
 def fresh_seed(n_seeds: int) -> int:
     """Return the first of `n_seeds` random consecutive seeds, most likely never used before."""
-    return FIRST_SEED + n_seeds * secrets.randbelow((LAST_SEED - FIRST_SEED) // n_seeds)
+    return NEW_SEED + n_seeds * secrets.randbelow((LAST_SEED - NEW_SEED) // n_seeds)
 
 
 @dataclass
@@ -126,7 +116,7 @@ class ClaimReruns:
     ) -> None:
         """Train a claim on new seeds, and stop the run that trained for this visitor before."""
         self.stop()
-        form = QuickForm.of(claim, shipped)
+        form = QuickForm.of(claim, shipped, whole=True)
         trials = form.trials(fresh_seed(form.n_seeds))
         experiments = [trial.experiment for trial in trials]
         rerun = ClaimRerun(claim, form, trials, guess, experiments=experiments, watcher=watcher)

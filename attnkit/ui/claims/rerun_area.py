@@ -19,7 +19,6 @@ from attnkit.foundation import tables
 from attnkit.foundation.language import in_language, tr, tr_n
 from attnkit.foundation.settings import InvalidExperiment, message_of
 from attnkit.foundation.words import listed
-from attnkit.training.pace import duration_in_words
 from attnkit.ui import components, widgets
 from attnkit.ui.claims.rerun import ClaimRerun, ClaimReruns, open_reruns
 from attnkit.ui.lab.guess_words import outcome_in_words
@@ -27,7 +26,7 @@ from attnkit.ui.lab.lab import MOST_COLUMNS
 from attnkit.ui.language import page_link
 from attnkit.ui.markdown import plain
 from attnkit.ui.server.presence import watcher
-from attnkit.ui.server.service import training_service
+from attnkit.ui.server.service import training_time
 from attnkit.ui.server.turns import fragment
 from attnkit.ui.session import with_hidden
 
@@ -55,7 +54,7 @@ def claim_rerun_area(
     """
     st.subheader(tr("Predict, then run it now"), anchor=False)
     try:
-        QuickForm.of(words.claim, words.evidence).trials(0)
+        QuickForm.of(words.claim, words.evidence, whole=True).trials(0)
     except InvalidExperiment as error:  # a claim of a plugin may be wrong
         reason = tr("This claim cannot be run: {reason}.", reason=tr(message_of(error)))
         st.error(plain(reason), icon=":material/error:")
@@ -172,24 +171,21 @@ def _status_line(words: ClaimInWords, reruns: ClaimReruns) -> str:
 
 def _plan_text(claim: Claim, record: Evidence | None) -> str:
     """Return what pressing the button trains, and how long it takes."""
-    form = QuickForm.of(claim, record)
+    form = QuickForm.of(claim, record, whole=True)
     experiments = [trial.experiment for trial in form.trials(0)]
     n_runs = sum(experiment.n_runs for experiment in experiments)
-    if not form.tuned:
+    if form.untuned:
         return tr(
             "Trains {n_models} models on {n_seeds} new seeds, each at its task’s own learning "
             "rate: none is tuned yet.",
             n_models=n_runs,
             n_seeds=form.n_seeds,
         )
-    service = training_service()
-    seconds = sum(service.estimate(one, watcher(), reuse=False) for one in experiments)
     return tr(
-        "Trains {n_models} models on {n_seeds} new seeds. Here that takes about {time} if nothing "
-        "else trains.",
+        "Trains {n_models} models on {n_seeds} new seeds. That takes {time}.",
         n_models=n_runs,
         n_seeds=form.n_seeds,
-        time=duration_in_words(seconds),
+        time=training_time(*experiments, reuse=False),
     )
 
 
@@ -206,16 +202,8 @@ def _show_outcome(rerun: ClaimRerun, words: ClaimInWords, reason: str) -> None:
         if rerun.guess is not (own_verdict if verdict is None else verdict):
             sentences.append(plain(reason))
     sentences.append(plain(ClaimInWords(rerun.claim, evidence, own_verdict).found))
-    if len(rerun.form.statements) < len(rerun.claim.statements):
-        sentences.append(
-            tr(
-                "Of the {n} things that this claim says, only one was tested: the one that the "
-                "shipped evidence refutes.",
-                n=len(rerun.claim.statements),
-            )
-        )
     sentences.append(disagreement(words, evidence))
-    if rerun.untuned:
+    if rerun.form.untuned:
         sentences.append(tr("Learning rates were each task’s own, for none is tuned yet."))
     with st.container(key="outcome"):
         st.markdown(" ".join(filter(None, sentences)))
@@ -251,13 +239,10 @@ def beside_table(own: Evidence, shipped: ClaimInWords) -> str:
         (tr("verdict"), *(f"{verdict.mark} {tr(verdict)}" for _, _, verdict in columns)),
         *(
             (
-                tested_in_words(statement, dict(own.own_findings)[statement]),
-                *(
-                    finding_in_words(statement, dict(record.own_findings)[statement])
-                    for _, record, _ in columns
-                ),
+                tested_in_words(statement, finding),
+                *(finding_in_words(statement, r.own_findings[statement]) for _, r, _ in columns),
             )
-            for statement, _ in own.own_findings
+            for statement, finding in own.own_findings.items()
         ),
     ]
     head = ("", *(name for name, _, _ in columns))

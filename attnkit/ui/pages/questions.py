@@ -292,7 +292,7 @@ def show_claim(words: ClaimInWords, choice: QuestionChoice) -> None:
         )
     if evidence is None or hidden:
         show_source(words)
-    n_seeds = QuickForm.of(claim, evidence).n_seeds
+    n_seeds = QuickForm.of(claim, evidence, whole=True).n_seeds
     question = tr("What will {n} new seeds say about this claim?", n=n_seeds)
     with beside_run(words, question, BETS, words.reason):
         if evidence is None:

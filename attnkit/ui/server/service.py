@@ -25,15 +25,16 @@ training_service = Singleton(_start_service, release=TrainingService.close)
 """Return the service; it is started with the server, or else with the first page."""
 
 
-def training_time(experiment: Experiment, *, reuse: bool = True) -> str:
-    """Return about how long an experiment will train, in words.
+def training_time(*experiments: Experiment, reuse: bool = True) -> str:
+    """Return about how long experiments will train, one after the other, in words.
 
     Args:
-        experiment: The experiment.
+        *experiments: The experiments.
         reuse: Whether finished runs are taken over, and not trained again.
     """
     service = training_service()
-    time = duration_in_words(service.estimate(experiment, reuse=reuse))
+    seconds = sum(service.estimate(experiment, reuse=reuse) for experiment in experiments)
+    time = duration_in_words(seconds)
     if service.n_active:
         # Translators: After "It takes" or a similar beginning of a sentence.
         return tr("about {time} on this server, longer while others train", time=time)
