@@ -59,6 +59,10 @@ _NEEDS_MORE = {
 """Sentences, without a full stop, about other variants, by setting."""
 
 
+_SHARES = mark("Share of the runs that solve the task: {variants}.")
+_UNSOLVED = mark("No run solves the task. Mean accuracy: {variants}.")
+
+
 def label_of(setting: str) -> str:
     """Return the label of a setting, or its name if no task has it."""
     for task in TASKS:
@@ -146,10 +150,10 @@ def _sentences(
         if (line := boundary(result, name, x, y, fixed)) is not None and line.measured.any()
     }
     if not found:
-        each = shortened([f"{_title(name)} {percent(shares[name])}" for name in trained])
-        shares_in_words = ", ".join(each)
-        text = tr("Share of the runs that solve the task: {variants}.", variants=shares_in_words)
-        return text, False
+        known = shares if shares.any() else runs["accuracy"].groupby(runs["sharing"]).mean()
+        each = shortened([f"{_title(name)} {percent(known[name])}" for name in trained])
+        template = _SHARES if shares.any() else _UNSOLVED
+        return tr(template, variants=", ".join(each)), False
     never, always = ([n for n in trained if shares[n] == share] for share in (0, 1))
     sentences = []
     if never:
