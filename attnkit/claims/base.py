@@ -272,7 +272,11 @@ class Claim(Plotted):
     @property
     def compared_arms(self) -> tuple[Arm, ...]:
         """Arms that a statement names, in the order of `arms`."""
-        names = {name for statement in self.statements for name in statement.arms}
+        return self.arms_of(self.statements)
+
+    def arms_of(self, statements: Iterable[Statement]) -> tuple[Arm, ...]:
+        """Return arms that some of the claim's statements name, in the order of `arms`."""
+        names = {name for statement in statements for name in statement.arms}
         return tuple(arm for arm in self.arms if arm.name in names)
 
     @property
@@ -291,12 +295,8 @@ class Claim(Plotted):
 
         All other arms are shown beside them and play no part in the verdict.
         """
-        return self.arms_of(self.statements)
-
-    def arms_of(self, statements: Iterable[Statement]) -> tuple[Arm, ...]:
-        """Return the arms of some of its statements, and arms whose recipes these use."""
-        names = {name for statement in statements for name in statement.arms}
-        names |= {arm.recipe_of for arm in self.arms if arm.name in names}
+        names = {arm.name for arm in self.compared_arms}
+        names |= {arm.recipe_of for arm in self.compared_arms}
         return tuple(arm for arm in self.arms if arm.name in names)
 
     @cached_property

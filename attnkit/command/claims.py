@@ -36,8 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="test with few new seeds and the shipped learning rates and, of a claim that the "
-        "shipped evidence refutes, only one statement that does so",
+        help="test with few new seeds and the shipped learning rates and, of a claim that did not "
+        "hold in the shipped evidence, only one of the statements that failed",
     )
     parser.add_argument(
         "--minutes",
@@ -103,10 +103,10 @@ def _run(arguments: argparse.Namespace) -> int:
         if not interrupted:
             late = ", ".join(claim.id for claim in chosen if claim.id not in finished)
     if late:
+        again = "" if arguments.fresh else " The same command goes on from here."
         say(
             f"{len(records)} of {len(chosen)} claims were tested; the others would end after more "
-            f"than {minutes:.0f} min: {late}. Name some of them, set --minutes, or repeat the "
-            "command, which keeps what is trained."
+            f"than {minutes:.0f} min: {late}. Name some of them, or set --minutes.{again}"
         )
         if arguments.table is not None:
             say("--table: not written, because it needs all of these claims")

@@ -173,8 +173,9 @@ class Bench:
             for variant in experiment.sharing
             if self._cached(experiment.replace(sharing=[variant]), up_to) is None
         ]
-        untrained = experiment.replace(sharing=missing or experiment.sharing)
-        return training_work(untrained, self.maker.engine) if missing else 0.0
+        if not missing:
+            return 0.0
+        return training_work(experiment.replace(sharing=missing), self.maker.engine)
 
     def begin(self, claim: Claim) -> FirstRun:
         """Return the date, prediction and rule of the first run of a claim.
@@ -245,7 +246,8 @@ def gather(
         first_seed: The first seed.
         records: Records by id of the claim, which plan the quick form.
         minutes: Time for the quick form. With a limit, the cheapest claims come first. All but the
-            first begin only if they are expected to end in time, at the pace of those before them.
+            first that is trained begin only if they are expected to end in time, at the pace of
+            those before them.
 
     Yields:
         The evidence for each claim.

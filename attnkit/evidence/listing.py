@@ -35,7 +35,10 @@ def _reading_note(records: Records) -> str:
         partial = [name for name, record in records.items() if record.is_partial]
         note = "Quick form: each verdict is read alone, at 95%."
         if partial:
-            note += f" Only one statement that refutes the shipped claim: {', '.join(partial)}."
+            note += (
+                " Of these claims only one statement was tested, which did not hold in the shipped "
+                f"evidence: {', '.join(partial)}."
+            )
         return note
     first = ", ".join(str(seed) for seed in sorted({r.first_seed for r in records.values()}))
     return (

@@ -17,7 +17,6 @@ from attnkit.evidence.power import power_of
 from attnkit.evidence.provenance import made_in_words, seen_in_words
 from attnkit.evidence.record import Evidence, Records
 from attnkit.evidence.values import values_in_words
-from attnkit.evidence.verdict import Finding
 from attnkit.evidence.words import (
     finding_in_words,
     followed_in_words,
@@ -123,11 +122,14 @@ class ClaimInWords:
 
     @property
     def outlook(self) -> str:
-        """Probability that more seeds would decide the claim; empty if it is decided."""
+        """Probability that more seeds would decide the claim.
+
+        Empty if it is decided, or if only a part of it was tested.
+        """
         if self.evidence is None or self.verdict is not Verdict.UNDECIDED:
             return ""
         if self.evidence.is_partial:
-            return ""  # it cannot hold, with however many seeds
+            return ""  # more seeds of a part do not tell whether the whole holds
         n_seeds = 2 * self.evidence.n_seeds
         probability = power_of(self.evidence, n_seeds, self.n_together)
         if probability < 0.01:
@@ -154,14 +156,15 @@ class ClaimInWords:
             return ""
         statement, finding = main_statement(self.evidence, self.verdict)
         found = found_in_words(statement, finding)
-        if self._stands_alone(finding):
+        if self._decided_alone:
             found = tr("This is probably true: “{sentence}”", sentence=found)
         return f"{found} ({values_in_words(self.evidence, statement, finding)})."
 
-    def _stands_alone(self, finding: Finding) -> bool:
-        """Return whether only the other claims leave undecided what a finding decides."""
-        is_whole = self.evidence is not None and not self.evidence.is_partial
-        return is_whole and self.verdict is Verdict.UNDECIDED is not finding.verdict
+    @property
+    def _decided_alone(self) -> bool:
+        """Whether the claim is decided read alone, and undecided together with the others."""
+        alone = None if self.evidence is None else self.evidence.judgement.verdict
+        return self.verdict is Verdict.UNDECIDED and alone in (Verdict.HELD, Verdict.FAILED)
 
     @property
     def found_in_numbers(self) -> str:
@@ -184,7 +187,7 @@ class ClaimInWords:
             tr("Tested: “{statement}”.", statement=tested_in_words(statement, finding)),
             tr(_ENDINGS[finding.verdict]),
         ]
-        if self._stands_alone(finding):
+        if self._decided_alone:
             sentences.append(tr("Read together with all other claims, the claim is undecided."))
         return " ".join([finding.verdict.mark, *sentences])
 

@@ -39,7 +39,8 @@ class QuickForm:
     """The runs of a claim's quick form.
 
     Attributes:
-        arms: Arms of the statements that are tested, and arms whose recipes they use.
+        arms: Arms of the statements that are tested; without a record, also those whose recipes
+            they use.
         n_seeds: Number of seeds of every arm.
         tuned: Arm → its recorded recipe; empty without a record.
     """
@@ -52,7 +53,8 @@ class QuickForm:
     def of(claim: Claim, record: Evidence | None, *, whole: bool = False) -> QuickForm:
         """Return the quick form of a claim.
 
-        Without a current record all statements are tested, with half of the seeds of the full form.
+        Without a current record all statements are tested, with half of the seeds of the full form,
+        at least `LEAST_SEEDS` and at most `MOST_SEEDS`.
 
         Args:
             claim: The claim.
@@ -79,7 +81,7 @@ class QuickForm:
 def _planned(record: Evidence, whole: bool) -> QuickForm:
     """Return the cheapest form that is likely to decide, or the one that is the most likely to."""
     claim = record.claim
-    choices = [claim.judged_arms]
+    choices = [claim.compared_arms]
     if record.judgement.verdict is Verdict.FAILED and not whole:
         findings = record.own_findings.items()
         failed = [s for s, finding in findings if finding.verdict is Verdict.FAILED]

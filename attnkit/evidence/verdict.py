@@ -353,8 +353,8 @@ def judge(findings: Sequence[Finding], *, all_tested: bool = True) -> Judgement:
         findings: The findings on the statements that were tested.
         all_tested: Whether all were; otherwise the claim may be refuted, but cannot hold.
     """
-    p_held = max((one.p_held for one in findings), default=1.0) if all_tested else 1.0
-    p_not = min((1.0, *(len(findings) * one.p_not for one in findings)))
+    p_held = max(finding.p_held for finding in findings) if all_tested else 1.0
+    p_not = min(1.0, len(findings) * min(finding.p_not for finding in findings))
     alpha = 1 - LEVEL
     if p_held <= alpha and p_held <= p_not:
         return Judgement(Verdict.HELD, p_held)
