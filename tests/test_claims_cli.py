@@ -116,6 +116,9 @@ def test_the_quick_form_of_all_claims_ends_in_time_and_goes_on_if_it_is_repeated
 ):
     """It names what was not reached and writes no table without it; named claims are tested."""
     monkeypatch.setattr(command, "QUICK_MINUTES", 0)
+    bench = MadeUp(QKV=1.0, Q_K=0.5, say=lambda _: None)
+    known = Records.of(made_up(claim, bench) for claim in CLAIMS.values())
+    record.SHIPPED.write_text(known.to_json(), encoding="utf-8")
     page = tmp_path / "page.md"
     page.write_text(f"{BEGIN}\nold\n{END}\n", encoding="utf-8")
     ask = ("--quick", "--json", "-", "--table", str(page))

@@ -15,6 +15,7 @@ import numpy as np
 
 from attnkit.claims.base import Arm, arm_title
 from attnkit.claims.measures import MEASURES, Measure
+from attnkit.claims.statements import Statement
 from attnkit.evidence.record import Evidence
 from attnkit.figures.marks import Mark, dots, level, row_offsets, stripes, text
 from attnkit.figures.panels import Axis, Figure, Panel, draw, row_axis
@@ -199,7 +200,12 @@ def _chance(rows: Sequence[_Row]) -> list[Mark]:
 
 
 def _measure(evidence: Evidence, name: str | None) -> Measure:
-    return MEASURES[evidence.statements[0].measure if name is None else name]
+    return MEASURES[_first_statement(evidence).measure if name is None else name]
+
+
+def _first_statement(evidence: Evidence) -> Statement:
+    """Return the first statement that was tested; the claim's first one if none was."""
+    return (*evidence.statements, *evidence.claim.statements)[0]
 
 
 def _rows_of(evidence: Evidence, measure: Measure) -> list[_Row]:
@@ -222,4 +228,4 @@ def _read_at(evidence: Evidence, name: str) -> int:
         if name in statement.arms:
             return statement.at
     followed = {arm.name: arm.up_to for _, arm in evidence.lost}
-    return followed.get(name, evidence.statements[0].at)
+    return followed.get(name, _first_statement(evidence).at)
