@@ -71,7 +71,9 @@ def hosted(session_seconds=120, tree=ROOT, **settings):
         environment["PYTHONPATH"] = str(tree)
         with dashboard(command=command, environment=environment, folder=tree) as port:
             own = psutil.Process().children()
-            server = next(child for child in own if str(port) in " ".join(child.cmdline()))
+            # A child of an earlier test that has ended has no command any more.
+            commands = {child: child.as_dict(["cmdline"])["cmdline"] or () for child in own}
+            server = next(one for one in own if str(port) in " ".join(commands[one]))
             yield Server(port, server)
 
 

@@ -17,6 +17,7 @@ from attnkit.evidence.power import power_of
 from attnkit.evidence.provenance import made_in_words, seen_in_words
 from attnkit.evidence.record import Evidence, Records
 from attnkit.evidence.values import values_in_words
+from attnkit.evidence.verdict import Finding
 from attnkit.evidence.words import (
     finding_in_words,
     followed_in_words,
@@ -156,15 +157,14 @@ class ClaimInWords:
             return ""
         statement, finding = main_statement(self.evidence, self.verdict)
         found = found_in_words(statement, finding)
-        if self._decided_alone:
+        if self._undecided_together(finding):
             found = tr("This is probably true: “{sentence}”", sentence=found)
         return f"{found} ({values_in_words(self.evidence, statement, finding)})."
 
-    @property
-    def _decided_alone(self) -> bool:
-        """Whether the claim is decided read alone, and undecided together with the others."""
-        alone = None if self.evidence is None else self.evidence.judgement.verdict
-        return self.verdict is Verdict.UNDECIDED and alone in (Verdict.HELD, Verdict.FAILED)
+    def _undecided_together(self, finding: Finding) -> bool:
+        """Return whether a finding decides alone, but not read together with all other claims."""
+        is_undecided = self.verdict is Verdict.UNDECIDED is not finding.verdict
+        return is_undecided and self.n_together > 1
 
     @property
     def found_in_numbers(self) -> str:
@@ -187,7 +187,7 @@ class ClaimInWords:
             tr("Tested: “{statement}”.", statement=tested_in_words(statement, finding)),
             tr(_ENDINGS[finding.verdict]),
         ]
-        if self._decided_alone:
+        if self._undecided_together(finding):
             sentences.append(tr("Read together with all other claims, the claim is undecided."))
         return " ".join([finding.verdict.mark, *sentences])
 
