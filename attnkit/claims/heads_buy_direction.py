@@ -6,7 +6,7 @@ from attnkit.foundation.language import mark
 
 CLAIM = Claim(
     id="heads_buy_direction",
-    title=mark("With four heads Q=K tells direction better than with one"),
+    title=mark("With four heads of the same width, Q=K tells direction better than with one"),
     question=mark("Each head of Q=K has symmetric scores. Can four of them tell direction?"),
     source=mark("attnkit's own, after a prototype"),
     says=mark("With four heads, Q=K gets beyond an accuracy of one half, where it stays with one."),

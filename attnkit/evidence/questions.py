@@ -10,8 +10,9 @@ from attnkit.foundation.language import mark
 _STEPS = Numbers(
     "narrow_head_slow",
     mark(
-        "Median steps to learn a phone book: K=V {K=V, 3 wide:steps} and QKV {QKV, 3 wide:steps} "
-        "in heads 3 wide; K=V {K=V, 8 wide:steps} and QKV {QKV, 8 wide:steps} in heads 8 wide. By "
+        "Median steps to learn a phone book at the tuned learning rates: K=V {K=V, 3 wide:steps} "
+        "and QKV {QKV, 3 wide:steps} in heads 3 wide; K=V {K=V, 8 wide:steps} and QKV "
+        "{QKV, 8 wide:steps} in heads 8 wide. By "
         "{QKV, 3 wide:after@end} steps, {K=V, 3 wide:solved@end} runs of K=V have learnt it in "
         "heads 3 wide, and {QKV, 3 wide:solved@end} of QKV."
     ),
