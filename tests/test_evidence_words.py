@@ -185,7 +185,7 @@ def test_the_main_statement_is_the_first_that_decides():
     told = "Q=K is worse than QKV by more than 5 points (50% against 100%, 17 seeds)."
     assert ClaimInWords(claim, evidence, FAILED).found == told
     claim = claim_of(worse("Q=K", "QKV"))
-    found = [ClaimInWords(claim, unable(claim), verdict).found for verdict in (HELD, UNDECIDED)]
+    found = [ClaimInWords(claim, unable(claim), verdict, 2).found for verdict in (HELD, UNDECIDED)]
     probable = told.replace(" (", "” (")
     assert found == [told, f"This is probably true: “{probable}"]
     open_ = made_up(claim, MadeUp(**QUIET, QKV=nan))

@@ -61,13 +61,13 @@ SPEED = Topic(
 )
 
 IN_THE_END = Topic(
-    yes=mark("Yes for what a head 3 numbers wide learns in the end."),
-    probably_yes=mark("Probably yes for what a head 3 numbers wide learns in the end."),
-    no=mark("No for what a head 3 numbers wide learns in the end."),
-    probably_no=mark("Probably not for what a head 3 numbers wide learns in the end."),
-    undecided=mark("Not decided for what a head 3 numbers wide learns in the end."),
+    yes=mark("Yes for what heads three wide learn in the end."),
+    probably_yes=mark("Probably yes for what heads three wide learn in the end."),
+    no=mark("No for what heads three wide learn in the end."),
+    probably_no=mark("Probably not for what heads three wide learn in the end."),
+    undecided=mark("Not decided for what heads three wide learn in the end."),
 )
-"""What a narrow head learns in the end."""
+"""What heads three wide learn in the end."""
 
 WHY = (
     Reply(
