@@ -7,7 +7,7 @@ from attnkit.foundation.language import mark
 
 CLAIM = Claim(
     id="ranking",
-    title=mark("On text the order is QKV, K=V, Q=K, Q=K=V"),
+    title=mark("On text without the self-mask the order is QKV, K=V, Q=K, Q=K=V"),
     question=mark(
         "In language models of 300 million parameters QKV is best, then K=V, Q=K, Q=K=V. Here, too?"
     ),
