@@ -20,7 +20,6 @@ from attnkit.evidence.presentation import (
     new_claims,
     score_in_words,
 )
-from attnkit.evidence.quick import QuickForm
 from attnkit.evidence.record import Records
 from attnkit.evidence.values import values_in_words
 from attnkit.evidence.verdict import judge_statement
@@ -32,9 +31,7 @@ from attnkit.evidence.words import (
     statements_table,
     tuning_table,
 )
-from attnkit.experiment.experiment import from_params
-from attnkit.ui.claims.rerun_area import guess_in_words, lab_links, markdown_table
-from attnkit.ui.lab.lab import MOST_COLUMNS
+from attnkit.ui.claims.rerun_area import guess_in_words, markdown_table
 from attnkit.ui.markdown import plain
 
 QUIET = {"say": lambda _: None}
@@ -364,17 +361,6 @@ def test_predictions_that_failed_are_seen_as_such_in_the_cells_of_claims():
     table = markdown_table(tuning_table(records["ranking"]))
     names = (*tuned, *SCHEDULES, f"{tuned['QKV'].rate:g}")
     assert [name for name in names if plain(name) not in table] == []
-
-
-def test_the_links_set_up_what_was_compared():
-    """Every claim's open in the Lab, which shows so many columns."""
-    for name, claim in CLAIMS.items():
-        trials = QuickForm.of(claim, evidence_of_all()[name], whole=True).trials(0)
-        found = dict(lab_links([trial.experiment for trial in trials]))
-        for params, trial in zip(found.values(), trials, strict=True):
-            experiment, opened = trial.experiment, from_params(params)
-            assert opened.sharing == experiment.sharing[:MOST_COLUMNS]
-            assert opened.replace(sharing=experiment.sharing) == experiment
 
 
 def test_a_run_is_explained_beside_the_shipped_verdict_and_a_guess_judged_by_more_seeds():

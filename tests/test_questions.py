@@ -226,7 +226,7 @@ def test_what_diverged_or_was_not_run_is_told_in_words(evidence):
 
 
 def test_answers_of_a_quick_form_that_tests_a_part_of_a_claim_read_well():
-    """What is not tested is undecided."""
+    """Answers leave out what was not tested."""
     shipped, bench = load_shipped(), MadeUp(lambda _: None)
     planned = Records.of(
         made_up(CLAIMS[name], bench, quick=True, records=shipped) for name in shipped

@@ -4,7 +4,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from small_claims import TINY, MadeUp, made_up, small_claim
+from small_claims import TINY, MadeUp, evidence_of_all, made_up, small_claim
 
 from attnkit.claims import CLAIMS, Verdict
 from attnkit.claims.base import arm
@@ -15,7 +15,10 @@ from attnkit.evidence.power import pilot_of, power
 from attnkit.evidence.presentation import ClaimInWords
 from attnkit.evidence.quick import LIKELY, MOST_SEEDS, NEW_SEED, QuickForm
 from attnkit.evidence.record import load_shipped
+from attnkit.experiment.experiment import from_params
 from attnkit.figures.evidence import describe_evidence
+from attnkit.ui.claims.rerun_area import lab_links
+from attnkit.ui.lab.lab import MOST_COLUMNS
 
 HELD, FAILED, UNDECIDED = Verdict
 
@@ -92,6 +95,17 @@ def test_a_claim_of_which_a_part_was_tested_is_refuted_or_undecided():
         assert describe_evidence(run)
 
 
+def test_the_links_set_up_what_was_compared():
+    """Every claim's open in the Lab, which shows so many columns."""
+    for name, claim in CLAIMS.items():
+        trials = QuickForm.of(claim, evidence_of_all()[name], whole=True).trials(0)
+        found = dict(lab_links([trial.experiment for trial in trials]))
+        for params, trial in zip(found.values(), trials, strict=True):
+            experiment, opened = trial.experiment, from_params(params)
+            assert opened.sharing == experiment.sharing[:MOST_COLUMNS]
+            assert opened.replace(sharing=experiment.sharing) == experiment
+
+
 # how many seeds
 
 
@@ -127,7 +141,7 @@ def test_every_shipped_claim_is_planned_from_its_record(whole):
 def test_the_cheapest_claims_come_first_and_none_begins_that_would_end_too_late(
     minutes, reached, monkeypatch
 ):
-    """Those before tell the pace; the first one is tested in any case."""
+    """The pace is that of the claims before; the first claim is tested in any case."""
     now = [0.0]
     monkeypatch.setattr(gathering, "time", SimpleNamespace(monotonic=lambda: now[0]))
 

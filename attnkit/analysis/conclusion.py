@@ -61,6 +61,7 @@ _NEEDS_MORE = {
 
 _SHARES = mark("Share of the runs that solve the task: {variants}.")
 _UNSOLVED = mark("No run solves the task. Mean accuracy: {variants}.")
+"""Sentences about sweeps without a boundary."""
 
 
 def label_of(setting: str) -> str:

@@ -164,9 +164,9 @@ def _quick(records: Records) -> str:
     subject = "All records" if len(quick) == len(records) else f"{len(quick)} records"
     return (
         f'\n<p class="note"><strong>Quick form.</strong> {subject} here have only '
-        f"{seeds} seeds, each verdict is read alone, a claim that its shipped record refutes "
-        "is tested by one statement, and nothing was trained longer to make sure of an inability. "
-        "Intervals are wide; the full form may say otherwise.</p>"
+        f"{seeds} seeds, each verdict is read alone, a claim that did not hold in the shipped "
+        "evidence is tested by only one of its statements, and nothing was trained longer to make "
+        "sure of an inability. Intervals are wide; the full form may say otherwise.</p>"
     )
 
 
