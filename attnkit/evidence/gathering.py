@@ -38,6 +38,7 @@ from attnkit.training.maker import Maker
 from attnkit.training.pace import training_work
 from attnkit.training.results import Result
 from attnkit.training.training import pick_device, train
+from attnkit.variants import Variant
 
 
 @dataclass(frozen=True)
@@ -149,8 +150,7 @@ class Bench:
             Interrupted: If training was interrupted.
         """
         experiment = trial.experiment
-        alone = {variant: experiment.replace(sharing=[variant]) for variant in experiment.sharing}
-        by_variant = {variant: self._cached(alone[variant], trial.up_to) for variant in alone}
+        by_variant = self._kept(trial)
         missing = [variant for variant, cached in by_variant.items() if cached is None]
         if missing:
             untrained = experiment.replace(sharing=missing)
@@ -158,7 +158,7 @@ class Bench:
             if result.snapshot.status != "finished":
                 raise Interrupted
             for variant, found in zip(missing, Measurements.of(result, trial.up_to), strict=True):
-                self._cache(alone[variant], trial.up_to, found)
+                self._cache(experiment.replace(sharing=[variant]), trial.up_to, found)
                 by_variant[variant] = found
         measurements = [found for found in by_variant.values() if found is not None]
         self.seconds += sum(found.seconds for found in measurements)
@@ -167,15 +167,17 @@ class Bench:
 
     def work(self, trial: Trial) -> float:
         """Return the work of the runs of a trial that are not in the cache, see `training_work`."""
-        experiment, up_to = trial.experiment, trial.up_to
-        missing = [
-            variant
-            for variant in experiment.sharing
-            if self._cached(experiment.replace(sharing=[variant]), up_to) is None
-        ]
+        missing = [variant for variant, kept in self._kept(trial).items() if kept is None]
         if not missing:
             return 0.0
-        return training_work(experiment.replace(sharing=missing), self.maker.engine)
+        return training_work(trial.experiment.replace(sharing=missing), self.maker.engine)
+
+    def _kept(self, trial: Trial) -> dict[Variant, Measurements | None]:
+        """Return the measurements of every variant of a trial; None if the cache has none."""
+        return {
+            variant: self._cached(trial.experiment.replace(sharing=[variant]), trial.up_to)
+            for variant in trial.experiment.sharing
+        }
 
     def begin(self, claim: Claim) -> FirstRun:
         """Return the date, prediction and rule of the first run of a claim.
