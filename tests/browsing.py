@@ -12,6 +12,14 @@ OWNER_SECRET = "correct horse"
 LONG = 60_000
 """Milliseconds; a shared machine may be slow, and waiting ends with the condition."""
 
+ALL_HAS_COME = """(document.fonts.status === 'loaded'
+  && document.querySelector('[data-testid=stApp][data-test-script-state=notRunning]') !== null
+  && document.querySelector('[data-testid=stSkeleton], [data-stale=true]') === null)"""
+"""Whether a page's script has ended, and what it asked for has come: an expression of JavaScript.
+
+Streamlit loads the code of each kind of element on its own, and shows a skeleton until it has.
+"""
+
 COUNT_REPLACED = """(box) => {
   window.replaced = 0;
   new MutationObserver((changes) => {

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
+from browsing import ALL_HAS_COME
+
 from attnkit.claims import CLAIMS
 from attnkit.evidence.questions import QUESTIONS
 from attnkit.experiment.links import GROUPS
@@ -39,7 +41,7 @@ _FINDER = (Path(__file__).parent / "javascript" / "layout_faults.js").read_text(
 
 FAULTS = f"(wanted) => {{ {_FINDER.replace('export ', '', 1)} return layoutFaults(wanted); }}"
 
-READY = """() => {
+READY = f"""() => {{
   const main = document.querySelector('[data-testid=stMain]');
   if (!main) return false;
   const parts = '[data-testid=stSidebar], .ak-board-grid, .ak-board-column, .ak-picture, svg';
@@ -47,14 +49,12 @@ READY = """() => {
   const now = JSON.stringify([innerWidth, innerHeight, main.scrollHeight, main.scrollWidth, boxes]);
   const same = window.lastSize === now;
   window.lastSize = now;
-  return same && document.fonts.status === 'loaded' && main.querySelector('h1')
+  return same && {ALL_HAS_COME} && main.querySelector('h1')
     && !document.getAnimations().some((one) => one instanceof CSSTransition)
-    && document.querySelector('[data-testid=stApp][data-test-script-state=notRunning]')
-    && !document.querySelector('[data-testid=stSkeleton], [data-stale=true]')
     && [...document.querySelectorAll('.ak-picture')].every((node) => node.firstChild)
     && (!main.querySelector('.st-key-bar') || main.querySelector('.ak-board-column')
       && main.querySelector('.ak-token-box'));
-}"""
+}}"""
 """Whether all of a page is drawn, and nothing has moved since the last time of asking."""
 
 MOVING = """() => document.querySelector('.ak-board-column canvas')

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 import streamlit
 from axe_playwright_python.sync_playwright import Axe
-from browsing import OWNER_SECRET
+from browsing import ALL_HAS_COME, OWNER_SECRET
 from crowd import hosted
 from finished import store_finished
 from kinds import tiny
@@ -49,18 +49,16 @@ EXEMPT = {
 }
 """By rule of axe, what of Streamlit's own markup is no fault and cannot be changed here."""
 
-READY = """(figures) => {
+READY = f"""(figures) => {{
   const all = (selector) => [...document.querySelectorAll(selector)];
-  return all('h1').length > 0 && document.fonts.status === 'loaded'
-    && all('[data-testid=stApp][data-test-script-state=notRunning]').length > 0
-    && all('[data-testid=stSkeleton], [data-stale=true]').length === 0
+  return all('h1').length > 0 && {ALL_HAS_COME}
     && all('.ak-plot').every((plot) => plot.dataset.draws)
     && all('.ak-picture').every((picture) => picture.firstChild)
     && all('.ak-example-strip').every((strip) => strip.querySelector('.ak-token-box'))
     && (!figures || all('.stBidiComponent').some((node) => node.innerText.trim()))
     && document.getAnimations().every((one) => !(one instanceof CSSTransition)
       || one.playState === 'finished');
-}"""
+}}"""
 """All that was asked for is drawn, and nothing is between two colours."""
 
 HEIGHT = """() => Math.max(...[...document.querySelectorAll(

@@ -9,7 +9,7 @@ import random
 import re
 
 import pytest
-from browsing import LONG, saved
+from browsing import ALL_HAS_COME, LONG, saved
 from lab_browsing import open_lab, press, status_line, wait_for_figure
 from playwright.sync_api import TimeoutError as OutOfTime
 from playwright.sync_api import expect
@@ -53,9 +53,7 @@ BOXES = """() => {
 STILL = f"""() => {{
   const now = JSON.stringify([innerWidth, ({BOXES})()]), same = window.last === now;
   window.last = now;
-  return same && document.fonts.status === 'loaded'
-    && document.querySelector('[data-testid=stApp][data-test-script-state=notRunning]')
-    && !document.querySelector('[data-testid=stSkeleton], [data-stale=true]');
+  return same && {ALL_HAS_COME};
 }}"""
 
 SMALL_TEXTS = """() => [...document.querySelectorAll('.ak-board *')]

@@ -6,6 +6,7 @@ import re
 from urllib.parse import urlsplit
 
 import pytest
+from browsing import ALL_HAS_COME
 from lab_browsing import open_lab
 from playwright.sync_api import TimeoutError as OutOfTime
 from playwright.sync_api import expect
@@ -20,14 +21,13 @@ CHOICES = ".st-key-set_sharing button, " + ", ".join(
 )
 """Buttons whose press changes the address of their page."""
 
-AT_REST = """() => {
-  const app = document.querySelector("[data-testid=stApp]"), title = document.querySelector("h1");
-  const now = `${location.href} ${title?.innerText} ${document.querySelectorAll("p").length}`;
+AT_REST = f"""() => {{
+  const title = document.querySelector("h1");
+  const now = `${{location.href}} ${{title?.innerText}} ${{document.querySelectorAll("p").length}}`;
   const same = window.lastSeen === now;
   window.lastSeen = now;
-  const rests = app?.dataset.testScriptState === "notRunning";
-  return same && title && rests && !document.querySelector("[data-stale=true]");
-}"""
+  return same && title && {ALL_HAS_COME};
+}}"""
 
 SHOWN = """() => {
   const main = document.querySelector("[data-testid=stMain]");

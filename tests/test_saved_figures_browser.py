@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from browsing import at_rest
+from browsing import ALL_HAS_COME, at_rest
 from kinds import tiny
 from PIL import Image, ImageFilter
 
@@ -245,9 +245,7 @@ SIDEBAR_WORDS = """() => {
     .filter((word) => word && !main.includes(word)); }"""
 """Words of the navigation and the settings that the page itself has not."""
 
-READY = """() => document.fonts.status === 'loaded' && !document.querySelector('[data-stale=true]')
-  && document.querySelector('[data-test-script-state=notRunning]')
-  && Object.hasOwn(history, 'pushState')"""
+READY = f"() => {ALL_HAS_COME} && Object.hasOwn(history, 'pushState')"
 """Whether the page is at rest and its own script has come."""
 
 DRAWN = {"lab": ".ak-board[data-draws] canvas", "surgery": ".ak-ways table", "guide": ".ak-card"}

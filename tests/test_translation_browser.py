@@ -98,14 +98,15 @@ SENTENCES = r"""() => {
 """The sentences on a page, whatever their case and numbers; formulas and drawings are left out."""
 
 
-def show_the_same(one, other):
-    """Wait until two pages at rest show the same sentences."""
+def show_the_same(one, other, errors):
+    """Wait until two pages at rest show the same sentences, without errors of the other page."""
     for page in (one, other) * 2:
         page.bring_to_front()
         page.wait_for_function(AT_REST, polling=300)
     wanted = one.evaluate(SENTENCES)
     with contextlib.suppress(OutOfTime):
         other.wait_for_function(f"(wanted) => ({SENTENCES})() === wanted", arg=wanted, timeout=9000)
+    assert errors == []
     assert json.loads(other.evaluate(SENTENCES)) == json.loads(one.evaluate(SENTENCES))
 
 
@@ -125,16 +126,15 @@ def test_a_translated_page_shows_what_others_show(visitors, address, link, goes_
     translated.on("console", lambda one: errors.append(one.text) if is_fatal(one) else None)
     for page in (plain, translated):
         page.goto(f"{address}/{link}")
-    show_the_same(plain, translated)
+    show_the_same(plain, translated, errors)
     translated.evaluate(TRANSLATE, goes_on)
-    show_the_same(plain, translated)
+    show_the_same(plain, translated, errors)
     for act in ACTIONS[link]:
         before = plain.evaluate(SENTENCES)
         for page in (translated, plain):
             page.bring_to_front()
             act(page)
         plain.wait_for_function(f"(before) => ({SENTENCES})() !== before", arg=before)
-        show_the_same(plain, translated)
-    assert errors == []
+        show_the_same(plain, translated, errors)
     for page in (plain, translated):
         visitors.leave(page)
