@@ -12,6 +12,7 @@ from small_claims import TINY
 from attnkit.claims.base import SCHEDULES, arm
 from attnkit.evidence.curve import Curve
 from attnkit.evidence.tuning import (
+    ALL_DOUBLINGS,
     DIVERGED,
     FINALISTS,
     FIRST_DOUBLINGS,
@@ -107,6 +108,29 @@ def test_few_seeds_go_to_all_recipes_and_many_to_the_best(up_to):
     assert len(tried) < n_first if short else len(tried) >= n_first
     assert search.found().steps == up_to * ARM.base_steps
     assert Search(replace(ARM, up_to=32, tuned_at=1)).wanted()[0].times == 1
+
+
+@given(
+    st.sampled_from(SCHEDULES),
+    st.sampled_from(ALL_DOUBLINGS),
+    st.floats(0.3, 1.0),
+    st.booleans(),
+)
+def test_one_rate_that_learns_is_found_wherever_it_lies(schedule, doublings, share, long):
+    """Also if all others are alike, and the other schedule seems to be better."""
+
+    def landscape(request):
+        if request.point == (schedule, doublings):
+            seeds = np.arange(request.first, request.first + request.n_seeds)
+            return runs(np.where(seeds % SCREENING_SEEDS < SCREENING_SEEDS * share, 1.0, 0.03))
+        other = request.point.schedule != schedule
+        return runs(np.full(request.n_seeds, 0.03 + 0.02 * other))
+
+    search = Search(replace(ARM, up_to=SHORTENED if long else 1))
+    finish(search, landscape)
+    found = search.found()
+    assert not found.never_learnt
+    assert found.recipe == (pytest.approx(DEFAULT * 2.0**doublings, rel=1e-3), schedule)
 
 
 def test_a_schedule_may_be_given():

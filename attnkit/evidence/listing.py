@@ -21,7 +21,7 @@ def readable(records: Records) -> str:
 
 def to_markdown(records: Records) -> str:
     """Return the table of docs/claims.md: verdicts, predictions, and what we had seen before."""
-    columns = ("claim", "verdict_in_full", "predicted", "seen", "numbers")
+    columns = ("claim", "verdict_in_full", "predicted", "seen", "numbers", "settings")
     rows = []
     for words in claims_in_words(records):
         cells = {**words.cells, "claim": f"`{words.claim.id}` {words.claim.title}"}

@@ -23,6 +23,7 @@ from attnkit.evidence.words import (
     followed_in_words,
     found_in_words,
     main_statement,
+    settings_in_words,
     tested_in_words,
 )
 from attnkit.foundation.language import in_language, mark, tr
@@ -76,6 +77,10 @@ _SEEN: dict[Seen, str] = {
     "an earlier run": mark("an earlier run"),
 }
 """Cells by what we had seen."""
+
+# Translators: heading of the tasks and sizes with which a claim was tested.
+TRAINED_WITH = mark("Trained with")
+"""Heading of the tasks and sizes of a claim's runs."""
 
 _SCORES: dict[Seen, str] = {
     "nothing": mark("{n} of {all} where we had seen nothing"),
@@ -220,6 +225,7 @@ class ClaimInWords:
             mark("Reason"): f"{self.reason} {self.outlook}".strip(),
             # Translators: heading above statements that were tested.
             mark("Tested"): "" if is_known else f"{tested}.",
+            TRAINED_WITH: settings_in_words(claim),
             mark("Claim"): tr(claim.says),
             mark("Source"): tr(claim.source),
             mark("Prediction"): " ".join(filter(None, prediction)),
@@ -247,6 +253,7 @@ class ClaimInWords:
             "verdict_in_full": " ".join(verdicts),
             "found": f"{self.found} {self.outlook}".strip(),
             "numbers": ". ".join(filter(None, (self.found_in_numbers, self.outlook, later))),
+            "settings": settings_in_words(self.claim),
             "predicted": " ".join(predicted),
             "came_true": "" if self.outcome is None else tr(_CAME_TRUE[self.outcome]),
             "seen": tr(_SEEN[self.claim.seen]),
@@ -261,6 +268,7 @@ COLUMNS = {
     "verdict_in_full": mark("Verdict"),
     "found": mark("Found"),
     "numbers": mark("Found"),
+    "settings": TRAINED_WITH,
     "predicted": mark("Predicted"),
     "came_true": mark("As predicted"),
     "seen": mark("Seen before the prediction"),

@@ -2,7 +2,9 @@
 
 The search spends few seeds on all recipes and more on those that are near the best (successive
 halving). A long training is first tried for a quarter of its steps. The grid of learning rates
-grows until the best one has a smaller and a larger neighbour. This module does not train:
+grows until the best one has a smaller and a larger neighbour. If no run has learnt by then, all of
+a wide grid is tried: where nothing is learnt, the scores of neighbours do not show the way to a
+rate that learns. This module does not train:
 `attnkit.evidence.gathering` trains what a search wants, and `attnkit.evidence.simulation` draws it
 from runs that are there already.
 
@@ -27,6 +29,9 @@ from attnkit.evidence.stored import Number
 
 FIRST_DOUBLINGS = range(-2, 3)
 """Learning rates that are tried first, as doublings of the task's own."""
+
+ALL_DOUBLINGS = range(-4, 7)
+"""Learning rates that are tried if no run has learnt at those beside the best."""
 
 MOST_DOUBLINGS = 8
 """Largest number of doublings or halvings of the task's own learning rate."""
@@ -201,20 +206,36 @@ class Search:
 
     def wanted(self) -> list[Request]:
         """Return the runs that are needed next; none if the search is finished."""
-        grid = [Point(schedule, d) for schedule in self.arm.schedules for d in FIRST_DOUBLINGS]
-        short = self._times // SHORTENED
-        if short and not self._screened:
-            return [self._request(point, short) for point in grid]
-        if short:
-            grid = sorted(grid, key=lambda point: self._screened[point], reverse=True)
+        if missing := self._missing(FIRST_DOUBLINGS):
+            return missing
+        beside = [p for p in self._beside(self.leading[0]) if p not in self._runs]
+        if not beside and self._never_learnt and (missing := self._missing(ALL_DOUBLINGS)):
+            return missing
+        again = beside or [point for point in self.leading if len(self._runs[point]) == 1]
+        return [self._request(point, self._times) for point in again]
+
+    def _missing(self, doublings: range) -> list[Request]:
+        """Return the runs of a grid that are needed next; of long trainings only the promising."""
+        every = [Point(schedule, d) for schedule in self.arm.schedules for d in doublings]
+        grid = [point for point in every if self._is_allowed(point)]
+        if short := self._times // SHORTENED:
+            known = self._screened.keys() | self._runs.keys()
+            if unknown := [point for point in grid if point not in known]:
+                return [self._request(point, short) for point in unknown]
+            grid = sorted(
+                (point for point in grid if point in self._screened),
+                key=lambda point: self._screened[point],
+                reverse=True,
+            )
             first = (next(p for p in grid if p.schedule == s) for s in self.arm.schedules)
             grid = list(dict.fromkeys([*grid[:FINALISTS], *first]))
-        missing = [point for point in grid if point not in self._runs]
-        if not missing:
-            missing = [p for p in self._beside(self.leading[0]) if p not in self._runs]
-        if not missing:
-            missing = [point for point in self.leading if len(self._runs[point]) == 1]
-        return [self._request(point, self._times) for point in missing]
+        return [self._request(p, self._times) for p in grid if p not in self._runs]
+
+    @property
+    def _never_learnt(self) -> bool:
+        """Whether no run has solved the task at its last step."""
+        runs = [one for parts in self._runs.values() for one in parts]
+        return self.by == "accuracy" and all((one.accuracy[-1] < SOLVED).all() for one in runs)
 
     def add(self, request: Request, runs: Runs) -> None:
         """Take over the runs of a request."""
@@ -268,11 +289,11 @@ class Search:
     def _beside(self, point: Point) -> list[Point]:
         """Return the points with half and with twice the learning rate, if they are allowed."""
         both = [point._replace(doublings=point.doublings + step) for step in (-1, 1)]
-        return [
-            one
-            for one in both
-            if abs(one.doublings) <= MOST_DOUBLINGS and 1e-5 <= self._recipe(one).rate <= 1.0
-        ]
+        return [one for one in both if self._is_allowed(one)]
+
+    def _is_allowed(self, point: Point) -> bool:
+        """Return whether a learning rate is not too small and not too large to be tried."""
+        return abs(point.doublings) <= MOST_DOUBLINGS and 1e-5 <= self._recipe(point).rate <= 1.0
 
     def _mean(self, point: Point) -> float:
         scores = [scores_of(runs, self.by) for runs in self._runs[point]]

@@ -11,15 +11,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attnkit.claims import Verdict
+from attnkit.claims import Claim, Verdict
 from attnkit.claims.base import LONGEST, SCHEDULES, Arm, arm_title
 from attnkit.claims.measures import multiples
 from attnkit.claims.statements import Statement
 from attnkit.evidence.record import Evidence, rivals_of
 from attnkit.evidence.tuning import Tried, Tuned
 from attnkit.evidence.verdict import Finding, loser
+from attnkit.experiment.experiment import settings
 from attnkit.foundation.language import in_language, mark, tr, tr_n
-from attnkit.foundation.words import capitalised
+from attnkit.foundation.words import capitalised, listed
 from attnkit.training.summary import fixed, percent
 
 
@@ -50,6 +51,38 @@ class Table:
             for title, *cells, end in self.rows
         ]
         return Table(self.caption, (first, tr("In numbers"), last), rows)
+
+
+_SIZES = (
+    *("n_entries", "n_pairs", "length", "n_layers", "n_heads", "d_head", "d_model", "d_mlp"),
+    "steps",
+)
+"""Settings that a reader must know before taking a claim for more than it was tested for."""
+
+
+def settings_in_words(claim: Claim) -> str:
+    """Return the tasks and sizes with which the compared arms of a claim are trained.
+
+    Heads and MLPs are those of the variants. A size that every arm lacks is left out.
+    """
+    found: dict[str, set[int]] = {}
+    tasks: dict[str, None] = {}
+    for arm in claim.compared_arms:
+        experiment = arm.experiment
+        sizes = experiment.wiring(arm.variant).sizes
+        own = {name: getattr(sizes, name) for name in ("n_heads", "d_head", "d_mlp")}
+        values = experiment.settings() | own
+        known = settings(experiment.task.name)
+        tasks[tr(experiment.task.title)] = None
+        for name in _SIZES:
+            if name in known:
+                found.setdefault(known[name].label, set()).add(values[name])
+    parts = (
+        f"{tr(label)} {listed((in_language(f'{n:,}', n) for n in sorted(numbers)), 'or')}"
+        for label, numbers in found.items()
+        if numbers != {0}
+    )
+    return f"{'; '.join([listed(tasks), *parts])}."
 
 
 def tested_in_words(statement: Statement, finding: Finding) -> str:
