@@ -28,6 +28,7 @@ from attnkit.evidence.words import (
     found_in_words,
     main_statement,
     rises_in_words,
+    settings_in_words,
     statements_table,
     tuning_table,
 )
@@ -318,6 +319,21 @@ def test_new_claims_are_listed_with_failed_predictions_first(monkeypatch):
     names = [(outcome, [words.claim.id for words in group]) for outcome, group in found]
     wrong, true, undecided = Outcome
     assert names == [(wrong, ["wrong"]), (true, ["right"]), (undecided, ["open", "expected"])]
+
+
+def test_a_claim_says_with_which_tasks_and_sizes_it_was_tested():
+    """Those of all compared arms; nobody takes it for more than it was tested for."""
+    assert settings_in_words(CLAIMS["heads_buy_direction"]) == (
+        "Directed relation; Entries 8; Layers 1; Heads 1 or 4; Head width 16; Model width 32; "
+        "Steps 1,500."
+    )
+    assert "MLP width 0 or 128" in settings_in_words(CLAIMS["mlp_buys_direction"])
+    assert settings_in_words(CLAIMS["ranking"]).startswith("Language; Window 64; Layers 2;")
+    for words in claims_in_words(Records({}), CLAIMS.values()):
+        told = words.facts["Trained with"]
+        for arm in words.claim.compared_arms:
+            assert f"{arm.experiment.training.steps:,}" in told
+            assert arm.experiment.task.title in told
 
 
 def test_sizes_of_caches_are_told_as_far_as_they_differ():

@@ -6,7 +6,7 @@ from attnkit.foundation.language import mark
 
 CLAIM = Claim(
     id="direction",
-    title=mark("With one head, direction needs W_Q ≠ W_K"),
+    title=mark("With one head in one layer, direction needs W_Q ≠ W_K"),
     question=mark("Ada reports to Cem, but Cem does not report to Ada. Can Q=K tell?"),
     source=mark("the second answer in a thread on W_Q and W_K, Stack Exchange 2023"),
     says=mark("“One reason to have different Query and Key vectors is to allow asymmetry.”"),

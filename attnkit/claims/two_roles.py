@@ -6,7 +6,7 @@ from attnkit.foundation.language import mark
 
 CLAIM = Claim(
     id="two_roles",
-    title=mark("One word in two roles needs W_Q ≠ W_K"),
+    title=mark("With one head in one layer, one word in two roles needs W_Q ≠ W_K"),
     question=mark(
         "“Can you smell the smell of failure?” A word asks in one way and is found in another. "
         "Does that need W_Q ≠ W_K?"

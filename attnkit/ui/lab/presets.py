@@ -159,8 +159,8 @@ PRESETS: tuple[Preset, ...] = (
         mark("A benchmark of recall"),
         mark("Keys come back later, each with its value long gone. Which sharings recall it?"),
         mark(
-            "Within 800 steps QKV, K=V and Q=V solve it with both seeds, Q=K and Q=K=V do not. "
-            "Switch the self-mask on, then try one layer."
+            "Within 800 steps QKV, K=V and Q=V solve it with both seeds. Q=K and Q=K=V do so with "
+            "some seeds only: try others, then switch the self-mask on."
         ),
         full_size("mqar").replace(n_seeds=2),
     ),
