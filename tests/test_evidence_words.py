@@ -331,9 +331,9 @@ def test_a_claim_says_with_which_tasks_and_sizes_it_was_tested():
     assert settings_in_words(CLAIMS["ranking"]).startswith("Language; Window 64; Layers 2;")
     for words in claims_in_words(Records({}), CLAIMS.values()):
         told = words.facts["Trained with"]
-        for arm in words.claim.compared_arms:
-            assert f"{arm.experiment.training.steps:,}" in told
-            assert arm.experiment.task.title in told
+        for one in words.claim.compared_arms:
+            assert f"{one.experiment.training.steps:,}" in told
+            assert one.experiment.task.title in told
 
 
 def test_sizes_of_caches_are_told_as_far_as_they_differ():
