@@ -19,7 +19,13 @@ from attnkit.evidence.question import Answer
 from attnkit.evidence.questions import QUESTIONS
 from attnkit.evidence.record import Evidence, Records
 from attnkit.evidence.simulation import errors_in_words
-from attnkit.evidence.tuning import FINALISTS, FIRST_DOUBLINGS, SCREENING_SEEDS, TUNING_SEEDS
+from attnkit.evidence.tuning import (
+    ALL_DOUBLINGS,
+    FINALISTS,
+    FIRST_DOUBLINGS,
+    SCREENING_SEEDS,
+    TUNING_SEEDS,
+)
 from attnkit.evidence.verdict import RULE
 from attnkit.evidence.words import Table, longer_in_words, statements_table, tuning_table
 from attnkit.figures.differences import DIFFERENCES_KEY, describe_differences, plot_differences
@@ -228,7 +234,9 @@ def _method() -> str:
         f"The learning rate and the schedule (constant or cosine) of every arm were tuned in the "
         f"same way: {rates} times the task’s own rate with {SCREENING_SEEDS} seeds each, more "
         "rates until the best one has a smaller and a larger neighbour, and the best "
-        f"{FINALISTS} with {TUNING_SEEDS} seeds, which are not used for anything else."
+        f"{FINALISTS} with {TUNING_SEEDS} seeds, which are not used for anything else. If no run "
+        f"has learnt by then, {len(ALL_DOUBLINGS)} rates with either schedule are tried, from "
+        f"{2.0 ** ALL_DOUBLINGS[0]:g} to {2.0 ** ALL_DOUBLINGS[-1]:g} times the task’s own."
     )
     rest = f"<p>{escape(tuning)}</p>\n<p>{escape(errors_in_words())}</p>"
     return f"<h2>How verdicts are made</h2>\n<ol>\n{rule}\n</ol>\n{rest}"
