@@ -230,7 +230,7 @@ def test_an_interrupt_saves_what_is_finished_and_one_can_go_on(
     seeds.clear()
     interrupted[0] = False
     assert claims("--json", str(numbers))[0] == 0
-    assert seeds == [7]
+    assert set(seeds) == {7}
     straight = claims("--fresh", "--json", "-")[1]
     assert untimed(numbers.read_text(encoding="utf-8")) == untimed(straight)
 

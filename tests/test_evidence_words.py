@@ -293,7 +293,7 @@ def test_tables_have_a_line_for_every_claim_and_the_score_of_all():
     assert "read together, at a level of 5% (Holm)" in last
     assert "read alone" in readable(Records.of([unable(small_claim(), quick=True)]))
     head, line, *rows, _, last = to_markdown(records).splitlines()
-    assert {row.count("|") for row in (head, line, *rows)} == {6}
+    assert {row.count("|") for row in (head, line, *rows)} == {7}
     assert rows[0].startswith("| `right` A small claim | ✓ held | held | nothing | Q=K is worse ")
     assert rows[1].startswith("| `wrong` A small claim | ? undecided (read alone: did not hold) |")
     assert "| held (changed since the first run began) | nothing |" in rows[2]

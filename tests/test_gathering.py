@@ -234,11 +234,13 @@ def test_evidence_holds_the_scores_of_every_arm(tmp_path):
     assert list(evidence.seeds) == [5, 6, 7]
     assert evidence.hash == claim.hash
     assert not evidence.quick
-    (link,) = evidence.experiments
-    snapshot = train(from_text(link)).snapshot
-    variants = [variant for variant, _ in snapshot.experiment.runs]
+    snapshots = [train(from_text(link)).snapshot for link in evidence.experiments]
+    by_schedule = {one.experiment.training.schedule: one for one in snapshots}
     for one in claim.arms:
-        name = f"{one.variant} learning_rate={evidence.tuned[one.name].rate:g}"
+        tuned = evidence.tuned[one.name]
+        snapshot = by_schedule[tuned.schedule]
+        variants = [variant for variant, _ in snapshot.experiment.runs]
+        name = f"{one.variant} learning_rate={tuned.rate:g}"
         runs = [place for place, variant in enumerate(variants) if variant == name]
         for measure in ("accuracy", "loss"):
             expected = snapshot.history[measure][-1, runs]
