@@ -117,7 +117,7 @@ def test_few_seeds_go_to_all_recipes_and_many_to_the_best(up_to):
     st.booleans(),
 )
 def test_one_rate_that_learns_is_found_wherever_it_lies(schedule, doublings, share, long):
-    """Also if all others are alike, and the other schedule seems to be better."""
+    """A search finds the only rate that learns, even if the other schedule seems better."""
 
     def landscape(request):
         if request.point == (schedule, doublings):

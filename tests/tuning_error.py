@@ -15,13 +15,11 @@ from attnkit.claims import CLAIMS
 from attnkit.claims.base import SCHEDULES
 from attnkit.evidence.simulation import SIMULATED, simulate
 from attnkit.evidence.trials import tuning_trials
-from attnkit.evidence.tuning import Point, Recipe, Request, Runs
+from attnkit.evidence.tuning import ALL_DOUBLINGS, Point, Recipe, Request, Runs
 from attnkit.training import train
 
 ARMS = {"parameters": "K=V, 4 wide", "self_mask_needed": "Q=K"}
 """Claim → arm of which some seeds learn and others do not."""
-
-DOUBLINGS = range(-3, 5)
 
 FIRST, N_SEEDS, N_SIMULATIONS, N_COMPARED = 10_000, 80, 2000, 60
 """First seed after that of tuning, seeds of a population, simulations, seeds that compare."""
@@ -33,7 +31,7 @@ def population_of(arm):
     wanted = [
         Request(Point(schedule, d), Recipe(default * 2.0**d, schedule), 1, first, N_SEEDS // 2)
         for schedule in SCHEDULES
-        for d in DOUBLINGS
+        for d in ALL_DOUBLINGS
         for first in (FIRST, FIRST + N_SEEDS // 2)
     ]
     parts = {}

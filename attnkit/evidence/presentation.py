@@ -225,7 +225,7 @@ class ClaimInWords:
             mark("Reason"): f"{self.reason} {self.outlook}".strip(),
             # Translators: heading above statements that were tested.
             mark("Tested"): "" if is_known else f"{tested}.",
-            TRAINED_WITH: settings_in_words(claim),
+            TRAINED_WITH: settings_in_words(claim, self.evidence),
             mark("Claim"): tr(claim.says),
             mark("Source"): tr(claim.source),
             mark("Prediction"): " ".join(filter(None, prediction)),
@@ -253,7 +253,7 @@ class ClaimInWords:
             "verdict_in_full": " ".join(verdicts),
             "found": f"{self.found} {self.outlook}".strip(),
             "numbers": ". ".join(filter(None, (self.found_in_numbers, self.outlook, later))),
-            "settings": settings_in_words(self.claim),
+            "settings": settings_in_words(self.claim, self.evidence),
             "predicted": " ".join(predicted),
             "came_true": "" if self.outcome is None else tr(_CAME_TRUE[self.outcome]),
             "seen": tr(_SEEN[self.claim.seen]),

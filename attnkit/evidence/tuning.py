@@ -2,9 +2,10 @@
 
 The search spends few seeds on all recipes and more on those that are near the best (successive
 halving). A long training is first tried for a quarter of its steps. The grid of learning rates
-grows until the best one has a smaller and a larger neighbour. If no run has learnt by then, all of
-a wide grid is tried: where nothing is learnt, the scores of neighbours do not show the way to a
-rate that learns. This module does not train:
+grows until the best one has a smaller and a larger neighbour. If no run has learnt by then, a wide
+grid is tried: where nothing is learnt, the scores of neighbours do not show the way to a rate that
+learns. A rate of a long training that learns only after a quarter of the steps can still be
+missed. This module does not train:
 `attnkit.evidence.gathering` trains what a search wants, and `attnkit.evidence.simulation` draws it
 from runs that are there already.
 
@@ -31,7 +32,8 @@ FIRST_DOUBLINGS = range(-2, 3)
 """Learning rates that are tried first, as doublings of the task's own."""
 
 ALL_DOUBLINGS = range(-4, 7)
-"""Learning rates that are tried if no run has learnt at those beside the best."""
+"""Learning rates that are tried if no run has learnt at those beside the best; of long trainings
+for a quarter of the steps first."""
 
 MOST_DOUBLINGS = 8
 """Largest number of doublings or halvings of the task's own learning rate."""
@@ -215,7 +217,10 @@ class Search:
         return [self._request(point, self._times) for point in again]
 
     def _missing(self, doublings: range) -> list[Request]:
-        """Return the runs of a grid that are needed next; of long trainings only the promising."""
+        """Return the runs of a grid that are needed next.
+
+        Long trainings come first with a quarter of their steps, and then those that did best.
+        """
         every = [Point(schedule, d) for schedule in self.arm.schedules for d in doublings]
         grid = [point for point in every if self._is_allowed(point)]
         if short := self._times // SHORTENED:
@@ -292,7 +297,7 @@ class Search:
         return [one for one in both if self._is_allowed(one)]
 
     def _is_allowed(self, point: Point) -> bool:
-        """Return whether a learning rate is not too small and not too large to be tried."""
+        """Return whether a learning rate lies within the limits of the search."""
         return abs(point.doublings) <= MOST_DOUBLINGS and 1e-5 <= self._recipe(point).rate <= 1.0
 
     def _mean(self, point: Point) -> float:

@@ -60,26 +60,36 @@ _SIZES = (
 """Settings that a reader must know before taking a claim for more than it was tested for."""
 
 
-def settings_in_words(claim: Claim) -> str:
+def settings_in_words(claim: Claim, evidence: Evidence | None = None) -> str:
     """Return the tasks and sizes with which the compared arms of a claim are trained.
 
-    Heads and MLPs are those of the variants. A size that every arm lacks is left out.
+    With evidence, arms that were trained for longer to confirm an inability count, too. Heads,
+    their widths and MLPs are those of the variants; keys and values may differ in width. A size
+    that every arm lacks is left out.
     """
-    found: dict[str, set[int]] = {}
+    found: dict[str, dict[str, set[int]]] = {name: {} for name in _SIZES}
     tasks: dict[str, None] = {}
-    for arm in claim.compared_arms:
+    scored = {} if evidence is None else evidence.scores
+    longer = [arm for arm in claim.confirmation[0] if arm.name in scored]
+    for arm in (*claim.compared_arms, *longer):
         experiment = arm.experiment
         sizes = experiment.wiring(arm.variant).sizes
-        own = {name: getattr(sizes, name) for name in ("n_heads", "d_head", "d_mlp")}
-        values = experiment.settings() | own
-        known = settings(experiment.task.name)
+        own = {
+            "n_heads": {sizes.n_heads},
+            "d_head": {sizes.d_k, sizes.d_v},
+            "d_mlp": {sizes.d_mlp},
+            "steps": {arm.steps},
+        }
+        known, values = settings(experiment.task.name), experiment.settings()
         tasks[tr(experiment.task.title)] = None
         for name in _SIZES:
             if name in known:
-                found.setdefault(known[name].label, set()).add(values[name])
+                numbers = found[name].setdefault(known[name].label, set())
+                numbers.update(own.get(name) or {values[name]})
     parts = (
         f"{tr(label)} {listed((in_language(f'{n:,}', n) for n in sorted(numbers)), 'or')}"
-        for label, numbers in found.items()
+        for by_label in found.values()
+        for label, numbers in by_label.items()
         if numbers != {0}
     )
     return f"{'; '.join([listed(tasks), *parts])}."

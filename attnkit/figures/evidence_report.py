@@ -24,6 +24,7 @@ from attnkit.evidence.tuning import (
     FINALISTS,
     FIRST_DOUBLINGS,
     SCREENING_SEEDS,
+    SHORTENED,
     TUNING_SEEDS,
 )
 from attnkit.evidence.verdict import RULE
@@ -233,10 +234,12 @@ def _method() -> str:
     tuning = (
         f"The learning rate and the schedule (constant or cosine) of every arm were tuned in the "
         f"same way: {rates} times the task’s own rate with {SCREENING_SEEDS} seeds each, more "
-        "rates until the best one has a smaller and a larger neighbour, and the best "
-        f"{FINALISTS} with {TUNING_SEEDS} seeds, which are not used for anything else. If no run "
-        f"has learnt by then, {len(ALL_DOUBLINGS)} rates with either schedule are tried, from "
-        f"{2.0 ** ALL_DOUBLINGS[0]:g} to {2.0 ** ALL_DOUBLINGS[-1]:g} times the task’s own."
+        "rates until the best one has a smaller and a larger neighbour. If no run has learnt by "
+        f"then, {len(ALL_DOUBLINGS)} rates with either schedule are tried, from "
+        f"{2.0 ** ALL_DOUBLINGS[0]:g} to {2.0 ** ALL_DOUBLINGS[-1]:g} times the task’s own; "
+        "records that are older than this step do not contain it. The best "
+        f"{FINALISTS} are then tried with {TUNING_SEEDS} seeds, which are not used for anything "
+        f"else. Long trainings are first tried for 1/{SHORTENED} of their steps."
     )
     rest = f"<p>{escape(tuning)}</p>\n<p>{escape(errors_in_words())}</p>"
     return f"<h2>How verdicts are made</h2>\n<ol>\n{rule}\n</ol>\n{rest}"
