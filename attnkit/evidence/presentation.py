@@ -27,6 +27,7 @@ from attnkit.evidence.words import (
     tested_in_words,
 )
 from attnkit.foundation.language import in_language, mark, tr
+from attnkit.foundation.settings import InvalidExperiment
 from attnkit.foundation.words import listed
 from attnkit.training.summary import percent
 
@@ -207,6 +208,14 @@ class ClaimInWords:
         return "" if self.evidence is None else made_in_words(self.evidence)
 
     @property
+    def trained_with(self) -> str:
+        """Tasks and sizes of the runs; empty if a setting of somebody's own claim is faulty."""
+        try:
+            return settings_in_words(self.claim, self.evidence)
+        except InvalidExperiment:
+            return ""
+
+    @property
     def facts(self) -> dict[str, str]:
         """Marked heading → text of all that is known about the claim, the answer first."""
         claim, is_known = self.claim, self.verdict is not None
@@ -225,7 +234,7 @@ class ClaimInWords:
             mark("Reason"): f"{self.reason} {self.outlook}".strip(),
             # Translators: heading above statements that were tested.
             mark("Tested"): "" if is_known else f"{tested}.",
-            TRAINED_WITH: settings_in_words(claim, self.evidence),
+            TRAINED_WITH: self.trained_with,
             mark("Claim"): tr(claim.says),
             mark("Source"): tr(claim.source),
             mark("Prediction"): " ".join(filter(None, prediction)),
@@ -253,7 +262,7 @@ class ClaimInWords:
             "verdict_in_full": " ".join(verdicts),
             "found": f"{self.found} {self.outlook}".strip(),
             "numbers": ". ".join(filter(None, (self.found_in_numbers, self.outlook, later))),
-            "settings": settings_in_words(self.claim, self.evidence),
+            "settings": self.trained_with,
             "predicted": " ".join(predicted),
             "came_true": "" if self.outcome is None else tr(_CAME_TRUE[self.outcome]),
             "seen": tr(_SEEN[self.claim.seen]),

@@ -320,7 +320,7 @@ def show_evidence(words: ClaimInWords, evidence: Evidence) -> None:
     with right:
         show_source(words)
         st.caption(plain(" ".join(filter(None, (words.tested, longer_in_words(evidence))))))
-        st.caption(f"**{tr(TRAINED_WITH)}:** {plain(words.facts[TRAINED_WITH])}")
+        st.caption(f"**{tr(TRAINED_WITH)}:** {plain(words.trained_with)}")
     with st.expander(tr("What was predicted, and what had been seen before")):
         for name in _PREDICTED:
             st.markdown(f"**{tr(name)}:** {plain(words.facts[name])}")
