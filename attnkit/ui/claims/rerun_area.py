@@ -82,8 +82,7 @@ def _live_area(
     """Draw everything that changes while a claim trains, and the whole page at its end."""
     moved = reruns.moving is not None
     reruns.follow(watcher())
-    if moved and reruns.moving is None:
-        st.rerun()
+    ended = moved and reruns.moving is None
     claim = words.claim
     rerun = reruns.known.get(claim.id)
     trains = rerun is not None and rerun.moving
@@ -101,6 +100,8 @@ def _live_area(
             show_picture(rerun.evidence(), f"own_{claim.id}")
     if rerun is not None and rerun.finished:
         _show_outcome(rerun, words, reason)
+    if ended:
+        st.rerun()  # only now: a button that was pressed in the same moment has been heard
 
 
 def _pick_guess(claim: Claim, question: str, guesses: list[str], *, disabled: bool) -> str | None:
