@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from attnkit.evidence.presentation import COLUMNS, Outcome, claims_in_words, score_in_words
+from attnkit.evidence.presentation import (
+    COLUMNS,
+    TRAINED_WITH,
+    Outcome,
+    claims_in_words,
+    score_in_words,
+)
 from attnkit.evidence.record import Records
 from attnkit.evidence.simulation import errors_in_words
 from attnkit.foundation.tables import markdown_table
@@ -21,12 +27,12 @@ def readable(records: Records) -> str:
 
 def to_markdown(records: Records) -> str:
     """Return the table of docs/claims.md: verdicts, predictions, and what we had seen before."""
-    columns = ("claim", "verdict_in_full", "predicted", "seen", "numbers", "settings")
+    columns = ("claim", "verdict_in_full", "predicted", "seen", "numbers")
     rows = []
     for words in claims_in_words(records):
         cells = {**words.cells, "claim": f"`{words.claim.id}` {words.claim.title}"}
-        rows.append([cells[name] for name in columns])
-    table = markdown_table([COLUMNS[name] for name in columns], rows)
+        rows.append([*(cells[name] for name in columns), words.trained_with])
+    table = markdown_table([*(COLUMNS[name] for name in columns), TRAINED_WITH], rows)
     return f"{table}\n\n{score_in_words(records)} {_reading_note(records)}"
 
 

@@ -98,13 +98,12 @@ def show_top(choice: CapacityChoice) -> None:
 
     This also submits the next point of the visitor's sweep, whichever sweep is on screen.
     """
-    live = open_live_sweep()
+    live, ended = open_live_sweep(), False
     if live is not None:
         live.watcher = watcher()
         moved = live.moving
         live.follow()
-        if moved and not live.moving:
-            st.rerun()
+        ended = moved and not live.moving
     result = result_of(choice, live)
     text, has_ratios, note = "", False, ""
     if result is not None and result.runs["error"].isna().any():
@@ -122,6 +121,8 @@ def show_top(choice: CapacityChoice) -> None:
         st.caption(plain(conditions))
     if live is not None and (choice.sweep == OWN or not live.ended):
         live_bar(live)
+    if ended:
+        st.rerun()  # only now: a button that was pressed in the same moment has been heard
 
 
 def titles() -> dict[str, str]:
