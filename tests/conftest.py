@@ -1,17 +1,24 @@
 """What all tests share: how much is drawn, one browser, one server, one thread of torch."""
 
-import collections
 import contextlib
 import functools
+import logging
 import os
+import random
 import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
 
 import pytest
 import searching
 import torch
 from platformdirs import user_cache_path
+from price import Price
 from waiting import end_pages_service
 
+from attnkit.foundation.language import language
 from attnkit.foundation.process import n_cores
 from attnkit.service.server import server_settings
 from attnkit.training.engine import choose_engine, ready_engine
@@ -25,22 +32,43 @@ os.environ.setdefault("NUMBA_CACHE_DIR", str(user_cache_path("attnkit") / "kerne
 
 _LONG, _WAITING = ("long", "weights"), ("browser", "server")
 
+USUAL_SECONDS = 20
+"""Seconds of a test marked `long` that does not say how many it takes: `long(seconds=60)`."""
+
 
 def pytest_addoption(parser):
     """Say what else may run, and what is drawn in searches and how often."""
     add = parser.addoption
     add("--long", action="store_true", help="run the tests marked `long`, too, which take minutes")
-    add("--seed", type=int, help="draw everything from this number; without it, windows from 0")
+    add("--night", type=int, help="run nothing but so many seconds of `long` tests, drawn")
+    add("--seed", type=int, help="draw everything from this number; without it, from the commit")
     add("--minutes", type=float, default=60.0, help="length of the mixture of attacks at night")
     add("--examples", type=int, help="draw so many times as many examples (1; with --long 10)")
+    add("--price", action="store_true", help="fail if the tests cost more than their budget")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config):
-    """Let all searches, those of Hypothesis among them, draw what the options say."""
+    """Let all searches, those of Hypothesis and the order among them, draw what the options say."""
     searching.set_size(config.getoption("--examples") or (10 if config.getoption("--long") else 1))
-    if config.getoption("--seed") is not None:
-        config.option.hypothesis_seed = str(config.getoption("--seed"))
+    if config.getoption("--seed") is None:
+        config.option.seed = seed_of_commit()  # pytest-xdist hands it to its processes
+    config.option.hypothesis_seed = str(config.getoption("--seed"))
+    config.pluginmanager.register(Price(config, lambda item: _kind(item.keywords)))
+
+
+def seed_of_commit():
+    """Return a number that every commit has its own of; 0 outside of a repository."""
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short=7", "HEAD"]
+    with contextlib.suppress(OSError):
+        found = subprocess.run(command, capture_output=True, text=True, check=False)
+        return int(found.stdout or "0", 16)
+    return 0
+
+
+def pytest_report_header(config):
+    """Name the number that everything is drawn from."""
+    return f"drawn from --seed {config.getoption('--seed')}: the order, links, windows, examples"
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -51,39 +79,50 @@ def pytest_xdist_auto_num_workers():
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    """Leave out what takes minutes unless it is asked for; begin with what waits for servers.
+    """Choose the tests of the day, of the night or of a draw of the night, and draw their order.
 
-    What needs neither browser nor server is marked `core`. Processes of pytest-xdist take whole
-    files in this order, so a long file is never the last one.
+    What needs neither browser nor server is marked `core`. What waits for servers comes first.
+    Processes of pytest-xdist take whole files in this order, so a long file is never the last one.
     """
-    if not config.getoption("--long"):
-        left_out = [item for item in items if any(map(item.get_closest_marker, _LONG))]
-        items[:] = [item for item in items if not any(map(item.get_closest_marker, _LONG))]
-        config.hook.pytest_deselected(items=left_out)
-    else:
-        for item in items:
-            item.add_marker(pytest.mark.timeout(0))  # some take hours
     for item in items:
         if _kind(item.keywords) == "core":
             item.add_marker(pytest.mark.core)
-    items.sort(key=lambda item: _kind(item.keywords) == "core")
+    nightly = [item for item in items if any(map(item.get_closest_marker, _LONG))]
+    drawn = random.Random(config.getoption("--seed"))
+    if config.getoption("--long"):
+        for item in items:
+            item.add_marker(pytest.mark.timeout(0))  # some take hours
+        left_out = []
+    elif config.getoption("--night"):
+        drawn.shuffle(nightly)
+        chosen = set(_worth(nightly, config.getoption("--night") * n_cores()))
+        left_out = [item for item in items if item not in chosen]
+    else:
+        left_out = nightly
+    config.hook.pytest_deselected(items=left_out)
+    left_out = set(left_out)
+    items[:] = [item for item in items if item not in left_out]
+    files = sorted({item.path for item in items})
+    drawn.shuffle(files)
+    drawn.shuffle(items)
+    items.sort(key=lambda item: (_kind(item.keywords) == "core", files.index(item.path)))
+
+
+def _worth(nightly, seconds):
+    """Yield drawn tests of the night that together take at most so many seconds of one core."""
+    for item in nightly:
+        mark = item.get_closest_marker("long")
+        if mark is None or item.get_closest_marker("alone"):
+            continue  # it needs packages that are not installed, or a quiet machine
+        cost = mark.kwargs.get("seconds", USUAL_SECONDS)
+        if cost <= seconds:
+            seconds -= cost
+            yield item
 
 
 def _kind(keywords):
     """Return what a test needs: "browser", "server", or "core" if it needs neither."""
     return next((mark for mark in _WAITING if mark in keywords), "core")
-
-
-def pytest_terminal_summary(terminalreporter):
-    """Say how many minutes each kind of test has taken, of all processes together."""
-    seconds, tests = collections.Counter(), collections.defaultdict(set)
-    for report in (one for reports in terminalreporter.stats.values() for one in reports):
-        if hasattr(report, "duration"):
-            seconds[_kind(report.keywords)] += report.duration
-            tests[_kind(report.keywords)].add(report.nodeid)
-    told = (f"{kind} {n / 60:.1f} ({len(tests[kind])} tests)" for kind, n in seconds.items())
-    if seconds:
-        terminalreporter.write_line(f"minutes: {', '.join(told)}")
 
 
 @pytest.fixture(scope="session")
@@ -95,7 +134,7 @@ def long(request):
 @pytest.fixture(scope="session")
 def seed(request):
     """What tests draw from: the same number draws the same again."""
-    return request.config.getoption("--seed") or 0
+    return request.config.getoption("--seed")
 
 
 @pytest.fixture(scope="session")
@@ -236,10 +275,38 @@ def packages_are_searched_once():
 
 
 @pytest.fixture(autouse=True)
-def settings_are_read_anew():
-    """Forget the settings that a test has set in the environment, also if it fails."""
+def nothing_leaks():
+    """Fail a test that changes what the next one finds, and forget the settings that it has set."""
+    before = what_tests_share()
     yield
     server_settings.cache_clear()
+    leaked = [name for name, value in what_tests_share().items() if value != before[name]]
+    assert not leaked, f"the next test finds other values of {', '.join(leaked)}"
+
+
+def what_tests_share():
+    """Return what belongs to the whole process, by name."""
+    from attnkit.claims import CLAIMS
+    from attnkit.tasks import TASKS
+    from attnkit.variants import CATALOGUE, OPTIONS
+
+    environment = dict(os.environ)
+    environment.pop("PYTEST_CURRENT_TEST", None)
+    return {
+        "the environment": environment,
+        "the current folder": Path.cwd(),
+        "sys.path": list(sys.path),
+        "registered claims": list(CLAIMS),
+        "registered tasks": list(TASKS),
+        "registered variants": list(CATALOGUE),
+        "registered words": list(OPTIONS),
+        "the language": language(),
+        "threads of torch": torch.get_num_threads(),
+        "the type of new tensors": torch.get_default_dtype(),
+        "the handler of SIGINT": signal.getsignal(signal.SIGINT),
+        "hooks of errors": (sys.excepthook, sys.unraisablehook, threading.excepthook),
+        "handlers of logs": list(logging.getLogger().handlers),
+    }
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -271,7 +338,9 @@ def interruptible():
     signal.signal(signal.SIGINT, before)
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.server)])
+@pytest.fixture(
+    params=["sqlite", pytest.param("postgres", marks=[pytest.mark.server, pytest.mark.long])]
+)
 def where(request, tmp_path):
     """An empty place for results: a data folder, then a database of a PostgreSQL server."""
     if request.param == "sqlite":
