@@ -15,7 +15,7 @@ import pytest
 import searching
 import torch
 from platformdirs import user_cache_path
-from price import Price
+from price import NIGHT, Price
 from waiting import end_pages_service
 
 from attnkit.foundation.language import language
@@ -40,7 +40,7 @@ def pytest_addoption(parser):
     """Say what else may run, and what is drawn in searches and how often."""
     add = parser.addoption
     add("--long", action="store_true", help="run the tests marked `long`, too, which take minutes")
-    add("--night", type=int, help="run nothing but so many seconds of `long` tests, drawn")
+    add("--night", type=int, help="add so many seconds of `long` tests, drawn")
     add("--seed", type=int, help="draw everything from this number; without it, from the commit")
     add("--minutes", type=float, default=60.0, help="length of the mixture of attacks at night")
     add("--examples", type=int, help="draw so many times as many examples (1; with --long 10)")
@@ -54,7 +54,7 @@ def pytest_configure(config):
     if config.getoption("--seed") is None:
         config.option.seed = seed_of_commit()  # pytest-xdist hands it to its processes
     config.option.hypothesis_seed = str(config.getoption("--seed"))
-    config.pluginmanager.register(Price(config, lambda item: _kind(item.keywords)))
+    config.pluginmanager.register(Price(config, _kind_of_cost))
 
 
 def seed_of_commit():
@@ -79,7 +79,7 @@ def pytest_xdist_auto_num_workers():
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    """Choose the tests of the day, of the night or of a draw of the night, and draw their order.
+    """Choose the tests of the day, some of the night or all, and draw their order.
 
     What needs neither browser nor server is marked `core`. What waits for servers comes first.
     Processes of pytest-xdist take whole files in this order, so a long file is never the last one.
@@ -91,16 +91,13 @@ def pytest_collection_modifyitems(config, items):
     drawn = random.Random(config.getoption("--seed"))
     if config.getoption("--long"):
         for item in items:
-            item.add_marker(pytest.mark.timeout(0))  # some take hours
-        left_out = []
-    elif config.getoption("--night"):
-        drawn.shuffle(nightly)
-        chosen = set(_worth(nightly, config.getoption("--night") * n_cores()))
-        left_out = [item for item in items if item not in chosen]
+            item.add_marker(pytest.mark.timeout(0))  # some take long
+        left_out = set()
     else:
-        left_out = nightly
-    config.hook.pytest_deselected(items=left_out)
-    left_out = set(left_out)
+        drawn.shuffle(nightly)
+        seconds = n_cores() * (config.getoption("--night") or 0)
+        left_out = {*nightly} - {*_worth(nightly, seconds)}
+    config.hook.pytest_deselected(items=list(left_out))
     items[:] = [item for item in items if item not in left_out]
     files = sorted({item.path for item in items})
     drawn.shuffle(files)
@@ -123,6 +120,11 @@ def _worth(nightly, seconds):
 def _kind(keywords):
     """Return what a test needs: "browser", "server", or "core" if it needs neither."""
     return next((mark for mark in _WAITING if mark in keywords), "core")
+
+
+def _kind_of_cost(item):
+    """Return the kind of a test in the table of costs, where tests of the night stand apart."""
+    return NIGHT if any(map(item.get_closest_marker, _LONG)) else _kind(item.keywords)
 
 
 @pytest.fixture(scope="session")

@@ -24,6 +24,12 @@ LARGEST_SHARE = 1 / 40
 LEEWAY = 1.3
 """Beyond so many times the budget a run with `--price` fails; beyond the budget it warns."""
 
+START, NIGHT = "start", "night"
+"""Kinds of cost besides those of the day's tests: imports and collection, tests marked `long`."""
+
+N_NAMED = 10
+"""Number of tests that a run names, those that cost most."""
+
 MANY = 500
 """Number of tests from which on a run measures the unit, which takes three seconds."""
 
@@ -51,10 +57,11 @@ class Price:
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node):
         """Take over the costs of another process, which has ended."""
-        costs, units, rest = node.workeroutput.get("price", ({}, [], 0.0))
+        given = getattr(node, "workeroutput", {})  # none of a process that has crashed
+        costs, units, rest = given.get("price", ({}, [], 0.0))
         self._costs.update(costs)
         self._units += units
-        self._costs[f"start {node.gateway.id}"] = "start", rest
+        self._costs[f"start of {node.gateway.id}"] = START, rest
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session):
@@ -76,16 +83,12 @@ class Price:
         terminalreporter.section("processor time")
         for kind, costs in kinds.items():
             write(f"{self._in_words(sum(costs))}: {kind}, {len(costs)}")
-        write(f"{self._in_words(self._total)}: together")
+        write(f"{self._in_words(sum(map(sum, kinds.values())))}: together")
         tests = sorted(self._costs.items(), key=lambda item: item[1][1], reverse=True)
-        for name, (kind, seconds) in tests[:10]:
+        for name, (kind, seconds) in tests[:N_NAMED]:
             write(f"{self._in_words(seconds)}: {name} ({kind})")
         for excess in self._excesses(1.0):
             write(f"warning: {excess}", yellow=True)
-
-    @property
-    def _total(self):
-        return sum(seconds for _, seconds in self._costs.values())
 
     def _in_units(self, seconds):
         return seconds / statistics.mean(self._units) if self._units else float("nan")
@@ -96,14 +99,15 @@ class Price:
 
     def _excesses(self, leeway):
         """Yield a sentence for everything beyond `leeway` times the budget of a whole day."""
-        if not self._units or self._config.getoption("--long"):
+        if not self._units:
             return
-        units = self._in_units(self._total)
+        by_day = [seconds for kind, seconds in self._costs.values() if kind != NIGHT]
+        units = self._in_units(sum(by_day))
         if units > leeway * BUDGET:
             yield f"the tests cost {units:.0f} units; allowed are {BUDGET} (tests/price.py)"
         for name, (kind, seconds) in self._costs.items():
             units = self._in_units(seconds)
-            if kind != "start" and units > leeway * LARGEST_SHARE * BUDGET:
+            if kind not in (START, NIGHT) and units > leeway * LARGEST_SHARE * BUDGET:
                 allowed = LARGEST_SHARE * BUDGET
                 yield f"{name} costs {units:.1f} units; allowed are {allowed:.1f} for one test"
 
