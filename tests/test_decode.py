@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from kinds import tiny
 from reference import DOZEN
 from torch.testing import assert_close
 
@@ -17,62 +18,51 @@ MORE = """
     K=V kv_rank=5 n_heads=4 kv_heads=2 positions=rope rotate_values=only kv_every=2
     QKV kv_every=2 exclusive
 """.strip().split("\n")
+BY_HAND = {
+    "QKV": (16, 16),
+    "K=V": (8, 8),
+    "K=V positions=rope": (8, 16),
+    "K=V before rotation (Gemma 4)": (8, 16),
+    "K=V after rotation (DeepSeek V4)": (8, 8),
+    "K=V kv_heads=1 positions=rope": (4, 8),
+    "K=V unit_key": (8, 16),
+    "QKV kv_rank=3": (3, 16),
+    "QKV keyless": (8, 16),
+    "QKV kv_heads=1 valueless": (4, 8),
+    "QKV kv_residual=3": (2 * (4 + 2 * 3), 16),
+    "K=V kv_heads=1 shared_half": (4 + 2, 2 * 4),
+}
+"""Floats per token of two heads of four numbers in one layer: as they are computed, and ready."""
 
 
-def shaken(experiment):
-    """A model whose parameters are all random, biases and factors among them."""
-    model = Model(experiment, experiment.seeds, CPU)
-    generator = torch.Generator().manual_seed(0)
-    for run in range(model.n_runs):
-        for value in model.run_parameters(run).values():
-            value += 0.1 * torch.randn(value.shape, generator=generator)
-    return model
-
-
-@pytest.mark.parametrize("blocks", ["lean", "standard"])
-@pytest.mark.parametrize("variant", [*DOZEN, *map(str.strip, MORE)])
-def test_decoding_gives_the_logits_of_the_whole_sequence(variant, blocks):
+@pytest.mark.parametrize("variant", [*DOZEN, *map(str.strip, MORE), *BY_HAND])
+def test_decoding_gives_the_logits_of_the_whole_sequence(variant):
     """Every position of one example, from a cache of as many floats per token as was counted."""
-    sizes = {**SIZES, "blocks": blocks, "d_mlp": 7, "positions": "learned"}
-    experiment = Experiment(task="directed", sharing=[variant], n_seeds=2, d_head=4, **sizes)
-    model = shaken(experiment)
-    generator = torch.Generator().manual_seed(1)
-    tokens = torch.stack([model.task.make_examples(1, generator).tokens for _ in model.seeds])
-    costs = experiment.costs(experiment.sharing[0].stages[0])
-    for ready, n_floats in ((False, costs.kv_cache), (True, costs.ready_cache)):
-        decoder = Decoder(model, 1, ready=ready)
-        found = torch.stack([decoder.read(token) for token in tokens[1, 0]])
-        assert_close(found, model.logits(tokens)[1, 0], atol=1e-5, rtol=1e-4)
-        cached = [rows.numel() for cache in decoder.cache for rows in cache.values()]
-        assert (decoder.n_tokens, sum(cached)) == (5, 5 * n_floats)
-
-
-@pytest.mark.parametrize(
-    ("variant", "kv_cache", "ready_cache"),
-    [
-        ("QKV", 16, 16),
-        ("K=V", 8, 8),
-        ("K=V positions=rope", 8, 16),
-        ("K=V before rotation (Gemma 4)", 8, 16),
-        ("K=V after rotation (DeepSeek V4)", 8, 8),
-        ("K=V kv_heads=1 positions=rope", 4, 8),
-        ("K=V unit_key", 8, 16),
-        ("QKV kv_rank=3", 3, 16),
-        ("QKV keyless", 8, 16),
-        ("QKV valueless", 8, 16),
-        ("QKV kv_heads=1 valueless", 4, 8),
-        ("QKV kv_residual=3", 2 * (4 + 2 * 3), 16),
-        ("K=V kv_heads=1 shared_half", 4 + 2, 2 * 4),
-    ],
-)
-def test_what_each_cache_holds_by_hand(variant, kv_cache, ready_cache):
-    """One layer of two heads of four numbers: a raw key that is rotated is not the value."""
-    costs = Experiment(sharing=[variant], n_heads=2, d_head=4).costs(variant)
-    assert (costs.kv_cache, costs.ready_cache) == (kv_cache, ready_cache)
+    for given in ({"blocks": "lean"}, {"blocks": "standard", "d_mlp": 7, "positions": "learned"}):
+        given = {**SIZES, "n_seeds": 2, "d_head": 4, **given}
+        given |= {"n_layers": 1, "n_heads": 2} if variant in BY_HAND else {}
+        experiment = Experiment(task="directed", sharing=[variant], **given)
+        model, generator = Model(experiment, experiment.seeds, CPU), torch.Generator()
+        for run in range(model.n_runs):  # no bias or factor begins with nothing
+            for value in model.run_parameters(run).values():
+                value += 0.1 * torch.randn(value.shape, generator=generator)
+        tokens = torch.stack([model.task.make_examples(1, generator).tokens for _ in model.seeds])
+        costs = experiment.costs(experiment.sharing[0].stages[0])
+        counted = costs.kv_cache, costs.ready_cache
+        assert counted == BY_HAND.get(variant, counted)
+        for ready, n_floats in zip((False, True), counted, strict=True):
+            decoder = Decoder(model, 1, ready=ready)
+            found = torch.stack([decoder.read(token) for token in tokens[1, 0]])
+            assert_close(found, model.logits(tokens)[1, 0], atol=1e-5, rtol=1e-4)
+            cached = [rows.numel() for cache in decoder.cache for rows in cache.values()]
+            assert (decoder.n_tokens, sum(cached)) == (5, 5 * n_floats)
 
 
 def test_a_model_that_sees_later_tokens_cannot_be_decoded():
-    """It says which setting is wrong."""
-    model = Model(Experiment(n_seeds=1), [0], CPU)
-    with pytest.raises(ValueError, match="causal: got False, allowed True"):
-        Decoder(model, 0)
+    """Nor one of two sides; the error names the setting, or what a decoder reads."""
+    for experiment, told in (
+        (Experiment(n_seeds=1), "causal: got False, allowed True"),
+        (tiny("dictionary", sharing="QKV", causal=True), "one sequence"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            Decoder(Model(experiment, experiment.seeds, CPU), 0)

@@ -15,7 +15,6 @@ from reference import (
     KNOWN,
     ONE_SIDE,
     SHAPES,
-    TINY,
     TWO_SIDES,
     VARIANTS,
     InspectedExample,
@@ -24,15 +23,10 @@ from reference import (
     shake,
 )
 from searching import briefly
-from torch.testing import assert_close
 
 from attnkit.experiment import Experiment
 from attnkit.foundation.settings import InvalidExperiment
-from attnkit.model.initial import generator_for
-from attnkit.model.model import Model
-from attnkit.model.reference import Layer
 from attnkit.training.cohort import Cohort
-from attnkit.training.data import stack
 from attnkit.training.engine import kernel_knows
 from attnkit.variants import OPTIONS, Variant
 
@@ -130,63 +124,6 @@ def compositions(draw):
 def test_any_composition_that_is_allowed_computes_its_formula(experiment):
     """No combination of words is accepted and then computes something else, or nothing."""
     looked_at(experiment, 1).check(experiment.sharing[0])
-
-
-# By hand, and against each other
-
-
-def two_models(one, other, **given):
-    """Models of one variant each, of the same seed."""
-    sizes = {**TINY, "n_seeds": 1, "n_heads": 3, "d_head": 10, "n_layers": 2, **given}
-    return [Model(Experiment(sharing=[text], **sizes), [0], CPU) for text in (one, other)]
-
-
-def answers(model):
-    """Logits, and scores of the first layer, for seven examples that all models of a size see."""
-    layers, drawn = list[Layer](), model.task.draw(7, generator_for(3, "look"), held_out=False)
-    return model.logits(stack([drawn], 1, CPU).tokens, layers), layers[0].scores
-
-
-@pytest.mark.parametrize(
-    ("text", "same", "sizes"),
-    [
-        ("QKV n_heads=4 kv_heads=4", "QKV n_heads=4", {}),
-        ("QKV temperature=2", "QKV", {"d_head": 4}),
-        ("QKV sum", "QKV d_k=2d temperature=2", {"d_head": 4}),  # [Q₁ Q₂][K₁ K₂]ᵀ, still over √4
-        ("Q=K positions=relative", "Q=K", {}),  # a learned bias starts from nothing
-        ("Q=K positions=key_bias", "Q=K", {}),
-        ("Q=K signed", "Q=K", {}),  # diagonals of ones
-        ("Q=K=V scaled", "Q=K=V", {}),
-        ("QKV shared_layers", "QKV", {"n_layers": 1}),  # one layer shares with no other
-        ("K=V kv_every=3", "K=V", {"n_layers": 1}),
-        ("QKV kv_from=bottom_middle", "QKV kv_every=2", {}),  # of two layers
-        ("QKV positions=rope rope_width=d", "QKV positions=rope", {}),
-    ],
-)
-def test_special_cases_are_other_variants(text, same, sizes):
-    """Computed in another way, from the same initial numbers."""
-    one, other = two_models(text, same, **sizes)
-    for name, value in one.run_parameters(0).items():
-        if name[2:].startswith("D"):
-            value.fill_(1)
-    assert_close(answers(one)[0], answers(other)[0], rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("word", "n_layers", "keys_of", "values_of"),
-    [
-        ("kv_every=3", 4, [0, 0, 0, 3], [0, 0, 0, 3]),
-        ("kv_from=bottom_middle", 1, [0], [0]),
-        ("kv_from=bottom_middle", 3, [0, 1, 1], [0, 1, 0]),
-        ("kv_from=bottom_middle", 4, [0, 1, 1, 1], [0, 1, 0, 0]),
-    ],
-)
-def test_layers_whose_keys_and_values_upper_layers_use(word, n_layers, keys_of, values_of):
-    """By hand, as the papers draw it."""
-    experiment = Experiment(sharing=[f"QKV {word}"], n_layers=n_layers)
-    wiring = experiment.wiring(experiment.sharing[0])
-    assert [wiring.leader(layer, "K") for layer in range(n_layers)] == keys_of
-    assert [wiring.leader(layer, "V") for layer in range(n_layers)] == values_of
 
 
 @pytest.mark.parametrize(

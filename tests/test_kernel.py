@@ -80,6 +80,9 @@ def compare(experiment, examples=None):
     model.numbers.add_(0.1 * torch.randn(len(model.numbers), generator=generator_for(0, "noise")))
     layers = []
     logits = model.logits(examples.tokens, layers)
+    for run in range(model.n_runs):
+        for value in model.run_parameters(run, model.gradient).values():
+            value.fill_(math.nan)  # a gradient is written, not added
     model.differentiate(examples.tokens, examples.labels)
     n_layers = len(model.layer_specs)
     for place, variant in enumerate(known):
@@ -181,7 +184,7 @@ def test_a_run_whose_parameters_do_not_fit_is_refused():
         return describe(model.wirings[variant], model.layer_specs, model.task, changed, n_numbers)
 
     assert with_offsets(offsets).n_scratch
-    with pytest.raises(ValueError, match="W_U: the run has no such parameter"):
+    with pytest.raises(ValueError, match="W_U"):
         with_offsets({name: place for name, place in offsets.items() if name != "W_U"})
     with pytest.raises(ValueError, match=r"0\.W_Q: has shape \(1, 2\)"):
         with_offsets(offsets | {"0.W_Q": (0, (1, 2))})
@@ -190,19 +193,16 @@ def test_a_run_whose_parameters_do_not_fit_is_refused():
 
 
 def test_training_calls_what_is_compiled_ahead():
-    """With the same types of arguments, so that no training waits for a compilation."""
+    """With the same types of arguments, so that no training waits for a compilation.
+
+    An inner function has no machine code of its own; to call it is an error, not a crash.
+    """
     compile_all()
     experiment = Experiment(task="directed", **TINY, steps=2, clip=0.1)
     Training(experiment, "cpu", "kernel").advance(2)
     assert [len(function.signatures) for function in ARGUMENTS] == [1] * len(ARGUMENTS)
-
-
-def test_an_inner_function_cannot_be_called_from_python():
-    """It has no machine code of its own; calling it is an error, not a crash."""
-    compile_all()
-    x = np.zeros((2, 16), np.float32)
-    with pytest.raises(KeyError, match="copy can be called by compiled functions only"):
-        elementwise.copy(x, x)
+    with pytest.raises(KeyError, match="copy"):
+        elementwise.copy(np.zeros((2, 16), np.float32), np.zeros((2, 16), np.float32))
 
 
 @given(st.integers(1, 29), st.integers(1, 29), st.integers(1, 2 * LANES + 5), st.integers(0, 3))
@@ -258,12 +258,10 @@ def test_clip_of_a_gradient():
     """To the largest norm, and not at all below it; NaN reaches every number."""
     gradient = np.arange(32, dtype=np.float32)
     norm = np.linalg.norm(gradient)
-    clipped = {}
-    for most in (norm / 2, norm * 2):
-        clipped[most] = gradient.copy()
-        elementwise.clip(clipped[most], np.float32(most))
-    np.testing.assert_allclose(clipped[norm / 2], gradient / 2, rtol=1e-5)
-    assert np.array_equal(clipped[norm * 2], gradient)
+    for most, expected in ((norm / 2, gradient / 2), (norm * 2, gradient)):
+        clipped = gradient.copy()
+        elementwise.clip(clipped, np.float32(most))
+        np.testing.assert_allclose(clipped, expected, rtol=1e-5 if most < norm else 0)
     gradient[3] = np.nan
     elementwise.clip(gradient, np.float32(1.0))
     assert np.isnan(gradient).all()

@@ -15,7 +15,10 @@ from attnkit.foundation.settings import InvalidExperiment
 @given(experiments(), st.randoms(use_true_random=False))
 @briefly(50)
 def test_round_trip(experiment, chance):
-    """Through link, query string, parameters, settings, and JSON in any order and with spaces."""
+    """Through link, query string, parameters, settings, and JSON in any order and with spaces.
+
+    A link holds exactly the settings that differ from the defaults of its task.
+    """
     text, link = experiment.to_json(), experiment.to_text()
     items = list(json.loads(text).items())
     chance.shuffle(items)
@@ -25,12 +28,6 @@ def test_round_trip(experiment, chance):
         assert found == experiment
         assert found.hash == experiment.hash
         assert found.to_json() == text
-
-
-@given(experiments())
-@briefly(25)
-def test_links_name_only_what_differs(experiment):
-    """A link holds exactly the settings that differ from the defaults of its task."""
     default = Experiment(task=experiment.task.name).settings()
     changed = {name for name, value in experiment.settings().items() if value != default[name]}
     if experiment.task.name != Experiment().task.name:

@@ -4,6 +4,9 @@ import math
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kinds import SMALL
 from torch.testing import assert_close
 
 from attnkit.experiment import Experiment
@@ -11,17 +14,16 @@ from attnkit.model.adam import Adam
 from attnkit.model.initial import generator_for
 from attnkit.model.model import Model
 from attnkit.model.parameters import Parameters
-from attnkit.training.data import stack
+from attnkit.training.data import TrainingData
 
 CPU = torch.device("cpu")
 SIZES = {"n_seeds": 2, "n_entries": 5, "n_names": 11, "n_values": 13, "n_heads": 3, "d_head": 7}
-TINY = {"batch_size": 16, "n_eval": 16, "n_names": 17, "n_values": 13}
 SHAPES = [{"W_E": (11, 16), "W": (5, 7), "b": (3,)}, {"W_E": (11, 16), "c": (1,)}]
 
 
-def build(**given):
+def build(**changed):
     """All runs of a small directed experiment, with some settings changed."""
-    experiment = Experiment(**{**SIZES, **given})
+    experiment = Experiment(**{**SIZES, **changed})
     return Model(experiment, experiment.seeds, CPU)
 
 
@@ -111,36 +113,37 @@ def test_generators_depend_on_seed_and_purpose_only():
     assert torch.rand(3, generator=generator_for(0, "a")).tolist() == numbers[0, "a"]
 
 
-# Logits and what layers record
+# Gradients of neighbouring variants
 
 
-def test_masks_take_all_weight_from_oneself_and_later_tokens():
-    """Exactly, but the first token sees no other; scores are recorded before masks."""
-    plain, masked = [], []
-    for masks, layers in ((False, plain), (True, masked)):
-        model = build(causal=masks, self_mask=masks)
-        examples = model.task.make_examples(6, torch.Generator().manual_seed(0))
-        model.logits(examples.tokens.unflatten(0, (2, 3)), layers)
-    plain, masked = plain[0], masked[0]
-    assert torch.equal(plain.scores, masked.scores)
-    assert_close(plain.pattern, plain.scores.softmax(-1))
-    assert (masked.pattern.triu(1) == 0).all()
-    assert (masked.pattern.diagonal(dim1=-2, dim2=-1)[..., 1:] == 0).all()
-    assert (masked.pattern[..., 0, 0] == 1).all()
+@settings(max_examples=5)
+@given(seed=st.integers(0, 10**6), n_rates=st.integers(2, 4), n_seeds=st.integers(1, 3))
+def test_variants_are_one_batch_on_a_gpu_if_only_their_learning_rates_differ(
+    seed, n_rates, n_seeds
+):
+    """Only the shapes of the products differ, and with them the rounding of gradients.
 
-
-def test_a_gradient_is_written_not_added():
-    """A second call gives the same bits, whatever the gradient held before."""
-    model = build(task="phonebook", n_layers=2, positions="learned")
-    drawn = [model.task.draw(16, generator_for(s, "test"), held_out=False) for s in model.seeds]
-    examples = stack(drawn, len(drawn), CPU)
-    model.differentiate(examples.tokens, examples.labels)
-    first = model.gradient.clone()
-    for run in range(model.n_runs):
-        for value in model.run_parameters(run, model.gradient).values():
-            value.fill_(torch.nan)
-    model.differentiate(examples.tokens, examples.labels)
-    assert torch.equal(model.gradient, first)
+    On a CPU each is alone, because smaller tensors fit its caches.
+    """
+    rates = [0.001 * 2**power for power in range(n_rates)]
+    names = ("QKV", "Q=K unit_key self_mask")
+    chosen = [f"{name} learning_rate={rate:g}" for name in names for rate in rates]
+    given = {**SMALL, "sharing": [*chosen, "K=V"], "n_seeds": n_seeds, "first_seed": seed}
+    experiment = Experiment(**given)
+    model = Model(experiment, list(experiment.seeds), CPU)
+    batch = TrainingData(experiment, experiment.seeds, CPU).next()
+    model.differentiate(*batch)
+    alone = model.gradient.clone()
+    assert [len(part) for part in model._alike] == [1] * (2 * n_rates + 1)
+    model.device = torch.device("cuda")
+    model._alike = model._find_alike()
+    model.device = CPU
+    batches = [{str(model.variants[i]) for i in part} for part in model._alike]
+    expected = [{*chosen[:n_rates]}, {*chosen[n_rates:]}, {"K=V"}]
+    assert sorted(map(sorted, batches)) == sorted(map(sorted, expected))
+    model.gradient.zero_()
+    model.differentiate(*batch)
+    assert_close(model.gradient, alone, rtol=1e-4, atol=1e-7)
 
 
 # Clipping and steps
@@ -178,10 +181,8 @@ def test_steps_of_adam_are_those_of_torch():
     ours = torch.randn(97, generator=generator)
     theirs = ours.clone().requires_grad_()
     gradient = torch.empty(97)
-    adam, reference = (
-        Adam(ours, gradient, [(slice(None), 0.01)]),
-        torch.optim.Adam([theirs], lr=0.01),
-    )
+    adam = Adam(ours, gradient, [(slice(None), 0.01)])
+    reference = torch.optim.Adam([theirs], lr=0.01)
     for _ in range(100):
         gradient.copy_(torch.randn(97, generator=generator))
         gradient[::5] = 0

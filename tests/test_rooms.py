@@ -1,13 +1,20 @@
-"""The rooms of the package: each one imports only rooms that stand before it.
+"""Layering: rooms import only those before them, the core no Streamlit, and pages no torch.
 
 `docs/architecture.md` shows the rooms to people; its table is compared with the code.
 """
 
 import ast
 import re
+import subprocess
+import sys
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
+
+import pytest
+
+import attnkit
+from attnkit.tasks import TASKS
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "attnkit"
@@ -21,7 +28,7 @@ ORDER = (
 
 
 def imports_of(text, known):
-    """Return (module, line, whether for type checking only) for each import of the package.
+    """Return (module, line, whether for type checking only) for each import of a source.
 
     Args:
         text: source of the module; imports inside functions count.
@@ -39,8 +46,7 @@ def imports_of(text, known):
                 whole = {f"{child.module}.{alias.name}" for alias in child.names}
                 whole -= {"attnkit.__version__"}
                 modules = [name if name in known else str(child.module) for name in whole]
-            own = [name for name in modules if name.partition(".")[0] == "attnkit"]
-            found.extend((name, child.lineno, for_types) for name in own)
+            found.extend((name, child.lineno, for_types) for name in modules)
             guard = isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"
             walk(child, for_types or guard)
 
@@ -50,13 +56,23 @@ def imports_of(text, known):
 
 @cache
 def imports():
-    """Return the imports of every module by its dotted name, without the package itself."""
+    """Return the imports of every module and page by its dotted name, besides the package's own."""
     texts = {}
-    for path in sorted(PACKAGE.rglob("*.py")):
+    for path in sorted([*PACKAGE.rglob("*.py"), ROOT / "dashboard.py", *ROOT.glob("pages/*.py")]):
         parts = path.relative_to(ROOT).with_suffix("").parts
         texts[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path.read_text("utf-8")
     del texts["attnkit"]
     return {name: imports_of(text, texts) for name, text in texts.items()}
+
+
+@cache
+def own_imports():
+    """Return the imports of the package by the package."""
+    return {
+        name: [one for one in imported if one[0].partition(".")[0] == "attnkit"]
+        for name, imported in imports().items()
+        if name.startswith("attnkit.")
+    }
 
 
 def room_of(module):
@@ -67,10 +83,10 @@ def room_of(module):
 def test_rooms_import_only_those_before_them():
     """Every import of the package; beside the rooms there are `__init__.py` and `__main__.py`."""
     assert {path.name for path in PACKAGE.glob("*.py")} == {"__init__.py", "__main__.py"}
-    assert {room_of(name) for name in imports()} == {*ORDER}
+    assert {room_of(name) for name in own_imports()} == {*ORDER}
     uses = {
         (name, line, module)
-        for name, imported in imports().items()
+        for name, imported in own_imports().items()
         for module, line, _ in imported
         if room_of(module) not in ORDER[: ORDER.index(room_of(name)) + 1]
     }
@@ -81,15 +97,53 @@ def test_no_modules_import_each_other_in_a_circle():
     """Except for type checking, where nothing is imported while the program runs."""
     graph = {
         name: {module for module, _, for_types in imported if not for_types}
-        for name, imported in imports().items()
+        for name, imported in own_imports().items()
     }
     TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
+
+
+def test_only_pages_import_streamlit_and_they_import_no_torch():
+    """Nor the model or the training; figures import no torch either."""
+    heavy = re.compile(r"torch|attnkit\.model|attnkit\.training(\.training)?$")
+    for name, imported in imports().items():
+        modules = [module for module, _, _ in imported]
+        is_page = not name.startswith("attnkit.") or room_of(name) == "ui"
+        if not is_page:
+            assert not [m for m in modules if m.startswith("streamlit")], name
+        if is_page or room_of(name) == "figures":
+            assert not list(filter(heavy.match, modules)), name
+
+
+def test_what_pages_need_imports_neither_torch_nor_streamlit():
+    """An experiment can be built and labelled in a fresh process without torch and Streamlit."""
+    modules = "analysis.export analysis.reasons experiment tasks training.results".split()
+    code = (
+        f"import sys, {', '.join(f'attnkit.{name}' for name in modules)}\n"
+        "for task in attnkit.TASKS:\n"
+        "    one = attnkit.Experiment(task=task)\n"
+        "    one.to_text(), one.task.answer_text(0), one.task.loss_to_beat, one.task.earlier\n"
+        "print(*sorted({'torch', 'streamlit'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
+
+
+def test_the_public_interface_is_what_it_says():
+    """All names of `__all__` exist, are listed once, and belong to the package."""
+    names = attnkit.__all__
+    assert len(set(names)) == len(names)
+    assert {"Experiment", "Result", "Snapshot", "TASKS", "from_text", "stream", "train"} <= {*names}
+    for name in {*names} - {"CATALOGUE", "CLAIMS", "QUESTIONS", "TASKS"}:
+        assert getattr(attnkit, name).__module__.startswith("attnkit.")
+    assert attnkit.TASKS is TASKS
+    with pytest.raises(AttributeError, match="'Attention'"):
+        attnkit.Attention  # noqa: B018
 
 
 def test_the_documentation_shows_the_rooms_in_their_order():
     """The table has a row for each room, with the rooms that it uses."""
     uses = {room: set() for room in ORDER}
-    for name, imported in imports().items():
+    for name, imported in own_imports().items():
         uses[room_of(name)] |= {room_of(module) for module, _, _ in imported}
     rows = re.findall(r"^\| `(\w+)` \|[^|]+\|([^|]*)\|$", PAGE, re.MULTILINE)
     assert [room for room, _ in rows] == ORDER

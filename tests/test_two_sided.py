@@ -5,30 +5,18 @@ Formulas, gradients and sharing of two sides are among those of `test_formulas` 
 """
 
 import numpy as np
-import pytest
 import torch
 from kinds import NEEDS_ONE_SIDE, tiny
 from reference import DOZEN
 from torch.testing import assert_close
 
-from attnkit.model.decode import Decoder
 from attnkit.model.initial import generator_for
 from attnkit.model.model import Model
-from attnkit.training import Training
 from attnkit.training.cohort import Cohort
-from attnkit.training.data import stack
 from attnkit.variants.sharing import ROLES
 
 CPU = torch.device("cpu")
 N = 5  # words of a sentence: positions 0 to 4 are the encoder's, 5 to 9 the decoder's
-
-
-def build(**given):
-    """A model of two seeds, and a batch of seven sentences for each."""
-    experiment = tiny("dictionary", **given)
-    model = Model(experiment, experiment.seeds, CPU)
-    drawn = [model.task.draw(7, generator_for(s, "look"), held_out=False) for s in model.seeds]
-    return model, stack(drawn, len(drawn), CPU)
 
 
 def test_layers_stand_in_the_order_of_computation():
@@ -46,38 +34,19 @@ def test_layers_stand_in_the_order_of_computation():
         assert one.has_mlp == (one.kind != "decoder")
 
 
-@pytest.mark.parametrize("blocks", ["lean", "standard"])
-def test_the_decoder_does_not_see_what_it_has_not_written(blocks):
-    """Another last word changes the last answer only; another source word changes all."""
-    model, examples = build(n_layers=2, d_mlp=7, blocks=blocks)
-    expected = model.logits(examples.tokens)
-    for position, kept in ((2 * N - 1, N - 1), (0, 0)):
-        changed = examples.tokens.clone()
-        changed[:, :, position] = examples.tokens[:, :, position].roll(1, 1)
-        differs = (model.logits(changed) != expected).flatten(3).any(-1).any(0).any(0)
-        assert differs.tolist() == [False] * kept + [True] * (N - kept)
-
-
-def test_symmetry_is_measured_on_both_sides_and_not_between_them():
-    """A rectangle has no such number, and means leave it out."""
-    given = {"n_layers": 2, "n_heads": 2, "positions": "rope", "blocks": "standard"}
-    training = Training(tiny("dictionary", **given), "cpu")
-    training.advance(8)
-    snapshot = training.snapshot()
-    square = np.array([place.square for place in snapshot.experiment.layer_specs])
-    assert np.isnan(snapshot.head_symmetry[:, ~square]).all()
-    means = snapshot.head_symmetry[:, square].mean((1, 2))
-    np.testing.assert_allclose(snapshot.history["score_symmetry"][-1], means, atol=1e-6)
-
-
 def test_patterns_stand_in_the_frame_of_all_positions():
-    """Outside of what a layer compares, weights are 0 and scores NaN; inside, rows sum to one."""
-    cohort = Cohort(tiny("dictionary"), [0, 1], CPU)
+    """Outside of what a layer compares, weights are 0 and scores NaN; inside, rows sum to one.
+
+    A rectangle has no symmetry, and means leave it out.
+    """
+    given = {"n_layers": 2, "n_heads": 2, "positions": "rope", "blocks": "standard"}
+    cohort = Cohort(tiny("dictionary", **given), [0, 1], CPU)
+    specs = cohort.experiment.layer_specs
     examples = cohort.experiment.task.draw(3, generator_for(0, "look"), held_out=False)
     answers, pattern, scores = cohort.answer(examples)
     assert answers.shape == (10, 3, N)
-    assert pattern.shape == (10, 3, 3, 1, 2 * N, 2 * N)
-    for at, place in enumerate(cohort.experiment.layer_specs):
+    assert pattern.shape == (10, 3, 6, 2, 2 * N, 2 * N)
+    for at, place in enumerate(specs):
         asks, looks = slice(*place.query_positions), slice(*place.key_positions)
         inside = pattern[:, :, at, :, asks, looks]
         np.testing.assert_allclose(inside.sum(-1), 1, rtol=1e-5)
@@ -85,16 +54,21 @@ def test_patterns_stand_in_the_frame_of_all_positions():
         known = np.isfinite(scores[:, :, at])
         assert known[..., asks, looks].all()
         assert known.sum() == inside.size
+    found = cohort.evaluations[-1]
+    square = np.array([place.square for place in specs])
+    assert np.isnan(found.head_symmetry[:, ~square]).all()
+    means = found.head_symmetry[:, square].mean((1, 2))
+    np.testing.assert_allclose(found.metrics["score_symmetry"], means, atol=1e-6)
 
 
 def test_mass_on_target_is_that_of_cross_attention():
     """The mean over its layers and heads of what each answer puts on its own word."""
     experiment = tiny("dictionary", n_layers=2, n_heads=2, n_eval=16)
     cohort = Cohort(experiment, [0, 1], CPU)
+    crossing = [at for at, layer in enumerate(experiment.layer_specs) if layer.kind == "cross"]
     for place, seed in enumerate(cohort.seeds):
         held_out = experiment.task.draw(16, generator_for(seed, "evaluation"), held_out=True)
         _, pattern, _ = cohort.answer(held_out)
-        crossing = [at for at, layer in enumerate(experiment.layer_specs) if layer.kind == "cross"]
         rows = torch.from_numpy(pattern[place::2, :, crossing][..., N:, :])  # (v, b, l, h, a, j)
         target = held_out.target[None, :, None, None, :, None].expand(*rows.shape[:-1], 1)
         expected = rows.gather(-1, target).mean((1, 2, 3, 4, 5))
@@ -104,7 +78,7 @@ def test_mass_on_target_is_that_of_cross_attention():
 
 def test_role_weights_are_those_of_the_owner_in_every_layer():
     """Encoder, decoder, cross; the matrix alone, whatever bias it has; of low rank, the product."""
-    model, _ = build(n_heads=2, blocks="standard")
+    model = Model(tiny("dictionary", n_heads=2, blocks="standard"), [0, 1], CPU)
     for at in range(3):
         for role in ROLES:
             for place, weights in enumerate(model.role_weights(at, role)):
@@ -112,7 +86,7 @@ def test_role_weights_are_those_of_the_owner_in_every_layer():
                 for seed in range(2):
                     own = model.run_parameters(2 * place + seed)[f"{at}.W_{owner}"]
                     assert torch.equal(weights[seed].transpose(0, 1).flatten(1), own)
-    model, _ = build(sharing=["QKV kv_rank=3"], blocks="standard")
+    model = Model(tiny("dictionary", sharing=["QKV kv_rank=3"], blocks="standard"), [0, 1], CPU)
     for role in "KV":
         (weights,) = model.role_weights(2, role)
         own = model.run_parameters(1)
@@ -125,24 +99,9 @@ def test_a_decoder_keeps_something_in_its_own_layers_only():
     The encoder keeps nothing: its tokens are all there at once. One variant of every mechanism.
     """
     for variant in DOZEN:
-        if NEEDS_ONE_SIDE & variant.given.keys():
-            continue
-        single, one, two = (
-            tiny(task, sharing=[variant], n_layers=n_layers, n_heads=2).costs(variant).kv_cache
-            for task, n_layers in (("directed", 1), ("dictionary", 1), ("dictionary", 2))
-        )
-        assert (one, two) == (2 * single, 4 * single), variant
-
-
-def test_two_sides_are_not_decoded():
-    """The error says what the decoder needs, instead of computing something else."""
-    model = Model(tiny("dictionary", sharing="QKV", causal=True), [0, 1], CPU)
-    with pytest.raises(ValueError, match="a decoder reads one sequence"):
-        Decoder(model, 0)
-
-
-def test_the_dictionary_is_learned_by_every_sharing():
-    """At its defaults, though with fewer steps: the engine of two sides learns what it should."""
-    training = Training(tiny("dictionary", n_vocab=8, n_words=4, d_head=16, steps=150), "cpu")
-    training.advance(150)
-    assert (training.snapshot().history["accuracy"][-1] > 0.9).all()
+        if not NEEDS_ONE_SIDE & variant.given.keys():
+            single, one, two = (
+                tiny(task, sharing=[variant], n_layers=n_layers, n_heads=2).costs(variant).kv_cache
+                for task, n_layers in (("directed", 1), ("dictionary", 1), ("dictionary", 2))
+            )
+            assert (one, two) == (2 * single, 4 * single), variant
