@@ -1,5 +1,6 @@
 """Small claims: tiny arms and made-up numbers, for tests of gathering and of what is shown."""
 
+import contextlib
 from functools import cache
 from pathlib import Path
 from zlib import crc32
@@ -43,6 +44,16 @@ def small_claim(name="small", **given):
         "n_seeds": 17,
     }
     return Claim(**{**own, **given})
+
+
+@contextlib.contextmanager
+def about(claim):
+    """Name a claim in the failure of what is asserted of it."""
+    try:
+        yield
+    except AssertionError as error:
+        error.add_note(f"claim: {claim.id}")
+        raise
 
 
 class MadeUp(Bench):
