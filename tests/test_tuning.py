@@ -1,5 +1,6 @@
-"""The search for recipes: which are tried, on how many seeds, and which is chosen."""
+"""The search for recipes, the trials that train arms beside each other, and how often both err."""
 
+import json
 import math
 from dataclasses import replace
 
@@ -7,10 +8,22 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from small_claims import TINY
+from small_claims import TINY, about
 
+from attnkit.claims import CLAIMS
 from attnkit.claims.base import SCHEDULES, arm
+from attnkit.claims.measures import MEASURES
 from attnkit.evidence.curve import Curve
+from attnkit.evidence.simulation import SIMULATED, errors_in_words, simulate
+from attnkit.evidence.trials import (
+    FIRST_SEED,
+    MOST_SEEDS,
+    MOST_TOGETHER,
+    TUNING_SEED,
+    comparing_trials,
+    tuning_measure,
+    tuning_trials,
+)
 from attnkit.evidence.tuning import (
     ALL_DOUBLINGS,
     DIVERGED,
@@ -28,6 +41,11 @@ from attnkit.evidence.tuning import (
     scores_of,
     worth,
 )
+from attnkit.evidence.verdict import LEVEL
+from attnkit.foundation.settings import InvalidExperiment
+from attnkit.tasks import TASKS
+from attnkit.training import train
+from attnkit.variants import Variant
 
 ARM = arm("QKV", **TINY)
 DEFAULT = ARM.experiment.training.learning_rate
@@ -108,6 +126,9 @@ def test_few_seeds_go_to_all_recipes_and_many_to_the_best(up_to):
     assert len(tried) < n_first if short else len(tried) >= n_first
     assert search.found().steps == up_to * ARM.base_steps
     assert Search(replace(ARM, up_to=32, tuned_at=1)).wanted()[0].times == 1
+    given_ = Search(replace(ARM, up_to=up_to, schedules=("cosine",)))
+    assert {r.recipe.schedule for r in finish(given_, peak("constant", 0, 3))} == {"cosine"}
+    assert given_.found().never_learnt
 
 
 @given(
@@ -131,13 +152,6 @@ def test_one_rate_that_learns_is_found_wherever_it_lies(schedule, doublings, sha
     found = search.found()
     assert not found.never_learnt
     assert found.recipe == (pytest.approx(DEFAULT * 2.0**doublings, rel=1e-3), schedule)
-
-
-def test_a_schedule_may_be_given():
-    """Then no other is tried."""
-    search = Search(replace(ARM, schedules=("cosine",)))
-    assert {r.recipe.schedule for r in finish(search, peak("constant", 0, 3))} == {"cosine"}
-    assert search.found().never_learnt
 
 
 def test_of_rates_as_good_the_one_whose_neighbours_learn_is_chosen():
@@ -190,3 +204,223 @@ def test_what_is_found_holds_all_that_was_tried():
         assert (one.mean == pytest.approx(abs(away - 1))) != (away == 3)
         assert one.n_solved == one.n_seeds
     assert not found.never_learnt  # a loss says nothing about it
+
+
+# What is trained together
+
+MIXED = (
+    arm("K=V kv_heads=1 n_heads=2", "K=V, MQA", **TINY),
+    arm("Q=K", "symmetric", **TINY),
+    arm("QKV", "free", **TINY),
+    arm("Q=K=V", "one", **TINY),
+    arm("K=V", "tied", **TINY),
+)
+"""In none of the orders in which experiments have their variants."""
+
+
+def check_cells(trial, arms):
+    """Hold the cells of a trial against the variants of its experiment, in their order."""
+    by_name, training = {one.name: one for one in arms}, trial.experiment.training
+    expected = [
+        f"{by_name[name].variant} learning_rate={rate:g}" for name, (rate, _) in trial.cells
+    ]
+    assert list(map(Variant, expected)) == list(trial.experiment.sharing)
+    assert {recipe.schedule for _, recipe in trial.cells} - {None} <= {training.schedule}
+    cosine = any(recipe.schedule == "cosine" for _, recipe in trial.cells)
+    assert (training.warm_up, training.clip > 0) == (0.05, True) or not cosine
+
+
+def test_every_claim_trains_its_arms_and_compares_on_seeds_of_their_own():
+    """Cells follow an experiment's own order, and no seed is both tuned on and compared."""
+    for claim in CLAIMS.values():
+        for arms in (claim.judged_arms, claim.confirmation[0]):
+            recipes = {
+                one.name: Recipe(0.001 * (1 + place), one.schedules[-1])
+                for place, one in enumerate(arms)
+            }
+            wanted = [(one, request) for one in arms for request in Search(one).wanted()]
+            tuning, comparing = tuning_trials(wanted), comparing_trials(arms, recipes, 2)
+            with about(claim):
+                for trial in (*tuning, *comparing):
+                    check_cells(trial, arms)
+                    assert len(trial.cells) <= MOST_TOGETHER
+                tuned_on, compared = (
+                    {seed for trial in trials for seed in trial.experiment.seeds}
+                    for trials in (tuning, comparing)
+                )
+                assert not tuned_on & compared
+                assert compared <= {FIRST_SEED, FIRST_SEED + 1}
+
+
+def test_arms_train_beside_each_other_unless_something_sets_them_apart():
+    """Other settings, a rate of another arm, fewer seeds, and more steps make another trial."""
+    arms = (
+        *MIXED[1:3],
+        arm("Q=K", "longer", **{**TINY, "steps": 7}),
+        arm("Q=K", "borrowing", recipe_of="free", **TINY),
+        replace(MIXED[3], most_seeds=3),
+        replace(MIXED[4], up_to=8),
+    )
+    rates = dict.fromkeys((one.name for one in arms), Recipe(0.01))
+    found = [
+        ({name for name, _ in trial.cells}, trial.up_to, one.training.steps, one.seeds)
+        for trial in comparing_trials(arms, rates, 5, first_seed=7)
+        for one in [trial.experiment]
+    ]
+    assert found == [
+        ({"symmetric", "free"}, 1, 6, range(7, 12)),
+        ({"longer"}, 1, 7, range(7, 12)),
+        ({"borrowing"}, 1, 6, range(7, 12)),
+        ({"one"}, 1, 6, range(7, 10)),
+        ({"tied"}, 8, 48, range(7, 12)),
+    ]
+    (few,) = comparing_trials(arms[4:5], {}, 2)
+    assert few.experiment.n_seeds == 2
+
+
+def test_requests_of_a_search_become_trials_on_seeds_of_their_own():
+    """Requests with the same schedule, steps and seeds train together, and name their recipes."""
+    wanted = [(one, request) for one in MIXED for request in Search(one).wanted()]
+    trials = tuning_trials(wanted)
+    cells = [cell for trial in trials for cell in trial.cells]
+    assert sorted(cells) == sorted((one.name, request.recipe) for one, request in wanted)
+    assert [len(trial.cells) for trial in trials] == [MOST_TOGETHER, MOST_TOGETHER, 5] * 2
+    seeds = range(TUNING_SEED, TUNING_SEED + TUNING_SEEDS)
+    assert all(set(trial.experiment.seeds) < set(seeds) for trial in trials)
+    later = wanted[0][1]._replace(first=5, n_seeds=4)
+    (trial,) = tuning_trials([(MIXED[0], later)])
+    assert trial.experiment.seeds == range(TUNING_SEED + 5, TUNING_SEED + 9)
+    own = MIXED[1].experiment.training.learning_rate
+    (trial,) = comparing_trials(MIXED[1:3], {"free": Recipe(0.0071)}, 3)
+    assert dict(trial.cells) == {"free": Recipe(0.0071), "symmetric": Recipe(own)}
+
+
+def test_what_is_too_large_for_one_experiment_is_split_and_nothing_left_out():
+    """More seeds than an experiment has, and arms or seeds that take too much memory together."""
+    trials = comparing_trials(MIXED[1:3], {}, 2 * MOST_SEEDS + 3, first_seed=7)
+    seeds = [seed for trial in trials for seed in trial.experiment.seeds]
+    assert seeds == [*range(7, 7 + 2 * MOST_SEEDS + 3)]
+    assert len({trial.cells for trial in trials}) == 1
+    large = {"task": "mqar", "batch_size": 512, "n_layers": 4, "d_model": 128, "d_mlp": 512}
+    arms = [replace(one, settings=large) for one in MIXED]
+    parts = comparing_trials(arms, {}, 3)
+    assert len(parts) > 1
+    assert sorted(name for part in parts for name, _ in part.cells) == sorted(a.name for a in arms)
+    for part in parts:
+        check_cells(part, arms)
+    many = [trial.experiment.seeds for trial in comparing_trials(arms[:1], {}, 17, first_seed=5)]
+    assert len(many) > 1
+    assert [seed for seeds in many for seed in seeds] == [*range(5, 22)]
+    with pytest.raises(InvalidExperiment):
+        comparing_trials([replace(MIXED[0], settings=large | {"length": 128})], {}, 7)
+
+
+# Scores
+
+
+def test_arms_that_share_a_rate_are_the_same_run_until_they_are_tied():
+    """To the bit; then every way of tying is a run of its own."""
+    every_step = {**TINY, "steps": 8, "evaluate_every": 1}
+    ways = ("", " tie_by=keep_K", " tie_by=keep_V")
+    arms = [arm("QKV", "never", **every_step)] + [
+        arm(f"QKV tie=K=V{way}", f"tied{way}", recipe_of="never", **every_step) for way in ways
+    ]
+    trials = comparing_trials(arms, {one.name: Recipe(0.01) for one in arms}, 2)
+    experiments = [trial.experiment for trial in trials]
+    (tied_at,) = {one.tie_step(variant) for one in experiments for variant in one.sharing} - {0}
+    histories = [train(one).snapshot.history["loss"] for one in experiments]
+    loss = np.concatenate([one.reshape(len(one), -1, 2) for one in histories], axis=1)
+    assert loss.shape[1] == len(arms)
+    assert (loss[:tied_at] == loss[:tied_at, :1]).all()
+    assert all(len(np.unique(seed)) == len(arms) for seed in loss[tied_at].T)
+
+
+def test_scores_of_a_trial_are_those_of_each_arm_alone():
+    """A run does not depend on those beside it, and each goes to its own arm."""
+    rates = {"free": Recipe(0.013), "tied": Recipe(0.002), "one": Recipe(0.007)}
+    (trial,) = comparing_trials(MIXED, rates, 2, first_seed=3)
+    together = trial.scores(train(trial.experiment).snapshot)
+    assert set(together) == {one.name for one in MIXED}
+    for one in (MIXED[0], MIXED[1], MIXED[4]):
+        (alone,) = comparing_trials([one], rates, 2, first_seed=3)
+        (expected,) = alone.scores(train(alone.experiment).snapshot).values()
+        for name in MEASURES:
+            assert together[one.name][name] == pytest.approx(expected[name], rel=1e-5, nan_ok=True)
+    assert len({own["loss"][-1, 0] for own in together.values()}) == len(MIXED)
+
+
+@pytest.mark.parametrize("engine", ["kernel", "torch"])
+def test_a_long_run_is_read_as_short_runs_of_the_same_arm(engine, monkeypatch):
+    """With a constant rate the first steps are the same, so each reading is a run of its own."""
+    monkeypatch.setenv("ATTNKIT_ENGINE", engine)
+    arms = [arm("QKV", "free", **TINY), arm("Q=K", "symmetric", **TINY)]
+    rates = {"free": Recipe(0.013, "constant"), "symmetric": Recipe(0.004, "constant")}
+
+    def scores(up_to):
+        (trial,) = comparing_trials([replace(one, up_to=up_to) for one in arms], rates, 2)
+        return trial.scores(train(trial.experiment).snapshot)
+
+    long = scores(8)
+    for row, up_to in enumerate((1, 2, 4, 8)):
+        for name, own in scores(up_to).items():
+            for measure in ("accuracy", "loss", "weight_symmetry"):
+                assert long[name][measure].shape == (4, 2)
+                np.testing.assert_array_equal(long[name][measure][row], own[measure][-1])
+
+
+def test_the_steps_to_solve_are_the_logarithm_of_the_first_evaluation_at_the_threshold():
+    """They are infinite until the task is solved, and stay although accuracy falls again."""
+    (trial,) = comparing_trials([replace(MIXED[1], up_to=4)], {}, 3)
+    snapshot = train(trial.experiment).snapshot
+    steps = np.array([0, 6, 12, 18, 24])
+    accuracy = np.array([[0.1, 0.9, 0.2], [0.96, 0.9, 0.2], [0.5, 0.9, 0.3], [0.5, 0.95, 0.3]])
+    accuracy = np.concatenate([accuracy, [[1.0, 0.1, 0.94]]])
+    history = {name: values[:5] for name, values in snapshot.history.items()}
+    made = replace(snapshot, eval_steps=steps, history={**history, "accuracy": accuracy})
+    found = MEASURES["steps_to_solve"].read(made, 24)
+    np.testing.assert_allclose(found, [np.log2(6), np.log2(18), np.inf])
+    np.testing.assert_allclose(
+        MEASURES["steps_to_solve"].read(made, 12), [np.log2(6), np.inf, np.inf]
+    )
+
+
+def test_text_is_tuned_by_loss_and_all_else_by_accuracy():
+    """A text's accuracy says little."""
+    assert tuning_measure(arm("QKV", task="language")) == "loss"
+    assert tuning_measure(replace(MIXED[0], up_to=2)) == "accuracy"
+
+
+# How often tuning and test err
+
+
+def population(shares, n=200):
+    """Return runs of which a share learns, by doublings of the learning rate and schedule."""
+    made = {}
+    for schedule in SCHEDULES:
+        for doublings, share in enumerate(shares, -len(shares) // 2):
+            learns = np.arange(n) < n * share * (1 if schedule == "constant" else 0.6)
+            levels = (np.zeros(n), np.where(learns, 0.5, 0.1), np.where(learns, 0.99, 0.1))
+            accuracy = np.stack(levels)
+            made[schedule, doublings] = Runs(np.array([0.0, 50.0, 100.0]), accuracy, 1 - accuracy)
+    return made
+
+
+@pytest.mark.parametrize(
+    "shares", [[0.1, 0.3, 0.7, 0.4, 0.1], [0.2, 0.5, 0.5, 0.4, 0.0], [0.9] * 5]
+)
+def test_equal_arms_differ_no_more_often_than_the_level_says(shares, seed):
+    """Tuning, which may miss the best recipe, included."""
+    n, allowed = 150, 1 - LEVEL
+    found = simulate(population(shares), arm("QKV", **TINY), 40, 40, n, seed)
+    assert found.together <= found.alone
+    assert found.alone <= allowed + 3 * np.sqrt(allowed * (1 - allowed) / n)
+    assert (found.learns, found.n, found.n_seeds) == (max(shares), n, 40)
+
+
+def test_shipped_errors_are_below_the_level_and_told():
+    """With the arm, the task and both shares."""
+    for one in json.loads(SIMULATED.read_text(encoding="utf-8")):
+        assert 0 <= one["together"] <= one["alone"] <= 1 - LEVEL
+        name, task = one["arm"].rsplit(", ", 1)
+        assert name in errors_in_words()
+        assert TASKS[task].title in errors_in_words()
