@@ -6,6 +6,7 @@ that a cost in units means the same on every machine.
 """
 
 import collections
+import os
 import statistics
 import time
 
@@ -50,25 +51,25 @@ class Price:
     def pytest_runtest_protocol(self, item):
         """Measure a test, together with the fixtures that begin and end with it."""
         before = processor_seconds()
+        self._costs.setdefault(f"start of process {os.getpid()}", (START, before))
         result = yield
-        self._costs[item.nodeid] = self._kind(item), processor_seconds() - before
+        # What a process has cost is lost when nobody waits for its end.
+        self._costs[item.nodeid] = self._kind(item), max(0.0, processor_seconds() - before)
         return result
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node):
         """Take over the costs of another process, which has ended."""
         given = getattr(node, "workeroutput", {})  # none of a process that has crashed
-        costs, units, rest = given.get("price", ({}, [], 0.0))
+        costs, units = given.get("price", ({}, []))
         self._costs.update(costs)
         self._units += units
-        self._costs[f"start of {node.gateway.id}"] = START, rest
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session):
         """Hand the costs over, or fail if they are beyond the budget and that is asked for."""
         if hasattr(self._config, "workeroutput"):
-            rest = processor_seconds() - sum(s for _, s in self._costs.values())
-            self._config.workeroutput["price"] = self._costs, self._units, rest
+            self._config.workeroutput["price"] = self._costs, self._units
         elif self._config.getoption("--price") and any(self._excesses(LEEWAY)):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
