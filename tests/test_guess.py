@@ -1,8 +1,8 @@
 """Predict first: nothing gives the answer away before a guess, and the guess is judged."""
 
+import re
 from dataclasses import replace
 from unittest.mock import patch
-from urllib.parse import urlencode
 
 import numpy as np
 import pytest
@@ -17,10 +17,18 @@ from attnkit.service.jobs import Watcher
 from attnkit.training.summary import finding, solved_variants
 from attnkit.ui.lab.guess import NONE, correction, key_of_guess, outcome
 from attnkit.ui.page_tools import PROJECTOR
-from attnkit.ui.reference.lessons import lessons
 from attnkit.variants import Variant
 
 EXAMPLE = load_example("directed")
+
+RESULTS = {
+    "capacity": "needs the widest heads",
+    "runs": "kept",
+    "variants": "variants reach",
+    "guide": "Compare Q=K with",
+    "questions": "does not tell a relation",
+}
+"""Words of results on pages, without the quiet mode."""
 
 
 def on_pages(test):
@@ -41,66 +49,40 @@ def guess(tab, *variants):
 
 
 @on_pages
-def test_a_quiet_link_shows_no_result_and_waits_for_a_guess():
-    """The finished example of the defaults stays hidden, and pages keep quiet after the Lab."""
+def test_a_quiet_link_shows_no_result_on_any_page_and_waits_for_a_guess():
+    """The finished example of the defaults stays hidden, also if a page's own address is opened."""
     assert finding(EXAMPLE) in said(visit())
     tab = visit(quiet="1")
     assert finding(EXAMPLE) not in said(tab)
-    assert "Untrained: curves and attention maps appear here." in said(tab)
-    assert "Which of them will solve this" in guess_group(tab)[0].label
-    assert "Q=K: one matrix for queries and keys." in said(tab)
-    assert "99% right with each of 5 random starts" in said(tab)
-    assert tab.button(key="train").disabled
+    assert guess_group(tab)
+    assert [tab.button(key=key).disabled for key in ("train", "step")] == [True, True]
     assert tab.button(key="train").label == "Guess first"
-    assert "Not trained yet. Guess, then press **Train**. It takes about" in said(tab)
-    assert tab.button(key="step").disabled
     assert not tab.warning
-    assert "variants reach" not in said(turn_to(tab, "variants"))
-    assert link_of(tab)["quiet"] == "1"
+    for page, result in RESULTS.items():
+        assert result in said(open_page(page))
+        for quiet in (turn_to(tab, page), open_page(page, quiet="1")):
+            assert result not in said(quiet), page
+            assert link_of(quiet)["quiet"] == "1"
     turn_to(tab, "attention")  # nor do those that look inside
-    assert "Guess in the Lab" in tab.info[0].value
-    assert not [button for button in tab.button if button.key == "train_here"]
-
-
-@on_pages
-@pytest.mark.parametrize(
-    ("page", "result"),
-    [
-        ("capacity", "needs the widest heads"),
-        ("runs", "kept"),
-        ("variants", "variants reach"),
-        ("guide", "Compare Q=K with"),
-        ("questions", "does not tell a relation from its reverse"),
-    ],
-)
-def test_no_page_gives_a_result_away_before_the_first_guess(page, result):
-    """Also if its own address is opened, or opened anew; without the quiet mode it is there."""
-    assert result in said(open_page(page))
-    tab = open_page(page, quiet="1")
-    assert result not in said(tab)
-    assert link_of(tab)["quiet"] == "1"
+    assert tab.info
+    assert "train_here" not in [button.key for button in tab.button]
 
 
 @on_pages
 def test_a_guess_can_be_changed_until_train_and_is_judged_in_the_end():
-    """The last one counts; a class sees how a known result is learnt, which is not shown at once.
-
-    The switch takes a finished run off the screen and back.
-    """
+    """A class sees how a known result is learnt, and the switch takes a run off the screen."""
     tab = visit_small(steps="20")
     link = {"v": "1", **tab.query_params}
     known = job_of(watch(press(tab, "train"), lambda job: job.over)).id
-    tab.toggle(key="quiet_mode").set_value(True)
-    assert job_of(show(tab)) is None
-    tab.toggle(key="quiet_mode").set_value(False)
-    assert job_of(show(tab)).id == known
+    for quiet in (True, False):
+        tab.toggle(key="quiet_mode").set_value(quiet)
+        assert (job_of(show(tab)) is None) == quiet
+    assert job_of(tab).id == known
     for of_class in ({"hide": "task,settings,buttons"}, {"quiet": "1"}):
         tab = visit(**link, **of_class)
         assert job_of(tab) is None
         if "quiet" in of_class:
-            tab = guess(tab, "QKV")
-            assert tab.button(key="train").label == "Train"
-            assert not tab.button(key="train").disabled
+            assert not guess(tab, "QKV").button(key="train").disabled
             tab = guess(tab, NONE)
         tab = watch(press(tab, "train"), lambda job: job.over)
         assert job_of(tab).id != known
@@ -108,55 +90,16 @@ def test_a_guess_can_be_changed_until_train_and_is_judged_in_the_end():
     assert not guess_group(tab)
 
 
-@on_pages
-def test_a_class_sees_how_many_guessed_what_beside_the_result():
-    """Each visitor counts once, with the last guess; other classes and settings do not count."""
-    begun, codes = open_page("guide", lesson="1_two_spaces"), []
-    for button in ("begin_class", "begin_another"):
-        codes += codes_of(press(begun, button))
-    link = {**SMALL, "steps": "20", "first_seed": "0"}
-    pupil, pupils_page, other, _ = ({"class": code} for code in codes)
-    anna, bert, other = (visit(**link, **one) for one in (pupil, pupil, other))
-    teacher = visit(**link, **pupils_page)
-    assert "Nobody has guessed yet." in said(teacher)
-    guess(anna, "Q=K")
-    for tab in (anna, bert, visit(**{**link, "d_head": "5"}, **pupil)):
-        guess(tab, "QKV")
-    guess(bert, "QKV", NONE)  # then only the last one holds
-    guess(other, "Q=K")
-    assert teacher.code[0].value.endswith(f"?class={codes[0]}")
-    projecting = [PROJECTOR in tab.session_state for tab in (teacher, anna)]
-    assert projecting == [True, False]
-    assert "**2** have guessed" in said(show(teacher))
-    assert not teacher.get("progress")[1:]
-    teacher.toggle(key="show_guesses").set_value(True)
-    counts = ["QKV: 1 of 2", "Q=K: 0 of 2", f"{NONE}: 1 of 2"]
-    assert told(show(teacher)) == counts
-    for tab in (teacher, bert):
-        tab = watch(press(tab, "train"), lambda job: job.over)
-        assert "**1 of 2 in your class guessed right.**" in said(tab)
-        judged = zip(counts, ("✗ wrong", "✗ wrong", "✓ right"), strict=True)
-        assert told(tab) == [f"{count} {one}" for count, one in judged]
-    assert bert.button(key="train").label == "Train again"
-    press(bert, "train")  # until it ends, and then, what it will be is known and stays
-    assert "**1 of 2 in your class guessed right.**" in said(bert)
-    late = guess(visit(**link, **pupil), NONE)
-    assert "Your class has trained already" in said(late)
-    assert told(show(teacher))[0].startswith("QKV: 1 of 2")
-    anew = visit(**link, **pupils_page)  # as if it were loaded again
-    assert "**2** have guessed. Press Train to show the result again." in said(anew)
-    assert told(anew) == counts
-    assert "Open this link" not in said(anew)
-    anew.session_state["share"] = True  # as a browser opens it
-    assert codes[0] in [one.value.rpartition("=")[2] for one in show(anew).code]
-    alone = visit(**pupil)  # the link that a class types opens the lesson
-    assert f"?{urlencode(link_of(alone), safe=',')}".startswith(lessons()["1_two_spaces"].query)
-
-
 def codes_of(tab):
     """Return the code of a class on the page of its lesson, and the code of its teacher."""
     page = next(link.proto.url for link in tab.get("link_button") if "class=" in link.proto.url)
     return [tab.code[0].value.rpartition("=")[2], page.rpartition("=")[2]]
+
+
+def told(tab):
+    """Return what stands above the bars of a class, without Markdown escapes."""
+    texts = (bar.proto.text for bar in tab.get("progress"))
+    return [text.replace("\\", "").replace("\u2060", "") for text in texts if text]
 
 
 @on_pages
@@ -170,13 +113,44 @@ def test_a_teacher_keeps_the_class_of_a_lesson_until_another_is_begun():
         assert codes_of(open_page("guide", lesson="1_two_spaces")) == first
         other = open_page("guide", lesson="2_expressiveness")
         assert "begin_class" in [button.key for button in other.button]
-    assert codes_of(press(tab, "begin_another")) != first
+    assert not {*codes_of(press(tab, "begin_another"))} & {*first}
 
 
-def told(tab):
-    """Return what stands above the bars of a class, without Markdown escapes."""
-    texts = (bar.proto.text for bar in tab.get("progress"))
-    return [text.replace("\\", "").replace("\u2060", "") for text in texts if text]
+@on_pages
+def test_a_class_sees_how_many_guessed_what_beside_the_result():
+    """Each visitor counts once, with the last guess; other classes and settings do not count."""
+    begun, codes = open_page("guide", lesson="1_two_spaces"), []
+    for button in ("begin_class", "begin_another"):
+        codes += codes_of(press(begun, button))
+    link = {**SMALL, "steps": "20", "first_seed": "0"}
+    pupil, pupils_page, other, _ = ({"class": code} for code in codes)
+    anna, bert, other = (visit(**link, **one) for one in (pupil, pupil, other))
+    teacher = visit(**link, **pupils_page)
+    guess(anna, "Q=K")
+    for tab in (anna, bert, visit(**{**link, "d_head": "5"}, **pupil)):
+        guess(tab, "QKV")
+    guess(bert, "QKV", NONE)  # then only the last one holds
+    guess(other, "Q=K")
+    assert teacher.code[0].value.endswith(f"?class={codes[0]}")
+    assert [PROJECTOR in tab.session_state for tab in (teacher, anna)] == [True, False]
+    assert "**2** have guessed" in said(show(teacher))
+    assert not teacher.get("progress")[1:]
+    teacher.toggle(key="show_guesses").set_value(True)
+    counts = ["QKV: 1 of 2", "Q=K: 0 of 2", f"{NONE}: 1 of 2"]
+    assert told(show(teacher)) == counts
+    for tab in (teacher, bert):
+        tab = watch(press(tab, "train"), lambda job: job.over)
+        assert "**1 of 2 in your class guessed right.**" in said(tab)
+        judged = zip(counts, ("✗ wrong", "✗ wrong", "✓ right"), strict=True)
+        assert told(tab) == [f"{count} {one}" for count, one in judged]
+    press(bert, "train")  # until it ends, and then, what it will be is known and stays
+    assert "**1 of 2 in your class guessed right.**" in said(bert)
+    guess(visit(**link, **pupil), NONE)  # too late
+    assert told(show(teacher))[0].startswith("QKV: 1 of 2")
+    anew = visit(**link, **pupils_page)  # as if it were loaded again
+    assert told(anew) == counts
+    anew.session_state["share"] = True  # as a browser opens it
+    assert codes[0] in [one.value.rpartition("=")[2] for one in show(anew).code]
 
 
 @on_pages
@@ -184,7 +158,6 @@ def test_a_class_that_is_not_there_is_told_and_gives_no_result_away():
     """A message says so, whatever the code is, and the visitor may guess alone."""
     for code in ("", "zzzzz", "<b>*x*</b>", "\u202e\x00" * 40):
         tab = visit(**{"class": code})
-        assert "There is no class with the code" in tab.warning[0].value
         before = [one.type for one in tab.main if one.type in ("alert", "warning", "button_group")]
         assert before == ["warning", "button_group"]  # only the guess, below the message
         assert set(link_of(tab)["hide"].split(",")) == set(GROUPS)
@@ -197,19 +170,16 @@ def test_a_class_that_is_not_there_is_told_and_gives_no_result_away():
 def test_what_a_wrong_guess_lacks_is_told():
     """Variants that were named and fail, and those that solve it and were not named."""
     text = Experiment(task="language")
-    simple, directed = text.task.simple_model, EXAMPLE.experiment
-    lower = f"You named Q=K, which does not have a lower loss than {simple}; QKV has a lower loss"
-    three = "You named QKV, Q=K and Q=K=V; Q=K and Q=K=V do not solve it; K=V solves it, too."
-    for named, solved, experiment, told in (
-        ("K=V", "QKV K=V Q=V", directed, "You named K=V; QKV and Q=V solve it, too."),
-        ("QKV Q=K", "QKV", directed, "You named QKV and Q=K; Q=K does not solve it."),
-        ("Q=K", "QKV", directed, "You named Q=K, which does not solve it; QKV solves it."),
-        ("QKV Q=K Q=K=V", "QKV K=V", directed, three),
-        ("", "QKV K=V", directed, "You named none of them; QKV and K=V solve it."),
-        ("QKV", "", directed, "You named QKV; none of them solves it."),
-        ("Q=K", "QKV", text, f"{lower} than {simple}."),
+    for named, solved, experiment, words in (
+        ("K=V", "QKV K=V Q=V", EXAMPLE.experiment, "named K=V; QKV and Q=V solve"),
+        ("QKV Q=K", "QKV", EXAMPLE.experiment, "named QKV and Q=K; Q=K does not"),
+        ("Q=K", "QKV", EXAMPLE.experiment, "named Q=K, which does not .*; QKV solves"),
+        ("QKV Q=K Q=K=V", "QKV K=V", EXAMPLE.experiment, "Q=K and Q=K=V do not .*; K=V solves"),
+        ("", "QKV K=V", EXAMPLE.experiment, "named none .*; QKV and K=V solve"),
+        ("QKV", "", EXAMPLE.experiment, "named QKV; none of"),
+        ("Q=K", "QKV", text, f"{text.task.simple_model}; QKV .* than {text.task.simple_model}"),
     ):
-        assert correction(named.split(), solved.split(), experiment) == told
+        assert re.search(words, correction(named.split(), solved.split(), experiment))
 
 
 def test_a_wrong_guess_is_followed_by_the_reason_of_a_variant_that_was_named():
@@ -227,12 +197,13 @@ def test_a_wrong_guess_is_followed_by_the_reason_of_a_variant_that_was_named():
         assert judged in told_for(named)
         assert shown not in told_for(named)
     solved = [variant.value for variant in solved_variants(EXAMPLE)]
-    assert told_for(*solved) == "**Your guess was right.** You named QKV, K=V and Q=V."
-    assert f"Solved by all 5 seeds: {', '.join(solved)}. Not solved" in finding(EXAMPLE)
+    assert solved == ["QKV", "K=V", "Q=V"]
+    assert "was right" in told_for(*solved)
+    assert ", ".join(solved) in finding(EXAMPLE)
     never = {**EXAMPLE.history, "accuracy": np.zeros_like(EXAMPLE.history["accuracy"])}
     unsolved = replace(EXAMPLE, history=never)
     assert solved_variants(unsolved) == []
-    assert outcome([NONE], unsolved) == "**Your guess was right.** You named none of them."
+    assert "was right" in outcome([NONE], unsolved)
 
 
 def test_a_guess_holds_on_other_seeds_only():

@@ -34,7 +34,7 @@ from attnkit.variants.catalogue import title_of
 
 pytestmark = [pytest.mark.server, pytest.mark.usefixtures("pages_service")]
 
-N_VISITS, N_ACTIONS = 6, 16
+N_VISITS, N_ACTIONS = 4, 16
 """Visits of one or two tabs, and the actions in each."""
 
 SHORT, ENDLESS = {"steps": 30, "batch_size": 16}, {"steps": 20_000, "batch_size": 256}
@@ -254,9 +254,9 @@ def check_results(tab, lab, job, said):
             assert shown[variant] == percent(own), variant
 
 
-def test_whatever_a_visitor_does_the_lab_shows_what_is_so(seed, long, monkeypatch):
-    """In whatever order; it takes about 15 s, because 100 actions draw the page as often."""
-    for number in range(times(N_VISITS) * (10 if long else 1)):
+def test_whatever_a_visitor_does_the_lab_shows_what_is_so(seed, monkeypatch):
+    """In whatever order, in one tab or two, with reloads and other pages in between."""
+    for number in range(times(N_VISITS)):
         visitor = Visitor(random.Random(f"{seed} {number}"), 900 * (number + 1), monkeypatch)
         try:
             check(visitor.tab)

@@ -14,7 +14,6 @@ from visiting import disabled, drawn, pills, plain_text, press, status, switch, 
 from attnkit.experiment.experiment import Experiment, from_params, full_size, settings
 from attnkit.experiment.links import GROUPS
 from attnkit.service.store import ResultStore, Unavailable
-from attnkit.tasks import TASKS
 from attnkit.ui.lab import task_examples
 from attnkit.ui.pages.lab import FIRST_WORDS
 from attnkit.ui.server.storage import result_store
@@ -60,15 +59,10 @@ def keys(tab):
     return {key for key in found if not re.match(r"$|(seed|layer)_", key)}
 
 
-# Links
-
-
 def test_a_link_and_the_widgets_follow_each_other(monkeypatch):
     """A link sets every widget, also if it changes; a change enters the link until it is undone."""
     tab = visit(**LINK)
     assert not tab.warning
-    assert experiment_of(tab) == from_params(LINK)
-    assert drawn(tab, "gallery")["current"] == "phonebook"
     for name, value in from_params(LINK).settings().items():
         if name not in ("task", "earlier_steps"):
             assert widget(tab, name).value == value, name
@@ -76,8 +70,7 @@ def test_a_link_and_the_widgets_follow_each_other(monkeypatch):
     tab.query_params = before = {"v": "1", "task": "mutual", "d_head": "4"}
     show(tab)
     assert experiment_of(tab) == Experiment(task="mutual", d_head=4)
-    assert tab.number_input(key="set_d_head").value == 4
-    assert drawn(tab, "gallery")["current"] == "mutual"
+    assert (widget(tab, "d_head").value, drawn(tab, "gallery")["current"]) == (4, "mutual")
     defaults = {name: widget(tab, name).value for name in ("learning_rate", "causal", "sharing")}
     write(tab, learning_rate=0.01, causal=True, sharing=["Q=V", "QKV"])
     changes = {"learning_rate": "0.01", "causal": "true", "sharing": "QKV,Q=V"}
@@ -87,7 +80,7 @@ def test_a_link_and_the_widgets_follow_each_other(monkeypatch):
     write(tab, d_head=9)
     tab.query_params = before
     assert show(tab).query_params == {**before, "d_head": "9"}
-    assert tab.number_input(key="set_d_head").value == 9
+    assert widget(tab, "d_head").value == 9
 
 
 def test_a_broken_link_names_its_fields_once_and_takes_their_defaults(monkeypatch):
@@ -99,7 +92,7 @@ def test_a_broken_link_names_its_fields_once_and_takes_their_defaults(monkeypatc
     tab = visit(v="1", steps=wrong, stepz="3", sharing="Q=K,Q-K=V", d_mlp="8")
     assert len(cards) == 2
     (warning,) = tab.warning
-    for named in ("steps: got '[free]", "stepz: got '3', allowed a known", "sharing: got 'Q-K=V'"):
+    for named in ("steps: got '[free]", "stepz: got '3'", "sharing: got 'Q-K=V'"):
         assert named in plain_text(warning).replace("\u2060", "")
     assert not re.search(r"(?<!\\)[\[\]*<>]", warning.value)
     assert experiment_of(tab) == from_params(tab.query_params) == Experiment(sharing="Q=K", d_mlp=8)
@@ -133,33 +126,29 @@ def test_run_opens_a_stored_result_and_the_link_becomes_its_settings(stored, mon
     assert not tab.button(key="train").disabled
 
 
-# Class links
-
-
 def test_a_class_link_hides_what_it_names_and_nothing_else():
     """The experiment is the same; names that nothing has are told and leave the address."""
     everything = keys(visit(v="1", d_head="8"))
     boxes = {f"set_{name}" for name in settings("directed")} - {"set_earlier_steps"}
-    named = {"set_sharing", "set_n_entries", "set_positions"}
     buttons = {"pause", "step", "reset", "new_seeds", "train_automatically", "quiet_mode"}
     assert boxes | buttons <= everything - {"show_all"}
     for hide, wrong in (("task,sharing,n_entries,positions", ""), ("more,buttons", ",train,<b>")):
         tab = visit(v="1", d_head="8", hide=hide + wrong)
         hidden, of_task = everything - keys(tab), "task" in hide
-        assert hidden == named if of_task else buttons < hidden < buttons | boxes
+        if of_task:
+            assert hidden == {"set_sharing", "set_n_entries", "set_positions"}
+        else:
+            assert buttons | {"set_batch_size"} <= hidden <= buttons | boxes
         assert "show_all" in keys(tab)
-        assert ("set_batch_size" in hidden) != of_task
-        told = [plain_text(warning) for warning in tab.warning]
-        assert ["hide: got '<b>, train'" in text for text in told] == [True] * bool(wrong)
+        assert ["'<b>, train'" in plain_text(one) for one in tab.warning] == [True] * bool(wrong)
         assert tab.query_params == {"v": "1", "d_head": "8", "hide": hide}
-        assert experiment_of(tab) == Experiment(d_head=8)
         assert ("gallery" in {one.key for one in tab.get("bidi_component")}) != of_task
-        assert any(TASKS["directed"].question in one.value for one in tab.markdown) == of_task
-        assert ("More" in [one.label for one in tab.expander]) == of_task
 
 
 def test_hidden_settings_keep_the_value_of_the_link(processes):
-    """Hidden settings keep their value when others change, and are trained with it."""
+    """When others change, also in training and on other pages; one button shows all of them."""
+    tab = show(visit(v="1", hide="settings").switch_page("pages/guide.py"))
+    assert any("hide=settings" in link.proto.query_string for link in tab.get("page_link"))
     tab = visit(v="1", steps="70", n_entries="5", hide="steps,n_entries")
     for width in (4, 8):
         write(tab, d_head=width)
@@ -170,25 +159,16 @@ def test_hidden_settings_keep_the_value_of_the_link(processes):
     assert tab.session_state["lab"].job.experiment == expected
     assert processes[-1].begun[-1] == expected
     press(tab, "stop")
-
-
-def test_all_controls_come_back_at_their_values():
-    """Nobody is locked out; the link says so, and the experiment stays."""
     tab = visit(v="1", steps="70", hide=",".join([*GROUPS, "steps"]))
-    assert keys(tab) == {"train", "stop", "show_all", "all_pages", "projector", "lang"}
+    of_the_page = {"all_pages", "projector", "lang"}
+    assert keys(tab) - of_the_page == {"train", "stop", "show_all"}
     press(tab, "show_all")
     assert tab.query_params == {"v": "1", "steps": "70"}
     assert tab.number_input(key="set_steps").value == 70
     assert keys(tab) >= {"set_sharing", "set_positions", "pause", "quiet_mode", "new_seeds"}
     press(tab, "show_all")  # the same button hides them again
-    assert keys(tab) - {"all_pages", "projector", "lang"} == {"train", "stop", "show_all"}
+    assert keys(tab) - of_the_page == {"train", "stop", "show_all"}
     assert tab.query_params["hide"]
-
-
-def test_links_of_other_pages_keep_what_is_hidden():
-    """A class that reads the Guide comes back to its own Lab."""
-    tab = show(visit(v="1", hide="settings").switch_page("pages/guide.py"))
-    assert any("hide=settings" in link.proto.query_string for link in tab.get("page_link"))
 
 
 def shared(tab):
@@ -200,39 +180,34 @@ def shared(tab):
 
 
 def test_share_shows_the_link_to_what_is_set_up_and_makes_class_links(stored):
-    """It says whether the link opens finished, or is the address because settings do not fit."""
-    assert "opens finished" in shared(visit(**STORED.to_params()))[1]
+    """It says whether the link opens finished, and is the address if settings do not fit."""
     tab = visit(v="1", d_head="8", sharing="QKV,Q=K", hide="settings")
     link = "?v=1&sharing=QKV,Q%3DK&d_head=8"
     assert shared(tab)[0] == [link, f"{link}&hide=settings"]
-    choice = tab.multiselect(key="hide_directed")
-    assert {"Head width", "The choice of task"} <= set(choice.options)
-    choice.set_value(["d_head", "task"])
+    tab.multiselect(key="hide_directed").set_value(["d_head", "task"])
     assert shared(tab)[0] == [link, f"{link}&hide=task,d_head"]
     assert tab.query_params["hide"] == "settings"
     links, notes = shared(write(visit(v="1", d_head="8"), n_names=6))
     assert links == ["?v=1&d_head=8"]
-    assert "address of this page" in notes
     assert "opens finished" not in notes
-
-
-# Boxes
+    assert "opens finished" in shared(visit(**STORED.to_params()))[1]
 
 
 def test_a_wrong_value_is_told_below_its_box_and_stays_there():
     """It is called by its label; nothing can be trained, and the link keeps the valid values."""
     tab = visit(v="1", d_head="8")
-    for name, value, said in [
-        ("n_entries", 3.7, "Entries: 3.7 is not allowed. Allowed: a whole number from 4 to 16."),
-        ("n_names", 6.0, "Entries: 8 is not allowed. Allowed: at most “Names” (6)."),
-        ("batch_size", 17.0, "Batch: 17 is not allowed. Allowed: a multiple of 16 from 16 to 512."),
+    for name, value, named in [
+        ("n_entries", 3.7, r"Entries: 3\.7 .* 4 to 16"),
+        ("n_names", 6.0, r"Entries: 8 .* “Names” \(6\)"),
+        ("batch_size", 17.0, "Batch: 17 .* 16 from 16 to 512"),
     ]:
         assert not tab.sidebar.expander[0].proto.expanded
         before = widget(tab, name).value
         write(tab, **{name: value})
         below = [plain_text(one) for one in tab.sidebar.markdown if one.value.startswith(":red")]
+        (said,) = [plain_text(error) for error in tab.error]
+        assert re.match(named, said)
         assert below == [f":red[:material/error: {said}]"]
-        assert [plain_text(error) for error in tab.error] == [said]
         assert widget(tab, name).value == value
         assert disabled(tab) >= {"train", "step", "reset", "new_seeds"}
         assert experiment_of(tab) == Experiment(d_head=8)
@@ -242,119 +217,80 @@ def test_a_wrong_value_is_told_below_its_box_and_stays_there():
         assert disabled(write(tab, **{name: before})) == {"pause", "stop"}
 
 
-def test_settings_and_choices_are_called_by_their_labels():
-    """No name of a setting in code, and no value of a link, is a word for a page."""
-    for task in TASKS:
-        for setting in settings(task).values():
-            assert len(setting.choice_labels) in (0, len(setting.choices)), setting.name
-            assert not any("_" in setting.label_of(choice) for choice in setting.choices)
-            assert not re.search(r"[a-z]_[a-z]", setting.help), setting.name
-
-
 def test_the_words_are_explained_where_they_are_met():
-    """The Lab opens the glossary itself."""
+    """The Lab opens the glossary itself, the words of a newcomer first."""
     tab = visit()
     tab.session_state["words"] = True
     first, further = [one.value for one in show(tab).markdown if "| what it means" in one.value]
-    assert "| solved |" in first
-    assert WORDS.keys() > FIRST_WORDS
     for word in WORDS:
         assert f"| {word} |" in (first if word in FIRST_WORDS else further)
 
 
-# Variants
-
-
 def compose(tab, text):
-    """Open the form and write a variant."""
+    """Open the form, write a variant and return whether it can be added."""
     tab.session_state["add_variant"] = True
     show(tab)
     tab.text_input(key="variant_text").set_value(text)
-    return show(tab)
-
-
-def can_add(tab):
-    """Return whether the form has an enabled button Add."""
+    show(tab)
     return any(button.key == "add" and not button.disabled for button in tab.button)
 
 
-def test_a_variant_is_written_added_switched_off_and_on():
-    """It is a pill and a part of the link; the form is empty again."""
-    tab = visit(v="1", sharing="QKV,Q=K")
-    press(compose(tab, "q=k SIGNED temperature=2"), "add")
+def test_a_variant_is_written_explained_and_added_or_a_slip_is_named():
+    """A diagram and costs at the current sizes; then it is a pill and a part of the link."""
+    tab = visit(v="1", sharing="QKV,Q=K", d_head="8")
+    assert compose(tab, "Reformer")
+    assert "<svg" in drawn(tab, "previewed")["diagram"]
+    text = " ".join(element.value for element in (*tab.markdown, *tab.caption))
+    costs = Experiment(sharing=["Reformer"], d_head=8).costs("Reformer")
+    numbers = [f"{one:,}" for one in (costs.parameters, costs.kv_cache, costs.multiply_adds)]
+    for told in (find("Reformer").explanation, find("Reformer").source, *numbers):
+        assert told in text
+    for wrong, named in (("QKV kv_heads=2", "kv_heads=2"), ("<b>[x](y)</b> $1$", "<b>[x](y)")):
+        assert not compose(tab, wrong)
+        assert named in plain_text(tab.error[0])
+        assert tab.text_input(key="variant_text").value == wrong
+    assert not compose(tab, "QKV")  # it is a column already
+    assert compose(tab, "q=k SIGNED temperature=2")
+    press(tab, "add")
     added = "Q=K signed temperature=2"
     assert widget(tab, "sharing").value == ["QKV", "Q=K", added]
-    assert tab.query_params["sharing"] == f"QKV,Q=K,{added}"
-    assert tab.session_state["variant_text"] == ""
-    assert not tab.session_state["add_variant"]
+    assert (tab.session_state["variant_text"], tab.session_state["add_variant"]) == ("", False)
     for chosen in (["QKV"], ["QKV", added]):
         assert write(tab, sharing=chosen).query_params["sharing"] == ",".join(chosen)
     assert pills(tab) == [*(sharing.value for sharing in Sharing), added]
 
 
-def test_the_form_says_what_a_variant_is_and_costs_or_why_it_is_none():
-    """A diagram, an explanation, a source, and costs at the current sizes; a slip is named."""
-    tab = compose(visit(v="1", sharing="QKV", d_head="8"), "Reformer")
-    assert "keys of length 1" in drawn(tab, "previewed")["diagram"]
-    text = " ".join(element.value for element in (*tab.markdown, *tab.caption))
-    costs = Experiment(sharing=["Reformer"], d_head=8).costs("Reformer")
-    for told in (
-        *(find("Reformer").explanation, find("Reformer").source),
-        f"{costs.parameters:,} parameters; per token {costs.kv_cache} numbers kept",
-        f"{costs.multiply_adds:,} multiply-adds",
-    ):
-        assert told in text
-    for wrong, reason in [
-        ("QKV kv_heads=2", "kv_heads=2 does not divide n_heads=1"),
-        ("<b>[x](y)</b> $1$", "is unknown"),
-    ]:
-        compose(tab, wrong)
-        assert reason in plain_text(tab.error[0])
-        assert not can_add(tab)
-        assert tab.text_input(key="variant_text").value == wrong
-    assert not can_add(compose(tab, "QKV"))  # it is a column already
-
-
 def test_no_column_fits_beside_six_and_one_must_be_chosen():
     """Seven of a link stay chosen and are told; none can be trained until one is off."""
     seven = [*(sharing.value for sharing in Sharing), "Q=K signed", "Q=K unit_key self_mask"]
-    tab = compose(visit(v="1", sharing=",".join(seven[:6])), "")
-    assert any("6 variants are chosen" in warning.value for warning in tab.warning)
-    assert not can_add(compose(tab, seven[6]))
+    assert not compose(visit(v="1", sharing=",".join(seven[:6])), seven[6])
     tab = visit(v="1", sharing=",".join(seven))
-    assert tab.error[0].value.startswith("At most 6 variants fit side by side, but 7 are chosen")
+    assert "7" in tab.error[0].value
     assert widget(tab, "sharing").value == seven
     assert disabled(tab) >= {"train", "step", "reset", "new_seeds"}
     assert not write(tab, sharing=seven[1:]).error
-    assert plain_text(write(tab, sharing=[]).error[0]) == "Choose at least one variant."
+    assert write(tab, sharing=[]).error
     assert tab.button(key="train").disabled
-
-
-# Tasks
 
 
 def test_a_task_brings_its_own_defaults_and_keeps_what_was_set_by_hand():
     """So tasks can be compared; the first seed changes, so that the finished example is shown."""
     tab = switch(visit(), "phonebook")
-    assert tab.number_input(key="set_d_head").value == 8
-    assert tab.toggle(key="set_self_mask").value is False
+    assert (widget(tab, "d_head").value, widget(tab, "self_mask").value) == (8, False)
     assert tab.query_params == {"v": "1", "task": "phonebook"}
-    assert drawn(tab, "gallery")["current"] == "phonebook"
     assert switch(tab, "directed").query_params == {}
     composed = "QKV,Q=K signed,K=V n_heads=4 kv_heads=1"
     link = {"d_head": "4", "steps": "70", "causal": "true", "first_seed": "7", "n_entries": "7"}
     tab = switch(visit(v="1", **link, sharing=composed), "mutual")  # takes even numbers only
     wanted = {"d_head": 4, "steps": 70, "sharing": composed.split(","), "causal": True}
     assert experiment_of(tab) == Experiment(task="mutual", **wanted)
-    assert tab.number_input(key="set_n_entries").value == 8
-    assert not tab.warning
-    assert not tab.error
+    assert widget(tab, "n_entries").value == 8
+    assert not [*tab.warning, *tab.error]
     tab = switch(visit(v="1", first_seed="7", sharing="QKV,QKV d_k=d/16,Q=K signed"), "phonebook")
     assert tab.query_params["sharing"] == "QKV,Q=K signed"
-    assert "d_k=d/16 is 8/16 here" in plain_text(tab.warning[0])
+    assert "8/16" in plain_text(tab.warning[0])
     assert "QKV d_k=d/16" in pills(tab)
     assert not show(tab).warning
-    assert "A finished example" in status(tab)
 
 
 def test_the_full_size_is_offered_and_set_up():
@@ -366,15 +302,12 @@ def test_the_full_size_is_offered_and_set_up():
         assert ("full_size" in keys(visit(v="1", task="reverse", hide=hide))) == offered
 
 
-# Limits of a hosted copy
-
-
 def test_a_link_beyond_the_limits_says_so_and_trains_nothing(tmp_path):
     """The limit holds for settings with a widget and without, also for a browser of one's own."""
     large = {"batch_size": "512", "n_entries": "16", "n_heads": "8", "n_layers": "4"}
     with idle_service(tmp_path, hosted="true", max_megabytes="100") as processes:
         for params, named in [
-            ({"steps": "20000", "n_seeds": "20"}, "Steps: 20000 is not allowed. Allowed: at most"),
+            ({"steps": "20000", "n_seeds": "20"}, "Steps: 20000"),
             ({"d_model": "256", "d_mlp": "512", "n_layers": "4"}, "Parameters: "),
             ({**large, "hide": "settings"}, "Memory: "),
         ]:

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import re
 from unittest.mock import Mock
 
 import pytest
@@ -98,161 +99,107 @@ def test_a_text_has_one_written_form():
     assert n_read > 18  # a fifth of what is drawn
 
 
-ANY_TEXT = st.text() | st.lists(st.text("QKVIO=mdh/_ 019.-e", max_size=9) | WORDS).map(" ".join)
-
-
-@given(ANY_TEXT | st.none() | st.integers() | st.lists(ANY_TEXT | st.integers() | st.none()))
-@briefly(100)
-def test_anything_is_a_list_of_variants_or_is_refused(value):
-    """No other error is raised, and what is read fits an experiment or is refused with a reason."""
-    error = refusal(read_variants, value)
-    if error is None:
-        assert all(type(variant) is Variant for variant in read_variants(value))
-        error = refusal(Experiment, sharing=value)
-    assert error is None or str(error)
-
-
 CANONICAL = """
-    V=K=Q → Q=K=V
-    QKV I=V → QKV V=I
-    QKV V=I K=I → K=V=I
-    K=V=I Q=I → Q=K=V=I
-    o=i q=k=v=i D_HEAD=M/H → Q=K=V=I O=I d_head=m/h
-    SELF_MASK=yes UNIT_KEY K=Q → Q=K unit_key self_mask
-    kv_heads=01 QKV n_heads=4 → QKV n_heads=4 kv_heads=1
-    QKV kv_rank=2m/8 → QKV kv_rank=m/4
-    QKV d_k=2d/2 d_v=d/1 → QKV d_k=d d_v=d
-    QKV temperature=4.0 → QKV temperature=4
-    tie_by=KEEP_v tie=k=v QKV → QKV tie=K=V tie_by=keep_V
-    reformer → Q=K unit_key self_mask
-      k=v +  MQA → K=V n_heads=4 kv_heads=1
-    MLA kv_rank=4 → QKV kv_rank=4
+    V=K=Q → Q=K=V | QKV I=V → QKV V=I | QKV V=I K=I → K=V=I | K=V=I Q=I → Q=K=V=I
+    o=i q=k=v=i D_HEAD=M/H → Q=K=V=I O=I d_head=m/h | QKV kv_rank=2m/8 → QKV kv_rank=m/4
+    SELF_MASK=yes UNIT_KEY K=Q → Q=K unit_key self_mask | reformer → Q=K unit_key self_mask
+    kv_heads=01 QKV n_heads=4 → QKV n_heads=4 kv_heads=1 | QKV d_k=2d/2 d_v=d/1 → QKV d_k=d d_v=d
+    QKV temperature=4.0 → QKV temperature=4 | MLA kv_rank=4 → QKV kv_rank=4
+    tie_by=KEEP_v tie=k=v QKV → QKV tie=K=V tie_by=keep_V |   k=v +  MQA → K=V n_heads=4 kv_heads=1
     mqa positions=rope → QKV n_heads=4 kv_heads=1 positions=rope
 """
 """As typed, with names of the catalogue among it, and as it is written, worked out by hand."""
 
 
 def test_what_is_typed_has_this_written_form():
-    """Each line is one text as typed and as written."""
-    for line in CANONICAL.strip("\n").split("\n"):
-        typed, _, written = line.partition(" → ")
+    """Each is one text as typed and as written."""
+    for pair in re.split(r" \| |\n    ", CANONICAL.strip()):
+        typed, _, written = pair.partition(" → ")
         assert Variant(typed).value == written, typed
 
 
-IMPOSSIBLE = """
-    unknown ← QKW
-    did you mean n_heads? ← QKV n_haeds=2 | QKV n_head=4
-    did you mean K=V + MQA? ← K=V+MQA
-    did you mean Reformer? ← Reformr
-    allowed: QKV, Q=K ←
-    two classes: write Q=K=V ← Q=K K=V
-    once ← Q=Q
-    write Q=K=I ← Q=K K=I
-    keyless occurs twice ← QKV keyless keyless
-    the bare word ← QKV keyless=3
-    a whole number from 1 to 8 ← QKV n_heads | QKV n_heads=0
-    a width ← QKV d_head=m/0 | QKV d_head=-3
-    a number from 0.01 to 100 ← QKV temperature=0 | QKV temperature=nan
-    one of none, learned, rope ← QKV positions=sines
-    a number from 1e-05 to 1 ← QKV learning_rate=inf
-    a whole number from 2 to 4 ← QKV kv_every=1
-    one of Q=K, K=V ← QKV tie=QKV
-    kv_from: got 'top', allowed bottom_middle ← QKV kv_from=top
-    set n_heads ← Q=K n_heads=4 kv_heads=2 | Q=V n_heads=4 kv_heads=2
-    set d_head ← K=V d_k=3 | Q=V d_v=3 | Q=K=V d_k=3 | QKV d_k=3 tie=K=V
-    keys are made from values ← K=V keyless | Q=K keyless | QKV K=I keyless | QKV keyless tie=K=V
-    queries come from the token ← Q=K kv_rank=3
-    would not be narrow ← QKV V=I kv_rank=3
-    how keys are computed ← QKV kv_rank=3 keyless | QKV kv_rank=3 k_rank=3
-    how keys are computed ← QKV kv_residual=2 kv_rank=3 | K=V shared_half kv_residual=2
-    a matrix of their own ← K=V k_rank=3
-    must have a matrix ← QKV K=I k_rank=3
-    keys must be queries ← QKV signed | K=V skew=2
-    does not go with unit_key ← Q=K signed unit_key
-    both set the length of keys ← Q=K unit_key qk_norm
-    would mix the symmetric and the skew part ← Q=K skew=2 qk_norm
-    with K=V and rotated values, values are the keys ← K=V scaled rotate_values
-    allowed `only`, or no value ← QKV rotate_values=back
-    queries are computed in every layer ← Q=K kv_from=bottom_middle | Q=K kv_every=2
-    both choose layers for keys and values ← QKV kv_from=bottom_middle kv_every=2
-    queries must not be tied ← Q=K kv_residual=2
-    keys and values must have matrices ← QKV K=I kv_residual=2
-    several matrices each ← QKV kv_residual=2 tie=K=V
-    keys must be tied to values only, K=V ← QKV shared_half
-    RoPE rotates the shared half ← K=V shared_half rope_width=2
-    two keys per head ← QKV sum diff | QKV sum keyless
-    one value ← K=V diff
-    both maps would be one ← QKV Q=I sum
-    its gains are factors already ← Q=K scaled qk_norm
-    QKV ties nothing ← QKV Q=K
-    untie nothing ← K=V tie=Q=K
-    tie more ← Q=K=V tie=Q=K=V | Q=K start=Q=K
-    has no matrix ← QKV V=I tie=K=V d_head=m/h | QKV Q=I start=Q=K
-    tie_by needs tie ← QKV tie_by=keep_K
-    tie_at needs tie ← QKV tie_at=0.5
-    one of average, keep_Q ← QKV tie=Q=K tie_by=keep_O
-    not tied there ← QKV tie=Q=K tie_by=keep_V
+WRONG = """
+    QKW | QKV n_haeds=2 | QKV n_head=4 | K=V+MQA | Reformr | | Q=K K=V | Q=Q | Q=K K=I
+    QKV keyless keyless | QKV keyless=3 | QKV n_heads | QKV n_heads=0 | QKV d_head=m/0
+    QKV d_head=-3 | QKV temperature=0 | QKV temperature=nan | QKV positions=sines
+    QKV learning_rate=inf | QKV kv_every=1 | QKV tie=QKV | QKV kv_from=top | QKV rotate_values=back
+    QKV ties nothing | QKV tie=Q=K tie_by=keep_O
 """
-"""A part of the reason, and texts that are refused for it."""
+"""Texts with a word that there is not, or with a value that it may not have."""
+
+TOGETHER = """
+    Q=K n_heads=4 kv_heads=2 | Q=V n_heads=4 kv_heads=2 | K=V d_k=3 | Q=V d_v=3 | Q=K=V d_k=3
+    QKV d_k=3 tie=K=V | K=V keyless | Q=K keyless | QKV K=I keyless | QKV keyless tie=K=V
+    Q=K kv_rank=3 | QKV V=I kv_rank=3 | QKV kv_rank=3 keyless | QKV kv_rank=3 k_rank=3
+    QKV kv_residual=2 kv_rank=3 | K=V shared_half kv_residual=2 | K=V k_rank=3 | QKV K=I k_rank=3
+    QKV signed | K=V skew=2 | Q=K signed unit_key | Q=K unit_key qk_norm | Q=K skew=2 qk_norm
+    K=V scaled rotate_values | Q=K kv_from=bottom_middle | Q=K kv_every=2
+    QKV kv_from=bottom_middle kv_every=2 | Q=K kv_residual=2 | QKV K=I kv_residual=2
+    QKV kv_residual=2 tie=K=V | QKV shared_half | K=V shared_half rope_width=2 | QKV sum diff
+    QKV sum keyless | K=V diff | QKV Q=I sum | Q=K scaled qk_norm | K=V tie=Q=K
+    Q=K=V tie=Q=K=V | Q=K start=Q=K | QKV V=I tie=K=V d_head=m/h | QKV Q=I start=Q=K
+    QKV tie_by=keep_K | QKV tie_at=0.5 | QKV tie=Q=K tie_by=keep_V
+"""
+"""Texts whose words are right, but do not go together."""
 
 
-def test_an_impossible_text_is_refused_with_a_reason():
-    """The reason speaks of what is wrong, and Experiment says it as well."""
-    for line in IMPOSSIBLE.strip("\n").split("\n"):
-        reason, _, texts = line.strip().partition(" ←")
-        for text in texts.split("|"):
-            assert reason in str(refusal(Variant, text)), text
+def test_an_impossible_text_is_refused_and_possible_without_one_word():
+    """The reason names a word of it, and Experiment says it as well."""
+    for texts, together in ((WRONG, False), (TOGETHER, True)):
+        for text in re.split(r"[|\n]", texts.strip()):
+            words = text.split()
+            reason = str(refusal(Variant, text))
+            assert any(word.split("=")[0] in reason for word in words) or not words, (text, reason)
             error = refusal(Experiment, sharing=[text])
-            assert [problem.field for problem in error.problems] == ["sharing"]
-            assert reason in str(error), text
+            assert [problem.field for problem in error.problems] == ["sharing"], text
+            if together:
+                fewer = [" ".join(words[:i] + words[i + 1 :]) for i in range(1, len(words))]
+                assert None in [refusal(Variant, one) for one in fewer], text
+    for text, meant in (("QKV n_haeds=2", "n_heads"), ("K=V+MQA", "K=V + MQA")):
+        assert f"{meant}?" in str(refusal(Variant, text))
+
+
+UNFIT = [
+    ("QKV n_heads=4 kv_heads=3", {}, "kv_heads=3"),
+    ("QKV Q=I", {"n_heads": 3, "d_head": 7}, "3 · 7"),
+    ("QKV O=I", {"d_head": 7}, "O=I"),
+    ("QKV d_head=m/h", {"n_heads": 3}, "32/3"),
+    ("QKV d_k=d/2", {"d_head": 7}, "7/2"),
+    ("QKV", {"d_head": 7, "positions": "rope"}, "even d_k, not 7"),
+    ("Q=K skew=3", {}, "skew=3"),
+    ("Q=K skew=d d_k=d/2", {}, "which is 8"),
+    ("QKV rotate_values", {}, "positions=rope"),
+    ("QKV rope_width=4 positions=learned", {}, "positions=rope"),
+    ("QKV rope_width=8 d_k=4", {"positions": "rope"}, "which is 4"),
+    ("QKV d_v=3 rotate_values", {"positions": "rope"}, "even d_v, not 3"),
+    ("K=V shared_half", {"d_head": 7}, "by 2, not 7"),
+    ("K=V shared_half", {"d_head": 6, "positions": "rope"}, "by 4, not 6"),
+    ("QKV exclusive", {"task": "dictionary"}, "exclusive"),
+    ("QKV exclusive d_v=1", {}, "d_v"),
+    ("QKV d_head=9m", {}, "1 to 256"),
+    ("QKV n_heads=4 kv_heads=2 sum", {}, "kv_heads"),
+    ("K=V d_k=3 d_v=5", {}, "one shape"),
+    ("QKV d_k=3 start=K=V", {}, "K, V"),
+]
+"""A variant, sizes with which it does not go, and what the reason names."""
+
+
+def test_a_variant_that_does_not_fit_is_refused_by_the_experiment():
+    """It is a variant all the same, so that a link can hold it."""
+    for text, sizes, named in UNFIT:
+        value = Variant(text).value
+        error = refusal(Experiment, sharing=["QKV n_heads=2 d_head=4", text], **sizes)
+        assert named in str(error), text
+        assert [(one.field, one.value) for one in error.problems] == [("sharing", value)]
 
 
 def test_a_long_text_is_refused_before_its_words_are_read(monkeypatch):
     """Also one that is long only when it is written out."""
     monkeypatch.setattr("attnkit.variants.text.LONGEST", 18)
-    assert "at most 18 characters, and written out it has 21" in str(
-        refusal(Variant, "temperature=7.125")
-    )
+    assert "21" in str(refusal(Variant, "temperature=7.125"))
     monkeypatch.undo()
     monkeypatch.setattr("attnkit.variants.text.find", None)  # it would take minutes
-    assert "at most 200 characters" in str(refusal(Variant, "mqa " * 50_000))
-
-
-UNFIT = [
-    ("QKV n_heads=4 kv_heads=3", {}, "kv_heads=3 does not divide n_heads=4"),
-    ("QKV Q=I", {"n_heads": 3, "d_head": 7}, "3 · 7 is not 32"),
-    ("QKV O=I", {"d_head": 7}, "O=I needs n_heads · d_v = d_model"),
-    ("QKV d_head=m/h", {"n_heads": 3}, "32/3 here, which is no whole number"),
-    ("QKV d_k=d/2", {"d_head": 7}, "7/2 here, which is no whole number"),
-    ("QKV", {"d_head": 7, "positions": "rope"}, "an even d_k, not 7"),
-    ("Q=K skew=3", {}, "skew=3 is 3 here, allowed an even number"),
-    ("Q=K skew=d d_k=d/2", {}, "skew=d is 16 here, allowed an even number up to d_k, which is 8"),
-    ("QKV rotate_values", {}, "rotate_values needs positions=rope; positions are none here"),
-    ("QKV rope_width=4 positions=learned", {}, "rope_width needs positions=rope; positions"),
-    ("QKV rope_width=8 d_k=4", {"positions": "rope"}, "even number up to d_k, which is 4"),
-    ("QKV d_v=3 rotate_values", {"positions": "rope"}, "needs an even d_v, not 3"),
-    ("K=V shared_half", {"d_head": 7}, "needs a d_k divisible by 2, not 7"),
-    ("K=V shared_half", {"d_head": 6, "positions": "rope"}, "divisible by 4, not 6"),
-    ("QKV exclusive", {"task": "dictionary"}, "no value of its own among those that it sees"),
-    ("QKV exclusive d_v=1", {}, "exclusive needs d_v of at least 2"),
-    ("QKV d_head=9m", {}, "allowed 1 to 256"),
-    ("QKV n_heads=4 kv_heads=2 sum", {}, "fewer kv_heads than n_heads"),
-    ("K=V d_k=3 d_v=5", {}, "tied roles need one shape"),
-    ("QKV d_k=3 start=K=V", {}, "matrices of one shape for K, V"),
-]
-"""A variant, sizes with which it does not go, and a part of the reason."""
-
-
-def test_a_variant_that_does_not_fit_is_refused_by_the_experiment():
-    """It is a variant all the same, so that a link can hold it."""
-    for text, sizes, reason in UNFIT:
-        value = Variant(text).value
-        error = refusal(Experiment, sharing=["QKV n_heads=2 d_head=4", text], **sizes)
-        assert reason in str(error), text
-        assert [(one.field, one.value) for one in error.problems] == [("sharing", value)]
-
-
-# A variant is its text
+    assert "200" in str(refusal(Variant, "mqa " * 50_000))
 
 
 def test_a_partition_is_its_sharing_and_a_copy_of_a_variant_is_one():
@@ -272,12 +219,11 @@ def test_lists_are_read_once_each_and_in_one_order():
     for given_as in (texts, texts[::-1], set(texts), ",".join(texts)):
         assert read_variants(given_as) == expected
     assert Experiment(sharing=texts).settings()["sharing"] == list(expected)
+    for wrong in (3, [3], ["QKV", None]):
+        assert refusal(read_variants, wrong)
     many = [f"QKV temperature={i + 1}" for i in range(101)]
-    assert "there are 101, allowed at most 100" in str(refusal(read_variants, many))
+    assert "101" in str(refusal(read_variants, many))
     assert len(read_variants(many[:100])) == 100
-
-
-# The catalogue
 
 
 def test_an_entry_says_what_it_is_and_goes_with_every_task():
@@ -285,6 +231,7 @@ def test_an_entry_says_what_it_is_and_goes_with_every_task():
     assert list(dict.fromkeys(named.family for named in CATALOGUE.values())) == list(FAMILIES)
     for named in CATALOGUE.values():
         assert min(len(named.explanation) - 20, len(named.source)) > 10, named.name
+        assert len(named.brief) <= 150, named.name
         assert names_of(Variant(named.variant)) == [named]
         for typed in (named.variant, f"  {named.name.title()} "):
             assert Variant(typed).value == named.variant, typed
@@ -292,7 +239,6 @@ def test_an_entry_says_what_it_is_and_goes_with_every_task():
             error = refusal(Experiment, task=task, sharing=[named.variant])
             one_side = NEEDS_ONE_SIDE & named.variant.given.keys() and TASKS[task]().n_source
             assert (error is not None) == bool(one_side), (named.name, task)
-            assert not one_side or "not go with an encoder and a decoder" in str(error)
 
 
 def test_the_catalogue_is_searched_by_name_alias_and_description():
@@ -303,7 +249,6 @@ def test_the_catalogue_is_searched_by_name_alias_and_description():
         "gqa": ["GQA", "K=V + GQA", "MHA-4"],
         "2405.12981": ["CLA", "CLA with K=V"],
         "K=V n_heads=4 kv_heads=1": ["K=V + MQA"],
-        "own position scheme": ["Learned positions", "RoPE"],
         "linear": ["ALiBi"],
         "no such thing": [],
         " - ": [],
@@ -311,9 +256,6 @@ def test_the_catalogue_is_searched_by_name_alias_and_description():
         names = [named.name for named in search(query)]
         assert (names[: len(found)], bool(names)) == (found, bool(found)), query
     assert "Learned positions" not in [named.name for named in search("linear")]
-
-
-# Names and options of one's own
 
 
 def test_a_name_of_one_s_own_is_typed_like_any_other(untouched):
@@ -325,29 +267,25 @@ def test_a_name_of_one_s_own_is_typed_like_any_other(untouched):
     assert names_of(named.variant) == [one for one in CATALOGUE.values() if one == named] == [named]
 
 
-def option(**attributes):
-    """A new kind of option."""
-    return type("Own", (Option,), {"name": "own_word", "help": "It does something.", **attributes})
-
-
 def test_names_and_options_that_clash_are_refused(untouched):
     """Nothing is registered: two meanings of one word would change what links say."""
     before = dict(CATALOGUE), dict(OPTIONS)
-    for name, text, reason in [
-        ("  reFORMER ", "Q=K", "but attnkit.variants.scores has this name"),
-        ("q=k n_heads=2", "K=V", "the text form of another variant"),
-        ("K=V keyless=", "K=V keyless", "keys are made from values"),
-        ("one, two", "K=V", "without commas"),
+    for name, text, named in [
+        ("  reFORMER ", "Q=K", "scores"),
+        ("q=k n_heads=2", "K=V", "q=k n_heads=2"),
+        ("K=V keyless=", "K=V keyless", "keyless"),
+        ("one, two", "K=V", "commas"),
     ]:
-        with pytest.raises(ValueError, match=reason):
+        with pytest.raises(ValueError, match=named):
             register(name, text)
-    for attributes, reason in [
-        ({"name": "keyless"}, r"but attnkit\.variants\.low_rank\.KeylessOption has this"),
-        ({"name": "no help"}, "name: got .*allowed small letters"),
-        ({"help": ""}, "help: own_word has none"),
+    for attributes, named in [
+        ({"name": "keyless"}, "KeylessOption"),
+        ({"name": "no help"}, "no help"),
+        ({"help": ""}, "help: own_word"),
     ]:
-        with pytest.raises(ValueError, match=reason):
-            register_option(option(**attributes))
+        own = type("Own", (Option,), {"name": "own_word", "help": "It is.", **attributes})
+        with pytest.raises(ValueError, match=named):
+            register_option(own)
     assert before == (CATALOGUE, OPTIONS)
 
 
@@ -356,9 +294,9 @@ def test_an_option_that_fails_is_told_as_bad_input(untouched):
     fail = Mock(side_effect=TypeError("not like this"))
     for hook in ("check", "resize", "rewire"):
         OPTIONS.pop("own_word", None)
-        register_option(option(**{hook: fail}))
+        register_option(type("Own", (Option,), {"name": "own_word", "help": "It is.", hook: fail}))
         error = refusal(Experiment, sharing=["QKV own_word"])
-        assert "a word of it fails (TypeError: not like this)" in str(error), hook
+        assert "TypeError: not like this" in str(error), hook
 
 
 def test_a_module_that_prints_and_exits_is_a_problem_in_words(tmp_path, monkeypatch, capsys):
@@ -366,5 +304,6 @@ def test_a_module_that_prints_and_exits_is_a_problem_in_words(tmp_path, monkeypa
     (tmp_path / "my_rude_variants.py").write_text("print('hello')\nraise SystemExit(3)\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("ATTNKIT_MODULES", "my_rude_variants")
-    assert import_plugins() == ["ATTNKIT_MODULES: 'my_rude_variants' cannot be imported (3)"]
+    (problem,) = import_plugins()
+    assert "my_rude_variants" in problem
     assert capsys.readouterr().out == ""
