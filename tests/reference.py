@@ -72,29 +72,6 @@ TWO_SIDES = {
         "n_layers": 1, "d_mlp": 7,
     },
 }  # fmt: skip
-COMPOSITIONS = """
-    Q=V K=I d_head=m/h
-    QKV n_heads=4 kv_heads=2 kv_rank=5
-    Q=V k_rank=3 unit_key
-    QKV k_rank=7 kv_every=2
-    Q=K unit_key self_mask positions=rope
-    K=V scaled kv_every=2
-    Q=K=V signed positions=alibi
-    Q=K=V=I d_head=m/h signed
-    QKV d_k=d/2 d_v=2d diff positions=relative self_mask=no
-    K=V n_heads=4 kv_heads=1 kv_every=2 positions=relative
-    QKV shared_layers kv_every=2
-    Q=K=V skew=4 unit_key positions=relative
-    Q=K sum skew=d positions=rope
-    QKV diff kv_every=2 exclusive
-    K=V positions=rope exclusive rotate_values
-    QKV d_k=3 d_v=5 v_norm positions=rope rope_width=2 rotate_values=only kv_every=2
-    Q=K d_k=3 d_v=5 valueless unit_key positions=relative
-    QKV query_mlp=5 d_head=m/h valueless positions=rope kv_every=2 qk_norm
-    K=V query_mlp=m/2 d_head=m/h exclusive
-    QKV d_v=3 valueless fixed_values
-    Q=K n_heads=4 shaped positions=rope rotate_values
-""".strip().split("\n")
 KNOWN = {
     "QKV", "Q", "K", "V", "O", "n_heads", "d_head", "d_k", "d_v", "kv_heads", "d_mlp", "kv_rank",
     "k_rank", "keyless", "scaled", "signed", "qk_norm", "unit_key", "temperature", "self_mask",
@@ -104,7 +81,6 @@ KNOWN = {
     "tie", "tie_by", "tie_at",
 }  # fmt: skip
 NAMED = [named.variant for named in CATALOGUE.values()]
-VARIANTS = list(dict.fromkeys([*NAMED, *map(Variant, COMPOSITIONS)]))
 DOZEN = [
     *map(Variant, ("QKV", "Q=K=V signed positions=alibi", "QKV kv_rank=3 scaled positions=rope")),
     Variant("K=V n_heads=4 kv_heads=2 positions=rope rope_width=2 rotate_values"),
@@ -121,6 +97,7 @@ DOZEN = [
     Variant("QKV tie=Q=V tie_by=keep_V tie_at=0.6 start=K=V learning_rate=0.01"),
 ]
 """One of every mechanism: every word of a text form is among them."""
+VARIANTS = list(dict.fromkeys([*NAMED, *DOZEN]))
 for named in CATALOGUE.values():  # words that were added since
     if named.variant.given.keys() - {word for variant in DOZEN for word in variant.given}:
         DOZEN.append(named.variant)

@@ -17,7 +17,7 @@ from attnkit.foundation.documents import (
 )
 
 REFUSED = {
-    "is too deep": (
+    "deep": (
         "[" * 10**6,
         '{"a":' * 10**6,
         "[" * (MOST_LEVELS + 1) + "]" * (MOST_LEVELS + 1),
@@ -28,34 +28,28 @@ REFUSED = {
         f"[{'a.' * 10**5}b]",
         f"x = {{ {'a.' * 10**5}b = 1 }}",
     ),
-    "is too large": (" " * (2**23 + 1),),
-    "a number is too long": ("[" + "1" * 5000 + "]", "a = " + "1" * 5000),
-    "stands twice": ('{"a": 1, "b": {"c": 1, "c": 2}}',),
-    "byte 5 is not": (b'a = "\xff"', b'[   "\xff"]'),
+    "large": (" " * (2**23 + 1),),
+    "long": ("[" + "1" * 5000 + "]", "a = " + "1" * 5000),
+    "twice": ('{"a": 1, "b": {"c": 1, "c": 2}}',),
+    "byte 5": (b'a = "\xff"', b'[   "\xff"]'),
     "is not": ("", "{", "a = 1\na = 2", b"\xef\xbb\xbf\xef\xbb\xbf[]", "[1,]", "\0"),
 }
-"""Reasons, and texts in JSON or TOML that are refused for them."""
+"""Words of reasons, and texts in JSON or TOML that are refused for them."""
 
 WORDS = (*"[]{}.=,:1#\n", "a.b", '"x"', "'y.z'", '"""')
 """Pieces of which texts are drawn."""
-
-
-def refusal(text):
-    """Return why a text is refused as JSON and as TOML, of which it is one at most."""
-    reasons = []
-    for parse in (parse_json, parse_toml):
-        try:
-            parse(text)
-        except BadDocument as error:
-            reasons.append(str(error))
-    return reasons
 
 
 @pytest.mark.parametrize("reason", REFUSED)
 def test_what_is_refused_has_a_reason(reason):
     """It is short, and says what is allowed where that is not plain."""
     for text in REFUSED[reason]:
-        reasons = refusal(text)
+        reasons = []
+        for parse in (parse_json, parse_toml):
+            try:
+                parse(text)
+            except BadDocument as error:
+                reasons.append(str(error))
         assert any(reason in told for told in reasons), (text[:40], reasons)
         assert all(len(told) < 200 for told in reasons)
 
@@ -95,10 +89,10 @@ def test_only_files_are_read(tmp_path):
     file = tmp_path / "file"
     file.write_bytes(b"abc")
     assert read_file(file, 3) == b"abc"
-    with pytest.raises(BadDocument, match="allowed at most 2 bytes"):
+    with pytest.raises(BadDocument, match="2 bytes"):
         read_file(file, 2)
     for path, kind in ((tmp_path, "a folder"), ("/dev/zero", "a pipe or a device")):
-        with pytest.raises(BadDocument, match=f"it is {kind}, allowed a file"):
+        with pytest.raises(BadDocument, match=kind):
             read_file(path)
     with pytest.raises(FileNotFoundError):
         read_file(tmp_path / "missing")

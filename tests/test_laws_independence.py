@@ -91,26 +91,30 @@ def test_the_whole_catalogue_trains_as_one_cohort(kind, seed):
     check_independence(tiny(kind, sharing=variants, n_seeds=1, **given), 2, 8, seed)
 
 
-@pytest.mark.parametrize("name", ["W_pos", "0.W_Q", "1.W_in"])
-def test_a_poisoned_run_is_marked_and_leaves_its_neighbours_alone(name):
-    """NaN in one run is found at the next evaluation; all other runs keep their bits."""
+@pytest.mark.parametrize(
+    ("name", "poison"), [("W_pos", torch.nan), ("0.W_Q", torch.inf), ("1.W_in", torch.nan)]
+)
+def test_a_poisoned_run_is_marked_and_leaves_its_neighbours_alone(name, poison):
+    """A lost run is found at the next evaluation; all other runs keep their bits."""
     sizes = {"n_layers": 2, "n_heads": 2, "d_mlp": 7, "positions": "learned", "n_seeds": 2}
     steps = {"steps": 20, "evaluate_every": 5, "n_train": 32, "clip": 1.0}
-    experiment = Experiment(**sizes, **steps, **TINY)
+    experiment = tiny("mqar", **sizes, **steps)
     healthy = trained(experiment)
     training = one_cohort(experiment)
     training.advance(7)
-    training.cohorts[0].model.run_parameters(run := 3)[name].fill_(torch.nan)
+    training.cohorts[0].model.run_parameters(run := 3)[name].fill_(poison)
     training.advance(13)
     poisoned = training.result()
     expected = [10 if other == run else -1 for other in range(experiment.n_runs)]
     assert poisoned.snapshot.diverged_at.tolist() == expected
     assert poisoned.table["diverged_at"].iloc[run] == 10
     for metric, values in poisoned.snapshot.history.items():
-        if metric == "longer_accuracy":  # there is no longer test
+        if metric in ("longer_accuracy", "mass_on_reverse"):  # not of this task
             continue
         assert np.isnan(values[:, run]).tolist() == [False, False, True, True, True], metric
     assert np.isnan(poisoned.snapshot.head_symmetry[run]).all()
+    assert np.isnan(poisoned.snapshot.slice_accuracy[run]).all()
     for other in {*range(experiment.n_runs)} - {run}:
         assert not np.isnan(poisoned.snapshot.head_symmetry[other]).any()
+        assert not np.isnan(poisoned.snapshot.slice_accuracy[other]).all()
         assert not differing_names(bits(poisoned, other), bits(healthy, other))

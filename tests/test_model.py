@@ -149,39 +149,34 @@ def test_variants_are_one_batch_on_a_gpu_if_only_their_learning_rates_differ(
 # Clipping and steps
 
 
-@pytest.mark.parametrize(("largest", "n_seeds"), [(0.01, 1), (20.0, 2), (1000.0, 1)])
-def test_clipping_is_that_of_torch_for_every_run(largest, n_seeds):
-    """Each run is clipped by the norm of all its numbers together, whatever others have."""
-    parameters = Parameters(SHAPES, n_seeds, CPU)
+@pytest.mark.parametrize("largest", [0.01, 20.0, 1000.0])
+def test_every_run_is_clipped_by_the_norm_of_all_its_numbers(largest):
+    """Whatever others have; a gradient that is short enough keeps its bits."""
+    parameters = Parameters(SHAPES, 2, CPU)
     drawn = torch.Generator().manual_seed(0)
-    expected = []
-    for run in range(n_seeds * len(SHAPES)):
-        own = parameters.of_run(run, parameters.gradient)
-        theirs = {}
-        for name, value in own.items():
+    owned = [parameters.of_run(run, parameters.gradient) for run in range(2 * len(SHAPES))]
+    before = []
+    for run, own in enumerate(owned):
+        for value in own.values():
             value.copy_(torch.randn(value.shape, generator=drawn) * 4**run)
-            theirs[name] = torch.zeros(value.shape, requires_grad=True)
-            theirs[name].grad = value.clone()
-        torch.nn.utils.clip_grad_norm_(list(theirs.values()), largest)
-        expected.append({name: value.grad for name, value in theirs.items()})
+        before.append({name: value.clone() for name, value in own.items()})
     parameters.clip(largest)
-    for run, wanted in enumerate(expected):
-        own = parameters.of_run(run, parameters.gradient)
-        assert own.keys() == wanted.keys()
-        for name, value in wanted.items():
-            assert_close(own[name], value, msg=f"{name} of {run}")
-    before = parameters.gradient.clone()
-    parameters.clip(1e6)  # a short gradient keeps its bits
-    assert torch.equal(parameters.gradient, before)
+    for own, old in zip(owned, before, strict=True):
+        norm = torch.cat([value.flatten() for value in old.values()]).norm()
+        for name, value in own.items():
+            assert_close(value, old[name] * min(1, largest / norm))
+            assert norm > largest or torch.equal(value, old[name])
 
 
-def test_steps_of_adam_are_those_of_torch():
-    """A hundred steps, some with gradients of zero, give the same numbers."""
+def test_steps_of_adam_are_those_of_torch(monkeypatch, tmp_path):
+    """A hundred steps, some with gradients of zero; a rate of 0 leaves numbers where they are."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))  # torch.optim sets it otherwise
     generator = torch.Generator().manual_seed(0)
     ours = torch.randn(97, generator=generator)
     theirs = ours.clone().requires_grad_()
     gradient = torch.empty(97)
-    adam = Adam(ours, gradient, [(slice(None), 0.01)])
+    adam = Adam(ours, gradient, [(slice(0, 60), 0.01), (slice(60, 97), 0.0)])
+    start = ours.clone()
     reference = torch.optim.Adam([theirs], lr=0.01)
     for _ in range(100):
         gradient.copy_(torch.randn(97, generator=generator))
@@ -189,23 +184,6 @@ def test_steps_of_adam_are_those_of_torch():
         theirs.grad = gradient.clone()
         adam.step()
         reference.step()
-    assert_close(ours, theirs.detach(), atol=1e-6, rtol=1e-5)
+    assert_close(ours[:60], theirs.detach()[:60], atol=1e-6, rtol=1e-5)
+    assert torch.equal(ours[60:], start[60:])
     assert torch.isfinite(ours).all()
-
-
-def test_learning_rates_of_its_own_round_as_one_for_all():
-    """A number moves by the same bits, whatever rates others have; 0 leaves it where it is."""
-    generator = torch.Generator().manual_seed(0)
-    start, gradient = torch.randn(2, 97, generator=generator)
-    alone, mixed = start.clone(), start.clone()
-    first, rest = slice(0, 48), slice(48, 97)
-    optimisers = [
-        Adam(alone, gradient, [(slice(None), 0.003)]),
-        Adam(mixed, gradient, [(first, 0.003), (rest, 0.0)]),
-    ]
-    for _ in range(50):
-        gradient.copy_(torch.randn(97, generator=generator))
-        for optimiser in optimisers:
-            optimiser.step()
-    assert torch.equal(mixed[first], alone[first])
-    assert torch.equal(mixed[rest], start[rest])

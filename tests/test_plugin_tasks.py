@@ -46,24 +46,16 @@ def own_task(**members):
 
 def test_a_task_that_cannot_be_registered_is_told_why():
     """A task without a text, with a bad name, or with a name that is taken replaces nothing."""
-    before, taken = dict(TASKS), "but attnkit.tasks.phonebook.Phonebook has"
-    for members, message in [
-        *(
-            ({missing: None}, f"{missing}: Own has none, allowed a text")
-            for missing in ("name", "title", "question", "source", "family")
-        ),
-        *(
-            ({"name": name}, f"name: got {name!r}, allowed small letters, digits and underscores")
-            for name in ("Mine", "my task", "", "9")
-        ),
-        ({"family": "Riddles"}, "family: got 'Riddles', allowed Questions people ask"),
-        ({"name": "phonebook"}, f"name: got 'phonebook' from my_tasks.Own, {taken}"),
-        (
-            {"name": "phonebook", "__qualname__": "Phonebook"},
-            f"name: got 'phonebook' from my_tasks.Phonebook, {taken}",
-        ),
+    before = dict(TASKS)
+    for members, told in [
+        *(({name: None}, f"{name}: Own") for name in ("title", "question", "source", "family")),
+        ({"name": None}, "name: Own"),
+        *(({"name": name}, f"name: got {name!r}") for name in ("Mine", "my task", "", "9")),
+        ({"family": "Riddles"}, "family: got 'Riddles'"),
+        ({"name": "phonebook"}, "attnkit.tasks.phonebook.Phonebook"),
+        ({"name": "phonebook", "__qualname__": "Phonebook"}, "attnkit.tasks.phonebook.Phonebook"),
     ]:
-        with pytest.raises(ValueError, match=re.escape(message)):
+        with pytest.raises(ValueError, match=re.escape(told)):
             register_task(own_task(**members))
         assert before == TASKS
 

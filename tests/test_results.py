@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from kinds import KINDS, tiny
 from safetensors.numpy import load, save
 from same import assert_same
+from searching import briefly
 
 from attnkit.experiment import Experiment
 from attnkit.foundation.machine import processor_kind
@@ -95,6 +96,7 @@ def test_results_of_every_kind_read_back(kind, tmp_path):
 
 
 @given(st.binary(max_size=300) | st.integers(0, len(BLOB) - 1).map(lambda n: BLOB[:n]))
+@briefly(30)
 def test_other_bytes_are_a_value_error(blob):
     """A file cut short, or one of another kind, in the place of either."""
     snapshot, parameters = RESULT.to_blobs()
@@ -146,11 +148,6 @@ def test_files_that_are_missing_or_of_something_else_are_told(tmp_path):
     """A missing file is an error of the system; weights belong to runs of the experiment."""
     for name in FILES:
         RESULT.save(tmp_path)
-        whole = (tmp_path / name).read_bytes()
-        for n_bytes in (0, 5, 100, 1000):
-            (tmp_path / name).write_bytes(whole[:n_bytes])
-            with pytest.raises(ValueError, match=r"snapshot|parameters"):
-                Result.load(tmp_path)
         (tmp_path / name).unlink()
         with pytest.raises(FileNotFoundError, match=name):
             Result.load(tmp_path)
@@ -181,9 +178,10 @@ def test_a_snapshot_names_its_maker(engine):
     versions = f"torch {version('torch').partition('+')[0]}"
     versions += f", numba {version('numba')}" if engine == "kernel" else ""
     assert back.maker == tuple(map(told.get, Maker._fields)) == (engine, processor, versions)
-    name = {"kernel": "the compiled kernel", "torch": "torch"}[engine]
-    assert back.trained_by == f"{name} on {processor}"
-    assert str(back.maker) == f"{name} on {processor} ({versions})"
+    for text in (back.trained_by, str(back.maker)):
+        assert engine in text
+        assert processor in text
+    assert versions in str(back.maker)
 
 
 # Tables
@@ -193,33 +191,28 @@ PROMISED = """sharing seed accuracy loss steps_to_threshold parameters kv_cache_
 """Names of columns that are a public interface."""
 
 
-def test_table_has_the_last_evaluation_and_the_costs_of_every_run():
-    """At least what `train --json` names; not an average and not a smoothed value."""
-    table = RESULT.table
-    assert set(PROMISED) <= set(table.columns)
-    runs = [(sharing.value, seed) for sharing, seed in RESULT.experiment.runs]
-    assert list(zip(table["sharing"], table["seed"], strict=True)) == runs
-    for name in METRICS:
-        last = RESULT.snapshot.history[name][-1].astype(float)
-        np.testing.assert_array_equal(table[name], last)
-    for row, (sharing, _) in zip(table.itertuples(), RESULT.experiment.runs, strict=True):
-        costs = RESULT.experiment.costs(sharing)
-        assert row.parameters == costs.parameters
-        assert row.kv_cache_floats_per_token == costs.kv_cache
-
-
 @pytest.mark.parametrize("kind", ["directed", "mqar", "neighbours"])
-def test_dictionary_holds_plain_values(kind):
-    """Python numbers and texts, the accuracy of every group; null for what is missing, not NaN."""
+def test_tables_have_the_last_evaluation_and_the_costs_of_every_run(kind):
+    """As columns, and as plain Python values with the accuracy of every group; null is missing."""
     result = trained(kind)
-    names, shares = result.experiment.task.slice_names, result.snapshot.slice_accuracy
+    table, names = result.table, result.experiment.task.slice_names
+    shares = result.snapshot.slice_accuracy
     shares[1, :1] = np.nan
+    for name in METRICS:
+        last = result.snapshot.history[name][-1].astype(float)
+        np.testing.assert_array_equal(table[name], last)
     found = result.to_dict()
     assert {"experiment", "seconds", "model_steps_per_second", "runs"} <= set(found)
     assert Experiment(**found["experiment"]) == result.experiment
     assert json.loads(json.dumps(found, allow_nan=False)) == found
-    for row, own in zip(found["runs"], shares, strict=True):
-        assert set(PROMISED) <= set(row)
+    rows = zip(result.experiment.runs, found["runs"], table.itertuples(), shares, strict=True)
+    for (sharing, seed), row, of_table, own in rows:
+        assert set(PROMISED) <= set(row) & set(table.columns)
+        costs = result.experiment.costs(sharing)
+        expected = (sharing.value, seed, costs.parameters, costs.kv_cache)
+        names_of_costs = ("sharing", "seed", "parameters", "kv_cache_floats_per_token")
+        assert tuple(row[name] for name in names_of_costs) == expected
+        assert tuple(getattr(of_table, name) for name in names_of_costs) == expected
         assert (row["mass_on_reverse"] is None) == (kind != "directed")
         assert row["steps_to_threshold"] is row["diverged_at"] is None
         assert type(row["parameters"]) is type(row["seed"]) is int

@@ -46,8 +46,9 @@ def trained_by_torch(experiment, variant, seed, begun):
 
 
 @pytest.mark.parametrize(("blocks", "causal"), [("standard", True), ("final_norm", False)])
-def test_training_is_that_of_plain_torch(blocks, causal):
+def test_training_is_that_of_plain_torch(blocks, causal, monkeypatch, tmp_path):
     """Every parameter of every sharing after a whole schedule, rounds of the stock included."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))  # torch.optim sets it otherwise
     experiment = Experiment(**SMALL, blocks=blocks, causal=causal)
     cohort, first = (Cohort(experiment, [0, 1], CPU) for _ in range(2))
     cohort.advance(experiment.training.steps)

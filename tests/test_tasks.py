@@ -142,12 +142,8 @@ def test_numbers_of_a_task_go_together(cls, data):
 @given(st.data())
 def test_examples_keep_the_contract(cls, data):
     """A draw has as many examples as asked, promised shapes and ranges, and texts for all of it."""
-    task, seed, n = (
-        data.draw(configured(cls)),
-        data.draw(st.integers(0, 999)),
-        data.draw(st.integers(1, 9)),
-    )
-    held_out = data.draw(st.booleans())
+    task, held_out = data.draw(configured(cls)), data.draw(st.booleans())
+    seed, n = data.draw(st.integers(0, 999)), data.draw(st.integers(1, 9))
     examples, again = (task.draw(n, seeded(seed), held_out=held_out) for _ in range(2))
     assert all(map(torch.equal, parts(examples), parts(again)))
     tokens, labels, *positions = parts(examples)
@@ -232,5 +228,5 @@ def test_a_space_with_one_book_is_too_small():
     task = Phonebook.model_construct(n_entries=2, n_names=2, n_values=1)
     empty = not is_held_out(task.book(task.make_examples(1, seeded()).tokens)).item()
     task.draw(3, seeded(), held_out=not empty)
-    with pytest.raises(ValueError, match="phonebook: too few different examples to hold some out"):
+    with pytest.raises(ValueError, match="phonebook"):
         task.draw(3, seeded(), held_out=empty)

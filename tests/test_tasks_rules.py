@@ -4,7 +4,6 @@ import inspect
 import itertools
 import math
 import re
-from collections import Counter
 from itertools import pairwise
 
 import numpy as np
@@ -25,10 +24,8 @@ from task_rules import (
     entries,
     in_row,
     numbers_of,
-    read_pairs,
 )
 
-from attnkit.experiment import Experiment
 from attnkit.tasks import NOTHING
 from attnkit.tasks.base import is_held_out
 from attnkit.tasks.dual_role import DualRole
@@ -112,48 +109,21 @@ def test_chance_is_what_the_guess_of_the_docstring_scores(cls, data):
 def test_sides_share_no_content_and_are_alike(cls, seed):
     """Content, not questions or noise, decides the side; one in eight is held out."""
     content = CONTENT.get(cls, in_row)
-    for task, n in ((smallest_task(cls), 500), (cls(), 1000)):
+    for task, n in ((smallest_task(cls), 200), (cls(), 600)):
         sides = [task.draw(n, seeded(seed + i), held_out=bool(i)) for i in (0, 1)]
         trained, held_out = ({content(task, row) for row in s.tokens.tolist()} for s in sides)
         assert trained
         assert held_out
         assert not trained & held_out
-        shares = [s.labels[s.labels != NOTHING].bincount(minlength=task.n_classes) for s in sides]
-        if task == cls():
-            one, other = (counts / counts.sum() for counts in shares)
-            assert (one - other).abs().max() < 0.05
         if cls in CONTENT:
             tokens = task.make_examples(n, seeded(seed)).tokens
-            drawn = dict(
-                zip(
-                    (content(task, r) for r in tokens.tolist()),
-                    is_held_out(task.book(tokens)).tolist(),
-                    strict=True,
-                )
-            )
+            contents = [content(task, row) for row in tokens.tolist()]
+            drawn = dict(zip(contents, is_held_out(task.book(tokens)).tolist(), strict=True))
             share = sum(drawn.values()) / len(drawn)
             assert share == pytest.approx(1 / 8, abs=5 * math.sqrt(7 / 64 / len(drawn)))
-
-
-@every([cls for cls in CONTENT if CONTENT[cls] in (entries, in_row)])
-def test_all_that_is_read_and_nothing_else_decides_the_side(cls, seed):
-    """Every field counts, the order of entries and the questions do not, that of rows does."""
-    task = cls()
-    tokens = task.make_examples(1500, seeded(seed)).tokens
-    n_read = task.answers_from or task.n_ctx
-    first, rest = tokens[:, :n_read], tokens[:, n_read:]
-
-    def moved(*other):
-        held_out = (is_held_out(task.book(batch)) for batch in (tokens, torch.cat(other, 1)))
-        return torch.ne(*held_out).double().mean().item()
-
-    independent = pytest.approx(2 * (1 / 8) * (7 / 8), abs=0.06)
-    assert moved(first, rest.flip(1)) == 0
-    assert moved(first.flip(1), rest) == (0 if CONTENT[cls] is entries else independent)
-    for field in range(task.n_fields):
-        changed = first.clone()
-        changed[:, 1, field] += 1
-        assert moved(changed, rest) == independent
+    shares = [s.labels[s.labels != NOTHING].bincount(minlength=task.n_classes) for s in sides]
+    one, other = (counts / counts.sum() for counts in shares)
+    assert (one - other).abs().max() < 0.07
 
 
 # What the tables above cannot tell
@@ -162,8 +132,7 @@ def test_all_that_is_read_and_nothing_else_decides_the_side(cls, seed):
 @pytest.mark.parametrize("power_a", [0.01, 1.0])
 def test_random_fill_of_mqar_asks_nothing(power_a, seed):
     """Each key is asked once at the first token of a slot, whatever fills the others."""
-    task = Mqar(power_a=power_a)
-    examples = task.make_examples(2000, seeded(seed))
+    examples = (task := Mqar(power_a=power_a)).make_examples(500, seeded(seed))
     n, tokens, asked = task.n_pairs, examples.tokens[:, :, 0], examples.labels != NOTHING
     assert (asked.sum(1) == n).all()
     assert not asked[:, 1::2].any()
@@ -171,12 +140,6 @@ def test_random_fill_of_mqar_asks_nothing(power_a, seed):
     assert torch.equal(tokens.gather(1, target - 1), queries)
     assert torch.equal(tokens.gather(1, target) - 32, examples.labels[asked].view(-1, n))
     assert chisquare(tokens[:, 2 * n :][~asked].bincount(minlength=64)).pvalue > 1e-6
-    assert Mqar(length=24).slice_names == ("2–8", "10–16", "18–22")
-
-
-def test_a_dictionary_stays_as_it_is():
-    """Links and results of other days mean the same."""
-    assert [numbers_of(8)[name] for name in range(8)] == [7, 6, 0, 5, 2, 1, 4, 3]
 
 
 def test_the_earlier_task_of_transfer_has_the_same_books_on_the_same_side():
@@ -184,8 +147,6 @@ def test_the_earlier_task_of_transfer_has_the_same_books_on_the_same_side():
     task = Transfer()
     ours, theirs = (each.make_examples(300, seeded()).tokens for each in (task, task.earlier))
     assert torch.equal(task.book(ours), task.earlier.book(theirs))
-    training = Experiment(task="transfer").training
-    assert 0 < training.earlier_steps < training.steps
 
 
 @briefly(15)
@@ -251,30 +212,6 @@ def test_noise_is_even_and_as_frequent_as_the_dial_says(seed):
     near_zero((tokens[:, -1] == tokens[:, 0]).double() - 1 / there)
 
 
-@pytest.mark.parametrize("n_wrong", [1, 2])
-def test_letters_are_wrong_evenly(n_wrong, seed):
-    """At every place and by every turn; of one entry, so that nothing else decides."""
-    dials = {"n_entries": 1, "n_letters": 5, "n_wrong": n_wrong}
-    task = FuzzyPhonebook().model_copy(update=dials)
-    tokens = task.make_examples(20_000, seeded(seed)).tokens[..., :-1]
-    turns = (tokens[:, 1] - tokens[:, 0]) % 16
-    assert chisquare((turns > 0).sum(0)).pvalue > 1e-7
-    assert chisquare(turns[turns > 0].bincount(minlength=16)[1:]).pvalue > 1e-7
-
-
-def test_keys_and_values_of_several_tokens_are_drawn_evenly(seed):
-    """All ordered choices of letters occur, in keys of two and in values of three."""
-    task = FuzzyRecall(n_pairs=6, n_values=7)
-    found = {2: Counter(), 3: Counter()}
-    for row in task.make_examples(3000, seeded(seed)).tokens[:, : task.answers_from, 0].tolist():
-        for key, value, _ in read_pairs(task, row):
-            found[2].update([tuple(key)] * (len(key) == 2))
-            found[3].update([tuple(value)] * (len(value) == 3))
-    for n, counts in found.items():
-        assert len(counts) == math.perm(7, n)
-        assert chisquare(list(counts.values())).pvalue > 1e-7
-
-
 @pytest.mark.parametrize("power_a", [0.01, 0.5, 1.0])
 def test_slots_of_mqar_are_drawn_in_proportion_without_replacement(power_a, seed):
     """Both queries' slots together against p_i p_j / (1 − p_i), and i^(a−1) makes p."""
@@ -291,17 +228,6 @@ def test_slots_of_mqar_are_drawn_in_proportion_without_replacement(power_a, seed
     assert chisquare(seen[possible], 50_000 * expected.flatten()[possible]).pvalue > 1e-6
 
 
-def test_every_blank_falls_before_any_token(seed):
-    """So many before the first, and before the second, as coins would put there."""
-    task, n_blanks, n = SelectiveCopy(n_copied=5, length=19), 8, 50_000
-    target = task.make_examples(n, seeded(seed)).target
-    expected = n * binom.pmf(np.arange(n_blanks + 1), n_blanks, 1 / 5)
-    for before in (target[:, 0], target[:, 1] - target[:, 0] - 1):
-        counts = before.bincount(minlength=n_blanks + 1).numpy()
-        seen, wanted = (np.append(a[:5], a[5:].sum()) for a in (counts, expected))
-        assert chisquare(seen, wanted).pvalue > 1e-6
-
-
 def test_half_of_all_names_are_left_for_the_last_entry_of_a_fuzzy_book():
     """Names nearer than three to a name are at most 1/2 of all per others."""
     all_names = list(itertools.product(range(16), repeat=3))
@@ -309,7 +235,7 @@ def test_half_of_all_names_are_left_for_the_last_entry_of_a_fuzzy_book():
     most = max(n for n in range(1, 17) if 2 * (n - 1) * too_near <= len(all_names))
     dials = {"n_letters": 3, "n_alphabet": 16, "n_entries": most}
     FuzzyPhonebook(**dials)
-    with pytest.raises(ValidationError, match=f"at most {most}"):
+    with pytest.raises(ValidationError, match=f"{most}"):
         FuzzyPhonebook(**{**dials, "n_entries": most + 1})
 
 

@@ -13,7 +13,7 @@ from same import assert_same
 from attnkit.experiment import Experiment
 from attnkit.model.model import SELF_MASK
 from attnkit.model.reference import Layer
-from attnkit.tasks import NOTHING, TASKS
+from attnkit.tasks import NOTHING
 from attnkit.training import plans
 from attnkit.training import training as training_module
 from attnkit.training.cohort import Cohort
@@ -57,10 +57,22 @@ def test_training_keeps_its_cadence_and_ends_with_its_last_step():
 
 def test_untrained_models_are_at_chance():
     """Nothing leaks: accuracy is near one over the classes, loss above its logarithm."""
-    experiment = Experiment(n_eval=1024)
+    experiment = Experiment(n_eval=512)
     history = Training(experiment, "cpu").snapshot().history
     assert history["accuracy"].mean() == pytest.approx(1 / experiment.task.n_classes, abs=0.01)
     assert (history["loss"] > np.log(experiment.task.n_classes)).all()
+
+
+@pytest.mark.parametrize("device", ["cpu", *["cuda"] * torch.cuda.is_available()])
+def test_every_engine_and_device_trains_as_torch_does_on_a_cpu(device):
+    """Within rounding, in two layers, with clipping, on a training set that is repeated."""
+    chosen = [f"{name} learning_rate={rate}" for name in ("QKV", "K=V") for rate in (0.005, 0.01)]
+    experiment = small(sharing=chosen, n_layers=2, d_mlp=7, n_train=48, clip=0.5, steps=12)
+    trainings = Training(experiment, "cpu", "torch"), Training(experiment, device)
+    for training in trainings:
+        training.advance(12)
+    losses = [training.snapshot().history["loss"] for training in trainings]
+    np.testing.assert_allclose(*losses, rtol=1e-3)
 
 
 MISSING = {
@@ -105,22 +117,20 @@ def test_a_snapshot_has_the_numbers_of_its_task(kind):
 
 
 def test_snapshots_and_results_do_not_change_later():
-    """What was sent to a page stays as it was, and weights are copies."""
-    training = Training(small(), "cpu")
+    """What was sent to a page stays as it was, and weights are copies.
+
+    The probe is one example for all settings of a task; its scores are cut to 16 bits.
+    """
+    training, other = Training(small(), "cpu"), Training(small(first_seed=7, d_head=5), "cpu")
+    for cohort in training.cohorts:
+        cohort.model.numbers.mul_(1e6)
     snapshot, result = training.snapshot(), training.result()
     arrays = [*snapshot.history.values(), snapshot.head_symmetry, snapshot.probe.pattern]
     arrays += result.parameters[0].values()
     before = [array.copy() for array in arrays]
     training.advance(17)
     assert_same(arrays, before)
-
-
-def test_the_probe_is_one_example_whose_scores_are_cut_to_16_bits():
-    """Pages of a task show the same example for all settings, also of scores that explode."""
-    one, other = Training(small(), "cpu"), Training(small(first_seed=7, d_head=5), "cpu")
-    for cohort in one.cohorts:
-        cohort.model.numbers.mul_(1e6)
-    probes = [training.snapshot().probe for training in (one, other)]
+    probes = [shown.probe for shown in (snapshot, other.snapshot())]
     assert np.array_equal(probes[0].tokens, probes[1].tokens)
     assert np.array_equal(probes[0].labels, probes[1].labels)
     assert np.abs(probes[0].scores).max() == np.finfo(np.float16).max
@@ -155,8 +165,6 @@ def test_stream_and_progress_are_dense_enough():
     assert reported == sorted(set(reported))
     assert reported[-1] == 300
     assert 5 < len(reported) <= 51
-    for few in (1, 2, 17):
-        assert [snapshot.step for snapshot in stream(small(steps=few), "cpu")][-1] == few
 
 
 def test_attention_may_be_measured_at_the_end_only():
@@ -246,17 +254,6 @@ def test_every_cohort_computes_on_one_thread(monkeypatch, threads):
     assert seen == {("advance", 1), ("_evaluate", 1), ("answer", 1)}
 
 
-@pytest.mark.parametrize(("warm_up", "share"), [(0.0, 1), (0.3, 1 / 5)])
-def test_a_run_follows_its_learning_rate(warm_up, share):
-    """The first step of Adam moves every number with a gradient by the rate of that step."""
-    training = Training(small(learning_rate=0.003, warm_up=warm_up), "cpu")
-    before = training.cohorts[0].model.run_parameters(0)["W_U"].detach().clone()
-    training.advance(1)
-    moved = (training.cohorts[0].model.run_parameters(0)["W_U"].detach() - before).abs()
-    assert moved.max().item() == pytest.approx(0.003 * share, rel=1e-3)
-    assert moved.median().item() == pytest.approx(0.003 * share, rel=1e-2)
-
-
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
@@ -276,29 +273,13 @@ def test_rates_rise_along_a_line_and_fall_along_a_cosine(given, expected):
     assert found == pytest.approx(expected, abs=1e-12)
 
 
-def test_batches_are_fresh_and_of_the_given_size(monkeypatch):
-    """Every step has its own examples, of the training side."""
-    seen, draw = [], TASKS["directed"].draw
-
-    def recorded(self, n_examples, generator, *, held_out):
-        examples = draw(self, n_examples, generator, held_out=held_out)
-        if not held_out:
-            seen.append(examples.tokens)
-        return examples
-
-    monkeypatch.setattr(TASKS["directed"], "draw", recorded)
-    Training(small(steps=40, sharing=["QKV"]), "cpu").advance(40)  # every seed is in one cohort
-    books = torch.cat(seen).flatten(1)
-    assert len(books) >= 2 * 40 * 16
-    assert len(books.unique(dim=0)) > 0.99 * len(books)
-
-
 # Convergence: at the defaults, every task ends where it should, on three seeds at night
 
 
-def trained(task, sharing, long):
-    """Return the table of a task's runs at its defaults, and the snapshot."""
-    result = train(Experiment(task=task, sharing=sharing, n_seeds=3 if long else 1), "cpu")
+def trained(task, sharing, long, **given):
+    """Return the table of a task's runs, with an index of sharings, and the snapshot."""
+    given = {"task": task, "sharing": sharing, "n_seeds": 3 if long else 1, **given}
+    result = train(Experiment(**given), "cpu")
     return result.table.set_index("sharing"), result.snapshot
 
 
@@ -313,13 +294,16 @@ def test_directed_needs_queries_that_are_not_keys(long):
     assert (gap.abs() <= 0.03).all()
 
 
-def test_mutual_and_phonebook_need_no_separate_matrices(long):
+def test_other_tasks_need_no_separate_matrices(long):
     """Untied scores of mutual become symmetric by themselves; its probe shows the target."""
-    table, snapshot = trained("mutual", ["QKV", "Q=K", "Q=K=V"], long)
+    table, snapshot = trained("mutual", ["QKV", "Q=K=V"], long)
     assert (table["accuracy"] >= 0.95).all()
     assert (table.loc[["QKV"], "asymmetry"] < 0.1).all()
-    own, probe = table.reset_index()["sharing"] == "Q=K", snapshot.probe
+    own, probe = table.reset_index()["sharing"] == "Q=K=V", snapshot.probe
     assert (probe.pattern[own, 0, 0].argmax(-1) == probe.target).all()
     assert (probe.answers[own] == probe.labels).all()
-    table, _ = trained("phonebook", ["QKV", "Q=K=V"], long)
+    table, _ = trained("phonebook", ["Q=K=V"], long)
     assert (table["accuracy"] >= 0.98).all()
+    sizes = {"n_vocab": 8, "n_words": 4, "d_head": 16, "steps": 150}
+    table, _ = trained("dictionary", ["QKV", "Q=K=V"], long, **sizes)
+    assert (table["accuracy"] > 0.9).all()

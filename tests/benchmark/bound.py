@@ -19,7 +19,7 @@ from attnkit.foundation.process import n_cores
 from attnkit.variants.sharing import ROLES
 
 _RUNS_TOGETHER = 5
-"""Number of runs whose products are computed in one call of `SplitBound`."""
+"""Number of runs whose products are computed in one call of a split bound."""
 
 
 @dataclass(frozen=True)
@@ -65,33 +65,25 @@ def products(experiment: Experiment, n_seeds: int) -> list[Product]:
     ]
 
 
-class WholeBound:
-    """Matmul-only bound that computes all runs in every call, on all cores."""
+class Bound:
+    """Matmul-only bound of an experiment.
 
-    def __init__(self, experiment: Experiment) -> None:
-        torch.set_num_threads(n_cores())
-        self._n_runs = experiment.n_runs
-        self._products = products(experiment, experiment.n_seeds)
+    Args:
+        experiment: Experiment with the runs.
+        split: Whether a call computes a few runs on one core, instead of all runs on all cores.
+    """
 
-    def run(self, n_steps: int) -> int:
-        """Compute `n_steps` steps, and return the number of model-steps."""
-        for _ in range(n_steps):
-            for product in self._products:
-                product.compute()
-        return n_steps * self._n_runs
-
-
-class SplitBound:
-    """Matmul-only bound that computes a few runs in every call, on one core per call."""
-
-    def __init__(self, experiment: Experiment) -> None:
-        self._n_runs = experiment.n_runs
-        n_seeds = max(1, _RUNS_TOGETHER // len(experiment.sharing))
+    def __init__(self, experiment: Experiment, *, split: bool) -> None:
+        self._n_runs, all_seeds = experiment.n_runs, experiment.n_seeds
+        n_seeds = max(1, _RUNS_TOGETHER // len(experiment.sharing)) if split else all_seeds
         self._groups = [
-            products(experiment, min(n_seeds, experiment.n_seeds - first))
-            for first in range(0, experiment.n_seeds, n_seeds)
+            products(experiment, min(n_seeds, all_seeds - first))
+            for first in range(0, all_seeds, n_seeds)
         ]
-        self._pool = ThreadPoolExecutor(n_cores(), initializer=torch.set_num_threads, initargs=(1,))
+        n_workers, n_threads = (n_cores(), 1) if split else (1, n_cores())
+        self._pool = ThreadPoolExecutor(
+            n_workers, initializer=torch.set_num_threads, initargs=(n_threads,)
+        )
 
     def run(self, n_steps: int) -> int:
         """Compute `n_steps` steps, and return the number of model-steps."""

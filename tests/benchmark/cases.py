@@ -56,61 +56,33 @@ class Case:
         )
 
 
-def _case(
-    name: str, task: str, settings: dict[str, Any], *, batch_size: int = 64, **size: Any
-) -> Case:
-    return Case(name, TASKS[task](**settings), Size(**size), batch_size)
+_ORDERED = {"n_layers": 2, "positions": "learned", "causal": True}
+_BLOCKS = {"d_model": 64, "n_heads": 4, "d_head": 16}
+
+
+def _case(name: str, settings: dict[str, Any], size: dict[str, Any], n_batch: int = 64) -> Case:
+    task = TASKS[name.partition(" ")[0].lower()]
+    return Case(name, task(**settings), Size(**size), n_batch)
+
+
+def _mqar(n_pairs: int, length: int, width: int) -> Case:
+    settings = {"n_tokens": 64, "n_pairs": n_pairs, "length": length}
+    return _case(f"MQAR T={length}", settings, {"d_model": width, "d_head": width, **_ORDERED})
 
 
 CASES: dict[str, Case] = {
     case.name: case
     for case in (
-        _case("phonebook", "phonebook", {}, d_model=32, d_head=32),
-        _case(
-            "MQAR T=24",
-            "mqar",
-            {"n_tokens": 64, "n_pairs": 6, "length": 24},
-            d_model=32,
-            d_head=32,
-            n_layers=2,
-            positions="learned",
-            causal=True,
-        ),
-        _case(
-            "MQAR T=64",
-            "mqar",
-            {"n_tokens": 64, "n_pairs": 16, "length": 64},
-            d_model=64,
-            d_head=64,
-            n_layers=2,
-            positions="learned",
-            causal=True,
-        ),
+        _case("phonebook", {}, {"d_model": 32, "d_head": 32}),
+        _mqar(n_pairs=6, length=24, width=32),
+        _mqar(n_pairs=16, length=64, width=64),
         _case(
             "REVERSE",
-            "reverse",
             {"length": 16},
-            batch_size=128,
-            d_model=64,
-            n_heads=4,
-            d_head=16,
-            n_layers=4,
-            d_mlp=256,
-            positions="learned",
+            {**_BLOCKS, "n_layers": 4, "d_mlp": 256, "positions": "learned"},
+            n_batch=128,
         ),
-        _case(
-            "language",
-            "language",
-            {"length": 64},
-            batch_size=16,
-            d_model=64,
-            n_heads=4,
-            d_head=16,
-            n_layers=2,
-            d_mlp=128,
-            positions="learned",
-            causal=True,
-        ),
+        _case("language", {"length": 64}, {**_BLOCKS, "d_mlp": 128, **_ORDERED}, n_batch=16),
     )
 }
 """Name → case."""

@@ -13,6 +13,7 @@ import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from multiprocessing.connection import Connection
 from typing import Any, Protocol, Self
 
@@ -28,15 +29,11 @@ class _Contender(Protocol):
         """Take `n_steps` steps, and return the number of model-steps."""
 
 
-def _cohort(case: Case, n_runs: int) -> _Contender:
-    prepare_for_training()
-    return _Cohort(case, n_runs)
-
-
 class _Cohort:
     """Contender that trains with attnkit."""
 
     def __init__(self, case: Case, n_runs: int) -> None:
+        prepare_for_training()
         from attnkit.training import Training
 
         self._case, self._n_runs = case, n_runs
@@ -58,78 +55,49 @@ class _Cohort:
         }
 
 
-def _loop(n_threads: int) -> Callable[[Case, int], _Contender]:
+def _loop(
+    n_threads: int, index: int | None = None, *, is_peer: bool = False
+) -> Callable[[Case, int], _Contender]:
+    """Return the builder of a clean loop, of one of several processes, or of the peer."""
+
     def build(case: Case, n_runs: int) -> _Contender:
         import torch
 
-        from benchmark.loop import Loop
+        from benchmark.loop import Loop, PeerTransformer, Transformer
 
         torch.set_num_threads(n_threads)
-        experiment = case.experiment(n_runs)
-        return Loop(experiment, list(experiment.seeds))
+        experiment = case.experiment(1 if is_peer else n_runs)
+        seeds = list(experiment.seeds)
+        if index is not None:
+            seeds = seeds[index :: n_cores()] or seeds
+        make = PeerTransformer if is_peer else Transformer
+        return Loop(experiment, seeds, make, fused=index is not None)
 
     return build
 
 
-def _process(index: int) -> Callable[[Case, int], _Contender]:
+def _bound(module: str, name: str, **options: bool) -> Callable[[Case, int], _Contender]:
+    """Return the builder of a class of bounds, which is imported in its process only."""
+
     def build(case: Case, n_runs: int) -> _Contender:
-        import torch
-
-        from benchmark.loop import Loop
-
-        torch.set_num_threads(1)
-        experiment = case.experiment(n_runs)
-        seeds = list(experiment.seeds)[index :: n_cores()] or list(experiment.seeds)
-        return Loop(experiment, seeds, fused=True)
+        prepare_for_training()
+        bound: _Contender = getattr(import_module(module), name)(case.experiment(n_runs), **options)
+        return bound
 
     return build
-
-
-def _peer(n_threads: int) -> Callable[[Case, int], _Contender]:
-    def build(case: Case, n_runs: int) -> _Contender:
-        import torch
-
-        from benchmark.loop import Loop, PeerTransformer
-
-        torch.set_num_threads(n_threads)
-        experiment = case.experiment(1)
-        return Loop(experiment, list(experiment.seeds), PeerTransformer)
-
-    return build
-
-
-def _whole_bound(case: Case, n_runs: int) -> _Contender:
-    from benchmark.bound import WholeBound
-
-    prepare_for_training()
-    return WholeBound(case.experiment(n_runs))
-
-
-def _split_bound(case: Case, n_runs: int) -> _Contender:
-    from benchmark.bound import SplitBound
-
-    prepare_for_training()
-    return SplitBound(case.experiment(n_runs))
-
-
-def _true_bound(case: Case, n_runs: int) -> _Contender:
-    from benchmark.true_bound import TrueBound
-
-    prepare_for_training()
-    return TrueBound(case.experiment(n_runs))
 
 
 THREADS = sorted({1, n_cores()})
 """Numbers of threads with which loops and peers run."""
 
 BUILDERS: dict[str, Callable[[Case, int], _Contender]] = {
-    "cohort": _cohort,
-    "bound, whole": _whole_bound,
-    "bound, split": _split_bound,
-    "true bound": _true_bound,
+    "cohort": _Cohort,
+    "bound, whole": _bound("benchmark.bound", "Bound", split=False),
+    "bound, split": _bound("benchmark.bound", "Bound", split=True),
+    "true bound": _bound("benchmark.true_bound", "TrueBound"),
     **{f"clean loop, {n} threads": _loop(n) for n in THREADS},
-    **{f"process {index}": _process(index) for index in range(n_cores())},
-    **{f"peer, {n} threads": _peer(n) for n in THREADS},
+    **{f"process {index}": _loop(1, index) for index in range(n_cores())},
+    **{f"peer, {n} threads": _loop(n, is_peer=True) for n in THREADS},
 }
 
 

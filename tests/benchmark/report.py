@@ -79,19 +79,15 @@ class Report:
 
     def to_markdown(self) -> str:
         """Return the tables of docs/performance.md."""
-        sections = [self._heading()]
-        if self.comparisons:
-            sections += [_comparison_table(self.comparisons)]
-        growth = _growth_lines(self.comparisons, self.widths, self.lengths)
-        if growth:
-            sections += [growth]
-        if self.parts:
-            sections += [_parts_table(self.parts)]
-        if self.supply:
-            sections += [_supply_line(self.supply)]
-        if self.live:
-            sections += [_live_lines(self.live)]
-        return "\n\n".join(sections)
+        sections = [
+            self._heading(),
+            _comparison_table(self.comparisons) if self.comparisons else "",
+            _growth_lines(self.comparisons, self.widths, self.lengths),
+            _parts_table(self.parts) if self.parts else "",
+            _supply_line(self.supply) if self.supply else "",
+            _live_lines(self.live) if self.live else "",
+        ]
+        return "\n\n".join(filter(None, sections))
 
     def _heading(self) -> str:
         m = self.machine
@@ -195,20 +191,11 @@ def describe_machine() -> dict[str, Any]:
 
 def _comparison_table(comparisons: Sequence[Comparison]) -> str:
     with_peer = any(c.over_peer for c in comparisons)
-    head = [
-        "case",
-        "runs",
-        "rate",
-        "of the bound",
-        "of the true bound",
-        "× clean loop",
-        "× processes",
-    ]
+    head = "case|runs|rate|of the bound|of the true bound|× clean loop|× processes".split("|")
     rows = []
     for c in comparisons:
         row = [c.case, f"{c.n_runs}", f"{c.rates.median('cohort'):,.0f}"]
-        row += [str(c.of_bound), str(c.of_true_bound or ""), str(c.over_loop)]
-        row += [str(c.over_processes)]
+        row += map(str, (c.of_bound, c.of_true_bound or "", c.over_loop, c.over_processes))
         rows.append([*row, str(c.over_peer) if c.over_peer else ""] if with_peer else row)
     head += ["× x-transformers"] if with_peer else []
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
