@@ -1,18 +1,16 @@
 """Small claims: tiny arms and made-up numbers, for tests of gathering and of what is shown."""
 
 import contextlib
-from functools import cache
 from pathlib import Path
 from zlib import crc32
 
 import numpy as np
 
-from attnkit.claims import CLAIMS
 from attnkit.claims.base import Claim, arm
 from attnkit.claims.measures import MEASURES, multiples
 from attnkit.claims.statements import worse
 from attnkit.evidence.gathering import Bench, Measurements, gather
-from attnkit.evidence.record import FirstRun, Records
+from attnkit.evidence.record import FirstRun
 from attnkit.evidence.verdict import RULE_HASH
 
 TINY = {
@@ -106,10 +104,3 @@ def made_up(claim, bench=None, **options):
     """Return evidence for a claim from made-up numbers."""
     (evidence,) = gather([claim], bench or MadeUp(), **options)
     return evidence
-
-
-@cache
-def evidence_of_all():
-    """Return made-up records of every claim: Q=K fails, and K=V learns slowly."""
-    levels = {"QKV": 0.99, "Q_K": 0.5, "Q_K_V": 0.5, "K_V": [0.3, 0.4, 0.5, 0.6, 0.9, 0.97]}
-    return Records.of(made_up(one, MadeUp(lambda _: None, **levels)) for one in CLAIMS.values())

@@ -64,24 +64,15 @@ def claims(run):
     return functools.partial(run, "claims")
 
 
-def refused(answer, begins):
-    """Whether it is one line of bad input, before anything was trained or printed."""
-    code, output, errors = answer
-    assert (code, output) == (2, "")
-    assert errors.splitlines(keepends=True) == [errors]
-    assert errors.startswith(f"attnkit: error: {begins}")
-    return True
-
-
 def told_in(answer):
-    """Return the claims of JSON on the screen."""
+    """Return the claims of JSON on the screen, but not how long they took."""
     code, output, _ = answer
     assert code == 0
-    return json.loads(output)["claims"]
+    return untimed(output)
 
 
 def untimed(text):
-    """All of a JSON document that does not hang on the clock."""
+    """Return all claims of a JSON document without what depends on the clock."""
     return [{**one, "seconds": None} for one in json.loads(text)["claims"]]
 
 
@@ -103,9 +94,8 @@ def test_claims_are_run_and_told_on_the_screen_or_in_a_file(claims, tmp_path):
     assert (told["version"], told["first_seed"]) == (__version__, FIRST_SEED)
     path = tmp_path / "numbers.json"
     code, output, _ = claims("--quick", "--first-seed", "17", "--json", str(path))
-    assert code == 0
-    assert output.startswith("claim ")
-    told = json.loads(path.read_text(encoding="utf-8"))["claims"]
+    assert (code, output[:6]) == (0, "claim ")
+    told = untimed(path.read_text(encoding="utf-8"))
     assert [(one["id"], one["first_seed"], one["seeds"], one["quick"]) for one in told] == [
         (name, 17, 6, True) for name in ("first", "second")
     ]
@@ -125,13 +115,12 @@ def test_the_quick_form_of_all_claims_ends_in_time_and_goes_on_if_it_is_repeated
     part = claims(*ask)
     (told,) = told_in(part)
     assert (told["id"], told["first_seed"]) == ("first", NEW_SEED)
-    assert "1 of 2 claims were tested; the others would end after" in part[2]
-    assert " 0 min: second. " in part[2]
-    assert "--table: not written" in part[2]
+    for words in ("1 of 2 claims", "0 min: second.", "--table: not written"):
+        assert words in part[2]
     assert "old" in page.read_text(encoding="utf-8")
     whole = claims(*ask)
     assert [told["id"] for told in told_in(whole)] == ["first", "second"]
-    assert "would end" not in whole[2]
+    assert "0 min" not in whole[2]
     assert "old" not in page.read_text(encoding="utf-8")
     named = claims("second", "first", "--quick", "--fresh", "--json", "-")
     assert [told["id"] for told in told_in(named)] == ["second", "first"]
@@ -142,7 +131,7 @@ def test_what_is_shipped_is_listed_and_written(claims, trained, shipped, tmp_pat
     code, output, errors = claims("--list")
     assert code == 0
     assert output == readable(load_shipped()) + "\n"
-    assert errors == "nothing is shipped for second\n"
+    assert errors.strip().endswith(" second")
     page, file = tmp_path / "page.html", tmp_path / "page.md"
     file.write_text(f"# Before\n{BEGIN}\nold\n{END}\nAfter.\n", encoding="utf-8")
     assert claims("first", "--list", "--html", str(page), "--table", str(file))[0] == 0
@@ -158,10 +147,9 @@ def test_shipping_one_claim_keeps_the_others_and_shipping_all_replaces_them(clai
     """A new claim needs no run of all others; what is shipped is read again as it was told."""
     for names, is_kept in ((["second"], True), ([], False)):
         code, output, _ = claims(*names, "--ship")
-        assert code == 0
         load_shipped.cache_clear()
         found = load_shipped()
-        assert list(found) == list(CLAIMS)
+        assert (code, list(found)) == (0, list(CLAIMS))
         assert (found["first"].to_dict() == shipped.to_dict()) == is_kept
     assert output == readable(found) + "\n"
 
@@ -179,17 +167,9 @@ def test_what_is_finished_is_trained_again_only_if_it_is_to_be_fresh(claims, tra
     assert n_runs == sum(len(one.sharing) for one in trained)
     assert claims("--json", "-")[:2] == first[:2]
     assert len(trained) == n_trained
-    assert untimed(claims("--fresh", "--json", "-")[1]) == untimed(first[1])
+    assert told_in(claims("--fresh", "--json", "-")) == told_in(first)
     assert trained[n_trained:] == trained[:n_trained]
     assert sorted(path.name for path in small.iterdir()) == kept
-
-
-def test_the_quick_form_takes_over_shipped_learning_rates(claims, trained, shipped):
-    """Of those that are judged; only what is compared is trained."""
-    (told,) = told_in(claims("first", "--quick", "--json", "-"))
-    assert len(trained) == 1
-    rates = {name: own["rate"] for name, own in told["tuned"].items()}
-    assert rates == {name: shipped.tuned[name].rate for name in ("Q=K", "QKV")}
 
 
 def interrupts(result):
@@ -204,7 +184,7 @@ def raises(_):
 
 @pytest.mark.parametrize(("how", "ctrl_c"), [([], raises), (["--fresh"], interrupts)])
 def test_an_interrupt_saves_what_is_finished_and_one_can_go_on(
-    claims, tmp_path, monkeypatch, shipped, how, ctrl_c
+    claims, tmp_path, monkeypatch, shipped, small, how, ctrl_c
 ):
     """Exit code 130; the rest is trained another time, as if nothing had happened."""
     CLAIMS["second"] = small_claim("second", n_seeds=7)
@@ -229,51 +209,59 @@ def test_an_interrupt_saves_what_is_finished_and_one_can_go_on(
     assert page.is_file()
     seeds.clear()
     interrupted[0] = False
+    begun = [path.name for path in small.iterdir() if "-second-" in path.name]
+    assert len(begun) == 1
     assert claims("--json", str(numbers))[0] == 0
     assert set(seeds) == {7}
-    straight = claims("--fresh", "--json", "-")[1]
-    assert untimed(numbers.read_text(encoding="utf-8")) == untimed(straight)
+    straight = told_in(claims("--fresh", "--json", "-"))
+    assert untimed(numbers.read_text(encoding="utf-8")) == straight
 
 
 # bad input
 
 
-@pytest.mark.parametrize(
-    ("arguments", "begins"),
-    [
-        (["third"], "claim: got 'third', allowed first, second"),
-        (["--first-seed", "1.5"], "--first-seed: got '1.5', allowed a whole number from 0 to"),
-        (["--first-seed", "800001"], "--first-seed: got '800001', allowed a whole number from 0"),
-        (["--minutes", "5"], "--minutes: allowed with --quick, and without --list"),
-        (["--quick", "--list", "--minutes", "5"], "--minutes: allowed with --quick, and"),
-        (["--quick", "--minutes", "0"], "--minutes: got '0', allowed a whole number from 1 to"),
-        (["--ship", "--quick"], "--ship: allowed without --quick"),
-        (["--json", "nowhere/n.json"], "--json: got 'nowhere/n.json', but its folder does"),
-        (["--html", "."], "--html: got '.', but it is a folder, allowed a file"),
-        (["--table", "nowhere.md"], "--table: got 'nowhere.md', but it cannot be used (No such"),
-        (["--table", "page.md"], "--table: "),  # it has no place for the table
-        (["--device", "abacus"], "device: got 'abacus', allowed auto, cpu"),
-    ],
-)
-def test_bad_input_is_one_line(claims, trained, tmp_path, monkeypatch, arguments, begins):
+BAD = [
+    (["third"], "claim: got 'third', allowed first, second"),
+    (["--first-seed", "1.5"], "--first-seed: got '1.5'"),
+    (["--first-seed", "800001"], "--first-seed: got '800001'"),
+    (["--minutes", "5"], "--minutes: allowed with --quick"),
+    (["--quick", "--list", "--minutes", "5"], "--minutes: allowed with --quick"),
+    (["--quick", "--minutes", "0"], "--minutes: got '0'"),
+    (["--ship", "--quick"], "--ship: allowed without --quick"),
+    (["--json", "nowhere/n.json"], "--json: got 'nowhere/n.json'"),
+    (["--html", "."], "--html: got '.'"),
+    (["--table", "nowhere.md"], "--table: got 'nowhere.md'"),
+    (["--table", "page.md"], "--table: "),  # it has no place for the table
+    (["--device", "abacus"], "device: got 'abacus', allowed auto, cpu"),
+]
+
+
+def test_bad_input_is_one_line(claims, trained, tmp_path, monkeypatch):
     """It names what is wrong and what is allowed, before anything is trained."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "page.md").write_text("# No marks\n", encoding="utf-8")
-    assert refused(claims(*arguments), begins)
+    for arguments, begins in BAD:
+        refuse(claims(*arguments), begins)
     assert trained == []
     assert not record.SHIPPED.exists()
+
+
+def refuse(answer, begins):
+    """Assert that an answer is one line of bad input."""
+    code, output, errors = answer
+    assert (code, output, errors.count("\n")) == (2, "", 1), errors
+    assert errors.startswith(f"attnkit: error: {begins}")
 
 
 def test_what_cannot_be_shipped_kept_or_tested_is_bad_input(claims, trained, small, monkeypatch):
     """A claim of one's own, one that asks for too much, a cache that cannot be used."""
     with monkeypatch.context() as patched:
         patched.setenv("ATTNKIT_MODULES", "json")
-        begins = "--ship: allowed without --quick, --list and ATTNKIT_MODULES"
-        assert refused(claims("--ship"), begins)
+        refuse(claims("--ship"), "--ship: allowed without ")
     cache = small.parent.parent
     cache.write_text("a file, not a folder", encoding="utf-8")
     for how in ([], ["--fresh"]):
-        assert refused(claims("first", *how), f"{cache.parent}")
+        refuse(claims("first", *how), f"{cache.parent}")
     assert trained == []
     cache.unlink()
     monkeypatch.setattr(limits, "_MOST_AT_ONCE", 0)

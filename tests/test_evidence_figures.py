@@ -6,10 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from plotted import accepted
-from small_claims import TINY, MadeUp, about, evidence_of_all, made_up, small_claim
+from small_claims import TINY, MadeUp, about, made_up, small_claim
 
 from attnkit.claims.base import SCHEDULES, arm
 from attnkit.claims.statements import Statement, better, no_worse, worse
+from attnkit.evidence.record import load_shipped
 from attnkit.evidence.tuning import Tuned
 from attnkit.figures.differences import describe_differences, plot_differences
 from attnkit.figures.evidence import describe_evidence, plot_evidence
@@ -64,7 +65,7 @@ def marks(figure):
 
 def test_every_registered_claim_can_be_drawn():
     """It can be drawn whatever its arms, measures and regions are; Plotly accepts all values."""
-    for evidence in evidence_of_all().values():
+    for evidence in load_shipped().values():
         rows, differences = plot_evidence(evidence), plot_differences(evidence)
         learning = plot_learning(evidence)
         with about(evidence.claim):

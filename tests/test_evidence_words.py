@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from small_claims import TINY, MadeUp, about, evidence_of_all, made_up, small_claim
+from small_claims import TINY, MadeUp, about, made_up, small_claim
 
 from attnkit.claims import CLAIMS, Verdict
 from attnkit.claims.base import SCHEDULES, arm
@@ -25,7 +25,7 @@ from attnkit.evidence.presentation import (
     new_claims,
     score_in_words,
 )
-from attnkit.evidence.record import Records
+from attnkit.evidence.record import Records, load_shipped
 from attnkit.evidence.values import values_in_words
 from attnkit.evidence.verdict import judge_statement
 from attnkit.evidence.words import (
@@ -329,8 +329,8 @@ def test_new_claims_are_listed_with_failed_predictions_first(monkeypatch):
 
 def test_predictions_that_failed_are_seen_as_such_in_the_cells_of_claims():
     """So are those that nothing decides; without evidence all claims stand there as not run."""
-    records = evidence_of_all()
-    for words in claims_in_words(records, CLAIMS.values()):
+    records = load_shipped()
+    for words in claims_in_words(records):
         with about(words.claim):
             is_open = words.verdict is UNDECIDED
             mark = "yes" if words.verdict == words.claim.expected else "? " if is_open else "✗ "

@@ -13,7 +13,7 @@ from attnkit.claims.measures import measured
 from attnkit.claims.statements import better, no_worse, worse
 from attnkit.evidence import gathering
 from attnkit.evidence.curve import Curve
-from attnkit.evidence.gathering import Bench, Interrupted, gather, tune
+from attnkit.evidence.gathering import Bench, gather, tune
 from attnkit.evidence.record import Evidence, rivals_of
 from attnkit.evidence.stored import plain
 from attnkit.evidence.trials import FIRST_SEED, comparing_trials
@@ -22,7 +22,6 @@ from attnkit.evidence.verdict import RULE_HASH
 from attnkit.evidence.words import followed_in_words
 from attnkit.experiment import Experiment, from_text
 from attnkit.training import maker, train
-from attnkit.training.results import Result
 
 ARMS = [arm("QKV", up_to=2, **TINY), arm("Q=K", up_to=2, **TINY)]
 
@@ -31,20 +30,14 @@ ARMS = [arm("QKV", up_to=2, **TINY), arm("Q=K", up_to=2, **TINY)]
 
 @pytest.fixture
 def trained(monkeypatch):
-    """Record what is trained, in order; `stop_after = n` interrupts all later trainings."""
+    """Record what is trained, in order."""
+    found = []
 
-    class Trained(list):
-        stop_after = 10**6
+    def recorded(experiment, device="auto", progress=None):
+        found.append(experiment)
+        return train(experiment, device, progress)
 
-        def __call__(self, experiment, device="auto", progress=None):
-            self.append(experiment)
-            result = train(experiment, device, progress)
-            if len(self) <= self.stop_after:
-                return result
-            return Result(replace(result.snapshot, status="stopped"), result.parameters)
-
-    found = Trained()
-    monkeypatch.setattr(gathering, "train", found)
+    monkeypatch.setattr(gathering, "train", recorded)
     return found
 
 
@@ -174,25 +167,6 @@ def test_a_file_that_is_not_whole_is_trained_again(tmp_path, trained):
         assert len(trained) == n + 1
 
 
-@pytest.mark.parametrize("fresh", [False, True])
-def test_an_interrupt_keeps_what_is_finished_and_one_can_go_on(tmp_path, trained, fresh):
-    """The evidence is that of an undisturbed run; an interrupted training leaves no file."""
-    claims = [small_claim("first", n_seeds=2), small_claim("second", n_seeds=3)]
-    gathered = gather(claims, Bench(tmp_path, fresh=fresh))
-    assert next(gathered).claim.id == "first"
-    n_first = trained.stop_after = len(trained)
-    files = set(tmp_path.iterdir())
-    with pytest.raises(Interrupted):
-        next(gathered)
-    assert [path.name[:12] for path in {*tmp_path.iterdir()} - files] == ["begun-second"]
-    kept = {one.hash for one in trained[:n_first]}
-    trained.clear()
-    trained.stop_after = 10**6
-    again = text_of(*gather(claims, Bench(tmp_path)))
-    assert not {one.hash for one in trained} & kept
-    assert again == text_of(*gather(claims, Bench(tmp_path / "another")))
-
-
 def test_prediction_and_rule_are_written_down_when_the_first_run_begins(tmp_path, monkeypatch):
     """Later changes of either are named; a claim with another test begins anew."""
     monkeypatch.setattr(Bench, "measure", MadeUp().measure)
@@ -247,8 +221,7 @@ def test_evidence_holds_the_scores_of_every_arm(tmp_path):
 
 def test_a_curve_leaves_out_runs_that_diverged():
     """Its share of solved seeds counts all seeds."""
-    nan = float("nan")
-    values = np.array([[0.5, 0.7], [0.96, nan], [nan, nan]])
+    values = np.array([[0.5, 0.7], [0.96, np.nan], [np.nan, np.nan]])
     curve = Curve.of(np.array([1, 2, 4]), values, "accuracy")
     assert curve.steps.tolist() == [1, 2]
     assert curve.mean == pytest.approx([0.6, 0.96])

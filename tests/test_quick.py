@@ -4,7 +4,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from small_claims import TINY, MadeUp, evidence_of_all, made_up, small_claim
+from small_claims import TINY, MadeUp, about, made_up, small_claim
 
 from attnkit.claims import CLAIMS, Verdict
 from attnkit.claims.base import arm
@@ -21,19 +21,19 @@ from attnkit.ui.claims.rerun_area import lab_links
 from attnkit.ui.lab.lab import MOST_COLUMNS
 
 HELD, FAILED, UNDECIDED = Verdict
-
-
-def of_two(**given):
-    """Return a claim that Q=K and K=V are both worse than QKV, where Q=K trains for longer."""
-    arms = (arm("Q=K", up_to=2, **TINY), arm("K=V", **TINY), arm("QKV", **TINY))
-    own = {"arms": arms, "statements": (worse("Q=K", "QKV"), worse("K=V", "QKV")), "n_seeds": 40}
-    return small_claim(**{**own, **given})
+ARMS = tuple(arm(sharing, **TINY) for sharing in ("Q=K", "K=V", "QKV"))
+TWO = small_claim(
+    arms=(replace(ARMS[0], up_to=2), *ARMS[1:]),
+    statements=(worse("Q=K", "QKV"), worse("K=V", "QKV")),
+    n_seeds=40,
+)
+"""Q=K and K=V are both worse than QKV, where Q=K trains for longer."""
 
 
 def steps_times(n, name):
     """Return a small claim whose arms train for n times the usual steps."""
-    longer = TINY | {"steps": n * TINY["steps"]}
-    arms = tuple(arm(sharing, **longer) for sharing in ("Q=K", "K=V", "QKV"))
+    longer = {"steps": n * TINY["steps"]}
+    arms = tuple(replace(one, settings={**one.settings, **longer}) for one in ARMS)
     return small_claim(name, arms=arms, statements=(worse("Q=K", "QKV"),))
 
 
@@ -47,48 +47,38 @@ def names(form):
     return [one.name for one in form.arms]
 
 
-# what is tested again
-
-
 def test_a_refuted_claim_is_tested_by_the_cheapest_statement_that_refutes_it():
     """A claim that held or is undecided needs all of them, as does one without a record."""
-    claim = of_two()
-    refuted = made_up(claim, quiet(QKV=1.0, Q_K=1.0, K_V=1.0))
-    assert names(QuickForm.of(claim, refuted)) == ["K=V", "QKV"]
-    assert QuickForm.of(claim, refuted, whole=True).arms == claim.arms
-    first = made_up(claim, quiet(QKV=1.0, Q_K=1.0, K_V=0.5))
-    assert names(QuickForm.of(claim, first)) == ["Q=K", "QKV"]
-    held = made_up(claim, quiet(QKV=1.0, Q_K=0.5, K_V=0.5))
-    stale = made_up(small_claim(), quiet(QKV=1.0, Q_K=1.0))
-    for record in (held, replace(stale, claim=claim), None):
-        form = QuickForm.of(claim, record)
-        assert form.arms == claim.arms
+    refuted = made_up(TWO, quiet(QKV=1.0, Q_K=1.0, K_V=1.0))
+    assert names(QuickForm.of(TWO, refuted)) == ["K=V", "QKV"]
+    assert QuickForm.of(TWO, refuted, whole=True).arms == TWO.arms
+    first = made_up(TWO, quiet(QKV=1.0, Q_K=1.0, K_V=0.5))
+    assert names(QuickForm.of(TWO, first)) == ["Q=K", "QKV"]
+    held = made_up(TWO, quiet(QKV=1.0, Q_K=0.5, K_V=0.5))
+    stale = replace(made_up(small_claim(), quiet(QKV=1.0, Q_K=1.0)), claim=TWO)
+    for record in (held, stale, None):
+        form = QuickForm.of(TWO, record)
+        assert form.arms == TWO.arms
         assert form.untuned == (record is not held)
         assert form.untuned or set(form.tuned) == {"Q=K", "K=V", "QKV"}
-
-
-def test_an_arm_whose_recipe_is_taken_over_is_trained_only_if_there_is_no_record():
-    """The record holds the recipe."""
-    arms = (arm("Q=K", recipe_of="K=V", **TINY), arm("K=V", **TINY), arm("QKV", **TINY))
-    claim = small_claim(arms=arms)
-    form = QuickForm.of(claim, made_up(claim, quiet(QKV=1.0, Q_K=0.5)))
+    taken = small_claim(arms=(replace(ARMS[0], recipe_of="K=V"), *ARMS[1:]))  # over by the record
+    form = QuickForm.of(taken, made_up(taken, quiet(QKV=1.0, Q_K=0.5)))
     assert names(form) == list(form.tuned) == ["Q=K", "QKV"]
-    assert names(QuickForm.of(claim, None)) == ["Q=K", "K=V", "QKV"]
+    assert names(QuickForm.of(taken, None)) == ["Q=K", "K=V", "QKV"]
 
 
 def test_a_claim_of_which_a_part_was_tested_is_refuted_or_undecided():
     """It never holds, however clear its part is, and its words promise no more."""
-    claim = of_two()
-    record = made_up(claim, quiet(QKV=1.0, Q_K=0.5, K_V=1.0))
+    record = made_up(TWO, quiet(QKV=1.0, Q_K=0.5, K_V=1.0))
     assert not record.is_partial
     for level, verdict in ((1.0, FAILED), (0.5, UNDECIDED)):
         bench = quiet(QKV=1.0, K_V=level)
-        run = made_up(claim, bench, quick=True, records={claim.id: record})
+        run = made_up(TWO, bench, quick=True, records={TWO.id: record})
         assert set(run.scores) == {"K=V", "QKV"}
         assert run.is_partial
-        assert list(run.own_findings) == [claim.statements[1]]
+        assert list(run.own_findings) == [TWO.statements[1]]
         assert run.judgement.verdict is verdict
-        words = ClaimInWords(claim, run, verdict)
+        words = ClaimInWords(TWO, run, verdict)
         assert words.outlook == ""
         assert "probably" not in words.found
         assert "Read together" not in words.tested
@@ -97,16 +87,15 @@ def test_a_claim_of_which_a_part_was_tested_is_refuted_or_undecided():
 
 def test_the_links_set_up_what_was_compared():
     """Every claim's open in the Lab, which shows so many columns."""
-    for name, claim in CLAIMS.items():
-        trials = QuickForm.of(claim, evidence_of_all()[name], whole=True).trials(0)
+    for shipped in load_shipped().values():
+        claim = shipped.claim
+        trials = QuickForm.of(claim, shipped, whole=True).trials(0)
         found = dict(lab_links([trial.experiment for trial in trials]))
         for params, trial in zip(found.values(), trials, strict=True):
             experiment, opened = trial.experiment, from_params(params)
-            assert opened.sharing == experiment.sharing[:MOST_COLUMNS]
-            assert opened.replace(sharing=experiment.sharing) == experiment
-
-
-# how many seeds
+            with about(claim):
+                assert opened.sharing == experiment.sharing[:MOST_COLUMNS]
+                assert opened.replace(sharing=experiment.sharing) == experiment
 
 
 def test_the_fewest_seeds_are_taken_that_are_likely_to_decide():
@@ -127,14 +116,12 @@ def test_every_shipped_claim_is_planned_from_its_record(whole):
     for name, shipped in load_shipped().items():
         claim, form = CLAIMS[name], QuickForm.of(CLAIMS[name], shipped, whole=whole)
         arms = set(names(form))
-        assert arms == set(form.tuned) <= set(shipped.scores)
-        tested = [s for s in claim.statements if arms.issuperset(s.arms)]
-        assert len(tested) == len(claim.statements) or not whole
-        likely = power(pilot_of(shipped, tested), form.n_seeds) >= LIKELY
-        assert likely or form.n_seeds == min(MOST_SEEDS, claim.n_seeds)
-
-
-# in what time
+        with about(claim):
+            assert arms == set(form.tuned) <= set(shipped.scores)
+            tested = [s for s in claim.statements if arms.issuperset(s.arms)]
+            assert len(tested) == len(claim.statements) or not whole
+            likely = power(pilot_of(shipped, tested), form.n_seeds) >= LIKELY
+            assert likely or form.n_seeds == min(MOST_SEEDS, claim.n_seeds)
 
 
 @pytest.mark.parametrize(("minutes", "reached"), [(0, 1), (2, 2), (60, 3)])

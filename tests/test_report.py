@@ -9,13 +9,14 @@ from html.parser import HTMLParser
 from itertools import pairwise
 
 import numpy as np
-from small_claims import MadeUp, evidence_of_all, made_up
+from small_claims import MadeUp, about, made_up
 
 from attnkit.claims import CLAIMS
 from attnkit.evidence.presentation import claims_in_words, score_in_words
+from attnkit.evidence.provenance import seen_in_words
 from attnkit.evidence.question import Answer
 from attnkit.evidence.questions import QUESTIONS
-from attnkit.evidence.record import Records
+from attnkit.evidence.record import Records, load_shipped
 from attnkit.evidence.tuning import Tried, Tuned
 from attnkit.evidence.verdict import RULE
 from attnkit.evidence.words import rises_in_words, statements_table
@@ -78,30 +79,26 @@ class Reader(HTMLParser):
 @cache
 def records():
     """Return the records of all claims."""
-    return Records.of(map(tuned, evidence_of_all().values()))
+    return Records.of(map(tuned, load_shipped().values()))
 
 
 @cache
 def page():
-    """Return the page of all claims."""
-    return to_html(records())
+    """Return the page of all claims, and what it is made of."""
+    html = to_html(records())
+    return html, Reader(html)
 
 
-@cache
-def read():
-    """Return the parts of that page."""
-    return Reader(page())
-
-
-def of_one(evidence):
-    """Return what a page of one claim says."""
-    return Reader(to_html(Records.of([evidence]))).text
+def reader_of(*evidence):
+    """Return what a page of some claims is made of."""
+    return Reader(to_html(Records.of(evidence)))
 
 
 def test_the_page_is_whole_can_be_heard_and_needs_nothing_else():
     """Every tag is closed, every claim has an id and links lead to them; nothing is loaded."""
-    tags, kinds = read().tags, [tag for tag, _ in read().tags]
-    assert read().open == []
+    html, read = page()
+    tags, kinds = read.tags, [tag for tag, _ in read.tags]
+    assert read.open == []
     ids = [attrs["id"] for _, attrs in tags if "id" in attrs]
     assert len(ids) == len(set(ids))
     assert set(CLAIMS) <= set(ids)
@@ -109,9 +106,9 @@ def test_the_page_is_whole_can_be_heard_and_needs_nothing_else():
     assert {attrs["href"] for attrs in links} <= {f"#{one}" for one in ids}
     assert links[0] == {"class": "skip", "href": "#content"}
     assert not [attrs for tag, attrs in tags if "src" in attrs or tag == "link"]
-    styles = "".join(re.findall(r"<style>(.*?)</style>", page(), re.DOTALL))
+    styles = "".join(re.findall(r"<style>(.*?)</style>", html, re.DOTALL))
     assert not re.search(r"url\(|@import", styles)
-    assert page().count("plotly.js v") == 1
+    assert html.count("plotly.js v") == 1
     levels = [int(tag[1]) for tag in kinds if re.fullmatch(r"h\d", tag)]
     assert levels.count(1) == 1
     assert all(after <= before + 1 for before, after in pairwise(levels))
@@ -122,64 +119,65 @@ def test_the_page_is_whole_can_be_heard_and_needs_nothing_else():
 
 def test_claims_are_told_in_full():
     """With source, prediction, what had been seen, statements, tuning, and links as text."""
+    _, read = page()
     for words in claims_in_words(records()):
         evidence = words.evidence
-        more = (words.claim.title, rises_in_words(evidence), evidence.experiments[0])
-        assert read().tells(*words.facts.values(), *more)
-        for row in statements_table(evidence).rows:
-            assert read().tells(" ".join(filter(None, row)))
-    assert read().tells("constant: 0.005: diverged, 0.01: 0 of 10 (90%)")
-    assert "before the run" not in read().text.replace("before the runs of the record begin", "")
+        with about(words.claim):
+            more = (words.claim.title, rises_in_words(evidence), evidence.experiments[0])
+            assert read.tells(*words.facts.values(), *more)
+            for row in statements_table(evidence).rows:
+                assert read.tells(" ".join(filter(None, row)))
+    assert read.tells("constant: 0.005: diverged, 0.01: 0 of 10 (90%)")
 
 
 def test_figures_are_those_of_the_records():
     """Each has its words; that of learning stands under the seeds where arms are trained long."""
+    _, read = page()
     plots = (plot_evidence, plot_learning, plot_differences)
     expected = [plot(one) for one in records().values() for plot in plots if plot(one) is not None]
     assert len(expected) > 2 * len(records())
-    assert read().figures == json.loads(json.dumps(expected))
-    images = [attrs for _, attrs in read().tags if attrs.get("role") == "img"]
+    assert read.figures == json.loads(json.dumps(expected))
+    images = [attrs for _, attrs in read.tags if attrs.get("role") == "img"]
     assert len(images) == len(expected)
     assert all(attrs["aria-label"] for attrs in images)
 
 
 def test_verdicts_and_answers_are_those_that_stand_together():
     """In words, whatever their colours are; the rule is a list, without marks of Markdown."""
+    html, read = page()
     claims = claims_in_words(records())
     n_wrong = sum(words.verdict != words.claim.expected for words in claims)
-    assert read().tells(score_in_words(records()))
-    assert read().text.count(": we predicted “") == n_wrong > 0
+    assert read.tells(score_in_words(records()))
+    assert read.text.count(": we predicted “") == n_wrong > 0
     for words in claims:
-        section = page().split(f'<section class="claim" id="{words.claim.id}"')[1]
+        section = html.split(f'<section class="claim" id="{words.claim.id}"')[1]
         assert words.verdict in section.split("<dt>Verdict</dt>")[1].split("</dd>")[0]
     for question in QUESTIONS.values():
         answer = Answer(question, records())
         assert answer.conclusion
-        assert read().tells(answer.conclusion, answer.reason, *answer.numbers)
+        assert read.tells(answer.conclusion, answer.reason, *answer.numbers)
     for item in re.split(r"(?m)^\d+\. ", RULE)[1:]:
         words = " ".join(item.replace("**", "").split())
-        assert words in re.sub(r" ([:.,;])", r"\1", read().text)
-    assert "**" not in read().text
+        assert words in re.sub(r" ([:.,;])", r"\1", read.text)
+    assert "**" not in read.text
 
 
 def test_what_is_missing_or_was_changed_is_told():
     """Claims that an answer lacks, arms of quick records, predictions that were changed."""
     claim = CLAIMS["two_roles"]
-    needed = QUESTIONS["translation"].claims[0]
-    assert "Not on this page" in of_one(made(CLAIMS[needed]))
-    quick = [made(CLAIMS[name], quick=True) for one in QUESTIONS.values() for name in one.claims]
-    text = Reader(to_html(Records.of(quick))).text
-    assert "{" not in text
-    assert "Quick form" in text
-    assert "Quick form" not in read().text
-    changed = replace(claim, prediction="It holds, as we now know.")
-    text = of_one(replace(made(claim), claim=changed))
-    assert "The prediction has been changed since the first run began." in text
-    assert "held (changed since the first run began)" in text
-    assert "(changed" not in of_one(made(claim))
+    assert "Not on this page" in reader_of(made(CLAIMS[QUESTIONS["translation"].claims[0]])).text
+    asked = {name for one in QUESTIONS.values() for name in one.claims}
+    quick = [made(CLAIMS[name], quick=True, records=load_shipped()) for name in asked]
+    text = reader_of(*quick).text
+    assert ("{" in text, "Quick form" in text) == (False, True)
+    assert "Quick form" not in page()[1].text
+    changed = replace(made(claim), claim=replace(claim, prediction="It holds, as we now know."))
+    for evidence, told in ((changed, True), (made(claim), False)):
+        text = reader_of(evidence).text
+        assert (seen_in_words(evidence.claim, evidence) in text, "(changed" in text) == (True, told)
     unknown = replace(claim, expected="did not hold", reason="")
-    assert "The reason is unknown." in of_one(made(unknown))
-    assert "Because it is so." in of_one(made(replace(unknown, reason="Because it is so.")))
+    assert "reason is unknown" in reader_of(made(unknown)).text
+    assert "Because so." in reader_of(made(replace(unknown, reason="Because so."))).text
 
 
 def test_what_claims_say_is_no_markup():
@@ -189,9 +187,7 @@ def test_what_claims_say_is_no_markup():
     statements = tuple(replace(one, text=hostile) for one in claim.statements)
     texts = dict.fromkeys(("title", "question", "source", "says", "prediction", "reason"), hostile)
     evidence = made(replace(claim, **texts, statements=statements))
-    found = Reader(
-        to_html(Records.of([replace(evidence, experiments=(hostile,), version=hostile)]))
-    )
+    found = reader_of(replace(evidence, experiments=(hostile,), version=hostile))
     assert found.open == []
     assert not any(tag == "img" for tag, _ in found.tags)
     assert sum(tag == "script" for tag, _ in found.tags) == 5  # three figures, Plotly, ours

@@ -53,13 +53,21 @@ def ended(kind, accuracy=None, loss=None, **given):
 # Findings
 
 
+def parts_in(text, parts):
+    """Whether a text has all parts."""
+    assert all(part in text for part in parts.split(" | ")), (text, parts)
+    return True
+
+
 def test_finding_sorts_sharings_into_solved_and_not():
     """All seeds at 0.99 is solved; less is given with its interval, or called diverged."""
     accuracy = np.ones((5, 5))
     accuracy[1] = [0.4, 0.5, 0.6, 0.5, 0.5]
-    assert finding(ended("directed", accuracy)) == (
-        "Solved by all 5 seeds: QKV, K=V, Q=V, Q=K=V. Not solved: Q=K 50% (95% interval 41 to 59%)."
-    )
+    told = finding(ended("directed", accuracy))
+    interval = mean_interval(accuracy[1])
+    low, high = (round(100 * float(limit)) for limit in (interval.low, interval.high))
+    assert parts_in(told, "all 5 seeds: QKV, K=V, Q=V, Q=K=V. | Not solved: Q=K 50%")
+    assert f"95% interval {low} to {high}%)" in told
     accuracy = np.ones((5, 5))
     accuracy[0, 0] = 0.98  # a mean above the threshold does not hide a seed below it
     assert "Not solved: QKV 99%" in finding(ended("directed", accuracy))
@@ -70,12 +78,9 @@ def test_finding_sorts_sharings_into_solved_and_not():
     assert text.endswith("Not solved: Q=V 100% (1 of 5 diverged), Q=K=V diverged.")
     running = dataclasses.replace(ended("directed", np.zeros((5, 5))), status="running")
     assert finding(running).startswith("Not solved yet: QKV 0%")  # before the end nothing is final
-    for n_seeds, said in (
-        (1, "Solved:"),
-        (2, "Solved by both seeds:"),
-        (3, "Solved by all 3 seeds:"),
-    ):
-        assert finding(ended("directed", np.ones((1, n_seeds)))) == f"{said} QKV."
+    assert finding(dataclasses.replace(running, step=0)).startswith("Untrained")
+    for n_seeds, said in ((1, "Solved:"), (2, "both seeds:"), (3, "all 3 seeds:")):
+        assert f"{said} QKV." in finding(ended("directed", np.ones((1, n_seeds))))
 
 
 def test_a_finding_on_losses_says_who_is_below_the_simple_model():
@@ -86,18 +91,19 @@ def test_a_finding_on_losses_says_who_is_below_the_simple_model():
     below, touching, above = (mean_interval(np.float32(row)) for row in loss)
     assert touching.mean < to_beat < touching.high
     told = [f"{i.mean:.2f} [{i.low:.2f} to {i.high:.2f}]" for i in (below, touching, above)]
+    better, worse = finding(ended("language", loss=loss)).split(". ")
     simple = f"a bigram model, {to_beat:.2f}:"
-    assert finding(ended("language", loss=loss)) == (
-        f"Below the loss of {simple} QKV {told[0]}. "
-        f"Not clearly below the loss of {simple} Q=K {told[1]}, K=V {told[2]}."
-    )
+    assert better.startswith("Below")
+    assert better.endswith(f"{simple} QKV {told[0]}")
+    assert worse.startswith("Not clearly")
+    assert worse.endswith(f"{simple} Q=K {told[1]}, K=V {told[2]}.")
     loss = np.full((3, 5), NAN)
     loss[0] = to_beat - 0.5
     assert finding(ended("language", loss=loss)).endswith(f"{simple} Q=K diverged, K=V diverged.")
     lost = np.full((3, 5), NAN)
     assert finding(ended("language", lost, lost)).startswith("Training failed")
     alone = finding(ended("language", loss=np.array([[to_beat - 0.5]])))
-    assert alone == f"Below the loss of {simple} QKV {to_beat - 0.5:.2f}."
+    assert alone.endswith(f"{simple} QKV {to_beat - 0.5:.2f}.")
 
 
 def test_measures_are_told_for_every_variant_that_has_them():
@@ -105,36 +111,27 @@ def test_measures_are_told_for_every_variant_that_has_them():
     example = load_example("directed")
     means = zip(FIVE, sharing_table(example)["asymmetry"], strict=True)
     found = measures_finding(example)
-    asymmetries = ", ".join(f"{name} {mean:.2f}" for name, mean in means)
-    assert found.startswith(f"Asymmetry of the scores: {asymmetries}. Attention on")
+    assert ", ".join(f"{name} {mean:.2f}" for name, mean in means) in found
     unknown = {"mass_on_reverse": np.full_like(example.history["accuracy"], NAN)}
     fewer = dataclasses.replace(example, history=example.history | unknown)
-    assert measures_finding(fewer) == found.partition(" Attention on the mirrored entry")[0]
+    assert measures_finding(fewer) == found.rpartition(" Attention")[0]
 
 
 # Tables
 
 
-def test_sharing_table_pairs_differences_by_seed():
-    """The difference from QKV is that of equal seeds, so a common shift leaves no spread."""
+def test_tables_follow_the_runs_and_miss_what_a_task_does_not_have():
+    """Rows follow Experiment.runs; a common shift of paired seeds leaves no spread."""
     seeds = np.array([0.1, 0.3, 0.5, 0.7, 0.9])
     table = sharing_table(ended("directed", [seeds, seeds - 0.1, seeds])).set_index("sharing")
     assert table.loc["Q=K", "difference"] == pytest.approx(-0.1, abs=1e-6)
     assert table.loc["Q=K", "difference_high"] == pytest.approx(-0.1, abs=1e-6)
     assert np.isnan(table.loc["QKV", "difference"])
-
-
-def test_tables_have_one_row_per_run_and_the_mean_over_seeds():
-    """Rows follow Experiment.runs; values that a task does not have are missing."""
     snapshot = train(tiny("reverse", sharing=["QKV", "Q=K"], n_seeds=3, steps=2), "cpu").snapshot
     table = run_table(snapshot)
     expected = [(sharing.value, seed) for sharing, seed in snapshot.experiment.runs]
     assert list(zip(table["sharing"], table["seed"], strict=True)) == expected
-    of_runs = table["training_accuracy"].to_numpy()
-    np.testing.assert_array_equal(of_runs, snapshot.history["training_accuracy"][-1].astype(float))
-    assert not np.isnan(of_runs).any()
-    means = sharing_table(snapshot)["training_accuracy"]
-    np.testing.assert_allclose(means, of_runs.reshape(2, 3).mean(1))
+    assert table["training_accuracy"].notna().all()
     table = run_table(train(tiny("phonebook", sharing=["QKV"], steps=2), "cpu").snapshot)
     assert table[["mass_on_reverse", "training_accuracy"]].isna().all(axis=None)
     assert table["mass_on_target"].notna().all()
@@ -225,10 +222,7 @@ def test_slice_table_by_hand():
 
 
 def test_percentages_claim_no_more_than_what_is_known():
-    """Limits that are shown alike are one; rounding never claims perfection, nor reaches a limit.
-
-    Without an interval there is nothing to say.
-    """
+    """Limits that are shown alike are one; rounding never claims perfection, nor a limit."""
     for low, high, said in (
         (0.41, 0.59, "41 to 59%"),
         (1.0, 1.0, "100%"),
@@ -347,14 +341,16 @@ def test_a_training_has_failed_only_if_no_run_of_it_has_learnt():
 
 def test_the_advice_names_a_setting_as_the_screen_does_and_its_default():
     """It is the learning rate if that is not the default, else the steps; pages say the same."""
-    for given, advice in (
-        ({"learning_rate": 0.3}, "Lower “Learning rate” (default 0.005)"),
-        ({"learning_rate": 0.001, "steps": 600}, "Raise “Learning rate” (default 0.005)"),
-        ({"steps": 8}, "Raise “Steps” (default 600)"),
-        ({"steps": 700}, "Raise “Steps” (default 600), or make the task easier"),
+    for given, change, default in (
+        ({"learning_rate": 0.3}, "Lower “Learning rate”", "0.005"),
+        ({"learning_rate": 0.001, "steps": 600}, "Raise “Learning rate”", "0.005"),
+        ({"steps": 8}, "Raise “Steps”", "600"),
+        ({"steps": 700}, "Raise “Steps”", "600"),
     ):
         experiment = tiny("phonebook", sharing=["QKV"], n_seeds=1, **given)
-        assert failure_of(finished(experiment, [[[0.0]]] * 2)).advice.startswith(advice)
+        advice = failure_of(finished(experiment, [[[0.0]]] * 2)).advice
+        assert advice.startswith(f"{change} (default {default})")
+        assert ("easier" in advice) == (given == {"steps": 700})
     film = record(tiny("phonebook", sharing=["QKV", "Q=K"], n_seeds=1, learning_rate=1.0))
     begun = dataclasses.replace(film, frames=film.frames[:-1])
     for view in ("attention", "symmetry", "similarity"):

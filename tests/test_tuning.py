@@ -13,34 +13,11 @@ from small_claims import TINY, about
 from attnkit.claims import CLAIMS
 from attnkit.claims.base import SCHEDULES, arm
 from attnkit.claims.measures import MEASURES
+from attnkit.evidence import trials, tuning
 from attnkit.evidence.curve import Curve
 from attnkit.evidence.simulation import SIMULATED, errors_in_words, simulate
-from attnkit.evidence.trials import (
-    FIRST_SEED,
-    MOST_SEEDS,
-    MOST_TOGETHER,
-    TUNING_SEED,
-    comparing_trials,
-    tuning_measure,
-    tuning_trials,
-)
-from attnkit.evidence.tuning import (
-    ALL_DOUBLINGS,
-    DIVERGED,
-    FINALISTS,
-    FIRST_DOUBLINGS,
-    MOST_DOUBLINGS,
-    NEIGHBOURS,
-    SCREENING_SEEDS,
-    SHORTENED,
-    SPEED,
-    TUNING_SEEDS,
-    Recipe,
-    Runs,
-    Search,
-    scores_of,
-    worth,
-)
+from attnkit.evidence.trials import comparing_trials, tuning_measure, tuning_trials
+from attnkit.evidence.tuning import Recipe, Runs, Search, scores_of, worth
 from attnkit.evidence.verdict import LEVEL
 from attnkit.foundation.settings import InvalidExperiment
 from attnkit.tasks import TASKS
@@ -49,15 +26,14 @@ from attnkit.variants import Variant
 
 ARM = arm("QKV", **TINY)
 DEFAULT = ARM.experiment.training.learning_rate
-EVALUATIONS = np.array([0.0, 25.0, 50.0, 75.0, 100.0])
 
 
 def runs(accuracies, losses=None):
     """Return runs that reach an accuracy and a loss at the last of five evaluations."""
     last = np.asarray(accuracies, float)
-    rises = np.linspace(0.0, 1.0, 5)[:, None]
     loss = 1 - last if losses is None else np.asarray(losses, float)
-    return Runs(EVALUATIONS, rises * last, np.broadcast_to(loss, (5, len(loss))))
+    steps, rises = np.linspace(0.0, 100.0, 5), np.linspace(0.0, 1.0, 5)[:, None]
+    return Runs(steps, rises * last, np.broadcast_to(loss, (5, len(loss))))
 
 
 def finish(search, landscape):
@@ -81,48 +57,48 @@ def peak(schedule, doublings, width):
         away = abs(request.point.doublings - doublings)
         learns = max(0.0, 1 - away / width) if request.point.schedule == schedule else 0.0
         seeds = np.arange(request.first, request.first + request.n_seeds)
-        return runs(np.where(seeds / TUNING_SEEDS < learns, 1.0, 0.2 * 0.7**away))
+        return runs(np.where(seeds / tuning.TUNING_SEEDS < learns, 1.0, 0.2 * 0.7**away))
 
     return landscape
 
 
 @given(
     st.sampled_from(SCHEDULES),
-    st.integers(-MOST_DOUBLINGS + 1, 6),
+    st.integers(-tuning.MOST_DOUBLINGS + 1, 6),
     st.integers(2, 6),
     st.booleans(),
 )
 def test_the_grid_grows_until_the_best_rate_is_inside(schedule, doublings, width, long):
     """Wherever it lies, tuned on ten seeds, with a smaller and a larger rate tried beside it."""
-    search = Search(replace(ARM, up_to=2 * SHORTENED if long else 1))
+    search = Search(replace(ARM, up_to=2 * tuning.SHORTENED if long else 1))
     requests = finish(search, peak(schedule, doublings, width))
     found = search.found()
     rates = sorted(one.rate for one in found.tried if one.schedule == found.schedule)
     assert not found.at_edge
     assert math.log2(rates[-1] / rates[0]) == pytest.approx(len(rates) - 1, abs=0.01)
     (best,) = (one for one in found.tried if (one.rate, one.schedule) == found.recipe)
-    assert best.n_seeds == TUNING_SEEDS
+    assert best.n_seeds == tuning.TUNING_SEEDS
     reached = {(one.rate, one.schedule): one.mean for one in found.tried}
     assert best.mean == max(reached.values())
     if any(one.n_solved for one in found.tried):
         assert found.schedule == schedule
         assert found.rate == pytest.approx(DEFAULT * 2.0**doublings, rel=1e-3)
     assert len({(r.point, r.times, r.first) for r in requests}) == len(requests)
-    assert {r.first + r.n_seeds for r in requests} <= {SCREENING_SEEDS, TUNING_SEEDS}
+    assert {r.first + r.n_seeds for r in requests} <= {tuning.SCREENING_SEEDS, tuning.TUNING_SEEDS}
 
 
-@pytest.mark.parametrize("up_to", [1, SHORTENED, 4 * SHORTENED])
+@pytest.mark.parametrize("up_to", [1, tuning.SHORTENED, 4 * tuning.SHORTENED])
 def test_few_seeds_go_to_all_recipes_and_many_to_the_best(up_to):
     """Long trainings are first tried for a quarter of their steps."""
     search = Search(replace(ARM, up_to=up_to))
     requests = finish(search, peak("constant", 0, 3))
-    n_first = len(SCHEDULES) * len(FIRST_DOUBLINGS)
-    assert all(r.n_seeds == SCREENING_SEEDS for r in requests[:n_first])
-    short = up_to // SHORTENED
+    n_first = len(SCHEDULES) * len(tuning.FIRST_DOUBLINGS)
+    assert all(r.n_seeds == tuning.SCREENING_SEEDS for r in requests[:n_first])
+    short = up_to // tuning.SHORTENED
     assert {r.times for r in requests[:n_first]} == {short or up_to}
     assert {r.times for r in requests[n_first:]} == {up_to}
     tried = search.found().tried
-    assert sum(one.n_seeds == TUNING_SEEDS for one in tried) >= FINALISTS
+    assert sum(one.n_seeds == tuning.TUNING_SEEDS for one in tried) >= tuning.FINALISTS
     assert len(tried) < n_first if short else len(tried) >= n_first
     assert search.found().steps == up_to * ARM.base_steps
     assert Search(replace(ARM, up_to=32, tuned_at=1)).wanted()[0].times == 1
@@ -133,7 +109,7 @@ def test_few_seeds_go_to_all_recipes_and_many_to_the_best(up_to):
 
 @given(
     st.sampled_from(SCHEDULES),
-    st.sampled_from(ALL_DOUBLINGS),
+    st.sampled_from(tuning.ALL_DOUBLINGS),
     st.floats(0.3, 1.0),
     st.booleans(),
 )
@@ -143,11 +119,13 @@ def test_one_rate_that_learns_is_found_wherever_it_lies(schedule, doublings, sha
     def landscape(request):
         if request.point == (schedule, doublings):
             seeds = np.arange(request.first, request.first + request.n_seeds)
-            return runs(np.where(seeds % SCREENING_SEEDS < SCREENING_SEEDS * share, 1.0, 0.03))
+            return runs(
+                np.where(seeds % tuning.SCREENING_SEEDS < tuning.SCREENING_SEEDS * share, 1.0, 0.03)
+            )
         other = request.point.schedule != schedule
         return runs(np.full(request.n_seeds, 0.03 + 0.02 * other))
 
-    search = Search(replace(ARM, up_to=SHORTENED if long else 1))
+    search = Search(replace(ARM, up_to=tuning.SHORTENED if long else 1))
     finish(search, landscape)
     found = search.found()
     assert not found.never_learnt
@@ -165,7 +143,7 @@ def test_of_rates_as_good_the_one_whose_neighbours_learn_is_chosen():
     search = Search(ARM)
     finish(search, landscape)
     assert search.leading[0] in {("cosine", -2), ("cosine", -1)}
-    one, two = NEIGHBOURS["accuracy"]
+    one, two = tuning.NEIGHBOURS["accuracy"]
     assert worth({0: 1.0, 1: 0.2, -1: 0.9}, 0, "accuracy") == pytest.approx(1 + (one + two) * 0.2)
     assert worth({0: 1.0, 2: 0.3}, 0, "accuracy") == pytest.approx(1 + one + two * 0.3)
     assert worth({0: 1.0}, 0, "accuracy") == pytest.approx(1 + one + two)
@@ -173,13 +151,13 @@ def test_of_rates_as_good_the_one_whose_neighbours_learn_is_chosen():
 
 def test_learning_counts_most_then_accuracy_and_speed():
     """A run that diverged has learnt nothing."""
-    nan = float("nan")
+    nan = np.nan
     accuracy = np.array([[0.1, 0.1, 0.1, 0.1], [0.96, 0.1, 0.1, 0.96], [0.97, 0.96, 0.94, nan]])
     loss = np.array([[1.0] * 4, [0.5] * 4, [0.1, 0.2, 0.3, nan]])
     made = Runs(np.array([0.0, 50.0, 100.0]), accuracy, loss)
-    expected = [0.97 + 1 + SPEED / 2, 0.96 + 1, 0.94, DIVERGED["accuracy"]]
+    expected = [0.97 + 1 + tuning.SPEED / 2, 0.96 + 1, 0.94, tuning.DIVERGED["accuracy"]]
     assert scores_of(made, "accuracy") == pytest.approx(expected)
-    assert scores_of(made, "loss") == pytest.approx([-0.1, -0.2, -0.3, DIVERGED["loss"]])
+    assert scores_of(made, "loss") == pytest.approx([-0.1, -0.2, -0.3, tuning.DIVERGED["loss"]])
 
 
 def test_what_is_found_holds_all_that_was_tried():
@@ -196,7 +174,7 @@ def test_what_is_found_holds_all_that_was_tried():
     found = search.found()
     assert found.rate == pytest.approx(2 * DEFAULT)
     assert found.recipe == Recipe(found.rate, found.schedule)
-    assert len(found.curves) == FINALISTS
+    assert len(found.curves) == tuning.FINALISTS
     assert next(iter(found.curves)) == f"{found.schedule} {found.rate:g}"
     assert all(type(curve) is Curve and curve.by == "loss" for curve in found.curves.values())
     for one in found.tried:
@@ -239,17 +217,17 @@ def test_every_claim_trains_its_arms_and_compares_on_seeds_of_their_own():
                 for place, one in enumerate(arms)
             }
             wanted = [(one, request) for one in arms for request in Search(one).wanted()]
-            tuning, comparing = tuning_trials(wanted), comparing_trials(arms, recipes, 2)
+            tuned, compared = tuning_trials(wanted), comparing_trials(arms, recipes, 2)
             with about(claim):
-                for trial in (*tuning, *comparing):
+                for trial in (*tuned, *compared):
                     check_cells(trial, arms)
-                    assert len(trial.cells) <= MOST_TOGETHER
-                tuned_on, compared = (
-                    {seed for trial in trials for seed in trial.experiment.seeds}
-                    for trials in (tuning, comparing)
+                    assert len(trial.cells) <= trials.MOST_TOGETHER
+                tuned_on, others = (
+                    {seed for trial in some for seed in trial.experiment.seeds}
+                    for some in (tuned, compared)
                 )
-                assert not tuned_on & compared
-                assert compared <= {FIRST_SEED, FIRST_SEED + 1}
+                assert not tuned_on & others
+                assert others <= {trials.FIRST_SEED, trials.FIRST_SEED + 1}
 
 
 def test_arms_train_beside_each_other_unless_something_sets_them_apart():
@@ -281,15 +259,16 @@ def test_arms_train_beside_each_other_unless_something_sets_them_apart():
 def test_requests_of_a_search_become_trials_on_seeds_of_their_own():
     """Requests with the same schedule, steps and seeds train together, and name their recipes."""
     wanted = [(one, request) for one in MIXED for request in Search(one).wanted()]
-    trials = tuning_trials(wanted)
-    cells = [cell for trial in trials for cell in trial.cells]
+    found = tuning_trials(wanted)
+    cells = [cell for trial in found for cell in trial.cells]
     assert sorted(cells) == sorted((one.name, request.recipe) for one, request in wanted)
-    assert [len(trial.cells) for trial in trials] == [MOST_TOGETHER, MOST_TOGETHER, 5] * 2
-    seeds = range(TUNING_SEED, TUNING_SEED + TUNING_SEEDS)
-    assert all(set(trial.experiment.seeds) < set(seeds) for trial in trials)
+    most = trials.MOST_TOGETHER
+    assert [len(trial.cells) for trial in found] == [most, most, 5] * 2
+    seeds = range(trials.TUNING_SEED, trials.TUNING_SEED + tuning.TUNING_SEEDS)
+    assert all(set(trial.experiment.seeds) < set(seeds) for trial in found)
     later = wanted[0][1]._replace(first=5, n_seeds=4)
     (trial,) = tuning_trials([(MIXED[0], later)])
-    assert trial.experiment.seeds == range(TUNING_SEED + 5, TUNING_SEED + 9)
+    assert trial.experiment.seeds == range(trials.TUNING_SEED + 5, trials.TUNING_SEED + 9)
     own = MIXED[1].experiment.training.learning_rate
     (trial,) = comparing_trials(MIXED[1:3], {"free": Recipe(0.0071)}, 3)
     assert dict(trial.cells) == {"free": Recipe(0.0071), "symmetric": Recipe(own)}
@@ -297,10 +276,10 @@ def test_requests_of_a_search_become_trials_on_seeds_of_their_own():
 
 def test_what_is_too_large_for_one_experiment_is_split_and_nothing_left_out():
     """More seeds than an experiment has, and arms or seeds that take too much memory together."""
-    trials = comparing_trials(MIXED[1:3], {}, 2 * MOST_SEEDS + 3, first_seed=7)
-    seeds = [seed for trial in trials for seed in trial.experiment.seeds]
-    assert seeds == [*range(7, 7 + 2 * MOST_SEEDS + 3)]
-    assert len({trial.cells for trial in trials}) == 1
+    found = comparing_trials(MIXED[1:3], {}, 2 * trials.MOST_SEEDS + 3, first_seed=7)
+    seeds = [seed for trial in found for seed in trial.experiment.seeds]
+    assert seeds == [*range(7, 7 + 2 * trials.MOST_SEEDS + 3)]
+    assert len({trial.cells for trial in found}) == 1
     large = {"task": "mqar", "batch_size": 512, "n_layers": 4, "d_model": 128, "d_mlp": 512}
     arms = [replace(one, settings=large) for one in MIXED]
     parts = comparing_trials(arms, {}, 3)
@@ -325,8 +304,8 @@ def test_arms_that_share_a_rate_are_the_same_run_until_they_are_tied():
     arms = [arm("QKV", "never", **every_step)] + [
         arm(f"QKV tie=K=V{way}", f"tied{way}", recipe_of="never", **every_step) for way in ways
     ]
-    trials = comparing_trials(arms, {one.name: Recipe(0.01) for one in arms}, 2)
-    experiments = [trial.experiment for trial in trials]
+    found = comparing_trials(arms, {one.name: Recipe(0.01) for one in arms}, 2)
+    experiments = [trial.experiment for trial in found]
     (tied_at,) = {one.tie_step(variant) for one in experiments for variant in one.sharing} - {0}
     histories = [train(one).snapshot.history["loss"] for one in experiments]
     loss = np.concatenate([one.reshape(len(one), -1, 2) for one in histories], axis=1)
