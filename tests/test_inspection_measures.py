@@ -9,8 +9,9 @@ from filming import film_of, reference_of
 from numpy.testing import assert_allclose
 
 from attnkit.analysis.inspection.inspected_example import N_EXAMPLES, examples_of
-from attnkit.analysis.inspection.replay import is_tied
+from attnkit.analysis.inspection.replay import is_tied, replays
 from attnkit.analysis.inspection.request import Inspection
+from attnkit.analysis.inspection.roles import LayerRoles
 from attnkit.analysis.inspection.similarity import LEVELS, PAIRS, inspect_similarity
 from attnkit.analysis.inspection.symmetry import MOST_POSITIONS, shared_part
 from attnkit.analysis.inspection.views import inspect
@@ -114,6 +115,19 @@ def matrices(shape, place, frame, layer):
     return {"Q": q, "K": k, "V": v}
 
 
+def test_inputs_times_weights_are_the_vectors_of_the_layer_that_computes_them():
+    """Keys and values of an upper layer may be those of two layers below, in every role."""
+    whole = film_of(sharing=("QKV kv_from=bottom_middle",), n_layers=4)
+    replay = next(replays(whole, whole.experiment.sharing[0]))
+    stages = replay.forward(examples_of(whole.experiment.task).tokens).stages
+    for layer in range(4):
+        roles = LayerRoles(replay, stages, layer)
+        for role in ROLES:
+            projected = roles.inputs[role] @ roles.weights(role, 0)
+            rows = roles.vectors(role, 0).reshape(projected.shape)
+            assert_allclose(projected, rows, rtol=1e-4, atol=1e-4)
+
+
 # Similarity
 
 
@@ -172,34 +186,23 @@ def test_across_two_sides_no_token_has_both_a_query_and_a_key():
     found = seen("two sides", "similarity", layer=cross)
     assert not found.header["square"]
     for name in ("alike", "random"):
-        values = found.framed[f"0.{name}"]
-        assert np.isfinite(values[:, :, :3]).all()
-        assert np.isnan(values[:, :2, 3:]).all()
-        assert np.isfinite(values[:, 2]).all()
+        known = np.isfinite(found.framed[f"0.{name}"])
+        assert known[:, :, :3].all()
+        assert known[:, 2].all()
+        assert not known[:, :2, 3:].any()
     is_query, is_key = (np.array(found.header[name]) for name in ("is_query", "is_key"))
     assert (is_query ^ is_key).all()
-    assert (found.framed["0.vectors"][:, 0][:, is_key] == 0).all()
-    assert (found.framed["0.vectors"][:, 1:][:, :, is_query] == 0).all()
+    queries, *others = found.framed["0.vectors"].swapaxes(0, 1)
+    assert not queries[:, is_key].any()
+    assert not any(rows[:, is_query].any() for rows in others)
 
-    found = seen("two sides", "symmetry", layer=cross)
-    assert found.header["square"] is False
+    found, encoder = (seen("two sides", "symmetry", layer=layer) for layer in (cross, 0))
+    assert (found.header["square"], encoder.header["square"]) == (False, True)
     assert "0.scores" not in found.framed
     for name in ("a", "stages", "error"):
         assert np.isnan(found.framed[f"0.{name}"][:, cross]).all()
         assert not np.isnan(found.framed[f"0.{name}"][:, 0]).any()
-    encoder = seen("two sides", "symmetry", layer=0)
-    assert encoder.header["square"]
     assert encoder.framed["0.scores"].shape[-1] == film("two sides").experiment.task.n_source
-
-
-def test_bands_hold_what_is_not_trained():
-    """Before the first step, most pairs of matrices of their own are as alike as random ones."""
-    inside = []
-    for head in (0, 1):
-        found = seen("standard", "similarity", head=head)
-        alike, random = found.framed["0.alike"][0], found.framed["0.random"][0]
-        inside.append((random[..., 1] <= alike) & (alike <= random[..., 2]))
-    assert np.mean(inside) > 0.8
 
 
 def test_the_map_has_the_vectors_of_the_example_in_the_plane_where_they_spread_most():
@@ -230,7 +233,7 @@ def test_the_table_holds_every_head_of_every_layer():
     experiment = film("people").experiment
     for asked in ({}, {"layer": 1, "head": 0}, {"layer": 1, "head": 1, "example": 3}):
         found = seen("people", "similarity", **asked)
-        layer, head = found.header["request"]["layer"], found.header["request"]["head"]
+        layer, head = asked.get("layer", 0), asked.get("head", 0)
         for p, variant in enumerate(experiment.sharing):
             table, random = found.fixed[f"{p}.table"], found.fixed[f"{p}.table_random"]
             alike, of_layer = (found.framed[f"{p}.{name}"][-1] for name in ("alike", "random"))
@@ -240,19 +243,23 @@ def test_the_table_holds_every_head_of_every_layer():
     assert np.isnan(found.framed[f"{one_head}.alike"]).all()
     assert not found.header["notes"][one_head]["has_head"]
     assert np.isnan(found.fixed[f"{one_head}.table"][:, 1]).all()
+    inside = []  # before the first step, most pairs are as alike as random matrices
+    for head in (0, 1):
+        found = seen("standard", "similarity", head=head)
+        alike, random = found.framed["0.alike"][0], found.framed["0.random"][0]
+        inside.append((random[..., 1] <= alike) & (alike <= random[..., 2]))
+    assert np.mean(inside) > 0.8
 
 
 def test_of_long_examples_the_asked_tokens_and_their_answers_are_mapped(monkeypatch):
-    """Then as many of the first as fit; a book of one's own takes the example's place."""
+    """Then as many of the first as fit; the measures stay those of all held-out examples."""
     book = film_of("phonebook", ("QKV",))
     task, example = book.experiment.task, examples_of(book.experiment.task)
     tokens = tuple(tuple(token) for token in example.tokens[5].tolist())
-    own, same = (
-        inspect_similarity(book, Inspection("similarity", **asked)).framed
-        for asked in ({"tokens": tokens}, {"example": 5})
-    )
-    assert (own["0.vectors"] == same["0.vectors"]).all()
-    assert (own["0.alike"] == same["0.alike"]).all()  # of the held-out examples
+    asked = [Inspection("similarity", **one) for one in ({"tokens": tokens}, {"example": 5})]
+    own, same = (inspect_similarity(book, one).framed for one in asked)
+    for name in ("0.vectors", "0.alike"):
+        assert (own[name] == same[name]).all()
     monkeypatch.setattr("attnkit.analysis.inspection.similarity.MOST_TOKENS", 6)
     found = inspect_similarity(book, Inspection("similarity"))
     kept = found.header["tokens"]

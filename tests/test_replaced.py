@@ -1,7 +1,6 @@
 """What takes the place of matrices, by a few lines of plain torch: published identities hold."""
 
 import torch
-import torch.nn.functional as F
 from torch.testing import assert_close
 
 from attnkit.experiment import Experiment
@@ -19,11 +18,6 @@ def model_of(variant, seed, **sizes):
     model = Model(experiment, [seed], CPU)
     tokens = model.task.make_examples(7, generator_for(seed, "batch")).tokens[None]
     return model, tokens
-
-
-def norm(x):
-    """RMSNorm without gain."""
-    return F.rms_norm(x, x.shape[-1:], eps=1e-6)
 
 
 def logits_with(model, tokens, other, **weights):
@@ -57,58 +51,9 @@ def test_one_key_for_all_heads_makes_a_value_matrix_redundant(seed):
     assert_close(found, reuse.logits(tokens), atol=1e-5, rtol=1e-4)
 
 
-def test_keys_from_values_are_queries_in_the_space_of_values(seed):
-    """The source multiplies queries by a matrix per head, q R vᵀ; so the model is K=V."""
-    model, tokens = model_of("QKV keyless", seed, n_heads=2, d_head=3)
-    shared, _ = model_of("K=V", seed, n_heads=2, d_head=3)
-    own, layers = model.run_parameters(0), []
-    by_head = own["0.W_Q"].unflatten(-1, (2, 3)).transpose(0, 1) @ own["0.W_VK"].mT
-    queries, values = by_head.transpose(0, 1).flatten(1), own["0.W_V"]
-    found = logits_with(shared, tokens, model, W_Q=queries, W_K=values)
-    assert_close(found, model.logits(tokens), atol=1e-5, rtol=1e-4)
-    model.logits(tokens, layers)
-    rows = norm(own["W_E"][tokens[0]].sum(2))
-    q, v = ((rows @ own[f"0.W_{name}"]).unflatten(-1, (2, 3)).transpose(1, 2) for name in "QV")
-    routed = q @ own["0.W_VK"].mT
-    assert_close(layers[0].scores[0], routed @ v.mT / 3**0.5, atol=1e-5, rtol=1e-4)
-
-
-def test_an_mlp_for_queries_has_as_many_numbers_as_a_matrix_and_is_not_linear(seed):
-    """Besides a gain for each number; the query is half the token, half the MLP of it."""
-    sizes = {"n_heads": 2, "d_head": 8}
-    model, tokens = model_of("QKV query_mlp=m/2", seed, **sizes)
-    plain, _ = model_of("QKV", seed, **sizes)
-    counts = [
-        sum(value.numel() for value in one.run_parameters(0).values()) for one in (model, plain)
-    ]
-    assert counts[0] == counts[1] + 16
-    own, layers = model.run_parameters(0), []
-    own["0.g_F"] += torch.rand(16, generator=generator_for(seed, "gains"))
-    model.logits(tokens, layers)
-    rows = norm(own["W_E"][tokens[0]].sum(2))
-    f = F.layer_norm(F.gelu(rows @ own["0.W_F"]) @ own["0.W_Q"], (16,)) * own["0.g_F"]
-    q, k = (
-        rows_of.unflatten(-1, (2, 8)).transpose(1, 2)
-        for rows_of in ((rows + f) / 2, rows @ own["0.W_K"])
-    )
-    assert_close(layers[0].scores[0], q @ k.mT / 8**0.5, atol=1e-5, rtol=1e-4)
-
-
-def test_shaped_attention_starts_as_the_identity_where_scores_are_equal(seed):
-    """With α = β = γ = 1 and all scores 0, the pattern is I + C − C, also below a causal mask."""
-    for masks in ({}, {"causal": True}, {"causal": True, "self_mask": True}, {"self_mask": True}):
-        variant = "QKV V=I O=I d_head=m/h shaped"
-        model, tokens = model_of(variant, seed, n_heads=2, **masks)
-        own = model.run_parameters(0)
-        own["0.W_Q"].zero_()
-        x = own["W_E"][tokens[0]].sum(2)[:, model.task.answers_from :]
-        expected = norm(x + norm(x)) @ own["W_U"]
-        assert_close(model.logits(tokens)[0], expected, atol=1e-5, rtol=1e-4)
-
-
 def test_fixed_values_keep_their_initial_numbers_on_both_engines(seed, monkeypatch):
     """All else moves, and a variant beside it has the bits that it has alone."""
-    given = {**SIZES, "n_seeds": 2, "first_seed": seed, "steps": 7, "evaluate_every": 7}
+    given = {**SIZES, "n_seeds": 2, "first_seed": seed % 1000, "steps": 7, "evaluate_every": 7}
     variants = ["QKV", "QKV fixed_values"]
     for engine in ("kernel", "torch"):
         monkeypatch.setenv("ATTNKIT_ENGINE", engine)
