@@ -5,29 +5,37 @@
 
 import ast
 import json
+import pickle
 import random
 import re
 import string
-from contextlib import contextmanager
+from gettext import NullTranslations
 
 import pytest
-from catalogues import ROOT, messages_of_code, translations
+from babel.messages.extract import extract_from_dir
+from catalogues import KEYWORDS, METHODS, ROOT, messages_of_code, translations
 from hypothesis import given
 from hypothesis import strategies as some
 from idle import idle_service, link_of, open_page, show, visit
 from searching import times
 from small_claims import MadeUp, made_up
 
+from attnkit.analysis.export import module_code
 from attnkit.claims import CLAIMS, Verdict
 from attnkit.evidence import record
 from attnkit.evidence.presentation import claims_in_words
 from attnkit.evidence.record import Records
+from attnkit.experiment import Experiment
+from attnkit.figures.diagram import variant_diagram
 from attnkit.foundation import language
-from attnkit.foundation.language import ENGLISH, LANGUAGES, mark, reading, tr, tr_n
+from attnkit.foundation.language import ENGLISH, LANGUAGES, Message, mark, reading, tr, tr_n
+from attnkit.foundation.settings import message_of
 from attnkit.tasks import TASKS
 from attnkit.ui.claims.choice import CLAIM, NEW, SHOWN
 from attnkit.ui.language import TRANSLATED
 from attnkit.ui.reference.lessons import lessons
+from attnkit.variants import CATALOGUE, OPTIONS, InvalidVariant, Variant
+from attnkit.variants.catalogue import search
 
 OTHERS = [code for code in LANGUAGES if code != ENGLISH]
 
@@ -112,7 +120,7 @@ def test_no_sentence_is_put_together_from_fragments():
         assert not re.search(r"\$\{\s*trN?\(", text), f"{path.name}: a message in a template"
 
 
-class Pseudo:
+class Marked(NullTranslations):
     """A language that puts marks around every message."""
 
     def gettext(self, message):
@@ -124,14 +132,15 @@ class Pseudo:
         return f"«{one if n == 1 else several}»"
 
 
-@contextmanager
-def pseudo():
-    """Add a language of marks, `lang=zz`; drawings that are kept do not mix with others."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(LANGUAGES, "zz", "marks")
-        patch.setattr(language, "_catalogue", lambda code: Pseudo())
-        patch.setattr(language, "_read", lambda code: ())
-        yield
+@pytest.fixture
+def marked(monkeypatch):
+    """A language of marks, `zz`; drawings that are kept do not mix with others."""
+    known = language._catalogue
+    monkeypatch.setitem(LANGUAGES, "zz", "marks")
+    monkeypatch.setattr(
+        language, "_catalogue", lambda code: Marked() if code == "zz" else known(code)
+    )
+    monkeypatch.setattr(language, "_read", lambda code: ())
 
 
 @given(n=some.integers(0, 10**7), name=some.text(), code=some.sampled_from(list(LANGUAGES)))
@@ -210,26 +219,24 @@ def states_of_guide(_rng):
 
 def states_of_questions(rng):
     """Yield questions, claims with all their evidence, and a claim that the visitor has run."""
-    yield open_page("questions", lang="zz", question=NEW)
     tab = open_page("questions", lang="zz", claim="all")
     tab.toggle(key="all_columns").set_value(True)
     yield show(tab)
-    for name in rng.sample(list(SHOWN), times(2)):
-        yield open_page("questions", lang="zz", question=name)
     undecided = [
         words.claim.id
         for words in claims_in_words(record.load_shipped())
         if words.verdict is Verdict.UNDECIDED
     ]
-    for name in (*rng.sample(list(CLAIMS), times(3)), rng.choice(undecided)):
-        yield open_page("questions", lang="zz", claim=name)
-    for link in ({"question": rng.choice(list(SHOWN))}, {"question": NEW}, {"claim": "x y"}):
-        yield open_page("questions", lang="zz", quiet="1", **link)
+    known = [{"question": rng.choice(list(SHOWN))}, {"question": NEW}]
+    known += [{"claim": rng.choice(list(CLAIMS))}, {"claim": rng.choice(undecided)}]
+    for link in (*known, {"claim": "x y"}):
+        yield open_page("questions", lang="zz", **link)
+        if rng.random() < 0.3:
+            yield open_page("questions", lang="zz", quiet="1", **link)
     yield from states_of_a_run(rng.choice(list(CLAIMS)))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(record, "load_shipped", Records)
         yield open_page("questions", lang="zz", question=rng.choice(list(SHOWN)))
-        yield from states_of_a_run(rng.choice(list(CLAIMS)))
 
 
 def states_of_a_run(name):
@@ -261,46 +268,45 @@ STATES = {"lab": states_of_lab, "guide": states_of_guide, "questions": states_of
 
 
 @pytest.mark.server
+@pytest.mark.parametrize("draw", [0, *(pytest.param(k, marks=pytest.mark.long) for k in (1, 2, 3))])
 @pytest.mark.parametrize("page", sorted(TRANSLATED))
-def test_no_text_of_a_translated_page_is_left_in_english(tmp_path, seed, page):
+def test_no_text_of_a_translated_page_is_left_in_english(tmp_path, marked, seed, page, draw):
     """The page is opened with links and in states that are drawn from a seed."""
-    with idle_service(tmp_path), pseudo(), reading("zz"):  # what the browser would send is in it
-        for place, tab in enumerate(STATES[page](random.Random(seed))):
+    with idle_service(tmp_path), reading("zz"):  # what the browser would send is in it
+        for place, tab in enumerate(STATES[page](random.Random(f"{seed} {draw}"))):
             assert any("«" in text for text in shown_texts(tab))
             assert rest(tab) == set(), (place, link_of(tab))
 
 
 @pytest.mark.server
-@pytest.mark.parametrize("code", OTHERS)
-def test_a_link_decides_the_language(tmp_path, code):
-    """Its other settings count as ever, the language of a task among them."""
+def test_a_link_decides_the_language(tmp_path, seed):
+    """Its other settings count as ever; a link to a page in English only says so."""
+    code = random.Random(seed).choice(OTHERS)
     with idle_service(tmp_path):
         assert visit(lang="xx").selectbox(key="lang").value == ENGLISH
         tab = visit(lang=code, task="translation", language="German", steps="310")
         assert tab.selectbox(key="lang").value == link_of(tab)["lang"] == code
         experiment = tab.session_state["lab"].experiment
         assert (experiment.task.language, experiment.training.steps) == ("German", 310)
+        labels = [
+            {
+                link.proto.page: link.proto.label
+                for link in open_page("guide", lang=one).get("page_link")
+            }
+            for one in (ENGLISH, code)
+        ]
+    assert labels[0]["variants"] == "All variants"
     with reading(code):
         assert tab.button(key="train").label == tr("Train") != "Train"
-
-
-@pytest.mark.server
-@pytest.mark.parametrize("code", LANGUAGES)
-def test_a_link_to_a_page_in_english_only_says_so(tmp_path, code):
-    """The label of no other link does, nor any in English; all links are drawn in one place."""
-    with idle_service(tmp_path):
-        links = open_page("guide", lang=code).get("page_link")
-    with reading(code):
-        named = {link.proto.page: link.proto.label for link in links}
-        marked = tr("{label} (in English)", label=tr("All variants"))
-        assert named["variants"] == (tr("All variants") if code == ENGLISH else marked)
-        assert named["questions"] == tr("The answers")
-    drawn = [
+        variants, answers = tr("All variants"), tr("The answers")
+        marked = tr("{label} (in English)", label=variants)
+        assert (labels[1]["variants"], labels[1]["questions"]) == (marked, answers)
+    drawn = {
         file
         for file, node in calls()
         if isinstance(node, ast.Attribute) and node.attr == "page_link"
-    ]
-    assert drawn == ["language.py"]
+    }
+    assert drawn == {"language.py"}  # so that no link is forgotten
 
 
 @pytest.mark.parametrize("code", OTHERS)
@@ -316,3 +322,68 @@ def test_lessons_are_the_same_in_every_language(code):
                 for one in (english, text)
             ]
             assert found[0] == found[1], (name, pattern)
+
+
+# variants
+
+
+def untranslated(text):
+    """Return the words of a text outside of marks."""
+    return re.findall(r"\w+", unmarked(text))
+
+
+def test_options_and_entries_are_known_to_translators():
+    """Explanations, helps and the reasons for which words do not go together."""
+    found = extract_from_dir(str(ROOT / "attnkit" / "variants"), METHODS, keywords=KEYWORDS)
+    known = {message for _, _, message, *_ in found}
+    texts = [named.explanation for named in CATALOGUE.values() if named.origin[:7] == "attnkit"]
+    for option in OPTIONS.values():
+        if option.name == "module" or not option.__module__.startswith("attnkit."):
+            continue
+        texts += [option.help, *option.refuses.values()]
+    assert {text.template if isinstance(text, Message) else text for text in texts} <= known
+
+
+def test_meanings_and_diagrams_are_translated_as_whole_sentences(marked):
+    """Nothing in the diagram's label is English but names and texts; long notes are wrapped."""
+    for name in (*CATALOGUE, *"Q=K V=I|K=V=I|Q=V=I O=I|Q=K=V=I|QKV kv_residual=2".split("|")):
+        variant = Variant(f"{name} d_head=m/h" if "=I" in name else name)
+        experiment = Experiment(task="phonebook", sharing=[variant])
+        with reading("zz"):
+            svg = variant_diagram(variant, experiment.wiring(variant), "#0072B2")
+            meaning = variant.meaning
+        lines = re.findall('class="ak-small">([^<]*)<', svg)
+        assert max(map(len, lines), default=0) <= 24, name
+        label = re.search('aria-label="([^"]*)"', svg)[1].removeprefix(variant.value)
+        rest = re.sub(r"[QKV] (×\d+ ?)?(d\d+)?,? ?", "", unmarked(label))
+        assert not untranslated(rest), (name, label)
+        assert not untranslated(meaning), name
+        assert "«" not in variant.meaning
+
+
+def test_refusals_are_translated(marked):
+    """Refusals of words, of values, of combinations and of sizes have no English left."""
+    refused = ["QKW", "QKV n_heads=9", "QKV positions", "K=V keyless", "Q=Q", "QKV tie_by=keep_K"]
+    for text in [*refused, "QKV rotate_values=x", "K=V scaled rotate_values", "Q=K,x y"]:
+        with pytest.raises(InvalidVariant, match=r"^[^«]*$") as caught:
+            Variant(text)
+        with reading("zz"):
+            again = str(pickle.loads(pickle.dumps(caught.value)))
+        assert not untranslated(again), again
+    size = Experiment(sharing=["QKV"]).size
+    with pytest.raises(ValueError, match="shape") as caught:
+        Variant("K=V d_k=3 d_v=5").wire(size, 8)
+    with reading("zz"):
+        assert not untranslated(tr(message_of(caught.value)).replace("K=V d_k=3 d_v=5", ""))
+
+
+def test_changes_are_kept_in_english_and_the_catalogue_is_searched_in_both(marked):
+    """Readers of several languages share what is kept, and code stays English."""
+    with reading("zz"):
+        experiment = Experiment(sharing=["QKV", "Q=K=V"], equal="parameters", d_mlp=64)
+        changes = experiment.adjusted("Q=K=V").changes
+        assert changes
+        assert "«" not in changes
+        assert not untranslated(tr(changes))
+        assert [named.name for named in search("narrow") if "narrow" in named.explanation]
+        assert "«" not in module_code(Experiment(sharing=["Q=K"]), "Q=K")

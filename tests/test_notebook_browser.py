@@ -11,7 +11,10 @@ from attnkit.realmodels.shipped import load_atlas
 
 pytestmark = pytest.mark.browser
 
-THEMES = ("background: #ffffff; color: #212121", "background: #111111; color: #ddd")
+THEMES = (
+    pytest.param("background: #ffffff; color: #212121", id="light", marks=pytest.mark.long),
+    pytest.param("background: #111111; color: #ddd", id="dark"),
+)
 """Styles of the page; a notebook gives its cells such colours."""
 
 WIDE, NARROW = 1200, 640
@@ -19,33 +22,30 @@ WIDE, NARROW = 1200, 640
 LIGHT, DARK = "rgb(255, 255, 255)", "rgb(14, 17, 23)"
 
 
-def test_cards_are_readable_and_load_nothing(page, requested):
-    """No request, no overflow, enough contrast, and every drawing has a description.
-
-    The program axe examines all cards twice, in both themes, which takes some seconds.
-    """
+@pytest.mark.parametrize("style", THEMES)
+def test_cards_are_readable_and_load_nothing(page, requested, style):
+    """No request, no overflow, enough contrast, and every drawing has a description."""
     snapshot, atlas = load_example("directed"), load_atlas()
     values = [snapshot, snapshot.experiment, load_example("translation"), snapshot]
     values += [CLAIMS["one_matrix"], atlas, a_head(atlas)]
     body = "<hr>".join(value._repr_html_() for value in values)
-    for style in THEMES:
-        page.set_viewport_size({"width": WIDE, "height": 900})
-        page.set_content(
-            f'<!doctype html><html lang="en"><title>Cards</title><body style="{style}">'
-            f"<main><h1>Cards</h1>{body}</main></body></html>"
-        )
-        for width in (WIDE, NARROW):
-            page.set_viewport_size({"width": width, "height": 900})
-            assert page.evaluate("document.documentElement.scrollWidth") <= width
-        nameless = "node => !node.getAttribute('aria-label') && !node.closest('[aria-hidden]')"
-        drawings = "[...document.querySelectorAll('svg:not([aria-hidden])')]"
-        assert page.evaluate(f"{drawings}.filter({nameless}).length") == 0
-        grave = [
-            (one["id"], [node["html"][:120] for node in one["nodes"][:3]])
-            for one in Axe().run(page).response["violations"]
-            if one["impact"] in ("serious", "critical")
-        ]
-        assert grave == []
+    page.set_viewport_size({"width": WIDE, "height": 900})
+    page.set_content(
+        f'<!doctype html><html lang="en"><title>Cards</title><body style="{style}">'
+        f"<main><h1>Cards</h1>{body}</main></body></html>"
+    )
+    for width in (WIDE, NARROW):
+        page.set_viewport_size({"width": width, "height": 900})
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+    nameless = "node => !node.getAttribute('aria-label') && !node.closest('[aria-hidden]')"
+    drawings = "[...document.querySelectorAll('svg:not([aria-hidden])')]"
+    assert page.evaluate(f"{drawings}.filter({nameless}).length") == 0
+    grave = [
+        (one["id"], [node["html"][:120] for node in one["nodes"][:3]])
+        for one in Axe().run(page).response["violations"]
+        if one["impact"] in ("serious", "critical")
+    ]
+    assert grave == []
     assert [url for url in requested if not url.startswith("data:")] == []
 
 
