@@ -1,8 +1,9 @@
-"""Values that no browser sends, for every widget of a page, drawn from a seed."""
+"""Messages and values that no browser sends, drawn from a seed."""
 
 import json
 import math
 
+from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.proto.WidgetStates_pb2 import WidgetState, WidgetStates
 
 TYPED = "typed-by-an-attacker"
@@ -25,6 +26,16 @@ TEXTS = (
 NUMBERS = (0, -1, 1, 2.5, 1e9, -1e300, 10**12, math.nan, math.inf, -math.inf)
 WHOLE = (0, -1, 1, 7, 2**31, -(2**63), 2**63 - 1)
 EVENTS = ("picked", "chosen", "resend", "selection", "value", "event", "layer", "query_index")
+
+
+def message(**fields):
+    """Encode a message of the given kind, such as `clear_cache=True`."""
+    return BackMsg(**fields).SerializeToString()
+
+
+def rerun(**fields):
+    """Encode a message that draws a page."""
+    return message(rerun_script={"widget_states": {}, **fields})
 
 
 def forged_json(draw, depth=0):

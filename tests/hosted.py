@@ -1,13 +1,12 @@
-"""Starts the dashboard as the image does, without a container engine: `python tests/hosted.py`.
+"""Start the dashboard as the image does, without a container engine: `python tests/hosted.py`.
 
-Then it starts it once more as docs/hosting/compose.yaml does, with its proxies in front of it.
+It trains as a visitor, ends the server as Docker does, and finds the result kept. `--long` starts
+it once more as docs/hosting/compose.yaml does, behind its proxies, and with a wrong setting.
 
 In namespaces of its own: a root file system that can be only read, holding what the Dockerfile
 copies and the Python environment this runs in; a data folder and an empty /tmp that can be written;
 the image's user, variables, command and health check. Needs Linux, root and what .ci/run installs.
 """
-
-from __future__ import annotations
 
 import json
 import os
@@ -17,13 +16,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import psutil
-from dockerfile import ROOT, Dockerfile, read
+from dockerfile import ROOT, read
 from proxy import HOST, free_ports, n_kept, proxies, services, unfinished
 from visitor import Visitor
 
@@ -58,8 +56,8 @@ exec setpriv --no-new-privs chroot --userspec="$USER_ID:$USER_ID" "$root" \
 """Run by a shell in mount and process namespaces of its own; root may write to /app."""
 
 
-def main() -> None:
-    """Start it, train as a visitor, stop it; start it again and find the result."""
+def main():
+    """Start a copy, train as a visitor, and stop it."""
     image = read()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -67,180 +65,122 @@ def main() -> None:
             (folder / part).mkdir()
         os.chown(folder / "data", USER, USER)
         copy_app(image, folder / "app")
-        compile_kernel(image, folder)
-        with serving(image, folder) as (port, server):
-            say(f"serves after {server.seconds:.1f} s as user {server.process.uids().real}")
-            with Visitor(port, link=EXPERIMENT, patience=PATIENCE) as visitor:
-                visitor.press("train")
-                visitor.wait_for("the end of training", lambda: is_finished(visitor))
-                assert not visitor.exceptions, visitor.exceptions
-                visitor.wait_for(
-                    "what trained it",
-                    lambda: any("by the compiled kernel on " in text for text in visitor.texts()),
-                )
-            assert "Compiling" not in server.log, server.log
-        events = [line["event"] for line in server.events]
-        assert events[0] == "server started", events
-        assert events[-1] == "server stopped", events
+        (text,) = (text for text in image.all("RUN") if "attnkit.model.kernel" in text)
+        with box(image, folder, command=["sh", "-c", text], user=0) as compiler:
+            assert compiler.wait(PATIENCE) == 0, log_of(folder)
+        with (
+            serving(image, folder) as (port, _),
+            Visitor(port, EXPERIMENT, "", PATIENCE) as visitor,
+        ):
+            visitor.press("train")
+            visitor.wait_for("the end of training", lambda: visitor.says("Finished"))
+            trained_by = "by the compiled kernel on "
+            visitor.wait_for("what trained it", lambda: trained_by in " ".join(visitor.texts()))
+            assert not visitor.exceptions, visitor.exceptions
+            assert "Compiling" not in log_of(folder), log_of(folder)
+        lines = [line for line in log_of(folder).splitlines() if line.startswith("{")]
+        events = [json.loads(line)["event"] for line in lines]
+        assert (events[0], events[-1]) == ("server started", "server stopped"), events
         assert "experiment finished" in events, events
-        files = [path.name for path in (folder / "data").iterdir()]
-        assert files == ["results.sqlite"], files
-        say(f"trained, kept {files[0]}, told {', '.join(events)}")
-        check_compose(image, folder)
-        check_refusal(image, folder)
-        say("a setting that is not allowed stops the server at once, by its name")
-
-
-class Server:
-    """A server that was started, and its log."""
-
-    def __init__(self, process: psutil.Process, seconds: float, log: Path) -> None:
-        self.process, self.seconds, self._log = process, seconds, log
-
-    @property
-    def log(self) -> str:
-        """All that it wrote on standard output and standard error."""
-        return self._log.read_text(encoding="utf-8")
-
-    @property
-    def events(self) -> list[dict[str, object]]:
-        """The events that it logged, which are its lines of JSON."""
-        return [json.loads(line) for line in self.log.splitlines() if line.startswith("{")]
+        assert [path.name for path in (folder / "data").iterdir()] == ["results.sqlite"]
+        say(f"trained, kept its result, told {', '.join(events)}")
+        if "--long" in sys.argv:
+            check_compose(image, folder)
+            with box(image, folder, {"ATTNKIT_MAX_STEPS": "many"}) as refused:
+                assert refused.wait(PATIENCE) != 0
+            assert "ATTNKIT_MAX_STEPS" in log_of(folder)
 
 
 @contextmanager
-def serving(
-    image: Dockerfile,
-    folder: Path,
-    changes: Mapping[str, str] | None = None,
-    open_files: int | None = None,
-) -> Iterator[tuple[int, Server]]:
-    """A running server, stopped afterwards as Docker does; it must end well and leave nothing.
-
-    Args:
-        image: What starts it.
-        folder: Its folders.
-        changes: Environment variables besides those of the image.
-        open_files: Soft limit of open files at its start. None: that of this process.
-    """
-    (port,), log = free_ports(1), folder / "log"
-    began = time.monotonic()
-    limit = ["prlimit", f"--nofile={open_files}:"] if open_files else []
-    variables = {**(changes or {}), "STREAMLIT_SERVER_PORT": str(port)}
-    box = start(image, folder, variables, log, command=[*limit, *image.command])
-    try:
-        while not is_well(image, port):
-            if box.poll() is not None or time.monotonic() > began + PATIENCE:
-                raise AssertionError(f"it did not start:\n{log.read_text(encoding='utf-8')}")
-            time.sleep(0.1)
-        (process,) = psutil.Process(box.pid).children()
-        assert process.uids().real == USER
-        yield port, Server(process, time.monotonic() - began, log)
-        process.terminate()
-        assert box.wait(timeout=10) == 0, log.read_text(encoding="utf-8")
-    finally:
-        box.kill()  # and with it all that it started
-        box.wait()
-
-
-def start(
-    image: Dockerfile,
-    folder: Path,
-    changes: dict[str, str],
-    log: Path,
-    *,
-    command: Sequence[str] = (),
-    user: int = USER,
-) -> subprocess.Popen[bytes]:
-    """Start a command in the box, by default the image's own."""
+def box(image, folder, changes=None, *, command=(), user=USER):
+    """Start a command in the box, by default the image's own, and kill it at the end."""
     environment = {
         "PATH": f"{sys.prefix}/bin:/usr/bin:/bin",
         **image.environment,
         "STREAMLIT_SERVER_ADDRESS": HOST,
-        **changes,
+        **(changes or {}),
     }
     assert environment["ATTNKIT_STORE"] == "/data"
     places = [folder / "root", folder / "app", folder / "data", sys.base_prefix, sys.prefix]
     namespaces = ["unshare", "--mount", "--propagation=private", "--pid", "--fork", "--kill-child"]
     variables = [f"{name}={value}" for name, value in environment.items()]
     program = command or image.command
-    with log.open("wb") as told:
-        return subprocess.Popen(
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(
             [*namespaces, "sh", "-euc", BOX, "sh", *map(str, places), *variables, *program],
             env={**os.environ, "USER_ID": str(user)},
             stdin=subprocess.DEVNULL,
-            stdout=told,
+            stdout=log,
             stderr=subprocess.STDOUT,
         )
-
-
-def compile_kernel(image: Dockerfile, folder: Path) -> None:
-    """Run the instruction that compiles the kernel, as root, who alone may write to /app."""
-    (text,) = (text for text in image.all("RUN") if "attnkit.model.kernel" in text)
-    log = folder / "log"
-    box = start(image, folder, {}, log, command=["sh", "-c", text], user=0)
     try:
-        assert box.wait(timeout=PATIENCE) == 0, log.read_text(encoding="utf-8")
+        yield process
     finally:
-        box.kill()
-        box.wait()
+        process.kill()  # and with it all that it started
+        process.wait()
 
 
-def check_compose(image: Dockerfile, folder: Path) -> None:
-    """A copy as in the compose file, where few files may be open, and visitors of its proxies."""
+@contextmanager
+def serving(image, folder, changes=None, limit=()):
+    """Yield port and process of a server that is well; stopped as Docker does, it must end well.
+
+    Args:
+        image: The Dockerfile.
+        folder: Its folders.
+        changes: Environment variables besides those of the image.
+        limit: What stands before the image's command.
+    """
+    (port,) = free_ports(1)
+    variables = {**(changes or {}), "STREAMLIT_SERVER_PORT": str(port)}
+    health = {"env": {"STREAMLIT_SERVER_PORT": str(port)}, "capture_output": True}
+    deadline = time.monotonic() + PATIENCE
+    with box(image, folder, variables, command=[*limit, *image.command]) as started:
+        while subprocess.run([sys.executable, *image.health[1:]], **health).returncode:
+            assert started.poll() is None, log_of(folder)
+            assert time.monotonic() < deadline, log_of(folder)
+            time.sleep(0.3)
+        (process,) = psutil.Process(started.pid).children()
+        assert process.uids().real == USER
+        yield port, process
+        process.terminate()
+        assert started.wait(10) == 0, log_of(folder)
+
+
+def check_compose(image, folder):
+    """Visit a copy as in the compose file through its proxies, where few files may be open."""
     given = {"ATTNKIT_HOST": HOST, "ATTNKIT_OWNER_SECRET": SECRET}
     changes = services(given)["attnkit"]["environment"]
     with (
-        serving(image, folder, changes, open_files=SOFT) as (port, server),
+        serving(image, folder, changes, ["prlimit", f"--nofile={SOFT}:"]) as (port, _),
         proxies(port, folder) as (https, trusted),
         unfinished(https, trusted) as slow,
         ExitStack() as stack,
     ):
-
-        def visitor(**options: Any) -> Visitor:
-            forged = {"X-Forwarded-For": "192.0.2.1", "Forwarded": "for=192.0.2.1"}
-            options |= {"patience": PATIENCE, "ssl": trusted, "additional_headers": forged}
-            return stack.enter_context(Visitor(https, **options))
-
+        forged = {"X-Forwarded-For": "192.0.2.1", "Forwarded": "for=192.0.2.1"}
+        options = {"patience": PATIENCE, "ssl": trusted, "additional_headers": forged}
+        visit = partial(Visitor, https, **options)
         for _ in range(2 * SOFT):
             stack.enter_context(socket.create_connection((HOST, port), timeout=10))
-        first = visitor(link=EXPERIMENT)
-        verb = "Trained earlier"
-        first.wait_for("the kept result", lambda: is_finished(first, verb))
-        say(f"found the result again after a restart, with {server.process.num_fds()} open files")
-        trains = visitor(link=f"{EXPERIMENT}&steps=5000&n_seeds=8", source_address=(ELSEWHERE, 0))
+        first = stack.enter_context(visit(link=EXPERIMENT))
+        first.wait_for("the kept result", lambda: first.says("Trained earlier"))
+        link = f"{EXPERIMENT}&steps=5000&n_seeds=8"
+        trains = stack.enter_context(visit(link=link, source_address=(ELSEWHERE, 0)))
         trains.press("train")
         trains.wait_for("the first steps", lambda: trains.progress() > 0)
-        owner = visitor(page="owner")
+        owner = stack.enter_context(visit(page="owner"))
         owner.set("owner_secret", SECRET)
         owner.press("owner_sign_in")
         owner.wait_for("what trains", lambda: owner.has("owner_address"))
-        addresses = list(owner.find("owner_address").options)
-        assert addresses == [f"{ELSEWHERE}: 1"], addresses
-        for one in (first, trains, owner):
-            assert not one.exceptions, one.exceptions
+        assert list(owner.find("owner_address").options) == [f"{ELSEWHERE}: 1"]
+        assert not [*first.exceptions, *trains.exceptions, *owner.exceptions]
         assert n_kept(https, 600, MANY) == 500
         while slow.recv(4096):
             pass
     say("trained through the proxies, which name and count addresses and end unfinished requests")
 
 
-def check_refusal(image: Dockerfile, folder: Path) -> None:
-    """A setting that is not allowed."""
-    log = folder / "log"
-    (port,) = free_ports(1)
-    changes = {"STREAMLIT_SERVER_PORT": str(port), "ATTNKIT_MAX_STEPS": "many"}
-    box = start(image, folder, changes, log)
-    try:
-        assert box.wait(timeout=PATIENCE) != 0
-    finally:
-        box.kill()
-        box.wait()
-    assert "ATTNKIT_MAX_STEPS" in log.read_text(encoding="utf-8")
-
-
-def copy_app(image: Dockerfile, folder: Path) -> None:
-    """What the Dockerfile copies, as it lies here."""
+def copy_app(image, folder):
+    """Copy what the Dockerfile copies, as it lies here."""
     for source, target in image.copied:
         found = ROOT / source
         if found.is_dir():
@@ -251,20 +191,13 @@ def copy_app(image: Dockerfile, folder: Path) -> None:
             shutil.copy(found, folder / target)
 
 
-def is_well(image: Dockerfile, port: int) -> bool:
-    """What the image's health check says."""
-    command = [sys.executable, *image.health[1:]]
-    environment = {"STREAMLIT_SERVER_PORT": str(port)}
-    return not subprocess.run(command, env=environment, capture_output=True, check=False).returncode
+def log_of(folder):
+    """Return all that the box has written on standard output and standard error."""
+    return (folder / "log").read_text(encoding="utf-8")
 
 
-def is_finished(visitor: Visitor, verb: str = "Finished: ") -> bool:
-    """Whether the page shows a finished experiment."""
-    return any(text.startswith(verb) for text in visitor.texts())
-
-
-def say(text: str) -> None:
-    """One line for whoever watches."""
+def say(text):
+    """Write one line for whoever watches."""
     sys.stdout.write(f"{text}\n")
 
 

@@ -1,7 +1,5 @@
 """The proxies of docs/hosting.md in front of a hosted copy, without a container engine."""
 
-from __future__ import annotations
-
 import os
 import re
 import select
@@ -9,10 +7,7 @@ import socket
 import ssl
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
-from typing import Any
 
 import yaml
 from dockerfile import ROOT
@@ -26,25 +21,24 @@ SITE = "class.example.org"
 """Name of the machine in docs/hosting.md."""
 
 
-def services(variables: Mapping[str, str]) -> dict[str, Any]:
+def services(variables):
     """Return the services of the compose file with their variables replaced.
 
     Raises:
         KeyError: If a variable without a default has no value.
     """
-    text = (FOLDER / "compose.yaml").read_text(encoding="utf-8")
 
-    def value(found: re.Match[str]) -> str:
+    def value(found):
         name, default = found["name"], found["default"]
         return variables[name] if default is None else variables.get(name, default)
 
+    text = (FOLDER / "compose.yaml").read_text(encoding="utf-8")
     pattern = r"\$\{(?P<name>\w+)(?::-(?P<default>[^}]*)|:\?[^}]*)?\}"
-    found: dict[str, Any] = yaml.safe_load(re.sub(pattern, value, text))["services"]
-    return found
+    return yaml.safe_load(re.sub(pattern, value, text))["services"]
 
 
 @contextmanager
-def proxies(upstream: int, folder: Path) -> Iterator[tuple[int, ssl.SSLContext]]:
+def proxies(upstream, folder):
     """Start HAProxy and Caddy with our files; yield the port for HTTPS, and what trusts it.
 
     A Caddy before 2.7, as Debian's, does not speak HAProxy's protocol. It sees the visitors'
@@ -70,87 +64,67 @@ def proxies(upstream: int, folder: Path) -> Iterator[tuple[int, ssl.SSLContext]]
         (wrappers,) = re.findall(r"\t\tlistener_wrappers \{.*?\n\t\t\}\n", caddyfile, re.DOTALL)
         caddy_changes[wrappers] = ""
         haproxy_changes["send-proxy-v2"] = "source 0.0.0.0 usesrc clientip"
-    caddyfile = changed("Caddyfile", caddy_changes, folder)
-    configuration = changed("haproxy.cfg", haproxy_changes, folder)
-    root, deadline = folder / "caddy/pki/authorities/local/root.crt", time.monotonic() + 60
+    caddyfile = changed(FOLDER / "Caddyfile", caddy_changes, folder)
+    configuration = changed(FOLDER / "haproxy.cfg", haproxy_changes, folder)
+    root = folder / "caddy/pki/authorities/local/root.crt"
     with (
         running(["caddy", "run", "--config", caddyfile, "--adapter", "caddyfile"], folder),
         running(["haproxy", "-f", configuration], folder),
     ):
-        while not (root.exists() and answers(https, root)):
-            if time.monotonic() > deadline:
-                logs = [log.read_text(encoding="utf-8") for log in folder.glob("*.log")]
-                raise AssertionError("\n".join(["the proxies did not start:", *logs]))
-            time.sleep(0.1)
-        yield https, ssl.create_default_context(cafile=str(root))
+        yield https, trusted_by(https, root, HOST, folder)
 
 
 @contextmanager
-def nginx(upstream: int, folder: Path) -> Iterator[tuple[int, ssl.SSLContext]]:
+def nginx(upstream, folder):
     """Start nginx with the lines of docs/hosting.md; yield its port, and what trusts it.
 
     Args:
         upstream: Port of the hosted copy.
         folder: Where nginx keeps its files.
     """
-    (port,) = free_ports(1)
-    certificate, key, began = folder / "own.pem", folder / "own.key", time.monotonic()
+    (port,), certificate, key = free_ports(1), folder / "own.pem", folder / "own.key"
     command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
     command += ["-nodes", "-keyout", str(key), "-out", str(certificate), "-days", "2"]
     subject = ["-subj", f"/CN={SITE}", "-addext", f"subjectAltName=DNS:{SITE}"]
     subprocess.run([*command, *subject], check=True, capture_output=True)
-    text = (FOLDER.parent / "hosting.md").read_text(encoding="utf-8")
-    (lines,) = re.findall(r"```nginx\n(.*?)```", text, re.DOTALL)
+    page = (FOLDER.parent / "hosting.md").read_text(encoding="utf-8")
+    (lines,) = re.findall(r"```nginx\n(.*?)```", page, re.DOTALL)
+    kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    folders = "".join(f"{kind}_temp_path {folder}/{kind};\n" for kind in kinds)
+    (folder / "lines").write_text(
+        f"daemon off;\npid {folder}/pid;\nevents {{}}\n"
+        f"http {{\naccess_log off;\n{folders}{lines}}}\n",
+        encoding="utf-8",
+    )
     changes = {
         "listen 443": f"listen {HOST}:{port}",
         "/etc/ssl/class.example.org.pem": str(certificate),
         "/etc/ssl/private/class.example.org.key": str(key),
         "127.0.0.1:8501": f"{HOST}:{upstream}",
     }
-    folders = "".join(
-        f"{kind}_temp_path {folder}/{kind};\n"
-        for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-    )
-    lines = f"http {{\naccess_log off;\n{folders}{replaced(lines, changes)}}}\n"
-    configuration = folder / "nginx.conf"
-    configuration.write_text(
-        f"daemon off;\npid {folder}/pid;\nevents {{}}\n{lines}", encoding="utf-8"
-    )
-    with running(["nginx", "-c", str(configuration), "-e", "stderr"], folder):
-        while not answers(port, certificate, SITE):
-            if time.monotonic() > began + 60:
-                raise AssertionError((folder / "nginx.log").read_text(encoding="utf-8"))
-            time.sleep(0.05)
-        yield port, ssl.create_default_context(cafile=str(certificate))
+    configuration = changed(folder / "lines", changes, folder)
+    with running(["nginx", "-c", configuration, "-e", "stderr"], folder):
+        yield port, trusted_by(port, certificate, SITE, folder)
 
 
-def replaced(text: str, changes: Mapping[str, str]) -> str:
-    """Return a text in which some texts are replaced once."""
+def changed(path, changes, folder):
+    """Write a file with some of its texts replaced once into a folder, and return its path."""
+    text = path.read_text(encoding="utf-8")
     for old, new in changes.items():
         assert old in text, f"no {old!r} in {text}"
         text = text.replace(old, new, 1)
-    return text
-
-
-def changed(name: str, changes: Mapping[str, str], folder: Path) -> str:
-    """Write a file of ours with some of its texts replaced once, and return its path."""
-    text = replaced((FOLDER / name).read_text(encoding="utf-8"), changes)
-    (folder / name).write_text(text, encoding="utf-8")
-    return str(folder / name)
+    (folder / path.name).write_text(text, encoding="utf-8")
+    return str(folder / path.name)
 
 
 @contextmanager
-def running(command: Sequence[str], folder: Path) -> Iterator[None]:
+def running(command, folder):
     """Run one of the proxies, with the variables of its service and a log in the folder."""
     service = services({"ATTNKIT_HOST": HOST}).get(command[0], {})
     folders = {"XDG_DATA_HOME": str(folder), "XDG_CONFIG_HOME": str(folder)}
     with (folder / f"{command[0]}.log").open("wb") as log:
-        process = subprocess.Popen(
-            command,
-            env={**os.environ, **service.get("environment", {}), **folders},
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
+        environment = {**os.environ, **service.get("environment", {}), **folders}
+        process = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT)
     try:
         yield
     finally:
@@ -158,21 +132,23 @@ def running(command: Sequence[str], folder: Path) -> Iterator[None]:
         process.wait()
 
 
-def answers(port: int, root: Path, name: str = HOST) -> bool:
-    """Return whether something at a port speaks TLS with a certificate that this root trusts."""
-    context = ssl.create_default_context(cafile=str(root))
-    try:
-        with (
-            socket.create_connection((HOST, port), 5) as connection,
-            context.wrap_socket(connection, server_hostname=name),
-        ):
-            return True
-    except OSError:
-        return False
+def trusted_by(port, certificate, name, folder):
+    """Return what trusts the proxy at a port, as soon as it answers with its certificate."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        with suppress(OSError):
+            context = ssl.create_default_context(cafile=str(certificate))
+            with (
+                socket.create_connection((HOST, port), 5) as connection,
+                context.wrap_socket(connection, server_hostname=name),
+            ):
+                return context
+        time.sleep(0.05)
+    raise AssertionError([log.read_text(encoding="utf-8") for log in folder.glob("*.log")])
 
 
 @contextmanager
-def unfinished(port: int, context: ssl.SSLContext) -> Iterator[ssl.SSLSocket]:
+def unfinished(port, context):
     """Open a connection whose header does not end."""
     with (
         socket.create_connection((HOST, port), 60) as connection,
@@ -182,7 +158,7 @@ def unfinished(port: int, context: ssl.SSLContext) -> Iterator[ssl.SSLSocket]:
         yield inside
 
 
-def n_kept(port: int, n: int, source: str) -> int:
+def n_kept(port, n, source):
     """Return how many of so many new connections of one address are not closed for a second."""
     with ExitStack() as stack:
         closed, n_open = select.poll(), 0
@@ -195,13 +171,10 @@ def n_kept(port: int, n: int, source: str) -> int:
         return n_open - len(closed.poll(0))
 
 
-def free_ports(n: int) -> list[int]:
+def free_ports(n):
     """Return ports that nobody listens on."""
-    probes = [socket.socket() for _ in range(n)]
-    try:
+    with ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(n)]
         for probe in probes:
             probe.bind((HOST, 0))
-        return [int(probe.getsockname()[1]) for probe in probes]
-    finally:
-        for probe in probes:
-            probe.close()
+        return [probe.getsockname()[1] for probe in probes]

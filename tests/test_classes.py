@@ -1,9 +1,14 @@
-"""How the guesses of classes are counted, against a plain model, and their limits."""
+"""Classes of a hosted copy: how guesses are counted, limits, and a class on a real server."""
 
+import re
 from collections import Counter
+from contextlib import ExitStack
 
+import pytest
+from crowd import SMALL, hosted
 from hypothesis import given
 from hypothesis import strategies as st
+from visitor import Visitor
 
 from attnkit.service import classes as module
 from attnkit.service.classes import Classes
@@ -78,3 +83,36 @@ def test_a_visitor_finds_the_class_begun_last_with_a_lesson_again(monkeypatch):
     assert classes.begun("lesson", "bert") is None
     classes.begin("lesson", "school", "bert")
     assert classes.begun("lesson", "anna") is old  # the server forgot the one used longest ago
+
+
+@pytest.mark.server
+def test_a_class_of_three_guesses_trains_and_sees_the_result():
+    """A teacher begins a class, two pupils guess and train, and all see who guessed right."""
+    with hosted() as server, ExitStack() as tabs:
+
+        def visit(link, page=""):
+            return tabs.enter_context(Visitor(server.port, link, page))
+
+        begun = visit("lesson=1_two_spaces", "guide")
+        begun.press("begin_class")
+        pupils_code = begun.elements("code")[0].code_text.rpartition("=")[2]
+        pages = [link.url for link in begun.elements("link_button") if "class=" in link.url]
+        teacher = visit(f"{SMALL}&class={pages[0].rpartition('=')[2]}")
+        pupils = [visit(f"{SMALL}&class={pupils_code}") for _ in range(2)]
+        for pupil, option in zip(pupils, (0, -1), strict=True):  # QKV, and none of them
+            assert pupil.find("train").disabled
+            (key,) = (key for key in pupil.user_keys() if key.startswith("guess_"))
+            pupil.set(key, [pupil.find(key).options[option].content])
+        teacher.wait_for("the guesses", lambda: re.search(r"\*\*2\*\* have", said(teacher)))
+        for tab in (*pupils, teacher):  # so few steps solve nothing
+            tab.press("train")
+            tab.wait_for(
+                "the judgement", lambda tab=tab: re.search(r"\*\*1 of 2 in your class", said(tab))
+            )
+            assert tab.exceptions == []
+        assert "experiment finished" in server.log()
+
+
+def said(tab):
+    """Return all texts of a page."""
+    return "\n".join(tab.texts())

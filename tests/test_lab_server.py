@@ -26,11 +26,9 @@ PATIENCE = 120.0
 """Seconds after which anything here has failed."""
 
 
+@pytest.mark.long(seconds=15)
 def test_live_data_alone_come_by_themselves_until_the_end(port):
-    """A tick sends some kilobytes without code or widgets; a picker afterwards the board only.
-
-    It takes more than 5 s, because it waits for the end of a training that can be watched.
-    """
+    """A tick sends some kilobytes without code or widgets; a picker afterwards the board only."""
     steps = 20_000  # a fast machine takes some seconds
     link = urlencode({**SMALL, "steps": str(steps), "n_entries": "4"})
     with Visitor(port, link) as visitor:
@@ -51,9 +49,7 @@ def test_live_data_alone_come_by_themselves_until_the_end(port):
         visitor.wait_for("ticks", has_ticked)
         assert visitor.bytes_received - before[0] < 25_000 * len(ticks)
         assert early < visitor.evaluated_to() < steps
-        visitor.wait_for(
-            "the end", lambda: any(text.startswith("Finished") for text in visitor.texts())
-        )
+        visitor.wait_for("the end", lambda: visitor.says("Finished"))
         visitor.wait_until_idle()
         assert not visitor.ticking
         _, accuracy = visitor.curves()["QKV"]
@@ -62,7 +58,7 @@ def test_live_data_alone_come_by_themselves_until_the_end(port):
         n_before = len(visitor.changes)
         visitor.set("seed_0_1", "seed 0")
         assert visitor.run.fragments
-        assert {key for _, key in visitor.changes[n_before:]} <= {"board"}
+        assert set(visitor.changes[n_before:]) <= {"board"}
         assert visitor.exceptions == []
 
 
@@ -93,10 +89,7 @@ def all_ended(processes):
 
 @own_server
 def test_the_command_serves_until_ctrl_c_and_leaves_no_process():
-    """The address is one line, with the base path that a variable of Streamlit names.
-
-    The exit code is that of all interrupted commands.
-    """
+    """One line names the address, with the base path that a variable of Streamlit names."""
     port = launch.choose_port(launch.HOST, None)
     environment = {n: value for n, value in os.environ.items() if not n.startswith("COVERAGE")}
     environment["STREAMLIT_SERVER_BASE_URL_PATH"] = "attn"
@@ -109,26 +102,22 @@ def test_the_command_serves_until_ctrl_c_and_leaves_no_process():
         text=True,
     ) as command:
         address = f"http://127.0.0.1:{port}/attn"
-        assert command.stdout.readline() == f"attnkit: {address} (Ctrl-C ends it)\n"
+        assert command.stdout.readline().startswith(f"attnkit: {address} (")
         assert answers(f"{address}/_stcore/health")
         children = psutil.Process(command.pid).children(recursive=True)
         command.send_signal(signal.SIGINT)
         output, errors = command.communicate(timeout=PATIENCE)
-    assert command.returncode == 130
-    assert output == ""
+    assert (command.returncode, output) == (130, "")
     assert errors.splitlines()[-1] == "attnkit: interrupted"
     assert "Traceback" not in errors
-    assert "INFO" not in errors
     assert children
     assert all_ended(children)
 
 
 @own_server
+@pytest.mark.long(seconds=10)
 def test_the_lab_in_python_shows_a_result_and_stops(monkeypatch):
-    """Its address has the experiment's link, the store has the result, and a notebook a link.
-
-    It ends because its standard input does, as it does when this process is killed.
-    """
+    """It ends because its standard input does, as it does when this process is killed."""
     experiment = Experiment(task="mutual", steps=20, n_seeds=1, sharing=["QKV"])
     of_other_tests = set(psutil.Process().children(recursive=True))
     lab = ak.lab(ak.train(experiment, "cpu"), open_browser=False)
@@ -136,12 +125,8 @@ def test_the_lab_in_python_shows_a_result_and_stops(monkeypatch):
         server, _, link = lab.address.partition("/?")
         assert "task=mutual" in link
         assert lab.is_running
-        assert lab.address.replace("&", "&amp;") in lab._repr_html_()
         with Visitor(int(server.rpartition(":")[2]), link=link, patience=PATIENCE) as visitor:
-            visitor.wait_for(
-                "the stored result",
-                lambda: any(text.startswith("Trained earlier") for text in visitor.texts()),
-            )
+            visitor.wait_for("the stored result", lambda: visitor.says("Trained earlier"))
         children = set(psutil.Process().children(recursive=True)) - of_other_tests
         with monkeypatch.context() as patch:
             patch.setattr(subprocess.Popen, "terminate", None)
@@ -155,7 +140,7 @@ def test_the_lab_in_python_shows_a_result_and_stops(monkeypatch):
 
 
 @own_server
-@pytest.mark.long
+@pytest.mark.long(seconds=10)
 def test_a_lab_ends_with_its_python_process():
     """A Python process that is killed ends nothing itself, and the dashboard ends all the same."""
     code = """
@@ -180,7 +165,7 @@ def test_a_lab_ends_with_its_python_process():
 
 @own_server
 def test_a_dashboard_that_does_not_start_says_why(monkeypatch):
-    """The error has the last line of its messages."""
+    """The error has the last line of its messages, which names the setting."""
     monkeypatch.setenv("ATTNKIT_MAX_STEPS", "many")
-    with pytest.raises(RuntimeError, match="did not start: attnkit: error: ATTNKIT_MAX_STEPS"):
+    with pytest.raises(RuntimeError, match="ATTNKIT_MAX_STEPS.*'many'"):
         ak.lab(open_browser=False)

@@ -14,7 +14,9 @@ from starlette.datastructures import Headers
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
+from attnkit.service.foreign_logs import Repetitions
 from attnkit.service.server import server_settings
+from attnkit.ui.server import guard as module
 from attnkit.ui.server.guard import Guard
 
 pytestmark = pytest.mark.server
@@ -35,6 +37,7 @@ def guarded(monkeypatch):
     monkeypatch.setenv("ATTNKIT_HOSTED", "true")
     monkeypatch.setenv("ATTNKIT_ADDRESS_HEADER", "X-Forwarded-For")
     server_settings.cache_clear()
+    monkeypatch.setattr(module, "_CLOSED", Repetitions(lambda *_: None, lambda *_: None))
     (port,), guard = free_ports(1), Guard(told, "'self'")
     options = uvicorn.Config(guard, HOST, port, lifespan="off", proxy_headers=False, log_level=50)
     server = uvicorn.Server(options)
@@ -48,6 +51,7 @@ def guarded(monkeypatch):
     thread.join()
 
 
+@pytest.mark.long(seconds=2)
 @pytest.mark.skipif(
     not (shutil.which("nginx") or os.environ.get("CI")),
     reason="no nginx on this machine (Debian's package `nginx-light`)",

@@ -16,6 +16,17 @@ from attnkit.service.thread_turns import ThreadTurns
 from attnkit.ui.server import turns
 
 
+def run_all(threads, until=lambda: None):
+    """Start threads one after the other, call a function, and wait until all have ended."""
+    for thread in threads:
+        thread.start()
+        time.sleep(0.001)
+    until()
+    for thread in threads:
+        thread.join(30)
+    assert not any(thread.is_alive() for thread in threads)
+
+
 @pytest.mark.parametrize("addresses", ["abcd", "a"])
 def test_few_work_at_once_and_everybody_comes(seed, addresses):
     """Nobody is left over, and no turn is left unused."""
@@ -33,18 +44,8 @@ def test_few_work_at_once_and_everybody_comes(seed, addresses):
             working.remove(address)
         given.end(address, member, pause)
 
-    threads = [
-        threading.Thread(
-            target=work,
-            args=(draw.choice(addresses), draw.choice(range(40)), draw.uniform(0, 0.01)),
-        )
-        for _ in range(60)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    assert not any(thread.is_alive() for thread in threads)
+    drawn = [(draw.choice(addresses), draw.randrange(40), draw.uniform(0, 0.01)) for _ in range(60)]
+    run_all([threading.Thread(target=work, args=one) for one in drawn])
     assert max(numbers) == 3
 
 
@@ -60,12 +61,7 @@ def test_whoever_has_used_least_comes_next():
 
     threads = [threading.Thread(target=wait, args=("busy", str(n))) for n in range(5)]
     threads.append(threading.Thread(target=wait, args=("new", "0")))
-    for thread in threads:
-        thread.start()
-        time.sleep(0.01)
-    given.end("busy", "0", 3.0)
-    for thread in threads:
-        thread.join(30)
+    run_all(threads, lambda: given.end("busy", "0", 3.0))
     assert order[0] == "new"
     assert order.count("busy") == 5
 

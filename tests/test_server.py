@@ -20,10 +20,7 @@ def of(**given):
 
 
 def test_a_copy_is_a_laptop_until_one_variable_makes_it_a_hosted_one():
-    """Then it has smaller limits in everything that costs others, and lines of log.
-
-    An empty variable is none, as forms of hosts send every field.
-    """
+    """Then limits of everything that costs others are smaller; an empty variable is none."""
     own = ServerSettings()
     for environment in (
         {},
@@ -68,10 +65,7 @@ def test_a_value_that_is_not_allowed_names_its_variable_and_secrets_are_never_sh
 
 
 def test_default_experiments_are_trained_and_kept_on_a_hosted_copy():
-    """What every visitor can train: its snapshot and the numbers of its models.
-
-    One result is a small share of the store: nobody flushes what others trained with a few.
-    """
+    """One result is a small share of the store: nobody flushes what others trained with a few."""
     hosted = of(hosted="true")
     assert hosted.result_megabytes <= 0.02 * hosted.store_megabytes
     for task in TASKS:
@@ -104,12 +98,8 @@ def table_row(name):
     """Return the row of a setting."""
     own, hosted = (of(hosted=yes).model_dump()[name] for yes in ("", "true"))
     cells = [
-        f"{value:,.0f}"
-        if isinstance(value, (int, float)) and not isinstance(value, bool)
-        else ""
-        if name == "owner_secret"
-        else str(value).lower()
-        for value in (own, hosted)
+        f"{value:,.0f}" if type(value) in (int, float) else str(value).lower()
+        for value in ([""] * 2 if name == "owner_secret" else (own, hosted))
     ]
     description = ServerSettings.model_fields[name].description
     return f"| `{PREFIX}{name.upper()}` | {description} | {cells[0]} | {cells[1]} |"

@@ -67,29 +67,12 @@ def test_addresses_are_understood_in_all_forms_that_proxies_write(monkeypatch, s
         )
         before = draw.choice(("", "unknown, ", f"{FORGED}, ", f"for={FORGED}, ", 'for="[, ', ";,,"))
         assert address(before + written(draw, true)) == expected, (seed, before, true)
+    wrong = 'unknown|for=unknown|for=_hidden|for="_hidden:12"|for=|by=1.2.3.4|1.2.3.4:|1.2.3:80'
+    wrong += f'|[::1|::1]:80|[]:80|1.2.3.4:x|for={FORGED};for={TRUE}|host="a;for={FORGED}'
     for _ in range(300):
-        last = draw.choice(
-            (
-                *(
-                    "unknown",
-                    "for=unknown",
-                    "for=_hidden",
-                    'for="_hidden:12"',
-                    "for=",
-                    "by=1.2.3.4",
-                ),
-                *(f"for={FORGED};for={TRUE}", f'host="a;for={FORGED}', "1.2.3.4:", "1.2.3:80"),
-                *(
-                    "[::1",
-                    "::1]:80",
-                    "[]:80",
-                    "1.2.3.4:x",
-                    " " * 5000 + "=",
-                    "for=" + " " * 5000 + '"',
-                ),
-                "".join(draw.choices('[]:.;="1fo r', k=draw.randrange(12))) + "?",
-            )
-        )
+        noise = "".join(draw.choices('[]:.;="1fo r', k=draw.randrange(12))) + "?"
+        spaces = draw.choice((" " * 5000 + "=", "for=" + " " * 5000 + '"'))
+        last = draw.choice((*wrong.split("|"), spaces, noise))
         assert address(f"{FORGED}, {last}") == PEER, (seed, last)
 
 
@@ -146,12 +129,11 @@ def test_only_a_browser_on_this_machine_is_local(seed):
     assert not local(("host", "localhost:7580"))  # no browser
 
 
-@pytest.mark.server
-def test_what_a_page_asks_for_counts_for_its_address_on_hosted_copies(tmp_path):
+@pytest.mark.parametrize(("hosted", "expected"), [("true", "127.0.0.1"), ("false", "")])
+def test_what_a_page_asks_for_counts_for_its_address_on_hosted_copies(tmp_path, hosted, expected):
     """On one's own machine no limits of an address apply."""
-    for hosted, expected in {"true": "127.0.0.1", "false": ""}.items():
-        with idle_service(tmp_path, hosted=hosted):
-            tab = visit(task="phonebook", n_seeds="1", steps="50")
-            tab.button(key="train").click()
-            show(tab)
-            assert [row["address"] for row in training_service().overview()] == [expected]
+    with idle_service(tmp_path, hosted=hosted):
+        tab = visit(task="phonebook", n_seeds="1", steps="50")
+        tab.button(key="train").click()
+        show(tab)
+        assert [row["address"] for row in training_service().overview()] == [expected]

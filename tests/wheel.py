@@ -1,11 +1,9 @@
 """Build of the wheel, and its use as a stranger would: `python tests/wheel.py`.
 
-It builds the source distribution and the wheel, checks them, and installs the wheel into a clean
-environment outside of the repository. There the dashboard is served and a real browser trains, and
-the command line trains and tests a claim. Needs the extra `dev` and Chromium, which .ci/run has.
+It builds the wheel and installs it into a clean environment outside of the repository. There the
+command line trains, and the dashboard is served. `--long` builds and checks the source distribution
+first, tests a claim, and trains in a real browser. Needs the extra `dev`, and then Chromium.
 """
-
-from __future__ import annotations
 
 import json
 import os
@@ -17,14 +15,9 @@ import tempfile
 import threading
 import time
 import zipfile
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-
-from browsing import chromium
-from lab_browsing import open_lab, press, visitor_page, wait_for_figure
-from playwright.sync_api import sync_playwright
-from visitors import Visitors
+from urllib.request import urlopen
 
 import attnkit
 
@@ -36,79 +29,65 @@ PATIENCE = 300.0
 """Seconds after which a step has failed."""
 
 
-def main() -> None:
-    """Build, check, install, train, test a claim, and serve."""
-    check_tag()
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        wheel = build(folder / "dist")
-        python = install(wheel, folder / "environment")
-        place = folder / "elsewhere"
-        place.mkdir()
-        use_commands(python.with_name("attnkit"), place)  # compiles the kernel, once
-        serve_and_train(python.with_name("attnkit"), place)
-
-
-def check_tag() -> None:
-    """Compare the version with the tag of this commit, if it has one that names a version."""
+def main():
+    """Build, install, train, serve; with `--long` also what takes minutes."""
+    is_long, began = "--long" in sys.argv, time.monotonic()
     found = run("git", "tag", "--points-at", "HEAD", "--list", "v*", folder=ROOT).split()
     allowed = [f"v{attnkit.__version__}"]
     assert found in ([], allowed), f"tags {found} of this commit, allowed {allowed}"
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        wheel = build("--wheel", folder / "direct")
+        if is_long:
+            check_distributions(wheel, folder / "dist")
+        command, place = install(wheel, folder / "environment"), folder / "elsewhere"
+        place.mkdir()
+        settings = ["--sharing", "QKV,Q=K", "--seeds", "2", "--steps", str(STEPS)]
+        document = json.loads(run(command, "train", *settings, "--json", "-", folder=place))
+        assert len(document["runs"]) == 4
+        if is_long:
+            use_commands(command, place)
+        with serving(command, place) as address:
+            with urlopen(f"{address}/_stcore/health", timeout=PATIENCE) as answer:
+                assert answer.read() == b"ok"
+            if is_long:
+                train_in_browser(address)
+    say(f"built, installed and used the wheel in {time.monotonic() - began:.0f} s")
 
 
-def build(folder: Path) -> Path:
-    """Build both distributions and check them; the wheel of the source distribution is the same."""
-    began = time.monotonic()
-    # Without --wheel it is built from the source distribution; without isolation no download.
-    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT)
-    (wheel,), (source,) = folder.glob("*.whl"), folder.glob("*.tar.gz")
-    run(sys.executable, "-m", "twine", "check", "--strict", wheel, source)
-    direct = folder / "direct"
-    run(sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", direct, ROOT)
-    assert contents(next(direct.glob("*.whl"))) == contents(wheel)
-    megabytes = wheel.stat().st_size / 1e6
-    say(f"built a wheel of {megabytes:.1f} MB in {time.monotonic() - began:.0f} s")
+def build(kind, folder):
+    """Build what a flag of `build` says, and return the wheel; without isolation no download."""
+    run(sys.executable, "-m", "build", "--no-isolation", *kind.split(), "--outdir", folder, ROOT)
+    (wheel,) = folder.glob("*.whl")
     return wheel
 
 
-def contents(wheel: Path) -> dict[str, int]:
+def check_distributions(direct, folder):
+    """Check both distributions; the wheel of the source distribution is the same."""
+    wheel = build("", folder)
+    run(sys.executable, "-m", "twine", "check", "--strict", *folder.iterdir())
+    assert contents(direct) == contents(wheel)
+
+
+def contents(wheel):
     """Return the files of a wheel with their checksums."""
     with zipfile.ZipFile(wheel) as opened:
         return {file.filename: file.CRC for file in opened.infolist()}
 
 
-def install(wheel: Path, folder: Path) -> Path:
-    """Install the wheel with the pinned versions of its dependencies; return the interpreter."""
-    began = time.monotonic()
+def install(wheel, folder):
+    """Install the wheel with the pinned versions of its dependencies; return its command."""
     uv = [sys.executable, "-m", "uv", "--quiet"]
     run(*uv, "venv", "--python", sys.executable, folder)
-    python = folder / ("Scripts" if os.name == "nt" else "bin") / "python"
+    commands = folder / ("Scripts" if os.name == "nt" else "bin")
     pins = ["--constraint", ROOT / "requirements.txt"]
-    run(*uv, "pip", "install", "--python", python, *pins, wheel)
-    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    say(f"installed {size / 1e6:,.0f} MB in {time.monotonic() - began:.0f} s")
-    return python
-
-
-def serve_and_train(command: Path, place: Path) -> None:
-    """Serve the dashboard from the wheel, train in a real browser, and end it with Ctrl-C."""
-    began = time.monotonic()
-    with serving(command, place) as address, sync_playwright() as playwright:
-        say(f"serves {address} after {time.monotonic() - began:.0f} s")
-        browser = chromium(playwright)
-        with visitor_page(Visitors(browser)) as page:
-            open_lab(page, address, f"?{LINK}")
-            press(page, "train")
-            wait_for_figure(page, STEPS, STEPS)
-            page.locator("a[href$='/questions']").first.click()
-            page.get_by_role("heading", name="Questions").first.wait_for()
-        browser.close()
-    say(f"a browser has trained and seen another page after {time.monotonic() - began:.0f} s")
+    run(*uv, "pip", "install", "--python", commands / "python", *pins, wheel)
+    return commands / "attnkit"
 
 
 @contextmanager
-def serving(command: Path, place: Path) -> Iterator[str]:
-    """Serve the dashboard in a folder without the repository, and yield the server's address."""
+def serving(command, place):
+    """Serve the dashboard in a folder without the repository until Ctrl-C; yield its address."""
     with subprocess.Popen(
         [command, "--no-browser"],
         cwd=place,
@@ -116,7 +95,6 @@ def serving(command: Path, place: Path) -> Iterator[str]:
         stdout=subprocess.PIPE,
         text=True,
     ) as server:
-        assert server.stdout is not None
         late = threading.Timer(PATIENCE, server.kill)  # otherwise CI would wait for ever
         late.start()
         line = server.stdout.readline()
@@ -130,30 +108,44 @@ def serving(command: Path, place: Path) -> Iterator[str]:
         assert server.wait(PATIENCE) == 130
 
 
-def use_commands(command: Path, place: Path) -> None:
-    """Train and test a claim on the command line of the wheel."""
-    began = time.monotonic()
-    settings = ["--sharing", "QKV,Q=K", "--seeds", "2", "--steps", str(STEPS)]
-    document = json.loads(run(command, "train", *settings, "--json", "-", folder=place))
-    assert len(document["runs"]) == 4
+def train_in_browser(address):
+    """Train in a real browser, and see another page."""
+    from browsing import chromium
+    from lab_browsing import open_lab, press, visitor_page, wait_for_figure
+    from playwright.sync_api import sync_playwright
+    from visitors import Visitors
+
+    with sync_playwright() as playwright:
+        browser = chromium(playwright)
+        with visitor_page(Visitors(browser)) as page:
+            open_lab(page, address, f"?{LINK}")
+            press(page, "train")
+            wait_for_figure(page, STEPS, STEPS)
+            page.locator("a[href$='/questions']").first.click()
+            page.get_by_role("heading", name="Questions").first.wait_for()
+        browser.close()
+
+
+def use_commands(command, place):
+    """Test a claim, and see the error of a command that needs the repository."""
     report = place / "claims.json"
     run(command, "claims", CLAIM, "--quick", "--json", report, folder=place)
     (claim,) = json.loads(report.read_text(encoding="utf-8"))["claims"]
+    assert claim["verdict"]
     bench = subprocess.run(
         [command, "bench"], cwd=place, env=environment(place), stderr=subprocess.PIPE
     )
     assert (bench.returncode, bench.stderr.count(b"\n")) == (2, 1), bench.stderr
-    say(f"trained, and {CLAIM} {claim['verdict']}, in {time.monotonic() - began:.0f} s")
 
 
-def environment(place: Path) -> dict[str, str]:
+def environment(place):
     """Return an environment that neither finds the repository nor keeps results of this user."""
     unset = ("PYTHONPATH", "VIRTUAL_ENV", "STREAMLIT_SERVER_PORT", "STREAMLIT_SERVER_ADDRESS")
     kept = {name: value for name, value in os.environ.items() if name not in unset}
     return {**kept, "ATTNKIT_STORE": str(place / "store")}
 
 
-def run(*command: str | Path, folder: Path | None = None) -> str:
+def run(*command, folder=None):
     """Run a command and return its output; its messages are shown only if it fails."""
     variables = {**os.environ, **uv_settings()} if folder is None else environment(folder)
     done = subprocess.run(
@@ -170,7 +162,7 @@ def run(*command: str | Path, folder: Path | None = None) -> str:
     return done.stdout
 
 
-def uv_settings() -> dict[str, str]:
+def uv_settings():
     """Return pip's settings of packages' places under the names that uv reads."""
     listed = subprocess.run(
         [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True
@@ -189,10 +181,9 @@ def uv_settings() -> dict[str, str]:
     }
 
 
-def say(text: str) -> None:
+def say(text):
     """Write one line for whoever watches."""
     sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":
