@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 from searching import briefly
 
 from attnkit.figures.curves import plot_metric as draw_metric
-from attnkit.ui import bundle, components
+from attnkit.foundation.language import reading
+from attnkit.ui import bundle
 from attnkit.ui.bundle import inline_script, script
 from attnkit.ui.cache import Cache
+from attnkit.ui.components import packed_once
 from attnkit.ui.markdown import plain
 from attnkit.ui.render_cache import (
     board,
@@ -37,17 +39,7 @@ MODULES = sorted(
     if file.name.endswith(".js")
 )
 COMPONENTS = [n for n in MODULES if re.search("^export default", script(n), re.MULTILINE)]
-DECLARED = re.compile(r"^(?:export default )?(?:async )?(?:function|class) (\w+)", re.MULTILINE)
-ASSIGNED = re.compile(r"^(?:const|let) (.+)", re.MULTILINE)
-
-
-def declared(source):
-    """Return the names that are declared at the top level."""
-    names = DECLARED.findall(source)
-    for line in ASSIGNED.findall(source):
-        before_values = re.split(r"[({\[]", line)[0]
-        names += re.findall(r"(?:^|, )(\w+) = ", before_values)
-    return names
+DECLARED = re.compile(r"^(?:export default )?(?:async )?(?:function|const|let) (\w+)", re.MULTILINE)
 
 
 def test_a_script_imports_nothing_and_declares_each_name_once():
@@ -55,7 +47,7 @@ def test_a_script_imports_nothing_and_declares_each_name_once():
     for name in MODULES:
         source = script(name)
         assert not re.search(r"^(import|export (?!default))", source, re.MULTILINE), name
-        names = declared(source)
+        names = DECLARED.findall(source)
         assert len(names) == len(set(names)) > 0, name
         assert len(re.findall("^export default", source, re.MULTILINE)) <= 1, name
     source = script("attention")
@@ -188,18 +180,36 @@ def test_of_one_snapshot_the_newest_drawings_are_kept(snapshot):
     assert made[-2:] == [-1, -1]
 
 
-def test_a_drawing_is_packed_once_and_bounded_by_its_bytes(monkeypatch):
-    """The least recently used go first; one that is too large is packed all the same."""
-    drawings = [{"text": number * "x"} for number in range(20, 24)]
-    cache, packed = Cache(10, 100, lambda one: len(one[1])), components.packed_once
-    monkeypatch.setattr(components, "_PACKED", cache)
-    kept = packed(drawings[1], lambda: drawings[1], "words")
-    assert kept == b'{"text":"%s"}' % (b"x" * 21)
-    assert packed(drawings[1], dict, "others") == packed({**drawings[1]}, dict) == b"{}"
-    for drawing in (drawings[0], drawings[2], drawings[3]):
-        packed(drawing, lambda drawing=drawing: drawing)
-        assert packed(drawings[1], dict, "words") is kept
-        assert cache.n_bytes <= 100
-    assert packed(drawings[0], dict) == b"{}"
-    assert len(packed([], lambda: {"text": "x" * 500})) > 500
-    assert packed(drawings[1], dict, "words") is kept  # nothing makes room for it
+def test_a_drawing_is_packed_once():
+    """For what it is drawn with, in the reader's language; packing is compact JSON."""
+    drawing, made = {"text": "é"}, []
+
+    def data():
+        made.append(drawing)
+        return drawing
+
+    kept = packed_once(drawing, data, "words")
+    assert kept == json.dumps(drawing, separators=(",", ":")).encode()
+    assert packed_once(drawing, data, "words") is kept
+    assert len(made) == 1
+    with reading("de"):
+        packed_once(drawing, data, "words")
+    packed_once(drawing, data, "others")
+    packed_once({**drawing}, data, "words")
+    assert len(made) == 4
+
+
+def test_a_cache_is_bounded_and_forgets_the_least_recently_used():
+    """By number and by bytes; what is too large for it is given back all the same."""
+    cache = Cache(3, 100, len)
+    for key in "abc":
+        cache.put(key, key * 20)
+    assert cache.get("a") == "a" * 20
+    cache.put("d", "d" * 20)
+    assert [key for key in "abcd" if cache.get(key)] == ["a", "c", "d"]
+    cache.put("e", "e" * 70)
+    assert [key for key in "acde" if cache.get(key)] == ["d", "e"]
+    assert cache.n_bytes == 90
+    assert cache.put("f", "f" * 500) == "f" * 500
+    assert [key for key in "def" if cache.get(key)] == ["d", "e"]
+    assert cache.n_bytes == 90
