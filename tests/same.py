@@ -22,5 +22,7 @@ def assert_same(one, other, *leave_out):
         assert len(one) == len(other)
         for pair in zip(one, other, strict=True):
             assert_same(*pair, *leave_out)
+    elif isinstance(other, float):
+        np.testing.assert_equal(one, other)  # NaN is the same as NaN
     else:
         assert one == other

@@ -124,10 +124,15 @@ def comparison(**changes):
 def test_ratios_are_of_the_same_round_and_reported():
     """Median, smallest and largest over rounds; the best baseline counts, growth is told."""
     found = comparison()
-    assert found.of_bound.rounds == (0.6, 0.8, 0.7)
-    assert found.over_loop.rounds == (3.0, 4.0, 3.5)
-    assert found.over_processes.rounds == (1.5, 2.0, 2.0)
-    assert found.over_peer is None
+    rounds = {name: ratio and ratio.rounds for name, ratio in found.ratios.items()}
+    assert rounds == {
+        "of_bound": (0.6, 0.8, 0.7),
+        "of_true_bound": None,
+        "over_clean_loop": (3.0, 4.0, 3.5),
+        "over_processes": (1.5, 2.0, 2.0),
+        "over_peer": None,
+        "bound_over_clean_loop": (5.0, 5.0, 5.0),
+    }
     assert str(Ratio((1.0, 3.0, 2.0))) == "2.00 (1.00–3.00)"
     report = Report(describe_machine(), [found, comparison(n_runs=60, memory=390.0)])
     text = report.to_markdown()

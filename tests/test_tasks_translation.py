@@ -28,7 +28,10 @@ def translations(draw):
 
 def read(task, tokens, labels):
     """Return (English, written so far, to be written) of one example, as their labels show them."""
-    shown = [label.short for label in task.label(tokens.numpy())]
+    labelled = task.label(tokens.numpy())
+    shown = [label.short for label in labelled]
+    written = labelled[task.n_source :]
+    assert [label.query for label in written] == [f"{label.short} →" for label in written]
     asked = [task.answer_text(label) for label in labels.tolist() if label != NOTHING]
     return shown[: task.n_source], shown[task.n_source :], asked
 
@@ -90,13 +93,3 @@ def test_pairs_are_drawn_in_passes(held_out):
     assert all(set(each) == set(rows) for each in passes)
     assert passes[0] != passes[1] != passes[2]
     assert len(set(rows[3 * n_pairs :])) == 7
-
-
-def test_labels_of_the_worked_example():
-    """As the docstring writes it, with more blanks."""
-    task = Translation()
-    place = task.pairs.index(("Cuba", "Kuba"))
-    labels = task.label(task._stock.tokens[place])
-    shown = [label.short for label in labels]
-    assert shown == [*"Cuba", *["·"] * 8, "start", *"Kuba", *["·"] * 8]
-    assert [label.query for label in labels[12:15]] == ["start →", "K →", "u →"]

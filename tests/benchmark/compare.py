@@ -57,6 +57,10 @@ class Rates:
         contenders = [name for name in self.by_name if name.startswith(prefixes)]
         return max(contenders, key=self.median)
 
+    def has(self, prefix: str) -> bool:
+        """Return whether there is a contender whose name begins so."""
+        return any(name.startswith(prefix) for name in self.by_name)
+
     def median(self, name: str) -> float:
         """Return the median rate of a contender over the rounds."""
         return statistics.median(self.by_name[name])
@@ -109,38 +113,27 @@ class Comparison:
     memory: float
 
     @property
-    def of_bound(self) -> Ratio:
-        """Rate of the cohort divided by the matmul-only bound."""
-        return self.rates.ratio("cohort", self.rates.best("bound"))
+    def ratios(self) -> dict[str, Ratio | None]:
+        """Ratios of rates by name; None where a contender did not run.
 
-    @property
-    def of_true_bound(self) -> Ratio | None:
-        """Rate of the cohort divided by the true bound; None where torch trains."""
-        if "true bound" not in self.rates.by_name:
-            return None
-        return self.rates.ratio("cohort", "true bound")
-
-    @property
-    def over_loop(self) -> Ratio:
-        """Rate of the cohort divided by that of the clean loop with its best number of threads."""
-        return self.rates.ratio("cohort", self.rates.best("clean loop"))
-
-    @property
-    def over_processes(self) -> Ratio:
-        """Rate of the cohort divided by that of parallel processes, the fastest simple baseline."""
-        return self.rates.ratio("cohort", "processes")
-
-    @property
-    def bound_over_loop(self) -> Ratio:
-        """Matmul-only bound divided by the clean loop: the largest possible gain of batching."""
-        return self.rates.ratio(self.rates.best("bound"), self.rates.best("clean loop"))
-
-    @property
-    def over_peer(self) -> Ratio | None:
-        """Rate of the cohort divided by the best rate of x-transformers; None if it did not run."""
-        if not any(name.startswith("peer") for name in self.rates.by_name):
-            return None
-        return self.rates.ratio("cohort", self.rates.best("peer"))
+        `of_…` is the rate of the cohort divided by the matmul-only or the true bound. `over_…` is
+        that rate divided by the clean loop with its best number of threads, by parallel processes,
+        the fastest simple baseline, or by the best of x-transformers. `bound_over_clean_loop` is
+        the largest possible gain of batching.
+        """
+        pairs = {
+            "of_bound": ("cohort", "bound"),
+            "of_true_bound": ("cohort", "true bound"),
+            "over_clean_loop": ("cohort", "clean loop"),
+            "over_processes": ("cohort", "processes"),
+            "over_peer": ("cohort", "peer"),
+            "bound_over_clean_loop": ("bound", "clean loop"),
+        }
+        rates = self.rates
+        return {
+            name: rates.ratio(rates.best(one), rates.best(other)) if rates.has(other) else None
+            for name, (one, other) in pairs.items()
+        }
 
 
 def compare(case: Case, n_runs: int, *, peers: bool = False, rounds: int = ROUNDS) -> Comparison:

@@ -50,12 +50,7 @@ class Report:
                     "case": c.case,
                     "runs": c.n_runs,
                     "rates": c.rates.by_name,
-                    "of_bound": c.of_bound.median,
-                    "of_true_bound": c.of_true_bound.median if c.of_true_bound else None,
-                    "over_clean_loop": c.over_loop.median,
-                    "over_processes": c.over_processes.median,
-                    "over_peer": c.over_peer.median if c.over_peer else None,
-                    "bound_over_clean_loop": c.bound_over_loop.median,
+                    **{name: one and one.median for name, one in c.ratios.items()},
                     "loss_gap": c.loss_gap,
                     "memory_mib": c.memory,
                 }
@@ -164,11 +159,13 @@ def _compare_all(
         for n in n_runs:
             result = compare(CASES[name], n, peers=peers, rounds=rounds)
             report.comparisons.append(result)
-            peer = f", {result.over_peer} × x-transformers" if result.over_peer else ""
+            ratios = result.ratios
+            peer = f", {ratios['over_peer']} × x-transformers" if ratios["over_peer"] else ""
             say(
                 f"{name}, {n} runs: {result.rates.median('cohort'):.0f}/s, "
-                f"{result.of_bound} of the bound, {result.over_loop} × clean loop, "
-                f"{result.over_processes} × processes{peer}, losses within {result.loss_gap:.0e}"
+                f"{ratios['of_bound']} of the bound, {ratios['over_clean_loop']} × clean loop, "
+                f"{ratios['over_processes']} × processes{peer}, "
+                f"losses within {result.loss_gap:.0e}"
             )
 
 
@@ -189,17 +186,24 @@ def describe_machine() -> dict[str, Any]:
     }
 
 
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
 def _comparison_table(comparisons: Sequence[Comparison]) -> str:
-    with_peer = any(c.over_peer for c in comparisons)
-    head = "case|runs|rate|of the bound|of the true bound|× clean loop|× processes".split("|")
-    rows = []
+    columns = {
+        "of_bound": "of the bound",
+        "of_true_bound": "of the true bound",
+        "over_clean_loop": "× clean loop",
+        "over_processes": "× processes",
+        "over_peer": "× x-transformers",
+    }
+    if not any(c.ratios["over_peer"] for c in comparisons):
+        del columns["over_peer"]
+    lines = [_row(["case", "runs", "rate", *columns.values()]), "|" + "---|" * (len(columns) + 3)]
     for c in comparisons:
         row = [c.case, f"{c.n_runs}", f"{c.rates.median('cohort'):,.0f}"]
-        row += map(str, (c.of_bound, c.of_true_bound or "", c.over_loop, c.over_processes))
-        rows.append([*row, str(c.over_peer) if c.over_peer else ""] if with_peer else row)
-    head += ["× x-transformers"] if with_peer else []
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    lines += ["| " + " | ".join(row) + " |" for row in rows]
+        lines.append(_row([*row, *(str(c.ratios[name] or "") for name in columns)]))
     gap = max(c.loss_gap for c in comparisons)
     lines += [
         "",
@@ -233,11 +237,11 @@ def _growth_lines(
 
 def _parts_table(cases: Sequence[Parts]) -> str:
     names = [*cases[0].per_step, *cases[0].others]
-    lines = ["| µs of one thread for each run | " + " | ".join(names) + " |"]
+    lines = [_row(["µs of one thread for each run", *names])]
     lines += ["|" + "---|" * (len(names) + 1)]
     for parts in cases:
         times = {**parts.per_step, **parts.others}
-        lines += [f"| {parts.case} | " + " | ".join(f"{times[name]:,.0f}" for name in names) + " |"]
+        lines += [_row([parts.case, *(f"{times[name]:,.0f}" for name in names)])]
     return "\n".join(lines)
 
 
