@@ -46,7 +46,7 @@ class IdleProcess:
         return most
 
     def send(self, command):
-        """Take a command."""
+        """Take a command; a question is answered with a no."""
         self.commands.append(command)
         if isinstance(command, Request):
             self._replies.put(Answer((command.request,), error="idle"))

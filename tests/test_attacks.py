@@ -1,8 +1,6 @@
 """Attacks on a hosted copy at night, and what its other visitors notice of them."""
 
 import json
-import logging
-import math
 import multiprocessing
 import os
 import random
@@ -11,7 +9,7 @@ import socket
 import statistics
 import threading
 import time
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from urllib.parse import urlencode
 
@@ -20,14 +18,12 @@ import pytest
 from crowd import hosted
 from forging import TYPED, forged_run, forged_states, message, rerun
 from random_links import EQUAL, HEAVY, draw_variant
-from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
-from visitor import HOST, WIDGETS, TimedOut, Visitor
+from visitor import HOST, TimedOut, Visitor, user_key
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidMessage
 from websockets.frames import Opcode
 from websockets.sync.client import connect
 
 from attnkit.service.foreign_logs import MINUTE, MOST_LINES
-from attnkit.ui.server.connection import NO_TEXT, NOT_UNDERSTOOD, TOO_LARGE
 
 pytestmark = pytest.mark.server
 
@@ -139,12 +135,12 @@ def frame(opcode, payload=b"", *, last=True, length=None):
 
 
 @contextmanager
-def attacker(port, source=ATTACKERS[0], origin="", headers=()):
+def attacker(port, source, headers=()):
     """Open one WebSocket of an attacker."""
     with connect(
         f"ws://{HOST}:{port}/_stcore/stream",
         source_address=(source, 0),
-        origin=origin or f"http://{HOST}:{port}",
+        origin=f"http://{HOST}:{port}",
         subprotocols=["streamlit"],
         additional_headers=list(headers),
         proxy=None,
@@ -154,23 +150,6 @@ def attacker(port, source=ATTACKERS[0], origin="", headers=()):
         ping_interval=None,
     ) as connection:
         yield connection
-
-
-def answer(connection, kind, seconds=5.0):
-    """Return the next message of a kind; the code of a close, for "close"; None if none comes."""
-    deadline = time.monotonic() + seconds
-    try:
-        while time.monotonic() < deadline:
-            payload = connection.recv(timeout=deadline - time.monotonic(), decode=False)
-            found = ForwardMsg.FromString(payload)
-            if found.WhichOneof("type") == kind:
-                return found
-    except ConnectionClosed as closed:
-        if kind == "close":
-            return closed.rcvd.code if closed.rcvd else 1006
-    except TimeoutError:
-        pass
-    return None
 
 
 def flood(payloads, pause):
@@ -225,45 +204,30 @@ def idle_sockets(port, source, draw, end):
             time.sleep(1.0)
 
 
-def looks_inside(port, source, draw, end):
-    """Train something large, look inside it with ever new choices, or press Reset all the time."""
-    link = LARGE.format(draw.randrange(900_000))
-    with HastyVisitor(port, link, "", 30, source_address=(source, 0)) as lab:
-        lab.press("train")
-        if draw.random() < 0.5:
-            while time.monotonic() < end:
-                lab.hurry("reset")
-                lab.watch(0.25)
-        else:
-            lab.watch(3.0, lambda: lab.progress() > 0)
-            choices(port, source, draw, end, lab.link, PAGES[2:7])
-
-
-def choices(port, source, draw, end, link="", pages=PAGES):
-    """Open a page and make choices, of what its widgets offer."""
-    with HastyVisitor(port, link, draw.choice(pages), 30, source_address=(source, 0)) as tab:
+def choices(port, source, draw, end):
+    """Open a page and make ever new choices, of what its lists offer."""
+    with Visitor(port, "", draw.choice(PAGES), 30, source_address=(source, 0)) as tab:
         while time.monotonic() < end:
-            tab.choose(draw)
+            kind = draw.choice(("selectbox", "radio", "button_group"))
+            if lists := [one for one in tab.elements(kind) if one.options and not one.disabled]:
+                chosen = draw.choice(lists)
+                option = getattr(found := draw.choice(chosen.options), "content", found)
+                tab.set(user_key(chosen.id), [option] if kind == "button_group" else option)
+            tab.watch(0.1)
 
 
-class HastyVisitor(Visitor):
-    """A tab that acts faster than a person."""
-
-    def hurry(self, key):
-        """Press a button without waiting for the answer."""
-        widget = self.find(key).id
-        self._send_rerun(fragment=self._fragment_of(widget), trigger=widget)
-
-    def choose(self, draw):
-        """Draw a list and an option of it, and do not wait for the answer."""
-        kind = draw.choice(("selectbox", "radio", "button_group", "multiselect"))
-        if offered := [one for one in self.elements(kind) if not one.disabled and one.options]:
-            widget = draw.choice(offered)
-            option = getattr(found := draw.choice(widget.options), "content", found)
-            value = option if kind in ("selectbox", "radio") else [option]
-            self._states[widget.id] = (WIDGETS[kind], value)
-            self._send_rerun(fragment=self._fragment_of(widget.id))
-        self.watch(0.2)
+def looks_inside(port, source, draw, end):
+    """Train something large, and look inside it or press Reset all the time."""
+    given = {"patience": 30, "source_address": (source, 0)}
+    with Visitor(port, LARGE.format(draw.randrange(900_000)), **given) as lab:
+        lab.press("train")
+        while time.monotonic() < end:
+            if draw.random() < 0.5:
+                lab.press("reset")
+                lab.press("train")
+            else:
+                with Visitor(port, lab.link, draw.choice(PAGES[2:7]), **given) as tab:
+                    tab.watch(1.0)
 
 
 MOVES = {
@@ -285,118 +249,72 @@ MOVES = {
 
 def act(port, seconds, source, seed, names):
     """Make the moves of one attacker's process for so many seconds; return how many were made."""
-    os.nice(19)  # other visitors share the processor with the server, not with attackers
-    logging.disable()
-    draw, end, n_made = random.Random(seed), time.monotonic() + seconds, 0
-    while time.monotonic() < end:
-        n, move = MOVES[draw.choice(names)]
-        until = min(end, time.monotonic() + draw.uniform(3, 8)) if len(names) > 1 else end
-        draws = [random.Random(draw.random()) for _ in range(draw.randint(1 + n // 4, n))]
-
-        def go_on(draw, move=move, until=until):
-            n_made = 0
-            while time.monotonic() < until:
-                with suppress(*REFUSED, KeyError, ValueError):  # what a page has not drawn yet
-                    move(port, source, draw, until)
-                    n_made += 1
-                time.sleep(0.02)
-            return n_made
-
-        with ThreadPoolExecutor(len(draws)) as pool:
-            n_made += sum(pool.map(go_on, draws))
-    return n_made
+    os.nice(19)  # other visitors
 
 
-# other visitors
-
-
-class Victims:
-    """Visitors in threads of this process: one trains all the time, one opens pages and presses.
+class Trainer(threading.Thread):
+    """A visitor who trains one experiment after the other in one tab, inside a `with` statement.
 
     Attributes:
         steps: Moments and steps trained until then, over all experiments.
-        waits: When an answer was requested, and when it was there; infinity for never.
         losses: What must never happen, in words.
     """
 
     def __init__(self, port):
+        super().__init__(daemon=True)
         self._port, self._over = port, threading.Event()
-        self.steps, self.waits, self.losses = [(time.monotonic(), 0)], [], []
-        acts = (self._train, self._open_pages)
-        self._threads = [threading.Thread(target=self._keep_on, args=(act,)) for act in acts]
+        self.steps, self.losses = [(time.monotonic(), 0)], []
 
     def __enter__(self):
-        for thread in self._threads:
-            thread.start()
+        self.start()
         return self
 
     def __exit__(self, *_):
         self._over.set()
-        for thread in self._threads:
-            thread.join()
+        self.join()
 
-    def wait_for_steps(self, server):
-        """Wait until the training process has set up everything and only trains."""
-        deadline = time.monotonic() + PATIENCE
-        while len(self.steps) < 3 or server.seconds()[1] < WARM:
-            assert time.monotonic() < deadline, f"no step was trained: {self.losses}"
-            time.sleep(0.1)
-
-    def figures(self, server, began, seconds):
-        """Return steps per processor second of training, and the middle wait, since a moment."""
-        end, (when, steps) = time.monotonic(), zip(*self.steps, strict=True)
-        trained = np.diff(np.interp([began, end], when, steps))[0]
-        waits = [min(b, end) - a for a, b in list(self.waits) if b > began]
-        return trained / (server.seconds()[1] - seconds[1]), statistics.median(waits)
-
-    def _keep_on(self, act):
-        while not self._over.is_set():
-            try:
-                act()
-            except (*REFUSED, KeyError, ValueError) as error:
-                if not self._over.is_set():
-                    self.losses.append(f"{act.__name__}: {type(error).__name__} {error}"[:200])
-                    return
-
-    @contextmanager
-    def _wait(self):
-        wait = [time.monotonic(), math.inf]
-        self.waits.append(wait)
-        yield
-        wait[1] = time.monotonic()
-
-    def _train(self):
+    def run(self):
+        """Train until the visit is over; note every new step, and whatever goes wrong."""
         link, before, at = TRAINED.format(random.randrange(900_000)), 0, 0
-        with Visitor(self._port, link, "", PATIENCE, source_address=(VICTIM, 0)) as tab:
-            tab.press("train")
-            while not self._over.is_set():
-                tab.watch(0.2)
-                step = tab.progress()
-                if 0 < step < at or tab.says("Training failed") or tab.says("Stopped"):
-                    self.losses.append(f"step {step} after {at}: {tab.texts()[:8]}")
-                    return
-                if step > at:
-                    at = step
-                    self.steps.append((time.monotonic(), before + at))
-                if tab.says("Finished"):
-                    before, at = before + at, 0
-                    tab.press("new_seeds")
-            self.losses += tab.exceptions
-
-    def _open_pages(self):
-        with ExitStack() as stack:
-            with self._wait():
-                page = random.choice(("", "guide", "attention", "questions"))
-                visit = Visitor(self._port, "", page, PATIENCE, source_address=(VICTIM, 0))
-                tab = stack.enter_context(visit)
-            for width in (5.0, 7.0) if page == "" else ():
-                with self._wait():
-                    tab.set("set_d_head", width)
-            self.losses += tab.exceptions
-        self._over.wait(0.3)
+        try:
+            with Visitor(self._port, link, "", PATIENCE, source_address=(VICTIM, 0)) as tab:
+                tab.press("train")
+                while not self._over.is_set():
+                    tab.watch(0.2)
+                    step = tab.progress()
+                    assert step == 0 or step >= at, f"step {step} after {at}"
+                    assert not any(map(tab.says, ("Training failed", "Stopped"))), tab.texts()
+                    if step > at:
+                        at = step
+                        self.steps.append((time.monotonic(), before + at))
+                    if tab.says("Finished"):
+                        before, at = before + at, 0
+                        tab.press("new_seeds")
+                self.losses += tab.exceptions
+        except (*REFUSED, AssertionError, KeyError, ValueError) as error:
+            self.losses.append(f"{type(error).__name__}: {error}"[:300])
 
 
-# the attacks
+def notice(server, trainer, is_over):
+    """Open pages as another visitor until something is over, and return what visitors notice.
+
+    Returns:
+        Steps per processor second of the training process; seconds of the middle page or press; MB
+        by which the server and its training process have grown at most.
+    """
+    began, seconds, before = time.monotonic(), server.seconds(), server.megabytes()
+    waits, grown = [], np.zeros(2)
+    while not is_over() or not waits:
+        page, asked = random.choice(("", "guide", "attention", "questions")), time.monotonic()
+        with Visitor(server.port, "", page, PATIENCE, source_address=(VICTIM, 0)) as tab:
+            waits.append(time.monotonic() - asked)
+            waits += [tab.set("set_d_head", 5.0)] if page == "" else []
+            assert tab.exceptions == []
+        grown = np.maximum(grown, np.subtract(server.megabytes(), before))
+        time.sleep(0.2)
+    when, steps = zip(*trainer.steps, strict=True)
+    trained = np.diff(np.interp([began, time.monotonic()], when, steps))[0]
+    return trained / (server.seconds()[1] - seconds[1]), statistics.median(waits), grown
 
 
 def check_attack(attackers, seconds):
@@ -406,45 +324,42 @@ def check_attack(attackers, seconds):
         attackers: Address, seed and names of the moves of every attacker's process.
         seconds: Length of the attack.
     """
-    began, grown = time.monotonic(), [0.0, 0.0]
-    context = multiprocessing.get_context("spawn")
+    began, context = time.monotonic(), multiprocessing.get_context("spawn")
     with (
         hosted() as server,
-        Victims(server.port) as victims,
+        Trainer(server.port) as trainer,
         ProcessPoolExecutor(len(attackers), context) as pool,
     ):
 
-        def measure():
-            moment = time.monotonic(), server.seconds()
-            time.sleep(CALM)
-            return victims.figures(server, *moment)
+        def calm(ready=lambda: True):
+            end = time.monotonic() + CALM
+            return notice(server, trainer, lambda: ready() and time.monotonic() > end)
 
-        for one in [pool.submit(time.sleep, 1.0) for _ in attackers]:  # all processes start
-            one.result()
-        victims.wait_for_steps(server)
-        calm, before, processes = measure(), server.megabytes(), server.all()
-        n_characters, moment = len(server.log()), (time.monotonic(), server.seconds())
+        starting = [pool.submit(time.sleep, 1.0) for _ in attackers]  # all processes start
+        calm(
+            lambda: (
+                all(one.done() for one in starting)
+                and (server.seconds()[1] > WARM or trainer.losses)
+            )
+        )
+        before, processes, n_characters = calm(), server.all(), len(server.log())
         under_way = [pool.submit(act, server.port, seconds, *one) for one in attackers]
-        while not all(one.done() for one in under_way):
-            grown = [
-                max(a, b - c) for a, b, c in zip(grown, server.megabytes(), before, strict=True)
-            ]
-            time.sleep(0.3)
-        attacked, after = victims.figures(server, *moment), measure()
+        attacked = notice(server, trainer, lambda: all(one.done() for one in under_way))
+        after = calm()
         assert server.all() == processes
         text = server.log()
-    figures = {"calm": calm, "attacked": attacked, "after": after, "grown": grown}
-    assert all(one.result() for one in under_way), figures
-    assert victims.losses == [], figures
-    assert grown[0] <= 100, figures
-    assert grown[1] <= 1200, figures  # all that may train at once
+    told = f"calm: {before}, attacked: {attacked}, after: {after}"
+    assert all(one.result() for one in under_way), told
+    assert trainer.losses == [], told
+    assert attacked[2][0] <= 100, told
+    assert attacked[2][1] <= 1200, told  # all that may train at once
     # The training process shares its time fairly between addresses; pages come as before.
     n_training = {source for source, _, names in attackers if "looks_inside" in names}
-    assert (1 + len(n_training)) * attacked[0] >= 0.5 * calm[0], figures
-    assert attacked[1] <= 10 * calm[1], figures
-    assert after[1] <= 3 * calm[1], figures
+    assert (1 + len(n_training)) * attacked[0] >= 0.5 * before[0], told
+    assert attacked[1] <= 10 * before[1], told
+    assert after[1] <= 3 * before[1], told
     check_log(text, (time.monotonic() - began) / MINUTE)
-    assert len(text) - n_characters <= 20_000 * max(1.0, seconds / 15), figures
+    assert len(text) - n_characters <= 20_000 * max(1.0, seconds / 15), told
 
 
 def check_log(text, minutes):
@@ -468,41 +383,9 @@ def test_an_attack_costs_other_visitors_no_work(name, seed):
 
 
 @pytest.mark.long(seconds=100)
-def test_a_mixture_of_attacks_costs_other_visitors_no_work(seed, minutes):
+def test_a_mixture_of_attacks_costs_other_visitors_no_work(seed, minutes, long):
     """Moves change at up to three addresses, with up to two attackers each."""
     draw = random.Random(seed)
     sources = [one for one in ATTACKERS[: draw.randint(1, 3)] for _ in range(draw.randint(1, 2))]
     planned = [(one, f"{seed} {n}", sorted(MOVES)) for n, one in enumerate(sources)]
-    check_attack(planned, seconds=60 * minutes)
-
-
-@pytest.mark.long(seconds=10)
-def test_messages_of_no_page_cost_one_connection_at_most_and_no_line_of_log():
-    """Nobody ends a process or reads a file; a page of another site opens no connection."""
-    with hosted() as server:
-        with Visitor(server.port, page="guide"):
-            pass
-        before = server.log()
-        with attacker(server.port) as connection:
-            connection.send(rerun())
-            assert answer(connection, "script_finished", 20) is not None
-            for _ in range(3):
-                connection.send(message(clear_cache=True))
-            files = {"request_id": "a", "file_names": ["b"] * 100}
-            connection.send(message(file_urls_request=files))
-            connection.send(rerun(fragment_id='a\n{"event": "owner signed in"}'))
-            assert answer(connection, "file_urls_response", 1) is None
-        large = rerun(widget_states={"widgets": [{"id": "a", "string_value": "x" * 950_000}]})
-        for sent, code in (
-            (frame(Opcode.BINARY, b"\xff\xff\xff\xff"), NOT_UNDERSTOOD),
-            (frame(Opcode.TEXT, b"text"), NO_TEXT),
-            (frame(Opcode.BINARY, large), TOO_LARGE),
-            (frame(Opcode.BINARY, length=19 * 10**6), TOO_LARGE),
-        ):
-            with attacker(server.port) as connection:
-                connection.socket.sendall(sent)
-                assert answer(connection, "close") == code
-        assert server.log() == before
-        with pytest.raises(REFUSED), attacker(server.port, origin="http://foreign.invalid"):
-            pass
-        assert "foreign.invalid" not in server.log()
+    check_attack(planned, seconds=60 * minutes if long else 20.0)

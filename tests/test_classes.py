@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from contextlib import ExitStack
+from unittest.mock import patch
 
 import pytest
 from crowd import SMALL, hosted
@@ -12,6 +13,7 @@ from visitor import Visitor
 
 from attnkit.service import classes as module
 from attnkit.service.classes import Classes
+from attnkit.ui.server.owner import n_sessions
 
 GUESSES = st.lists(
     st.tuples(
@@ -104,6 +106,11 @@ def test_a_class_of_three_guesses_trains_and_sees_the_result():
             (key,) = (key for key in pupil.user_keys() if key.startswith("guess_"))
             pupil.set(key, [pupil.find(key).options[option].content])
         teacher.wait_for("the guesses", lambda: re.search(r"\*\*2\*\* have", said(teacher)))
+        options = {"server.port": server.port, "server.address": None, "server.baseUrlPath": ""}
+        with patch("attnkit.ui.server.owner.st.get_option", options.get):
+            assert n_sessions() == 4
+            options["server.port"] = 1
+            assert n_sessions() is None  # nobody listens
         for tab in (*pupils, teacher):  # so few steps solve nothing
             tab.press("train")
             tab.wait_for(

@@ -35,6 +35,11 @@ def run(coroutine):
         return pool.submit(asyncio.run, asyncio.wait_for(coroutine, 20)).result()
 
 
+def scope_of(client, *headers, type="websocket", host=(HOST,), **fields):
+    """Return what a server tells about a connection or a request."""
+    return {"type": type, "client": (client, 1), "headers": [*host, *headers], **fields}
+
+
 class Guarded:
     """The guard before an application that notes what reaches it, at a time that a test sets.
 
@@ -74,8 +79,7 @@ class Guarded:
         async def send(event):
             told.append(event)
 
-        scope |= {"client": (client, 1), "headers": [*host, *headers]}
-        run(self.guard(scope, receive, send))
+        run(self.guard(scope_of(client, *headers, host=host, **scope), receive, send))
         return told
 
     def visit(self, *payloads, client=VISITOR, headers=(), host=(HOST,)):
@@ -156,8 +160,7 @@ def test_nothing_more_is_read_from_a_visitor_who_is_gone(guarded):
     async def send(event):
         raise ConnectionResetError
 
-    scope = {"type": "websocket", "client": (VISITOR, 1), "headers": [HOST]}
-    run(guarded.guard(scope, receive, send))
+    run(guarded.guard(scope_of(VISITOR), receive, send))
     assert guarded.got == []
 
 
@@ -212,8 +215,7 @@ class Slow(Guarded):
         self.events.put_nowait({"type": "websocket.connect"})
         for payload in payloads:
             self.events.put_nowait({"type": "websocket.receive", "bytes": payload})
-        scope = {"type": "websocket", "client": (client, 1), "headers": [HOST]}
-        return asyncio.ensure_future(self.guard(scope, self.receive, self.send))
+        return asyncio.ensure_future(self.guard(scope_of(client), self.receive, self.send))
 
     async def has(self, *payloads):
         """Wait until exactly these messages have reached the application."""
@@ -293,33 +295,37 @@ def test_what_does_not_pass_never_waits(monkeypatch):
     run(visit())
 
 
+async def at_once(guarded, scopes, receive=None, send=None):
+    """Let all come at once; return how many reach the application first, and in the end."""
+    reached, may_end = [], asyncio.Event()
+
+    async def stay(scope, *_):
+        reached.append(scope)
+        await may_end.wait()
+
+    guarded.guard._app = stay
+    tasks = [asyncio.create_task(guarded.guard(one, receive, send)) for one in scopes]
+    await asyncio.sleep(0)
+    n_before = len(reached)
+    may_end.set()
+    await asyncio.gather(*tasks)
+    return n_before, len(reached)
+
+
 def test_an_address_has_so_many_connections_and_so_many_addresses_are_remembered(monkeypatch):
     """Attackers with many addresses fill no memory."""
-    guarded, forever = Guarded(), asyncio.Event()
+    guarded, told = Guarded(), []
     monkeypatch.setattr(guard, "MOST_CONNECTIONS", 3)
 
-    async def stay(scope, receive, send):
-        await forever.wait()
+    async def receive():
+        return {"type": "websocket.connect"}
 
-    async def visit_all():
-        events = []
+    async def send(event):
+        told.append(event["code"])
 
-        async def receive():
-            return {"type": "websocket.connect"}
-
-        async def send(event):
-            events.append(event["code"])
-
-        scope = {"type": "websocket", "client": (VISITOR, 1), "headers": [HOST]}
-        tasks = [asyncio.create_task(guarded.guard(scope, receive, send)) for _ in range(5)]
-        await asyncio.sleep(0)
-        forever.set()
-        await asyncio.gather(*tasks)
-        return events
-
-    app, guarded.guard._app = guarded.guard._app, stay
-    assert run(visit_all()) == [guard.REFUSED] * 2
-    guarded.guard._app = app
+    assert run(at_once(guarded, [scope_of(VISITOR)] * 5, receive, send)) == (3, 3)
+    assert told == [guard.REFUSED] * 2
+    guarded = Guarded()
     monkeypatch.setattr(guard, "MOST_ADDRESSES", 3)
     for number in range(20):
         assert guarded.visit(rerun(), client=f"10.0.0.{number}") == ["accept", "send"]
@@ -339,26 +345,8 @@ def test_the_named_header_tells_addresses_apart(monkeypatch):
 def test_few_files_are_sent_to_an_address_at_once(monkeypatch):
     """The others wait, because a client that does not read holds an open file for each."""
     monkeypatch.setattr(metering, "FILES_AT_ONCE", 3)
-    guarded, sending, read = Guarded(), [], asyncio.Event()
-
-    async def send_file(scope, receive, send):
-        sending.append(scope["path"])
-        await read.wait()
-
-    async def ask_for_all():
-        scope = {"type": "http", "path": "/file", "client": (VISITOR, 1), "headers": [HOST]}
-        others = {**scope, "path": "/other", "client": (OTHER, 1)}
-        asked = [guarded.guard(each, None, None) for each in [scope] * 5 + [others]]
-        tasks = [asyncio.create_task(one) for one in asked]
-        await asyncio.sleep(0)
-        n_before = len(sending)
-        read.set()
-        await asyncio.gather(*tasks)
-        return n_before
-
-    guarded.guard._app = send_file
-    assert run(ask_for_all()) == 4
-    assert len(sending) == 6
+    files = [scope_of(VISITOR, type="http", path="/file")] * 5
+    assert run(at_once(Guarded(), [*files, scope_of(OTHER, type="http", path="/other")])) == (4, 6)
 
 
 def test_pages_of_other_sites_open_no_connection(guarded, capsys):

@@ -54,24 +54,21 @@ def test_a_free_port_replaces_the_default_one_and_no_other(run, served):
     """The command says so; a given port that is taken is refused, also in Python, at once."""
     with listening(launch.PORT) as taken:
         _, output, _ = run("lab")
-        assert f"(port {taken} is taken; Ctrl-C ends it)" in output
+        assert f"port {taken} is taken" in output
         assert served["port"] != taken
-        for start in (
-            lambda: launch.choose_port(launch.HOST, taken),
-            lambda: attnkit.lab(Experiment(), port=taken),
-        ):
-            with pytest.raises(InvalidSettings, match=f"port: got {taken}, but another program"):
-                start()
+        for start in (launch.choose_port, lambda _, port: attnkit.lab(Experiment(), port=port)):
+            with pytest.raises(InvalidSettings, match=f"^port: got {taken}, "):
+                start(launch.HOST, taken)
     assert launch.choose_port(launch.HOST, None) == taken
 
 
 def test_hosts_and_ports_that_cannot_be_are_refused():
     """An empty host, too, because it would be every address of this computer."""
     for host in ("", "192.0.2.1", "a\0b", "unix:///tmp/x", "ü" * 99):
-        with pytest.raises(InvalidSettings, match=r"^host: got '.*, allowed 127\.0\.0\.1, 0\.0"):
+        with pytest.raises(InvalidSettings, match=r"^host: got '.*, allowed 127\.0\.0\.1"):
             launch.choose_port(host, None)
     for port in (-1, 0, 65536):
-        with pytest.raises(InvalidSettings, match=f"port: got {port}, allowed a whole number fr"):
+        with pytest.raises(InvalidSettings, match=f"^port: got {port}, allowed .* 1 to 65535"):
             launch.choose_port(launch.HOST, port)
     with pytest.raises(TypeError, match="experiment: got 'directed', allowed an Experiment"):
         attnkit.lab("directed")
@@ -85,9 +82,9 @@ def test_without_a_command_the_dashboard_is_served(run, served):
     assert served == {"host": launch.HOST, "port": launch.PORT, "link": "", "open_browser": True}
     code, output, _ = run("--host", "0.0.0.0", "--no-browser", "--link", "?v=1&task=mutual x")
     assert (code, served["link"], served["open_browser"]) == (0, "?v=1&task=mutual%20x", False)
-    assert output.splitlines()[1:] == [
-        f"attnkit: others in your network can reach it, at port {launch.PORT}"
-    ]
+    (line,) = output.splitlines()[1:]
+    assert "network" in line
+    assert str(launch.PORT) in line
     hosts = ("127.0.0.1", "localhost", "::1", "0.0.0.0", "::")
     assert [launch.is_reachable_from_network(h) for h in hosts] == [False] * 3 + [True] * 2
 
@@ -115,10 +112,7 @@ def test_variables_of_streamlit_stand_in_for_options(run, served, monkeypatch):
 
 
 def test_every_variable_of_streamlit_is_obeyed(seed, monkeypatch):
-    """As `streamlit run` does, before our own defaults, but not before options of the command.
-
-    The kinds of values are those that Streamlit's options have.
-    """
+    """As `streamlit run` does, before our own defaults, but not before options of the command."""
     draw, found = random.Random(seed), {}
     monkeypatch.setattr(st.App, "run", lambda _, config: found.update(config))
     monkeypatch.setattr("streamlit.web.bootstrap.load_config_options", lambda config: None)
@@ -155,39 +149,34 @@ def test_every_variable_of_streamlit_is_obeyed(seed, monkeypatch):
         ("STREAMLIT_SERVER_ENABLE_CORS", "perhaps", "true or false"),
     ):
         monkeypatch.setenv(name, value)
-        with pytest.raises(InvalidSettings, match=f"^{name}: got '{value}', allowed {allowed}$"):
+        with pytest.raises(InvalidSettings, match=f"^{name}: got '{value}', .*{allowed}"):
             launch.serve(launch.HOST, 7777)
         monkeypatch.delenv(name)
 
-    def contradict(_):
-        raise RuntimeError("server.port does not work when global.developmentMode is true.")
-
+    contradict = Mock(side_effect=RuntimeError("server.port does not work"))
     monkeypatch.setattr("streamlit.web.bootstrap.load_config_options", contradict)
-    with pytest.raises(InvalidSettings, match=r"^options of Streamlit: server\.port does not work"):
+    with pytest.raises(InvalidSettings, match=r"server\.port does not work"):
         launch.serve(launch.HOST, 7777)
 
 
 ALICE = {"JUPYTERHUB_SERVICE_PREFIX": "/user/alice/"}
+PUBLIC = {**ALICE, "JUPYTERHUB_PUBLIC_URL": "https://hub.example/user/alice/"}
 CODESPACE = {"CODESPACES": "true", "CODESPACE_NAME": "odd-7"}
+FORWARDED = {**CODESPACE, "GITHUB_CODESPACES_PORT_FORWARDING_DOMAIN": "app.github.dev"}
+PROXY = "jupyter-server-proxy"
 
 
 @pytest.mark.parametrize(
     ("variables", "base", "address", "advice"),
     [
         ({}, "attn", "", ""),
-        (ALICE, "", "/user/alice/proxy/80/", "jupyter-server-proxy"),
-        (ALICE, "/attn/", "/user/alice/proxy/80/attn/", "jupyter-server-proxy"),
-        (
-            {**ALICE, "JUPYTERHUB_PUBLIC_URL": "https://hub.example/user/alice/"},
-            *("attn", "https://hub.example/user/alice/proxy/80/attn/", "jupyter-server-proxy"),
-        ),
-        ({**ALICE, "JUPYTERHUB_PUBLIC_URL": ""}, "", "/user/alice/proxy/80/", "server-proxy"),
-        (
-            {**CODESPACE, "GITHUB_CODESPACES_PORT_FORWARDING_DOMAIN": "app.github.dev"},
-            *("attn", "https://odd-7-80.app.github.dev/attn/", ""),
-        ),
+        (ALICE, "", "/user/alice/proxy/80/", PROXY),
+        (ALICE, "/attn/", "/user/alice/proxy/80/attn/", PROXY),
+        (PUBLIC, "attn", "https://hub.example/user/alice/proxy/80/attn/", PROXY),
+        ({**ALICE, "JUPYTERHUB_PUBLIC_URL": ""}, "", "/user/alice/proxy/80/", PROXY),
+        (FORWARDED, "attn", "https://odd-7-80.app.github.dev/attn/", ""),
         (CODESPACE, "", "", ""),
-        ({"COLAB_RELEASE_TAG": "release"}, "", "", "Colab passes no WebSockets on"),
+        ({"COLAB_RELEASE_TAG": "release"}, "", "", "Colab"),
     ],
 )
 def test_on_a_hub_the_address_is_the_one_of_the_hub(variables, base, address, advice, monkeypatch):
@@ -218,9 +207,9 @@ def test_bad_input_is_one_line(run, served, monkeypatch):
     """Options, and variables that would be a traceback in the server; nothing is served."""
     for arguments, variables, told in (
         (["lab"], {"ATTNKIT_MAX_STEPS": "many"}, "ATTNKIT_MAX_STEPS: got 'many'"),
-        (["--port", "http"], {}, "--port: got 'http', allowed a whole number from 1 to 65,535"),
-        (["lab", "--port", "70000"], {}, "--port: got '70000', allowed a whole number from 1"),
-        (["--host", "192.0.2.1"], {}, "host: got '192.0.2.1', allowed 127.0.0.1"),
+        (["--port", "http"], {}, "--port: got 'http', allowed"),
+        (["lab", "--port", "70000"], {}, "--port: got '70000', allowed"),
+        (["--host", "192.0.2.1"], {}, "host: got '192.0.2.1', allowed"),
         (["--prot", "1"], {}, "unrecognized arguments: --prot 1, allowed --host, --port,"),
         (["lab", "extra"], {}, "unrecognized arguments: extra, allowed --host"),
         (["lab"], {"STREAMLIT_SERVER_PORT": "many"}, "STREAMLIT_SERVER_PORT: got 'many'"),

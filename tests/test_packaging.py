@@ -78,7 +78,7 @@ def pinned_version(requirement):
 
 
 def test_the_wheel_holds_all_tracked_files_of_the_package(wheel):
-    """Code, assets, examples and records, and nothing beside them."""
+    """Code, assets, examples and records, and nothing beside them, with the command and version."""
     listed = ["git", "ls-files", "attnkit", *FROM_THE_ROOT]
     tracked = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True)
     expected = {
@@ -88,16 +88,8 @@ def test_the_wheel_holds_all_tracked_files_of_the_package(wheel):
     found = {name for name in wheel.namelist() if ".dist-info/" not in name}
     assert {"attnkit/ui/app/pages/lab.py", "attnkit/ui/assets/lab.js"} <= expected
     assert found == expected
-
-
-def test_the_files_of_the_root_are_unchanged_in_the_wheel(wheel):
-    """They stand in the repository once."""
     for name in ("dashboard.py", "pages/lab.py", ".streamlit/config.toml"):
         assert wheel.read(f"attnkit/ui/app/{name}") == (ROOT / name).read_bytes()
-
-
-def test_the_wheel_has_the_command_and_the_version(wheel):
-    """The version is that of the package, which also knows it where nothing is installed."""
     folder = f"attnkit-{attnkit.__version__}.dist-info"
     entry_points = wheel.read(f"{folder}/entry_points.txt").decode()
     assert "[console_scripts]\nattnkit = attnkit.__main__:run_process" in entry_points
@@ -108,14 +100,21 @@ def test_the_wheel_has_the_command_and_the_version(wheel):
 
 
 def test_every_dependency_is_pinned_within_its_range():
-    """requirements.txt names the same packages, and pytest for the tests."""
+    """In requirements.txt, which also has pytest for the tests; optional ones in `dev`."""
     ranges, pinned = requirements(PROJECT["dependencies"]), pins()
     assert set(pinned) == set(ranges) | {"pytest"}
     for name, allowed in ranges.items():
-        version = pinned_version(pinned[name])
-        assert allowed.specifier.contains(version), f"{name}=={version} is not in {allowed}"
         assert str(pinned[name].marker) == str(allowed.marker)
         assert any(one.operator == ">=" for one in allowed.specifier), name
+    dev = requirements(OPTIONAL["dev"])
+    for extra in EXTRAS:
+        ranges |= requirements(OPTIONAL[extra])
+    for name, allowed in ranges.items():
+        version = pinned_version((dev | pinned)[name])
+        assert allowed.specifier.contains(version), f"{name}=={version} is not in {allowed}"
+    assert str(dev["pytest"]) == str(pinned["pytest"])
+    for name, requirement in (dev | requirements(OPTIONAL["docs"])).items():
+        assert name == "attnkit" or pinned_version(requirement)
 
 
 def test_dependencies_are_what_the_package_imports():
@@ -128,23 +127,6 @@ def test_dependencies_are_what_the_package_imports():
     in_tests = imported_packages("tests/**/*.py")
     allowed = {*declared, *requirements(OPTIONAL["dev"])}
     assert {m for m, names in in_tests.items() if not names & allowed} == {"no_such_module"}
-
-
-def test_every_package_of_an_extra_is_pinned_for_development():
-    """`dev` installs a version of it that the extra allows."""
-    pinned = requirements(OPTIONAL["dev"])
-    for extra in EXTRAS:
-        for name, allowed in requirements(OPTIONAL[extra]).items():
-            version = pinned_version(pinned[name])
-            assert allowed.specifier.contains(version), f"{name}=={version} is not in {allowed}"
-
-
-def test_development_installs_exact_versions():
-    """So that a test that fails today does not pass tomorrow for another reason."""
-    for extra in ("dev", "docs"):
-        for name, requirement in requirements(OPTIONAL[extra]).items():
-            assert name == "attnkit" or pinned_version(requirement)
-    assert str(requirements(OPTIONAL["dev"])["pytest"]) == str(pins()["pytest"])
 
 
 def test_the_documentation_lists_the_extras():

@@ -17,8 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 from urllib.request import urlopen
 
 import numpy as np
@@ -58,8 +57,7 @@ class TimedOut(AssertionError):
     """An expected change of the page did not come in time."""
 
 
-@dataclass
-class Node:
+class Node(NamedTuple):
     """One element of the page: its message, the run that drew it last, and its fragment's id."""
 
     element: Any
@@ -67,16 +65,7 @@ class Node:
     fragment: str
 
 
-@dataclass
-class _Timer:
-    """A live fragment's timer, which a browser implements with `setInterval`."""
-
-    interval: float
-    due: float
-
-
-@dataclass
-class Run:
+class Run(NamedTuple):
     """One run of the page's script, or of some of its fragments."""
 
     id: str
@@ -120,7 +109,7 @@ class Visitor:
         self._page_hash = ""
         self._nodes: dict[tuple[int, ...], Node] = {}
         self._states: dict[str, tuple[str, Any]] = {}
-        self._timers: dict[str, _Timer] = {}
+        self._timers: dict[str, tuple[float, float]] = {}  # fragment → interval, next time
         self._message_cache: dict[str, ForwardMsg] = {}
         self._awaited_fragments: set[str] = set()
         self._busy = False
@@ -244,7 +233,7 @@ class Visitor:
             if until():
                 return True
             self._tick()
-            wake = min([deadline, *(timer.due for timer in self._timers.values())])
+            wake = min([deadline, *(due for _, due in self._timers.values())])
             self._receive(max(0.0, wake - time.monotonic()))
             if time.monotonic() >= deadline:
                 break
@@ -342,10 +331,10 @@ class Visitor:
     def _tick(self) -> None:
         """Request a rerun of every fragment whose timer is due."""
         now = time.monotonic()
-        for fragment, timer in self._timers.items():
-            if now >= timer.due:
-                missed = int((now - timer.due) / timer.interval)
-                timer.due += (1 + missed) * timer.interval
+        for fragment, (interval, due) in list(self._timers.items()):
+            if now >= due:
+                due += (1 + int((now - due) / interval)) * interval
+                self._timers[fragment] = interval, due
                 self._awaited_fragments.add(fragment)
                 self._send_rerun(fragment=fragment, by_timer=True)
 
@@ -379,9 +368,8 @@ class Visitor:
             self._end_run(message)
         elif kind == "auto_rerun":
             fragment, interval = message.auto_rerun.fragment_id, message.auto_rerun.interval
-            timer = self._timers.get(fragment)
-            if timer is None or timer.interval != interval:
-                self._timers[fragment] = _Timer(interval, time.monotonic() + interval)
+            if fragment not in self._timers or self._timers[fragment][0] != interval:
+                self._timers[fragment] = interval, time.monotonic() + interval
         elif kind == "stop_auto_rerun":
             for fragment in message.stop_auto_rerun.fragment_ids:
                 self._timers.pop(fragment, None)
@@ -421,16 +409,10 @@ class Visitor:
             if previous is None or previous.element != element:
                 self.changes.append(user_key(element.bidi_component.id))
         elif kind in WIDGETS:
-            self._update_state(kind, getattr(element, kind))
-
-    def _update_state(self, kind: str, widget: Any) -> None:
-        """Give a new widget its default, and any widget the value that the server has set."""
-        if widget.set_value:
-            self._states[widget.id] = (WIDGETS[kind], _value_from_server(kind, widget))
-        elif widget.id not in self._states:
-            default = _default_of(kind, widget)
-            if default is not None:  # a list from which nothing is chosen yet has no state
-                self._states[widget.id] = (WIDGETS[kind], default)
+            widget = getattr(element, kind)
+            value = _value_of(kind, widget)
+            if value is not None and (widget.set_value or widget.id not in self._states):
+                self._states[widget.id] = (WIDGETS[kind], value)
 
     def _end_run(self, message: ForwardMsg) -> None:
         """Remove elements that the run did not draw again; a run cut short has a successor."""
@@ -462,25 +444,20 @@ def id_of(element: Any) -> str:
     return id_
 
 
-def _value_from_server(kind: str, widget: Any) -> Any:
+def _value_of(kind: str, widget: Any) -> Any:
+    """Return the value that the server has set, or a new widget's default; None for no choice."""
+    if widget.set_value:
+        if kind in ("button_group", "multiselect"):
+            return list(widget.raw_values)
+        if kind in ("selectbox", "radio"):
+            return widget.raw_value
+        return list(widget.value) if kind == "slider" else widget.value
     if kind in ("button_group", "multiselect"):
-        return list(widget.raw_values)
-    if kind == "slider":
-        return list(widget.value)
-    return widget.raw_value if kind in ("selectbox", "radio") else widget.value
-
-
-def _default_of(kind: str, widget: Any) -> Any:
-    """Return the value of a widget that has just appeared; None if nothing is chosen."""
-    if kind == "button_group":
-        return [widget.options[i].content for i in widget.default]
-    if kind == "multiselect":
-        return [widget.options[i] for i in widget.default]
-    if kind == "slider":
-        return list(widget.default)
+        chosen = [widget.options[i] for i in widget.default]
+        return [getattr(option, "content", option) for option in chosen]
     if kind in ("selectbox", "radio"):
         return widget.options[widget.default] if widget.HasField("default") else None
-    return widget.default
+    return list(widget.default) if kind == "slider" else widget.default
 
 
 def _unpacked(text: str) -> np.ndarray:

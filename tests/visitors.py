@@ -19,14 +19,10 @@ class Visitors:
         self._free = []
 
     def arrive(self, width=1440, height=1000, stored=None):
-        """Open an empty page for a visitor who comes for the first time.
+        """Open an empty page, in a window of so many pixels, for a visitor who is new.
 
-        Pages that are open already stay open, but lose their cookies and what they have stored.
-
-        Args:
-            width: Width of the window in pixels.
-            height: Height of the window in pixels.
-            stored: Values in the local storage, by address and name: `{address: {name: value}}`.
+        Open pages lose their cookies and what they have stored. `stored` has the new visitor's
+        values in the local storage, by address and name: `{address: {name: value}}`.
         """
         origins = [
             {"origin": origin, "localStorage": [{"name": n, "value": v} for n, v in values.items()]}
