@@ -94,25 +94,44 @@ def test_what_does_not_exist_is_refused(view):
     for name, given, most in (("layer", 1, 0), ("head", 2, 1), ("example", N_EXAMPLES, last)):
         with pytest.raises(ValueError, match=f"{name}: got {given}, allowed 0 to {most}"):
             inspect(film_of(), Inspection(view, **{name: given}))
-    for wrong, told in [
-        ({"view": "all"}, "view: got 'all', allowed examples, attention"),
-        ({"layer": -1}, "layer: got -1, allowed a whole number from 0"),
-        ({"head": 0.5}, "head: got 0.5, allowed a whole number from 0"),
-    ]:
-        with pytest.raises(ValueError, match=told):
-            Inspection(**{"view": view, **wrong})
+    for name, wrong in (("view", "all"), ("layer", -1), ("head", 0.5)):
+        with pytest.raises(ValueError, match=f"{name}: got {wrong!r}, allowed "):
+            Inspection(**{"view": view, name: wrong})
 
 
-@pytest.mark.parametrize("view", ["symmetry", "similarity"])
+def test_large_replays_come_in_parts(monkeypatch):
+    """Few frames at once, then few examples; a tied variant in two; with the engine's numbers."""
+    film = film_of()
+    variant, task = film.experiment.sharing[0], film.experiment.task
+    ((whole, n),) = replay.batched_replays(film, variant, film.experiment, 32)
+    assert (len(whole.model.seeds), n) == (3, 32)
+    monkeypatch.setattr(replay, "_MOST_NUMBERS", 2**15)
+    parts = list(replay.batched_replays(film, variant, film.experiment, 32))
+    assert [len(part.model.seeds) for part, _ in parts] == [1, 1, 1]
+    assert {n for _, n in parts} == {2**15 // (8 * (4 * 32 + 4 * 16 + 3 * 8))}
+    tokens = examples_of(task).tokens
+    engine = whole.model.logits(tokens.expand(3, *tokens.shape).contiguous())
+    own = torch.cat([part.forward(tokens).logits for part, _ in parts])
+    assert_allclose(own, engine[:, :, -own.shape[2] :], rtol=1e-4, atol=1e-5)
+    monkeypatch.undo()
+    tied = film_of(sharing=("QKV tie=Q=K",))
+    parts = list(replay.replays(tied, tied.experiment.sharing[0]))
+    assert [len(part.model.seeds) for part in parts] == [1, 2]
+    assert ["0.W_K" in part.model.run_parameters(0) for part in parts] == [True, False]
+    plain = film_of(sharing=("QKV",))
+    with pytest.raises(ValueError, match=r"0\.W_Q: got \(32, 16\), allowed \(32, 5\)"):
+        replay.Replay(plain.experiment.replace(d_head=5), variant, plain.frames)
+
+
 @every_task
-def test_every_task_can_be_looked_into(task, view):
+def test_every_task_can_be_looked_into(task):
     """Nothing is missing of a head that a variant has; lookups have a test of their own below."""
     film = film_of(task, **KINDS.get(task, {})).at(4)
-    found = inspect(film, Inspection(view))
-    assert found.header["steps"] == [4]
-    assert found.framed["accuracy"].shape == (1, len(film.experiment.sharing))
-    name = {"symmetry": "stages", "similarity": "alike"}[view]
-    assert np.isfinite(found.framed[f"1.{name}"][0, 0, 0]).all()
+    for view, name in {"symmetry": "stages", "similarity": "alike"}.items():
+        found = inspect(film, Inspection(view))
+        assert found.header["steps"] == [4]
+        assert found.framed["accuracy"].shape == (1, len(film.experiment.sharing))
+        assert np.isfinite(found.framed[f"1.{name}"][0, 0, 0]).all()
 
 
 # Lookups
@@ -271,7 +290,7 @@ def test_a_head_that_a_variant_lacks_is_told():
     film = film_of()
     found = inspected(film, head=1)
     for place, own in enumerate(found.header["variants"]):
-        assert own["lacking"] == f"It has {own['n_heads']} head{'s' * (own['n_heads'] > 1)} only."
+        assert str(own["n_heads"]) in own["lacking"]
         check(film, place, found)
 
 
@@ -327,30 +346,24 @@ def test_examples_tell_what_is_wrong_first(task):
         right = (logits.argmax(-1) == examples.labels).numpy()
         assert (found.fixed[f"{place}.right"] == np.where(asked, right, UNKNOWN)).all()
         n_wrong += (asked & ~right).sum(1)
-    told = found.header["examples"]
+    told, order = found.header["examples"], found.header["order"]
     assert found.header["steps"] == [4]
     assert [own["n_wrong"] for own in told] == n_wrong.tolist()
     assert [own["n_asked"] for own in told] == asked.sum(1).tolist()
-    assert sorted(found.header["order"]) == list(range(N_EXAMPLES))
-    in_order = [(-told[place]["n_wrong"], place) for place in found.header["order"]]
-    assert in_order == sorted(in_order)
+    assert order == sorted(range(N_EXAMPLES), key=lambda place: -n_wrong[place])
     assert len({own["text"] for own in told}) > 1
 
 
-@pytest.mark.parametrize("task", ["directed", "dual_role"])
-def test_the_lookup_that_is_opened_first_is_the_one_that_the_lab_speaks_of(task):
+@pytest.mark.parametrize(("task", "size"), [("directed", "n_entries"), ("dual_role", "n_circles")])
+def test_the_lookup_that_is_opened_first_is_the_one_that_the_lab_speaks_of(task, size):
     """Both name the same question, at any size of the book; where there is none, the first one."""
-    random = np.random.default_rng(7)
-    size = "n_entries" if task == "directed" else "n_circles"
-    for number in random.integers(3, 6, 4):
-        experiment = Experiment(task=task, **{size: int(number)})
+    for number in (4, 5):
+        experiment = Experiment(task=task, **{size: number})
         asked = InspectedExample.at(experiment, Inspection("attention"))
-        told = marked_pair(experiment.task, asked.example)[1]
-        assert asked.query_position == told
+        assert asked.query_position == marked_pair(experiment.task, asked.example)[1]
     snapshot = load_example(task)
     asked = InspectedExample.at(snapshot.experiment, Inspection("attention"))
-    name = asked.labels[asked.query_position].short
-    assert f"Asked for {name}" in headline(snapshot, 0).sentence
+    assert f"Asked for {asked.labels[asked.query_position].short}" in headline(snapshot, 0).sentence
     plain = InspectedExample.at(Experiment(task="phonebook"), Inspection("attention"))
     assert plain.query_index == 0
 
@@ -395,26 +408,26 @@ def test_a_book_of_ones_own_is_looked_up():
         own = inspect(film, Inspection(view, **asked)).header
         assert own["target"] == [NOTHING] * 4 + [0, 1, 2, 3]
         assert own["labels"][3:5] == ["Tom", "Ida ?"]
-
-
-def test_a_book_of_ones_own_is_told_in_its_own_words():
-    """Names, numbers, and what is right, as far as it is known: about nobody nothing is."""
-    film = film_of("phonebook")
-    header = inspected(film, **question_of(film)).header
-    told = header["layers"][0]
+    header = found.header
     assert header["is_asked"]
     assert told["columns"] == ["Ida", "Jon", "Mia", "Tom", "rest"]
     assert told["column_titles"][:2] == ["Ida, 12", "Jon, 34"]
     assert told["rows"] == ["Ida ?", "Jon ?", "Mia ?", "Tom ?"]
     assert (told["right"], told["target"]) == ([0, 1, 0, 2], [0, 1, 2, 3])
     assert (header["row"], header["right_text"], header["target"]) == (1, "34", 1)
-    assert [header["texts"][str(answer)] for answer in range(3)] == ["12", "34", "56"]
-    assert header["texts"]["3"] == "a number not in the book"
+    texts = [header["texts"][str(answer)] for answer in range(4)]
+    assert texts[:3] == ["12", "34", "56"]
+    assert not any(number in texts[3] for number in texts[:3])
+
+
+def test_of_nobody_in_a_book_nothing_is_right():
+    """Nor if names and numbers are not given."""
+    film = film_of("phonebook")
     asked = question_of(film, "Nobody")
     told = inspected(film, **asked).header["layers"][0]
-    assert told["rows"] == ["Ida ?", "Jon ?", "Mia ?", "your question"]
+    assert told["rows"][:3] == ["Ida ?", "Jon ?", "Mia ?"]
     assert (told["right"], told["target"]) == ([0, 1, 0, NOTHING], [0, 1, 2, NOTHING])
-    bare = inspected(film, tokens=asked["tokens"])  # without names and numbers
+    bare = inspected(film, tokens=asked["tokens"])
     told = bare.header["layers"][0]
     assert set(told["right"]) == set(told["target"]) == {NOTHING}
     assert (bare.framed["0.right"] == UNKNOWN).all()
@@ -426,8 +439,8 @@ def test_who_cannot_read_a_book_of_that_size_says_why():
     for view, shown in (("attention", "map"), ("similarity", "vectors")):
         found = inspect(film, Inspection(view, **question_of(film)))
         one, other = (own["refusal"] for own in found.header.get("notes", found.header["variants"]))
-        assert (one, other[:36]) == ("", "It answers books of 8 entries only: ")
+        assert (one, "8 entries" in other) == ("", True)
         assert f"0.{shown}" in found.framed
         assert f"1.{shown}" not in found.framed
-    with pytest.raises(InvalidExperiment, match="n_entries: got 1, allowed a whole number from 2"):
+    with pytest.raises(InvalidExperiment, match=r"n_entries: got 1, allowed .* 2"):
         inspect_attention(film, Inspection("attention", tokens=((0, 40), (0, 64))))
