@@ -105,20 +105,39 @@ def test_a_wrong_field_costs_no_other(seed):
         assert {problem.field for problem in problems} == wrong
 
 
+BEYOND = {
+    "Steps": {"steps": "20000", "n_seeds": "20"},
+    "Parameters": {"d_model": "256", "d_mlp": "512", "n_layers": "4"},
+    "Memory": {"batch_size": "512", "n_entries": "16", "n_heads": "8", "n_layers": "4"},
+}
+"""Links beyond a limit of a hosted copy, of settings with a widget and without."""
+
+
+def press_anyway(tab):
+    """Press Train, as a browser of one's own may do."""
+    train = tab.button(key="train")
+    train.proto.disabled = False
+    train.click()
+    show(tab)
+
+
 @pytest.mark.server
 def test_pages_open_on_any_link(seed, long, tmp_path):
     """No exception; one process, which is given nothing beyond the limits; memory stays."""
-    with idle_service(tmp_path, hosted="true", max_waiting="1000") as processes:
+    limits = {"hosted": "true", "max_waiting": "1000", "max_megabytes": "100"}
+    with idle_service(tmp_path, **limits) as processes:
         show(visit())  # all that every page needs is there
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        for number in range(100 if long else 5):
+        for number in range(100 if long else 3):
             tab = visit(**any_link(random.Random(f"{seed} {number}")))
             said = sum(len(element.value) for element in (*tab.warning, *tab.error))
             assert said < 2 * MOST_TOLD
-            train = tab.button(key="train")
-            train.proto.disabled = False
-            train.click()
-            show(tab)
+            press_anyway(tab)
+        for named, fields in BEYOND.items():
+            tab = visit(v="1", **fields)
+            assert any(named in error.value for error in tab.error)
+            assert tab.button(key="train").disabled
+            press_anyway(tab)
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MOST_KILOBYTES
         assert len(processes) == 1
         begun = processes[0].begun

@@ -12,7 +12,6 @@ from kinds import NEEDS_ONE_SIDE
 from searching import briefly
 
 from attnkit.experiment.experiment import Experiment, InvalidExperiment
-from attnkit.foundation.plugins import import_plugins
 from attnkit.tasks import TASKS
 from attnkit.variants import (
     CATALOGUE,
@@ -297,13 +296,3 @@ def test_an_option_that_fails_is_told_as_bad_input(untouched):
         register_option(type("Own", (Option,), {"name": "own_word", "help": "It is.", hook: fail}))
         error = refusal(Experiment, sharing=["QKV own_word"])
         assert "TypeError: not like this" in str(error), hook
-
-
-def test_a_module_that_prints_and_exits_is_a_problem_in_words(tmp_path, monkeypatch, capsys):
-    """Nothing of it reaches standard output, where JSON or frames may be written."""
-    (tmp_path / "my_rude_variants.py").write_text("print('hello')\nraise SystemExit(3)\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setenv("ATTNKIT_MODULES", "my_rude_variants")
-    (problem,) = import_plugins()
-    assert "my_rude_variants" in problem
-    assert capsys.readouterr().out == ""
