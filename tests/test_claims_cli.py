@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import platformdirs
 import pytest
-from small_claims import MadeUp, made_up, small_claim
+from small_claims import TINY, MadeUp, made_up, small_claim
 
 from attnkit import __version__
 from attnkit.claims import CLAIMS
+from attnkit.claims.base import arm
 from attnkit.command import claims as command
 from attnkit.command.outputs import marks
 from attnkit.evidence import gathering, record
@@ -22,13 +23,15 @@ from attnkit.training import train
 from attnkit.training.results import Result
 
 BEGIN, END = marks("claims")
+ARMS = tuple(arm(variant, schedules=("constant",), **TINY) for variant in ("Q=K", "QKV"))
+"""Arms that are tuned in a moment."""
 
 
 @pytest.fixture(autouse=True)
 def small(tmp_path, monkeypatch, untouched):
     """Register two small claims alone, ship nothing, and return the folder of their cache."""
     CLAIMS.clear()
-    CLAIMS.update({name: small_claim(name, n_seeds=6) for name in ("first", "second")})
+    CLAIMS.update({name: small_claim(name, arms=ARMS, n_seeds=6) for name in ("first", "second")})
     cache = tmp_path / "cache"
     monkeypatch.setattr(platformdirs, "user_cache_path", lambda *_: cache)
     monkeypatch.setattr(record, "SHIPPED", tmp_path / "shipped.json")
@@ -53,7 +56,7 @@ def trained(monkeypatch):
 @pytest.fixture
 def shipped():
     """Ship evidence for the first claim."""
-    evidence = made_up(CLAIMS["first"], MadeUp(QKV=1.0, Q_K=0.5, say=lambda _: None))
+    evidence = made_up(CLAIMS["first"], MadeUp(QKV=1.0, Q_K=0.5))
     record.SHIPPED.write_text(Records.of([evidence]).to_json(), encoding="utf-8")
     return evidence
 
@@ -106,7 +109,7 @@ def test_the_quick_form_of_all_claims_ends_in_time_and_goes_on_if_it_is_repeated
 ):
     """It names what was not reached and writes no table without it; named claims are tested."""
     monkeypatch.setattr(command, "QUICK_MINUTES", 0)
-    bench = MadeUp(QKV=1.0, Q_K=0.5, say=lambda _: None)
+    bench = MadeUp(QKV=1.0, Q_K=0.5)
     known = Records.of(made_up(claim, bench) for claim in CLAIMS.values())
     record.SHIPPED.write_text(known.to_json(), encoding="utf-8")
     page = tmp_path / "page.md"
@@ -157,21 +160,6 @@ def test_shipping_one_claim_keeps_the_others_and_shipping_all_replaces_them(clai
 # going on
 
 
-def test_what_is_finished_is_trained_again_only_if_it_is_to_be_fresh(claims, trained, small):
-    """Two claims of the same arms share what is trained, then, too; the numbers are the same."""
-    first = claims("--json", "-")
-    n_trained = len(trained)
-    kept = sorted(path.name for path in small.iterdir())
-    n_runs = sum(not name.startswith("begun-") for name in kept)
-    assert len({one.hash for one in trained}) == n_trained
-    assert n_runs == sum(len(one.sharing) for one in trained)
-    assert claims("--json", "-")[:2] == first[:2]
-    assert len(trained) == n_trained
-    assert told_in(claims("--fresh", "--json", "-")) == told_in(first)
-    assert trained[n_trained:] == trained[:n_trained]
-    assert sorted(path.name for path in small.iterdir()) == kept
-
-
 def interrupts(result):
     """Ctrl-C while it trains: the result is what was reached."""
     return Result(replace(result.snapshot, status="stopped"), result.parameters)
@@ -187,7 +175,7 @@ def test_an_interrupt_saves_what_is_finished_and_one_can_go_on(
     claims, tmp_path, monkeypatch, shipped, small, how, ctrl_c
 ):
     """Exit code 130; the rest is trained another time, as if nothing had happened."""
-    CLAIMS["second"] = small_claim("second", n_seeds=7)
+    CLAIMS["second"] = small_claim("second", arms=ARMS, n_seeds=7)
     seeds, interrupted = [], [True]
 
     def counted(experiment, device="auto", progress=None):
@@ -214,6 +202,7 @@ def test_an_interrupt_saves_what_is_finished_and_one_can_go_on(
     assert claims("--json", str(numbers))[0] == 0
     assert set(seeds) == {7}
     straight = told_in(claims("--fresh", "--json", "-"))
+    assert set(seeds) == {4, 6, 7}  # tuning, too
     assert untimed(numbers.read_text(encoding="utf-8")) == straight
 
 

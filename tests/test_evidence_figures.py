@@ -39,7 +39,7 @@ def made(claim=CLAIM, only=("QKV", "Q=K"), accuracy=Q_K, loss=LOSS_Q_K):
         "QKV": {"accuracy": QKV[None], "loss": LOSS_QKV[None]},
         "Q=K": {"accuracy": accuracy[None], "loss": loss[None]},
     }
-    evidence = made_up(CLAIM, MadeUp(lambda _: None), first_seed=3)
+    evidence = made_up(CLAIM, MadeUp(), first_seed=3)
     tuned = {name: Tuned(0.005) for name in scores}
     return replace(evidence, claim=claim, scores={name: scores[name] for name in only}, tuned=tuned)
 
@@ -129,6 +129,10 @@ def test_diverged_seeds_and_what_is_missing_are_left_out_and_told():
     untied = made(accuracy=nothing)  # who is never tied has no accuracy when tied
     assert names_in(plot_evidence(untied))[1] == "Q=K"
     assert "Q=K: no value." in describe_evidence(untied)
+    hostile = arm("K=V", "<b>bold</b>", task="dual_role")  # Plotly reads some tags in its texts
+    claim = replace(CLAIM, arms=(*CLAIM.arms, hostile))
+    named = replace(made(claim), scores={"<b>bold</b>": {"accuracy": QKV[None]}})
+    assert names_in(plot_evidence(named))[0].startswith("&lt;b&gt;bold&lt;/b&gt;<br>")
     without = made(only=("QKV",))
     assert len(names_in(plot_evidence(without))) == 1
     assert len(plot_differences(without)["layout"]["annotations"]) == 1
@@ -162,15 +166,6 @@ def test_differences_are_those_of_the_pairs_beside_the_region_of_the_statement()
     ends = [(layout["xaxis"]["range"][0], -5), (low, -0.3), (-1, 0.5)]
     assert [(one["x0"], one["x1"]) for one in regions] == [pytest.approx(end) for end in ends]
     assert low < -1 < 0.5 < high
-
-
-def test_a_name_is_no_markup():
-    """Plotly reads some tags in its texts."""
-    hostile = arm("K=V", "<b>bold</b>", task="dual_role")
-    claim = replace(CLAIM, arms=(*CLAIM.arms, hostile))
-    evidence = replace(made(claim), scores={"<b>bold</b>": {"accuracy": QKV[None]}})
-    (name,) = names_in(plot_evidence(evidence))
-    assert name.startswith("&lt;b&gt;bold&lt;/b&gt;<br>")
 
 
 # arms that are read at other steps, and steps to solve
@@ -233,12 +228,11 @@ def test_learning_is_drawn_for_long_arms_and_those_they_are_compared_with():
 def test_learning_has_a_logarithmic_axis_with_plain_steps():
     """A dashed upright line marks the base steps; marks stand at every doubling."""
     figure = plot_learning(made_up(SLOW, MadeUp(QKV=1.0, Q_K=[0.1, 0.4, 0.5, 0.9])))
-    layout = figure["layout"]
-    axis = layout["xaxis"]
+    axis = figure["layout"]["xaxis"]
     assert axis["type"] == "log"
     assert axis["range"] == pytest.approx([np.log10(6 / 8), np.log10(48)])
     assert dict(zip(axis["tickvals"], axis["ticktext"], strict=True))[24] == "24"
-    upright = [one for one in layout["shapes"] if one["x0"] == one["x1"]]
+    upright = [one for one in figure["layout"]["shapes"] if one["x0"] == one["x1"]]
     assert [(one["x0"], one["line"]["dash"]) for one in upright] == [(6, "dash")]
     first = next(trace for trace in figure["data"] if trace["mode"] == "markers")
     assert first["x"] == [6, 12, 24, 48]

@@ -123,19 +123,6 @@ def test_scores_are_read_at_multiples_of_the_base_steps(known):
     assert not some.still_rises("Q=K")
 
 
-def test_statements_that_confirm_count_once_they_were_measured(known):
-    """An inability that a longer run refutes is refuted."""
-    evidence = unable(known)
-    scores = {
-        name: {m: np.repeat(v, 3, 1) for m, v in own.items()}
-        for name, own in evidence.scores.items()
-    }
-    ones = {"accuracy": np.ones((6, 40)), "loss": np.zeros((6, 40))}
-    solved = replace(evidence, scores={**scores, evidence.statements[1].left: ones})
-    assert len(solved.findings) == 3
-    assert [one.judgement.verdict for one in (evidence, solved)] == ["held", "did not hold"]
-
-
 def test_full_records_are_read_together_and_quick_ones_alone():
     """Seven pairs stand alone, and no longer among ten claims."""
     claims = [small_claim(f"claim_{n}", n_seeds=7) for n in range(10)]

@@ -42,14 +42,13 @@ from attnkit.training.summary import fixed
 from attnkit.ui.claims.rerun_area import guess_in_words, markdown_table
 from attnkit.ui.markdown import plain
 
-QUIET = {"say": lambda _: None}
 HELD, FAILED, UNDECIDED = Verdict
 STEPS = {"measure": "steps_to_solve"}
 
 
 def unable(claim, **options):
     """Return evidence that Q=K is worse."""
-    return made_up(claim, MadeUp(**QUIET, QKV=1.0, Q_K=0.5), **options)
+    return made_up(claim, MadeUp(QKV=1.0, Q_K=0.5), **options)
 
 
 def by_hand(*arms, measure="loss", **given):
@@ -149,7 +148,7 @@ VALUES = {
 
 def test_values_are_means_or_medians_in_the_unit_of_the_measure():
     """Shares in whole percent, losses with two decimals; two differences of four arms."""
-    bench = MadeUp(**QUIET, Q_K=0.5, QKV=0.999, K_V=nan)
+    bench = MadeUp(Q_K=0.5, QKV=0.999, K_V=nan)
     evidence = made_up(small_claim(statements=tuple(VALUES)), bench)
     for name, steps in (("Q=K", inf), ("K=V", inf), ("QKV", 10)):
         evidence.scores[name]["steps_to_solve"] = np.full((1, 17), float(steps))
@@ -163,7 +162,7 @@ def test_values_are_means_or_medians_in_the_unit_of_the_measure():
 def test_where_some_seeds_differ_their_numbers_are_told():
     """Those that fall behind or get ahead, those the other way round, and those that solve it."""
     for statement, n in ((worse("Q=K", "QKV"), 8), (better("QKV", "Q=K"), 1)):
-        evidence = made_up(claim_of(statement), MadeUp(**QUIET, QKV=1.0, Q_K=1.0))
+        evidence = made_up(claim_of(statement), MadeUp(QKV=1.0, Q_K=1.0))
         evidence.scores["Q=K"]["accuracy"][0, :n] = 0.2
         evidence.scores["QKV"]["accuracy"][0, -2:-1] = 0.2
         (finding,) = evidence.findings
@@ -179,10 +178,10 @@ def test_where_some_seeds_differ_their_numbers_are_told():
 def test_the_main_statement_is_the_first_that_decides():
     """So what is found agrees with the verdict; what only stands alone is called probable."""
     claim = claim_of(no_worse("K=V", "QKV"), no_worse("Q=K", "QKV"))
-    evidence = made_up(claim, MadeUp(**QUIET, QKV=1.0, K_V=1.0, Q_K=0.5))
+    evidence = made_up(claim, MadeUp(QKV=1.0, K_V=1.0, Q_K=0.5))
     assert main_statement(evidence, FAILED)[0] == claim.statements[1]
     part = claim_of(worse("Q=K", "QKV"), worse("K=V", "QKV"))
-    some = made_up(part, MadeUp(**QUIET, QKV=1.0, K_V=1.0, Q_K=0.5))
+    some = made_up(part, MadeUp(QKV=1.0, K_V=1.0, Q_K=0.5))
     some.scores["K=V"]["accuracy"][0, :7] = 0.5
     assert main_statement(some, UNDECIDED) == (part.statements[1], some.findings[1])
     told = ClaimInWords(claim, evidence, FAILED).found
@@ -191,7 +190,7 @@ def test_the_main_statement_is_the_first_that_decides():
     found = [ClaimInWords(one.claim, one, verdict, 2).found for verdict in (HELD, UNDECIDED)]
     assert ["probably" in one for one in found] == [False, True]
     assert [ClaimInWords(one.claim, one, UNDECIDED, n).tested.count(".") for n in (1, 2)] == [2, 3]
-    open_ = ClaimInWords(one.claim, made_up(one.claim, MadeUp(**QUIET, QKV=nan)), UNDECIDED, 2)
+    open_ = ClaimInWords(one.claim, made_up(one.claim, MadeUp(QKV=nan)), UNDECIDED, 2)
     assert one.claim.statements[0].text in open_.found
     assert "probably" not in open_.found
 
@@ -352,7 +351,7 @@ def test_a_run_is_explained_beside_the_shipped_verdict_and_a_guess_judged_by_mor
 
     def run_of(claim, own):
         level = {HELD: 0.5, UNDECIDED: 1.0}[own]
-        run = made_up(claim, MadeUp(**QUIET, QKV=1.0, Q_K=level, K_V=level), quick=True)
+        run = made_up(claim, MadeUp(QKV=1.0, Q_K=level, K_V=level), quick=True)
         assert run.judgement.verdict is own
         return run
 

@@ -351,9 +351,8 @@ def test_an_arm_that_loses_is_followed_until_it_learns_or_does_not():
 def test_the_quick_form_trains_judged_arms_on_few_seeds():
     """Half of the seeds, nothing is confirmed, and an arm whose rate is taken is tuned, too."""
     evidence = made_up(small_claim(), MadeUp(QKV=1.0, Q_K=0.5), quick=True, first_seed=11)
-    assert evidence.quick
+    assert (evidence.quick, evidence.seeds) == (True, range(11, 11 + 8))
     assert set(evidence.scores) == set(evidence.tuned) == {"Q=K", "QKV"}
-    assert evidence.seeds == range(11, 11 + 8)
     arms = (arm("Q=K", recipe_of="K=V", **TINY), arm("K=V", **TINY), arm("QKV", **TINY))
     evidence = made_up(small_claim(arms=arms), quick=True)
     assert evidence.tuned["Q=K"] == evidence.tuned["K=V"] != evidence.tuned["QKV"]

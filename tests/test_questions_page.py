@@ -302,7 +302,7 @@ def test_a_run_beside_shipped_evidence_takes_its_rates_and_a_wrong_guess_its_rea
     """So only seeds differ; the verdict that decides is the shipped one."""
     told = replace(small, reason="Because it is so.")
     monkeypatch.setitem(CLAIMS, "small", told)
-    evidence = made_up(told, MadeUp(lambda _: None, QKV=1.0, Q_K=1.0))
+    evidence = made_up(told, MadeUp(QKV=1.0, Q_K=1.0))
     monkeypatch.setattr(record, "load_shipped", lambda: Records.of([evidence]))
     verdict = evidence.judgement.verdict
     assert verdict != "held"

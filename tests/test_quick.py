@@ -37,11 +37,6 @@ def steps_times(n, name):
     return small_claim(name, arms=arms, statements=(worse("Q=K", "QKV"),))
 
 
-def quiet(**accuracy):
-    """Return a bench of made-up numbers that says nothing."""
-    return MadeUp(lambda _: None, **accuracy)
-
-
 def names(form):
     """Return the names of the arms of a form."""
     return [one.name for one in form.arms]
@@ -49,30 +44,30 @@ def names(form):
 
 def test_a_refuted_claim_is_tested_by_the_cheapest_statement_that_refutes_it():
     """A claim that held or is undecided needs all of them, as does one without a record."""
-    refuted = made_up(TWO, quiet(QKV=1.0, Q_K=1.0, K_V=1.0))
+    refuted = made_up(TWO, MadeUp(QKV=1.0, Q_K=1.0, K_V=1.0))
     assert names(QuickForm.of(TWO, refuted)) == ["K=V", "QKV"]
     assert QuickForm.of(TWO, refuted, whole=True).arms == TWO.arms
-    first = made_up(TWO, quiet(QKV=1.0, Q_K=1.0, K_V=0.5))
+    first = made_up(TWO, MadeUp(QKV=1.0, Q_K=1.0, K_V=0.5))
     assert names(QuickForm.of(TWO, first)) == ["Q=K", "QKV"]
-    held = made_up(TWO, quiet(QKV=1.0, Q_K=0.5, K_V=0.5))
-    stale = replace(made_up(small_claim(), quiet(QKV=1.0, Q_K=1.0)), claim=TWO)
+    held = made_up(TWO, MadeUp(QKV=1.0, Q_K=0.5, K_V=0.5))
+    stale = replace(made_up(small_claim(), MadeUp(QKV=1.0, Q_K=1.0)), claim=TWO)
     for record in (held, stale, None):
         form = QuickForm.of(TWO, record)
         assert form.arms == TWO.arms
         assert form.untuned == (record is not held)
         assert form.untuned or set(form.tuned) == {"Q=K", "K=V", "QKV"}
     taken = small_claim(arms=(replace(ARMS[0], recipe_of="K=V"), *ARMS[1:]))  # over by the record
-    form = QuickForm.of(taken, made_up(taken, quiet(QKV=1.0, Q_K=0.5)))
+    form = QuickForm.of(taken, made_up(taken, MadeUp(QKV=1.0, Q_K=0.5)))
     assert names(form) == list(form.tuned) == ["Q=K", "QKV"]
     assert names(QuickForm.of(taken, None)) == ["Q=K", "K=V", "QKV"]
 
 
 def test_a_claim_of_which_a_part_was_tested_is_refuted_or_undecided():
     """It never holds, however clear its part is, and its words promise no more."""
-    record = made_up(TWO, quiet(QKV=1.0, Q_K=0.5, K_V=1.0))
+    record = made_up(TWO, MadeUp(QKV=1.0, Q_K=0.5, K_V=1.0))
     assert not record.is_partial
     for level, verdict in ((1.0, FAILED), (0.5, UNDECIDED)):
-        bench = quiet(QKV=1.0, K_V=level)
+        bench = MadeUp(QKV=1.0, K_V=level)
         run = made_up(TWO, bench, quick=True, records={TWO.id: record})
         assert set(run.scores) == {"K=V", "QKV"}
         assert run.is_partial
@@ -100,7 +95,7 @@ def test_the_links_set_up_what_was_compared():
 
 def test_the_fewest_seeds_are_taken_that_are_likely_to_decide():
     """A clear difference takes few, "no worse" takes 17; if too few are known, all are taken."""
-    different, alike = quiet(QKV=1.0, Q_K=0.5), quiet(QKV=1.0, Q_K=1.0)
+    different, alike = MadeUp(QKV=1.0, Q_K=0.5), MadeUp(QKV=1.0, Q_K=1.0)
     for n_seeds, bench, planned in ((40, different, 8), (40, alike, 17), (10, alike, 10)):
         claim = small_claim(n_seeds=n_seeds, statements=(worse("Q=K", "QKV"),))
         form = QuickForm.of(claim, made_up(claim, bench))
@@ -140,8 +135,8 @@ def test_the_cheapest_claims_come_first_and_none_begins_that_would_end_too_late(
             return super().measure(trial)
 
     claims = [steps_times(4, "long"), steps_times(1, "short"), steps_times(2, "middle")]
-    records = {one.id: made_up(one, quiet(QKV=1.0, Q_K=0.5)) for one in claims}
-    bench = Timed(lambda _: None, QKV=1.0, Q_K=0.5)
+    records = {one.id: made_up(one, MadeUp(QKV=1.0, Q_K=0.5)) for one in claims}
+    bench = Timed(QKV=1.0, Q_K=0.5)
     tested = gather(claims, bench, quick=True, records=records, minutes=minutes)
     assert [one.claim.id for one in tested] == ["short", "middle", "long"][:reached]
 
@@ -149,7 +144,7 @@ def test_the_cheapest_claims_come_first_and_none_begins_that_would_end_too_late(
 def test_what_has_to_be_tuned_first_counts_ten_times_and_what_is_kept_nothing(tmp_path):
     """So that the same command reaches further when it is repeated."""
     claim = steps_times(1, "short")
-    record = made_up(claim, quiet(QKV=1.0, Q_K=0.5))
+    record = made_up(claim, MadeUp(QKV=1.0, Q_K=0.5))
     bench = Bench(tmp_path, "cpu")
     known, unknown = (work_of_claim(claim, bench, one, NEW_SEED) for one in (record, None))
     assert unknown == pytest.approx(10 * known)

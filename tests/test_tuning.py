@@ -297,23 +297,6 @@ def test_what_is_too_large_for_one_experiment_is_split_and_nothing_left_out():
 # Scores
 
 
-def test_arms_that_share_a_rate_are_the_same_run_until_they_are_tied():
-    """To the bit; then every way of tying is a run of its own."""
-    every_step = {**TINY, "steps": 8, "evaluate_every": 1}
-    ways = ("", " tie_by=keep_K", " tie_by=keep_V")
-    arms = [arm("QKV", "never", **every_step)] + [
-        arm(f"QKV tie=K=V{way}", f"tied{way}", recipe_of="never", **every_step) for way in ways
-    ]
-    found = comparing_trials(arms, {one.name: Recipe(0.01) for one in arms}, 2)
-    experiments = [trial.experiment for trial in found]
-    (tied_at,) = {one.tie_step(variant) for one in experiments for variant in one.sharing} - {0}
-    histories = [train(one).snapshot.history["loss"] for one in experiments]
-    loss = np.concatenate([one.reshape(len(one), -1, 2) for one in histories], axis=1)
-    assert loss.shape[1] == len(arms)
-    assert (loss[:tied_at] == loss[:tied_at, :1]).all()
-    assert all(len(np.unique(seed)) == len(arms) for seed in loss[tied_at].T)
-
-
 def test_scores_of_a_trial_are_those_of_each_arm_alone():
     """A run does not depend on those beside it, and each goes to its own arm."""
     rates = {"free": Recipe(0.013), "tied": Recipe(0.002), "one": Recipe(0.007)}

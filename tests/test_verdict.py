@@ -290,6 +290,6 @@ def test_a_run_that_diverges_counts_against_a_mean():
 
 def test_more_seeds_and_fewer_other_claims_decide_more_often():
     """A record is its own pilot."""
-    evidence = made_up(small_claim(), MadeUp(lambda _: None, QKV=1.0, Q_K=0.5))
+    evidence = made_up(small_claim(), MadeUp(QKV=1.0, Q_K=0.5))
     assert [power_of(evidence, n) for n in (5, 6, 20)] == [0, 1, 1]
     assert [power_of(evidence, 8, together) for together in (1, 47)] == [1, 0]
