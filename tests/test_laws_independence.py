@@ -49,9 +49,9 @@ def test_independence_of_every_kind(kind):
     ("task", "n_steps"),
     [
         ("directed", 30),
-        pytest.param("dictionary", 5, marks=pytest.mark.long),
-        pytest.param("reverse", 1, marks=pytest.mark.long),
-        pytest.param("language", 1, marks=pytest.mark.long),
+        pytest.param("dictionary", 5, marks=pytest.mark.long(seconds=3)),
+        pytest.param("reverse", 1, marks=pytest.mark.long(seconds=3)),
+        pytest.param("language", 1, marks=pytest.mark.long(seconds=3)),
     ],
 )
 def test_independence_at_default_sizes(task, n_steps):
