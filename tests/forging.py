@@ -80,52 +80,40 @@ def forged_run(draw):
 
 
 def forge(draw, widget, field="", options=()):
-    """Return a state of a widget.
-
-    Args:
-        draw: `random.Random` of the seed.
-        widget: Id of the widget.
-        field: Kind of value that the widget has; empty for any.
-        options: Options of the widget, some of which are sent, too.
-    """
+    """Return a state of a widget, of the kind `field` or of any, sometimes one of its options."""
     texts = (*TEXTS[:9], *options)
     state = WidgetState(id=widget)
     kinds = [one.name for one in WidgetState.DESCRIPTOR.oneofs_by_name["value"].fields]
     field = field or draw.choice(kinds)
-    if field in ("json_value", "json_trigger_value"):
-        setattr(state, field, forged_text(draw))
-    elif field == "string_value":
-        state.string_value = draw.choice((*TEXTS, *options, forged_text(draw)))
+    single = {
+        "json_value": forged_text(draw),
+        "json_trigger_value": forged_text(draw),
+        "string_value": draw.choice((*TEXTS, *options, forged_text(draw))),
+        "trigger_value": draw.random() < 0.8,
+        "bool_value": draw.random() < 0.8,
+        "double_value": draw.choice(NUMBERS),
+        "int_value": draw.choice(WHOLE),
+        "bytes_value": draw.randbytes(9),
+    }
+    arrays = {
+        "string_array_value": draw.choices(texts, k=draw.choice((0, 1, 2, 3, 2000))),
+        "double_array_value": draw.choices(NUMBERS, k=3),
+        "int_array_value": draw.choices(WHOLE, k=3),
+    }
+    if field in single:
+        setattr(state, field, single[field])
+    elif field in arrays:
+        getattr(state, field).SetInParent()
+        getattr(state, field).data.extend(arrays[field])
     elif field == "string_trigger_value":
         state.string_trigger_value.data = draw.choice(TEXTS)
-    elif field in ("trigger_value", "bool_value"):
-        setattr(state, field, draw.random() < 0.8)
-    elif field == "double_value":
-        state.double_value = draw.choice(NUMBERS)
-    elif field == "int_value":
-        state.int_value = draw.choice(WHOLE)
-    elif field == "bytes_value":
-        state.bytes_value = draw.randbytes(9)
-    elif field == "string_array_value":
-        n = draw.choice((0, 1, 2, 3, 2000))
-        state.string_array_value.data.extend(draw.choices(texts, k=n))
-    elif field == "double_array_value":
-        state.double_array_value.data.extend(draw.choices(NUMBERS, k=3))
-    elif field == "int_array_value":
-        state.int_array_value.data.extend(draw.choices(WHOLE, k=3))
     else:
         getattr(state, field).SetInParent()
     return state
 
 
 def forged_states(draw, widgets, share=1.0):
-    """Return states of some widgets: mostly of the kind of each widget, else of any kind.
-
-    Args:
-        draw: `random.Random` of the seed.
-        widgets: Kind of value and options of each widget by its id.
-        share: Share of the widgets.
-    """
+    """Return states of a share of the widgets, whose kinds of value and options are given by id."""
     states = [
         forge(draw, widget, field if draw.random() < 0.8 else "", options)
         for widget, (field, options) in widgets.items()

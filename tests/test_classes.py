@@ -1,5 +1,6 @@
 """Classes of a hosted copy: how guesses are counted, limits, and a class on a real server."""
 
+import json
 import re
 from collections import Counter
 from contextlib import ExitStack
@@ -9,10 +10,13 @@ import pytest
 from crowd import SMALL, hosted
 from hypothesis import given
 from hypothesis import strategies as st
-from visitor import Visitor
+from visitor import HOST, Visitor
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import connect
 
 from attnkit.service import classes as module
 from attnkit.service.classes import Classes
+from attnkit.ui.server.connection import NO_TEXT
 from attnkit.ui.server.owner import n_sessions
 
 GUESSES = st.lists(
@@ -106,6 +110,12 @@ def test_a_class_of_three_guesses_trains_and_sees_the_result():
             (key,) = (key for key in pupil.user_keys() if key.startswith("guess_"))
             pupil.set(key, [pupil.find(key).options[option].content])
         teacher.wait_for("the guesses", lambda: re.search(r"\*\*2\*\* have", said(teacher)))
+        stranger = {"origin": f"http://{HOST}:{server.port}", "subprotocols": ["streamlit"]}
+        with connect(f"ws://{HOST}:{server.port}/_stcore/stream", proxy=None, **stranger) as opened:
+            opened.send("no page sends text")
+            with pytest.raises(ConnectionClosed) as closed:
+                list(opened)
+        assert closed.value.rcvd.code == NO_TEXT
         options = {"server.port": server.port, "server.address": None, "server.baseUrlPath": ""}
         with patch("attnkit.ui.server.owner.st.get_option", options.get):
             assert n_sessions() == 4
@@ -117,7 +127,11 @@ def test_a_class_of_three_guesses_trains_and_sees_the_result():
                 "the judgement", lambda tab=tab: re.search(r"\*\*1 of 2 in your class", said(tab))
             )
             assert tab.exceptions == []
-        assert "experiment finished" in server.log()
+        lines = server.log().splitlines()
+        first = next(n for n, line in enumerate(lines) if '"server started"' in line)
+        events = {json.loads(line)["event"] for line in lines[first:]}
+    assert "experiment finished" in events
+    assert events.isdisjoint({"not guarded", "unexpected error", "unexpected warning"})
 
 
 def said(tab):

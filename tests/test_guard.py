@@ -377,7 +377,7 @@ def test_pages_of_other_sites_open_no_connection(guarded, capsys):
 def test_a_host_has_no_case_and_its_default_port_may_be_written(guarded, seed):
     """A proxy may do so; Streamlit, which compares texts, gets the host as in the origin."""
     draw, kinds = random.Random(seed), (str.lower, str.upper, str.title)
-    for _ in range(60):
+    for _ in range(30):
         scheme, default = draw.choice((("http", 80), ("https", 443)))
         origin_port, host_port = draw.choices((None, 80, 443, 8501, 8443), k=2)
         is_same = (origin_port or default) == (host_port or default)

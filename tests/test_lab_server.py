@@ -115,7 +115,6 @@ def test_the_command_serves_until_ctrl_c_and_leaves_no_process():
 
 
 @own_server
-@pytest.mark.long(seconds=10)
 def test_the_lab_in_python_shows_a_result_and_stops(monkeypatch):
     """It ends because its standard input does, as it does when this process is killed."""
     experiment = Experiment(task="mutual", steps=20, n_seeds=1, sharing=["QKV"])
