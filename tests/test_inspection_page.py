@@ -1,17 +1,43 @@
-"""The pages that look inside models: whose film they show, from where it comes, what they say."""
+"""Pages that look inside models and change them: whose film they show, what a visitor can do."""
 
+import re
+from dataclasses import replace
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
 import streamlit as st
+from browsing import downloaded
 from idle import open_page
-from test_filming import fail
-from visiting import FRESH_SEED, SMALL, plain_text, press, show, turn_to, watch
-from waiting import wait_until
+from kinds import SMALL as SMALL_SETTINGS
+from playwright.sync_api import expect
+from same import assert_same
+from visiting import (
+    FRESH_SEED,
+    SMALL,
+    UNENDING,
+    drawn,
+    plain_text,
+    press,
+    said,
+    show,
+    turn_to,
+    visit,
+    watch,
+)
+from waiting import PATIENCE, wait_until
 
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.result import InspectionResult
+from attnkit.analysis.inspection.views import inspect
+from attnkit.experiment import Experiment
+from attnkit.experiment.experiment import from_params
+from attnkit.figures.tying import tying_results
+from attnkit.service.server import server_settings
 from attnkit.service.service import Refused, TrainingService
+from attnkit.training import train
+from attnkit.training.film import film_megabytes, filmed_steps
+from attnkit.training.recorder import record
 from attnkit.ui.inside import takeaway
 from attnkit.ui.server.service import training_service
 
@@ -20,16 +46,17 @@ pytestmark = [pytest.mark.server, pytest.mark.usefixtures("pages_service")]
 PAGES = {"attention": "attention", "asymmetry": "symmetry", "similarity": "similarity"}
 """Pages, and what they ask for."""
 
+ASKED = Inspection("attention")
+TWO_SEEDS = Experiment(**{**SMALL_SETTINGS, "n_seeds": 2, "steps": 44})
+
+REASON = "12 experiments wait already"
+refuse = Mock(side_effect=Refused(REASON))
+"""Refuses an experiment, as a full service does."""
+
 
 def small_link(**params):
     """Settings that nobody has trained yet."""
     return {**SMALL, "first_seed": next(FRESH_SEED), "steps": "40", **params}
-
-
-def visit_at(page, **params):
-    """Open a page with a link, and train what the link says if nobody has."""
-    tab = open_page(page, **params)
-    return press(tab, "train_here") if any(b.key == "train_here" for b in tab.button) else tab
 
 
 def filmed(tab):
@@ -43,10 +70,74 @@ def watch_film(tab):
     return show(tab)
 
 
+def trained_at(page, **params):
+    """Open a page with a link that nobody has trained, and train it there."""
+    return watch_film(press(open_page(page, **small_link(**params)), "train_here"))
+
+
 def received(tab, page):
     """What the page's figures were given."""
     (component,) = [e.proto for e in tab.get("bidi_component") if (e.key or "") == page]
     return InspectionResult.from_bytes(component.bytes)
+
+
+def looked_into(service, job_id, inspection=ASKED):
+    """What a service finds in the film of a job."""
+    found = service.inspect(job_id, inspection, PATIENCE)
+    assert isinstance(found, bytes), found
+    return InspectionResult.from_bytes(found)
+
+
+def fail(service, job_id):
+    """As if its training had failed."""
+    with service._changed:
+        service._queue.update(job_id, state="failed", error="not enough memory")
+
+
+def alone(experiment, seed):
+    """One of its seeds."""
+    return experiment.replace(first_seed=seed, n_seeds=1)
+
+
+def test_what_trains_is_filmed_and_another_seed_is_trained_for_its_film(pages_service):
+    """With the numbers of the same seed recorded alone; the other seed is no result."""
+    service = pages_service
+    job_id = service.submit(TWO_SEEDS)
+    wait_until(service, job_id, lambda job: job.over)
+    found, film = looked_into(service, job_id), record(TWO_SEEDS)
+    assert found.header["steps"] == filmed_steps(TWO_SEEDS) == [0, 11, 22, 33, 44]
+    assert found.header["film"] == job_id
+    assert_same(found.framed, inspect(film, ASKED).framed)
+    assert film.n_bytes / 2**20 == pytest.approx(film_megabytes(TWO_SEEDS))  # as was foretold
+    assert service.film(alone(TWO_SEEDS, 0)) == job_id
+    wrong = service.inspect(job_id, Inspection("attention", example=99), PATIENCE)
+    assert wrong.startswith("example: got 99, allowed 0 to 31")
+    other = alone(TWO_SEEDS, 1)
+    job = wait_until(service, service.film(other), lambda job: job.over)
+    assert not job.kept
+    assert service.film(other) == job.id
+    assert service.find(other) is None
+    assert_same(looked_into(service, job.id).framed, inspect(record(TWO_SEEDS, 1), ASKED).framed)
+
+
+@pytest.mark.long(seconds=15)
+def test_a_film_that_is_gone_is_recorded_again(service):
+    """By training its seed alone, with the same numbers, in a process in place of one that died."""
+    experiment = TWO_SEEDS.replace(first_seed=7)
+    first = service.submit(experiment)
+    wait_until(service, first, lambda job: job.over)
+    before = looked_into(service, first)
+    service._supervisor.process.end()  # and with it all films
+    for _ in range(100):  # until a new process has said that it has no such film
+        found = service.inspect(first, ASKED, PATIENCE)
+        if found is None:
+            break
+        assert "died" in found
+    assert found is None
+    again = service.film(alone(experiment, 7))
+    assert again != first
+    wait_until(service, again, lambda job: job.over)
+    assert_same(looked_into(service, again).framed, before.framed)
 
 
 def test_what_a_visitor_trains_is_seen_on_all_pages_and_in_the_lab():
@@ -58,7 +149,7 @@ def test_what_a_visitor_trains_is_seen_on_all_pages_and_in_the_lab():
     n_jobs = len(training_service().overview())
     tab = open_page("attention", **link)
     assert len(training_service().overview()) == n_jobs
-    assert "trains 6 models" in tab.info[0].value
+    assert "6 models" in tab.info[0].value
     tab = watch_film(press(tab, "train_here"))
     job = filmed(tab)
     assert job.kept
@@ -74,10 +165,9 @@ def test_what_a_visitor_trains_is_seen_on_all_pages_and_in_the_lab():
         assert [variant["name"] for variant in header["variants"]] == ["QKV", "Q=K"]
         keys = {element.key for element in tab.get("download_button")}
         assert {"page_html", "module_code", "module_weights"} <= keys
-        code = [element.value for element in tab.code]
-        assert any("class Transformer(nn.Module)" in text for text in code)
-        assert any(text.startswith("python -m attnkit train") for text in code)
-        assert any(text.startswith("import attnkit as ak") for text in code)
+        code = "\n".join(element.value for element in tab.code)
+        for one in ("class Transformer(nn.Module)", "python -m attnkit train", "import attnkit"):
+            assert one in code
     tab = turn_to(tab, "lab")
     assert tab.button(key="train").label == "Train again"
     assert tab.session_state["lab"].job.state == "finished"
@@ -87,13 +177,19 @@ def test_what_a_visitor_trains_is_seen_on_all_pages_and_in_the_lab():
 
 
 def test_what_still_trains_is_shown_as_far_as_it_is_and_another_seed_only_while_looked_at():
-    """The film of another seed is trained alone, and no longer than somebody looks at it."""
-    tab = visit_at("attention", **small_link(n_seeds="2", steps="20000", batch_size="256"))
+    """Only what is new is sent; the page Surgery trains on beside it, and mixtures wait.
+
+    Once stopped, the film stays for whoever sees that job; others get the whole, and what has
+    failed is not tried again.
+    """
+    service, link = training_service(), small_link(n_seeds="2", **UNENDING)
+    tab = press(open_page("attention", **link), "train_here")
     run = filmed(tab)
-    watch(turn_to(tab, "asymmetry"), lambda job: job.step > 400)
-    header = received(tab, "asymmetry").header
-    assert header["steps"][0] == 0
-    assert header["steps"][-1] < 20_000
+    watch(turn_to(tab, "asymmetry"), lambda job: job.step > 500)
+    steps = received(tab, "asymmetry").header["steps"]
+    assert steps[0] == 0 < steps[-1] < 20_000
+    since = looked_into(service, run.id, Inspection("attention", since=0))
+    assert min(since.header["steps"]) > 0
     first, last = run.experiment.seeds
     picker = f"inspected_seed_{first}_2"
     tab.selectbox(key=picker).set_value(last)
@@ -101,53 +197,49 @@ def test_what_still_trains_is_shown_as_far_as_it_is_and_another_seed_only_while_
     assert list(other.experiment.seeds) == [last]
     tab.selectbox(key=picker).set_value(first)
     assert filmed(show(tab)).id == run.id
-    assert training_service().job(other.id).state == "stopped"
-    assert training_service().job(run.id).active
-    training_service().stop(run.id)
+    assert service.job(other.id).state == "stopped"
+    turn_to(tab, "surgery")
+    assert "newest step" in said(tab)
+    assert keys(tab) & FIGURES == FIGURES - {"mixtures"}
+    assert press(tab, "train_on").button(key="train_on").disabled
+    assert tab.session_state["operation"].job.active
+    tab = ended(tab, "stop_trained_on")
+    assert tab.session_state["operation"].job.state == "stopped"
+    assert not tab.button(key="train_on").disabled
+    assert service.job(run.id).active
+    service.stop(run.id)
+    wait_until(service, run.id, lambda job: job.settled)
+    assert looked_into(service, run.id).header["steps"][0] == 0
+    one = alone(run.experiment, first)
+    assert service.film(one, shown=run.id) == run.id
+    whole = service.film(one)
+    assert whole != run.id
+    service.stop(whole)
+    fail(service, whole)
+    assert service.film(one) == whole
+    again = service.submit(one, kept=False)
+    assert service.film(one) == again
+    service.stop(again)
 
 
-def test_a_failure_is_told_and_not_repeated():
-    """Until somebody wants it."""
-    tab = watch_film(visit_at("similarity", **small_link()))
-    failed = filmed(tab).id
-    fail(training_service(), failed)
-    show(tab)
-    assert filmed(tab).id == failed
-    assert any(said.value == "Training failed: not enough memory." for said in tab.markdown)
-    next(button for button in tab.button if button.label == "Train it again").click()
-    assert received(watch_film(show(tab)), "similarity").header["steps"][-1] == 40
-    assert filmed(tab).id != failed
-
-
-def test_a_faulty_link_and_a_refusal_are_told(monkeypatch):
-    """The page names the faulty field, shows all else, and repeats the reason of the service."""
-    full = Mock(side_effect=Refused("60 experiments wait already: try again in a few minutes"))
+def test_a_faulty_link_a_refusal_and_a_page_without_a_film_are_told(monkeypatch):
+    """The page names the faulty field and repeats the reason of the service, as a download does."""
     tab = open_page("attention", **small_link(n_heads="99"))
-    told = plain_text(tab.warning[0])
-    assert told.startswith("The link was not fully understood. n_heads: got '99'")
-    monkeypatch.setattr(TrainingService, "submit", full)
-    assert "60 experiments wait already" in press(tab, "train_here").warning[-1].value
-
-
-@pytest.mark.parametrize(
-    ("found", "message"), [(None, "the film is not there any more"), ("no memory", "no memory")]
-)
-def test_a_page_that_cannot_be_taken_away_says_why(monkeypatch, found, message):
-    """The download names the reason of the service, or that the film is gone."""
+    assert "n_heads: got '99'" in plain_text(tab.warning[0])
+    monkeypatch.setattr(TrainingService, "submit", refuse)
+    assert REASON in press(tab, "train_here").warning[-1].value
     pages = []
     monkeypatch.setattr(st, "download_button", lambda _, page, *__, **___: pages.append(page))
-    subject = Mock(inspect_when_over=lambda _: found)
-    takeaway.page_as_file(subject, Inspection("attention"), "attention", "Attention")
-    with pytest.raises(RuntimeError, match=message):
-        pages[0]()
+    for found, message in ((None, "film"), ("no memory", "no memory")):
+        subject = Mock(inspect_when_over=lambda _, found=found: found)
+        takeaway.page_as_file(subject, ASKED, "attention", "Attention")
+        with pytest.raises(RuntimeError, match=message):
+            pages.pop()()
 
 
 def test_picks_and_a_book_of_one_s_own_hold_on_all_pages():
-    """Streamlit alone would forget them. The names of a book stand at the maps.
-
-    What is wrong with it is said.
-    """
-    tab = watch_film(visit_at("attention", **small_link(task="phonebook", n_heads="2")))
+    """Streamlit alone would forget them. The names of a book stand at the maps."""
+    tab = trained_at("attention", task="phonebook", n_heads="2")
     tab.selectbox(key="inspected_head").set_value(1)
     turn_to(show(tab), "similarity")
     assert received(tab, "similarity").header["request"]["head"] == 1
@@ -157,4 +249,244 @@ def test_picks_and_a_book_of_one_s_own_hold_on_all_pages():
     assert "Jindřich" in received(tab, "attention").header["layers"][0]["columns"]
     tab.text_area(key="inspected_book_phonebook").set_value("Ann 1")
     show(tab)
-    assert "The book: got 1 entry, allowed at least 2" in plain_text(tab.error[0])
+    assert re.search("got 1 .*at least 2", plain_text(tab.error[0]))
+
+
+# Surgery
+
+FIGURES = {"ways_table", "heads_table", "mixtures"}
+
+CONCLUSION = re.compile(r"^Tying | little to lose | cannot be tied |nothing is left to tie")
+
+
+def concluded(tab):
+    """The conclusion, the first text of the page after the run and its link."""
+    return next(text for text in map(plain_text, tab.markdown) if CONCLUSION.search(text))
+
+
+def about(tab, variant, tying):
+    """Whether the conclusion is about tying a variant; a model near chance has little to lose."""
+    return concluded(tab).startswith((f"Tying {tying} ", f"{variant} has little to lose"))
+
+
+def keys(tab):
+    """Keys of the live components and buttons."""
+    return {element.key for element in (*tab.get("bidi_component"), *tab.button)}
+
+
+def choose(tab, **wanted):
+    """Choose by the beginning of a control's key."""
+    for name, value in wanted.items():
+        (control,) = [c for c in tab.button_group if (c.key or "").startswith(f"cut_{name}")]
+        control.set_value(value)
+        show(tab)
+    return tab
+
+
+def follow(tab, **link):
+    """Open another link in the same tab."""
+    tab.query_params.clear()
+    tab.query_params.update(link)
+    return show(tab)
+
+
+def ended(tab, key):
+    """Press a button, wait until what is trained on has ended, and draw the page."""
+    tab = press(tab, key)
+    wait_until(training_service(), tab.session_state["operation"].job.id, lambda job: job.over)
+    return show(tab)
+
+
+def mark_of(tab):
+    """Return α of the chosen mixture, as the figure marks it."""
+    (mark,) = [t for t in drawn(tab, "mixtures")["figure"]["data"] if t.get("mode") == "markers"]
+    return mark["x"]
+
+
+def test_operations_are_offered_trained_on_and_the_next_way_told(monkeypatch):
+    """The slider of mixtures computes nothing, and a refusal is told once.
+
+    All seeds are trained on, once, and kept; another run takes them off the page.
+    """
+    tab = trained_at("surgery", n_seeds="2")
+    assert about(tab, "QKV", "W_Q and W_K to their average")
+    assert keys(tab) & {*FIGURES, "recovery"} == FIGURES
+    assert "Mean of 2 seeds" in said(tab)
+    tab = choose(tab, variant="Q=K")
+    assert about(tab, "Q=K", "W_Q, W_K and W_V to their average")
+    assert drawn(tab, "ways_table")["diagram"].count("<tr") == 3
+    tab = choose(tab, variant="QKV", tie="K=V", method="keep W_K")
+    assert about(tab, "QKV", "W_K and W_V by keeping W_K")
+    assert "▸ keep W_K" in drawn(tab, "ways_table")["diagram"]
+    assert about(choose(tab, tie="Q=V"), "QKV", "W_Q and W_V to their average")  # has no W_K
+    assert mark_of(tab) == [0.5]
+    with monkeypatch.context() as patched:
+        patched.setattr(TrainingService, "inspect", lambda *_, **__: pytest.fail("computed again"))
+        tab.select_slider(key="tying_alpha").set_value(1.0)
+        assert "α = 1 (keep W_K): " in said(show(tab))
+    assert mark_of(turn_to(turn_to(tab, "attention"), "surgery")) == [1.0]
+    tab = choose(tab, tie="K=V", method="keep W_V")
+    with monkeypatch.context() as patched:
+        patched.setattr(TrainingService, "submit", refuse)
+        assert REASON in said(press(tab, "train_on"))
+    assert REASON not in said(show(tab))
+    tab = ended(tab, "train_on")
+    operation = tab.session_state["operation"]
+    job = operation.job
+    assert [v.value for v in job.experiment.sharing] == ["QKV", "QKV tie=K=V tie_by=keep_V"]
+    assert (job.experiment.n_seeds, job.experiment.training.steps, job.kept) == (2, 80, True)
+    assert "With 40 more" in concluded(tab)
+    assert "Tied at step 40: " in said(tab)
+    assert "40 steps later" in drawn(tab, "recovery")["alt"]
+    links = {link.proto.label: link.proto.query_string for link in tab.get("page_link")}
+    assert "tie" in links["Open it in the Lab"]
+    assert press(tab, "train_on").session_state["operation"].job_id == job.id
+    tie, method = tab.button(key="try_next").label.removeprefix("Try ").split(", ")
+    tab = press(tab, "try_next")
+    remembered = tab.session_state["remembered"]
+    assert (remembered["cut_tie"], remembered["cut_method"]) == (tie, method)
+    assert f"▸ {method}" in drawn(tab, "ways_table")["diagram"]
+    assert ("more step" in concluded(tab), "try_next" in keys(tab)) == (False, False)
+    assert said(ended(tab, "train_on")).count("\n| QKV: ") == len(operation.ended) == 2
+    tab = follow(tab, **small_link())
+    tab = watch(press(turn_to(tab, "lab"), "train"), lambda job: job.over)
+    assert "recovery" not in keys(turn_to(tab, "surgery"))
+
+
+def test_what_is_not_possible_says_why(monkeypatch):
+    """Tying, mixing and training on; all else is offered all the same."""
+    tab = trained_at("surgery", evaluate_every="1000", steps="400")
+    assert tab.button(key="train_on").disabled
+    assert re.search("cannot be trained on.* 1000 .*at most 400", said(tab))
+    assert "evaluate_every" not in said(tab)
+    tab = trained_at("surgery", sharing="QKV,Q=K,RoPE", d_head="4")
+    assert re.search("^Q=K: .* separate", said(tab), re.MULTILINE)
+    (control,) = [c for c in tab.button_group if (c.key or "").startswith("tying_variant")]
+    assert control.options == ["QKV", "RoPE"]
+    first = drawn(tab, "repairs_table")
+    control.set_value(control.proto.options[1].content)
+    monkeypatch.setenv("ATTNKIT_MAX_STEPS", "40")
+    server_settings.cache_clear()
+    assert drawn(show(tab), "repairs_table") != first
+    assert "step 20 and trains 20" in said(tab)
+    tab = trained_at("surgery", sharing="Q=K=V")
+    assert "nothing is left" in concluded(tab)
+    assert keys(tab) & FIGURES == {"heads_table"}
+
+
+def test_what_went_wrong_is_told_and_can_be_tried_again(monkeypatch):
+    """A busy process is asked once; a failure is no run that has not begun; divergence is said."""
+    asked, inspect = [], TrainingService.inspect
+
+    def busy(self, job_id, inspection, **given):
+        if inspection.view != "tying":
+            return inspect(self, job_id, inspection, **given)
+        asked.append(job_id)
+        return "it is busy"
+
+    def lost(inspected):
+        (result,), refusals = tying_results(inspected)
+        arrays = {name: np.full_like(array, np.nan) for name, array in result.arrays.items()}
+        return [replace(result, **arrays)], refusals
+
+    with monkeypatch.context() as patched:
+        patched.setattr(TrainingService, "inspect", busy)
+        tab = show(trained_at("surgery", sharing="QKV"))
+        assert ("it is busy" in said(tab), len(asked)) == (True, 1)
+    tab = press(tab, "again_tying")
+    assert ("it is busy" in said(tab), "mixtures" in keys(tab)) == (False, True)
+    with monkeypatch.context() as patched:
+        patched.setattr("attnkit.ui.inside.tying.tying_results", lost)
+        tab = show(tab)
+        assert "diverged" in said(tab)
+        assert not {"mixtures", "repairs_table"} & keys(tab)
+    failed = filmed(tab).id
+    fail(training_service(), failed)
+    text = said(show(show(tab)))
+    assert ("not enough memory" in text, "no trained model" in text) == (True, False)
+    assert (filmed(tab).id, "mixtures" in keys(tab)) == (failed, False)
+    tab = watch_film(press(tab, "again_ties"))
+    assert filmed(tab).id != failed
+    assert about(tab, "QKV", "W_Q and W_K to their average")
+
+
+# What rescues symmetric scores
+
+
+def rescued(tab):
+    """More heads, pressed on the page Asymmetry and trained to the end."""
+    return show(watch(press(tab, "rescue_n_heads"), lambda job: job.over))
+
+
+def test_a_rescue_is_told_and_taken_back_where_it_belongs(monkeypatch):
+    """On its own task, and only while its run is on screen; a refusal leaves all as it was."""
+    link = small_link()
+    tab = turn_to(watch(press(visit(**link), "train"), lambda job: job.over), "asymmetry")
+    before = tab.session_state["lab"].job_id
+    assert "rescue_undo" not in keys(tab)
+    tab = rescued(tab)
+    assert re.search(r"1 head → .* 4 heads \(1 seed\)", said(tab))
+    tab = follow(tab, v="1", task="copy", sharing="Q=K", steps="40")
+    assert ("4 heads (" in said(tab), "rescue_undo" in keys(tab)) == (False, False)
+    tab = follow(tab, **{**link, "n_heads": "4"})
+    known = tab.session_state["lab"].job_id
+    with monkeypatch.context() as patched:
+        patched.setattr(TrainingService, "submit", refuse)
+        patched.setattr(TrainingService, "find", lambda *_: None)
+        tab = press(tab, "rescue_undo")
+        assert REASON in said(tab)
+        assert tab.session_state["lab"].job_id == known
+    tab = press(tab, "rescue_undo")
+    assert tab.session_state["lab"].job_id == before
+    assert ("4 heads (" in said(tab), "rescue_undo" in keys(tab)) == (False, False)
+
+
+def test_a_shipped_example_is_shown_again_without_training(monkeypatch):
+    """If it was the example that was changed."""
+    link = small_link()
+    experiment = from_params(link)
+    snapshot = train(experiment).snapshot
+    monkeypatch.setattr("attnkit.ui.lab.lab.shipped_example", lambda _: snapshot)
+    tab = press(rescued(open_page("asymmetry", **link)), "rescue_undo")
+    lab = tab.session_state["lab"]
+    assert lab.job is None
+    assert lab.experiment == experiment
+    assert training_service().find(experiment) is None
+    assert "rescue_n_heads" in keys(tab)
+
+
+BARS = """() => [...document.querySelectorAll('.ak-ways tr:has(.ak-bar)')].map((row) => {
+  const [filled, bar] = ['.ak-bar i', '.ak-bar'].map((name) => row.querySelector(name).offsetWidth);
+  return [filled / bar, parseFloat(row.lastElementChild.innerText) / 100];
+})"""
+"""How far the bar of each way is filled, and its accuracy."""
+
+
+@pytest.mark.browser
+@pytest.mark.long
+def test_surgery_is_done_by_keyboard_in_a_browser(visitors, address):
+    """Move α, train on, see the curve grow on one node, take it away."""
+    link = "&".join(f"{name}={value}" for name, value in small_link(steps="400").items())
+    page = visitors.arrive(1440, 1400)
+    page.goto(f"{address}/surgery?{link}")
+    page.locator(".st-key-train_here button").click()
+    expect(page.locator(".st-key-ways_table caption")).to_have_count(4)
+    bars = page.evaluate(BARS)
+    assert bars
+    assert all(abs(filled - accuracy) < 0.03 for filled, accuracy in bars), bars
+    page.locator(".st-key-tying_alpha input[type=range]").focus()
+    for _ in range(2):
+        page.keyboard.press("ArrowRight")
+    mixtures = page.locator(".st-key-mixtures [role=img]")
+    expect(mixtures).to_have_attribute("aria-label", re.compile(r"α = 0\.6: \d+%"))
+    page.locator(".st-key-train_on button").focus()
+    page.keyboard.press("Enter")
+    plot = page.locator(".st-key-recovery .ak-plot[data-draws]")
+    plot.evaluate("node => node.dataset.mine = 'yes'")
+    expect(page.locator(".st-key-recovery_csv")).to_be_visible()
+    expect(plot).to_have_attribute("data-mine", "yes")
+    expect(plot).to_have_attribute("data-step", "800")
+    text = downloaded(page, page.locator(".st-key-recovery_csv button"))
+    assert "seed" in text.split("\n")[0].split(",")
+    expect(page.locator("[data-testid=stException]")).to_have_count(0)
+    visitors.leave(page)
