@@ -1,10 +1,15 @@
 """What browser tests ask of pages, and steps that several of them take."""
 
+import base64
+import json
 import os
 import shutil
 from pathlib import Path
 
 import pytest
+
+from attnkit.ui.bundle import asset, inline_script
+from attnkit.ui.standalone import page_html
 
 OWNER_SECRET = "correct horse"
 """What opens the owner's page of the server that browser tests share."""
@@ -69,3 +74,40 @@ def saved(page, menu, kind):
     """Return the text of a file that a figure's menu gives."""
     menu.locator("summary").click()
     return downloaded(page, menu.get_by_role("button", name=f"Save as {kind}"))
+
+
+_HOST = """<div id="here"></div><script type="module">{script}
+const parentElement = document.querySelector("#here");
+const setTriggerValue = (name, value) => window.told.push([name, value]);
+window.told = [];
+window.take = (text) => {
+  const data = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+  window.leave = {show}({ data, parentElement, setTriggerValue });
+};
+window.inside = (code) => eval(code);
+</script>"""
+"""A page around a component: `take` draws it, `told` is what it has sent, and `inside` computes an
+expression with the functions of its script."""
+
+
+def show_component(page, name, data, *styles, around="{here}"):
+    """Draw a component of the dashboard in a plain page, without a server.
+
+    Args:
+        name: Name of the component's script.
+        data: What it draws; see `give`.
+        styles: Names of its style sheets, besides those of films.
+        around: HTML around its box, which is `{here}`.
+    """
+    script, show = inline_script(name)
+    host = _HOST.replace("{script}", script).replace("{show}", show)
+    style = "".join(asset(f"{one}.css") for one in styles)
+    page.set_content(page_html(name, around.replace("{here}", host), style=style))
+    page.wait_for_function("Boolean(window.take)")
+    give(page, data)
+
+
+def give(page, data):
+    """Give the component of a plain page new data: a blob, or what is packed as JSON."""
+    blob = data if isinstance(data, bytes) else json.dumps(data).encode()
+    page.evaluate("(text) => { window.take(text); }", base64.b64encode(blob).decode())

@@ -6,14 +6,6 @@ import re
 from playwright.sync_api import Page
 from visitor import dashboard
 
-GALLERY = ".st-key-gallery"
-
-COLOURS = """() => [...document.querySelectorAll('.st-key-board canvas')].map((canvas) =>
-  [...canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data].join())"""
-
-CURVES = """() => [...document.querySelectorAll('.st-key-board .ak-line')]
-  .map((node) => node.getAttribute('d'))"""
-
 
 @contextlib.contextmanager
 def serve():
@@ -96,23 +88,9 @@ def wait_for_figure(page: Page, least: int, most: float = 10**9) -> None:
     )
 
 
-def n_draws(page: Page, drawn: str) -> int:
-    """Return the number of times that a live figure was drawn."""
-    return int(page.locator(drawn).get_attribute("data-draws"))
-
-
 def wait_for_draws(page: Page, drawn: str, more: int) -> None:
     """Wait until a live figure is drawn `more` times."""
     page.wait_for_function(
         "([drawn, goal]) => Number(document.querySelector(drawn).dataset.draws) >= goal",
-        arg=[drawn, n_draws(page, drawn) + more],
-    )
-
-
-def wait_for_thumbnails(page: Page, inside: str) -> None:
-    """Wait until every card of a gallery has its picture."""
-    page.wait_for_function(
-        """(inside) => { const cards = [...document.querySelectorAll(`${inside} .ak-task`)];
-        return cards.length > 3 && cards.every((card) => card.querySelector('.ak-thumb')); }""",
-        arg=inside,
+        arg=[drawn, int(page.locator(drawn).get_attribute("data-draws")) + more],
     )

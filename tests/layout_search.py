@@ -1,7 +1,7 @@
 """Visits of the dashboard drawn from a seed, and the faults of layout that they find."""
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
@@ -24,24 +24,30 @@ LEAST = (320, 400)
 ALL_IN_VIEW = (1280, 640)
 """Width and height from which on all measures of five variants are in one view."""
 
-TWO_BANDS = ((680, 820), (1250, 1440))
-"""Least and largest width and height of windows in which five columns stand in two bands."""
-
 PAGES = (
     *("attention", "asymmetry", "similarity", "surgery", "atlas", "variants", "guide", "runs"),
     *(f"questions?question={name}" for name in (*QUESTIONS, "new")),
-    *(f"guide?lesson={name}" for name in lessons()),
+    *(f"questions?claim={name}" for name in CLAIMS),
+    *(f"guide?lesson={name}&lang={code}" for name in lessons() for code in LANGUAGES),
     *("questions", "capacity"),
 )
 
-STATES = ("example", "untrained", "training", "finished", "failed", "message", "guess")
-"""States of the Lab."""
+STATES = {
+    "example": {},
+    "untrained": {"steps": 310},
+    "training": {"n_seeds": 1, "steps": 20_000},
+    "finished": {"n_seeds": 2, "steps": 20, "evaluate_every": 10},
+    "failed": {"n_seeds": 1, "steps": 20, "evaluate_every": 10, "learning_rate": 1.0},
+    "message": {"n_heads": 999, "no_such_field": 1},
+    "guess": {"quiet": 1},
+}
+"""States of the Lab, and the settings that lead there."""
 
 _FINDER = (Path(__file__).parent / "javascript" / "layout_faults.js").read_text(encoding="utf-8")
 
 FAULTS = f"(wanted) => {{ {_FINDER.replace('export ', '', 1)} return layoutFaults(wanted); }}"
 
-READY = f"""() => {{
+STILL = f"""() => {{
   const main = document.querySelector('[data-testid=stMain]');
   if (!main) return false;
   const parts = '[data-testid=stSidebar], .ak-board-grid, .ak-board-column, .ak-picture, svg';
@@ -60,17 +66,9 @@ READY = f"""() => {{
 MOVING = """() => document.querySelector('.ak-board-column canvas')
   && document.querySelector('.ak-board').dataset.step > 0"""
 
-
-FOLDED = ":is([data-testid=stExpander] details, .ak-more):not([open]) > summary"
-
-CLOSE = """() => innerWidth <= 768
-  && document.querySelector('[data-testid=stSidebarCollapseButton] button')?.click()"""
-"""Closes a sidebar that lies over the page."""
-
 ENDED = "() => document.querySelector('.st-key-stop button').disabled"
 
-PATIENCE = 300_000
-"""Milliseconds; the machine may be busy, and waiting ends with the condition."""
+FOLDED = ":is([data-testid=stExpander] details, .ak-more):not([open]) > summary"
 
 
 @dataclass
@@ -78,60 +76,43 @@ class Visit:
     """A page in a state, and the windows in which it is looked at."""
 
     path: str
-    state: str = "example"
-    theme: str = "light"
-    projector: bool = False
-    windows: list[tuple[int, int]] = field(default_factory=list)
+    state: str
+    theme: str
+    windows: list[tuple[int, int]]
     all_in_view: bool = False
-    two_bands: bool = False
-    unfolded: bool = False
+
+    def __str__(self):
+        """Say how to see it again."""
+        return f"{self.path or '/'} ({self.state}, {self.theme})"
 
 
-def draw_visits(seed, n_windows, per_visit):
-    """Draw visits that look at `n_windows` windows in all, `per_visit` of them each.
-
-    The first window of every fifth visit shows the columns of the Lab in two bands.
-    """
+def draw_visits(seed, n_visits, n_windows=3):
+    """Draw visits of the Lab in its states, and of other pages."""
     rng = random.Random(seed)
-    return [_draw_visit(rng, per_visit, k % 5 == 0) for k in range(n_windows // per_visit)]
+    return [_draw_visit(rng, n_windows) for _ in range(n_visits)]
 
 
-def _draw_visit(rng, n_windows, two_bands):
-    windows = [_draw_window(rng) for _ in range(n_windows)]
-    if two_bands:
-        windows[0] = tuple(rng.randint(*side) for side in TWO_BANDS)
+def _draw_visit(rng, n_windows):
+    windows = [draw_window(rng) for _ in range(n_windows)]
     theme = rng.choice(("light", "dark"))
-    if not two_bands and rng.random() < 0.4:
-        page = rng.choice((*PAGES, f"questions?claim={rng.choice(list(CLAIMS))}"))
-        if page.startswith("guide"):
-            page += f"{'&' if '?' in page else '?'}lang={rng.choice(list(LANGUAGES))}"
-        projector, unfolded = rng.random() < 0.15, rng.random() < 0.5
-        return Visit(page, "page", theme, projector, windows, unfolded=unfolded)
-    state = "example" if two_bands else rng.choice(STATES)
+    if rng.random() < 0.3:
+        return Visit(rng.choice(PAGES), "page", theme, windows)
+    state = rng.choice(list(STATES))
     task = "directed" if rng.random() < 0.4 else rng.choice(list(TASKS))
     fields = {"v": 1, "task": task}
-    if not two_bands and rng.random() < 0.4:
+    if rng.random() < 0.4:
         fields["sharing"] = ",".join(_draw_variants(rng))
     if rng.random() < 0.4:
         fields["hide"] = ",".join(rng.sample(list(GROUPS), rng.randint(1, 3)))
-    fields |= {
-        "example": {},
-        "untrained": {"steps": 310},
-        "training": {"n_seeds": 1, "steps": 20_000},
-        "finished": {"n_seeds": 2, "steps": 20, "evaluate_every": 10},
-        "failed": {"n_seeds": 1, "steps": 20, "evaluate_every": 10, "learning_rate": 1.0},
-        "message": {"n_heads": 999, "no_such_field": 1},
-        "guess": {"quiet": 1},
-    }[state]
     if rng.random() < 0.4:
         fields["lang"] = rng.choice(list(LANGUAGES))
-    projector = not two_bands and rng.random() < 0.1
     plain = state in ("example", "untrained", "finished") and "sharing" not in fields
+    fields |= STATES[state]
     path = "?" + "&".join(f"{name}={quote(str(value), safe=',')}" for name, value in fields.items())
-    return Visit(path, state, theme, projector, windows, plain and not projector, two_bands)
+    return Visit(path, state, theme, windows, plain)
 
 
-def _draw_window(rng):
+def draw_window(rng):
     """Draw a screen and a zoom; return the window that pages see, in CSS pixels."""
     screen = [round(low * (high / low) ** rng.random()) for low, high in SIZES]
     zoom = rng.choice((1, 1, 1, 1.25, 1.5, 2))
@@ -147,73 +128,49 @@ def _draw_variants(rng):
     return list(dict.fromkeys([*chosen, names[-1 - rng.randrange(5)]]))
 
 
-def search(arrive, leave, address, visits, pictures):
-    """Make the visits and yield each with its window and its faults.
+def faults_in(page, window, all_in_view=False, moves=False):
+    """Return what no reader would accept in a window of this size."""
+    width, height = window
+    page.set_viewport_size({"width": width, "height": height})
+    page.wait_for_timeout(500 if moves else 50)
+    page.evaluate("document.querySelector('[data-testid=stMain]').scrollTo(0, 0)")
+    if not moves:
+        page.wait_for_function(STILL, polling=250)
+    wide = width >= ALL_IN_VIEW[0] and height >= ALL_IN_VIEW[1]
+    return page.evaluate(FAULTS, {"measuresInView": all_in_view and wide})
 
-    Args:
-        arrive: Opens a page for a new visitor.
-        leave: Ends the visit of a page.
-        address: Address of the dashboard.
-        visits: Visits to make.
-        pictures: Folder for pictures of windows with faults.
-    """
+
+def search(visitors, address, visits, pictures):
+    """Make the visits, and yield a line for every window with faults; pictures are in a folder."""
     for number, visit in enumerate(visits):
-        page = arrive(*visit.windows[0])
+        page, moves = visitors.arrive(*visit.windows[0]), visit.state == "training"
         page.emulate_media(color_scheme=visit.theme)
         page.goto(f"{address}/{visit.path}")
-        page.wait_for_function(READY, polling=250)
-        _bring_about(page, visit)
-        for place, window in enumerate(visit.windows):
-            page.set_viewport_size({"width": window[0], "height": window[1]})
-            page.wait_for_timeout(50)
-            page.evaluate("document.querySelector('[data-testid=stMain]').scrollTo(0, 0)")
-            if visit.state == "training":
-                page.wait_for_timeout(500)
-            else:
-                page.wait_for_function(READY, polling=250)
-            wide = all(side >= least for side, least in zip(window, ALL_IN_VIEW, strict=True))
-            bands = visit.two_bands and place == 0
-            wanted = {"measuresInView": visit.all_in_view and wide, "twoBands": bands}
-            faults = page.evaluate(FAULTS, wanted)
-            if faults:
-                page.screenshot(path=Path(pictures) / f"{number}-{window[0]}x{window[1]}.png")
-            yield visit, window, faults
-        if visit.state == "training":
+        page.wait_for_function(STILL, polling=250)
+        if visit.state in ("training", "finished", "failed"):
+            _train(page, to_its_end=not moves)
+        for width, height in visit.windows:
+            if faults := faults_in(page, (width, height), visit.all_in_view, moves):
+                page.screenshot(path=pictures / f"{number}-{width}x{height}.png")
+                yield f"{width} x {height} {visit}: {'; '.join(faults)}"
+        if moves:
             page.evaluate("document.querySelector('.st-key-stop button').click()")
-        leave(page)
+        visitors.leave(page)
+
+
+def _train(page, to_its_end):
+    """Press Train, unless an earlier visit has."""
+    train = page.locator(".st-key-train button").first
+    if train.is_disabled():
+        return
+    train.evaluate("(node) => node.click()")  # an open sidebar lies over it on a phone
+    page.wait_for_function(MOVING, polling=250)
+    if to_its_end:
+        page.wait_for_function(ENDED, polling=250)
+        page.wait_for_function(STILL, polling=250)
 
 
 def open_folds(page):
     """Open all that a press unfolds on a page."""
     for fold in page.locator(FOLDED).all()[::-1]:
         fold.evaluate("(summary) => summary.click()")
-
-
-def _bring_about(page, visit):
-    """Bring the page into the state of a visit."""
-    if visit.unfolded:
-        open_folds(page)
-        page.wait_for_function(READY, polling=250)
-    if visit.projector:
-        open_sidebar = page.locator("[data-testid=stExpandSidebarButton]")
-        if open_sidebar.is_visible():
-            open_sidebar.click()
-        page.locator(".st-key-projector label").first.click()
-        page.evaluate(CLOSE)
-        page.wait_for_function(READY, polling=250)
-    if visit.state in ("training", "finished", "failed"):
-        train = page.locator(".st-key-train button").first
-        if train.is_disabled():  # already stored by an earlier visit
-            return
-        train.evaluate("(node) => node.click()")  # an open sidebar lies over it on a phone
-        page.wait_for_function(MOVING, polling=250, timeout=PATIENCE)
-        if visit.state != "training":
-            page.wait_for_function(ENDED, polling=250, timeout=PATIENCE)
-            page.wait_for_function(READY, polling=250)
-
-
-def told(visit, window, faults):
-    """Return a finding in a line that says how to see it again."""
-    where = f"{visit.path or '/'} ({visit.state}, {visit.theme}"
-    where += ", projector)" if visit.projector else ", unfolded)" if visit.unfolded else ")"
-    return f"{window[0]} x {window[1]} {where}: {'; '.join(faults)}"

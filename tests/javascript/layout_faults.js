@@ -1,7 +1,7 @@
 // What no reader would accept of a page's layout, as a list of sentences; empty where all is well.
 // tests/layout_search.py evaluates this function in a real page, which is scrolled to its top.
 
-export function layoutFaults({ measuresInView, twoBands }) {
+export function layoutFaults({ measuresInView }) {
   const faults = [], NEAR = 1.5;
   const main = document.querySelector("[data-testid=stMain]");
   const describe = (node) => {
@@ -132,7 +132,6 @@ export function layoutFaults({ measuresInView, twoBands }) {
   }
 
   // 7. Narrow columns stand in two bands where the window is high enough.
-  if (twoBands && !document.querySelector(".ak-board-column.ak-below")) faults.push("the columns stand in one band");
 
   // 7. The buttons that are fixed at the end of a phone's window take one row.
   const buttons = [...document.querySelectorAll(":is(.st-key-train, .st-key-pause, .st-key-step, .st-key-stop, .st-key-reset, .st-key-new_seeds) button")].filter((node) => shown(node) && node.clientWidth > 1);

@@ -1,20 +1,28 @@
-"""The Lab in a real Chromium: all in one view, nothing that jumps, and help that is in no way.
+"""The Lab in a real Chromium: a newcomer's way, all in one view, and help that is in no way.
 
-Most tests look at the finished example that comes with attnkit, so they depend neither on an engine
-nor on a processor. Windows are drawn from a seed.
+What its components draw is tested in `test_components_browser.py`. Windows are drawn from a seed.
 """
 
 import contextlib
+import csv
 import random
 import re
 
 import pytest
-from browsing import ALL_HAS_COME, LONG, saved
-from lab_browsing import open_lab, press, status_line, wait_for_figure
+from browsing import ALL_HAS_COME, COUNT_REPLACED, saved
+from lab_browsing import (
+    open_lab,
+    open_untrained,
+    press,
+    shown_step,
+    status_line,
+    wait_for_draws,
+    wait_for_figure,
+    wait_for_step,
+)
+from layout_search import FAULTS
 from playwright.sync_api import TimeoutError as OutOfTime
 from playwright.sync_api import expect
-
-from attnkit.examples import load_example
 
 pytestmark = [pytest.mark.browser, pytest.mark.server]
 
@@ -26,7 +34,7 @@ PHONE = (390, 844)
 NEAR = 2
 """Pixels by which a box may lie elsewhere."""
 
-SIX = "QKV,Q%3DK,K%3DV,Q%3DV,Q%3DK%3DV,Q%3DK+unit_key+self_mask"
+BOARD = ".st-key-board .ak-board"
 
 BOXES = """() => {
   const found = {}, top = document.querySelector('[data-testid=stMain]').scrollTop;
@@ -55,12 +63,6 @@ STILL = f"""() => {{
   window.last = now;
   return same && {ALL_HAS_COME};
 }}"""
-
-SMALL_TEXTS = """() => [...document.querySelectorAll('.ak-board *')]
-  .filter((node) => !node.closest('.ak-diagram') && node.checkVisibility())
-  .filter((node) => [...node.childNodes].some((child) => child.nodeType === 3 && child.data.trim()))
-  .filter((node) => parseFloat(getComputedStyle(node).fontSize) < 11)
-  .map((node) => node.outerHTML.slice(0, 100))"""
 
 LABELS = """() => [...document.querySelectorAll('.ak-board-column')].map((column) =>
   [...column.querySelectorAll('.ak-board-map text')].filter((node) => node.textContent).length)"""
@@ -108,23 +110,17 @@ BROKEN_WORDS = """() => {
   return found;
 }"""
 
-SWITCHES = """() => [...document.querySelectorAll(
-  '[data-testid=stSidebar] input[type=checkbox]')].map((node) => node.checked)"""
-
 LETTERS = """() => document.querySelector('.ak-board-chart text').getBoundingClientRect().height"""
 
-BEYOND = """() => {
-  const around = (node) => node.matches('.ak-board-chart *') ? node.ownerSVGElement
-    : node.closest('.ak-board-map').querySelector('canvas');
-  const curves = ':is(.ak-line, .ak-band, .ak-previous)[d*=L]';
-  const drawn = document.querySelectorAll(`.ak-board ${curves}, .ak-board-lines, .ak-target`);
-  return [...drawn].filter((node) => {
-    const [box, area] = [node, around(node)].map((one) => one.getBoundingClientRect());
-    return box.left < area.left - 2 || box.right > area.right + 2
-      || box.top < area.top - 2 || box.bottom > area.bottom + 2;
-  }).map((node) => node.className.baseVal);
-}"""
-"""Curves that leave their charts, and lines and frames that leave their maps."""
+COLOURS = """() => [...document.querySelectorAll('.st-key-board canvas')].map((canvas) =>
+  [...canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data].join())"""
+
+CURVES = """() => [...document.querySelectorAll('.st-key-board .ak-line')]
+  .map((node) => node.getAttribute('d'))"""
+
+ACCURACIES = """() => [...document.querySelectorAll('.st-key-board .ak-value')]
+  .map((node) => parseFloat(node.textContent) || 0)"""
+"""In percent; 0 before training."""
 
 
 @pytest.fixture(scope="module")
@@ -138,8 +134,13 @@ def finished(visitors, address):
 
 @pytest.fixture
 def lab(finished):
-    """The Lab in the tab in front, though another test may have opened another one."""
+    """The Lab in the tab in front, as it opens, whatever another test has done with it."""
     finished.bring_to_front()
+    resize(finished, (1440, 780))
+    sidebar = finished.locator("[data-testid=stSidebar]").bounding_box()
+    if sidebar["x"] + sidebar["width"] < 50:
+        finished.evaluate(PRESS_SIDEBAR)
+        finished.wait_for_timeout(500)
     return finished
 
 
@@ -176,25 +177,98 @@ def assert_in_window(found, n_variants, window):
         assert inside, f"{name} in {window}: {found[name]}"
 
 
+def test_a_newcomer_trains_pauses_steps_reloads_and_stops(page, address):
+    """By keys: accuracies rise, no node of the board is replaced, and a reload finds the run."""
+    open_lab(page, address)
+    expect(page.locator(".st-key-board canvas")).to_have_count(5)
+    assert page.evaluate(ACCURACIES)[0] == 100
+    link = "?v=1&sharing=QKV,Q%3DK&n_seeds=1&first_seed=200&steps=20000"
+    open_untrained(page, address, link)
+    expect(page.locator(".st-key-board canvas")).to_have_count(0)  # the example has other settings
+    train, pause = (page.locator(f".st-key-{key} button") for key in ("train", "pause"))
+    train.focus()
+    page.keyboard.press("Enter")
+    expect(pause).to_be_focused()
+    wait_for_figure(page, 1)
+    early, colours, curves = (page.evaluate(what) for what in (ACCURACIES, COLOURS, CURVES))
+    wait_for_draws(page, BOARD, 2)  # the first ones come while the page above still grows
+    page.evaluate(COUNT_REPLACED, BOARD)
+    wait_for_draws(page, BOARD, 3)
+    wait_for_figure(page, 300)
+    assert all(a > b for a, b in zip(page.evaluate(ACCURACIES), early, strict=True))
+    assert page.evaluate(COLOURS) != colours
+    assert all(a != b for a, b in zip(curves, page.evaluate(CURVES), strict=True))
+    assert page.evaluate("() => window.replaced") == 0
+    page.keyboard.press("Enter")
+    expect(train).to_have_text(re.compile("Resume"))
+    expect(train).to_be_focused()
+    expect(status_line(page)).to_contain_text("Paused")
+    held = shown_step(page)
+    press(page, "step")
+    wait_for_step(page, held + 1)
+    assert shown_step(page) == held - held % 10 + 10
+    press(page, "train")
+    wait_for_step(page, held + 11)
+    page.reload()
+    wait_for_step(page, held + 12)
+    press(page, "stop")
+    expect(status_line(page)).to_contain_text("Stopped")
+
+
+def test_a_newcomer_looks_inside_and_finds_everything_again(page, address):
+    """A run moves nothing; its film plays, is saved, and leads back to the Lab as it was."""
+    link = "?v=1&sharing=QKV,Q%3DK,K%3DV&n_seeds=1&steps=20&first_seed=950"
+    open_lab(page, address, link)
+    step, train = (page.locator(f".st-key-{key} button:visible").first for key in ("step", "train"))
+    press(page, "reset")
+    page.wait_for_selector(".ak-board[data-step='0'] canvas")
+    before = boxes(page, (1280, 640))
+    assert_in_window(before, 3, (1280, 640))
+    step.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".ak-board[data-step='10']")
+    expect(step).to_be_focused()
+    train.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".ak-board[data-step='20']")
+    expect(train).to_be_focused()
+    expect(page.locator(".st-key-why")).to_contain_text("QKV")
+    assert moved(before, boxes(page, (1280, 640))) == {}
+    accuracies = page.evaluate(ACCURACIES)
+
+    page.get_by_test_id("stSidebarNavLink").filter(has_text="Attention").click()
+    page.wait_for_selector(".ak-film[data-described='20']")
+    expect(page.locator(".ak-step")).to_contain_text("20")
+    page.get_by_role("button", name="First step").click()
+    page.wait_for_selector(".ak-film[data-described='0']")
+    page.get_by_role("button", name="Play").click()
+    page.wait_for_selector(".ak-film[data-described='20']")
+    rows = list(csv.DictReader(saved(page, page.locator("[data-figure=maps]"), "CSV").splitlines()))
+    assert {row["variant"] for row in rows} == {"QKV", "Q=K", "K=V"}
+
+    page.get_by_test_id("stSidebarNavLink").filter(has_text="Lab").click()
+    page.wait_for_selector(".ak-board[data-step='20'] canvas")
+    expect(page.locator(".st-key-set_steps input")).to_have_value("20")
+    assert page.evaluate(ACCURACIES) == accuracies
+    assert page.evaluate(FAULTS, {}) == []
+
+
 def test_the_finished_example_is_in_one_view(lab):
-    """On the smallest laptop and a large screen, in light and dark alike, and on projectors."""
-    for window in ((1280, 640), (1920, 1080)):
-        found = boxes(lab, window)
-        assert_in_window(found, 5, window)
-        lab.emulate_media(color_scheme="dark")
-        assert not moved(found, boxes(lab, window))
-        lab.emulate_media(color_scheme="light")
-    assert lab.evaluate(BEYOND) == []
-    assert lab.evaluate(SMALL_TEXTS) == []
+    """On the smallest laptop, in light and dark alike, and on projectors with larger letters."""
+    window = (1280, 640)
+    found = boxes(lab, window)
+    assert_in_window(found, 5, window)
+    lab.emulate_media(color_scheme="dark")
+    assert not moved(found, boxes(lab, window))
+    lab.emulate_media(color_scheme="light")
     assert lab.evaluate(LABELS) == [24] * 5  # eight names twice, and eight answers
-    boxes(lab, (1280, 720))
+    window = (1280, 720)
+    resize(lab, window)
     before = lab.evaluate(LETTERS)
     switch = lab.locator(".st-key-projector input")
     switch.evaluate("(node) => node.click()")
-    for window in ((1280, 720), (1920, 1080)):
-        resize(lab, window)
-        lab.wait_for_function(f"(before) => ({LETTERS})() >= 1.4 * before", arg=before)
-        assert_in_window(boxes(lab, window), 5, window)
+    lab.wait_for_function(f"(before) => ({LETTERS})() >= 1.4 * before", arg=before)
+    assert_in_window(boxes(lab, window), 5, window)
     switch.evaluate("(node) => node.click()")
     lab.wait_for_function(f"(before) => ({LETTERS})() < 1.4 * before", arg=before)
 
@@ -214,92 +288,8 @@ def test_no_word_of_a_setting_is_broken(lab, seed):
         assert lab.evaluate(BROKEN_WORDS) == []
 
 
-def test_a_run_moves_nothing_and_keeps_the_focus(page, address):
-    """Six variants from step 0 to the end, by keys alone, at two widths.
-
-    It takes more than 5 s, because it waits until nothing moves.
-    """
-    windows = ((1280, 640), PHONE)
-    open_lab(page, address, f"?v=1&sharing={SIX}&n_seeds=1&steps=20&first_seed=950")
-    step, train = (page.locator(f".st-key-{key} button:visible").first for key in ("step", "train"))
-    press(page, "reset")
-    page.wait_for_selector(".ak-board[data-step='0'] canvas")
-    before = [boxes(page, window) for window in windows]
-    assert_in_window(before[0], 6, windows[0])
-    resize(page, windows[0])
-    step.focus()
-    page.keyboard.press("Enter")
-    page.wait_for_selector(".ak-board[data-step='10']")
-    expect(step).to_be_focused()
-    train.focus()
-    page.keyboard.press("Enter")
-    page.wait_for_selector(".ak-board[data-step='20']")
-    expect(train).to_be_focused()
-    expect(page.locator(".st-key-why")).to_contain_text("QKV")
-    after = [boxes(page, window) for window in windows]
-    assert [moved(*pair) for pair in zip(before, after, strict=True)] == [{}, {}]
-
-
-def test_a_stopped_run_leaves_the_focus_and_its_curve_where_they_belong(page, address):
-    """Keys lead from Train to Pause and back; a longer curve from before ends with its chart."""
-    open_lab(page, address, "?v=1&sharing=QKV&n_seeds=1&steps=20000&first_seed=960")
-    train, pause = (page.locator(f".st-key-{key} button") for key in ("train", "pause"))
-    train.focus()
-    page.keyboard.press("Enter")
-    expect(pause).to_be_focused()
-    wait_for_figure(page, 40)
-    page.keyboard.press("Enter")
-    expect(train).to_have_text(re.compile("Resume"))
-    expect(train).to_be_focused()
-    press(page, "stop")
-    page.locator(".st-key-set_steps input").fill("30")
-    page.keyboard.press("Enter")
-    page.wait_for_url("**steps=30**")
-    press(page, "train")
-    expect(status_line(page)).to_contain_text("30 of 30")
-    expect(page.locator(".ak-board .ak-previous[d*=L]")).to_have_count(1)
-    assert page.evaluate(BEYOND) == []
-
-
-def test_keys_read_all_charts_and_lead_through_the_example(lab):
-    """Arrow keys move through the evaluations, and through the questions; Escape ends it."""
-    boxes(lab, (1920, 1080))
-    readings = lab.locator(".ak-board .ak-reading")
-    expect(readings.nth(0)).to_have_text("")
-    lab.locator(".ak-board-grid").focus()
-    lab.keyboard.press("ArrowLeft")
-    expect(readings.nth(0)).to_have_text("step 600: 100%")
-    expect(readings.nth(2)).to_contain_text(re.compile(r"step 600: \d+% \(\d+% to \d+%\)"))
-    curve = lab.locator(".ak-line").nth(0).bounding_box()
-    assert readings.nth(0).bounding_box()["y"] > curve["y"] + 3  # it leaves its curve free
-    lab.keyboard.press("Escape")
-    expect(readings.nth(0)).to_have_text("")
-    chosen = lab.locator(".st-key-example .ak-chosen .ak-place")
-    before = int(chosen.inner_text())
-    lab.locator(".ak-example-scroll").focus()
-    lab.keyboard.press("ArrowRight")
-    expect(chosen).to_have_text(str(before + 1))
-    lab.keyboard.press("ArrowLeft")
-    expect(chosen).to_have_text(str(before))
-
-
-def test_larger_charts_are_saved_with_their_numbers(lab):
-    """A row for every variant, measure and step."""
-    resize(lab, (1440, 780))
-    lab.locator(".st-key-larger summary").first.click()
-    menus = lab.locator(".ak-figure-save")
-    expect(menus).to_have_count(2)
-    lab.wait_for_selector(".st-key-measures .ak-plot[data-draws]")
-    heading, *rows = saved(lab, menus.nth(0), "CSV").splitlines()
-    assert heading == "variant,measure,step,mean,low,high,asymmetry"
-    assert len(rows) == 5 * len(load_example("directed").eval_steps)
-    assert rows[-1].startswith("Q=K=V,accuracy,600,0.4")
-    assert "right token" in saved(lab, menus.nth(1), "CSV")
-    lab.locator(".st-key-larger summary").first.click()
-
-
 def test_a_phone_has_the_action_bar_below_and_a_button_for_the_settings(lab):
-    """The bar stays in sight, on a large screen at the top; columns snap when they are swiped."""
+    """The bar stays in sight, on a large screen at the top."""
     resize(lab, (1440, 780))
     train, main = lab.locator(".st-key-train button"), lab.locator("[data-testid=stMain]")
     main.evaluate("(node) => node.scrollTo(0, node.scrollHeight)")
@@ -310,12 +300,6 @@ def test_a_phone_has_the_action_bar_below_and_a_button_for_the_settings(lab):
     lab.wait_for_function(
         "() => document.querySelector('.st-key-train button').getBoundingClientRect().top > 700"
     )
-    grid = lab.locator(".ak-board-grid")
-    assert grid.evaluate("(node) => node.scrollWidth > node.clientWidth")
-    expect(grid).to_contain_text("Swipe sideways: there are 5 columns.")
-    second = lab.locator(".ak-board-column").nth(1).bounding_box()
-    assert second["x"] + second["width"] < PHONE[0]  # two columns stand side by side
-    assert grid.evaluate("(node) => getComputedStyle(node).scrollSnapType") == "x mandatory"
     opener = lab.get_by_role("button", name="Settings", exact=True)
     expect(opener).to_be_visible()
     assert opener.evaluate("(node) => getComputedStyle(node, '::after').content") == '"Settings"'
@@ -326,16 +310,12 @@ def test_a_phone_has_the_action_bar_below_and_a_button_for_the_settings(lab):
     resize(lab, (1440, 780))
 
 
-def test_the_tour_hides_nothing_that_it_points_at(lab, seed, long):
-    """Its card lies in the window and above all else, with the sidebar open or closed.
-
-    It takes more than 5 s, because the card follows what it points at only now and then.
-    """
+def test_the_tour_hides_nothing_that_it_points_at(lab, seed):
+    """Its card lies in the window and above all else, with the sidebar open or closed."""
     rng = random.Random(seed)
-    sides = list(zip(SMALLEST, LARGEST, strict=True))
-    drawn = [tuple(rng.randint(*side) for side in sides) for _ in range(20 if long else 1)]
+    drawn = tuple(rng.randint(*side) for side in zip(SMALLEST, LARGEST, strict=True))
     card, found = lab.get_by_role("dialog", name="Tour of the Lab"), {}
-    for place, window in enumerate([SMALLEST, *drawn]):
+    for place, window in enumerate([SMALLEST, drawn]):
         resize(lab, window)
         if lab.evaluate(SIDEBAR_IS_OPEN) != bool(place % 2):
             lab.evaluate(PRESS_SIDEBAR)
@@ -354,21 +334,20 @@ def test_the_tour_hides_nothing_that_it_points_at(lab, seed, long):
     expect(card).to_be_hidden()
 
 
-@pytest.mark.parametrize("has_touch", [pytest.param(False, marks=pytest.mark.long), True])
-def test_a_press_on_a_help_icon_flips_no_switch(browser, address, has_touch):
-    """It only shows its text."""
-    context = browser.new_context(viewport={"width": 1440, "height": 900}, has_touch=has_touch)
-    context.set_default_timeout(LONG)
-    page = context.new_page()
-    open_lab(page, address)
-    before = page.evaluate(SWITCHES)
-    icons = page.locator("[data-testid=stSidebar] [data-testid=stCheckbox] button")
-    for icon in icons.locator("visible=true").all():
-        icon.tap() if has_touch else icon.click()
-        expect(page.get_by_role("tooltip").first).to_be_visible()
-        page.keyboard.press("Enter")
-        page.keyboard.press("Escape")
-    assert page.evaluate(SWITCHES) == before
-    page.locator(".st-key-all_pages label").click(position={"x": 10, "y": 10})
-    expect(page.locator(".st-key-all_pages input")).to_be_checked(checked=not before[0])
-    context.close()
+@pytest.mark.long
+def test_a_variant_is_checked_while_it_is_typed_found_and_added(page, address):
+    """A typing error is named without Enter; what was found is drawn, added and selected."""
+    open_lab(page, address, "?v=1&sharing=QKV")
+    page.locator(".st-key-add_variant button").first.click()
+    written = page.locator(".st-key-variant_text input")
+    written.press_sequentially("Q=K unit_kay", delay=20)
+    expect(page.get_by_text("did you mean unit_key?")).to_be_visible()
+    expect(written).to_have_value("Q=K unit_kay")
+    written.fill("shared-qk")
+    page.locator(".st-key-variants_found button", has_text="Reformer").click()
+    expect(written).to_have_value("Q=K unit_key self_mask")
+    expect(page.locator(".st-key-preview .ak-diagram")).to_be_visible()
+    page.locator(".st-key-add button").click()
+    page.wait_for_url("**unit_key**")
+    expect(written).to_have_count(0)
+    expect(page.locator(".st-key-set_sharing")).to_contain_text("Reformer")

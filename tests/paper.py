@@ -1,0 +1,247 @@
+"""Saved figures and printed pages in Chromium: whether they show what the screen shows."""
+
+import io
+import os
+import re
+import shutil
+import subprocess
+import unicodedata
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from PIL import Image, ImageFilter
+
+NEAR = 2.0
+"""Pixels by which a letter may stand elsewhere in a file."""
+
+TILE, MOST_DIFFERENT = 16, 24
+"""Pixels of a square, and by how much its mean brightness, 0 to 255, may differ in a file."""
+
+TRIES = 5
+"""Times that a figure is saved, until it is the same on screen twice in a row."""
+
+WITH_ALL_FIVE = {"lab", "attention", "asymmetry", "similarity", "surgery", "capacity", "guide"}
+"""Pages whose figures have all five sharings."""
+
+DARK_PIXELS = {"lab": 1000, "attention": 1000, "capacity": 1000}
+"""Pages with maps, and how many pixels of their maps are of the darkest colours on paper."""
+
+NUMBER_FIGURES = """() => {
+  const bodyOf = (menu) => menu.closest('.ak-film-figure')?.querySelector('.ak-film-body')
+    ?? menu.closest('.ak-atlas')?.querySelector('.ak-atlas-panels')
+    ?? menu.closest('.ak-board')?.querySelector('.ak-board-grid')
+    ?? menu.closest('.ak-figure').querySelector('.ak-plot');
+  const menus = [...document.querySelectorAll('.ak-save')].filter((menu) => menu.checkVisibility());
+  menus.forEach((menu, k) => {
+    menu.dataset.menu = k;
+    bodyOf(menu).dataset.body = k;
+  });
+  return menus.length;
+}"""
+"""Numbers the menus and the boxes that they save; returns how many there are."""
+
+LETTERS = """
+const letters = (root, dx, dy, left, clipOf) => {
+  const found = [], walker = document.createTreeWalker(root, NodeFilter.SHOW_TEXT);
+  for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+    const parent = node.parentElement, clips = [];
+    if (parent.closest(left) || !parent.checkVisibility({visibilityProperty: true})) continue;
+    for (let one = parent; one && one !== root; one = one.parentElement) clips.push(clipOf(one));
+    const range = document.createRange();
+    for (let k = 0; k < node.length; k++) {
+      range.setStart(node, k);
+      range.setEnd(node, k + 1);
+      const box = range.getBoundingClientRect();
+      const x = box.left + box.width / 2 + dx, y = box.top + box.height / 2 + dy;
+      const seen = clips.every((clip) => !clip
+        || (x > clip.left && x < clip.right && y > clip.top && y < clip.bottom));
+      if (box.width && node.data[k].trim() && seen) found.push([node.data[k], x, y]);
+    }
+  }
+  return found;
+};
+"""
+"""Finds the letters that are seen below an element, with their middles."""
+
+ON_SCREEN = (
+    "([number, dx, dy]) => {"
+    + LETTERS
+    + """const moved = ({left, top, right, bottom}) =>
+    ({left: left + dx, top: top + dy, right: right + dx, bottom: bottom + dy});
+  return letters(document.querySelector(`[data-body="${number}"]`), dx, dy,
+    '.ak-save, .ak-not-saved, .ak-tip, select, title, desc',
+    (one) => !one.ownerSVGElement && getComputedStyle(one).overflowX === 'hidden'
+      ? moved(one.getBoundingClientRect()) : null); }"""
+)
+"""Letters of a box, in the pixels of its file."""
+
+IN_FILE = (
+    "([text, dx, dy]) => {"
+    + LETTERS
+    + """const host = document.body.appendChild(document.createElement('div'));
+  host.style.cssText = 'all: initial; position: fixed; left: 0; top: 0; line-height: 0';
+  const inside = host.attachShadow({mode: 'open'});
+  inside.innerHTML = text;
+  const figure = [...inside.querySelector('svg').children].at(-1);
+  const box = host.getBoundingClientRect();
+  const found = letters(figure, -box.left, -box.top, 'title, desc', (one) => {
+    const name = one.getAttribute('clip-path')?.match(/#(attnkit-clip-[^)]+)/)?.[1];
+    if (!name) return null;
+    const of = (side) => Number(inside.querySelector(`#${name} rect`).getAttribute(side));
+    const left = of('x') + dx, top = of('y') + dy;
+    return {left, top, right: left + of('width'), bottom: top + of('height')};
+  });
+  host.remove();
+  return found; }"""
+)
+"""Letters of a file, drawn without the style sheets of the page."""
+
+FIGURE_WORDS = """() => [...document.querySelectorAll(`.ak-board-head *, .ak-board-chart text,
+    .ak-board-pair span, .ak-film-body :is(text, td), .ak-plot text, .ak-atlas-panel b`)]
+  .filter((node) => !node.children.length && node.checkVisibility({visibilityProperty: true}))
+  .map((node) => node.textContent)"""
+"""Texts that figures have in every width; the Lab's rows have shorter names in narrow ones."""
+
+SIDEBAR_WORDS = """() => {
+  const main = document.querySelector('[data-testid=stMain]').textContent;
+  return [...document.querySelectorAll('[data-testid=stSidebar] *')]
+    .filter((node) => !node.children.length)
+    .flatMap((node) => node.textContent.split(/\\s+/))
+    .filter((word) => word && !main.includes(word)); }"""
+"""Words of the navigation and the settings that the page itself has not."""
+
+SETTLED = """() => Promise.all([
+  new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))),
+  ...document.getAnimations().filter((one) => one.effect.getComputedTiming().endTime < Infinity)
+    .map((one) => one.finished.catch(() => null))])"""
+"""Waits until two frames are drawn and every transition has ended."""
+
+
+def assert_saved_as_shown(page, number):
+    """Check one figure: its letters in the SVG, and its picture in the PNG."""
+    body, shown = page.locator(f'[data-body="{number}"]'), None
+    for _ in range(TRIES):  # the page may be drawn anew meanwhile, when an example has come
+        text = _file_of(page, number, "SVG").decode()
+        places = re.findall(r"\n<g transform=\"translate\((\S+) (\S+)\)\">", text)
+        dx, dy = map(float, places[-1])
+        before, shown = shown, page.evaluate(ON_SCREEN, [number, dx, dy])
+        if shown == before:
+            break
+    ElementTree.fromstring(text)
+    box = body.bounding_box()
+    assert shown
+    assert _lacking(shown, page.evaluate(IN_FILE, [text, dx, dy])) == []
+    picture = Image.open(io.BytesIO(_file_of(page, number, "PNG"))).convert("RGB")
+    picture = picture.resize((picture.width // 2, picture.height // 2), Image.Resampling.BOX)
+    page.evaluate("CSS.highlights?.clear()")
+    left_out = ".ak-save, .ak-tip, .ak-not-saved { visibility: hidden !important; }"
+    hiding = page.add_style_tag(content=left_out)
+    page.mouse.move(1, 1)
+    screen = Image.open(io.BytesIO(page.screenshot(clip=box, animations="disabled"))).convert("RGB")
+    hiding.evaluate("(node) => node.remove()")
+    left, top = round(box["x"] + dx), round(box["y"] + dy)
+    width = min(screen.width, picture.width - left)
+    height = min(screen.height, picture.height - top)
+    of_screen = screen.crop((max(0, -left), max(0, -top), width, height))
+    of_file = picture.crop((max(0, left), max(0, top), left + width, top + height))
+    blurred = (one.filter(ImageFilter.GaussianBlur(2)) for one in (of_screen, of_file))
+    difference = np.abs(np.subtract(*(np.asarray(one, float).mean(-1) for one in blurred)))
+    rows, columns = (n // TILE for n in difference.shape)
+    tiles = difference[: rows * TILE, : columns * TILE].reshape(rows, TILE, columns, TILE)
+    worst = tiles.mean((1, 3))
+    assert worst.max() <= MOST_DIFFERENT, np.unravel_index(worst.argmax(), worst.shape)
+
+
+def _file_of(page, number, kind):
+    menu = page.locator(f'[data-menu="{number}"]')
+    menu.locator("summary").click()
+    with page.expect_download() as download:
+        menu.get_by_role("button", name=f"Save as {kind}").click()
+    assert re.fullmatch(r"attnkit(-[\w=,+]+){2,}\.\w+", download.value.suggested_filename)
+    return download.value.path().read_bytes()
+
+
+def _lacking(some, others):
+    """Return the letters that none of the others has in about their place."""
+    places = {}
+    for letter, x, y in others:
+        places.setdefault(letter, []).append((x, y))
+    return [
+        (letter, round(x), round(y))
+        for letter, x, y in some
+        if all(abs(x - a) > NEAR or abs(y - b) > NEAR for a, b in places.get(letter, []))
+    ]
+
+
+def needs_poppler():
+    """Skip a test without the programs that read PDF; in CI, where they must be, it fails."""
+    if shutil.which("pdftotext") is None:
+        assert not os.environ.get("CI"), "CI needs Debian's package `poppler-utils`"
+        pytest.skip("no pdftotext on this machine (Debian's package `poppler-utils`)")
+
+
+def words_of(path):
+    """Yield the size of every sheet of a PDF, and its words with their boxes."""
+    told = subprocess.run(["pdftotext", "-bbox", path, "-"], capture_output=True, check=True).stdout
+    name = "{http://www.w3.org/1999/xhtml}"
+    sides = ("xMin", "yMin", "xMax", "yMax")
+    for sheet in ElementTree.fromstring(told).iter(f"{name}page"):
+        words = [
+            (word.text, *(float(word.get(side)) for side in sides))
+            for word in sheet.iter(f"{name}word")
+        ]
+        yield (float(sheet.get("width")), float(sheet.get("height"))), words
+
+
+def typed(words):
+    """Return words as one text, with letters as they are typed."""
+    return unicodedata.normalize("NFKC", "".join(words))
+
+
+def _covered(words):
+    """Return pairs of words that cover each other's middles by 30% of the smaller one.
+
+    A word's box is higher than its letters, so that boxes of lines below each other may overlap.
+    """
+    left, top, right, bottom = np.array([box for _, *box in words]).T
+    area, edge = (right - left) * (bottom - top) / 2, (bottom - top) / 4
+    sides = (left, right), (top + edge, bottom - edge)
+    shared = np.prod(
+        [(np.minimum.outer(b, b) - np.maximum.outer(a, a)).clip(0) for a, b in sides], axis=0
+    )
+    over = np.triu(shared > 0.3 * np.minimum.outer(area, area), 1)
+    return [(words[i], words[j]) for i, j in np.argwhere(over)]
+
+
+def assert_printed_whole(page, name, choice, folder):
+    """Check a printed page: light, nothing cut or over another, no navigation, no controls."""
+    least = 800 if name == "lab" else 390  # in a wide window the sidebar is open
+    size = {"width": choice.randint(least, 1700), "height": choice.randint(640, 1100)}
+    page.set_viewport_size(size)
+    page.evaluate(SETTLED)
+    shown, sidebar = page.evaluate(FIGURE_WORDS), page.evaluate(SIDEBAR_WORDS)
+    assert sidebar or name != "lab"
+    path = folder / f"{name}.pdf"
+    sheet = {"format": choice.choice(["A4", "Letter"]), "landscape": choice.random() < 0.5}
+    page.pdf(path=path, print_background=True, **sheet)
+    sheets = list(words_of(path))
+    for (width, height), words in sheets:
+        assert words, "an empty sheet"
+        for word, left, top, right, bottom in words:
+            assert min(left, top, width - right, height - bottom) > 15, word
+        assert _covered([word for word in words if len(word[0]) > 1]) == []  # not turned ones
+    printed = [word for _, words in sheets for word, *_ in words]
+    assert {w for text in shown for w in text.split() if typed(w) not in typed(printed)} == set()
+    assert not {"Save", "Projector", "Downloads", *sidebar} & set(printed)
+    if name in WITH_ALL_FIVE:
+        assert {"QKV", "Q=K", "K=V", "Q=V", "Q=K=V"} <= set(printed)
+    subprocess.run(["pdftoppm", "-r", "72", "-png", path, folder / name], check=True)
+    files = list(folder.glob(f"{name}-*.png"))
+    pictures = [Image.open(one).convert("RGB") for one in files]
+    assert {picture.getpixel((x, 4)) for picture in pictures for x in (4, 300)} == {(255,) * 3}
+    inks = np.concatenate([np.asarray(picture, int).reshape(-1, 3) for picture in pictures])
+    dark = np.abs(inks - (68, 1, 84)).sum(-1) < 60
+    assert dark.sum() >= DARK_PIXELS.get(name, 0)
+    for one in files:
+        one.unlink()
