@@ -299,22 +299,26 @@ def notice(server, trainer, is_over):
     """Open pages as another visitor until something is over, and return what visitors notice.
 
     Returns:
-        Steps per processor second of the training process; seconds of the middle page or press; MB
-        by which the server and its training process have grown at most.
+        Steps per processor second of the training process; seconds until each page was there; MB by
+        which the server and its training process have grown at most.
     """
     began, seconds, before = time.monotonic(), server.seconds(), server.megabytes()
     waits, grown = [], np.zeros(2)
     while not is_over() or not waits:
-        page, asked = random.choice(("", "guide", "attention", "questions")), time.monotonic()
-        with Visitor(server.port, "", page, PATIENCE, source_address=(VICTIM, 0)) as tab:
+        asked = time.monotonic()
+        with Visitor(server.port, "", "guide", PATIENCE, source_address=(VICTIM, 0)) as tab:
             waits.append(time.monotonic() - asked)
-            waits += [tab.set("set_d_head", 5.0)] if page == "" else []
+            assert tab.exceptions == []
+        page = random.choice(("", "attention", "questions"))
+        with Visitor(server.port, "", page, PATIENCE, source_address=(VICTIM, 0)) as tab:
+            if page == "":
+                tab.set("set_d_head", 5.0)
             assert tab.exceptions == []
         grown = np.maximum(grown, np.subtract(server.megabytes(), before))
         time.sleep(0.2)
     when, steps = zip(*trainer.steps, strict=True)
     trained = np.diff(np.interp([began, time.monotonic()], when, steps))[0]
-    return trained / (server.seconds()[1] - seconds[1]), statistics.median(waits), grown
+    return trained / (server.seconds()[1] - seconds[1]), waits, grown
 
 
 def check_attack(attackers, seconds):
@@ -356,8 +360,8 @@ def check_attack(attackers, seconds):
     # The training process shares its time fairly between addresses; pages come as before.
     n_training = {source for source, _, names in attackers if "looks_inside" in names}
     assert (1 + len(n_training)) * attacked[0] >= 0.5 * before[0], told
-    assert attacked[1] <= 10 * before[1], told
-    assert after[1] <= 3 * before[1], told
+    assert statistics.median(attacked[1]) <= 10 * statistics.median(before[1]), told
+    assert min(after[1]) <= 2 * statistics.median(before[1]), told
     check_log(text, (time.monotonic() - began) / MINUTE)
     assert len(text) - n_characters <= 20_000 * max(1.0, seconds / 15), told
 
