@@ -99,11 +99,12 @@ def test_a_finding_is_told_as_its_statement_its_opposite_or_a_frequency():
 
 LEVEL = st.sampled_from([-0.5, -0.25, 0, 0.25, nan])
 UNITS = {
-    "accuracy": (100, " points"),
-    "steps_to_solve": (1, " doublings"),
-    "mass_on_target": (1, ""),
-    "loss": (1, " nats"),
+    "accuracy": (100, 1, " points"),
+    "steps_to_solve": (1, 1, " doublings"),
+    "mass_on_target": (1, 3, ""),
+    "loss": (1, 3, " nats"),
 }
+"""Factor, decimals and unit of a difference, by measure."""
 
 
 @given(
@@ -113,15 +114,16 @@ UNITS = {
 )
 def test_a_finding_is_told_with_its_numbers(values, builder, measure):
     """Counted pairs with their median, or a mean, each with its interval and its unit."""
-    statement, (scale, unit) = builder("a", "b", 0.1, measure=measure), UNITS[measure]
-    finding, lost = judge_statement(statement, values), [int(np.isnan(values).sum())]
-    told, lost = finding_in_words(statement, finding), lost * (lost[0] > 0)
-    effects = np.array([finding.effect, finding.effect_low, finding.effect_high])
-    effects = list(scale * effects[~np.isnan(effects)])
+    statement, (scale, digits, unit) = builder("a", "b", 0.1, measure=measure), UNITS[measure]
+    finding = judge_statement(statement, values)
+    told = finding_in_words(statement, finding)
+    lost = [n for n in [int(np.isnan(values).sum())] if n]
+    known = [finding.effect, finding.effect_low, finding.effect_high]
+    effects = [scale * effect for effect in known if not np.isnan(effect)]
+    texts = [fixed(effect, digits, "+") for effect in effects]
+    assert not texts or f"difference {texts[0]}{unit}" in told
+    assert len(texts) < 3 or f"[{texts[1]} to {texts[2]}]" in told
     assert ("diverged with" in told) == bool(lost)
-    digits = {"accuracy": 1, "steps_to_solve": 1}.get(measure, 3)
-    if effects:
-        assert f"difference {fixed(effects[0], digits, '+')}{unit}" in told
     if measure == "loss":
         expected = [*effects, *lost, *([len(values)] if lost else [])]
     else:
