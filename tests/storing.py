@@ -1,7 +1,6 @@
 """Made results, and rows of a result store: put by tests, read and altered behind its back."""
 
 import contextlib
-import sys
 
 import numpy as np
 from finished import finished
@@ -52,9 +51,3 @@ def alter(where, altered, **values):
     """Change a row without the store."""
     with connected(where) as connection:
         connection.execute(update(RESULTS).where(RESULTS.c.hash == altered).values(**values))
-
-
-def tell(text):
-    """Write a line that is read at once."""
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()

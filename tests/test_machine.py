@@ -46,48 +46,53 @@ def made_groups(root, draw):
     Returns:
         Cores, free memory and limit of the memory; None where nothing limits them.
     """
-    version, depth = draw.choice((1, 2)), draw.randint(0, 4)
-    names = [draw.choice(("job_7", "step 0", "user.slice")) for _ in range(depth)]
+    version = draw.choice((1, 2))
+    names = draw.choices(("job_7", "step 0", "user.slice"), k=draw.randint(0, 4))
     outside = draw.choice(("", "/docker/a1", "/.."))  # of which a container may know, or not
     point = draw.choice(("/sys/fs/cgroup", "/run/two words"))
     points = {name: f"{point}/{name}" if version == 1 else point for name in ("cpu", "memory")}
     controllers = {"cpu": "cpu,cpuacct", "memory": "memory"} if version == 1 else {"cpu": ""}
-    path = f"{outside}/{'/'.join(names)}"
     (root / "proc/self").mkdir(parents=True)
-    groups = [f"{n}:{name}:{path}" for n, name in enumerate(controllers.values())]
-    (root / "proc/self/cgroup").write_text("\n".join(["9:name=systemd:/else", *groups, ""]))
-    lines = ["31 23 0:28 / / rw shared:1 - ext4 /dev/root rw"]
-    for number, (name, found) in enumerate(controllers.items(), 32):
+    groups, mounts = ["9:name=systemd:/else"], ["31 23 0:28 / / rw shared:1 - ext4 /dev/root rw"]
+    for number, (name, found) in enumerate(controllers.items()):
         kind, mounted = "cgroup2" if version == 2 else "cgroup", points[name].replace(" ", "\\040")
-        lines.append(f"{number} 31 0:29 {outside or '/'} {mounted} rw - {kind} {kind} rw,{found}")
-    (root / "proc/self/mountinfo").write_text("\n".join(lines))
+        groups.append(f"{number}:{found}:{outside}/{'/'.join(names)}")
+        mounts.append(f"32 31 0:29 {outside or '/'} {mounted} rw - {kind} {kind} rw,{found}")
+    (root / "proc/self/cgroup").write_text("\n".join([*groups, ""]))
+    (root / "proc/self/mountinfo").write_text("\n".join(mounts))
 
     cores, left, limits = [], [], []
     seen = names if outside != "/.." else []  # its group lies outside of what the container sees
     for level in range(len(seen) + 1):
-        folders = {name: Path(f"{root}{place}", *seen[:level]) for name, place in points.items()}
-        for folder in folders.values():
+        quota = draw.choice((None, 50_000, 100_000, 150_000, 10**9))
+        limit, used, cached = (
+            draw.choice((None, 100, 200)),
+            draw.randint(50, 90),
+            draw.randint(0, 40),
+        )
+        cores += [quota / 100_000] if quota else []
+        limits += [limit] if limit else []
+        left += [limit - used + cached] if limit else []
+        mib = 2**20
+        if version == 1:
+            files = {
+                "cpu.cfs_quota_us": quota or -1,
+                "cpu.cfs_period_us": 100_000,
+                "memory.limit_in_bytes": limit * mib if limit else 2**63 - 4096,
+                "memory.usage_in_bytes": used * mib,
+                "memory.stat": f"inactive_file 7\ntotal_inactive_file {cached * mib}",
+            }
+        else:
+            files = {
+                "cpu.max": f"{quota or 'max'} 100000",
+                "memory.max": limit * mib if limit else "max",
+                "memory.current": used * mib,
+                "memory.stat": f"anon 1\ninactive_file {cached * mib}",
+            }
+        for name, text in files.items():
+            folder = Path(f"{root}{points[name.partition('.')[0]]}", *seen[:level])
             folder.mkdir(parents=True, exist_ok=True)
-        if quota := draw.choice((None, 50_000, 100_000, 150_000, 10**9)):
-            cores.append(quota / 100_000)
-        texts = {"cpu.max": f"{quota or 'max'} 100000\n"}
-        if version == 1:
-            texts = {"cpu.cfs_quota_us": f"{quota or -1}\n", "cpu.cfs_period_us": "100000\n"}
-        for name, text in texts.items():
-            (folders["cpu"] / name).write_text(text)
-        limit = draw.choice((None, 100, 200))
-        used, cached = draw.randint(50, 90), draw.randint(0, 40)
-        if limit:
-            limits.append(limit)
-            left.append(limit - used + cached)
-        files = {"max": f"{limit * 2**20 if limit else 'max'}\n", "current": f"{used * 2**20}\n"}
-        stat = f"anon 1\ninactive_file {cached * 2**20}\n"
-        if version == 1:
-            files = {"limit_in_bytes": f"{limit * 2**20 if limit else 2**63 - 4096}\n"}
-            files["usage_in_bytes"] = f"{used * 2**20}\n"
-            stat = f"inactive_file 7\ntotal_{stat.partition(chr(10))[2]}"
-        for name, text in {**files, "stat": stat}.items():
-            (folders["memory"] / f"memory.{name}").write_text(text)
+            (folder / name).write_text(f"{text}\n")
     return min(cores, default=None), min(left, default=None), min(limits, default=None)
 
 
@@ -109,15 +114,12 @@ def test_a_container_has_what_the_limits_of_its_groups_leave(tmp_path, seed, mon
         root = tmp_path / f"{number}"
         cores, left, limit = made_groups(root, draw)
         found = free_and_total_memory(root)
-        if limit is None:
-            assert found[1] == pytest.approx(TOTAL)
-        else:
-            assert found == (left, limit)
+        assert found[1] == pytest.approx(limit or TOTAL)
+        assert limit is None or found[0] == left
         monkeypatch.setattr(process, "cpu_quota", lambda root=root: cpu_quota(root))
         assert process.n_cores() == (4 if cores is None else min(4, math.ceil(cores)))
-        variables = process.environment_with_package()
         limited = None if cores is None or cores >= 4 else f"{math.ceil(cores)}"
-        assert variables.get("OMP_NUM_THREADS") == limited
+        assert process.environment_with_package().get("OMP_NUM_THREADS") == limited
 
 
 ONE_HEAP = """

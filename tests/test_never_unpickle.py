@@ -19,52 +19,34 @@ SAFE_ARGUMENTS = {"allow_pickle": False, "persist": None}
 
 
 def findings(source):
-    """Return (line, what) of everything in a source text that could unpickle or evaluate data."""
-    tree = ast.parse(source)
-    known = dict(imports(tree))
-    found = []
+    """Return all names and arguments in a source text that could unpickle or evaluate data."""
+    known, found, tree = {}, [], ast.parse(source)
     for node in ast.walk(tree):
-        for name in mentioned(node, known):
-            found += [(node.lineno, name)] * bool(UNSAFE.fullmatch(name))
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            module = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+            for alias in node.names:
+                found.append(module + alias.name)
+                short = alias.name if module else alias.name.partition(".")[0]
+                known[alias.asname or short] = module + (alias.name if alias.asname else short)
+
+    def full(node):
+        if isinstance(node, ast.Name):
+            return known.get(node.id, node.id)
+        return f"{full(node.value)}.{node.attr}" if isinstance(node, ast.Attribute) else "?"
+
+    wrong = []
+    for node in ast.walk(tree):
+        found.append(full(node))
         if isinstance(node, ast.Call):
             for word in node.keywords:
                 if word.arg in SAFE_ARGUMENTS:
                     value = getattr(word.value, "value", word.value)
-                    safe = value is SAFE_ARGUMENTS[word.arg]
-                    found += [(node.lineno, word.arg)] * (not safe)
-            is_load = dotted(node.func, known) in ("numpy.load", "numpy.lib.npyio.load")
-            found += [(node.lineno, "allow_pickle")] * (is_load and len(node.args) > 2)
-    return found
-
-
-def imports(tree):
-    """Yield (name in this file, full name) of everything imported."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                first = alias.name.partition(".")[0]
-                yield (alias.asname, alias.name) if alias.asname else (first, first)
-        elif isinstance(node, ast.ImportFrom):
-            for alias in node.names:
-                yield alias.asname or alias.name, f"{node.module}.{alias.name}"
-
-
-def mentioned(node, known):
-    """Return the full names that a node stands for."""
-    if isinstance(node, ast.Import):
-        return [alias.name for alias in node.names]
-    if isinstance(node, ast.ImportFrom):
-        return [f"{node.module}.{alias.name}" for alias in node.names]
-    if isinstance(node, ast.Call) and dotted(node.func, known) == "importlib.import_module":
-        return [arg.value for arg in node.args if isinstance(arg, ast.Constant)]
-    return [dotted(node, known)] if isinstance(node, ast.Name | ast.Attribute) else []
-
-
-def dotted(node, known):
-    """Return the full name of an expression such as `np.load`; of others, the end of it."""
-    if isinstance(node, ast.Name):
-        return known.get(node.id, node.id)
-    return f"{dotted(node.value, known)}.{node.attr}" if isinstance(node, ast.Attribute) else "?"
+                    wrong += [word.arg] * (value is not SAFE_ARGUMENTS[word.arg])
+            is_load = full(node.func) in ("numpy.load", "numpy.lib.npyio.load")
+            wrong += ["allow_pickle"] * (is_load and len(node.args) > 2)
+            if full(node.func) == "importlib.import_module":
+                found += [arg.value for arg in node.args if isinstance(arg, ast.Constant)]
+    return wrong + [name for name in found if UNSAFE.fullmatch(name)]
 
 
 def test_no_file_unpickles_or_evaluates():

@@ -1,6 +1,6 @@
 """Who trains, who waits and who watches: shares of addresses, memory, equal turns, leases."""
 
-from itertools import count
+from collections import Counter
 
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
@@ -28,46 +28,50 @@ def d(name, megabytes=1, seconds=0.0, waited=0.0, visitor="", **others):
     return Demand(name, visitor, megabytes, seconds, waited, **others)
 
 
+def several(texts):
+    """Return demands such as "name:megabytes,seconds,waited@address", or with a + if paused."""
+    demands = []
+    for text in texts.split():
+        name, _, rest = text.rstrip("+").partition(":")
+        numbers, _, address = rest.partition("@")
+        numbers = [float(number) for number in numbers.split(",") if number]
+        demands.append(d(name, *numbers, paused=text.endswith("+"), address=address))
+    return demands
+
+
 # Rules
 
-SCHOOL, SCRIPT = {"address": "school"}, {"address": "script"}
 ADMITTED = [
-    ("the first to ask begin, as many as may take turns", "abc", [d(n) for n in "abcd"], []),
-    ("what is larger than all memory begins", "a", [d("a", 150), d("b")], []),
-    ("but alone", "", [d("a", 150)], [d("x")]),
-    ("small ones overtake a large one", "b", [d("a", 50), d("b", 30)], [d("x", 60)]),
-    ("for a while", "", [d("a", 50, 0, LONG), d("b", 30, 0, LONG)], [d("x", 60)]),
+    ("the first to ask begin, as many as may take turns", "abc", "a b c d", ""),
+    ("what is larger than all memory begins", "a", "a:150 b", ""),
+    ("but alone", "", "a:150", "x"),
+    ("small ones overtake a large one", "b", "a:50 b:30", "x:60"),
+    ("for a while", "", f"a:50,0,{LONG} b:30,0,{LONG}", "x:60"),
     (
         "a large one is overtaken by those that end before it can begin",
         "a",
-        [d("l", 90, 50, LONG), d("a", 10, 99), d("b", 10, 100)],
-        [d("x", 40, 20), d("y", 40, 100)],
+        f"l:90,50,{LONG} a:10,99 b:10,100",
+        "x:40,20 y:40,100",
     ),
-    (
-        "a visitor's second waits for their first, and nobody for it",
-        "bc",
-        [d("a", visitor="Anna"), d("b", visitor="Bert"), d("c")],
-        [d("x", visitor="Anna")],
-    ),
-    ("what is paused takes no turn", "abc", [d(n, 10) for n in "abc"], [d("x", 60, paused=True)]),
-    ("but memory", "", [d("a", 50)], [d("x", 60, paused=True)]),
+    ("what is paused takes no turn", "abc", "a:10 b:10 c:10", "x:60+"),
+    ("but memory", "", "a:50", "x:60+"),
     (
         "the next is of the address that holds least, whoever asked first",
         "a",
-        [d("c", 10, 0, 9, **SCRIPT), d("a", 10, 0, 1, address="home")],
-        [d("x", 40, 50, **SCRIPT), d("y", 10, 50, address="home")],
+        "c:10,0,9@script a:10,0,1@home",
+        "x:40,50@script y:10,50@home",
     ),
     (
         "a small one waits for a share of its own time as long as large ones of its address",
         "l",
-        [d("l", 10, 600, 300, **SCHOOL), d("s", 10, 5, 2, **SCHOOL)],
-        [d(n, 1, 9, address=n) for n in "xyz"],
+        "l:10,600,300@school s:10,5,2@school",
+        "x:1,9@x y:1,9@y z:1,9@z",
     ),
     (
         "then it overtakes them",
         "s",
-        [d("l", 10, 600, 300, **SCHOOL), d("s", 10, 5, 3, **SCHOOL)],
-        [d(n, 1, 9, address=n) for n in "xyz"],
+        "l:10,600,300@school s:10,5,3@school",
+        "x:1,9@x y:1,9@y z:1,9@z",
     ),
 ]
 
@@ -75,28 +79,31 @@ ADMITTED = [
 def test_demands_begin_by_the_rules():
     """Each rule alone, on demands that it decides; where addresses meet, one more turn is free."""
     for rule, expected, waiting, holding in ADMITTED:
-        turns = 4 if any(demand.address for demand in waiting) else SETTINGS.max_active
-        limits = SETTINGS.model_copy(update={"max_active": turns})
-        assert "".join(demand.id for demand in admitted(waiting, holding, limits)) == expected, rule
+        limits = SETTINGS.model_copy(update={"max_active": 4 if "@" in waiting else 3})
+        found = admitted(several(waiting), several(holding), limits)
+        assert "".join(demand.id for demand in found) == expected, rule
+    waiting = [d("a", visitor="Anna"), d("b", visitor="Bert"), d("c")]
+    found = admitted(waiting, [d("x", visitor="Anna")], SETTINGS)
+    assert found == waiting[1:]  # a visitor's second waits for their first, and nobody for it
 
 
 OUTLOOKS = [
-    ([], [d(n, 1, 10) for n in "xyz"], dict.fromkeys("xyz", (0, 0, 30))),
-    ([], [d("l", 1, 100), d("s", 1, 5)], {"l": (0, 0, 105), "s": (0, 0, 10)}),
+    ("", "x:1,10 y:1,10 z:1,10", dict.fromkeys("xyz", (0, 0, 30))),
+    ("", "l:1,100 s:1,5", {"l": (0, 0, 105), "s": (0, 0, 10)}),
     (
-        [d("a", 1, 6), d("b", 1, 6)],
-        [d("x", 1, 2), d("y", 1, 4), d("z", 1, 4)],
+        "a:1,6 b:1,6",
+        "x:1,2 y:1,4 z:1,4",
         {"x": (0, 0, 6), "y": (0, 0, 12), "z": (0, 0, 12), "a": (1, 6, 20), "b": (2, 12, 22)},
     ),
-    ([d("a", 50, 5)], [d("x", 90, 5, paused=True)], {"a": (1, EVER, EVER)}),
+    ("a:50,5", "x:90,5+", {"a": (1, EVER, EVER)}),
 ]
 
 
 def test_places_and_times_are_told():
     """Place, begin and end by hand: turns are equal; nobody knows how long a pause is."""
     for waiting, holding, expected in OUTLOOKS:
-        found = outlooks(waiting, holding, SETTINGS)
-        n_active = sum(not demand.paused for demand in holding)
+        found = outlooks(several(waiting), several(holding), SETTINGS)
+        n_active = sum(not demand.paused for demand in several(holding))
         assert {outlook.n_active for outlook in found.values()} == {n_active}
         assert {n: (each.place, each.begins, each.ends) for n, each in found.items()} == expected
 
@@ -183,7 +190,8 @@ def test_a_small_job_of_another_address_never_waits_for_a_script(load, part):
 def test_a_class_behind_one_router_trains_beside_a_script_and_alone():
     """Beside one it has half of the time, though the script came first; most begin at once.
 
-    Alone thirty of the default experiment train; two turns and a quarter of the memory stay free.
+    Alone thirty of the default experiment train; two turns and a quarter of the memory stay free. A
+    large one that waits for its own address is in nobody else's way.
     """
     holding, waiting = begin(tabs("script", 140, 240, 600, 1000))
     assert len(holding) == 3
@@ -192,57 +200,40 @@ def test_a_class_behind_one_router_trains_beside_a_script_and_alone():
     assert sum(found[demand.id].begins == 0 for demand in pupils) >= 25
     assert max(found[demand.id].ends for demand in pupils) <= 2 * 30 * 5 + 1e-6
     assert [len(each) for each in begin(tabs("school", 33, 27, 5))] == [30, 3]
-
-
-def test_a_large_one_that_waits_for_its_own_address_is_in_nobody_else_s_way():
-    """Others begin, however long they take; of its own address only what ends before."""
-    holding, waiting = begin(tabs("script", 6, 240, 600, LONG))
-    assert len(waiting) == 3
     other, own = tabs("home", 1, 240, 600), tabs("script", 1, 10, 600)
-    assert admitted([*waiting, *own, *other], holding, HOSTED) == other
-
-
-def begins_after(demand, arrivals, settings):
-    """The seconds after which a demand begins, if others arrive before it and in every second."""
-    waiting = [other for second in range(-10, 0) for other in arrivals(second)] + [demand]
-    holding = []
-    for second in range(600):
-        waiting += arrivals(second)
-        holding, waiting = begin(waiting, holding, settings)
-        if demand in holding:
-            return second
-        addresses = {other.address for other in holding}
-        for other in holding:
-            beside = sum(one.address == other.address for one in holding)
-            other.seconds -= 1 / len(addresses) / beside
-        for other in waiting:
-            other.waited += 1
-        holding = [other for other in holding if other.seconds > 0]
-        waiting = waiting[-50:] if demand in waiting[-50:] else [demand, *waiting[-49:]]
-    return EVER
+    assert admitted([*waiting[:3], *own, *other], holding, HOSTED) == other
 
 
 @settings(briefly(10), phases=[Phase.explicit, Phase.generate])
 @given(
-    st.floats(1, 100),
-    st.floats(1, 20),
-    st.floats(5, 40),
-    st.sampled_from(["home", "school", None]),
+    st.floats(1, 100), st.floats(1, 20), st.floats(5, 40), st.sampled_from(["home", "school", None])
 )
 def test_nothing_starves(megabytes, seconds, size, address):
-    """A large one begins though smaller ones arrive faster than they can train.
+    """A large one begins though smaller ones arrive in every second, faster than they can train.
 
     At first they may overtake; then nothing does that would be in its way.
     """
-    names = count()
-
-    def arrivals(second):
-        of = f"street {second}" if address is None else address
-        return [d(f"{next(names)}", size, seconds, address=of)]
-
-    settings = ServerSettings(max_active=4, training_megabytes=100)
-    begins = begins_after(d("large", megabytes, 20, address="home"), arrivals, settings)
-    assert begins <= max(OVERTAKE_SECONDS, MOST_RATIO * 20) + 4 * 4 * (seconds + 1)
+    limits = ServerSettings(max_active=4, training_megabytes=100)
+    large = d("large", megabytes, 20, address="home")
+    latest = max(OVERTAKE_SECONDS, MOST_RATIO * 20) + 4 * 4 * (seconds + 1)
+    waiting, holding = [], []
+    for now in range(-10, int(latest) + 1):
+        waiting.append(d(f"{now}", size, seconds, address=address or f"street {now}"))
+        if now < 0:
+            continue
+        if now == 0:
+            waiting.append(large)
+        holding, waiting = begin(waiting, holding, limits)
+        if large in holding:
+            return
+        addresses = Counter(other.address for other in holding)
+        for other in holding:
+            other.seconds -= 1 / len(addresses) / addresses[other.address]
+        for other in waiting:
+            other.waited += 1
+        holding = [other for other in holding if other.seconds > 0]
+        waiting = [other for other in waiting if other is large or other in waiting[-50:]]
+    raise AssertionError
 
 
 def test_a_full_queue_takes_from_the_address_that_has_most():
@@ -265,50 +256,37 @@ TAB, OTHER, AGAIN = Watcher("tab", "Anna"), Watcher("other", "Bert"), Watcher("a
 
 
 def test_a_tab_that_is_there_watches_for_ever():
-    """It need not look again; when it has left, the lease runs; whoever comes back is alone."""
+    """When it has left, the lease runs; whoever comes back is alone; programs are no watchers."""
     leases = Leases()
     leases.arrive("tab")
     leases.watch("job", TAB, 5.0)
     assert (leases.watched_until("job"), leases.n_watchers("job", 10_000.0)) == (EVER, 1)
     leases.leave("tab", 100.0)
-    assert leases.watched_until("job") == 100.0
+    assert leases.watched_until("job") == leases.left_at("job") == 100.0
     assert leases.n_watchers("job", 100.0 + WATCHED_SECONDS + 1) == 0
     leases.arrive("again")
     leases.watch("job", AGAIN, 101.0)
-    assert leases.watched_until("job") == EVER
+    assert leases.watched_until("job") == leases.left_at("job") == EVER
     assert leases.n_watchers("job", 102.0, but=AGAIN) == 0
+    leases.watch("job", NOBODY, 101.0)
     leases.watch("job", OTHER, 101.0)
-    assert leases.n_watchers("job", 102.0, but=AGAIN) == 1
-    for watcher in (AGAIN, OTHER):
+    assert [leases.n_watchers("job", 102.0, but=but) for but in (NOBODY, AGAIN)] == [3, 1]
+    assert [leases.n_watchers("job", 161.0, AGAIN, within) for within in (15.0, 99.0)] == [0, 1]
+    leases.leave("again", 200.0)
+    assert leases.left_at("job") == EVER  # a program looks at it
+    for watcher in (AGAIN, OTHER, NOBODY):
         leases.stop_watching("job", watcher)
-    assert leases.watched_until("job") == 0.0
+    assert (leases.watched_until("job"), leases.left_at("job")) == (0.0, EVER)
 
 
-def test_a_job_is_closed_when_the_last_tab_that_cares_for_it_has_left():
-    """Not while another one is there, nor if a program looks at it."""
+def test_closed_tabs_are_forgotten():
+    """Only those that were closed before a time."""
     leases = Leases()
-    for watcher in (TAB, OTHER):
+    for watcher, left in ((TAB, 10.0), (OTHER, 12.0)):
         leases.arrive(watcher.tab)
         leases.watch("job", watcher, 5.0)
-    left_at = []
-    for tab, now in (("tab", 100.0), ("other", 200.0)):
-        leases.leave(tab, now)
-        left_at.append(leases.left_at("job"))
-    leases.watch("job", NOBODY, 201.0)
-    assert [*left_at, leases.left_at("job"), leases.left_at("unknown")] == [EVER, 200.0, EVER, EVER]
-
-
-def test_who_is_no_tab_or_was_cut_off_must_look_again():
-    """A program is no watcher; who was cut off counts for as long as asked, and is forgotten."""
-    leases = Leases()
-    leases.watch("job", NOBODY, 5.0)
-    assert (leases.watched_until("job"), leases.watched_until("other")) == (5.0, 0.0)
-    leases.watch("job", TAB, 5.0)
-    assert [leases.n_watchers("job", 6.0, but=but) for but in (NOBODY, TAB)] == [1, 0]
-    assert [leases.n_watchers("job", 65.0, within=within) for within in (15.0, 120.0)] == [0, 1]
-    leases.arrive("other")
-    leases.watch("job", OTHER, 5.0)
-    leases.arrive("tab")
-    leases.leave("tab", 10.0)
+        leases.leave(watcher.tab, left)
+    assert [leases.has_left("tab", before) for before in (10.0, 11.0)] == [False, True]
     leases.forget_tabs(11.0)
-    assert leases.n_watchers("job", 11.0) == 1
+    assert leases.n_watchers("job", 12.0) == 1
+    assert not leases.has_left("tab", EVER)

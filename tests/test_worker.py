@@ -1,8 +1,15 @@
-"""The worker of the training process: turns, failures, kept weights, signs of life."""
+"""The worker of the training process: fair turns, failures, kept weights, signs of life.
 
+Where turns are compared, time is that of a clock that the work itself puts forward: building,
+training and answering take drawn seconds and compute nothing.
+"""
+
+import gc
 import io
 import queue
+import random
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
@@ -11,11 +18,323 @@ from kinds import SMALL
 from threaded import MemoryWorker
 from waiting import PATIENCE, small, unending
 
+from attnkit.analysis.inspection.request import Inspection
 from attnkit.experiment import Experiment
+from attnkit.foundation import slices
+from attnkit.foundation.slices import SlicedWork, pause
 from attnkit.service import answers, protocol, worker
 from attnkit.service.answers import Weights
+from attnkit.service.fair_shares import FairShares, NestedShares
+from attnkit.service.protocol import Inspect, Start, Steer, Withdraw
 from attnkit.service.worker import rest_after
 from attnkit.training import Training
+
+# shares
+
+
+def share(shares, seconds, n_turns):
+    """Let all wait for so many turns of drawn lengths; return the seconds that each has used."""
+    used = dict.fromkeys(seconds, 0.0)
+    for _ in range(n_turns):
+        name = shares.next(used)
+        passed = seconds[name]()
+        shares.charge(name, passed)
+        used[name] += passed
+    return used
+
+
+def test_work_of_any_length_is_shared_equally_on_every_level(seed):
+    """By name; by address before tabs; and by answers before any number of trainings."""
+    draw = random.Random(seed)
+    longest = {"builds": 2.0, "inspects": 0.5, "trains": 0.1}
+    lengths = {name: lambda most=most: draw.uniform(0.0, most) for name, most in longest.items()}
+    used = share(FairShares(), lengths, 2000).values()
+    assert max(used) - min(used) <= 2 * max(longest.values())
+    tabs = [("class", f"tab {number}") for number in range(9)] + [("home", "tab")]
+    used = share(NestedShares(), dict.fromkeys(tabs, lambda: draw.uniform(0.1, 0.3)), 4000)
+    home = used.pop(("home", "tab"))
+    assert home == pytest.approx(sum(used.values()), rel=0.02)
+    assert max(used.values()) == pytest.approx(min(used.values()), rel=0.1)
+    kinds = {"trainings": draw.randint(2, 30), "answers": draw.randint(1, 5)}
+    paths = [("class", kind, f"{n}") for kind, number in kinds.items() for n in range(number)]
+    used = share(NestedShares(), dict.fromkeys(paths, lambda: 0.1), 4000)
+    answered = sum(seconds for path, seconds in used.items() if path[1] == "answers")
+    assert answered == pytest.approx(200.0, rel=0.05)
+
+
+def test_a_newcomer_enters_level_and_nobody_gains_by_leaving():
+    """Hours alone are no debt, hours away no credit, and a piece of work is not forgotten."""
+    shares = FairShares()
+    for _ in range(100):
+        assert shares.next(["alone"]) == "alone"
+        shares.charge("alone", 10.0)
+    used = share(shares, dict.fromkeys(["alone", "newcomer"], lambda: 1.0), 100)
+    assert 45 <= used["newcomer"] <= 60
+    used = {"stays": 0.0, "leaves": 0.0}
+    for turn in range(200):
+        name = shares.next(["stays", "leaves"] if turn % 2 else ["stays"])
+        seconds = 5.0 if name == "leaves" else 0.5
+        shares.charge(name, seconds)
+        used[name] += seconds
+    assert used["leaves"] <= used["stays"] + 10.0
+
+
+# slices
+
+
+def test_work_is_done_piece_by_piece_and_nothing_is_done_meanwhile(seed):
+    """Several pieces of work take slices in a drawn order; without slices, nobody waits."""
+    draw, done = random.Random(seed), []
+
+    def work(name, n_pieces):
+        for _ in range(n_pieces):
+            done.append(name)
+            pause()
+        return name
+
+    n_pieces = {name: draw.randint(1, 9) for name in "abc"}
+    under_way = {name: SlicedWork(lambda n=name: work(n, n_pieces[n])) for name in n_pieces}
+    taken = dict.fromkeys(n_pieces, 0)
+    while under_way:
+        name = draw.choice(list(under_way))
+        is_done = under_way[name].advance(0.0)
+        taken[name] += 1
+        assert is_done == (taken[name] == n_pieces[name] + 1)
+        assert done.count(name) == min(taken[name], n_pieces[name])
+        if is_done:
+            assert under_way.pop(name).result() == name
+    assert SlicedWork(lambda: work("d", 5)).advance(3600.0)
+    assert work("e", 5) == "e"
+
+
+@pytest.mark.parametrize("ends", ["with an error", "because it is withdrawn"])
+def test_work_that_ends_early_leaves_nothing(ends):
+    """Its memory is freed at once, without a collection, and its error is that of the work."""
+
+    class Made:
+        pass
+
+    kept = []
+
+    def work():
+        made = Made()
+        kept.append((weakref.ref(made), threading.current_thread()))
+        pause()
+        raise ValueError("out of paper")
+
+    gc.disable()
+    try:
+        sliced = SlicedWork(work)
+        assert not sliced.advance(0.0)
+        ((made, thread),) = kept
+        assert made() is not None
+        if ends == "with an error":
+            assert sliced.advance(0.0)
+            with pytest.raises(ValueError, match="out of paper") as raised:
+                sliced.result()
+            del raised
+        else:
+            sliced.withdraw()
+        thread.join()
+        assert made() is None
+    finally:
+        gc.enable()
+
+
+# turns
+
+LONGEST = 0.5
+"""Longest piece of work in seconds, such as one step of a large training."""
+
+
+class FakeTraining:
+    """A training whose steps take so many seconds."""
+
+    def __init__(self, clock, experiment, per_step):
+        self.experiment, self.step, self.seconds = experiment, 0, 0.0
+        self.finished, self._clock, self._per_step = False, clock, per_step
+
+    def advance(self, n_steps):
+        """Let the time of some steps pass."""
+        self._clock.now += n_steps * self._per_step
+        self.step += n_steps
+
+    def snapshot(self, status=None):
+        """Let a little time pass."""
+        self._clock.now += 0.05
+        return SimpleNamespace(to_bytes=lambda: b"")
+
+
+class TimedWorker(MemoryWorker):
+    """A worker with fake work; commands come at the times of a plan.
+
+    Attributes:
+        turns: Time at which each turn began, and whose it was.
+        n_built: Number of jobs that were built.
+        n_answered: Number of answers that were computed.
+    """
+
+    def __init__(self, patch, seed, plan, end=60.0):
+        super().__init__()
+        self.clock = SimpleNamespace(now=-1.0)
+        self.clock.monotonic = lambda: self.clock.now
+        self.turns, self.n_built, self.n_answered = [], 0, 0
+        self._plan, self._until = sorted(plan, key=lambda entry: entry[0]), end
+        self._draw = random.Random(seed)
+        for module in (worker, slices):
+            patch.setattr(module, "time", self.clock)
+        patch.setattr(worker, "build", self.build)
+        self._archive = SimpleNamespace(answer=self.answer, keep=lambda *_: None)
+        self._feed()
+        with pytest.raises(BrokenPipeError):
+            self.work()
+
+    def build(self, experiment, engine):
+        """Let the time of a building pass, piece by piece."""
+        self._pass(6)
+        self.n_built += 1
+        training = FakeTraining(self.clock, experiment, self._draw.uniform(0.01, LONGEST))
+        return training, SimpleNamespace(n_steps_left=0, record_frame=lambda: None)
+
+    def answer(self, request):
+        """Let the time of an inspection pass, piece by piece."""
+        self.n_answered += 1
+        self._pass(40)
+        return b""
+
+    def _pass(self, most):
+        for _ in range(self._draw.randint(1, most)):
+            self.clock.now += self._draw.uniform(0.0, LONGEST)
+            pause()
+
+    def write(self, message):
+        """Note whose turn it is, and give the commands whose time has come."""
+        super().write(message)
+        if isinstance(self.messages[-1], protocol.Turn):
+            self.turns.append((self.clock.now, self.messages[-1].ids[0]))
+            self._feed()
+            if self.clock.now > self._until:
+                raise BrokenPipeError
+
+    def _feed(self):
+        while self._plan and self._plan[0][0] <= max(self.clock.now, 0.0):
+            self.commands.put(self._plan.pop(0)[1])
+
+    def share(self, name, since, until):
+        """Return the share of a job in the seconds of all turns that began in this time."""
+        seconds = {False: 0.0, True: 0.0}
+        for (at, whose), (end, _) in zip(self.turns, self.turns[1:], strict=False):
+            if since <= at < until:
+                seconds[whose == name] += end - at
+        return seconds[True] / sum(seconds.values())
+
+
+def start(name, address, number=0):
+    """Return the command that starts a job."""
+    return Start(job=name, experiment=small(50, number).to_json(), address=address)
+
+
+def look(name, address, visitor="", **fields):
+    """Return a request to inspect a job."""
+    inspection = Inspection("attention", **fields).to_dict()
+    return Inspect(request=name, address=address, visitor=visitor, job="j", inspection=inspection)
+
+
+def resets(draw, address):
+    """Return starts, each of which is stopped again by the next press."""
+    plan, at = [], 0.0
+    while at < 60.0:
+        name = f"{address} {at}"
+        plan.append((at, start(name, address, draw.randrange(9))))
+        at += draw.uniform(0.05, 1.0)
+        plan.append((at, Steer(name, "stop", 1)))
+    return plan
+
+
+def inspections(draw, address):
+    """Return the requests of eight tabs, each of which asks for something else again and again."""
+    return [
+        (draw.uniform(0.0, 60.0), look(f"{address} {n}", address, f"browser {n % 8}", example=n))
+        for n in range(200)
+    ]
+
+
+def trainings(draw, address):
+    """Return the starts of eight experiments that train side by side."""
+    return [(draw.uniform(0.0, 5.0), start(f"{address} {n}", address, n)) for n in range(8)]
+
+
+def presses(draw, address):
+    """Return a job that is paused and continued all the time."""
+    times = sorted(draw.uniform(0.1, 60.0) for _ in range(300))
+    verbs = ["pause", "resume", "step"]
+    steers = [(at, Steer(address, draw.choice(verbs), n)) for n, at in enumerate(times, 1)]
+    return [(0.0, start(address, address)), *steers]
+
+
+FLOODS = (resets, inspections, trainings, presses)
+
+
+@pytest.mark.parametrize("floods", [*((flood,) for flood in FLOODS), FLOODS])
+def test_an_address_that_floods_leaves_others_their_share(monkeypatch, seed, floods):
+    """Another's training has at least half of its fair share of any five seconds."""
+    draw = random.Random(f"{seed} {floods}")
+    plan, addresses = [(0.0, start("home", "home"))], range(1 if len(floods) == 1 else 3)
+    for address in addresses:
+        for flood in draw.sample(floods, min(2, len(floods))):
+            plan += flood(draw, f"script {address}")
+    worked = TimedWorker(monkeypatch, seed, plan)
+    first = next(at for at, name in reversed(worked.turns) if name == "home" and at < 10.0)
+    starts = [at for at, _ in worked.turns if first <= at <= worked.clock.now - 5.0]
+    shares = [worked.share("home", at, at + 5.0) for at in starts]
+    assert min(shares) >= 0.5 / (1 + len(addresses)) - 0.05  # turns may end later
+
+
+def test_jobs_of_an_address_share_its_turns_with_answers_and_a_pause_counts_for_nothing(
+    monkeypatch, seed
+):
+    """Whoever was away does not catch up, and requests do not keep jobs from training."""
+    plan = [(0.0, start(name, "script", n)) for n, name in enumerate("abc")]
+    plan += [(0.0, start("d", "home")), (20.0, Steer("d", "pause", 1))]
+    plan += [(40.0, Steer("d", "resume", 2))]
+    plan += [(60 + n / 4, look(f"{n}", "home", "Anna", example=n)) for n in range(160)]
+    worked = TimedWorker(monkeypatch, seed, plan, end=100.0)
+    for since, until, of_d in ((5, 20, 0.5), (22, 39, 0.0), (43, 60, 0.5), (70, 100, 0.25)):
+        shares = {name: worked.share(name, since, until) for name in "abcd"}
+        assert shares.pop("d") == pytest.approx(of_d, abs=0.07)
+        assert max(shares.values()) - min(shares.values()) < 0.1
+
+
+def test_what_is_stopped_or_withdrawn_is_not_computed(monkeypatch, seed):
+    """All commands are read before the next turn; what is dropped in the middle takes no more."""
+    plan = [(1.0, look("request", "away")), (1.0, start("job", "away")), (0.0, start("last", "x"))]
+    plan += [(1.3, Withdraw("request")), (1.3, Steer("job", "stop", 1))]
+    for number in range(61):
+        plan += [(0.0, start(f"{number}", "home")), (0.0, Steer(f"{number}", "stop", 1))]
+        plan += [(0.0, look(f"request {number}", "home", example=number))]
+        plan += [(0.0, Withdraw(f"request {number}"))]
+    worked = TimedWorker(monkeypatch, seed, plan, end=9.0)
+    assert worked.n_built <= 2
+    assert worked.n_answered <= 1
+    assert {name for at, name in worked.turns if at > 2.5} == {"last"}
+    assert worked.of(protocol.Answer) == []
+    stopped = [update.job for update in worked.of(protocol.Update) if update.state == "stopped"]
+    assert stopped == [*(f"{number}" for number in range(61)), "job"]
+
+
+def test_equal_requests_are_computed_once(monkeypatch, seed):
+    """All who have asked get the answer, also those who ask while it is computed."""
+    ids = [f"request {n}" for n in range(20)]
+    plan = [(n / 50, look(name, f"address {n % 3}", f"visitor {n}")) for n, name in enumerate(ids)]
+    plan += [(0.0, look("else", "home", example=3)), (0.0, Withdraw(ids[0]))]
+    plan += [(0.0, start("job", "home"))]
+    worked = TimedWorker(monkeypatch, seed, plan)
+    found = worked.of(protocol.Answer)
+    assert worked.n_answered == len(found) <= 3
+    assert {name for answer in found for name in answer.requests} >= {*ids[1:], "else"}
+
+
+# the program
 
 
 def test_jobs_begin_on_torch_while_the_kernel_is_compiled(monkeypatch):
@@ -26,42 +345,41 @@ def test_jobs_begin_on_torch_while_the_kernel_is_compiled(monkeypatch):
     compiled, ended = threading.Event(), threading.Event()
     commands, replies = queue.SimpleQueue(), queue.SimpleQueue()
 
-    def ready(device, engine=None):
-        return engine or (compiled.wait(PATIENCE) and "kernel")
-
     def write(message):
         if ended.is_set():
             raise BrokenPipeError  # the end of the heart beats
         replies.put(protocol.read(io.BytesIO(message)))
 
-    def start(name, experiment):
-        commands.put(protocol.encode(protocol.Start(job=name, experiment=experiment.to_json())))
+    def first_reply(fits):
+        while not fits(reply := replies.get(timeout=PATIENCE)):
+            pass
+        return reply
 
     def engine_of(name):
-        while getattr(reply := replies.get(timeout=PATIENCE), "job", "") != name:
-            pass
+        reply = first_reply(lambda reply: getattr(reply, "job", "") == name)
         return reply.decode()[0].engine
 
     stream = SimpleNamespace(fileno=lambda: 1, write=write, flush=lambda: None)
     stdin = SimpleNamespace(buffer=SimpleNamespace(readline=commands.get))
-    names = ("fdopen", "dup", "dup2", "nice")
-    system = {"os": SimpleNamespace(**dict.fromkeys(names, lambda *_: stream))}
-    system["sys"] = SimpleNamespace(stdin=stdin, stdout=stream, stderr=stream, argv=["worker"])
-    system |= {"prepare_for_training": lambda: None, "measure_pace": lambda engine: 1.0}
-    system |= {"is_ready": lambda engine: False, "ready_engine": ready}
-    for name, value in system.items():
+    calls = dict.fromkeys(("fdopen", "dup", "dup2", "nice"), lambda *_: stream)
+    for name, value in {
+        "os": SimpleNamespace(**calls),
+        "sys": SimpleNamespace(stdin=stdin, stdout=stream, stderr=stream, argv=["worker"]),
+        "prepare_for_training": lambda: None,
+        "measure_pace": lambda engine: 1.0,
+        "is_ready": lambda engine: False,
+        "ready_engine": lambda device: compiled.wait(PATIENCE) and "kernel",
+    }.items():
         monkeypatch.setattr(worker, name, value)
     with ThreadPoolExecutor(1) as pool:
         program = pool.submit(worker.main)
         try:
-            start("first", unending())
+            commands.put(protocol.encode(Start(job="first", experiment=unending().to_json())))
             assert engine_of("first") == "torch"
             compiled.set()
-            while getattr(replies.get(timeout=PATIENCE), "engine", "") != "kernel":
-                pass
-            start("second", unending(1))
-            assert engine_of("second") == "kernel"
-            assert engine_of("first") == "torch"
+            first_reply(lambda reply: getattr(reply, "engine", "") == "kernel")
+            commands.put(protocol.encode(Start(job="second", experiment=unending(1).to_json())))
+            assert [engine_of(name) for name in ("second", "first")] == ["kernel", "torch"]
         finally:
             commands.put(b"")
             program.result()
@@ -69,21 +387,18 @@ def test_jobs_begin_on_torch_while_the_kernel_is_compiled(monkeypatch):
 
 
 BREAKS = {
-    "begin": (None, "steps: got 0, allowed"),
-    "advance": (RuntimeError("out of paper"), "RuntimeError: out of paper"),
-    "snapshot": (MemoryError(), "it needs more memory than estimated; take smaller sizes, or"),
-    "result": (
-        RuntimeError("[enforce fail] can't allocate memory: 9 bytes"),
-        "it needs more memory than estimated; take smaller sizes, or",
-    ),
+    "begin": (None, "steps: got 0"),
+    "advance": (RuntimeError("out of paper"), "out of paper"),
+    "snapshot": (MemoryError(), "more memory"),
+    "result": (RuntimeError("[enforce fail] can't allocate memory: 9 bytes"), "more memory"),
 }
 
 
 @pytest.mark.parametrize("deed", BREAKS)
 def test_a_job_that_breaks_fails_alone(monkeypatch, deed):
     """An error in the training, snapshot or result of one job leaves the next one alone."""
-    error, told = BREAKS[deed]
-    broken = protocol.Start(job="broken", experiment='{"steps": 0}')
+    error, reason = BREAKS[deed]
+    broken = Start(job="broken", experiment='{"steps": 0}')
     if error is not None:
         do, broken = getattr(Training, deed), ("broken", small(5))
 
@@ -95,9 +410,8 @@ def test_a_job_that_breaks_fails_alone(monkeypatch, deed):
         monkeypatch.setattr(Training, deed, fail_if_short)
     updates = MemoryWorker().work(broken, ("whole", small(33))).of(protocol.Update)
     last = {update.job: update for update in updates}
-    assert last["broken"].state == "failed"
-    assert last["broken"].error.startswith(told)
-    assert last["whole"].state == "finished"
+    assert (last["broken"].state, last["whole"].state) == ("failed", "finished")
+    assert reason in last["broken"].error
 
 
 def test_large_snapshots_come_more_rarely():
@@ -110,22 +424,19 @@ def test_what_cannot_be_drawn_is_told_and_the_pace_of_the_engine():
     """The worker goes on; the pace is asked for before any job."""
     texts = ('{"steps": 0}', small(5).to_json())
     examples = [protocol.DrawExample(experiment=text) for text in texts]
-    told = MemoryWorker().work(protocol.MeasurePace(), *examples, ("j", small(5)))
-    (pace,) = told.of(protocol.Pace)
+    worked = MemoryWorker().work(protocol.MeasurePace(), *examples, ("j", small(5)))
+    (pace,) = worked.of(protocol.Pace)
     assert pace.pace > 0
     assert pace.engine == "torch"
-    failed, drawn = told.of(protocol.Answer)
-    assert failed.error.startswith("steps: got 0, allowed")
+    failed, drawn = worked.of(protocol.Answer)
+    assert "steps: got 0" in failed.error
     assert (failed.blob, drawn.error) == (b"", "")
     assert len(drawn.blob) > 0
-    assert told.messages[-1].state == "finished"
+    assert worked.messages[-1].state == "finished"
 
 
 def test_only_the_weights_of_the_last_jobs_are_kept(monkeypatch):
-    """Kept weights are bounded by their size; those of the oldest jobs are dropped.
-
-    A job that is too large by itself drops no others. Weights of all seeds are kept.
-    """
+    """Kept weights are bounded by their size; a job that is too large by itself drops no others."""
     book = Experiment(task="phonebook", **{**SMALL, "steps": 5})
     monkeypatch.setattr(answers, "KEPT_BYTES", 2 * Weights.of(Training(book)).n_bytes)
     in_memory = MemoryWorker().work(*((name, book) for name in "abc"))
@@ -140,7 +451,7 @@ def test_only_the_weights_of_the_last_jobs_are_kept(monkeypatch):
 
 
 def test_signs_of_life_come_in_the_middle_of_a_step(monkeypatch):
-    """A thread sends signs of life in the middle of a long step."""
+    """A thread sends signs of life until the server is gone."""
     monkeypatch.setattr(worker, "HEARTBEAT_SECONDS", 0.001)
     beats, busy = [], threading.Event()
 
@@ -151,7 +462,7 @@ def test_signs_of_life_come_in_the_middle_of_a_step(monkeypatch):
                 beats.append(message)
                 if len(beats) == 3:
                     busy.clear()
-                    raise BrokenPipeError  # the server is gone: no more of them
+                    raise BrokenPipeError
 
     def advance(training, n_steps, advance=Training.advance):
         busy.set()

@@ -4,6 +4,7 @@ import contextlib
 import io
 import queue
 import threading
+from collections import deque
 
 import pytest
 from waiting import end_pages_service
@@ -80,17 +81,26 @@ class ThreadProcess:
 
 @pytest.fixture(scope="module")
 def in_threads():
-    """All training services of a module have threads in place of processes, with short turns.
+    """Give all training services of a module threads instead of processes; the newest is last.
 
-    That of the pages ends first: its process would be found silent, and a thread would replace it.
+    Turns and checks are short. The service of the pages ends first: its process would be found
+    silent, and a thread would replace it.
     """
     end_pages_service()
+    newest = deque(maxlen=1)
+
+    def begin():
+        newest.append(ThreadProcess())
+        return newest[-1]
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("attnkit.service.process.TrainingProcess", ThreadProcess)
-        patch.setattr("attnkit.service.process.SILENT_CHECKS", 10**9)  # no heart beats
+        patch.setattr("attnkit.service.process.TrainingProcess", begin)
+        patch.setattr("attnkit.service.process.CHECK_SECONDS", 0.02)
+        for name in ("SILENT_CHECKS", "STARTING_CHECKS"):  # as no thread sends signs of life
+            patch.setattr(f"attnkit.service.process.{name}", 10**9)
         patch.setattr("attnkit.service.worker.SLICE_SECONDS", 0.005)
         patch.setattr("attnkit.service.worker.SNAPSHOT_SECONDS", 0.005)
-        yield
+        yield newest
 
 
 class _Commands(queue.Queue):
