@@ -11,16 +11,7 @@ WIDTHS, ENTRIES = (1, 2, 3, 4, 6, 8, 12, 16), (2, 4, 8, 16)
 
 
 def made_sweep(solves, *, sharing=("QKV", "K=V"), axes=None, n_seeds=5, seed=0, base=None):
-    """Return a result whose runs solve the task with known probabilities.
-
-    Args:
-        solves: function of the variant and the point that returns the probability.
-        sharing: text forms of the variants.
-        axes: setting → values.
-        n_seeds: number of seeds.
-        seed: of the drawn outcomes.
-        base: settings of the sweep.
-    """
+    """Return a result whose runs solve the task with the probability `solves(variant, point)`."""
     axes = axes or {"d_head": WIDTHS, "n_entries": ENTRIES}
     sweep = Sweep(
         base=base or {"task": "phonebook"}, axes=axes, sharing=list(sharing), n_seeds=n_seeds
@@ -52,11 +43,7 @@ def made_sweep(solves, *, sharing=("QKV", "K=V"), axes=None, n_seeds=5, seed=0, 
 
 
 def from_width(**widths):
-    """Return probabilities of 0 below a head width and of 1 from it on.
-
-    Args:
-        widths: name of the variant, without "=", → width.
-    """
+    """Return probabilities of 0 below a head width of each variant, and of 1 from it on."""
 
     def solves(sharing, point):
         return float(point["d_head"] >= widths[sharing.replace("=", "")])
@@ -65,12 +52,7 @@ def from_width(**widths):
 
 
 def logistic(half, slope=4.0):
-    """Return probabilities that are one half at a width, equal for all numbers of entries.
-
-    Args:
-        half: variant → width.
-        slope: of the logit, by the binary logarithm of the width.
-    """
+    """Return probabilities that are one half at a width of each variant."""
 
     def solves(sharing, point):
         return 1 / (1 + math.exp(-slope * math.log2(point["d_head"] / half[sharing])))

@@ -1,4 +1,4 @@
-"""The command `train`: its table, its JSON, its files, its settings, its progress and its store."""
+"""The commands `train`, `tasks`, `variants`, `examples` and help: what they print and write."""
 
 import contextlib
 import io
@@ -11,22 +11,19 @@ import pytest
 from same import assert_same
 
 import attnkit as ak
+from attnkit import examples
+from attnkit.examples import default_of
 from attnkit.service.server import server_settings
 from attnkit.service.store import ResultStore, Unavailable
-from attnkit.tasks import TASKS
+from attnkit.tasks import FAMILIES, OWN_TASKS, TASKS
 from attnkit.training import maker
 from attnkit.training.maker import Maker
 from attnkit.training.results import Result
+from attnkit.variants import CATALOGUE, OPTIONS
+from attnkit.variants.sharing import Sharing
 
-SETTINGS = {
-    "n_entries": 5,
-    "n_names": 11,
-    "n_values": 7,
-    "d_head": 3,
-    "evaluate_every": 5,
-    "batch_size": 16,
-    "n_eval": 16,
-}
+SETTINGS = {"n_entries": 5, "n_names": 11, "n_values": 7, "d_head": 3}
+SETTINGS |= {"evaluate_every": 5, "batch_size": 16, "n_eval": 16}
 
 SMALL = ["train", "--sharing", "QKV,Q=K=V", "--seeds", "2", "--steps", "12"]
 SMALL += [part for name, value in SETTINGS.items() for part in ("--set", f"{name}={value}")]
@@ -72,32 +69,22 @@ def test_train_writes_a_table_its_numbers_and_its_weights(run, tmp_path):
 def test_flags_win_over_set_and_set_over_the_link(run):
     """Settings are of every kind, with or without spaces; an undefined number is null."""
 
-    def experiment(*arguments):
+    def experiment(arguments):
         output = run("train", *arguments, "--seeds", "1", "--json", "-")[1]
         document = json.loads(output, parse_constant=lambda text: pytest.fail(f"{text} in JSON"))
-        return document["experiment"], document["runs"]
+        return document["experiment"].items(), document["runs"]
 
-    link = ["--link", "v=1&steps=3&n_seeds=2&d_head=5&d_mlp=4&task=phonebook"]
     texts = ["learning_rate=0.01", "causal=true", "positions = learned", "d_mlp=8", "steps=4"]
     options = [part for text in texts for part in ("--set", text)]
-    first = ["--first-seed", "3"]
-    found, runs = experiment(*link, *options, "--steps", "5", "--sharing", "qkv, reformer", *first)
-    assert (
-        found.items()
-        >= {
-            **{"d_head": 5, "n_seeds": 1, "steps": 5, "learning_rate": 0.01, "causal": True},
-            **{
-                "first_seed": 3,
-                "positions": "learned",
-                "d_mlp": 8,
-                "sharing": ["QKV", "Q=K unit_key self_mask"],
-            },
-        }.items()
-    )
+    flags = ["--first-seed", "3", "--steps", "5", "--sharing", "qkv, reformer"]
+    link = "v=1&steps=3&n_seeds=2&d_head=5&d_mlp=4&task=phonebook"
+    found, runs = experiment(["--link", link, *options, *flags])
+    assert found >= {"d_head": 5, "n_seeds": 1, "steps": 5, "learning_rate": 0.01}.items()
+    assert found >= {"causal": True, "first_seed": 3, "positions": "learned", "d_mlp": 8}.items()
+    assert dict(found)["sharing"] == ["QKV", "Q=K unit_key self_mask"]
     assert [row["mass_on_reverse"] for row in runs] == [None] * 2
-    full = ["--task", "sort", "--full-size", "--set", "n_train=128", "--sharing", "QKV"]
-    found, _ = experiment(*full, "--steps", "2")
-    assert found.items() >= {**TASKS["sort"].full_size, "steps": 2}.items()
+    full = "--task sort --full-size --set n_train=128 --sharing QKV --steps 2"
+    assert experiment(full.split())[0] >= {**TASKS["sort"].full_size, "steps": 2}.items()
 
 
 def test_progress_is_plain_lines_or_a_bar_on_a_terminal(run, monkeypatch):
@@ -105,9 +92,7 @@ def test_progress_is_plain_lines_or_a_bar_on_a_terminal(run, monkeypatch):
     lines = run(*SMALL, "--steps", "200")[2].splitlines()
     steps = [int(re.fullmatch(r"step (\d+) of 200", line)[1]) for line in lines]
     assert steps == sorted(set(steps))
-    assert steps[-1] == 200
-    assert 2 <= len(lines) <= 10
-
+    assert (steps[-1], 2 <= len(lines) <= 10) == (200, True)
     terminal = io.StringIO()
     monkeypatch.setattr(terminal, "isatty", lambda: True)
     monkeypatch.setattr(sys, "stderr", terminal)
@@ -116,21 +101,15 @@ def test_progress_is_plain_lines_or_a_bar_on_a_terminal(run, monkeypatch):
     assert "step 12 of 12" not in terminal.getvalue()
 
 
-# --store
-
-
 def test_a_stored_experiment_is_not_trained_again(run, tmp_path, monkeypatch):
-    """It gives the same output and files; other settings are stored beside it.
-
-    A result of another engine or version is trained again and replaced, and a line names both.
-    """
+    """It gives the same output; what another engine or version trained is trained again."""
     where = str(tmp_path / "data")
     code, output, errors = run(*SMALL, "--store", where, "--json", "-")
     assert (code, "stored" in errors) == (0, False)
     again = run(*SMALL, "--store", where, "--json", "-", "--out", str(tmp_path / "result"))
     document = json.loads(output)
-    message = f"experiment {document['hash']} is stored: nothing is trained\n"
-    assert again == (0, output, message)
+    assert again[:2] == (0, output)
+    assert document["hash"] in again[2]
     assert Result.load(tmp_path / "result").to_dict() == document
     code, _, errors = run(*SMALL, "--store", where, "--steps", "13")
     assert (code, "stored" in errors) == (0, False)
@@ -139,14 +118,30 @@ def test_a_stored_experiment_is_not_trained_again(run, tmp_path, monkeypatch):
         monkeypatch.setenv("ATTNKIT_ENGINE", engine)
         monkeypatch.setattr(maker, "versions_of", lambda _, new=versions: new)
         now = Maker(engine, before.processor, versions)
-        for then in (f", but {before} trained it: it is trained again by {now}", ": nothing is"):
+        for again in (True, False):
             code, output, errors = run(*SMALL, "--store", where, "--json", "-")
             assert (code, json.loads(output)["versions"]) == (0, versions)
-            assert f"experiment {document['hash']} is stored{then}" in errors
+            assert [str(one) in errors for one in (before, now)] == [again, again]
         before = now
     with contextlib.closing(ResultStore(where)) as store:
         assert len(store.entries()) == 2
         assert store.snapshot(document["hash"]).engine == "torch"
+
+
+def test_a_store_that_fails_is_one_line_and_loses_no_numbers(run, tmp_path, monkeypatch):
+    """Before training if it can be found then, without a password; a broken file is moved aside."""
+    secret = "postgresql://me:secret@127.0.0.1:1/db"
+    code, output, errors = run(*SMALL, "--store", secret)
+    assert (code, output, errors.count("\n"), "secret" in errors) == (2, "", 1, False)
+    assert errors.startswith("attnkit: error: --store: ")
+    (tmp_path / "results.sqlite").write_text("no database " * 1000)
+    code, _, errors = run(*SMALL, "--store", str(tmp_path))
+    assert code == 0
+    assert "results.sqlite.broken-1" in errors
+    monkeypatch.setattr(ResultStore, "put", Mock(side_effect=Unavailable("the disk is full")))
+    code, output, errors = run(*SMALL, "--store", str(tmp_path), "--steps", "13", "--json", "-")
+    assert (code, json.loads(output)["status"]) == (2, "finished")
+    assert errors.endswith("attnkit: error: --store: the disk is full\n")
 
 
 def test_store_alone_is_where_the_environment_says(run, tmp_path, monkeypatch):
@@ -162,17 +157,101 @@ def test_store_alone_is_where_the_environment_says(run, tmp_path, monkeypatch):
         assert (tmp_path / folder / "results.sqlite").is_file()
 
 
-def test_a_store_that_fails_is_one_line_and_loses_no_numbers(run, tmp_path, monkeypatch):
-    """Before training if it can be found then, without a password; a broken file is moved aside."""
-    secret = "postgresql://me:secret@127.0.0.1:1/db"
-    code, output, errors = run(*SMALL, "--store", secret)
-    assert (code, output, errors.count("\n"), "secret" in errors) == (2, "", 1, False)
-    assert errors.startswith("attnkit: error: --store: the database cannot be reached")
-    (tmp_path / "results.sqlite").write_text("no database " * 1000)
-    code, _, errors = run(*SMALL, "--store", str(tmp_path))
-    assert code == 0
-    assert "It is called results.sqlite.broken-1 now.\n" in errors
-    monkeypatch.setattr(ResultStore, "put", Mock(side_effect=Unavailable("the disk is full")))
-    code, output, errors = run(*SMALL, "--store", str(tmp_path), "--steps", "13", "--json", "-")
-    assert (code, json.loads(output)["status"]) == (2, "finished")
-    assert errors.endswith("attnkit: error: --store: the disk is full\n")
+def as_typed(value):
+    """Return a value as `--set` takes it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def test_tasks_lists_every_task_under_its_family_with_its_settings(run):
+    """As texts, and as JSON of which every entry can be trained."""
+    code, output, _ = run("tasks")
+    lines, listing = output.splitlines(), json.loads(run("tasks", "--json")[1])
+    assert (code, listing.keys()) == (0, TASKS.keys())
+    headings = [line for line in lines if line in FAMILIES]
+    assert headings == [family for family in FAMILIES if family in headings]
+    for name, task in TASKS.items():
+        (at,) = (i for i, line in enumerate(lines) if line.startswith(f"{name} "))
+        for told in (task.title, task.question, task.source, f"chance {task().chance:.3f}"):
+            assert told in "".join(lines[at : at + 2])
+        assert [line for line in lines[:at] if line in FAMILIES][-1] == task.family
+        entry = output.split(f"\n{name} ")[1].split("\n\n")[0].splitlines()
+        if task.full_size:
+            full = entry.pop().removeprefix("    full size: ")
+            assert dict(pair.split("=") for pair in full.split()).keys() == task.full_size.keys()
+        dials = [line.split()[:2] for line in entry[2:-1]]
+        assert dials == [[dial, as_typed(value)] for dial, value in task().model_dump().items()]
+        others = dict(pair.split("=") for pair in entry[-1].removeprefix("    with ").split())
+        assert others.keys() == task.overrides.keys()
+        found = listing[name]
+        for key in ("title", "question", "family", "source", "chance", "loss_to_beat"):
+            assert found[key] == getattr(task(), key)
+        assert found["dials"] == task().model_dump()
+        assert not found["dials"].keys() & found["settings"].keys()
+        chosen = {**found["dials"], **found["settings"]}
+        assert ak.Experiment(task=name, **chosen) == ak.Experiment(task=name)
+    for name in ("language", "translation"):  # so that machines can be compared
+        assert TASKS[name]().fingerprint in output
+
+
+def test_one_task_is_listed_with_all_its_settings(run):
+    """Tasks on data of one's own are named only in the whole list: they have no numbers."""
+    code, output, _ = run("tasks", "phonebook")
+    first, _, *lines = output.splitlines()
+    assert (code, first.split()[0]) == (0, "phonebook")
+    shown = dict(line.split()[:2] for line in lines)
+    settings = ak.Experiment(task="phonebook").settings()
+    assert shown.items() >= {
+        (name, as_typed(settings[name])) for name in settings.keys() - {"task", "sharing"}
+    }
+    assert "from 1 to 64" in output
+    assert run("tasks")[1].endswith(f": {', '.join(sorted(OWN_TASKS))}\n")
+    for name, task in OWN_TASKS.items():
+        code, output, _ = run("tasks", name)
+        assert (code, output.split()[0]) == (0, name)
+        assert all(f"    {dial} " in output for dial in (*task.model_fields, *task.overrides))
+        listed = json.loads(run("tasks", name, "--json")[1])[name]
+        assert listed["settings"].keys() >= {*task.model_fields, *task.overrides}
+
+
+def test_variants_lists_the_catalogue_and_every_word(run):
+    """A line has text form, costs, source and accuracy; what is listed as JSON can be trained."""
+    code, output, _ = run("variants")
+    variants = json.loads(run("variants", "--json")[1])
+    assert (code, len(variants)) == (0, len(CATALOGUE))
+    for entry, named in zip(variants, CATALOGUE.values(), strict=True):
+        (line,) = (x for x in output.splitlines() if x.startswith(f"{named.name:22} "))
+        costs = default_of(named.variant).costs(named.variant)
+        for part in (named.variant, str(costs.parameters), str(costs.kv_cache), named.source):
+            assert part in line
+        assert re.search(r"[01]\.\d{3} \[|not measured", line)
+        assert ak.Experiment(sharing=[entry["variant"]]).sharing == (entry["variant"],)
+        assert entry["accuracy"] is None or 0 < entry["accuracy"] <= 1
+    assert {entry["engine"] for entry in variants} == {"kernel", "torch"}
+    for name, option in OPTIONS.items():
+        assert any(line.split()[0] == name for line in output.splitlines() if line.strip())
+        assert option.help in output
+
+
+def test_examples_of_named_tasks_are_made_alone(run, tmp_path, monkeypatch):
+    """`examples NAME` writes the example of that task only."""
+    train = ak.training.train
+    short = {"steps": 2, "evaluate_every": 1, "n_seeds": 1, "sharing": "QKV"}
+    monkeypatch.setattr(examples, "FOLDER", tmp_path)
+    monkeypatch.setattr(
+        "attnkit.training.train", lambda one, **given: train(one.replace(**short), **given)
+    )
+    assert run("examples", "dictionary")[0] == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["dictionary.safetensors"]
+
+
+def test_help_names_what_can_be_chosen(run):
+    """`--help` prints the usage and no errors; that of `train` names all tasks and sharings."""
+    for arguments, names in (
+        (["--help"], ["train", "tasks"]),
+        (["train", "--help"], [*TASKS, *Sharing]),
+        (["tasks", "--help"], ["--json"]),
+    ):
+        code, output, errors = run(*arguments)
+        assert (code, errors) == (0, "")
+        assert "usage: python -m attnkit" in output
+        assert [name for name in names if name not in output] == []
