@@ -27,12 +27,18 @@ SETTINGS = {
 class Postgres:
     """A server that can be stopped and started again on the same port."""
 
-    def __init__(self, programs: Path, folder: Path, user: str | None):
-        self._programs, self._folder, self._user = programs, folder, user
+    def __init__(self, programs, folder):
+        self._programs, self._folder, self._as_user = programs, folder, {}
+        if os.geteuid() == 0:  # it refuses to run as root
+            names = {entry.pw_name for entry in pwd.getpwall()}
+            user = pwd.getpwnam("postgres" if "postgres" in names else "nobody")
+            shutil.chown(folder, user.pw_name)
+            self._as_user = {"user": user.pw_name, "group": user.pw_gid, "extra_groups": []}
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
         self._run("initdb", "-U", "attnkit", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
+        self.start()
 
     def start(self):
         """Start, and return when it answers."""
@@ -53,54 +59,40 @@ class Postgres:
 
         A new one for each test would be ten thousand files, which take a minute to remove.
         """
-        self._execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> "
-            "pg_backend_pid() AND datname = current_database()",
-            "DROP SCHEMA public CASCADE",
-            "CREATE SCHEMA public",
-        )
-        return self.url()
-
-    def _execute(self, *statements):
         engine = create_engine(self.url().replace("postgresql:", "postgresql+psycopg:"))
         with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-            for statement in statements:
+            for statement in (
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> "
+                "pg_backend_pid() AND datname = current_database()",
+                "DROP SCHEMA public CASCADE",
+                "CREATE SCHEMA public",
+            ):
                 connection.exec_driver_sql(statement)
         engine.dispose()
+        return self.url()
 
     def _run(self, program, *options):
         command = [str(self._programs / program), "-D", str(self._folder / "data"), *options]
-        if self._user:
-            gid = pwd.getpwnam(self._user).pw_gid
-            as_user = {"user": self._user, "group": gid, "extra_groups": []}
-        else:
-            as_user = {}
         quiet = dict.fromkeys(("stdin", "stdout"), subprocess.DEVNULL)
         environment = {"PATH": os.defpath, "LC_ALL": "C"}
         others = {"cwd": self._folder, "timeout": 2 * PATIENCE, "env": environment}
-        subprocess.run(command, check=True, **quiet, **others, **as_user)
+        subprocess.run(command, check=True, **quiet, **others, **self._as_user)
 
 
 @contextlib.contextmanager
 def server():
     """A started server; without PostgreSQL the tests are skipped, but never in CI."""
-    newest = sorted(
-        Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: float(path.parts[-2])
+    newest = max(
+        Path("/usr/lib/postgresql").glob("*/bin"),
+        key=lambda path: float(path.parts[-2]),
+        default=None,
     )
     on_path = shutil.which("initdb")
-    if not newest and not on_path:
+    if newest is None and on_path is None:
         assert not os.environ.get("CI"), "CI needs PostgreSQL (Debian's package `postgresql`)"
         pytest.skip("no PostgreSQL on this machine (Debian's package `postgresql`)")
-    programs = newest[-1] if newest else Path(on_path).resolve().parent
-    user = None
-    if os.geteuid() == 0:  # it refuses to run as root
-        names = {entry.pw_name for entry in pwd.getpwall()}
-        user = "postgres" if "postgres" in names else "nobody"
     with tempfile.TemporaryDirectory(prefix="attnkit-postgres-") as folder:
-        if user is not None:
-            shutil.chown(folder, user)
-        started = Postgres(programs, Path(folder), user)
-        started.start()
+        started = Postgres(newest or Path(on_path).resolve().parent, Path(folder))
         try:
             yield started
         finally:

@@ -109,14 +109,14 @@ def test_what_a_field_cannot_have_is_left_out_and_named(told):
 def test_an_error_is_told_by_its_kind(told):
     """What it says may hold a path or a name."""
     large = "it takes 12.5 MB, allowed at most 10 MB on this copy"
-    for reason, said in (
+    for reason, kept in (
         ("the disk is full", "the disk is full"),
         ("OSError: no room at /home/eva", "OSError"),
         (large, large),
     ):
         log("result not stored", error=OSError("no room at /home/eva"), reason=reason)
         (line,) = told()
-        assert (line["error"], line["reason"]) == ("OSError", said)
+        assert (line["error"], line["reason"]) == ("OSError", kept)
 
 
 def test_level_decides_what_is_told(told, set_level, monkeypatch):
@@ -128,7 +128,7 @@ def test_level_decides_what_is_told(told, set_level, monkeypatch):
         least = getattr(logging, level.upper())
         assert len(told()) == sum(weight >= least for weight in EVENTS.values())
     set_level("info")
-    with (ROOT / "README.md").open(encoding="utf-8") as stream:
+    with Path(__file__).open(encoding="utf-8") as stream:
         monkeypatch.setattr(sys, "stderr", stream)
     log("server stopped")
 

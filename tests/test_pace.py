@@ -17,7 +17,7 @@ EXPERIMENT = Experiment(task="mqar", n_seeds=2)
 
 
 def test_work_grows_with_steps_seeds_and_sizes(monkeypatch):
-    """Cores share runs, but one run is trained by one core; a task's full size is no less work."""
+    """Cores share runs, but one run is trained by one core; torch takes longer."""
     work, steps = training_work(EXPERIMENT), EXPERIMENT.training.steps
     assert training_work(EXPERIMENT.replace(n_seeds=4)) == pytest.approx(2 * work)
     assert training_work(EXPERIMENT.replace(steps=2 * steps)) == pytest.approx(2 * work, rel=0.05)
@@ -32,10 +32,6 @@ def test_work_grows_with_steps_seeds_and_sizes(monkeypatch):
         monkeypatch.setattr("attnkit.training.pace.n_cores", lambda n=n_cores: n)
         by_cores[n_cores] = training_work(one), training_work(one.replace(n_seeds=6))
     assert by_cores[1] == pytest.approx((by_cores[2][0], 2 * by_cores[2][1]))
-
-
-def test_variants_that_torch_trains_are_more_work_for_the_kernel_only():
-    """With torch as engine all variants are trained alike."""
     known, unknown = (Experiment(sharing=[name]) for name in ("QKV", "QKV exclusive"))
     assert kernel_knows(known, known.sharing[0])
     assert not kernel_knows(unknown, unknown.sharing[0])

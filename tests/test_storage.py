@@ -29,8 +29,13 @@ def anew(tmp_path, monkeypatch):
     result_store.clear()
 
 
-def test_without_secrets_the_settings_decide(tmp_path, capsys):
-    """Nothing is opened before the first use; a file that was moved aside is logged."""
+def test_without_secrets_the_settings_decide(tmp_path, capsys, monkeypatch):
+    """Nothing is opened before the first use; a file that was moved aside is logged.
+
+    One result may take what the settings say, so that no visitor flushes what others have trained.
+    """
+    monkeypatch.setenv("ATTNKIT_RESULT_MEGABYTES", "1")
+    server_settings.cache_clear()
     found = result_store()
     assert isinstance(found, ResultStore)
     assert not list(tmp_path.iterdir())
@@ -38,7 +43,8 @@ def test_without_secrets_the_settings_decide(tmp_path, capsys):
     assert found.entries() == []
     (line,) = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert (line["event"], line["reason"]) == ("database moved aside", "its file is not a database")
-    found.close()
+    with pytest.raises(TooLarge, match="at most 1 MB"):
+        found.put(*made(n_numbers=300_000).to_blobs())
 
 
 def test_a_stored_experiment_is_found_by_its_hash_without_its_numbers(tmp_path):
@@ -50,14 +56,6 @@ def test_a_stored_experiment_is_found_by_its_hash_without_its_numbers(tmp_path):
         connection.commit()
     assert stored_experiment(experiment.hash) == experiment
     assert stored_experiment("0123456789abcdef") is None
-
-
-def test_one_result_may_take_what_the_settings_say(monkeypatch):
-    """So that no visitor flushes what others have trained."""
-    monkeypatch.setenv("ATTNKIT_RESULT_MEGABYTES", "1")
-    server_settings.cache_clear()
-    with pytest.raises(TooLarge, match="allowed at most 1 MB"):
-        result_store().put(*made(n_numbers=300_000).to_blobs())
 
 
 def test_a_connection_in_the_secrets_comes_first(monkeypatch):
