@@ -27,8 +27,10 @@ from attnkit.training.engine import choose_engine, ready_engine
 # wait for each other. Tests about threads set their own number with the fixture `threads`.
 torch.set_num_threads(1)
 
-# The kernel is compiled once, also for processes that a test starts with another home.
+# The kernel is compiled once, also for processes that a test starts with another home; and torch
+# does not name its folder later, in the middle of a test.
 os.environ.setdefault("NUMBA_CACHE_DIR", str(user_cache_path("attnkit") / "kernel"))
+os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(user_cache_path("attnkit") / "torch"))
 
 _LONG, _WAITING = ("long", "weights"), ("browser", "server")
 

@@ -1,6 +1,6 @@
 """How many examples searches draw: as many as tests say, or many times as many at night."""
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 _USUAL = 100
 """Examples of a property that does not say how many it needs."""
@@ -13,7 +13,13 @@ def set_size(times):
     global _times
     _times = times
     size = times * _USUAL
-    settings.register_profile("attnkit", deadline=None, print_blob=True, max_examples=size)
+    settings.register_profile(
+        "attnkit",
+        deadline=None,
+        max_examples=size,
+        print_blob=True,
+        suppress_health_check=[HealthCheck.too_slow],  # the machine may be busy
+    )
     settings.load_profile("attnkit")
 
 
