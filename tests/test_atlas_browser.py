@@ -1,16 +1,21 @@
-"""The grid of heads in a real Chromium, without a server."""
+"""The grid of heads, a sentence and the figures of Similarity in a real Chromium, no server."""
 
 import json
+import re
 
 import numpy as np
 import pytest
 from browsing import saved
+from kinds import tiny
 from made_atlas import READER, WRITER, heads_of, made_atlas, made_reading
 from playwright.sync_api import expect
 
+from attnkit.analysis.inspection.request import Inspection
+from attnkit.analysis.inspection.similarity import inspect_similarity
 from attnkit.figures.atlas import atlas_panels
 from attnkit.figures.sentence import sentence_film
 from attnkit.realmodels.measures import MEASURES
+from attnkit.training.recorder import record
 from attnkit.ui.bundle import asset, inline_script
 from attnkit.ui.standalone import standalone_html
 
@@ -19,8 +24,6 @@ pytestmark = pytest.mark.browser
 CAUSAL, WIDE, NARROW = 1, 1200, 300
 
 REDRAW = "(change) => { Object.assign(data, change); redraw(); }"
-
-
 PAGE = """<!doctype html><meta charset="utf-8"><style>{style}</style>
 <div id="root"></div><script type="module">
 {script}
@@ -31,6 +34,8 @@ const parentElement = document.getElementById("root");
 window.redraw = () => showAtlas({{ data, parentElement, setTriggerValue }});
 redraw();
 </script>"""
+COLORS = """() => [...document.querySelectorAll('.ak-atlas-cell')]
+  .map((node) => getComputedStyle(node).backgroundColor.match(/\\d+/g).map(Number))"""
 
 
 @pytest.fixture
@@ -53,23 +58,16 @@ def cell(page, panel, layer, head):
     return row.get_by_role("gridcell").nth(head)
 
 
-def chosen(page):
-    """What has been chosen, in its order."""
-    return [value for name, value in page.evaluate("chosen") if name == "chosen"]
-
-
 def test_heads_are_chosen_by_keys_and_by_the_pointer(opened):
-    """From the chosen head on, keys stop at the edges; the number of a cell is shown and heard."""
+    """Keys stop at the edges, a tip tells the number, and the file has every head."""
     page = opened
     page.get_by_role("grid").first.focus()
-    for key in ("ArrowUp", "ArrowUp", "ArrowRight", "ArrowRight", "Enter", "Home", "Space"):
-        page.keyboard.press(key)
-    for key in ("ArrowDown", "ArrowRight", "ArrowLeft", "Enter"):
-        page.keyboard.press(key)
-    page.keyboard.press("Control+End")
-    page.keyboard.press("Enter")
+    keys = "Up Up Right Right Enter Home Space Down Right Left Enter End Enter".split()
+    for key in keys:
+        arrow = f"Arrow{key}" if key in ("Up", "Down", "Left", "Right") else key
+        page.keyboard.press("Control+End" if key == "End" else arrow)
     ends = [[READER, "encoder", layer, head] for layer, head in [(0, 4), (0, 0), (1, 0), (1, 4)]]
-    assert chosen(page) == ends
+    assert [value for _, value in page.evaluate("chosen")] == ends
     active = page.get_by_role("grid").first.get_attribute("aria-activedescendant")
     assert page.locator(f"#{active}").get_attribute("aria-label").startswith("layer 1, head 4")
 
@@ -87,39 +85,45 @@ def test_heads_are_chosen_by_keys_and_by_the_pointer(opened):
         assert tip.inner_text().startswith(f"{WRITER}, causal\nlayer 0, head 1: ")
         page.keyboard.press("Escape") if by == "keys" else page.mouse.move(5, 895)
         expect(tip).to_be_hidden()
-    cell(page, CAUSAL, 2, 4).click()
-    assert chosen(page) == [*ends, [WRITER, "causal", 2, 4]]
-
-
-def test_one_cell_is_outlined_and_the_grid_can_be_saved(opened):
-    """The outline moves with the data and nodes stay; the file has the numbers of every head."""
-    page = opened
-    expect(page.locator("[aria-selected=true]")).to_have_count(1)
-    assert page.evaluate("document.querySelector('[aria-selected=true]').dataset.at") == "1 3"
-    node = cell(page, CAUSAL, 2, 0).element_handle()
-    page.evaluate(REDRAW, {"chosen": [WRITER, "causal", 2, 0]})
-    assert node.get_attribute("aria-selected") == "true"
-    expect(page.locator("[aria-selected=true]")).to_have_count(1)
+    node = cell(page, CAUSAL, 2, 4).element_handle()
+    node.click()
+    assert page.evaluate("chosen.at(-1)[1]") == [WRITER, "causal", 2, 4]
+    outlined = page.locator("[aria-selected=true]")
+    assert outlined.get_attribute("data-at") == "1 3"
+    page.evaluate(REDRAW, {"chosen": [WRITER, "causal", 2, 4]})
+    assert node.get_attribute("aria-selected") == "true"  # the outline moves, nodes stay
+    expect(outlined).to_have_count(1)
     lines = saved(page, page.locator(".ak-save"), "CSV").strip().splitlines()
     assert lines[0].startswith("model,kind,layer,head,")
     assert len(lines) == 1 + 10 + 18 + 3
 
 
-ONE_ROW = {"model": "m", "kind": "causal", "note": "", "alt": "", "layers": [0]}
-COLORS = """() => [...document.querySelectorAll('.ak-atlas-cell')]
-  .map((node) => getComputedStyle(node).backgroundColor.match(/\\d+/g).map(Number))"""
-
-
 def row_of(values, below=None):
     """Data of one row of heads."""
-    below = below or [0] * len(values)
-    panel = {**ONE_ROW, "heads": list(range(len(values))), "values": [values], "below": [below]}
+    heads, below = list(range(len(values))), below or [0] * len(values)
+    panel = {"model": "m", "kind": "causal", "note": "", "alt": "", "layers": [0], "heads": heads}
+    panel |= {"values": [values], "below": [below]}
     return {"panels": [panel], "low": -1, "high": 1, "signed": True, "beyond": False}
 
 
-def test_colours_strokes_and_the_bar_tell_values(opened):
-    """Zero is in the middle; a stroke tells a negative sign, the bar what is beyond."""
+def test_colours_strokes_and_the_bar_tell_values_on_wide_and_narrow_screens(opened):
+    """Zero is in the middle; a stroke tells a negative sign, the bar what is beyond.
+
+    Grids of one model stand side by side where there is room; many heads scroll in a box.
+    """
     page = opened
+    columns = page.locator(".ak-atlas-column")
+    expect(columns).to_have_count(2)
+    boxes = [page.get_by_role("grid").nth(place).bounding_box() for place in (1, 2)]
+    assert boxes[0]["y"] == boxes[1]["y"]
+    page.set_viewport_size({"width": NARROW, "height": 900})
+    assert page.evaluate("document.documentElement.scrollWidth") <= NARROW
+    expect(columns).to_have_count(1)
+    page.evaluate(REDRAW, row_of([0.1] * 128))
+    assert page.locator(".ak-atlas-panel").evaluate("node => node.scrollWidth > node.clientWidth")
+    assert page.evaluate("document.documentElement.scrollWidth") <= NARROW
+    page.set_viewport_size({"width": WIDE, "height": 900})
+
     page.evaluate(REDRAW, row_of([-1, 0, 1, None]))
     blue, middle, red, none = page.evaluate(COLORS)
     assert blue[2] > blue[0]
@@ -137,7 +141,6 @@ def test_colours_strokes_and_the_bar_tell_values(opened):
     expect(page.get_by_text("− below chance")).to_be_visible()
     page.evaluate(REDRAW, {"signed": False})
     expect(strokes).to_have_count(0)
-    expect(page.get_by_text("− below chance")).to_be_hidden()
 
     page.evaluate(REDRAW, {**row_of([0.45, 0.95]), "high": 0.45, "beyond": True})
     assert page.locator(".ak-scale > span").all_inner_texts()[1:3] == ["≤ −0.45", "≥ 0.45"]
@@ -146,24 +149,6 @@ def test_colours_strokes_and_the_bar_tell_values(opened):
     assert cell(page, 0, 0, 1).get_attribute("aria-label").endswith(": 0.95")
     page.evaluate(REDRAW, {"beyond": False})
     assert page.locator(".ak-scale > span").all_inner_texts()[1:3] == ["−0.45", "0.45"]
-
-
-def test_grids_fit_wide_and_narrow_screens(opened):
-    """Grids of one model stand side by side where there is room; many heads scroll in a box."""
-    page = opened
-    page.set_viewport_size({"width": NARROW, "height": 900})
-    assert page.evaluate("document.documentElement.scrollWidth") <= NARROW
-    expect(page.locator(".ak-atlas-column")).to_have_count(1)
-    page.set_viewport_size({"width": WIDE, "height": 900})
-    expect(page.locator(".ak-atlas-column")).to_have_count(2)
-    boxes = [page.get_by_role("grid").nth(place).bounding_box() for place in (1, 2)]
-    assert boxes[0]["y"] == boxes[1]["y"]
-    assert page.locator(".ak-atlas-model").nth(1).get_by_role("grid").count() == 2
-    page.set_viewport_size({"width": NARROW, "height": 900})
-    page.evaluate(REDRAW, row_of([0.1] * 128))
-    box = page.locator(".ak-atlas-panel")
-    assert box.evaluate("node => node.scrollWidth > node.clientWidth")
-    assert page.evaluate("document.documentElement.scrollWidth") <= NARROW
 
 
 def test_the_figures_of_the_toys_show_a_sentence(page, tmp_path):
@@ -175,7 +160,6 @@ def test_the_figures_of_the_toys_show_a_sentence(page, tmp_path):
     path = tmp_path / "sentence.html"
     html = standalone_html("A", "sentence", sentence_film(reading).to_bytes())
     served = "{ data, parentElement, setTriggerValue: (...told) => (window.told = told) }"
-    assert "{ data, parentElement }" in html
     path.write_text(html.replace("{ data, parentElement }", served))
     page.set_viewport_size({"width": WIDE, "height": 4000})
     page.goto(path.as_uri())
@@ -184,14 +168,95 @@ def test_the_figures_of_the_toys_show_a_sentence(page, tmp_path):
     assert set(texts) <= set(maps.locator("text").all_text_contents())
     expect(page.locator(".ak-player")).to_be_hidden()
     expect(page.locator("section.ak-film-figure")).to_have_count(5)
-    expect(page.locator(".ak-conclusion")).to_contain_text("Layer 0, head 1 ")
     box = maps.bounding_box()
     page.mouse.move(box["x"] + box["width"] - 5, box["y"] + box["height"] - 5)
-    weight = f"{pattern[1, 4, 4]:.0%}"
-    expect(page.locator(".ak-tip")).to_have_text(f"dog attends to dog (token 5): {weight}")
+    expect(page.locator(".ak-tip")).to_contain_text(f"{pattern[1, 4, 4]:.0%}")
     page.get_by_role("button", name="head 2").click()
-    assert page.evaluate("told")[0] == "picked"
-    assert page.evaluate("[told[1].layer, told[1].head]") == [0, 2]
+    assert page.evaluate("[told[0], told[1].layer, told[1].head]") == ["picked", 0, 2]
     shown = page.locator("[data-figure=parts] .ak-share").all_text_contents()
     even = (1 + (s := reading.scores[0, 1]).ravel() @ s.T.ravel() / (s**2).sum()) / 2
     assert shown[0] == f"Sₛ {even:.0%}"
+
+
+# the figures of Similarity
+
+DRAWN = "document.querySelector('.ak-film')?.dataset.described"
+BANDS = """() => [...document.querySelectorAll('[data-figure=alike] td[title]')].map((cell) => {
+  const [low, high] = cell.title.match(/\\d\\.\\d+/g).map(Number), bar = cell.querySelector('svg');
+  const band = cell.querySelector('rect'), width = bar.getAttribute('width');
+  const [x, wide] = ['x', 'width'].map((name) => Number(band.getAttribute(name)));
+  return [x / width - low, (x + wide) / width - high];
+})"""
+"""How far the ends of each grey band are from the numbers that are said of it."""
+
+PLACES = """(panel) => [...document.querySelectorAll('[data-figure=map] .ak-panel')[panel]
+  .querySelectorAll('.ak-point')].map((point) => point.getAttribute('transform'))"""
+
+
+@pytest.fixture
+def similarity(page, tmp_path):
+    """A page of figures of Similarity: `similarity(film, layer=…)`."""
+    page.set_viewport_size({"width": 1200, "height": 4800})
+
+    def open_one(film, **asked):
+        inspected = inspect_similarity(film, Inspection("similarity", **asked))
+        inspected.header["film"] = "one"
+        path = tmp_path / "similarity.html"
+        path.write_text(standalone_html("Similarity", "similarity", inspected.to_bytes()))
+        page.goto(path.as_uri())
+        page.wait_for_function(DRAWN)
+        page.locator(".ak-more > summary").click()
+        return inspected
+
+    return open_one
+
+
+def pair(page, place, column):
+    """The cell of one variant and pair in the first table of Similarity."""
+    return page.locator("[data-figure=alike] tbody tr").nth(place).locator("td").nth(column)
+
+
+@pytest.mark.long(seconds=6)
+def test_similarity_is_shown_as_it_was_found(page, similarity):
+    """What is tied lies in one place of the joint map; numbers and bands are those of the step."""
+    variants = ["QKV", "Q=K", "K=V", "QKV d_k=3", "QKV n_heads=1"]
+    film = record(tiny("directed", sharing=variants, n_heads=2, d_head=6, steps=12))
+    inspected = similarity(film)
+    for variant, shared in ((0, None), (1, 0), (2, 2)):  # Q and K, Q and V, K and V
+        for column in range(3):
+            words = "same matrix" if column == shared else re.compile(r"^\d\.\d\d [▲▼=]$")
+            expect(pair(page, variant, column)).to_have_text(words)
+    bands = page.evaluate(BANDS)
+    assert bands
+    assert max(abs(gap) for band in bands for gap in band) < 0.02, bands
+    places = page.evaluate(PLACES, 1)
+    assert places[0::3] == places[1::3] != places[2::3]
+    places = page.evaluate(PLACES, 2)
+    assert places[1::3] == places[2::3] != places[0::3]
+    cells = page.locator("[data-figure=heads] tbody tr").first.locator("td")
+    expect(cells.nth(4)).to_contain_text(f"{inspected.fixed['0.table'][0, 0, 0, 2]:.2f}")
+    places, alike = page.evaluate(PLACES, 0), inspected.framed["0.alike"]
+    for frame, name in ((-1, None), (0, "First step"), (-1, "Last step"), (0, "First step")):
+        if name:
+            page.get_by_role("button", name=name).click()
+        page.wait_for_function("step => " + DRAWN + " === step", arg=str(film.steps[frame]))
+        for column in range(3):
+            expect(pair(page, 0, column)).to_contain_text(f"{alike[frame, column, 4]:.2f}")
+    assert page.evaluate(PLACES, 0) != places
+    n_tokens = len(inspected.header["tokens"])
+    page.locator("[data-figure=map] .ak-point").nth(3 * (n_tokens - 1)).hover(force=True)
+    marked = page.locator("[data-figure=map] .ak-linked-point")
+    expect(marked).to_have_count(3 * 4 + 2)  # all roles, but one variant's values
+    expect(page.locator(".ak-tip")).to_contain_text(inspected.header["full_labels"][-1])
+
+    similarity(film, head=1)  # which one variant lacks
+    for figure in ("weights", "activations", "angles", "map"):
+        panel = page.locator(f"[data-figure={figure}] .ak-panel").nth(4)
+        expect(panel).to_contain_text("1 head only.")
+    for column in range(3):
+        expect(pair(page, 4, column)).to_have_text("no such head")
+    similarity(record(tiny("directed", sharing=["QKV"], d_model=16, d_head=16, steps=2)))
+    expect(page.locator("[data-figure=angles]")).to_be_hidden()  # heads read everything
+    similarity(record(tiny("dictionary", sharing=["QKV", "Q=K"], d_head=6, steps=2)), layer=2)
+    expect(pair(page, 0, 0)).to_have_text("no token has both")
+    expect(pair(page, 1, 0)).to_have_text("same matrix")

@@ -11,11 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from family_models import CASES, D_VOCAB, built, settings
 from hypothesis import given
 from hypothesis import strategies as st
-from library_models import D_VOCAB, built, settings
 from searching import briefly
-from varied_models import CASES
 
 from attnkit.realmodels.base import Kind
 from attnkit.realmodels.errors import Unreadable
@@ -38,6 +37,11 @@ def refusal(shapes, config):
     assert str(error.value).isprintable()
     assert len(str(error.value)) < 2_000
     return str(error.value)
+
+
+def assert_says(message, words):
+    """Check that a message has these words in this order, with anything between them at `.*`."""
+    assert re.search(".*".join(map(re.escape, words.split(".*"))), message), message
 
 
 def read_all(shapes, config):
@@ -199,59 +203,57 @@ def test_layers_have_heads_and_keys_of_their_own():
 def test_a_configuration_that_does_not_fit_is_refused():
     """The message names the field or tensor, what was found, and what is allowed."""
     for config, says in (
-        ({"model_type": None}, "model_type is None; it must be one of afmoe, albert"),
-        ({"model_type": "mamba"}, "'model.layers.0.self_attn.k_proj.weight'"),
-        ({"model_type": "bert"}, "for example encoder.layer.0.attention.self.query.weight"),
-        ({"num_attention_heads": 0}, "num_attention_heads is 0; it must be a whole number from 1"),
+        ({"model_type": None}, "model_type is None.* afmoe, albert"),
+        ({"model_type": "mamba"}, "model_type is 'mamba'.*k_proj.weight"),
+        ({"model_type": "llamas"}, "one of llama, .*those of a llama"),
+        ({"model_type": "bert"}, "encoder.layer.0.attention.self.query.weight"),
+        ({"num_attention_heads": 0}, "num_attention_heads is 0.*from 1"),
         ({"num_attention_heads": True}, "num_attention_heads is True"),
         ({"num_attention_heads": 10**5000}, "num_attention_heads is a huge number"),
         ({"num_attention_heads": None}, "num_attention_heads or n_head or"),
-        ({"num_attention_heads": 6}, "is of shape (20, 7); it must be of shape (24, 7)"),
-        ({"num_key_value_heads": 2}, "5 heads cannot share 2 key and value heads equally"),
+        ({"num_attention_heads": 6}, "(20, 7).*(24, 7)"),
+        ({"num_key_value_heads": 2}, "5 heads cannot share 2"),
         ({"head_dim": 2}, "5 heads, 1 key and value heads, 2 wide, of 7 inputs"),
-        ({"head_dim": None}, "the width 7 cannot be divided among 5 heads"),
-        ({"num_hidden_layers": 2}, "num_hidden_layers is 2, but the file holds 3 layers"),
-        ({"num_hidden_layers": 10**6}, "num_hidden_layers is 1000000, but the file holds 3"),
-        ({"rope_theta": -1.0}, "rope_theta is -1.0; it must be a number from 1e-30"),
-        ({"rope_theta": 1e300}, "rope_theta is 1e+300; it must be a number from 1e-30 to 1e+30"),
-        ({"rope_theta": 1.0, "rope_scaling": YARN}, "with YaRN it must be above 1"),
-        ({"rope_scaling": "linear"}, "rope_scaling is 'linear'; it must be an object"),
+        ({"head_dim": None}, "width 7 cannot be divided among 5"),
+        ({"num_hidden_layers": 2}, "num_hidden_layers is 2, .* 3 layers"),
+        ({"num_hidden_layers": 10**6}, "num_hidden_layers is 1000000, .*3"),
+        ({"rope_theta": -1.0}, "rope_theta is -1.0.* 1e-30"),
+        ({"rope_theta": 1e300}, "rope_theta is 1e+300.* 1e+30"),
+        ({"rope_theta": 1.0, "rope_scaling": YARN}, "rope_theta.*above 1"),
+        ({"rope_scaling": "linear"}, "rope_scaling is 'linear'.*object"),
         ({"rope_scaling": {"type": "linear"}}, "factor is missing"),
         ({"rope_scaling": {"type": "llama3", "factor": 2.0}}, "low_freq_factor is missing"),
         (
             {"rope_scaling": {"type": "llama3"} | LLAMA_3 | {"high_freq_factor": 1.0}},
-            "high_freq_factor is 1.0; it must be above low_freq_factor, 1.0",
+            "high_freq_factor is 1.0.* above low_freq_factor, 1.0",
         ),
-        ({"partial_rotary_factor": 1e9}, "of a head's 4 dimensions would rotate, in pairs"),
-        ({"partial_rotary_factor": 0.1}, "0 of a head's 4 dimensions would rotate"),
-        ({"layer_types": ["full_attention"]}, "it must be a list of 3 words, one per layer"),
-        ({"no_rope_layers": 7}, "no_rope_layers is 7; it must be a list of 3 numbers"),
-        ({"is_causal": "no"}, "is_causal is 'no'; it must be true or false"),
-        ({"text_config": {"model_type": "llama"}}, "num_hidden_layers is 32, but the file holds 3"),
-        ({"model_type": "llamas"}, "one of llama, "),
-        ({"model_type": "llamas"}, "The names are those of a llama: if the model computes"),
+        ({"partial_rotary_factor": 1e9}, "of a head's 4 dimensions"),
+        ({"partial_rotary_factor": 0.1}, "0 of a head's 4 dimensions"),
+        ({"layer_types": ["full_attention"]}, "layer_types.* a list of 3 words"),
+        ({"no_rope_layers": 7}, "no_rope_layers is 7.*a list of 3 numbers"),
+        ({"is_causal": "no"}, "is_causal is 'no'.*true or false"),
+        ({"text_config": {"model_type": "llama"}}, "num_hidden_layers is 32, .*3"),
     ):
-        assert says in refusal(llama_file(), LLAMA | config)
+        assert_says(refusal(llama_file(), LLAMA | config), says)
     for config in (None, [], "llama", 7):
         assert "must be an object" in refusal(llama_file(), config)
     for config, says in (
-        ({"num_kv_shared_layers": 3}, "num_kv_shared_layers is 3, so that no layer has keys"),
-        ({"num_kv_shared_layers": -1}, "num_kv_shared_layers is -1; it must be a whole number"),
-        ({"attention_k_eq_v": False}, "is of shape (8, 7); it must be of shape (16, 7)"),
-        ({"attention_k_eq_v": "yes"}, "attention_k_eq_v is 'yes'; it must be true or false"),
-        ({"num_global_key_value_heads": 4}, "6 heads cannot share 4 key and value heads equally"),
-        ({"global_head_dim": 10}, "is of shape (48, 7); it must be of shape (60, 7)"),
-        ({"per_layer_config": [1]}, "per_layer_config is [1]; it must be an object"),
-        ({"per_layer_config": {"1": {"head_dim": 0}}}, "head_dim is 0; it must be a whole number"),
+        ({"num_kv_shared_layers": 3}, "num_kv_shared_layers is 3"),
+        ({"num_kv_shared_layers": -1}, "num_kv_shared_layers is -1.*whole number"),
+        ({"attention_k_eq_v": False}, "(8, 7).*(16, 7)"),
+        ({"attention_k_eq_v": "yes"}, "attention_k_eq_v is 'yes'.*true or false"),
+        ({"num_global_key_value_heads": 4}, "6 heads cannot share 4"),
+        ({"global_head_dim": 10}, "(48, 7).*(60, 7)"),
+        ({"per_layer_config": [1]}, "per_layer_config is [1].*object"),
+        ({"per_layer_config": {"1": {"head_dim": 0}}}, "head_dim is 0"),
     ):
-        assert says in refusal(gemma_file(), GEMMA_4 | config)
+        assert_says(refusal(gemma_file(), GEMMA_4 | config), says)
     shapes = {f"h.0.attn.{part}_proj.weight": (64, 64) for part in "qkv"}
     shapes["h.0.ln_1.weight"] = (64,)
     config = {"model_type": "gptj", "n_embd": 64, "n_layer": 1, "n_head": 1}
     _, (one,), _ = read_all(shapes, config)  # only a missing field means 64, as in the library
     assert len(one.rope.frequencies) == 32
-    says = "rotary_dim is null; it must be a whole number"
-    assert says in refusal(shapes, config | {"rotary_dim": None})
+    assert "rotary_dim is null" in refusal(shapes, config | {"rotary_dim": None})
 
 
 @pytest.mark.parametrize("module", ["q_proj", "kv_a_layernorm"])
@@ -328,7 +330,7 @@ def test_a_missing_tensor_or_another_shape_is_named(saved):
             assert any(words in said for words in expected)
 
 
-@briefly(60)
+@briefly(25)
 @given(data=st.data())
 def test_any_configuration_is_read_or_refused(saved, data):
     """A configuration with any fields is read or raises Unreadable, and nothing else."""

@@ -6,11 +6,10 @@ import torch
 from scipy.linalg import orthogonal_procrustes, svdvals
 
 from attnkit.analysis import similarity
-from attnkit.realmodels import form
 from attnkit.realmodels.base import Projections, Rope
 from attnkit.realmodels.chance import chance_levels
 from attnkit.realmodels.gram import bases_of
-from attnkit.realmodels.measures import MEASURES, OF_WEIGHTS, TIES, measure_layer, prepared
+from attnkit.realmodels.measures import MEASURES, TIES, measure_layer, prepared
 from attnkit.realmodels.portraits import AXES, portraits_of
 from attnkit.realmodels.toys import tied_matrices
 from attnkit.training import metrics
@@ -133,26 +132,6 @@ def test_no_other_tied_matrices_are_better(roles):
             error = np.hypot(lost(a, one + change), lost(b, (one + change) @ turn))
         best = error if best is None else best
         assert error >= best
-
-
-TURNS = {
-    "v": {"cos_qv", "cos_kv"},
-    "qk": {"cos_qv", "cos_kv"},
-    "q": {"cos_qk", "cos_qv", *form.OF_FORM},
-}
-"""Which measures change when bases are turned alike. No head changes, but for W_Q alone."""
-
-
-@pytest.mark.parametrize("roles", TURNS)
-def test_turns_of_bases_are_seen_as_stated(roles):
-    """A turn of W_V, or of W_Q and W_K together, is seen by cosines with W_V alone."""
-    layer = made(n_kv_heads=H)
-    turn = np.linalg.qr(np.random.default_rng(2).standard_normal((D, D)))[0].astype(np.float32)
-    w = {role: getattr(layer, f"W_{role.upper()}") for role in "qkv"}
-    w |= {role: w[role] @ turn for role in roles}
-    before, after = measure_layer(layer).heads, measure_layer(Projections(*w.values())).heads
-    changed = {n for n in OF_WEIGHTS if before[n] != pytest.approx(after[n], rel=1e-4, abs=1e-6)}
-    assert changed == TURNS[roles]
 
 
 def test_what_cannot_be_compared_has_no_number():
