@@ -417,7 +417,8 @@ def test_an_example_links_each_question_to_its_answer(page):
 ELSEWHERE = "http://pages.test/"
 """An address that only Playwright answers, for what needs one."""
 
-AROUND_PAGE = """<div data-testid=stSidebar><div data-testid=stSidebarResizeHandle></div></div>
+AROUND_PAGE = """<script>addEventListener("dblclick", () => (window.widened = true));</script>
+<div data-testid=stSidebar><div data-testid=stSidebarResizeHandle></div></div>
 <main data-testid=stMain><p id=text>A small cache, and a cache.</p>
 <label><input type=checkbox><button data-testid=stTooltipIcon type=button>?</button>
 <span>Switch</span></label><a href="#second">down</a>
@@ -429,7 +430,6 @@ def every_page(page):
     """A page at an address, with what every page of the dashboard has."""
     page.route(f"{ELSEWHERE}**", lambda route: route.fulfill(body="", content_type="text/html"))
     page.goto(f"{ELSEWHERE}lab?v=1")
-    page.evaluate("() => { addEventListener('dblclick', () => (window.widened = true)); }")
     show_component(page, "page", {"hints": [["cache; store", "What is kept."]]}, around=AROUND_PAGE)
     yield page
     page.unroute(f"{ELSEWHERE}**")
@@ -495,7 +495,15 @@ def test_a_page_has_one_entry_in_the_history_and_a_lesson_another(every_page):
     assert page.url == f"{ELSEWHERE}guide?preset=a"
     page.go_back()
     assert page.url == f"{ELSEWHERE}lab"
-    assert page.evaluate("window.widened")  # the sidebar is given the width that is wanted
+
+
+def test_the_sidebar_gets_the_wanted_width_unless_the_visitor_has_chosen_one(every_page):
+    """A double press of its edge gives it that width; Streamlit keeps what was chosen."""
+    assert every_page.evaluate("window.widened")
+    every_page.evaluate("() => localStorage.setItem('sidebarWidth', '300')")
+    every_page.evaluate("() => { window.widened = false; inside('settleSidebar()'); }")
+    assert not every_page.evaluate("window.widened")
+    every_page.evaluate("() => localStorage.clear()")
 
 
 def test_texts_that_the_browser_has_translated_are_still_those_of_the_page(every_page):
