@@ -1,0 +1,475 @@
+"""The training service: who trains, who waits, what ends a job, and which results are stored.
+
+Its training process is a thread. Kills of real processes are in test_faults_servers.py.
+"""
+
+import sys
+import threading
+import time
+from contextlib import ExitStack, closing
+from functools import cache
+from types import SimpleNamespace
+from unittest.mock import Mock
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from searching import briefly
+from threaded import ThreadProcess, in_threads
+from waiting import (
+    PATIENCE,
+    assert_same_bits,
+    assert_stored,
+    finish,
+    small,
+    the_example,
+    unending,
+    wait_until,
+)
+
+from attnkit.experiment import Experiment
+from attnkit.service.jobs import Watcher
+from attnkit.service.server import ServerSettings
+from attnkit.service.service import Refused, TrainingService
+from attnkit.service.store import Unavailable
+from attnkit.service.writer import ResultWriter
+from attnkit.training import Training, train
+from attnkit.training.memory import peak_megabytes
+
+__all__ = ["in_threads"]
+
+ANNA, BERT = Watcher("tab of Anna", "Anna"), Watcher("tab of Bert", "Bert")
+
+ONE_AT_A_TIME = {"max_active": 1, "max_waiting": 2, "visitor_active": 1, "visitor_waiting": 1}
+
+
+@pytest.fixture
+def serve(in_threads, open_store):
+    """Begin services, `serve(store, max_active=2)`, that end before their stores."""
+    with ExitStack() as opened:
+
+        def begin(store=None, **limits):
+            allowed = ServerSettings().model_copy(update=limits)
+            return opened.enter_context(closing(TrainingService(allowed, store)))
+
+        yield begin
+
+
+@cache
+def trained(first_seed):
+    """Return the snapshot of a training without any service."""
+    return train(small(300, first_seed), "cpu").snapshot
+
+
+def over(service, job_id):
+    """Return a job that is over."""
+    return wait_until(service, job_id, lambda job: job.over)
+
+
+# commands and deaths
+
+
+@pytest.fixture(scope="module")
+def service(in_threads):
+    """A service for tests that leave no job behind."""
+    with closing(TrainingService()) as opened:
+        yield opened
+
+
+@pytest.fixture
+def killable(serve):
+    """A service whose process is the newest one."""
+    return serve()
+
+
+def kill(process, service, ids):
+    """Kill the training process, and wait until all jobs that are not over have begun anew."""
+    before = [service.job(job_id) for job_id in ids]
+    process.kill()
+    for job in before:
+        now = wait_until(service, job.id, lambda now, b=job: now.over or now.restarts > b.restarts)
+        if not now.over:
+            assert (now.state == "paused") == (job.state == "paused")
+        if now.state == "paused":
+            assert wait_until(service, job.id, lambda now: now.settled).step == 0
+
+
+VERBS = st.sampled_from(["pause", "step", "resume", "stop", "job", "kill"])
+
+
+@settings(
+    briefly(7),
+    phases=[Phase.generate],  # times differ, so nothing can be made simpler
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    paused=st.tuples(st.booleans(), st.booleans()),
+    commands=st.lists(st.tuples(VERBS, st.integers(0, 1)), max_size=12),
+)
+def test_whatever_is_commanded_jobs_end_with_the_bits_of_train(
+    killable, in_threads, monkeypatch, paused, commands
+):
+    """A pause holds the step, a step ends at the next evaluation, what is killed begins anew."""
+    monkeypatch.setattr("attnkit.service.control.MAX_RESTARTS", 99)
+    service = killable
+    ids = [service.submit(small(300, n), paused=paused[n]) for n in range(2)]
+    killed = False
+    for verb, n in commands:
+        both = [wait_until(service, each, lambda job: job.settled or job.active) for each in ids]
+        before = both[n]
+        if verb == "kill" and not all(job.over for job in both):
+            kill(in_threads[-1], service, ids)
+            killed = True
+            continue
+        if verb != "kill":
+            getattr(service, verb)(ids[n])
+        after = wait_until(service, ids[n], lambda job: job.settled or job.active)
+        if before.over:
+            assert (after.state, after.version) == (before.state, before.version)
+        elif verb in ("pause", "step"):
+            after = wait_until(service, ids[n], lambda job: job.settled)
+            assert after.state in ("paused", "finished")
+            if before.state == "paused":
+                further = (before.step // 11 + 1) * 11 if verb == "step" else before.step
+                assert after.step == min(further, 300)
+            assert verb == "pause" or after.step % 11 == 0 or after.step == 300
+        elif verb == "stop":
+            assert after.state in ("stopped", "finished")
+        assert killed or after.step >= before.step
+    for n, job_id in enumerate(ids):
+        service.resume(job_id)
+        ended = wait_until(service, job_id, lambda job: job.over and job.settled)
+        if ended.snapshot is None:  # it was stopped before it was built
+            assert ended.state == "stopped"
+            continue
+        assert ended.state == ended.snapshot.status
+        if ("stop", n) not in commands or ended.state == "finished":
+            assert_same_bits(ended.snapshot, trained(n))
+
+
+def test_what_kills_its_process_is_blamed_and_fails_alone(service, monkeypatch):
+    """Jobs beside it begin anew and keep their bits; an example that kills is not drawn again."""
+    monkeypatch.setattr("attnkit.service.control.MAX_RESTARTS", 1)
+
+    def advance(training, n_steps, advance=Training.advance):
+        if training.experiment == small(301):
+            raise SystemExit  # ends the thread, as a crash ends a process
+        return advance(training, n_steps)
+
+    monkeypatch.setattr(Training, "advance", advance)
+    before = service.n_restarts
+    ids = [service.submit(of, paused=True) for of in (small(300), small(301), small(300, 1))]
+    for job_id in ids:
+        wait_until(service, job_id, lambda job: job.settled)
+    for job_id in ids:
+        service.resume(job_id)
+    ended = [over(service, job_id) for job_id in ids]
+    assert [job.state for job in ended] == ["finished", "failed", "finished"]
+    assert [job.blamed for job in ended] == [0, 1, 0]
+    assert service.n_restarts - before == 2
+    assert "died" in ended[1].error
+    assert_same_bits(ended[0].snapshot, trained(0))
+    drawn = []
+    monkeypatch.setattr(
+        "attnkit.service.answers.draw_example", lambda of: drawn.append(of) or sys.exit()
+    )
+    (told,) = {service.example(small(302), PATIENCE) for _ in range(5)}
+    assert "died" in told
+    assert len(drawn) == 1
+
+
+def test_a_process_that_is_silent_or_cannot_be_started_is_replaced(
+    killable, in_threads, monkeypatch
+):
+    """Its jobs end with the same bits, and those that ended before are as they were."""
+    (before,), refusals = finish(killable, small(5)), [OSError()]
+    job_id = killable.submit(small(300), paused=True)
+    wait_until(killable, job_id, lambda job: job.settled)
+    with monkeypatch.context() as impatient:
+
+        def refuse_first():
+            if refusals:
+                raise refusals.pop()
+            impatient.undo()
+            return ThreadProcess()
+
+        impatient.setattr(in_threads[-1], "write", lambda frame: None)
+        impatient.setattr("attnkit.service.process.SILENT_CHECKS", 5)
+        impatient.setattr("attnkit.service.process.TrainingProcess", refuse_first)
+        killable.resume(job_id)
+        ended = over(killable, job_id)
+    assert (ended.state, ended.restarts, refusals) == ("finished", 1, [])
+    assert_same_bits(ended.snapshot, trained(0))
+    assert killable.job(before.id).state == "finished"
+
+
+def test_a_closed_service_takes_commands_in_silence(serve):
+    """Pages may be drawn during the shutdown, and unknown jobs do no harm."""
+    service = serve()
+    service.close()
+    known = service.submit(small(5))
+    for job_id in (known, "unknown"):
+        for steer in (service.pause, service.resume, service.step):
+            steer(job_id)
+    assert not service.job(known).over
+    assert service.job("unknown") is service.wait("unknown", 0, PATIENCE) is None
+
+
+def test_the_same_experiment_is_trained_once(service):
+    """A second submission joins the first unless it begins paused; `find` returns the newest."""
+    first = service.submit(unending(7), watcher=Watcher("tab", "visitor", "1.1.1.1"))
+    assert service.submit(unending(7)) == first
+    wait_until(service, first, lambda job: job.step > 0)
+    assert service.submit(unending(7)) == first
+    second = service.submit(unending(7), paused=True)
+    assert second != first  # step 0 is for oneself
+    assert service.find(unending(7)).id == first
+    assert [service.others_train(f"{n}.{n}.{n}.{n}") for n in (1, 2)] == [False, True]
+    service.resume(second)
+    wait_until(service, second, lambda job: job.step > 0)
+    assert service.find(unending(8)) is None
+    assert len(the_example(service, unending().replace(n_values=8)).tokens) == 5
+    for newest in (second, first):
+        assert service.find(unending(7)).id == newest
+        service.stop(newest)
+    assert service.find(unending(7)) is None
+    over(service, first)
+    assert not service.others_train("2.2.2.2")
+
+
+@pytest.mark.parametrize(("limit", "most", "kept"), [("MAX_JOBS", 2, 2), ("MAX_BYTES", 1, 1)])
+def test_ended_jobs_are_forgotten_beyond_a_number_and_a_size(
+    service, monkeypatch, limit, most, kept
+):
+    """The least recently viewed ones go first, but never the last one."""
+    monkeypatch.setattr(f"attnkit.service.jobs.{limit}", most)
+    ids = []
+    for _ in range(4):
+        ids.append(service.submit(small(1)))
+        over(service, ids[-1])
+    assert [service.job(job_id) is None for job_id in ids] == [True] * (4 - kept) + [False] * kept
+    assert service.job(ids[-1]).n_bytes > 1
+
+
+# queue and limits
+
+
+def test_who_comes_later_waits_and_can_be_paused_stepped_and_stopped(serve):
+    """A job does what was asked for last when it begins; stopped, it never begins."""
+    service = serve(**{**ONE_AT_A_TIME, "visitor_waiting": 2})
+    first = service.submit(unending(1), watcher=ANNA)
+    second = service.submit(small(300, 2), watcher=BERT)
+    third = service.submit(unending(2), watcher=BERT)
+    assert [service.job(job_id).begun for job_id in (first, second)] == [True, False]
+    outlook = service.outlook(second)
+    assert (outlook.place, outlook.n_active) == (1, 1)
+    assert 0 < outlook.begins <= outlook.ends
+    service.stop(third)
+    job = service.job(third)
+    assert (job.state, job.begun, job.settled, job.over) == ("stopped", False, True, True)
+    service.pause(second)
+    assert not service.job(second).settled
+    service.step(second)
+    service.stop(first)
+    job = wait_until(service, second, lambda job: job.state == "paused" and job.step)
+    assert job.step == 11
+
+
+def test_more_than_the_limits_wait_or_are_refused(serve):
+    """A visitor's second waits though there is room, and a third is refused, as by a full queue."""
+    service = serve(**{**ONE_AT_A_TIME, "max_active": 2})
+    service.submit(unending(1), watcher=ANNA)
+    second = service.submit(unending(2), watcher=ANNA)
+    assert service.job(second).queued
+    with pytest.raises(Refused, match="other tabs"):
+        service.submit(unending(3), watcher=ANNA)
+    assert service.job(service.submit(unending(3), watcher=ANNA, replaces=second)).queued
+    assert service.job(service.submit(unending(4), watcher=BERT)).begun
+    service.submit(unending(5))  # it takes the place of Anna's newest
+    with pytest.raises(Refused, match="2 experiments wait"):
+        service.submit(unending(6))
+
+
+def test_limits_of_an_experiment_hold_whatever_the_page_allows(serve):
+    """Each is named with what is allowed; what trains for too long keeps its last state."""
+    service = serve(max_steps=3, max_runs=1, max_parameters=10, max_megabytes=1)
+    with pytest.raises(Refused) as refused:
+        service.submit(Experiment())
+    for name in ("steps: got 600", "n_seeds: got 5", "parameters: got", "memory: got"):
+        assert name in str(refused.value)
+    assert service.overview() == []
+    service = serve(job_seconds=0.1)
+    job = over(service, service.submit(unending(1)))
+    assert job.state == job.snapshot.status == "stopped"
+    assert "limit" in job.error
+    assert job.step > 0
+
+
+def test_a_full_queue_takes_a_place_from_the_address_that_has_most(serve):
+    """Whoever comes from elsewhere waits; the owner can stop all of an address."""
+    service = serve(**ONE_AT_A_TIME)
+    script = [Watcher(f"tab {n}", f"script {n}", "198.51.100.7") for n in range(4)]
+    first, *waiting = [service.submit(unending(n), watcher=script[n]) for n in range(3)]
+    with pytest.raises(Refused, match="2 experiments wait"):
+        service.submit(unending(3), watcher=script[3])
+    other = service.submit(unending(4), watcher=Watcher("t", "Anna", "203.0.113.9"))
+    assert [service.job(job_id).over for job_id in (first, *waiting)] == [False, False, True]
+    assert "network" in service.job(waiting[1]).error
+    assert service.job(other).queued
+    service.stop_address("198.51.100.7")
+    stopped = [service.job(job_id) for job_id in (first, waiting[0])]
+    assert [(job.state, job.begun) for job in stopped] == [("stopped", True), ("stopped", False)]
+    assert all("owner" in job.error for job in stopped)
+    assert wait_until(service, other, lambda job: job.begun).active
+
+
+# tabs and leases
+
+
+def test_the_place_of_a_closed_tab_is_free(serve, monkeypatch):
+    """In the queue at once, if somebody needs it; before, whoever comes back keeps it."""
+    monkeypatch.setattr("attnkit.service.job_queue.OUTLOOK_SECONDS", -1.0)
+    service = serve(**ONE_AT_A_TIME)
+    watchers = [Watcher(f"tab {n}", f"visitor {n}") for n in range(3)]
+    for watcher in watchers:
+        service.arrive(watcher.tab)
+    ids = [service.submit(unending(n), watcher=watchers[n]) for n in range(3)]
+    service.leave(watchers[1].tab)
+    assert service.outlook(ids[2]).place == 1
+    again = Watcher("again", watchers[1].visitor)
+    service.arrive(again.tab)
+    service.job(ids[1], again)
+    assert service.outlook(ids[2]).place == 2
+    service.leave(again.tab)
+    service.submit(unending(4), watcher=ANNA)
+    assert "closed" in service.job(ids[1]).error
+
+
+def test_what_trains_in_a_closed_tab_or_is_paused_makes_room_for_others(serve, monkeypatch):
+    """Not before somebody waits for its turn or its memory."""
+    for name in ("CLOSED_SECONDS", "PAUSED_IN_THE_WAY_SECONDS"):
+        monkeypatch.setattr(f"attnkit.service.job_queue.{name}", 0.0)
+    each = peak_megabytes(unending(1))
+    service = serve(**{**ONE_AT_A_TIME, "training_megabytes": 1.5 * each})
+    service.arrive(ANNA.tab)
+    closed = service.submit(unending(1), watcher=ANNA)
+    service.leave(ANNA.tab)
+    tiny = service.submit(small(5, 2), paused=True, watcher=BERT)  # waits for its turn
+    wait_until(service, tiny, lambda job: job.settled and job.begun)
+    assert "closed" in service.job(closed).error
+    service.stop(tiny)
+    paused = service.submit(unending(1), paused=True, watcher=ANNA)
+    wait_until(service, paused, lambda job: job.state == "paused" and job.settled)
+    assert over(service, service.submit(small(6, 2), watcher=BERT)).state == "finished"
+    assert service.job(paused).state == "paused"  # both had room
+    wait_until(service, service.submit(unending(2), watcher=BERT), lambda job: job.begun)
+    assert "memory" in service.job(paused).error
+
+
+def test_a_run_that_others_watch_is_theirs_too(service):
+    """Who turns away ends it only if nobody else is there."""
+    job_id = service.submit(unending(1), watcher=ANNA)
+    assert not service.is_shared(job_id, ANNA)
+    assert service.submit(unending(1), watcher=BERT) == job_id
+    assert service.is_shared(job_id, ANNA)
+    service.stop_watching(job_id, ANNA)
+    assert service.job(job_id).active
+    service.stop_watching(job_id, BERT)
+    assert service.job(job_id).state == "stopped"
+
+
+@pytest.mark.parametrize("short", ["lease_seconds", "paused_seconds"])
+def test_a_lease_ends_what_nobody_watches(serve, monkeypatch, short):
+    """An open tab watches for ever; jumps of the wall clock neither end nor prolong a lease."""
+    service = serve(**{"lease_seconds": 1e6, "paused_seconds": 1e6, short: 1e-6})
+    is_paused, real = short == "paused_seconds", time.time_ns
+    service.arrive(ANNA.tab)
+    watched = service.submit(unending(1), watcher=ANNA, paused=is_paused)
+    stays = service.submit(unending(2), watcher=BERT, paused=not is_paused)
+    for jump in (2 * 365 * 86400, -2 * 365 * 86400):
+        monkeypatch.setattr(time, "time_ns", lambda jump=jump: real() + jump * 10**9)
+        monkeypatch.setattr(time, "time", lambda jump=jump: real() / 1e9 + jump)
+        left = service.submit(unending(3 + (jump > 0)), paused=is_paused)
+        assert "nobody" in over(service, left).error
+        assert not service.job(watched, ANNA).over
+        assert not service.job(stays, BERT).over
+    service.leave(ANNA.tab)
+    over(service, watched)
+    assert not service.job(stays, BERT).over
+
+
+# results
+
+
+def test_a_result_is_stored_before_it_counts_as_finished(serve, open_store, tmp_path):
+    """The store has what `train` gives, weights included, and another service finds it."""
+    store = open_store(tmp_path)
+    service = serve(store)
+    job = wait_until(service, service.submit(small(33, 3)), lambda job: job.state == "finished")
+    assert (job.stored, job.unstored) == (True, "")
+    kept, expected = store.result(job.experiment.hash), train(small(33, 3), "cpu")
+    assert_same_bits(kept.snapshot, expected.snapshot)
+    assert kept.to_blobs()[1] == expected.to_blobs()[1]
+    other = serve(store)
+    found = other.find(small(33, 3))
+    assert (found.state, found.stored, found.step) == ("finished", True, 33)
+    assert other.job(found.id) is not None
+    assert other.find(small(22, 5)) is None
+    again = over(other, other.submit(small(33, 3)))
+    assert (again.state, again.stored) == ("finished", True)
+
+
+def test_a_pause_that_comes_too_late_does_not_leave_a_job_paused(
+    serve, open_store, tmp_path, in_threads, monkeypatch
+):
+    """The run has ended meanwhile: while it is stored, it is shown as going on."""
+    release, store = threading.Event(), open_store(tmp_path)
+    put, service = store.put, serve(store)
+    monkeypatch.setattr(store, "put", lambda *blobs: release.wait(PATIENCE) and put(*blobs))
+    job_id = service.submit(small(44, 6))
+    wait_until(service, job_id, lambda job: job.begun)
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(in_threads[-1], "send", lambda message: None)
+        service.pause(job_id)
+        storing = wait_until(service, job_id, lambda job: job.storing)
+    release.set()
+    assert storing.active
+    assert wait_until(service, job_id, lambda job: job.state == "finished").stored
+
+
+away = Mock(side_effect=Unavailable("the database is away"))
+"""Stands for a store that does not answer."""
+
+
+def test_results_wait_for_a_store_that_is_away(serve, open_store, tmp_path, monkeypatch):
+    """Training goes on, and no page waits for it; in the end all results are stored."""
+    monkeypatch.setattr("attnkit.service.writer.RETRY_SECONDS", 0.001)
+    store, read = open_store(tmp_path), []
+    service = serve(store)
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(store, "put", away)
+        meanwhile.setattr(store, "snapshot", lambda key: read.append(key) or away())
+        jobs = finish(service, *(small(5, first_seed) for first_seed in range(10, 13)))
+        found = {(job.state, job.stored, job.unstored, job.tried_again) for job in jobs}
+        assert found == {("finished", False, "the database is away", True)}
+        assert [service.find(small(5, 9)) for _ in range(5)] == [None] * 5
+        assert len(read) == 1
+    assert_stored(service, jobs)
+    for job in jobs:
+        assert_same_bits(store.snapshot(job.experiment.hash), job.snapshot)
+
+
+def test_what_waits_for_the_store_is_bounded(monkeypatch):
+    """The oldest are given up and told, the newest is tried again; a reason is told once."""
+    monkeypatch.setattr("attnkit.service.writer.RETRY_SECONDS", 0.001)
+    monkeypatch.setattr("attnkit.service.writer.MAX_BYTES", 4)
+    told, tried = [], threading.Semaphore(0)
+    store = SimpleNamespace(put=lambda *_: tried.release() or away())
+    with closing(ResultWriter(store, lambda *said: told.append(said))) as writer:
+        for name in "abc":
+            writer.write(name, b"12", b"34")
+        for _ in range(10):
+            assert tried.acquire(timeout=PATIENCE)
+    assert [name for name, reason, again in told if not again] == ["a", "b"]
+    assert ("c", "the database is away", True) in told
+    assert len(told) == len(set(told))
