@@ -34,7 +34,7 @@ from attnkit.variants.catalogue import title_of
 
 pytestmark = [pytest.mark.server, pytest.mark.usefixtures("pages_service")]
 
-N_VISITS, N_ACTIONS = 4, 16
+N_VISITS, N_ACTIONS = 3, 16
 """Visits of one or two tabs, and the actions in each."""
 
 SHORT, ENDLESS = {"steps": 30, "batch_size": 16}, {"steps": 20_000, "batch_size": 256}

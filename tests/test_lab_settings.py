@@ -14,7 +14,6 @@ from visiting import disabled, drawn, pills, plain_text, press, status, switch, 
 from attnkit.experiment.experiment import Experiment, from_params, full_size, settings
 from attnkit.experiment.links import GROUPS
 from attnkit.service.store import ResultStore, Unavailable
-from attnkit.ui.lab import task_examples
 from attnkit.ui.pages.lab import FIRST_WORDS
 from attnkit.ui.server.storage import result_store
 from attnkit.ui.words import WORDS
@@ -83,14 +82,10 @@ def test_a_link_and_the_widgets_follow_each_other(monkeypatch):
     assert widget(tab, "d_head").value == 9
 
 
-def test_a_broken_link_names_its_fields_once_and_takes_their_defaults(monkeypatch):
+def test_a_broken_link_names_its_fields_once_and_takes_their_defaults():
     """All other fields are kept, and values of a link are no markup: they add no text or links."""
-    cards = []
-    monkeypatch.setattr(task_examples, "thumbnail_examples", lambda: cards.append(1) or {})
-    monkeypatch.setattr(task_examples, "thumbnails_missing", lambda: not cards)
     wrong = "[free](https://example.org) **now** :red[x] <b>"
     tab = visit(v="1", steps=wrong, stepz="3", sharing="Q=K,Q-K=V", d_mlp="8")
-    assert len(cards) == 2
     (warning,) = tab.warning
     for named in ("steps: got '[free]", "stepz: got '3'", "sharing: got 'Q-K=V'"):
         assert named in plain_text(warning).replace("\u2060", "")
@@ -300,22 +295,3 @@ def test_the_full_size_is_offered_and_set_up():
     assert "full_size" not in keys(tab)
     for hide, offered in (("buttons", True), ("steps", False)):
         assert ("full_size" in keys(visit(v="1", task="reverse", hide=hide))) == offered
-
-
-def test_a_link_beyond_the_limits_says_so_and_trains_nothing(tmp_path):
-    """The limit holds for settings with a widget and without, also for a browser of one's own."""
-    large = {"batch_size": "512", "n_entries": "16", "n_heads": "8", "n_layers": "4"}
-    with idle_service(tmp_path, hosted="true", max_megabytes="100") as processes:
-        for params, named in [
-            ({"steps": "20000", "n_seeds": "20"}, "Steps: 20000"),
-            ({"d_model": "256", "d_mlp": "512", "n_layers": "4"}, "Parameters: "),
-            ({**large, "hide": "settings"}, "Memory: "),
-        ]:
-            tab = visit(v="1", **params)
-            assert any(named in plain_text(error) for error in tab.error)
-            for key in ("train", "step", "reset", "new_seeds"):
-                assert tab.button(key=key).disabled
-                tab.button(key=key).proto.disabled = False
-                tab.button(key=key).click()
-            show(tab)
-        assert [process.begun for process in processes] == [[]]
