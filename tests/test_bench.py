@@ -84,6 +84,7 @@ def test_parts_and_bounds_are_measured(monkeypatch, ways, threads):
 
 
 @pytest.mark.long(seconds=8)
+@pytest.mark.usefixtures("ways")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # what x-transformers itself imports
 def test_peers_take_the_same_sizes():
     """A peer trains on the same data; it has no sharing, so it is one run."""
