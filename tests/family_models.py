@@ -13,16 +13,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from platformdirs import user_cache_path
 
 from attnkit.realmodels.families import hugging_face_layers
 from attnkit.realmodels.safetensors_file import open_safetensors
 from attnkit.realmodels.sources import find_files
 
 D_VOCAB, N_DRAWN = 23, 30
-
-# The first model that needs it would set this variable of torch for all later tests.
-os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(user_cache_path("attnkit") / "inductor"))
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import subprocess
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
@@ -14,21 +13,18 @@ from family_models import CASES, built, save_tokenizer
 from idle import PATIENCE, idle_service, link_of, open_page, show
 from made_atlas import READER, TOYS, WRITER, heads_of, made_atlas, made_toys
 from safetensors.numpy import save_file
-from test_atlas import UploadedFile
 from visiting import drawn, press
 
 from attnkit.analysis.inspection.result import InspectionResult
 from attnkit.figures.groups import number_text
 from attnkit.realmodels import shipped, toys
 from attnkit.realmodels.answer import answer_sentences, caveats, conclusion, overlap_line
-from attnkit.realmodels.atlas import Atlas
 from attnkit.realmodels.errors import Unreadable
 from attnkit.realmodels.measures import MEASURES, TIES
 from attnkit.training.summary import fixed
 from attnkit.ui.atlas.choice import SECTIONS
-from attnkit.ui.atlas.head_portrait import TIED
 from attnkit.ui.atlas.measured_models import measured_models
-from attnkit.ui.atlas.model_measurement import ModelMeasurement, keep_upload
+from attnkit.ui.atlas.model_measurement import ModelMeasurement
 
 pytestmark = pytest.mark.server
 
@@ -162,25 +158,6 @@ def test_settings_change_what_is_counted_and_shown(local_copy):
     assert "toys" not in link_of(switch(tab, toys=False))
 
 
-def test_what_is_not_defined_or_not_measured_is_said(local_copy, monkeypatch):
-    """Keys that are values, a measure that no model has; the random level is a head's own."""
-    table = made_atlas().table.copy()
-    tied = (table["model"] == WRITER) & (table["kind"] == "causal") & (table["layer"] == 1)
-    table.loc[tied, "tied"] = "K=V"
-    table.loc[tied, [name for name in MEASURES if name.endswith(("_qv", "_kv"))]] = np.nan
-    here = (table["model"] == READER) & (table["layer"] == 1) & (table["head"] == 3)
-    table.loc[here, ["cos_kv_random", "cos_kv_random_sd"]] = 0.23, 0.17
-    monkeypatch.setattr(shipped, "load_atlas", lambda: Atlas(table, made_atlas().arrays))
-    tab = open_page("atlas", measure="cos_kv", head=f"{WRITER}/causal/1/2")
-    assert f"in 1 of 4 layers of {WRITER}: comparisons" in text_with(tab, "W_V in 1 of")
-    text_with(tab, TIED["K=V"])
-    assert TIED["K=V"] not in texts(choose(tab, head_layer=0))
-    tab.query_params["head"] = f"{READER}/encoder/1/3"
-    assert "(random 0.23 ± 0.17)" in text_with(show(tab), "Outlined:")
-    text_with(choose(tab, measure="act_cka_qk"), "None of these models has this measure")
-    assert "atlas_strips" not in {element.key for element in tab.get("bidi_component")}
-
-
 def test_a_hosted_copy_measures_nothing_and_a_damaged_atlas_is_told(tmp_path, monkeypatch):
     """A copy that many people visit shows the command instead of a field and an upload."""
     with idle_service(tmp_path, hosted="true"):
@@ -218,30 +195,6 @@ def tiny_model(tmp_path):
     return folder
 
 
-@pytest.fixture
-def inline(monkeypatch, run):
-    """Measure without processes: the command runs where a test waits for it."""
-
-    class Inline:
-        code, stdin = None, None
-
-        def __init__(self, command, *, stderr, **_):
-            self.arguments, self.messages = command[3:], Path(stderr.name)
-
-        def poll(self):
-            return self.code
-
-        def wait(self, *_):
-            if self.code is None:
-                self.code, _, errors = run(*self.arguments)
-                self.messages.write_text(errors)
-
-        def terminate(self):
-            self.code = -15
-
-    monkeypatch.setattr(subprocess, "Popen", Inline)
-
-
 def measured(tab, source):
     """Measure a folder, wait for the end, and draw the page."""
     tab.text_input(key="own_source").set_value(str(source))
@@ -276,26 +229,8 @@ def test_a_folder_is_measured_and_joins_the_figures_until_the_server_forgets_it(
     assert "mine" not in link_of(tab)
 
 
-def test_checkpoints_are_shown_over_training(local_copy, inline, tiny_model):
-    """Without revisions the page says how to measure some; the sentence has the first and last."""
-    tab = open_page("atlas", show="training")
-    text_with(tab, "None of these models")
-    for step in (4, 20, 3):
-        shutil.copytree(tiny_model, tiny_model.parent / f"run/checkpoint-{step}")
-    tab = measured(section(tab, "own"), tiny_model.parent / "run")
-    finding = text_with(section(tab, "training"), "from checkpoint-3 to checkpoint-20")
-    assert drawn(tab, "atlas_training")["alt"] in finding
-    (symmetry,) = re.findall(r"Symmetry of [^;]* goes from (\S+) to", finding)
-    row = tab.session_state["atlas_chosen"].measured.table.query("head.isna() and not folded")
-    assert symmetry == fixed(row["symmetry"].iloc[0], 2)
-
-
-def test_why_nothing_was_measured_is_said_plainly(local_copy, inline, tmp_path):
-    """An option or a pickle is only a name; a stop is no error and ends process and folder."""
-    kept, source = keep_upload([UploadedFile("a.bin", b"\x80\x02cposix\nsystem\n.")], "a")
-    pickled = ModelMeasurement(source, name="a.bin", folder=kept)
-    pickled._process.wait()
-    assert "a.bin is a pickle" in pickled.problem
+def test_why_nothing_was_measured_is_said_plainly(local_copy, tmp_path):
+    """An option is only a name; a stop is no error and ends process and folder."""
     tab = measured(
         open_page("atlas", show="own"), f"--out={tmp_path}/x.parquet; touch {tmp_path}/y"
     )
@@ -316,7 +251,7 @@ def test_why_nothing_was_measured_is_said_plainly(local_copy, inline, tmp_path):
     assert not folder.exists()
 
 
-def test_an_error_names_its_source_once_and_no_file_beside_it(inline, tmp_path):
+def test_an_error_names_its_source_once_and_no_file_beside_it(tmp_path):
     """A visitor reads what they named themselves, and learns of no other file of the server."""
     measuring = ModelMeasurement(str(tmp_path / "upload"))
     for name, error, shown in (

@@ -95,14 +95,6 @@ def test_angles_of_older_configurations():
     local = gemma | {"sliding_window_pattern": 2, "rope_local_base_freq": 100.0}
     assert frequencies(3, **local) == [[1.0, 0.1], slow, [1.0, 0.1]]
     assert frequencies(no_rope_layers=[1, 0, 1]) == [usual, None, usual]
-    shapes = {f"model.layers.{i}.attn.Wqkv.weight": (36, 12) for i in range(4)}
-    shapes |= {f"model.layers.{i}.attn_norm.weight": (12,) for i in range(1, 4)}
-    config = {"model_type": "modernbert"} | settings(
-        "hidden_size=12 num_hidden_layers=4 num_attention_heads=3 global_rope_theta=1e4 "
-        "local_rope_theta=100.0 global_attn_every_n_layers=3"
-    )
-    _, read, _ = read_all(shapes, config)
-    assert [one.rope.frequencies[1] for one in read] == [0.01, 0.1, 0.1, 0.01]
     stem = "gpt_neox.layers.0."
     shapes = {f"{stem}attention.query_key_value.weight": (48, 16)}
     shapes |= {f"{stem}input_layernorm.weight": (16,)}
@@ -132,8 +124,7 @@ def test_positions_scaled_by_another_rule_are_left_out_and_said():
 def test_notes_say_what_is_not_shown():
     """Norms after the projection, caps, windows, what else the model is, and what is missing.
 
-    BART's cross-attention may be untrained, ALBERT's twelve layers are one, and DeepSeek V3 has a
-    layer more.
+    BART's cross-attention may be untrained, and DeepSeek V3 has a layer more.
     """
     shapes = llama_file() | {f"model.layers.{i}.self_attn.q_norm.weight": (4,) for i in range(3)}
     shapes["vision_tower.layers.0.self_attn.q_proj.weight"] = (3, 3)
@@ -154,14 +145,6 @@ def test_notes_say_what_is_not_shown():
     layers, _, notes = read_all(shapes, config)
     assert [layer.kind for layer in layers] == [Kind.CAUSAL, Kind.CROSS]
     assert notes == ("There is no encoder in the file, so cross-attention may be untrained.",)
-    layer = "albert.encoder.albert_layer_groups.0.albert_layers.0.attention."
-    shapes = {f"{layer}{part}.weight": (6, 6) for part in ("query", "key", "value")}
-    config = {"model_type": "albert"} | settings(
-        "hidden_size=6 num_attention_heads=2 num_hidden_layers=12"
-    )
-    layers, _, notes = read_all(shapes, config)
-    assert [(layer.kind, layer.index) for layer in layers] == [(Kind.ENCODER, 0)]
-    assert "shown once" in notes[0]
 
 
 GEMMA_4 = {"model_type": "gemma4_text"} | settings(

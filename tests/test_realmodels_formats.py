@@ -14,7 +14,7 @@ import pytest
 import torch
 from ctranslate2.converters import TransformersConverter
 from ctranslate2.specs import TransformerDecoderModelSpec
-from family_models import CASES, D_VOCAB, DAY, Case, built, library, opened, settings
+from family_models import CASES, D_VOCAB, DAY, Case, built, opened, settings
 
 from attnkit.realmodels.base import per_head
 from attnkit.realmodels.ctranslate2_file import ctranslate2_model, open_ctranslate2
@@ -303,17 +303,6 @@ def test_other_formats_are_read_as_the_librarys_own_file(tmp_path, name):
         assert_same_layers(read.layers, theirs)
         for words in ("normalised after the projection", "learned bias per distance"):
             assert any(words in one for one in read.notes) == any(words in one for one in notes)
-
-
-@pytest.mark.long
-def test_the_library_reads_such_a_gguf_file(tmp_path):
-    """Transformers' own reader of GGUF makes the same model of it, so it is a true one."""
-    model = built(CASES["LlamaForCausalLM"], tmp_path)
-    path = write_gguf(tmp_path / "tiny.gguf", model, "llama")
-    kind = library().LlamaForCausalLM
-    again = kind.from_pretrained(tmp_path, gguf_file=path.name, config=model.config)
-    for name, weight in again.state_dict().items():
-        torch.testing.assert_close(weight, model.state_dict()[name], msg=name)
 
 
 def test_the_header_of_gguf_is_read(tmp_path):
