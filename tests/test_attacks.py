@@ -1,6 +1,7 @@
 """Attacks on a hosted copy at night, and what its other visitors notice of them."""
 
 import json
+import logging
 import multiprocessing
 import os
 import random
@@ -9,7 +10,7 @@ import socket
 import statistics
 import threading
 import time
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from urllib.parse import urlencode
 
@@ -249,7 +250,29 @@ MOVES = {
 
 def act(port, seconds, source, seed, names):
     """Make the moves of one attacker's process for so many seconds; return how many were made."""
-    os.nice(19)  # other visitors
+    os.nice(19)  # visitors share the processor with the server, not with attackers
+    logging.disable()
+    draw, end, n_made = random.Random(seed), time.monotonic() + seconds, 0
+    while time.monotonic() < end:
+        n, move = MOVES[draw.choice(names)]
+        until = min(end, time.monotonic() + draw.uniform(3, 8)) if len(names) > 1 else end
+        draws = [random.Random(draw.random()) for _ in range(draw.randint(1 + n // 4, n))]
+
+        def go_on(draw, move=move, until=until):
+            n_made = 0
+            while time.monotonic() < until:
+                n_made += 1
+                with suppress(*REFUSED, KeyError, ValueError):  # what a page has not drawn yet
+                    move(port, source, draw, until)
+                time.sleep(0.02)
+            return n_made
+
+        with ThreadPoolExecutor(len(draws)) as pool:
+            n_made += sum(pool.map(go_on, draws))
+    return n_made
+
+
+# other visitors
 
 
 class Trainer(threading.Thread):
