@@ -68,20 +68,16 @@ def live(service):
     return live
 
 
-def test_values_are_read_as_a_list_or_as_a_range_that_doubles():
-    """A last value that doubling misses is added."""
+def test_the_form_reads_values_and_tells_wrong_ones_in_the_words_of_the_page():
+    """As a list or a range that doubles; by the label of the setting, with what is allowed."""
     for text, values in {
         "2, 4, 8": [2, 4, 8],
         "2 4;8": [2, 4, 8],
         "2 … 16": [2, 4, 8, 16],
-        "3..20": [3, 6, 12, 20],
+        "3..20": [3, 6, 12, 20],  # doubling misses the last one
         "4, 4": [4],
     }.items():
         assert read_values(text, settings("phonebook")["d_head"]) == values, text
-
-
-def test_wrong_values_are_told_in_the_words_of_the_page():
-    """By the label of the setting, with what is allowed; also those that the sweep finds."""
     width, many = settings("directed")["d_head"].label, ", ".join(map(str, range(4, 17)))
     for given, found in (
         *(({"first_values": text}, width) for text in ("", "many", "8 … 2", "0 … 8", "4, 100000")),
@@ -97,18 +93,14 @@ def test_wrong_values_are_told_in_the_words_of_the_page():
         assert not re.search("d_head|axes", message), given
 
 
-def test_the_form_suggests_a_sweep_that_can_run_for_every_task():
-    """A newcomer can press the button at once; any axis has values, also switches and choices."""
+def test_what_the_form_suggests_can_run_and_its_cost_is_told(service, monkeypatch):
+    """For every task and axis; each limit once; shipped sweeps are complete and small."""
     for task in TASKS:
         form = SweepForm()
         form.set_task(task)
         assert 1 <= form.sweep().n_points <= MOST_POINTS, task
         for name, setting in axes_of(task).items():
             assert read_values(suggested(name, form.base), setting), (task, name)
-
-
-def test_estimates_and_limits_are_told_before_the_start(service, monkeypatch):
-    """Each limit once, however many points exceed it; shipped sweeps are complete and small."""
     assert re.match("12 models .* 4 points; 4 .*about 2 min", estimate_in_words(SWEEP))
     limits = ServerSettings(max_steps=5)
     monkeypatch.setattr("attnkit.ui.sweeps.sweep_form.server_settings", lambda: limits)
