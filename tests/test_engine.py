@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache as cache_of
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -18,31 +19,20 @@ from attnkit.training.engine import ENGINE, choose_engine, is_ready, ready_engin
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
-SMALL_KERNEL = str(Path(__file__).parent / "small_kernel.py")
-"""What the child process compiles here: the kernel itself takes ten seconds."""
+SMALL_KERNEL = str(Path(__file__).parent / "small_kernel.py")  # the kernel takes ten seconds
+fail = Mock(side_effect=RuntimeError("LLVM ERROR: out of memory"))
 
 
 @pytest.fixture
 def forget(monkeypatch):
     """Let a test find out anew what can be used here."""
-    known = (engine._compiles, engine._has_numba)
     monkeypatch.delenv(ENGINE, raising=False)
-    for each in known:
-        each.cache_clear()
-    yield
-    for each in known:
-        each.cache_clear()
-
-
-fail = Mock(side_effect=RuntimeError("LLVM ERROR: out of memory"))
-"""Stands for a compilation that fails."""
+    for each in (engine._compiles, engine._has_numba):
+        monkeypatch.setattr(engine, each.__name__, cache_of(each.__wrapped__))
 
 
 def test_the_environment_chooses_the_engine_of_a_cpu(forget, monkeypatch, run):
-    """An argument comes before it; a GPU has no other engine than torch, whatever is asked for.
-
-    Another value is one clear error: the command trains nothing and exits with 2.
-    """
+    """An argument comes before it; a GPU has torch alone; another value is one clear error."""
     assert (choose_engine(CPU), choose_engine(GPU)) == ("kernel", "torch")
     for name in ("kernel", "torch"):
         monkeypatch.setenv(ENGINE, name)
@@ -61,10 +51,7 @@ def test_the_environment_chooses_the_engine_of_a_cpu(forget, monkeypatch, run):
 
 
 def test_torch_trains_where_the_kernel_cannot(forget, monkeypatch, capsys):
-    """Without a word where numba is missing; a failed compilation is told once, not tried again.
-
-    An engine that must be compiled, or whose state cannot be read, is not ready.
-    """
+    """Without a word where numba is missing; a failed compilation is told once, not tried again."""
     with monkeypatch.context() as missing:
         missing.setitem(sys.modules, "numba", None)
         assert choose_engine(CPU) == ready_engine(CPU) == "torch"
@@ -122,8 +109,8 @@ def test_a_cold_cache_is_compiled_once_and_says_so(place, monkeypatch):
     assert not cache.cache_folder().exists()
 
 
-def test_processes_that_compile_at_once_do_no_harm(place, monkeypatch):
-    """One compiles, the others wait for it."""
+def test_of_processes_that_compile_at_once_one_does(place, monkeypatch):
+    """And the others wait for it."""
     runs, complete = str(place / "runs"), str(cache.cache_folder() / "complete")
     command = ["-c", f"open({runs!r}, 'a').write('.'); open({complete!r}, 'w')"]
     monkeypatch.setattr(cache, "_COMMAND", command)
@@ -132,30 +119,24 @@ def test_processes_that_compile_at_once_do_no_harm(place, monkeypatch):
     assert Path(runs).read_text() == "."
 
 
-@pytest.mark.parametrize(
-    ("command", "reason"),
-    [
+def test_a_child_that_fails_is_an_error_with_its_last_line(place, monkeypatch):
+    """Or numba's first line; one that marks no cache or does not end has failed, too."""
+    for command, reason in (
         (["-c", "import sys; sys.exit('first\\nlast line\\n')"], "last line"),
         (["-c", "pass"], "exit code 0"),
         ([SMALL_KERNEL, "fail"], "RuntimeError: Failed in nopython mode"),
         (["-c", "import threading; threading.Event().wait()"], "not finished after .*"),
-    ],
-)
-def test_a_child_that_fails_is_an_error_with_its_last_line(place, monkeypatch, command, reason):
-    """Or numba's first line; one that marks no cache or does not end has failed, too."""
-    monkeypatch.setattr(cache, "_COMMAND", command)
-    if "wait" in command[1]:
-        monkeypatch.setattr(cache, "MOST_SECONDS", 0.1)
-    with pytest.raises(RuntimeError, match=f"^{reason}$"):
-        cache.ensure_compiled(lambda _: None)
-    assert not cache.is_compiled()
+    ):
+        monkeypatch.setattr(cache, "_COMMAND", command)
+        if "wait" in command[1]:
+            monkeypatch.setattr(cache, "MOST_SECONDS", 0.1)
+        with pytest.raises(RuntimeError, match=f"^{reason}$"):
+            cache.ensure_compiled(lambda _: None)
+        assert not cache.is_compiled()
 
 
 def test_folders_that_others_could_write_are_not_used(place, monkeypatch):
-    """Neither a cache folder, nor a temporary one, a link to a folder, or another user's.
-
-    What lies in it would be run. A private temporary folder serves, which the next process finds.
-    """
+    """What lies in them would be run. The next process finds the private folder that serves."""
     open_to_all = place / "caches" / cache.cache_key()
     open_to_all.mkdir(parents=True)
     open_to_all.chmod(0o777)
@@ -168,7 +149,7 @@ def test_folders_that_others_could_write_are_not_used(place, monkeypatch):
     assert found.parent.parent == place
     assert found.parent.name not in refused
     assert found.parent.stat().st_mode & 0o777 == 0o700
-    (place / "home").write_text("a file, so no folder can be made below it")
+    (place / "home").touch()  # no folder can be made below it
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(place / "home"))
     cache.cache_folder.cache_clear()
     assert cache.cache_folder() == found
@@ -208,8 +189,7 @@ def test_the_key_changes_with_any_source_of_the_kernel_and_the_processor(place, 
     monkeypatch.setattr(cache, "_PACKAGE", source)
     generator = cache.cpu_target.target_context.codegen().__class__
     changes = [
-        lambda: (source / "one.py").write_text("x = 1"),
-        lambda: (source / "one.py").write_text("x = 2"),
+        *(lambda n=n: (source / "one.py").write_text(f"x = {n}") for n in (1, 2)),
         lambda: (source / "two.py").touch(),
         lambda: monkeypatch.setattr(cache.numba, "__version__", "0.0"),
         lambda: monkeypatch.setattr(generator, "magic_tuple", lambda _: ("other",)),
