@@ -1,31 +1,37 @@
-"""Experiments: their defaults, settings and runs, their text forms, and errors about wrong ones."""
+"""Experiments: their settings and runs, their text forms, and errors about wrong ones."""
 
+import difflib
 import json
 import pickle
+import random
 import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from random_experiments import experiments
+from random_links import NAMES, misspelt
+from searching import briefly, times
 
 from attnkit.experiment.experiment import (
     DEFAULT_TASK,
     Experiment,
     default_settings,
+    from_params,
     from_text,
     settings,
 )
 from attnkit.experiment.training_settings import TrainingSettings
 from attnkit.foundation.settings import InvalidExperiment
+from attnkit.foundation.spelling import nearest_name
 from attnkit.tasks import TASKS
 from attnkit.variants.position_rules import POSITIONS
 from attnkit.variants.sharing import Sharing
 from attnkit.variants.size import Size
 
-every_task = pytest.mark.parametrize("task", TASKS)
-
 KNOWN = ["task", "sharing", *settings(DEFAULT_TASK)]
 
+# Settings to change together with one, so that it can reach its bounds on the default task.
 COMPANIONS = {
     "n_entries": {"n_names": 64},
     "n_names": {"n_entries": 4},
@@ -34,38 +40,6 @@ COMPANIONS = {
     "d_mlp": {"n_seeds": 1},
     "steps": {"evaluate_every": 50},
 }
-"""Settings to change together with one, so that it can reach its bounds on the default task."""
-
-
-def every_setting():
-    """Return (task, setting) for all settings of the default task and the dials of every other."""
-    return [
-        (task, setting)
-        for task in TASKS
-        for setting in settings(task).values()
-        if (task == DEFAULT_TASK and setting.name not in ("earlier_steps", "longer_test"))
-        or setting.name in TASKS[task].model_fields
-    ]
-
-
-def other_value(setting):
-    """Return an allowed value of a setting that is not its default."""
-    if setting.kind is bool:
-        return not setting.default
-    if setting.choices:
-        return next(choice for choice in setting.choices if choice != setting.default)
-    return setting.high if setting.default != setting.high else setting.low
-
-
-def with_value(task, setting, value):
-    """Return an experiment with one setting changed; None if it disagrees with other settings."""
-    companions = COMPANIONS.get(setting.name, {}) if task == DEFAULT_TASK else {"n_seeds": 1}
-    try:
-        return Experiment(**{"task": task, **companions, setting.name: value})
-    except InvalidExperiment as error:
-        if task == DEFAULT_TASK or not all(problem.others for problem in error.problems):
-            raise
-        return None
 
 
 def test_runs_are_sharings_times_seeds():
@@ -77,9 +51,10 @@ def test_runs_are_sharings_times_seeds():
     experiment = Experiment(sharing=["Q=V", "QKV"], n_seeds=2, first_seed=7)
     assert experiment.runs == [("QKV", 7), ("QKV", 8), ("Q=V", 7), ("Q=V", 8)]
     assert experiment.n_runs == 4
+    assert pickle.loads(pickle.dumps(experiment)) == experiment
 
 
-@every_task
+@pytest.mark.parametrize("task", TASKS)
 def test_settings_are_those_of_the_task_flat_and_described(task):
     """Defaults are a task's overrides, then those of the fields; all have label, help, bounds."""
     experiment, own = Experiment(task=task), TASKS[task].overrides
@@ -101,16 +76,20 @@ def test_settings_are_those_of_the_task_flat_and_described(task):
     assert settings(task)["positions"].choices == tuple(POSITIONS)
 
 
-def test_settings_win_over_a_task_and_over_what_they_replace():
+def test_settings_win_over_a_task_and_decide_about_its_plateau():
     """A task object can be given, flat settings win over its dials, and nothing else changes."""
     task = TASKS["mutual"](n_entries=6, n_values=11)
-    assert Experiment(task=task).task == task
     experiment = Experiment(task=task, n_values=13, n_seeds=3)
     assert experiment.task == TASKS["mutual"](n_entries=6, n_values=13)
     changed = experiment.replace(steps=7)
     assert changed.settings() == {**experiment.settings(), "steps": 7}
     assert experiment.training.steps != 7
-    assert pickle.loads(pickle.dumps(experiment)) == experiment
+    # A plateau is claimed for the bare model, which cannot break the symmetry.
+    assert Experiment().plateau == 0.5 + 0.5 / 32
+    given = {"n_heads": 2, "n_layers": 2, "d_mlp": 7, "causal": True, "positions": "learned"}
+    for name, value in {**given, "self_mask": False}.items():
+        assert Experiment(**{name: value}).plateau is None, name
+    assert [Experiment(task=task).plateau for task in ("mutual", "phonebook")] == [None] * 2
 
 
 @given(st.lists(st.sampled_from(Sharing), min_size=1), st.booleans(), st.booleans(), st.booleans())
@@ -120,15 +99,6 @@ def test_sharings_are_a_set_in_any_spelling(chosen, lower, spaced, joined):
     texts = [" ".join(text) if spaced else text for text in texts]
     experiment = Experiment(sharing=",".join(texts) if joined else texts)
     assert experiment.sharing == tuple(sharing for sharing in Sharing if sharing in chosen)
-
-
-def test_plateau_is_claimed_for_the_bare_model_only():
-    """Experiments that can break the symmetry, or were not observed, have no plateau."""
-    assert Experiment().plateau == 0.5 + 0.5 / 32
-    given = {"n_heads": 2, "n_layers": 2, "d_mlp": 7, "causal": True, "positions": "learned"}
-    for name, value in {**given, "self_mask": False}.items():
-        assert Experiment(**{name: value}).plateau is None, name
-    assert [Experiment(task=task).plateau for task in ("mutual", "phonebook")] == [None] * 2
 
 
 # Text forms
@@ -150,7 +120,7 @@ def test_json_is_canonical():
     flat = json.loads(Experiment(sharing="Q=K").to_json())
     assert list(flat) == sorted(flat)
     later = {"equal", "blocks", "schedule", "warm_up", "clip", "n_train", "earlier_steps"}
-    later |= {"longer_test"}
+    later.add("longer_test")
     assert set(flat) == {"v", *KNOWN} - later
     assert flat["sharing"] == ["Q=K"]
     assert "equal" in json.loads(Experiment(equal="parameters").to_json())
@@ -175,18 +145,30 @@ def problem_of(**given):
 
 def test_the_bounds_are_allowed_and_nothing_else_is():
     """Bounds, and just outside of every one, beside every step, and values of another kind."""
-    for task, setting in every_setting():
+    every_setting = [
+        (task, setting)
+        for task in TASKS
+        for setting in settings(task).values()
+        if (task == DEFAULT_TASK and setting.name not in ("earlier_steps", "longer_test"))
+        or setting.name in TASKS[task].model_fields
+    ]
+    for task, setting in every_setting:
         wrong = ["some", "", None, float("nan"), float("inf"), [3], {}]
-        right = [other_value(setting)]
+        right = [True, False] if setting.kind is bool else setting.choices
         if setting.low is not None:
             step = 1 if setting.kind is int else 1e-6
             right = [setting.low, setting.high]
             wrong += [setting.low - step, setting.high + step]
             wrong += [setting.low + 1] if setting.multiple_of else []
             assert f"{setting.low:g} to {setting.high:g}" in setting.allowed
+        beside = COMPANIONS.get(setting.name, {}) if task == DEFAULT_TASK else {"n_seeds": 1}
         for value in right:
-            experiment = with_value(task, setting, value)
-            assert experiment is None or experiment.settings()[setting.name] == value
+            try:
+                experiment = Experiment(**{"task": task, **beside, setting.name: value})
+                assert experiment.settings()[setting.name] == value
+            except InvalidExperiment as error:  # it disagrees with another setting of its task
+                assert task != DEFAULT_TASK
+                assert all(problem.others for problem in error.problems)  # noqa: PT017
         for value in wrong:
             problem = problem_of(task=task, **{setting.name: value})
             assert (problem.field, problem.allowed) == (setting.name, setting.allowed)
@@ -236,3 +218,91 @@ def test_an_error_is_short_and_says_the_most_that_is_possible():
     assert (problem.field, problem.value) == ("evaluate_every", 1)
     assert "at least 5 " in problem.allowed
     assert Experiment(steps=20_000, evaluate_every=5).training.steps == 20_000
+
+
+# Any text
+
+
+@given(experiments(), st.randoms(use_true_random=False))
+@briefly(50)
+def test_round_trip(experiment, chance):
+    """Through link, query string, parameters, settings, and JSON in any order and with spaces.
+
+    A link holds exactly the settings that differ from the defaults of its task.
+    """
+    text, link = experiment.to_json(), experiment.to_text()
+    items = list(json.loads(text).items())
+    chance.shuffle(items)
+    again = [from_text(link), from_text(f"?{link}"), from_params(experiment.to_params())]
+    again += [from_text(text), from_text("\n " + json.dumps(dict(items), indent=2))]
+    for found in (*again, Experiment(**experiment.settings())):
+        assert found == experiment
+        assert found.hash == experiment.hash
+        assert found.to_json() == text
+    default = Experiment(task=experiment.task.name).settings()
+    changed = {name for name, value in experiment.settings().items() if value != default[name]}
+    if experiment.task.name != Experiment().task.name:
+        changed.add("task")
+    assert set(experiment.to_params()) - {"v"} == changed
+
+
+@given(experiments(), st.data())
+@briefly(25)
+def test_a_broken_text_names_the_field(experiment, data):
+    """The error names one wrong value or unknown field, in a link and in JSON."""
+    name = data.draw(st.sampled_from([*sorted(experiment.settings()), "colour", "v"]))
+    flat = {**experiment.settings(), name: "wrong"}
+    flat["sharing"] = flat["sharing"] if name == "sharing" else ",".join(flat["sharing"])
+    link = "&".join(f"{key}={value}" for key, value in flat.items())
+    for text in (link, json.dumps(flat)):
+        with pytest.raises(InvalidExperiment) as caught:
+            from_text(text)
+        assert caught.value.problems[0].field == name
+        assert f"{name}: got 'wrong'" in str(caught.value)
+
+
+def test_broken_json_says_so():
+    """The error of broken JSON is short and begins with the text or the setting."""
+    long = '{"d_head": ' + "1" * 5000 + "}"
+    for text in ("{", '{"d_head": 3} and more', long, '{"a":' * 10**5):
+        with pytest.raises(InvalidExperiment, match=r"^(text|d_head): got ") as caught:
+            from_text(text)
+        assert len(str(caught.value)) < 300
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(), inner),
+    max_leaves=3,
+)
+FIELDS = st.sampled_from(["task", "sharing", "d_head", "causal", "positions", "v"])
+
+
+@given(st.text() | st.dictionaries(FIELDS, ANYTHING, min_size=1))
+@briefly(100)
+def test_anything_else_is_refused_in_our_words(given):
+    """Any text or JSON gives an experiment, or an error about what was given."""
+    try:
+        read = from_text(given if isinstance(given, str) else json.dumps(given))
+    except InvalidExperiment as error:
+        assert all(problem.allowed for problem in error.problems)  # noqa: PT017
+        if isinstance(given, dict):
+            assert {problem.field for problem in error.problems} <= set(given)  # noqa: PT017
+    else:
+        assert isinstance(read, Experiment)
+
+
+# Suggestions for misspelt names
+
+
+def test_a_slip_is_recognised_as_difflib_does(seed):
+    """The name itself, or one that is as similar; what is like no name gets no suggestion."""
+    rng = random.Random(seed)
+    for _ in range(times(200)):
+        typed = misspelt(rng, rng.choice(NAMES))
+        (expected,) = difflib.get_close_matches(typed, NAMES, 1, 0.0)
+        similarity = difflib.SequenceMatcher(None, expected, typed).ratio()
+        assert nearest_name(typed, NAMES) == (expected if similarity >= 0.6 else None), typed
+    for typed in ("", "utm", "ξένος", "".join(NAMES), "z" * 200):
+        assert nearest_name(typed, NAMES) is None, typed
+    assert nearest_name("steps", []) is None

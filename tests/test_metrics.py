@@ -1,4 +1,4 @@
-"""Metrics against definitions written out plainly, at any shape, and special cases by hand."""
+"""Metrics and intervals against their definitions, at any shape, and special cases by hand."""
 
 import math
 
@@ -7,10 +7,18 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from scipy import stats
 from torch.testing import assert_close
 
 from attnkit.tasks import NOTHING
 from attnkit.training import metrics
+from attnkit.training.statistics import (
+    mean_interval,
+    median_interval,
+    paired_difference,
+    standard_deviation,
+)
 
 seeds = st.integers(0, 999).map(lambda seed: torch.Generator().manual_seed(seed))
 sizes = st.integers(1, 4)
@@ -43,15 +51,15 @@ def test_answers_are_counted_one_by_one(n_runs, n_batch, n_answers, n_classes, n
         assert_close(by_slice[run], torch.tensor(expected).double(), equal_nan=True)
 
 
-def test_an_answer_of_nan_is_wrong():
-    """NaN anywhere among the logits of a question makes its answer wrong."""
+def test_special_cases_by_hand():
+    """NaN makes an answer wrong and a symmetry unknown; scores that are all zero are symmetric.
+
+    Zeros have no direction, nor has an orthogonal matrix, whose norms differ by rounding. Of nine
+    ones and 11 the last stands out: mean 2, deviation 3.
+    """
     broken = [math.nan, 1.0]
     logits, labels = torch.tensor([[[broken, broken, [2.0, 1.0]]]]), torch.tensor([[[0, 1, 0]]])
     assert metrics.accuracy(logits, labels).item() == pytest.approx(1 / 3)
-
-
-def test_symmetry_by_hand():
-    """Scores that are all zero are symmetric; of a run that diverged nothing is known."""
     for scores, symmetry, error in (
         ([[1.0, 2.0], [0.0, 1.0]], 2 / 6, 1),  # mirrored 1 + 0 + 0 + 1 over 1 + 4 + 0 + 1
         ([[0.0, 0.0], [0.0, 0.0]], 1.0, 0),
@@ -60,6 +68,13 @@ def test_symmetry_by_hand():
         given = torch.tensor(scores)
         assert metrics.score_symmetry(given).item() == pytest.approx(symmetry, nan_ok=True)
         assert metrics.symmetry_error(given[None]).item() == pytest.approx(error, nan_ok=True)
+    one, ones = torch.ones(10, 1), torch.ones(10, 1)
+    one[0] = 11.0
+    assert metrics.weight_symmetry(0 * one, one).item() == 1
+    orthogonal = torch.linalg.qr(torch.randn(16, 16, generator=torch.Generator().manual_seed(1))).Q
+    pairs = (one, ones), (0 * one, ones), (orthogonal, torch.eye(16))
+    assert [metrics.directionality(*pair).item() for pair in pairs] == [1, 0, 0]
+    assert metrics.directionality(math.nan * one, one).isnan()
 
 
 @given(st.integers(2, 7), seeds, st.floats(1e-3, 1e3), st.randoms(use_true_random=False))
@@ -100,21 +115,6 @@ def test_metrics_of_weights_are_those_of_their_product(d_head, d_model, generato
     assert metrics.directionality(w_q, w_q).tolist() == [0, 0, 0]
 
 
-def test_directionality_where_nothing_stands_out():
-    """Zeros have no direction, nor has an orthogonal matrix, whose norms differ by rounding.
-
-    Of nine ones and 11 the last stands out: mean 2, deviation 3. A matrix of zeros is symmetric.
-    """
-    one = torch.ones(10, 1)
-    one[0] = 11.0
-    assert metrics.directionality(one, torch.ones(10, 1)).item() == 1
-    assert metrics.weight_symmetry(0 * one, one).item() == 1
-    assert metrics.directionality(torch.zeros(5, 3), torch.ones(5, 3)).item() == 0
-    orthogonal = torch.linalg.qr(torch.randn(16, 16, generator=torch.Generator().manual_seed(1))).Q
-    assert metrics.directionality(orthogonal, torch.eye(16)).item() == 0
-    assert metrics.directionality(torch.full((5, 3), torch.nan), torch.ones(5, 3)).isnan()
-
-
 @given(sizes, sizes, sizes, st.integers(1, 5), st.integers(3, 6), seeds)
 def test_mass_at_agrees_with_a_loop(n_runs, n_batch, n_heads, n_answers, n_keys, generator):
     """The mean weight of the last rows on the named keys, of a square or of a rectangle."""
@@ -128,3 +128,57 @@ def test_mass_at_agrees_with_a_loop(n_runs, n_batch, n_heads, n_answers, n_keys,
         ]
         expected = np.mean(picked) if picked else math.nan
         assert found == pytest.approx(expected, nan_ok=True)
+
+
+# Intervals over seeds, against scipy.stats
+
+
+VALUES = st.just(np.nan) | st.floats(-100, 100, allow_subnormal=False)
+ROWS = hnp.arrays(float, st.tuples(st.integers(1, 3), st.integers(1, 7)), elements=VALUES)
+
+
+def expected_of(values, level=0.95):
+    """Mean, Student's limits and deviation of one row by scipy, NaN left out."""
+    values = values[~np.isnan(values)]
+    if len(values) < 2:  # one says nothing about the spread, none has no mean either
+        return [*values, *[np.nan] * 4][:4]
+    mean, error = values.mean(), stats.sem(values)
+    limits = stats.t.interval(level, len(values) - 1, mean, error) if error else (mean, mean)
+    return [mean, *limits, values.std(ddof=1)]
+
+
+@given(ROWS, st.sampled_from([0.5, 0.9, 0.95, 0.99]))
+def test_intervals_and_deviations_agree_with_scipy(values, level):
+    """Intervals are those of every row without its gaps; paired ones are of the differences."""
+    for rows, found in (
+        (values, mean_interval(values, level)),
+        (values - values[:, ::-1], paired_difference(values, values[:, ::-1], level)),
+    ):
+        expected = np.array([expected_of(row, level) for row in rows])
+        told = np.stack([found.mean, found.low, found.high, standard_deviation(rows)], -1)
+        np.testing.assert_allclose(told, expected, rtol=1e-9, atol=1e-9)
+
+
+@given(hnp.arrays(float, st.integers(0, 40), elements=VALUES), st.sampled_from([0.5, 0.9, 0.95]))
+def test_the_interval_of_a_median_is_that_of_the_sign_test(values, level):
+    """A limit is the value at which so many lie beyond it that a sign test does not refute it."""
+    found, known = median_interval(values, level), np.sort(values[~np.isnan(values)])
+    n = len(known)
+    refuted = [k for k in range((n + 1) // 2) if 2 * stats.binom.cdf(k, n, 0.5) <= 1 - level]
+    if not refuted:
+        assert np.isnan([found.low, found.high]).all()
+    else:
+        assert (found.low, found.high) == (known[refuted[-1]], known[-1 - refuted[-1]])
+        endless = median_interval(np.where(values > found.mean, np.inf, values), level)
+        assert (endless.mean, endless.low) == (found.mean, found.low) or n % 2 == 0
+    np.testing.assert_equal(found.mean, np.median(known) if n else np.nan)
+
+
+def test_the_last_axis_is_averaged_in_double_precision_at_95_percent():
+    """0, 1, 2: mean 1, half width t(2, 0.975) / √3. Leading axes stay."""
+    found = mean_interval(np.tile(np.arange(3.0), (2, 5, 1)))
+    half = 4.302652729911275 / np.sqrt(3)
+    for limits, expected in ((found.mean, 1), (found.low, 1 - half), (found.high, 1 + half)):
+        np.testing.assert_allclose(limits, np.full((2, 5), expected))
+    many = np.full(3 * 10**5, 0.1, np.float32)
+    assert mean_interval(many).mean == pytest.approx(np.float32(0.1), rel=1e-12)
