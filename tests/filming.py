@@ -51,10 +51,7 @@ def experiment_of(task, **settings):
 
 @cache
 def reference_of(film, place, frame):
-    """The forward pass of a variant's weights in a frame on all examples, its logits, the weights.
-
-    All is computed once more, in double precision.
-    """
+    """A variant's forward pass in double precision on all examples, its logits, its weights."""
     variant, moment = film.experiment.sharing[place], film.frames[frame]
     form = variant.stages[-1 if is_tied(film.experiment, variant, moment.step) else 0]
     own = {name: torch.from_numpy(a).double() for name, a in moment.parameters[place].items()}

@@ -21,7 +21,6 @@ from reference import Reference
 from attnkit.analysis import rescue
 from attnkit.analysis.inspection import surgery
 from attnkit.analysis.inspection.request import Inspection
-from attnkit.analysis.inspection.surgery import inspect_heads, inspect_ties
 from attnkit.analysis.inspection.views import inspect
 from attnkit.analysis.recovery import curve_table, recovery_of, repeats, tied_variant, train_on
 from attnkit.analysis.rescue import Outcome, changes_of, effect_sentences, untied, verdict_on
@@ -34,23 +33,17 @@ from attnkit.training import metrics, train
 from attnkit.training.cohort import Cohort
 from attnkit.training.data import held_out_examples
 from attnkit.training.recorder import record
-from attnkit.variants import CATALOGUE, Variant
+from attnkit.variants import Variant
 from attnkit.variants.palette import REFERENCE, translucent
 
 # Heads off, matrices tied at once
 
 CPU = torch.device("cpu")
-ALL_TIES = {"Q=K": "QK", "K=V": "KV", "Q=V": "QV", "Q=K=V": "QKV"}
-
-
-def heads_of(film):
-    """What is found without heads."""
-    return inspect_heads(film, Inspection("heads"))
 
 
 def ties_of(film):
     """What is found if matrices are tied."""
-    return inspect_ties(film, Inspection("ties"))
+    return inspect(film, Inspection("ties"))
 
 
 def rows_of(found, place=0):
@@ -87,7 +80,7 @@ def accuracy_without(film, place, layers, heads):
 def test_a_head_that_is_switched_off_has_no_rows_in_w_o(task, settings):
     """One at a time, all of a layer, all of the model."""
     film = film_of(task, ("QKV", "Q=K=V", "MQA n_heads=4"), **settings, n_eval=128)
-    found = heads_of(film)
+    found = inspect(film, Inspection("heads"))
     layers, everyone = range(len(film.experiment.layer_specs)), slice(None)
     for place, variant in enumerate(film.experiment.sharing):
         heads = range(film.experiment.wiring(variant).sizes.n_heads)
@@ -106,34 +99,34 @@ def test_the_whole_has_the_accuracy_of_the_lab(task, monkeypatch):
     film = record(experiment_of(task, n_eval=64))
     for step in film.steps:
         seen = film.at(step)
-        for found, name in ((heads_of(seen), "accuracy_whole"), (ties_of(seen), "untied")):
+        for found, name in (
+            (inspect(seen, Inspection("heads")), "accuracy_whole"),
+            (ties_of(seen), "untied"),
+        ):
             assert (found.header["n_examples"], found.header["step"]) == (64, step)
             expected = seen.metric("accuracy")[0].astype("f4")
             np.testing.assert_array_equal(found.fixed[name], expected)
             np.testing.assert_array_equal(found.framed["accuracy"][0], expected)
     monkeypatch.setattr(surgery, "MOST_EXAMPLES", 16)
-    assert heads_of(film).header["n_examples"] == 16
+    assert inspect(film, Inspection("heads")).header["n_examples"] == 16
 
 
 def test_every_way_to_tie_is_tried():
-    """All coarser sharings, by the average or any matrix that is there and would be tied.
-
-    The texts are variants that are tied halfway; one that is tied in training has none.
-    """
+    """All coarser sharings, by the average or any matrix that is there and would be tied."""
     film = film_of(sharing=("QKV", "Q=K", "K=V", "Q=K=V", "QKV tie=K=V"))
     found, start = ties_of(film), ties_of(film.at(0))
     ways = [[(tie, by) for tie, by, *_ in rows_of(found, place)] for place in range(5)]
+    ties = {"Q=K": "QK", "K=V": "KV", "Q=V": "QV", "Q=K=V": "QKV"}
     assert ways[0] == [
         (tie, by)
-        for tie in ALL_TIES
-        for by in ("average", *(f"keep_{role}" for role in ALL_TIES[tie]))
+        for tie, roles in ties.items()
+        for by in ("average", *(f"keep_{r}" for r in roles))
     ]
     assert ways[1] == [("Q=K=V", "average"), ("Q=K=V", "keep_Q"), ("Q=K=V", "keep_V")]
-    assert ways[2] == [("Q=K=V", "average"), ("Q=K=V", "keep_Q"), ("Q=K=V", "keep_K")]
+    assert ways[2] == ways[4] == [("Q=K=V", by) for by in ("average", "keep_Q", "keep_K")]
     assert ways[3] == []
-    assert ways[4] == ways[2]
     assert len(rows_of(start, 4)) == 13
-    assert {text for *_, text, _, _ in rows_of(found, 4)} == {""}
+    assert {text for *_, text, _, _ in rows_of(found, 4)} == {""}  # is tied in training already
     for _, by, text, _, _ in rows_of(found):
         variant = Variant(text)
         assert len(variant.stages) == 2
@@ -196,7 +189,7 @@ def lines_of(text):
 
 
 def test_a_run_is_trained_twice_as_long_beside_itself_untied():
-    """Tied where it ended, or halfway; with its own warm-up and at most five of its seeds."""
+    """Tied where it ended, or halfway; with its own warm-up, widths and at most five seeds."""
     run = tiny("reverse", steps=40)
     experiment = train_on(run, 0, "QKV", KEEP_K, MOST)
     assert [variant.value for variant in experiment.sharing] == ["QKV", KEEP_K]
@@ -221,14 +214,11 @@ def test_a_run_is_trained_twice_as_long_beside_itself_untied():
         further("Q=K tie=K=V", variant="Q=K")
     with pytest.raises(InvalidExperiment, match="at most"):
         further(evaluate_every=100)
-
-
-def test_widths_that_made_costs_equal_stay():
-    """The variant is computed as it was in the run."""
     run = tiny("directed", sharing=["QKV", "Q=K"], equal="parameters")
-    experiment = train_on(run, 0, "Q=K", "Q=K tie=Q=K=V", MOST)
-    assert experiment.equal == "nothing"
-    width = run.wiring("Q=K").sizes.d_head
+    experiment, width = (
+        train_on(run, 0, "Q=K", "Q=K tie=Q=K=V", MOST),
+        run.wiring("Q=K").sizes.d_head,
+    )
     assert width != run.size.d_head
     assert {experiment.wiring(v, v.stages[0]).sizes.d_head for v in experiment.sharing} == {width}
 
@@ -257,27 +247,18 @@ def snapshot_of(tied, status="finished", untied=1.0, before=(0.1, 0.6), **given)
     return snapshot
 
 
-def told(*tied, **given):
-    """Return what is found in a run."""
-    return recovery_of(snapshot_of(tied, **given))
-
-
-RUNNING = {"status": "running"}
-ABLE_LATER = {"untied": np.array([[0.2], [0.9]]), "before": (0.1, 0.1)}
 FOUND = [  # accuracies since it was tied, and what is found: of the fall, and of the outcome
-    ([[0.2, 0.2], [1, 0.5], [1, 0.995]], {},
-     r"40: 100% → 20% .* every seed after 20 to 40 .* 40 .* 99% \[97 to 100%\].* 100%",
-     r"40 more .* K=V is back at 99% \(mean of 2"),
+    ([[0.2, 0.2], [1, 0.5], [1, 0.995]], {}, "every seed after 20 to 40", r"99% \(mean of 2"),
     ([[0.2, 0.2], [0.3, 1]], {}, "1 of 2 seeds after 20", "is not back: 65%"),
-    ([0.2], RUNNING, "→ 20% at once.$", "^$"),
-    ([0.2, 0.3], RUNNING, r"Not back yet\. 20", "After 20 .* 30%, the same .* 100%"),
+    ([0.2], {"status": "running"}, "→ 20% at once.$", "^$"),
+    ([0.2, 0.3], {"status": "running"}, r"Not back yet\. 20", "After 20 .* 30%, the same .* 100%"),
     ([0.2, 0.6, 1], {}, "Back after 40 steps", "With 40 .* is back at 100%"),
     ([0.2, 1, 0.7], {}, "Back after 20 steps", "is not back: 70%, against 100%"),
     ([0.2, 0.3, 0.3], {}, r"Not back\. ", "is not back: 30%"),
     ([1, 1, 0.995], {}, "nothing was lost", "stays at 99%"),
-    ([0.995, 1, 1], {}, "at most one", "stays at 100%"),
     ([1, 1, 0.7], {}, "nothing was lost", "has fallen to 70%, against 100%"),
-    ([0.2, 0.8], ABLE_LATER, "20% → 20%, .* nothing was lost", "reaches 80%.* untied 90"),
+    ([0.2, 0.8], {"untied": np.array([[0.2], [0.9]]), "before": (0.1, 0.1)},
+     "20% → 20%, .* nothing was lost", "reaches 80%.* untied 90"),
     ([0.2, 0.6, np.nan], {}, "has diverged", "has diverged"),
 ]  # fmt: skip
 
@@ -285,7 +266,7 @@ FOUND = [  # accuracies since it was tied, and what is found: of the fall, and o
 def test_a_fall_and_a_recovery_are_told():
     """With the range over seeds where they differ; nothing before it is tied."""
     for tied, given, finding, outcome in FOUND:
-        found = told(*tied, **given)
+        found = recovery_of(snapshot_of(tied, **given))
         assert re.search(finding, found.finding), found.finding
         assert re.search(outcome, found.outcome()), found.outcome()
         last, untied = np.mean(tied[-1]), np.ravel(given.get("untied", 1.0)) - 0.01
@@ -293,31 +274,29 @@ def test_a_fall_and_a_recovery_are_told():
     early = snapshot_of([0.2])
     early.__dict__.update(eval_steps=np.array([0, 10, 20]))
     assert recovery_of(early) is None
-    back = told(0.2, 0.6, 1)  # other sharings that ended the other way are named
-    lost = [told(0.2, 0.3, 0.3, text=f"QKV tie=Q=K{by}") for by in ("", " tie_by=keep_K")]
-    assert "; Q=K is worse" in back.outcome(lost)
-    assert "; K=V is as good" in lost[0].outcome([back])
-    others = ([back, replace(lost[0], steps_since=20)], [lost[0], replace(lost[1], now=back.now)])
-    assert {back.outcome(some) for some in others} == {back.outcome()}
+    back = recovery_of(snapshot_of([0.2, 0.6, 1]))  # another sharing that is worse is named
+    lost = recovery_of(snapshot_of([0.2, 0.3, 0.3], text="QKV tie=Q=K"))
+    assert "; Q=K is worse" in back.outcome([lost])
+    assert "; K=V is as good" in lost.outcome([back])
+    assert back.outcome([back, replace(lost, steps_since=20)]) == back.outcome()
 
 
 def test_the_figure_shows_both_and_where_it_is_tied_and_the_table_every_evaluation():
-    """Plotly takes it; the legend names every line."""
+    """Plotly takes it."""
     snapshot = snapshot_of([[0.2, 0.4], [0.6, 0.8]], text="QKV tie=Q=K")
-    figure, curves = go.Figure(plot_recovery(snapshot)), {}
-    for trace in figure.data:
-        if trace.hovertemplate:
-            y = unpacked(trace.y["bdata"])
-            curves[trace.hovertemplate.split()[0]] = y
+    figure = go.Figure(plot_recovery(snapshot))
+    curves = {
+        trace.hovertemplate.split()[0]: unpacked(trace.y["bdata"])
+        for trace in figure.data
+        if trace.hovertemplate
+    }
     assert [one.x0 for one in figure.layout.shapes if one.x0 == one.x1] == [40]
     np.testing.assert_allclose(curves["tied"], [0.1, 0.6, 0.3, 0.7], rtol=1e-6)
     np.testing.assert_allclose(curves["untied"], [0.1, 0.6, 1, 1], rtol=1e-6)
-    assert "tied at step 40" in figure.layout.meta["legend"][0]["text"]
     rows = lines_of(curve_table(snapshot))
     assert len(rows) == 4 * 4
     found = [rows[11][name] for name in ("step", "sharing", "seed", "accuracy", "loss")]
-    expected = np.float32(0.4), np.float32(0.6)
-    assert found == ["40", "QKV tie=Q=K", "1", *map(str, expected)]
+    assert found == ["40", "QKV tie=Q=K", "1", str(np.float32(0.4)), str(np.float32(0.6))]
 
 
 # All ways at once
@@ -329,20 +308,17 @@ def way(tie="Q=K", by="average", before=1.0, at_once=0.39, **other):
     return TieOption(tie=tie, by=by, before=before, at_once=at_once, **values)
 
 
-COSTS = [
-    (1, 0.39, "costs QKV 61 points .* 100% → 39%"),
-    (1, 1, "costs QKV nothing .* 100%"),
-    (0.981, 0.984, "less than one .* stays at 98%"),
-    (0.9851, 0.9849, "less than one .* 99% → 98%"),
-    (0.5, 0.6, "raises QKV by 10 points .* 50% → 60%"),
-    (0.2, 0.15, r"near chance \(17%\).* 20% .* 15%"),
-    (0.23, 0.15, "costs QKV 8 points .* 23% → 15%"),
-]
-
-
 def test_what_tying_costs_is_told_in_a_sentence():
     """Points are those between the percentages on screen."""
-    for before, at_once, expected in COSTS:
+    for before, at_once, expected in (
+        (1, 0.39, "costs QKV 61 points .* 100% → 39%"),
+        (1, 1, "costs QKV nothing .* 100%"),
+        (0.981, 0.984, "less than one .* stays at 98%"),
+        (0.9851, 0.9849, "less than one .* 99% → 98%"),
+        (0.5, 0.6, "raises QKV by 10 points .* 50% → 60%"),
+        (0.2, 0.15, r"near chance \(17%\).* 20% .* 15%"),
+        (0.23, 0.15, "costs QKV 8 points .* 23% → 15%"),
+    ):
         told = way(before=before, at_once=at_once).conclusion("QKV", 0.17)
         assert re.search(expected, told), told
         assert ("W_Q and W_K to their average" in told) == (before != 0.2)
@@ -374,7 +350,6 @@ def test_every_way_has_its_row_and_the_chosen_one_is_marked():
     assert html.count("<tr") == len(ways) == 13
     assert html.count('aria-current="true"') == 1
     assert "keep W_K" in html.split('aria-current="true"')[1].split("</th>")[0]
-    assert "chance 17%" in html
     rows = lines_of(ways_csv(ways))
     assert [row["by"] for row in rows[:3]] == ["average", "keep_Q", "keep_K"]
     assert float(rows[0]["accuracy_at_once"]) == pytest.approx(ways[0].at_once)
@@ -395,32 +370,28 @@ def ablation(*head, whole=1.0, none=0.1):
     return Ablation("QKV", "#0072B2", places, whole, none, head, head.min(1))
 
 
-ONE, TWO, FREE = ablation([0.1]), ablation([0.3, 0.9]), ablation([1, 1])
-IDLE = ablation([0.1, 0.1], whole=0.1)
-WORTH = [
-    (ONE, "Without its head: 100% → 10%"),
-    (TWO, "head 1 most: 100% → 30% .* None can go"),
-    (ablation([0.3, 1]), "head 1 most: .* alone: head 2[.]"),
-    (ablation([0.3], [1]), "needs layer 1 most: .* alone: layer 2[.]"),
-    (ablation([0.3, 1, 1], [1, 1, 0.5]), "layer 1, head 1 most: .* 4 of 6 can go"),
-    (FREE, "No head .* 100% with all, at least 100%"),
-    (IDLE, "nothing yet: 10% with them, 10% without"),
-]
-TOGETHER = [
-    ([ONE] * 2, "only head, QKV falls most: 100% → 10%"),
-    ([ONE], "only head, QKV falls: 100% → 10%"),
-    ([TWO, FREE], "QKV .* head 1: 100% → 30%. 2 of the 4 heads"),
-    ([TWO, ONE], "QKV .* only head: 100% → 10%. None of the 2"),
-    ([FREE], "each of the 2"),
-    ([IDLE, ablation([0.1], whole=0.1)], "nothing yet"),
-]
-
-
 def test_what_heads_are_worth_is_told():
     """Which matters most, which can go; what holds for all variants in one or two sentences."""
-    for one, expected in WORTH:
-        assert re.search(expected, one.finding), one.finding
-    for ablations, expected in TOGETHER:
+    one, two, free = ablation([0.1]), ablation([0.3, 0.9]), ablation([1, 1])
+    idle = ablation([0.1, 0.1], whole=0.1)
+    for of, expected in (
+        (one, "Without its head: 100% → 10%"),
+        (two, "head 1 most: 100% → 30% .* None can go"),
+        (ablation([0.3, 1]), "head 1 most: .* alone: head 2[.]"),
+        (ablation([0.3], [1]), "needs layer 1 most: .* alone: layer 2[.]"),
+        (ablation([0.3, 1, 1], [1, 1, 0.5]), "layer 1, head 1 most: .* 4 of 6 can go"),
+        (free, "No head .* 100% with all, at least 100%"),
+        (idle, "nothing yet: 10% with them, 10% without"),
+    ):
+        assert re.search(expected, of.finding), of.finding
+    for ablations, expected in (
+        ([one] * 2, "only head, QKV falls most: 100% → 10%"),
+        ([one], "only head, QKV falls: 100% → 10%"),
+        ([two, free], "QKV .* head 1: 100% → 30%. 2 of the 4 heads"),
+        ([two, one], "QKV .* only head: 100% → 10%. None of the 2"),
+        ([free], "each of the 2"),
+        ([idle, ablation([0.1], whole=0.1)], "nothing yet"),
+    ):
         assert re.search(expected, overall_finding(ablations)), expected
 
 
@@ -436,35 +407,24 @@ def test_every_head_of_every_layer_has_its_row_for_taking_away(kind):
     assert len(rows) == 2 * (1 + n_layers * (n_heads + 1) + 1)
     assert float(rows[0]["accuracy"]) == found[0].accuracy
     assert " &lt;b&gt;x</th>" in heads_table([replace(found[0], name="<b>x")])
-    html = heads_table([TWO, ONE])  # of one layer; the more is lost, the darker
+    html = heads_table([ablation([0.3, 0.9]), ablation([0.1])])  # the more is lost, the darker
     shade = translucent(REFERENCE, round((1 - 0.3) / (1 - 0.1) * 0.55, 3))
     assert ("Layer" in html, html.count(shade), html.count("ak-gap")) == (False, 2, 1)
-    assert heads_table([ONE]).count("%</td>") == 2  # with its only head, and without
 
 
 # What rescues symmetric scores
 
-ALL = ["QKV", "Q=K", "K=V", "Q=V", "Q=K=V"]
 FIVE = np.array([0.5, 0.48, 0.52, 0.49, 0.51])
 
 
 def directed(**settings):
     """The directed relation with all five columns."""
-    return Experiment(**{"task": "directed", "sharing": ALL, **settings})
+    sharing = ["QKV", "Q=K", "K=V", "Q=V", "Q=K=V"]
+    return Experiment(**{"task": "directed", "sharing": sharing, **settings})
 
 
-def outcome(experiment, **accuracy):
-    """Made-up accuracies, by names without their equals signs."""
-    named = {"QKV": np.ones(5), "Q_K": FIVE, "Q_K_V": FIVE - 0.1, "K_V": np.ones(5)} | accuracy
-    found = {v: named[v.value.replace("=", "_")] for v in experiment.sharing if v.value != "Q=V"}
-    return Outcome(experiment, found)
-
-
-def test_each_change_differs_in_one_setting():
-    """Besides the columns: of those that need not be symmetric, one stays beside the others.
-
-    Those that must be symmetric are found by their wiring, not by their names.
-    """
+def test_each_change_differs_in_one_setting_and_is_offered_where_it_is_none_yet():
+    """Columns that must be symmetric, by their wiring, stay, and one beside them."""
     texts = ["QKV", "Q=K", "Q=K=V", "Q=K positions=rope", "Q=K unit_key"]
     found = rescue.symmetric_variants(directed(sharing=texts))
     assert {variant.value for variant in found} == {"Q=K", "Q=K=V", "Q=K positions=rope"}
@@ -477,71 +437,59 @@ def test_each_change_differs_in_one_setting():
         differing = {name for name in after if after[name] != before[name]}
         assert differing == {"sharing", change.setting}
         assert after["sharing"] == ["QKV", "Q=K", "Q=K=V"]
-
-
-def test_what_is_there_or_not_allowed_is_not_offered():
-    """More heads once there are four; no second MLP; a self-mask where there is none.
-
-    Untying is offered where the untied column is not there: Q=K beside QKV says it already.
-    """
     changed = directed(n_heads=4, d_mlp=64, self_mask=False)
     labels = [change.label for change in changes_of(changed)]
     assert {"8 heads", "a self-mask"} <= set(labels)
     assert not [label for label in labels if "MLP" in label]
     settings = {change.setting for change in changes_of(directed(n_layers=4, d_model=512))}
     assert not settings & {"n_layers", "d_model", "sharing"}
-    change = changes_of(directed(sharing=["Q=K", "Q=V"]))[-1]
+    change = changes_of(directed(sharing=["Q=K", "Q=V"]))[-1]  # whose untied column is not there
     assert change.setting == "sharing"
     assert change.experiment.sharing == ("QKV", "Q=K", "Q=V")
+    for text, without in (
+        ("Q=K", "QKV"),
+        ("Q=K=V", "K=V"),
+        ("Q=K positions=rope", "QKV positions=rope"),
+        ("Q=K signed", None),
+        ("QKV", None),
+    ):
+        assert untied(Variant(text)) == without
 
 
-UNTIED = {"Q=K": "QKV", "Q=K=V": "K=V", "Q=K positions=rope": "QKV positions=rope",
-          "Q=K signed": None, "QKV": None}  # fmt: skip
-
-
-def test_untied_keeps_all_else():
-    """If there is such a variant; every catalogued one can be asked."""
-    assert {text: untied(Variant(text)) for text in UNTIED} == UNTIED
-    for named in CATALOGUE.values():
-        untied(named.variant)
-
-
-VERDICTS = [
-    (FIVE + 0.47, "rescued"),
-    (FIVE + 0.3, "partly rescued"),
-    (FIVE + 0.01, "no real difference"),
-    (FIVE - 0.2, "worse"),
-    (FIVE + np.array([0.5, -0.4, 0.4, -0.3, 0.2]), "not sure with so few seeds"),
-    (FIVE * np.nan, "diverged"),
-    (np.array([1.0, 0.97, np.nan, 0.98, 1.0]), "rescued"),
-    (np.array([1.0, *[np.nan] * 4]), "not sure with one seed"),
-]
+def outcome(experiment, **accuracy):
+    """Made-up accuracies, by names without their equals signs."""
+    named = {"QKV": np.ones(5), "Q_K": FIVE, "Q_K_V": FIVE - 0.1, "K_V": np.ones(5)} | accuracy
+    found = {v: named[v.value.replace("=", "_")] for v in experiment.sharing if v.value != "Q=V"}
+    return Outcome(experiment, found)
 
 
 def test_verdicts_go_by_differences_seed_by_seed():
     """Sure and large enough; near the best: rescued. A single seed is never sure."""
-    for after, verdict in VERDICTS:
+    for after, verdict in (
+        (FIVE + 0.47, "rescued"),
+        (FIVE + 0.3, "partly rescued"),
+        (FIVE + 0.01, "no real difference"),
+        (FIVE - 0.2, "worse"),
+        (FIVE + np.array([0.5, -0.4, 0.4, -0.3, 0.2]), "not sure with so few seeds"),
+        (FIVE * np.nan, "diverged"),
+        (np.array([1.0, 0.97, np.nan, 0.98, 1.0]), "rescued"),
+        (np.array([1.0, *[np.nan] * 4]), "not sure with one seed"),
+    ):
         assert verdict_on(FIVE, after, 1.0) == verdict, after
-    for gain in (0.5, 0.3, 0.02, -0.3):
-        assert verdict_on(FIVE[:1], FIVE[:1] + gain, 1.0) == "not sure with one seed"
     assert verdict_on(FIVE * np.nan, FIVE, 1.0) == "nothing to compare, since seeds diverged"
 
 
-GOALS = [  # accuracy of the other column before and after, the goal, and what is said
-    (1.0, 0.52, 1.0, "partly rescued"),
-    (0.55, 0.52, 0.55, "rescued"),
-    (0.52, 0.9, 0.9, "partly rescued"),
-    (np.nan, 0.52, 0.52, "rescued"),
-    (0.9, np.nan, 0.9, "partly rescued"),
-    (np.nan, np.nan, 1.0, "partly rescued"),
-]
-
-
-def test_to_be_as_bad_as_a_column_that_collapsed_is_no_rescue():
-    """The goal is the better of what the other columns had before the change and after it."""
+def test_the_goal_is_the_better_of_what_other_columns_had_before_and_after():
+    """To be as bad as a column that collapsed is no rescue."""
     experiment = directed(sharing=["QKV", "Q=K"])
     change = changes_of(experiment)[0]
-    for free_before, free_after, goal, verdict in GOALS:
+    for free_before, free_after, goal, verdict in (
+        (1.0, 0.52, 1.0, "partly rescued"),
+        (0.55, 0.52, 0.55, "rescued"),
+        (0.52, 0.9, 0.9, "partly rescued"),
+        (np.nan, 0.52, 0.52, "rescued"),
+        (np.nan, np.nan, 1.0, "partly rescued"),
+    ):
         before = outcome(experiment, QKV=np.full(5, free_before), Q_K=FIVE - 0.04)
         after = outcome(change.experiment, QKV=np.full(5, free_after), Q_K=FIVE)
         assert rescue.goal_of(before, after) == pytest.approx(goal)
