@@ -24,11 +24,6 @@ from attnkit.variants.width import WIDEST, Width
 CPU = torch.device("cpu")
 
 
-def final_model(experiment):
-    """What the experiment's one variant is in the end, with two seeds."""
-    return Model(experiment, [0, 1], CPU, tied=experiment.sharing)
-
-
 SIZES = [
     {"n_layers": 3, "d_head": 8},
     {"d_mlp": 17, "blocks": "final_norm", "positions": "learned", "d_model": 48, "n_heads": 2},
@@ -44,7 +39,7 @@ def test_parameters_are_those_of_the_real_tensors(sizes):
     variants = possible([*(named.variant for named in CATALOGUE.values()), *DOZEN], **sizes)
     sharing = [*variants, "QKV d_mlp=7", "Q=K d_mlp=0"]
     experiment = Experiment(sharing=sharing, n_seeds=1, **sizes)
-    model = final_model(experiment)
+    model = Model(experiment, [0, 1], CPU, tied=experiment.sharing)
     for place, variant in enumerate(model.variants):
         found = {name: value.numel() for name, value in model.run_parameters(2 * place).items()}
         costs = experiment.costs(variant)
@@ -54,14 +49,11 @@ def test_parameters_are_those_of_the_real_tensors(sizes):
 
 @pytest.mark.parametrize("task", ["directed", "dictionary"])
 def test_multiply_adds_are_those_that_torch_counts(task):
-    """One forward pass of any variant, wide enough that nothing is done twice.
-
-    With two sides, the mean over all tokens, of which only the decoder's ask twice and are read.
-    """
+    """One forward pass of any variant, wide enough that nothing is done twice; the mean token's."""
     sizes = {"task": task, "n_layers": 2, "d_mlp": 32, "d_head": 32, "d_model": 64}
     for variant in possible([*DOZEN, *map(Variant, Sharing)], **sizes):
         experiment = Experiment(sharing=[variant], **sizes)
-        model = final_model(experiment)
+        model = Model(experiment, [0, 1], CPU, tied=experiment.sharing)
         tokens = torch.zeros(2, 3, model.task.n_ctx, model.task.n_fields, dtype=torch.long)
         with FlopCounterMode(display=False) as counter:
             model.logits(tokens, [] if task == "directed" else None)
@@ -69,14 +61,8 @@ def test_multiply_adds_are_those_that_torch_counts(task):
         assert int(found) == experiment.costs(variant).multiply_adds, variant
 
 
-# Equal costs
-
-
 def test_what_is_changed_to_make_costs_equal_is_told():
-    """The dearest variant keeps its sizes; an equal cache widens parts of another width.
-
-    A variant that names its own width keeps it; the MLP's is chosen instead if there is one.
-    """
+    """The dearest variant keeps its sizes, and whoever names a width; then the MLP's is chosen."""
     sharing = ["K=V", "MLA", "QKV kv_rank=5", "QKV"]
     experiment = Experiment(task="phonebook", sharing=sharing, equal="kv_cache")
     changes = ["head width 8 → 16", "rank m/4 → 16", "", ""]
@@ -91,9 +77,7 @@ def test_what_is_changed_to_make_costs_equal_is_told():
     assert adjusted.difference == pytest.approx((64 + 1 + 32) * 32 / 4128 - 1)
     assert "MLP width 64 → 68" in experiment.replace(d_mlp=64).adjusted(names[2]).changes
 
-
-def test_equal_costs_do_not_depend_on_the_cohort_or_the_stage():
-    """A variant has the widths that it has beside all others, also before and after it is tied."""
+    # A variant has these widths whoever is beside it, also before and after it is tied.
     experiment = Experiment(
         task="phonebook", sharing=[*Sharing, "QKV tie=K=V"], n_seeds=1, equal="parameters"
     )

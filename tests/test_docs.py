@@ -1,17 +1,43 @@
-"""README.md and docs/: their size, their links, and the Python that they show."""
+"""README.md and docs/: their size, their links, the Python that they show, and own tasks."""
 
 import re
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import pytest
-from documents import PAGES, ROOT, sections_with_python
 
 from attnkit import __version__
 from attnkit.command.outputs import marks
 from attnkit.evidence.listing import to_markdown
 from attnkit.evidence.questions import answers_in_markdown
 from attnkit.evidence.record import load_shipped
+from attnkit.experiment import Experiment
+from attnkit.tasks import TASKS, register_task
+from attnkit.tasks.phonebook import Phonebook
+from attnkit.training import train
+
+ROOT = Path(__file__).parents[1]
+PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")))
+
+_PART = re.compile(
+    r"^#+ (?P<heading>[^\n]+)$|"
+    r"^(?P<reason><!-- not run: [^\n]+ -->\n+)?```(?P<language>\w*)\n(?P<code>.*?)^```$",
+    re.DOTALL | re.MULTILINE,
+)
+
+
+def sections_with_python():
+    """Return blocks of Python by page and heading, without those whose comment says why not."""
+    found = {}
+    for page in PAGES:
+        heading = ""
+        for part in _PART.finditer(page.read_text(encoding="utf-8")):
+            heading = part["heading"] or heading
+            if part["language"] == "python" and not part["reason"]:
+                found.setdefault(f"{page.relative_to(ROOT)}: {heading}", []).append(part["code"])
+    return found
+
 
 SECTIONS = sections_with_python()
 
@@ -24,7 +50,7 @@ def test_readme_is_short_and_the_citation_names_this_version():
 
 
 def test_relative_links_lead_to_files():
-    """Links and pictures work where the files are read as they are, for example on GitHub."""
+    """Links and pictures work on GitHub, too, and mkdocs.yml names every page of docs/ once."""
     missing = []
     for page in PAGES:
         text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
@@ -33,10 +59,6 @@ def test_relative_links_lead_to_files():
         files = {target.partition("#")[0] for target in relative} - {""}
         missing += [(page.name, file) for file in files if not (page.parent / file).is_file()]
     assert missing == []
-
-
-def test_the_website_has_all_pages():
-    """mkdocs.yml names every page of docs/ once."""
     named = re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.MULTILINE)
     docs = ROOT / "docs"
     assert sorted(named) == sorted(str(page.relative_to(docs)) for page in docs.rglob("*.md"))
@@ -77,3 +99,51 @@ def test_what_is_told_of_claims_is_that_of_the_shipped_evidence(file):
     text = (ROOT / file).read_text(encoding="utf-8")
     expected = to_markdown(shipped) if is_table else answers_in_markdown(shipped)
     assert not shipped or text.split(begin)[1].split(end)[0].strip() == expected
+
+
+# Tasks of one's own: the example of docs/tasks.md, and what is refused
+
+
+def test_the_task_of_the_documentation_trains(tmp_path, monkeypatch, run, untouched):
+    """QKV learns it in Python; the command line knows it where the environment names its module."""
+    (code,) = SECTIONS["docs/tasks.md: Your own task"]
+    exec(code, {"__name__": "my_task"})
+    result = train(Experiment(task="largest", sharing=["QKV"], n_seeds=1, d_model=16))
+    assert result.snapshot.history["accuracy"][-1, 0] > 0.9
+    del TASKS["largest"]
+    (tmp_path / "my_task.py").write_text(code, encoding="utf-8")
+    monkeypatch.setenv("ATTNKIT_MODULES", "my_task")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(sys.modules, "my_task", None)
+    del sys.modules["my_task"]  # and again after the test, whoever imports it
+    code, output, _ = run("tasks")
+    assert code == 0
+    assert re.search(r"^largest +Largest\. Which number", output, re.MULTILINE)
+    code, output, _ = run(*"train --task largest --seeds 1 --steps 2".split())
+    assert code == 0
+    assert "largest: 5 runs, step 2 of 2" in output
+
+
+def test_a_task_that_cannot_be_registered_is_told_why(untouched):
+    """It replaces nothing; a new version of a class replaces the old one."""
+    before = dict(TASKS)
+
+    def own_task(**members):
+        body = {"name": "own", "__module__": "my_tasks", "__annotations__": {}, **members}
+        return type("Own", (Phonebook,), body)
+
+    for members, told in [
+        *(({name: None}, f"{name}: Own") for name in ("title", "question", "source", "family")),
+        ({"name": None}, "name: Own"),
+        *(({"name": name}, f"name: got {name!r}") for name in ("Mine", "my task", "", "9")),
+        ({"family": "Riddles"}, "family: got 'Riddles'"),
+        ({"name": "phonebook"}, "attnkit.tasks.phonebook.Phonebook"),
+        ({"name": "phonebook", "__qualname__": "Phonebook"}, "attnkit.tasks.phonebook.Phonebook"),
+    ]:
+        with pytest.raises(ValueError, match=re.escape(told)):
+            register_task(own_task(**members))
+        assert before == TASKS
+    versions = [own_task(__module__="__main__", name="mine") for _ in range(2)]
+    for version in versions:
+        register_task(version)  # a cell of a notebook is run twice
+    assert TASKS["mine"] is versions[1]
