@@ -123,9 +123,11 @@ def answer_sentences(table: pd.DataFrame) -> tuple[str, str, str]:
 def _cosine_sentence(heads: pd.DataFrame) -> str:
     cosines = heads["cos_qk"]
     means = heads.groupby(["model", "kind"], sort=False)["cos_qk"].mean()
+    n_models = heads["model"].nunique()
     return (
         f"W_Q and W_K are related, but far from equal: in {len(heads)} self-attention heads of "
-        f"{heads['model'].nunique()} models, their mean cosine is {fixed(means.min(), 2, '+')} to "
+        f"{n_models} model{'s' * (n_models > 1)}, their mean cosine is "
+        f"{fixed(means.min(), 2, '+')} to "
         f"{fixed(means.max(), 2, '+')}, depending on the model and the kind of layer (single heads "
         f"{fixed(cosines.min(), 2, '+')} to {fixed(cosines.max(), 2, '+')}, random matrices 0.00)."
     )

@@ -244,13 +244,14 @@ _TABLE: tuple[tuple[str, tuple[Stack, ...]], ...] = (
     ("mpt", (_MPT,)),
     ("opt", (_OPT,)),
     (
-        "afmoe arcee aria_text cwm doge dots1 granite granitemoe jais2 llama mellum ministral "
+        "arcee aria_text cwm doge dots1 granite granitemoe jais2 llama mellum ministral "
         "ministral3 mistral mixtral olmoe phimoe qwen2 qwen2_5_vl qwen2_5_vl_text qwen2_moe "
         "qwen2_vl qwen2_vl_text qwen3 qwen3_moe qwen3_vl_moe_text qwen3_vl_text seed_oss "
         "solar_open starcoder2",
         (_LLAMA,),
     ),
     ("apertus", (replace(_LLAMA, norm="attention_layernorm"),)),
+    ("afmoe", (replace(_LLAMA, rotary=_ONLY_LOCAL),)),
     ("cohere2", (replace(_LLAMA, rotary=replace(_ONLY_LOCAL, interleaved=True)),)),
     ("exaone4", (replace(_LLAMA, norm="", rotary=_ONLY_LOCAL),)),
     ("gemma3n_text", (_GEMMA_3N,)),

@@ -32,6 +32,9 @@ FLOATS: Mapping[str, Any] = {
 """Types of numbers that are read as they are."""
 
 INDEX = ".safetensors.index.json"
+_LONGEST_NAME = 255
+"""Bytes of a file's name; file systems refuse longer ones."""
+
 _MAX_INDEX_BYTES = 256 * 2**20
 _MAX_HEADER_BYTES = 100_000_000
 _FIRST_BYTES = 2**16
@@ -126,6 +129,7 @@ class _Sharded(Mapping[str, TensorEntry]):
         """Return the file of a tensor."""
         file = self.files[name]
         is_name = isinstance(file, str) and file and file.isprintable() and "/" not in file
+        is_name = is_name and len(file.encode()) <= _LONGEST_NAME
         path = self._index.with_name(file) if is_name else None
         if path is None or (isinstance(path, Path) and not path.is_file()):
             raise Unreadable(
