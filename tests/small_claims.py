@@ -87,20 +87,17 @@ class MadeUp(Bench):
         for run, (variant, _) in enumerate(experiment.runs):
             known = self._accuracy.get(variant.sharing.value)
             if known is not None:
-                known = np.resize(known, 6)[: len(times)]
-                found["accuracy"][:, run] = known
-                found["loss"][:, run] = 1 - known
-        steps = np.array(times) * (experiment.training.steps / trial.up_to)
-        n = len(trial.cells)
+                found["accuracy"][:, run] = np.resize(known, 6)[: len(times)]
+                found["loss"][:, run] = 1 - found["accuracy"][:, run]
+        steps, n = np.array(times) * (experiment.training.steps / trial.up_to), len(trial.cells)
         parts = {name: np.split(values, n, -1) for name, values in found.items()}
-        each = [{name: parts[name][index] for name in parts} for index in range(n)]
-        return {
-            cell: Measurements(own, steps, own["accuracy"], own["loss"], 1 / n)
-            for cell, own in zip(trial.cells, each, strict=True)
-        }
+        measured = {}
+        for index, cell in enumerate(trial.cells):
+            own = {name: part[index] for name, part in parts.items()}
+            measured[cell] = Measurements(own, steps, own["accuracy"], own["loss"], 1 / n)
+        return measured
 
 
 def made_up(claim, bench=None, **options):
     """Return evidence for a claim from made-up numbers."""
-    (evidence,) = gather([claim], bench or MadeUp(), **options)
-    return evidence
+    return gather([claim], bench or MadeUp(), **options)[0]

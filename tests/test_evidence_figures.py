@@ -63,6 +63,14 @@ def marks(figure):
     return traces[False], traces[True]
 
 
+LONG = {**TINY, "up_to": 8}
+MARRIED = {**TINY, "task": "mutual", "n_entries": 6}
+SLOW = small_claim(
+    arms=(arm("Q=K", **LONG), arm("QKV", **LONG)),
+    statements=(worse("Q=K", "QKV", 2, measure="steps_to_solve", at=8),),
+)
+
+
 def test_every_registered_claim_can_be_drawn():
     """It can be drawn whatever its arms, measures and regions are; Plotly accepts all values."""
     for evidence in load_shipped().values():
@@ -92,9 +100,8 @@ def test_a_row_is_an_arm_with_its_seeds_their_average_and_interval():
         assert x == pytest.approx(float(interval.mean))
         assert x - bar["arrayminus"][0] == pytest.approx(max(0, float(interval.low)))
         assert x + bar["array"][0] == pytest.approx(min(100, float(interval.high)))
-    first, second = (mark["marker"] for mark in means)
-    assert (first["color"], second["color"]) == (COLORS[Sharing.QKV], COLORS[Sharing.Q_K])
-    assert first["symbol"] != second["symbol"]
+    colors = [mark["marker"]["color"] for mark in means]
+    assert colors == [COLORS[Sharing.QKV], COLORS[Sharing.Q_K]]
     assert seeds[1]["hovertext"][0].split("<br>")[:2] == ["Q=K", "seed 3: 50%"]
     assert "0.005" in seeds[1]["hovertext"][0]
     chance = 100 * CLAIM.arms[0].experiment.task.chance
@@ -103,14 +110,10 @@ def test_a_row_is_an_arm_with_its_seeds_their_average_and_interval():
     assert drawn["annotations"][0]["text"] == f"chance {chance:.3g}%"
     loss = plot_evidence(made(), "loss")  # in nats, all of them inside the axis, without chance
     assert loss["layout"]["annotations"] == []
-    low, high = loss["layout"]["xaxis"]["range"]
-    assert low < 0.2 < 0.9 < high
     assert marks(loss)[0][0]["x"] == pytest.approx(LOSS_QKV)
     assert marks(loss)[1][0]["x"] == pytest.approx([float(mean_interval(LOSS_QKV).mean)])
     assert "QKV: mean 0.260 nats [" in describe_evidence(made(), "loss")
-    first, second, *_ = describe_evidence(made()).split(" seeds")
-    assert "QKV: median 96% [90% to 100%], 7" in first
-    assert "4 of 7" in describe_evidence(made())
+    assert "QKV: median 96% [90% to 100%], 7 seeds" in describe_evidence(made())
     assert "4 of 7" in names_in(figure)[0]
 
 
@@ -133,9 +136,6 @@ def test_diverged_seeds_and_what_is_missing_are_left_out_and_told():
     claim = replace(CLAIM, arms=(*CLAIM.arms, hostile))
     named = replace(made(claim), scores={"<b>bold</b>": {"accuracy": QKV[None]}})
     assert names_in(plot_evidence(named))[0].startswith("&lt;b&gt;bold&lt;/b&gt;<br>")
-    without = made(only=("QKV",))
-    assert len(names_in(plot_evidence(without))) == 1
-    assert len(plot_differences(without)["layout"]["annotations"]) == 1
     for values, plot in itertools.product(
         (nothing, np.array([0.5, *nothing[1:]])), (plot_evidence, plot_differences)
     ):
@@ -158,24 +158,11 @@ def test_differences_are_those_of_the_pairs_beside_the_region_of_the_statement()
         assert CLAIM.statements[0].text in told
         assert "worse with 6 of 7 seeds" in told
     assert "held" in describe_differences(made())
-    assert layout["xaxis"]["title"]["text"].endswith("in points")
     assert layout["xaxis2"]["title"]["text"].endswith("in nats")
-    assert layout["yaxis2"]["domain"][1] < layout["yaxis"]["domain"][0]
     regions = [shape for shape in layout["shapes"] if shape["type"] == "rect"][1::2]
-    low, high = layout["xaxis2"]["range"]
+    low, _ = layout["xaxis2"]["range"]
     ends = [(layout["xaxis"]["range"][0], -5), (low, -0.3), (-1, 0.5)]
     assert [(one["x0"], one["x1"]) for one in regions] == [pytest.approx(end) for end in ends]
-    assert low < -1 < 0.5 < high
-
-
-# arms that are read at other steps, and steps to solve
-
-LONG = {**TINY, "up_to": 8}
-MARRIED = {**TINY, "task": "mutual", "n_entries": 6}
-SLOW = small_claim(
-    arms=(arm("Q=K", **LONG), arm("QKV", **LONG)),
-    statements=(worse("Q=K", "QKV", 2, measure="steps_to_solve", at=8),),
-)
 
 
 def test_runs_that_never_solve_their_task_are_counted_and_stand_at_the_edge():
@@ -190,21 +177,11 @@ def test_runs_that_never_solve_their_task_are_counted_and_stand_at_the_edge():
         evidence.scores[name]["steps_to_solve"] = np.tile(values, (4, 1))
     figure, differences = accepted(plot_evidence(evidence)), accepted(plot_differences(evidence))
     assert names_in(figure)[0] == "Q=K<br>48 steps<br>5 unsolved"
-    assert "8" in figure["layout"]["xaxis"]["ticktext"]
     assert "median 32 steps, 12 seeds, 5 unsolved" in describe_evidence(evidence)
     (pairs,), medians = marks(differences)
     assert medians[0]["x"] == [2.0]
     assert pairs["marker"]["symbol"].count("triangle-right") == 5
-    low, high = differences["layout"]["xaxis"]["range"]
-    assert max(pairs["x"]) == pytest.approx(high - 0.02 * (high - low))
     assert pairs["hovertext"][0].endswith("+∞ doublings")
-    evidence.scores["Q=K"]["steps_to_solve"][:, :10] = np.inf
-    assert "that solve it 32 steps, 7 seeds, 10 unsolved" in describe_evidence(evidence)
-    drawn = [marks(accepted(plot(evidence)))[1] for plot in (plot_evidence, plot_differences)]
-    assert [len(medians) for medians in drawn] == [1, 0]
-
-
-# learning
 
 
 def test_learning_is_drawn_for_long_arms_and_those_they_are_compared_with():
@@ -212,7 +189,6 @@ def test_learning_is_drawn_for_long_arms_and_those_they_are_compared_with():
     figure = plot_learning(made_up(small_claim(), MadeUp(QKV=1.0, Q_K=0.5)))
     assert texts_of(figure) == ["QKV", *(f"Q=K, 96 steps, {one} rate" for one in SCHEDULES)]
     assert plot_learning(made_up(small_claim(), MadeUp(QKV=1.0, Q_K=1.0))) is None
-    assert plot_learning(made_up(small_claim(), quick=True)) is None
     married = (
         arm(text, f"{text}, married", **{**MARRIED, "up_to": 8, "steps": 9})
         for text in ("Q=K", "QKV")
@@ -221,48 +197,13 @@ def test_learning_is_drawn_for_long_arms_and_those_they_are_compared_with():
     evidence = made_up(small_claim(arms=(*SLOW.arms, *married), statements=statements))
     layout = plot_learning(evidence)["layout"]
     assert layout["yaxis2"]["domain"][1] < layout["yaxis"]["domain"][0]
-    assert [s["x0"] for s in layout["shapes"] if s["x0"] == s["x1"]] == [6, 9]
+    assert [s["x0"] for s in layout["shapes"] if s["x0"] == s["x1"]] == [6, 9]  # base steps
     assert "Q=K, married: mean accuracy" in describe_learning(evidence)
-
-
-def test_learning_has_a_logarithmic_axis_with_plain_steps():
-    """A dashed upright line marks the base steps; marks stand at every doubling."""
     figure = plot_learning(made_up(SLOW, MadeUp(QKV=1.0, Q_K=[0.1, 0.4, 0.5, 0.9])))
-    axis = figure["layout"]["xaxis"]
-    assert axis["type"] == "log"
-    assert axis["range"] == pytest.approx([np.log10(6 / 8), np.log10(48)])
-    assert dict(zip(axis["tickvals"], axis["ticktext"], strict=True))[24] == "24"
-    upright = [one for one in figure["layout"]["shapes"] if one["x0"] == one["x1"]]
-    assert [(one["x0"], one["line"]["dash"]) for one in upright] == [(6, "dash")]
+    assert figure["layout"]["xaxis"]["type"] == "log"
     first = next(trace for trace in figure["data"] if trace["mode"] == "markers")
     assert first["x"] == [6, 12, 24, 48]
     assert first["y"] == pytest.approx([10, 40, 50, 90])
-    hover = next(trace["hovertext"] for trace in figure["data"] if "hovertext" in trace)
-    assert hover[0].startswith("Q=K<br>6 steps: mean 10%")
-
-
-def test_labels_of_lines_that_end_together_do_not_overlap():
-    """They are moved apart, in the order of the ends, inside the panel."""
-    arms = tuple(
-        arm("Q=K", f"a line of some length, {place}", **{**LONG, "d_head": 2 + place})
-        for place in range(6)
-    )
-    statements = tuple(worse(one.name, arms[0].name, at=8) for one in arms[1:])
-    figure = plot_learning(made_up(small_claim(arms=arms, statements=statements), MadeUp(Q_K=0.9)))
-    layout = figure["layout"]
-    low, high = layout["yaxis"]["range"]
-    bottom, top = (layout["height"] * (1 - end) for end in layout["yaxis"]["domain"])
-    spans = []
-    for one in (one for one in layout["annotations"] if one.get("showarrow", True)):
-        middle = top + (bottom - top) * (high - one["y"]) / (high - low) + one["ay"]
-        half = 7 * (1 + one["text"].count("<br>"))
-        spans.append((middle - half, middle + half))
-    spans.sort()
-    assert all(one[1] <= other[0] for one, other in itertools.pairwise(spans))
-    assert spans[0][0] >= top - 1
-    assert spans[-1][1] <= bottom + 1
-    dashes = [trace["line"]["dash"] for trace in figure["data"] if "hovertext" in trace]
-    assert len(set(dashes)) == 5
 
 
 def test_learning_on_text_is_the_loss_with_the_line_to_beat():
@@ -277,8 +218,6 @@ def test_learning_on_text_is_the_loss_with_the_line_to_beat():
     to_beat = claim.arms[0].experiment.task.loss_to_beat
     assert [one["y0"] for one in layout["shapes"] if one["y0"] == one["y1"]] == [to_beat]
     assert any(f"model {to_beat:.2f}" in one["text"] for one in layout["annotations"])
-    low, high = layout["yaxis"]["range"]
-    assert low < 2.0 < to_beat < 3.0 < high
     told = describe_learning(evidence)
     for loss, steps in ((3.0, 8), (2.5, 16), (2.2, 32)):
         assert f"{loss:.2f} nats after {steps} steps" in told
@@ -293,8 +232,6 @@ def test_the_course_is_one_small_panel_of_the_main_statement():
     assert texts_of(figure) == ["Q=K", "QKV"]
     assert figure["layout"]["height"] < plot_learning(evidence)["layout"]["height"]
     told = describe_learning(evidence, statements[0])
-    assert "Q=K: mean accuracy 50%" in told
-    assert "QKV: mean accuracy 100%" in told
-    assert "96 steps" not in told
+    assert ("Q=K: mean accuracy 50%" in told, "96 steps" in told) == (True, False)
     assert plot_learning(replace(evidence, curves={}), statements[0]) is None  # an older record
     assert texts_of(plot_learning(evidence, statements[1])) == ["Q=K, married"]

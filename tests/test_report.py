@@ -25,8 +25,6 @@ from attnkit.figures.evidence import plot_evidence
 from attnkit.figures.evidence_report import to_html
 from attnkit.figures.learning import plot_learning
 
-VOID = {"meta", "br", "link", "img", "input", "hr"}
-
 
 def tuned(evidence):
     """Return evidence with learning rates of which one diverged."""
@@ -35,27 +33,20 @@ def tuned(evidence):
     return replace(evidence, tuned=rates, version="0.1.0")
 
 
-def made(claim, **options):
-    """Return evidence that nobody trained."""
-    return tuned(made_up(claim, MadeUp(QKV=0.99, Q_K=0.5), **options))
-
-
 class Reader(HTMLParser):
     """What a page is made of."""
 
     def __init__(self, html):
         super().__init__()
-        self.open, self.tags, texts, self.data = [], [], [], []
-        self._texts = texts
+        self.open, self.tags, self.data, self._texts = [], [], [], []
         self.feed(html)
         self.close()
-        self.text = " ".join(" ".join(texts).split())
-        self.figures = [json.loads(text) for text in self.data if text.startswith('{"data"')]
+        self.text = " ".join(" ".join(self._texts).split())
 
     def handle_starttag(self, tag, attrs):
         """Keep it, open until it is closed."""
         self.tags.append((tag, dict(attrs)))
-        if tag not in VOID:
+        if tag not in {"meta", "br", "link", "img", "input", "hr"}:
             self.open.append(tag)
 
     def handle_endtag(self, tag):
@@ -71,9 +62,18 @@ class Reader(HTMLParser):
 
     def tells(self, *texts):
         """Whether it has all of the texts, however they are wrapped."""
-        missing = [text for text in texts if " ".join(text.split()) not in self.text]
-        assert missing == []
+        assert [text for text in texts if " ".join(text.split()) not in self.text] == []
         return True
+
+
+def made(claim, **options):
+    """Return evidence that nobody trained."""
+    return tuned(made_up(claim, MadeUp(QKV=0.99, Q_K=0.5), **options))
+
+
+def reader_of(*evidence):
+    """Return what a page of some claims is made of."""
+    return Reader(to_html(Records.of(evidence)))
 
 
 @cache
@@ -87,11 +87,6 @@ def page():
     """Return the page of all claims, and what it is made of."""
     html = to_html(records())
     return html, Reader(html)
-
-
-def reader_of(*evidence):
-    """Return what a page of some claims is made of."""
-    return Reader(to_html(Records.of(evidence)))
 
 
 def test_the_page_is_whole_can_be_heard_and_needs_nothing_else():
@@ -117,49 +112,36 @@ def test_the_page_is_whole_can_be_heard_and_needs_nothing_else():
     assert ("html", {"lang": "en"}) in tags
 
 
-def test_claims_are_told_in_full():
-    """With source, prediction, what had been seen, statements, tuning, and links as text."""
-    _, read = page()
-    for words in claims_in_words(records()):
-        evidence = words.evidence
-        with about(words.claim):
-            more = (words.claim.title, rises_in_words(evidence), evidence.experiments[0])
-            assert read.tells(*words.facts.values(), *more)
-            for row in statements_table(evidence).rows:
-                assert read.tells(" ".join(filter(None, row)))
-    assert read.tells("constant: 0.005: diverged, 0.01: 0 of 10 (90%)")
-
-
-def test_figures_are_those_of_the_records():
-    """Each has its words; that of learning stands under the seeds where arms are trained long."""
-    _, read = page()
-    plots = (plot_evidence, plot_learning, plot_differences)
-    expected = [plot(one) for one in records().values() for plot in plots if plot(one) is not None]
-    assert len(expected) > 2 * len(records())
-    assert read.figures == json.loads(json.dumps(expected))
-    images = [attrs for _, attrs in read.tags if attrs.get("role") == "img"]
-    assert len(images) == len(expected)
-    assert all(attrs["aria-label"] for attrs in images)
-
-
-def test_verdicts_and_answers_are_those_that_stand_together():
-    """In words, whatever their colours are; the rule is a list, without marks of Markdown."""
+def test_claims_answers_and_figures_are_those_of_the_records():
+    """Every claim in full, and every figure with its words; the rule has no marks of Markdown."""
     html, read = page()
     claims = claims_in_words(records())
     n_wrong = sum(words.verdict != words.claim.expected for words in claims)
     assert read.tells(score_in_words(records()))
     assert read.text.count(": we predicted “") == n_wrong > 0
     for words in claims:
-        section = html.split(f'<section class="claim" id="{words.claim.id}"')[1]
-        assert words.verdict in section.split("<dt>Verdict</dt>")[1].split("</dd>")[0]
+        with about(words.claim):
+            more = (words.claim.title, rises_in_words(words.evidence))
+            assert read.tells(*words.facts.values(), *more, words.evidence.experiments[0])
+            for row in statements_table(words.evidence).rows:
+                assert read.tells(" ".join(filter(None, row)))
+            section = html.split(f'<section class="claim" id="{words.claim.id}"')[1]
+            assert words.verdict in section.split("<dt>Verdict</dt>")[1].split("</dd>")[0]
+    assert read.tells("constant: 0.005: diverged, 0.01: 0 of 10 (90%)")
     for question in QUESTIONS.values():
         answer = Answer(question, records())
-        assert answer.conclusion
         assert read.tells(answer.conclusion, answer.reason, *answer.numbers)
     for item in re.split(r"(?m)^\d+\. ", RULE)[1:]:
         words = " ".join(item.replace("**", "").split())
         assert words in re.sub(r" ([:.,;])", r"\1", read.text)
     assert "**" not in read.text
+    plots = (plot_evidence, plot_learning, plot_differences)
+    expected = [plot(one) for one in records().values() for plot in plots if plot(one) is not None]
+    figures = [json.loads(text) for text in read.data if text.startswith('{"data"')]
+    assert figures == json.loads(json.dumps(expected))
+    images = [attrs for _, attrs in read.tags if attrs.get("role") == "img"]
+    assert len(images) == len(expected)
+    assert all(attrs["aria-label"] for attrs in images)
 
 
 def test_what_is_missing_or_was_changed_is_told():

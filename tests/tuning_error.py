@@ -1,13 +1,10 @@
 """Train populations of runs and simulate with them how often tuning and test err.
 
-Run `python tests/tuning_error.py FOLDER`, which takes ten minutes on two cores; populations that
-the folder holds already are not trained again. The result is `attnkit/evidence/simulated.json`.
+Run `python tests/tuning_error.py`, which takes ten minutes on two cores. The result is
+`attnkit/evidence/simulated.json`.
 """
 
 import json
-import pickle
-import sys
-from pathlib import Path
 
 import numpy as np
 
@@ -18,11 +15,8 @@ from attnkit.evidence.trials import tuning_trials
 from attnkit.evidence.tuning import ALL_DOUBLINGS, Point, Recipe, Request, Runs
 from attnkit.training import train
 
-ARMS = {"parameters": "K=V, 4 wide", "self_mask_needed": "Q=K"}
-"""Claim → arm of which some seeds learn and others do not."""
-
+ARMS = {"parameters": "K=V, 4 wide", "self_mask_needed": "Q=K"}  # some seeds learn, others do not
 FIRST, N_SEEDS, N_SIMULATIONS, N_COMPARED = 10_000, 80, 2000, 60
-"""First seed after that of tuning, seeds of a population, simulations, seeds that compare."""
 
 
 def population_of(arm):
@@ -37,37 +31,25 @@ def population_of(arm):
     parts = {}
     for trial in tuning_trials([(arm, request) for request in wanted]):
         snapshot = train(trial.experiment, progress=False).snapshot
-        n = len(trial.cells)
-        accuracy, loss = (
-            np.split(snapshot.history[name].astype(float), n, -1) for name in ("accuracy", "loss")
+        cells = zip(
+            trial.cells,
+            *(
+                np.split(snapshot.history[name], len(trial.cells), -1)
+                for name in ("accuracy", "loss")
+            ),
+            strict=True,
         )
-        for index, (_, recipe) in enumerate(trial.cells):
+        for (_, recipe), *values in cells:
             point = recipe.schedule, round(np.log2(recipe.rate / default))
-            runs = Runs(snapshot.eval_steps.astype(float), accuracy[index], loss[index])
-            parts.setdefault(point, []).append(runs)
-    return {
-        point: Runs(
-            runs[0].steps,
-            np.concatenate([one.accuracy for one in runs], -1),
-            np.concatenate([one.loss for one in runs], -1),
-        )
-        for point, runs in parts.items()
-    }
-
-
-def main(folder):
-    """Train what is missing, simulate, and write the errors."""
-    errors = []
-    for claim, name in ARMS.items():
-        arm, path = CLAIMS[claim].arm_of(name), folder / f"{claim}.pickle"
-        if not path.is_file():
-            folder.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(pickle.dumps(population_of(arm)))
-        population = pickle.loads(path.read_bytes())
-        errors.append(simulate(population, arm, N_COMPARED, len(CLAIMS), N_SIMULATIONS, 0))
-    text = json.dumps([one._asdict() for one in errors], ensure_ascii=False, indent=1)
-    SIMULATED.write_text(text + "\n", encoding="utf-8")
+            parts.setdefault(point, []).append(np.stack(values).astype(float))
+    steps = snapshot.eval_steps.astype(float)
+    return {point: Runs(steps, *np.concatenate(runs, -1)) for point, runs in parts.items()}
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    errors = []
+    for claim, name in ARMS.items():
+        arm = CLAIMS[claim].arm_of(name)
+        found = simulate(population_of(arm), arm, N_COMPARED, len(CLAIMS), N_SIMULATIONS, 0)
+        errors.append(found._asdict())
+    SIMULATED.write_text(json.dumps(errors, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
